@@ -1,0 +1,1 @@
+"""minisitch: a reference compiler for GPU operator fusion that you can read in an afternoon."""

@@ -1,0 +1,29 @@
+"""The one exception family. Every error the package raises on purpose is a ``MinisitchError``."""
+
+
+class MinisitchError(Exception):
+    """Base of all errors raised on purpose; the message names what was seen and the next step."""
+
+
+class GraphError(MinisitchError):
+    """A graph breaks a rule that passes rely on."""
+
+
+class TraceError(MinisitchError, TypeError):
+    """A NumPy program does something that cannot be recorded; names the user's line."""
+
+
+class PlanError(MinisitchError):
+    """A fusion plan loses, doubles or mis-orders an operation."""
+
+
+class KernelError(MinisitchError):
+    """A loop-IR kernel breaks a rule: a read before a write, overlapping live buffers, an uneven barrier."""
+
+
+class KernelBug(MinisitchError):
+    """The stepper saw emitted text misbehave: a race, a divergent barrier, an unwritten read ..."""
+
+
+class DeviceError(MinisitchError):
+    """The wanted target is not on this machine, or too small for the kernel."""

@@ -1,0 +1,398 @@
+"""The intermediate representation: a flat, frozen list of typed operations.
+
+In:  calls of ``Builder.add`` (from ``trace``) or a text (from ``parse``).
+Out: ``Graph``, equal by value, printable as a program, checked by ``verify``.
+
+A graph prints as
+
+    %0: f32[4,8] = input name='x'
+    %1: f32[4,8] = exp %0                          # model.py:12 in softmax
+    %2: f32[4,1] = sum %1 axes=(1,) keepdims=True  # model.py:13 in softmax
+    return %2
+
+and ``parse(str(graph)) == graph``. Node ids are positions, operands come earlier, so every
+pass is one ``for`` loop and none recurses.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .errors import GraphError
+from .ops import DTYPES, OPS, SHORT, kind_of
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Shape (elements per axis) and NumPy dtype name of a value; prints as ``f32[4,8]``."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes per element."""
+        return np.dtype(self.dtype).itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole tensor."""
+        return self.size * self.itemsize
+
+    def __str__(self) -> str:
+        return f"{SHORT[self.dtype]}[{','.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operation. ``id`` is its position in the graph; operands are earlier ids.
+
+    ``where`` is the user's line (``model.py:12``); ``via`` the composite it was traced from
+    (``softmax``, ``var``). Neither takes part in what the node means.
+    """
+
+    id: int
+    op: str
+    args: tuple[int, ...]
+    type: TensorType
+    attrs: tuple[tuple[str, Any], ...] = ()  # sorted pairs: hashable, printable
+    where: str = ""
+    via: str = ""
+
+    @property
+    def kind(self) -> str:
+        """``source``, ``map``, ``reduce``, ``move`` or ``library`` (see ``ops.Op``)."""
+        return OPS[self.op].kind
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        return dict(self.attrs)
+
+    def attr(self, name: str) -> Any:
+        """One attribute; KeyError if the op has none of that name."""
+        return dict(self.attrs)[name]
+
+    def __str__(self) -> str:
+        parts = [f"%{self.id}: {self.type} = {self.op}", *(f"%{a}" for a in self.args),
+                 *(f"{key}={value!r}" for key, value in self.attrs)]
+        origin = self.where + (f" in {self.via}" if self.via else "")
+        return " ".join(parts) + (f"  # {origin}" if origin else "")
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A program: nodes in execution order and the ids of its outputs (an id may repeat)."""
+
+    nodes: tuple[Node, ...]
+    outputs: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return "\n".join([*map(str, self.nodes), "return " + " ".join(f"%{o}" for o in self.outputs)])
+
+    def __getitem__(self, node_id: int) -> Node:
+        return self.nodes[node_id]
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    @cached_property
+    def users(self) -> tuple[tuple[int, ...], ...]:
+        """For each node, the ids that read it, ascending, each once."""
+        found: list[list[int]] = [[] for _ in self.nodes]
+        for node in self.nodes:
+            for arg in dict.fromkeys(node.args):
+                found[arg].append(node.id)
+        return tuple(map(tuple, found))
+
+    @cached_property
+    def inputs(self) -> tuple[int, ...]:
+        """Ids of the ``input`` nodes, in order: the program's parameters."""
+        return tuple(node.id for node in self.nodes if node.op == "input")
+
+    @property
+    def structure(self) -> tuple:
+        """What the graph means without where it came from: the key of structurally equal graphs."""
+        return tuple((n.op, n.args, n.type, n.attrs) for n in self.nodes), self.outputs
+
+
+class Builder:
+    """Grows a graph node by node; the only place ids are given out."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+
+    def add(self, op: str, args: Sequence[int] = (), *, type: TensorType | None = None,
+            where: str = "", via: str = "", **attrs: Any) -> int:
+        """Append one node and return its id; the type is inferred unless the op is a source.
+
+        Raises GraphError when the operands do not fit the op.
+        """
+        pairs = tuple(sorted(attrs.items()))
+        node = Node(len(self.nodes), op, tuple(args), type or TensorType(()), pairs, where, via)
+        if op not in OPS:
+            raise GraphError(f"unknown op {op!r}; known: {', '.join(sorted(OPS))}")
+        if OPS[op].kind != "source":
+            node = replace(node, type=infer_type(node, [self.nodes[a].type for a in node.args]))
+        self.nodes.append(node)
+        return node.id
+
+    def type(self, node_id: int) -> TensorType:
+        return self.nodes[node_id].type
+
+    def finish(self, outputs: Iterable[int]) -> Graph:
+        """The verified graph with these outputs."""
+        return verify(Graph(tuple(self.nodes), tuple(outputs)))
+
+
+# ---------------------------------------------------------------- type inference
+def infer_type(node: Node, types: Sequence[TensorType]) -> TensorType:
+    """The one place where result types are worked out; ``trace`` and ``verify`` both ask here.
+
+    Raises GraphError naming the node, what was seen and what the op takes.
+    """
+    op = OPS[node.op]
+    if op.arity is not None and len(types) != op.arity:
+        raise GraphError(f"{_label(node)} takes {op.arity} operands, got {len(types)}")
+    if op.kind == "source":
+        return node.type
+    if not types:
+        raise GraphError(f"{_label(node)} needs at least one operand")
+    try:
+        return _RULES[op.kind if op.kind in ("map", "reduce") else node.op](node, list(types))
+    except KeyError as missing:
+        raise GraphError(f"{_label(node)}: attribute {missing} is missing") from None
+
+
+def _label(node: Node) -> str:
+    return f"%{node.id} {node.op}" + (f" ({node.where})" if node.where else "")
+
+
+def _require(condition: bool, node: Node, message: str) -> None:
+    if not condition:
+        raise GraphError(f"{_label(node)}: {message}")
+
+
+def _map_type(node: Node, types: list[TensorType]) -> TensorType:
+    op = OPS[node.op]
+    values = types[1:] if node.op == "select" else types
+    if node.op == "select":
+        _require(types[0].dtype == "bool", node, f"the condition must be bool, got {types[0]}")
+    _require(len({t.shape for t in types}) == 1, node,
+             f"operands must have one shape, got {', '.join(map(str, types))}; broadcast first")
+    _require(len({t.dtype for t in values}) == 1, node,
+             f"operands must have one dtype, got {', '.join(map(str, types))}; cast first")
+    _require(kind_of(values[0].dtype) in op.domain, node, f"takes {' or '.join(op.domain)}, got {values[0]}")
+    if node.op == "cast":
+        _require(node.attr("dtype") in SHORT, node, f"unknown dtype {node.attr('dtype')!r}")
+        return TensorType(types[0].shape, node.attr("dtype"))
+    return TensorType(types[0].shape, "bool" if op.result == "bool" else values[0].dtype)
+
+
+def _reduce_type(node: Node, types: list[TensorType]) -> TensorType:
+    x, axes = types[0], node.attr("axes")
+    _require(kind_of(x.dtype) in OPS[node.op].domain, node, f"takes {' or '.join(OPS[node.op].domain)}, got {x}")
+    _require(all(0 <= a < x.rank for a in axes) and list(axes) == sorted(set(axes)), node,
+             f"axes {axes} of {x}; axes must be ascending and within 0..{x.rank - 1}")
+    if node.op in ("max", "min") and x.size == 0:
+        empty = [a for a in axes if x.shape[a] == 0]
+        _require(not empty, node, f"axis {empty} of {x} is empty and {node.op} has no identity")
+    shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if node.attr("keepdims") or a not in axes)
+    return TensorType(shape, x.dtype)
+
+
+def _broadcast_type(node: Node, types: list[TensorType]) -> TensorType:
+    x, shape = types[0], tuple(node.attr("shape"))
+    _require(len(shape) == x.rank and all(a in (1, b) for a, b in zip(x.shape, shape, strict=True)), node,
+             f"{x} does not stretch to {shape}; sides must be 1 or equal, ranks equal")
+    return TensorType(shape, x.dtype)
+
+
+def _reshape_type(node: Node, types: list[TensorType]) -> TensorType:
+    x, shape = types[0], tuple(node.attr("shape"))
+    _require(math.prod(shape) == x.size, node, f"{x} holds {x.size} elements, {shape} {math.prod(shape)}")
+    return TensorType(shape, x.dtype)
+
+
+def _transpose_type(node: Node, types: list[TensorType]) -> TensorType:
+    x, perm = types[0], node.attr("perm")
+    _require(sorted(perm) == list(range(x.rank)), node, f"perm {perm} does not permute the axes of {x}")
+    return TensorType(tuple(x.shape[p] for p in perm), x.dtype)
+
+
+def _check_window(node: Node, x: TensorType, size: Sequence[int]) -> None:
+    start, step = node.attr("start"), node.attr("step")
+    _require(len(start) == len(size) == len(step) == x.rank, node, f"start, size and step must have {x.rank} entries")
+    for axis, (a, n, s) in enumerate(zip(start, size, step, strict=True)):
+        inside = n == 0 or (0 <= a < x.shape[axis] and 0 <= a + (n - 1) * s < x.shape[axis] and s != 0)
+        _require(n >= 0 and inside, node, f"axis {axis} of {x}: start {a}, size {n}, step {s} leaves it")
+
+
+def _slice_type(node: Node, types: list[TensorType]) -> TensorType:
+    size = tuple(node.attr("size"))
+    _check_window(node, types[0], size)
+    return TensorType(size, types[0].dtype)
+
+
+def _update_type(node: Node, types: list[TensorType]) -> TensorType:
+    x, value = types
+    _require(x.dtype == value.dtype, node, f"{value} written into {x}; cast first")
+    _check_window(node, x, value.shape)
+    return x
+
+
+def _concatenate_type(node: Node, types: list[TensorType]) -> TensorType:
+    first, axis = types[0], node.attr("axis")
+    _require(0 <= axis < first.rank, node, f"axis {axis} of {first}")
+    for t in types:
+        same = t.rank == first.rank and all(a == b for i, (a, b) in enumerate(zip(t.shape, first.shape, strict=True))
+                                            if i != axis)
+        _require(same and t.dtype == first.dtype, node, f"cannot join {', '.join(map(str, types))} along axis {axis}")
+    shape = list(first.shape)
+    shape[axis] = sum(t.shape[axis] for t in types)
+    return TensorType(tuple(shape), first.dtype)
+
+
+def _gather_type(node: Node, types: list[TensorType]) -> TensorType:
+    x, indices, axes = types[0], types[1:], node.attr("axes")
+    _require(len(indices) == len(axes) > 0 and len(set(axes)) == len(axes), node, f"{len(indices)} indices for axes {axes}")
+    _require(all(0 <= a < x.rank for a in axes), node, f"axes {axes} of {x}")
+    _require(all(kind_of(i.dtype) == "int" for i in indices), node, "indices must be integers")
+    _require(len({i.shape for i in indices}) == 1, node, "indices must have one shape; broadcast first")
+    _require(indices[0].size == 0 or all(x.shape[a] > 0 for a in axes), node, f"gathers from an empty axis of {x}")
+    rest = tuple(n for a, n in enumerate(x.shape) if a not in axes)
+    return TensorType(indices[0].shape + rest, x.dtype)
+
+
+def _matmul_type(node: Node, types: list[TensorType]) -> TensorType:
+    a, b = types
+    _require(a.dtype == b.dtype, node, f"operands must have one dtype, got {a} and {b}; cast first")
+    _require(a.rank >= 2 and b.rank >= 2, node, f"operands need two axes or more, got {a} and {b}; reshape first")
+    _require(a.shape[-1] == b.shape[-2], node, f"{a} @ {b}: {a.shape[-1]} columns meet {b.shape[-2]} rows")
+    try:
+        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    except ValueError:
+        raise GraphError(f"{_label(node)}: batch axes of {a} and {b} do not broadcast") from None
+    return TensorType((*batch, a.shape[-2], b.shape[-1]), a.dtype)
+
+
+def _along_axis(node: Node, types: list[TensorType]) -> TensorType:
+    _require(0 <= node.attr("axis") < types[0].rank, node, f"axis {node.attr('axis')} of {types[0]}")
+    return TensorType(types[0].shape, "int64" if node.op == "argsort" else types[0].dtype)
+
+
+def _scatter_type(node: Node, types: list[TensorType]) -> TensorType:
+    x, value, *indices = types
+    rest = tuple(n for a, n in enumerate(x.shape) if a not in node.attr("axes"))
+    _require(bool(indices) and value == TensorType(indices[0].shape + rest, x.dtype), node,
+             f"cannot scatter {value} into {x} at {', '.join(map(str, indices))}")
+    return x
+
+
+def _ufunc_type(node: Node, types: list[TensorType]) -> TensorType:
+    return TensorType(types[0].shape, node.attr("dtype")) if "dtype" in node.attributes else types[0]
+
+
+_RULES = {
+    "map": _map_type, "reduce": _reduce_type, "broadcast": _broadcast_type, "reshape": _reshape_type,
+    "transpose": _transpose_type, "slice": _slice_type, "update": _update_type,
+    "concatenate": _concatenate_type, "gather": _gather_type, "matmul": _matmul_type, "cumsum": _along_axis,
+    "cumprod": _along_axis, "sort": _along_axis, "argsort": _along_axis, "scatter": _scatter_type,
+    "ufunc": _ufunc_type,
+}
+
+
+# ---------------------------------------------------------------- checks and text
+def verify(graph: Graph) -> Graph:
+    """Check every rule a pass may rely on, and return the graph unchanged.
+
+    Raises GraphError: ids are positions, ops are known, operands come earlier, types are what
+    ``infer_type`` says, outputs exist.
+    """
+    for position, node in enumerate(graph.nodes):
+        if node.id != position:
+            raise GraphError(f"%{node.id} sits at position {position}; ids are positions")
+        if node.op not in OPS:
+            raise GraphError(f"%{node.id}: unknown op {node.op!r}; known: {', '.join(sorted(OPS))}")
+        if any(not 0 <= a < node.id for a in node.args):
+            raise GraphError(f"{_label(node)} reads {node.args}; operands must come earlier")
+        if node.type.dtype not in SHORT:
+            raise GraphError(f"{_label(node)}: dtype {node.type.dtype!r}; known: {', '.join(SHORT)}")
+        expected = infer_type(node, [graph.nodes[a].type for a in node.args])
+        if expected != node.type:
+            raise GraphError(f"{_label(node)} says {node.type}, its operands give {expected}")
+    if any(not 0 <= o < len(graph.nodes) for o in graph.outputs):
+        raise GraphError(f"outputs {graph.outputs} name no node")
+    return graph
+
+
+_LINE = re.compile(r"%(\d+): (\w+)\[([\d,]*)\] = (\w+)((?: %\d+)*)((?: \w+=.+?)?)(?:  # (.*))?$")
+
+
+def parse(text: str) -> Graph:
+    """The graph a printed program describes; the inverse of ``str(graph)``.
+
+    Raises GraphError with the line that does not read.
+    """
+    nodes: list[Node] = []
+    outputs: tuple[int, ...] | None = None
+    for number, line in enumerate(filter(None, map(str.strip, text.splitlines())), 1):
+        if line.startswith("return"):
+            outputs = tuple(int(word[1:]) for word in line.split()[1:])
+            continue
+        match = _LINE.match(line)
+        if not match or match[2] not in DTYPES:
+            raise GraphError(f"line {number}: cannot read {line!r}; expected '%1: f32[4,8] = exp %0'")
+        node_id, dtype, shape, op, args, attrs, origin = match.groups()
+        where, _, via = (origin or "").partition(" in ")
+        nodes.append(Node(int(node_id), op, tuple(int(a[1:]) for a in args.split()),
+                          TensorType(tuple(int(n) for n in shape.split(",") if n), DTYPES[dtype]),
+                          _parse_attrs(attrs), where, via))
+    if outputs is None:
+        raise GraphError("the program has no 'return' line")
+    return verify(Graph(tuple(nodes), outputs))
+
+
+def _parse_attrs(text: str) -> tuple[tuple[str, Any], ...]:
+    if not text.strip():
+        return ()
+    text = re.sub(r"(?<![\w'])(-?)(inf|nan)\b", r"\g<1>__import_\2", text)  # repr(float("inf")) is not a literal
+    call = ast.parse(f"f({re.sub(r' (?=[a-z_]+=)', ', ', text.strip())})", mode="eval").body
+    assert isinstance(call, ast.Call)
+    return tuple((str(k.arg), _literal(k.value)) for k in call.keywords)
+
+
+def _literal(tree: ast.expr) -> Any:
+    if isinstance(tree, ast.Name) and tree.id.startswith("__import_"):
+        return float(tree.id.removeprefix("__import_"))
+    if isinstance(tree, ast.UnaryOp) and isinstance(tree.operand, ast.Name):
+        return -_literal(tree.operand)
+    return ast.literal_eval(tree)
+
+
+def constant_value(node: Node) -> np.ndarray:
+    """The splat a ``constant`` node stands for, as a zero-copy broadcast array."""
+    return np.broadcast_to(np.asarray(node.attr("value")).astype(node.type.dtype), node.type.shape)
+
+
+def iota_value(node: Node) -> np.ndarray:
+    """The index along ``axis`` that an ``iota`` node stands for."""
+    axis, shape = node.attr("axis"), node.type.shape
+    along = np.arange(shape[axis]).reshape([-1 if a == axis else 1 for a in range(len(shape))])
+    return np.broadcast_to(along.astype(node.type.dtype), shape)

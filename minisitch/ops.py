@@ -1,0 +1,257 @@
+"""The table of operations: everything any layer may ask about an op, one row each.
+
+In:  nothing. Out: ``OPS``, a mapping from name to ``Op``, and the dtype names.
+
+Adding an elementwise operation is adding one row here: its NumPy meaning, its scalar text
+for each target, the dtypes it takes and its cost class. No other file knows an op by name,
+except ``graph.infer_type`` and ``index`` for the few *moves* (ops that only re-index).
+
+The cost classes are the papers' (AStitch section 2.2, FusionStitching 2018 section 4):
+*light* element-wise (add, sub, mul ...) and *heavy* element-wise (exp, tanh, log, power, div ...).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+DTYPES = {  # short name in printed programs -> NumPy name
+    "bool": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
+    "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
+    "f16": "float16", "f32": "float32", "f64": "float64",
+}
+SHORT = {long: short for short, long in DTYPES.items()}
+KINDS = ("bool", "int", "float")  # what a scalar text may depend on
+
+
+def kind_of(dtype: str) -> str:
+    """The class of a dtype name: ``"bool"``, ``"int"`` (signed or not) or ``"float"``."""
+    return "bool" if dtype == "bool" else "float" if dtype.startswith("float") else "int"
+
+
+def compute_dtype(dtype: str) -> str:
+    """The dtype arithmetic happens in: float16 lives in memory, float32 in registers."""
+    return "float32" if dtype == "float16" else dtype
+
+
+@dataclass(frozen=True)
+class Op:
+    """One row of the table.
+
+    ``kind`` is one of
+
+    - ``source``: no operands; the type is declared (input, constant, iota);
+    - ``map``: one scalar from the scalars at the same coordinate; equal shapes, equal dtypes;
+    - ``reduce``: folds the axes in ``axes`` away, starting from ``identity``;
+    - ``move``: re-indexes its operands, computes nothing;
+    - ``library``: a call between kernels (BLAS or NumPy), never inside one.
+
+    ``cuda`` and ``cpu`` are scalar texts by dtype kind. ``{0} {1} {2}`` are operand names,
+    ``{t}`` the short dtype (f32), ``{T}`` the NumPy dtype (np.float32). A reduce's text
+    combines the accumulator ``{0}`` with one more value ``{1}``.
+    """
+
+    name: str
+    kind: str
+    arity: int | None
+    numpy: Callable[..., Any]
+    domain: tuple[str, ...] = KINDS
+    result: str = "same"  # "same" | "bool": dtype of a map's result
+    cuda: Mapping[str, str] = field(default_factory=dict)
+    cpu: Mapping[str, str] = field(default_factory=dict)
+    cost: str = "free"  # "free" | "light" | "heavy"
+    identity: Mapping[str, str] = field(default_factory=dict)
+
+
+OPS: dict[str, Op] = {}
+
+
+def _by_kind(text: str | Mapping[str, str], domain: tuple[str, ...]) -> Mapping[str, str]:
+    return dict(text) if isinstance(text, Mapping) else dict.fromkeys(domain, text)
+
+
+def _map(name, arity, meaning, cuda, cpu=None, *, domain=KINDS, result="same", cost="light"):
+    """Add an elementwise row; ``cpu`` is as ``cuda`` unless it is given."""
+    OPS[name] = Op(name, "map", arity, meaning, domain, result,
+                   _by_kind(cuda, domain), _by_kind(cuda if cpu is None else cpu, domain), cost)
+
+
+FLOAT, NUMBER, INTEGRAL = ("float",), ("int", "float"), ("bool", "int")
+
+
+# ---------------------------------------------------------------- sources
+def _source_has_no_meaning(*_args, **_attrs):
+    raise AssertionError("sources are given their value by the executor, not computed")
+
+
+OPS["input"] = Op("input", "source", 0, _source_has_no_meaning)
+OPS["constant"] = Op("constant", "source", 0, _source_has_no_meaning)
+OPS["iota"] = Op("iota", "source", 0, _source_has_no_meaning)
+
+# ---------------------------------------------------------------- arithmetic
+_map("add", 2, np.add, "{0} + {1}", domain=NUMBER)
+_map("sub", 2, np.subtract, "{0} - {1}", domain=NUMBER)
+_map("mul", 2, np.multiply, "{0} * {1}", domain=NUMBER)
+_map("div", 2, np.true_divide, "{0} / {1}", domain=FLOAT, cost="heavy")
+_map("floor_divide", 2, np.floor_divide, {"int": "floor_divide_int({0}, {1})", "float": "floor_divide({0}, {1})"},
+     domain=NUMBER, cost="heavy")
+_map("mod", 2, np.remainder, {"int": "mod_int({0}, {1})", "float": "mod({0}, {1})"}, domain=NUMBER, cost="heavy")
+_map("fmod", 2, np.fmod, {"int": "fmod_int({0}, {1})", "float": "math.fmod({0}, {1})"}, domain=NUMBER, cost="heavy")
+_map("power", 2, np.power, {"int": "power_int({0}, {1})", "float": "math.pow({0}, {1})"},
+     {"int": "power_int({0}, {1})", "float": "pow_{t}({0}, {1})"}, domain=NUMBER, cost="heavy")
+_map("neg", 1, np.negative, "-{0}", domain=NUMBER)
+_map("abs", 1, np.absolute, "abs({0})", domain=NUMBER)
+_map("sign", 1, np.sign, "sign({0})", domain=NUMBER)
+_map("maximum", 2, np.maximum, {"int": "max({0}, {1})", "float": "maximum({0}, {1})"}, "maximum({0}, {1})", domain=NUMBER)
+_map("minimum", 2, np.minimum, {"int": "min({0}, {1})", "float": "minimum({0}, {1})"}, "minimum({0}, {1})", domain=NUMBER)
+_map("fmax", 2, np.fmax, "fmax({0}, {1})", domain=FLOAT)
+_map("fmin", 2, np.fmin, "fmin({0}, {1})", domain=FLOAT)
+_map("copysign", 2, np.copysign, "math.copysign({0}, {1})", domain=FLOAT)
+_map("floor", 1, np.floor, "floor({0})", domain=FLOAT)
+_map("ceil", 1, np.ceil, "ceil({0})", domain=FLOAT)
+_map("trunc", 1, np.trunc, "trunc({0})", domain=FLOAT)
+_map("rint", 1, np.rint, "rint({0})", domain=FLOAT)
+
+# ---------------------------------------------------------------- transcendentals (heavy, float only)
+_map("sqrt", 1, np.sqrt, "math.sqrt({0})", domain=FLOAT, cost="heavy")
+for _name, _meaning, _cuda, _cpu in (
+    ("exp", np.exp, "math.exp({0})", "exp_{t}({0})"),
+    ("expm1", np.expm1, "math.expm1({0})", "expm1_{t}({0})"),
+    ("log", np.log, "math.log({0})", "log_{t}({0})"),
+    ("log1p", np.log1p, "math.log1p({0})", "log1p_{t}({0})"),
+    ("log2", np.log2, "math.log2({0})", "log2_{t}({0})"),
+    ("log10", np.log10, "math.log10({0})", "log10_{t}({0})"),
+    ("tanh", np.tanh, "math.tanh({0})", "tanh_{t}({0})"),
+    ("erf", None, "math.erf({0})", "erf_{t}({0})"),
+    ("sin", np.sin, "math.sin({0})", "sin_{t}({0})"),
+    ("cos", np.cos, "math.cos({0})", "cos_{t}({0})"),
+    ("tan", np.tan, "math.tan({0})", "math.tan({0})"),
+    ("arcsin", np.arcsin, "math.asin({0})", "math.asin({0})"),
+    ("arccos", np.arccos, "math.acos({0})", "math.acos({0})"),
+    ("arctan", np.arctan, "math.atan({0})", "math.atan({0})"),
+    ("sinh", np.sinh, "math.sinh({0})", "math.sinh({0})"),
+    ("cosh", np.cosh, "math.cosh({0})", "math.cosh({0})"),
+    ("arcsinh", np.arcsinh, "math.asinh({0})", "math.asinh({0})"),
+    ("arccosh", np.arccosh, "math.acosh({0})", "math.acosh({0})"),
+    ("arctanh", np.arctanh, "math.atanh({0})", "math.atanh({0})"),
+):
+    if _name == "erf":
+        from .special import erf as _meaning
+    _map(_name, 1, _meaning, _cuda, _cpu, domain=FLOAT, cost="heavy")
+_map("arctan2", 2, np.arctan2, "math.atan2({0}, {1})", domain=FLOAT, cost="heavy")
+_map("hypot", 2, np.hypot, "math.hypot({0}, {1})", domain=FLOAT, cost="heavy")
+
+# ---------------------------------------------------------------- comparison, logic, bits, choice
+for _name, _meaning, _sign in (("eq", np.equal, "=="), ("ne", np.not_equal, "!="), ("lt", np.less, "<"),
+                               ("le", np.less_equal, "<="), ("gt", np.greater, ">"), ("ge", np.greater_equal, ">=")):
+    _map(_name, 2, _meaning, "{0} " + _sign + " {1}", result="bool")
+_map("and", 2, np.bitwise_and, "{0} & {1}", domain=INTEGRAL)
+_map("or", 2, np.bitwise_or, "{0} | {1}", domain=INTEGRAL)
+_map("xor", 2, np.bitwise_xor, {"bool": "{0} != {1}", "int": "{0} ^ {1}"}, domain=INTEGRAL)
+_map("not", 1, np.invert, {"bool": "not {0}", "int": "~{0}"}, domain=INTEGRAL)
+_map("shift_left", 2, np.left_shift, "shift_left({0}, {1})", domain=("int",))
+_map("shift_right", 2, np.right_shift, "shift_right({0}, {1})", domain=("int",))
+_map("isnan", 1, np.isnan, "{0} != {0}", domain=FLOAT, result="bool")
+_map("isinf", 1, np.isinf, "isinf({0})", domain=FLOAT, result="bool")
+_map("isfinite", 1, np.isfinite, "isfinite({0})", domain=FLOAT, result="bool")
+_map("signbit", 1, np.signbit, "math.copysign({T}(1), {0}) < {T}(0)", domain=FLOAT, result="bool")
+_map("select", 3, np.where, "({1} if {0} else {2})", "select({0}, {1}, {2})")
+# The target dtype is the node's own; `cast_bool` asks "is it nonzero", as NumPy does.
+_map("cast", 1, lambda x, dtype: x.astype(dtype), {"bool": "({0} != {S}(0))", "int": "{T}({0})", "float": "{T}({0})"})
+
+# ---------------------------------------------------------------- reductions
+
+
+def _reduce(name, meaning, combine, identity, domain):
+    OPS[name] = Op(name, "reduce", 1, meaning, domain, "same", _by_kind(combine[0], domain),
+                   _by_kind(combine[1], domain), "light", _by_kind(identity, domain))
+
+
+def _fold(ufunc):
+    def meaning(x, axes, keepdims):
+        return ufunc.reduce(x, axis=axes, keepdims=keepdims)
+    return meaning
+
+
+def _sum(x, axes, keepdims):
+    return np.sum(x, axis=axes, keepdims=keepdims, dtype=x.dtype)
+
+
+def _prod(x, axes, keepdims):
+    return np.prod(x, axis=axes, keepdims=keepdims, dtype=x.dtype)
+
+
+_reduce("sum", _sum, ("{0} + {1}", "{0} + {1}"), "0", NUMBER)
+_reduce("prod", _prod, ("{0} * {1}", "{0} * {1}"), "1", NUMBER)
+_reduce("max", _fold(np.maximum), ({"int": "max({0}, {1})", "float": "maximum({0}, {1})"}, "maximum({0}, {1})"), "lowest", NUMBER)
+_reduce("min", _fold(np.minimum), ({"int": "min({0}, {1})", "float": "minimum({0}, {1})"}, "minimum({0}, {1})"), "highest", NUMBER)
+_reduce("any", _fold(np.logical_or), ("{0} | {1}", "{0} | {1}"), "False", ("bool",))
+_reduce("all", _fold(np.logical_and), ("{0} & {1}", "{0} & {1}"), "True", ("bool",))
+
+
+# ---------------------------------------------------------------- moves: only the index changes
+def _move(name, arity, meaning):
+    OPS[name] = Op(name, "move", arity, meaning)
+
+
+def _slice(x, start, size, step):
+    return x[tuple(slice(a, (a + n * s if a + n * s >= 0 else None), s) if n else slice(0, 0)
+                   for a, n, s in zip(start, size, step, strict=True))]
+
+
+def _update(x, value, start, step):
+    out = np.array(x, copy=True)
+    window = tuple(slice(a, (a + n * s if a + n * s >= 0 else None), s) if n else slice(0, 0)
+                   for a, n, s in zip(start, value.shape, step, strict=True))
+    out[window] = value
+    return out
+
+
+def _gather(x, *indices, axes):
+    """``x`` at integer coordinates along ``axes``; the index shape comes first in the result."""
+    moved = np.moveaxis(x, axes, range(len(axes)))
+    clipped = tuple(np.clip(i, 0, x.shape[a] - 1) for i, a in zip(indices, axes, strict=True))
+    return moved[clipped]
+
+
+_move("broadcast", 1, lambda x, shape: np.broadcast_to(x, shape))
+_move("reshape", 1, lambda x, shape: np.reshape(x, shape))
+_move("transpose", 1, lambda x, perm: np.transpose(x, perm))
+_move("slice", 1, _slice)
+_move("concatenate", None, lambda *xs, axis: np.concatenate(xs, axis=axis))
+_move("update", 2, _update)
+_move("gather", None, _gather)
+
+
+# ---------------------------------------------------------------- library calls
+def _library(name, arity, meaning):
+    OPS[name] = Op(name, "library", arity, meaning, cost="heavy")
+
+
+def _scatter(x, value, *indices, axes, mode):
+    """``x`` with ``value`` written (mode "set") or added (mode "add") at integer coordinates."""
+    out = np.array(x, copy=True)
+    moved = np.moveaxis(out, axes, range(len(axes)))
+    (np.add.at if mode == "add" else _set_at)(moved, tuple(indices), value)
+    return out
+
+
+def _set_at(target, indices, value):
+    target[indices] = value
+
+
+_library("matmul", 2, np.matmul)
+_library("cumsum", 1, lambda x, axis: np.cumsum(x, axis=axis, dtype=x.dtype))
+_library("cumprod", 1, lambda x, axis: np.cumprod(x, axis=axis, dtype=x.dtype))
+_library("sort", 1, lambda x, axis: np.sort(x, axis=axis))
+_library("argsort", 1, lambda x, axis: np.argsort(x, axis=axis, kind="stable"))
+_library("scatter", None, _scatter)
+# Any other real-valued ufunc: called as it is, between kernels, so that every program traces.
+_library("ufunc", None, lambda *xs, name, output: _pick(getattr(np, name)(*xs), output))
+
+
+def _pick(result, output):
+    return result[output] if isinstance(result, tuple) else result

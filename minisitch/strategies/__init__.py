@@ -1,0 +1,1 @@
+"""One file a published system; each registers one function from Graph and Device to FusionPlan."""
