@@ -1,0 +1,317 @@
+"""What a fusion plan is: which operations share a kernel, and why the others do not.
+
+In:  a ``Graph`` and the choices of a strategy (``strategies/``). Out: a verified ``FusionPlan``.
+
+A *pattern* is one kernel launch or one library call (FusionStitching 2020, section 4: a plan is a
+set of patterns). Patterns may *recompute* cheap operations, as XLA's thread composition does, but
+each value that travels between patterns is produced by exactly one of them.
+
+Before:  %1 = exp %0    After:  kernel k0: %1 %2   (%1 stays in a register)
+         %2 = neg %1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from .device import Device
+from .errors import PlanError
+from .graph import Graph, Node
+from .ops import OPS
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One choice a pass made, kept as data so that ``explain`` and tests can read it."""
+
+    at: tuple[int, ...]  # node ids
+    verdict: str  # "fuse", "keep apart", "regional", "global", "keep", "recompute", ...
+    rule: str  # stable name: "same-level", "library-call", "argument-limit" ...
+    why: str  # one sentence with the numbers used
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """One kernel or one library call.
+
+    ``members`` are ascending ids, so also a legal order; ``outputs`` are the members whose
+    values other patterns or the caller read: they are written to memory.
+    """
+
+    members: tuple[int, ...]
+    outputs: tuple[int, ...]
+    kind: str = "kernel"  # "kernel" | "library"
+
+
+@dataclass(frozen=True)
+class FusionPlan:
+    """All patterns of a graph in execution order, with the decisions that made them."""
+
+    graph: Graph
+    strategy: str
+    patterns: tuple[Pattern, ...]
+    decisions: tuple[Decision, ...] = ()
+
+    @property
+    def kernels(self) -> tuple[Pattern, ...]:
+        return tuple(p for p in self.patterns if p.kind == "kernel")
+
+    @property
+    def library_calls(self) -> tuple[Pattern, ...]:
+        return tuple(p for p in self.patterns if p.kind == "library")
+
+    @cached_property
+    def producer(self) -> dict[int, Pattern]:
+        """Which pattern writes each value that is kept in memory."""
+        return {o: p for p in self.patterns for o in p.outputs}
+
+    def __str__(self) -> str:
+        lines = [f"# after fuse ({self.strategy}): {len(self.graph)} nodes -> {len(self.kernels)} kernels, "
+                 f"{len(self.library_calls)} library calls"]
+        for number, pattern in enumerate(self.patterns):
+            ops = " ".join(f"%{m}:{self.graph[m].op}" for m in pattern.members)
+            out = " ".join(f"%{o}" for o in pattern.outputs)
+            lines.append(f"{pattern.kind} {number}: {ops} -> {out}")
+        return "\n".join(lines)
+
+
+# ---------------------------------------------------------------- what every strategy asks
+# Views: a reshape never moves a byte; inside a kernel these moves only change an index.
+FREE = frozenset({"broadcast", "reshape", "transpose", "slice"})
+
+
+def is_fusible(node: Node) -> bool:
+    """Memory-intensive, in the papers' words: anything a kernel of ours can hold."""
+    return node.kind in ("map", "reduce", "move")
+
+
+def is_heavy(graph: Graph, node: Node) -> bool:
+    """Heavy element-wise (AStitch 2.2); dividing by a constant is a light operation."""
+    if node.op in ("div", "floor_divide", "mod") and graph[node.args[1]].op == "constant":
+        return False
+    return OPS[node.op].cost == "heavy"
+
+
+def stretches(graph: Graph, node: Node) -> bool:
+    """True when some consumer broadcasts the value, reshapes in between included."""
+    pending = list(graph.users[node.id])
+    for user in pending:
+        op = graph[user].op
+        if op == "broadcast" and graph[user].type.size > node.type.size:
+            return True
+        if op == "reshape":
+            pending.extend(graph.users[user])
+    return False
+
+
+def read_in_place(graph: Graph, value: int) -> int:
+    """The value whose memory ``value`` is a plain reinterpretation of (reshapes cost nothing)."""
+    while graph[value].op == "reshape":
+        value = graph[value].args[0]
+    return value
+
+
+def view_source(graph: Graph, value: int) -> int:
+    """The value whose memory a library call can read ``value`` from, by strides alone.
+
+    Transposes, slices and broadcasts of a reshape are strides; a reshape of a transpose is a copy,
+    so there the walk stops and the transposed value must be in memory.
+    """
+    while graph[value].op in FREE and graph[value].op != "reshape":
+        value = graph[value].args[0]
+    return read_in_place(graph, value)
+
+
+# ---------------------------------------------------------------- from assignment to plan
+def make_plan(graph: Graph, strategy: str, groups: Iterable[Sequence[int]],
+              decisions: Iterable[Decision] = ()) -> FusionPlan:
+    """Turn groups of node ids into an ordered, verified plan.
+
+    ``groups`` hold fusible nodes; library nodes become patterns of their own; sources and the
+    views between patterns belong to nobody: whoever reads them pulls them in. A group's outputs
+    are worked out here. Raises PlanError if the groups cannot be put in an order.
+    """
+    patterns = [Pattern(tuple(sorted(set(g))), ()) for g in groups if g]
+    patterns += [Pattern((n.id,), (n.id,), "library") for n in graph.nodes if n.kind == "library"]
+    patterns = [_close(graph, p) for p in patterns]
+    patterns = _with_outputs(graph, patterns)
+    return verify_plan(FusionPlan(graph, strategy, _in_order(graph, patterns), tuple(decisions)))
+
+
+def _close(graph: Graph, pattern: Pattern) -> Pattern:
+    """Pull constants, iotas and the views that members read into the pattern."""
+    if pattern.kind == "library":
+        return pattern
+    members, pending = set(pattern.members), list(pattern.members)
+    while pending:
+        for arg in graph[pending.pop()].args:
+            if arg not in members and (graph[arg].op in FREE or graph[arg].op in ("constant", "iota")):
+                members.add(arg)
+                pending.append(arg)
+    return replace(pattern, members=tuple(sorted(members)))
+
+
+def _needed_outside(graph: Graph, patterns: Sequence[Pattern]) -> set[int]:
+    """Values that must be in memory: read by a pattern that does not hold them, or returned."""
+    needed = {read_in_place(graph, o) for o in graph.outputs}
+    for pattern in patterns:
+        inside = set(pattern.members)
+        for member in pattern.members:
+            for arg in graph[member].args:
+                if arg not in inside:
+                    needed.add(view_source(graph, arg) if pattern.kind == "library" else read_in_place(graph, arg))
+    return needed
+
+
+def _with_outputs(graph: Graph, patterns: list[Pattern]) -> list[Pattern]:
+    """Give each needed value to the one pattern that writes it; add copies for the ones nobody holds."""
+    needed = _needed_outside(graph, patterns)
+    owner: dict[int, int] = {}
+    for number, pattern in enumerate(patterns):
+        for member in pattern.members:
+            if member in needed and (pattern.kind == "library" or graph[member].kind != "source"):
+                owner.setdefault(member, number)
+    patterns = [p if p.kind == "library" else replace(p, outputs=tuple(m for m in p.members if owner.get(m) == i))
+                for i, p in enumerate(patterns)]
+    missing = sorted(v for v in needed if v not in owner and graph[v].op != "input")
+    if missing:  # a returned constant or a returned view of an input: a copy kernel of its own
+        extra = [_close(graph, Pattern((v,), ())) for v in missing]
+        return _with_outputs(graph, patterns + extra)
+    return [p for p in patterns if p.outputs]
+
+
+def _in_order(graph: Graph, patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
+    """Topological order of the patterns, ties by smallest member."""
+    import heapq
+    writer = {o: i for i, p in enumerate(patterns) for o in p.outputs}
+    waits: list[set[int]] = []
+    for i, pattern in enumerate(patterns):
+        waits.append({writer[v] for v in pattern_inputs(graph, pattern) if writer.get(v, i) != i})
+    readers: list[list[int]] = [[] for _ in patterns]
+    for i, before in enumerate(waits):
+        for j in before:
+            readers[j].append(i)
+    ready = [(p.outputs[-1], i) for i, p in enumerate(patterns) if not waits[i]]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        _, i = heapq.heappop(ready)
+        order.append(patterns[i])
+        for j in readers[i]:
+            waits[j].discard(i)
+            if not waits[j]:
+                heapq.heappush(ready, (patterns[j].outputs[-1], j))
+    if len(order) != len(patterns):
+        stuck = [patterns[i].outputs for i in range(len(patterns)) if waits[i]][:3]
+        raise PlanError(f"patterns wait for each other in a circle; among them those that write {stuck}")
+    return tuple(order)
+
+
+def pattern_inputs(graph: Graph, pattern: Pattern) -> tuple[int, ...]:
+    """The values in memory that a pattern reads, ascending; views are resolved to what they view."""
+    inside, found = set(pattern.members), set()
+    for member in pattern.members:
+        if graph[member].op == "input":
+            found.add(member)
+        for arg in graph[member].args:
+            if arg not in inside:
+                found.add(view_source(graph, arg) if pattern.kind == "library" else read_in_place(graph, arg))
+    return tuple(sorted(found))
+
+
+def verify_plan(plan: FusionPlan) -> FusionPlan:
+    """Check that nothing is lost, doubled or read too early, and return the plan unchanged.
+
+    Raises PlanError naming the value: every needed value is written exactly once, before it is read.
+    """
+    graph, written = plan.graph, set(plan.graph.inputs)
+    for pattern in plan.patterns:
+        for value in pattern_inputs(graph, pattern):
+            if value not in written and value not in pattern.members:
+                raise PlanError(f"the pattern that writes {pattern.outputs} reads %{value} before it is written")
+        for value in pattern.outputs:
+            if value in written:
+                raise PlanError(f"%{value} {graph[value].op} is written by two patterns")
+            written.add(value)
+    for output in graph.outputs:
+        if read_in_place(graph, output) not in written:
+            raise PlanError(f"output %{output} {graph[output].op} is written by no pattern")
+    return plan
+
+
+# ---------------------------------------------------------------- a pattern as a program of its own
+@dataclass(frozen=True)
+class Body:
+    """A pattern cut out of its graph and renumbered: equal patterns have equal bodies.
+
+    ``graph`` has one input per value the pattern reads and returns the pattern's outputs;
+    ``inputs`` and ``outputs`` say which values of the whole graph those are, ``origin`` maps
+    each node of the body to its id there.
+    """
+
+    graph: Graph
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    origin: tuple[int, ...]
+
+
+def extract(graph: Graph, pattern: Pattern) -> Body:
+    """Cut a kernel pattern out as a graph whose ids start at zero.
+
+    Before:  pattern {%7 %8} of a 90-node graph      After:  %0 = input, %1 = exp %0, return %1
+    """
+    number: dict[int, int] = {}
+    nodes: list[Node] = []
+    inputs: list[int] = []
+    origin: list[int] = []
+
+    def place(node: Node, source: int) -> int:
+        nodes.append(replace(node, id=len(nodes)))
+        origin.append(source)
+        return len(nodes) - 1
+
+    inside = set(pattern.members)
+    for member in pattern.members:
+        for arg in graph[member].args:
+            if arg in inside or arg in number:
+                continue
+            memory = read_in_place(graph, arg)
+            if memory not in number:
+                number[memory] = place(Node(0, "input", (), graph[memory].type, (), "", ""), memory)
+                inputs.append(memory)
+            if memory != arg:
+                shape = (("shape", graph[arg].type.shape),)
+                number[arg] = place(Node(0, "reshape", (number[memory],), graph[arg].type, shape), arg)
+        node = graph[member]
+        if member not in number:
+            number[member] = place(replace(node, args=tuple(number[a] for a in node.args)), member)
+            if node.op == "input":
+                inputs.append(member)
+    outputs = tuple(number[o] for o in pattern.outputs)
+    return Body(Graph(tuple(nodes), outputs), tuple(inputs), pattern.outputs, tuple(origin))
+
+
+# ---------------------------------------------------------------- the registry of strategies
+Strategy = Callable[[Graph, Device], FusionPlan]
+STRATEGIES: dict[str, Strategy] = {}
+
+
+def strategy(name: str) -> Callable[[Strategy], Strategy]:
+    """Register a function from Graph and Device to FusionPlan under a name.
+
+    A strategy from outside the package registers the same way and is used by name:
+    ``minisitch.jit(f, strategy="mine")``.
+    """
+    def register(function: Strategy) -> Strategy:
+        STRATEGIES[name] = function
+        return function
+    return register
+
+
+def fuse(graph: Graph, name: str, device: Device) -> FusionPlan:
+    """Ask the named strategy for a plan. Raises PlanError when there is no strategy of that name."""
+    if name not in STRATEGIES:
+        raise PlanError(f"unknown strategy {name!r}; known: {', '.join(sorted(STRATEGIES))}")
+    return STRATEGIES[name](graph, device)
