@@ -1,0 +1,136 @@
+"""Turn docs/ and tutorials/ into plain Markdown by running them, before mkdocs sees a page.
+
+    python tools/render_docs.py docs tutorials build/docs
+
+In:  pages (``.md``) and percent-format programs (``.py``). Out: Markdown that any site generator reads.
+
+- ``{{ code minisitch/fuse.py make_plan }}`` becomes the source of that function, class or constant;
+- a fence opened with ```` ```python run ```` is executed and followed by what it printed; the fences of
+  one page share their names, as the cells of a notebook do; ```` ```python run quiet ```` shows the output alone;
+- a tutorial's cells are executed the same way, and a cell that ends in an expression shows its value:
+  as a picture where it has ``_repr_svg_`` or ``_repr_html_``, as text otherwise.
+
+An unknown symbol or an exception stops the build, so a page cannot drift from the code.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+CODE = re.compile(r"^\{\{ code (\S+) (\S+) \}\}$", re.M)
+FENCE = re.compile(r"^```python run( quiet)?\n(.*?)^```$", re.M | re.S)
+CELL = re.compile(r"^# %%(.*)$", re.M)
+
+
+def symbol_source(path: str, name: str) -> str:
+    """The text of one function, class or top-level constant of a file, by name (``Class.method`` too).
+
+    Raises LookupError when the file has no such symbol.
+    """
+    text = (ROOT / path).read_text(encoding="utf-8")
+    scope: list[ast.stmt] = ast.parse(text).body
+    found: ast.stmt | None = None
+    for part in name.split("."):
+        found = next((node for node in scope if part in _names(node)), None)
+        if found is None:
+            raise LookupError(f"{path} has no {name!r}")
+        scope = getattr(found, "body", [])
+    assert found is not None
+    first = min([found.lineno, *(d.lineno for d in getattr(found, "decorator_list", []))])
+    return "\n".join(text.splitlines()[first - 1:found.end_lineno])
+
+
+def _names(node: ast.stmt) -> tuple[str, ...]:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return (node.name,)
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return tuple(t.id for t in targets if isinstance(t, ast.Name))
+
+
+def run(code: str, names: dict[str, Any], file: str, line: int) -> str:
+    """Execute code as if it stood at that line of that file; return what it showed, as Markdown."""
+    tree = ast.parse(code, filename=file)
+    ast.increment_lineno(tree, line - 1)
+    value, printed = None, io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, file, "exec"), names)
+        if isinstance(last, ast.Expr):
+            value = eval(compile(ast.Expression(last.value), file, "eval"), names)
+    return _text(printed.getvalue()) + _shown(value)
+
+
+def _text(text: str) -> str:
+    return f"\n```text\n{text.rstrip()}\n```\n" if text.strip() else ""
+
+
+def _shown(value: Any) -> str:
+    """A value as a notebook would show it: picture first, then HTML, then text."""
+    for method in ("_repr_svg_", "_repr_html_"):
+        picture = getattr(value, method, lambda: None)()
+        if picture:  # Markdown ends an HTML block at an empty line
+            return "\n<div class=\"picture\">\n" + re.sub(r"\n\s*\n", "\n", picture) + "\n</div>\n"
+    return "" if value is None else _text(value if isinstance(value, str) else repr(value))
+
+
+def render_page(text: str, file: str) -> str:
+    """Expand the code and run marks of one Markdown page."""
+    text = CODE.sub(lambda m: f"```python title=\"{m[1]}\"\n{symbol_source(m[1], m[2])}\n```", text)
+    names: dict[str, Any] = {"__name__": "__page__"}
+
+    def execute(match: re.Match[str]) -> str:
+        line = text.count("\n", 0, match.start(2)) + 1
+        output = run(match[2], names, file, line)
+        return output.strip("\n") if match[1] else f"```python\n{match[2]}```\n{output}"
+
+    return FENCE.sub(execute, text)
+
+
+def cells(text: str) -> Iterator[tuple[str, str, int]]:
+    """The cells of a percent-format program: kind ("markdown" or "code"), text, first line."""
+    marks = [*CELL.finditer(text)]
+    for mark, following in zip(marks, [*marks[1:], None], strict=True):
+        body = text[mark.end() + 1:following.start() if following else len(text)]
+        line = text.count("\n", 0, mark.end()) + 2
+        if "[markdown]" in mark[1]:
+            yield "markdown", "\n".join(row.removeprefix("#").removeprefix(" ") for row in body.splitlines()), line
+        elif body.strip():
+            yield "code", body.strip("\n"), line + len(body) - len(body.lstrip("\n"))
+
+
+def render_tutorial(text: str, file: str) -> str:
+    """A percent-format program as a page: prose, code, and what each cell showed."""
+    names: dict[str, Any] = {"__name__": "__tutorial__", "__file__": file}
+    page = []
+    for kind, body, line in cells(text):
+        page.append(body if kind == "markdown" else f"```python\n{body}\n```\n{run(body, names, file, line)}")
+    return "\n\n".join(page) + f"\n\n---\n\nThis page is the output of `{file}`, executed when the page was built.\n"
+
+
+def build(docs: Path, tutorials: Path, out: Path) -> None:
+    """Render every page and tutorial into a new folder."""
+    shutil.rmtree(out, ignore_errors=True)
+    shutil.copytree(docs, out, ignore=shutil.ignore_patterns("*.md"))
+    for page in sorted(docs.rglob("*.md")):
+        target = out / page.relative_to(docs)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(render_page(page.read_text(encoding="utf-8"), f"docs/{page.relative_to(docs)}"), encoding="utf-8")
+    (out / "tutorials").mkdir(exist_ok=True)
+    for program in sorted(tutorials.glob("[0-9]*.py")):
+        target = out / "tutorials" / program.with_suffix(".md").name
+        text = program.read_text(encoding="utf-8")
+        target.write_text(render_tutorial(text, f"tutorials/{program.name}"), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    build(*(Path(argument) for argument in sys.argv[1:4]))

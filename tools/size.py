@@ -1,0 +1,54 @@
+"""Count code lines: what is left of a file without comments, docstrings and blank lines.
+
+    python tools/size.py [folder ...]
+
+The budget (design.md, section 3): no file above 500 code lines, the package under 9,000. Comments
+and docstrings are free, so nobody gains by leaving one out.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import sys
+import tokenize
+from pathlib import Path
+
+FILE_BUDGET = 500
+PACKAGE_BUDGET = 9_000
+
+
+def docstring_lines(tree: ast.AST) -> set[int]:
+    """The line numbers that docstrings cover."""
+    lines: set[int] = set()
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and body:
+            first = body[0]
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+                lines.update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
+    return lines
+
+
+def code_lines(text: str) -> int:
+    """How many lines of a Python program hold code."""
+    silent = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
+              tokenize.ENDMARKER, tokenize.ENCODING}
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in silent:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    return len(lines - docstring_lines(ast.parse(text)))
+
+
+def main(folders: list[str]) -> None:
+    """Print one line a file and the total of each folder."""
+    for folder in folders:
+        sizes = {path: code_lines(path.read_text(encoding="utf-8")) for path in sorted(Path(folder).rglob("*.py"))}
+        for path, size in sizes.items():
+            print(f"{size:6}  {path}" + ("   over the budget of a file" if size > FILE_BUDGET else ""))
+        print(f"{sum(sizes.values()):6}  {folder}/ in all\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] or ["minisitch", "tests", "tools", "tutorials"])
