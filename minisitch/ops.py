@@ -116,6 +116,7 @@ _map("trunc", 1, np.trunc, "trunc({0})", domain=FLOAT)
 _map("rint", 1, np.rint, "rint({0})", domain=FLOAT)
 
 # ---------------------------------------------------------------- transcendentals (heavy, float only)
+_meaning: Any
 _map("sqrt", 1, np.sqrt, "math.sqrt({0})", domain=FLOAT, cost="heavy")
 for _name, _meaning, _cuda, _cpu in (
     ("exp", np.exp, "math.exp({0})", "exp_{t}({0})"),
