@@ -123,12 +123,13 @@ def build(docs: Path, tutorials: Path, out: Path) -> None:
     for page in sorted(docs.rglob("*.md")):
         target = out / page.relative_to(docs)
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(render_page(page.read_text(encoding="utf-8"), f"docs/{page.relative_to(docs)}"), encoding="utf-8")
+        text = render_page(page.read_text(encoding="utf-8"), f"docs/{page.relative_to(docs)}")
+        target.write_text(text, encoding="utf-8")
     (out / "tutorials").mkdir(exist_ok=True)
     for program in sorted(tutorials.glob("[0-9]*.py")):
         target = out / "tutorials" / program.with_suffix(".md").name
-        text = program.read_text(encoding="utf-8")
-        target.write_text(render_tutorial(text, f"tutorials/{program.name}"), encoding="utf-8")
+        text = render_tutorial(program.read_text(encoding="utf-8"), f"tutorials/{program.name}")
+        target.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -22,11 +22,9 @@ def docstring_lines(tree: ast.AST) -> set[int]:
     """The line numbers that docstrings cover."""
     lines: set[int] = set()
     for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and body:
-            first = body[0]
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
-                lines.update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            text = node.body[0]
+            lines.update(range(text.lineno, (text.end_lineno or text.lineno) + 1))
     return lines
 
 

@@ -1,0 +1,94 @@
+"""Rules of the project itself: nothing of one machine is committed, everything public says what it does."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+
+from size import PACKAGE_BUDGET, code_lines  # noqa: E402
+
+PACKAGE = sorted((ROOT / "minisitch").rglob("*.py"))
+WORDS = (  # design.md, section 7, and the words the loop program adds; docs/words.md defines each once
+    "block barrier", "column-reduce", "composition", "decision", "demotion", "dominant", "frame", "grid barrier",
+    "group", "horizontal packing", "kernel", "layer", "library call", "memory-intensive", "one-to-many", "pattern",
+    "phase", "placement", "queue", "row-reduce", "scheme", "segment", "span", "stage", "stepper", "stitching",
+    "strategy", "sub-dominant", "sub-root", "task", "task splitting", "thread mapping", "tile", "traffic", "vertical packing",
+    "wave",
+)
+BOLD_WORDS = ("packing", "thread", "warp", "block", "independent", "local", "regional", "global", "light", "heavy")
+
+
+def tracked_files() -> list[Path]:
+    """The files of the commit, or of the folder where there is no git (a source distribution)."""
+    try:
+        listing = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return [*PACKAGE, *ROOT.glob("*.*"), *(ROOT / "docs").rglob("*.md")]
+    return [ROOT / name for name in listing.splitlines() if (ROOT / name).is_file()]
+
+
+def test_no_file_knows_one_machine():
+    """No home folder, no package index, no private host: a clone behaves the same everywhere."""
+    machine = re.compile(r"/(home|Users|root|work|mnt|opt)/\w|index-url|find-links|trusted-host"
+                         r"|https?://(localhost|127\.|10\.|192\.168\.)", re.I)
+    found = []
+    for path in tracked_files():
+        if path == Path(__file__) or path.suffix in (".png", ".typed"):
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if machine.search(line):
+                found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()[:100]}")
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("path", PACKAGE, ids=lambda p: str(p.relative_to(ROOT / "minisitch")))
+def test_everything_public_has_a_docstring(path):
+    """A reader never meets a public function, class or module that does not say what it is for.
+
+    A function of two or three lines may speak for itself; a class's docstring speaks for its methods.
+    """
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    missing = [] if ast.get_docstring(tree) else ["the module"]
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+            if ast.get_docstring(node) is None and (node.end_lineno or 0) - node.lineno > 2:
+                missing.append(node.name)
+    assert not missing, f"no docstring: {', '.join(missing)}"
+
+
+def test_every_word_is_defined_once_and_in_order():
+    headings = re.findall(r"^## (.+)$", (ROOT / "docs" / "words.md").read_text(encoding="utf-8"), re.M)
+    names = [heading.split(",")[0].lower() for heading in headings]
+    assert names == sorted(names, key=lambda name: name.replace("-", " ")), "words.md is alphabetical"
+    assert len(set(names)) == len(names)
+    assert not set(WORDS) - set(names), f"words.md lacks {sorted(set(WORDS) - set(names))}"
+
+
+def test_the_kinds_of_scheme_and_composition_are_defined():
+    text = (ROOT / "docs" / "words.md").read_text(encoding="utf-8")
+    bold = {word.lower() for word in re.findall(r"\*\*([\w-]+)\*\*", text)}
+    assert not set(BOLD_WORDS) - bold
+
+
+def test_the_package_stays_small():
+    """Comments and docstrings are free; what outgrows the budget becomes two files, never denser lines."""
+    sizes = {str(path.relative_to(ROOT)): code_lines(path.read_text(encoding="utf-8")) for path in PACKAGE}
+    assert sum(sizes.values()) <= PACKAGE_BUDGET
+
+
+def test_code_lines_do_not_count_what_explains():
+    text = '"""A module.\n\nThree lines."""\n\n# why\ndef f(x):\n    """Say what."""\n    return [x,\n            x]\n'
+    assert code_lines(text) == 3
+
+
+def test_extras_of_the_constraints_file_are_exact_and_carry_no_address():
+    for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
+        assert line.startswith("#") or re.fullmatch(r"[\w.-]+==[\w.]+( ;.*)?", line), line
