@@ -128,8 +128,11 @@ class Graph:
 
     @property
     def structure(self) -> tuple:
-        """What the graph means without where it came from: the key of structurally equal graphs."""
-        return tuple((n.op, n.args, n.type, n.attrs) for n in self.nodes), self.outputs
+        """What the graph means without where it came from: the key of structurally equal graphs.
+
+        Attributes by their text: 0.0 and -0.0 are equal in Python, and are different constants.
+        """
+        return tuple((n.op, n.args, n.type, repr(n.attrs)) for n in self.nodes), self.outputs
 
 
 class Builder:
@@ -144,7 +147,7 @@ class Builder:
 
         Raises GraphError when the operands do not fit the op.
         """
-        pairs = tuple(sorted(attrs.items()))
+        pairs = tuple(sorted((k, math.nan if isinstance(v, float) and v != v else v) for k, v in attrs.items()))
         node = Node(len(self.nodes), op, tuple(args), type or TensorType(()), pairs, where, via)
         if op not in OPS:
             raise GraphError(f"unknown op {op!r}; known: {', '.join(sorted(OPS))}")
@@ -380,7 +383,7 @@ def _parse_attrs(text: str) -> tuple[tuple[str, Any], ...]:
 
 def _literal(tree: ast.expr) -> Any:
     if isinstance(tree, ast.Name) and tree.id.startswith("__import_"):
-        return float(tree.id.removeprefix("__import_"))
+        return {"nan": math.nan, "inf": math.inf}[tree.id.removeprefix("__import_")]  # math.nan is itself
     if isinstance(tree, ast.UnaryOp) and isinstance(tree.operand, ast.Name):
         return -_literal(tree.operand)
     return ast.literal_eval(tree)
