@@ -1,0 +1,584 @@
+"""Emitted text to machine code: the one importer of Numba, and the disk cache.
+
+In: the text of one kernel and the dtypes of its arrays. Out: a ``Compiled``, whose ``function(first, last,
+*arrays)`` runs without the interpreter lock. Numba is imported when the first kernel is compiled, never before.
+
+    text --key--> memory? --no--> disk? --no--> compile --> disk
+                    |yes           |yes (digest holds)
+                    v              v
+                 Compiled       Compiled
+
+What an entry of the cache is: ``<key>.py`` is the text, only for eyes, debuggers and tracebacks; ``<key>.bin``
+is a digest and the machine code. The key holds whatever the machine code depends on. The digest is keyed with a
+secret that only this user can read, so a truncated, foreign or forged entry is built again and never unpickled.
+
+Left out: eviction. An entry is 10 to 40 kB; delete the folder when it bothers you.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import hmac
+import json
+import linecache
+import math
+import os
+import pickle
+import pkgutil
+import platform
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import types
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import cpu_math
+from .errors import DeviceError
+
+# Kernels may reorder sums and use reciprocals, but NaN and infinities mean what they mean (no nnan, no ninf):
+# -inf is a mask and NaN is news. A sign of zero is kept by copies, copysign and select, but not by x + 0.0.
+KERNEL_FLAGS: dict[str, Any] = dict(nogil=True, error_model="numpy", noalias=True,
+                                    no_cfunc_wrapper=True,
+                                    fastmath={"contract", "nsz", "arcp", "afn", "reassoc"})
+# Helpers never get reassoc: it would undo their range reductions. Force-inlining keeps each side's own flags.
+HELPER_FLAGS: dict[str, Any] = dict(forceinline=True, error_model="numpy", no_cpython_wrapper=True,
+                                    no_cfunc_wrapper=True,
+                                    fastmath={"contract", "arcp", "afn"})
+PARALLEL_FROM = 4  # cold kernels below this number are compiled in this process: a worker takes a second to start
+
+_lock = threading.RLock()
+_memory: dict[str, Compiled] = {}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to compile: one function's text, its name, its arrays' dtypes, and whether to run LLVM's SLP vectoriser."""
+
+    text: str
+    name: str
+    dtypes: tuple[str, ...]
+    slp: bool = False
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A kernel in machine code.
+
+    ``function`` trusts its caller: every array flat, C-contiguous, of the dtype asked for and long enough, and
+    none that is written may share memory with another.
+    """
+
+    name: str
+    function: Callable[..., None]
+    seconds: float
+    origin: str  # "compiled" | "disk" | "memory"
+    path: str  # where the text was saved; "<minisitch ...>" without a cache
+    request: Request
+
+
+# ---------------------------------------------------------------- the front door
+
+
+def compile_cpu(text: str, name: str, dtypes: tuple[str, ...], *, slp: bool = False) -> Compiled:
+    """Compile ``text``, or find it in memory or on disk. A float16 array is passed as a view of type uint16.
+
+    ``slp`` is for rows of constant length up to 64, which are unrolled before the loop vectoriser sees them.
+    """
+    return _compile(Request(text, name, tuple(dtypes), slp))
+
+
+def load_text(text: str, name: str) -> Callable[..., None]:
+    """The same text as plain Python over ``cpu_math``: slow, needs no Numba, for tests and for stepping through."""
+    namespace = {"__name__": "minisitch.compile", "np": np, "math": _plain_math(), **_cpu_math_functions()}
+    function = _execute(text, name, f"<minisitch {name}>", namespace)
+
+    @functools.wraps(function)
+    def quiet(*args):
+        with np.errstate(all="ignore"):
+            return function(*args)
+
+    return quiet
+
+
+def compile_many(requests: Iterable[Request], workers: int | None = None,
+                 progress: Callable[[int, int, str], None] | None = None) -> list[Compiled]:
+    """Compile several kernels, the cold ones in other processes too, since Numba compiles under one global lock.
+
+    Serial when there is no cache to meet in, fewer than ``PARALLEL_FROM`` cold kernels or one core.
+    ``progress(done, total, name)`` is called from this thread as kernels become ready.
+    """
+    wanted = list(requests)
+    workers = _cores() if workers is None else workers
+    folder = _folder()
+    cold = [r for r in dict.fromkeys(wanted) if folder and (key := _key(r)) not in _memory
+            and not (folder / f"{key}.bin").exists()]
+    if folder and workers > 1 and len(cold) >= PARALLEL_FROM:
+        helpers = min(workers, len(cold) // 2) - 1
+        _compile_in_processes(cold, helpers, folder, lambda n, r: progress and progress(n, len(wanted), r.name))
+    results = []
+    for request in wanted:
+        results.append(_compile(request))
+        if progress:
+            progress(len(results), len(wanted), request.name)
+    return results
+
+
+def inspect_assembly(compiled: Compiled) -> str:
+    """The assembly of a kernel; one that came from the disk is compiled again to see it."""
+    with _lock:
+        result = _build(compiled.request, _key(compiled.request), compiled.path)
+    return result.library.get_asm_str()
+
+
+# ---------------------------------------------------------------- text to functions
+
+
+def _execute(text: str, name: str, path: str, namespace: dict[str, Any]) -> Callable[..., None]:
+    """Run the module text under ``path`` and give back its function; tracebacks show the text, wherever it is."""
+    lines = text.splitlines(keepends=True)
+    linecache.cache[path] = (len(text), None, lines, path)
+    exec(compile(text, path, "exec"), namespace)
+    return namespace[name]
+
+
+@functools.cache
+def _cpu_math_functions() -> dict[str, Callable[..., Any]]:
+    return {n: f for n, f in vars(cpu_math).items()
+            if isinstance(f, types.FunctionType) and f.__module__ == cpu_math.__name__}
+
+
+@functools.cache
+def _plain_math() -> types.SimpleNamespace:
+    """``math`` as machine code means it: float32 stays float32, and a domain error is NaN, not an exception."""
+    elsewhere = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh", "acosh": "arccosh",
+                 "atanh": "arctanh", "atan2": "arctan2", "pow": "power"}
+    known = {n: getattr(np, elsewhere.get(n, n)) for n in dir(math) if hasattr(np, elsewhere.get(n, n))}
+    return types.SimpleNamespace(**known, erf=cpu_math.erf_f64)
+
+
+def _names_in(code: types.CodeType) -> set[str]:
+    return set(code.co_names).union(*(_names_in(c) for c in code.co_consts if isinstance(c, types.CodeType)))
+
+
+@functools.cache
+def _helper(name: str) -> Any:
+    """One ``cpu_math`` function for Numba: an intrinsic, or the Python text jitted over its own helpers."""
+    intrinsics = _intrinsics()
+    if name in intrinsics:
+        return intrinsics[name]
+    import numba
+
+    function = _cpu_math_functions()[name]
+    used = _names_in(function.__code__) & _cpu_math_functions().keys()
+    namespace = {**vars(cpu_math), **{n: _helper(n) for n in used}}
+    copy = types.FunctionType(function.__code__, namespace, name, function.__defaults__)
+    return numba.njit(**HELPER_FLAGS)(copy)
+
+
+@functools.cache
+def _intrinsics() -> dict[str, Any]:
+    """The primitives of ``cpu_math`` that are one LLVM instruction each; its Python bodies say what they mean."""
+    from llvmlite import ir
+    from numba import types as nb
+    from numba.extending import intrinsic
+
+    def one_type(context, *operands):
+        """The operands' common type; a literal takes the type of the others."""
+        real = [t for t in operands if not isinstance(t, nb.Literal)] or [nb.unliteral(t) for t in operands]
+        return context.unify_types(*real) if len(real) > 1 else real[0]
+
+    def cast_all(context, builder, signature, values, start=0):
+        return [context.cast(builder, v, t, signature.return_type)
+                for v, t in zip(values[start:], signature.args[start:], strict=True)]
+
+    @intrinsic(prefer_literal=True)
+    def select(typing, c, a, b):
+        def emit(context, builder, signature, values):
+            chosen = cast_all(context, builder, signature, values, 1)
+            return builder.select(context.cast(builder, values[0], signature.args[0], nb.boolean), *chosen)
+        return one_type(typing, a, b)(c, a, b), emit
+
+    @intrinsic(prefer_literal=True)
+    def like(typing, value, x):
+        def emit(context, builder, signature, values):
+            return context.cast(builder, values[0], signature.args[0], signature.return_type)
+        return nb.unliteral(x)(value, x), emit
+
+    def call(builder, llvm_name, values, **flags):
+        t = values[0].type
+        declared = builder.module.declare_intrinsic(llvm_name, [t], ir.FunctionType(t, [t] * len(values)))
+        return builder.call(declared, values, **flags)
+
+    def extremum(float_name, sign):
+        @intrinsic(prefer_literal=True)
+        def choose(typing, a, b):
+            def emit(context, builder, signature, values):
+                a, b = cast_all(context, builder, signature, values)
+                if isinstance(signature.return_type, nb.Float):
+                    return call(builder, float_name, [a, b], fastmath=("nsz",))
+                signed = getattr(signature.return_type, "signed", False)
+                compare = builder.icmp_signed if signed else builder.icmp_unsigned
+                return builder.select(compare(sign, a, b), a, b)
+            return one_type(typing, a, b)(a, b), emit
+        return choose
+
+    def of_floats(llvm_name):
+        def emit(context, builder, signature, values):
+            return call(builder, llvm_name, cast_all(context, builder, signature, values))
+        return emit
+
+    def rounding(llvm_name):
+        @intrinsic
+        def round_one(typing, x):
+            return (x(x), of_floats(llvm_name)) if isinstance(x, nb.Float) else None
+        return round_one
+
+    @intrinsic
+    def copysign(typing, a, b):
+        return a(a, b), of_floats("llvm.copysign")
+
+    return {"select": select, "like": like, "copysign": copysign,
+            "maximum": extremum("llvm.maximum", ">"), "minimum": extremum("llvm.minimum", "<"),
+            "floor": rounding("llvm.floor"), "ceil": rounding("llvm.ceil"),
+            "trunc": rounding("llvm.trunc"), "rint": rounding("llvm.rint")}
+
+
+# ---------------------------------------------------------------- compiling
+
+
+def _compile(request: Request) -> Compiled:
+    began = time.perf_counter()
+    key = _key(request)
+    known = _memory.get(key)  # without the lock: a ready kernel does not wait for another's compilation
+    if known is None:
+        with _lock:
+            known = _memory.get(key)
+            if known is None:
+                _memory[key] = made = _load_or_build(request, key, began)
+                return made
+    return replace(known, seconds=time.perf_counter() - began, origin="memory")
+
+
+def _load_or_build(request: Request, key: str, began: float) -> Compiled:
+    folder = _folder()
+    path = str(folder / f"{key}.py") if folder else f"<minisitch {request.name} {key[:12]}>"
+    if _numba_settings().DISABLE_JIT:
+        return Compiled(request.name, load_text(request.text, request.name), 0.0, "compiled", path, request)
+    result, origin = (_read(folder, key) if folder else None), "disk"
+    if result is None:
+        result, origin = _build(request, key, path), "compiled"
+        if folder:
+            _write(folder, key, request.text, result)
+    else:
+        linecache.cache[path] = (len(request.text), None, request.text.splitlines(keepends=True), path)
+    return Compiled(request.name, result.entry_point, time.perf_counter() - began, origin, path, request)
+
+
+def _build(request: Request, key: str, path: str) -> Any:
+    """Compile with Numba. The entry point is called without Numba's dispatcher: faster, and read-only inputs pass."""
+    import numba
+
+    arrays = [numba.from_dtype(np.dtype("uint16" if d == "float16" else d))[::1] for d in request.dtypes]
+    namespace: dict[str, Any] = {"__name__": "minisitch.compile", "np": np, "math": math}
+    used = _names_in(compile(request.text, path, "exec")) & _cpu_math_functions().keys()
+    function = _execute(request.text, request.name, path, namespace | {n: _helper(n) for n in used})
+    # Symbols of all loaded kernels live in one name space, also those that another process compiled.
+    function.__qualname__ = f"{request.name}_{key[:24]}"
+    signature = numba.void(numba.int64, numba.int64, *arrays)
+    with _noalias_spelled(), _slp(request.slp):
+        dispatcher = numba.njit(signature, **KERNEL_FLAGS)(function)
+    return dispatcher.overloads[signature.args]
+
+
+@contextlib.contextmanager
+def _slp(on: bool):
+    """LLVM's vectoriser of straight-line code: a setting of the whole process, so only while one kernel compiles."""
+    config = _numba_settings()
+    before, config.SLP_VECTORIZE = config.SLP_VECTORIZE, int(on)
+    try:
+        yield
+    finally:
+        config.SLP_VECTORIZE = before
+
+
+def _numba_settings() -> Any:
+    from numba import config
+
+    return config
+
+
+@contextlib.contextmanager
+def _noalias_spelled():
+    """Numba has the ``noalias`` flag, only its spelling as an option of ``jit`` is missing on the CPU."""
+    from numba.core import cpu, options
+
+    if hasattr(cpu.CPUTargetOptions, "noalias"):
+        yield
+        return
+    cpu.CPUTargetOptions.noalias = options.TargetOptions.Mapping("noalias")
+    try:
+        yield
+    finally:
+        del cpu.CPUTargetOptions.noalias
+
+
+def _target() -> Any:
+    from numba.core.registry import cpu_target
+
+    cpu_target.typing_context.refresh()
+    cpu_target.target_context.refresh()
+    return cpu_target.target_context
+
+
+# ---------------------------------------------------------------- the disk cache
+
+
+def _key(request: Request) -> str:
+    parts = (request.text, request.name, request.dtypes, request.slp, *_surroundings())
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+@functools.cache
+def _surroundings() -> tuple[str, ...]:
+    """What machine code depends on besides the request: our sources, the versions, the processor, Numba's settings."""
+    import llvmlite
+    import numba
+
+    config = _numba_settings()
+    sources = [hashlib.sha256(pkgutil.get_data(__package__, f) or b"").hexdigest()
+               for f in ("compile.py", "cpu_math.py")]
+    settings = [f"{n}={getattr(config, n, None)}" for n in
+                ("OPT", "LOOP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO_DEFAULT", "DISABLE_JIT")]
+    return (*sources, sys.version, platform.machine(), np.__version__, numba.__version__, llvmlite.__version__,
+            repr(_target().codegen().magic_tuple()), *settings)
+
+
+def _folder() -> Path | None:
+    """The cache folder, made if need be; None when it is switched off or must not be used."""
+    return _checked_folder(os.environ.get("MINISITCH_CACHE"))
+
+
+@functools.cache
+def _checked_folder(setting: str | None) -> Path | None:
+    if setting in ("0", "off"):
+        return None
+    folder = Path(setting).expanduser().absolute() if setting else _default_folder()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if refusal := _refusal(folder):
+            warnings.warn(f"minisitch keeps no compiled kernels: {refusal}; set MINISITCH_CACHE to a folder of "
+                          "your own, or to 0 to silence this", stacklevel=2)
+            return None
+        _secret(folder)
+    except OSError:
+        return None  # a read-only or full disk: everything works, nothing is kept
+    return folder
+
+
+def _default_folder() -> Path:
+    home = Path.home()
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local"
+    elif sys.platform == "darwin":
+        base = home / "Library" / "Caches"
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or home / ".cache"
+    return Path(base) / "minisitch"
+
+
+def _refusal(path: Path, others: int = 0o002) -> str | None:
+    """Why a file or folder cannot be trusted, if it cannot: another owner, or others may write (or read) it."""
+    if not hasattr(os, "geteuid"):
+        return None
+    found = path.stat()
+    if found.st_uid != os.geteuid():
+        return f"{path} belongs to user {found.st_uid}, not to {os.geteuid()}"
+    if found.st_mode & others:
+        return f"{path} has mode {found.st_mode & 0o777:o}, open to other users"
+    return None
+
+
+@functools.cache
+def _secret(folder: Path) -> bytes:
+    """The key of this folder's digests: 32 random bytes that only this user can read, made once by whoever is first."""
+    path = folder / "secret"
+    if not path.exists():
+        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as fresh:  # mode 0600
+            fresh.write(os.urandom(32))
+        with contextlib.suppress(FileExistsError):
+            if hasattr(os, "link"):
+                os.link(fresh.name, path)
+            else:
+                os.rename(fresh.name, path)
+        Path(fresh.name).unlink(missing_ok=True)
+    secret = path.read_bytes()
+    if len(secret) != 32 or _refusal(path, 0o077):
+        raise PermissionError(f"{path} is not a secret of this user's")
+    return secret
+
+
+def _digest(folder: Path, key: str, payload: bytes) -> bytes:
+    return hmac.digest(_secret(folder), key.encode() + payload, "sha256")
+
+
+def _read(folder: Path, key: str) -> Any:
+    """The kernel under ``key``, or None. Nothing is unpickled before the digest holds."""
+    from numba.core.compiler import CompileResult
+
+    try:
+        blob = (folder / f"{key}.bin").read_bytes()
+    except OSError:
+        return None
+    digest, payload = blob[:32], blob[32:]
+    if not hmac.compare_digest(digest, _digest(folder, key, payload)):
+        return None
+    with _compiler_lock():
+        return CompileResult._rebuild(_target(), *pickle.loads(payload))
+
+
+def _write(folder: Path, key: str, text: str, result: Any) -> None:
+    from numba.core import serialize
+
+    payload = serialize.dumps(result._reduce())
+    with contextlib.suppress(OSError):  # a full or read-only disk costs the next process a compile, no more
+        _replace(folder / f"{key}.py", text.encode())
+        _replace(folder / f"{key}.bin", _digest(folder, key, payload) + payload)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file that other processes see whole or not at all."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.stem[:12], suffix=".tmp", delete=False) as fresh:
+        try:
+            fresh.write(content)
+            fresh.close()
+            os.replace(fresh.name, path)
+        except OSError:
+            Path(fresh.name).unlink(missing_ok=True)
+            raise
+
+
+def _compiler_lock() -> Any:
+    from numba.core.compiler_lock import global_compiler_lock
+
+    return global_compiler_lock
+
+
+# ---------------------------------------------------------------- several processes
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _compile_in_processes(cold: Sequence[Request], helpers: int, folder: Path,
+                          ready: Callable[[int, Request], Any]) -> None:
+    """Fill the cache from ``helpers`` other processes while this one compiles too; all take from one queue.
+
+    A process that cannot start or dies leaves its work to this one, so the caller needs no second plan.
+    """
+    todo: queue.SimpleQueue[Request] = queue.SimpleQueue()
+    finished: queue.SimpleQueue[Request] = queue.SimpleQueue()
+    for request in cold:
+        todo.put(request)
+    feeders = [threading.Thread(target=_feed, args=(todo, finished, folder), daemon=True) for _ in range(helpers)]
+    for feeder in feeders:
+        feeder.start()
+    done = 0
+    with contextlib.suppress(queue.Empty):
+        while True:
+            request = todo.get_nowait()
+            _compile(request)
+            finished.put(request)
+            done = _report(finished, done, ready)
+    for feeder in feeders:
+        feeder.join()
+    _report(finished, done, ready)
+
+
+def _report(finished: queue.SimpleQueue[Request], done: int, ready: Callable[[int, Request], Any]) -> int:
+    while not finished.empty():
+        done += 1
+        ready(done, finished.get())
+    return done
+
+
+def _feed(todo: queue.SimpleQueue[Request], finished: queue.SimpleQueue[Request], folder: Path) -> None:
+    """Hand requests to one worker process, one line of JSON each way, until none are left or it dies."""
+    here = str(Path(__file__).resolve().parent.parent)
+    python_path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": python_path, "MINISITCH_CACHE": str(folder)}
+    command = [sys.executable, "-c", "from minisitch.compile import _serve; _serve()"]
+    with contextlib.suppress(OSError, ValueError, queue.Empty), subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            env=environment) as worker:
+        assert worker.stdin and worker.stdout
+        if worker.stdout.readline() != "ready\n":
+            return
+        while True:
+            request = todo.get_nowait()
+            worker.stdin.write(json.dumps([request.text, request.name, request.dtypes, request.slp]) + "\n")
+            worker.stdin.flush()
+            if worker.stdout.readline() != "done\n":
+                return
+            finished.put(request)
+
+
+def _serve() -> None:
+    """A worker process: a request a line on stdin, an answer a line on stdout."""
+    import numba  # noqa: F401  (say "ready" only once the slow import is over)
+
+    answers, sys.stdout = sys.stdout, sys.stderr
+    print("ready", file=answers, flush=True)
+    for line in sys.stdin:
+        text, name, dtypes, slp = json.loads(line)
+        compile_cpu(text, name, tuple(dtypes), slp=slp)
+        print("done", file=answers, flush=True)
+
+
+# ---------------------------------------------------------------- CUDA
+
+
+def cuda_available() -> bool:
+    """Whether a kernel could be launched here: numba.cuda is installed and sees a device."""
+    try:
+        from numba import cuda
+
+        return bool(cuda.is_available())
+    except Exception:  # a broken driver raises whatever it likes; there is no device either way
+        return False
+
+
+def compile_cuda(text: str, name: str) -> Any:
+    """Jit emitted CUDA text over the device functions of ``cuda_math``; launch it as ``f[blocks, threads](*arrays)``."""
+    if not cuda_available():
+        raise DeviceError("no CUDA device here: run with target='cpu', or step the text with minisitch.simt; on a "
+                          "machine with a GPU install 'minisitch[cuda]' and check that nvidia-smi lists it")
+    from numba import cuda
+
+    namespace: dict[str, Any] = {"__name__": "minisitch.compile", "np": np, "math": math, "cuda": cuda,
+                                 "float32": np.float32, "float64": np.float64}
+    used = _names_in(compile(text, name, "exec"))
+    namespace |= {n: f for n, f in _cuda_helpers().items() if n in used}
+    return cuda.jit(_execute(text, name, f"<minisitch cuda {name}>", namespace))
+
+
+@functools.cache
+def _cuda_helpers() -> dict[str, Any]:
+    import importlib
+
+    from numba import cuda
+
+    module = importlib.import_module(f"{__package__}.cuda_math")
+    return {n: cuda.jit(device=True)(f) for n, f in vars(module).items()
+            if isinstance(f, types.FunctionType) and f.__module__ == module.__name__}
