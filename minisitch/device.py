@@ -15,7 +15,7 @@ from dataclasses import dataclass
 class Device:
     """One machine. Bytes, bytes per second, microseconds; a CPU's "SM" is a core.
 
-    ``shared_per_block`` bounds one block's shared memory (a CPU's: what should stay in L2).
+    ``shared_per_block`` bounds one block's static shared memory (a CPU's: what should stay in L2).
     """
 
     name: str
@@ -53,13 +53,13 @@ class Device:
 
 
 DEVICES = {d.name: d for d in (
-    Device("v100", "gpu", 80, 2048, 32, 65536, 98304, 98304, 900e9, 15.7e12, 10.0, 2.7, 0.02,
+    Device("v100", "gpu", 80, 2048, 32, 65536, 98304, 49152, 900e9, 15.7e12, 10.0, 2.7, 0.02,
            source="NVIDIA V100 datasheet; AStitch barrier table"),
-    Device("a100", "gpu", 108, 2048, 32, 65536, 167936, 166912, 1555e9, 19.5e12, 6.0, 2.5, 0.02,
+    Device("a100", "gpu", 108, 2048, 32, 65536, 167936, 49152, 1555e9, 19.5e12, 6.0, 2.5, 0.02,
            source="NVIDIA A100 40GB datasheet"),
-    Device("h100", "gpu", 132, 2048, 32, 65536, 233472, 232448, 3350e9, 67e12, 5.0, 2.5, 0.02,
+    Device("h100", "gpu", 132, 2048, 32, 65536, 233472, 49152, 3350e9, 67e12, 5.0, 2.5, 0.02,
            source="NVIDIA H100 SXM datasheet"),
-    Device("h200", "gpu", 132, 2048, 32, 65536, 233472, 232448, 4800e9, 67e12, 5.0, 2.5, 0.02,
+    Device("h200", "gpu", 132, 2048, 32, 65536, 233472, 49152, 4800e9, 67e12, 5.0, 2.5, 0.02,
            source="NVIDIA H200 datasheet"),
 )}
 

@@ -1,0 +1,654 @@
+"""Inside one kernel: dominants and groups, and where each value that outlives its loop is kept.
+
+In:  a pattern's body (a ``Graph`` of its own) and a ``Device``. Out: a ``StitchPlan``.
+
+AStitch 2022, section 4. Only *sinks* have loops of their own: reduces, outputs, and values that
+must be kept; everything else is inlined where it is read (the Local scheme). Two questions are
+answered for each sink:
+
+- which loop it runs in: a *segment* (tasks that run side by side, between grid barriers) and a
+  *phase* (between block barriers) inside it;
+- how its consumers get it: from a register or shared memory of the same block (Regional), because
+  the block that makes it is the block that reads it, or from global memory behind a grid barrier
+  (Global).
+
+Before:  %1 = max %0; %4 = exp(%0 - %1); %5 = sum %4; %7 = %4 / %5
+After:   segment 0, rows:  phase 0 %1   phase 1 %4 %5   phase 2 %7      (all Regional)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from .device import Device
+from .fuse import Decision, is_heavy, stretches
+from .graph import Graph, Node
+from .index import ZERO, Digit, Index, Key, Position, digits, linear, pull
+from .mapping import ThreadMap, map_columns, map_rows
+
+
+# ---------------------------------------------------------------- dominants and groups (AStitch B4)
+@dataclass(frozen=True)
+class Group:
+    """Operations that share one thread mapping, which their dominant decides."""
+
+    members: tuple[int, ...]
+    dominant: int
+    subdominants: tuple[int, ...]
+
+
+def candidates(graph: Graph) -> tuple[int, ...]:
+    """Dominant candidates: reduces, heavy element-wise values that are broadcast, outputs."""
+    return tuple(n.id for n in graph.nodes if n.kind == "reduce" or n.id in graph.outputs
+                 or (n.kind == "map" and is_heavy(graph, n) and stretches(graph, n)))
+
+
+def groups_of(graph: Graph, merge: bool = True) -> tuple[Group, ...]:
+    """Cut every output edge of a candidate; what stays connected is a group (dominant merging).
+
+    Parameters connect, constants do not. The dominant is a reduce if there is one, of the largest
+    input, a row-reduce before a column-reduce, the first of these. With ``merge=False`` each
+    candidate is a group of its own (the paper's ablation).
+    """
+    chosen = candidates(graph)
+    cut = set(chosen)
+    leader = list(range(len(graph)))
+
+    def find(i: int) -> int:
+        while leader[i] != i:
+            leader[i] = leader[leader[i]]
+            i = leader[i]
+        return i
+
+    for node in graph.nodes:
+        for arg in node.args:
+            connects = arg not in cut and graph[arg].op not in ("constant", "iota")
+            if connects and (merge or graph[arg].op != "input"):
+                leader[find(node.id)] = find(arg)
+    members: dict[int, list[int]] = {}
+    for node in graph.nodes:
+        if node.op not in ("constant", "iota"):
+            members.setdefault(find(node.id), []).append(node.id)
+    found = []
+    for ids in members.values():
+        inside = [c for c in chosen if c in set(ids)] if len(ids) < 64 else sorted(cut.intersection(ids))
+        if inside:
+            dominant = min(inside, key=lambda c: _preference(graph, graph[c]))
+            found.append(Group(tuple(ids), dominant, tuple(c for c in inside if c != dominant)))
+    return tuple(sorted(found, key=lambda g: g.members))
+
+
+def _preference(graph: Graph, node: Node) -> tuple:
+    if node.kind == "reduce":
+        return 0, -graph[node.args[0]].type.size, not is_row_reduce(graph, node), node.id
+    return (1 if is_heavy(graph, node) else 2), 0, 0, node.id
+
+
+def is_row_reduce(graph: Graph, node: Node) -> bool:
+    """True when the last axis longer than one is reduced: neighbours in memory are folded together."""
+    shape = graph[node.args[0]].type.shape
+    long_axes = [a for a, n in enumerate(shape) if n != 1]
+    return not long_axes or long_axes[-1] in node.attr("axes")
+
+
+# ---------------------------------------------------------------- what a sink is
+@dataclass(frozen=True)
+class Space:
+    """What the tasks of a segment are.
+
+    ``row``: a task is one of ``rows`` rows, or one of its ``chunks`` (task splitting).
+    ``column``: a task is one of ``rows`` problems, one tile (of ``chunks``) of the kept columns
+    and one slice (of ``slices``) of the serial axis.
+    """
+
+    kind: str  # "row" | "column"
+    rows: int
+    chunks: int = 1
+    slices: int = 1
+    serial: int = 1
+    cols: int = 0  # of a column space: the kept columns; of a row space: 0, each phase has its own
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Which axes of a sink's domain become tasks, which run inside a thread, which across threads."""
+
+    rows: tuple[int, ...]
+    serial: tuple[int, ...]
+    cols: tuple[int, ...]
+
+    def position(self, shape: Sequence[int]) -> Position:
+        """The domain position as digits of ``row``, ``ser`` and ``col``."""
+        found: list[Index] = [ZERO] * len(shape)
+        for var, axes in (("row", self.rows), ("ser", self.serial), ("col", self.cols)):
+            for axis, digit in zip(axes, digits(var, [shape[a] for a in axes]), strict=True):
+                found[axis] = digit
+        return tuple(found)
+
+    def extents(self, shape: Sequence[int]) -> tuple[int, int, int]:
+        """Elements along rows, serial and cols."""
+        out = []
+        for axes in (self.rows, self.serial, self.cols):
+            n = 1
+            for a in axes:
+                n *= shape[a]
+            out.append(n)
+        return out[0], out[1], out[2]
+
+
+@dataclass(frozen=True)
+class Sink:
+    """A value with a loop of its own.
+
+    ``role``: ``map`` (evaluated element by element), ``reduce`` (folded in one task), ``partial``
+    (folded by several tasks, one partial result each), ``carry`` (folded over the tasks of a block,
+    one partial result a block), ``combine`` (folds the partial results).
+    """
+
+    node: int
+    role: str
+    domain: tuple[int, ...]
+    partition: Partition
+    space: Space
+    level: int  # grid barriers before it
+    phase: int  # block barriers before it, in its segment
+    home: Position  # where its result lies, in terms of row and col
+    thread_map: ThreadMap
+    scheme: str = "local"
+    why: str = ""
+
+    @property
+    def extents(self) -> tuple[int, int, int]:
+        return self.partition.extents(self.domain)
+
+
+@dataclass(frozen=True)
+class StitchPlan:
+    """The sinks of one kernel in order, with every decision that placed them."""
+
+    graph: Graph
+    device: Device
+    groups: tuple[Group, ...]
+    sinks: tuple[Sink, ...]
+    decisions: tuple[Decision, ...]
+
+    @cached_property
+    def final(self) -> dict[int, Sink]:
+        """The sink that consumers of a value read: the last one made for it."""
+        return {s.node: s for s in self.sinks}
+
+    @property
+    def grid_barriers(self) -> int:
+        return max((s.level for s in self.sinks), default=0)
+
+    def __str__(self) -> str:
+        lines = [f"# after stitch: {len(self.groups)} groups, {len(self.sinks)} sinks, {self.grid_barriers} grid barriers"]
+        for number, group in enumerate(self.groups):
+            subs = f", sub-dominants {' '.join(f'%{s}' for s in group.subdominants)}" if group.subdominants else ""
+            lines.append(f"group {number}: {' '.join(f'%{m}' for m in group.members)}  dominant %{group.dominant}{subs}")
+        for s in self.sinks:
+            rows, serial, cols = s.extents
+            lines.append(f"level {s.level} phase {s.phase}: %{s.node} {self.graph[s.node].op} {s.role} over "
+                         f"{rows} rows x {cols} cols" + (f" x {serial} serial" if serial != 1 else "")
+                         + f"  {s.scheme}{': ' + s.why if s.why else ''}")
+        return "\n".join(lines)
+
+
+# ---------------------------------------------------------------- which values need memory
+MOST_POSITIONS = 4  # a light value may be recomputed at this many places
+MOST_HEAVY_POSITIONS = 2
+
+
+def many_positions(graph: Graph, sinks: Iterable[int]) -> tuple[int, ...]:
+    """Values that would be recomputed at too many places: shifted windows of a stencil, for example.
+
+    One backward pass; a position is told apart by the chain of moves it was reached through.
+    """
+    in_memory = set(sinks)
+    ways: list[set[tuple[int, int]]] = [set() for _ in graph.nodes]
+    found = []
+    for node in reversed(graph.nodes):
+        if node.op == "input" or node.kind == "source":
+            continue
+        mine = ways[node.id]
+        if node.id not in in_memory:
+            roots = [root for root, _ in mine]
+            worst = max((roots.count(r) for r in set(roots)), default=0) if len(mine) > 2 else len(mine)
+            if node.kind == "map" and worst > (MOST_HEAVY_POSITIONS if is_heavy(graph, node) else MOST_POSITIONS):
+                in_memory.add(node.id)
+                found.append(node.id)
+            elif len(mine) > 8 * MOST_POSITIONS:  # moves of moves: cut before it explodes
+                in_memory.add(node.id)
+                found.append(node.id)
+        if node.id in in_memory:
+            mine = {(node.id, 0)}
+        step = {(root, hash((way, node.id))) for root, way in mine} if node.kind == "move" else mine
+        for arg in node.args:
+            ways[arg] |= step
+    return tuple(sorted(found))
+
+
+# ---------------------------------------------------------------- placing sinks in segments and phases
+class _Arranger:
+    """Places sinks one by one, producers first; the only mutable object of this file."""
+
+    def __init__(self, graph: Graph, device: Device, groups: Sequence[Group], sinks: Iterable[int],
+                 floors: Mapping[int, int]) -> None:
+        self.graph, self.device, self.floors = graph, device, floors
+        self.wanted = frozenset(sinks)
+        self.group_of = {m: g for g in groups for m in g.members}
+        self.made: dict[int, Sink] = {}
+        self.order: list[Sink] = []
+        self.decisions: list[Decision] = []
+        self.reads: dict[int, list[Key]] = {}
+
+    def run(self) -> None:
+        for node_id in sorted(self.wanted):
+            node = self.graph[node_id]
+            if node.kind == "reduce":
+                self._place_reduce(node)
+            else:
+                self._place_map(node)
+
+    # -- reading positions
+    def _leaves(self, node: Node, position: Position) -> list[Key]:
+        """Sinks read to compute ``node`` over its domain, each with the position it is read at."""
+        root = (node.args[0] if node.kind == "reduce" else node.id, position)
+        found = pull(self.graph, [root], self.wanted.__contains__, own=() if node.kind == "reduce" else [root])
+        return [key for key in found.leaves if key[0] in self.made]
+
+    def _level(self, leaves: Sequence[Key], space: Space, floor: int) -> int:
+        level = floor
+        for value, position in leaves:
+            producer = self.made[value]
+            local = producer.space == space and column_of(producer, position) is not None
+            level = max(level, producer.level + (0 if local else 1))
+        return level
+
+    def _phase(self, leaves: Sequence[Key], space: Space, level: int, extents: tuple[int, int, int],
+               position: Position) -> int:
+        phase = 0
+        for value, at in leaves:
+            producer = self.made[value]
+            if producer.level != level or producer.space != space:
+                continue
+            same_thread = (producer.role == "map" and producer.extents == extents and producer.home == at
+                           and producer.partition.serial == ())
+            phase = max(phase, producer.phase + (0 if same_thread else 1))
+        return phase
+
+    def _add(self, node: Node, role: str, domain: Sequence[int], partition: Partition, space: Space, leaves: Sequence[Key],
+             thread_map: ThreadMap, home: Position, floor: int = 0) -> Sink:
+        domain = tuple(domain)
+        level = self._level(leaves, space, max(floor, self.floors.get(node.id, 0)))
+        phase = self._phase(leaves, space, level, partition.extents(domain), partition.position(domain))
+        sink = Sink(node.id, role, domain, partition, space, level, phase, home, thread_map)
+        self.order.append(sink)
+        self.made[node.id] = sink
+        self.reads[node.id] = list(leaves) if role != "combine" else self.reads[node.id]
+        return sink
+
+    # -- reduces
+    def _place_reduce(self, node: Node) -> None:
+        shape, axes = self.graph[node.args[0]].type.shape, node.attr("axes")
+        kept = tuple(a for a in range(len(shape)) if a not in axes)
+        host = self._carrying_dominant(node, shape, axes)
+        if host is not None:
+            self._place_carry(node, shape, axes, kept, host)
+        elif is_row_reduce(self.graph, node):
+            self._place_row_reduce(node, shape, axes, kept)
+        else:
+            self._place_column_reduce(node, shape, axes, kept)
+
+    def _place_row_reduce(self, node: Node, shape: tuple[int, ...], axes: tuple[int, ...], kept: tuple[int, ...]) -> None:
+        partition = Partition(kept, (), axes)
+        rows, _, cols = partition.extents(shape)
+        mapping = map_rows(rows, cols, self.device)
+        space = Space("row", rows, mapping.splits)
+        position = partition.position(shape)
+        leaves = self._leaves(node, position)
+        home = result_position(node, position)
+        self._decide(node, mapping.rule, mapping.why)
+        if mapping.splits == 1:
+            self._add(node, "reduce", shape, partition, space, leaves, mapping, home)
+            return
+        first = self._add(node, "partial", shape, partition, space, leaves, mapping, home)
+        self._add(node, "combine", (rows, mapping.splits), Partition((0,), (), (1,)), space, (), mapping, home,
+                  first.level + 1)
+
+    def _place_column_reduce(self, node: Node, shape: tuple[int, ...], axes: tuple[int, ...],
+                             kept: tuple[int, ...]) -> None:
+        last = max(a for a in axes if shape[a] != 1) if any(shape[a] != 1 for a in axes) else max(axes)
+        tail = tuple(a for a in kept if a > last)
+        head = tuple(a for a in kept if a < last)
+        partition = Partition(head, axes, tail)
+        rows, serial, cols = partition.extents(shape)
+        mapping, slices = map_columns(rows, serial, cols, self.device)
+        space = Space("column", rows, mapping.splits, slices, serial if slices > 1 else 1, cols)
+        position = partition.position(shape)
+        leaves = self._leaves(node, position)
+        home = result_position(node, position)
+        self._decide(node, mapping.rule, mapping.why)
+        if slices == 1:
+            self._add(node, "reduce", shape, partition, space, leaves, mapping, home)
+            return
+        first = self._add(node, "partial", shape, partition, space, leaves, mapping, home)
+        self._combine_columns(node, rows, slices, cols, home, first.level + 1)
+
+    def _combine_columns(self, node: Node, rows: int, parts: int, cols: int, home: Position, floor: int) -> None:
+        mapping, _ = map_columns(rows, 1, cols, self.device)
+        space = Space("column", rows, mapping.splits, 1, 1, cols)
+        self._add(node, "combine", (rows, parts, cols), Partition((0,), (1,), (2,)), space, (), mapping, home, floor)
+
+    def _carrying_dominant(self, node: Node, shape: tuple[int, ...], axes: tuple[int, ...]) -> Node | None:
+        """A row-reduce of the same group over the same data whose rows are the axes reduced here."""
+        group = self.group_of.get(node.id)
+        if group is None or is_row_reduce(self.graph, node):
+            return None
+        dominant = self.graph[group.dominant]
+        if dominant.kind != "reduce" or not is_row_reduce(self.graph, dominant):
+            return None
+        if self.graph[dominant.args[0]].type.shape != shape:
+            return None
+        rows = tuple(a for a in range(len(shape)) if a not in dominant.attr("axes") and shape[a] != 1)
+        if rows != tuple(a for a in axes if shape[a] != 1):
+            return None
+        rows_n, _, cols = Partition(rows, (), tuple(a for a in range(len(shape)) if a not in rows)).extents(shape)
+        return dominant if map_rows(rows_n, cols, self.device).splits == 1 and cols <= 8192 else None
+
+    def _place_carry(self, node: Node, shape: tuple[int, ...], axes: tuple[int, ...], kept: tuple[int, ...],
+                     host: Node) -> None:
+        partition = Partition(axes, (), kept)
+        rows, _, cols = partition.extents(shape)
+        mapping = map_rows(rows, cols, self.device)
+        position = partition.position(shape)
+        home = result_position(node, Partition((), (), kept).position(tuple(1 if a in axes else n for a, n in enumerate(shape))))
+        parts = mapping.blocks * mapping.rows_per_block
+        self._decide(node, "carry", f"shares its rows with %{host.id} {host.op}: one partial row for each of "
+                                    f"{parts} row lanes, so the data is read once")
+        first = self._add(node, "carry", shape, partition, Space("row", rows), self._leaves(node, position), mapping, home)
+        self._combine_columns(node, 1, parts, cols, home, first.level + 1)
+
+    # -- element-wise sinks
+    def _place_map(self, node: Node) -> None:
+        shape = node.type.shape
+        generic = tuple(Index(0, ((1, Digit(f"d{a}", 1, n)),)) if n > 1 else ZERO for a, n in enumerate(shape))
+        found = pull(self.graph, [(node.id, generic)], self.wanted.__contains__, own=[(node.id, generic)])
+        leaves = [key for key in found.leaves if key[0] in self.made]
+        partition, space, mapping = self._adapt(node, shape, leaves, found.leaves)
+        position = partition.position(shape)
+        self._add(node, "map", shape, partition, space, self._leaves(node, position), mapping, position)
+
+    def _adapt(self, node: Node, shape: tuple[int, ...], leaves: Sequence[Key],
+               everything: Sequence[Key]) -> tuple[Partition, Space, ThreadMap]:
+        """Proactive adaptation: an element-wise sink takes over its producer's rows, so that it stays Regional."""
+        for value, position in sorted(leaves, key=lambda key: -self.made[key[0]].level):
+            producer = self.made[value]
+            partition = adopt(producer, position, shape)
+            if partition is not None and self._fills(producer.space, partition.extents(shape)):
+                self._decide(node, "proactive-adaptation", f"takes the {producer.space.rows} rows of %{value}")
+                return partition, producer.space, producer.thread_map
+        partition = self._with_dominant(node, shape) or self._flat(shape, everything)
+        rows, _, cols = partition.extents(shape)
+        mapping = map_rows(rows, cols, self.device)
+        self._decide(node, mapping.rule, mapping.why)
+        return partition, Space("row", rows, mapping.splits), mapping
+
+    def _fills(self, space: Space, extents: tuple[int, int, int]) -> bool:
+        """Parallelism first: column tiles are taken over only if they occupy the device or the work is tiny."""
+        _, serial, cols = extents
+        wave = self.device.wave(self.device.max_block)
+        return space.kind == "row" or 2 * space.rows * space.chunks >= wave or serial * cols <= 4096
+
+    def _with_dominant(self, node: Node, shape: tuple[int, ...]) -> Partition | None:
+        """The rows of the group's row-reduce, when the shapes agree axis by axis."""
+        group = self.group_of.get(node.id)
+        if group is None:
+            return None
+        dominant = self.graph[group.dominant]
+        if dominant.kind != "reduce" or not is_row_reduce(self.graph, dominant):
+            return None
+        if self.graph[dominant.args[0]].type.shape != shape:
+            return None
+        axes = dominant.attr("axes")
+        return Partition(tuple(a for a in range(len(shape)) if a not in axes), (), tuple(axes))
+
+    def _flat(self, shape: tuple[int, ...], everything: Sequence[Key]) -> Partition:
+        """All axes as columns if every operand is read straight through, else only enough trailing axes."""
+        axes = tuple(range(len(shape)))
+        straight = all(len(linear(at, self.graph[value].type.shape).terms) <= 1 or _reads_straight(
+            linear(at, self.graph[value].type.shape), shape) for value, at in everything)
+        if straight or len(shape) < 2:
+            return Partition((), (), axes)
+        cut, cols = len(shape) - 1, shape[-1]
+        while cut > 0 and cols < 512:
+            cut -= 1
+            cols *= shape[cut]
+        if cut == 0 and cols > 1 << 16:
+            cut = 1
+        return Partition(axes[:cut], (), axes[cut:])
+
+    def _decide(self, node: Node, rule: str, why: str) -> None:
+        self.decisions.append(Decision((node.id,), "map", rule, why))
+
+
+def _reads_straight(offset: Index, shape: Sequence[int]) -> bool:
+    """True when the offset runs through the domain in row-major order, as a copy would."""
+    stride = 1
+    expected = {}
+    for axis in reversed(range(len(shape))):
+        expected[f"d{axis}"] = stride
+        stride *= shape[axis]
+    return all(isinstance(a, Digit) and a.stride == 1 and a.size == shape[int(a.var[1:])] and c == expected[a.var]
+               for c, a in offset.terms) and len(offset.terms) == sum(n > 1 for n in shape)
+
+
+def result_position(node: Node, position: Position) -> Position:
+    """Where a reduce's result lies, from where its operand is read."""
+    axes, keepdims = node.attr("axes"), node.attr("keepdims")
+    return tuple(ZERO if a in axes else i for a, i in enumerate(position) if keepdims or a not in axes)
+
+
+def column_of(producer: Sink, position: Position) -> Index | None:
+    """Passive locality check: the producer's column read at ``position``, None if another task makes it.
+
+    The consumer runs over the same ``Space``. A row space: the consumer's row must be the
+    producer's, any column will do. A column space: the very same column (it lives in one thread).
+    """
+    column = ZERO
+    for index, home in zip(position, producer.home, strict=True):
+        names = home.variables
+        if "ser" in names or ("col" not in names or producer.space.kind == "column") and index != home:
+            return None
+        if "col" in names:
+            ((coefficient, digit),) = home.terms
+            if not isinstance(digit, Digit) or coefficient != 1:
+                return None
+            column = column + index * digit.stride
+    if producer.space.chunks > 1 and producer.role == "map" and "col" in _names(producer.home) and position != producer.home:
+        return None  # another chunk of the row belongs to another task
+    return column
+
+
+def _names(position: Position) -> frozenset[str]:
+    return frozenset().union(*(i.variables for i in position)) if position else frozenset()
+
+
+def adopt(producer: Sink, position: Position, shape: Sequence[int]) -> Partition | None:
+    """The partition of ``shape`` under which reading ``producer`` at ``position`` is local, if there is one."""
+    space = producer.space
+    if space.slices > 1 or (space.kind == "row" and space.rows <= 1):
+        return None
+    chosen: dict[str, tuple[int, ...]] = {}
+    for var, extent in (("row", space.rows), ("col", space.cols if space.kind == "column" else 0)):
+        terms = []
+        for index, home in zip(position, producer.home, strict=True):
+            if var in home.variables:
+                ((_, digit),) = home.terms
+                if not isinstance(digit, Digit) or index.const:
+                    return None
+                terms += [(c * digit.stride, atom) for c, atom in index.terms]
+        if var == "col" and space.kind == "row":
+            continue
+        axes = _mixed_radix(terms, shape, extent)
+        if axes is None:
+            return None
+        chosen[var] = axes
+    rest = tuple(a for a in range(len(shape)) if a not in chosen["row"] and a not in chosen.get("col", ()))
+    if space.kind == "row":
+        return Partition(chosen["row"], (), rest)
+    return Partition(chosen["row"], rest, chosen["col"])
+
+
+def _mixed_radix(terms: Sequence[tuple[int, object]], shape: Sequence[int], extent: int) -> tuple[int, ...] | None:
+    """Axes whose whole digits, major first, count exactly to ``extent``."""
+    expected, axes = 1, []
+    for coefficient, atom in sorted(terms, key=lambda term: term[0]):
+        if not isinstance(atom, Digit) or not atom.var.startswith("d") or atom.stride != 1:
+            return None
+        axis = int(atom.var[1:])
+        if coefficient != expected or atom.size != shape[axis]:
+            return None
+        axes.append(axis)
+        expected *= atom.size
+    return tuple(reversed(axes)) if expected == extent else None
+
+
+# ---------------------------------------------------------------- what is worth keeping
+def _needs(graph: Graph, made: Mapping[int, Sink]) -> list[set[tuple[int, Space, int]]]:
+    """For each value, the loops (level, space, phase) in which it is evaluated."""
+    found: list[set[tuple[int, Space, int]]] = [set() for _ in graph.nodes]
+    for node in reversed(graph.nodes):
+        if node.id in made:
+            sink = made[node.id]
+            first = {(sink.level, sink.space, sink.phase)}
+            mine = first
+        else:
+            mine = found[node.id]
+        for arg in node.args:
+            found[arg] |= mine
+    return found
+
+
+def worth_keeping(graph: Graph, plan: _Arranger, loops: Mapping[int, Sink]) -> dict[int, int]:
+    """Values needed in several phases that cost more to recompute than to keep: value -> first level.
+
+    The frontier only: a value some user of which is needed elsewhere. Costly means a heavy
+    operation, or two or more full-size operands (FusionStitching 2018, 3b "size requirement").
+    """
+    needs = _needs(graph, loops)
+    heavy, operands = [False] * len(graph), [0] * len(graph)
+    keep: dict[int, int] = {}
+    for node in graph.nodes:
+        if node.kind == "source" or node.id in plan.wanted:
+            operands[node.id] = int(node.op == "input" or node.id in plan.wanted)
+            continue
+        full = [a for a in dict.fromkeys(node.args) if graph[a].type.size >= node.type.size]
+        heavy[node.id] = any(heavy[a] for a in full) or is_heavy(graph, node)
+        operands[node.id] = sum(operands[a] for a in full)
+        places = needs[node.id]
+        frontier = any(needs[u] != places or u in plan.wanted for u in graph.users[node.id])
+        if node.kind != "map" or len(places) < 2 or not frontier:
+            continue
+        spread = len({(level, space) for level, space, _ in places}) > 1
+        if heavy[node.id] or (operands[node.id] >= 2 and not spread):
+            keep[node.id] = min(level for level, _, _ in places)
+            heavy[node.id], operands[node.id] = False, 1
+    return keep
+
+
+# ---------------------------------------------------------------- the pass
+def stitch(graph: Graph, device: Device, *, merge: bool = True, keep: bool = True) -> StitchPlan:
+    """Give each sink of a kernel body its loop, and each of its values a place.
+
+    Never refuses: where no locality can be had the value goes through global memory and a grid
+    barrier. ``merge`` and ``keep`` switch dominant merging and data management off (ablation).
+    """
+    groups = groups_of(graph, merge)
+    base = set(candidates(graph))
+    scattered = many_positions(graph, base)
+    base.update(scattered)
+    arranged = _arrange(graph, device, groups, base, {})
+    decisions = [Decision((v,), "keep", "many-positions", f"%{v} {graph[v].op} would be recomputed at more than "
+                          f"{MOST_POSITIONS} places") for v in scattered]
+    if keep:
+        floors = worth_keeping(graph, arranged, _first_loops(arranged))
+        if floors:
+            arranged = _arrange(graph, device, groups, base | floors.keys(), floors)
+            useless = [v for v in floors if not _is_useful(arranged, v)]
+            if useless:
+                for v in useless:
+                    decisions.append(Decision((v,), "recompute", "not-local", f"%{v} would cross a grid barrier"))
+                floors = {v: level for v, level in floors.items() if v not in useless}
+                arranged = _arrange(graph, device, groups, base | floors.keys(), floors)
+        decisions += [Decision((v,), "keep", "costly-and-shared", f"%{v} {graph[v].op} is needed in several phases")
+                      for v in floors]
+    sinks = _with_schemes(graph, arranged)
+    decisions += arranged.decisions
+    decisions += [Decision((s.node,), s.scheme, "locality", s.why) for s in sinks if s.why]
+    return StitchPlan(graph, device, groups, sinks, tuple(decisions))
+
+
+def _arrange(graph: Graph, device: Device, groups: Sequence[Group], sinks: Iterable[int],
+             floors: Mapping[int, int]) -> _Arranger:
+    arranger = _Arranger(graph, device, groups, sinks, floors)
+    arranger.run()
+    return arranger
+
+
+def _first_loops(arranged: _Arranger) -> dict[int, Sink]:
+    """For each sink, the loop in which its operands are evaluated (a combine reads only partial results)."""
+    first: dict[int, Sink] = {}
+    for sink in arranged.order:
+        first.setdefault(sink.node, sink)
+    return first
+
+
+def _is_useful(arranged: _Arranger, value: int) -> bool:
+    """A kept light value must be read by its own block; a heavy one may travel through memory."""
+    graph, sink = arranged.graph, arranged.made[value]
+    readers = [(arranged.made[user], at) for user, leaves in arranged.reads.items() for v, at in leaves if v == value]
+    local = all(r.level == sink.level and r.space == sink.space for r, _ in readers)
+    return bool(readers) and (local or is_heavy(graph, graph[value]) or _heavy_inside(graph, value, arranged.wanted))
+
+
+def _heavy_inside(graph: Graph, value: int, stops: frozenset[int]) -> bool:
+    pending, seen = [value], {value}
+    while pending:
+        node = graph[pending.pop()]
+        if node.kind == "map" and is_heavy(graph, node):
+            return True
+        fresh = [a for a in node.args if a not in stops and a not in seen and graph[a].type.size >= graph[value].type.size]
+        seen.update(fresh)
+        pending += fresh
+    return False
+
+
+def _with_schemes(graph: Graph, arranged: _Arranger) -> tuple[Sink, ...]:
+    """Regional if every reader is in the producer's own segment, Global otherwise (AStitch B6)."""
+    crossing: dict[int, str] = {}
+    near: set[int] = set()
+    first = _first_loops(arranged)
+    for user, leaves in arranged.reads.items():
+        reader = first[user]
+        for value, position in leaves:
+            producer = arranged.made[value]
+            if reader.level == producer.level and reader.space == producer.space:
+                near.add(value)
+            else:
+                reason = "other tasks make it" if reader.space != producer.space or column_of(producer, position) is None \
+                    else "a grid barrier lies in between"
+                crossing.setdefault(value, f"%{user} {graph[user].op} reads it across blocks: {reason}")
+    found = []
+    for sink in arranged.order:
+        if sink.role in ("partial", "carry"):
+            found.append(replace(sink, scheme="global", why="partial results are combined after a grid barrier"))
+        elif sink.node in crossing:
+            found.append(replace(sink, scheme="global", why=crossing[sink.node]))
+        elif sink.node in near:
+            found.append(replace(sink, scheme="regional", why="produced and read by the same block"))
+        else:
+            found.append(sink)
+    return tuple(found)
