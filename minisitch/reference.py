@@ -234,9 +234,11 @@ def _sum_rounding(node: Node, terms: Array, count: int, total: Array, value: Arr
     """Rounding of a sum of ``count`` terms in any order; ``total`` is the sum of their magnitudes.
 
     Any order commits at most (n - 1) u sum|x|. Above 256 terms the errors of real data average out
-    and 16 sqrt(n) u sum|x| holds with overwhelming probability; float16 adds up in float32.
+    and 16 sqrt(n) u sum|x| holds with overwhelming probability. Kernels add float16 up
+    in float32; NumPy's running sums, which are library calls, round to float16 at each step.
     """
-    unit = float(np.finfo(compute_dtype(node.type.dtype)).eps) / 2
+    dtype = node.type.dtype if node.kind == "library" else compute_dtype(node.type.dtype)
+    unit = float(np.finfo(dtype).eps) / 2
     rounding = min(count, 16 * count**0.5) * unit * np.where(np.isfinite(total), total, 0.0) + _ulp(node, value)
     return np.where(_on_grid(terms, total, 1 / float(np.finfo(node.type.dtype).eps)), 0.0, rounding)
 

@@ -1,0 +1,125 @@
+"""What a test of a compiler needs: random programs, inputs for them, and a judge that explains itself.
+
+In:  a source of choices (a NumPy generator, or Hypothesis). Out: graphs, NumPy functions, arrays.
+
+    graph = random_graph(np.random.default_rng(7))
+    check_graph(graph, random_inputs(graph, np.random.default_rng(7)), run)
+
+    @given(st.data())                                   # the same programs, with shrinking
+    def test_mine(data):
+        graph = data.draw(graphs(max_nodes=8))
+        check_graph(graph, data.draw(arrays_for(graph)), run)
+
+Hypothesis is needed only by the three strategies, and imported only there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..graph import Graph
+from ..ops import kind_of
+from ..reference import Verdict, judge
+from .choices import FromHypothesis, FromNumpy
+from .grower import DISCONTINUOUS, DTYPES, SIDES, Grower, input_fact
+from .programs import Program, grow_program, random_program
+
+__all__ = ["DTYPES", "SIDES", "Program", "Verdict", "arrays_for", "check_graph", "graphs", "judge", "programs",
+           "random_graph", "random_inputs", "random_program", "snippet"]
+
+
+def random_graph(rng: np.random.Generator, *, max_nodes: int = 16, dtypes: Sequence[str] = DTYPES, library: bool = True,
+                 allow_empty: bool = True, max_elements: int = 4096) -> Graph:
+    """A random well-typed program of about ``max_nodes`` nodes at most.
+
+    ``dtypes`` are those of inputs and casts (repeat one to draw it more often); indices are
+    int64 and conditions bool all the same. ``library=False`` leaves out matmul, cumsum, cumprod, sort,
+    scatter and foreign ufuncs;
+    ``allow_empty=False`` axes without elements.
+    """
+    return Grower(FromNumpy(rng), dtypes, allow_empty, max_elements).grow(max_nodes, library)
+
+
+def random_inputs(graph: Graph, rng: np.random.Generator, *, special: bool = False) -> list[np.ndarray]:
+    """One array per input: eighths within [-4, 4], integers within [-8, 8].
+
+    One float array in four is of any floats instead, where the program has no operation that jumps.
+    ``special`` sprinkles NaN, infinities, signed zeros and a subnormal over the floats.
+    """
+    found = []
+    jumps = any(n.op in DISCONTINUOUS or (n.op == "cast" and kind_of(n.type.dtype) != "float") for n in graph.nodes)
+    for node in (graph[i] for i in graph.inputs):
+        shape, dtype = node.type.shape, node.type.dtype
+        fact = input_fact(dtype)
+        if kind_of(dtype) != "float":
+            found.append(rng.integers(int(fact.low), int(fact.high) + 1, shape).astype(dtype))
+            continue
+        array = rng.integers(-32, 33, shape) / 8 if jumps or rng.random() < 0.75 else rng.uniform(-4, 4, shape)
+        array = np.asarray(array).astype(dtype)
+        if special:
+            odd = np.array([np.nan, np.inf, -np.inf, -0.0, np.finfo(dtype).smallest_subnormal, 1.0], dtype=dtype)
+            array = np.where(rng.random(shape) < 0.1, rng.choice(odd, shape), array)
+        found.append(array)
+    return found
+
+
+# ---------------------------------------------------------------- the same for Hypothesis
+def graphs(*, max_nodes: int = 16, dtypes: Sequence[str] = DTYPES, library: bool = True, allow_empty: bool = True,
+           max_elements: int = 4096) -> Any:
+    """A Hypothesis strategy for the programs of ``random_graph``; shrinks to few, small nodes."""
+    from hypothesis import strategies as st
+
+    @st.composite
+    def strategy(draw: Any) -> Graph:
+        return Grower(FromHypothesis(draw), dtypes, allow_empty, max_elements).grow(max_nodes, library)
+
+    return strategy()
+
+
+def arrays_for(graph: Graph, *, special: bool = False) -> Any:
+    """A Hypothesis strategy for inputs of a graph; shrinks to a small seed."""
+    from hypothesis import strategies as st
+
+    return st.integers(0, 2**20).map(lambda seed: random_inputs(graph, np.random.default_rng(seed), special=special))
+
+
+def programs(*, max_lines: int = 8, library: bool = True) -> Any:
+    """A Hypothesis strategy for the NumPy functions of ``random_program``."""
+    from hypothesis import strategies as st
+
+    @st.composite
+    def strategy(draw: Any) -> Program:
+        return grow_program(FromHypothesis(draw), max_lines, library)
+
+    return strategy()
+
+
+# ---------------------------------------------------------------- the judge, with a way back
+def check_graph(graph: Graph, inputs: Sequence[np.ndarray],
+                run: Callable[[Graph, Sequence[np.ndarray]], Sequence[np.ndarray]], *, seed: int | None = None) -> None:
+    """Run ``run(graph, inputs)`` and hold every output to ``reference.judge``.
+
+    Raises AssertionError with the verdicts, the graph, and a snippet that rebuilds the case;
+    ``seed`` is the one that ``random_inputs`` was given.
+    """
+    verdicts = judge(graph, inputs, run(graph, inputs))
+    if all(v.ok for v in verdicts):
+        return
+    wrong = "\n".join(f"output {i}: {v.why}" for i, v in enumerate(verdicts) if not v.ok)
+    raise AssertionError(f"{wrong}\n\n{graph}\n\nTo see it again:\n\n{snippet(graph, inputs, seed=seed)}")
+
+
+def snippet(graph: Graph, inputs: Sequence[np.ndarray], *, seed: int | None = None) -> str:
+    """Python text that rebuilds a case: the graph from its program, inputs from the seed or written out."""
+    text = ["import numpy as np", "from minisitch.graph import parse", f'graph = parse("""{graph}""")']
+    if seed is not None:
+        text += ["from minisitch.testing import random_inputs",
+                 f"inputs = random_inputs(graph, np.random.default_rng({seed}))"]
+    else:
+        text += ["inputs = [",
+                 *(f"    np.array({a.tolist()!r}, dtype={a.dtype.name!r}).reshape({a.shape}),".replace("nan", "np.nan")
+                   .replace("inf", "np.inf") for a in map(np.asarray, inputs)), "]"]
+    return "\n".join(text)

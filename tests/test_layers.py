@@ -1,0 +1,107 @@
+"""The shape of the code base: imports point backwards, one importer of Numba, files and functions stay small."""
+
+import ast
+import io
+import tokenize
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "minisitch"
+
+# design.md section 3, with the files added since. A folder counts as its name.
+ORDER = (
+    "errors", "special", "ops", "graph", "index", "trace", "reference", "simplify", "grad", "device", "mapping", "cost",
+    "fuse", "stitch", "strategies", "schedule", "dataflow", "cuda_math", "cpu_math", "cuda_emit", "cpu_emit", "simt",
+    "compile", "workers", "runtime", "explain", "demo", "testing", "torch_backend", "api", "__init__", "__main__",
+)
+NUMBA = {"compile"}  # who may import numba and llvmlite
+MAX_FILE, MAX_FUNCTION = 500, 60
+
+FILES = sorted(path for path in PACKAGE.rglob("*.py") if "__pycache__" not in path.parts)
+
+
+def layer(path: Path) -> str:
+    """The name in ORDER that a file belongs to."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(PACKAGE))
+
+
+def imports(path: Path, text: str) -> list[str]:
+    """Layers of this package and foreign packages that a file imports: ``"graph"``, ``"/numba"``."""
+    found = []
+    folder = path.relative_to(PACKAGE).parts[:-1]
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            up = folder[:len(folder) - node.level + 1] if node.level else ()
+            base = ".".join(["minisitch", *up, *filter(None, [node.module])]) if node.level else node.module or ""
+            modules = [f"{base}.{alias.name}" for alias in node.names] if base == "minisitch" else [base]
+        else:
+            continue
+        for module in modules:
+            first, *rest = module.split(".")
+            found.append(rest[0] if first == "minisitch" and rest else "__init__" if first == "minisitch" else "/" + first)
+    return found
+
+
+def backward(importer: str, imported: str) -> bool:
+    return imported == importer or ORDER.index(imported) < ORDER.index(importer)
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_imports_point_backwards(path):
+    assert layer(path) in ORDER, f"{name(path)} has no place in ORDER: decide what it may import, and add it"
+    for imported in imports(path, path.read_text(encoding="utf-8")):
+        if imported.startswith("/"):
+            continue
+        known = imported if imported in ORDER else "__init__"  # `from . import name`: a name of the front door
+        assert backward(layer(path), known), f"{name(path)} imports {imported}, a later layer"
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_only_compile_imports_numba(path):
+    foreign = {i for i in imports(path, path.read_text(encoding="utf-8")) if i in ("/numba", "/llvmlite")}
+    assert layer(path) in NUMBA or not foreign, f"{name(path)} imports {foreign}; only {NUMBA} may"
+
+
+def test_a_reversed_import_is_seen():
+    path = PACKAGE / "graph.py"
+    assert imports(path, "from .fuse import plan\nimport numba.cuda\nfrom . import simt") == ["fuse", "/numba", "simt"]
+    assert not backward("graph", "fuse")
+    inner = PACKAGE / "strategies" / "astitch.py"
+    assert imports(inner, "from ..stitch import x\nfrom .xla import y\nfrom minisitch.graph import z") == [
+        "stitch", "strategies", "graph"]
+
+
+def code_lines(text: str) -> set[int]:
+    """Numbers of the lines that hold code: no comments, docstrings or blank lines."""
+    skipped = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in skipped:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node, clean=False) is not None:
+            lines -= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))
+    return lines
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_files_and_functions_stay_small(path):
+    text = path.read_text(encoding="utf-8")
+    lines = code_lines(text)
+    assert len(lines) <= MAX_FILE, f"{name(path)} has {len(lines)} code lines: two files, never denser lines"
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            size = len(lines & set(range(node.lineno, node.end_lineno + 1)))
+            assert size <= MAX_FUNCTION, f"{name(path)}: {node.name} has {size} code lines"
+
+
+def test_code_lines_are_counted_without_words():
+    assert code_lines('"""Doc\n\nstring."""\n# comment\n\nx = 1  # yes\n\ndef f():\n    """No."""\n    return """a\nb"""\n') == {
+        6, 8, 10, 11}
