@@ -1,0 +1,91 @@
+"""The stepper: runs emitted CUDA kernel text anywhere, thread by thread, and judges it.
+
+In:  kernel source text and arrays. Out: the arrays changed as by a launch, and a ``Traffic``; or a
+``KernelBug`` that names the rule, the line, the threads and the cell.
+
+A GPU, and the CUDA simulator, compute *something* for a kernel with a missing barrier, often the right
+thing. The stepper refuses it under every seed, because it does not look for wrong numbers: it checks
+that any two accesses of a cell are ordered (``memory.ordered``), that all who must come to a barrier
+come, that what is read was written. The rules:
+
+    race               two threads touch a cell, one writes, no barrier between covers both
+    divergent-barrier  threads wait at different barriers, or some have ended
+    lane-mask          a lane outside its own mask, or a value from a lane that takes no part
+    unwritten-read     of shared, local or output memory that nothing has written
+    out-of-bounds      an index outside the array, negative, or no integer
+    one-wave           a grid barrier and more blocks than are resident at once
+    deadlock           threads go round while loops and nothing changes
+    float64-literal    a float literal that would make Numba compute in float64
+    outside-dialect    something of CUDA that emitted text has no business with
+    exception          a Python error: a name without a value, a division by zero
+
+Reading order: ``values`` (scalars), ``text`` (the rewriting), ``memory`` (the judge), ``traffic`` (the
+counts), ``machine`` (who runs). It is a model: no time, no caches, no memory order weaker than the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .machine import IN_FLIGHT, Machine
+from .memory import Memory, Now
+from .text import Program, read_program
+from .traffic import Bytes, LineTraffic, Traffic
+
+__all__ = ["Bytes", "LineTraffic", "Traffic", "step"]
+
+
+def step(text: str, arrays: Sequence[Any] | Mapping[str, Any], grid: int, block: int, seed: int = 0, *,
+         name: str | None = None, wave: int | None = None,
+         inputs: Iterable[str | int] | None = None) -> Traffic:
+    """Launch the kernel in ``text`` on ``grid`` blocks of ``block`` threads; change ``arrays`` in place.
+
+    ``arrays`` are the arguments in order, or by parameter name; scalars pass through. ``inputs`` names
+    those that hold data at the start (by parameter name or position); reading a cell of any other array
+    before writing it is refused. Left out, it means the arrays that the text never writes to. ``wave`` is
+    the number of blocks that are resident at once; ``name`` picks a kernel where the text has several.
+    """
+    program = read_program(text, name)
+    values = dict(arrays) if isinstance(arrays, Mapping) else dict(zip(program.parameters, arrays, strict=True))
+    if values.keys() != set(program.parameters):
+        raise ValueError(f"{program.name} takes {program.parameters}, got {tuple(values)}")
+    if not 0 < block <= 1024 or grid < 0:
+        raise ValueError(f"{grid} blocks of {block} threads: a block has 1 to 1024 threads")
+    together = program.waits_for("grid.sync", "while")  # blocks that may wait for each other
+    if program.waits_for("grid.sync") and wave is not None and grid > wave:
+        raise program.bug("one-wave", f"a grid barrier with {grid} blocks, but only {wave} are resident at once",
+                          *((site, "here") for site, s in enumerate(program.sites) if s.verb == "grid.sync"))
+    now = Now()
+    arguments = _arguments(program, values, inputs, now)
+    in_flight = wave or (grid if together else IN_FLIGHT)
+    with np.errstate(all="ignore"):
+        return Machine(program, arguments, now, grid, block, seed, in_flight).run()
+
+
+def _arguments(program: Program, values: Mapping[str, Any], inputs: Iterable[str | int] | None, now: Now) -> list[Any]:
+    """Arrays wrapped for watching; one array given twice is one memory, so that its accesses meet."""
+    written = {name for name in program.written if isinstance(values[name], np.ndarray)}
+    if inputs is None:
+        holding = set(program.parameters) - written
+    else:
+        holding = {program.parameters[i] if isinstance(i, int) else i for i in inputs}
+        if not holding <= set(program.parameters):
+            raise ValueError(f"inputs {sorted(holding)} are not all parameters of {program.name}{program.parameters}")
+    memories: dict[int, Memory] = {}
+    arguments: list[Any] = []
+    for name in program.parameters:
+        value = values[name]
+        if isinstance(value, np.ndarray):
+            same = [other for other in program.parameters if values[other] is value]
+            if id(value) not in memories:
+                if not value.flags.c_contiguous:
+                    raise ValueError(f"{name} of {program.name} is not contiguous; give a copy")
+                memories[id(value)] = Memory(name, value, "global", now, program,
+                                             holds_data=any(other in holding for other in same),
+                                             watched=any(other in written for other in same))
+            value = memories[id(value)]
+        arguments.append(value)
+    return arguments

@@ -1,0 +1,311 @@
+"""Threads, warps, blocks and the grid: who runs next, who waits for whom.
+
+In:  a ``Program``, its arrays, a launch size, a seed. Out: a ``Traffic``, or a ``KernelBug``.
+
+A block takes *turns*. In a turn each of its threads runs until it waits for the block or the grid, ends,
+or has gone once round a ``while`` loop; lanes that meet in a shuffle or a ``syncwarp`` go on within the
+turn. The seed draws the order of lanes, warps and blocks. It decides what a racy kernel computes, never
+whether it is refused.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator, Sequence
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import KernelBug
+from .memory import Memory, Now, Stamp, Trace
+from .text import EXIT, FULL_MASK, SHUFFLES, START, WARP_MEETINGS, Program, kernel_bug
+from .traffic import Tally, Traffic
+from .values import dtype_of
+
+WARP = 32
+IN_FLIGHT = 4  # blocks that run side by side where no grid barrier makes them all
+PATIENCE = 10_000  # turns of a block without progress before that is called a deadlock
+
+SOURCE_LANE: dict[str, Callable[[int, int], int]] = {  # (own lane, argument) -> whose value it gets
+    "shfl_sync": lambda lane, source: source % WARP,
+    "shfl_up_sync": lambda lane, delta: lane - delta if lane >= delta else lane,
+    "shfl_down_sync": lambda lane, delta: lane + delta if lane + delta < WARP else lane,
+    "shfl_xor_sync": lambda lane, mask: lane ^ mask if lane ^ mask < WARP else lane,
+}
+
+
+Stop = tuple[Any, ...]  # what a thread yields: its site, and what it brings to a meeting there
+
+
+class Dim3(NamedTuple):
+    """``cuda.threadIdx`` and its like. The dialect uses ``x`` alone."""
+
+    x: int
+    y: int
+    z: int
+
+
+class Thread:
+    """One thread: its generator, where it stands (``stop``) and what it is told when it goes on."""
+
+    __slots__ = ("counts", "generator", "lane", "reply", "stamp", "stop", "trace")
+
+    def __init__(self, stamp: Stamp):
+        self.stamp, self.lane = stamp, stamp.thread % WARP
+        self.generator: Generator[Stop, Any, None]
+        self.stop: Stop = (START,)
+        self.reply: Any = None
+        self.trace: Trace = defaultdict(list)
+        self.counts: Counter[str] = Counter()
+
+
+class Block:
+    """One block: its threads in warps, and its shared arrays, which begin unwritten."""
+
+    def __init__(self, index: int, size: int, grid_epoch: int):
+        self.index, self.epoch = index, 0
+        self.threads = [Thread(Stamp(index, t, grid_epoch, 0, 0, (0,) * WARP)) for t in range(size)]
+        self.warps = [self.threads[first:first + WARP] for first in range(0, size, WARP)]
+        self.shared: dict[int, Memory] = {}
+        self.at_grid_barrier = False
+
+
+class Cuda:
+    """What one thread calls ``cuda``."""
+
+    warpsize = WARP
+    cg = SimpleNamespace(this_grid=lambda: None)  # `.sync()` has become a yield
+
+    def __init__(self, machine: Machine, block: Block, thread: int):
+        self.machine, self.block = machine, block
+        self.threadIdx, self.blockIdx = Dim3(thread, 0, 0), Dim3(block.index, 0, 0)
+        self.blockDim, self.gridDim = Dim3(machine.block_size, 1, 1), Dim3(machine.grid_size, 1, 1)
+        self.laneid = thread % WARP
+
+    def grid(self, dimensions: int) -> int:
+        return self.blockIdx.x * self.blockDim.x + self.threadIdx.x
+
+    def gridsize(self, dimensions: int) -> int:
+        return self.gridDim.x * self.blockDim.x
+
+    def threadfence(self) -> None:
+        """Makes writes visible in order, but waits for nobody: it orders no two threads by itself."""
+
+    threadfence_block = threadfence
+
+    def shared_array(self, site: int, name: str, shape: int | tuple[int, ...], dtype: Any) -> Memory:
+        """The same array for all threads of the block: one a site, as on the device."""
+        if site not in self.block.shared:
+            self.block.shared[site] = self.local_array(site, name, shape, dtype, "shared")
+        return self.block.shared[site]
+
+    def local_array(self, site: int, name: str, shape: int | tuple[int, ...], dtype: Any,
+                    space: str = "local") -> Memory:
+        return Memory(name, np.zeros(shape, dtype_of(dtype)), space, self.machine.now, self.machine.program)
+
+    def __getattr__(self, name: str) -> Any:
+        raise self.machine.program.bug("outside-dialect", f"cuda.{name} is not in the dialect")
+
+
+class Machine:
+    """One launch."""
+
+    def __init__(self, program: Program, arguments: Sequence[Any], now: Now, grid: int, block: int, seed: int,
+                 in_flight: int):
+        self.program, self.arguments, self.now = program, arguments, now
+        self.arrays = list({id(a): a for a in arguments if isinstance(a, Memory)}.values())
+        self.grid_size, self.block_size, self.in_flight = grid, block, in_flight
+        self.rng = random.Random(seed)
+        self.waiting_to_start = self.rng.sample(range(grid), grid)
+        self.running: list[Block] = []
+        self.grid_epoch = 0
+        self.tally = Tally(program)
+
+    def run(self) -> Traffic:
+        """Give turns to blocks, in random order, until all have finished."""
+        idle = 0
+        while self.running or self.waiting_to_start:
+            while self.waiting_to_start and len(self.running) < self.in_flight:
+                self.running.append(self.start(self.waiting_to_start.pop()))
+            ready = [block for block in self.running if not block.at_grid_barrier]
+            if not ready:
+                self.pass_grid_barrier()
+                continue
+            before = self.now.progress
+            self.turn(self.rng.choice(ready))
+            idle = 0 if self.now.progress > before else idle + 1
+            if idle > PATIENCE:
+                raise self.deadlock()
+        self.tally.end_epoch(self.arrays)
+        return self.tally.traffic()
+
+    def start(self, index: int) -> Block:
+        block = Block(index, self.block_size, self.grid_epoch)
+        for t, thread in enumerate(block.threads):
+            thread.generator = self.program.thread(Cuda(self, block, t), *self.arguments)
+        return block
+
+    # ------------------------------------------------------------ a turn of one block
+    def turn(self, block: Block) -> None:
+        """Run the block's threads as far as they get; let them past a barrier where all have come."""
+        for warp in self.rng.sample(block.warps, len(block.warps)):
+            self.run_warp(warp)
+        if any(self.spins(thread) for thread in block.threads):
+            return
+        self.require_one_stop(block.threads, "the threads of one block")
+        for warp in block.warps:
+            self.tally.warp(warp)
+        site = block.threads[0].stop[0]
+        if site == EXIT:
+            self.running.remove(block)
+            for thread in block.threads:
+                self.tally.thread(thread.counts)
+            self.tally.counts["block_barriers_each"] = max(self.tally.counts["block_barriers_each"], block.epoch)
+        elif self.verb(site) == "grid.sync":
+            block.at_grid_barrier = True
+        else:
+            block.epoch += 1
+            self.tally.counts["block_barriers"] += 1
+            self.release(block)
+
+    def run_warp(self, warp: list[Thread]) -> None:
+        """Run the lanes of one warp, again and again while a shuffle or a warp barrier lets some go on."""
+        ready = [thread for thread in warp if thread.stop[0] == START or self.spins(thread)]
+        while ready:
+            self.rng.shuffle(ready)
+            for thread in ready:
+                self.resume(thread)
+            ready = self.meet(warp)
+
+    def resume(self, thread: Thread) -> None:
+        """Run one thread to its next stop."""
+        now = self.now
+        now.stamp, now.trace = thread.stamp, thread.trace
+        try:
+            thread.stop = thread.generator.send(thread.reply)
+        except StopIteration:
+            thread.stop = (EXIT,)
+        except KernelBug:
+            raise
+        except Exception as error:
+            raise self.exception(error, thread.stamp) from error
+        thread.reply = None
+        if not self.spins(thread):
+            now.progress += 1
+
+    def release(self, block: Block) -> None:
+        """The block goes on behind a barrier, at a new moment."""
+        for thread in block.threads:
+            old = thread.stamp
+            thread.stop = (START,)
+            thread.stamp = Stamp(block.index, old.thread, self.grid_epoch, block.epoch, old.warp_epoch, old.seen)
+
+    def pass_grid_barrier(self) -> None:
+        """All blocks that are left wait for the grid: let them go, if that is all blocks, at one line."""
+        threads = [thread for block in self.running for thread in block.threads]
+        if len(self.running) < self.grid_size:
+            raise self.program.bug("divergent-barrier", f"{len(self.running)} of {self.grid_size} blocks wait for the "
+                                   "grid, the others have ended", *self.places(threads))
+        self.require_one_stop(threads, "the threads of the grid")
+        self.tally.counts["grid_barriers"] += 1
+        self.tally.end_epoch(self.arrays)
+        self.grid_epoch += 1
+        for block in self.running:
+            block.at_grid_barrier = False
+            self.release(block)
+
+    # ------------------------------------------------------------ meetings within one warp
+    def meet(self, warp: list[Thread]) -> list[Thread]:
+        """Complete each shuffle or warp barrier whose lanes have all come; return the lanes that go on."""
+        groups: dict[tuple[int, int], list[Thread]] = {}
+        for thread in warp:
+            site, *details = thread.stop
+            if self.verb(site) in WARP_MEETINGS:
+                mask = int(details[0]) & FULL_MASK
+                if not mask >> thread.lane & 1:
+                    raise self.bug("lane-mask", f"lane {thread.lane} calls {self.verb(site)} with mask {mask:#010x}, "
+                                   "which leaves it out", thread)
+                groups.setdefault((site, mask), []).append(thread)
+        present = (1 << len(warp)) - 1
+        released: list[Thread] = []
+        for (site, mask), threads in groups.items():
+            if len(threads) == (mask & present).bit_count():
+                self.exchange(self.verb(site), threads)
+                released += threads
+        if groups and not released and not any(self.spins(thread) for thread in warp):
+            raise self.missing_lanes(warp, groups)
+        return released
+
+    def exchange(self, verb: str, threads: list[Thread]) -> None:
+        """Do what ``threads``, all lanes of one mask, have come to do together."""
+        self.tally.counts["warp_barriers" if verb == "syncwarp" else "shuffles"] += 1
+        if verb == "syncwarp":
+            self.join(threads)
+            return
+        values = {thread.lane: thread.stop[2] for thread in threads}
+        for thread in threads:
+            if verb in SHUFFLES:
+                source = SOURCE_LANE[verb](thread.lane, int(thread.stop[3]))
+                if source not in values:
+                    raise self.bug("lane-mask", f"lane {thread.lane} takes the value of lane {source}, which takes no "
+                                   f"part in this {verb}", thread)
+                thread.reply = values[source]
+            elif verb == "ballot_sync":
+                thread.reply = sum(1 << lane for lane, value in values.items() if value)
+            else:
+                thread.reply = (any if verb == "any_sync" else all)(values.values())
+
+    def join(self, threads: list[Thread]) -> None:
+        """A warp barrier: each lane of it learns all that any of them knew, and that they all came."""
+        known = [max(column) for column in zip(*{thread.stamp.seen for thread in threads}, strict=True)]
+        for thread in threads:
+            known[thread.lane] = thread.stamp.warp_epoch + 1
+        for thread in threads:
+            old = thread.stamp
+            thread.stamp = Stamp(old.block, old.thread, old.grid_epoch, old.block_epoch, old.warp_epoch + 1,
+                                 tuple(known))
+
+    # ------------------------------------------------------------ refusals
+    def verb(self, site: int) -> str:
+        return self.program.sites[site].verb
+
+    def spins(self, thread: Thread) -> bool:
+        return self.verb(thread.stop[0]) == "while"
+
+    def require_one_stop(self, threads: list[Thread], who: str) -> None:
+        if len({thread.stop[0] for thread in threads}) > 1:
+            raise self.program.bug("divergent-barrier", f"{who} stop at different places", *self.places(threads))
+
+    def missing_lanes(self, warp: list[Thread], groups: dict[tuple[int, int], list[Thread]]) -> KernelBug:
+        site, mask = next(iter(groups))
+        return self.program.bug("divergent-barrier", f"{self.verb(site)} with mask {mask:#010x} waits for lanes that "
+                                "stop elsewhere", *self.places(warp))
+
+    def deadlock(self) -> KernelBug:
+        threads = [thread for block in self.running for thread in block.threads]
+        spinning = [thread for thread in threads if self.spins(thread)]
+        return self.program.bug("deadlock", f"{PATIENCE} turns in which no thread left a while loop and no memory "
+                                "changed", *self.places(spinning))
+
+    def bug(self, rule: str, what: str, thread: Thread) -> KernelBug:
+        return self.program.bug(rule, what, (thread.stop[0], str(thread.stamp)))
+
+    def places(self, threads: list[Thread]) -> list[tuple[int, str]]:
+        """Each site where some of ``threads`` stand, with who stands there (the first, and how many)."""
+        at: dict[int, list[Thread]] = {}
+        for thread in threads:
+            at.setdefault(thread.stop[0], []).append(thread)
+        return [(site, f"{self.verb(site)}: {here[0].stamp}" + (f" and {len(here) - 1} more" if here[1:] else ""))
+                for site, here in sorted(at.items())]
+
+    def exception(self, error: Exception, stamp: Stamp) -> KernelBug:
+        """A Python error out of kernel text: a name without a value, a division of integers by zero ..."""
+        trace, line = error.__traceback__, 1
+        while trace:
+            if trace.tb_frame.f_code.co_filename == f"<{self.program.name}>":
+                line = trace.tb_lineno
+            trace = trace.tb_next
+        return kernel_bug("exception", f"{type(error).__name__}: {error}, in kernel {self.program.name}",
+                          self.program.lines, (line, str(stamp)))

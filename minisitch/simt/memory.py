@@ -1,0 +1,224 @@
+"""Arrays that know who touched each cell, and refuse what a GPU would let pass in silence.
+
+In:  accesses by threads, each with the ``Stamp`` of its moment. Out: values, or a ``KernelBug``.
+
+Two accesses of one cell race when at least one writes, not both are atomic, and neither *happens before*
+the other. ``ordered`` is that relation, all of it. It does not depend on the order in which the threads
+happen to be stepped, so a race is found under every seed. Per cell it is enough to keep the last write
+and what came since (the FastTrack argument: who is ordered after that write is ordered after all before).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import index as whole_number
+from typing import Any
+
+import numpy as np
+
+from .text import Program
+from .values import scalar_type
+
+
+@dataclass(slots=True)
+class Stamp:
+    """A moment of one thread: how many barriers of each reach it has behind it.
+
+    ``warp_epoch`` counts the warp barriers (``syncwarp``) of this lane, whose masks may leave lanes out;
+    ``seen[lane]`` says how many of that lane's warp barriers this lane knows to be over. It is the warp's
+    vector clock. Block and grid barriers leave nobody out: a number each is enough.
+    """
+
+    block: int
+    thread: int
+    grid_epoch: int
+    block_epoch: int
+    warp_epoch: int
+    seen: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"block {self.block} thread {self.thread}"
+
+
+def ordered(before: Stamp, after: Stamp) -> bool:
+    """Does ``before`` happen before ``after``? Asked only of moments stepped in that order.
+
+    Shuffles and votes are not here: they exchange registers and order no memory. Nor are the lanes of a
+    warp ordered by running together: since Volta they need not.
+    """
+    if before.grid_epoch < after.grid_epoch:
+        return True
+    if before.block != after.block:
+        return False
+    if before.thread == after.thread or before.block_epoch < after.block_epoch:
+        return True
+    return before.thread // 32 == after.thread // 32 and before.warp_epoch < after.seen[before.thread % 32]
+
+
+Access = tuple[Stamp, int]  # when and by whom, at which site
+Trace = defaultdict[tuple["Memory", int], list[int]]  # (array, site) -> the cells touched, in order
+
+
+class Now:
+    """The running thread, for every array to see: its moment and its trace. One object a launch."""
+
+    __slots__ = ("progress", "stamp", "trace")
+
+    def __init__(self) -> None:
+        self.stamp = Stamp(0, 0, 0, 0, 0, ())
+        self.trace: Trace = defaultdict(list)
+        self.progress = 0  # grows with each change of memory and each thread that gets somewhere
+
+
+def _exchange(_old: Any, new: Any) -> Any:
+    return new
+
+
+def _compare_and_swap(old: Any, expected: Any, new: Any) -> Any:
+    return new if old == expected else old
+
+
+ATOMICS: dict[str, Callable[..., Any]] = {
+    "add": lambda old, value: old + value, "sub": lambda old, value: old - value,
+    "max": max, "min": min, "and_": lambda old, value: old & value, "or_": lambda old, value: old | value,
+    "xor": lambda old, value: old ^ value, "exch": _exchange, "cas": _compare_and_swap,
+}
+
+
+class Memory:
+    """One array as kernel text sees it. ``space`` is "global", "shared" or "local".
+
+    ``holds_data`` says that every cell may be read at the start. An array that also nobody writes is not
+    ``watched``: nothing can go wrong there but the index.
+    """
+
+    __slots__ = ("atomics", "convert", "data", "holds_data", "is_vector", "name", "now", "program", "reads", "shape",
+                 "size", "space", "touched", "watched", "wraps", "writes")
+
+    def __init__(self, name: str, array: np.ndarray, space: str, now: Now, program: Program,
+                 *, holds_data: bool = False, watched: bool = True):
+        self.name, self.space, self.now, self.program = name, space, now, program
+        self.data, self.shape, self.size = array.reshape(-1), array.shape, array.size
+        self.is_vector = array.ndim == 1
+        self.holds_data, self.watched = holds_data, watched or not holds_data
+        self.convert = scalar_type(array.dtype)
+        self.wraps = array.dtype.kind in "iu"
+        self.writes: dict[int, Access] = {}  # cell -> its last plain write
+        self.reads: dict[int, list[Access]] = {}  # cell -> the reads since
+        self.atomics: dict[int, list[Access]] = {}  # cell -> the atomic operations since
+        self.touched: dict[str, set[int]] = {"load": set(), "store": set()}  # this grid epoch, for the traffic
+
+    # ------------------------------------------------------------ what kernel text calls
+    def load(self, site: int, index: Any) -> Any:
+        """``x[index]``."""
+        if type(index) is int and self.is_vector and 0 <= index < self.size:
+            cell = index
+        else:
+            cell = self.cell(site, index)
+        now = self.now
+        if self.watched:
+            stamp = now.stamp
+            write = self.writes.get(cell)
+            if write is None:
+                self.require_written(site, cell)
+            elif write[0] is not stamp and not ordered(write[0], stamp):
+                raise self.race(site, cell, write)
+            if self.atomics:
+                self.require_order(site, cell, self.atomics.get(cell))
+            reads = self.reads.get(cell)
+            if reads is None:
+                self.reads[cell] = [(stamp, site)]
+            elif reads[-1][0] is not stamp:
+                reads.append((stamp, site))
+        now.trace[self, site].append(cell)
+        value = self.data[cell]
+        return self.convert(value) if self.wraps else value
+
+    def store(self, site: int, index: Any, value: Any) -> None:
+        """``x[index] = value``."""
+        if type(index) is int and self.is_vector and 0 <= index < self.size:
+            cell = index
+        else:
+            cell = self.cell(site, index)
+        now = self.now
+        stamp = now.stamp
+        write = self.writes.get(cell)
+        if write is not None and write[0] is not stamp and not ordered(write[0], stamp):
+            raise self.race(site, cell, write)
+        reads = self.reads.pop(cell, None)
+        if reads is not None and (len(reads) > 1 or reads[0][0] is not stamp):
+            self.require_order(site, cell, reads)
+        if self.atomics:
+            self.require_order(site, cell, self.atomics.pop(cell, None))
+        self.writes[cell] = (stamp, site)
+        now.progress += 1
+        now.trace[self, site].append(cell)
+        self.data[cell] = self.convert(value) if self.wraps else value
+
+    def atomic(self, site: int, operation: str, index: Any, *operands: Any) -> Any:
+        """``cuda.atomic.<operation>(x, index, *operands)``: the old value.
+
+        It races with plain accesses, not with other atomics; by itself it orders nothing else.
+        """
+        if operation not in ATOMICS:
+            raise self.bug("outside-dialect", f"no cuda.atomic.{operation}; known: {sorted(ATOMICS)}", site)
+        cell = self.cell(site, index)
+        now, write = self.now, self.writes.get(cell)
+        if write is not None:
+            self.require_order(site, cell, [write])
+        elif operation != "exch":
+            self.require_written(site, cell)
+        self.require_order(site, cell, self.reads.get(cell))
+        self.atomics.setdefault(cell, []).append((now.stamp, site))
+        now.trace[self, site].append(cell)
+        old = self.convert(self.data[cell])
+        self.data[cell] = new = self.convert(ATOMICS[operation](old, *operands))
+        now.progress += int(new != old)
+        return old
+
+    # ------------------------------------------------------------ what it refuses
+    def cell(self, site: int, index: Any) -> int:
+        """The position of ``index`` in row-major order, checked against the shape."""
+        indices = index if isinstance(index, tuple) else (index,)
+        where = f"{self.name}[{', '.join(map(str, indices))}]"
+        if any(isinstance(i, bool | np.bool_) or not isinstance(i, int | np.integer) for i in indices):
+            raise self.bug("out-of-bounds", f"{where}: an index must be an integer", site)
+        if len(indices) != len(self.shape):
+            raise self.bug("out-of-bounds", f"{where}: the array has shape {self.shape}", site)
+        cell = 0
+        for i, n in zip(map(whole_number, indices), self.shape, strict=True):
+            if i < 0:
+                raise self.bug("out-of-bounds", f"{where}: a negative index wraps round, in silence", site)
+            if i >= n:
+                raise self.bug("out-of-bounds", f"{where} is outside shape {self.shape}", site)
+            cell = cell * n + i
+        return cell
+
+    def require_written(self, site: int, cell: int) -> None:
+        if not self.holds_data and cell not in self.atomics:
+            raise self.bug("unwritten-read", f"{self.show(cell)} of {self.space} memory is read before any write", site)
+
+    def require_order(self, site: int, cell: int, earlier: list[Access] | None) -> None:
+        """All of ``earlier``, accesses of ``cell`` in the order they were stepped, happen before now."""
+        stamp = self.now.stamp
+        if earlier is None or earlier[-1][0].grid_epoch < stamp.grid_epoch:
+            return
+        for access in earlier:
+            if not ordered(access[0], stamp):
+                raise self.race(site, cell, access)
+
+    def race(self, site: int, cell: int, earlier: Access) -> Exception:
+        sites, (before, earlier_site) = self.program.sites, earlier
+        return self.program.bug(
+            "race", f"{self.show(cell)}: a {sites[earlier_site].verb} by {before} and a {sites[site].verb} by "
+            f"{self.now.stamp} with no barrier between that covers both",
+            (earlier_site, str(before)), (site, str(self.now.stamp)))
+
+    def bug(self, rule: str, what: str, site: int) -> Exception:
+        return self.program.bug(rule, what, (site, str(self.now.stamp)))
+
+    def show(self, cell: int) -> str:
+        position = np.unravel_index(cell, self.shape) if self.shape else ()
+        return f"{self.name}[{', '.join(str(int(i)) for i in position)}]"

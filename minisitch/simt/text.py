@@ -1,0 +1,238 @@
+"""Kernel text becomes a generator function: one generator is one thread.
+
+In:  the text of a module in the dialect of Numba CUDA. Out: a ``Program``.
+
+The rewriting, line for line (the numbers are *sites*: indices into ``Program.sites``):
+
+    cuda.syncthreads()                        yield (1,)
+    acc += cuda.shfl_xor_sync(m, acc, 16)     acc += (yield (2, m, acc, 16))
+    y[i] = x[i + 1]                           _0 = x.load(3, i + 1); y.store(4, i, _0)
+    cuda.atomic.add(h, b, 1)                  h.atomic(5, 'add', b, 1)
+    s = cuda.shared.array(8, np.float32)      s = cuda.shared_array(6, 's', 8, np.float32)
+    while q[0] == 0: ...                      while q.load(7, 0) == 0: yield (8,); ...
+
+A thread runs until it yields; what it yields says where it waits and with what. ``cuda`` becomes the
+kernel's first parameter, so every thread has its own.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from ..cuda_math import DEVICE_FUNCTIONS
+from ..errors import KernelBug
+from .values import MATH, NUMPY
+
+FULL_MASK = 0xFFFFFFFF
+FLOAT64_NAMES = {f"{module}.{name}" for module in ("math", "np") for name in ("pi", "e", "inf", "nan")} | {"float"}
+SHUFFLES = ("shfl_sync", "shfl_up_sync", "shfl_down_sync", "shfl_xor_sync")
+VOTES = ("ballot_sync", "any_sync", "all_sync")
+WARP_MEETINGS = (*SHUFFLES, *VOTES, "syncwarp")
+ARRAY_MAKERS = {"cuda.shared.array": "shared_array", "cuda.local.array": "local_array"}
+EXIT, START = 0, 1  # the sites of a thread that has ended, and of one that may run
+
+
+@dataclass(frozen=True)
+class Site:
+    """One expression of the text that touches memory or waits: ``verb`` is what it does."""
+
+    line: int
+    verb: str  # "load" | "store" | "atomic" | "array" | "syncthreads" | "grid.sync" | "while" | a warp meeting
+
+
+@dataclass(frozen=True)
+class Program:
+    """A kernel ready to step. ``written`` are the parameters that the text may write to."""
+
+    name: str
+    parameters: tuple[str, ...]
+    thread: Callable[..., Generator[tuple, Any, None]]
+    sites: tuple[Site, ...]
+    lines: tuple[str, ...]
+    written: frozenset[str]
+
+    def waits_for(self, *verbs: str) -> bool:
+        """Does the text wait by one of ``verbs`` anywhere?"""
+        return any(site.verb in verbs for site in self.sites)
+
+    def bug(self, rule: str, what: str, *places: tuple[int, str]) -> KernelBug:
+        """The refusal of ``rule``; each place is a site and who stands there."""
+        return kernel_bug(rule, f"{what}, in kernel {self.name}", self.lines,
+                   *((self.sites[site].line, who) for site, who in places))
+
+
+def kernel_bug(rule: str, what: str, lines: tuple[str, ...], *places: tuple[int, str]) -> KernelBug:
+    """A ``KernelBug`` that quotes the line of each place."""
+    quotes = (f"\n  line {line}: {lines[line - 1].strip()}    <- {who}" for line, who in places)
+    return KernelBug(f"{rule}: {what}" + "".join(quotes))
+
+
+@lru_cache(maxsize=64)
+def read_program(text: str, name: str | None = None) -> Program:
+    """Rewrite ``text``; the kernel is its function ``name``, or the last one."""
+    tree, lines = ast.parse(text), tuple(text.splitlines())
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    if not functions or (name is not None and name not in functions):
+        raise KernelBug(f"outside-dialect: no function {name or ''} in the text; it has {sorted(functions)}")
+    kernel = functions[name] if name else list(functions.values())[-1]
+    constants = [node for node in tree.body if isinstance(node, ast.Assign)]
+    _refuse_float64(constants, functions.values(), lines)
+    _refuse_waiting_helpers([node for node in functions.values() if node is not kernel], lines)
+    written = _written_names(kernel)
+
+    rewriter = _Rewriter({target.id for node in constants for target in node.targets if isinstance(target, ast.Name)})
+    rewriter.sites += [Site(kernel.end_lineno or kernel.lineno, "exit"), Site(kernel.lineno, "start")]
+    rewriter.visit(kernel)
+    parameters = tuple(argument.arg for argument in kernel.args.args)
+    kernel.args.args.insert(0, ast.arg("cuda"))
+    kernel.body.insert(0, ast.parse("if False: yield").body[0])  # a kernel that never waits is a generator too
+    for function in functions.values():
+        function.decorator_list.clear()
+
+    module = ast.fix_missing_locations(ast.Module([*constants, *functions.values()], type_ignores=[]))
+    space: dict[str, Any] = {"np": NUMPY, "math": MATH, **DEVICE_FUNCTIONS}
+    exec(compile(module, f"<{kernel.name}>", "exec"), space)
+    return Program(kernel.name, parameters, space[kernel.name], tuple(rewriter.sites), lines, written)
+
+
+def dotted(node: ast.AST) -> str:
+    """``cuda.shared.array`` for that expression, "" for anything but names and dots."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        base = dotted(node.value)
+        return f"{base}.{node.attr}" if base else ""
+    return ""
+
+
+def _written_names(kernel: ast.FunctionDef) -> frozenset[str]:
+    """Parameters with any use but ``x[...]`` as a value and ``x.shape``: the text may write to them."""
+    names = Counter(node.id for node in ast.walk(kernel) if isinstance(node, ast.Name))
+    reads = Counter(node.value.id for node in ast.walk(kernel)
+                    if isinstance(node, ast.Subscript | ast.Attribute)
+                    and isinstance(node.ctx, ast.Load) and isinstance(node.value, ast.Name))
+    return frozenset(argument.arg for argument in kernel.args.args if names[argument.arg] > reads[argument.arg])
+
+
+def _refuse_float64(constants: Iterable[ast.Assign], functions: Iterable[ast.FunctionDef],
+                    lines: tuple[str, ...]) -> None:
+    """Refuse float literals outside ``np.<dtype>(...)``: Numba types them float64, and all they meet.
+
+    In a module constant the whole argument is computed by Python, once; in a function only a bare
+    literal is (``np.float32(x * 0.5)`` multiplies in float64).
+    """
+    typed: set[ast.AST] = set()
+    for tree, deep in [*((node, True) for node in constants), *((node, False) for node in functions)]:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and dotted(node.func).startswith("np.") and node.args:
+                argument = node.args[0]
+                inner = argument.operand if isinstance(argument, ast.UnaryOp) else argument
+                typed.update(ast.walk(argument) if deep else (argument, inner))
+        for node in ast.walk(tree):
+            literal = isinstance(node, ast.Constant) and isinstance(node.value, float)
+            if (literal or dotted(node) in FLOAT64_NAMES) and node not in typed:
+                assert isinstance(node, ast.expr)
+                raise kernel_bug("float64-literal", f"{ast.unparse(node)} makes Numba compute in float64; "
+                          "write np.float32(...)", lines, (node.lineno, "here"))
+
+
+def _refuse_waiting_helpers(helpers: Iterable[ast.FunctionDef], lines: tuple[str, ...]) -> None:
+    for helper in helpers:
+        for node in ast.walk(helper):
+            if isinstance(node, ast.Name) and node.id == "cuda":
+                raise kernel_bug("outside-dialect", f"helper {helper.name} uses cuda; only the kernel itself may",
+                          lines, (node.lineno, "here"))
+
+
+class _Rewriter(ast.NodeTransformer):
+    """Rewrites one kernel in place, as the module's docstring shows, and numbers its sites."""
+
+    def __init__(self, constants: set[str]):
+        self.constants = constants  # subscripts of these are of tuples, not of arrays
+        self.sites: list[Site] = []
+
+    def site(self, node: Any, verb: str) -> ast.Constant:
+        self.sites.append(Site(node.lineno, verb))
+        return ast.Constant(len(self.sites) - 1)
+
+    def touch(self, node: Any, array: ast.expr, verb: str, *arguments: ast.expr) -> ast.Call:
+        """``array.verb(site, *arguments)``, placed where ``node`` is."""
+        method = ast.Attribute(array, verb, ast.Load())
+        return _located(ast.Call(method, [self.site(node, verb), *arguments], []), node)
+
+    def wait(self, node: Any, verb: str, *arguments: ast.expr) -> ast.Yield:
+        return _located(ast.Yield(ast.Tuple([self.site(node, verb), *arguments], ast.Load())), node)
+
+    def is_array(self, node: ast.AST) -> bool:
+        return (isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name)
+                and node.value.id not in self.constants)
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        self.generic_visit(node)
+        return self.touch(node, node.value, "load", node.slice) if self.is_array(node) else node
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        name, arguments = dotted(node.func), [*node.args, *(keyword.value for keyword in node.keywords)]
+        verb = name.removeprefix("cuda.")
+        if verb in WARP_MEETINGS:
+            return self.wait(node, verb, *(arguments or [ast.Constant(FULL_MASK)]))
+        if verb == "syncthreads":
+            return self.wait(node, verb)
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "sync" and not arguments:
+            return self.wait(node, "grid.sync")
+        if verb.startswith("atomic."):
+            array, *rest = arguments
+            return self.touch(node, array, "atomic", ast.Constant(verb.removeprefix("atomic.")), *rest)
+        return node
+
+    def visit_Assign(self, node: ast.Assign) -> Any:
+        node.value = self.visit(node.value)
+        made, target = node.value, node.targets[0]
+        if isinstance(made, ast.Call) and isinstance(target, ast.Name) and dotted(made.func) in ARRAY_MAKERS:
+            maker = ARRAY_MAKERS[dotted(made.func)]
+            made.func = _located(ast.Attribute(ast.Name("cuda", ast.Load()), maker, ast.Load()), node)
+            made.args[:0] = [self.site(node, "array"), ast.Constant(target.id)]
+        stores: list[ast.stmt] = []
+        node.targets = [self.divert(target, stores) for target in node.targets]
+        return [node, *stores]
+
+    def divert(self, target: ast.expr, stores: list[ast.stmt]) -> ast.expr:
+        """A plain name in place of ``x[i]``; the store of that name goes to ``stores``."""
+        if isinstance(target, ast.Tuple):
+            target.elts = [self.divert(element, stores) for element in target.elts]
+        if not isinstance(target, ast.Subscript):
+            return target
+        name = f"_{len(stores)}"
+        value = _located(ast.Name(name, ast.Load()), target)
+        stores.append(_located(ast.Expr(self.touch(target, target.value, "store", self.visit(target.slice), value)),
+                               target))
+        return _located(ast.Name(name, ast.Store()), target)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> Any:
+        """``x[i] += v`` evaluates ``i`` once, loads, adds and stores."""
+        node.value = self.visit(node.value)
+        target = node.target
+        if not isinstance(target, ast.Subscript):
+            return node
+        index = _located(ast.Name("_index", ast.Load()), target)
+        old = self.touch(target, target.value, "load", index)
+        new = _located(ast.BinOp(old, node.op, node.value), node)
+        return [_located(ast.Assign([ast.Name("_index", ast.Store())], self.visit(target.slice)), node),
+                _located(ast.Expr(self.touch(target, target.value, "store", index, new)), node)]
+
+    def visit_While(self, node: ast.While) -> ast.While:
+        """A loop that may wait for another thread gives the others a turn each time round."""
+        self.generic_visit(node)
+        node.body.insert(0, _located(ast.Expr(self.wait(node, "while")), node))
+        return node
+
+
+def _located(node: Any, where: ast.AST) -> Any:
+    """``node`` with ``where``'s line, for itself and the nodes made with it."""
+    return ast.fix_missing_locations(ast.copy_location(node, where))

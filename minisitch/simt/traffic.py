@@ -1,0 +1,176 @@
+"""What a launch cost: accesses, bytes, sectors, bank conflicts, barriers.
+
+In:  the traces of the threads of each warp. Out: a ``Traffic``.
+
+A warp executes one instruction for its 32 lanes at once. The trace keeps, per lane, the cells that each
+site touched since the last barrier; the n-th visit of every lane to one site is taken as one instruction.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from itertools import chain, zip_longest
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .memory import Memory
+from .text import Program
+
+if TYPE_CHECKING:
+    from .machine import Thread
+
+SECTOR = 32  # bytes that global memory moves at once
+BANKS, WORD = 32, 4  # shared memory: 32 banks of 4-byte words
+
+
+class LineTraffic(NamedTuple):
+    """Accesses by one line of the text, all threads together."""
+
+    loads: int = 0
+    stores: int = 0
+    shared_loads: int = 0
+    shared_stores: int = 0
+    atomics: int = 0
+
+
+class Bytes(NamedTuple):
+    """Distinct cells of one array loaded and stored between grid barriers, in bytes."""
+
+    read: int = 0
+    written: int = 0
+
+
+def _largest() -> int:
+    """A field that adds up by taking the larger."""
+    return field(default=0, metadata={"add": max})
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """The counts of one launch; ``+`` is one launch after another (maxima stay maxima).
+
+    ``loads`` and ``stores`` are of global memory, one for each thread; local arrays are not counted.
+    ``sectors_*`` are the 32-byte pieces a warp asks for at once; ``bank_conflicts`` the extra turns its
+    shared accesses take. ``touched`` is the least any cache could do with: each cell counts once per
+    array, direction and grid epoch (the time between two grid barriers). An atomic touches both ways.
+    ``thread_*`` are the largest counts of one thread.
+    """
+
+    loads: int = 0
+    stores: int = 0
+    bytes_loaded: int = 0
+    bytes_stored: int = 0
+    sectors_loaded: int = 0
+    sectors_stored: int = 0
+    shared_loads: int = 0
+    shared_stores: int = 0
+    bank_conflicts: int = 0
+    atomics: int = 0
+    shuffles: int = 0  # per warp: one for its 32 lanes; votes too
+    warp_barriers: int = 0  # per warp
+    block_barriers: int = 0  # per block, summed over the blocks
+    block_barriers_each: int = _largest()  # the most that one block executed
+    grid_barriers: int = 0
+    thread_loads: int = _largest()
+    thread_stores: int = _largest()
+    thread_shared_loads: int = _largest()
+    thread_shared_stores: int = _largest()
+    touched: Mapping[str, Bytes] = field(default_factory=dict)
+    by_line: Mapping[int, LineTraffic] = field(default_factory=dict)
+
+    @property
+    def bytes_read(self) -> int:
+        """Compulsory bytes from global memory."""
+        return sum(bytes_.read for bytes_ in self.touched.values())
+
+    @property
+    def bytes_written(self) -> int:
+        """Compulsory bytes to global memory."""
+        return sum(bytes_.written for bytes_ in self.touched.values())
+
+    def __add__(self, other: Traffic) -> Traffic:
+        total: dict[str, Any] = {}
+        for entry in fields(self):
+            mine, theirs = getattr(self, entry.name), getattr(other, entry.name)
+            if isinstance(mine, Mapping):  # of NamedTuples, added part by part
+                total[entry.name] = {
+                    key: type((mine or theirs)[key])(*map(sum, zip(*(m[key] for m in (mine, theirs) if key in m),
+                                                                   strict=True)))
+                    for key in {**mine, **theirs}}
+            else:
+                total[entry.name] = entry.metadata.get("add", int.__add__)(mine, theirs)
+        return Traffic(**total)
+
+
+COUNTED = {("global", "load"): "loads", ("global", "store"): "stores",
+           ("shared", "load"): "shared_loads", ("shared", "store"): "shared_stores",
+           ("global", "atomic"): "atomics", ("shared", "atomic"): "atomics"}
+PAST = {"load": "loaded", "store": "stored"}
+
+
+class Tally:
+    """Adds up while a launch runs."""
+
+    def __init__(self, program: Program):
+        self.program = program
+        self.counts: Counter[str] = Counter()
+        self.by_line: defaultdict[int, Counter[str]] = defaultdict(Counter)
+        self.touched: defaultdict[str, Counter[str]] = defaultdict(Counter)
+
+    def warp(self, threads: Iterable[Thread]) -> None:
+        """Count what the lanes of one warp did since the last call, and forget their traces."""
+        instructions: defaultdict[tuple[Memory, int], list[list[int]]] = defaultdict(list)
+        for thread in threads:
+            for (memory, site), cells in thread.trace.items():
+                what = COUNTED.get((memory.space, self.program.sites[site].verb))
+                if what:
+                    instructions[memory, site].append(cells)
+                    thread.counts[what] += len(cells)
+            thread.trace.clear()
+        for (memory, site), lanes in instructions.items():
+            self._instruction(memory, site, lanes)
+
+    def _instruction(self, memory: Memory, site: int, lanes: list[list[int]]) -> None:
+        line, verb = self.program.sites[site].line, self.program.sites[site].verb
+        what, total = COUNTED[memory.space, verb], sum(map(len, lanes))
+        self.counts[what] += total
+        self.by_line[line][what] += total
+        itemsize = memory.data.itemsize
+        if memory.space == "shared":
+            self.counts["bank_conflicts"] += sum(_bank_conflicts(row, itemsize) for row in zip_longest(*lanes))
+        else:
+            for way in ("load", "store") if verb == "atomic" else (verb,):
+                memory.touched[way].update(chain(*lanes))
+            if verb != "atomic":
+                self.counts[f"bytes_{PAST[verb]}"] += total * itemsize
+                self.counts[f"sectors_{PAST[verb]}"] += sum(_sectors(row, itemsize) for row in zip_longest(*lanes))
+
+    def thread(self, counts: Counter[str]) -> None:
+        """Count one thread that has finished."""
+        for what in ("loads", "stores", "shared_loads", "shared_stores"):
+            self.counts[f"thread_{what}"] = max(self.counts[f"thread_{what}"], counts[what])
+
+    def end_epoch(self, arrays: Iterable[Memory]) -> None:
+        """A grid barrier, or the end: cells touched from here on count anew."""
+        for memory in arrays:
+            for way, cells in memory.touched.items():
+                self.touched[memory.name][way] += len(cells) * memory.data.itemsize
+                cells.clear()
+
+    def traffic(self) -> Traffic:
+        return Traffic(
+            **self.counts,
+            touched={name: Bytes(ways["load"], ways["store"]) for name, ways in self.touched.items()},
+            by_line={line: LineTraffic(**counts) for line, counts in sorted(self.by_line.items())})
+
+
+def _sectors(cells: Iterable[int | None], itemsize: int) -> int:
+    return len({cell * itemsize // SECTOR for cell in cells if cell is not None})
+
+
+def _bank_conflicts(cells: Iterable[int | None], itemsize: int) -> int:
+    """Turns beyond the first: the most distinct words of one bank, less one. Equal words are one word."""
+    words = {cell * itemsize // WORD for cell in cells if cell is not None}
+    banks = Counter(word % BANKS for word in words)
+    return max(banks.values()) - 1

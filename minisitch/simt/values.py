@@ -1,0 +1,83 @@
+"""Numba's scalars in plain Python: what ``np`` and ``math`` mean inside kernel text.
+
+In:  nothing. Out: ``NUMPY`` and ``MATH``, which stand in for the modules, and ``scalar_type``.
+
+Kernel text runs in Python but must compute as Numba's compiler types it:
+
+- floats are NumPy scalars, so float32 arithmetic rounds to float32, and ``math.exp`` of a float32 is a
+  float32 (and infinite, not an exception, when it overflows);
+- integers narrower than 64 bits wrap only where a value is made (a load, a cast, a store). Arithmetic on
+  them is 64 bits wide: an emitter that forgets to cast ``a + b`` back to int32 is found out here;
+- 64-bit integers are NumPy's, which wrap by themselves.
+
+Left out: a float32 times an integer is a float64 in Numba, and stays a float32 here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+
+def _whole(value: Any) -> int:
+    """``value`` without its fraction; what no integer can hold (nan, inf) is 0, C leaves it open."""
+    return int(value) if not isinstance(value, float | np.floating) or math.isfinite(value) else 0
+
+
+def _integer(name: str) -> Any:
+    """The integer type ``name``: making one wraps the value to its bits.
+
+    Narrower than 64 bits it is an ``int`` with a name: ``int32(1) + int32(2)`` is an ordinary ``int``,
+    as wide as Numba's 64 bits for every value that kernels meet.
+    """
+    info = np.iinfo(name)
+    low, mask = int(info.min), (1 << info.bits) - 1
+
+    if info.bits == 64:
+        def wide(value: Any = 0) -> Any:
+            return info.dtype.type(((_whole(value) - low) & mask) + low)
+        wide.__name__ = name
+        return wide
+
+    def make(cls: type, value: Any = 0) -> Any:
+        return int.__new__(cls, ((_whole(value) - low) & mask) + low)
+    return type(name, (int,), {"__new__": make, "__slots__": ()})
+
+
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+NUMPY = SimpleNamespace(float16=np.float16, float32=np.float32, float64=np.float64, bool_=np.bool_,
+                        inf=np.inf, nan=np.nan, pi=np.pi,
+                        **{name: _integer(name) for name in INTEGERS})
+
+
+def scalar_type(dtype: np.dtype) -> Callable[[Any], Any]:
+    """What makes a scalar of ``dtype`` in kernel text: ``np.float32``, a wrapping ``int32`` ..."""
+    return getattr(NUMPY, "bool_" if dtype.kind == "b" else dtype.name)
+
+
+def dtype_of(scalar: Any) -> np.dtype:
+    """The dtype that kernel text means by ``np.int32``, in ``cuda.shared.array(8, np.int32)``."""
+    return np.dtype(scalar.__name__)
+
+
+def _float_of(function: Callable[[float], float]) -> Callable[[Any], Any]:
+    """``function``, which NumPy lacks, keeping the float type of its argument."""
+    def call(x: Any) -> Any:
+        return (type(x) if isinstance(x, np.floating) else np.float64)(function(x))
+    return call
+
+
+_SAME_NAME = ("exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh",
+              "fabs", "floor", "ceil", "trunc", "hypot", "fmod", "copysign", "isnan", "isinf", "isfinite")
+_OTHER_NAME = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "atan2": "arctan2", "asinh": "arcsinh",
+               "acosh": "arccosh", "atanh": "arctanh", "pow": "power"}
+MATH = SimpleNamespace(
+    **{name: getattr(np, name) for name in _SAME_NAME},
+    **{name: getattr(np, numpy_name) for name, numpy_name in _OTHER_NAME.items()},
+    **{name: _float_of(getattr(math, name)) for name in ("erf", "erfc", "gamma", "lgamma")},
+    pi=math.pi, e=math.e, inf=math.inf, nan=math.nan,
+)
