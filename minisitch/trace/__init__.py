@@ -1,0 +1,106 @@
+"""The NumPy frontend: run an unmodified NumPy function once, on arrays that record instead of computing.
+
+In:  a function and its arguments (nests of arrays, or of ``TensorType`` where only shapes are known).
+Out: a ``Program``: the ``Graph``, and how arguments and results hang on it.
+
+``array`` holds the traced array with its storage and views; ``ufuncs``, ``reductions``, ``shapes``, ``indexing``,
+``products`` and ``functions`` fill its dispatch tables; ``shim`` is what the function sees as ``np``;
+``recorder`` gives out nodes and knows the user's line; ``tree`` takes nested arguments apart.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..graph import Graph
+from . import functions, indexing, products, reductions, shapes, ufuncs  # noqa: F401  they fill the tables
+from .array import Array, fresh
+from .masked import Masked
+from .recorder import ACTIVE, Recorder, check_dtype
+from .shim import rebind
+from .tree import Branch, Leaf, Static, Tree, flatten, is_array, leaf_names, type_of, unflatten
+from .ufuncs import erf
+
+__all__ = ["Array", "Branch", "Leaf", "Program", "Static", "Tree", "erf", "flatten", "is_array", "trace", "type_of",
+           "unflatten"]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A traced function: what it computes, and how its arguments and results are nested.
+
+    ``inputs``: the tree of ``(args, kwargs)``; leaf *i* is the graph's *i*-th input.
+    ``outputs``: the tree of the result; leaf *i* is the graph's *i*-th output.
+    ``captured``: real arrays met inside (closed-over weights), in the order of the graph's last inputs; by
+    reference, so the program sees later changes of them as NumPy would.
+    ``mutated``: (input position, output position) of arguments changed in place, after the returned outputs.
+    """
+
+    graph: Graph
+    inputs: Tree
+    outputs: Tree
+    captured: tuple[np.ndarray, ...]
+    mutated: tuple[tuple[int, int], ...]
+
+
+def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Program:
+    """Record what ``fn(*args, **kwargs)`` does.
+
+    Python scalars among the arguments are part of the program; arrays and NumPy scalars are its inputs.
+
+    Raises TraceError, with the user's line and a remedy, for what depends on values; and what NumPy
+    would raise for wrong shapes, dtypes and indices.
+    """
+    arguments = (tuple(args), dict(kwargs or {}))
+    leaves, inputs = flatten(arguments)
+    recorder = Recorder()
+    arrays = [_parameter(recorder, leaf, name) for leaf, name in zip(leaves, _names(fn, inputs), strict=True)]
+    given_args, given_kwargs = unflatten(inputs, arrays)
+    token = ACTIVE.set(recorder)
+    try:
+        result = rebind(fn)(*given_args, **given_kwargs)
+        results, outputs = flatten(result, _is_traced)
+        nodes = [each.node for each in results]
+        changed = [(i, array.node) for i, array in enumerate(arrays) if array._storage.version]
+    finally:
+        ACTIVE.reset(token)
+        recorder.closed = True
+    graph = recorder.builder.finish([*nodes, *(node for _, node in changed)])
+    mutated = tuple((i, len(nodes) + place) for place, (i, _) in enumerate(changed))
+    return Program(graph, inputs, outputs, tuple(array for array, _ in recorder.captured.values()), mutated)
+
+
+def _parameter(recorder: Recorder, leaf: Any, name: str) -> Array:
+    """An argument as a traced array; a NumPy scalar stays one that nothing changes in place."""
+    type = type_of(leaf)
+    check_dtype(np.dtype(type.dtype))
+    return fresh(recorder, recorder.input(type, name), scalar=isinstance(leaf, np.generic))
+
+
+def _is_traced(value: object) -> bool:
+    """Is a value of the result an output? Real arrays in it are returned as they are."""
+    if isinstance(value, Masked):
+        value.refuse("the result")
+    return isinstance(value, Array)
+
+
+def _names(fn: Callable, inputs: Tree) -> list[str]:
+    """The name each input is printed with, from the function's signature."""
+    assert isinstance(inputs, Branch)
+    positional, named = inputs.children
+    assert isinstance(positional, Branch)
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    names: list[str] = []
+    for i, child in enumerate(positional.children):
+        plain = i < len(parameters) and parameters[i].kind is not inspect.Parameter.VAR_POSITIONAL
+        names.extend(leaf_names(child, parameters[i].name if plain else f"arg{i}"))
+    return [re.sub(r"[^\w.]", "_", name) for name in [*names, *leaf_names(named)]]

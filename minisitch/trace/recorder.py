@@ -1,0 +1,151 @@
+"""One trace in progress: it gives out nodes, remembers the user's line, holds captured arrays.
+
+In:  requests for nodes from the handlers of ``trace``. Out: the ``Builder`` that grows the graph.
+
+A node's ``where`` is the innermost stack frame that is neither ours nor a library's; its ``via`` is
+the composite that made it (``var``, ``argmax``), else the user's function that line is in.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ..errors import TraceError
+from ..graph import Builder, Node, TensorType, constant_value, iota_value
+from ..ops import OPS, SHORT
+
+ACTIVE: ContextVar[Recorder | None] = ContextVar("active recorder", default=None)
+
+_LIBRARIES = tuple(os.path.join(os.path.dirname(path), "") for path in (
+    os.path.dirname(os.path.abspath(__file__)),  # the minisitch package
+    os.path.abspath(np.__file__),
+    os.path.join(sysconfig.get_path("stdlib"), "os.py"),
+))
+
+
+@cache
+def user_file(path: str) -> str:
+    """The base name of a user's source file; empty for ours, NumPy's and the standard library's."""
+    library = path.startswith((*_LIBRARIES, "<frozen", "<__array")) or f"{os.sep}site-packages{os.sep}" in path
+    return "" if library else os.path.basename(path)
+
+
+def user_line() -> tuple[str, str]:
+    """``("model.py:12", "softmax")``: the user's line being run and the function it is in."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = user_file(frame.f_code.co_filename)
+        if name:
+            return f"{name}:{frame.f_lineno}", _function_name(frame.f_code)
+        frame = frame.f_back
+    return "", ""
+
+
+def _function_name(code: Any) -> str:
+    """The function's name; that of the enclosing one for a comprehension; empty where there is none."""
+    name = code.co_name
+    if name in ("<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>"):
+        name = code.co_qualname.removesuffix(f".<locals>.{name}").rpartition(".")[2]
+    return "" if name.startswith("<") else name
+
+
+def refuse(seen: str, reason: str, remedy: str) -> TraceError:
+    """The error for what cannot be recorded: the user's line, what was seen, why, what to write instead."""
+    line, _ = user_line()
+    return TraceError(f"{line + ': ' if line else ''}{seen}: {reason}. {remedy}")
+
+
+class Recorder:
+    """Grows the graph of one trace. The only mutable thing that outlives a handler."""
+
+    def __init__(self) -> None:
+        self.builder = Builder()
+        self.captured: dict[int, tuple[np.ndarray, int]] = {}  # id of an ndarray -> itself, its node
+        self.nonnegative: set[int] = set()  # integer nodes that need no wrap-around as an index
+        self.closed = False
+        self._composite = ""
+        self._reads_input: list[bool] = []
+
+    def add(self, op: str, args: Sequence[int] = (), *, type: TensorType | None = None, **attrs: Any) -> int:
+        """Append a node for the user's current line.
+
+        Raises TraceError when the trace is over: an array escaped from it.
+        """
+        where, function = user_line()
+        if self.closed:
+            raise TraceError(f"{where}: an array of a finished trace is used: it holds no values, only a place in a "
+                             "graph. Return it from the traced function instead of storing it elsewhere")
+        node = self.builder.add(op, args, type=type, where=where, via=self._composite or function, **attrs)
+        self._reads_input.append(op == "input" or any(self._reads_input[a] for a in args))
+        return node
+
+    def input(self, type: TensorType, name: str) -> int:
+        """A parameter of the program; it belongs to no line."""
+        self._reads_input.append(True)
+        return self.builder.add("input", type=type, name=name)
+
+    def capture(self, array: np.ndarray) -> int:
+        """The input node of a real array met on the way; the same array is the same input."""
+        if id(array) not in self.captured:
+            check_dtype(array.dtype)
+            name = f"captured{len(self.captured)}"
+            self.captured[id(array)] = array, self.input(TensorType(array.shape, array.dtype.name), name)
+        return self.captured[id(array)][1]
+
+    def type(self, node: int) -> TensorType:
+        return self.builder.type(node)
+
+    def __getitem__(self, node: int) -> Node:
+        return self.builder.nodes[node]
+
+    @contextmanager
+    def composite(self, name: str) -> Iterator[None]:
+        """Nodes made inside carry ``via=name``; the outermost composite wins."""
+        before = self._composite
+        self._composite = before or name
+        try:
+            yield
+        finally:
+            self._composite = before
+
+    def known(self, node: int) -> np.ndarray | None:
+        """The value of a node that depends on no input (``np.zeros``, ``np.arange`` ...), else None."""
+        if self._reads_input[node]:
+            return None
+        needed, waiting = set(), [node]
+        while waiting:
+            each = waiting.pop()
+            if each not in needed:
+                needed.add(each)
+                waiting.extend(self[each].args)
+        values: dict[int, np.ndarray] = {}
+        for each in sorted(needed):
+            values[each] = _value(self[each], values)
+        return values[node]
+
+
+def _value(node: Node, values: dict[int, np.ndarray]) -> np.ndarray:
+    if node.op == "constant":
+        return constant_value(node)
+    if node.op == "iota":
+        return iota_value(node)
+    attrs = {key: value for key, value in node.attrs if (node.op, key) != ("ufunc", "dtype")}
+    with np.errstate(all="ignore"):
+        result = OPS[node.op].numpy(*(values[a] for a in node.args), **attrs)
+    return np.asarray(result).astype(node.type.dtype, copy=False)
+
+
+def check_dtype(dtype: np.dtype) -> None:
+    """Raises TraceError for a dtype that graphs do not have (complex, object, dates, long double)."""
+    if dtype.name not in SHORT or not dtype.isnative:
+        instead = "Split it into real and imaginary parts" if dtype.kind == "c" else "Convert it with astype first"
+        raise refuse(f"an array of {dtype}", f"programs hold only {', '.join(SHORT.values())}", instead)

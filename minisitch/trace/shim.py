@@ -1,0 +1,280 @@
+"""A NumPy for traced functions: creation functions that return traced arrays, and who gets to see it.
+
+In:  a Python function. Out: a copy of it whose global ``np`` is a stand-in.
+
+72 of NumPy's functions never ask their arguments (``np.zeros``, ``np.asarray``, ``np.arange`` ...): a buffer made by
+``np.zeros`` is a real array, and writing a traced value into it cannot be recorded. So ``trace`` runs a
+copy of the function, with the same code but with other globals: the module's ``numpy`` becomes a
+stand-in for it, and the other functions of that module are copied likewise. The user's module is left as it is.
+
+The same remedy opens up functions of NumPy that have no handler: most are written in Python on top of
+others (``np.gradient``, ``np.cross``, ``np.kron``), and trace once their own ``asarray`` lets a traced array through.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..errors import TraceError
+from .array import FALLBACK, Array, cast, constant, fresh, holds_array, iota, lift, operand, record, settle
+from .products import identity_matrix
+from .recorder import ACTIVE, Recorder, refuse, user_file
+
+OVERRIDES: dict[Callable, Callable] = {}  # a NumPy function -> what a traced function sees instead
+
+
+def replaces(*functions: Callable) -> Callable[[Callable], Callable]:
+    """Register the stand-in of functions that never dispatch."""
+    def register(stand_in: Callable) -> Callable:
+        OVERRIDES.update(dict.fromkeys(functions, stand_in))
+        return stand_in
+    return register
+
+
+def _recorder() -> Recorder:
+    recorder = ACTIVE.get()
+    if recorder is None:
+        raise refuse("a copy of a traced function", "it was kept and called after its trace", "Call the function itself")
+    return recorder
+
+
+# ---------------------------------------------------------------- creation
+def _shape(shape: Any) -> tuple[int, ...]:
+    if isinstance(shape, tuple | list):
+        return tuple(map(operator.index, shape))
+    return tuple(map(int, shape)) if isinstance(shape, np.ndarray) and shape.ndim else (operator.index(shape),)
+
+
+def _filled(value: Any, shape: Any, dtype: Any) -> Array:
+    """A buffer with one value: an array, not a scalar, so that it can be written to."""
+    recorder = _recorder()
+    value = operand(value, recorder)
+    if dtype is None:
+        dtype = value.dtype if isinstance(value, Array) else np.asarray(value).dtype
+    filled = settle(value, dtype, _shape(shape), recorder)
+    return fresh(recorder, filled.node, scalar=False)
+
+
+@replaces(np.zeros, np.empty)
+def zeros(shape, dtype=float, order="C", *, device=None, like=None):
+    return _filled(0, shape, float if dtype is None else dtype)
+
+
+@replaces(np.ones)
+def ones(shape, dtype=None, order="C", *, device=None, like=None):
+    return _filled(1, shape, float if dtype is None else dtype)
+
+
+@replaces(np.full)
+def full(shape, fill_value, dtype=None, order="C", *, device=None, like=None):
+    return _filled(fill_value if np.isscalar(fill_value) else lift(fill_value, _recorder()), shape, dtype)
+
+
+@replaces(np.eye)
+def eye(N, M=None, k=0, dtype=float, order="C", *, device=None, like=None):
+    return identity_matrix(_recorder(), operator.index(N), operator.index(N if M is None else M), k, dtype)
+
+
+@replaces(np.identity)
+def identity(n, dtype=None, *, like=None):
+    return eye(n, dtype=float if dtype is None else dtype)
+
+
+@replaces(np.tri)
+def tri(N, M=None, k=0, dtype=float, *, like=None):
+    shape = operator.index(N), operator.index(N if M is None else M)
+    return cast(np.tril(constant(_recorder(), True, shape, bool), k), dtype)
+
+
+@replaces(np.arange)
+def arange(*args, dtype=None, device=None, like=None, **named):
+    """An iota where the numbers are 0, 1, 2 ..., scaled and shifted where they are integers; else NumPy's array."""
+    values = np.arange(*args, dtype=dtype, **named)
+    if values.dtype.kind not in "iu" or values.size < 2:
+        return values
+    start, step = int(values[0]), int(values[1]) - int(values[0])
+    result = iota(_recorder(), values.shape, 0, values.dtype.name)
+    if step != 1:
+        result = record("mul", result, constant(result.recorder, step, values.shape, values.dtype))
+    if start != 0:
+        result = record("add", result, constant(result.recorder, start, values.shape, values.dtype))
+    return result
+
+
+@replaces(np.array)
+def array(object, dtype=None, *, copy=True, order="K", subok=False, ndmin=0, like=None):
+    """A copy of a traced array, a stack of a list that holds one; else NumPy's array."""
+    if not _is_traced(object):
+        return np.array(object, dtype=dtype, copy=copy, order=order, subok=subok, ndmin=ndmin)
+    traced = lift(object, _recorder())
+    result = traced if dtype is None else cast(traced, dtype)
+    if copy and isinstance(object, Array):
+        result = fresh(result.recorder, result.node, result.row_major, scalar=False)
+    return np.reshape(result, (1,) * (ndmin - result.ndim) + result.shape) if result.ndim < ndmin else result
+
+
+@replaces(np.asarray, np.asanyarray, np.ascontiguousarray, np.asfortranarray, np.require, np.asarray_chkfinite)
+def asarray(a, dtype=None, *args, copy=None, **options):
+    """A traced array is one already."""
+    if not _is_traced(a):
+        return np.asarray(a, dtype)
+    return array(a, dtype, copy=bool(copy))
+
+
+@replaces(np.isscalar)
+def isscalar(element):
+    return element.is_scalar if isinstance(element, Array) else np.isscalar(element)
+
+
+def _is_traced(value: Any) -> bool:
+    return isinstance(value, Array) or (isinstance(value, list | tuple) and holds_array(value))
+
+
+def _random(name: str) -> Callable:
+    def handler(*args: Any, **kwargs: Any) -> Any:
+        raise refuse(f"np.random.{name}", "the numbers drawn now would be part of the program, the same at every call",
+                     "Draw outside and pass the array in, or use np.random.default_rng(seed) if that is what you want")
+    return handler
+
+
+# ---------------------------------------------------------------- the stand-in module
+class StandIn(types.ModuleType):
+    """A module of NumPy as a traced function sees it: everything is NumPy's, but for ``OVERRIDES``."""
+
+    def __init__(self, module: types.ModuleType) -> None:
+        super().__init__(module.__name__, module.__doc__)
+        self.__dict__["_module"] = module
+
+    def __getattr__(self, name: str) -> Any:
+        found = stand_in(getattr(self.__dict__["_module"], name))
+        self.__dict__[name] = found
+        return found
+
+
+class RandomStandIn(StandIn):
+    """``np.random``: the global generator is refused, seeded ones are the user's choice."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.__dict__["_module"], name)
+        shared = isinstance(found, types.BuiltinMethodType) and name not in ("default_rng",)
+        return _random(name) if shared else found
+
+
+def stand_in(value: Any) -> Any:
+    """What a traced function sees in place of a value of its globals; most are seen as they are."""
+    if isinstance(value, types.ModuleType):
+        return _module(value) if value.__name__.partition(".")[0] == "numpy" else value
+    try:
+        return OVERRIDES.get(value, value)
+    except TypeError:  # not hashable
+        return value
+
+
+@functools.cache
+def _module(module: types.ModuleType) -> types.ModuleType:
+    return RandomStandIn(module) if module is np.random else StandIn(module)
+
+
+# ---------------------------------------------------------------- copies of functions
+class Rebinder:
+    """Copies functions so that they see stand-ins; each module's globals are copied once."""
+
+    def __init__(self, belongs: Callable[[str], bool]) -> None:
+        self._belongs = belongs  # is a source file one whose functions are copied?
+        self._copies: dict[int, dict[str, Any]] = {}
+
+    def globals(self, original: Mapping[str, Any]) -> dict[str, Any]:
+        """A module's globals with stand-ins, and its functions copied to see them."""
+        if id(original) not in self._copies:
+            copied = self._copies[id(original)] = dict(original)
+            for name, value in original.items():
+                copied[name] = self.function(value) if isinstance(value, types.FunctionType) else stand_in(value)
+        return self._copies[id(original)]
+
+    def function(self, fn: types.FunctionType) -> Callable:
+        """A copy of a function, or a stand-in, or the function itself where it is none of the user's."""
+        if fn in OVERRIDES:
+            return OVERRIDES[fn]
+        if not self._belongs(fn.__code__.co_filename):
+            return fn
+        copied = types.FunctionType(fn.__code__, self.globals(fn.__globals__), fn.__name__, fn.__defaults__,
+                                    self._closure(fn))
+        copied.__kwdefaults__ = fn.__kwdefaults__
+        copied.__dict__.update(fn.__dict__)
+        copied.__qualname__, copied.__module__ = fn.__qualname__, fn.__module__
+        return copied
+
+    def _closure(self, fn: types.FunctionType) -> tuple[types.CellType, ...] | None:
+        """Cells with functions and modules replaced; other cells are shared, so that nonlocal still works."""
+        if fn.__closure__ is None:
+            return None
+        cells = []
+        for cell in fn.__closure__:
+            try:
+                value = cell.cell_contents
+            except ValueError:  # not assigned yet
+                cells.append(cell)
+                continue
+            changed = self._closed_over(value, fn)
+            cells.append(cell if changed is value else types.CellType(changed))
+        return tuple(cells)
+
+    def _closed_over(self, value: Any, owner: types.FunctionType) -> Any:
+        if isinstance(value, types.FunctionType):
+            recursive = value.__code__ is owner.__code__
+            return value if recursive else self.function(value)
+        return stand_in(value)
+
+
+def rebind(fn: Callable) -> Callable:
+    """The function as the trace runs it. Methods and callable objects keep their ``self``."""
+    rebinder = Rebinder(lambda path: bool(user_file(path)))
+    if isinstance(fn, functools.partial):
+        return functools.partial(rebind(fn.func), *fn.args, **fn.keywords)
+    if isinstance(fn, types.MethodType) and isinstance(fn.__func__, types.FunctionType):
+        return types.MethodType(rebinder.function(fn.__func__), fn.__self__)
+    if isinstance(fn, types.FunctionType):
+        return rebinder.function(fn)
+    call = getattr(type(fn), "__call__", None)
+    if isinstance(call, types.FunctionType) and user_file(call.__code__.co_filename):
+        return types.MethodType(rebinder.function(call), fn)
+    return fn
+
+
+# ---------------------------------------------------------------- NumPy's own Python code
+_opened = Rebinder(lambda path: "numpy" in path and not user_file(path))
+
+
+@functools.cache
+def _open(func: Callable) -> Callable | None:
+    """NumPy's own Python source of a function, seeing stand-ins; None where it is written in C."""
+    inner = getattr(func, "__wrapped__", None)
+    return _opened.function(inner) if isinstance(inner, types.FunctionType) else None
+
+
+def fall_back(func: Callable, args: tuple, kwargs: dict) -> Any:
+    """Trace a function that has no handler through its own source.
+
+    Raises TraceError when it does something that cannot be recorded.
+    """
+    name = f"{func.__module__}.{func.__name__}".replace("numpy", "np", 1)
+    remedy = "Write it with arithmetic, reductions, np.where, slices and products"
+    opened, recorder = _open(func), ACTIVE.get()
+    if opened is None or recorder is None:
+        raise refuse(name, "it has no place in the graph", remedy)
+    try:
+        with recorder.composite(func.__name__):
+            return opened(*args, **kwargs)
+    except TraceError as error:
+        raise refuse(name, f"it cannot be traced ({str(error).rstrip('.')})", remedy) from error
+    except (AttributeError, TypeError) as error:
+        raise refuse(name, f"it cannot be traced ({error})", remedy) from error
+
+
+FALLBACK.append(fall_back)

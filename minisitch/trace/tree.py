@@ -1,0 +1,114 @@
+"""Nested arguments and results: what is an array in them, and how to put them together again.
+
+In:  a nest of tuples, named tuples, lists and dicts. Out: its array leaves in order, and a ``Tree``:
+the nest with a position in place of each array. Trees are frozen, hashable and picklable, so a tree is
+half of a compile cache's key; the other half is the ``TensorType`` of each leaf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..graph import TensorType
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """The array at ``position`` of the flat list."""
+
+    position: int
+
+
+@dataclass(frozen=True)
+class Static:
+    """A value that is part of the program: a Python scalar, None, a string, a function ...
+
+    ``key`` tells apart what ``==`` does not (1 from True, 0.0 from -0.0) and makes nan equal to itself.
+    """
+
+    value: Any = field(compare=False)
+    key: Hashable
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A container: its class (``tuple``, ``list``, ``dict`` or a named tuple's), a dict's keys, its children."""
+
+    container: type
+    keys: tuple[Hashable, ...]
+    children: tuple[Tree, ...]
+
+
+Tree = Leaf | Static | Branch
+
+
+def is_array(value: object) -> bool:
+    """Does a value become an input? NumPy arrays and scalars, abstract types, other libraries' arrays."""
+    return isinstance(value, np.ndarray | np.generic | TensorType) or (
+        hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, type))
+
+
+def type_of(leaf: Any) -> TensorType:
+    """Shape and dtype of an array leaf; also of arrays that are not NumPy's (CuPy, Torch, Numba)."""
+    if isinstance(leaf, TensorType):
+        return leaf
+    dtype = leaf.dtype if isinstance(leaf.dtype, np.dtype) else str(leaf.dtype).removeprefix("torch.")
+    return TensorType(tuple(map(int, leaf.shape)), np.dtype(dtype).name)
+
+
+def flatten(value: Any, is_leaf: Callable[[object], bool] = is_array) -> tuple[list[Any], Tree]:
+    """The array leaves in order (dicts in insertion order), and the tree they hang on.
+
+    ``(x, {"w": w}, 3)``  ->  ``[x, w]``, ``(Leaf(0), {"w": Leaf(1)}, Static(3))``
+    """
+    leaves: list[Any] = []
+    return leaves, _tree(value, is_leaf, leaves)
+
+
+def _tree(value: Any, is_leaf: Callable[[object], bool], leaves: list[Any]) -> Tree:
+    if is_leaf(value):
+        leaves.append(value)
+        return Leaf(len(leaves) - 1)
+    if isinstance(value, dict):
+        return Branch(dict, tuple(value), tuple(_tree(v, is_leaf, leaves) for v in value.values()))
+    if isinstance(value, list | tuple):
+        return Branch(type(value), (), tuple(_tree(v, is_leaf, leaves) for v in value))
+    return Static(value, _static_key(value))
+
+
+def _static_key(value: Any) -> Hashable:
+    if isinstance(value, bool | int | float):
+        return type(value).__name__, repr(value)
+    try:
+        hash(value)
+    except TypeError:  # a model object with __eq__, a set: the same object is the same program
+        return type(value).__name__, id(value)
+    return value
+
+
+def unflatten(tree: Tree, leaves: Sequence[Any]) -> Any:
+    """The nest again, with ``leaves`` in the places of its arrays; the inverse of ``flatten``."""
+    if isinstance(tree, Leaf):
+        return leaves[tree.position]
+    if isinstance(tree, Static):
+        return tree.value
+    children = [unflatten(child, leaves) for child in tree.children]
+    if tree.container is dict:
+        return dict(zip(tree.keys, children, strict=True))
+    if hasattr(tree.container, "_fields"):
+        return tree.container(*children)
+    return tree.container(children)
+
+
+def leaf_names(tree: Tree, name: str = "") -> Iterator[str]:
+    """A printable path for each leaf in order: ``params.w1``, ``layers.0.bias``."""
+    if isinstance(tree, Leaf):
+        yield name
+    elif isinstance(tree, Branch):
+        keys = tree.keys or getattr(tree.container, "_fields", range(len(tree.children)))
+        for key, child in zip(keys, tree.children, strict=True):
+            yield from leaf_names(child, f"{name}.{key}" if name else str(key))

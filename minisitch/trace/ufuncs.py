@@ -1,0 +1,319 @@
+"""NumPy's ufuncs: which loop they run, and the node or nodes that loop becomes.
+
+In:  ``__array_ufunc__`` calls (operators arrive here too). Out: traced arrays.
+
+A ufunc call is three steps, as in NumPy: *resolve* the loop (NumPy itself is asked for the dtypes, so
+promotion is NumPy's), *settle* the operands (cast, broadcast), *apply* the rule of that ufunc. A rule is
+one primitive of ``ops.OPS``, a composition that gives NumPy's values, or the ``ufunc`` library op.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from ..ops import OPS, kind_of
+from .array import (
+    UFUNC_METHODS,
+    Array,
+    cast,
+    constant,
+    deliver,
+    fresh,
+    is_weak,
+    lift,
+    operand,
+    record,
+    recorder_of,
+    settle,
+)
+from .recorder import Recorder, refuse
+
+RULES: dict[str, Callable[..., Any]] = {}  # ufunc name -> rule on settled operands
+WHOLE: dict[str, Callable[..., Any]] = {}  # ufunc name -> handler that settles its own operands (matmul ...)
+
+# ---------------------------------------------------------------- primitives
+PRIMITIVES = {
+    "add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "floor_divide": "floor_divide",
+    "remainder": "mod", "fmod": "fmod", "power": "power", "negative": "neg", "absolute": "abs", "sign": "sign",
+    "maximum": "maximum", "minimum": "minimum", "fmax": "fmax", "fmin": "fmin", "copysign": "copysign",
+    "floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "rint", "sqrt": "sqrt", "arctan2": "arctan2",
+    "hypot": "hypot", "equal": "eq", "not_equal": "ne", "less": "lt", "less_equal": "le", "greater": "gt",
+    "greater_equal": "ge", "bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor", "invert": "not",
+    "left_shift": "shift_left", "right_shift": "shift_right", "logical_and": "and", "logical_or": "or",
+    "logical_xor": "xor", "logical_not": "not", "isnan": "isnan", "isinf": "isinf", "isfinite": "isfinite",
+    "signbit": "signbit", "fabs": "abs",
+} | {name: name for name in (
+    "exp", "expm1", "log", "log1p", "log2", "log10", "tanh", "erf", "sin", "cos", "tan", "arcsin", "arccos", "arctan",
+    "sinh", "cosh", "arcsinh", "arccosh", "arctanh")}
+
+# Where an operand kind is outside a primitive's domain, this is what NumPy's loop does for it.
+ON_BOOL = {"add": "or", "multiply": "and", "maximum": "or", "minimum": "and", "fmax": "or", "fmin": "and"}
+ON_INT = {"fmax": "maximum", "fmin": "minimum"}
+IDENTITY = {"positive", "conjugate", "floor", "ceil", "trunc", "absolute"}  # on the dtypes no primitive takes
+COMPARISONS = {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}
+
+
+def _primitive(ufunc: np.ufunc, *operands: Array) -> Array:
+    """One node, or the equal of NumPy's loop for a dtype outside the primitive's domain."""
+    name, kind = ufunc.__name__, kind_of(operands[0].type.dtype)
+    if kind == "bool" and name in ON_BOOL:
+        return record(ON_BOOL[name], *operands)
+    op = ON_INT[name] if kind == "int" and name in ON_INT else PRIMITIVES.get(name)
+    if op is not None and kind in OPS[op].domain:
+        return record(op, *operands)
+    if name in IDENTITY:
+        return operands[0].copy()
+    if name in ("isnan", "isinf", "isfinite"):
+        return constant(operands[0].recorder, name == "isfinite", operands[0].shape, bool)
+    return _library(ufunc, *operands)
+
+
+def _library(ufunc: np.ufunc, *operands: Array) -> Any:
+    """The ufunc as it is, called between kernels: every real-valued ufunc has a place in the graph."""
+    dtypes = _resolve(ufunc, tuple(o.dtype for o in operands), None)[ufunc.nin:]
+    results = tuple(record("ufunc", *operands, name=ufunc.__name__, output=i, dtype=dtype.name)
+                    for i, dtype in enumerate(dtypes))
+    return results if len(results) > 1 else results[0]
+
+
+# ---------------------------------------------------------------- compositions
+def composed(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """Register a rule under its own name; ``like(value)`` inside makes a constant like an operand."""
+    RULES[rule.__name__] = rule
+    return rule
+
+
+def like(x: Array, value: float) -> Array:
+    """A constant of the shape and dtype of ``x``."""
+    return constant(x.recorder, value, x.shape, x.dtype)
+
+
+@composed
+def square(x: Array) -> Array:
+    return record("mul", x, x)
+
+
+@composed
+def reciprocal(x: Array) -> Array:
+    return record("div", like(x, 1), x) if x.dtype.kind == "f" else _library(np.reciprocal, x)
+
+
+@composed
+def exp2(x: Array) -> Array:
+    return record("power", like(x, 2), x)
+
+
+@composed
+def deg2rad(x: Array) -> Array:
+    return record("mul", x, like(x, math.pi / 180))
+
+
+@composed
+def rad2deg(x: Array) -> Array:
+    return record("mul", x, like(x, 180 / math.pi))
+
+
+RULES["radians"], RULES["degrees"] = deg2rad, rad2deg
+
+
+@composed
+def float_power(x: Array, y: Array) -> Array:
+    return record("power", x, y)
+
+
+@composed
+def heaviside(x: Array, at_zero: Array) -> Array:
+    step = record("cast", record("gt", x, like(x, 0)), dtype=x.type.dtype)
+    stepped = record("select", record("eq", x, like(x, 0)), at_zero, step)
+    return record("select", record("isnan", x), x, stepped)
+
+
+def _log_of_sum(x: Array, y: Array, log_two: float, tail: Callable[[Array], Array]) -> Array:
+    """max + tail(-|x - y|), and where both are equal (infinities too) x + log 2, as NumPy's loop does."""
+    apart = record("neg", record("abs", record("sub", x, y)))
+    total = record("add", record("maximum", x, y), tail(apart))
+    return record("select", record("eq", x, y), record("add", x, like(x, log_two)), total)
+
+
+@composed
+def logaddexp(x: Array, y: Array) -> Array:
+    return _log_of_sum(x, y, math.log(2), lambda apart: record("log1p", record("exp", apart)))
+
+
+@composed
+def logaddexp2(x: Array, y: Array) -> Array:
+    def tail(apart: Array) -> Array:
+        return record("mul", like(apart, 1 / math.log(2)), record("log1p", exp2(apart)))
+    return _log_of_sum(x, y, 1.0, tail)
+
+
+@composed
+def modf(x: Array) -> tuple[Array, Array]:
+    whole = record("trunc", x)
+    rest = record("select", record("isinf", x), like(x, 0), record("sub", x, whole))
+    return record("copysign", rest, x), whole
+
+
+@composed
+def divmod(x: Array, y: Array) -> tuple[Array, Array]:
+    return record("floor_divide", x, y), record("mod", x, y)
+
+
+# ---------------------------------------------------------------- power and mixed comparisons
+def _power(ufunc: np.ufunc, x: Array, exponent: Any, settled: Array) -> Array:
+    """Small Python exponents become products or roots, as in NumPy's own fast path."""
+    if x.dtype.kind in "iu":
+        if exponent < 0:
+            raise ValueError("Integers to negative integer powers are not allowed.")
+        return record("mul", x, x) if exponent == 2 else record("power", x, settled)
+    if x.dtype.kind == "f":
+        if exponent in (3, 4):
+            squared = record("mul", x, x)
+            return record("mul", squared, x if exponent == 3 else squared)
+        fast = {0: lambda: like(x, 1), 1: x.copy, 2: lambda: square(x), 0.5: lambda: record("sqrt", x),
+                -1: lambda: reciprocal(x)}
+        if exponent in fast:
+            return fast[exponent]()
+    return _primitive(ufunc, x, settled)
+
+
+def _compare_signs(name: str, x: Array, y: Array) -> Array:
+    """int64 with uint64: exact, by asking first whether the signed one is negative."""
+    signed, other = (x, y) if x.dtype.kind == "i" else (y, x)
+    if_negative = bool(getattr(np, name)(-1, 0) if signed is x else getattr(np, name)(0, -1))
+    negative = record("lt", signed, like(signed, 0))
+    plain = record(PRIMITIVES[name], cast(x, other.dtype), cast(y, other.dtype))
+    return record("select", negative, constant(x.recorder, if_negative, x.shape, bool), plain)
+
+
+def _out_of_range(name: str, operands: list[Any], dtypes: tuple[np.dtype, ...]) -> bool | None:
+    """The one answer of comparing an integer array with a Python integer that its dtype cannot hold."""
+    if name not in COMPARISONS:
+        return None
+    for value, dtype in zip(operands, dtypes, strict=False):
+        if is_weak(value) and dtype.kind in "iu" and not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
+            sides = [o if is_weak(o) else np.zeros((), dtype) for o in operands]
+            return bool(getattr(np, name)(*sides))
+    return None
+
+
+# ---------------------------------------------------------------- the call
+@cache
+def _resolve(ufunc: np.ufunc, types: tuple[Any, ...], dtype: np.dtype | None) -> tuple[np.dtype, ...]:
+    """The dtypes of the loop NumPy would run: inputs, then outputs. Raises NumPy's own TypeErrors."""
+    types += (None,) * ufunc.nout
+    if dtype is None:
+        return ufunc.resolve_dtypes(types)
+    return ufunc.resolve_dtypes(types, signature=(None,) * ufunc.nin + (dtype,) * ufunc.nout)
+
+
+def _loop_type(value: Any) -> Any:
+    """What the resolver wants of an operand: a dtype, or ``int``/``float`` for an adapting scalar."""
+    if isinstance(value, Array):
+        return value.dtype
+    return np.dtype(bool) if isinstance(value, bool) else float if isinstance(value, float) else int
+
+
+def resolve(ufunc: np.ufunc, operands: list[Any], dtype: Any = None) -> tuple[np.dtype, ...]:
+    """``_resolve`` for operands; a dtype the graph does not have (complex) is refused later, on use."""
+    if not hasattr(np, ufunc.__name__):
+        return _resolve_special(ufunc, operands)
+    types = tuple(map(_loop_type, operands))
+    return _resolve(ufunc, types, None if dtype is None else np.dtype(dtype))
+
+
+def _resolve_special(ufunc: np.ufunc, operands: list[Any]) -> tuple[np.dtype, ...]:
+    """SciPy's ufuncs: only those that are primitives here (erf) have a place."""
+    if ufunc.__name__ not in PRIMITIVES:
+        raise refuse(f"the ufunc {ufunc.__name__}", "it is not NumPy's and has no primitive here",
+                     "Write it with NumPy functions")
+    return ufunc.resolve_dtypes((*map(_loop_type, operands), None))
+
+
+def call(ufunc: np.ufunc, *inputs: Any, out: Any = None, where: Any = True, dtype: Any = None,
+         casting: str = "same_kind", **options: Any) -> Any:
+    """``ufunc(*inputs)``."""
+    unknown = set(options) - {"order", "subok"}
+    if unknown:
+        raise refuse(f"np.{ufunc.__name__} with {', '.join(sorted(unknown))}=", "the graph has no such option", "Leave it out")
+    outs = out if isinstance(out, tuple) else (out,)
+    recorder = recorder_of(*inputs, *outs, where)
+    if ufunc.__name__ in WHOLE:
+        return deliver(WHOLE[ufunc.__name__](*inputs, dtype=dtype), out, casting)
+    results = elementwise(ufunc, [operand(each, recorder) for each in inputs], recorder, dtype)
+    if where is not True:
+        results = tuple(_chosen(ufunc, lift(where, recorder), each, o)
+                        for each, o in zip(results, outs, strict=True))
+    if out is not None:
+        results = tuple(deliver(each, o, casting) for each, o in zip(results, outs, strict=True))
+    return results if len(results) > 1 else results[0]
+
+
+def elementwise(ufunc: np.ufunc, operands: list[Any], recorder: Recorder, dtype: Any = None) -> tuple[Array, ...]:
+    """Resolve, settle, apply; always a tuple of results."""
+    dtypes = resolve(ufunc, operands, dtype)
+    name, takes, gives = ufunc.__name__, dtypes[:ufunc.nin], dtypes[ufunc.nin:]
+    shape = np.broadcast_shapes(*(o.shape for o in operands if isinstance(o, Array)))
+    answer = _out_of_range(name, operands, takes)
+    if answer is not None:
+        return (constant(recorder, answer, shape, bool),)
+    settled = [settle(o, t, shape, recorder) for o, t in zip(operands, takes, strict=True)]
+    if name == "power" and is_weak(operands[1]):
+        result: Any = _power(ufunc, settled[0], operands[1], settled[1])
+    elif name in COMPARISONS and takes[0] != takes[1]:
+        result = _compare_signs(name, *settled)
+    elif name in RULES and kind_of(takes[0].name) in ("int", "float"):
+        with recorder.composite(name):
+            result = RULES[name](*settled)
+    else:
+        result = _primitive(ufunc, *settled)
+    results = result if isinstance(result, tuple) else (result,)
+    return tuple(cast(r, g) for r, g in zip(results, gives, strict=True))
+
+
+def _chosen(ufunc: np.ufunc, where: Array, result: Array, out: Any) -> Array:
+    """``where=`` keeps what ``out`` held at the other places."""
+    if not isinstance(out, Array):
+        raise refuse(f"np.{ufunc.__name__} with where= but no traced out=", "the other places would hold no value",
+                     "Pass out=np.zeros_like(x), or write np.where(condition, a, b)")
+    shape = np.broadcast_shapes(where.shape, result.shape, out.shape)
+    dtype = result.dtype
+    return record("select", settle(where, bool, shape, out.recorder), settle(result, dtype, shape, out.recorder),
+                  settle(out, dtype, shape, out.recorder))
+
+
+def outer(ufunc: np.ufunc, a: Any, b: Any, **options: Any) -> Any:
+    """``ufunc.outer(a, b)``: every element of one with every element of the other."""
+    recorder = recorder_of(a, b)
+    left, right = lift(a, recorder), lift(b, recorder)
+    return call(ufunc, np.reshape(left, left.shape + (1,) * right.ndim), right, **options)
+
+
+def _not_traced(method: str, ufunc: np.ufunc, *inputs: Any, **options: Any) -> Any:
+    raise refuse(f"np.{ufunc.__name__}.{method}", "it has no place in the graph",
+                 "Open it up into reductions, np.cumsum or np.add.at")
+
+
+def erf(x: Any) -> Any:
+    """The error function, which NumPy lacks: traced for a traced array, computed for a real one."""
+    if isinstance(x, Array):
+        floating = x if x.dtype.kind == "f" else cast(x, np.float64)
+        return record("erf", floating)
+    x = np.asarray(x)
+    result = OPS["erf"].numpy(x if x.dtype.kind == "f" else x.astype(np.float64))
+    return result[()]
+
+
+def copy_of(x: Array) -> Array:
+    """The same contents in memory of its own."""
+    return fresh(x.recorder, x.node, x.row_major)
+
+
+UFUNC_METHODS["__call__"] = call
+UFUNC_METHODS["outer"] = outer
+UFUNC_METHODS["reduceat"] = partial(_not_traced, "reduceat")
