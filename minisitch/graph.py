@@ -274,7 +274,8 @@ def _concatenate_type(node: Node, types: list[TensorType]) -> TensorType:
 
 def _gather_type(node: Node, types: list[TensorType]) -> TensorType:
     x, indices, axes = types[0], types[1:], node.attr("axes")
-    _require(len(indices) == len(axes) > 0 and len(set(axes)) == len(axes), node, f"{len(indices)} indices for axes {axes}")
+    _require(len(indices) == len(axes) > 0 and len(set(axes)) == len(axes), node,
+             f"{len(indices)} indices for axes {axes}")
     _require(all(0 <= a < x.rank for a in axes), node, f"axes {axes} of {x}")
     _require(all(kind_of(i.dtype) == "int" for i in indices), node, "indices must be integers")
     _require(len({i.shape for i in indices}) == 1, node, "indices must have one shape; broadcast first")
@@ -345,7 +346,9 @@ def verify(graph: Graph) -> Graph:
     return graph
 
 
-_LINE = re.compile(r"%(\d+): (\w+)\[([\d,]*)\] = (\w+)((?: %\d+)*)((?: \w+=.+?)?)(?:  # (.*))?$")
+_STRING = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+_LINE = re.compile(rf"%(\d+): (\w+)\[([\d,]*)\] = (\w+)((?: %\d+)*)((?:{_STRING}|[^'\"])*?)(?:  # (.*))?$")
+_SPACE = re.compile(rf"{_STRING}| (?=[a-z_]+=)")  # between attributes; strings are passed over
 
 
 def parse(text: str) -> Graph:
@@ -363,27 +366,29 @@ def parse(text: str) -> Graph:
         if not match or match[2] not in DTYPES:
             raise GraphError(f"line {number}: cannot read {line!r}; expected '%1: f32[4,8] = exp %0'")
         node_id, dtype, shape, op, args, attrs, origin = match.groups()
+        try:
+            pairs = _parse_attrs(attrs.strip())
+        except (SyntaxError, ValueError, KeyError):
+            raise GraphError(f"line {number}: cannot read the attributes {attrs.strip()!r}") from None
         where, _, via = (origin or "").partition(" in ")
         nodes.append(Node(int(node_id), op, tuple(int(a[1:]) for a in args.split()),
                           TensorType(tuple(int(n) for n in shape.split(",") if n), DTYPES[dtype]),
-                          _parse_attrs(attrs), where, via))
+                          pairs, where, via))
     if outputs is None:
         raise GraphError("the program has no 'return' line")
     return verify(Graph(tuple(nodes), outputs))
 
 
 def _parse_attrs(text: str) -> tuple[tuple[str, Any], ...]:
-    if not text.strip():
-        return ()
-    text = re.sub(r"(?<![\w'])(-?)(inf|nan)\b", r"\g<1>__import_\2", text)  # repr(float("inf")) is not a literal
-    call = ast.parse(f"f({re.sub(r' (?=[a-z_]+=)', ', ', text.strip())})", mode="eval").body
-    assert isinstance(call, ast.Call)
+    call = ast.parse(f"f({_SPACE.sub(lambda m: ', ' if m[0] == ' ' else m[0], text)})", mode="eval").body
+    if not isinstance(call, ast.Call) or call.args:
+        raise ValueError(text)
     return tuple((str(k.arg), _literal(k.value)) for k in call.keywords)
 
 
 def _literal(tree: ast.expr) -> Any:
-    if isinstance(tree, ast.Name) and tree.id.startswith("__import_"):
-        return {"nan": math.nan, "inf": math.inf}[tree.id.removeprefix("__import_")]  # math.nan is itself
+    if isinstance(tree, ast.Name):  # as repr prints them; math.nan is one object, so equal graphs are equal
+        return {"nan": math.nan, "inf": math.inf}[tree.id]
     if isinstance(tree, ast.UnaryOp) and isinstance(tree.operand, ast.Name):
         return -_literal(tree.operand)
     return ast.literal_eval(tree)
