@@ -319,13 +319,14 @@ class Pull:
 
     ``order`` lists (value, position) pairs, operands first; ``reads`` gives each pair's operands,
     None for a leaf: a value in memory. ``guards`` says when a pair is needed: any of the guards
-    holds (an empty guard: always). ``indices`` names the integers that gathers read.
+    holds (an empty guard: always). ``indices`` names the integers that gathers read, with the
+    extent each is clamped to.
     """
 
     order: tuple[Key, ...]
     reads: Mapping[Key, tuple[Read | None, ...] | None]
     guards: Mapping[Key, tuple[Guard, ...]]
-    indices: Mapping[str, Key]
+    indices: Mapping[str, tuple[Key, int]]
 
     @property
     def leaves(self) -> tuple[Key, ...]:
@@ -338,12 +339,13 @@ def pull(graph: Graph, roots: Sequence[Key], in_memory: Callable[[int], bool], o
 
     The pairs in ``own`` are computed although their values are in memory: this is what writes them.
     """
-    indices: dict[str, Key] = {}
-    names: dict[Key, str] = {}
+    indices: dict[str, tuple[Key, int]] = {}
+    names: dict[tuple[Key, int], str] = {}
 
     def load(value: int, position: Position, size: int) -> Index:
-        name = names.setdefault((value, position), f"at{len(names)}")
-        indices[name] = (value, position)
+        wanted = ((value, position), size)
+        name = names.setdefault(wanted, f"at{len(names)}")
+        indices[name] = wanted
         return loaded(name, size)
 
     reads: dict[Key, tuple[Read | None, ...] | None] = {}
@@ -368,7 +370,7 @@ def pull(graph: Graph, roots: Sequence[Key], in_memory: Callable[[int], bool], o
             if read is not None:
                 stack.append(((read.node, read.position), False))
         for name in sorted(set().union(*(i.variables for i in key[1])) & indices.keys()):
-            stack.append((indices[name], False))
+            stack.append((indices[name][0], False))
     return Pull(tuple(order), reads, _guards(order, reads, roots), indices)
 
 

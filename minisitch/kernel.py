@@ -1,0 +1,407 @@
+"""The loop IR: what ``schedule`` makes and both emitters print without taking one decision.
+
+Three nested levels (design: section 4):
+
+- ``Segment``: a loop over tasks, between grid barriers (on a CPU: one parallel region);
+- ``Phase``: a loop over columns inside a task, between block barriers (on a CPU: one vector loop);
+- statements: one scalar operation each.
+
+Loop variables in indices: ``row`` ``col`` ``ser`` (the reduced rows of a column space), ``chunk``
+and ``start`` (task splitting), ``slice``, ``block``, ``lane_row`` (the row's place in its block).
+A kernel prints as a program, is checked by ``verify_kernel`` and is frozen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from .device import Device
+from .errors import KernelError
+from .fuse import Decision
+from .graph import Graph
+from .index import Guard, Index, show
+from .mapping import ThreadMap
+from .ops import SHORT
+from .stitch import StitchPlan
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory a kernel touches. ``size`` in elements; shared memory is per block.
+
+    ``scope``: ``input``, ``output``, ``scratch`` (global), ``shared`` (a block's; on a CPU a
+    scratch row that stays in cache).
+    """
+
+    name: str
+    dtype: str
+    size: int
+    scope: str
+    node: int
+    slot: int = 0  # buffers of one scope that share bytes have one slot
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Load:
+    """``target = buffer[index]``; not executed where the guard fails, clamped if ``clamp``."""
+
+    target: str
+    buffer: str
+    index: Index
+    guard: Guard
+    clamp: bool
+    dtype: str
+    node: int
+
+
+@dataclass(frozen=True)
+class Compute:
+    """``target = op(args)``; args are names of values or of constants."""
+
+    target: str
+    op: str
+    args: tuple[str, ...]
+    dtype: str  # of the result, in registers
+    operand_dtype: str
+    node: int
+
+
+@dataclass(frozen=True)
+class FromIndex:
+    """``target = index`` as a number (iota)."""
+
+    target: str
+    index: Index
+    dtype: str
+    node: int
+
+
+@dataclass(frozen=True)
+class Clamp:
+    """``target = min(max(source, 0), size - 1)``: a gather's coordinate made safe."""
+
+    target: str
+    source: str
+    size: int
+    node: int
+
+
+@dataclass(frozen=True)
+class Choose:
+    """``target = value if guard else other``: what concatenate and update come down to."""
+
+    target: str
+    guard: Guard
+    value: str
+    other: str
+    dtype: str
+    node: int
+
+
+@dataclass(frozen=True)
+class Store:
+    """``buffer[index] = value`` where the guard holds."""
+
+    buffer: str
+    index: Index
+    value: str
+    guard: Guard
+    node: int
+
+
+Stmt = Load | Compute | FromIndex | Clamp | Choose | Store
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A reduction of a phase: ``accumulator = op(accumulator, value)``, then ``result``.
+
+    ``along``: ``row`` (over the columns: all threads of the row end up with the result), ``column``
+    (over the serial axis: each thread owns a column), ``carry`` (over the tasks of a block, in
+    ``buffer``). ``stores`` write the result: by one thread a row, or one a column.
+    """
+
+    result: str
+    op: str
+    dtype: str
+    value: str
+    along: str
+    node: int
+    buffer: str = ""
+    stores: tuple[Store, ...] = ()
+
+
+@dataclass(frozen=True)
+class View:
+    """A window of a buffer whose start moves with the outer loops: ``name = buffer[base : base + length]``.
+
+    ``depth`` loops of the phase (serial first, then its axes) are open where it is taken.
+    """
+
+    name: str
+    buffer: str
+    base: Index
+    length: int
+    depth: int
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One loop over the columns of a task.
+
+    ``before`` runs once a row (its values do not depend on the column); ``body`` for each column,
+    and for each serial step of a column reduce. ``axes`` are the nested loops the columns are
+    split in (a CPU's; a GPU deals the flat column out to threads). ``barrier``: ``none``,
+    ``warp`` or ``block``, after the phase.
+    """
+
+    cols: int
+    serial: int
+    chunked: bool
+    before: tuple[Stmt, ...]
+    body: tuple[Stmt, ...]
+    folds: tuple[Fold, ...]
+    barrier: str
+    axes: tuple[tuple[str, int], ...]
+    views: tuple[View, ...] = ()
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A loop over tasks. ``barrier`` is ``grid`` if all its tasks must end before the next segment."""
+
+    kind: str  # "row" | "column"
+    rows: int
+    chunks: int
+    chunk: int  # columns a task of a split row, or a column tile, covers
+    slices: int
+    slice_size: int
+    thread_map: ThreadMap
+    phases: tuple[Phase, ...]
+    task_barrier: str  # between two tasks of a block: "none" | "warp" | "block"
+    barrier: str
+    carries: tuple[str, ...] = ()  # shared buffers that live across the tasks of a block
+
+    @property
+    def tasks(self) -> int:
+        """What the blocks take in turn: groups of rows, chunks, tiles, slices."""
+        return -(-self.rows // self.thread_map.rows_per_block) * self.chunks * self.slices
+
+    @property
+    def work(self) -> int:
+        """Scalar operations of all tasks together: whether a second core is worth waking."""
+        columns = sum(p.cols * p.serial * (len(p.body) + len(p.folds)) for p in self.phases)
+        return self.rows * columns
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One launch: segments, the buffers they touch, and the plan they came from."""
+
+    name: str
+    plan: StitchPlan
+    device: Device
+    buffers: tuple[Buffer, ...]  # inputs, outputs, scratch, then shared
+    constants: tuple[tuple[str, str, object], ...]  # name, dtype, value
+    segments: tuple[Segment, ...]
+    grid: int
+    block: int
+    registers: int
+    decisions: tuple[Decision, ...]
+
+    @property
+    def graph(self) -> Graph:
+        return self.plan.graph
+
+    @cached_property
+    def parameters(self) -> tuple[Buffer, ...]:
+        """Global buffers in calling order: inputs, outputs, scratch, each slot once."""
+        seen: dict[str, Buffer] = {}
+        for b in self.buffers:
+            if b.scope != "shared":
+                seen.setdefault(b.name, b)
+        return tuple(seen.values())
+
+    @cached_property
+    def by_name(self) -> dict[str, Buffer]:
+        return {b.name: b for b in self.buffers}
+
+    @property
+    def grid_barriers(self) -> int:
+        return sum(s.barrier == "grid" for s in self.segments)
+
+    @property
+    def block_barriers(self) -> int:
+        """Block barriers one block passes for one task of each segment."""
+        if self.device.kind == "cpu":
+            return 0
+        return sum(p.barrier == "block" for s in self.segments for p in s.phases) + \
+            sum(f.along == "row" and s.thread_map.threads_per_row > 32 for s in self.segments for p in s.phases for f in p.folds)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of one block."""
+        slots: dict[int, int] = {}
+        for b in self.buffers:
+            if b.scope == "shared":
+                slots[b.slot] = max(slots.get(b.slot, 0), b.size * _itemsize(b.dtype))
+        return sum(slots.values())
+
+    @property
+    def placements(self) -> tuple[tuple[int, str, str, str], ...]:
+        """(node, scheme, where, why) of each sink and each buffer it lives in."""
+        found = []
+        for sink in self.plan.sinks:
+            homes = [b for b in self.buffers if b.node == sink.node and b.scope != "input"]
+            where = ", ".join(f"{b.scope} {b.name}[{b.size}]" for b in homes) or "register"
+            found.append((sink.node, sink.scheme, where, sink.why))
+        return tuple(found)
+
+    def __str__(self) -> str:
+        return "\n".join(_print_kernel(self))
+
+
+def _itemsize(dtype: str) -> int:
+    from .graph import TensorType
+    return TensorType((), dtype).itemsize
+
+
+# ---------------------------------------------------------------- the printed form
+def _print_kernel(kernel: Kernel) -> Iterator[str]:
+    def typed(b: Buffer) -> str:
+        return f"{b.name}: {SHORT[b.dtype]}[{b.size}]"
+
+    inputs = ", ".join(typed(b) for b in kernel.parameters if b.scope == "input")
+    outputs = ", ".join(typed(b) for b in kernel.parameters if b.scope == "output")
+    yield f"kernel {kernel.name}({inputs}) -> {outputs}"
+    for segment in kernel.segments:
+        m = segment.thread_map
+        yield f"  map     {m.rule}: {m.why}"
+    yield f"  launch  {kernel.grid} blocks x {kernel.block} threads, at most {kernel.registers} registers, " \
+          f"{kernel.shared_bytes} B shared"
+    for node, scheme, where, why in kernel.placements:
+        yield f"  place   %{node} {kernel.graph[node].op:<8} {where}  {scheme}{': ' + why if why else ''}"
+    for name, dtype, value in kernel.constants:
+        yield f"  const   {name}: {SHORT[dtype]} = {value}"
+    for number, segment in enumerate(kernel.segments):
+        yield from _print_segment(number, segment)
+
+
+def _print_segment(number: int, segment: Segment) -> Iterator[str]:
+    parts = [f"row in 0..{segment.rows}"]
+    if segment.chunks > 1:
+        parts.append(f"chunk in 0..{segment.chunks} of {segment.chunk} columns")
+    if segment.slices > 1:
+        parts.append(f"slice in 0..{segment.slices} of {segment.slice_size} reduced rows")
+    yield f"  segment {number}: {', '.join(parts)}"
+    for p, phase in enumerate(segment.phases):
+        loops = " x ".join(f"{name} in 0..{n}" for name, n in phase.axes)
+        if phase.serial != 1:
+            loops += f" x ser in 0..{phase.serial}"
+        yield f"    phase {p}: {loops}" + (f"   barrier: {phase.barrier}" if phase.barrier != "none" else "")
+        for view in phase.views:
+            yield f"      {view.name} = {view.buffer}[{show(view.base)} : +{view.length}]"
+        for stmt in phase.before:
+            yield f"      once {show_stmt(stmt)}"
+        for stmt in phase.body:
+            yield f"      {show_stmt(stmt)}"
+        for fold in phase.folds:
+            yield f"      {fold.op} {fold.value} -> {fold.result or fold.buffer}  along {fold.along}  # %{fold.node}"
+            for store in fold.stores:
+                yield f"      then {show_stmt(store)}"
+    if segment.barrier == "grid":
+        yield "    barrier: grid"
+
+
+def show_guard(guard: Guard) -> str:
+    return " and ".join(f"{c.low} <= {show(c.index)} < {c.high}" for c in guard)
+
+
+def show_stmt(stmt: Stmt) -> str:
+    """One statement as a line of the printed kernel."""
+    if isinstance(stmt, Load):
+        where = f" if {show_guard(stmt.guard)}" if stmt.guard else " clamped" if stmt.clamp else ""
+        return f"{stmt.target} = {stmt.buffer}[{show(stmt.index)}]{where}  # %{stmt.node}"
+    if isinstance(stmt, Compute):
+        return f"{stmt.target} = {stmt.op} {' '.join(stmt.args)}  # %{stmt.node}"
+    if isinstance(stmt, FromIndex):
+        return f"{stmt.target} = {show(stmt.index)}  # %{stmt.node}"
+    if isinstance(stmt, Clamp):
+        return f"{stmt.target} = clamp {stmt.source} to 0..{stmt.size}  # %{stmt.node}"
+    if isinstance(stmt, Choose):
+        return f"{stmt.target} = {stmt.value} if {show_guard(stmt.guard)} else {stmt.other}  # %{stmt.node}"
+    where = f" if {show_guard(stmt.guard)}" if stmt.guard else ""
+    return f"{stmt.buffer}[{show(stmt.index)}] = {stmt.value}{where}  # %{stmt.node}"
+
+
+# ---------------------------------------------------------------- checks
+def statements(phase: Phase) -> Iterator[Stmt]:
+    """Every statement of a phase, the stores of its folds included."""
+    yield from phase.before
+    yield from phase.body
+    for fold in phase.folds:
+        yield from fold.stores
+
+
+def operands(stmt: Stmt) -> tuple[str, ...]:
+    """Names of the values a statement reads."""
+    if isinstance(stmt, Compute):
+        return stmt.args
+    if isinstance(stmt, Clamp):
+        return (stmt.source,)
+    if isinstance(stmt, Choose):
+        return stmt.value, stmt.other
+    if isinstance(stmt, Store):
+        return (stmt.value,)
+    return ()
+
+
+def verify_kernel(kernel: Kernel) -> Kernel:
+    """Check what an emitter may rely on, and return the kernel unchanged.
+
+    Raises KernelError: a value or buffer is read before it is written, an output is never
+    written, a grid with a barrier is larger than one wave, shared memory exceeds the device.
+    """
+    written = {b.name for b in kernel.buffers if b.scope == "input"}
+    constants = {name for name, _, _ in kernel.constants}
+    for s, segment in enumerate(kernel.segments):
+        registers: set[str] = set()
+        for p, phase in enumerate(segment.phases):
+            known = constants | registers
+            views = {v.name: v.buffer for v in phase.views}
+            _verify_phase(phase, known, written, views, f"{kernel.name}, segment {s}, phase {p}")
+            registers |= {f.result for f in phase.folds if f.along == "row"}
+            if phase.cols == 1 or not phase.body:
+                registers |= {stmt.target for stmt in (*phase.before, *phase.body) if not isinstance(stmt, Store)}
+    for b in kernel.parameters:
+        if b.scope == "output" and b.name not in written and b.size > 0 and any(g.rows for g in kernel.segments):
+            raise KernelError(f"{kernel.name} never writes its output {b.name} (%{b.node})")
+    wave = kernel.device.wave(kernel.block, kernel.shared_bytes)
+    if kernel.grid_barriers and kernel.device.kind == "gpu" and kernel.grid > wave:
+        raise KernelError(f"{kernel.name} has a grid barrier and {kernel.grid} blocks; one wave holds {wave}")
+    if kernel.device.kind == "gpu" and kernel.shared_bytes > kernel.device.shared_per_block:
+        raise KernelError(f"{kernel.name} wants {kernel.shared_bytes} B of shared memory a block; "
+                          f"{kernel.device.name} has {kernel.device.shared_per_block}")
+    return kernel
+
+
+def _verify_phase(phase: Phase, known: set[str], written: set[str], views: dict[str, str], place: str) -> None:
+    for stmt in (*phase.before, *phase.body):
+        for name in operands(stmt):
+            if name not in known:
+                raise KernelError(f"{place}: {name} is read before it is computed, in: {show_stmt(stmt)}")
+        if isinstance(stmt, Load) and views.get(stmt.buffer, stmt.buffer) not in written:
+            raise KernelError(f"{place}: {stmt.buffer} is read before it is written, in: {show_stmt(stmt)}")
+        if isinstance(stmt, Store):
+            written.add(views.get(stmt.buffer, stmt.buffer))
+        else:
+            known.add(stmt.target)
+    for fold in phase.folds:
+        if fold.value not in known:
+            raise KernelError(f"{place}: {fold.value} is folded before it is computed")
+        written.update(views.get(store.buffer, store.buffer) for store in fold.stores)
+        if fold.buffer:
+            written.add(fold.buffer)

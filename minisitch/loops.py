@@ -1,0 +1,161 @@
+"""Nested column loops for a CPU: what makes the inner loop vectorise.
+
+In:  phases over one flat column. Out: the same phases over nested axes, with views.
+
+A flat column costs a division an element (``col // 64``), and Numba guards an index it cannot
+prove non-negative; both stop vectorisation (measured). So the column is split at the digits its
+indices use, and every access whose offset is affine in the innermost axis reads a view of its row:
+
+Before:  for col in 0..768:  v = x[(col // 64) * 320 + col % 64 + row * 3840]
+After:   for c0 in 0..12:    x_0 = x[row * 3840 + c0 * 320 : +64]
+           for c1 in 0..64:  v = x_0[c1]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from .index import Digit, Guard, Index, Loaded, Quotient, Remainder, Within, variable
+from .kernel import Choose, Clamp, Compute, FromIndex, Load, Phase, Stmt, Store, View
+
+Rewrite = Callable[[Index], Index]
+
+
+def nest_columns(phases: Sequence[Phase], chunk: int, chunks: int) -> tuple[list[Phase], int]:
+    """Split each phase's columns into nested axes and take views; the chunk is rounded up to whole inner axes."""
+    cuts = [_cuts(p) for p in phases]
+    inner = 1
+    for p, cut in zip(phases, cuts, strict=True):
+        if p.chunked and chunks > 1 and len(cut) > 2:
+            inner = max(inner, cut[-2])
+    if chunks > 1 and inner > 1:
+        chunk = -(-chunk // inner) * inner
+        cuts = [c if not p.chunked or chunk % (c[-2] if len(c) > 2 else 1) == 0 else (1, c[-1])
+                for p, c in zip(phases, cuts, strict=True)]
+    return [_with_views(_nest(p, cut, chunk, p.chunked and chunks > 1))
+            for p, cut in zip(phases, cuts, strict=True)], chunk
+
+
+# ---------------------------------------------------------------- where the column splits
+def _indices(stmt: Stmt) -> Iterable[Index]:
+    if isinstance(stmt, (Load, Store)):
+        yield stmt.index
+        yield from (c.index for c in stmt.guard)
+    elif isinstance(stmt, FromIndex):
+        yield stmt.index
+    elif isinstance(stmt, Choose):
+        yield from (c.index for c in stmt.guard)
+
+
+def _column_digits(index: Index) -> Iterable[Digit]:
+    for _, atom in index.terms:
+        if isinstance(atom, Digit) and atom.var == "col":
+            yield atom
+        elif isinstance(atom, (Quotient, Remainder)):
+            yield from _column_digits(atom.of)
+
+
+def _cuts(phase: Phase) -> tuple[int, ...]:
+    """Strides at which the column splits, ascending, 1 and the whole included; just these two if they do not nest."""
+    found = {1, max(1, phase.cols)}
+    for stmt in (*phase.body, *(s for f in phase.folds for s in f.stores)):
+        for index in _indices(stmt):
+            for digit in _column_digits(index):
+                found |= {digit.stride, digit.stride * digit.size}
+    cuts = sorted(found)
+    nested = all(b % a == 0 for a, b in zip(cuts, cuts[1:], strict=False)) and cuts[-1] == max(1, phase.cols)
+    return tuple(cuts) if nested and len(cuts) <= 6 else (1, max(1, phase.cols))
+
+
+# ---------------------------------------------------------------- rewriting indices
+def _nest(phase: Phase, cuts: Sequence[int], chunk: int, chunked: bool) -> Phase:
+    """The phase over nested axes, major first; a chunked column starts at ``start``."""
+    sizes = [b // a for a, b in zip(cuts, cuts[1:], strict=False)] or [phase.cols]
+    if phase.cols == 0:
+        sizes = [0]
+    names = ["col"] if len(sizes) == 1 else [f"c{k}" for k in reversed(range(len(sizes)))]
+    axes = list(zip(names, cuts[:-1] or (1,), sizes, strict=True))
+    if chunked:
+        top = (axes[-1][0], axes[-1][1], max(1, min(chunk, phase.cols) // cuts[-2] if len(cuts) > 1 else chunk))
+        axes[-1] = top
+
+    def rewrite(index: Index) -> Index:
+        total = Index(index.const)
+        for c, atom in index.terms:
+            if isinstance(atom, Digit) and atom.var == "col":
+                total = total + _split(atom, axes, phase.cols, chunked) * c
+            elif isinstance(atom, (Quotient, Remainder)):
+                total = total + Index(0, ((c, type(atom)(rewrite(atom.of), atom.by)),))
+            else:
+                total = total + Index(0, ((c, atom),))
+        return total
+
+    folds = tuple(replace(f, stores=tuple(_rewrite(s, rewrite) for s in f.stores)) for f in phase.folds)  # type: ignore[misc]
+    return replace(phase, body=tuple(_rewrite(s, rewrite) for s in phase.body), folds=folds,
+                   axes=tuple((name, size) for name, _, size in reversed(axes)))
+
+
+def _split(digit: Digit, axes: Sequence[tuple[str, int, int]], cols: int, chunked: bool) -> Index:
+    """One digit of the column in terms of the nested axes inside it."""
+    low, high = digit.stride, digit.stride * digit.size
+    if len(axes) == 1 and (low, high) != (1, cols):  # the axes do not nest: keep the division
+        whole = variable(axes[0][0], axes[0][2]) + (variable("start", cols) if chunked else Index())
+        quotient = whole.divmod(low)[0] if low > 1 else whole
+        return quotient.divmod(digit.size)[1] if high < cols else quotient
+    total = Index()
+    for name, stride, size in axes:
+        if low <= stride and (stride * size <= high or stride == axes[-1][1] and high >= cols) and stride < high:
+            total = total + variable(name, size) * (stride // low)
+    if chunked and high >= cols:
+        total = total + (Index(0, ((1, Digit("start", low, max(2, cols // low))),)))
+    return total
+
+
+def _guard(guard: Guard, rewrite: Rewrite) -> Guard:
+    return tuple(Within(rewrite(c.index), c.low, c.high) for c in guard)
+
+
+def _rewrite(stmt: Stmt, rewrite: Rewrite) -> Stmt:
+    if isinstance(stmt, (Load, Store)):
+        return replace(stmt, index=rewrite(stmt.index), guard=_guard(stmt.guard, rewrite))
+    if isinstance(stmt, FromIndex):
+        return replace(stmt, index=rewrite(stmt.index))
+    if isinstance(stmt, Choose):
+        return replace(stmt, guard=_guard(stmt.guard, rewrite))
+    assert isinstance(stmt, (Compute, Clamp))
+    return stmt
+
+
+# ---------------------------------------------------------------- views
+def _with_views(phase: Phase) -> Phase:
+    """Turn accesses that are affine in the innermost axis into accesses of a view."""
+    inner, size = phase.axes[-1]
+    loops = (["ser"] if phase.serial != 1 else []) + [name for name, _ in phase.axes]
+    views: dict[tuple[str, Index, int], View] = {}
+
+    def window(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, (Load, Store)) or (isinstance(stmt, Load) and stmt.clamp):
+            return stmt
+        mine = [(c, a) for c, a in stmt.index.terms if _depends(a, inner)]
+        rest = Index(stmt.index.const, tuple(t for t in stmt.index.terms if t not in mine))
+        fixed = rest.variables
+        if len(mine) != 1 or mine[0][1] != Digit(inner, 1, size) or mine[0][0] < 1 or any(v.startswith("at") for v in fixed):
+            return stmt
+        if stmt.guard:
+            return stmt  # the window of a guarded access may lie outside
+        coefficient = mine[0][0]
+        key = (stmt.buffer, rest, coefficient)
+        if key not in views:
+            depth = max((k + 1 for k, name in enumerate(loops) if name in fixed), default=0)
+            views[key] = View(f"{stmt.buffer}_{len(views)}", stmt.buffer, rest, coefficient * (size - 1) + 1, depth)
+        return replace(stmt, buffer=views[key].name, index=Index(0, ((coefficient, Digit(inner, 1, size)),)))
+
+    body = tuple(window(s) for s in phase.body)
+    return replace(phase, body=body, views=tuple(sorted(views.values(), key=lambda v: v.depth)))
+
+
+def _depends(atom: object, name: str) -> bool:
+    if isinstance(atom, (Quotient, Remainder)):
+        return name in atom.of.variables
+    return (atom.name if isinstance(atom, Loaded) else atom.var) == name  # type: ignore[attr-defined]
