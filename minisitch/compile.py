@@ -17,13 +17,17 @@ Left out: eviction. An entry is 10 to 40 kB; delete the folder when it bothers y
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import dis
 import functools
 import hashlib
 import hmac
+import importlib
 import json
 import linecache
 import math
+import operator
 import os
 import pickle
 import pkgutil
@@ -39,22 +43,21 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from . import cpu_math
 from .errors import DeviceError
 
-# Kernels may reorder sums and use reciprocals, but NaN and infinities mean what they mean (no nnan, no ninf):
-# -inf is a mask and NaN is news. A sign of zero is kept by copies, copysign and select, but not by x + 0.0.
-KERNEL_FLAGS: dict[str, Any] = dict(nogil=True, error_model="numpy", noalias=True,
-                                    no_cfunc_wrapper=True,
-                                    fastmath={"contract", "nsz", "arcp", "afn", "reassoc"})
-# Helpers never get reassoc: it would undo their range reductions. Force-inlining keeps each side's own flags.
+# IEEE arithmetic, operation by operation, with one freedom: a product and a sum may fuse into one rounding. NaN, inf
+# and -0 mean what they mean in NumPy. No reassoc (it turns x - y + y into x, NaN or not, and undoes every helper's
+# range reduction; only accumulators may be summed in any order, see _Accumulators), no afn (1 / sqrt(0) became NaN),
+# no arcp (x / y became inf for denormal y; an emitter that wants one division a row writes it so).
+KERNEL_FLAGS: dict[str, Any] = dict(nogil=True, error_model="numpy", noalias=True, no_cfunc_wrapper=True,
+                                    fastmath={"contract"})
 HELPER_FLAGS: dict[str, Any] = dict(forceinline=True, error_model="numpy", no_cpython_wrapper=True,
-                                    no_cfunc_wrapper=True,
-                                    fastmath={"contract", "arcp", "afn"})
+                                    no_cfunc_wrapper=True, fastmath={"contract"})
 PARALLEL_FROM = 4  # cold kernels below this number are compiled in this process: a worker takes a second to start
 
 _lock = threading.RLock()
@@ -101,7 +104,7 @@ def compile_cpu(text: str, name: str, dtypes: tuple[str, ...], *, slp: bool = Fa
 def load_text(text: str, name: str) -> Callable[..., None]:
     """The same text as plain Python over ``cpu_math``: slow, needs no Numba, for tests and for stepping through."""
     namespace = {"__name__": "minisitch.compile", "np": np, "math": _plain_math(), **_cpu_math_functions()}
-    function = _execute(text, name, f"<minisitch {name}>", namespace)
+    function = _execute(compile(text, f"<minisitch {name}>", "exec"), name, text, namespace)
 
     @functools.wraps(function)
     def quiet(*args):
@@ -144,18 +147,25 @@ def inspect_assembly(compiled: Compiled) -> str:
 # ---------------------------------------------------------------- text to functions
 
 
-def _execute(text: str, name: str, path: str, namespace: dict[str, Any]) -> Callable[..., None]:
-    """Run the module text under ``path`` and give back its function; tracebacks show the text, wherever it is."""
-    lines = text.splitlines(keepends=True)
-    linecache.cache[path] = (len(text), None, lines, path)
-    exec(compile(text, path, "exec"), namespace)
+def _execute(code: types.CodeType, name: str, text: str, namespace: dict[str, Any]) -> Callable[..., None]:
+    """Run the module's code and give back its function; tracebacks show the text, wherever it is saved."""
+    _remember_lines(code.co_filename, text)
+    exec(code, namespace)
     return namespace[name]
+
+
+def _remember_lines(path: str, text: str) -> None:
+    linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
 
 
 @functools.cache
 def _cpu_math_functions() -> dict[str, Callable[..., Any]]:
-    return {n: f for n, f in vars(cpu_math).items()
-            if isinstance(f, types.FunctionType) and f.__module__ == cpu_math.__name__}
+    return _functions_of(cpu_math)
+
+
+def _functions_of(module: types.ModuleType) -> dict[str, Callable[..., Any]]:
+    return {n: f for n, f in vars(module).items()
+            if isinstance(f, types.FunctionType) and f.__module__ == module.__name__}
 
 
 @functools.cache
@@ -167,23 +177,58 @@ def _plain_math() -> types.SimpleNamespace:
     return types.SimpleNamespace(**known, erf=cpu_math.erf_f64)
 
 
+class _Accumulators(ast.NodeTransformer):
+    """Let sums and products that a loop carries in a local variable be taken in any order, so that they vectorise.
+
+    Before:  total += x_row[col]
+    After:   total = add_any_order(total, x_row[col])
+    """
+
+    FREE: ClassVar = {ast.Add: "add_any_order", ast.Mult: "mul_any_order"}
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
+        if not isinstance(node.target, ast.Name):
+            return node
+        value = ast.BinOp(ast.Name(node.target.id, ast.Load()), node.op, node.value)
+        return self.visit_Assign(ast.copy_location(ast.Assign([node.target], value), node))
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        value, target = node.value, node.targets[0]
+        if (isinstance(value, ast.BinOp) and isinstance(value.left, ast.Name) and isinstance(target, ast.Name)
+                and value.left.id == target.id and type(value.op) in self.FREE):
+            node.value = ast.Call(ast.Name(self.FREE[type(value.op)], ast.Load()), [value.left, value.right], [])
+        return ast.fix_missing_locations(node)
+
+
+def _for_the_compiler(text: str, name: str, path: str) -> types.CodeType:
+    """The module's code with accumulators marked, and the whole width of the machine's vectors asked for."""
+    tree = _Accumulators().visit(ast.parse(text, path))
+    function = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == name)
+    function.body.insert(0, ast.copy_location(ast.parse("widest_vectors()").body[0], function.body[0]))
+    return compile(ast.fix_missing_locations(tree), path, "exec")
+
+
 def _names_in(code: types.CodeType) -> set[str]:
-    return set(code.co_names).union(*(_names_in(c) for c in code.co_consts if isinstance(c, types.CodeType)))
+    """The global names that code reads; attributes (np.floor) are not among them."""
+    inner = (_names_in(c) for c in code.co_consts if isinstance(c, types.CodeType))
+    return {i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}.union(*inner)
 
 
 @functools.cache
 def _helper(name: str) -> Any:
     """One ``cpu_math`` function for Numba: an intrinsic, or the Python text jitted over its own helpers."""
-    intrinsics = _intrinsics()
-    if name in intrinsics:
-        return intrinsics[name]
+    if name in _intrinsics():
+        return _intrinsics()[name]
     import numba
 
-    function = _cpu_math_functions()[name]
-    used = _names_in(function.__code__) & _cpu_math_functions().keys()
-    namespace = {**vars(cpu_math), **{n: _helper(n) for n in used}}
-    copy = types.FunctionType(function.__code__, namespace, name, function.__defaults__)
-    return numba.njit(**HELPER_FLAGS)(copy)
+    return numba.njit(**HELPER_FLAGS)(_over_helpers(_cpu_math_functions(), name, _helper))
+
+
+def _over_helpers(functions: dict[str, Callable[..., Any]], name: str, helper: Callable[[str], Any]) -> Any:
+    """A copy of a helper function whose calls of other helpers reach their jitted forms."""
+    function = functions[name]
+    used = {n: helper(n) for n in _names_in(function.__code__) & functions.keys()}
+    return types.FunctionType(function.__code__, function.__globals__ | used, name, function.__defaults__)
 
 
 @functools.cache
@@ -244,11 +289,35 @@ def _intrinsics() -> dict[str, Any]:
             return (x(x), of_floats(llvm_name)) if isinstance(x, nb.Float) else None
         return round_one
 
+    def any_order(operation, instruction):
+        @intrinsic
+        def combine(typing, a, b):
+            plain = typing.resolve_function_type(operation, (a, b), {})
+
+            def emit(context, builder, signature, values):
+                if not isinstance(signature.return_type, nb.Float):
+                    return context.get_function(operation, plain)(builder, values)
+                values = cast_all(context, builder, signature, values)
+                return getattr(builder, instruction)(*values, flags=("reassoc", "nsz", "contract"))
+            return plain.return_type(a, b), emit
+        return combine
+
+    @intrinsic
+    def widest_vectors(typing):
+        def emit(context, builder, signature, values):
+            # LLVM stays at 256 bits on Intel for the sake of processors that slowed down with 512; since Ice Lake
+            # (the first with vbmi2) they do not. llvmlite does not know the attribute, so past its check.
+            if "+avx512vbmi2" in context.codegen().magic_tuple()[2]:
+                set.add(builder.function.attributes, '"prefer-vector-width"="512"')
+            return context.get_dummy_value()
+        return nb.void(), emit
+
     @intrinsic
     def copysign(typing, a, b):
         return a(a, b), of_floats("llvm.copysign")
 
-    return {"select": select, "like": like, "copysign": copysign,
+    return {"select": select, "like": like, "copysign": copysign, "widest_vectors": widest_vectors,
+            "add_any_order": any_order(operator.add, "fadd"), "mul_any_order": any_order(operator.mul, "fmul"),
             "maximum": extremum("llvm.maximum", ">"), "minimum": extremum("llvm.minimum", "<"),
             "floor": rounding("llvm.floor"), "ceil": rounding("llvm.ceil"),
             "trunc": rounding("llvm.trunc"), "rint": rounding("llvm.rint")}
@@ -277,11 +346,12 @@ def _load_or_build(request: Request, key: str, began: float) -> Compiled:
         return Compiled(request.name, load_text(request.text, request.name), 0.0, "compiled", path, request)
     result, origin = (_read(folder, key) if folder else None), "disk"
     if result is None:
+        if folder:
+            _replace(Path(path), request.text.encode())  # first, so that Numba's complaints can quote it
         result, origin = _build(request, key, path), "compiled"
         if folder:
-            _write(folder, key, request.text, result)
-    else:
-        linecache.cache[path] = (len(request.text), None, request.text.splitlines(keepends=True), path)
+            _write(folder, key, result)
+    _remember_lines(path, request.text)
     return Compiled(request.name, result.entry_point, time.perf_counter() - began, origin, path, request)
 
 
@@ -291,8 +361,9 @@ def _build(request: Request, key: str, path: str) -> Any:
 
     arrays = [numba.from_dtype(np.dtype("uint16" if d == "float16" else d))[::1] for d in request.dtypes]
     namespace: dict[str, Any] = {"__name__": "minisitch.compile", "np": np, "math": math}
-    used = _names_in(compile(request.text, path, "exec")) & _cpu_math_functions().keys()
-    function = _execute(request.text, request.name, path, namespace | {n: _helper(n) for n in used})
+    code = _for_the_compiler(request.text, request.name, path)
+    used = _names_in(code) & _cpu_math_functions().keys()
+    function = _execute(code, request.name, request.text, namespace | {n: _helper(n) for n in used})
     # Symbols of all loaded kernels live in one name space, also those that another process compiled.
     function.__qualname__ = f"{request.name}_{key[:24]}"
     signature = numba.void(numba.int64, numba.int64, *arrays)
@@ -447,18 +518,16 @@ def _read(folder: Path, key: str) -> Any:
         return CompileResult._rebuild(_target(), *pickle.loads(payload))
 
 
-def _write(folder: Path, key: str, text: str, result: Any) -> None:
+def _write(folder: Path, key: str, result: Any) -> None:
     from numba.core import serialize
 
     payload = serialize.dumps(result._reduce())
-    with contextlib.suppress(OSError):  # a full or read-only disk costs the next process a compile, no more
-        _replace(folder / f"{key}.py", text.encode())
-        _replace(folder / f"{key}.bin", _digest(folder, key, payload) + payload)
+    _replace(folder / f"{key}.bin", _digest(folder, key, payload) + payload)
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Write a file that other processes see whole or not at all."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.stem[:12], suffix=".tmp", delete=False) as fresh:
+    """Write a file that others see whole or not at all; a full or read-only disk costs them a compile, no more."""
+    with contextlib.suppress(OSError), tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.stem[:12], suffix=".tmp", delete=False) as fresh:
         try:
             fresh.write(content)
             fresh.close()
@@ -568,17 +637,18 @@ def compile_cuda(text: str, name: str) -> Any:
 
     namespace: dict[str, Any] = {"__name__": "minisitch.compile", "np": np, "math": math, "cuda": cuda,
                                  "float32": np.float32, "float64": np.float64}
-    used = _names_in(compile(text, name, "exec"))
-    namespace |= {n: f for n, f in _cuda_helpers().items() if n in used}
-    return cuda.jit(_execute(text, name, f"<minisitch cuda {name}>", namespace))
+    code = compile(text, f"<minisitch cuda {name}>", "exec")
+    namespace |= {n: _cuda_helper(n) for n in _names_in(code) & _cuda_functions().keys()}
+    return cuda.jit(_execute(code, name, text, namespace))
 
 
 @functools.cache
-def _cuda_helpers() -> dict[str, Any]:
-    import importlib
+def _cuda_functions() -> dict[str, Callable[..., Any]]:
+    return _functions_of(importlib.import_module(f"{__package__}.cuda_math"))
 
+
+@functools.cache
+def _cuda_helper(name: str) -> Any:
     from numba import cuda
 
-    module = importlib.import_module(f"{__package__}.cuda_math")
-    return {n: cuda.jit(device=True)(f) for n, f in vars(module).items()
-            if isinstance(f, types.FunctionType) and f.__module__ == module.__name__}
+    return cuda.jit(device=True)(_over_helpers(_cuda_functions(), name, _cuda_helper))
