@@ -131,6 +131,7 @@ def _judge_one(got: Array, expected: Array, exact: Array, bound: Array) -> Verdi
     same = _equal(wide[0], wide[1]) | _equal(wide[0], stored)
     if got.dtype.kind in "iub":  # float64 cannot tell large integers apart
         same = np.asarray(got == expected)
+        far = np.where(same, 0.0, np.maximum(far, 1.0))
     ok = same | (np.isfinite(wide[0]) & (far <= allowed)) | np.isinf(bound)
     with np.errstate(all="ignore"):
         shares = np.where(same | np.isinf(bound), 0.0, np.where(np.isnan(far), np.inf, far / allowed))
@@ -221,16 +222,21 @@ def _map_error(node: Node, value: Array, operands: Sequence[Array], given: Seque
     if node.op in ROUNDED_ONCE and node.type.dtype != "float64":
         rounding = np.where((through == 0) & (value.astype(node.type.dtype) == value), 0.0, rounding)
     elif node.op in ROUNDED_ONCE:
-        rounding = np.where((through == 0) & _on_grid(value, np.abs(value), 2.0**53), 0.0, rounding)
+        rounding = np.where((through == 0) & _is_exact(node, _grid(value), np.abs(value)), 0.0, rounding)
     return through + rounding
 
 
-def _on_grid(terms: Array, total: Array, limit: float) -> Array:
-    """Whether sums of these terms are exact in any order: multiples of 1/1024, total below the mantissa."""
-    return np.asarray(np.all(terms * 1024 == np.rint(terms * 1024)) & (total * 1024 <= limit))
+def _grid(*terms: Array) -> int | None:
+    """The least k up to 10 for which all the terms are multiples of 2^-k; None if there is none."""
+    return next((k for k in range(11) if all(np.all(t * 2.0**k == np.rint(t * 2.0**k)) for t in terms)), None)
 
 
-def _sum_rounding(node: Node, terms: Array, count: int, total: Array, value: Array) -> Array:
+def _is_exact(node: Node, grid: int | None, total: Array) -> Array:
+    """Whether multiples of 2^-grid whose magnitudes add up to ``total`` fit the mantissa in any order."""
+    return np.asarray(False if grid is None else total * 2.0**grid <= 2 / float(np.finfo(node.type.dtype).eps))
+
+
+def _sum_rounding(node: Node, grid: int | None, count: int, total: Array, value: Array) -> Array:
     """Rounding of a sum of ``count`` terms in any order; ``total`` is the sum of their magnitudes.
 
     Any order commits at most (n - 1) u sum|x|. Above 256 terms the errors of real data average out
@@ -240,7 +246,7 @@ def _sum_rounding(node: Node, terms: Array, count: int, total: Array, value: Arr
     dtype = node.type.dtype if node.kind == "library" else compute_dtype(node.type.dtype)
     unit = float(np.finfo(dtype).eps) / 2
     rounding = min(count, 16 * count**0.5) * unit * np.where(np.isfinite(total), total, 0.0) + _ulp(node, value)
-    return np.where(_on_grid(terms, total, 1 / float(np.finfo(node.type.dtype).eps)), 0.0, rounding)
+    return np.where(_is_exact(node, grid, total), 0.0, rounding)
 
 
 def _through(node: Node, value: Array, operands: Sequence[Array], given: Sequence[Array]) -> Array:
@@ -259,7 +265,7 @@ def _sum_error(node: Node, value: Array, operands: Sequence[Array], given: Seque
         return error
     x = operands[0]
     count = x.size // max(value.size, 1) if node.op == "sum" else x.shape[node.attr("axis")]
-    return error + _sum_rounding(node, x, count, apply(node, [np.abs(x)]), value)
+    return error + _sum_rounding(node, _grid(x), count, apply(node, [np.abs(x)]), value)
 
 
 def _prod_error(node: Node, value: Array, operands: Sequence[Array], given: Sequence[Array]) -> Array:
@@ -295,8 +301,9 @@ def _matmul_error(node: Node, value: Array, operands: Sequence[Array], given: Se
     error = a @ eb + ea @ b + ea @ eb
     if kind_of(node.type.dtype) != "float":
         return error
-    terms = np.concatenate([32 * a.ravel(), 32 * b.ravel()]) / 1024  # products of multiples of 1/32 are on the grid
-    return error + _sum_rounding(node, terms, a.shape[-1], a @ b, value)
+    grids = _grid(a), _grid(b)
+    grid = None if grids[0] is None or grids[1] is None else grids[0] + grids[1]
+    return error + _sum_rounding(node, grid, a.shape[-1], a @ b, value)
 
 
 def _scatter_error(node: Node, value: Array, operands: Sequence[Array], given: Sequence[Array]) -> Array:
@@ -306,9 +313,8 @@ def _scatter_error(node: Node, value: Array, operands: Sequence[Array], given: S
     error = apply(node, [given[0].copy(), given[1], *operands[2:]])
     if node.attr("mode") != "add" or kind_of(node.type.dtype) != "float":
         return error
-    terms = np.concatenate([operands[0].ravel(), operands[1].ravel()])
     total = apply(node, [np.abs(operands[0]), np.abs(operands[1]), *operands[2:]])
-    return error + _sum_rounding(node, terms, operands[2].size + 1, total, value)
+    return error + _sum_rounding(node, _grid(*operands[:2]), operands[2].size + 1, total, value)
 
 
 _ERRORS: dict[str, Callable[[Node, Array, Sequence[Array], Sequence[Array]], Array]] = {

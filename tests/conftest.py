@@ -1,0 +1,27 @@
+"""Fixtures and Hypothesis profiles shared by all tests.
+
+Profiles: ``default`` (new examples each run), ``ci`` (the same ones each run; taken when CI is
+set), ``nightly`` (``HYPOTHESIS_PROFILE=nightly``).
+"""
+
+import os
+
+import numpy as np
+import pytest
+from golden import golden  # noqa: F401  a fixture
+from hypothesis import HealthCheck, settings
+
+COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
+settings.register_profile("default", max_examples=60, **COMMON)
+settings.register_profile("ci", max_examples=60, derandomize=True, print_blob=True, **COMMON)
+settings.register_profile("nightly", max_examples=3000, **COMMON)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write the golden texts instead of comparing")
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
