@@ -508,5 +508,5 @@ def _reduce_of_reduce(r: Rewriter, n: Node) -> int | None:
     rank = r.nodes[inner.args[0]].type.rank
     kept = [a for a in range(rank) if inner.attr("keepdims") or a not in inner.attr("axes")]
     axes = tuple(sorted({*inner.attr("axes"), *(kept[a] for a in n.attr("axes"))}))
-    folded = r.make(n, n.op, inner.args[0], axes=axes, keepdims=n.attr("keepdims"))
+    folded = r.make(n, n.op, inner.args[0], axes=axes, keepdims=n.attr("keepdims") and inner.attr("keepdims"))
     return r.make(n, "reshape", folded, shape=n.type.shape)
