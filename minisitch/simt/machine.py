@@ -105,9 +105,6 @@ class Cuda:
                     space: str = "local") -> Memory:
         return Memory(name, np.zeros(shape, dtype_of(dtype)), space, self.machine.now, self.machine.program)
 
-    def __getattr__(self, name: str) -> Any:
-        raise self.machine.program.bug("outside-dialect", f"cuda.{name} is not in the dialect")
-
 
 class Machine:
     """One launch."""

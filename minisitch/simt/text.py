@@ -33,6 +33,8 @@ FLOAT64_NAMES = {f"{module}.{name}" for module in ("math", "np") for name in ("p
 SHUFFLES = ("shfl_sync", "shfl_up_sync", "shfl_down_sync", "shfl_xor_sync")
 VOTES = ("ballot_sync", "any_sync", "all_sync")
 WARP_MEETINGS = (*SHUFFLES, *VOTES, "syncwarp")
+CUDA_NAMES = {"threadIdx", "blockIdx", "blockDim", "gridDim", "laneid", "warpsize", "grid", "gridsize", "cg", "shared",
+              "local", "atomic", "threadfence", "threadfence_block", "syncthreads", *WARP_MEETINGS}
 ARRAY_MAKERS = {"cuda.shared.array": "shared_array", "cuda.local.array": "local_array"}
 EXIT, START = 0, 1  # the sites of a thread that has ended, and of one that may run
 
@@ -80,21 +82,22 @@ def read_program(text: str, name: str | None = None) -> Program:
     if not functions or (name is not None and name not in functions):
         raise KernelBug(f"outside-dialect: no function {name or ''} in the text; it has {sorted(functions)}")
     kernel = functions[name] if name else list(functions.values())[-1]
+    helpers = [node for node in functions.values() if node is not kernel and not _names_of(node)["cuda"]]
     constants = [node for node in tree.body if isinstance(node, ast.Assign)]
-    _refuse_float64(constants, functions.values(), lines)
-    _refuse_waiting_helpers([node for node in functions.values() if node is not kernel], lines)
+    _refuse_foreign(kernel, functions.keys() - {helper.name for helper in helpers}, lines)
+    _refuse_float64(constants, [*helpers, kernel], lines)
     written = _written_names(kernel)
 
     rewriter = _Rewriter({target.id for node in constants for target in node.targets if isinstance(target, ast.Name)})
-    rewriter.sites += [Site(kernel.end_lineno or kernel.lineno, "exit"), Site(kernel.lineno, "start")]
+    rewriter.sites += [Site(kernel.lineno, "exit"), Site(kernel.lineno, "start")]
     rewriter.visit(kernel)
     parameters = tuple(argument.arg for argument in kernel.args.args)
     kernel.args.args.insert(0, ast.arg("cuda"))
     kernel.body.insert(0, ast.parse("if False: yield").body[0])  # a kernel that never waits is a generator too
-    for function in functions.values():
+    for function in (*helpers, kernel):
         function.decorator_list.clear()
 
-    module = ast.fix_missing_locations(ast.Module([*constants, *functions.values()], type_ignores=[]))
+    module = ast.fix_missing_locations(ast.Module([*constants, *helpers, kernel], type_ignores=[]))
     space: dict[str, Any] = {"np": NUMPY, "math": MATH, **DEVICE_FUNCTIONS}
     exec(compile(module, f"<{kernel.name}>", "exec"), space)
     return Program(kernel.name, parameters, space[kernel.name], tuple(rewriter.sites), lines, written)
@@ -110,9 +113,18 @@ def dotted(node: ast.AST) -> str:
     return ""
 
 
+def _here(node: ast.AST) -> tuple[int, str]:
+    return getattr(node, "lineno", 1), "here"
+
+
+def _names_of(function: ast.FunctionDef) -> Counter[str]:
+    """How often the body of ``function`` mentions each name."""
+    return Counter(node.id for statement in function.body for node in ast.walk(statement) if isinstance(node, ast.Name))
+
+
 def _written_names(kernel: ast.FunctionDef) -> frozenset[str]:
     """Parameters with any use but ``x[...]`` as a value and ``x.shape``: the text may write to them."""
-    names = Counter(node.id for node in ast.walk(kernel) if isinstance(node, ast.Name))
+    names = _names_of(kernel)
     reads = Counter(node.value.id for node in ast.walk(kernel)
                     if isinstance(node, ast.Subscript | ast.Attribute)
                     and isinstance(node.ctx, ast.Load) and isinstance(node.value, ast.Name))
@@ -136,17 +148,19 @@ def _refuse_float64(constants: Iterable[ast.Assign], functions: Iterable[ast.Fun
         for node in ast.walk(tree):
             literal = isinstance(node, ast.Constant) and isinstance(node.value, float)
             if (literal or dotted(node) in FLOAT64_NAMES) and node not in typed:
-                assert isinstance(node, ast.expr)
                 raise kernel_bug("float64-literal", f"{ast.unparse(node)} makes Numba compute in float64; "
-                          "write np.float32(...)", lines, (node.lineno, "here"))
+                          "write np.float32(...)", lines, _here(node))
 
 
-def _refuse_waiting_helpers(helpers: Iterable[ast.FunctionDef], lines: tuple[str, ...]) -> None:
-    for helper in helpers:
-        for node in ast.walk(helper):
-            if isinstance(node, ast.Name) and node.id == "cuda":
-                raise kernel_bug("outside-dialect", f"helper {helper.name} uses cuda; only the kernel itself may",
-                          lines, (node.lineno, "here"))
+def _refuse_foreign(kernel: ast.FunctionDef, kernels: set[str], lines: tuple[str, ...]) -> None:
+    """Refuse names of ``cuda`` that are not in the dialect, and calls of functions that use ``cuda``."""
+    for node in ast.walk(kernel):
+        name = dotted(node)
+        if name.startswith("cuda.") and name.split(".")[1] not in CUDA_NAMES and name != "cuda.jit":
+            raise kernel_bug("outside-dialect", f"{name} is not in the dialect", lines, _here(node))
+        if isinstance(node, ast.Call) and dotted(node.func) in kernels:
+            raise kernel_bug("outside-dialect", f"{dotted(node.func)} uses cuda; a function that is called may not",
+                             lines, _here(node))
 
 
 class _Rewriter(ast.NodeTransformer):

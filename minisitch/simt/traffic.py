@@ -93,14 +93,17 @@ class Traffic:
         total: dict[str, Any] = {}
         for entry in fields(self):
             mine, theirs = getattr(self, entry.name), getattr(other, entry.name)
-            if isinstance(mine, Mapping):  # of NamedTuples, added part by part
-                total[entry.name] = {
-                    key: type((mine or theirs)[key])(*map(sum, zip(*(m[key] for m in (mine, theirs) if key in m),
-                                                                   strict=True)))
-                    for key in {**mine, **theirs}}
+            if isinstance(mine, Mapping):
+                total[entry.name] = {key: _sum([counts[key] for counts in (mine, theirs) if key in counts])
+                                     for key in {**mine, **theirs}}
             else:
                 total[entry.name] = entry.metadata.get("add", int.__add__)(mine, theirs)
         return Traffic(**total)
+
+
+def _sum(counts: list[Any]) -> Any:
+    """Equal NamedTuples, added part by part."""
+    return type(counts[0])(*map(sum, zip(*counts, strict=True)))
 
 
 COUNTED = {("global", "load"): "loads", ("global", "store"): "stores",
