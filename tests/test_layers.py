@@ -12,8 +12,9 @@ PACKAGE = Path(__file__).parent.parent / "minisitch"
 # design.md section 3, with the files added since. A folder counts as its name.
 ORDER = (
     "errors", "special", "ops", "graph", "index", "trace", "reference", "simplify", "grad", "device", "mapping", "cost",
-    "fuse", "stitch", "strategies", "schedule", "dataflow", "cuda_math", "cpu_math", "cuda_emit", "cpu_emit", "simt",
-    "compile", "workers", "runtime", "explain", "demo", "testing", "torch_backend", "api", "__init__", "__main__",
+    "fuse", "stitch", "strategies", "kernel", "loops", "schedule", "dataflow", "source", "cuda_math", "cpu_math",
+    "cuda_emit", "cpu_emit", "simt", "compile", "workers", "runtime", "explain", "testing", "torch_backend", "api",
+    "__init__", "demo", "__main__",
 )
 NUMBA = {"compile"}  # who may import numba and llvmlite
 MAX_FILE, MAX_FUNCTION = 500, 60
@@ -59,7 +60,9 @@ def test_imports_point_backwards(path):
     for imported in imports(path, path.read_text(encoding="utf-8")):
         if imported.startswith("/"):
             continue
-        known = imported if imported in ORDER else "__init__"  # `from . import name`: a name of the front door
+        is_file = (PACKAGE / imported).exists() or (PACKAGE / f"{imported}.py").exists()
+        known = imported if is_file or imported in ORDER else "__init__"  # `from . import jit`: a name of the front door
+        assert known in ORDER, f"{name(path)} imports {imported}, which has no place in ORDER"
         assert backward(layer(path), known), f"{name(path)} imports {imported}, a later layer"
 
 
