@@ -1,0 +1,210 @@
+"""The command line: ``python -m minisitch demo | run | explain | compare``.
+
+In:  words. Out: text on stdout; 0 if all went well, 1 if the program cannot be compiled, 2 if the words are wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib.util
+import inspect
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .demo import demo, progress_bar
+from .errors import MinisitchError
+from .explain import compare, explain
+from .explain.compare import error_of, sample
+from .fuse import STRATEGIES
+from .reference import evaluate
+from .runtime import TARGETS, jit, parse_type
+from .trace import trace
+from .trace.tree import flatten
+
+WHERE = "FILE.py:FUNCTION, or FILE.py that defines make(preset)"
+
+
+class UsageError(MinisitchError):
+    """The words on the command line are wrong; the message says what to write."""
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run one command; gives back the exit code."""
+    options = _parser().parse_args(words)
+    try:
+        options.command(options)
+    except UsageError as problem:
+        print(f"minisitch: {problem}", file=sys.stderr)
+        return 2
+    except (MinisitchError, IndexError) as problem:
+        print(f"minisitch: {problem}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # `| head` has read enough
+        sys.stderr.close()
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m minisitch", description="NumPy programs to stitched kernels.",
+                                     epilog="example: compare softmax.py:softmax --arg x=f32[4096,1024]")
+    commands = parser.add_subparsers(required=True, metavar="demo | run | explain | compare")
+    one = commands.add_parser("demo", help="a GPT block over a text file, under every strategy")
+    one.add_argument("file", nargs="?", help="whose bytes to read (default: the README)")
+    one.add_argument("--report", metavar="PATH", help="where to write the page (default: minisitch-demo.html here)")
+    one.add_argument("--target", choices=("auto", "cpu", "cuda"), default="cpu")
+    one.set_defaults(command=lambda o: demo(o.file, o.report, o.target))
+    for name, command, help_text in (("run", _run, "run once and check against the reference"),
+                                     ("explain", _explain, "what was decided and why, kernel by kernel"),
+                                     ("compare", _compare, "all strategies: kernels, bytes, barriers, time, error")):
+        one = commands.add_parser(name, help=help_text)
+        one.add_argument("program", help=WHERE)
+        one.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE",
+                         help="x=f32[128,768] (random numbers), x=array.npy, or a Python value: axis=-1")
+        one.add_argument("--preset", default="", help="which of make's programs, where no FUNCTION is named")
+        one.add_argument("--target", default="auto", choices=("auto", *TARGETS))
+        one.add_argument("--seed", type=int, default=0, help="of the random numbers")
+        if name != "compare":
+            one.add_argument("--strategy", default="astitch", help=f"one of {', '.join(STRATEGIES)}")
+        if name == "explain":
+            one.add_argument("--html", metavar="PATH", help="write the page there instead of printing text")
+            one.add_argument("--json", action="store_true", help="print JSON instead of text")
+        one.set_defaults(command=command)
+    return parser
+
+
+# ---------------------------------------------------------------- the commands
+def _run(options: argparse.Namespace) -> None:
+    """Run once under one strategy; print the results' shapes and how far they are from the reference."""
+    fn, args, kwargs = _program(options)
+    program = trace(fn, args, kwargs)
+    leaves = [np.array(x) for x in flatten((args, kwargs))[0]]
+    exact = evaluate(program.graph, [*leaves, *program.captured], float64=True)
+    compiled = jit(fn, strategy=options.strategy, target=options.target)
+    began = time.perf_counter()
+    run = compiled.compile(*args, **kwargs)
+    ready = time.perf_counter()
+    results = flatten(run(flatten((args, kwargs))[0]))[0]
+    ran = time.perf_counter()
+    for i, (got, want) in enumerate(zip(results, exact, strict=False)):
+        got = np.asarray(got)
+        print(f"result {i}: {got.dtype.name}{list(got.shape)}, "
+              f"error {error_of(got, want):.1e} of the largest magnitude, against the reference in float64")
+    print(f"{options.strategy} on {options.target}: compiled in {ready - began:.2f} s, "
+          f"first run {(ran - ready) * 1e3:.2f} ms")
+
+
+def _explain(options: argparse.Namespace) -> None:
+    fn, args, kwargs = _program(options)
+    report = explain(fn, *args, strategy=options.strategy, target=_with_text(options.target), **kwargs)
+    if options.html:
+        try:
+            Path(options.html).write_text(report.html, encoding="utf-8")
+        except OSError as problem:
+            raise UsageError(f"cannot write {options.html}: {problem.strerror}; choose another path") from None
+        print(f"wrote {Path(options.html).absolute()}")
+    else:
+        print(report.json if options.json else report)
+
+
+def _compare(options: argparse.Namespace) -> None:
+    fn, args, kwargs = _program(options)
+    with progress_bar() as progress:
+        found = compare(fn, *args, target=_with_text(options.target), progress=progress, **kwargs)
+    print(found)
+
+
+def _with_text(target: str) -> str:
+    """The reference has no kernels to show; then the CPU's are meant."""
+    return "cpu" if target == "reference" else target
+
+
+# ---------------------------------------------------------------- reading words
+def _program(options: argparse.Namespace) -> tuple[Callable[..., Any], tuple, dict[str, Any]]:
+    """The function and its arguments. Raises UsageError with the next step."""
+    strategy = getattr(options, "strategy", None)
+    if strategy is not None and strategy not in STRATEGIES:
+        raise UsageError(f"unknown strategy {strategy!r}; take one of {', '.join(STRATEGIES)}")
+    path, colon, name = options.program.partition(".py:")
+    module = _load(Path(path + ".py" if colon else path))
+    if not colon:
+        return *_made(module, options), {}
+    fn = getattr(module, name, None)
+    if not callable(fn):
+        known = [n for n, f in vars(module).items() if inspect.isfunction(f) and f.__module__ == module.__name__]
+        raise UsageError(f"{path}.py has no function {name!r}; it has {', '.join(known) or 'none'}")
+    kwargs = dict(_argument(word, options.seed + i) for i, word in enumerate(options.arg))
+    args = _check_arguments(fn, name, kwargs)
+    return fn, args, kwargs
+
+
+def _load(path: Path) -> Any:
+    if not path.is_file():
+        raise UsageError(f"there is no file {path}; write {WHERE}")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path} is not a Python file; write {WHERE}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    sys.path.insert(0, str(path.parent.absolute()))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as problem:
+        raise UsageError(f"cannot import {path}: {type(problem).__name__}: {problem}; "
+                         "it must run on its own") from problem
+    return module
+
+
+def _made(module: Any, options: argparse.Namespace) -> tuple[Callable[..., Any], tuple]:
+    """What ``make(preset)`` of a model file gives: a function and its arguments."""
+    make = getattr(module, "make", None)
+    if make is None:
+        raise UsageError(f"{options.program} does not define make(preset); write {WHERE}")
+    presets = getattr(module, "PRESETS", {})
+    preset = options.preset or next(iter(presets), "")
+    if presets and preset not in presets:
+        raise UsageError(f"no preset {preset!r}; take one of {', '.join(presets)}")
+    return make(preset)
+
+
+def _argument(word: str, seed: int) -> tuple[str, Any]:
+    """``x=f32[4,8]``, ``x=data.npy`` or ``x=3`` as a name and a value."""
+    name, equals, value = word.partition("=")
+    if not equals or not name.isidentifier():
+        raise UsageError(f"cannot read --arg {word!r}; write --arg x=f32[128,768]")
+    if value.endswith(".npy"):
+        try:
+            return name, np.load(value, allow_pickle=False)
+        except (OSError, ValueError) as problem:
+            raise UsageError(f"cannot load {value}: {problem}") from None
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        pass
+    try:
+        return name, sample(parse_type(value), seed)
+    except MinisitchError as problem:
+        raise UsageError(str(problem)) from None
+
+
+def _check_arguments(fn: Callable[..., Any], name: str, kwargs: dict[str, Any]) -> tuple:
+    """Positional-only arguments as a tuple, taken out of ``kwargs``; complains of missing and unknown ones."""
+    parameters = inspect.signature(fn).parameters.values()
+    takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    unknown = [k for k in kwargs if k not in [p.name for p in parameters] and not takes_all]
+    if unknown:
+        raise UsageError(f"{name} has no argument {unknown[0]!r}; it has {', '.join(p.name for p in parameters)}")
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    missing = [n for n in needed if n not in kwargs]
+    if missing:
+        raise UsageError(f"{name} needs the argument {missing[0]!r}; add --arg {missing[0]}=f32[128,768]")
+    return tuple(kwargs.pop(p.name) for p in parameters if p.kind is p.POSITIONAL_ONLY and p.name in kwargs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,187 @@
+"""The main job: a GPT-style transformer block in plain NumPy, over the bytes of a real text file.
+
+In:  a text file. Out: a table of every strategy, what won and why, and a page to read.
+
+The program below knows nothing of compilers: it runs as it stands, and ``minisitch`` traces it as it stands.
+Left out of the model: more than one block (they would be equal, and compile once) and training.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from html import escape
+from importlib import metadata
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+
+from .errors import MinisitchError
+from .explain import Comparison, Report, compare, explain
+from .explain.page import content, page
+
+SEQUENCE, BATCH, HIDDEN, HEADS, VOCABULARY = 256, 4, 256, 4, 256
+
+Weights = dict[str, np.ndarray]
+
+
+# ---------------------------------------------------------------- the program
+def layernorm(x, scale, shift):
+    """Rows with mean 0 and variance 1, then scaled and shifted."""
+    centred = x - np.mean(x, axis=-1, keepdims=True)
+    variance = np.mean(centred * centred, axis=-1, keepdims=True)
+    return centred / np.sqrt(variance + 1e-5) * scale + shift
+
+
+def softmax(x):
+    """Rows of positive numbers that add up to 1."""
+    e = np.exp(x - np.max(x, axis=-1, keepdims=True))
+    return e / np.sum(e, axis=-1, keepdims=True)
+
+
+def gelu(x):
+    """The Gaussian error linear unit, in its tanh form."""
+    return 0.5 * x * (1.0 + np.tanh(0.7978845608 * (x + 0.044715 * x * x * x)))
+
+
+def attention(x, weights, heads=HEADS):
+    """Multi-head attention in which no position sees a later one."""
+    batch, length, hidden = x.shape
+    joint = x @ weights["qkv"] + weights["qkv_bias"]
+    q, k, v = (part.reshape(batch, length, heads, hidden // heads).transpose(0, 2, 1, 3)
+               for part in np.split(joint, 3, axis=-1))
+    scores = q @ k.transpose(0, 1, 3, 2) * (hidden // heads) ** -0.5
+    position = np.arange(length)
+    scores = np.where(position[:, None] >= position, scores, -1e9)
+    mixed = (softmax(scores) @ v).transpose(0, 2, 1, 3).reshape(batch, length, hidden)
+    return mixed @ weights["out"] + weights["out_bias"]
+
+
+def gpt(tokens, targets, weights):
+    """Logits of the next byte at every position, and their mean cross-entropy against ``targets``."""
+    x = weights["embedding"][tokens] + weights["positions"]
+    x = x + attention(layernorm(x, weights["scale1"], weights["shift1"]), weights)
+    up = layernorm(x, weights["scale2"], weights["shift2"]) @ weights["up"] + weights["up_bias"]
+    x = x + gelu(up) @ weights["down"] + weights["down_bias"]
+    logits = layernorm(x, weights["scale3"], weights["shift3"]) @ weights["embedding"].T
+    shifted = logits - np.max(logits, axis=-1, keepdims=True)
+    log_sum = np.log(np.sum(np.exp(shifted), axis=-1))
+    chosen = np.take_along_axis(shifted, targets[..., None], axis=-1)[..., 0]
+    return {"logits": logits, "loss": np.mean(log_sum - chosen)}
+
+
+def make_weights(hidden: int = HIDDEN, length: int = SEQUENCE, vocabulary: int = VOCABULARY, seed: int = 0) -> Weights:
+    """Random float32 weights as a freshly initialised GPT-2 has them."""
+    random = np.random.default_rng(seed)
+
+    def normal(*shape: int) -> np.ndarray:
+        return random.normal(0.0, 0.02, shape).astype(np.float32)
+
+    norms = {f"{name}{i}": np.full(hidden, value, np.float32) for i in (1, 2, 3) for name, value in
+             (("scale", 1.0), ("shift", 0.0))}
+    return {"embedding": normal(vocabulary, hidden), "positions": normal(length, hidden), **norms,
+            "qkv": normal(hidden, 3 * hidden), "qkv_bias": np.zeros(3 * hidden, np.float32),
+            "out": normal(hidden, hidden), "out_bias": np.zeros(hidden, np.float32),
+            "up": normal(hidden, 4 * hidden), "up_bias": np.zeros(4 * hidden, np.float32),
+            "down": normal(4 * hidden, hidden), "down_bias": np.zeros(hidden, np.float32)}
+
+
+def make_batch(text: bytes, batch: int = BATCH, length: int = SEQUENCE) -> tuple[np.ndarray, np.ndarray]:
+    """Windows of the text's bytes, evenly spread, and the bytes that follow each; a short text is repeated."""
+    if not text:
+        raise ValueError("the text is empty: name a file that holds some bytes")
+    stream = np.frombuffer(text, np.uint8).astype(np.int64)
+    stream = np.tile(stream, -(-(batch * length + 1) // stream.size))
+    starts = np.linspace(0, stream.size - length - 1, batch).astype(np.int64)
+    tokens = np.stack([stream[s:s + length] for s in starts])
+    targets = np.stack([stream[s + 1:s + length + 1] for s in starts])
+    return tokens, targets
+
+
+# ---------------------------------------------------------------- running it
+def default_text() -> tuple[str, bytes]:
+    """A name and some bytes: the checkout's README, else the installed package's description, else this file."""
+    readme = Path(__file__).resolve().parent.parent / "README.md"
+    if readme.is_file():
+        return readme.name, readme.read_bytes()
+    try:
+        described = metadata.metadata("minisitch").get("Description") or ""
+    except metadata.PackageNotFoundError:
+        described = ""
+    return ("the package's description", described.encode()) if described else ("demo.py", Path(__file__).read_bytes())
+
+
+def demo(path: str | None = None, report: str | None = None, target: str = "cpu", out: TextIO | None = None) -> Path:
+    """Run the block under every strategy on a file's bytes; print what came of it, and return the page's path.
+
+    Raises MinisitchError when the file cannot be read or the page cannot be written.
+    """
+    out = out or sys.stdout
+    began = time.perf_counter()
+    try:
+        name, text = (Path(path).name, Path(path).read_bytes()) if path else default_text()
+        tokens, targets = make_batch(text, BATCH, SEQUENCE)
+    except (OSError, ValueError) as problem:
+        raise MinisitchError(f"cannot use {path or 'the default text'}: {problem}; name a text file that holds some "
+                             "bytes") from None
+    weights = make_weights(HIDDEN, SEQUENCE)
+    print(f"A GPT block in plain NumPy over {tokens.size} bytes of {name}: {BATCH} x {SEQUENCE} bytes, "
+          f"hidden {HIDDEN}, {HEADS} heads, float32.\n", file=out)
+    with progress_bar() as progress:
+        found = compare(gpt, tokens, targets, weights, target=target, progress=progress)
+    print(found, end="\n\n", file=out)
+    best = min(found.rows, key=lambda r: r.measured_us or r.modelled_us).strategy
+    story = wins_text(found, best)
+    print("\n".join(story), end="\n\n", file=out)
+    explained = explain(gpt, tokens, targets, weights, strategy=best, target=target)
+    written = write_report(found, best, story, explained, report)
+    print(f"The whole story, kernel by kernel: {written}\n({time.perf_counter() - began:.1f} s)", file=out)
+    return written
+
+
+def wins_text(found: Comparison, best: str) -> list[str]:
+    """What the best strategy won over each other one, and where: one line a kernel."""
+    lines = []
+    for row in found.rows:
+        if row.strategy == best:
+            continue
+        mine = found[best]
+        speed = f", {row.measured_us / mine.measured_us:.2f} times as fast" if mine.measured_us else ""
+        lines.append(f"{best} against {row.strategy}: {mine.kernels} kernels instead of {row.kernels}{speed}.")
+        lines += [f"  {win}" for win in found.wins(best, row.strategy)]
+    return lines
+
+
+def write_report(found: Comparison, best: str, story: list[str], report: Report, path: str | None) -> Path:
+    """The table, the story and the best strategy's report as one page."""
+    target = Path(path or "minisitch-demo.html").absolute()
+    told = "<h2>What won, and where</h2><pre>" + escape("\n".join(story)) + "</pre>"
+    parts = ["<h1>minisitch: one program, every strategy</h1>", "<h2>Strategies</h2>",
+             f'<div class="scroll">{found._repr_html_()}</div>', told,
+             content(report, f"{report.name}, as {best} compiles it")]
+    try:
+        target.write_text(page("minisitch demo", parts), encoding="utf-8")
+    except OSError as problem:
+        raise MinisitchError(f"cannot write the page: {problem}; choose another place with --report PATH") from None
+    return target
+
+
+@contextmanager
+def progress_bar(stream: TextIO | None = None) -> Iterator[Callable[[int, int, str], None]]:
+    """A one-line bar on stderr while kernels compile; silent where nobody watches."""
+    stream = stream or sys.stderr
+    began = time.perf_counter()
+
+    def show(done: int, total: int, name: str) -> None:
+        bar = ("#" * (24 * done // max(1, total))).ljust(24, ".")
+        stream.write(f"\r\x1b[Kcompiling [{bar}] {done}/{total}  {time.perf_counter() - began:4.1f} s  {name[:40]}")
+        stream.flush()
+
+    try:
+        yield show if stream.isatty() else lambda done, total, name: None
+    finally:
+        if stream.isatty():
+            stream.write("\r\x1b[K")

@@ -1,0 +1,178 @@
+"""What was decided and why: every stage of a program as text, as a page, as a picture, as data.
+
+In:  a function and arguments. Out: a ``Report``, made before anything runs, so that a crash still explains itself.
+
+``picture.py`` draws, ``page.py`` lays out HTML, ``compare.py`` sets the strategies side by side.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from .. import cpu_emit, cuda_emit
+from ..device import Device
+from ..errors import MinisitchError
+from ..fuse import Body, Decision, Pattern
+from ..kernel import Kernel
+from ..runtime import Jitted, Stages, choose_device, choose_target, lower_program, read_types
+from ..runtime.memory import Layout, Resident
+from ..schedule import schedule
+from ..stitch import StitchPlan, stitch
+from ..trace import trace
+from . import page as pages
+from .compare import Comparison, Row, compare
+
+__all__ = ["Card", "Comparison", "Report", "Row", "compare", "explain"]
+
+
+@dataclass(frozen=True)
+class Card:
+    """One kernel and the patterns that launch it. ``sources`` are its texts by target: ``cpu`` and ``cuda``."""
+
+    kernel: Kernel
+    stitched: StitchPlan
+    body: Body
+    patterns: tuple[Pattern, ...]
+    sources: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Report:
+    """A compiled program explained: ``str`` as text, ``html`` as a page, ``svg`` as a picture, ``json`` as data."""
+
+    name: str
+    stages: Stages
+    cards: tuple[Card, ...]
+    residents: tuple[Resident, ...]
+    workspace: int
+
+    @cached_property
+    def prefix(self) -> str:
+        """What makes the ids of this report's pictures its own: two reports may stand on one page."""
+        key = f"{self.stages.plan.strategy} {self.stages.device.name} {self.stages.graph}"
+        return "m" + hashlib.sha256(key.encode()).hexdigest()[:8]
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """Every decision of every pass, with node ids of the whole graph."""
+        return self.stages.decisions
+
+    @property
+    def svg(self) -> str:
+        """The overview: one box a kernel or library call."""
+        return pages.overview(self)
+
+    @property
+    def html(self) -> str:
+        """A page of its own, to be written to a file."""
+        return pages.page(f"{self.name}: {self.stages.plan.strategy}", [pages.content(self)])
+
+    def _repr_html_(self) -> str:
+        return pages.fragment(self)
+
+    def source(self, k: int = 0, target: str = "") -> str:
+        """The text of the kernel that the ``k``-th kernel pattern launches. Raises MinisitchError if there is none."""
+        if not 0 <= k < len(self.stages.kernels):
+            raise MinisitchError(f"kernel {k} of {len(self.stages.kernels)}; count from 0")
+        card = next(c for c in self.cards if self.stages.plan.kernels[k] in c.patterns)
+        return card.sources[target or next(iter(card.sources))].text
+
+    def why(self, a: int, b: int) -> str:
+        """Whether two nodes share a kernel, and every decision that names both, else either."""
+        graph = self.stages.graph
+        for node in (a, b):
+            if not 0 <= node < len(graph):
+                raise MinisitchError(f"%{node} is no node of {self.name}; it has %0 to %{len(graph) - 1}")
+        together = [i for i, p in enumerate(self.stages.plan.patterns) if a in p.members and b in p.members]
+        lines = [f"%{a} {graph[a].op} and %{b} {graph[b].op} "
+                 + (f"share step {together[0]}" if together else "are kept apart")]
+        both = [d for d in self.decisions if a in d.at and b in d.at]
+        lines += [_line(d) for d in both or [d for d in self.decisions if a in d.at or b in d.at]]
+        for node in (a, b):
+            if graph[node].kind == "library":
+                lines.append(f"  %{node} {graph[node].op} is a library call: it runs between kernels")
+        return "\n".join(lines)
+
+    @property
+    def json(self) -> str:
+        """The report as JSON: graph, steps, each kernel with placements, text and decisions, the memory plan."""
+        plan, graph = self.stages.plan, self.stages.graph
+        name = {p: c.kernel.name for c in self.cards for p in c.patterns}
+        steps = [{"kind": p.kind, "name": name.get(p, graph[p.members[0]].op), "members": p.members,
+                  "outputs": p.outputs} for p in plan.patterns]
+        values = [{"label": r.label, "offset": r.offset, "bytes": r.life.nbytes, "first": r.life.first,
+                   "last": r.life.last} for r in self.residents]
+        data = {"name": self.name, "strategy": plan.strategy, "device": self.stages.device.name, "graph": str(graph),
+                "steps": steps, "kernels": [_card_record(c) for c in self.cards],
+                "workspace": {"bytes": self.workspace, "values": values},
+                "decisions": [_decision_record(d) for d in self.decisions]}
+        return json.dumps(data, indent=1)
+
+    def __str__(self) -> str:
+        plan, graph = self.stages.plan, self.stages.graph
+        out = [f"{self.name}: strategy {plan.strategy}, scheduled for {self.stages.device.name}", "",
+               f"# after simplify: {len(graph)} nodes", str(graph), "", str(plan)]
+        for card in self.cards:
+            launched = f"  # launched {len(card.patterns)} times" if len(card.patterns) > 1 else ""
+            out += ["", str(card.stitched), "", str(card.kernel) + launched]
+        out += ["", f"# memory: {self.workspace} bytes of workspace"]
+        out += [f"  {r.label}: {r.life.nbytes} bytes at {r.offset}, steps {r.life.first} to {r.life.last}"
+                for r in self.residents]
+        out += ["", f"# decisions: {len(self.decisions)}", *(_line(d) for d in self.decisions)]
+        return "\n".join(out)
+
+
+def _line(d: Decision) -> str:
+    return f"  {' '.join(f'%{i}' for i in d.at)}: {d.verdict} [{d.rule}] {d.why}"
+
+
+def _decision_record(d: Decision) -> dict[str, Any]:
+    return {"at": list(d.at), "verdict": d.verdict, "rule": d.rule, "why": d.why}
+
+
+def _card_record(card: Card) -> dict[str, Any]:
+    kernel = card.kernel
+    return {"name": kernel.name, "launches": len(card.patterns), "body": str(kernel.graph), "blocks": kernel.grid,
+            "threads": kernel.block, "block_barriers": kernel.block_barriers, "grid_barriers": kernel.grid_barriers,
+            "placements": [dict(zip(("node", "scheme", "where", "why"), p, strict=True)) for p in kernel.placements],
+            "buffers": [{"name": b.name, "dtype": b.dtype, "size": b.size, "scope": b.scope} for b in kernel.buffers],
+            "loop": str(kernel), "text": {target: s.text for target, s in card.sources.items()},
+            "decisions": [_decision_record(d) for d in kernel.decisions]}
+
+
+def explain(fn: Callable[..., Any], *args: Any, strategy: str | None = None, target: str = "auto",
+            device: str | Device | None = None, **kwargs: Any) -> Report:
+    """Explain what becomes of ``fn(*args)``; arrays may be given as types, ``"f32[128,768]"``. Nothing is run."""
+    if isinstance(fn, Jitted):
+        strategy, device, fn = strategy or fn.strategy, device or fn.device, fn.__wrapped__
+    target = choose_target(target)
+    program = trace(fn, read_types(args), read_types(kwargs))
+    stages = lower_program(program, strategy or "astitch", target, choose_device(target, device))
+    return report_on(stages, getattr(fn, "__name__", "program"))
+
+
+def report_on(stages: Stages, name: str) -> Report:
+    """The report on stages that went all the way to emitted text."""
+    cards: dict[int, Card] = {}
+    for pattern, body, stitched, kernel in zip(stages.plan.kernels, stages.bodies, stages.stitches, stages.kernels,
+                                               strict=True):
+        if id(kernel) in cards:
+            first = cards[id(kernel)]
+            cards[id(kernel)] = replace(first, patterns=(*first.patterns, pattern))
+        else:
+            cards[id(kernel)] = Card(kernel, stitched, body, (pattern,), both_texts(kernel))
+    layout = Layout(stages)
+    return Report(name, stages, tuple(cards.values()), layout.residents, layout.workspace)
+
+
+def both_texts(kernel: Kernel) -> dict[str, Any]:
+    """The kernel's text for its own device, and that of the other kind of device for the same body."""
+    other = choose_device("cpu" if kernel.device.kind == "gpu" else "cuda")
+    twin = schedule(stitch(kernel.graph, other))
+    texts = {k.device.kind: (cuda_emit if k.device.kind == "gpu" else cpu_emit).emit(k) for k in (kernel, twin)}
+    return {"cuda" if kind == "gpu" else kind: source for kind, source in texts.items()}

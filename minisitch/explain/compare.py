@@ -1,0 +1,303 @@
+"""All strategies on one program: what each plan costs on paper and on the clock, and what won.
+
+In:  a function and arguments. Out: a ``Comparison``: ``rows``, one record a strategy, and ``wins``.
+
+Times are medians of rounds in which the strategies take turns, after a first run that warms caches and memory.
+Bytes are the kernels' own traffic (``cost.traffic``); library calls move the same bytes under every strategy.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from .. import compile as compiler
+from .. import cost
+from ..device import Device
+from ..errors import MinisitchError
+from ..fuse import STRATEGIES, Decision
+from ..graph import TensorType
+from ..reference import evaluate
+from ..runtime import Executable, Jitted, Stages, assemble, choose_device, choose_target, lower_program, read_types
+from ..runtime.stages import in_whole_graph
+from ..runtime.steps import requests
+from ..trace import Program, trace
+from ..trace.tree import flatten
+
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One strategy. Bytes a call, microseconds a call; the error is the largest absolute distance from the
+    reference in float64, as a share of the largest magnitude in the same output."""
+
+    strategy: str
+    kernels: int
+    library_calls: int
+    bytes_read: int
+    bytes_written: int
+    block_barriers: int
+    grid_barriers: int
+    modelled_us: float
+    measured_us: float
+    max_error: float
+
+
+@dataclass(frozen=True)
+class Part:
+    """One kernel launch of one strategy: the graph nodes it computes, its bytes and its time."""
+
+    name: str
+    nodes: frozenset[int]
+    nbytes: int
+    measured_us: float
+    barriers: int
+    decisions: tuple[Decision, ...]
+
+
+@dataclass(frozen=True)
+class Win:
+    """One kernel of the winner, and the kernels of the other strategy that do the same work."""
+
+    name: str
+    others: int
+    nbytes: int
+    other_nbytes: int
+    measured_us: float
+    other_us: float
+    why: str
+
+    def __str__(self) -> str:
+        return (f"{self.name}: 1 kernel instead of {self.others}, {_size(self.nbytes)} instead of "
+                f"{_size(self.other_nbytes)} through memory, {_duration(self.measured_us)} instead of "
+                f"{_duration(self.other_us)}{'; ' + self.why if self.why else ''}")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Prints as a table. ``numpy_us`` is the program run by NumPy as it stands; ``parts`` the kernels a strategy."""
+
+    name: str
+    target: str
+    device: Device
+    rows: tuple[Row, ...]
+    numpy_us: float
+    parts: dict[str, tuple[Part, ...]]
+
+    def __getitem__(self, strategy: str) -> Row:
+        return next(r for r in self.rows if r.strategy == strategy)
+
+    def __str__(self) -> str:
+        table = [HEADINGS, *map(_cells, self.rows)]
+        wide = [max(len(line[i]) for line in table) for i in range(len(HEADINGS))]
+        lines = ["  ".join([first.ljust(wide[0]), *(c.rjust(w) for c, w in zip(rest, wide[1:], strict=True))])
+                 for first, *rest in table]
+        lines.insert(1, "  ".join("-" * w for w in wide))
+        return "\n".join([*lines, self.note])
+
+    @property
+    def note(self) -> str:
+        """What the table does not say of itself."""
+        measured = f"NumPy itself: {_duration(self.numpy_us)}. " if self.numpy_us else ""
+        return (f"{measured}Target {self.target}, modelled for {self.device.name}. "
+                "Error: largest distance from float64, relative to the largest magnitude.")
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{escape(h)}</th>" for h in HEADINGS)
+        body = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in _cells(r)) + "</tr>" for r in self.rows)
+        return (f'<table class="minisitch-compare"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+                f"<p>{escape(self.note)}</p>")
+
+    def records(self) -> list[dict[str, Any]]:
+        """The rows as dictionaries, for a data frame or JSON."""
+        return [asdict(r) for r in self.rows]
+
+    def wins(self, winner: str, other: str, most: int = 3) -> tuple[Win, ...]:
+        """The kernels of ``winner`` that save most time over the kernels of ``other`` they replace."""
+        found = []
+        for part in self.parts[winner]:
+            same = [p for p in self.parts[other] if p.nodes and len(p.nodes & part.nodes) * 2 > len(p.nodes)]
+            if same:
+                found.append(Win(part.name, len(same), part.nbytes, sum(p.nbytes for p in same), part.measured_us,
+                                 sum(p.measured_us for p in same), _reason(part)))
+        saved = {w: (w.other_us - w.measured_us, w.other_nbytes - w.nbytes) for w in found}
+        return tuple(sorted((w for w in found if saved[w] > (0, 0)), key=saved.__getitem__, reverse=True)[:most])
+
+
+def _reason(part: Part) -> str:
+    """The decision that kept most inside the kernel: a value that stays in its block, else what is kept at all."""
+    for rule in ("regional", "global", "keep"):
+        chosen = [d for d in part.decisions if d.verdict == rule and d.why]
+        if chosen:
+            values = " ".join(f"%{i}" for d in chosen for i in d.at)
+            return f"{rule} {values}: {chosen[0].why}" + (f" ({part.barriers} block barriers)" if part.barriers else "")
+    return f"{len(part.nodes)} operations share a loop, their values stay in registers"
+
+
+# ---------------------------------------------------------------- how numbers print
+def _size(n: float) -> str:
+    for unit, power in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if n >= power:
+            return f"{n / power:.1f} {unit}"
+    return f"{n:.0f} B"
+
+
+def _duration(us: float) -> str:
+    if us <= 0:
+        return "-"
+    return f"{us / 1e6:.2f} s" if us >= 1e6 else f"{us / 1e3:.2f} ms" if us >= 1e3 else f"{us:.1f} us"
+
+
+HEADINGS = ("strategy", "kernels", "library calls", "read", "written", "block barriers", "grid barriers", "modelled",
+            "measured", "max error")
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return (row.strategy, str(row.kernels), str(row.library_calls), _size(row.bytes_read), _size(row.bytes_written),
+            str(row.block_barriers), str(row.grid_barriers), _duration(row.modelled_us), _duration(row.measured_us),
+            f"{row.max_error:.1e}")
+
+
+# ---------------------------------------------------------------- comparing
+def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None = None, target: str = "auto",
+            device: str | Device | None = None, seconds: float = 2.0, seed: int = 0, progress: Progress | None = None,
+            **kwargs: Any) -> Comparison:
+    """Run ``fn`` under every strategy; arrays may be given as types, ``"f32[128,768]"``, and are then drawn at random.
+
+    ``seconds`` bounds the time spent measuring. ``progress(done, total, name)`` hears of each compiled kernel.
+    Raises MinisitchError where the outputs of a strategy have the wrong shape or dtype.
+    """
+    fn = fn.__wrapped__ if isinstance(fn, Jitted) else fn
+    args, kwargs = sample(read_types(args), seed), sample(read_types(kwargs), seed)
+    target = choose_target(target)
+    machine = choose_device(target, device)
+    program = trace(fn, args, kwargs)
+    names = tuple(strategies or STRATEGIES)
+    lowered = {name: lower_program(program, name, target, machine) for name in names}
+    if target == "cpu":
+        wanted = dict.fromkeys(r for stages in lowered.values() for s in stages.sources for r in requests(s))
+        compiler.compile_many(wanted, progress=progress)
+    ready = {name: assemble(stages, target) for name, stages in lowered.items()}
+    leaves = flatten((args, kwargs))[0]
+    errors = _errors(program, ready, leaves)
+    measured = target in ("cpu", "cuda")
+    calls = {name: _call(run, leaves) for name, run in ready.items()}
+    numpy_call = {"": lambda: fn(*copy.deepcopy(args), **kwargs) if program.mutated else fn(*args, **kwargs)}
+    times = interleaved({**calls, **numpy_call}, seconds) if measured else dict.fromkeys((*names, ""), 0.0)
+    rows = tuple(_row(name, ready[name].stages, machine, times[name], errors[name]) for name in names)
+    parts = {name: _parts(run, leaves, measured) for name, run in ready.items()}
+    return Comparison(getattr(fn, "__name__", "program"), target, machine, rows, times[""], parts)
+
+
+def sample(value: Any, seed: int = 0) -> Any:
+    """A nest of arguments with an array for each ``TensorType``: normal numbers, integers 0 to 7, coin flips."""
+    random = np.random.default_rng(seed)
+
+    def fill(x: Any) -> Any:
+        if isinstance(x, TensorType):
+            kind = np.dtype(x.dtype).kind
+            drawn = random.normal(size=x.shape) if kind == "f" else random.integers(0, 2 if kind == "b" else 8, x.shape)
+            return np.asarray(drawn).astype(x.dtype)
+        if isinstance(x, dict):
+            return {k: fill(v) for k, v in x.items()}
+        return type(x)(map(fill, x)) if type(x) in (list, tuple) else x
+    return fill(value)
+
+
+def _call(run: Executable, leaves: Sequence[Any]) -> Callable[[], Any]:
+    """A repeatable call: what the program writes into is a copy."""
+    written = {i for i, _ in run.stages.program.mutated}
+    own = [np.array(x) if i in written else x for i, x in enumerate(leaves)]
+    return lambda: run(own)
+
+
+def _errors(program: Program, ready: dict[str, Executable], leaves: Sequence[Any]) -> dict[str, float]:
+    """The largest error of each strategy over all outputs."""
+    inputs = [np.asarray(x) for x in (*leaves, *program.captured)]
+    exact = evaluate(program.graph, inputs, float64=True)
+    found = {}
+    for name, run in ready.items():
+        results = run.outputs([np.array(x) for x in leaves])
+        found[name] = max((error_of(got, want) for got, want in zip(results, exact, strict=True)), default=0.0)
+    return found
+
+
+def error_of(got: np.ndarray, exact: np.ndarray) -> float:
+    """Largest distance, relative to the largest finite magnitude; infinite where NaN or infinity stand elsewhere."""
+    if got.shape != exact.shape:
+        raise MinisitchError(f"an output has shape {got.shape}, the reference {exact.shape}")
+    if not got.size:
+        return 0.0
+    with np.errstate(all="ignore"):
+        got, exact = got.astype(np.float64), exact.astype(np.float64)
+        finite = np.isfinite(exact)
+        if not np.array_equal(got[~finite], exact[~finite], equal_nan=True) or not np.isfinite(got[finite]).all():
+            return float("inf")
+        scale = float(np.max(np.abs(exact[finite]), initial=0.0)) or 1.0
+        return float(np.max(np.abs(got[finite] - exact[finite]), initial=0.0)) / scale
+
+
+def interleaved(calls: dict[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
+    """Median microseconds of each call; they take turns, so that a busy machine is unfair to none."""
+    once = {}
+    for name, call in calls.items():
+        call()
+        once[name] = _time(call, 1)
+    repeats = {name: max(1, min(1000, int(2e-4 / max(t, 1e-7)))) for name, t in once.items()}
+    whole = sum(once[n] * repeats[n] for n in calls)
+    rounds = max(5, min(101, int(seconds / max(whole, 1e-6))))
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            times[name].append(_time(call, repeats[name]))
+    return {name: float(np.median(t)) * 1e6 for name, t in times.items()}
+
+
+def _time(call: Callable[[], Any], repeats: int) -> float:
+    began = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    return (time.perf_counter() - began) / repeats
+
+
+def _row(name: str, stages: Stages, device: Device, measured_us: float, error: float) -> Row:
+    traffic = [cost.traffic(k) for k in stages.kernels]
+    library = stages.plan.library_calls
+    modelled = sum(cost.kernel_us(k) for k in stages.kernels)
+    modelled += sum(cost.library_us(stages.graph, stages.graph[p.members[0]], device) for p in library)
+    return Row(name, len(stages.kernels), len(library), sum(t.bytes_read for t in traffic),
+               sum(t.bytes_written for t in traffic), sum(k.block_barriers for k in stages.kernels),
+               sum(k.grid_barriers for k in stages.kernels), modelled, measured_us, error)
+
+
+def _parts(run: Executable, leaves: Sequence[Any], measured: bool) -> tuple[Part, ...]:
+    """Each kernel launch with its own time, the median of nine runs of the whole program."""
+    stages = run.stages
+    times = step_times(run, leaves) if measured else [0.0] * len(run.steps)
+    kernels = iter(zip(stages.bodies, stages.kernels, strict=True))
+    found = []
+    for pattern, us in zip(stages.plan.patterns, times, strict=False):
+        if pattern.kind == "kernel":
+            body, kernel = next(kernels)
+            nodes = frozenset(m for m in pattern.members if stages.graph[m].kind in ("map", "reduce"))
+            traffic = cost.traffic(kernel)
+            found.append(Part(kernel.name, nodes, traffic.bytes_read + traffic.bytes_written, us, kernel.block_barriers,
+                              in_whole_graph(body, kernel.decisions)))
+    return tuple(found)
+
+
+def step_times(run: Executable, leaves: Sequence[Any], rounds: int = 9) -> list[float]:
+    """Median microseconds of each step of a program."""
+    times: list[list[float]] = [[] for _ in run.steps]
+    with np.errstate(all="ignore"):
+        for _ in range(rounds):
+            for seen, call in zip(times, run.prepare(leaves)[1], strict=True):
+                seen.append(_time(call, 1))
+    return [float(np.median(t)) * 1e6 for t in times]

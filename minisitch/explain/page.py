@@ -1,0 +1,216 @@
+"""The report as one HTML page: no script, nothing fetched, readable on light and dark.
+
+In:  a ``Report``. Out: a fragment (for a notebook) or a whole page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+from ..fuse import FREE, Decision, pattern_inputs
+from ..graph import Graph
+from ..stitch import StitchPlan
+from .picture import PALETTE, Box, layered, memory_map, thread_map
+
+if TYPE_CHECKING:
+    from . import Card, Report
+
+SCHEMES = {"local": PALETTE[0], "regional": PALETTE[2], "global": PALETTE[4], "independent": PALETTE[6]}
+MEANING = {"local": "in a register of the thread that reads it", "regional": "made and read by the same block",
+           "global": "through memory, behind a grid barrier"}
+
+STYLE = """
+.minisitch{font:14px/1.5 system-ui,sans-serif;max-width:1200px;margin:auto;padding:0 16px 48px;color-scheme:light dark}
+.minisitch h1{font-size:24px;margin:24px 0 4px}.minisitch h2{font-size:18px;margin:32px 0 8px}
+.minisitch h3{font-size:14px;margin:18px 0 6px;opacity:.75}.minisitch p{margin:6px 0;max-width:80ch}
+.minisitch pre,.minisitch code{font:12px/1.45 ui-monospace,Menlo,Consolas,monospace}
+.minisitch pre{overflow:auto;max-height:460px;margin:0;padding:10px;border:1px solid #8885;
+border-radius:6px;background:#8881}
+.minisitch section.kernel{border:1px solid #8886;border-left:6px solid var(--kernel);border-radius:8px;
+padding:4px 16px 16px;margin:18px 0}
+.minisitch .pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,480px),1fr));gap:12px}
+.minisitch .pair>*{min-width:0}.minisitch .scroll{overflow-x:auto}.minisitch svg{max-width:100%;height:auto}
+.minisitch .wide svg{max-width:none}
+.minisitch table{border-collapse:collapse;font-size:13px;margin:4px 0}
+.minisitch th{text-align:left;opacity:.7;font-weight:600}
+.minisitch td,.minisitch th{padding:3px 12px 3px 0;border-bottom:1px solid #8883;vertical-align:top}
+.minisitch .minisitch-compare td,.minisitch .minisitch-compare th{text-align:right}
+.minisitch .minisitch-compare td:first-child,.minisitch .minisitch-compare th:first-child{text-align:left}
+.minisitch .chip{display:inline-block;padding:0 8px;border-radius:9px;border:1px solid;font-size:12px;margin-right:6px}
+.minisitch .facts{display:flex;flex-wrap:wrap;gap:6px 22px;margin:6px 0 10px}.minisitch .facts b{font-size:17px}
+.minisitch details{margin:10px 0}.minisitch summary{cursor:pointer;opacity:.8}
+"""
+
+
+def page(title: str, fragments: Iterable[str]) -> str:
+    """A whole page around fragments."""
+    return ('<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+            f'<meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
+            f"<style>body{{margin:0}}:root{{color-scheme:light dark}}{STYLE}</style></head>"
+            f'<body><main class="minisitch">{"".join(fragments)}</main></body></html>\n')
+
+
+def fragment(report: Report) -> str:
+    """The report for a notebook's cell: its own style, no document around it."""
+    return f'<div class="minisitch"><style>{STYLE}</style>{content(report)}</div>'
+
+
+def content(report: Report, heading: str = "") -> str:
+    """The report between two tags: overview, one card a kernel, memory, decisions, the program."""
+    stages = report.stages
+    facts = {"operations": len(stages.graph), "kernels": len(stages.plan.kernels), "different": len(report.cards),
+             "library calls": len(stages.plan.library_calls), "bytes of workspace": report.workspace}
+    out = [f"<h1>{escape(heading or report.name)}</h1>",
+           f"<p>Strategy <b>{escape(stages.plan.strategy)}</b>, scheduled for <b>{escape(stages.device.name)}</b>.</p>",
+           _facts(facts),
+           "<h2>What runs</h2><p>Each box is one kernel or one library call (dashed), from top to bottom; boxes of one "
+           "colour are the same kernel. Point at a box or an arrow for details.</p>",
+           f'<div class="scroll">{overview(report)}</div>']
+    out += [kernel_card(report, card) for card in report.cards]
+    steps = len(stages.plan.patterns)
+    residents = [(r.label, r.offset, r.life.nbytes, r.life.first, r.life.last) for r in report.residents]
+    out += ["<h2>Memory between steps</h2><p>Values that are never alive at the same step share bytes.</p>",
+            f'<div class="scroll">{memory_map(residents, report.workspace, steps, report.prefix + "-memory")}</div>',
+            "<h2>What was decided about the plan</h2>", decisions_table(stages.plan.decisions),
+            f"<details><summary>The program, {len(stages.graph)} operations</summary>"
+            f"<pre>{escape(str(stages.graph))}</pre></details>"]
+    return "".join(out)
+
+
+def _facts(facts: dict[str, int]) -> str:
+    spans = "".join(f"<span><b>{v:,}</b> {escape(k)}</span>" for k, v in facts.items())
+    return f'<div class="facts">{spans}</div>'
+
+
+# ---------------------------------------------------------------- the overview
+def overview(report: Report) -> str:
+    """One box a pattern; inputs of the program that only feed library calls are left out."""
+    stages, graph = report.stages, report.stages.graph
+    boxes, edges = [], []
+    colour = {card.kernel.name: PALETTE[i % len(PALETTE)] for i, card in enumerate(report.cards)}
+    kernels = iter(stages.kernels)
+    for number, pattern in enumerate(stages.plan.patterns):
+        result = graph[pattern.outputs[-1]]
+        kinds = " ".join(f"%{o}: {graph[o].type}" for o in pattern.outputs)
+        if pattern.kind == "library":
+            boxes.append(Box((result.op, str(result.type)), "", f"library call, step {number}: {result}", dashed=True))
+            continue
+        kernel = next(kernels)
+        work = [graph[m] for m in pattern.members if graph[m].kind in ("map", "reduce")]
+        tip = "\n".join([f"step {number}: {len(work)} operations -> {kinds}",
+                         *(str(graph[m]) for m in pattern.members[:40])])
+        boxes.append(Box((kernel.name, _names(n.op for n in work), str(result.type)), colour[kernel.name], tip))
+    writer = {o: i for i, p in enumerate(stages.plan.patterns) for o in p.outputs}
+    for number, pattern in enumerate(stages.plan.patterns):
+        for value in pattern_inputs(graph, pattern):
+            if value in writer:
+                type = graph[value].type
+                edges.append((writer[value], number, f"%{value} {graph[value].op}: {type}, {type.nbytes:,} bytes"))
+    return layered(boxes, edges, report.prefix + "-overview", f"kernels and library calls of {report.name}")
+
+
+def _names(ops: Iterable[str], most: int = 5) -> str:
+    """Op names in order without repeats, shortened."""
+    names = list(dict.fromkeys(ops))
+    return " ".join(names[:most]) + (f" +{len(names) - most}" if len(names) > most else "")
+
+
+# ---------------------------------------------------------------- one kernel
+def kernel_card(report: Report, card: Card) -> str:
+    """Everything about one kernel: its picture, threads, placements, loop program, both texts, decisions."""
+    kernel, stitched = card.kernel, card.stitched
+    index = report.cards.index(card)
+    times = f", launched {len(card.patterns)} times" if len(card.patterns) > 1 else ""
+    prefix = f"{report.prefix}-{index}"
+    facts = {"operations": sum(n.kind in ("map", "reduce") for n in kernel.graph.nodes), "blocks": kernel.grid,
+             "threads a block": kernel.block, "block barriers": kernel.block_barriers,
+             "grid barriers": kernel.grid_barriers}
+    out = [f'<section class="kernel" style="--kernel:{PALETTE[index % len(PALETTE)]}" id="{prefix}">',
+           f"<h2>Kernel <code>{escape(kernel.name)}</code>{times}</h2>",
+           _facts(facts),
+           '<div class="pair"><div><h3>Operations and their schemes</h3><p>' + _legend(stitched) + "</p>"
+           f'<div class="scroll">{body_picture(stitched, prefix + "-body")}</div></div>',
+           "<div><h3>Threads</h3>", *_thread_maps(card, prefix), "</div></div>",
+           "<h3>Where each value lives</h3>", _placements(kernel.graph, kernel.placements),
+           "<h3>The loop program</h3>", f"<pre>{escape(str(kernel))}</pre>", '<div class="pair">']
+    for target, source in card.sources.items():
+        device = source.kernel.device.name
+        out.append(f"<div><h3>Text for {escape(target)} (scheduled for {escape(device)})</h3>"
+                   f"<pre>{escape(source.text)}</pre></div>")
+    out += ["</div>", f"<details><summary>{len(kernel.decisions)} decisions</summary>",
+            decisions_table(kernel.decisions), "</details></section>"]
+    return "".join(out)
+
+
+def _legend(stitched: StitchPlan) -> str:
+    seen = dict.fromkeys(s.scheme for s in stitched.sinks)
+    colours = [(s, SCHEMES.get(s, "#888888")) for s in seen]
+    return "".join(f'<span class="chip" style="border-color:{c};background:{c}44">{escape(s)}: '
+                   f'{MEANING.get(s, "")}</span>' for s, c in colours)
+
+
+def body_picture(stitched: StitchPlan, name: str, most: int = 60) -> str:
+    """The operations of one kernel, sinks in their scheme's colour; views and constants are folded into the arrows."""
+    graph = stitched.graph
+    drawn = [n for n in graph.nodes if n.op not in FREE and n.op not in ("constant", "iota")]
+    if len(drawn) > most:  # too many to read: sinks and what they read
+        drawn = [n for n in drawn if n.id in stitched.final or n.op == "input"]
+    place = {n.id: i for i, n in enumerate(drawn)}
+    boxes = []
+    for node in drawn:
+        sink = stitched.final.get(node.id)
+        lines = (f"%{node.id} {node.op}", str(node.type))
+        where = f"\n{sink.scheme}: {sink.why}" if sink and sink.why else ""
+        colour = SCHEMES.get(sink.scheme, "") if sink else ""
+        boxes.append(Box(lines, colour, f"{node}{where}", dashed=node.op == "input"))
+    edges = [(place[a], place[n.id], str(graph[a].type)) for n in drawn for a in _drawn_operands(graph, n.id, place)]
+    return layered(boxes, edges, name, "operations of the kernel")
+
+
+def _drawn_operands(graph: Graph, node: int, place: dict[int, int]) -> list[int]:
+    """The nearest drawn nodes that feed ``node``."""
+    found: dict[int, None] = {}
+    pending, seen = list(graph[node].args), set()
+    while pending:
+        arg = pending.pop()
+        if arg in place:
+            found[arg] = None
+        elif arg not in seen:
+            seen.add(arg)
+            pending.extend(graph[arg].args)
+    return sorted(found)
+
+
+def _thread_maps(card: Card, prefix: str) -> list[str]:
+    """One picture for each different mapping of the GPU's schedule: a CPU has one thread a block."""
+    kernel = next((s.kernel for s in card.sources.values() if s.kernel.device.kind == "gpu"), card.kernel)
+    maps = list(dict.fromkeys(s.thread_map for s in kernel.segments))
+    return [f"<p>{escape(kernel.device.name)}, {escape(m.rule)}: {escape(m.why)}</p>"
+            f'<div class="scroll">{thread_map(m, f"{prefix}-threads{i}")}</div>' for i, m in enumerate(maps)]
+
+
+def _placements(graph: Graph, placements: Sequence[tuple[int, str, str, str]]) -> str:
+    rows = [(f"%{node} {graph[node].op}", str(graph[node].type), scheme, where, why, graph[node].where)
+            for node, scheme, where, why in placements]
+    return table(("value", "type", "scheme", "where", "why", "your line"), rows)
+
+
+def decisions_table(decisions: Sequence[Decision]) -> str:
+    """Verdict, rule, values and the reason of each decision."""
+    if not decisions:
+        return "<p>None.</p>"
+    return table(("values", "verdict", "rule", "why"),
+                 [(_ids(d.at), d.verdict, d.rule, d.why) for d in decisions])
+
+
+def _ids(at: Sequence[int], most: int = 8) -> str:
+    return " ".join(f"%{i}" for i in at[:most]) + (f" and {len(at) - most} more" if len(at) > most else "")
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A plain table."""
+    head = "".join(f"<th>{escape(h)}</th>" for h in headings)
+    body = "".join("<tr>" + "".join(f"<td>{escape(str(c))}</td>" for c in row) + "</tr>" for row in rows)
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'

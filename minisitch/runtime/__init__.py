@@ -1,0 +1,244 @@
+"""Running a program: the front door ``jit``, its cache of compiled programs, and ``lower``.
+
+In:  a NumPy function and its arguments. Out: the same results, from stitched kernels.
+
+    f(x) --key--> seen before? --no--> trace, simplify, fuse, stitch, schedule, emit, compile --> Executable
+                     |yes                                                                            |
+                     +------------------------> run its steps over one workspace a thread <----------+
+
+``stages.py`` goes down the road, ``memory.py`` shares bytes, ``steps.py`` launches and calls, ``executable.py`` puts
+them together. Left out: eviction of compiled programs, and CUDA arrays that stay on the device between calls
+(each launch copies its arrays there and back).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import re
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..device import Device
+from ..errors import MinisitchError
+from ..simplify import simplify
+from ..trace import trace
+from ..trace.tree import flatten, type_of
+from .executable import Executable, ReferenceExecutable, assemble
+from .memory import Lifetime, plan_memory
+from .stages import STAGES, TARGETS, Stages, choose_device, choose_target, lower_program, parse_type
+
+__all__ = ["STAGES", "TARGETS", "Executable", "Jitted", "Lifetime", "Stages", "assemble", "choose_device",
+           "choose_target", "jit", "lower", "lower_program", "parse_type", "plan_memory", "read_types"]
+
+
+# ---------------------------------------------------------------- leaving by any door
+def read_types(value: Any) -> Any:
+    """Shape strings in a nest of arguments become ``TensorType``."""
+    if isinstance(value, str) and re.fullmatch(r"\w+\[[\d,\s]*\]", value):
+        return parse_type(value)
+    if isinstance(value, dict):
+        return {k: read_types(v) for k, v in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(read_types, value))
+    return value
+
+
+def lower(fn: Callable[..., Any], *args: Any, strategy: str | None = None, target: str = "auto",
+          device: str | Device | None = None, stop_after: str = "emit", **kwargs: Any) -> Any:
+    """What one stage makes of ``fn(*args)``; arrays may be given as types, ``"f32[128,768]"``.
+
+    ``trace``: a Program; ``simplify``: a Graph; ``fuse``: a FusionPlan; ``stitch``, ``schedule``, ``emit``: a tuple
+    of StitchPlan, Kernel or KernelSource, one a kernel. Each prints. Raises MinisitchError for an unknown stage.
+    """
+    if stop_after not in STAGES:
+        raise MinisitchError(f"unknown stage {stop_after!r}; take one of {', '.join(STAGES)}")
+    if isinstance(fn, Jitted):
+        strategy, fn = strategy or fn.strategy, fn.__wrapped__
+    target = choose_target(target)
+    program = trace(fn, read_types(args), read_types(kwargs))
+    if stop_after == "trace":
+        return program
+    if stop_after == "simplify":
+        return simplify(program.graph)
+    stages = lower_program(program, strategy or "astitch", target, choose_device(target, device), stop_after)
+    return {"fuse": stages.plan, "stitch": stages.stitches, "schedule": stages.kernels,
+            "emit": stages.sources}[stop_after]
+
+
+# ---------------------------------------------------------------- the front door
+class Jitted:
+    """A NumPy function that compiles itself for each new combination of shapes, dtypes and static arguments."""
+
+    def __init__(self, fn: Callable[..., Any], strategy: str, target: str, device: str | Device | None) -> None:
+        functools.update_wrapper(self, fn)
+        self.__wrapped__ = fn
+        self.strategy, self.target, self.device = strategy, target, device
+        self._ready: dict[Any, Callable[[Sequence[Any]], Any]] = {}
+        self._entries: dict[Any, Future] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        leaves, key = _signature(args, kwargs)
+        run = self._ready.get(key)
+        if run is None:
+            run = self._compile_once(key, args, kwargs)
+        return run(leaves)
+
+    def _compile_once(self, key: Any, args: tuple, kwargs: dict) -> Callable[[Sequence[Any]], Any]:
+        """Whoever asks first compiles; others who ask for the same key wait for it, or for its error."""
+        with self._lock:
+            future = self._entries.get(key)
+            first = future is None
+            if future is None:
+                future = self._entries[key] = Future()
+        if first:
+            try:
+                future.set_result(self.compile(*args, **kwargs))
+                self._ready[key] = future.result()
+            except BaseException as error:
+                with self._lock:
+                    del self._entries[key]
+                future.set_exception(error)
+                raise
+        return future.result()
+
+    def compile(self, *args: Any, **kwargs: Any) -> Callable[[Sequence[Any]], Any]:
+        """Compile for these arguments without running; what is returned takes the list of array leaves."""
+        began = time.perf_counter()
+        target = choose_target(self.target)
+        program = trace(self.__wrapped__, args, kwargs)
+        if target == "reference":
+            return ReferenceExecutable(program)
+        stages = lower_program(program, self.strategy, target, choose_device(target, self.device))
+        made = assemble(stages, target)
+        _debug(self, made, time.perf_counter() - began)
+        return made
+
+    def lower(self, *args: Any, stop_after: str = "emit", **kwargs: Any) -> Any:
+        """What one stage makes of this function; see ``lower``."""
+        return lower(self.__wrapped__, *args, strategy=self.strategy, target=self.target, device=self.device,
+                     stop_after=stop_after, **kwargs)
+
+    def explain(self, *args: Any, **kwargs: Any) -> Any:
+        """The report on this function for these arguments; see ``explain``."""
+        report = importlib.import_module("minisitch.explain")  # by name: no stage imports what reads it
+        return report.explain(self.__wrapped__, *args, strategy=self.strategy, target=self.target,
+                              device=self.device, **kwargs)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else _Method(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<minisitch.jit of {self.__qualname__}, strategy {self.strategy}, target {self.target}>"
+
+    def __reduce__(self) -> Any:
+        """By reference to the function, never its source: the other process imports and compiles it."""
+        fn, options = self.__wrapped__, (self.strategy, self.target, self.device)
+        module, name = getattr(fn, "__module__", None), getattr(fn, "__qualname__", "")
+        found = _find(module, name)
+        if found is self:
+            return name
+        return (_restore, (module, name, *options)) if isinstance(found, Jitted) else (Jitted, (fn, *options))
+
+
+@dataclass(frozen=True)
+class _Method:
+    """A jitted method of one object. The object is known to the cache by identity, and forgotten when it dies."""
+
+    function: Jitted
+    instance: Any
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._bound()(*args, **kwargs)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Any:
+        return self._bound().lower(*args, **kwargs)
+
+    def explain(self, *args: Any, **kwargs: Any) -> Any:
+        return self._bound().explain(*args, **kwargs)
+
+    def _bound(self) -> Jitted:
+        """The cache of this object; it holds the object weakly, so the two do not keep each other alive."""
+        fn, methods, key = self.function.__wrapped__, _methods.setdefault(self.function, {}), id(self.instance)
+        if key not in methods:
+            alive = weakref.ref(self.instance, lambda _: methods.pop(key, None))
+            call = functools.wraps(fn)(lambda *args, **kwargs: fn(alive(), *args, **kwargs))
+            methods[key] = Jitted(call, self.function.strategy, self.function.target, self.function.device)
+        return methods[key]
+
+
+_methods: weakref.WeakKeyDictionary[Jitted, dict[int, Jitted]] = weakref.WeakKeyDictionary()
+
+
+def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "astitch", target: str = "auto",
+        device: str | Device | None = None) -> Any:
+    """Compile a NumPy function at its first call for each combination of shapes, dtypes and static arguments.
+
+    As ``@jit``, ``@jit(strategy="xla")`` or ``jit(fn)``. Arrays are arguments; everything else in the arguments is
+    part of the program. Arrays that the function reads from outside its arguments are read anew at each call;
+    outside numbers are fixed at the first. ``target`` is ``auto``, ``cpu``, ``cuda``, or, to look inside, ``step``
+    (the CUDA text, thread by thread), ``python`` (the CPU text uncompiled), ``reference`` (NumPy, node by node).
+    """
+    if fn is None:
+        return functools.partial(jit, strategy=strategy, target=target, device=device)
+    if target != "auto":
+        choose_target(target)
+    return Jitted(fn.__wrapped__ if isinstance(fn, Jitted) else fn, strategy, target, device)
+
+
+def _signature(args: tuple, kwargs: dict) -> tuple[list[Any], Any]:
+    """The array leaves in order, and what a compiled program depends on."""
+    leaves: list[Any] = []
+    key: list[Any] = []
+    for arg in (*args, *kwargs.values()) if kwargs else args:
+        if type(arg) is np.ndarray:
+            leaves.append(arg)
+            key.append((arg.shape, arg.dtype))
+        else:
+            found, tree = flatten(arg)
+            leaves += found
+            key.append((tree, tuple(map(type_of, found))))
+    return leaves, (tuple(key), tuple(kwargs)) if kwargs else tuple(key)
+
+
+def _find(module: str | None, name: str) -> Any:
+    """The object of that name in a loaded module, or None."""
+    found: Any = sys.modules.get(module or "")
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def _restore(module: str, name: str, strategy: str, target: str, device: str | Device | None) -> Jitted:
+    importlib.import_module(module)
+    return jit(_find(module, name), strategy=strategy, target=target, device=device)
+
+
+# ---------------------------------------------------------------- MINISITCH_DEBUG
+def _debug(jitted: Jitted, made: Executable, seconds: float) -> None:
+    """MINISITCH_DEBUG=1: a line a compile; 2: decisions; 3: each stage's text; 4: the kernels' source. On stderr."""
+    level = int(os.environ.get("MINISITCH_DEBUG", "0") or 0)
+    if not level:
+        return
+    stages = made.stages
+    lines = [f"minisitch: {jitted.__qualname__}: {len(stages.graph)} nodes -> {len(stages.plan.kernels)} kernels "
+             f"({len({k.name for k in stages.kernels})} different), {len(stages.plan.library_calls)} library calls, "
+             f"{made.workspace} bytes of workspace; {jitted.strategy} on {made.target}, {seconds:.2f} s"]
+    if level >= 2:
+        lines += [f"  {' '.join(f'%{i}' for i in d.at)}: {d.verdict} [{d.rule}] {d.why}" for d in stages.decisions]
+    if level >= 3:
+        lines += [f"# after trace\n{stages.program.graph}", f"# after simplify\n{stages.graph}", str(stages.plan),
+                  *{k.name: str(k) for k in stages.kernels}.values()]
+    if level >= 4:
+        lines += {s.kernel.name: s.text for s in stages.sources}.values()
+    sys.stderr.write("\n".join(lines) + "\n")

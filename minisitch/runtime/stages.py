@@ -1,0 +1,123 @@
+"""Every stage of one program: from a traced function to emitted text, and the machine it is meant for.
+
+In:  a ``Program``, the names of a strategy and a target. Out: ``Stages``, each of which prints.
+
+Patterns with equal bodies (twelve equal layers) are stitched, scheduled and emitted once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from .. import compile as compiler
+from .. import cpu_emit, cuda_emit
+from ..device import DEVICES, Device, get_device, this_cpu
+from ..errors import DeviceError, TraceError
+from ..fuse import Body, Decision, FusionPlan, extract, fuse
+from ..graph import Graph, TensorType, verify
+from ..ops import DTYPES
+from ..schedule import Kernel, schedule
+from ..simplify import simplify
+from ..stitch import StitchPlan, stitch
+from ..trace import Program
+
+TARGETS = ("cpu", "cuda", "step", "python", "reference")
+STAGES = ("trace", "simplify", "fuse", "stitch", "schedule", "emit")
+
+
+# ---------------------------------------------------------------- where it runs
+def choose_target(target: str) -> str:
+    """``"auto"`` is ``cuda`` where there is a device, else ``cpu``. Raises DeviceError for an unknown name."""
+    if target == "auto":
+        return "cuda" if "numba" in sys.modules and compiler.cuda_available() else "cpu"
+    if target not in TARGETS:
+        raise DeviceError(f"unknown target {target!r}; take one of auto, {', '.join(TARGETS)}")
+    return target
+
+
+def choose_device(target: str, device: str | Device | None = None) -> Device:
+    """The machine to schedule for: the one named, else this CPU, else for CUDA text the H100's figures."""
+    if isinstance(device, Device):
+        return device
+    if device is not None:
+        try:
+            return get_device(device)
+        except KeyError as unknown:
+            raise DeviceError(unknown.args[0]) from None
+    return DEVICES["h100"] if target in ("cuda", "step") else this_cpu()
+
+
+def parse_type(text: str) -> TensorType:
+    """``"f32[128,768]"`` as a ``TensorType``. Raises TraceError with the form that is expected."""
+    match = re.fullmatch(r"\s*(\w+)\[([\d,\s]*)\]\s*", text)
+    if not match or match[1] not in DTYPES:
+        raise TraceError(f"cannot read the type {text!r}; write for example f32[128,768], "
+                         f"with one of {' '.join(DTYPES)}")
+    return TensorType(tuple(int(n) for n in match[2].split(",") if n.strip()), DTYPES[match[1]])
+
+
+# ---------------------------------------------------------------- every stage of one program
+@dataclass(frozen=True)
+class Stages:
+    """One program at every stage. ``bodies``, ``stitches``, ``kernels`` and ``sources`` have one entry a
+    kernel pattern of ``plan``, in its order; patterns with equal bodies share one entry's value."""
+
+    program: Program
+    graph: Graph
+    device: Device
+    plan: FusionPlan
+    bodies: tuple[Body, ...] = ()
+    stitches: tuple[StitchPlan, ...] = ()
+    kernels: tuple[Kernel, ...] = ()
+    sources: tuple[Any, ...] = ()
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """All decisions, with node ids of the whole graph; a shared kernel's once."""
+        found = dict.fromkeys(self.plan.decisions)
+        seen: set[str] = set()
+        for body, kernel in zip(self.bodies, self.kernels, strict=True):
+            if kernel.name not in seen:
+                seen.add(kernel.name)
+                found.update(dict.fromkeys(in_whole_graph(body, kernel.decisions)))
+        return tuple(found)
+
+
+def in_whole_graph(body: Body, decisions: Iterable[Decision]) -> tuple[Decision, ...]:
+    """Decisions about a pattern's own graph, with the node ids of the program's."""
+    return tuple(Decision(tuple(body.origin[i] for i in d.at), d.verdict, d.rule, d.why) for d in decisions)
+
+
+def digest(graph: Graph) -> str:
+    """The name of a graph's meaning: equal for structurally equal graphs only (0.0 and -0.0 differ)."""
+    return hashlib.sha256(repr(graph.structure).encode()).hexdigest()
+
+
+def lower_program(program: Program, strategy: str, target: str, device: Device, stop_after: str = "emit") -> Stages:
+    """Take a traced program down the road until ``stop_after`` (``"fuse"`` or later)."""
+    graph = simplify(program.graph)
+    if os.environ.get("MINISITCH_CHECK", "1") != "0":
+        verify(graph)
+    plan = fuse(graph, strategy, device)
+    stages = Stages(program, graph, device, plan)
+    if stop_after == "fuse":
+        return stages
+    bodies = tuple(extract(graph, p) for p in plan.kernels)
+    known: dict[str, tuple[Any, Any, Any]] = {}
+    emit = cuda_emit.emit if target in ("cuda", "step") else cpu_emit.emit
+    found = []
+    for body in bodies:
+        key = digest(body.graph)
+        if key not in known:
+            stitched = stitch(body.graph, device)
+            kernel = schedule(stitched) if stop_after != "stitch" else None
+            known[key] = (stitched, kernel, emit(kernel) if stop_after == "emit" else None)
+        found.append(known[key])
+    stitches, kernels, sources = (tuple(row[i] for row in found if row[i] is not None) for i in range(3))
+    return Stages(program, graph, device, plan, bodies, stitches, kernels, sources)
