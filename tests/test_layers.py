@@ -61,7 +61,7 @@ def test_imports_point_backwards(path):
         if imported.startswith("/"):
             continue
         is_file = (PACKAGE / imported).exists() or (PACKAGE / f"{imported}.py").exists()
-        known = imported if is_file or imported in ORDER else "__init__"  # `from . import jit`: a name of the front door
+        known = imported if is_file or imported in ORDER else "__init__"  # `from . import jit`
         assert known in ORDER, f"{name(path)} imports {imported}, which has no place in ORDER"
         assert backward(layer(path), known), f"{name(path)} imports {imported}, a later layer"
 

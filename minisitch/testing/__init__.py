@@ -23,12 +23,15 @@ import numpy as np
 from ..graph import Graph
 from ..ops import kind_of
 from ..reference import Verdict, judge
+from ..trace import flatten, trace
 from .choices import FromHypothesis, FromNumpy
 from .grower import DISCONTINUOUS, DTYPES, SIDES, Grower, input_fact
-from .programs import Program, grow_program, random_program
+from .programs import NumPyProgram, array_texts, grow_program, random_program
 
-__all__ = ["DTYPES", "SIDES", "Program", "Verdict", "arrays_for", "check_graph", "graphs", "judge", "programs",
-           "random_graph", "random_inputs", "random_program", "snippet"]
+__all__ = [
+    "DTYPES", "SIDES", "NumPyProgram", "Verdict", "arrays_for", "check_graph", "check_program", "graphs",
+    "judge", "programs", "random_graph", "random_inputs", "random_program", "snippet",
+]
 
 
 def random_graph(rng: np.random.Generator, *, max_nodes: int = 16, dtypes: Sequence[str] = DTYPES, library: bool = True,
@@ -91,7 +94,7 @@ def programs(*, max_lines: int = 8, library: bool = True) -> Any:
     from hypothesis import strategies as st
 
     @st.composite
-    def strategy(draw: Any) -> Program:
+    def strategy(draw: Any) -> NumPyProgram:
         return grow_program(FromHypothesis(draw), max_lines, library)
 
     return strategy()
@@ -112,6 +115,19 @@ def check_graph(graph: Graph, inputs: Sequence[np.ndarray],
     raise AssertionError(f"{wrong}\n\n{graph}\n\nTo see it again:\n\n{snippet(graph, inputs, seed=seed)}")
 
 
+def check_program(program: NumPyProgram, run: Callable[..., Any]) -> None:
+    """Run ``run(function, *inputs)`` and hold what it returns to what the traced function means.
+
+    ``run=lambda function, *inputs: function(*inputs)`` checks the tracer itself.
+    """
+    traced = trace(program.function, program.inputs)
+    got, _ = flatten(run(program.function, *program.inputs))
+    verdicts = judge(traced.graph, [*program.inputs, *traced.captured], got)
+    wrong = "\n".join(f"output {i}: {v.why}" for i, v in enumerate(verdicts) if not v.ok)
+    if wrong:
+        raise AssertionError(f"{wrong}\n\n{traced.graph}\n\nTo see it again:\n\n{program}")
+
+
 def snippet(graph: Graph, inputs: Sequence[np.ndarray], *, seed: int | None = None) -> str:
     """Python text that rebuilds a case: the graph from its program, inputs from the seed or written out."""
     text = ["import numpy as np", "from minisitch.graph import parse", f'graph = parse("""{graph}""")']
@@ -119,7 +135,5 @@ def snippet(graph: Graph, inputs: Sequence[np.ndarray], *, seed: int | None = No
         text += ["from minisitch.testing import random_inputs",
                  f"inputs = random_inputs(graph, np.random.default_rng({seed}))"]
     else:
-        text += ["inputs = [",
-                 *(f"    np.array({a.tolist()!r}, dtype={a.dtype.name!r}).reshape({a.shape}),".replace("nan", "np.nan")
-                   .replace("inf", "np.inf") for a in map(np.asarray, inputs)), "]"]
+        text.append(array_texts(inputs))
     return "\n".join(text)

@@ -1,6 +1,6 @@
 """Random NumPy functions, as users write them: to trace, not to build.
 
-In:  ``Choices``. Out: ``Program``: the text, inputs, and the function it defines.
+In:  ``Choices``. Out: ``NumPyProgram``: the text, inputs, and the function it defines.
 
 A program grows line by line and each line is run at once on the real inputs, so shapes are known
 and a result that would leave the safe range is squashed by the line itself.
@@ -9,7 +9,7 @@ and a result that would leave the safe range is squashed by the line itself.
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -45,12 +45,23 @@ LIBRARY = ("np.cumsum({x}, axis={a})", "{x} @ {x}.T", "np.sort({x}, axis={a})", 
 SHAPES = ((3,), (2, 3), (7, 33), (31, 32), (2, 3, 7), (1, 123), (4, 1), (33,))
 
 
+def array_texts(arrays: Sequence[np.ndarray]) -> str:
+    """``inputs = [...]``: Python text that rebuilds arrays."""
+    lines = [f"    np.array({a.tolist()!r}, dtype={a.dtype.name!r}).reshape({a.shape}),".replace("nan", "np.nan")
+             .replace("inf", "np.inf") for a in map(np.asarray, arrays)]
+    return "\n".join(["inputs = [", *lines, "]"])
+
+
 @dataclass(frozen=True)
-class Program:
+class NumPyProgram:
     """A NumPy function as text, with inputs to call it on."""
 
     source: str
     inputs: tuple[np.ndarray, ...]
+
+    def __str__(self) -> str:
+        """Python text that defines the function and its inputs."""
+        return f"import numpy as np\n\n{self.source}\n{array_texts(self.inputs)}\n"
 
     @cached_property
     def function(self) -> Callable[..., Any]:
@@ -62,12 +73,12 @@ class Program:
         return scope["program"]
 
 
-def random_program(rng: np.random.Generator, *, max_lines: int = 8, library: bool = True) -> Program:
+def random_program(rng: np.random.Generator, *, max_lines: int = 8, library: bool = True) -> NumPyProgram:
     """A random NumPy function of up to ``max_lines`` lines, and float32 inputs of eighths within [-4, 4]."""
     return grow_program(FromNumpy(rng), max_lines, library)
 
 
-def grow_program(choices: Choices, max_lines: int, library: bool) -> Program:
+def grow_program(choices: Choices, max_lines: int, library: bool) -> NumPyProgram:
     """The generator behind ``random_program`` and ``testing.programs``."""
     rng = np.random.default_rng(choices.integer(0, 2**20))
     shape = choices.pick(SHAPES)
@@ -82,7 +93,7 @@ def grow_program(choices: Choices, max_lines: int, library: bool) -> Program:
         lines.append(f"    t{number} = {text}")
     made = [name for name in values if name.startswith("t")]
     results = made[-1] if len(made) == 1 or choices.integer(0, 2) else f"{made[-1]}, {choices.pick(made)}"
-    return Program("\n".join([*lines, f"    return {results}"]) + "\n", inputs)
+    return NumPyProgram("\n".join([*lines, f"    return {results}"]) + "\n", inputs)
 
 
 def _line(choices: Choices, values: dict[str, np.ndarray], library: bool) -> tuple[str, np.ndarray]:
