@@ -238,6 +238,11 @@ class Array(NDArrayOperatorsMixin):
             return handler(*args, **kwargs)
         return FALLBACK[0](func, args, kwargs)
 
+    def __pow__(self, exponent: Any) -> Any:
+        if type(exponent) is int and exponent == 2:  # the operator's fast path; np.power has none for integers
+            return np.square(self)
+        return np.power(self, exponent)
+
     def __getitem__(self, index: Any) -> Any:
         return INDEXING["get"](self, index)
 

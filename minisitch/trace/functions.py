@@ -248,7 +248,8 @@ def average(a, axis=None, weights=None, returned=False, *, keepdims=False):
     recorder = recorder_of(a, weights)
     x = lift(a, recorder)
     if weights is None:
-        return np.mean(x, axis, keepdims=keepdims)
+        result = np.mean(x, axis, keepdims=keepdims)
+        return (result, np.full_like(result, x.size / result.size)) if returned else result
     w = lift(weights, recorder)
     dtype = np.result_type(x.dtype, w.dtype, "f8") if x.dtype.kind in "biu" else np.result_type(x.dtype, w.dtype)
     if w.shape != x.shape:

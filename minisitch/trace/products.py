@@ -134,6 +134,17 @@ def outer(a, b, out=None):
     return deliver(np.multiply(reshaped(a, (a.size, 1)), reshaped(b, (1, b.size))), out)
 
 
+@handles(np.kron)
+def kron(a, b):
+    """Every element of one times the whole of the other: the axes alternate."""
+    a, b = _lifted(a, b)
+    rank = max(a.ndim, b.ndim)
+    tall, wide = ((1,) * (rank - x.ndim) + x.shape for x in (a, b))
+    left = reshaped(a, [n for side in tall for n in (side, 1)])
+    right = reshaped(b, [n for side in wide for n in (1, side)])
+    return reshaped(np.multiply(left, right), [m * n for m, n in zip(tall, wide, strict=True)])
+
+
 handles(np.linalg.matmul)(lambda x1, x2, /: _matmul(np.matmul, x1, x2))
 handles(np.linalg.outer)(lambda x1, x2, /: outer(x1, x2))
 handles(np.linalg.tensordot)(lambda x1, x2, /, *, axes=2: tensordot(x1, x2, axes))

@@ -30,7 +30,6 @@ from .array import (
     recorder_of,
     reshaped,
     settle,
-    splat,
     strides_of,
     view,
 )
@@ -63,13 +62,12 @@ def _viewed_strides(x: Array, shape: tuple[int, ...]) -> tuple[int, ...] | None:
 
 def reshape_view(x: Array, shape: tuple[int, ...]) -> Array:
     """``x`` in another shape: a view or a copy, as NumPy would have it."""
-    value = splat(x)
     if x.strides_in_elements is None or 0 in x.shape:
         return view(x, "reshape", shape=shape)  # the layout is unknown: reading is safe, writing is refused
     strides = _viewed_strides(x, shape)
     if strides is not None:
         return view(x, "reshape", shape=shape, strides=strides)
-    return record("reshape", x, shape=shape) if value is None else constant(x.recorder, value, shape, x.dtype)
+    return reshaped(x, shape)
 
 
 def slice_view(x: Array, start: Sequence[int], size: Sequence[int], step: Sequence[int]) -> Array:

@@ -60,7 +60,10 @@ COMPARISONS = {"equal", "not_equal", "less", "less_equal", "greater", "greater_e
 
 def _primitive(ufunc: np.ufunc, *operands: Array) -> Array:
     """One node, or the equal of NumPy's loop for a dtype outside the primitive's domain."""
-    name, kind = ufunc.__name__, kind_of(operands[0].type.dtype)
+    name = ufunc.__name__
+    if name.startswith("logical_"):
+        operands = tuple(cast(each, bool) for each in operands)
+    kind = kind_of(operands[0].type.dtype)
     if kind == "bool" and name in ON_BOOL:
         return record(ON_BOOL[name], *operands)
     op = ON_INT[name] if kind == "int" and name in ON_INT else PRIMITIVES.get(name)
@@ -82,9 +85,18 @@ def _library(ufunc: np.ufunc, *operands: Array) -> Any:
 
 
 # ---------------------------------------------------------------- compositions
-def composed(rule: Callable[..., Any]) -> Callable[..., Any]:
-    """Register a rule under its own name; ``like(value)`` inside makes a constant like an operand."""
+def single(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """Register a rule that makes one node under its own name."""
     RULES[rule.__name__] = rule
+    return rule
+
+
+def composed(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """Register a rule that makes several nodes; they carry its name as ``via``."""
+    def named(x: Array, *others: Array) -> Any:
+        with x.recorder.composite(rule.__name__):
+            return rule(x, *others)
+    RULES[rule.__name__] = named
     return rule
 
 
@@ -93,27 +105,27 @@ def like(x: Array, value: float) -> Array:
     return constant(x.recorder, value, x.shape, x.dtype)
 
 
-@composed
+@single
 def square(x: Array) -> Array:
     return record("mul", x, x)
 
 
-@composed
+@single
 def reciprocal(x: Array) -> Array:
     return record("div", like(x, 1), x) if x.dtype.kind == "f" else _library(np.reciprocal, x)
 
 
-@composed
+@single
 def exp2(x: Array) -> Array:
     return record("power", like(x, 2), x)
 
 
-@composed
+@single
 def deg2rad(x: Array) -> Array:
     return record("mul", x, like(x, math.pi / 180))
 
 
-@composed
+@single
 def rad2deg(x: Array) -> Array:
     return record("mul", x, like(x, 180 / math.pi))
 
@@ -121,7 +133,7 @@ def rad2deg(x: Array) -> Array:
 RULES["radians"], RULES["degrees"] = deg2rad, rad2deg
 
 
-@composed
+@single
 def float_power(x: Array, y: Array) -> Array:
     return record("power", x, y)
 
@@ -193,7 +205,7 @@ def _compare_signs(name: str, x: Array, y: Array) -> Array:
 
 def _out_of_range(name: str, operands: list[Any], dtypes: tuple[np.dtype, ...]) -> bool | None:
     """The one answer of comparing an integer array with a Python integer that its dtype cannot hold."""
-    if name not in COMPARISONS:
+    if name not in COMPARISONS or any(isinstance(o, Array) and o.dtype.kind not in "iu" for o in operands):
         return None
     for value, dtype in zip(operands, dtypes, strict=False):
         if is_weak(value) and dtype.kind in "iu" and not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
@@ -268,8 +280,7 @@ def elementwise(ufunc: np.ufunc, operands: list[Any], recorder: Recorder, dtype:
     elif name in COMPARISONS and takes[0] != takes[1]:
         result = _compare_signs(name, *settled)
     elif name in RULES and kind_of(takes[0].name) in ("int", "float"):
-        with recorder.composite(name):
-            result = RULES[name](*settled)
+        result = RULES[name](*settled)
     else:
         result = _primitive(ufunc, *settled)
     results = result if isinstance(result, tuple) else (result,)

@@ -1,0 +1,136 @@
+"""One-line NumPy programs: the traced graph, evaluated, is what NumPy computes: dtype, shape, values."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.special
+from trace_help import check
+
+import minisitch.trace as frontend
+
+RNG = np.random.default_rng(7)
+NAN, INF = np.nan, np.inf
+VALUES = {
+    "f": RNG.normal(size=(4, 5)).astype("f4"),
+    "g": RNG.normal(size=(4, 5)).astype("f4"),
+    "pos": RNG.uniform(0.1, 3, size=(4, 5)).astype("f4"),
+    "d": RNG.normal(size=(3, 4)),
+    "h": RNG.normal(size=(4, 5)).astype("f2"),
+    "i": RNG.integers(-9, 9, (4, 5)),
+    "j": RNG.integers(1, 9, (4, 5)),
+    "i32": RNG.integers(-9, 9, (4, 5)).astype("i4"),
+    "i8": RNG.integers(-100, 100, (4, 5)).astype("i1"),
+    "u8": RNG.integers(0, 255, (4, 5)).astype("u1"),
+    "u64": RNG.integers(0, 9, (4, 5)).astype("u8"),
+    "b": RNG.integers(0, 2, (4, 5)).astype(bool),
+    "c": RNG.integers(0, 2, (4, 5)).astype(bool),
+    "t": RNG.normal(size=(2, 3, 4)).astype("f4"),
+    "q": RNG.normal(size=(2, 1, 3, 4)).astype("f4"),
+    "v": RNG.normal(size=5).astype("f4"),
+    "w": RNG.normal(size=4).astype("f4"),
+    "s": np.array(1.5, "f4"),
+    "one": np.ones((1, 1), "f4"),
+    "e": np.zeros((0, 3), "f4"),
+    "odd": np.array([NAN, INF, -INF, 0.0, -0.0, 1.0, -1.5, 2.5], "f8"),
+    "odd2": np.array([1.0, INF, -INF, -0.0, 0.0, NAN, -1.5, 0.5], "f8"),
+    "k": np.array([2, 0, -1, 1]),
+    "m": RNG.normal(size=(4, 4)).astype("f4"),
+}
+MATH = """
+f + g; f - g; f * g; f / g; f // g; f % g; pos ** g; -f; +f; abs(f); f + 1; 1 - f; 2 * f; 1 / f; f // 0.3; 7 % j
+i + j; i - j; i * j; i / j; i // j; i % j; j ** 2; i ** 3; -i; abs(i); i + 1.5; u8 + u8; i8 * i8; u8 - 1; i + u8; i8 + u64
+b + c; b * c; b & c; b | c; b ^ c; ~b; b + 1; b * 2.5; b + f; i & j; i | j; i ^ j; ~i; i << 2; i >> 1; u8 >> 3
+f < g; f <= g; f == g; f != g; f > 0; i >= 2; b == c; b < c; i < f; u8 == 300; u8 < -1; u8 != -1; i < u64; u64 > i; u64 == i
+f ** 2; f ** 3; f ** 4; pos ** 0.5; f ** -1; f ** 1; f ** 0; f ** 2.0; i8 ** 2; b ** 2; 2 ** f; h ** 2; h * h; h + 1; h / 3
+np.power(f, 2); np.power(pos, -0.5); np.float_power(i, 2); np.square(i8); np.reciprocal(f); np.reciprocal(j)
+np.exp(f); np.exp(i); np.exp(i8); np.exp2(f); np.expm1(f); np.log(pos); np.log1p(pos); np.log2(pos); np.log10(pos)
+np.sin(f); np.cos(f); np.tan(f); np.arcsin(f / 9); np.arccos(f / 9); np.arctan(f); np.arctan2(f, g); np.hypot(f, g)
+np.sinh(f); np.cosh(f); np.tanh(f); np.arcsinh(f); np.arccosh(pos + 1); np.arctanh(f / 9); np.sqrt(pos); np.cbrt(f)
+np.logaddexp(f, g); np.logaddexp(odd, odd2); np.logaddexp2(f, g); np.logaddexp2(odd, odd2); np.heaviside(odd, odd2)
+np.floor(f); np.ceil(f); np.trunc(f); np.rint(f); np.fix(f); np.floor(i); np.rint(i8); np.round(f); np.round(f, 2); np.around(f, -1)
+np.maximum(f, g); np.minimum(f, 0); np.fmax(odd, odd2); np.fmin(odd, odd2); np.maximum(odd, odd2); np.fmax(i, j)
+np.isnan(odd); np.isinf(odd); np.isfinite(odd); np.signbit(odd); np.isnan(i); np.isfinite(i); np.sign(odd); np.sign(i)
+np.copysign(f, g); np.nextafter(f, g); np.spacing(f); np.ldexp(f, j); np.frexp(f); np.modf(odd); np.divmod(i, j); divmod(f, g)
+np.gcd(i, j); np.lcm(i, j); np.fmod(i, j); np.remainder(f, g); np.floor_divide(i, -j); np.bitwise_count(u8); np.fabs(f)
+np.deg2rad(f); np.rad2deg(f); np.radians(f); np.degrees(f); np.positive(f); np.conjugate(f); np.absolute(b); np.invert(u8)
+np.logical_and(f, i); np.logical_or(b, f); np.logical_xor(i, j); np.logical_not(odd); np.logical_not(i); np.not_equal(f, i)
+np.float64(2) * f; f * np.float32(2); np.float32(2) * h; f * np.sqrt(2 / np.pi); np.int8(3) + i8; f + True; np.uint8(200) + u8
+f + v; f * s; f[:, None] + g; v + w[:, None]; q + t; e + 1; one + f; s + 1; s * 2.5; np.add(f, [1, 2, 3, 4, 5]); f + np.arange(5)
+np.add(f, g, dtype=np.float64); np.multiply(i, 2, dtype=np.float32); np.add.outer(v, w); np.multiply.outer(w, t)
+scipy.special.erf(f); scipy.special.erf(h); frontend.erf(f); frontend.erf(i); np.isclose(f, g); np.isclose(odd, odd2, equal_nan=True)
+np.nan_to_num(odd); np.nan_to_num(odd, nan=3.0, posinf=9.0, neginf=-9.0); np.real(f); np.sinc(f)
+np.where(b, f, g); np.where(b, f, 0); np.where(b, 1, f); np.where(f > 0, i, 0.5); np.where(i, f, g); np.where(b, 1.0, 2.0); np.where(v > 0, f, 0)
+np.clip(f, -0.5, 0.5); f.clip(0); np.clip(f, None, 0.3); np.clip(i, 0, 3); np.clip(i, 0.5, 3); f.clip(g, pos); np.clip(odd, -1, 1)
+np.select([f > 1, f > 0], [f, g], -1.0); np.select([b], [i])
+"""
+REDUCTIONS = """
+np.sum(f); f.sum(); np.add.reduce(f); f.sum(0); f.sum(-1); f.sum((0, 1)); f.sum(axis=1, keepdims=True); t.sum((0, 2)); f.sum(axis=())
+np.sum(i8); np.sum(u8); np.sum(b); np.sum(i32, 0); np.sum(h); np.sum(f, dtype=np.float64); np.sum(f, initial=3.0); np.sum(e); np.sum(e, 1)
+np.sum(f, where=b); np.sum(f, axis=0, where=b, keepdims=True); np.prod(f, 1); np.prod(i8, 0); np.prod(b); np.multiply.reduce(f, axis=1)
+np.max(f); f.max(1); np.amax(i, axis=0); np.max(b, 0); np.min(f, (0, 1)); np.amin(odd); np.maximum.reduce(f, axis=None); np.min(u8, -1)
+np.max(f, initial=0.5); np.max(f, where=b, initial=-1.0); np.minimum.reduce(t, axis=(0, 2), keepdims=True); np.max(e, axis=1)
+np.mean(f); f.mean(0); f.mean(1, keepdims=True); np.mean(i); np.mean(b); np.mean(h, 0); np.mean(i8, (0, 1)); np.mean(f, where=b); np.mean(s)
+np.var(f); f.var(0); np.var(i, 1); np.var(h); np.var(f, ddof=1); np.std(f, axis=1, keepdims=True); np.std(i); np.var(f, correction=1)
+np.var(f, axis=0, mean=f.mean(0, keepdims=True)); np.mean(f, dtype=np.float64); np.var(f, where=b); np.std(t, (0, 2))
+np.any(b); b.any(0); np.all(f); np.all(b, axis=1, keepdims=True); np.any(i, (0, 1)); np.logical_or.reduce(b); np.logical_and.reduce(f, 1)
+np.argmax(f); f.argmax(1); np.argmin(f, 0); np.argmax(odd); np.argmin(odd); np.argmax(i, axis=1, keepdims=True); np.argmax(b, 1); np.argmin(u8)
+np.argmax(f, keepdims=True); np.argmax(np.zeros((3, 4)) * d, 0); np.cumsum(f); np.cumsum(i8, 0); f.cumsum(1); np.cumprod(f, -1)
+np.cumsum(b); np.add.accumulate(f); np.multiply.accumulate(f, 1); np.ptp(f); np.ptp(i, 0); np.count_nonzero(f > 0); np.count_nonzero(b, axis=1)
+np.sort(f); np.sort(i, 0); np.sort(f, axis=None); np.argsort(f); np.argsort(v); np.median(f); np.median(f, 1); np.median(odd); np.median(i, 0)
+np.nansum(odd); np.nanmean(odd[3:]); np.nanmax(odd); np.nanmin(odd); np.nanprod(odd[3:]); np.nanmax(f, 0); np.nansum(i)
+np.average(f); np.average(f, 1); np.average(f, weights=pos); np.average(f, 1, weights=np.abs(v)); np.average(i, 0)
+np.linalg.norm(f); np.linalg.norm(f, axis=1); np.linalg.norm(v, 1); np.linalg.norm(v, np.inf); np.linalg.norm(f, axis=-1, keepdims=True)
+np.linalg.norm(f, 1); np.linalg.norm(f, np.inf); np.linalg.norm(f, "fro"); np.linalg.norm(v, 3); np.linalg.norm(i); np.linalg.norm(v, 0)
+np.diff(f); np.diff(f, axis=0); np.diff(i, 2); np.diff(b); np.diff(v, prepend=0); np.diff(f, append=g); np.trace(m); np.trace(m, 1)
+np.gradient(v); np.gradient(f, axis=0); np.trapezoid(f); np.cov(f); np.cumulative_sum(v)
+np.vander(v, 3); np.polyval([1, 2, 3], f); np.unwrap(v)
+"""
+SHAPES = """
+f.reshape(20); f.reshape(2, -1); f.reshape((5, 4)); np.reshape(f, (2, 2, 5)); f.ravel(); f.flatten(); f.reshape(5, 4, order="F"); f.ravel("F")
+f.T; t.transpose(2, 0, 1); np.transpose(t); t.swapaxes(0, 2); np.moveaxis(t, 0, -1); np.moveaxis(t, [0, 1], [2, 0]); np.rollaxis(t, 2); np.rollaxis(t, 0, 3)
+np.permute_dims(t, (1, 0, 2)); np.matrix_transpose(t); t.mT; np.expand_dims(f, 1); np.expand_dims(f, (0, -1)); np.squeeze(q); q.squeeze(1)
+np.broadcast_to(v, (4, 5)); np.broadcast_to(s, 3); np.broadcast_arrays(v, f)[0]; np.atleast_1d(s); np.atleast_2d(v); np.atleast_3d(f); np.atleast_3d(v)
+np.concatenate([f, g]); np.concatenate((f, i), 1); np.concat([f, g], axis=-1); np.concatenate([f, g], None); np.stack([f, g]); np.stack((v, v), -1)
+np.vstack([f, v]); np.hstack([f, g]); np.hstack([v, w]); np.dstack([f, g]); np.column_stack([v, v]); np.append(v, 3); np.append(f, g, 0)
+np.split(f, 2)[1]; np.split(f, 5, axis=1)[2]; np.array_split(v, 3)[1]; np.split(v, [1, 3])[1]; np.hsplit(f, 5)[0]; np.vsplit(f, 2)[1]; np.unstack(f)[1]
+np.tile(v, 2); np.tile(f, (2, 1)); np.tile(v, (2, 3)); np.tile(s, 3); np.repeat(f, 2); np.repeat(f, 3, axis=1); f.repeat(2, 0); np.repeat(v, [0, 1, 2, 3, 1])
+np.pad(f, 1); np.pad(f, ((1, 2), (0, 3)), constant_values=7); np.pad(f, 2, mode="edge"); np.pad(f, 2, mode="reflect"); np.pad(f, 3, mode="wrap")
+np.pad(f, 2, mode="symmetric"); np.pad(v, (7, 9), mode="reflect"); np.pad(v, (7, 9), "symmetric"); np.pad(v, 1, constant_values=(4, 6)); np.pad(i, (0, 1))
+np.flip(f); np.flip(f, 1); np.flipud(f); np.fliplr(f); np.roll(f, 1); np.roll(f, -2, axis=1); np.roll(f, (1, 2), axis=(0, 1)); np.roll(v, 7); np.rot90(f)
+np.tril(m); np.triu(m, 1); np.tril(t, -1); np.triu(v); np.diagonal(m); np.diagonal(f, 1); np.diagonal(t, 0, 1, 2); np.diag(v); np.diag(m, -1); np.diag(w, 2)
+np.take(f, [0, 2]); np.take(f, [0, -1], axis=1); f.take(k, 0); np.take(f, k, 1, mode="wrap"); np.take(v, 3); np.take(f, [9, -9], mode="clip")
+np.take_along_axis(f, np.argsort(f, 1), 1); np.take_along_axis(f, i % 4, 0); np.take_along_axis(f, f.argmax(1, keepdims=True), 1)
+np.full_like(f, 3); np.zeros_like(f); np.ones_like(f, dtype=int); np.full_like(f, s); np.empty_like(f) * 0; np.zeros_like(f, shape=(2, 2)); np.copy(f)
+np.meshgrid(v, w)[0]; np.meshgrid(v, w, indexing="ij")[1]; np.meshgrid(v, w, sparse=True)[1]; np.cross(t[:, :, :3], t[:, :, 1:]); np.kron(f, one)
+f.astype(np.float64); f.astype(int); i.astype(bool); f.astype("f2"); b.astype(np.float32); odd.astype(bool); f.copy(); f.real; f.conj(); f.imag
+len(f) + f; f.shape[0] * f; f.ndim * v; np.shape(f)[1] * v; np.size(f) * v; np.ndim(f) * v; f.itemsize * v; np.result_type(f, i) == np.float64
+"""
+PRODUCTS = """
+f @ f.T; f @ v; w @ f; v @ v; t @ m; t @ w; m @ t.mT; q @ t.mT; i @ j.T; i8 @ i8.T; b @ c.T; i @ f.T; np.matmul(t, t.mT); m.T @ m
+np.dot(f, f.T); v.dot(v); np.dot(s, f); np.dot(t, m); np.dot(t, w); np.dot(t, t.mT); np.inner(f, f); np.inner(v, v); np.outer(v, w); np.vdot(v, v)
+np.tensordot(t, m, 1); np.tensordot(t, t, ([0, 1], [0, 1])); np.tensordot(v, w, 0); np.vecdot(f, g); np.matvec(m, w); np.vecmat(w, f)
+np.einsum("ij,kj->ik", f, g); np.einsum("ij,ij->i", f, g); np.einsum("ij,ij", f, g); np.einsum("ij->ji", f); np.einsum("ij->", f); np.einsum("ij->j", i8)
+np.einsum("bij,bkj->bik", t, t); np.einsum("i,j->ij", v, w); np.einsum("ii->i", m); np.einsum("ii", m); np.einsum("ij,j", f, v); np.einsum("bhid,bhjd->bhij", q, q)
+np.einsum("...ij,...kj->...ik", t, t); np.einsum("i...->...", f); np.einsum("ij,jk,kl->il", m, m, f); np.einsum("ab,ab,ab->a", f, g, pos); np.einsum("ij,ik->jk", f, b)
+np.einsum(f, [0, 1], v, [1], [0]); np.einsum("ijk,jl->kl", t, d); np.einsum("ijk,ilk->", t, t); np.einsum("ij,jk", m, m); np.einsum("i,i->i", v, v)
+np.linalg.multi_dot([m, m, f]); np.linalg.multi_dot([f.T, m, w]); np.float32(2) * f @ f.T; np.ones((3, 4), "f4") @ f; np.ones(4) @ f; np.linalg.outer(v, w)
+"""
+INDEXING = """
+f[1]; f[-1]; f[1:3]; f[::-1]; f[:, ::-2]; f[..., 0]; f[None]; f[1, 2]; f[1:3, 2:4]; f[:, None, 1]; t[..., 1:]; t[0, ..., -1]; f[3:1]; f[-10:10]; s[...]; s[()]
+f[[0, 2]]; f[[0, 2], [1, 3]]; f[:, [0, -1]]; f[k]; f[k, k]; f[k[:, None], k]; t[:, [0, 1], 2]; t[[0, 1], :, [1, 2]]; t[0, :, [1, 2]]; t[[[0, 1], [1, 0]]]
+t[None, [0, 1], ..., [1, 2]]; t[:, [0, 2], None, 1:]; t[[0, 1], None, [1, 2]]; f[np.array([], int)]; f[i % 4]; v[f.argmax(1)]; f[np.arange(4), f.argmax(1)]
+f[u8 % 4]; f[f.argmax() % 4]; t[:, k[0]]; t[k[3], 1:, k[1]]; f[np.array([True, False, True, True])]; f[[True, False, True, False], 1:]; v[np.argsort(v)]
+"""
+ROWS = [row.strip() for table in (MATH, REDUCTIONS, SHAPES, PRODUCTS, INDEXING) for line in table.strip().splitlines()
+        for row in line.split("; ")]
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_one_line(row: str) -> None:
+    used = [name for name in VALUES if name in compile(row, row, "eval").co_names]
+    namespace = {"np": np, "scipy": scipy, "frontend": frontend}
+    function = eval(f"lambda {', '.join(used)}: {row}", namespace)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        check(function, *(VALUES[name] for name in used))
