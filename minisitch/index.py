@@ -450,8 +450,28 @@ def value_at(index: Index, variables: Mapping[str, object]) -> object:
     return total
 
 
-def distinct(index: Index) -> int:
-    """How many different values it takes: exact for digits that do not overlap, else an upper bound."""
-    low, high = index.bounds
-    count = math.prod(b - a + 1 for a, b in (_atom_bounds(atom) for _, atom in index.terms))
-    return min(count, high - low + 1)
+def footprint(indices: Iterable[Index], size: int) -> int:
+    """How many cells of a buffer of ``size`` some accesses touch together.
+
+    Exact for accesses whose digits do not overlap and that are equal, or dense intervals; else an
+    upper bound.
+    """
+    shapes = {(i.const, tuple(sorted((c, _atom_bounds(a)[1] + 1) for c, a in i.terms))) for i in indices}
+    intervals, loose = [], 0
+    for const, terms in shapes:
+        count = math.prod(n for _, n in terms)
+        expected = 1
+        for c, n in terms:
+            if c != expected:
+                loose += count
+                break
+            expected *= n
+        else:
+            intervals.append((const, const + count))
+    total, end = loose, None
+    for low, high in sorted(intervals):
+        if end is None or low > end:
+            total, end = total + high - low, high
+        elif high > end:
+            total, end = total + high - end, high
+    return min(size, total)

@@ -132,6 +132,7 @@ class Fold:
     node: int
     buffer: str = ""
     stores: tuple[Store, ...] = ()
+    exchange: str = ""  # shared memory through which the warps of a row meet
 
 
 @dataclass(frozen=True)
@@ -198,6 +199,16 @@ class Segment:
 
 
 @dataclass(frozen=True)
+class Touch:
+    """Cells of a global buffer that are read and written between two grid barriers, each counted once."""
+
+    level: int
+    buffer: str
+    read: int
+    written: int
+
+
+@dataclass(frozen=True)
 class Kernel:
     """One launch: segments, the buffers they touch, and the plan they came from."""
 
@@ -210,6 +221,7 @@ class Kernel:
     grid: int
     block: int
     registers: int
+    touches: tuple[Touch, ...]
     decisions: tuple[Decision, ...]
 
     @property

@@ -33,7 +33,8 @@ def nest_columns(phases: Sequence[Phase], chunk: int, chunks: int) -> tuple[list
         chunk = -(-chunk // inner) * inner
         cuts = [c if not p.chunked or chunk % (c[-2] if len(c) > 2 else 1) == 0 else (1, c[-1])
                 for p, c in zip(phases, cuts, strict=True)]
-    return [_with_views(_nest(p, cut, chunk, p.chunked and chunks > 1))
+    names: dict[tuple[str, Index], str] = {}
+    return [_with_views(_nest(p, cut, chunk, p.chunked and chunks > 1), names)
             for p, cut in zip(phases, cuts, strict=True)], chunk
 
 
@@ -128,11 +129,11 @@ def _rewrite(stmt: Stmt, rewrite: Rewrite) -> Stmt:
 
 
 # ---------------------------------------------------------------- views
-def _with_views(phase: Phase) -> Phase:
-    """Turn accesses that are affine in the innermost axis into accesses of a view."""
+def _with_views(phase: Phase, names: dict[tuple[str, Index], str]) -> Phase:
+    """Turn accesses that are affine in the innermost axis into accesses of a view; ``names`` are the segment's."""
     inner, size = phase.axes[-1]
     loops = (["ser"] if phase.serial != 1 else []) + [name for name, _ in phase.axes]
-    views: dict[tuple[str, Index, int], View] = {}
+    views: dict[tuple[str, Index], View] = {}
 
     def window(stmt: Stmt) -> Stmt:
         if not isinstance(stmt, (Load, Store)) or (isinstance(stmt, Load) and stmt.clamp):
@@ -145,10 +146,15 @@ def _with_views(phase: Phase) -> Phase:
         if stmt.guard:
             return stmt  # the window of a guarded access may lie outside
         coefficient = mine[0][0]
-        key = (stmt.buffer, rest, coefficient)
+        key = (stmt.buffer, rest)
+        length = coefficient * (size - 1) + 1
         if key not in views:
             depth = max((k + 1 for k, name in enumerate(loops) if name in fixed), default=0)
-            views[key] = View(f"{stmt.buffer}_{len(views)}", stmt.buffer, rest, coefficient * (size - 1) + 1, depth)
+            taken = sum(buffer == stmt.buffer for buffer, _ in names) if key not in names else 0
+            name = names.setdefault(key, f"{stmt.buffer}_row{taken or ''}")
+            views[key] = View(name, stmt.buffer, rest, length, depth)
+        elif views[key].length < length:
+            views[key] = replace(views[key], length=length)
         return replace(stmt, buffer=views[key].name, index=Index(0, ((coefficient, Digit(inner, 1, size)),)))
 
     body = tuple(window(s) for s in phase.body)

@@ -37,6 +37,12 @@ def compute_dtype(dtype: str) -> str:
     return "float32" if dtype == "float16" else dtype
 
 
+def shuffle_dtype(dtype: str) -> str:
+    """The dtype a value has while lanes of a warp exchange it: shuffles move 32 or 64 bits."""
+    held = compute_dtype(dtype)
+    return held if kind_of(held) == "float" or held in ("int32", "int64") else "int64"
+
+
 @dataclass(frozen=True)
 class Op:
     """One row of the table.

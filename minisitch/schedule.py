@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from .fuse import Decision
 from .graph import Node
-from .index import Guard, Index, Key, Pull, Within, linear, pull, variable
+from .index import Guard, Index, Key, Pull, Within, footprint, linear, pull, variable
 from .kernel import (
     Buffer,
     Choose,
@@ -32,11 +32,13 @@ from .kernel import (
     Segment,
     Stmt,
     Store,
+    Touch,
+    statements,
     verify_kernel,
 )
 from .loops import nest_columns
 from .mapping import ThreadMap, map_rows
-from .ops import compute_dtype
+from .ops import SHORT, compute_dtype, shuffle_dtype
 from .stitch import Sink, Space, StitchPlan, column_of
 
 
@@ -101,6 +103,8 @@ class _Builder:
         self.block = max((m.threads for m in self.maps.values()), default=1)
         self.maps = {key: self._widen(m) if key[1].kind == "row" else m for key, m in self.maps.items()}
         self.buffers: dict[str, Buffer] = {}
+        self.meetings = 0
+        self.accesses: dict[tuple[int, str, bool], set[Index]] = {}
         self.places: dict[int, _Place] = {}
         self._make_buffers()
 
@@ -291,7 +295,7 @@ class _Builder:
         ranked = {"input": 0, "output": 1, "scratch": 2, "shared": 3}
         buffers = tuple(sorted(self.buffers.values(), key=lambda b: ranked[b.scope]))
         kernel = Kernel(self._name(), self.plan, self.device, buffers, tuple(self.constants.values()), tuple(segments),
-                        1, self.block, 32, tuple(self.decisions))
+                        1, self.block, 32, self._touches(), tuple(self.decisions))
         wave = self.device.wave(self.block, kernel.shared_bytes)
         grid = max((s.thread_map.blocks for s in segments), default=1)
         if kernel.grid_barriers and self.device.kind == "gpu":
@@ -317,14 +321,31 @@ class _Builder:
         for k, loop in enumerate(loops):
             barrier_after = self._barrier_after(loops, k, m)
             phases.append(self._phase(loop, space, m, barrier_after))
+        self._touch(loops[0].level, phases)
         chunk = m.chunk
         if self.device.kind == "cpu":
             phases, chunk = nest_columns(phases, chunk, space.chunks)
-        shared = any(p.barrier != "none" for p in phases) or any(f.along == "row" for p in phases for f in p.folds)
-        task = "none" if self.device.kind == "cpu" or not shared else "warp" if m.threads_per_row <= 32 else "block"
+        wide = m.threads_per_row > 32
+        shared = any(p.barrier != "none" for p in phases) or (wide and any(f.along == "row" for p in phases for f in p.folds))
+        task = "none" if self.device.kind == "cpu" or not shared else "block" if wide else "warp"
         carries = tuple(f"a{s.node}" for loop in loops for s in loop.sinks if s.role == "carry")
         return Segment(space.kind, space.rows, space.chunks, chunk, space.slices, slice_size, m, tuple(phases), task,
                        barrier, carries)
+
+    def _touch(self, level: int, phases: Sequence[Phase]) -> None:
+        """Note which cells the phases read and write: what the cost model counts and the stepper checks."""
+        for phase in phases:
+            for stmt in statements(phase):
+                if isinstance(stmt, (Load, Store)) and self.buffers[stmt.buffer].scope != "shared":
+                    self.accesses.setdefault((level, stmt.buffer, isinstance(stmt, Store)), set()).add(stmt.index)
+
+    def _touches(self) -> tuple[Touch, ...]:
+        found = []
+        for level, buffer in sorted({key[:2] for key in self.accesses}):
+            size = self.buffers[buffer].size
+            read, written = (footprint(self.accesses.get((level, buffer, store), ()), size) for store in (False, True))
+            found.append(Touch(level, buffer, read, written))
+        return tuple(found)
 
     def _barrier_after(self, loops: Sequence[_Loop], k: int, m: ThreadMap) -> str:
         """A barrier where a later phase reads what another thread of the block wrote in this one."""
@@ -344,8 +365,27 @@ class _Builder:
                 work.store_map(s)
             elif s.role != "combine":
                 folds.append(work.fold(s))
-        return Phase(loop.cols, loop.serial, loop.chunked, tuple(work.before), tuple(work.body), tuple(folds), barrier,
-                     (("col", loop.cols),))
+        return Phase(loop.cols, loop.serial, loop.chunked, tuple(work.before), tuple(work.body),
+                     self._with_exchange(folds, m), barrier, (("col", loop.cols),))
+
+    def _with_exchange(self, folds: Sequence[Fold], m: ThreadMap) -> tuple[Fold, ...]:
+        """Warps of one row meet in shared memory; two sets in turn, so that one barrier a phase is enough."""
+        if self.device.kind == "cpu" or m.threads_per_row <= 32:
+            return tuple(folds)
+        wide = [f for f in folds if f.along == "row"]
+        found = []
+        for f in folds:
+            if f.along != "row":
+                found.append(f)
+                continue
+            dtype = shuffle_dtype(f.dtype)
+            name = f"w{self.meetings % 2}{wide.index(f)}_{SHORT[dtype]}"
+            if name not in self.buffers:
+                self._buffer(Buffer(name, dtype, max(1, self.block // 32), "shared", f.node, 1000 + len(self.buffers),
+                                    "one partial result a warp"))
+            found.append(replace(f, exchange=name))
+        self.meetings += bool(wide)
+        return tuple(found)
 
     def constant(self, dtype: str, value: object) -> str:
         key = (dtype, repr(value))

@@ -1,0 +1,231 @@
+"""Print a kernel as Numba CPU source: one function a segment, its tasks a range given to a core.
+
+In:  a ``Kernel`` scheduled for a CPU. Out: ``KernelSource`` whose functions are
+``name(first, last, *flat_arrays)``. Takes no decision: loops, views, guards, buffers are the kernel's.
+
+What a GPU block does in a task is done here by one core in turn, so block barriers vanish, shared
+memory is a scratch row that stays in cache, and the grid barrier is the end of the function.
+"""
+
+from __future__ import annotations
+
+from .index import Index, show, variable
+from .kernel import Fold, Kernel, Phase, Segment, Store
+from .source import (
+    KernelSource,
+    Launch,
+    Writer,
+    buffer_sizes,
+    combine,
+    comment_of,
+    guard_text,
+    header,
+    identity_name,
+    statement,
+    used_buffers,
+)
+
+
+def emit(kernel: Kernel) -> KernelSource:
+    """The kernel as CPU text with its launches, in order."""
+    writer = Writer()
+    for line in header(kernel):
+        writer.line(line)
+    launches = []
+    for number, segment in enumerate(kernel.segments):
+        name = kernel.name if len(kernel.segments) == 1 else f"{kernel.name}_s{number}"
+        buffers = used_buffers(kernel, segment.phases)
+        arguments = tuple(b for b in buffers if kernel.by_name[b].scope != "shared")
+        writer.line("")
+        writer.line("")
+        _Segment(kernel, segment, writer).emit(name, arguments, [b for b in buffers if b not in arguments])
+        launches.append(Launch(name, _tasks(segment), segment.work, arguments))
+    return KernelSource(kernel, "cpu", writer.text(), tuple(launches))
+
+
+def _tasks(segment: Segment) -> int:
+    return segment.thread_map.blocks if segment.carries else segment.tasks
+
+
+class _Segment:
+    """Prints one segment."""
+
+    def __init__(self, kernel: Kernel, segment: Segment, writer: Writer) -> None:
+        self.kernel, self.segment, self.w = kernel, segment, writer
+        self.sizes = buffer_sizes(kernel)
+        self.used = _variables(segment)
+        self.taken: set[tuple[str, int]] = set()  # row views that an earlier phase has taken
+
+    def emit(self, name: str, arguments: tuple[str, ...], local: list[str]) -> None:
+        w, s = self.w, self.segment
+        w.line(f"def {name}(first, last, {', '.join(arguments)}):")
+        w.depth += 1
+        for buffer in local:
+            b = self.kernel.by_name[buffer]
+            w.line(f"{buffer} = np.empty({b.size}, np.{b.dtype})", f"%{b.node} {b.why}")
+        self._open_tasks()
+        for phase in s.phases:
+            self._phase(phase)
+        if s.carries:
+            w.depth -= 1
+            self._carry_ends()
+        w.depth -= 2
+
+    # ------------------------------------------------------------ tasks
+    def _open_tasks(self) -> None:
+        w, s = self.w, self.segment
+        if s.carries:
+            w.line("for part in range(first, last):")
+            w.depth += 1
+            for fold in self._folds("carry"):
+                self._each_column(fold, f"{fold.buffer}[col] = {identity_name(fold.op, fold.dtype)}")
+            m = s.thread_map
+            w.line(f"for row in range(part * {m.steps}, min(part * {m.steps} + {m.steps}, {s.rows})):")
+            w.depth += 1
+            return
+        if s.chunks == 1 and s.slices == 1:
+            w.line("for row in range(first, last):")
+            w.depth += 1
+        else:
+            w.line("for task in range(first, last):")
+            w.depth += 1
+            per_row = s.chunks * s.slices
+            if "row" in self.used:
+                w.line(f"row = task // {per_row}")
+            if s.chunks > 1:
+                w.line(f"chunk = task // {s.slices} % {s.chunks}" if s.slices > 1 else f"chunk = task % {s.chunks}")
+            if s.slices > 1:
+                w.line(f"slice = task % {s.slices}")
+        if s.chunks > 1:
+            cols = max(p.cols for p in s.phases if p.chunked)
+            w.line(f"start = chunk * {s.chunk}")
+            w.line(f"width = max(0, min({s.chunk}, {cols} - start))")
+        if s.slices > 1:
+            serial = max(p.serial for p in s.phases)
+            w.line(f"ser_first = min(slice * {s.slice_size}, {serial})")
+            w.line(f"ser_last = min(ser_first + {s.slice_size}, {serial})")
+
+    def _folds(self, along: str) -> list[Fold]:
+        return [f for p in self.segment.phases for f in p.folds if f.along == along]
+
+    def _each_column(self, fold: Fold, text: str) -> None:
+        size = self.kernel.by_name[fold.buffer].size
+        self.w.line(f"for col in range({size}):")
+        self.w.line("    " + text, f"%{fold.node} {fold.op}")
+
+    def _carry_ends(self) -> None:
+        """Store the columns' sums of the rows this part went through."""
+        for fold in self._folds("carry"):
+            store = fold.stores[0]
+            size = self.kernel.by_name[fold.buffer].size
+            self._each_column(fold, f"{store.buffer}[part * {size} + col] = {fold.buffer}[col]")
+
+    # ------------------------------------------------------------ phases
+    def _phase(self, phase: Phase) -> None:
+        w = self.w
+        mark = w.depth
+        self._views(phase, 0)
+        self._statements(phase, phase.before)
+        rows = [f for f in phase.folds if f.along == "row"]
+        columns = [f for f in phase.folds if f.along == "column"]
+        for fold in rows:
+            w.line(f"{fold.result} = {identity_name(fold.op, fold.dtype)}", comment_of(self.kernel.graph, fold.node))
+        for fold in columns:
+            self._each_column(fold, f"{fold.buffer}[col] = {identity_name(fold.op, fold.dtype)}")
+        opened = 0
+        if phase.serial != 1:
+            bounds = "ser_first, ser_last" if self.segment.slices > 1 else str(phase.serial)
+            w.line(f"for ser in range({bounds}):")
+            w.depth += 1
+            opened = 1
+            self._views(phase, 1)
+        if phase.body or phase.folds:
+            self._open_axes(phase, opened)
+            self._statements(phase, phase.body)
+            for fold in phase.folds:
+                self._accumulate(phase, fold)
+        w.depth = mark
+        self._stores(phase, rows, columns)
+
+    def _open_axes(self, phase: Phase, opened: int) -> None:
+        """The nested column loops, each followed by the views that move with it."""
+        for k, (name, size) in enumerate(phase.axes):
+            if size == 1 and phase.cols == 1:
+                continue
+            bound = str(size)
+            if k == 0 and phase.chunked and self.segment.chunks > 1:
+                inner = 1
+                for _, n in phase.axes[1:]:
+                    inner *= n
+                bound = "width" if inner == 1 else f"width // {inner}"
+            self.w.line(f"for {name} in range({bound}):")
+            self.w.depth += 1
+            self._views(phase, opened + k + 1)
+
+    def _views(self, phase: Phase, depth: int) -> None:
+        for view in phase.views:
+            if view.depth == depth and (view.name, view.length) not in self.taken:
+                if depth == 0:
+                    self.taken.add((view.name, view.length))
+                start = show(view.base, self._totals(phase))
+                stop = str(view.base.const + view.length) if not view.base.terms else f"{start} + {view.length}"
+                self.w.line(f"{view.name} = {view.buffer}[{start}:{stop}]")
+
+    def _statements(self, phase: Phase, stmts: tuple) -> None:
+        totals = self._totals(phase)
+        for stmt in stmts:
+            text = statement(stmt, "cpu", totals, self.sizes)
+            if isinstance(stmt, Store) and stmt.guard:
+                self.w.line(f"if {guard_text(stmt.guard, totals)}:")
+                text = "    " + text
+            self.w.line(text, comment_of(self.kernel.graph, stmt.node))
+
+    def _totals(self, phase: Phase) -> dict[str, int]:
+        """Extents of the loop variables, so that an index prints no needless remainder."""
+        s = self.segment
+        return {"row": s.rows, "chunk": s.chunks, "slice": s.slices, "ser": phase.serial, **dict(phase.axes)}
+
+    def _flat(self, phase: Phase) -> str:
+        """The column inside its tile, from the nested axes."""
+        index, stride = Index(), 1
+        for name, size in reversed(phase.axes):
+            index = index + variable(name, size) * stride
+            stride *= size
+        return show(index)
+
+    def _accumulate(self, phase: Phase, fold: Fold) -> None:
+        target = fold.result if fold.along == "row" else f"{fold.buffer}[{self._flat(phase)}]"
+        text = combine(fold.op, fold.dtype, target, fold.value, "cpu")
+        line = f"{target} += {fold.value}" if text == f"{target} + {fold.value}" else f"{target} = {text}"
+        self.w.line(line, comment_of(self.kernel.graph, fold.node))
+
+    def _stores(self, phase: Phase, rows: list[Fold], columns: list[Fold]) -> None:
+        for fold in rows:
+            self._statements(phase, fold.stores)
+        columns = [f for f in columns if f.stores]
+        if columns:
+            mark = self.w.depth
+            for k, (name, size) in enumerate(phase.axes):
+                if not (size == 1 and phase.cols == 1):
+                    chunked = k == 0 and phase.chunked and self.segment.chunks > 1
+                    self.w.line(f"for {name} in range({'width' if chunked and len(phase.axes) == 1 else size}):")
+                    self.w.depth += 1
+            for fold in columns:
+                self.w.line(f"{fold.result} = {fold.buffer}[{self._flat(phase)}]", comment_of(self.kernel.graph, fold.node))
+                self._statements(phase, fold.stores)
+            self.w.depth = mark
+
+
+def _variables(segment: Segment) -> frozenset[str]:
+    """Loop variables that some index of the segment names."""
+    found: set[str] = set()
+    for phase in segment.phases:
+        for view in phase.views:
+            found |= view.base.variables
+        for stmt in (*phase.before, *phase.body, *(s for f in phase.folds for s in f.stores)):
+            index = getattr(stmt, "index", None)
+            if index is not None:
+                found |= index.variables
+            for condition in getattr(stmt, "guard", ()):
+                found |= condition.index.variables
+    return frozenset(found)

@@ -1,0 +1,284 @@
+"""Print a kernel as Numba CUDA source: one function, its blocks each several tasks in turn.
+
+In:  a ``Kernel`` scheduled for a GPU. Out: ``KernelSource`` with one launch. Takes no decision.
+
+The text is plain Python in the dialect of ``numba.cuda``, so ``simt.step`` runs it on any machine:
+barriers and shuffles stand in uniform control flow only (rows past the end loop zero times and
+still take part), every literal carries its dtype, shared sizes are literals.
+"""
+
+from __future__ import annotations
+
+from .index import ZERO, Digit, Index, show
+from .kernel import Fold, Kernel, Phase, Segment, Store
+from .mapping import WARP
+from .ops import compute_dtype, kind_of, shuffle_dtype
+from .source import (
+    KernelSource,
+    Launch,
+    Writer,
+    buffer_sizes,
+    combine,
+    comment_of,
+    guard_text,
+    header,
+    identity_name,
+    statement,
+)
+
+MASK = "0xffffffff"
+
+
+def emit(kernel: Kernel) -> KernelSource:
+    """The kernel as CUDA text with its launch."""
+    w = Writer()
+    for line in header(kernel):
+        w.line(line)
+    w.line("")
+    w.line("")
+    w.line(f"def {kernel.name}({', '.join(b.name for b in kernel.parameters)}):")
+    w.depth += 1
+    w.line("thread = cuda.threadIdx.x")
+    if kernel.grid_barriers:
+        w.line("grid = cuda.cg.this_grid()")
+    owners: dict[int, str] = {}
+    for b in kernel.buffers:
+        if b.scope == "shared":
+            if b.slot in owners:
+                w.line(f"{b.name} = {owners[b.slot]}", f"%{b.node} takes over its bytes")
+            else:
+                owners[b.slot] = b.name
+                w.line(f"{b.name} = cuda.shared.array({max(1, b.size)}, np.{b.dtype})", f"%{b.node} {b.why}")
+    for number, segment in enumerate(kernel.segments):
+        _Segment(kernel, segment, w).emit(number)
+    w.depth -= 1
+    work = sum(s.work for s in kernel.segments)
+    launch = Launch(kernel.name, kernel.grid, work, tuple(b.name for b in kernel.parameters))
+    return KernelSource(kernel, "cuda", w.text(), (launch,))
+
+
+class _Segment:
+    """Prints one segment."""
+
+    def __init__(self, kernel: Kernel, segment: Segment, writer: Writer) -> None:
+        self.kernel, self.segment, self.w = kernel, segment, writer
+        self.sizes = buffer_sizes(kernel)
+        m = segment.thread_map
+        self.per_row, self.together = m.threads_per_row, m.rows_per_block
+        self.ragged = segment.kind == "row" and segment.rows % self.together != 0
+        self.threads = kernel.block if segment.kind == "column" or segment.chunks > 1 else self.per_row
+
+    def emit(self, number: int) -> None:
+        w, s = self.w, self.segment
+        w.line(f"# segment {number}: {s.rows} rows" + (f" in {s.chunks} chunks" if s.chunks > 1 else ""))
+        if self.threads != self.kernel.block:
+            w.line(f"lane = thread % {self.threads}")
+            w.line(f"lane_row = thread // {self.threads}")
+        else:
+            w.line("lane = thread")
+            if self.together > 1:
+                w.line("lane_row = 0")
+        mark = w.depth
+        grid = self.kernel.grid
+        if s.carries:
+            blocks = s.thread_map.blocks
+            w.line(f"for part_block in range(cuda.blockIdx.x, {blocks}, {grid}):")
+            w.depth += 1
+            for fold in self._carries():
+                self._each_carried(fold, f"{identity_name(fold.op, fold.dtype)}", store=False)
+            w.line(f"for task in range(part_block, {s.tasks}, {blocks}):")
+        else:
+            w.line(f"for task in range(cuda.blockIdx.x, {s.tasks}, {grid}):")
+        w.depth += 1
+        self._open_task()
+        for phase in s.phases:
+            self._phase(phase)
+        self._end_task()
+        if s.carries:
+            w.depth -= 1
+            for fold in self._carries():
+                self._each_carried(fold, "", store=True)
+        w.depth = mark
+        if s.barrier == "grid":
+            w.line("grid.sync()")
+
+    # ------------------------------------------------------------ tasks
+    def _open_task(self) -> None:
+        w, s = self.w, self.segment
+        per_row = s.chunks * s.slices
+        if s.kind == "row" and self.together > 1:
+            w.line(f"row = task * {self.together} + lane_row")
+            if self.ragged:
+                w.line(f"live = row < {s.rows}")
+                w.line(f"row = min(row, {max(0, s.rows - 1)})")
+        else:
+            w.line(f"row = task // {per_row}" if per_row > 1 else "row = task")
+            if s.chunks > 1:
+                w.line(f"chunk = task // {s.slices} % {s.chunks}" if s.slices > 1 else f"chunk = task % {s.chunks}")
+            if s.slices > 1:
+                w.line(f"slice = task % {s.slices}")
+        if s.chunks > 1:
+            cols = max((p.cols for p in s.phases if p.chunked), default=0)
+            w.line(f"start = chunk * {s.chunk}")
+            w.line(f"stop = min(start + {s.chunk}, {cols})")
+        if s.slices > 1:
+            serial = max(p.serial for p in s.phases)
+            w.line(f"ser_first = min(slice * {s.slice_size}, {serial})")
+            w.line(f"ser_last = min(ser_first + {s.slice_size}, {serial})")
+
+    def _end_task(self) -> None:
+        """Nobody starts the next task while somebody still reads this one's shared memory."""
+        s = self.segment
+        if s.task_barrier == "block":
+            self.w.line("cuda.syncthreads()")
+        elif s.task_barrier == "warp":
+            self.w.line("cuda.syncwarp()")
+
+    def _carries(self) -> list[Fold]:
+        return [f for p in self.segment.phases for f in p.folds if f.along == "carry"]
+
+    def _each_carried(self, fold: Fold, value: str, *, store: bool) -> None:
+        """Start a block's column sums, or write them out as one partial row a row lane."""
+        w, cols = self.w, self.kernel.by_name[fold.buffer].size // self.together
+        place = f"lane_row * {cols} + col" if self.together > 1 else "col"
+        w.line(f"for col in range(lane, {cols}, {self.threads}):")
+        if store:
+            part = f"(part_block * {self.together} + lane_row)" if self.together > 1 else "part_block"
+            text = f"{fold.stores[0].buffer}[{part} * {cols} + col] = {fold.buffer}[{place}]"
+        else:
+            text = f"{fold.buffer}[{place}] = {value}"
+        w.line("    " + text, f"%{fold.node} {fold.op}")
+
+    # ------------------------------------------------------------ phases
+    def _phase(self, phase: Phase) -> None:
+        w = self.w
+        self._statements(phase, phase.before)
+        if self.segment.kind == "column":
+            self._column_phase(phase)
+        else:
+            self._row_phase(phase)
+        if phase.barrier == "block":
+            w.line("cuda.syncthreads()")
+        elif phase.barrier == "warp":
+            w.line("cuda.syncwarp()")
+
+    def _columns(self, phase: Phase) -> str:
+        """The columns of this thread."""
+        if phase.chunked and self.segment.chunks > 1:
+            return f"range(start + lane, stop, {self.threads})"
+        stop = f"{phase.cols} if live else 0" if self.ragged else str(phase.cols)
+        return f"range(lane, {stop}, {self.threads})"
+
+    def _row_phase(self, phase: Phase) -> None:
+        w = self.w
+        rows = [f for f in phase.folds if f.along == "row"]
+        for fold in rows:
+            w.line(f"{fold.result} = {self._identity(fold)}", comment_of(self.kernel.graph, fold.node))
+        w.line(f"for col in {self._columns(phase)}:")
+        w.depth += 1
+        self._statements(phase, phase.body)
+        for fold in phase.folds:
+            self._accumulate(phase, fold)
+        if not phase.body and not phase.folds:
+            w.line("pass")
+        w.depth -= 1
+        if rows:
+            self._meet(rows)
+        for fold in rows:
+            if fold.stores:
+                w.line("if lane == 0 and live:" if self.ragged else "if lane == 0:")
+                w.depth += 1
+                self._statements(phase, fold.stores)
+                w.depth -= 1
+
+    def _column_phase(self, phase: Phase) -> None:
+        """Each thread owns a column and walks down the reduced rows."""
+        w = self.w
+        w.line(f"for col in {self._columns(phase)}:")
+        w.depth += 1
+        for fold in phase.folds:
+            w.line(f"{fold.result} = {self._identity(fold)}", comment_of(self.kernel.graph, fold.node))
+        mark = w.depth
+        if phase.serial != 1:
+            w.line(f"for ser in range({'ser_first, ser_last' if self.segment.slices > 1 else phase.serial}):")
+            w.depth += 1
+        self._statements(phase, phase.body)
+        for fold in phase.folds:
+            self._accumulate(phase, fold)
+        w.depth = mark
+        for fold in phase.folds:
+            self._finish(fold)
+            self._statements(phase, fold.stores)
+        w.depth -= 1
+
+    def _statements(self, phase: Phase, stmts: tuple) -> None:
+        s = self.segment
+        totals = {"row": s.rows, "chunk": s.chunks, "slice": s.slices, "ser": phase.serial, "col": phase.cols,
+                  "lane_row": self.together}
+        for stmt in stmts:
+            text = statement(stmt, "cuda", totals, self.sizes)
+            if isinstance(stmt, Store) and stmt.guard:
+                self.w.line(f"if {guard_text(stmt.guard, totals)}:")
+                text = "    " + text
+            self.w.line(text, comment_of(self.kernel.graph, stmt.node))
+
+    # ------------------------------------------------------------ reductions
+    def _held(self, fold: Fold) -> str:
+        """The dtype of the accumulator: what a shuffle can move where one is needed."""
+        return shuffle_dtype(fold.dtype) if fold.along == "row" else compute_dtype(fold.dtype)
+
+    def _identity(self, fold: Fold) -> str:
+        name = identity_name(fold.op, fold.dtype)
+        return name if self._held(fold) == compute_dtype(fold.dtype) else f"np.{self._held(fold)}({name})"
+
+    def _combined(self, fold: Fold, left: str, right: str) -> str:
+        held = self._held(fold)
+        if kind_of(fold.dtype) == "bool" and held != "bool":
+            return f"{left} {'|' if fold.op == 'any' else '&'} {right}"
+        if held != compute_dtype(fold.dtype) and fold.op in ("sum", "prod"):
+            return combine(fold.op, held, left, right, "cuda")
+        return combine(fold.op, fold.dtype, left, right, "cuda")
+
+    def _accumulate(self, phase: Phase, fold: Fold) -> None:
+        target, value = fold.result, fold.value
+        if fold.along == "carry":
+            cols = self.kernel.by_name[fold.buffer].size // self.together
+            index = Index(0, ((cols, Digit("lane_row", 1, self.together)),)) if self.together > 1 else ZERO
+            where = show(index + Index(0, ((1, Digit("col", 1, max(2, cols))),)))
+            target = f"{fold.buffer}[{where}]"
+        elif self._held(fold) != compute_dtype(fold.dtype):
+            value = f"np.{self._held(fold)}({value})"
+        text = self._combined(fold, target, value)
+        line = f"{target} += {value}" if text == f"{target} + {value}" else f"{target} = {text}"
+        self.w.line(line, comment_of(self.kernel.graph, fold.node))
+
+    def _meet(self, folds: list[Fold]) -> None:
+        """All threads of a row end up with its result: shuffles in the warp, shared memory between warps."""
+        w = self.w
+        width = min(self.threads, WARP)
+        for fold in folds:
+            steps = ", ".join(str(width >> k) for k in range(1, width.bit_length()))
+            w.line(f"for offset in ({steps}):", f"%{fold.node} {fold.op} over the warp")
+            other = f"cuda.shfl_xor_sync({MASK}, {fold.result}, offset)"
+            w.line(f"    {fold.result} = {self._combined(fold, fold.result, other)}")
+        if self.threads > WARP:
+            warps = self.threads // WARP
+            w.line(f"if thread % {WARP} == 0:")
+            for fold in folds:
+                w.line(f"    {fold.exchange}[thread // {WARP}] = {fold.result}")
+            w.line("cuda.syncthreads()")
+            first = f"lane_row * {warps}" if self.together > 1 else "0"
+            last = f"lane_row * {warps} + {warps}" if self.together > 1 else str(warps)
+            for fold in folds:
+                w.line(f"{fold.result} = {self._identity(fold)}", f"%{fold.node} {fold.op} over the row's warps")
+                w.line(f"for warp in range({first}, {last}):")
+                w.line(f"    {fold.result} = {self._combined(fold, fold.result, f'{fold.exchange}[warp]')}")
+        for fold in folds:
+            self._finish(fold)
+
+    def _finish(self, fold: Fold) -> None:
+        """Back from the dtype of the exchange to the value's own."""
+        if self._held(fold) != compute_dtype(fold.dtype):
+            held = compute_dtype(fold.dtype)
+            text = f"{fold.result} != 0" if held == "bool" else f"np.{held}({fold.result})"
+            self.w.line(f"{fold.result} = {text}")

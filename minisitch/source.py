@@ -1,0 +1,241 @@
+"""Emitted text, how to launch it, and what both emitters share: how one statement reads.
+
+In:  statements of the loop IR. Out: lines of Python, each naming its graph node and the user's line.
+
+Every literal is written with its dtype (``C0 = np.float32(0.5)`` at the top): Numba would make a
+bare ``0.5`` a float64 and the whole loop with it. Integer results are wrapped in their dtype,
+since Numba widens ``int32 + int32``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .graph import Graph
+from .index import Guard, Index, show
+from .kernel import Choose, Clamp, Compute, FromIndex, Kernel, Load, Stmt, Store
+from .ops import OPS, SHORT, compute_dtype, kind_of
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One function of the text: what to call, over how many tasks, with which buffers.
+
+    On a CPU there is one a segment, ``name(first, last, *buffers)``, and all tasks of one end
+    before the next begins. On a GPU there is one a kernel, ``name[grid, block](*buffers)``.
+    """
+
+    name: str
+    tasks: int
+    work: int
+    buffers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """A kernel as Python source for one target, ready to compile."""
+
+    kernel: Kernel
+    target: str  # "cpu" | "cuda"
+    text: str
+    launches: tuple[Launch, ...]
+
+    @property
+    def grid(self) -> int:
+        return self.kernel.grid
+
+    @property
+    def block(self) -> int:
+        return self.kernel.block
+
+
+@dataclass
+class Writer:
+    """Lines with indentation; the only state an emitter has."""
+
+    lines: list[str] = field(default_factory=list)
+    depth: int = 0
+
+    def line(self, text: str, comment: str = "") -> None:
+        indented = "    " * self.depth + text
+        self.lines.append(f"{indented:<56}  # {comment}" if comment else indented)
+
+    def lines_of(self, pairs: Iterable[tuple[str, str]]) -> None:
+        for text, comment in pairs:
+            self.line(text, comment)
+
+    def text(self) -> str:
+        return "\n".join(self.lines) + "\n"
+
+
+def comment_of(graph: Graph, node_id: int) -> str:
+    """``%5 sum  model.py:6 in softmax``."""
+    node = graph[node_id]
+    origin = node.where + (f" in {node.via}" if node.via else "")
+    return f"%{node_id} {node.op}" + (f"  {origin}" if origin else "")
+
+
+# ---------------------------------------------------------------- literals
+def literal(dtype: str, value: object) -> str:
+    """A typed literal: ``np.float32(0.5)``; float16 constants are rounded, then held in float32."""
+    held = compute_dtype(dtype)
+    if kind_of(dtype) == "float":
+        number = float(np.dtype(dtype).type(value))  # type: ignore[arg-type]
+        inner = repr(number) if np.isfinite(number) else f"np.{'nan' if number != number else 'inf'}"
+        return f"np.{held}({'-' if number == -np.inf else ''}{inner})"
+    return str(bool(value)) if dtype == "bool" else f"np.{held}({int(value)})"  # type: ignore[call-overload]
+
+
+IDENTITY = {"0": 0, "1": 1, "False": False, "True": True}
+
+
+def identity_value(op: str, dtype: str) -> object:
+    """The neutral element of a reduction in a dtype."""
+    word = OPS[op].identity[kind_of(dtype)]
+    if word in IDENTITY:
+        return IDENTITY[word]
+    sign = -1 if word == "lowest" else 1
+    if kind_of(dtype) == "float":
+        return sign * np.inf
+    info = np.iinfo(dtype)
+    return int(info.min if sign < 0 else info.max)
+
+
+def identity_name(op: str, dtype: str) -> str:
+    """Its name in emitted text: ``ZERO_f32``, ``LOWEST_f32``."""
+    word = OPS[op].identity[kind_of(dtype)]
+    return f"{ {'0': 'ZERO', '1': 'ONE', 'False': 'FALSE', 'True': 'TRUE'}.get(word, word.upper()) }_{SHORT[compute_dtype(dtype)]}"
+
+
+def header(kernel: Kernel) -> list[str]:
+    """The module-level constants a kernel uses."""
+    found = {name: literal(dtype, value) for name, dtype, value in kernel.constants}
+    for segment in kernel.segments:
+        for phase in segment.phases:
+            for fold in phase.folds:
+                found[identity_name(fold.op, fold.dtype)] = literal(compute_dtype(fold.dtype),
+                                                                    identity_value(fold.op, compute_dtype(fold.dtype)))
+            for stmt in phase.before + phase.body:
+                if isinstance(stmt, Load) and stmt.guard:
+                    held = compute_dtype(stmt.dtype)
+                    found[zero_name(held)] = literal(held, False if held == "bool" else 0)
+    return [f"{name} = {text}" for name, text in found.items()]
+
+
+def zero_name(dtype: str) -> str:
+    return f"ZERO_{SHORT[dtype]}"
+
+
+# ---------------------------------------------------------------- scalar texts
+def scalar(stmt: Compute, column: str) -> str:
+    """The expression of one operation for a target; ``column`` is ``cpu`` or ``cuda``."""
+    op = OPS[stmt.op]
+    held, operand = compute_dtype(stmt.dtype), compute_dtype(stmt.operand_dtype)
+    if stmt.op == "cast":
+        return cast(stmt.args[0], stmt.dtype, stmt.operand_dtype, column)
+    texts: Mapping[str, str] = op.cuda if column == "cuda" else op.cpu
+    text = texts[kind_of(stmt.operand_dtype)].format(*stmt.args, t=SHORT[operand], T=f"np.{operand}")
+    wraps = kind_of(stmt.dtype) == "int" and stmt.op not in ("select", "maximum", "minimum")
+    return f"np.{held}({text})" if wraps else text
+
+
+def cast(name: str, to: str, of: str, column: str) -> str:
+    """A conversion as NumPy makes it; a cast to float16 rounds, though the value stays in float32."""
+    if to == "float16":
+        wide = name if compute_dtype(of) == "float32" else f"np.float32({name})"
+        return f"half_to_float(float_to_half({wide}))" if column == "cpu" else f"np.float32(np.float16({wide}))"
+    texts = OPS["cast"].cuda if column == "cuda" else OPS["cast"].cpu
+    if to == "bool" and of == "bool":
+        return name
+    return texts[kind_of(to)].format(name, T=f"np.{compute_dtype(to)}", S=f"np.{compute_dtype(of)}")
+
+
+def combine(op: str, dtype: str, left: str, right: str, column: str) -> str:
+    """One step of a reduction."""
+    held = compute_dtype(dtype)
+    texts = OPS[op].cuda if column == "cuda" else OPS[op].cpu
+    text = texts[kind_of(dtype)].format(left, right)
+    narrow = kind_of(dtype) == "int" and op in ("sum", "prod")
+    return f"np.{held}({text})" if narrow else text
+
+
+def guard_text(guard: Guard, totals: Mapping[str, int]) -> str:
+    """A condition as an expression without branches."""
+    parts = []
+    for c in guard:
+        low, high = c.index.bounds
+        index = show(c.index, totals)
+        if low < c.low:
+            parts.append(f"({index} >= {c.low})")
+        if high >= c.high:
+            parts.append(f"({index} < {c.high})")
+    return " & ".join(parts) if len(parts) != 1 else parts[0][1:-1]
+
+
+def statement(stmt: Stmt, column: str, totals: Mapping[str, int], sizes: Mapping[str, tuple[str, int]]) -> str:
+    """One statement as one line; ``sizes`` gives each buffer's (or view's) dtype and element count."""
+    if isinstance(stmt, Load):
+        return f"{stmt.target} = {_load(stmt, column, totals, sizes)}"
+    if isinstance(stmt, Compute):
+        return f"{stmt.target} = {scalar(stmt, column)}"
+    if isinstance(stmt, FromIndex):
+        return f"{stmt.target} = np.{compute_dtype(stmt.dtype)}({show(stmt.index, totals)})"
+    if isinstance(stmt, Clamp):
+        return f"{stmt.target} = min(max(np.int64({stmt.source}), 0), {stmt.size - 1})"
+    if isinstance(stmt, Choose):
+        condition = guard_text(stmt.guard, totals)
+        if column == "cpu":
+            return f"{stmt.target} = select({condition}, {stmt.value}, {stmt.other})"
+        return f"{stmt.target} = {stmt.value} if {condition} else {stmt.other}"
+    return f"{stmt.buffer}[{show(stmt.index, totals)}] = {_stored(stmt, column, sizes)}"
+
+
+def _load(stmt: Load, column: str, totals: Mapping[str, int], sizes: Mapping[str, tuple[str, int]]) -> str:
+    index = show(stmt.index, totals)
+    dtype, size = sizes[stmt.buffer]
+    if stmt.clamp:
+        low, high = stmt.index.bounds
+        if low < 0:
+            index = f"max({index}, 0)"
+        if high >= size:
+            index = f"min({index}, {size - 1})"
+    text = f"{stmt.buffer}[{index}]"
+    if dtype == "float16":
+        text = f"half_to_float({text})" if column == "cpu" else f"np.float32({text})"
+    if stmt.guard:
+        text = f"{text} if {guard_text(stmt.guard, totals)} else {zero_name(compute_dtype(dtype))}"
+    return text
+
+
+def _stored(stmt: Store, column: str, sizes: Mapping[str, tuple[str, int]]) -> str:
+    if sizes[stmt.buffer][0] != "float16":
+        return stmt.value
+    return f"float_to_half({stmt.value})" if column == "cpu" else f"np.float16({stmt.value})"
+
+
+def offset(name: str, index: Index) -> str:
+    """A window's start as text."""
+    return show(index) if index.terms else str(index.const)
+
+
+def buffer_sizes(kernel: Kernel) -> dict[str, tuple[str, int]]:
+    """Dtype and element count of each buffer and each view."""
+    found = {b.name: (b.dtype, b.size) for b in kernel.buffers}
+    for segment in kernel.segments:
+        for phase in segment.phases:
+            found.update({v.name: (found[v.buffer][0], v.length) for v in phase.views})
+    return found
+
+
+def used_buffers(kernel: Kernel, phases: Sequence) -> list[str]:
+    """Names of the buffers that some phases touch, in the kernel's order."""
+    touched: set[str] = set()
+    for phase in phases:
+        views = {v.name: v.buffer for v in phase.views}
+        stmts = (*phase.before, *phase.body, *(s for f in phase.folds for s in f.stores))
+        touched |= {views.get(s.buffer, s.buffer) for s in stmts if isinstance(s, (Load, Store))}
+        touched |= {f.buffer for f in phase.folds if f.buffer}
+    return [b.name for b in kernel.buffers if b.name in touched]

@@ -1,0 +1,96 @@
+"""``astitch``: the whole memory-intensive subgraph between library calls in one kernel (AStitch 2022).
+
+Scope (section 4.1): operations that can reach each other without passing a library call, and
+remotely those that cannot reach each other at all, form one *stitch op*. Both are one rule here:
+a value's *level* is the number of library calls on the longest path to it; values of one level can
+be contracted, because a path that leaves a level through a library call cannot come back to it.
+How the pieces meet inside the kernel is ``stitch``'s business; it never refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..device import Device
+from ..fuse import FREE, Decision, FusionPlan, is_fusible, make_plan, read_in_place, strategy
+from ..graph import Graph
+
+MOST_ARGUMENTS = 64  # kernel parameters (BladeDISC's bound)
+
+
+@strategy("astitch")
+def astitch(graph: Graph, device: Device) -> FusionPlan:
+    """One kernel a level.
+
+    Before:  h = x @ w; a = h + b; s = softmax(a); y = s @ v; z = tanh(y)
+    After:   matmul | kernel 0: a and softmax | matmul | kernel 1: tanh
+    """
+    level = levels(graph)
+    groups: dict[int, list[int]] = {}
+    for node in graph.nodes:
+        if is_fusible(node) and node.op not in FREE:
+            groups.setdefault(level[node.id], []).append(node.id)
+    decisions: list[Decision] = []
+    found: list[list[int]] = []
+    for number, members in sorted(groups.items()):
+        pieces = _within_arguments(graph, members)
+        found += pieces
+        decisions.append(Decision(tuple(members), "fuse", "same-level",
+                                  f"{len(members)} operations with {number} library calls before them"))
+        if len(pieces) > 1:
+            decisions.append(Decision(tuple(p[0] for p in pieces), "keep apart", "argument-limit",
+                                      f"more than {MOST_ARGUMENTS} kernel arguments: {len(pieces)} kernels"))
+    for node in graph.nodes:
+        if node.kind == "library":
+            decisions.append(Decision((node.id,), "keep apart", "library-call", f"{node.op} is a call between kernels"))
+    return make_plan(graph, "astitch", found, decisions)
+
+
+def levels(graph: Graph) -> list[int]:
+    """Library calls on the longest path to each value; a value all of whose users are later moves down to them.
+
+    Moving down saves writing the value and reading it back; it happens only if its operands are no
+    larger than itself, so it never adds traffic.
+    """
+    level = [0] * len(graph)
+    for node in graph.nodes:
+        steps = [level[a] + (graph[a].kind == "library") for a in node.args]
+        level[node.id] = max(steps, default=0)
+    kept = {read_in_place(graph, o) for o in graph.outputs}
+    for node in reversed(graph.nodes):
+        users = graph.users[node.id]
+        if not is_fusible(node) or not users or node.id in kept or node.id in graph.outputs:
+            continue
+        if any(graph[u].kind == "library" for u in users):
+            continue
+        target = min(level[u] for u in users)
+        fresh = [a for a in dict.fromkeys(node.args)
+                 if is_fusible(graph[a]) and level[a] + 0 < target and graph[a].op not in FREE]
+        moved = sum(graph[a].type.nbytes for a in fresh if len(graph.users[a]) == 1)
+        if target > level[node.id] and len({level[u] for u in users}) == 1 and \
+                (node.op in FREE or moved == 0 or moved < node.type.nbytes):
+            level[node.id] = target
+    return level
+
+
+def _within_arguments(graph: Graph, members: Sequence[int]) -> list[list[int]]:
+    """Cut a level in pieces, in order, that stay within the argument limit; ascending ids keep it acyclic."""
+    pieces: list[list[int]] = [[]]
+    inside: set[int] = set()
+    touched: set[int] = set()
+    for member in members:
+        reads = {read_in_place(graph, a) for a in graph[member].args} - inside
+        writes = {member} if _leaves(graph, member) else set()
+        if pieces[-1] and len(touched | reads | writes) > MOST_ARGUMENTS:
+            pieces.append([])
+            inside, touched = set(), set()
+            reads = {read_in_place(graph, a) for a in graph[member].args}
+        pieces[-1].append(member)
+        inside.add(member)
+        touched |= reads | writes
+    return pieces
+
+
+def _leaves(graph: Graph, node_id: int) -> bool:
+    """True if a library call or the caller may read the value: it will be an argument."""
+    return node_id in graph.outputs or any(graph[u].kind == "library" or graph[u].op in FREE for u in graph.users[node_id])

@@ -1,0 +1,106 @@
+"""``xla``: thread composition only, the papers' baseline.
+
+A kernel is one loop; its body inlines producers, so each thread recomputes what it needs and may
+read only what it made itself (FusionStitching 2020, section 2; AStitch 2022, section 2.3). Hence a
+kernel ends at a reduce, and at a heavy element-wise value that is broadcast: inlined, it would be
+evaluated once for each element it stretches to.
+"""
+
+from __future__ import annotations
+
+from ..device import Device
+from ..fuse import FREE, Decision, FusionPlan, is_fusible, is_heavy, make_plan, strategy, stretches, view_source
+from ..graph import Graph, Node
+from ..stitch import many_positions
+
+MOST_RECOMPUTED = 8  # light operations that may be evaluated again in a second kernel
+
+
+@strategy("xla")
+def xla(graph: Graph, device: Device) -> FusionPlan:
+    """Fuse every producer into all of its consumers, unless a rule cuts there.
+
+    Before:  %1 = max %0; %2 = %0 - %1; %3 = exp %2; %4 = sum %3; %5 = %3 / %4
+    After:   kernel 0: %1   kernel 1: %2 %3   kernel 2: %4   kernel 3: %5
+    """
+    decisions: list[Decision] = []
+    in_memory = _read_by_others(graph)
+    roots: set[int] = set()
+    kernels: list[frozenset[int]] = [frozenset()] * len(graph)
+    chain = _chain_lengths(graph)
+    for node in reversed(graph.nodes):
+        if not is_fusible(node):
+            continue
+        landing = frozenset().union(*(kernels[u] for u in graph.users[node.id])) if graph.users[node.id] else frozenset()
+        reason = "" if node.op in FREE else _why_cut(graph, node, landing, in_memory, chain[node.id])
+        if reason:
+            roots.add(node.id)
+            kernels[node.id] = frozenset((node.id,))
+            decisions += [Decision((node.id, u), "keep apart", reason, _SENTENCES[reason].format(node.op, len(landing)))
+                          for u in graph.users[node.id] if is_fusible(graph[u])]
+        else:
+            kernels[node.id] = landing
+            if node.op not in FREE:
+                decisions += [Decision((node.id, k), "fuse", "thread-composition",
+                                       f"%{node.id} {node.op} stays in a register of the kernel that ends at %{k}")
+                              for k in sorted(landing)]
+    for scattered in many_positions(graph, roots):
+        roots.add(scattered)
+        decisions.append(Decision((scattered,), "keep apart", "many-positions",
+                                  f"%{scattered} would be recomputed at too many places"))
+    return make_plan(graph, "xla", _members(graph, roots), reversed(decisions))
+
+
+_SENTENCES = {
+    "needed-in-memory": "{0} is read by a library call or returned",
+    "reduce-ends-kernel": "a thread cannot read the {0} that other threads fold",
+    "expensive-then-broadcast": "{0} would be evaluated once for each element it is broadcast to",
+    "expensive-in-several-kernels": "{0} would be evaluated in {1} kernels",
+    "recompute-limit": "the chain up to {0} would be evaluated in {1} kernels",
+}
+
+
+def _why_cut(graph: Graph, node: Node, landing: frozenset[int], in_memory: set[int], chain: int) -> str:
+    if node.id in in_memory:
+        return "needed-in-memory"
+    if node.kind == "reduce":
+        return "reduce-ends-kernel"
+    if is_heavy(graph, node) and stretches(graph, node):
+        return "expensive-then-broadcast"
+    if len(landing) > 1 and is_heavy(graph, node):
+        return "expensive-in-several-kernels"
+    if len(landing) > 1 and chain > MOST_RECOMPUTED:
+        return "recompute-limit"
+    return ""
+
+
+def _read_by_others(graph: Graph) -> set[int]:
+    """Values a library call or the caller reads: they must be in memory."""
+    found = {view_source(graph, o) for o in graph.outputs} | set(graph.outputs)
+    for node in graph.nodes:
+        if node.kind == "library":
+            found |= {view_source(graph, a) for a in node.args}
+    return found
+
+
+def _chain_lengths(graph: Graph) -> list[int]:
+    """Operations from the last reduce, library call or input up to each value."""
+    found = [0] * len(graph)
+    for node in graph.nodes:
+        if is_fusible(node) and node.kind != "reduce":
+            found[node.id] = min(1000, sum(found[a] for a in dict.fromkeys(node.args)) + (node.op not in FREE))
+    return found
+
+
+def _members(graph: Graph, roots: set[int]) -> list[list[int]]:
+    """Each root with everything inlined into it."""
+    found = []
+    for root in sorted(roots):
+        members, pending = {root}, [root]
+        while pending:
+            for arg in graph[pending.pop()].args:
+                if arg not in members and arg not in roots and is_fusible(graph[arg]):
+                    members.add(arg)
+                    pending.append(arg)
+        found.append(sorted(members))
+    return found
