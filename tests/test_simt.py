@@ -11,7 +11,7 @@ from simt_kernels import CASES, MUTANTS
 
 from minisitch import cuda_math
 from minisitch.errors import KernelBug
-from minisitch.simt import Bytes, LineTraffic, Traffic, step
+from minisitch.simt import Bytes, LineTraffic, Traffic, machine, step
 from minisitch.simt.values import NUMPY
 
 SEEDS = range(5)
@@ -41,7 +41,8 @@ def test_correct_kernel_passes(name):
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: f"{m.case}: {m.name}")
-def test_mutant_is_refused(mutant):
+def test_mutant_is_refused(mutant, monkeypatch):
+    monkeypatch.setattr(machine, "PATIENCE", 300)
     case = CASES[mutant.case]
     assert case.text.count(mutant.old) == 1 or not mutant.old, "a mutant changes one place"
     text = case.text.replace(mutant.old, mutant.new) if mutant.old else case.text
@@ -125,6 +126,32 @@ def test_local_arrays_belong_to_one_thread():
     assert (y == x[::4] + x[3::4]).all() and (traffic.loads, traffic.shared_loads) == (128, 0)
     assert refusal(text.replace("mine[3]", "mine[4]"), [x, y]).startswith("out-of-bounds: mine[4]")
     assert refusal(text.replace("range(4)", "range(3)"), [x, y]).startswith("unwritten-read: mine[3] of local memory")
+
+
+def test_a_long_while_loop_is_no_deadlock():
+    text = ("def k(x, y):\n    i, v = 0, x[0]\n    while i < 5000:\n        v, i = x[0], i + 1\n"
+            "    y[cuda.blockIdx.x] = v")
+    step(text, [np.ones(1), np.zeros(3)], 3, 1)
+
+
+def test_a_deadlock_names_who_waits():
+    text = "def k(flag):\n    while cuda.atomic.add(flag, 0, 0) == 0:\n        pass"
+    said = refusal(text, [np.zeros(1, np.int32)], block=2, inputs=["flag"])
+    assert said.startswith("deadlock: ") and said.endswith("line 2: while cuda.atomic.add(flag, 0, 0) == 0:    "
+                                                           "<- while: block 0 thread 0 and 1 more")
+
+
+@pytest.mark.parametrize("arrays", [(np.zeros(8)[::2], np.zeros(4)), (np.zeros(4), np.zeros((4, 4)).T)])
+def test_arrays_are_contiguous(arrays):
+    with pytest.raises(ValueError, match="not contiguous"):
+        step("def k(x, y):\n    pass", arrays, 1, 1)
+
+
+def test_arguments_that_overlap_are_refused():
+    whole = np.zeros(8)
+    with pytest.raises(ValueError, match="overlaps"):
+        step("def k(x, y):\n    pass", [whole, whole[4:]], 1, 1)
+    step("def k(x, y):\n    pass", [whole[:4], whole[4:]], 1, 1)
 
 
 # ---------------------------------------------------------------- values are as Numba types them

@@ -74,18 +74,15 @@ def _arguments(program: Program, values: Mapping[str, Any], inputs: Iterable[str
         holding = {program.parameters[i] if isinstance(i, int) else i for i in inputs}
         if not holding <= set(program.parameters):
             raise ValueError(f"inputs {sorted(holding)} are not all parameters of {program.name}{program.parameters}")
+    arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
     memories: dict[int, Memory] = {}
-    arguments: list[Any] = []
-    for name in program.parameters:
-        value = values[name]
-        if isinstance(value, np.ndarray):
-            same = [other for other in program.parameters if values[other] is value]
-            if id(value) not in memories:
-                if not value.flags.c_contiguous:
-                    raise ValueError(f"{name} of {program.name} is not contiguous; give a copy")
-                memories[id(value)] = Memory(name, value, "global", now, program,
-                                             holds_data=any(other in holding for other in same),
-                                             watched=any(other in written for other in same))
-            value = memories[id(value)]
-        arguments.append(value)
-    return arguments
+    for name, array in arrays.items():
+        same = [other for other in arrays if arrays[other] is array]
+        if not array.flags.c_contiguous:
+            raise ValueError(f"{name} of {program.name} is not contiguous; give a copy")
+        if any(np.may_share_memory(array, arrays[other]) for other in arrays.keys() - same):
+            raise ValueError(f"{name} of {program.name} overlaps another argument; give one array twice, or a copy")
+        memories.setdefault(id(array), Memory(name, array, "global", now, program,
+                                              holds_data=not holding.isdisjoint(same),
+                                              watched=not written.isdisjoint(same)))
+    return [memories.get(id(values[name]), values[name]) for name in program.parameters]

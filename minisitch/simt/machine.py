@@ -11,7 +11,7 @@ whether it is refused.
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ from .values import dtype_of
 
 WARP = 32
 IN_FLIGHT = 4  # blocks that run side by side where no grid barrier makes them all
-PATIENCE = 10_000  # turns of a block without progress before that is called a deadlock
+PATIENCE = 10_000  # turns without progress, for each running block, before that is called a deadlock
 
 SOURCE_LANE: dict[str, Callable[[int, int], int]] = {  # (own lane, argument) -> whose value it gets
     "shfl_sync": lambda lane, source: source % WARP,
@@ -43,8 +43,8 @@ class Dim3(NamedTuple):
     """``cuda.threadIdx`` and its like. The dialect uses ``x`` alone."""
 
     x: int
-    y: int
-    z: int
+    y: int = 0
+    z: int = 0
 
 
 class Thread:
@@ -58,7 +58,7 @@ class Thread:
         self.stop: Stop = (START,)
         self.reply: Any = None
         self.trace: Trace = defaultdict(list)
-        self.counts: Counter[str] = Counter()
+        self.counts: defaultdict[str, int] = defaultdict(int)
 
 
 class Block:
@@ -75,14 +75,15 @@ class Block:
 class Cuda:
     """What one thread calls ``cuda``."""
 
+    __slots__ = ("block", "blockDim", "blockIdx", "gridDim", "laneid", "machine", "threadIdx")
     warpsize = WARP
     cg = SimpleNamespace(this_grid=lambda: None)  # `.sync()` has become a yield
 
-    def __init__(self, machine: Machine, block: Block, thread: int):
+    def __init__(self, machine: Machine, block: Block, thread: Thread, block_index: Dim3):
         self.machine, self.block = machine, block
-        self.threadIdx, self.blockIdx = Dim3(thread, 0, 0), Dim3(block.index, 0, 0)
-        self.blockDim, self.gridDim = Dim3(machine.block_size, 1, 1), Dim3(machine.grid_size, 1, 1)
-        self.laneid = thread % WARP
+        self.threadIdx, self.blockIdx = Dim3(thread.stamp.thread), block_index
+        self.blockDim, self.gridDim = machine.block_size, machine.grid_size
+        self.laneid = thread.lane
 
     def grid(self, dimensions: int) -> int:
         return self.blockIdx.x * self.blockDim.x + self.threadIdx.x
@@ -113,7 +114,7 @@ class Machine:
                  in_flight: int):
         self.program, self.arguments, self.now = program, arguments, now
         self.arrays = list({id(a): a for a in arguments if isinstance(a, Memory)}.values())
-        self.grid_size, self.block_size, self.in_flight = grid, block, in_flight
+        self.grid_size, self.block_size, self.in_flight = Dim3(grid, 1, 1), Dim3(block, 1, 1), in_flight
         self.rng = random.Random(seed)
         self.waiting_to_start = self.rng.sample(range(grid), grid)
         self.running: list[Block] = []
@@ -133,15 +134,15 @@ class Machine:
             before = self.now.progress
             self.turn(self.rng.choice(ready))
             idle = 0 if self.now.progress > before else idle + 1
-            if idle > PATIENCE:
+            if idle > PATIENCE * len(self.running):
                 raise self.deadlock()
         self.tally.end_epoch(self.arrays)
         return self.tally.traffic()
 
     def start(self, index: int) -> Block:
-        block = Block(index, self.block_size, self.grid_epoch)
-        for t, thread in enumerate(block.threads):
-            thread.generator = self.program.thread(Cuda(self, block, t), *self.arguments)
+        block, block_index = Block(index, self.block_size.x, self.grid_epoch), Dim3(index)
+        for thread in block.threads:
+            thread.generator = self.program.thread(Cuda(self, block, thread, block_index), *self.arguments)
         return block
 
     # ------------------------------------------------------------ a turn of one block
@@ -157,14 +158,11 @@ class Machine:
         site = block.threads[0].stop[0]
         if site == EXIT:
             self.running.remove(block)
-            for thread in block.threads:
-                self.tally.thread(thread.counts)
-            self.tally.counts["block_barriers_each"] = max(self.tally.counts["block_barriers_each"], block.epoch)
+            self.tally.block([thread.counts for thread in block.threads], block.epoch)
         elif self.verb(site) == "grid.sync":
             block.at_grid_barrier = True
         else:
             block.epoch += 1
-            self.tally.counts["block_barriers"] += 1
             self.release(block)
 
     def run_warp(self, warp: list[Thread]) -> None:
@@ -202,9 +200,10 @@ class Machine:
     def pass_grid_barrier(self) -> None:
         """All blocks that are left wait for the grid: let them go, if that is all blocks, at one line."""
         threads = [thread for block in self.running for thread in block.threads]
-        if len(self.running) < self.grid_size:
-            raise self.program.bug("divergent-barrier", f"{len(self.running)} of {self.grid_size} blocks wait for the "
-                                   "grid, the others have ended", *self.places(threads))
+        here, all_blocks = len(self.running), self.grid_size.x
+        if here < all_blocks:
+            raise self.program.bug("divergent-barrier", f"{here} of {all_blocks} blocks wait for the grid, the others "
+                                   "have ended", *self.places(threads))
         self.require_one_stop(threads, "the threads of the grid")
         self.tally.counts["grid_barriers"] += 1
         self.tally.end_epoch(self.arrays)
@@ -282,9 +281,8 @@ class Machine:
 
     def deadlock(self) -> KernelBug:
         threads = [thread for block in self.running for thread in block.threads]
-        spinning = [thread for thread in threads if self.spins(thread)]
-        return self.program.bug("deadlock", f"{PATIENCE} turns in which no thread left a while loop and no memory "
-                                "changed", *self.places(spinning))
+        return self.program.bug("deadlock", f"{PATIENCE} turns of each block, and no thread left its while loop, no "
+                                "memory changed", *self.places(threads))
 
     def bug(self, rule: str, what: str, thread: Thread) -> KernelBug:
         return self.program.bug(rule, what, (thread.stop[0], str(thread.stamp)))

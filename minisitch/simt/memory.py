@@ -202,9 +202,11 @@ class Memory:
 
     def require_order(self, site: int, cell: int, earlier: list[Access] | None) -> None:
         """All of ``earlier``, accesses of ``cell`` in the order they were stepped, happen before now."""
-        stamp = self.now.stamp
-        if earlier is None or earlier[-1][0].grid_epoch < stamp.grid_epoch:
+        if earlier is None:
             return
+        stamp, newest = self.now.stamp, earlier[-1][0]
+        if newest.grid_epoch < stamp.grid_epoch or (self.space == "shared" and newest.block_epoch < stamp.block_epoch):
+            return  # epochs only grow: what the newest has behind it, all have
         for access in earlier:
             if not ordered(access[0], stamp):
                 raise self.race(site, cell, access)

@@ -9,7 +9,7 @@ site touched since the last barrier; the n-th visit of every lane to one site is
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -149,10 +149,13 @@ class Tally:
                 self.counts[f"bytes_{PAST[verb]}"] += total * itemsize
                 self.counts[f"sectors_{PAST[verb]}"] += sum(_sectors(row, itemsize) for row in zip_longest(*lanes))
 
-    def thread(self, counts: Counter[str]) -> None:
-        """Count one thread that has finished."""
+    def block(self, threads: Sequence[Mapping[str, int]], barriers: int) -> None:
+        """Count a block that has ended: what each of its threads did, and its barriers."""
         for what in ("loads", "stores", "shared_loads", "shared_stores"):
-            self.counts[f"thread_{what}"] = max(self.counts[f"thread_{what}"], counts[what])
+            most = max(counts.get(what, 0) for counts in threads)
+            self.counts[f"thread_{what}"] = max(self.counts[f"thread_{what}"], most)
+        self.counts["block_barriers"] += barriers
+        self.counts["block_barriers_each"] = max(self.counts["block_barriers_each"], barriers)
 
     def end_epoch(self, arrays: Iterable[Memory]) -> None:
         """A grid barrier, or the end: cells touched from here on count anew."""
