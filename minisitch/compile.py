@@ -629,7 +629,7 @@ def cuda_available() -> bool:
 
 
 def compile_cuda(text: str, name: str) -> Any:
-    """Jit emitted CUDA text over the device functions of ``cuda_math``; launch it as ``f[blocks, threads](*arrays)``."""
+    """Jit emitted CUDA text over the device functions of ``cuda_math``; launch as ``f[blocks, threads](*arrays)``."""
     if not cuda_available():
         raise DeviceError("no CUDA device here: run with target='cpu', or step the text with minisitch.simt; on a "
                           "machine with a GPU install 'minisitch[cuda]' and check that nvidia-smi lists it")
