@@ -1,1 +1,40 @@
-"""minisitch: a reference compiler for GPU operator fusion that you can read in an afternoon."""
+"""minisitch: a reference compiler for GPU operator fusion that you can read in an afternoon.
+
+    import numpy as np, minisitch as ms
+
+    @ms.jit
+    def softmax(x):
+        e = np.exp(x - np.max(x, axis=-1, keepdims=True))
+        return e / np.sum(e, axis=-1, keepdims=True)
+
+    softmax(x)                   # NumPy in, NumPy out
+    ms.explain(softmax, x)       # what was decided and why
+    ms.compare(softmax, x)       # all strategies: kernels, bytes, barriers, modelled and measured time
+    ms.lower(softmax, x, stop_after="schedule")  # leave by any door
+
+Importing this package does not import Numba; the first compile does.
+"""
+
+from __future__ import annotations
+
+from .device import DEVICES, Device, get_device
+from .errors import DeviceError, GraphError, KernelBug, KernelError, MinisitchError, PlanError, TraceError
+from .explain import Comparison, Report, compare, explain
+from .fuse import STRATEGIES, Decision, FusionPlan, Pattern, make_plan, strategy
+from .graph import Graph, Node, TensorType, parse
+from .runtime import jit, lower
+from .strategies import astitch as _astitch
+from .strategies import none as _none
+from .strategies import xla as _xla
+from .trace import Program, erf, trace
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DEVICES", "STRATEGIES", "Comparison", "Decision", "Device", "DeviceError", "FusionPlan", "Graph", "GraphError",
+    "KernelBug", "KernelError", "MinisitchError", "Node", "Pattern", "PlanError", "Program", "Report", "TensorType",
+    "TraceError", "__version__", "compare", "erf", "explain", "get_device", "jit", "lower", "make_plan", "parse",
+    "strategy", "trace",
+]
+
+del _astitch, _none, _xla  # imported for their registration

@@ -272,8 +272,8 @@ def _row(name: str, stages: Stages, device: Device, measured_us: float, error: f
     library = stages.plan.library_calls
     modelled = sum(cost.kernel_us(k) for k in stages.kernels)
     modelled += sum(cost.library_us(stages.graph, stages.graph[p.members[0]], device) for p in library)
-    return Row(name, len(stages.kernels), len(library), sum(t.bytes_read for t in traffic),
-               sum(t.bytes_written for t in traffic), sum(k.block_barriers for k in stages.kernels),
+    return Row(name, len(stages.kernels), len(library), sum(t.read for t in traffic),
+               sum(t.written for t in traffic), sum(k.block_barriers for k in stages.kernels),
                sum(k.grid_barriers for k in stages.kernels), modelled, measured_us, error)
 
 
@@ -288,7 +288,7 @@ def _parts(run: Executable, leaves: Sequence[Any], measured: bool) -> tuple[Part
             body, kernel = next(kernels)
             nodes = frozenset(m for m in pattern.members if stages.graph[m].kind in ("map", "reduce"))
             traffic = cost.traffic(kernel)
-            found.append(Part(kernel.name, nodes, traffic.bytes_read + traffic.bytes_written, us, kernel.block_barriers,
+            found.append(Part(kernel.name, nodes, traffic.total, us, kernel.block_barriers,
                               in_whole_graph(body, kernel.decisions)))
     return tuple(found)
 

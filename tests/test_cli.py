@@ -1,0 +1,176 @@
+"""The command line: what it prints, where it stops, and that every wrong word is answered with the next step."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from minisitch import __main__ as cli
+from minisitch import demo
+from minisitch.errors import MinisitchError
+
+PROGRAM = '''"""A program for the command line."""
+import numpy as np
+
+def softmax(x, axis=-1):
+    e = np.exp(x - np.max(x, axis=axis, keepdims=True))
+    return e / np.sum(e, axis=axis, keepdims=True)
+
+def only(x, /, k):
+    return x * k
+
+def branches(x):
+    return x if x.sum() > 0 else -x
+
+def make(preset):
+    return softmax, (np.ones((2, 3), np.float32),)
+
+PRESETS = {"tiny": 1}
+NOT_A_FUNCTION = 3
+'''
+
+
+@pytest.fixture
+def program(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+def test_run_prints_results_and_their_error(program, capsys):
+    assert cli.main(["run", f"{program}:softmax", "--arg", "x=f32[4,8]", "--target", "python"]) == 0
+    out = capsys.readouterr().out
+    assert "result 0: float32[4, 8], error " in out and "astitch on python" in out
+
+
+def test_run_takes_files_values_and_presets(program, tmp_path, capsys):
+    np.save(tmp_path / "x.npy", np.ones((3, 2), np.float32))
+    words = ["run", f"{program}:softmax", "--arg", f"x={tmp_path / 'x.npy'}", "--arg", "axis=0", "--target", "reference"]
+    assert cli.main(words) == 0
+    assert "float32[3, 2]" in capsys.readouterr().out
+    assert cli.main(["run", f"{program}:only", "--arg", "x=f32[2]", "--arg", "k=2.5", "--target", "python"]) == 0
+    assert cli.main(["run", str(program), "--preset", "tiny", "--target", "python", "--strategy", "none"]) == 0
+
+
+def test_explain_prints_text_json_or_a_page(program, tmp_path, capsys):
+    words = ["explain", f"{program}:softmax", "--arg", "x=f32[4,8]", "--target", "step"]
+    assert cli.main(words) == 0
+    assert "# after fuse (astitch)" in capsys.readouterr().out
+    assert cli.main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["name"] == "softmax"
+    assert cli.main([*words, "--html", str(tmp_path / "page.html")]) == 0
+    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
+
+
+def test_compare_prints_a_table(program, capsys):
+    assert cli.main(["compare", f"{program}:softmax", "--arg", "x=f32[4,8]", "--target", "python"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("strategy") and "astitch" in out
+
+
+@pytest.mark.parametrize("words, message", [
+    (["run", "missing.py:f"], "there is no file missing.py; write FILE.py:FUNCTION"),
+    (["run", "{program}:nothing"], "has no function 'nothing'; it has softmax, only, branches, make"),
+    (["run", "{program}:NOT_A_FUNCTION"], "has no function 'NOT_A_FUNCTION'"),
+    (["run", "{program}:softmax"], "softmax needs the argument 'x'; add --arg x=f32[128,768]"),
+    (["run", "{program}:softmax", "--arg", "y=f32[2]"], "softmax has no argument 'y'; it has x, axis"),
+    (["run", "{program}:softmax", "--arg", "x=f32(2)"], "cannot read the type 'f32(2)'; write for example f32[128,768]"),
+    (["run", "{program}:softmax", "--arg", "x=f31[2]"], "cannot read the type 'f31[2]'"),
+    (["run", "{program}:softmax", "--arg", "x"], "cannot read --arg 'x'; write --arg x=f32[128,768]"),
+    (["run", "{program}:softmax", "--arg", "x=gone.npy"], "cannot load gone.npy"),
+    (["run", "{program}:softmax", "--arg", "x=f32[2]", "--strategy", "magic"], "unknown strategy 'magic'; take one of"),
+    (["run", "{program}", "--preset", "huge"], "no preset 'huge'; take one of tiny"),
+    (["explain", "{program}:softmax", "--arg", "x=f32[2]", "--html", "/nowhere/x.html"], "cannot write /nowhere/x.html"),
+])
+def test_wrong_words_are_answered_in_one_line(program, words, message, capsys):
+    assert cli.main([w.format(program=program) for w in words]) == 2
+    err = capsys.readouterr().err
+    assert message in err and err.count("\n") == 1 and err.startswith("minisitch: ")
+
+
+def test_a_file_that_does_not_import_is_named(tmp_path, capsys):
+    path = tmp_path / "broken.py"
+    path.write_text("import nowhere_to_be_found\n")
+    assert cli.main(["run", f"{path}:f"]) == 2
+    assert "cannot import" in (err := capsys.readouterr().err) and "nowhere_to_be_found" in err
+
+
+def test_a_program_that_cannot_be_traced_is_not_a_usage_error(program, capsys):
+    assert cli.main(["run", f"{program}:branches", "--arg", "x=f32[4]"]) == 1
+    assert "program.py:12" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [[], ["fly"], ["run"], ["run", "x.py:f", "--target", "tpu"]])
+def test_argparse_answers_unknown_words(words, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(words)
+    assert stop.value.code == 2 and "usage" in capsys.readouterr().err
+
+
+def test_python_dash_m_works_in_a_process(program):
+    command = [sys.executable, "-m", "minisitch", "run", f"{program}:softmax", "--arg", "x=f32[2,3]", "--target", "reference"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent.parent, timeout=60)
+    assert done.returncode == 0 and "result 0" in done.stdout and not done.stderr
+
+
+def test_importing_the_package_does_not_import_numba():
+    check = "import sys, minisitch; print([m for m in sys.modules if m.startswith(('numba', 'llvmlite', 'scipy', 'hypothesis'))])"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True,
+                          cwd=Path(__file__).parent.parent)
+    assert done.stdout.strip() == "[]"
+
+
+# ---------------------------------------------------------------- the demo
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(demo, "BATCH", 1)
+    monkeypatch.setattr(demo, "SEQUENCE", 8)
+    monkeypatch.setattr(demo, "HIDDEN", 16)
+
+
+def test_the_demo_prints_a_table_a_story_and_a_page(small, tmp_path):
+    text, out = tmp_path / "text.txt", io.StringIO()
+    text.write_text("the quick brown fox")
+    page = demo.demo(str(text), str(tmp_path / "page.html"), "python", out)
+    said = out.getvalue()
+    assert "8 bytes of text.txt" in said and "astitch against none" in said and str(page) in said
+    assert "kernels instead of" in said and "1 kernel instead of" in said
+    html = page.read_text()
+    assert "every strategy" in html and "matmul" in html and "<script" not in html
+
+
+def test_the_demo_has_a_text_of_its_own():
+    name, text = demo.default_text()
+    assert name and len(text) > 100
+
+
+@pytest.mark.parametrize("content, message", [(None, "cannot use"), ("", "the text is empty")])
+def test_the_demo_refuses_what_it_cannot_read(content, message, tmp_path):
+    path = tmp_path / "text.txt"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(MinisitchError, match=message):
+        demo.demo(str(path))
+
+
+def test_a_short_text_is_repeated():
+    tokens, targets = demo.make_batch(b"ab", 2, 5)
+    assert tokens.shape == (2, 5) and (tokens[:, 1:] == targets[:, :-1]).all() and set(tokens.ravel()) == {97, 98}
+
+
+def test_progress_shows_only_where_somebody_watches():
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    quiet, watched = io.StringIO(), Terminal()
+    for stream in (quiet, watched):
+        with demo.progress_bar(stream) as progress:
+            progress(1, 2, "softmax_1234")
+    assert quiet.getvalue() == "" and "1/2" in watched.getvalue() and "softmax_1234" in watched.getvalue()

@@ -1,0 +1,243 @@
+"""Reports and comparisons: what they say is in the plan, pictures are valid, pages are whole and offline."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import minisitch as ms
+from minisitch.demo import gpt, make_batch, make_weights
+from minisitch.device import get_device
+from minisitch.errors import MinisitchError
+from minisitch.explain import picture
+from minisitch.explain.compare import HEADINGS, Comparison, error_of, interleaved, sample
+from minisitch.explain.page import page
+from minisitch.fuse import STRATEGIES
+from minisitch.graph import TensorType
+from minisitch.mapping import map_columns, map_rows
+
+
+def softmax(x):
+    e = np.exp(x - np.max(x, axis=-1, keepdims=True))
+    return e / np.sum(e, axis=-1, keepdims=True)
+
+
+def attention(q, k, v):
+    return softmax(q @ k.T) @ v
+
+
+@pytest.fixture(scope="module")
+def report():
+    return ms.explain(attention, "f32[16,8]", "f32[16,8]", "f32[16,8]", target="step", device="v100")
+
+
+def tags(svg):
+    return [e.tag.rpartition("}")[2] for e in ET.fromstring(svg).iter()]
+
+
+# ---------------------------------------------------------------- reports
+def test_text_holds_every_stage(report):
+    text = str(report)
+    for part in ("# after simplify", "# after fuse (astitch)", "# after stitch", "kernel softmax", "# memory", "# decisions",
+                 str(report.stages.plan), str(report.cards[0].kernel)):
+        assert part in text
+
+
+def test_the_report_counts_what_the_plan_holds(report):
+    assert len(report.cards) == len({k.name for k in report.stages.kernels}) == 1
+    assert len(report.stages.plan.library_calls) == 2
+    placed = {node for node, *_ in report.cards[0].kernel.placements}
+    assert {report.stages.bodies[0].graph[n].op for n in placed} >= {"max", "sum"}
+
+
+def test_source_gives_both_targets(report):
+    assert "cuda.blockIdx" in report.source(0, "cuda") and "first, last" in report.source(0, "cpu")
+    with pytest.raises(MinisitchError, match="kernel 7 of 1"):
+        report.source(7)
+
+
+def test_why_two_values_share_a_kernel_or_do_not(report):
+    graph = report.stages.graph
+    product, top, total = (next(n.id for n in graph.nodes if n.op == op) for op in ("matmul", "max", "sum"))
+    assert "share step" in report.why(top, total)
+    apart = report.why(product, total)
+    assert "kept apart" in apart and "library call" in apart
+    with pytest.raises(MinisitchError, match="%999 is no node"):
+        report.why(0, 999)
+
+
+def test_decisions_name_nodes_of_the_whole_graph(report):
+    assert report.decisions and all(0 <= i < len(report.stages.graph) for d in report.decisions for i in d.at)
+    regional = [d for d in report.decisions if d.verdict == "regional"]
+    assert {report.stages.graph[d.at[0]].op for d in regional} >= {"max", "sum"}
+
+
+def test_json_reads_back(report):
+    data = json.loads(report.json)
+    assert data["strategy"] == "astitch" and [s["kind"] for s in data["steps"]] == ["library", "kernel", "library"]
+    (kernel,) = data["kernels"]
+    assert set(kernel["text"]) == {"cpu", "cuda"} and kernel["launches"] == 1 and kernel["placements"]
+
+
+def test_reports_are_the_same_every_time(report):
+    again = ms.explain(attention, "f32[16,8]", "f32[16,8]", "f32[16,8]", target="step", device="v100")
+    assert again.html == report.html and again.svg == report.svg and again.json == report.json
+
+
+def test_the_page_is_whole_offline_and_has_unique_ids(report):
+    html = report.html
+    assert html.startswith("<!doctype html>") and html.rstrip().endswith("</html>")
+    assert "<script" not in html and "<link" not in html and "@import" not in html
+    assert set(re.findall(r"https?://[^\"' <]+", html)) == {"http://www.w3.org/2000/svg"}
+    ids = re.findall(r'\bid="([^"]+)"', html)
+    assert len(ids) == len(set(ids)) > 3
+    assert set(re.findall(r"url\(#([^)]+)\)", html)) <= set(ids)
+    for svg in re.findall(r"<svg.*?</svg>", html, re.S):
+        ET.fromstring(svg)
+
+
+def test_two_reports_on_one_page_do_not_meet(report):
+    other = ms.explain(attention, "f32[16,8]", "f32[16,8]", "f32[16,8]", target="step", strategy="none")
+    ids = re.findall(r'\bid="([^"]+)"', report._repr_html_() + other._repr_html_())
+    assert len(ids) == len(set(ids))
+
+
+def test_names_are_escaped():
+    assert "<b>" not in page("<b>", ["x"]).replace("<body>", "")
+    assert "&lt;lambda&gt;" in ms.explain(lambda x: x + 1, "f32[3]", target="step").html
+
+
+def test_a_jitted_function_explains_itself():
+    f = ms.jit(softmax, strategy="xla", target="step")
+    report = f.explain("f32[4,8]")
+    assert report.stages.plan.strategy == "xla" and len(report.stages.plan.kernels) > 1
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+def test_a_whole_block_is_reported(strategy):
+    tokens, targets = make_batch(b"abc", 1, 8)
+    report = ms.explain(gpt, tokens, targets, make_weights(16, 8), target="cpu", strategy=strategy)
+    assert len(ET.fromstring(report.svg)) > len(report.stages.plan.patterns)
+    assert str(report) and json.loads(report.json)["workspace"]["bytes"] == report.workspace > 0
+
+
+def test_a_program_without_kernels_is_reported():
+    report = ms.explain(lambda a, b: a @ b, "f32[2,3]", "f32[3,4]", target="step")
+    assert not report.cards and "nothing lives between steps" in report.html and "matmul" in report.svg
+
+
+# ---------------------------------------------------------------- pictures
+@given(st.data())
+def test_boxes_do_not_overlap_and_edges_run_down(data):
+    count = data.draw(st.integers(1, 12))
+    boxes = [picture.Box((f"node {i}" * data.draw(st.integers(1, 3)), "f32[4]")) for i in range(count)]
+    pairs = st.tuples(st.integers(0, count - 1), st.integers(0, count - 1)).filter(lambda p: p[0] < p[1])
+    edges = [(a, b, "") for a, b in data.draw(st.lists(pairs, unique=True, max_size=20))] if count > 1 else []
+    svg = ET.fromstring(picture.layered(boxes, edges, "p", "test"))
+    width, height = map(float, svg.get("viewBox").split()[2:])
+    drawn = [tuple(float(r.get(k)) for k in ("x", "y", "width", "height")) for r in svg.iter() if r.tag.endswith("rect")]
+    assert len(drawn) == count
+    for x, y, w, h in drawn:
+        assert x >= 0 and y >= 0 and x + w <= width + 1 and y + h <= height + 1
+    for (x, y, w, h), (x2, y2, w2, h2) in itertools.combinations(drawn, 2):
+        assert x + w <= x2 + 0.2 or x2 + w2 <= x + 0.2 or y + h <= y2 + 0.2 or y2 + h2 <= y + 0.2
+    for a, b, _ in edges:
+        assert drawn[a][1] + drawn[a][3] < drawn[b][1]
+
+
+@pytest.mark.parametrize("rows, cols", [(750000, 32), (64, 30000), (8192, 1024), (1, 1), (3, 7), (5000, 2), (0, 4), (4, 0)])
+@pytest.mark.parametrize("device", ["v100", "cpu"])
+def test_thread_maps_are_drawn_for_any_shape(rows, cols, device):
+    found = map_rows(rows, cols, get_device(device))
+    svg = picture.thread_map(found, "t")
+    assert f"{found.blocks} blocks x {found.threads} threads" in svg and len(svg) < 60_000
+    words = [e.text or "" for e in ET.fromstring(svg).iter() if e.tag.endswith("text")]
+    if rows > 1:
+        assert any(w.startswith("block 0") for w in words) and any(w.startswith("block 1") for w in words) or found.blocks < 2
+
+
+def test_the_papers_two_shapes_show_packing_and_splitting():
+    packed = picture.thread_map(map_rows(750000, 32, get_device("v100")), "a")
+    assert "block 0: rows 0-31" in packed and "(turn 2)" in packed
+    assert "part 2 of 2" in picture.thread_map(map_rows(64, 30000, get_device("v100")), "b")
+    assert "columns" in picture.thread_map(map_columns(1, 4096, 768, get_device("v100"))[0], "c")
+
+
+def test_memory_maps_show_who_shares():
+    svg = picture.memory_map([("%3 exp", 0, 100, 0, 1), ("%5 sum", 128, 64, 1, 2)], 192, 3, "m")
+    assert "%3 exp: 100 bytes at 0, steps 0 to 1" in svg and tags(svg).count("rect") == 3
+
+
+# ---------------------------------------------------------------- comparing
+@pytest.fixture(scope="module")
+def compared():
+    return ms.compare(attention, *("f32[16,8]",) * 3, target="python")
+
+
+def test_one_record_a_strategy(compared):
+    assert [r.strategy for r in compared.rows] == list(STRATEGIES)
+    record = compared.records()[0]
+    assert list(record) == ["strategy", "kernels", "library_calls", "bytes_read", "bytes_written", "block_barriers",
+                            "grid_barriers", "modelled_us", "measured_us", "max_error"]
+    none, astitch = compared["none"], compared["astitch"]
+    assert (astitch.kernels, astitch.library_calls, none.library_calls) == (1, 2, 2) and none.kernels > astitch.kernels
+    assert astitch.bytes_read < none.bytes_read and astitch.modelled_us < none.modelled_us
+    assert all(0 <= r.max_error < 1e-5 for r in compared.rows)
+
+
+def test_the_table_is_aligned(compared):
+    head, rule, *rows = str(compared).splitlines()[:2 + len(STRATEGIES)]
+    assert len({len(line) for line in (head, rule, *rows)}) == 1 and all(h in head for h in HEADINGS)
+    assert ET.fromstring("<d>" + compared._repr_html_() + "</d>") is not None
+
+
+def test_wins_say_what_was_replaced(compared):
+    (win,) = compared.wins("astitch", "none")
+    assert win.others == compared["none"].kernels and win.nbytes < win.other_nbytes
+    assert f"1 kernel instead of {win.others}" in str(win)
+    assert compared.wins("none", "none") == ()
+
+
+def test_measured_times_and_machine_code():
+    found = ms.compare(softmax, "f32[32,16]", target="cpu", strategies=("astitch",), seconds=0.05)
+    assert isinstance(found, Comparison) and found["astitch"].measured_us > 0 and found.numpy_us > 0
+    assert found["astitch"].max_error < 1e-6 and "NumPy itself" in str(found)
+
+
+def test_comparing_leaves_the_arguments_alone():
+    def step(x):
+        x += 1
+        return x * 2
+
+    x = np.zeros(4, np.float32)
+    ms.compare(step, x, target="python", strategies=("none", "astitch"))
+    assert not x.any()
+
+
+def test_samples_fill_a_nest():
+    a, (b, c), d = sample((TensorType((2, 3)), [TensorType((4,), "int32"), TensorType((3,), "bool")], "text"), seed=1)
+    assert a.dtype == np.float32 and b.dtype == np.int32 and set(b) <= set(range(8)) and c.dtype == bool and d == "text"
+
+
+def test_errors_are_relative_to_the_largest_magnitude():
+    exact = np.array([0.0, 10.0])
+    assert error_of(np.array([0.1, 10.0]), exact) == pytest.approx(0.01)
+    assert error_of(np.array([np.nan, 10.0]), exact) == np.inf
+    assert error_of(np.array([np.nan]), np.array([np.nan])) == 0
+    assert error_of(np.zeros(0), np.zeros(0)) == 0
+    with pytest.raises(MinisitchError, match="shape"):
+        error_of(np.zeros(2), np.zeros(3))
+
+
+def test_calls_take_turns():
+    order = []
+    times = interleaved({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 0.001)
+    assert set(times) == {"a", "b"} and all(t >= 0 for t in times.values())
+    assert order[-1] == "b" and "a" in order[-2000:]

@@ -1,0 +1,466 @@
+"""The runtime: what is compiled once, where values live, what a call may and may not do to its arguments.
+
+Kernels run as plain Python (target "python") unless the test is about machine code.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import gc
+import itertools
+import multiprocessing
+import pickle
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import minisitch as ms
+from minisitch.demo import gelu, gpt, layernorm, make_batch, make_weights
+from minisitch.errors import DeviceError, MinisitchError, PlanError, TraceError
+from minisitch.fuse import STRATEGIES
+from minisitch.graph import Graph, TensorType
+from minisitch.runtime import Executable, Lifetime, choose_device, lower_program, plan_memory
+from minisitch.runtime.steps import KernelStep, LibraryStep, requests
+
+TEXT_TARGETS = ("python", "step", "reference")
+
+
+def array(*shape, dtype="float32", seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype(dtype)
+
+
+def softmax(x):
+    e = np.exp(x - np.max(x, axis=-1, keepdims=True))
+    return e / np.sum(e, axis=-1, keepdims=True)
+
+
+def executable(jitted, *args):
+    found = jitted.compile(*args)
+    assert isinstance(found, Executable)
+    return found
+
+
+# ---------------------------------------------------------------- results
+@pytest.mark.parametrize("target", TEXT_TARGETS)
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+def test_every_strategy_and_target_means_the_same(strategy, target):
+    x = array(5, 7)
+    got = ms.jit(softmax, strategy=strategy, target=target)(x)
+    assert got.dtype == np.float32 and got.shape == (5, 7)
+    np.testing.assert_allclose(got, softmax(x), rtol=1e-6)
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+def test_a_transformer_block_with_its_library_calls(strategy):
+    tokens, targets = make_batch(b"to be or not to be", 2, 8)
+    weights = make_weights(16, 8)
+    want = gpt(tokens, targets, weights)
+    got = ms.jit(gpt, strategy=strategy, target="python")(tokens, targets, weights)
+    assert list(got) == ["logits", "loss"] and isinstance(got["loss"], np.float32)
+    np.testing.assert_allclose(got["logits"], want["logits"], atol=1e-6)
+    np.testing.assert_allclose(got["loss"], want["loss"], rtol=1e-5)
+
+
+def test_machine_code_runs_the_same_program():
+    x, ones = array(9, 33), np.ones(33, np.float32)
+    f = ms.jit(layernorm, target="cpu")
+    np.testing.assert_allclose(f(x, ones, ones), layernorm(x, ones, ones), atol=1e-5)
+    np.testing.assert_allclose(f(-x, ones, ones), layernorm(-x, ones, ones), atol=1e-5)
+
+
+def test_results_keep_the_nest_and_scalars_are_numpys():
+    f = ms.jit(lambda x: {"a": [np.sum(x), (x + 1,)], "b": None}, target="python")
+    got = f(array(3))
+    assert isinstance(got["a"][0], np.float32) and got["a"][1][0].shape == (3,) and got["b"] is None
+
+
+def test_nan_and_infinity_pass_through():
+    x = array(3, 4)
+    x[0, 1], x[1, 2] = np.nan, -np.inf
+    got, want = ms.jit(softmax, target="python")(x), softmax(x)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    np.testing.assert_allclose(got[1:], want[1:], rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0)])
+def test_empty_arrays(shape):
+    f = ms.jit(lambda x: (np.exp(x), np.sum(x, axis=-1)), target="python")
+    got, want = f(np.ones(shape, np.float32)), (np.exp(np.ones(shape)), np.sum(np.ones(shape), axis=-1))
+    assert [g.shape for g in got] == [w.shape for w in want] and not np.any(got[1])
+
+
+def test_an_empty_product_is_zeros():
+    f = ms.jit(lambda a, b: (a @ b) + 1, target="python")
+    np.testing.assert_array_equal(f(np.ones((2, 0), np.float32), np.ones((0, 3), np.float32)), np.ones((2, 3)))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64", "int8", "int64", "uint8", "bool"])
+def test_other_dtypes(dtype):
+    x = (array(4, 5) * 3).astype(dtype)
+    f = ms.jit(lambda x: np.where(x > 0, x, x[::-1]), target="python")
+    got = f(x)
+    assert got.dtype == x.dtype
+    np.testing.assert_array_equal(got, np.where(x > 0, x, x[::-1]))
+
+
+def test_half_products_add_up_in_single():
+    a, b = array(3, 4, dtype="float16"), array(4, 2, dtype="float16")
+    got = ms.jit(lambda a, b: a @ b, target="python")(a, b)
+    np.testing.assert_array_equal(got, (a.astype("f4") @ b.astype("f4")).astype("f2"))
+
+
+# ---------------------------------------------------------------- arguments
+def strided(x):
+    return np.repeat(x, 2, axis=-1)[..., ::2]
+
+
+def unaligned(x):
+    raw = np.empty(x.nbytes + 1, np.uint8)[1:]
+    raw[...] = np.frombuffer(x.tobytes(), np.uint8)
+    return raw.view(x.dtype).reshape(x.shape)
+
+
+def read_only(x):
+    x = x.copy()
+    x.flags.writeable = False
+    return x
+
+
+@pytest.mark.parametrize("make", [strided, unaligned, read_only, np.asfortranarray, lambda x: x[::-1][::-1],
+                                  lambda x: x.astype(">f4")], ids=lambda f: getattr(f, "__name__", "other"))
+def test_arguments_of_any_layout(make):
+    x = array(4, 6)
+    f = ms.jit(lambda x: np.exp(x) + 1, target="python")
+    np.testing.assert_allclose(f(make(x)), np.exp(x) + 1, rtol=1e-6)
+
+
+def test_results_are_new_memory():
+    x = array(4)
+    f = ms.jit(lambda x: (x, x.reshape(2, 2), np.exp(x), np.exp(x)), target="python")
+    first, second = f(x), f(x)
+    memory = [x, *first, *second]
+    assert not any(np.shares_memory(a, b) for a, b in itertools.combinations(memory, 2))
+    first[0][:] = 7
+    np.testing.assert_array_equal(second[0], x)
+
+
+def test_results_survive_later_calls():
+    f = ms.jit(lambda x, w: np.tanh(x @ w) @ w, target="python")
+    w = array(4, 4)
+    kept = f(np.ones((4, 4), np.float32), w)
+    copy = kept.copy()
+    f(array(4, 4), w)
+    np.testing.assert_array_equal(kept, copy)
+
+
+def test_what_a_program_writes_reaches_the_callers_array():
+    def step(x, velocity):
+        velocity *= 0.5
+        x += velocity
+        return np.sum(x)
+
+    x, v = array(5), array(5, seed=1)
+    mine, theirs = (x.copy(), v.copy()), (x.copy(), v.copy())
+    got, want = ms.jit(step, target="python")(*mine), step(*theirs)
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+    np.testing.assert_allclose(mine, theirs, rtol=1e-6)
+
+
+def test_arrays_from_outside_are_read_anew():
+    weights = np.ones(3, np.float32)
+    f = ms.jit(lambda x: x * weights, target="python")
+    assert f(np.ones(3, np.float32)).tolist() == [1, 1, 1]
+    weights[:] = 2
+    assert f(np.ones(3, np.float32)).tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("target", ["python", "reference"])
+def test_an_index_outside_raises_as_numpy_does(target):
+    f = ms.jit(lambda x, i: x[i] * 2, target=target)
+    x = array(5, 3)
+    np.testing.assert_array_equal(f(x, np.array([0, -1, 4])), x[[0, -1, 4]] * 2)
+    for bad in ([0, 5], [-6, 0]):
+        with pytest.raises(IndexError, match=rf"index {max(bad, key=abs)} is out of bounds for axis 0 with size 5"):
+            f(x, np.array(bad))
+
+
+def test_an_index_is_checked_through_reshapes_only_where_it_is_read():
+    f = ms.jit(lambda x, i: np.take_along_axis(x, i[:2, None], axis=1), target="python")
+    x = array(2, 3)
+    assert f(x, np.array([0, 2, 99])).shape == (2, 1)  # 99 is never used
+    with pytest.raises(IndexError):
+        f(x, np.array([0, 3, 0]))
+
+
+# ---------------------------------------------------------------- compiled once
+def counting(fn):
+    """The function and a list that grows whenever it is traced."""
+    traced = []
+
+    def counted(*args, **kwargs):
+        traced.append(1)
+        return fn(*args, **kwargs)
+
+    return counted, traced
+
+
+def test_one_compile_for_each_combination_of_types_and_statics():
+    fn, traced = counting(lambda x, k: x * k)
+    f = ms.jit(fn, target="reference")
+    calls = [(array(2), 1), (array(2), 1), (array(3), 1), (array(2), 1.0), (array(2), True), (array(2), 0.0),
+             (array(2), -0.0), (array(2, dtype="f8"), 1), (array(2), np.float32(1))]
+    seen = []
+    for args in calls:
+        f(*args)
+        seen.append(len(traced))
+    assert seen == [1, 1, 2, 3, 4, 5, 6, 7, 8]
+    assert np.signbit(f(np.ones(2, np.float32), -0.0)).all() and not np.signbit(f(np.ones(2, np.float32), 0.0)).any()
+
+
+def test_nests_and_keywords_are_part_of_the_key():
+    fn, traced = counting(lambda x, w=None, k=2: x * k + (w["a"] if w else 0))
+    f = ms.jit(fn, target="reference")
+    x = array(2)
+    for kwargs in ({}, {"w": {"a": x}}, {"w": {"a": x}}, {"k": 3}, {"w": {"a": x, "b": x}}):
+        f(x, **kwargs)
+    assert len(traced) == 4
+
+
+def test_zero_and_minus_zero_are_different_kernels():
+    f = ms.jit(lambda x, k: np.copysign(x + 1, k), target="python")
+    plus, minus = (f(np.zeros(3, np.float32), k) for k in (0.0, -0.0))
+    assert plus.tolist() == [1, 1, 1] and minus.tolist() == [-1, -1, -1]
+
+
+def test_equal_layers_share_one_kernel():
+    def model(x, layers):
+        for w in layers:
+            x = softmax(x @ w)
+        return x
+
+    layers = [array(6, 6, seed=i) for i in range(12)]
+    stages = executable(ms.jit(model, target="python"), array(4, 6), layers).stages
+    assert len(stages.kernels) == 12 and len({id(k) for k in stages.kernels}) == 1
+    assert len({id(s) for s in stages.sources}) == 1 and len(requests(stages.sources[0])) == len(stages.sources[0].launches)
+
+
+def test_equal_kernels_of_different_programs_are_built_once():
+    one = executable(ms.jit(lambda x: gelu(x), target="python"), array(3, 11))
+    two = executable(ms.jit(lambda y: gelu(y), target="python"), array(3, 11))
+    assert one.steps[0].launch is two.steps[0].launch
+
+
+def test_threads_compile_once_and_agree():
+    fn, traced = counting(softmax)
+    f = ms.jit(fn, target="python")
+    inputs = [array(3, 5, seed=i) for i in range(8)]
+    start = threading.Barrier(8)
+
+    def work(x):
+        start.wait()
+        return [f(x) for _ in range(5)]
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        for x, results in zip(inputs, pool.map(work, inputs), strict=True):
+            for got in results:
+                np.testing.assert_allclose(got, softmax(x), rtol=1e-6)
+    assert len(traced) == 1
+
+
+def test_a_failed_compile_reaches_everyone_and_is_tried_again():
+    broken = [True]
+
+    def fn(x):
+        if broken[0]:
+            raise ZeroDivisionError("not yet")
+        return x + 1
+
+    f = ms.jit(fn, target="python")
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError, match="not yet"):
+            f(array(2))
+    broken[0] = False
+    assert f(np.zeros(2, np.float32)).tolist() == [1, 1]
+
+
+# ---------------------------------------------------------------- memory
+lifetimes = st.lists(st.builds(lambda n, first, length: Lifetime(n, first, first + length),
+                               st.integers(0, 500), st.integers(0, 12), st.integers(0, 5)), max_size=20)
+
+
+@given(lifetimes)
+def test_values_that_are_live_together_share_no_byte(values):
+    offsets, total = plan_memory(values)
+    assert all(o % 64 == 0 and o + v.nbytes <= total for o, v in zip(offsets, values, strict=True))
+    for (a, at), (b, bt) in itertools.combinations(zip(values, offsets, strict=True), 2):
+        if a.meets(b) and a.nbytes and b.nbytes:
+            assert at + a.nbytes <= bt or bt + b.nbytes <= at
+
+
+def test_a_chain_reuses_its_bytes():
+    offsets, total = plan_memory([Lifetime(100, 0, 1), Lifetime(100, 1, 2), Lifetime(100, 2, 3)])
+    assert offsets == (0, 128, 0) and total == 256
+
+
+def test_a_long_chain_needs_two_buffers():
+    def chain(x, w):
+        for _ in range(10):
+            x = np.tanh(x @ w)
+        return x
+
+    run = executable(ms.jit(chain, target="python"), array(16, 16), array(16, 16))
+    assert run.workspace == 2 * 16 * 16 * 4
+    np.testing.assert_allclose(run([array(16, 16), array(16, 16)]), chain(array(16, 16), array(16, 16)), atol=1e-3)
+
+
+def test_a_transposed_operand_reaches_blas_as_a_view(monkeypatch):
+    seen = []
+    real = np.matmul
+    f = ms.jit(lambda q, k: (q * 2) @ np.transpose(k + 1), target="python", strategy="none")
+    run = executable(f, array(4, 8), array(5, 8))
+    assert [type(s) for s in run.steps] == [KernelStep, KernelStep, LibraryStep]
+    monkeypatch.setattr(np, "matmul", lambda a, b, out: seen.append((a.strides, b.strides)) or real(a, b, out=out))
+    run.prepare([array(4, 8), array(5, 8)])[1][-1]()
+    assert seen == [((32, 4), (4, 32))]
+
+
+def test_a_batch_against_one_matrix_is_one_product(monkeypatch):
+    seen = []
+    real = np.matmul
+    f = ms.jit(lambda x, w: x @ w, target="python")
+    run = executable(f, array(2, 3, 4), array(4, 5))
+    monkeypatch.setattr(np, "matmul", lambda a, b, out: seen.append(a.shape) or real(a, b, out=out))
+    run.prepare([array(2, 3, 4), array(4, 5)])[1][-1]()
+    assert seen == [(6, 4)]
+
+
+def test_a_broadcast_operand_is_packed_for_blas():
+    f = ms.jit(lambda x, w: x @ np.broadcast_to(w, (4, 5)), target="python")
+    x, w = array(3, 4), array(5)
+    np.testing.assert_allclose(f(x, w), x @ np.broadcast_to(w, (4, 5)), rtol=1e-5)
+
+
+def test_each_thread_has_a_workspace_of_its_own():
+    run = executable(ms.jit(lambda x, w: np.exp(x @ w) @ w, target="python"), array(3, 3), array(3, 3))
+    frames = [run._frame()[0]]
+    thread = threading.Thread(target=lambda: frames.append(run._frame()[0]))
+    thread.start()
+    thread.join()
+    mine, other = ([a for a in frame if a is not None] for frame in frames)
+    assert mine and not any(np.shares_memory(a, b) for a, b in itertools.product(mine, other))
+
+
+# ---------------------------------------------------------------- other processes, methods
+@ms.jit(target="python")
+def shadowed(x):
+    return np.exp(x) * 2
+
+
+def plain(x):
+    return np.exp(x) * 3
+
+
+rewrapped = ms.jit(plain, target="python", strategy="none")
+
+
+class Model:
+    def __init__(self, scale):
+        self.scale = np.full(3, scale, np.float32)
+
+    @ms.jit(target="python")
+    def forward(self, x):
+        return x * self.scale
+
+
+def test_pickles_by_reference():
+    assert pickle.loads(pickle.dumps(shadowed)) is shadowed
+    other = ms.jit(shadowed, target="reference")
+    copy = pickle.loads(pickle.dumps(other))
+    assert copy is not shadowed and copy.target == "reference" and copy.__wrapped__ is shadowed.__wrapped__
+    again = pickle.loads(pickle.dumps(ms.jit(plain, strategy="none")))
+    assert again.__wrapped__ is plain and again.strategy == "none"
+    assert b"exp" not in pickle.dumps(other)
+    with pytest.raises((pickle.PicklingError, AttributeError)):
+        pickle.dumps(ms.jit(lambda x: x))
+
+
+def test_runs_in_a_spawned_process():
+    x = array(4)
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
+        results = [pool.submit(f, x).result() for f in (shadowed, rewrapped)]
+    np.testing.assert_allclose(results, [np.exp(x) * 2, np.exp(x) * 3], rtol=1e-6)
+
+
+def test_methods_are_compiled_for_each_object_and_forgotten_with_it():
+    two, three = Model(2), Model(3)
+    x = np.ones(3, np.float32)
+    assert two.forward(x).tolist() == [2, 2, 2] and three.forward(x).tolist() == [3, 3, 3]
+    two.scale[:] = 5
+    assert two.forward(x).tolist() == [5, 5, 5]
+    assert two.forward.lower(x, stop_after="simplify").outputs
+    from minisitch.runtime import _methods
+    before = len(_methods[Model.forward])
+    del two
+    gc.collect()
+    assert len(_methods[Model.forward]) == before - 1
+
+
+def test_a_jitted_function_looks_like_its_own():
+    assert shadowed.__name__ == "shadowed" and "shadowed" in repr(shadowed)
+
+
+# ---------------------------------------------------------------- doors and errors
+def test_lower_leaves_by_any_door():
+    graph = ms.lower(softmax, "f32[4,8]", stop_after="simplify")
+    assert isinstance(graph, Graph) and graph[0].type == TensorType((4, 8))
+    assert str(ms.lower(softmax, "f32[4,8]", stop_after="trace").graph)
+    assert len(ms.lower(softmax, "f32[4,8]", stop_after="fuse", strategy="astitch").kernels) == 1
+    for stage in ("stitch", "schedule", "emit"):
+        (value,) = ms.lower(softmax, "f32[4,8]", stop_after=stage, target="step", device="v100")
+        assert "softmax" in str(getattr(value, "text", value)) or stage == "stitch"
+    assert shadowed.lower(TensorType((2,)), stop_after="fuse").strategy == "astitch"
+
+
+@pytest.mark.parametrize("call, error, message", [
+    (lambda: ms.jit(softmax, target="tpu"), DeviceError, "unknown target 'tpu'; take one of auto, cpu"),
+    (lambda: ms.jit(softmax, strategy="magic", target="python")(array(2, 2)), PlanError, "unknown strategy 'magic'"),
+    (lambda: ms.lower(softmax, "f32[2,2]", stop_after="paint"), MinisitchError, "unknown stage 'paint'; take one of trace"),
+    (lambda: ms.lower(softmax, "f31[2,2]", stop_after="trace"), TraceError, r"cannot read the type 'f31\[2,2\]'"),
+    (lambda: choose_device("cpu", "abacus"), DeviceError, "unknown device 'abacus'; known: cpu"),
+])
+def test_errors_name_the_next_step(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_cuda_without_a_device_says_what_to_do():
+    from minisitch.compile import cuda_available
+    if not cuda_available():
+        with pytest.raises(DeviceError, match="target='cpu'"):
+            ms.jit(softmax, target="cuda")(array(2, 2))
+
+
+def test_debug_prints_a_line_then_decisions_then_text(monkeypatch, capsys):
+    for level, expected in (("1", "kernels"), ("2", "["), ("3", "# after simplify"), ("4", "def ")):
+        monkeypatch.setenv("MINISITCH_DEBUG", level)
+        ms.jit(softmax, target="python")(array(2, 9))
+        assert expected in capsys.readouterr().err
+    monkeypatch.setenv("MINISITCH_DEBUG", "0")
+    ms.jit(softmax, target="python")(array(2, 9))
+    assert capsys.readouterr() == ("", "")
+
+
+def test_planning_a_long_program_is_fast():
+    """Layout and memory planning of a thousand steps stay well below the time they would take if quadratic."""
+    def chain(x, w):
+        for _ in range(300):
+            x = np.tanh(x @ w)
+        return x
+
+    program = ms.lower(chain, "f32[4,4]", "f32[4,4]", stop_after="trace")
+    stages = lower_program(program, "none", "python", choose_device("cpu"))
+    assert len(stages.plan.patterns) == 600 and len({id(k) for k in stages.kernels}) == 1
