@@ -37,7 +37,11 @@ Array = np.ndarray
 
 # ---------------------------------------------------------------- the meaning
 def apply(node: Node, operands: Sequence[Array], *, float64: bool = False) -> Array:
-    """The value of one node from the values of its operands; not rounded if ``float64``."""
+    """The value of one node from the values of its operands; not rounded if ``float64``.
+
+    Operands that are added up are laid out in C order first: NumPy's order of adding follows the
+    strides, and what a graph means must not depend on how an array came to lie in memory.
+    """
     if node.op == "constant":
         return constant_value(node)
     if node.op == "iota":
@@ -45,6 +49,8 @@ def apply(node: Node, operands: Sequence[Array], *, float64: bool = False) -> Ar
     attrs = node.attributes
     if node.op == "ufunc":
         attrs.pop("dtype", None)
+    if node.kind in ("reduce", "library"):
+        operands = [np.asarray(x, order="C") for x in operands]
     if float64 and node.op == "cast" and kind_of(attrs["dtype"]) == "float":
         attrs["dtype"] = "float64"
     return np.asarray(OPS[node.op].numpy(*operands, **attrs))
@@ -178,10 +184,20 @@ def error_bounds(graph: Graph, inputs: Sequence[Array]) -> list[tuple[Array, Arr
     return [(values[o], errors[o]) for o in graph.outputs]
 
 
-def _ulp(node: Node, value: Array) -> Array:
-    """One unit in the last place of each element, in the dtype the node stores; 0 at infinities."""
-    info = np.finfo(node.type.dtype)
-    return np.where(np.isfinite(value), np.abs(value) * float(info.eps) + float(info.smallest_subnormal), 0.0)
+def _computed_in(node: Node) -> str:
+    """The dtype a node rounds to at each step: kernels keep float16 in float32, library calls do not."""
+    return node.type.dtype if node.kind == "library" else compute_dtype(node.type.dtype)
+
+
+def _ulps(node: Node, value: Array, count: float) -> Array:
+    """``count`` units in the last place as the node computes, and one as it stores; 0 at infinities."""
+    def unit(dtype: str) -> Array:
+        info = np.finfo(dtype)
+        return np.abs(value) * float(info.eps) + float(info.smallest_subnormal)
+
+    computed, stored = _computed_in(node), node.type.dtype
+    error = count * unit(computed) + (unit(stored) if computed != stored else 0.0)
+    return np.where(np.isfinite(value), error, 0.0)
 
 
 def _corners(node: Node, x: Array, error: Array) -> tuple[Array, ...]:
@@ -218,7 +234,7 @@ def _map_error(node: Node, value: Array, operands: Sequence[Array], given: Seque
     if kind_of(node.type.dtype) != "float" or node.op in EXACT:
         return through
     ulps = 1 if node.op in ROUNDED_ONCE else LIBRARY_ULPS.get(node.op, 4)
-    rounding = ulps * _ulp(node, value)
+    rounding = _ulps(node, value, ulps)
     if node.op in ROUNDED_ONCE and node.type.dtype != "float64":
         rounding = np.where((through == 0) & (value.astype(node.type.dtype) == value), 0.0, rounding)
     elif node.op in ROUNDED_ONCE:
@@ -243,9 +259,8 @@ def _sum_rounding(node: Node, grid: int | None, count: int, total: Array, value:
     and 16 sqrt(n) u sum|x| holds with overwhelming probability. Kernels add float16 up
     in float32; NumPy's running sums, which are library calls, round to float16 at each step.
     """
-    dtype = node.type.dtype if node.kind == "library" else compute_dtype(node.type.dtype)
-    unit = float(np.finfo(dtype).eps) / 2
-    rounding = min(count, 16 * count**0.5) * unit * np.where(np.isfinite(total), total, 0.0) + _ulp(node, value)
+    unit = float(np.finfo(_computed_in(node)).eps) / 2
+    rounding = min(count, 16 * count**0.5) * unit * np.where(np.isfinite(total), total, 0.0) + _ulps(node, value, 1)
     return np.where(_is_exact(node, grid, total), 0.0, rounding)
 
 
@@ -278,7 +293,7 @@ def _prod_error(node: Node, value: Array, operands: Sequence[Array], given: Sequ
         return np.where(largest > 0, through, 0.0)
     count = x.size // max(value.size, 1) if node.op == "prod" else x.shape[node.attr("axis")]
     whole = bool(np.all(x == np.rint(x))) and not error.any()
-    rounding = np.where(whole & (np.abs(value) <= 1 / np.finfo(node.type.dtype).eps), 0.0, count * _ulp(node, value))
+    rounding = np.where(whole & (np.abs(value) <= 1 / np.finfo(node.type.dtype).eps), 0.0, _ulps(node, value, count))
     return np.where(np.isfinite(largest), through, 0.0 if not error.any() else np.inf) + rounding
 
 

@@ -187,11 +187,11 @@ def _no_elements(r: Rewriter, n: Node) -> int | None:
     return r.constant(n, 0) if n.type.size == 0 and n.kind != "source" else None
 
 
-@rule("reduce")
+@rule("sum", "prod", "any", "all")
 def _nothing_to_reduce(r: Rewriter, n: Node) -> int | None:
     """Before: ``sum x`` where x: f32[4,0]. After: ``constant 0``; max and min have no such value."""
-    identity = {"sum": 0, "prod": 1, "any": False, "all": True}.get(n.op)
-    return r.constant(n, identity) if r.nodes[n.args[0]].type.size == 0 and identity is not None else None
+    identity = {"sum": 0, "prod": 1, "any": False, "all": True}[n.op]
+    return r.constant(n, identity) if r.nodes[n.args[0]].type.size == 0 else None
 
 
 # ---------------------------------------------------------------- constant folding
@@ -203,11 +203,18 @@ def _short_value(r: Rewriter, n: Node) -> int | None:
     return None if same else r.constant(n, value)
 
 
+def _survives(value: Any, dtype: str) -> bool:
+    """Whether a cast has one result; NaN or 300.0 as uint8 is whatever the machine makes of it."""
+    if kind_of(dtype) != "int" or not isinstance(value, float):
+        return True
+    return math.isfinite(value) and np.iinfo(dtype).min <= int(value) <= np.iinfo(dtype).max
+
+
 @rule("map")
 def _map_of_constants(r: Rewriter, n: Node) -> int | None:
     """Before: ``exp 1.0``. After: NumPy's own exp of float32 1.0."""
     values = [r.value(a) for a in n.args]
-    if None in values:
+    if None in values or (n.op == "cast" and not _survives(values[0], n.type.dtype)):
         return None
     operands = [np.full((1,), v).astype(r.nodes[a].type.dtype) for v, a in zip(values, n.args, strict=True)]
     with np.errstate(all="ignore"):

@@ -63,7 +63,9 @@ GOLDEN = {
     "nothing_to_reduce": [
         (["f32[2,0] = input name='x'", f"f32[2] = {op} %0 axes=(1,) keepdims=False"],
          ["f32[2,0] = input name='x'", f"f32[2] = constant value={value}"])
-        for op, value in (("sum", 0.0), ("prod", 1.0))],
+        for op, value in (("sum", 0.0), ("prod", 1.0))
+    ] + [(["bool[0] = constant value=False", "bool[] = all %0 axes=(0,) keepdims=False"],
+          ["bool[] = constant value=True"])],  # not False: constants are not asked first
     "map_of_constants": [
         (["f32[4] = constant value=0.1", "f32[4] = constant value=0.2", "f32[4] = add %0 %1"],
          ["f32[4] = constant value=0.3"]),  # as float32 adds, whose shortest text this is
@@ -191,7 +193,9 @@ GOLDEN = {
 TWINS = {
     "no_elements": [["f32[1,3] = input name='x'", "f32[1,3] = exp %0"]],
     "nothing_to_reduce": [["f32[2,3] = input name='x'", "f32[2] = sum %0 axes=(1,) keepdims=False"]],
-    "map_of_constants": [[X, "f32[4] = constant value=0.1", "f32[4] = add %0 %1"]],
+    "map_of_constants": [[X, "f32[4] = constant value=0.1", "f32[4] = add %0 %1"],
+                         ["f32[] = constant value=nan", "i32[] = cast %0 dtype='int32'"],  # up to the machine
+                         ["f32[] = constant value=-1.0", "u8[] = cast %0 dtype='uint8'"]],
     "short_value": [["f32[2] = constant value=0.1"], ["f64[2] = constant value=0.10000000149011612"],
                     ["f32[] = constant value=nan"], ["f16[] = constant value=-0.0"]],
     "move_of_constant": [["i32[4] = iota axis=0", "i32[2] = slice %0 size=(2,) start=(1,) step=(1,)"]],
@@ -266,6 +270,17 @@ def test_rewrites(rule):
         assert before == after or rule in {r.rule for r in fired}
         assert simplify(simple) == simple
         check_same(graph, simple)
+
+
+def test_the_rules_as_one_text(golden):
+    """All rewrites in one place, to be read."""
+    words = {rule.__name__.strip("_"): rule.__doc__.splitlines()[0] for rules in RULES.values() for rule in rules}
+    pages = []
+    for rule in NAMES:
+        pairs = [f"{program(*before)}\n  becomes\n{simplify(program(*before))}" for before, _ in GOLDEN[rule]]
+        twins = [f"{program(*lines)}\n  stays" for lines in TWINS[rule]]
+        pages.append("\n\n".join([f"# {rule}\n# {words[rule]}", *pairs, *twins]))
+    golden("simplify_rules", "\n\n\n".join(pages))
 
 
 @pytest.mark.parametrize("rule", NAMES)

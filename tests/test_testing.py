@@ -2,15 +2,17 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from golden import compare
 from hypothesis import find, given
 from hypothesis import strategies as st
 
-from minisitch.graph import parse, verify
+from minisitch.graph import Graph, parse, verify
 from minisitch.ops import OPS
-from minisitch.reference import error_bounds, evaluate
+from minisitch.reference import EXACT, ROUNDED_ONCE, apply, error_bounds, evaluate, judge
 from minisitch.testing import (
     DTYPES,
     SIDES,
@@ -180,6 +182,72 @@ def test_what_the_reference_computes_passes(data):
     check_graph(graph, data.draw(arrays_for(graph, special=True)), evaluate)
 
 
+# ---------------------------------------------------------------- the judge: neither jumpy nor asleep
+def honest(graph, inputs, rng):
+    """Another correct executor: serial sums, library functions two ulps off, float16 kept in float32."""
+    values, given = [], dict(zip(graph.inputs, inputs, strict=True))
+    for node in graph.nodes:
+        operands = [values[a] for a in node.args]
+        is_float = node.type.dtype.startswith("float")
+        wide = "float32" if node.type.dtype == "float16" and node.kind != "library" else node.type.dtype
+        if node.op == "input":
+            value = given[node.id]
+        elif node.op == "sum" and is_float and operands[0].size:
+            axes, x = node.attr("axes"), operands[0]
+            rows = np.moveaxis(x, axes, range(len(axes))).reshape(-1, node.type.size).astype(wide)
+            value = np.add.accumulate(rows, axis=0)[-1].reshape(node.type.shape)
+        else:
+            value = apply(node, operands)
+        if is_float and node.kind == "map" and node.op not in EXACT | ROUNDED_ONCE:
+            value = value * (1 + 2 * float(np.finfo(wide).eps) * rng.uniform(-1, 1, value.shape))
+        values.append(value if node.op == "input" else value.astype(wide))
+    return [values[o].astype(graph[o].type.dtype) for o in graph.outputs]
+
+
+@pytest.mark.parametrize("first", [0, 100, 200, 300])
+def test_honest_runs_pass(first):
+    used = 0.0
+    for seed in range(first, first + 100):
+        graph = random_graph(generator(seed))
+        inputs = random_inputs(graph, generator(seed))
+        check_graph(graph, inputs, lambda g, xs, seed=seed: honest(g, xs, generator(seed)), seed=seed)
+        used = max(used, *(v.used for v in judge(graph, inputs, honest(graph, inputs, generator(seed)))))
+    assert used > 0.2, "the bound would be far too wide if nobody came near it"
+
+
+SWAPPED = {"add": "sub", "sub": "add", "max": "min", "min": "max", "maximum": "minimum", "minimum": "maximum",
+           "lt": "le", "le": "lt", "gt": "ge", "ge": "gt", "eq": "ne", "sum": "max", "exp": "expm1", "sin": "cos",
+           "log2": "log"}
+
+
+def mutants(graph):
+    """The graph with one op taken for its neighbour, or one constant a hundredth off."""
+    for node in graph.nodes:
+        wrong = None
+        if node.op in SWAPPED and (node.op != "sum" or graph[node.args[0]].type.size):
+            wrong = replace(node, op=SWAPPED[node.op])
+        elif node.op == "constant" and node.type.dtype in ("float32", "float64"):
+            wrong = replace(node, attrs=(("value", node.attr("value") * 1.01),))
+        if wrong is not None:
+            yield Graph((*graph.nodes[:node.id], wrong, *graph.nodes[node.id + 1:]), graph.outputs)
+
+
+def test_wrong_programs_fail():
+    caught, missed = 0, []
+    for seed in range(300):
+        graph = random_graph(generator(seed), allow_empty=False)
+        inputs = random_inputs(graph, generator(seed))
+        expected = evaluate(graph, inputs)
+        for wrong in mutants(graph):
+            got = evaluate(wrong, inputs)
+            if not all(np.array_equal(a, b) for a, b in zip(got, expected, strict=True)):
+                passed = all(v.ok for v in judge(graph, inputs, got))
+                caught += not passed
+                missed += [seed] if passed else []
+    assert caught > 300
+    assert len(missed) <= 0.01 * caught, f"mutants of seeds {missed} pass"
+
+
 # ---------------------------------------------------------------- NumPy programs
 @pytest.mark.parametrize("first", [0, 50, 100])
 def test_random_programs_trace_to_what_they_mean(first):
@@ -206,6 +274,16 @@ def test_a_wrong_program_is_caught():
     program = random_program(generator(1))
     with pytest.raises(AssertionError, match="def program"):
         check_program(program, lambda function, *inputs: function(*inputs[:1], *(a + 3 for a in inputs[1:])))
+
+
+def test_golden_texts(tmp_path):
+    path = tmp_path / "sub" / "a.txt"
+    with pytest.raises(pytest.fail.Exception, match=r"no golden text a\.txt yet"):
+        compare(path, "one", update=False)
+    compare(path, "one\ntwo\n", update=True)
+    compare(path, "one\ntwo", update=False)
+    with pytest.raises(pytest.fail.Exception, match=r"-two\n\+three\n\nIf the new text is right"):
+        compare(path, "one\nthree", update=False)
 
 
 def test_hypothesis_is_needed_only_by_the_strategies():

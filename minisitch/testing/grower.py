@@ -91,9 +91,9 @@ class Grower:
 
     def shape(self) -> tuple[int, ...]:
         sides: list[int] = []
-        for _ in range(self.choices.pick((2, 1, 2, 3, 2, 3, 1, 4, 0))):
+        for _ in range(self.choices.pick((2, 1, 2, 3, 2, 3, 1, 4, 2, 3, 2, 0))):
             room = self.max_elements // int(np.prod(sides, dtype=int)) if sides else self.max_elements
-            sides.append(self.choices.pick([s for s in SIDES if s <= room]))
+            sides.append(self.choices.pick([s for s in (*SIDES, *SIDES[3:]) if s <= room]))
         if sides and self.allow_empty and self.chance(4):
             sides[self.choices.integer(0, len(sides) - 1)] = 0
         return tuple(sides)
@@ -199,7 +199,7 @@ class Grower:
         """``x`` and a second value of its dtype, both stretched to one shape."""
         mine = self.type(x)
         fits = []
-        for i in range(len(self.facts)):
+        for i in self.computed():
             other = self.type(i)
             if other.dtype == mine.dtype:
                 try:
@@ -208,7 +208,7 @@ class Grower:
                     continue
                 if int(np.prod(shape, dtype=int)) <= self.max_elements and len(shape) <= 4:
                     fits.append((i, shape))
-        y, shape = self.choices.pick(fits)
+        y, shape = self.choices.pick(fits or [(x, mine.shape)])
         if y == x and not self.chance(40):
             values = {"bool": (0, 1), "int": (2, 1, 3), "float": (0.5, 2, 1, -0.25, 0.1)}[kind_of(mine.dtype)]
             return x, self.constant(mine, self.choices.pick(values))
@@ -322,11 +322,10 @@ class Grower:
 
     def axes(self, rank: int) -> tuple[int, ...]:
         """Some axes, the last one most often."""
-        if rank == 0:
+        if rank == 0 or self.chance(3):
             return ()
-        if self.chance(50):
-            return tuple(a for a in range(rank) if self.chance(50))
-        return (rank - 1,)
+        some = tuple(a for a in range(rank) if self.chance(50)) if self.chance(50) else ()
+        return some or (rank - 1,)
 
     def step_reduce(self, x: int) -> None:
         self.fold(x, self.axes(self.type(x).rank), self.chance(50))
@@ -537,7 +536,8 @@ class Grower:
         for _ in range(self.choices.integer(0, 2)):
             way = self.choices.pick(("same", "row", "column", "other"))
             other = {"same": shape, "row": shape[-1:], "column": (*shape[:-1], 1)[:max(len(shape), 1)]}.get(way)
-            self.input(self.shape() if other is None else other, self.choices.pick(self.dtypes))
+            dtype = self.choices.pick(self.dtypes) if self.chance(30) else self.type(0).dtype
+            self.input(self.shape() if other is None else other, dtype)
 
     def outputs(self) -> tuple[int, ...]:
         """Up to three values that nothing reads, and now and then an odd one: an input, one twice."""
@@ -548,6 +548,14 @@ class Grower:
             found.append(self.choices.integer(0, len(self.facts) - 1))
         return tuple(found)
 
+    def computed(self) -> list[int]:
+        """All values but constants."""
+        return [n.id for n in self.builder.nodes if n.op != "constant"]
+
+    def newest(self) -> int:
+        """The last value that was computed, so that steps make a chain more often than a heap."""
+        return next((n.id for n in reversed(self.builder.nodes) if n.kind != "source"), 0)
+
     def grow(self, max_nodes: int, library: bool) -> Graph:
         """Steps until the graph has as many nodes as was drawn."""
         self.begin()
@@ -556,6 +564,6 @@ class Grower:
         for _ in range(max_nodes):
             if len(self.facts) >= wanted:
                 break
-            x = len(self.facts) - 1 if self.chance(50) else self.choices.integer(0, len(self.facts) - 1)
+            x = self.newest() if self.chance(70) else self.choices.pick(self.computed())
             getattr(self, f"step_{self.choices.pick(steps)}")(x)
         return self.builder.finish(self.outputs())
