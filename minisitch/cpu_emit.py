@@ -97,7 +97,7 @@ class _Segment:
             if s.slices > 1:
                 w.line(f"slice = task % {s.slices}")
         if s.chunks > 1:
-            cols = max(p.cols for p in s.phases if p.chunked)
+            cols = max((p.cols for p in s.phases if p.chunked), default=0)
             w.line(f"start = chunk * {s.chunk}")
             w.line(f"width = max(0, min({s.chunk}, {cols} - start))")
         if s.slices > 1:

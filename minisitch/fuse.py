@@ -12,6 +12,7 @@ Before:  %1 = exp %0    After:  kernel k0: %1 %2   (%1 stays in a register)
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -171,7 +172,7 @@ def _with_outputs(graph: Graph, patterns: list[Pattern]) -> list[Pattern]:
     owner: dict[int, int] = {}
     for number, pattern in enumerate(patterns):
         for member in pattern.members:
-            if member in needed and (pattern.kind == "library" or graph[member].kind != "source"):
+            if member in needed and graph[member].op != "input":
                 owner.setdefault(member, number)
     patterns = [p if p.kind == "library" else replace(p, outputs=tuple(m for m in p.members if owner.get(m) == i))
                 for i, p in enumerate(patterns)]
@@ -184,7 +185,6 @@ def _with_outputs(graph: Graph, patterns: list[Pattern]) -> list[Pattern]:
 
 def _in_order(graph: Graph, patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
     """Topological order of the patterns, ties by smallest member."""
-    import heapq
     writer = {o: i for i, p in enumerate(patterns) for o in p.outputs}
     waits: list[set[int]] = []
     for i, pattern in enumerate(patterns):
