@@ -108,7 +108,7 @@ def default_text() -> tuple[str, bytes]:
     if readme.is_file():
         return readme.name, readme.read_bytes()
     try:
-        described = metadata.metadata("minisitch").get("Description") or ""
+        described = str(metadata.metadata("minisitch")["Description"] or "")
     except metadata.PackageNotFoundError:
         described = ""
     return ("the package's description", described.encode()) if described else ("demo.py", Path(__file__).read_bytes())

@@ -22,6 +22,7 @@ from ..kernel import Kernel
 from ..runtime import Jitted, Stages, choose_device, choose_target, lower_program, read_types
 from ..runtime.memory import Layout, Resident
 from ..schedule import schedule
+from ..source import KernelSource
 from ..stitch import StitchPlan, stitch
 from ..trace import trace
 from . import page as pages
@@ -38,7 +39,7 @@ class Card:
     stitched: StitchPlan
     body: Body
     patterns: tuple[Pattern, ...]
-    sources: dict[str, Any]
+    sources: dict[str, KernelSource]
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,7 @@ def report_on(stages: Stages, name: str) -> Report:
     return Report(name, stages, tuple(cards.values()), layout.residents, layout.workspace)
 
 
-def both_texts(kernel: Kernel) -> dict[str, Any]:
+def both_texts(kernel: Kernel) -> dict[str, KernelSource]:
     """The kernel's text for its own device, and that of the other kind of device for the same body."""
     other = choose_device("cpu" if kernel.device.kind == "gpu" else "cuda")
     twin = schedule(stitch(kernel.graph, other))

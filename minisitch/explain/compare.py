@@ -179,8 +179,10 @@ def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None
     target = choose_target(target)
     machine = choose_device(target, device)
     program = trace(fn, args, kwargs)
-    names = tuple(strategies or STRATEGIES)
-    lowered = {name: lower_program(program, name, target, machine) for name in names}
+    lowered = {name: lower_program(program, name, target, machine) for name in strategies or STRATEGIES}
+    if strategies is None:  # the baselines first
+        lowered = dict(sorted(lowered.items(), key=lambda item: -len(item[1].kernels)))
+    names = tuple(lowered)
     if target == "cpu":
         wanted = dict.fromkeys(r for stages in lowered.values() for s in stages.sources for r in requests(s))
         compiler.compile_many(wanted, progress=progress)
@@ -189,10 +191,11 @@ def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None
     errors = _errors(program, ready, leaves)
     measured = target in ("cpu", "cuda")
     calls = {name: _call(run, leaves) for name, run in ready.items()}
-    numpy_call = {"": lambda: fn(*copy.deepcopy(args), **kwargs) if program.mutated else fn(*args, **kwargs)}
-    times = interleaved({**calls, **numpy_call}, seconds) if measured else dict.fromkeys((*names, ""), 0.0)
+    own = copy.deepcopy((args, kwargs)) if program.mutated else (args, kwargs)
+    calls[""] = lambda: fn(*own[0], **own[1])
+    times = interleaved(calls, seconds) if measured else dict.fromkeys(calls, 0.0)
     rows = tuple(_row(name, ready[name].stages, machine, times[name], errors[name]) for name in names)
-    parts = {name: _parts(run, leaves, measured) for name, run in ready.items()}
+    parts = {name: _parts(run, leaves, seconds / 2 / len(ready) if measured else 0) for name, run in ready.items()}
     return Comparison(getattr(fn, "__name__", "program"), target, machine, rows, times[""], parts)
 
 
@@ -248,11 +251,10 @@ def interleaved(calls: dict[str, Callable[[], Any]], seconds: float) -> dict[str
     """Median microseconds of each call; they take turns, so that a busy machine is unfair to none."""
     once = {}
     for name, call in calls.items():
-        call()
         once[name] = _time(call, 1)
     repeats = {name: max(1, min(1000, int(2e-4 / max(t, 1e-7)))) for name, t in once.items()}
     whole = sum(once[n] * repeats[n] for n in calls)
-    rounds = max(5, min(101, int(seconds / max(whole, 1e-6))))
+    rounds = max(3, min(101, int(seconds / max(whole, 1e-6))))
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():
@@ -277,10 +279,10 @@ def _row(name: str, stages: Stages, device: Device, measured_us: float, error: f
                sum(k.grid_barriers for k in stages.kernels), modelled, measured_us, error)
 
 
-def _parts(run: Executable, leaves: Sequence[Any], measured: bool) -> tuple[Part, ...]:
-    """Each kernel launch with its own time, the median of nine runs of the whole program."""
+def _parts(run: Executable, leaves: Sequence[Any], seconds: float) -> tuple[Part, ...]:
+    """Each kernel launch with its own time, if any seconds are given to measure it."""
     stages = run.stages
-    times = step_times(run, leaves) if measured else [0.0] * len(run.steps)
+    times = step_times(run, leaves, seconds) if seconds else [0.0] * len(run.steps)
     kernels = iter(zip(stages.bodies, stages.kernels, strict=True))
     found = []
     for pattern, us in zip(stages.plan.patterns, times, strict=False):
@@ -293,11 +295,14 @@ def _parts(run: Executable, leaves: Sequence[Any], measured: bool) -> tuple[Part
     return tuple(found)
 
 
-def step_times(run: Executable, leaves: Sequence[Any], rounds: int = 9) -> list[float]:
-    """Median microseconds of each step of a program."""
+def step_times(run: Executable, leaves: Sequence[Any], seconds: float) -> list[float]:
+    """Median microseconds of each step, from as many runs of the whole program as fit: three to 25."""
     times: list[list[float]] = [[] for _ in run.steps]
+    began = time.perf_counter()
     with np.errstate(all="ignore"):
-        for _ in range(rounds):
+        for done in range(25):
+            if done >= 3 and time.perf_counter() - began > seconds:
+                break
             for seen, call in zip(times, run.prepare(leaves)[1], strict=True):
                 seen.append(_time(call, 1))
     return [float(np.median(t)) * 1e6 for t in times]

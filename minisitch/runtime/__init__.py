@@ -80,6 +80,7 @@ class Jitted:
     """A NumPy function that compiles itself for each new combination of shapes, dtypes and static arguments."""
 
     def __init__(self, fn: Callable[..., Any], strategy: str, target: str, device: str | Device | None) -> None:
+        self.__name__ = self.__qualname__ = type(fn).__name__  # of a callable without a name
         functools.update_wrapper(self, fn)
         self.__wrapped__ = fn
         self.strategy, self.target, self.device = strategy, target, device

@@ -13,7 +13,6 @@ import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from .. import compile as compiler
 from .. import cpu_emit, cuda_emit
@@ -24,6 +23,7 @@ from ..graph import Graph, TensorType, verify
 from ..ops import DTYPES
 from ..schedule import Kernel, schedule
 from ..simplify import simplify
+from ..source import KernelSource
 from ..stitch import StitchPlan, stitch
 from ..trace import Program
 
@@ -75,7 +75,7 @@ class Stages:
     bodies: tuple[Body, ...] = ()
     stitches: tuple[StitchPlan, ...] = ()
     kernels: tuple[Kernel, ...] = ()
-    sources: tuple[Any, ...] = ()
+    sources: tuple[KernelSource, ...] = ()
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
@@ -109,15 +109,11 @@ def lower_program(program: Program, strategy: str, target: str, device: Device, 
     if stop_after == "fuse":
         return stages
     bodies = tuple(extract(graph, p) for p in plan.kernels)
-    known: dict[str, tuple[Any, Any, Any]] = {}
     emit = cuda_emit.emit if target in ("cuda", "step") else cpu_emit.emit
-    found = []
-    for body in bodies:
-        key = digest(body.graph)
-        if key not in known:
-            stitched = stitch(body.graph, device)
-            kernel = schedule(stitched) if stop_after != "stitch" else None
-            known[key] = (stitched, kernel, emit(kernel) if stop_after == "emit" else None)
-        found.append(known[key])
-    stitches, kernels, sources = (tuple(row[i] for row in found if row[i] is not None) for i in range(3))
-    return Stages(program, graph, device, plan, bodies, stitches, kernels, sources)
+    keys = [digest(body.graph) for body in bodies]
+    different = {key: body.graph for key, body in zip(keys, bodies, strict=True)}
+    stitches = {key: stitch(body, device) for key, body in different.items()}
+    kernels = {key: schedule(s) for key, s in stitches.items()} if stop_after != "stitch" else {}
+    sources = {key: emit(k) for key, k in kernels.items()} if stop_after == "emit" else {}
+    return Stages(program, graph, device, plan, bodies, tuple(stitches[key] for key in keys),
+                  tuple(kernels[key] for key in keys if kernels), tuple(sources[key] for key in keys if sources))

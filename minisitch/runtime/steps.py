@@ -6,7 +6,6 @@ In:  emitted kernels and library nodes. Out: ``Step`` values, which ``bind`` tur
 from __future__ import annotations
 
 import functools
-import operator
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from .. import simt, workers
 from ..device import Device
 from ..graph import Node
 from ..reference import apply
+from ..source import KernelSource
 from .stages import Stages, digest
 
 Array = np.ndarray
@@ -28,7 +28,11 @@ Array = np.ndarray
 class Step(Protocol):
     """One thing to do. ``bind`` is given the arrays of all slots and returns the call to make."""
 
-    slots: tuple[int, ...]
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def slots(self) -> tuple[int, ...]: ...
 
     def bind(self, arrays: Sequence[Array]) -> Callable[[], Any]: ...
 
@@ -60,8 +64,8 @@ class LibraryStep:
         viewed = [view(chain, array) for chain, array in zip(self.views, operands, strict=True)]
         result = out.reshape(self.node.type.shape)
         if self.node.op == "matmul":
-            return _bind_matmul(*viewed, result)
-        return lambda: operator.setitem(result, ..., apply(self.node, viewed))
+            return _bind_matmul(viewed[0], viewed[1], result)
+        return lambda: np.copyto(result, apply(self.node, viewed), casting="unsafe")
 
 
 def view(chain: Sequence[Node], array: Array) -> Array:
@@ -81,7 +85,7 @@ def _bind_matmul(a: Array, b: Array, out: Array) -> Callable[[], Any]:
         a, out = a.reshape(-1, a.shape[-1]), out.reshape(-1, out.shape[-1])
     if a.dtype == np.float16:
         wide = np.float32
-        return lambda: operator.setitem(out, ..., np.matmul(a.astype(wide), b.astype(wide)))
+        return lambda: np.copyto(out, np.matmul(a.astype(wide), b.astype(wide)), casting="unsafe")
     if a.dtype.kind == "f" and not (_for_blas(a) and _for_blas(b)):
         return lambda: np.matmul(_packed(a), _packed(b), out=out)
     return functools.partial(np.matmul, a, b, out=out)
@@ -129,20 +133,20 @@ def build_kernels(stages: Stages, target: str,
         return {d: _built[d, stages.device, target] for d in wanted}
 
 
-def requests(source: Any) -> list[compiler.Request]:
+def requests(source: KernelSource) -> list[compiler.Request]:
     """What to compile for one kernel's CPU text: one function a launch."""
     dtype = {b.name: b.dtype for b in source.kernel.buffers}
     return [compiler.Request(source.text, launch.name, tuple(dtype[b] for b in launch.buffers),
                              getattr(launch, "slp", False)) for launch in source.launches]
 
 
-def _launcher(source: Any, target: str) -> Callable[..., None]:
+def _launcher(source: KernelSource, target: str) -> Callable[..., None]:
     """Bind a kernel's launches to a way of executing them."""
     if target == "step":
         return _step_launcher(source)
     if target == "cuda":
         function = compiler.compile_cuda(source.text, source.launches[0].name)
-        return lambda buffers: function[source.kernel.grid, source.kernel.block](*buffers)
+        return lambda buffers: function[source.kernel.grid, source.kernel.block](*_as_declared(source, buffers))
     position = {b.name: i for i, b in enumerate(source.kernel.parameters)}
     parts = []
     for launch, request in zip(source.launches, requests(source), strict=True):
@@ -168,13 +172,21 @@ def _run_plain(function: Callable[..., None], tasks: int, buffers: Sequence[Arra
         function(0, tasks, *buffers)
 
 
-def _step_launcher(source: Any) -> Callable[..., None]:
+def _step_launcher(source: KernelSource) -> Callable[..., None]:
     kernel = source.kernel
 
     def launch(buffers: Sequence[Array]) -> None:
         names = [b.name for b in kernel.parameters]
         reads = [b.name for b in kernel.buffers if b.scope == "input"]
-        simt.step(source.text, dict(zip(names, buffers, strict=True)), kernel.grid, kernel.block, inputs=reads)
+        wave = kernel.device.wave(kernel.block, kernel.shared_bytes)
+        simt.step(source.text, dict(zip(names, _as_declared(source, buffers), strict=True)), kernel.grid, kernel.block,
+                  inputs=reads, wave=wave)
     return launch
+
+
+def _as_declared(source: Any, buffers: Sequence[Array]) -> list[Array]:
+    """CUDA text takes float16 as it is; in the workspace it lies as uint16, which is what CPU text takes."""
+    return [a.view(np.float16) if p.dtype == "float16" else a
+            for p, a in zip(source.kernel.parameters, buffers, strict=True)]
 
 
