@@ -40,7 +40,7 @@ size:
 	@$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) tools/size.py
 
 clean:
-	rm -rf $(VENV) build site dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis minisitch-report.html
+	rm -rf $(VENV) build site dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis minisitch-demo.html
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo 'minisitch needs Python 3.11 or newer, and none is on the PATH.'; \

@@ -38,8 +38,8 @@ def size(nbytes: int) -> str:
 
 
 def label(graph: Graph, node: int) -> str:
-    """A value's name: the parameter's own, else its operation."""
-    return str(graph[node].attr("name")) if graph[node].op == "input" else graph[node].op
+    """A value's name: the parameter's, of which this program has one, else its operation."""
+    return "x" if graph[node].op == "input" else graph[node].op
 
 
 def computing(graph: Graph, members: Iterable[int]) -> list[int]:
@@ -195,8 +195,8 @@ def notes(kernel: Kernel, view: PhaseView) -> list[str]:
             continue
         if node in shared:
             nbytes = shared[node].size * np.dtype(shared[node].dtype).itemsize
-            what = "the row" if graph[node].kind == "map" else "the result"
-            found.append(f"{graph[node].op}: {what} in shared memory, {nbytes:,} bytes")
+            what = "the row in shared memory" if graph[node].kind == "map" else "the warps meet in shared memory"
+            found.append(f"{graph[node].op}: {what}, {nbytes:,} bytes")
         else:
             found.append(f"{graph[node].op}: a register of every thread")
     return found

@@ -1,0 +1,111 @@
+"""The documentation is a set of programs: what a page shows was run, what it names exists."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from test_tutorials import run as run_program
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+
+from draw_softmax import draw  # noqa: E402
+from render_docs import CODE, cells, render_page, render_tutorial, symbol_source  # noqa: E402
+
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+def test_python_blocks_run(name, tmp_path):
+    """All ``python`` fences of the file, one after the other, as one program."""
+    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / name).read_text(encoding="utf-8"), re.M | re.S)
+    assert blocks
+    done = run_program("\n".join(blocks), tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_page_renders(page):
+    """Each named symbol exists and each fence marked ``run`` runs; no mark is left in the output."""
+    text = render_page(page.read_text(encoding="utf-8"), f"docs/{page.name}")
+    assert "{{" not in re.sub(r"```.*?```", "", text, flags=re.S)
+    assert "```python run" not in text
+
+
+def test_every_page_is_in_the_navigation():
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").split("\nnav:\n")[1]
+    named = set(re.findall(r"[\w/-]+\.md", navigation))
+    pages = {str(page.relative_to(ROOT / "docs")) for page in PAGES}
+    tutorials = {f"tutorials/{program.stem}.md" for program in (ROOT / "tutorials").glob("[0-9]*.py")}
+    assert named == pages | tutorials
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda p: p.stem)
+def test_files_and_symbols_that_a_page_names_exist(page):
+    """A path in backquotes is a fact, and so is the symbol after it: `minisitch/fuse.py::make_plan`."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
+    named = re.compile(r"`((?:minisitch|tests|tools|tutorials|docs|benchmarks)/[\w/.-]+\w/?)(?:::([\w.]+))?`")
+    for path, symbol in named.findall(text):
+        assert (ROOT / path).exists(), f"{page.name} names {path}"
+        if symbol:
+            symbol_source(path, symbol)
+
+
+def test_the_picture_shows_the_plans_of_today():
+    """Drawn from real plans; after a change of plans: python tools/draw_softmax.py docs/img/softmax.svg"""
+    assert (ROOT / "docs" / "img" / "softmax.svg").read_text(encoding="utf-8") == draw()
+
+
+# ---------------------------------------------------------------- the renderer itself
+def test_code_is_pasted_by_name():
+    assert symbol_source("minisitch/graph.py", "Graph.users").startswith("    @cached_property\n    def users")
+    assert symbol_source("minisitch/fuse.py", "FREE").startswith("FREE = frozenset(")
+    page = render_page("before\n\n{{ code minisitch/graph.py verify }}\n", "page.md")
+    assert CODE.search(page) is None and "def verify(graph: Graph) -> Graph:" in page
+
+
+@pytest.mark.parametrize("mark", ["minisitch/graph.py no_such_function", "minisitch/graph.py Graph.nothing"])
+def test_an_unknown_symbol_stops_the_build(mark):
+    with pytest.raises(LookupError, match="has no"):
+        render_page(f"{{{{ code {mark} }}}}", "page.md")
+
+
+def test_run_fences_share_names_and_show_what_they_print():
+    page = render_page("```python run\nx = 20\nprint(x)\n```\n\ntext\n\n```python run quiet\nx + 1\n```\n", "page.md")
+    assert page == "```python\nx = 20\nprint(x)\n```\n\n```text\n20\n```\n\n\ntext\n\n```text\n21\n```\n"
+
+
+def test_an_exception_in_a_page_stops_the_build_and_names_the_line():
+    with pytest.raises(ZeroDivisionError) as caught:
+        render_page("one\n\n```python run\nx = 0\n1 / x\n```\n", "docs/page.md")
+    frame = caught.traceback[-1]
+    assert (str(frame.path), frame.lineno + 1) == ("docs/page.md", 5)
+
+
+PROGRAM = """# %% [markdown]
+# # A title
+#
+# Prose.
+
+# %%
+x = 2
+print("printed")
+x + 1
+
+# %%
+class Picture:
+    def _repr_svg_(self):
+        return "<svg>\\n\\n</svg>"
+Picture()
+"""
+
+
+def test_a_tutorial_shows_text_and_pictures():
+    page = render_tutorial(PROGRAM, "tutorials/99_test.py")
+    assert page.startswith("# A title\n\nProse.")
+    assert "```text\nprinted\n```" in page and "```text\n3\n```" in page
+    assert '<div class="picture">\n<svg>\n</svg>\n</div>' in page
+    assert [(kind, line) for kind, _, line in cells(PROGRAM)] == [("markdown", 2), ("code", 7), ("code", 12)]
