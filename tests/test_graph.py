@@ -160,6 +160,17 @@ def test_builder_refuses_what_does_not_fit(op, operands, attrs, message):
         b.add(op, [ids[name] for name in operands.split()], **attrs)
 
 
+@pytest.mark.parametrize("op, attrs, message", [
+    ("constant", {}, "value=None must be a Python scalar"),
+    ("constant", {"value": np.float32(1)}, r"value=np.float32\(1.0\) must be a Python scalar, so that it prints"),
+    ("iota", {"axis": 2}, r"axis=2 of f32\[2,3\]"),
+    ("iota", {}, "axis=None of"),
+])
+def test_sources_need_their_attributes(op, attrs, message):
+    with pytest.raises(GraphError, match=message):
+        Builder().add(op, type=TensorType((2, 3)), **attrs)
+
+
 def test_builder_refuses_unknown_ops():
     with pytest.raises(GraphError, match="unknown op 'relu'; known: abs"):
         Builder().add("relu")

@@ -19,14 +19,16 @@ def draw_slice(draw: Any, n: int) -> slice:
 
 @st.composite
 def basic_indices(draw: Any, shape: tuple[int, ...]) -> Any:
-    """Ints, slices, None and at most one Ellipsis."""
-    entries: list[Any] = []
-    for n in shape[:draw(st.integers(0, len(shape)))]:
-        entries.append(draw(st.integers(-n, n - 1)) if n and draw(st.booleans()) else draw_slice(draw, n))
+    """Ints and slices from the left, perhaps an Ellipsis and more of them from the right, and None anywhere."""
+    def entry(n: int) -> Any:
+        return draw(st.integers(-n, n - 1)) if draw(st.booleans()) else draw_slice(draw, n)
+    left = draw(st.integers(0, len(shape)))
+    entries = [entry(n) for n in shape[:left]]
+    if draw(st.booleans()):
+        right = draw(st.integers(left, len(shape)))
+        entries += [Ellipsis, *(entry(n) for n in shape[right:])]
     for _ in range(draw(st.integers(0, 2))):
         entries.insert(draw(st.integers(0, len(entries))), None)
-    if draw(st.booleans()):
-        entries.insert(draw(st.integers(0, len(entries))), Ellipsis)
     return tuple(entries)
 
 
@@ -44,11 +46,11 @@ def advanced_indices(draw: Any, shape: tuple[int, ...]) -> Any:
                                     draw(st.sampled_from(["i8", "i4"]))).reshape(side))
         else:
             entries.append(draw(st.integers(-n, n - 1)) if kind == "int" else draw_slice(draw, n))
-    for _ in range(draw(st.integers(0, 1))):
-        entries.insert(draw(st.integers(0, len(entries))), None)
     if draw(st.booleans()):
         at = draw(st.integers(0, len(entries)))
         entries[at:draw(st.integers(at, len(entries)))] = [Ellipsis]
+    if draw(st.booleans()):
+        entries.insert(draw(st.integers(0, len(entries))), None)
     return tuple(entries)
 
 
