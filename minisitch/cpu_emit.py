@@ -21,6 +21,7 @@ from .source import (
     guard_text,
     header,
     identity_name,
+    numpy_name,
     statement,
     used_buffers,
 )
@@ -62,7 +63,7 @@ class _Segment:
         w.depth += 1
         for buffer in local:
             b = self.kernel.by_name[buffer]
-            w.line(f"{buffer} = np.empty({b.size}, np.{b.dtype})", f"%{b.node} {b.why}")
+            w.line(f"{buffer} = np.empty({b.size}, {numpy_name(b.dtype)})", f"%{b.node} {b.why}")
         self._open_tasks()
         for phase in s.phases:
             self._phase(phase)

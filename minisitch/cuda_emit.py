@@ -23,6 +23,7 @@ from .source import (
     guard_text,
     header,
     identity_name,
+    numpy_name,
     statement,
 )
 
@@ -48,7 +49,7 @@ def emit(kernel: Kernel) -> KernelSource:
                 w.line(f"{b.name} = {owners[b.slot]}", f"%{b.node} takes over its bytes")
             else:
                 owners[b.slot] = b.name
-                w.line(f"{b.name} = cuda.shared.array({max(1, b.size)}, np.{b.dtype})", f"%{b.node} {b.why}")
+                w.line(f"{b.name} = cuda.shared.array({max(1, b.size)}, {numpy_name(b.dtype)})", f"%{b.node} {b.why}")
     for number, segment in enumerate(kernel.segments):
         _Segment(kernel, segment, w).emit(number)
     w.depth -= 1

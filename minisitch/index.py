@@ -408,8 +408,8 @@ def show(index: Index, totals: Mapping[str, int] | None = None, names: Mapping[s
         text = _show_atom(atom, totals or {}, names or {})
         if abs(c) != 1:
             text = f"{text if _simple(text) else f'({text})'} * {abs(c)}"
-        elif parts and not _simple(text):
-            text = f"({text})"
+        elif not _simple(text) and (parts or c < 0):
+            text = f"({text})"  # -(col // 2) is not -col // 2
         parts.append(("- " if c < 0 else "+ ") + text)
     if index.const or not parts:
         parts.append(("- " if index.const < 0 else "+ ") + str(abs(index.const)))

@@ -78,6 +78,11 @@ def comment_of(graph: Graph, node_id: int) -> str:
     return f"%{node_id} {node.op}" + (f"  {origin}" if origin else "")
 
 
+def numpy_name(dtype: str) -> str:
+    """How a dtype is written: ``np.float32``, ``np.bool_``."""
+    return "np.bool_" if dtype == "bool" else f"np.{dtype}"
+
+
 # ---------------------------------------------------------------- literals
 def literal(dtype: str, value: object) -> str:
     """A typed literal: ``np.float32(0.5)``; float16 constants are rounded, then held in float32."""
