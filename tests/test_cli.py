@@ -86,7 +86,7 @@ def test_compare_prints_a_table(program, capsys):
     (["run", "{program}:softmax", "--arg", "x=gone.npy"], "cannot load gone.npy"),
     (["run", "{program}:softmax", "--arg", "x=f32[2]", "--strategy", "magic"], "unknown strategy 'magic'"),
     (["run", "{program}", "--preset", "huge"], "no preset 'huge'; take one of tiny"),
-    (["explain", "{program}:softmax", "--arg", "x=f32[2]", "--html", "/nowhere/x.html"], "cannot write /nowhere/x.html"),
+    (["explain", "{program}:softmax", "--arg", "x=f32[2]", "--html", "/nowhere/x.html"], "cannot write /nowhere/x"),
 ])
 def test_wrong_words_are_answered_in_one_line(program, words, message, capsys):
     assert cli.main([w.format(program=program) for w in words]) == 2

@@ -106,6 +106,14 @@ def test_other_dtypes(dtype):
     np.testing.assert_array_equal(got, np.where(x > 0, x, x[::-1]))
 
 
+@pytest.mark.parametrize("target", ["python", "step", "cpu"])
+def test_half_precision_on_every_target(target):
+    x = array(3, 5, dtype="float16")
+    got = ms.jit(lambda x: x * 2 + 1, target=target)(x)
+    assert got.dtype == np.float16
+    np.testing.assert_array_equal(got, (x.astype("f4") * 2).astype("f2") + np.float16(1))
+
+
 def test_half_products_add_up_in_single():
     a, b = array(3, 4, dtype="float16"), array(4, 2, dtype="float16")
     got = ms.jit(lambda a, b: a @ b, target="python")(a, b)

@@ -7,6 +7,8 @@ Patterns with equal bodies (twelve equal layers) are stitched, scheduled and emi
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import hashlib
 import os
 import re
@@ -35,10 +37,20 @@ STAGES = ("trace", "simplify", "fuse", "stitch", "schedule", "emit")
 def choose_target(target: str) -> str:
     """``"auto"`` is ``cuda`` where there is a device, else ``cpu``. Raises DeviceError for an unknown name."""
     if target == "auto":
-        return "cuda" if "numba" in sys.modules and compiler.cuda_available() else "cpu"
+        return "cuda" if _has_driver() and compiler.cuda_available() else "cpu"
     if target not in TARGETS:
         raise DeviceError(f"unknown target {target!r}; take one of auto, {', '.join(TARGETS)}")
     return target
+
+
+@functools.cache
+def _has_driver() -> bool:
+    """Whether a CUDA driver can be loaded; asked before Numba is imported, which takes a while."""
+    try:
+        ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    except OSError:
+        return False
+    return True
 
 
 def choose_device(target: str, device: str | Device | None = None) -> Device:

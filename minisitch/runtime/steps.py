@@ -46,8 +46,7 @@ class KernelStep:
     slots: tuple[int, ...]
 
     def bind(self, arrays: Sequence[Array]) -> Callable[[], Any]:
-        buffers = [arrays[s] for s in self.slots]
-        return functools.partial(self.launch, [b.view(np.uint16) if b.dtype == np.float16 else b for b in buffers])
+        return functools.partial(self.launch, [arrays[s] for s in self.slots])
 
 
 @dataclass(frozen=True)
@@ -157,11 +156,14 @@ def _launcher(source: KernelSource, target: str) -> Callable[..., None]:
             function = functools.partial(workers.run, compiler.compile_cpu(
                 request.text, request.name, request.dtypes, slp=request.slp).function)
         parts.append((function, launch.tasks, launch.work, picked))
-    if len(parts) == 1 and parts[0][3] == tuple(range(len(position))):
+    halves = any(b.dtype == "float16" for b in source.kernel.parameters)
+    if len(parts) == 1 and parts[0][3] == tuple(range(len(position))) and not halves:
         function, tasks, work, _ = parts[0]
         return lambda buffers: function(tasks, buffers, work=work)
 
     def launch_all(buffers: Sequence[Array]) -> None:
+        if halves:  # Numba's CPU target has no float16: kernels take the bits
+            buffers = [b.view(np.uint16) if b.dtype == np.float16 else b for b in buffers]
         for function, tasks, work, picked in parts:
             function(tasks, [buffers[i] for i in picked], work=work)
     return launch_all
