@@ -373,6 +373,45 @@ mutant("short circuit around a shuffle", "divergent-barrier", "if other > best o
        "if lane < 5 or other > cuda.shfl_sync(0xffffffff, best, lane):")
 mutant("every lane stores", "race", "if lane == 0:", "if True:")
 
+# ---------------------------------------------------------------- a value takes over the bytes of a dead one
+case("take_over", """
+    def take_over(x, y):
+        thread = cuda.threadIdx.x
+        first = cuda.shared.array(64, np.float32)
+        second = first
+        first[thread] = x[thread]
+        cuda.syncthreads()  # first written
+        v = first[63 - thread]
+        cuda.syncthreads()  # first dead
+        second[thread] = v * v
+        cuda.syncthreads()  # second written
+        y[thread] = v + second[(thread + 1) % 64]
+    """, 1, 64, lambda rng: {"x": floats(rng, 64), "y": unwritten(64)},
+     lambda a: {"y": a["x"][::-1] + np.roll(a["x"][::-1] ** 2, -1)})
+mutant("first is not dead", "wrong-owner", "y[thread] = v +", "y[thread] = first[thread] +")
+mutant("second is not yet there", "wrong-owner", "v = first[63 - thread]", "v = second[63 - thread]")
+mutant("no barrier between the owners", "race", "cuda.syncthreads()  # first dead", "pass")
+mutant("second sooner than first", "wrong-owner", "first[thread] = x[thread]",
+       "first[thread] = x[thread]; second[thread] = x[thread]")
+
+# ---------------------------------------------------------------- two buffers swap names at each step
+case("ping_pong", """
+    def ping_pong(x, y):
+        thread = cuda.threadIdx.x
+        old = cuda.shared.array(64, np.float32)
+        new = cuda.shared.array(64, np.float32)
+        old[thread] = x[thread]
+        cuda.syncthreads()
+        for step in (1, 2, 4, 8, 16, 32):
+            new[thread] = old[thread] + (old[thread - step] if thread >= step else np.float32(0))
+            cuda.syncthreads()  # end of step
+            old, new = new, old
+        y[thread] = old[thread]
+    """, 1, 64, lambda rng: {"x": floats(rng, 64), "y": unwritten(64)},
+     lambda a: {"y": np.cumsum(a["x"], dtype=np.float32)})
+mutant("no barrier between steps", TOO_EARLY, "cuda.syncthreads()  # end of step", "pass")
+mutant("one buffer, no swap", "race", "old, new = new, old", "new = old")
+
 # ---------------------------------------------------------------- two values take turns in one buffer
 case("shared_bytes", """
     def shared_bytes(x, y):

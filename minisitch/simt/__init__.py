@@ -12,6 +12,7 @@ come, that what is read was written. The rules:
     divergent-barrier  threads wait at different barriers, or some have ended
     lane-mask          a lane outside its own mask, or a value from a lane that takes no part
     unwritten-read     of shared, local or output memory that nothing has written
+    wrong-owner        bytes with two names, written under one and read under the other
     out-of-bounds      an index outside the array, negative, or no integer
     one-wave           a grid barrier and more blocks than are resident at once
     deadlock           threads go round while loops and nothing changes
@@ -84,5 +85,5 @@ def _arguments(program: Program, values: Mapping[str, Any], inputs: Iterable[str
             raise ValueError(f"{name} of {program.name} overlaps another argument; give one array twice, or a copy")
         memories.setdefault(id(array), Memory(name, array, "global", now, program,
                                               holds_data=not holding.isdisjoint(same),
-                                              watched=not written.isdisjoint(same)))
+                                              watched=not written.isdisjoint(same), has_owners=len(same) > 1))
     return [memories.get(id(values[name]), values[name]) for name in program.parameters]

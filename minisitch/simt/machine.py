@@ -50,14 +50,13 @@ class Dim3(NamedTuple):
 class Thread:
     """One thread: its generator, where it stands (``stop``) and what it is told when it goes on."""
 
-    __slots__ = ("counts", "generator", "lane", "reply", "stamp", "stop", "trace")
+    __slots__ = ("counts", "generator", "lane", "reply", "stop", "trace")
 
     def __init__(self, stamp: Stamp):
-        self.stamp, self.lane = stamp, stamp.thread % WARP
+        self.trace, self.lane = Trace(stamp), stamp.thread % WARP
         self.generator: Generator[Stop, Any, None]
         self.stop: Stop = (START,)
         self.reply: Any = None
-        self.trace: Trace = defaultdict(list)
         self.counts: defaultdict[str, int] = defaultdict(int)
 
 
@@ -81,7 +80,7 @@ class Cuda:
 
     def __init__(self, machine: Machine, block: Block, thread: Thread, block_index: Dim3):
         self.machine, self.block = machine, block
-        self.threadIdx, self.blockIdx = Dim3(thread.stamp.thread), block_index
+        self.threadIdx, self.blockIdx = Dim3(thread.trace.stamp.thread), block_index
         self.blockDim, self.gridDim = machine.block_size, machine.grid_size
         self.laneid = thread.lane
 
@@ -176,8 +175,7 @@ class Machine:
 
     def resume(self, thread: Thread) -> None:
         """Run one thread to its next stop."""
-        now = self.now
-        now.stamp, now.trace = thread.stamp, thread.trace
+        self.now.trace = thread.trace
         try:
             thread.stop = thread.generator.send(thread.reply)
         except StopIteration:
@@ -185,17 +183,17 @@ class Machine:
         except KernelBug:
             raise
         except Exception as error:
-            raise self.exception(error, thread.stamp) from error
+            raise self.exception(error, thread) from error
         thread.reply = None
         if not self.spins(thread):
-            now.progress += 1
+            self.now.progress += 1
 
     def release(self, block: Block) -> None:
         """The block goes on behind a barrier, at a new moment."""
         for thread in block.threads:
-            old = thread.stamp
+            s = thread.trace.stamp
             thread.stop = (START,)
-            thread.stamp = Stamp(block.index, old.thread, self.grid_epoch, block.epoch, old.warp_epoch, old.seen)
+            thread.trace = Trace(Stamp(s.block, s.thread, self.grid_epoch, block.epoch, s.warp_epoch, s.seen))
 
     def pass_grid_barrier(self) -> None:
         """All blocks that are left wait for the grid: let them go, if that is all blocks, at one line."""
@@ -255,13 +253,14 @@ class Machine:
 
     def join(self, threads: list[Thread]) -> None:
         """A warp barrier: each lane of it learns all that any of them knew, and that they all came."""
-        known = [max(column) for column in zip(*{thread.stamp.seen for thread in threads}, strict=True)]
+        self.tally.warp(threads)
+        known = [max(column) for column in zip(*{thread.trace.stamp.seen for thread in threads}, strict=True)]
         for thread in threads:
-            known[thread.lane] = thread.stamp.warp_epoch + 1
+            known[thread.lane] = thread.trace.stamp.warp_epoch + 1
+        seen = tuple(known)
         for thread in threads:
-            old = thread.stamp
-            thread.stamp = Stamp(old.block, old.thread, old.grid_epoch, old.block_epoch, old.warp_epoch + 1,
-                                 tuple(known))
+            s = thread.trace.stamp
+            thread.trace = Trace(Stamp(s.block, s.thread, s.grid_epoch, s.block_epoch, known[thread.lane], seen))
 
     # ------------------------------------------------------------ refusals
     def verb(self, site: int) -> str:
@@ -285,17 +284,17 @@ class Machine:
                                 "memory changed", *self.places(threads))
 
     def bug(self, rule: str, what: str, thread: Thread) -> KernelBug:
-        return self.program.bug(rule, what, (thread.stop[0], str(thread.stamp)))
+        return self.program.bug(rule, what, (thread.stop[0], str(thread.trace.stamp)))
 
     def places(self, threads: list[Thread]) -> list[tuple[int, str]]:
         """Each site where some of ``threads`` stand, with who stands there (the first, and how many)."""
         at: dict[int, list[Thread]] = {}
         for thread in threads:
             at.setdefault(thread.stop[0], []).append(thread)
-        return [(site, f"{self.verb(site)}: {here[0].stamp}" + (f" and {len(here) - 1} more" if here[1:] else ""))
+        return [(site, f"{self.verb(site)}: {here[0].trace.stamp}" + (f" and {len(here) - 1} more" if here[1:] else ""))
                 for site, here in sorted(at.items())]
 
-    def exception(self, error: Exception, stamp: Stamp) -> KernelBug:
+    def exception(self, error: Exception, thread: Thread) -> KernelBug:
         """A Python error out of kernel text: a name without a value, a division of integers by zero ..."""
         trace, line = error.__traceback__, 1
         while trace:
@@ -303,4 +302,4 @@ class Machine:
                 line = trace.tb_lineno
             trace = trace.tb_next
         return kernel_bug("exception", f"{type(error).__name__}: {error}, in kernel {self.program.name}",
-                          self.program.lines, (line, str(stamp)))
+                          self.program.lines, (line, str(thread.trace.stamp)))

@@ -10,7 +10,6 @@ and what came since (the FastTrack argument: who is ordered after that write is 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import index as whole_number
@@ -58,17 +57,29 @@ def ordered(before: Stamp, after: Stamp) -> bool:
 
 
 Access = tuple[Stamp, int]  # when and by whom, at which site
-Trace = defaultdict[tuple["Memory", int], list[int]]  # (array, site) -> the cells touched, in order
+
+
+class Trace(dict[tuple["Memory", int], tuple[Access, list[int]]]):
+    """What one thread did in one moment: (array, site) -> that access, and the cells it touched, in order."""
+
+    __slots__ = ("stamp",)
+
+    def __init__(self, stamp: Stamp):
+        self.stamp = stamp
+
+    def __missing__(self, key: tuple[Memory, int]) -> tuple[Access, list[int]]:
+        entry: tuple[Access, list[int]] = ((self.stamp, key[1]), [])
+        self[key] = entry
+        return entry
 
 
 class Now:
-    """The running thread, for every array to see: its moment and its trace. One object a launch."""
+    """The trace of the running thread, for every array to see. One object a launch."""
 
-    __slots__ = ("progress", "stamp", "trace")
+    __slots__ = ("progress", "trace")
 
     def __init__(self) -> None:
-        self.stamp = Stamp(0, 0, 0, 0, 0, ())
-        self.trace: Trace = defaultdict(list)
+        self.trace = Trace(Stamp(0, 0, 0, 0, 0, ()))
         self.progress = 0  # grows with each change of memory and each thread that gets somewhere
 
 
@@ -91,18 +102,21 @@ class Memory:
     """One array as kernel text sees it. ``space`` is "global", "shared" or "local".
 
     ``holds_data`` says that every cell may be read at the start. An array that also nobody writes is not
-    ``watched``: nothing can go wrong there but the index.
+    ``watched``: nothing can go wrong there but the index. ``has_owners`` says that the text has several
+    names for it, as when a value takes over the bytes of one that is dead: what was last written under
+    one name must not be read under another.
     """
 
-    __slots__ = ("atomics", "convert", "data", "holds_data", "is_vector", "name", "now", "program", "reads", "shape",
-                 "size", "space", "touched", "watched", "wraps", "writes")
+    __slots__ = ("atomics", "convert", "data", "has_owners", "holds_data", "is_vector", "name", "now", "program", "reads",
+                 "shape", "size", "space", "touched", "watched", "wraps", "writes")
 
     def __init__(self, name: str, array: np.ndarray, space: str, now: Now, program: Program,
-                 *, holds_data: bool = False, watched: bool = True):
+                 *, holds_data: bool = False, watched: bool = True, has_owners: bool = False):
         self.name, self.space, self.now, self.program = name, space, now, program
         self.data, self.shape, self.size = array.reshape(-1), array.shape, array.size
         self.is_vector = array.ndim == 1
         self.holds_data, self.watched = holds_data, watched or not holds_data
+        self.has_owners = has_owners or program.renames_arrays
         self.convert = scalar_type(array.dtype)
         self.wraps = array.dtype.kind in "iu"
         self.writes: dict[int, Access] = {}  # cell -> its last plain write
@@ -117,22 +131,24 @@ class Memory:
             cell = index
         else:
             cell = self.cell(site, index)
-        now = self.now
+        access, cells = self.now.trace[self, site]
+        cells.append(cell)
         if self.watched:
-            stamp = now.stamp
+            stamp = access[0]
             write = self.writes.get(cell)
             if write is None:
                 self.require_written(site, cell)
             elif write[0] is not stamp and not ordered(write[0], stamp):
                 raise self.race(site, cell, write)
+            elif self.has_owners:
+                self.require_owner(site, cell, write)
             if self.atomics:
                 self.require_order(site, cell, self.atomics.get(cell))
             reads = self.reads.get(cell)
             if reads is None:
-                self.reads[cell] = [(stamp, site)]
-            elif reads[-1][0] is not stamp:
-                reads.append((stamp, site))
-        now.trace[self, site].append(cell)
+                self.reads[cell] = [access]
+            elif reads[-1] is not access:
+                reads.append(access)
         value = self.data[cell]
         return self.convert(value) if self.wraps else value
 
@@ -142,9 +158,9 @@ class Memory:
             cell = index
         else:
             cell = self.cell(site, index)
-        now = self.now
-        stamp = now.stamp
-        write = self.writes.get(cell)
+        access, cells = self.now.trace[self, site]
+        cells.append(cell)
+        stamp, write = access[0], self.writes.get(cell)
         if write is not None and write[0] is not stamp and not ordered(write[0], stamp):
             raise self.race(site, cell, write)
         reads = self.reads.pop(cell, None)
@@ -152,9 +168,8 @@ class Memory:
             self.require_order(site, cell, reads)
         if self.atomics:
             self.require_order(site, cell, self.atomics.pop(cell, None))
-        self.writes[cell] = (stamp, site)
-        now.progress += 1
-        now.trace[self, site].append(cell)
+        self.writes[cell] = access
+        self.now.progress += 1
         self.data[cell] = self.convert(value) if self.wraps else value
 
     def atomic(self, site: int, operation: str, index: Any, *operands: Any) -> Any:
@@ -165,17 +180,18 @@ class Memory:
         if operation not in ATOMICS:
             raise self.bug("outside-dialect", f"no cuda.atomic.{operation}; known: {sorted(ATOMICS)}", site)
         cell = self.cell(site, index)
-        now, write = self.now, self.writes.get(cell)
+        access, cells = self.now.trace[self, site]
+        cells.append(cell)
+        write = self.writes.get(cell)
         if write is not None:
             self.require_order(site, cell, [write])
         elif operation != "exch":
             self.require_written(site, cell)
         self.require_order(site, cell, self.reads.get(cell))
-        self.atomics.setdefault(cell, []).append((now.stamp, site))
-        now.trace[self, site].append(cell)
+        self.atomics.setdefault(cell, []).append(access)
         old = self.convert(self.data[cell])
         self.data[cell] = new = self.convert(ATOMICS[operation](old, *operands))
-        now.progress += int(new != old)
+        self.now.progress += int(new != old)
         return old
 
     # ------------------------------------------------------------ what it refuses
@@ -200,11 +216,17 @@ class Memory:
         if not self.holds_data and cell not in self.atomics:
             raise self.bug("unwritten-read", f"{self.show(cell)} of {self.space} memory is read before any write", site)
 
+    def require_owner(self, site: int, cell: int, write: Access) -> None:
+        reader, writer = self.program.sites[site].array, self.program.sites[write[1]].array
+        if reader != writer and reader and writer:
+            raise self.program.bug("wrong-owner", f"{self.show(cell)} is read as {reader}, but was last written as "
+                                   f"{writer}", (write[1], str(write[0])), (site, str(self.now.trace.stamp)))
+
     def require_order(self, site: int, cell: int, earlier: list[Access] | None) -> None:
         """All of ``earlier``, accesses of ``cell`` in the order they were stepped, happen before now."""
         if earlier is None:
             return
-        stamp, newest = self.now.stamp, earlier[-1][0]
+        stamp, newest = self.now.trace.stamp, earlier[-1][0]
         if newest.grid_epoch < stamp.grid_epoch or (self.space == "shared" and newest.block_epoch < stamp.block_epoch):
             return  # epochs only grow: what the newest has behind it, all have
         for access in earlier:
@@ -215,11 +237,11 @@ class Memory:
         sites, (before, earlier_site) = self.program.sites, earlier
         return self.program.bug(
             "race", f"{self.show(cell)}: a {sites[earlier_site].verb} by {before} and a {sites[site].verb} by "
-            f"{self.now.stamp} with no barrier between that covers both",
-            (earlier_site, str(before)), (site, str(self.now.stamp)))
+            f"{self.now.trace.stamp} with no barrier between that covers both",
+            (earlier_site, str(before)), (site, str(self.now.trace.stamp)))
 
     def bug(self, rule: str, what: str, site: int) -> Exception:
-        return self.program.bug(rule, what, (site, str(self.now.stamp)))
+        return self.program.bug(rule, what, (site, str(self.now.trace.stamp)))
 
     def show(self, cell: int) -> str:
         position = np.unravel_index(cell, self.shape) if self.shape else ()

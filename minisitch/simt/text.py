@@ -41,15 +41,23 @@ EXIT, START = 0, 1  # the sites of a thread that has ended, and of one that may 
 
 @dataclass(frozen=True)
 class Site:
-    """One expression of the text that touches memory or waits: ``verb`` is what it does."""
+    """One expression of the text that touches memory or waits: ``verb`` is what it does.
+
+    ``array`` is the name it uses for the memory, "" where that name stands for several in turn.
+    """
 
     line: int
     verb: str  # "load" | "store" | "atomic" | "array" | "syncthreads" | "grid.sync" | "while" | a warp meeting
+    array: str = ""
 
 
 @dataclass(frozen=True)
 class Program:
-    """A kernel ready to step. ``written`` are the parameters that the text may write to."""
+    """A kernel ready to step.
+
+    ``written`` are the parameters that the text may write to; ``renames_arrays`` says that it has
+    ``b = a`` for arrays: two names for the same bytes.
+    """
 
     name: str
     parameters: tuple[str, ...]
@@ -57,6 +65,7 @@ class Program:
     sites: tuple[Site, ...]
     lines: tuple[str, ...]
     written: frozenset[str]
+    renames_arrays: bool
 
     def waits_for(self, *verbs: str) -> bool:
         """Does the text wait by one of ``verbs`` anywhere?"""
@@ -65,7 +74,7 @@ class Program:
     def bug(self, rule: str, what: str, *places: tuple[int, str]) -> KernelBug:
         """The refusal of ``rule``; each place is a site and who stands there."""
         return kernel_bug(rule, f"{what}, in kernel {self.name}", self.lines,
-                   *((self.sites[site].line, who) for site, who in places))
+                          *((self.sites[site].line, who) for site, who in places))
 
 
 def kernel_bug(rule: str, what: str, lines: tuple[str, ...], *places: tuple[int, str]) -> KernelBug:
@@ -86,9 +95,10 @@ def read_program(text: str, name: str | None = None) -> Program:
     constants = [node for node in tree.body if isinstance(node, ast.Assign)]
     _refuse_foreign(kernel, functions.keys() - {helper.name for helper in helpers}, lines)
     _refuse_float64(constants, [*helpers, kernel], lines)
-    written = _written_names(kernel)
+    written, renames_arrays = _written_names(kernel), _renames_arrays(kernel)
 
-    rewriter = _Rewriter({target.id for node in constants for target in node.targets if isinstance(target, ast.Name)})
+    rewriter = _Rewriter({target.id for node in constants for target in node.targets if isinstance(target, ast.Name)},
+                         _names_of(kernel, ast.Store))
     rewriter.sites += [Site(kernel.lineno, "exit"), Site(kernel.lineno, "start")]
     rewriter.visit(kernel)
     parameters = tuple(argument.arg for argument in kernel.args.args)
@@ -100,7 +110,8 @@ def read_program(text: str, name: str | None = None) -> Program:
     module = ast.fix_missing_locations(ast.Module([*constants, *helpers, kernel], type_ignores=[]))
     space: dict[str, Any] = {"np": NUMPY, "math": MATH, **DEVICE_FUNCTIONS}
     exec(compile(module, f"<{kernel.name}>", "exec"), space)
-    return Program(kernel.name, parameters, space[kernel.name], tuple(rewriter.sites), lines, written)
+    return Program(kernel.name, parameters, space[kernel.name], tuple(rewriter.sites), lines, written,
+                   renames_arrays)
 
 
 def dotted(node: ast.AST) -> str:
@@ -117,9 +128,10 @@ def _here(node: ast.AST) -> tuple[int, str]:
     return getattr(node, "lineno", 1), "here"
 
 
-def _names_of(function: ast.FunctionDef) -> Counter[str]:
-    """How often the body of ``function`` mentions each name."""
-    return Counter(node.id for statement in function.body for node in ast.walk(statement) if isinstance(node, ast.Name))
+def _names_of(function: ast.FunctionDef, context: type[ast.expr_context] = ast.expr_context) -> Counter[str]:
+    """How often the body of ``function`` mentions (``ast.Store``: assigns) each name."""
+    return Counter(node.id for statement in function.body for node in ast.walk(statement)
+                   if isinstance(node, ast.Name) and isinstance(node.ctx, context))
 
 
 def _written_names(kernel: ast.FunctionDef) -> frozenset[str]:
@@ -129,6 +141,13 @@ def _written_names(kernel: ast.FunctionDef) -> frozenset[str]:
                     if isinstance(node, ast.Subscript | ast.Attribute)
                     and isinstance(node.ctx, ast.Load) and isinstance(node.value, ast.Name))
     return frozenset(argument.arg for argument in kernel.args.args if names[argument.arg] > reads[argument.arg])
+
+
+def _renames_arrays(kernel: ast.FunctionDef) -> bool:
+    """Is a name that is subscripted ever a plain copy of another name?"""
+    arrays = {dotted(node.value) for node in ast.walk(kernel) if isinstance(node, ast.Subscript)}
+    return any(isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and dotted(target) in arrays
+               for node in ast.walk(kernel) for target in getattr(node, "targets", ()))
 
 
 def _refuse_float64(constants: Iterable[ast.Assign], functions: Iterable[ast.FunctionDef],
@@ -166,18 +185,19 @@ def _refuse_foreign(kernel: ast.FunctionDef, kernels: set[str], lines: tuple[str
 class _Rewriter(ast.NodeTransformer):
     """Rewrites one kernel in place, as the module's docstring shows, and numbers its sites."""
 
-    def __init__(self, constants: set[str]):
+    def __init__(self, constants: set[str], assigned: Counter[str]):
         self.constants = constants  # subscripts of these are of tuples, not of arrays
+        self.assigned = assigned  # how often the kernel assigns each name
         self.sites: list[Site] = []
 
-    def site(self, node: Any, verb: str) -> ast.Constant:
-        self.sites.append(Site(node.lineno, verb))
+    def site(self, node: Any, verb: str, array: str = "") -> ast.Constant:
+        self.sites.append(Site(node.lineno, verb, array if self.assigned[array] <= 1 else ""))
         return ast.Constant(len(self.sites) - 1)
 
     def touch(self, node: Any, array: ast.expr, verb: str, *arguments: ast.expr) -> ast.Call:
         """``array.verb(site, *arguments)``, placed where ``node`` is."""
         method = ast.Attribute(array, verb, ast.Load())
-        return _located(ast.Call(method, [self.site(node, verb), *arguments], []), node)
+        return _located(ast.Call(method, [self.site(node, verb, dotted(array)), *arguments], []), node)
 
     def wait(self, node: Any, verb: str, *arguments: ast.expr) -> ast.Yield:
         return _located(ast.Yield(ast.Tuple([self.site(node, verb), *arguments], ast.Load())), node)

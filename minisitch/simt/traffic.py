@@ -82,12 +82,12 @@ class Traffic:
     @property
     def bytes_read(self) -> int:
         """Compulsory bytes from global memory."""
-        return sum(bytes_.read for bytes_ in self.touched.values())
+        return sum(array.read for array in self.touched.values())
 
     @property
     def bytes_written(self) -> int:
         """Compulsory bytes to global memory."""
-        return sum(bytes_.written for bytes_ in self.touched.values())
+        return sum(array.written for array in self.touched.values())
 
     def __add__(self, other: Traffic) -> Traffic:
         total: dict[str, Any] = {}
@@ -122,15 +122,14 @@ class Tally:
         self.touched: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def warp(self, threads: Iterable[Thread]) -> None:
-        """Count what the lanes of one warp did since the last call, and forget their traces."""
+        """Count what lanes of one warp did since the last barrier that they share."""
         instructions: defaultdict[tuple[Memory, int], list[list[int]]] = defaultdict(list)
         for thread in threads:
-            for (memory, site), cells in thread.trace.items():
+            for (memory, site), (_, cells) in thread.trace.items():
                 what = COUNTED.get((memory.space, self.program.sites[site].verb))
                 if what:
                     instructions[memory, site].append(cells)
                     thread.counts[what] += len(cells)
-            thread.trace.clear()
         for (memory, site), lanes in instructions.items():
             self._instruction(memory, site, lanes)
 
