@@ -151,8 +151,7 @@ class Builder:
         node = Node(len(self.nodes), op, tuple(args), type or TensorType(()), pairs, where, via)
         if op not in OPS:
             raise GraphError(f"unknown op {op!r}; known: {', '.join(sorted(OPS))}")
-        if OPS[op].kind != "source":
-            node = replace(node, type=infer_type(node, [self.nodes[a].type for a in node.args]))
+        node = replace(node, type=infer_type(node, [self.nodes[a].type for a in node.args]))
         self.nodes.append(node)
         return node.id
 
@@ -174,7 +173,7 @@ def infer_type(node: Node, types: Sequence[TensorType]) -> TensorType:
     if op.arity is not None and len(types) != op.arity:
         raise GraphError(f"{_label(node)} takes {op.arity} operands, got {len(types)}")
     if op.kind == "source":
-        return node.type
+        return _source_type(node)
     if not types:
         raise GraphError(f"{_label(node)} needs at least one operand")
     try:
@@ -190,6 +189,16 @@ def _label(node: Node) -> str:
 def _require(condition: bool, node: Node, message: str) -> None:
     if not condition:
         raise GraphError(f"{_label(node)}: {message}")
+
+
+def _source_type(node: Node) -> TensorType:
+    if node.op == "constant":
+        value = node.attributes.get("value")
+        _require(type(value) in (bool, int, float), node, f"value={value!r} must be a Python scalar, so that it prints")
+    if node.op == "iota":
+        axis = node.attributes.get("axis")
+        _require(axis in range(node.type.rank), node, f"axis={axis} of {node.type}")
+    return node.type
 
 
 def _map_type(node: Node, types: list[TensorType]) -> TensorType:

@@ -23,7 +23,7 @@ plus that bound. Small-integer programs have bound zero, so there the judge dema
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,27 +64,35 @@ def evaluate(graph: Graph, inputs: Sequence[Array], *, float64: bool = False) ->
     NumPy's own float32 and a kernel's are held to.
     Raises GraphError when the inputs do not match the graph's parameters.
     """
-    values = _values(graph, inputs, float64)
-    return [values[o] for o in graph.outputs]
+    with np.errstate(all="ignore"):
+        found = {node.id: value for node, _, value in _run(graph, inputs, float64) if node.id in graph.outputs}
+    return [found[o] for o in graph.outputs]
 
 
-def _values(graph: Graph, inputs: Sequence[Array], float64: bool) -> list[Array]:
-    """The value of every node."""
+def _run(graph: Graph, inputs: Sequence[Array], float64: bool) -> Iterator[tuple[Node, list[Array], Array]]:
+    """Each node with the values of its operands and its own; a value is let go after its last reader."""
     if len(inputs) != len(graph.inputs):
         raise GraphError(f"the graph has {len(graph.inputs)} inputs, got {len(inputs)} arrays")
     given = dict(zip(graph.inputs, inputs, strict=True))
-    values: list[Array] = []
-    with np.errstate(all="ignore"):
-        for node in graph.nodes:
-            if node.op == "input":
-                value = np.asarray(given[node.id])
-                if (value.shape, value.dtype.name) != (node.type.shape, node.type.dtype):
-                    raise GraphError(f"%{node.id} input is {node.type}, got {value.dtype.name}{list(value.shape)}")
-            else:
-                value = apply(node, [values[a] for a in node.args], float64=float64)
-            wide = float64 and kind_of(node.type.dtype) == "float"
-            values.append(value.astype("float64" if wide else node.type.dtype, copy=False))
-    return values
+    values: dict[int, Array] = {}
+    for node in graph.nodes:
+        operands = [values[a] for a in node.args]
+        if node.op == "input":
+            value = np.asarray(given[node.id])
+            if (value.shape, value.dtype.name) != (node.type.shape, node.type.dtype):
+                raise GraphError(f"%{node.id} input is {node.type}, got {value.dtype.name}{list(value.shape)}")
+        else:
+            value = apply(node, operands, float64=float64)
+        wide = float64 and kind_of(node.type.dtype) == "float"
+        values[node.id] = value.astype("float64" if wide else node.type.dtype, copy=False)
+        yield node, operands, values[node.id]
+        for done in _last_read(graph, node):
+            del values[done]
+
+
+def _last_read(graph: Graph, node: Node) -> list[int]:
+    """Operands that nothing after this node reads."""
+    return [a for a in dict.fromkeys(node.args) if graph.users[a][-1] == node.id]
 
 
 # ---------------------------------------------------------------- the judge
@@ -169,19 +177,21 @@ def error_bounds(graph: Graph, inputs: Sequence[Array]) -> list[tuple[Array, Arr
     The distance is absolute, first order in the unit roundoff; 0 means that every honest run is
     exact, infinity that rounding may flip a branch to something unbounded.
     """
-    values = _values(graph, inputs, float64=True)
-    errors: list[Array] = []
+    errors: dict[int, Array] = {}
+    found: dict[int, tuple[Array, Array]] = {}
     with np.errstate(all="ignore"):
-        for node, value in zip(graph.nodes, values, strict=True):
-            operands = [values[a] for a in node.args]
+        for node, operands, value in _run(graph, inputs, float64=True):
             given = [errors[a] for a in node.args]
             if any(e.any() for e in given) or node.op in _ROUNDS or node.kind == "map":
                 error = _ERRORS.get(node.op, _map_error)(node, value, operands, given)
-                error = np.where(np.isnan(error), np.inf, error)
+                errors[node.id] = np.where(np.isnan(error), np.inf, error)
             else:
-                error = np.broadcast_to(0.0, value.shape)
-            errors.append(error)
-    return [(values[o], errors[o]) for o in graph.outputs]
+                errors[node.id] = np.broadcast_to(0.0, value.shape)
+            if node.id in graph.outputs:
+                found[node.id] = value, errors[node.id]
+            for done in _last_read(graph, node):
+                del errors[done]
+    return [found[o] for o in graph.outputs]
 
 
 def _computed_in(node: Node) -> str:
@@ -214,7 +224,7 @@ def _corners(node: Node, x: Array, error: Array) -> tuple[Array, ...]:
 
 def _distance(a: Array, b: Array) -> Array:
     """|a - b| elementwise; 0 between equal infinities or NaNs, infinite between NaN and a number."""
-    a, b = a.astype(np.float64), b.astype(np.float64)
+    a, b = a.astype(np.float64, copy=False), b.astype(np.float64, copy=False)
     return np.where(_equal(a, b), 0.0, np.abs(a - b))
 
 
@@ -244,7 +254,10 @@ def _map_error(node: Node, value: Array, operands: Sequence[Array], given: Seque
 
 def _grid(*terms: Array) -> int | None:
     """The least k up to 10 for which all the terms are multiples of 2^-k; None if there is none."""
-    return next((k for k in range(11) if all(np.all(t * 2.0**k == np.rint(t * 2.0**k)) for t in terms)), None)
+    def fits(k: int) -> bool:
+        return all(bool(np.all(t * 2.0**k == np.rint(t * 2.0**k))) for t in terms)
+
+    return next(k for k in range(11) if fits(k)) if fits(10) else None
 
 
 def _is_exact(node: Node, grid: int | None, total: Array) -> Array:

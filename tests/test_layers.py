@@ -11,10 +11,10 @@ PACKAGE = Path(__file__).parent.parent / "minisitch"
 
 # design.md section 3, with the files added since. A folder counts as its name.
 ORDER = (
-    "errors", "special", "ops", "graph", "index", "trace", "reference", "simplify", "grad", "device", "mapping", "cost",
-    "fuse", "stitch", "strategies", "kernel", "loops", "schedule", "dataflow", "source", "cuda_math", "cpu_math",
-    "cuda_emit", "cpu_emit", "simt", "compile", "workers", "runtime", "explain", "testing", "torch_backend", "api",
-    "__init__", "demo", "__main__",
+    "errors", "special", "ops", "graph", "index", "trace", "reference", "simplify", "grad", "device",
+    "mapping", "fuse", "stitch", "kernel", "loops", "schedule", "cost", "strategies", "dataflow", "source",
+    "cuda_math", "cpu_math", "cuda_emit", "cpu_emit", "simt", "compile", "workers", "runtime", "explain",
+    "testing", "torch_backend", "api", "__init__", "demo", "__main__",
 )
 NUMBA = {"compile"}  # who may import numba and llvmlite
 MAX_FILE, MAX_FUNCTION = 500, 60
