@@ -111,7 +111,6 @@ class _Segment:
             w.line(f"row = task * {self.together} + lane_row")
             if self.ragged:
                 w.line(f"live = row < {s.rows}")
-                w.line(f"row = min(row, {max(0, s.rows - 1)})")
         else:
             w.line(f"row = task // {per_row}" if per_row > 1 else "row = task")
             if s.chunks > 1:
@@ -153,7 +152,13 @@ class _Segment:
     # ------------------------------------------------------------ phases
     def _phase(self, phase: Phase) -> None:
         w = self.w
-        self._statements(phase, phase.before)
+        if self.ragged and phase.before:  # a row past the end computes nothing, but meets the others at barriers
+            w.line("if live:")
+            w.depth += 1
+            self._statements(phase, phase.before)
+            w.depth -= 1
+        else:
+            self._statements(phase, phase.before)
         if self.segment.kind == "column":
             self._column_phase(phase)
         else:

@@ -136,9 +136,22 @@ def make_plan(graph: Graph, strategy: str, groups: Iterable[Sequence[int]],
     """
     patterns = [Pattern(tuple(sorted(set(g))), ()) for g in groups if g]
     patterns += [Pattern((n.id,), (n.id,), "library") for n in graph.nodes if n.kind == "library"]
+    held = [set(p.members) for p in patterns]
     patterns = [_close(graph, p) for p in patterns]
-    patterns = _with_outputs(graph, patterns)
+    while missing := _without_owner(graph, patterns, held):  # a returned constant, a view of an input ...
+        held += [{v} for v in missing]
+        patterns += [_close(graph, Pattern((v,), ())) for v in missing]
+    patterns = _with_outputs(graph, patterns, held)
     return verify_plan(FusionPlan(graph, strategy, _in_order(graph, patterns), tuple(decisions)))
+
+
+def stored_values(graph: Graph) -> set[int]:
+    """Values that must be in memory whatever the strategy: read by a library call, or returned."""
+    found = {read_in_place(graph, o) for o in graph.outputs}
+    for node in graph.nodes:
+        if node.kind == "library":
+            found |= {view_source(graph, a) for a in node.args}
+    return {v for v in found if is_fusible(graph[v])}
 
 
 def _close(graph: Graph, pattern: Pattern) -> Pattern:
@@ -166,21 +179,23 @@ def _needed_outside(graph: Graph, patterns: Sequence[Pattern]) -> set[int]:
     return needed
 
 
-def _with_outputs(graph: Graph, patterns: list[Pattern]) -> list[Pattern]:
-    """Give each needed value to the one pattern that writes it; add copies for the ones nobody holds."""
+def _without_owner(graph: Graph, patterns: Sequence[Pattern], held: Sequence[set[int]]) -> list[int]:
+    """Needed values that no strategy put in a kernel."""
+    owned = set().union(*held) if held else set()
+    return sorted(v for v in _needed_outside(graph, patterns) if v not in owned and graph[v].op != "input")
+
+
+def _with_outputs(graph: Graph, patterns: Sequence[Pattern], held: Sequence[set[int]]) -> list[Pattern]:
+    """Give each needed value to the first pattern that was asked to hold it."""
     needed = _needed_outside(graph, patterns)
     owner: dict[int, int] = {}
-    for number, pattern in enumerate(patterns):
-        for member in pattern.members:
-            if member in needed and graph[member].op != "input":
+    for number, members in enumerate(held):
+        for member in members & needed:
+            if graph[member].op != "input":
                 owner.setdefault(member, number)
-    patterns = [p if p.kind == "library" else replace(p, outputs=tuple(m for m in p.members if owner.get(m) == i))
-                for i, p in enumerate(patterns)]
-    missing = sorted(v for v in needed if v not in owner and graph[v].op != "input")
-    if missing:  # a returned constant or a returned view of an input: a copy kernel of its own
-        extra = [_close(graph, Pattern((v,), ())) for v in missing]
-        return _with_outputs(graph, patterns + extra)
-    return [p for p in patterns if p.outputs]
+    found = [p if p.kind == "library" else replace(p, outputs=tuple(m for m in p.members if owner.get(m) == i))
+             for i, p in enumerate(patterns)]
+    return [p for p in found if p.outputs]
 
 
 def _in_order(graph: Graph, patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:

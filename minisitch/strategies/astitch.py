@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..device import Device
-from ..fuse import FREE, Decision, FusionPlan, is_fusible, make_plan, read_in_place, strategy
+from ..fuse import FREE, Decision, FusionPlan, is_fusible, make_plan, read_in_place, stored_values, strategy
 from ..graph import Graph
 
 MOST_ARGUMENTS = 64  # kernel parameters (BladeDISC's bound)
@@ -26,9 +26,10 @@ def astitch(graph: Graph, device: Device) -> FusionPlan:
     After:   matmul | kernel 0: a and softmax | matmul | kernel 1: tanh
     """
     level = levels(graph)
+    stored = stored_values(graph)
     groups: dict[int, list[int]] = {}
     for node in graph.nodes:
-        if is_fusible(node) and node.op not in FREE:
+        if is_fusible(node) and (node.op not in FREE or node.id in stored):
             groups.setdefault(level[node.id], []).append(node.id)
     decisions: list[Decision] = []
     found: list[list[int]] = []
@@ -56,16 +57,16 @@ def levels(graph: Graph) -> list[int]:
     for node in graph.nodes:
         steps = [level[a] + (graph[a].kind == "library") for a in node.args]
         level[node.id] = max(steps, default=0)
-    kept = {read_in_place(graph, o) for o in graph.outputs}
+    kept = stored_values(graph)
     for node in reversed(graph.nodes):
         users = graph.users[node.id]
-        if not is_fusible(node) or not users or node.id in kept or node.id in graph.outputs:
+        if not is_fusible(node) or not users or node.id in kept:
             continue
         if any(graph[u].kind == "library" for u in users):
             continue
         target = min(level[u] for u in users)
         fresh = [a for a in dict.fromkeys(node.args)
-                 if is_fusible(graph[a]) and level[a] + 0 < target and graph[a].op not in FREE]
+                 if is_fusible(graph[a]) and level[a] < target and graph[a].op not in FREE]
         moved = sum(graph[a].type.nbytes for a in fresh if len(graph.users[a]) == 1)
         if target > level[node.id] and len({level[u] for u in users}) == 1 and \
                 (node.op in FREE or moved == 0 or moved < node.type.nbytes):

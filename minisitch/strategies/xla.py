@@ -9,7 +9,7 @@ evaluated once for each element it stretches to.
 from __future__ import annotations
 
 from ..device import Device
-from ..fuse import FREE, Decision, FusionPlan, is_fusible, is_heavy, make_plan, strategy, stretches, view_source
+from ..fuse import FREE, Decision, FusionPlan, is_fusible, is_heavy, make_plan, stored_values, strategy, stretches
 from ..graph import Graph, Node
 from ..stitch import many_positions
 
@@ -24,7 +24,7 @@ def xla(graph: Graph, device: Device) -> FusionPlan:
     After:   kernel 0: %1   kernel 1: %2 %3   kernel 2: %4   kernel 3: %5
     """
     decisions: list[Decision] = []
-    in_memory = _read_by_others(graph)
+    in_memory = stored_values(graph)
     roots: set[int] = set()
     kernels: list[frozenset[int]] = [frozenset()] * len(graph)
     chain = _chain_lengths(graph)
@@ -32,7 +32,8 @@ def xla(graph: Graph, device: Device) -> FusionPlan:
         if not is_fusible(node):
             continue
         landing = frozenset().union(*(kernels[u] for u in graph.users[node.id])) if graph.users[node.id] else frozenset()
-        reason = "" if node.op in FREE else _why_cut(graph, node, landing, in_memory, chain[node.id])
+        free = node.op in FREE and node.id not in in_memory
+        reason = "" if free else _why_cut(graph, node, landing, in_memory, chain[node.id])
         if reason:
             roots.add(node.id)
             kernels[node.id] = frozenset((node.id,))
@@ -72,15 +73,6 @@ def _why_cut(graph: Graph, node: Node, landing: frozenset[int], in_memory: set[i
     if len(landing) > 1 and chain > MOST_RECOMPUTED:
         return "recompute-limit"
     return ""
-
-
-def _read_by_others(graph: Graph) -> set[int]:
-    """Values a library call or the caller reads: they must be in memory."""
-    found = {view_source(graph, o) for o in graph.outputs} | set(graph.outputs)
-    for node in graph.nodes:
-        if node.kind == "library":
-            found |= {view_source(graph, a) for a in node.args}
-    return found
 
 
 def _chain_lengths(graph: Graph) -> list[int]:
