@@ -1,0 +1,106 @@
+"""Measure this machine and write the tables of README.md and docs/performance.md.
+
+    python tools/measure.py [seconds a program]
+
+In:  the programs below. Out: Markdown between the marks ``<!-- measured -->`` and ``<!-- end measured -->``.
+The strategies and NumPy take turns within a program (``minisitch.compare``), so that a busy machine is unfair
+to none; run it on a quiet one all the same.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import sys
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+
+import minisitch as ms
+from minisitch import demo
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.models import bert  # noqa: E402
+
+MARKED = re.compile(r"(<!-- measured -->\n).*?(<!-- end measured -->)", re.S)
+
+
+def softmax(x):
+    """Rows of positive numbers that add up to 1."""
+    return demo.softmax(x)
+
+
+def layernorm(x, scale, shift):
+    """Rows with mean 0 and variance 1, then scaled and shifted."""
+    return demo.layernorm(x, scale, shift)
+
+
+def gelu(x):
+    """The Gaussian error linear unit, in its tanh form."""
+    return demo.gelu(x)
+
+
+def programs() -> dict[str, tuple[Callable[..., Any], tuple]]:
+    """What is measured: a name, a function, arguments."""
+    random = np.random.default_rng(0)
+
+    def array(*shape: int) -> np.ndarray:
+        return random.standard_normal(shape, np.float32)
+
+    text = (ROOT / "README.md").read_bytes()
+    return {
+        "GPT block, 4 x 256 tokens, hidden 256": (demo.gpt, (*demo.make_batch(text), demo.make_weights())),
+        "BERT-base layer, 8 x 128 tokens": bert.make("base"),
+        "softmax, 8192 x 1024": (softmax, (array(8192, 1024),)),
+        "layernorm, 4096 x 1000": (layernorm, (array(4096, 1000), array(1000), array(1000))),
+        "GELU, 1024 x 3072": (gelu, (array(1024, 3072),)),
+    }
+
+
+def duration(microseconds: float) -> str:
+    """Three digits and a unit."""
+    value, unit = (microseconds / 1000, "ms") if microseconds >= 1000 else (microseconds, "us")
+    return f"{value:.3g} {unit}" if value < 1000 else f"{value:.0f} {unit}"
+
+
+def table(found: ms.Comparison) -> str:
+    """One program: a line for NumPy as it stands and one for each strategy."""
+    lines = ["| | kernels | library calls | through memory | time | against NumPy |", "|---|---|---|---|---|---|",
+             f"| NumPy | - | - | - | {duration(found.numpy_us)} | 1 |"]
+    for row in found.rows:
+        moved = (row.bytes_read + row.bytes_written) / 1e6
+        lines.append(f"| `{row.strategy}` | {row.kernels} | {row.library_calls} | {moved:.1f} MB | "
+                     f"{duration(row.measured_us)} | {found.numpy_us / row.measured_us:.1f} |")
+    return "\n".join(lines) + "\n"
+
+
+def fill(page: Path, text: str) -> None:
+    """Put the text between the page's marks."""
+    whole = page.read_text(encoding="utf-8")
+    assert MARKED.search(whole), f"{page.name} has no mark"
+    page.write_text(MARKED.sub(lambda m: m[1] + text + m[2], whole), encoding="utf-8")
+
+
+def main(seconds: float) -> None:
+    """Measure everything and fill both pages."""
+    found = {}
+    for name, (fn, args) in programs().items():
+        found[name] = ms.compare(fn, *args, target="cpu", seconds=seconds)
+        print(name, found[name], sep="\n", end="\n\n")
+    cores = found[name].device.sms
+    versions = f"Python {platform.python_version()}, NumPy {np.__version__}, Numba {numba.__version__}"
+    machine = (f"Measured {date.today():%d %B %Y} on {cores} cores of a shared {platform.machine()} server, "
+               f"{platform.system()}, {versions}, float32; medians, the strategies taking turns.\n")
+    gpt, *_ = found
+    fill(ROOT / "README.md", f"{machine}\n{table(found[gpt])}")
+    fill(ROOT / "docs" / "performance.md", machine + "".join(f"\n### {n}\n\n{table(c)}" for n, c in found.items()))
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]) if len(sys.argv) > 1 else 5.0)
