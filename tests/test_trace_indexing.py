@@ -121,7 +121,7 @@ def test_a_view_writes_through_and_sees_later_writes(case: Any) -> None:
 
 
 MOVES = [lambda v: v.T, lambda v: v[::-1], lambda v: v[..., 1:], lambda v: v.reshape(-1), lambda v: v[None],
-         lambda v: np.swapaxes(v, 0, -1), lambda v: v.reshape(v.shape[0], -1), lambda v: np.squeeze(v), lambda v: v[:2],
+         lambda v: np.swapaxes(v, 0, -1), lambda v: v.reshape(len(v), v.size // max(len(v), 1)), lambda v: np.squeeze(v), lambda v: v[:2],
          lambda v: np.moveaxis(v, 0, -1), lambda v: v.ravel(), lambda v: np.flip(v), lambda v: np.expand_dims(v, -1),
          lambda v: v[:, 0] if v.ndim > 1 else v, lambda v: np.split(v, [1])[1], lambda v: np.atleast_2d(v), lambda v: v[...]]
 

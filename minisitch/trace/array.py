@@ -615,6 +615,13 @@ def settle(value: Array | Weak, dtype: Any, shape: Sequence[int], recorder: Reco
     return constant(recorder, value, shape, dtype)
 
 
+def assignable(value: Any, dtype: np.dtype, recorder: Recorder) -> Array | Weak:
+    """The right side of ``x[i] = value``; a Python float for integers is truncated, as by ``int()``."""
+    if isinstance(value, float) and is_weak(value) and dtype.kind in "iu":
+        return int(value)
+    return operand(value, recorder)
+
+
 def together(*values: Any, dtype: Any = None) -> tuple[Array, ...]:
     """Operands in their common dtype and shape, as elementwise ops want them."""
     recorder = recorder_of(*values)

@@ -20,6 +20,7 @@ from .array import (
     INDEXING,
     UFUNC_METHODS,
     Array,
+    assignable,
     broadcast,
     cast,
     constant,
@@ -42,7 +43,10 @@ from .shapes import ones_view, seen, slice_view
 
 @dataclass(frozen=True)
 class Item:
-    """What an index does to one axis: a ``slice`` (a range), an ``int``, an ``array``; or a ``new`` axis."""
+    """What an index does to one axis: a ``slice`` (a range), an ``int``, an ``array``.
+
+    Or to none: a ``new`` axis, or an Ellipsis with nothing to stand for, which still parts its neighbours (``gap``).
+    """
 
     kind: str
     axis: int = -1
@@ -65,6 +69,8 @@ def parse(x: Array, index: Any) -> list[Item]:
         if each is None:
             items.append(Item("new"))
             continue
+        if each is Ellipsis and x.ndim == used:
+            items.append(Item("gap"))
         for entry in [slice(None)] * (x.ndim - used) if each is Ellipsis else [each]:
             items.append(_item(entry, axis, x))
             axis += 1
@@ -160,7 +166,8 @@ def _window(x: Array, items: Sequence[Item]) -> Array:
 def _basic(x: Array, items: Sequence[Item]) -> Array:
     """The view of an index made of slices, ints and new axes."""
     window = _window(x, items)
-    shape = tuple(1 if item.kind == "new" else window.shape[item.axis] for item in items if item.kind != "int")
+    shape = tuple(1 if item.kind == "new" else window.shape[item.axis] for item in items
+                  if item.kind in ("slice", "new"))
     return window if shape == window.shape else ones_view(window, shape)
 
 
@@ -189,7 +196,8 @@ def _advanced(x: Array, items: Sequence[Item]) -> Advanced:
                          + " ".join(str(a.shape) for a in arrays)) from None
     rest = [item for item in items if item.kind in ("slice", "new")]
     neighbours = fancy[-1] - fancy[0] == len(fancy) - 1
-    before = fancy[0] if neighbours else 0  # result axes that stand before those of the index
+    # How many result axes stand before those of the index.
+    before = sum(item.kind in ("slice", "new") for item in items[:fancy[0]]) if neighbours else 0
     kept_before = sum(item.kind == "slice" for item in rest[:before])
     sides = [1 if item.kind == "new" else window.shape[item.axis] for item in rest]
     rank, kept = len(shape), sum(item.kind == "slice" for item in rest)
@@ -221,15 +229,13 @@ def _scatter(index: Advanced, value: Any, mode: str) -> None:
 
 def _fitted(value: Any, target: Array, shape: tuple[int, ...]) -> Array:
     """A value to be assigned, in the target's dtype and the wanted shape (leading ones may be dropped)."""
-    value = operand(value, target.recorder)
+    value = assignable(value, target.dtype, target.recorder)
     if isinstance(value, Array):
         extra = value.ndim - len(shape)
         if extra > 0 and value.shape[:extra] == (1,) * extra:
             value = reshaped(value, value.shape[extra:])
         if value.ndim > len(shape):
             raise ValueError(f"could not broadcast input array from shape {value.shape} into shape {shape}")
-    elif isinstance(value, float) and target.dtype.kind in "iub":
-        value = np.asarray(value).astype(target.dtype).item()
     return settle(value, target.dtype, shape, target.recorder)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from .array import Array, broadcast, lift, operand, record, reshaped, settle
+from .array import Array, assignable, broadcast, lift, record, reshaped, settle
 from .recorder import Recorder, refuse
 
 REDUCTIONS = {np.sum, np.prod, np.mean, np.var, np.std, np.any, np.all}
@@ -139,13 +139,11 @@ def masked_set(x: Array, entries: tuple, value: Any, basic: Callable[[tuple], Ar
 
 def _spread(value: Any, mask_rank: int, after: int, target: Array) -> Array:
     """A value to assign under a mask: one per masked element would need their number, so it has none."""
-    fitted = operand(value, target.recorder)
+    fitted = assignable(value, target.dtype, target.recorder)
     if isinstance(fitted, Array) and fitted.ndim > after:
         axis = fitted.ndim - after - 1  # the axis that counts masked elements
         if fitted.shape[axis] != 1:
             raise refuse("x[mask] = values with one value for each masked element", DEPENDS,
                          "Write x[...] = np.where(mask, values_of_the_whole_shape, x)")
         fitted = reshaped(fitted, (*fitted.shape[:axis], *[1] * mask_rank, *fitted.shape[axis + 1:]))
-    elif isinstance(fitted, float) and target.dtype.kind in "iub":
-        fitted = np.asarray(fitted).astype(target.dtype).item()
     return settle(fitted, target.dtype, target.shape, target.recorder)

@@ -20,6 +20,7 @@ from .array import (
     common_dtype,
     constant,
     deliver,
+    fresh,
     given,
     iota,
     lift,
@@ -62,12 +63,12 @@ def _viewed_strides(x: Array, shape: tuple[int, ...]) -> tuple[int, ...] | None:
 
 def reshape_view(x: Array, shape: tuple[int, ...]) -> Array:
     """``x`` in another shape: a view or a copy, as NumPy would have it."""
-    if x.strides_in_elements is None or 0 in x.shape:
+    if x.strides_in_elements is None:
         return view(x, "reshape", shape=shape)  # the layout is unknown: reading is safe, writing is refused
-    strides = _viewed_strides(x, shape)
+    strides = _viewed_strides(x, shape) if x.size else strides_of(shape)
     if strides is not None:
         return view(x, "reshape", shape=shape, strides=strides)
-    return reshaped(x, shape)
+    return fresh(x.recorder, reshaped(x, shape).node)
 
 
 def slice_view(x: Array, start: Sequence[int], size: Sequence[int], step: Sequence[int]) -> Array:
@@ -136,7 +137,18 @@ def reshape(a, /, shape=None, order="C", *, newshape=None, copy=None):
 
 @handles(np.ravel)
 def ravel(a, order="C"):
-    return reshape(a, -1, order=order)
+    """A view only of what lies in memory in that order, else a copy; unlike ``reshape(-1)``, which takes any stride."""
+    x = lift(a, recorder_of(a))
+    if _order(order, x) == "F":
+        x = transpose_view(x, tuple(reversed(range(x.ndim))))
+    strides = x.strides_in_elements
+    if strides is not None and not _contiguous(x.shape, strides):
+        return reshaped(x, (x.size,)).copy()
+    return seen(reshape_view(x, (x.size,)))
+
+
+def _contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    return all(a == b for n, a, b in zip(shape, strides, strides_of(shape), strict=True) if n != 1)
 
 
 @handles(np.transpose)
