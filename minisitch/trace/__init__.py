@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import TraceError
 from ..graph import Graph
 from . import functions, indexing, products, reductions, shapes, ufuncs  # noqa: F401  they fill the tables
 from .array import Array, fresh
@@ -61,10 +62,9 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
     leaves, inputs = flatten(arguments)
     recorder = Recorder()
     arrays = [_parameter(recorder, leaf, name) for leaf, name in zip(leaves, _names(fn, inputs), strict=True)]
-    given_args, given_kwargs = unflatten(inputs, arrays)
     token = ACTIVE.set(recorder)
     try:
-        result = rebind(fn)(*given_args, **given_kwargs)
+        result = _run(rebind(fn), *unflatten(inputs, arrays))
         results, outputs = flatten(result, _is_traced)
         nodes = [each.node for each in results]
         changed = [(i, array.node) for i, array in enumerate(arrays) if array._storage.version]
@@ -74,6 +74,16 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
     graph = recorder.builder.finish([*nodes, *(node for _, node in changed)])
     mutated = tuple((i, len(nodes) + place) for place, (i, _) in enumerate(changed))
     return Program(graph, inputs, outputs, tuple(array for array, _ in recorder.captured.values()), mutated)
+
+
+def _run(fn: Callable, args: tuple, kwargs: dict) -> Any:
+    """Call the function; where NumPy has wrapped our refusal in an error of its own, ours is the one to show."""
+    try:
+        return fn(*args, **kwargs)
+    except ValueError as error:
+        if isinstance(error.__cause__, TraceError):
+            raise error.__cause__ from None
+        raise
 
 
 def _parameter(recorder: Recorder, leaf: Any, name: str) -> Array:

@@ -402,9 +402,6 @@ class Array(NDArrayOperatorsMixin):
     def put(self, indices, values, mode="raise"):
         np.put(self, indices, values, mode=mode)
 
-    def searchsorted(self, values, side="left", sorter=None):
-        return np.searchsorted(self, values, side=side, sorter=sorter)
-
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_") and hasattr(np.ndarray, name):
             raise refuse(f"ndarray.{name}", "a traced array has no memory of its own and no such method",

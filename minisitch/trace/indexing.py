@@ -85,8 +85,8 @@ def _plain(entry: Any, recorder: Recorder) -> list[Any]:
     """An entry as None, Ellipsis, slice, int or integer arrays (a known mask becomes several)."""
     if entry is None or entry is Ellipsis or isinstance(entry, slice):
         return [entry]
-    if isinstance(entry, list):
-        entry = lift(entry, recorder) if holds_array(entry) else np.asarray(entry, None if entry else np.intp)
+    if isinstance(entry, list | range):
+        entry = lift(entry, recorder) if holds_array(entry) else np.asarray(entry, None if len(entry) else np.intp)
     if isinstance(entry, bool | np.bool_):
         raise refuse("a single bool as an index", "it adds an axis of length 0 or 1", "Write x[None] or a slice")
     if isinstance(entry, Array) and entry.recorder.known(entry.node) is not None:

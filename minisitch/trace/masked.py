@@ -15,7 +15,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from .array import Array, assignable, broadcast, lift, record, reshaped, settle
-from .recorder import Recorder, refuse
+from .recorder import Recorder, refuse, user_line
 
 REDUCTIONS = {np.sum, np.prod, np.mean, np.var, np.std, np.any, np.all}
 DEPENDS = "how many elements it selects depends on values"
@@ -30,7 +30,7 @@ def is_dynamic_mask(index: Any) -> bool:
 class Masked(NDArrayOperatorsMixin):
     """The elements of ``whole`` where ``mask`` holds, in an order and number that nothing may ask for."""
 
-    __slots__ = ("mask", "whole")
+    __slots__ = ("line", "mask", "whole")
     __array_priority__ = 2000
     __hash__ = None  # type: ignore[assignment]
 
@@ -39,6 +39,7 @@ class Masked(NDArrayOperatorsMixin):
             raise IndexError(f"boolean index of shape {mask.shape} did not match indexed array of shape {whole.shape}")
         self.whole = whole.copy()
         self.mask = mask.copy()
+        self.line = user_line()
 
     @property
     def dtype(self) -> np.dtype:
@@ -69,7 +70,7 @@ class Masked(NDArrayOperatorsMixin):
         return self.refuse(f"np.{func.__name__}")
 
     def refuse(self, seen: str) -> Any:
-        raise refuse(f"{seen} of x[mask] under a traced mask", DEPENDS, REMEDY)
+        raise refuse(f"{seen} of x[mask] under a traced mask", DEPENDS, REMEDY, self.line)
 
     def __getattr__(self, name: str) -> Any:
         functions = {each.__name__: each for each in REDUCTIONS}

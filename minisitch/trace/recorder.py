@@ -58,9 +58,9 @@ def _function_name(code: Any) -> str:
     return "" if name.startswith("<") else name
 
 
-def refuse(seen: str, reason: str, remedy: str) -> TraceError:
+def refuse(seen: str, reason: str, remedy: str, at: tuple[str, str] | None = None) -> TraceError:
     """The error for what cannot be recorded: the user's line, what was seen, why, what to write instead."""
-    line, _ = user_line()
+    line, _ = at or user_line()
     return TraceError(f"{line + ': ' if line else ''}{seen}: {reason}. {remedy}")
 
 

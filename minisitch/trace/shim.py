@@ -168,8 +168,7 @@ class RandomStandIn(StandIn):
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.__dict__["_module"], name)
-        shared = isinstance(found, types.BuiltinMethodType) and name not in ("default_rng",)
-        return _random(name) if shared else found
+        return _random(name) if isinstance(getattr(found, "__self__", None), np.random.RandomState) else found
 
 
 def stand_in(value: Any) -> Any:
