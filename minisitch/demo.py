@@ -21,6 +21,7 @@ import numpy as np
 
 from .errors import MinisitchError
 from .explain import Comparison, Report, compare, explain
+from .explain.compare import Win
 from .explain.page import content, page
 
 SEQUENCE, BATCH, HIDDEN, HEADS, VOCABULARY = 256, 4, 256, 4, 256
@@ -134,34 +135,40 @@ def demo(path: str | None = None, report: str | None = None, target: str = "cpu"
         found = compare(gpt, tokens, targets, weights, target=target, progress=progress)
     print(found, end="\n\n", file=out)
     best = min(found.rows, key=lambda r: r.measured_us or r.modelled_us).strategy
-    story = wins_text(found, best)
-    print("\n".join(story), end="\n\n", file=out)
-    explained = explain(gpt, tokens, targets, weights, strategy=best, target=target)
-    written = write_report(found, best, story, explained, report)
-    print(f"The whole story, kernel by kernel: {written}\n({time.perf_counter() - began:.1f} s)", file=out)
+    told = story(found, best)
+    for headline, wins in told:
+        print(headline, *(f"  {win}\n      {win.why}" for win in wins), sep="\n", file=out)
+    reports = [explain(gpt, tokens, targets, weights, strategy=row.strategy, target=target) for row in found.rows]
+    written = write_report(found, told, sorted(reports, key=lambda r: r.stages.plan.strategy != best), report)
+    print(f"\nThe whole story, kernel by kernel: {written}\n({time.perf_counter() - began:.1f} s)", file=out)
     return written
 
 
-def wins_text(found: Comparison, best: str) -> list[str]:
-    """What the best strategy won over each other one, and where: one line a kernel."""
-    lines = []
+def story(found: Comparison, best: str) -> list[tuple[str, tuple[Win, ...]]]:
+    """What the best strategy won over each other one: a headline, and the kernels that won most."""
+    told, mine = [], found[best]
     for row in found.rows:
-        if row.strategy == best:
-            continue
-        mine = found[best]
-        speed = f", {row.measured_us / mine.measured_us:.2f} times as fast" if mine.measured_us else ""
-        lines.append(f"{best} against {row.strategy}: {mine.kernels} kernels instead of {row.kernels}{speed}.")
-        lines += [f"  {win}" for win in found.wins(best, row.strategy)]
-    return lines
+        if row.strategy != best:
+            speed = f", {row.measured_us / mine.measured_us:.2f} times as fast" if mine.measured_us else ""
+            headline = f"{best} against {row.strategy}: {mine.kernels} kernels instead of {row.kernels}{speed}"
+            told.append((headline, found.wins(best, row.strategy)))
+    return told
 
 
-def write_report(found: Comparison, best: str, story: list[str], report: Report, path: str | None) -> Path:
-    """The table, the story and the best strategy's report as one page."""
+def write_report(found: Comparison, told: list[tuple[str, tuple[Win, ...]]], reports: list[Report],
+                 path: str | None) -> Path:
+    """The table, the story and the reports, the best first and whole, the others' pictures folded, as one page."""
     target = Path(path or "minisitch-demo.html").absolute()
-    told = "<h2>What won, and where</h2><pre>" + escape("\n".join(story)) + "</pre>"
-    parts = ["<h1>minisitch: one program, every strategy</h1>", "<h2>Strategies</h2>",
-             f'<div class="scroll">{found._repr_html_()}</div>', told,
-             content(report, f"{report.name}, as {best} compiles it")]
+    best, *others = reports
+    parts = ["<h1>minisitch: one program, every strategy</h1>", f'<div class="scroll">{found._repr_html_()}</div>']
+    for headline, wins in told:
+        lines = "".join(f"<li>{escape(str(win))}<br><small>{escape(win.why)}</small></li>" for win in wins)
+        parts.append(f"<h3>{escape(headline)}</h3><ul>{lines}</ul>")
+    for other in others:
+        plan = other.stages.plan
+        parts.append(f"<details><summary>As {plan.strategy} runs it: {len(plan.kernels)} kernels</summary>"
+                     f'<div class="scroll">{other.svg}</div></details>')
+    parts.append(content(best, f"{best.name}, as {best.stages.plan.strategy} compiles it"))
     try:
         target.write_text(page("minisitch demo", parts), encoding="utf-8")
     except OSError as problem:

@@ -75,9 +75,9 @@ class Win:
     why: str
 
     def __str__(self) -> str:
+        timed = f", {_duration(self.measured_us)} instead of {_duration(self.other_us)}" if self.other_us else ""
         return (f"{self.name}: 1 kernel instead of {self.others}, {_size(self.nbytes)} instead of "
-                f"{_size(self.other_nbytes)} through memory, {_duration(self.measured_us)} instead of "
-                f"{_duration(self.other_us)}{'; ' + self.why if self.why else ''}")
+                f"{_size(self.other_nbytes)} through memory{timed}")
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Comparison:
         found = []
         for part in self.parts[winner]:
             same = [p for p in self.parts[other] if p.nodes and len(p.nodes & part.nodes) * 2 > len(p.nodes)]
-            if same:
+            if len(same) > 1 or (same and same[0].nbytes > part.nbytes):
                 found.append(Win(part.name, len(same), part.nbytes, sum(p.nbytes for p in same), part.measured_us,
                                  sum(p.measured_us for p in same), _reason(part)))
         saved = {w: (w.other_us - w.measured_us, w.other_nbytes - w.nbytes) for w in found}
@@ -138,7 +138,7 @@ def _reason(part: Part) -> str:
         if chosen:
             values = " ".join(f"%{i}" for d in chosen for i in d.at)
             return f"{rule} {values}: {chosen[0].why}" + (f" ({part.barriers} block barriers)" if part.barriers else "")
-    return f"{len(part.nodes)} operations share a loop, their values stay in registers"
+    return f"{len(part.nodes)} operations share one loop, and their values never leave the registers"
 
 
 # ---------------------------------------------------------------- how numbers print

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..fuse import FREE, Decision, pattern_inputs
 from ..graph import Graph
+from ..kernel import Kernel
 from ..stitch import StitchPlan
 from .picture import PALETTE, Box, layered, memory_map, thread_map
 
@@ -101,7 +102,8 @@ def overview(report: Report) -> str:
         work = [graph[m] for m in pattern.members if graph[m].kind in ("map", "reduce")]
         tip = "\n".join([f"step {number}: {len(work)} operations -> {kinds}",
                          *(str(graph[m]) for m in pattern.members[:40])])
-        boxes.append(Box((kernel.name, _names(n.op for n in work), str(result.type)), colour[kernel.name], tip))
+        lines = (kernel.name, _names(n.op for n in work) or "copy", str(result.type))
+        boxes.append(Box(lines, colour[kernel.name], tip))
     writer = {o: i for i, p in enumerate(stages.plan.patterns) for o in p.outputs}
     for number, pattern in enumerate(stages.plan.patterns):
         for value in pattern_inputs(graph, pattern):
@@ -124,9 +126,8 @@ def kernel_card(report: Report, card: Card) -> str:
     index = report.cards.index(card)
     times = f", launched {len(card.patterns)} times" if len(card.patterns) > 1 else ""
     prefix = f"{report.prefix}-{index}"
-    facts = {"operations": sum(n.kind in ("map", "reduce") for n in kernel.graph.nodes), "blocks": kernel.grid,
-             "threads a block": kernel.block, "block barriers": kernel.block_barriers,
-             "grid barriers": kernel.grid_barriers}
+    facts = {"operations": sum(n.kind in ("map", "reduce") for n in kernel.graph.nodes),
+             "values with a loop of their own": len(stitched.sinks), "segments": len(kernel.segments)}
     out = [f'<section class="kernel" style="--kernel:{PALETTE[index % len(PALETTE)]}" id="{prefix}">',
            f"<h2>Kernel <code>{escape(kernel.name)}</code>{times}</h2>",
            _facts(facts),
@@ -136,12 +137,18 @@ def kernel_card(report: Report, card: Card) -> str:
            "<h3>Where each value lives</h3>", _placements(kernel.graph, kernel.placements),
            "<h3>The loop program</h3>", f"<pre>{escape(str(kernel))}</pre>", '<div class="pair">']
     for target, source in card.sources.items():
-        device = source.kernel.device.name
-        out.append(f"<div><h3>Text for {escape(target)} (scheduled for {escape(device)})</h3>"
+        out.append(f"<div><h3>Text for {escape(target)}</h3><p>{_launch(source.kernel)}</p>"
                    f"<pre>{escape(source.text)}</pre></div>")
     out += ["</div>", f"<details><summary>{len(kernel.decisions)} decisions</summary>",
             decisions_table(kernel.decisions), "</details></section>"]
     return "".join(out)
+
+
+def _launch(kernel: Kernel) -> str:
+    """How the kernel starts on its device, in a line."""
+    return (f"Scheduled for {escape(kernel.device.name)}: {kernel.grid:,} blocks of {kernel.block:,} threads, "
+            f"{kernel.shared_bytes:,} bytes of shared memory a block, {kernel.block_barriers} block barriers, "
+            f"{kernel.grid_barriers} grid barriers.")
 
 
 def _legend(stitched: StitchPlan) -> str:
@@ -154,7 +161,7 @@ def _legend(stitched: StitchPlan) -> str:
 def body_picture(stitched: StitchPlan, name: str, most: int = 60) -> str:
     """The operations of one kernel, sinks in their scheme's colour; views and constants are folded into the arrows."""
     graph = stitched.graph
-    drawn = [n for n in graph.nodes if n.op not in FREE and n.op not in ("constant", "iota")]
+    drawn = [n for n in graph.nodes if n.id in stitched.final or n.op not in (*FREE, "constant", "iota")]
     if len(drawn) > most:  # too many to read: sinks and what they read
         drawn = [n for n in drawn if n.id in stitched.final or n.op == "input"]
     place = {n.id: i for i, n in enumerate(drawn)}
