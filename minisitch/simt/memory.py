@@ -107,8 +107,8 @@ class Memory:
     one name must not be read under another.
     """
 
-    __slots__ = ("atomics", "convert", "data", "has_owners", "holds_data", "is_vector", "name", "now", "program", "reads",
-                 "shape", "size", "space", "touched", "watched", "wraps", "writes")
+    __slots__ = ("atomics", "convert", "data", "has_owners", "holds_data", "is_vector", "name", "now", "program",
+                 "reads", "shape", "size", "space", "touched", "watched", "wraps", "writes")
 
     def __init__(self, name: str, array: np.ndarray, space: str, now: Now, program: Program,
                  *, holds_data: bool = False, watched: bool = True, has_owners: bool = False):
