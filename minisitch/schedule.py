@@ -42,6 +42,9 @@ from .ops import SHORT, compute_dtype, shuffle_dtype
 from .stitch import Sink, Space, StitchPlan, column_of
 
 
+_FOLDED = ("reduce", "partial", "combine")  # roles whose threads meet to agree on a result
+
+
 @dataclass
 class _Loop:
     """The sinks that share one loop, and what they pull."""
@@ -258,28 +261,54 @@ class _Builder:
         return ""
 
     def _share(self) -> None:
-        """Give buffers whose lives do not meet one slot (shared memory: same segment apart; scratch: by level)."""
-        for scope in ("scratch", "shared"):
-            slots: list[tuple[Buffer, tuple[int, int]]] = []
+        """Give buffers whose lives do not meet one slot (FusionStitching 2018, section 5.2, executable form).
+
+        A buffer takes over another's bytes if a barrier separates the old value's last read from
+        the new value's first write: a grid barrier for scratch, a block barrier for shared memory.
+        """
+        for scope, clock in (("scratch", self._grid_clock()), ("shared", self._block_clock())):
+            slots: list[tuple[Buffer, int]] = []
             for b in [b for b in self.buffers.values() if b.scope == scope]:
-                life = self._life(b)
-                for k, (owner, (_, end)) in enumerate(slots):
-                    if owner.dtype == b.dtype and owner.size >= b.size and end < life[0]:
+                start, end = self._life(b, clock)
+                for k, (owner, last) in enumerate(slots):
+                    if owner.dtype == b.dtype and owner.size >= b.size and last < start:
                         self.buffers[b.name] = replace(b, slot=k)
-                        slots[k] = (owner, (0, life[1]))
+                        slots[k] = owner, end
                         break
                 else:
                     self.buffers[b.name] = replace(b, slot=len(slots))
-                    slots.append((b, life))
+                    slots.append((b, end))
 
-    def _life(self, b: Buffer) -> tuple[int, int]:
-        """First write and last read, counted in grid barriers."""
+    def _grid_clock(self) -> list[int]:
+        """For each loop, the grid barriers before it."""
+        return [loop.level for loop in self.loops]
+
+    def _block_clock(self) -> list[int]:
+        """For each loop, the block barriers before it that every warp waits at."""
+        found, now = [], 0
+        for k, loop in enumerate(self.loops):
+            m = self.maps[loop.level, loop.space]
+            mine = [x for x in self.loops if (x.level, x.space) == (loop.level, loop.space)]
+            found.append(now)
+            folds = m.threads_per_row > 32 and loop.space.kind == "row" and any(s.role in _FOLDED for s in loop.sinks)
+            after = self._barrier_after(mine, mine.index(loop), m) == "block"
+            last = k + 1 < len(self.loops) and self.loops[k + 1].level != loop.level
+            now += folds + after + last
+        return found
+
+    def _life(self, b: Buffer, clock: Sequence[int]) -> tuple[int, int]:
+        """First write and last read of a buffer on a clock of barriers; a block's column sums live as long as its tasks."""
+        first = b.name[0] in "pa"
         sinks = [s for s in self.plan.sinks if s.node == b.node]
-        start = sinks[0].level if b.name[0] in "pa" else self.final[b.node].level
+        writer = next(k for k, loop in enumerate(self.loops) if (sinks[0] if first else sinks[-1]) in loop.sinks)
+        if b.name[0] == "a":
+            mine = [clock[k] for k, x in enumerate(self.loops)
+                    if (x.level, x.space) == (self.loops[writer].level, self.loops[writer].space)]
+            return min(mine), max(mine)
         if b.name[0] == "p":
-            return start, self.final[b.node].level
-        far = [loop.level for loop in self.loops for key in loop.pulled.leaves if key[0] == b.node]
-        return start, max([start, *far])
+            return clock[writer], max(clock[k] for k, x in enumerate(self.loops) if sinks[-1] in x.sinks)
+        readers = [clock[k] for k, x in enumerate(self.loops) for key in x.pulled.leaves if key[0] == b.node]
+        return clock[writer], max([clock[writer], *readers])
 
     def _decide(self, s: Sink, rule: str, why: str) -> None:
         self.decisions.append(Decision((s.node,), "place", rule, why))
