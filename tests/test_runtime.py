@@ -155,6 +155,22 @@ def test_results_are_new_memory():
     np.testing.assert_array_equal(second[0], x)
 
 
+def test_a_large_result_is_taken_again_only_when_nobody_refers_to_it():
+    f = ms.jit(lambda x: x + 1, target="python")
+    x = np.zeros((256, 256), np.float32)
+    addresses, y = set(), None
+    for _ in range(6):
+        y = f(x)  # while the one before is still held
+        addresses.add(y.ctypes.data)
+    assert len(addresses) == 2
+    corner, views = y[3:, 2:], [memoryview(f(x)), f(x).T, f(x)[:1], np.broadcast_to(f(x), (2, 256, 256))]
+    del y
+    held = [corner, *map(np.asarray, views)]
+    for n in range(5):
+        later = f(x + n)
+        assert not any(np.shares_memory(later, h) for h in held) and all((h == 1).all() for h in held)
+
+
 def test_results_survive_later_calls():
     f = ms.jit(lambda x, w: np.tanh(x @ w) @ w, target="python")
     w = array(4, 4)
@@ -362,11 +378,11 @@ def test_a_broadcast_operand_is_packed_for_blas():
 
 def test_each_thread_has_a_workspace_of_its_own():
     run = executable(ms.jit(lambda x, w: np.exp(x @ w) @ w, target="python"), array(3, 3), array(3, 3))
-    frames = [run._frame()[0]]
-    thread = threading.Thread(target=lambda: frames.append(run._frame()[0]))
+    frames = [run._frame()]
+    thread = threading.Thread(target=lambda: frames.append(run._frame()))
     thread.start()
     thread.join()
-    mine, other = ([a for a in frame if a is not None] for frame in frames)
+    mine, other = ([a for a in frame.arrays if a is not None] for frame in frames)
     assert mine and not any(np.shares_memory(a, b) for a, b in itertools.product(mine, other))
 
 

@@ -8,6 +8,7 @@ Nothing returned shares memory with an argument, the workspace or another result
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -26,6 +27,7 @@ from .stages import Stages, digest
 from .steps import CopyStep, KernelStep, LibraryStep, Step, build_kernels, view
 
 Array = np.ndarray
+REUSED = (1 << 16, 1 << 26)  # bytes of results whose memory is taken again; below, the allocator does as well
 
 
 # ---------------------------------------------------------------- the executable
@@ -83,6 +85,28 @@ def _index_source(graph: Graph, index: int) -> tuple[int, list[Node], bool]:
             return index, moves, wraps
 
 
+class Frame:
+    """What one thread keeps between calls: its workspace as ``arrays`` (None for slots that are not in it), the
+    calls ``bound`` of steps that touch nothing else, and large results that their users have dropped."""
+
+    def __init__(self, arrays: list[Any], bound: list[Callable[[], Any] | None]) -> None:
+        self.arrays, self.bound = arrays, bound
+        self._results: dict[int, list[Array]] = {}
+
+    def fresh(self, i: int, slot: Slot) -> Array:
+        """Memory for a result that nobody else sees. The system clears new memory page by page, which can cost as
+        much as the kernel, so two large arrays a result are kept and taken again once no one refers to them."""
+        if not REUSED[0] <= slot.size * slot.dtype.itemsize <= REUSED[1]:
+            return np.empty(slot.size, slot.dtype)
+        kept = self._results.setdefault(i, [])
+        for at in range(len(kept)):
+            if sys.getrefcount(kept[at]) == 2:  # the list, and the call's own argument
+                return kept[at]
+        made = np.empty(slot.size, slot.dtype)
+        self._results[i] = [*kept[-1:], made]
+        return made
+
+
 @dataclass(frozen=True)
 class Executable:
     """A program ready to run. ``slots`` is its memory, ``steps`` what it does, both fixed; frames are one a thread."""
@@ -114,16 +138,16 @@ class Executable:
 
     def prepare(self, leaves: Sequence[Any]) -> tuple[list[Array], list[Callable[[], Any]]]:
         """The array of every slot, and one call a step; fresh memory for the results. Raises IndexError."""
-        arrays, bound = self._frame()
-        arrays = arrays.copy()
+        frame = self._frame()
+        arrays = frame.arrays.copy()
         inputs = [*leaves, *self.stages.program.captured]
         for i, slot in self._inputs:
             arrays[i] = _flat(inputs[slot.index], slot.dtype)
         for check in self.checks:
             check(arrays[check.source])
         for i, slot in self._outputs:
-            arrays[i] = np.empty(slot.size, slot.dtype)
-        return arrays, [call or step.bind(arrays) for call, step in zip(bound, self.steps, strict=True)]
+            arrays[i] = frame.fresh(i, slot)
+        return arrays, [call or step.bind(arrays) for call, step in zip(frame.bound, self.steps, strict=True)]
 
     @functools.cached_property
     def _inputs(self) -> list[tuple[int, Slot]]:
@@ -143,23 +167,23 @@ class Executable:
     def _calls_libraries(self) -> bool:
         return any(isinstance(step, LibraryStep) for step in self.steps)
 
-    def _frame(self) -> tuple[list[Any], list[Callable[[], Any] | None]]:
-        """This thread's workspace as arrays, and the calls of steps that touch nothing else."""
+    def _frame(self) -> Frame:
+        """What this thread keeps between calls."""
         try:
             return self._frames.frame
         except AttributeError:
             self._frames.frame = frame = self._new_frame()
             return frame
 
-    def _new_frame(self) -> tuple[list[Any], list[Callable[[], Any] | None]]:
+    def _new_frame(self) -> Frame:
         raw = np.empty(self.workspace + ALIGNMENT, np.uint8)
         raw = raw[-raw.ctypes.data % ALIGNMENT:]
         arrays: list[Any] = [None] * len(self.slots)
         for i, slot in enumerate(self.slots):
             if slot.place == "workspace":
                 arrays[i] = raw[slot.index:slot.index + slot.size * slot.dtype.itemsize].view(slot.dtype)
-        return arrays, [step.bind(arrays) if all(arrays[s] is not None for s in step.slots) else None
-                        for step in self.steps]
+        inside = [all(arrays[s] is not None for s in step.slots) for step in self.steps]
+        return Frame(arrays, [step.bind(arrays) if i else None for step, i in zip(self.steps, inside, strict=True)])
 
 
 def _flat(x: Any, dtype: np.dtype) -> Array:
