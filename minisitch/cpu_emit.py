@@ -40,12 +40,18 @@ def emit(kernel: Kernel) -> KernelSource:
         writer.line("")
         writer.line("")
         _Segment(kernel, segment, writer).emit(name, arguments, [b for b in buffers if b not in arguments])
-        launches.append(Launch(name, _tasks(segment), segment.work, arguments))
+        launches.append(Launch(name, _tasks(segment), segment.work, arguments, _short(segment)))
     return KernelSource(kernel, "cpu", writer.text(), tuple(launches))
 
 
 def _tasks(segment: Segment) -> int:
     return segment.thread_map.blocks if segment.carries else segment.tasks
+
+
+def _short(segment: Segment) -> bool:
+    """Rows of at most 64 elements are unrolled whole; only the SLP vectoriser puts them back into vectors (measured)."""
+    inner = [p.axes[-1][1] for p in segment.phases if p.axes[-1][1] > 1]
+    return bool(inner) and max(inner) <= 64
 
 
 class _Segment:

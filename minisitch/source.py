@@ -32,6 +32,7 @@ class Launch:
     tasks: int
     work: int
     buffers: tuple[str, ...]
+    slp: bool = False  # rows so short that the loop vectoriser never sees their loops
 
 
 @dataclass(frozen=True)
