@@ -44,7 +44,7 @@ def mha(x, c_attn, c_proj, n_head):
     qkv = np.split(x, 3, axis=-1)
     qkv_heads = list(map(lambda x: np.split(x, n_head, axis=-1), qkv))
     causal_mask = (1 - np.tri(x.shape[0], dtype=x.dtype)) * -1e10
-    out_heads = [attention(q, k, v, causal_mask) for q, k, v in zip(*qkv_heads)]
+    out_heads = [attention(q, k, v, causal_mask) for q, k, v in zip(*qkv_heads, strict=True)]
     return linear(np.hstack(out_heads), **c_proj)
 
 
@@ -247,7 +247,7 @@ def test_mandelbrot_with_masks() -> None:
 
 
 def convolve(images, kernels):
-    n, height, width, channels = images.shape
+    n, height, width, _ = images.shape
     k = kernels.shape[0]
     out = np.empty((n, height - k + 1, width - k + 1, kernels.shape[3]), dtype=images.dtype)
     for i in range(height - k + 1):

@@ -33,6 +33,8 @@ UFUNC_METHODS: dict[str, Callable] = {}  # "__call__", "reduce", ... -> handler;
 INDEXING: dict[str, Callable] = {}  # "get", "set" -> handler; filled by indexing
 FALLBACK: list[Callable] = []  # what to try for a function that has no row; filled by shim
 
+traced: Any = np  # called with traced arrays NumPy's functions return traced arrays, which their annotations cannot say
+
 BRANCH = ("Choose between values with np.where(condition, a, b) or np.maximum(a, b); take loop counts and branch "
           "conditions from shapes or Python arguments, which are known while tracing")
 
@@ -192,11 +194,11 @@ class Array(NDArrayOperatorsMixin):
 
     @property
     def T(self) -> Array:
-        return np.transpose(self)
+        return traced.transpose(self)
 
     @property
     def mT(self) -> Array:
-        return np.swapaxes(self, -1, -2)
+        return traced.swapaxes(self, -1, -2)
 
     @property
     def real(self) -> Array:
@@ -204,11 +206,11 @@ class Array(NDArrayOperatorsMixin):
 
     @property
     def imag(self) -> Array:
-        return np.zeros_like(self)
+        return traced.zeros_like(self)
 
     @property
     def flat(self) -> Array:
-        return np.reshape(self, -1)
+        return traced.reshape(self, -1)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -391,7 +393,7 @@ class Array(NDArrayOperatorsMixin):
         return cast(self, target)
 
     def sort(self, axis=-1, kind=None, order=None, stable=None):
-        self.write(np.sort(self, axis=axis).node)
+        self.write(traced.sort(self, axis=axis).node)
 
     def argsort(self, axis=-1, kind=None, order=None, stable=None):
         return np.argsort(self, axis=axis)
@@ -400,7 +402,7 @@ class Array(NDArrayOperatorsMixin):
         self[...] = value
 
     def put(self, indices, values, mode="raise"):
-        np.put(self, indices, values, mode=mode)
+        traced.put(self, indices, values, mode=mode)
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_") and hasattr(np.ndarray, name):
@@ -474,6 +476,7 @@ def constant(recorder: Recorder, value: Any, shape: Sequence[int], dtype: Any) -
     """
     dtype = np.dtype(dtype)
     check_dtype(dtype)
+    plain: Weak
     if type(value) in (bool, int) and dtype.kind in "iu":
         plain = int(np.asarray(value, dtype))
     elif dtype.kind == "f":
@@ -535,7 +538,7 @@ def lift(value: Any, recorder: Recorder) -> Array:
     if is_weak(value):
         return constant(recorder, value, (), np.asarray(value).dtype)
     if isinstance(value, list | tuple) and holds_array(value):
-        return np.stack([lift(each, recorder) for each in value])
+        return traced.stack([lift(each, recorder) for each in value])
     if value is None:
         raise TypeError("unsupported operand: None")
     array = np.asarray(value)
@@ -619,21 +622,12 @@ def assignable(value: Any, dtype: np.dtype, recorder: Recorder) -> Array | Weak:
     return operand(value, recorder)
 
 
-def together(*values: Any, dtype: Any = None) -> tuple[Array, ...]:
-    """Operands in their common dtype and shape, as elementwise ops want them."""
-    recorder = recorder_of(*values)
-    operands = [operand(value, recorder) for value in values]
-    shape = np.broadcast_shapes(*(np.shape(o) for o in operands))
-    target = common_dtype(*operands) if dtype is None else dtype
-    return tuple(settle(o, target, shape, recorder) for o in operands)
-
-
 def given(value: Any, default: Any = None) -> Any:
     """NumPy's "not given" marker as the default it stands for."""
     return default if value is np._NoValue else value
 
 
-def deliver(result: Array, out: Any, casting: str = "same_kind") -> Array:
+def deliver(result: Array, out: Any, casting: Any = "same_kind") -> Array:
     """Store a result into ``out=`` when there is one.
 
     Raises TraceError for a real ndarray: its other names would keep the old values.

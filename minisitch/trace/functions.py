@@ -15,15 +15,17 @@ from .array import (
     Array,
     broadcast,
     cast,
+    common_dtype,
     constant,
     deliver,
     iota,
     lift,
+    operand,
     record,
     recorder_of,
     reshaped,
     settle,
-    together,
+    traced,
 )
 from .indexing import wrapped
 from .recorder import refuse
@@ -41,18 +43,10 @@ def where(condition, x=np._NoValue, y=np._NoValue, /):
         raise refuse("np.where(condition) with one argument", "the shape of its result depends on values",
                      "Use np.where(condition, a, b), or keep the mask")
     recorder = recorder_of(condition, x, y)
-    chosen = lift(condition, recorder)
-    a, b = together(*_both(x, y, recorder))
-    shape = np.broadcast_shapes(chosen.shape, a.shape)
-    return record("select", broadcast(cast(chosen, bool), shape), broadcast(a, shape), broadcast(b, shape))
-
-
-def _both(x: Any, y: Any, recorder: Any) -> tuple[Any, Any]:
-    """Two branches of which at least one is traced, so that the other can adapt to it."""
-    if not isinstance(x, Array) and not isinstance(y, Array):
-        dtype = np.result_type(*(v if np.isscalar(v) else np.asarray(v) for v in (x, y)))
-        return cast(lift(x, recorder), dtype), y if np.isscalar(y) else lift(y, recorder)
-    return x, y
+    chosen, a, b = lift(condition, recorder), operand(x, recorder), operand(y, recorder)
+    dtype, shape = common_dtype(a, b), np.broadcast_shapes(*map(np.shape, (chosen, a, b)))
+    return record("select", settle(chosen, bool, shape, recorder), settle(a, dtype, shape, recorder),
+                  settle(b, dtype, shape, recorder))
 
 
 @composite(np.select)
@@ -74,18 +68,13 @@ def clip(a, a_min=np._NoValue, a_max=np._NoValue, out=None, *, min=np._NoValue, 
         bounds = [each for each in (low, high) if each is not None]
         if not bounds:
             return deliver(x.copy(), out)
-        operands = [x, *(each if isinstance(each, bool | int | float) and not isinstance(each, np.generic)
-                         else lift(each, recorder) for each in bounds)]
-        x = _clip_dtype(x, operands, dtype)
+        operands = [x, *(operand(each, recorder) for each in bounds)]
+        x = cast(x, dtype or common_dtype(*operands))
         if low is not None:
             x = elementwise(np.maximum, [x, operands[1]], recorder)[0]
         if high is not None:
             x = elementwise(np.minimum, [x, operands[-1]], recorder)[0]
         return deliver(x, out)
-
-
-def _clip_dtype(x: Array, operands: list[Any], dtype: Any) -> Array:
-    return cast(x, dtype or np.result_type(*(o.dtype if isinstance(o, Array) else o for o in operands)))
 
 
 @composite(np.nan_to_num)
@@ -107,7 +96,7 @@ def take(a, indices, axis=None, out=None, mode="raise"):
     recorder = recorder_of(a, indices, out)
     x = lift(a, recorder)
     if axis is None:
-        x, axis = np.ravel(x), 0
+        x, axis = traced.ravel(x), 0
     axis = normalize_axis_index(axis, x.ndim)
     if mode != "raise":
         indices = lift(indices, recorder)
@@ -132,7 +121,7 @@ def take_along_axis(arr, indices, axis=-1):
     recorder = recorder_of(arr, indices)
     x, indices = lift(arr, recorder), lift(indices, recorder)
     if axis is None:
-        x, axis = np.ravel(x), 0
+        x, axis = traced.ravel(x), 0
     axis = normalize_axis_index(axis, x.ndim)
     n = x.shape[axis]
     if indices.node not in recorder.nonnegative and indices.dtype.kind != "u":
@@ -157,7 +146,7 @@ def copyto(dst, src, casting="same_kind", where=True):
     recorder = recorder_of(dst, src, where)
     if not isinstance(dst, Array):
         deliver(lift(src, recorder), dst)
-    value = lift(src, recorder) if not np.isscalar(src) else src
+    value = operand(src, recorder)
     if isinstance(value, Array) and not np.can_cast(value.dtype, dst.dtype, casting):
         raise TypeError(f"Cannot cast array data from {value.dtype!r} to {dst.dtype!r} according to the rule {casting!r}")
     settled = settle(value, dst.dtype, dst.shape, recorder)
@@ -201,16 +190,16 @@ def round(a, decimals=0, out=None):
             raise refuse("np.round of integers to tens", "it is no primitive", "Write x // 10 * 10")
         return deliver(x.copy(), out)
     if decimals == 0:
-        return deliver(np.rint(x), out)
+        return deliver(traced.rint(x), out)
     scale = 10.0 ** abs(decimals)
     if decimals > 0:
-        return deliver(np.divide(np.rint(np.multiply(x, scale)), scale), out)
-    return deliver(np.multiply(np.rint(np.divide(x, scale)), scale), out)
+        return deliver(traced.divide(np.rint(np.multiply(x, scale)), scale), out)
+    return deliver(traced.multiply(np.rint(np.divide(x, scale)), scale), out)
 
 
 @handles(np.fix)
 def fix(x, out=None):
-    return deliver(np.trunc(x), out)
+    return deliver(traced.trunc(x), out)
 
 
 @composite(np.isclose)
@@ -268,11 +257,11 @@ def median(a, axis=None, out=None, overwrite_input=False, keepdims=False):
     ordered = np.sort(x, axis=along)
     pick = (slice(None),) * along
     middle = ordered[(*pick, slice((n - 1) // 2, n // 2 + 1))]
-    result = np.mean(middle, axis=along, keepdims=keepdims)
+    result = traced.mean(middle, axis=along, keepdims=keepdims)
     if x.dtype.kind == "f":
-        has_nan = np.any(np.isnan(x), axis=along, keepdims=keepdims)
+        has_nan = traced.any(np.isnan(x), axis=along, keepdims=keepdims)
         result = where(has_nan, constant(x.recorder, np.nan, result.shape, result.dtype), result)
-    return deliver(np.reshape(result, (1,) * a.ndim) if keepdims and axis is None else result, out)
+    return deliver(traced.reshape(result, (1,) * a.ndim) if keepdims and axis is None else result, out)
 
 
 # ---------------------------------------------------------------- what has no fixed shape

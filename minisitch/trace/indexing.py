@@ -34,6 +34,7 @@ from .array import (
     recorder_of,
     reshaped,
     settle,
+    traced,
     view,
 )
 from .masked import Masked, is_dynamic_mask, masked_set
@@ -297,7 +298,7 @@ def at(ufunc: np.ufunc, target: Any, index: Any, value: Any = None) -> None:
         raise refuse(f"np.{ufunc.__name__}.at", "only sums can be scattered", "Use np.add.at")
     change = operand(value, recorder)
     if ufunc.__name__ == "subtract":
-        change = np.negative(change)
+        change = traced.negative(change)
     items = [] if any(is_dynamic_mask(each) for each in _entries(index)) else parse(target, index)
     if any(item.kind == "array" for item in items):
         _scatter(_advanced(target, items), change, "add")

@@ -17,7 +17,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from .array import Array, assignable, broadcast, lift, record, reshaped, settle
 from .recorder import Recorder, refuse, user_line
 
-REDUCTIONS = {np.sum, np.prod, np.mean, np.var, np.std, np.any, np.all}
+REDUCTIONS: set[Any] = {np.sum, np.prod, np.mean, np.var, np.std, np.any, np.all}
 DEPENDS = "how many elements it selects depends on values"
 REMEDY = "Use np.where(mask, x, other), a reduction with where=mask, or x[mask] = value"
 
@@ -73,7 +73,7 @@ class Masked(NDArrayOperatorsMixin):
         raise refuse(f"{seen} of x[mask] under a traced mask", DEPENDS, REMEDY, self.line)
 
     def __getattr__(self, name: str) -> Any:
-        functions = {each.__name__: each for each in REDUCTIONS}
+        functions: dict[str, Callable] = {each.__name__: each for each in REDUCTIONS}
         if name in functions:
             return lambda **options: functions[name](self, **options)
         if name.startswith("_"):

@@ -26,7 +26,9 @@ from .array import (
     record,
     recorder_of,
     reshaped,
+    traced,
 )
+from .recorder import refuse
 from .reductions import composite, handles
 from .ufuncs import WHOLE, resolve
 
@@ -131,7 +133,7 @@ def vdot(a, b, /):
 @handles(np.outer)
 def outer(a, b, out=None):
     a, b = _lifted(a, b)
-    return deliver(np.multiply(reshaped(a, (a.size, 1)), reshaped(b, (1, b.size))), out)
+    return deliver(traced.multiply(reshaped(a, (a.size, 1)), reshaped(b, (1, b.size))), out)
 
 
 @handles(np.kron)
@@ -142,7 +144,7 @@ def kron(a, b):
     tall, wide = ((1,) * (rank - x.ndim) + x.shape for x in (a, b))
     left = reshaped(a, [n for side in tall for n in (side, 1)])
     right = reshaped(b, [n for side in wide for n in (1, side)])
-    return reshaped(np.multiply(left, right), [m * n for m, n in zip(tall, wide, strict=True)])
+    return reshaped(traced.multiply(left, right), [m * n for m, n in zip(tall, wide, strict=True)])
 
 
 handles(np.linalg.matmul)(lambda x1, x2, /: _matmul(np.matmul, x1, x2))
@@ -234,7 +236,7 @@ def _contract(a: Term, b: Term, needed: Sequence[str]) -> Term:
         left = reshaped(wide(a, batch + rows), [sides[c] for c in batch + rows] + [1] * len(columns))
         right = reshaped(wide(b, batch + columns),
                          [sides[c] for c in batch] + [1] * len(rows) + [sides[c] for c in columns])
-        return Term(np.multiply(left, right), result)
+        return Term(traced.multiply(left, right), result)
     outer_sides = [sides[letter] for letter in batch]
     left = reshaped(wide(a, batch + rows + inner), [*outer_sides, size(rows), size(inner)])
     right = reshaped(wide(b, batch + inner + columns), [*outer_sides, size(inner), size(columns)])
@@ -243,10 +245,10 @@ def _contract(a: Term, b: Term, needed: Sequence[str]) -> Term:
 
 @composite(np.einsum)
 def einsum(*operands, out=None, dtype=None, optimize=False, order="K", casting="safe"):
-    subscripts, arrays = operands[0], operands[1:]
+    subscripts, given = operands[0], list(operands[1:])
     if not isinstance(subscripts, str):
-        subscripts, arrays = _from_lists(operands)
-    arrays = _lifted(*arrays)
+        subscripts, given = _from_lists(operands)
+    arrays = _lifted(*given)
     letters, result = _parse_einsum(subscripts, arrays)
     target = common_dtype(*arrays) if dtype is None else np.dtype(dtype)
     terms = [_diagonal(Term(cast(x, target), each)) for x, each in zip(arrays, letters, strict=True)]
@@ -302,7 +304,6 @@ def norm(x, ord=None, axis=None, keepdims=False):
     size = np.abs(x)
     if len(axes) == 2 and ord not in (None, "f", "fro"):
         if ord not in (1, -1, np.inf, -np.inf):
-            from .recorder import refuse
             raise refuse(f"np.linalg.norm with ord={ord!r}", "it needs singular values", "Use 'fro', 1 or np.inf")
         first, second = axes if abs(ord) == 1 else axes[::-1]
         sums = np.sum(size, axis=first, keepdims=True)

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ def user_file(path: str) -> str:
 
 def user_line() -> tuple[str, str]:
     """``("model.py:12", "softmax")``: the user's line being run and the function it is in."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = user_file(frame.f_code.co_filename)
         if name:
@@ -50,7 +51,7 @@ def user_line() -> tuple[str, str]:
     return "", ""
 
 
-def _function_name(code: Any) -> str:
+def _function_name(code: CodeType) -> str:
     """The function's name; that of the enclosing one for a comprehension; empty where there is none."""
     name = code.co_name
     if name in ("<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>"):

@@ -30,6 +30,7 @@ from .array import (
     recorder_of,
     reshaped,
     settle,
+    traced,
 )
 from .recorder import refuse
 
@@ -165,7 +166,7 @@ def _count(x: Array, axis: Any, where: Any) -> Any:
 def _quotient(total: Array, count: Any) -> Array:
     """total / count in the dtype of total."""
     if isinstance(count, Array):
-        return cast(np.true_divide(total, reshaped(count, total.shape)), total.dtype)
+        return cast(traced.true_divide(total, reshaped(count, total.shape)), total.dtype)
     if total.dtype.kind != "f":
         return cast(np.true_divide(total, count), total.dtype)
     return record("div", total, constant(total.recorder, float(count), total.shape, total.dtype))
@@ -214,7 +215,7 @@ def std(a, axis=None, dtype=None, out=None, ddof=0, keepdims=np._NoValue, *, whe
 def ptp(a, axis=None, out=None, keepdims=np._NoValue):
     """The largest less the smallest."""
     keep = given(keepdims, False)
-    return deliver(np.subtract(fold("max", a, axis, keepdims=keep), fold("min", a, axis, keepdims=keep)), out, "unsafe")
+    return deliver(traced.subtract(fold("max", a, axis, keepdims=keep), fold("min", a, axis, keepdims=keep)), out, "unsafe")
 
 
 @composite(np.count_nonzero)
@@ -229,7 +230,7 @@ def _position(op: str, a: Any, axis: Any, out: Any, keepdims: Any) -> Array:
     keep = given(keepdims, False)
     rank = x.ndim
     if axis is None:
-        x, axis, along_all = np.ravel(x), 0, True
+        x, axis, along_all = traced.ravel(x), 0, True
     else:
         (axis,), along_all = normal_axes(axis, x.ndim), False
     if x.shape[axis] == 0:
@@ -261,9 +262,9 @@ def argmin(a, axis=None, out=None, *, keepdims=np._NoValue):
 def _scan(op: str, a: Any, axis: Any, dtype: Any, out: Any) -> Array:
     x = lift(a, recorder_of(a, out))
     if axis is None:
-        x, axis = np.ravel(x), 0
+        x, axis = traced.ravel(x), 0
     if x.ndim == 0:
-        x = np.reshape(x, 1)
+        x = traced.reshape(x, 1)
     (axis,) = normal_axes(axis, x.ndim)
     return deliver(record(op, cast(x, accumulator(x.dtype) if dtype is None else dtype), axis=axis), out, "unsafe")
 
@@ -292,13 +293,13 @@ UFUNC_METHODS["accumulate"] = accumulate_method
 
 @handles(np.sort)
 def sort(a, axis=-1, kind=None, order=None, *, stable=None):
-    x, axis = (np.ravel(a), 0) if axis is None else (a, normal_axes(axis, a.ndim)[0])
+    x, axis = (traced.ravel(a), 0) if axis is None else (a, normal_axes(axis, a.ndim)[0])
     return record("sort", x, axis=axis)
 
 
 @handles(np.argsort)
 def argsort(a, axis=-1, kind=None, order=None, *, stable=None):
-    x, axis = (np.ravel(a), 0) if axis is None else (a, normal_axes(axis, a.ndim)[0])
+    x, axis = (traced.ravel(a), 0) if axis is None else (a, normal_axes(axis, a.ndim)[0])
     result = record("argsort", x, axis=axis)
     x.recorder.nonnegative.add(result.node)
     return result
@@ -307,7 +308,7 @@ def argsort(a, axis=-1, kind=None, order=None, *, stable=None):
 # ---------------------------------------------------------------- reductions that skip NaN
 def _without_nan(a: Array, filler: float) -> Array:
     """``a`` with another value in place of each NaN."""
-    return np.where(np.isnan(a), filler, a) if a.dtype.kind == "f" else a
+    return traced.where(np.isnan(a), filler, a) if a.dtype.kind == "f" else a
 
 
 @composite(np.nansum)
@@ -331,9 +332,9 @@ def _nan_extreme(op: str, a: Array, axis: Any, out: Any, keepdims: Any) -> Array
     """The extreme of the numbers; NaN where there is none."""
     if a.dtype.kind != "f":
         return deliver(fold(op, a, axis, keepdims=given(keepdims, False)), out, "unsafe")
-    keep, missing = given(keepdims, False), np.isnan(a)
-    extreme = fold(op, np.where(missing, -np.inf if op == "max" else np.inf, a), axis, keepdims=keep)
-    return deliver(np.where(fold("all", missing, axis, keepdims=keep), np.nan, extreme), out, "unsafe")
+    keep, missing = given(keepdims, False), traced.isnan(a)
+    extreme = fold(op, traced.where(missing, -np.inf if op == "max" else np.inf, a), axis, keepdims=keep)
+    return deliver(traced.where(fold("all", missing, axis, keepdims=keep), np.nan, extreme), out, "unsafe")
 
 
 @composite(np.nanmax)

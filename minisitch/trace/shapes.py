@@ -21,7 +21,6 @@ from .array import (
     constant,
     deliver,
     fresh,
-    given,
     iota,
     lift,
     only_ones_differ,
@@ -314,10 +313,6 @@ def stack(arrays, axis=0, out=None, *, dtype=None, casting="same_kind"):
     return concatenate(tall, axis, out, dtype=dtype)
 
 
-def _as_list(arrays: Any) -> list:
-    return list(arrays)
-
-
 @handles(np.vstack)
 def vstack(tup, *, dtype=None, casting="same_kind"):
     recorder = recorder_of(*tup)
@@ -583,8 +578,3 @@ handles(np.real)(lambda val: val)
 handles(np.imag)(lambda val: np.zeros_like(val))
 handles(np.may_share_memory, np.shares_memory)(
     lambda a, b, max_work=None: isinstance(a, Array) and isinstance(b, Array) and a._storage is b._storage)
-
-
-def default(value: Any, otherwise: Any) -> Any:
-    """``given`` under the name the tables of functions use."""
-    return given(value, otherwise)

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import TraceError
-from .array import FALLBACK, Array, cast, constant, fresh, holds_array, iota, lift, operand, record, settle
+from .array import FALLBACK, Array, cast, constant, fresh, holds_array, iota, lift, operand, record, settle, traced
 from .products import identity_matrix
 from .recorder import ACTIVE, Recorder, refuse, user_file
 
@@ -89,7 +89,7 @@ def identity(n, dtype=None, *, like=None):
 @replaces(np.tri)
 def tri(N, M=None, k=0, dtype=float, *, like=None):
     shape = operator.index(N), operator.index(N if M is None else M)
-    return cast(np.tril(constant(_recorder(), True, shape, bool), k), dtype)
+    return cast(traced.tril(constant(_recorder(), True, shape, bool), k), dtype)
 
 
 @replaces(np.arange)
@@ -246,7 +246,7 @@ def rebind(fn: Callable) -> Callable:
         return types.MethodType(rebinder.function(fn.__func__), fn.__self__)
     if isinstance(fn, types.FunctionType):
         return rebinder.function(fn)
-    call = getattr(type(fn), "__call__", None)
+    call = type(fn).__dict__.get("__call__")
     if isinstance(call, types.FunctionType) and user_file(call.__code__.co_filename):
         return types.MethodType(rebinder.function(call), fn)
     return fn

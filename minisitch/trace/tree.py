@@ -109,6 +109,6 @@ def leaf_names(tree: Tree, name: str = "") -> Iterator[str]:
     if isinstance(tree, Leaf):
         yield name
     elif isinstance(tree, Branch):
-        keys = tree.keys or getattr(tree.container, "_fields", range(len(tree.children)))
+        keys: Sequence[Any] = tree.keys or getattr(tree.container, "_fields", ()) or range(len(tree.children))
         for key, child in zip(keys, tree.children, strict=True):
             yield from leaf_names(child, f"{name}.{key}" if name else str(key))

@@ -23,7 +23,6 @@ from .array import (
     cast,
     constant,
     deliver,
-    fresh,
     is_weak,
     lift,
     operand,
@@ -318,11 +317,6 @@ def erf(x: Any) -> Any:
     x = np.asarray(x)
     result = OPS["erf"].numpy(x if x.dtype.kind == "f" else x.astype(np.float64))
     return result[()]
-
-
-def copy_of(x: Array) -> Array:
-    """The same contents in memory of its own."""
-    return fresh(x.recorder, x.node, x.row_major)
 
 
 UFUNC_METHODS["__call__"] = call
