@@ -142,7 +142,7 @@ def _canonical(const: int, terms: Iterable[tuple[int, Atom]]) -> Index:
                 joined[-1] = (v, s, n * size, low_c)
                 continue
         joined.append((var, stride, size, c))
-    kept = [(c, Digit(v, s, n)) for v, s, n, c in joined if n > 1]
+    kept: list[tuple[int, Atom]] = [(c, Digit(v, s, n)) for v, s, n, c in joined if n > 1]
     kept += [(c, a) for a, c in total.items() if c and not isinstance(a, Digit)]
     return Index(const, tuple(sorted(kept, key=_order)))
 

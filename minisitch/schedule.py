@@ -41,7 +41,6 @@ from .mapping import ThreadMap, map_rows
 from .ops import SHORT, compute_dtype, shuffle_dtype
 from .stitch import Sink, Space, StitchPlan, column_of
 
-
 _FOLDED = ("reduce", "partial", "combine")  # roles whose threads meet to agree on a result
 
 
@@ -125,7 +124,7 @@ class _Builder:
                                                    and cols == widest[s.level, s.space])
             found.setdefault((s.level, _space_order(s.space), s.phase, serial, cols, chunked, s.role == "combine"),
                              []).append(s)
-        loops = []
+        loops: list[_Loop] = []
         for key, sinks in sorted(found.items(), key=lambda item: item[0]):
             level, _, phase, serial, cols, chunked, _ = key
             loops.append(_Loop(level, sinks[0].space, phase, cols, serial, chunked, sinks, self._pull(sinks), len(loops)))

@@ -89,7 +89,7 @@ def literal(dtype: str, value: object) -> str:
     """A typed literal: ``np.float32(0.5)``; float16 constants are rounded, then held in float32."""
     held = compute_dtype(dtype)
     if kind_of(dtype) == "float":
-        number = float(np.dtype(dtype).type(value))  # type: ignore[arg-type]
+        number = float(np.dtype(dtype).type(value))
         inner = repr(number) if np.isfinite(number) else f"np.{'nan' if number != number else 'inf'}"
         return f"np.{held}({'-' if number == -np.inf else ''}{inner})"
     return str(bool(value)) if dtype == "bool" else f"np.{held}({int(value)})"  # type: ignore[call-overload]

@@ -460,7 +460,7 @@ def column_of(producer: Sink, position: Position) -> Index | None:
     column = ZERO
     for index, home in zip(position, producer.home, strict=True):
         names = home.variables
-        if "ser" in names or ("col" not in names or producer.space.kind == "column") and index != home:
+        if "ser" in names or (("col" not in names or producer.space.kind == "column") and index != home):
             return None
         if "col" in names:
             ((coefficient, digit),) = home.terms
