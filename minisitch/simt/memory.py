@@ -107,14 +107,14 @@ class Memory:
     one name must not be read under another.
     """
 
-    __slots__ = ("atomics", "convert", "data", "has_owners", "holds_data", "is_vector", "name", "now", "program",
+    __slots__ = ("atomics", "convert", "data", "has_owners", "holds_data", "length", "name", "now", "program",
                  "reads", "shape", "size", "space", "touched", "watched", "wraps", "writes")
 
     def __init__(self, name: str, array: np.ndarray, space: str, now: Now, program: Program,
                  *, holds_data: bool = False, watched: bool = True, has_owners: bool = False):
         self.name, self.space, self.now, self.program = name, space, now, program
         self.data, self.shape, self.size = array.reshape(-1), array.shape, array.size
-        self.is_vector = array.ndim == 1
+        self.length = array.size if array.ndim == 1 else 0  # integers below it are cells as they are
         self.holds_data, self.watched = holds_data, watched or not holds_data
         self.has_owners = has_owners or program.renames_arrays
         self.convert = scalar_type(array.dtype)
@@ -127,10 +127,7 @@ class Memory:
     # ------------------------------------------------------------ what kernel text calls
     def load(self, site: int, index: Any) -> Any:
         """``x[index]``."""
-        if type(index) is int and self.is_vector and 0 <= index < self.size:
-            cell = index
-        else:
-            cell = self.cell(site, index)
+        cell = index if type(index) is int and 0 <= index < self.length else self.cell(site, index)
         access, cells = self.now.trace[self, site]
         cells.append(cell)
         if self.watched:
@@ -154,10 +151,7 @@ class Memory:
 
     def store(self, site: int, index: Any, value: Any) -> None:
         """``x[index] = value``."""
-        if type(index) is int and self.is_vector and 0 <= index < self.size:
-            cell = index
-        else:
-            cell = self.cell(site, index)
+        cell = index if type(index) is int and 0 <= index < self.length else self.cell(site, index)
         access, cells = self.now.trace[self, site]
         cells.append(cell)
         stamp, write = access[0], self.writes.get(cell)
