@@ -30,15 +30,16 @@ import numpy as np
 
 from ..device import Device
 from ..errors import MinisitchError
+from ..graph import Graph
 from ..simplify import simplify
-from ..trace import trace
+from ..trace import Program, trace
 from ..trace.tree import flatten, type_of
 from .executable import Executable, ReferenceExecutable, assemble
 from .memory import Lifetime, plan_memory
 from .stages import STAGES, TARGETS, Stages, choose_device, choose_target, lower_program, parse_type
 
 __all__ = ["STAGES", "TARGETS", "Executable", "Jitted", "Lifetime", "Stages", "assemble", "choose_device",
-           "choose_target", "jit", "lower", "lower_program", "parse_type", "plan_memory", "read_types"]
+           "choose_target", "compile_graph", "jit", "lower", "lower_program", "parse_type", "plan_memory", "read_types"]
 
 
 # ---------------------------------------------------------------- leaving by any door
@@ -73,6 +74,15 @@ def lower(fn: Callable[..., Any], *args: Any, strategy: str | None = None, targe
     stages = lower_program(program, strategy or "astitch", target, choose_device(target, device), stop_after)
     return {"fuse": stages.plan, "stitch": stages.stitches, "schedule": stages.kernels,
             "emit": stages.sources}[stop_after]
+
+
+def compile_graph(graph: Graph, strategy: str = "astitch", target: str = "cpu",
+                  device: str | Device | None = None) -> Executable:
+    """A graph that was built, parsed or drawn at random, ready to run: ``.outputs(arrays)`` gives a list of arrays."""
+    leaves = [graph[i].type for i in graph.inputs]
+    results = [graph[o].type for o in graph.outputs]
+    program = Program(graph, flatten((tuple(leaves), {}))[1], flatten(tuple(results))[1], (), ())
+    return assemble(lower_program(program, strategy, target, choose_device(target, device)), target)
 
 
 # ---------------------------------------------------------------- the front door
