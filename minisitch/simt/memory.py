@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from operator import index as whole_number
 from typing import Any
 
 import numpy as np
@@ -192,18 +191,20 @@ class Memory:
     def cell(self, site: int, index: Any) -> int:
         """The position of ``index`` in row-major order, checked against the shape."""
         indices = index if isinstance(index, tuple) else (index,)
-        where = f"{self.name}[{', '.join(map(str, indices))}]"
-        if any(isinstance(i, bool | np.bool_) or not isinstance(i, int | np.integer) for i in indices):
-            raise self.bug("out-of-bounds", f"{where}: an index must be an integer", site)
+        problem, cell = "", 0
         if len(indices) != len(self.shape):
-            raise self.bug("out-of-bounds", f"{where}: the array has shape {self.shape}", site)
-        cell = 0
-        for i, n in zip(map(whole_number, indices), self.shape, strict=True):
-            if i < 0:
-                raise self.bug("out-of-bounds", f"{where}: a negative index wraps round, in silence", site)
-            if i >= n:
-                raise self.bug("out-of-bounds", f"{where} is outside shape {self.shape}", site)
-            cell = cell * n + i
+            problem = f"takes {len(self.shape)} indices, its shape is {self.shape}"
+        for i, n in zip(indices, self.shape, strict=False):
+            if isinstance(i, bool) or not isinstance(i, int | np.integer):
+                problem = "an index must be an integer"
+            elif i < 0:
+                problem = "a negative index wraps round, in silence"
+            elif i >= n:
+                problem = f"is outside shape {self.shape}"
+            else:
+                cell = cell * n + int(i)
+        if problem:
+            raise self.bug("out-of-bounds", f"{self.name}[{', '.join(map(str, indices))}]: {problem}", site)
         return cell
 
     def require_written(self, site: int, cell: int) -> None:
