@@ -10,7 +10,7 @@ memory is a scratch row that stays in cache, and the grid barrier is the end of 
 from __future__ import annotations
 
 from .index import Index, show, variable
-from .kernel import Fold, Kernel, Phase, Segment, Store
+from .kernel import Fold, Kernel, Phase, Segment, Store, extents
 from .source import (
     KernelSource,
     Launch,
@@ -174,23 +174,18 @@ class _Segment:
             if view.depth == depth and (view.name, view.length) not in self.taken:
                 if depth == 0:
                     self.taken.add((view.name, view.length))
-                start = show(view.base, self._totals(phase))
+                start = show(view.base, extents(self.segment, phase))
                 stop = str(view.base.const + view.length) if not view.base.terms else f"{start} + {view.length}"
                 self.w.line(f"{view.name} = {view.buffer}[{start}:{stop}]")
 
     def _statements(self, phase: Phase, stmts: tuple) -> None:
-        totals = self._totals(phase)
+        totals = extents(self.segment, phase)
         for stmt in stmts:
             text = statement(stmt, "cpu", totals, self.sizes)
             if isinstance(stmt, Store) and stmt.guard:
                 self.w.line(f"if {guard_text(stmt.guard, totals)}:")
                 text = "    " + text
             self.w.line(text, comment_of(self.kernel.graph, stmt.node))
-
-    def _totals(self, phase: Phase) -> dict[str, int]:
-        """Extents of the loop variables, so that an index prints no needless remainder."""
-        s = self.segment
-        return {"row": s.rows, "chunk": s.chunks, "slice": s.slices, "ser": phase.serial, **dict(phase.axes)}
 
     def _flat(self, phase: Phase) -> str:
         """The column inside its tile, from the nested axes."""

@@ -10,7 +10,7 @@ still take part), every literal carries its dtype, shared sizes are literals.
 from __future__ import annotations
 
 from .index import ZERO, Digit, Index, show
-from .kernel import Fold, Kernel, Phase, Segment, Store
+from .kernel import Fold, Kernel, Phase, Segment, Store, extents
 from .mapping import WARP
 from .ops import compute_dtype, kind_of, shuffle_dtype
 from .source import (
@@ -218,9 +218,7 @@ class _Segment:
         w.depth -= 1
 
     def _statements(self, phase: Phase, stmts: tuple) -> None:
-        s = self.segment
-        totals = {"row": s.rows, "chunk": s.chunks, "slice": s.slices, "ser": phase.serial, "col": phase.cols,
-                  "lane_row": self.together}
+        totals = extents(self.segment, phase)
         for stmt in stmts:
             text = statement(stmt, "cuda", totals, self.sizes)
             if isinstance(stmt, Store) and stmt.guard:

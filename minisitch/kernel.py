@@ -13,7 +13,7 @@ A kernel prints as a program, is checked by ``verify_kernel`` and is frozen.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -314,39 +314,46 @@ def _print_segment(number: int, segment: Segment) -> Iterator[str]:
         if phase.serial != 1:
             loops += f" x ser in 0..{phase.serial}"
         yield f"    phase {p}: {loops}" + (f"   barrier: {phase.barrier}" if phase.barrier != "none" else "")
+        totals = extents(segment, phase)
         for view in phase.views:
-            yield f"      {view.name} = {view.buffer}[{show(view.base)} : +{view.length}]"
+            yield f"      {view.name} = {view.buffer}[{show(view.base, totals)} : +{view.length}]"
         for stmt in phase.before:
-            yield f"      once {show_stmt(stmt)}"
+            yield f"      once {show_stmt(stmt, totals)}"
         for stmt in phase.body:
-            yield f"      {show_stmt(stmt)}"
+            yield f"      {show_stmt(stmt, totals)}"
         for fold in phase.folds:
             yield f"      {fold.op} {fold.value} -> {fold.result or fold.buffer}  along {fold.along}  # %{fold.node}"
             for store in fold.stores:
-                yield f"      then {show_stmt(store)}"
+                yield f"      then {show_stmt(store, totals)}"
     if segment.barrier == "grid":
         yield "    barrier: grid"
 
 
-def show_guard(guard: Guard) -> str:
-    return " and ".join(f"{c.low} <= {show(c.index)} < {c.high}" for c in guard)
+def extents(segment: Segment, phase: Phase) -> dict[str, int]:
+    """Extents of the loop variables of a phase, so that an index prints no needless remainder."""
+    return {"row": segment.rows, "chunk": segment.chunks, "slice": segment.slices, "ser": phase.serial, "col": phase.cols,
+            "lane_row": segment.thread_map.rows_per_block, **dict(phase.axes)}
 
 
-def show_stmt(stmt: Stmt) -> str:
-    """One statement as a line of the printed kernel."""
+def show_guard(guard: Guard, totals: Mapping[str, int] | None = None) -> str:
+    return " and ".join(f"{c.low} <= {show(c.index, totals)} < {c.high}" for c in guard)
+
+
+def show_stmt(stmt: Stmt, totals: Mapping[str, int] | None = None) -> str:
+    """One statement as a line of the printed kernel; ``totals`` as in ``index.show``."""
     if isinstance(stmt, Load):
-        where = f" if {show_guard(stmt.guard)}" if stmt.guard else " clamped" if stmt.clamp else ""
-        return f"{stmt.target} = {stmt.buffer}[{show(stmt.index)}]{where}  # %{stmt.node}"
+        where = f" if {show_guard(stmt.guard, totals)}" if stmt.guard else " clamped" if stmt.clamp else ""
+        return f"{stmt.target} = {stmt.buffer}[{show(stmt.index, totals)}]{where}  # %{stmt.node}"
     if isinstance(stmt, Compute):
         return f"{stmt.target} = {stmt.op} {' '.join(stmt.args)}  # %{stmt.node}"
     if isinstance(stmt, FromIndex):
-        return f"{stmt.target} = {show(stmt.index)}  # %{stmt.node}"
+        return f"{stmt.target} = {show(stmt.index, totals)}  # %{stmt.node}"
     if isinstance(stmt, Clamp):
         return f"{stmt.target} = clamp {stmt.source} to 0..{stmt.size}  # %{stmt.node}"
     if isinstance(stmt, Choose):
-        return f"{stmt.target} = {stmt.value} if {show_guard(stmt.guard)} else {stmt.other}  # %{stmt.node}"
-    where = f" if {show_guard(stmt.guard)}" if stmt.guard else ""
-    return f"{stmt.buffer}[{show(stmt.index)}] = {stmt.value}{where}  # %{stmt.node}"
+        return f"{stmt.target} = {stmt.value} if {show_guard(stmt.guard, totals)} else {stmt.other}  # %{stmt.node}"
+    where = f" if {show_guard(stmt.guard, totals)}" if stmt.guard else ""
+    return f"{stmt.buffer}[{show(stmt.index, totals)}] = {stmt.value}{where}  # %{stmt.node}"
 
 
 # ---------------------------------------------------------------- checks

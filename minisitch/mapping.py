@@ -58,8 +58,7 @@ def map_rows(rows: int, cols: int, device: Device, shared: int = 0) -> ThreadMap
     block = device.max_block
     wave = device.wave(block, shared)
     if rows < wave and cols > LONG_ROW:
-        splits = max(1, wave // max(1, rows))
-        splits = min(splits, -(-cols // LONG_ROW)) if device.kind == "cpu" else splits
+        splits = min(max(1, wave // max(1, rows)), -(-cols // LONG_ROW))  # a chunk keeps a whole block busy
         chunk = -(-cols // splits)
         splits = -(-cols // chunk)
         return ThreadMap(rows, cols, max(1, rows * splits), block, 1, block, 1, splits, chunk, "task-splitting",
@@ -87,6 +86,7 @@ def map_columns(rows: int, serial: int, cols: int, device: Device) -> tuple[Thre
     tasks = max(1, rows * tiles)
     shortest = 64 if device.kind == "gpu" else 256
     slices = max(1, min(wave // tasks, serial // shortest))
+    slices = -(-serial // -(-serial // slices)) if slices > 1 else 1  # rounded up, the last may have nothing left
     blocks = min(tasks * slices, wave)
     steps = -(-tasks * slices // blocks)
     why = f"{tiles} tiles of {width} columns, {slices} slices of the {serial} reduced rows: {blocks} of {wave} resident"

@@ -1,0 +1,142 @@
+"""Short names for tests of the road from a graph to kernels: devices, lowering, running, counting."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+import minisitch.strategies  # noqa: F401  registers them
+from minisitch import simt
+from minisitch.device import DEVICES, this_cpu
+from minisitch.fuse import extract, fuse
+from minisitch.graph import parse
+from minisitch.runtime.executable import assemble
+from minisitch.runtime.stages import lower_program
+from minisitch.schedule import schedule
+from minisitch.stitch import stitch
+from minisitch.trace import Program, trace
+
+STRATEGIES = ("none", "xla", "astitch")
+V100 = DEVICES["v100"]
+CPU = replace(this_cpu(), sms=2)  # golden texts must not depend on who runs them
+# A GPU small enough to step: every scheme and every mapping is reached by small shapes.
+TOY = replace(V100, name="toy", sms=2, max_block=64, threads_per_sm=128, blocks_per_sm=2)
+TOY32 = replace(TOY, name="toy32", max_block=32)
+TOY128 = replace(TOY, name="toy128", max_block=128, threads_per_sm=256)
+ROOT = Path(__file__).parent.parent
+
+
+def program(*lines):
+    """A graph from lines without ids; the last one is returned unless a line says otherwise."""
+    if not lines[-1].startswith("return"):
+        lines = (*lines, f"return %{len(lines) - 1}")
+    return parse("\n".join([*(f"%{i}: {line}" for i, line in enumerate(lines[:-1])), lines[-1]]))
+
+
+def traced(function, *inputs):
+    """The graph of a NumPy function; inputs may be shapes (float32)."""
+    arrays = [np.zeros(i, np.float32) if isinstance(i, tuple) else i for i in inputs]
+    return trace(function, arrays).graph
+
+
+def lowered(graph, strategy="astitch", target="step", device=TOY, stop_after="emit"):
+    """All stages of a graph, simplified first as the runtime does it."""
+    return lower_program(Program(graph, None, None, (), ()), strategy, target, device, stop_after)
+
+
+def one_kernel(graph, device=TOY, **options):
+    """The whole graph stitched into one kernel, scheduled."""
+    return schedule(stitch(graph, device, **options))
+
+
+def run(graph, inputs, strategy="astitch", target="step", device=TOY):
+    """The outputs of a graph on a target."""
+    return assemble(lowered(graph, strategy, target, device), target).outputs(list(inputs))
+
+
+def runner(strategy, target, device=None):
+    """What ``check_graph`` wants: a function of a graph and its inputs."""
+    chosen = device or (TOY if target == "step" else CPU)
+    return lambda graph, inputs: run(graph, inputs, strategy, target, chosen)
+
+
+def bodies(graph, strategy, device=V100):
+    """The kernels of a plan as programs of their own."""
+    return [extract(graph, p).graph for p in fuse(graph, strategy, device).kernels]
+
+
+def stepped(source, inputs, seed=0):
+    """Run one kernel's CUDA text; the outputs and the traffic."""
+    kernel = source.kernel
+    arrays, results = {}, []
+    given = iter(inputs)
+    for b in kernel.parameters:
+        if b.scope == "input":
+            arrays[b.name] = np.ascontiguousarray(next(given)).reshape(-1).copy()
+        else:
+            arrays[b.name] = np.zeros(b.size, b.dtype)
+            if b.scope == "output":
+                results.append(arrays[b.name].reshape(kernel.graph[b.node].type.shape))
+    traffic = simt.step(source.text, arrays, kernel.grid, kernel.block, seed,
+                        inputs=[b.name for b in kernel.parameters if b.scope == "input"],
+                        wave=kernel.device.wave(kernel.block, kernel.shared_bytes))
+    return results, traffic
+
+
+# ---------------------------------------------------------------- programs that several files ask about
+def softmax(x):
+    e = np.exp(x - np.max(x, axis=-1, keepdims=True))
+    return e / np.sum(e, axis=-1, keepdims=True)
+
+
+def layernorm(x, scale, shift):
+    mean = np.mean(x, axis=-1, keepdims=True)
+    variance = np.mean(np.square(x - mean), axis=-1, keepdims=True)
+    return (x - mean) / np.sqrt(variance + 1e-5) * scale + shift
+
+
+def layernorm_backward(x, dy, scale):
+    """The gradients of x, scale and shift: row sums and column sums of the same data."""
+    mean = np.mean(x, axis=-1, keepdims=True)
+    centred = x - mean
+    inverse = 1 / np.sqrt(np.mean(np.square(centred), axis=-1, keepdims=True) + 1e-5)
+    normal = centred * inverse
+    scaled = dy * scale
+    dx = inverse * (scaled - np.mean(scaled, axis=-1, keepdims=True)
+                    - normal * np.mean(scaled * normal, axis=-1, keepdims=True))
+    return dx, np.sum(dy * normal, axis=0), np.sum(dy, axis=0)
+
+
+def gelu(x):
+    return 0.5 * x * (1 + np.tanh(0.7978845608 * (x + 0.044715 * x * x * x)))
+
+
+def attention(q, k, v):
+    return softmax(q @ np.swapaxes(k, -1, -2) * 0.125) @ v
+
+
+def batch_norm(x, scale, shift):
+    """Training statistics of each channel of NCHW."""
+    mean = np.mean(x, axis=(0, 2, 3), keepdims=True)
+    variance = np.mean(np.square(x - mean), axis=(0, 2, 3), keepdims=True)
+    return (x - mean) / np.sqrt(variance + 1e-5) * scale.reshape(1, -1, 1, 1) + shift.reshape(1, -1, 1, 1)
+
+
+def figure_7(m=64, k=128, n=32):
+    """AStitch's Fig. 7 and 9: names of the paper in the comments; shapes derived in papers.md 3f."""
+    return program(
+        f"f32[{m},1] = input name='pr2'",
+        f"f32[{m},{k}] = input name='pr1'",
+        f"f32[{m},{n}] = input name='pr3'",
+        f"f32[{m},{k}] = broadcast %0 shape=({m}, {k})",  # 3: B.1
+        f"f32[{m},{k}] = add %3 %1",  # 4: A.1
+        f"f32[{m},1] = sum %4 axes=(1,) keepdims=True",  # 5: R.1
+        f"f32[{m},1] = div %0 %5",  # 6: D.1
+        f"f32[{m},1] = constant value=1.5",
+        f"f32[{m},1] = power %6 %7",  # 8: Pw.1
+        f"f32[{m},{n}] = broadcast %8 shape=({m}, {n})",  # 9: B.2
+        f"f32[{m},{n}] = div %2 %9",  # 10: D.2
+        f"f32[1,{n}] = sum %10 axes=(0,) keepdims=True",  # 11: R.2
+        f"f32[{m},{n}] = broadcast %11 shape=({m}, {n})",  # 12: B.3
+        f"f32[{m},{n}] = mul %12 %9",  # 13: M.1
+        "return %13")
