@@ -23,7 +23,7 @@ from ..reference import evaluate
 from ..trace import Program
 from ..trace.tree import unflatten
 from .memory import ALIGNMENT, Layout, Resident, Slot
-from .stages import Stages, digest
+from .stages import Stages
 from .steps import CopyStep, KernelStep, LibraryStep, Step, build_kernels, view
 
 Array = np.ndarray
@@ -218,15 +218,15 @@ def assemble(stages: Stages, target: str, progress: Callable[[int, int, str], No
     launch = build_kernels(stages, target, progress)
     layout = Layout(stages)
     steps: list[Step] = []
-    kernels = iter(zip(stages.bodies, stages.kernels, strict=True))
+    kernels = iter(zip(stages.bodies, stages.digests, stages.kernels, strict=True))
     for pattern in stages.plan.patterns:
         if pattern.kind == "library":
             steps.append(_library_step(stages.graph, pattern, layout))
             continue
-        body, kernel = next(kernels)
+        body, key, kernel = next(kernels)
         memory = (*body.inputs, *body.outputs)
         slots = (*(layout.value[v] for v in memory), *layout.scratch.get(len(steps), ()))
-        steps.append(KernelStep(kernel.name, launch[digest(body.graph)], slots))
+        steps.append(KernelStep(kernel.name, launch[key], slots))
     steps += [CopyStep((source, out)) for source, out in layout.copies]
     return Executable(stages, target, tuple(layout.slots), tuple(steps), layout.workspace, layout.residents,
                       index_checks(stages.graph))

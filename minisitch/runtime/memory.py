@@ -39,18 +39,18 @@ def plan_memory(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
     Before:  a 100 bytes, steps 0 to 1; b 100, 1 to 2; c 100, 2 to 3     After:  a at 0, b at 128, c at 0
     """
     offsets = [0] * len(lifetimes)
-    placed: list[int] = []  # by offset
+    live: dict[int, list[int]] = {}  # step -> values placed so far that are live in it
     total = 0
     for i in sorted(range(len(lifetimes)), key=lambda i: (-lifetimes[i].nbytes, lifetimes[i].first)):
+        steps = range(lifetimes[i].first, lifetimes[i].last + 1)
         start = 0
-        for j in placed:
-            if lifetimes[i].meets(lifetimes[j]):
-                if start + lifetimes[i].nbytes <= offsets[j]:
-                    break
-                start = max(start, _aligned(offsets[j] + lifetimes[j].nbytes))
+        for j in sorted({j for step in steps for j in live.get(step, ())}, key=offsets.__getitem__):
+            if start + lifetimes[i].nbytes <= offsets[j]:
+                break
+            start = max(start, _aligned(offsets[j] + lifetimes[j].nbytes))
         offsets[i] = start
-        placed.append(i)
-        placed.sort(key=offsets.__getitem__)
+        for step in steps:
+            live.setdefault(step, []).append(i)
         total = max(total, _aligned(start + lifetimes[i].nbytes))
     return tuple(offsets), total
 

@@ -77,14 +77,15 @@ def parse_type(text: str) -> TensorType:
 # ---------------------------------------------------------------- every stage of one program
 @dataclass(frozen=True)
 class Stages:
-    """One program at every stage. ``bodies``, ``stitches``, ``kernels`` and ``sources`` have one entry a
-    kernel pattern of ``plan``, in its order; patterns with equal bodies share one entry's value."""
+    """One program at every stage. ``bodies``, their ``digests``, ``stitches``, ``kernels`` and ``sources`` have one
+    entry a kernel pattern of ``plan``, in its order; patterns with equal bodies share one entry's value."""
 
     program: Program
     graph: Graph
     device: Device
     plan: FusionPlan
     bodies: tuple[Body, ...] = ()
+    digests: tuple[str, ...] = ()
     stitches: tuple[StitchPlan, ...] = ()
     kernels: tuple[Kernel, ...] = ()
     sources: tuple[KernelSource, ...] = ()
@@ -122,10 +123,10 @@ def lower_program(program: Program, strategy: str, target: str, device: Device, 
         return stages
     bodies = tuple(extract(graph, p) for p in plan.kernels)
     emit = cuda_emit.emit if target in ("cuda", "step") else cpu_emit.emit
-    keys = [digest(body.graph) for body in bodies]
+    keys = tuple(digest(body.graph) for body in bodies)
     different = {key: body.graph for key, body in zip(keys, bodies, strict=True)}
     stitches = {key: stitch(body, device) for key, body in different.items()}
     kernels = {key: schedule(s) for key, s in stitches.items()} if stop_after != "stitch" else {}
     sources = {key: emit(k) for key, k in kernels.items()} if stop_after == "emit" else {}
-    return Stages(program, graph, device, plan, bodies, tuple(stitches[key] for key in keys),
+    return Stages(program, graph, device, plan, bodies, keys, tuple(stitches[key] for key in keys),
                   tuple(kernels[key] for key in keys if kernels), tuple(sources[key] for key in keys if sources))

@@ -19,7 +19,7 @@ from ..device import Device
 from ..graph import Node
 from ..reference import apply
 from ..source import KernelSource
-from .stages import Stages, digest
+from .stages import Stages
 
 Array = np.ndarray
 
@@ -121,7 +121,7 @@ _built_lock = threading.Lock()
 def build_kernels(stages: Stages, target: str,
                   progress: Callable[[int, int, str], None] | None = None) -> dict[str, Callable[..., None]]:
     """A launch function for each kernel by the digest of its body; each takes the list of global buffers."""
-    wanted = {digest(b.graph): s for b, s in zip(stages.bodies, stages.sources, strict=True)}
+    wanted = dict(zip(stages.digests, stages.sources, strict=True))
     with _built_lock:
         missing = {d: s for d, s in wanted.items() if (d, stages.device, target) not in _built}
     if target == "cpu" and missing:
@@ -144,8 +144,7 @@ def _launcher(source: KernelSource, target: str) -> Callable[..., None]:
     if target == "step":
         return _step_launcher(source)
     if target == "cuda":
-        function = compiler.compile_cuda(source.text, source.launches[0].name)
-        return lambda buffers: function[source.kernel.grid, source.kernel.block](*_as_declared(source, buffers))
+        return _cuda_launcher(source)
     position = {b.name: i for i, b in enumerate(source.kernel.parameters)}
     parts = []
     for launch, request in zip(source.launches, requests(source), strict=True):
@@ -174,6 +173,17 @@ def _run_plain(function: Callable[..., None], tasks: int, buffers: Sequence[Arra
         function(0, tasks, *buffers)
 
 
+def _cuda_launcher(source: KernelSource) -> Callable[..., None]:
+    """Arrays are copied to the device and back at each launch; an array without elements is given one."""
+    kernel = source.kernel
+    function = compiler.compile_cuda(source.text, source.launches[0].name)
+
+    def launch(buffers: Sequence[Array]) -> None:
+        if kernel.grid:
+            function[kernel.grid, kernel.block](*(b if b.size else np.empty(1, b.dtype) for b in buffers))
+    return launch
+
+
 def _step_launcher(source: KernelSource) -> Callable[..., None]:
     kernel = source.kernel
 
@@ -181,14 +191,5 @@ def _step_launcher(source: KernelSource) -> Callable[..., None]:
         names = [b.name for b in kernel.parameters]
         reads = [b.name for b in kernel.buffers if b.scope == "input"]
         wave = kernel.device.wave(kernel.block, kernel.shared_bytes)
-        simt.step(source.text, dict(zip(names, _as_declared(source, buffers), strict=True)), kernel.grid, kernel.block,
-                  inputs=reads, wave=wave)
+        simt.step(source.text, dict(zip(names, buffers, strict=True)), kernel.grid, kernel.block, inputs=reads, wave=wave)
     return launch
-
-
-def _as_declared(source: Any, buffers: Sequence[Array]) -> list[Array]:
-    """CUDA text takes float16 as it is; in the workspace it lies as uint16, which is what CPU text takes."""
-    return [a.view(np.float16) if p.dtype == "float16" else a
-            for p, a in zip(source.kernel.parameters, buffers, strict=True)]
-
-
