@@ -208,6 +208,19 @@ def test_trap_creation_functions_meet_traced_values() -> None:
                      np.arange(4) * x, np.arange(1, 9, 2) + x, np.arange(0, 1, 0.25) + x, np.full(2, x[0, 0]), np.array([1, 2])), X)
 
 
+def test_trap_lists_of_traced_arrays() -> None:
+    check(lambda x: (np.sum([x[0], x[1]], axis=0), np.mean([x[0, 0], x[1, 1]]), np.max([x[0], x[1]]), np.stack(list(x)),
+                     np.argmax([x[0, 0], x[1, 1]]), sum(x), np.where([True, False, True, True], x, [0, 1, 2, 3])), X)
+
+
+def test_trap_writes_into_real_arrays_are_refused_by_every_door() -> None:
+    here = np.zeros((3, 4), "f4")
+    for fn in (lambda x: np.add.at(here, (x > 3).astype(int), 1), lambda x: np.copyto(here, x),
+               lambda x: np.put_along_axis(here, x.argmax(1, keepdims=True), 0, 1)):
+        with pytest.raises(TraceError, match="np.zeros_like"):
+            trace(fn, (X,))
+
+
 def test_trap_a_copy_made_by_array_does_not_write_through() -> None:
     def fn(x):
         copied, same = np.array(x), np.asarray(x)

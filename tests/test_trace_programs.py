@@ -310,3 +310,121 @@ def test_a_model_object(bound: bool) -> None:
     model: Any = Model()
     program = check(model.__call__ if bound else model, normal(3, 4))
     assert [a is b for a, b in zip(program.captured, model.weights, strict=True)] == [True, True]
+
+
+# ---------------------------------------------------------------- linear algebra and idioms
+def lu(a):
+    n = a.shape[0]
+    for i in range(n):
+        for j in range(i):
+            a[i, j] -= a[i, :j] @ a[:j, j]
+            a[i, j] /= a[j, j]
+        for j in range(i, n):
+            a[i, j] -= a[i, :i] @ a[:i, j]
+
+
+def gram_schmidt(a):
+    q, r = np.zeros_like(a), np.zeros((a.shape[1], a.shape[1]), dtype=a.dtype)
+    for k in range(a.shape[1]):
+        r[k, k] = np.sqrt(np.dot(a[:, k], a[:, k]))
+        q[:, k] = a[:, k] / r[k, k]
+        for j in range(k + 1, a.shape[1]):
+            r[k, j] = np.dot(q[:, k], a[:, j])
+            a[:, j] -= q[:, k] * r[k, j]
+    return q, r
+
+
+def correlation(data, n):
+    deviation = np.std(data, axis=0)
+    deviation[deviation <= 0.1] = 1.0
+    data -= np.mean(data, axis=0)
+    data /= np.sqrt(n) * deviation
+    corr = np.eye(data.shape[1], dtype=data.dtype)
+    for i in range(data.shape[1] - 1):
+        corr[i + 1:, i] = corr[i, i + 1:] = data[:, i] @ data[:, i + 1:]
+    return corr
+
+
+def floyd_warshall(path):
+    for k in range(path.shape[0]):
+        path[:] = np.minimum(path[:], np.add.outer(path[:, k], path[k, :]))
+
+
+def durbin(r):
+    y = np.empty_like(r)
+    alpha, beta = -r[0], 1.0
+    y[0] = -r[0]
+    for k in range(1, r.shape[0]):
+        beta *= 1.0 - alpha * alpha
+        alpha = -(r[k] + np.dot(np.flip(r[:k]), y[:k])) / beta
+        y[:k] += alpha * np.flip(y[:k])
+        y[k] = alpha
+    return y
+
+
+@pytest.mark.parametrize("program, sides, more", [
+    (lu, (5, 5), ()), (gram_schmidt, (6, 4), ()), (correlation, (6, 4), (6.0,)), (floyd_warshall, (5, 5), ()), (durbin, (5,), ()),
+], ids=lambda value: getattr(value, "__name__", ""))
+def test_linear_algebra_in_place(program: Any, sides: tuple[int, ...], more: tuple) -> None:
+    start = normal(*sides, dtype="f8", scale=0.1)
+    check(program, start + np.eye(*sides) if len(sides) == 2 else start, *more)
+
+
+def rotary(x):
+    _, length, width = x.shape
+    half = width // 2
+    frequency = 1.0 / (10000 ** (np.arange(0, half, dtype=np.float32) / half))
+    angle = np.outer(np.arange(length), frequency)
+    c, s = np.cos(angle), np.sin(angle)
+    x1, x2 = x[..., :half], x[..., half:]
+    return np.concatenate([x1 * c - x2 * s, x2 * c + x1 * s], axis=-1).astype(x.dtype)
+
+
+def causal(x):
+    side = x.shape[-1]
+    mask = np.triu(np.ones((side, side), dtype=bool), k=1)
+    masked, picked = x.copy(), x.copy()
+    masked[..., mask] = -np.inf
+    rows, columns = np.triu_indices(side, 1)
+    picked[:, rows, columns] = 0
+    return masked, picked, np.where(mask, -1e9, x)
+
+
+def top_two(x):
+    order = np.argsort(-x, axis=-1)[:, :2]
+    best = np.take_along_axis(x, order, axis=-1)
+    kept = np.zeros_like(x)
+    np.put_along_axis(kept, order, best, axis=-1)
+    return order, best, kept, np.eye(6, dtype="f4")[order[:, 0]]
+
+
+def life(cells):
+    n = (cells[:-2, :-2] + cells[:-2, 1:-1] + cells[:-2, 2:] + cells[1:-1, :-2] + cells[1:-1, 2:] + cells[2:, :-2]
+         + cells[2:, 1:-1] + cells[2:, 2:])
+    birth = (n == 3) & (cells[1:-1, 1:-1] == 0)
+    survive = ((n == 2) | (n == 3)) & (cells[1:-1, 1:-1] == 1)
+    cells[...] = 0
+    cells[1:-1, 1:-1][birth | survive] = 1
+    return cells
+
+
+def idioms(x):
+    x[0], x[1] = x[1].copy(), x[0].copy()
+    x[[0, 1]] = x[[1, 0]]
+    x[1:, 1:] = x[:-1, :-1]
+    x.ravel()[3] = 9
+    x.T[1:, 0] = 4
+    total = 0
+    for i, row in enumerate(x):
+        total += row.sum()
+        row[:] = row * i
+    first, second, *rest = x
+    return total, first, second, rest, sum(x), list(x[0])
+
+
+@pytest.mark.parametrize("program, array", [
+    (rotary, normal(2, 3, 4)), (causal, normal(2, 3, 3)), (top_two, normal(3, 6)), (life, RNG.integers(0, 2, (7, 7))),
+    (idioms, normal(4, 5)),
+], ids=lambda value: getattr(value, "__name__", ""))
+def test_idioms(program: Any, array: np.ndarray) -> None:
+    check(program, array)

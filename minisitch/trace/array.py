@@ -627,21 +627,24 @@ def given(value: Any, default: Any = None) -> Any:
     return default if value is np._NoValue else value
 
 
-def deliver(result: Array, out: Any, casting: Any = "same_kind") -> Array:
-    """Store a result into ``out=`` when there is one.
+def must_be_traced(target: Any) -> None:
+    """Raises TraceError for a write into a real ndarray: its other names would keep the old values."""
+    if not isinstance(target, Array):
+        raise refuse("out= or an in-place operator on a real ndarray",
+                     "the program is only recorded now, so the array and its other names would keep their old values",
+                     "Write y = x + ... instead of x += ..., start from np.zeros_like(x), or pass the array to the "
+                     "traced function as an argument, which may be changed in place")
 
-    Raises TraceError for a real ndarray: its other names would keep the old values.
-    """
+
+def deliver(result: Array, out: Any, casting: Any = "same_kind") -> Array:
+    """Store a result into ``out=`` when there is one, as NumPy would."""
     if isinstance(out, tuple):
         out = out[0]
     if out is None or out is Ellipsis:
         return result
     if isinstance(out, Array) and out.is_scalar:  # total += x rebinds the name: NumPy's scalars do not change
         return result
-    if not isinstance(out, Array):
-        raise refuse("out= or an in-place operator on a real ndarray", "the program is only recorded now, so the array "
-                     "and its other names would keep their old values", "Write y = x + ... instead of x += ..., or pass "
-                     "the array to the traced function as an argument, which may be changed in place")
+    must_be_traced(out)
     if not np.can_cast(result.dtype, out.dtype, casting):
         raise TypeError(f"Cannot cast output from {result.dtype!r} to {out.dtype!r} with casting rule {casting!r}")
     if result.ndim > out.ndim or np.broadcast_shapes(result.shape, out.shape) != out.shape:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.lib.array_utils import normalize_axis_index
+from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from .array import (
     FUNCTIONS,
@@ -20,6 +20,7 @@ from .array import (
     deliver,
     iota,
     lift,
+    must_be_traced,
     operand,
     record,
     recorder_of,
@@ -132,20 +133,21 @@ def take_along_axis(arr, indices, axis=-1):
 
 @handles(np.put_along_axis)
 def put_along_axis(arr, indices, values, axis):
+    must_be_traced(arr)
     places = _along(arr, indices, normalize_axis_index(axis, arr.ndim))
     arr[places] = values
 
 
 @handles(np.put)
 def put(a, ind, v, mode="raise"):
+    must_be_traced(a)
     np.reshape(a, -1)[ind] = v
 
 
 @handles(np.copyto)
 def copyto(dst, src, casting="same_kind", where=True):
     recorder = recorder_of(dst, src, where)
-    if not isinstance(dst, Array):
-        deliver(lift(src, recorder), dst)
+    must_be_traced(dst)
     value = operand(src, recorder)
     if isinstance(value, Array) and not np.can_cast(value.dtype, dst.dtype, casting):
         raise TypeError(f"Cannot cast array data from {value.dtype!r} to {dst.dtype!r} according to the rule {casting!r}")
@@ -155,11 +157,36 @@ def copyto(dst, src, casting="same_kind", where=True):
     dst.write(settled.node)
 
 
+@handles(np.putmask)
+def putmask(a, mask, values):
+    recorder = recorder_of(a, mask, values)
+    must_be_traced(a)
+    given = lift(values, recorder)
+    if given.shape not in ((), (1,), a.shape):
+        raise refuse("np.putmask with fewer values than elements", "they repeat by position", "Use np.where")
+    copyto(a, given, "unsafe", mask)
+
+
 @handles(np.fill_diagonal)
 def fill_diagonal(a, val, wrap=False):
     n = min(a.shape)
     on = iota(a.recorder, (n,), 0)
     a[(on,) * a.ndim] = val
+
+
+@handles(np.lib.stride_tricks.sliding_window_view)
+def sliding_window_view(x, window_shape, axis=None, *, subok=False, writeable=False):
+    """Windows as a gather along each windowed axis; NumPy's is a read-only view."""
+    sides = tuple(np.atleast_1d(window_shape).tolist())
+    axes = normalize_axis_tuple(tuple(range(x.ndim)) if axis is None else axis, x.ndim)
+    for along, side in zip(axes, sides, strict=True):
+        count = x.shape[along] - side + 1
+        if count <= 0:
+            raise ValueError("window shape cannot be larger than input array shape")
+        places = record("add", iota(x.recorder, (count, side), 0), iota(x.recorder, (count, side), 1))
+        x.recorder.nonnegative.add(places.node)
+        x = np.moveaxis(x[(slice(None),) * along + (places,)], along + 1, -1)
+    return x.copy()
 
 
 @composite(np.diff)
@@ -179,6 +206,30 @@ def _edge_part(value: Any, a: Array, axis: int) -> Array | None:
         return None
     part = lift(value, a.recorder)
     return broadcast(part, (*a.shape[:axis], 1, *a.shape[axis + 1:])) if part.ndim == 0 else part
+
+
+handles(np.astype)(lambda x, dtype, /, *, copy=True, device=None: x.astype(dtype, copy=copy))
+
+
+@composite(np.block)
+def block(arrays):
+    """Lists join along the last axis, lists of lists along the one before it, and so on."""
+    depth, inner = 0, arrays
+    while isinstance(inner, list):
+        depth, inner = depth + 1, inner[0]
+    recorder = recorder_of(arrays)
+    rank = max(depth, *(lift(each, recorder).ndim for each in _leaves(arrays)))
+
+    def join(each: Any, level: int) -> Array:
+        if isinstance(each, list):
+            return np.concatenate([join(part, level - 1) for part in each], axis=-level)
+        part = lift(each, recorder)
+        return reshaped(part, (1,) * (rank - part.ndim) + part.shape)
+    return join(arrays, depth)
+
+
+def _leaves(nest: Any) -> list[Any]:
+    return [leaf for each in nest for leaf in _leaves(each)] if isinstance(nest, list) else [nest]
 
 
 # ---------------------------------------------------------------- rounding and comparing

@@ -28,6 +28,7 @@ from .array import (
     holds_array,
     inverse,
     lift,
+    must_be_traced,
     operand,
     permuted,
     record,
@@ -291,9 +292,7 @@ INDEXING["get"], INDEXING["set"] = get, put
 def at(ufunc: np.ufunc, target: Any, index: Any, value: Any = None) -> None:
     """``np.add.at(x, index, value)``: repeated positions add up."""
     recorder = recorder_of(target, *_entries(index), value)
-    if not isinstance(target, Array):
-        raise refuse(f"np.{ufunc.__name__}.at on a real ndarray", "the program is only recorded now, so the array would "
-                     "not change", "Pass the array in as an argument, or start from np.zeros_like(x)")
+    must_be_traced(target)
     if ufunc.__name__ not in ("add", "subtract"):
         raise refuse(f"np.{ufunc.__name__}.at", "only sums can be scattered", "Use np.add.at")
     change = operand(value, recorder)

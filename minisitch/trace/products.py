@@ -152,6 +152,12 @@ handles(np.linalg.outer)(lambda x1, x2, /: outer(x1, x2))
 handles(np.linalg.tensordot)(lambda x1, x2, /, *, axes=2: tensordot(x1, x2, axes))
 
 
+@handles(np.linalg.vecdot)
+def vecdot(x1, x2, /, *, axis=-1):
+    a, b = _lifted(x1, x2)
+    return traced.vecdot(traced.moveaxis(a, axis, -1), traced.moveaxis(b, axis, -1))
+
+
 # ---------------------------------------------------------------- einsum
 @dataclass(frozen=True)
 class Term:

@@ -328,6 +328,24 @@ def nanmean(a, axis=None, dtype=None, out=None, keepdims=np._NoValue, *, where=n
     return mean(a, axis, dtype, out, keepdims, where=np.logical_and(~np.isnan(a), given(where, True)))
 
 
+@composite(np.nanvar)
+def nanvar(a, axis=None, dtype=None, out=None, ddof=0, keepdims=np._NoValue, *, where=np._NoValue, mean=np._NoValue,
+           correction=np._NoValue):
+    chosen = given(where, True) if a.dtype.kind != "f" else np.logical_and(~np.isnan(a), given(where, True))
+    options = {"where": chosen, "mean": mean, "correction": correction}
+    variance = var(_without_nan(a, 0.0), axis, dtype, None, ddof, keepdims, **options)
+    degrees = fold("sum", broadcast(lift(chosen, a.recorder), a.shape), axis, keepdims=given(keepdims, False))
+    ddof = given(correction, ddof)
+    return deliver(traced.where(degrees > ddof, variance, np.nan) if a.dtype.kind == "f" else variance, out, "unsafe")
+
+
+@composite(np.nanstd)
+def nanstd(a, axis=None, dtype=None, out=None, ddof=0, keepdims=np._NoValue, *, where=np._NoValue, mean=np._NoValue,
+           correction=np._NoValue):
+    options = {"where": where, "mean": mean, "correction": correction}
+    return deliver(traced.sqrt(nanvar(a, axis, dtype, None, ddof, keepdims, **options)), out, "unsafe")
+
+
 def _nan_extreme(op: str, a: Array, axis: Any, out: Any, keepdims: Any) -> Array:
     """The extreme of the numbers; NaN where there is none."""
     if a.dtype.kind != "f":

@@ -138,6 +138,18 @@ def isscalar(element):
     return element.is_scalar if isinstance(element, Array) else np.isscalar(element)
 
 
+def _stacking(function: Callable) -> Callable:
+    """A reduction that also takes a list of traced arrays: ``np.mean([a, b])`` dispatches on the list, so not at all."""
+    @functools.wraps(function)
+    def of_a_list(a: Any, *args: Any, **kwargs: Any) -> Any:
+        return function(lift(a, _recorder()) if _is_traced(a) else a, *args, **kwargs)
+    return of_a_list
+
+
+for _reduction in (np.sum, np.prod, np.mean, np.var, np.std, np.max, np.min, np.any, np.all, np.argmax, np.argmin, np.median):
+    OVERRIDES[_reduction] = _stacking(_reduction)
+
+
 def _is_traced(value: Any) -> bool:
     return isinstance(value, Array) or (isinstance(value, list | tuple) and holds_array(value))
 
@@ -277,9 +289,10 @@ def fall_back(func: Callable, args: tuple, kwargs: dict) -> Any:
         with recorder.composite(func.__name__):
             return opened(*args, **kwargs)
     except TraceError as error:
-        raise refuse(name, f"it cannot be traced ({str(error).rstrip('.')})", remedy) from error
+        why = str(error).partition(": ")[2].partition(". ")[0]  # without the line, which is said once, and its remedy
+        raise refuse(name, f"its own source does what cannot be recorded ({why})", remedy) from error
     except (AttributeError, TypeError) as error:
-        raise refuse(name, f"it cannot be traced ({error})", remedy) from error
+        raise refuse(name, f"its own source does what cannot be recorded ({error})", remedy) from error
 
 
 FALLBACK.append(fall_back)
