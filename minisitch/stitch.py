@@ -73,7 +73,7 @@ def groups_of(graph: Graph, merge: bool = True) -> tuple[Group, ...]:
             members.setdefault(find(node.id), []).append(node.id)
     found = []
     for ids in members.values():
-        inside = [c for c in chosen if c in set(ids)] if len(ids) < 64 else sorted(cut.intersection(ids))
+        inside = [c for c in ids if c in cut]
         if inside:
             dominant = min(inside, key=lambda c: _preference(graph, graph[c]))
             found.append(Group(tuple(ids), dominant, tuple(c for c in inside if c != dominant)))

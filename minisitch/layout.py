@@ -1,0 +1,293 @@
+"""The loops of a kernel and where its values live: buffers, slots, thread maps.
+
+In:  a ``StitchPlan``. Out: a ``Layout`` that ``statements`` and ``schedule`` fill and print from.
+
+Memory is planned by lifetimes between barriers: the sharing rule of FusionStitching 2018, section
+5.2, in its executable form. A buffer may take over bytes once a barrier separates the last read of
+the old value from the first write of the new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from .fuse import Decision
+from .index import Key, Pull, pull
+from .kernel import Buffer
+from .mapping import ThreadMap, map_rows
+from .ops import compute_dtype
+from .stitch import Sink, Space, StitchPlan, column_of
+
+FOLDED = ("reduce", "partial", "combine")  # roles whose threads meet to agree on a result
+
+
+@dataclass
+class Loop:
+    """The sinks that share one loop, and what they pull."""
+
+    level: int
+    space: Space
+    phase: int
+    cols: int
+    serial: int
+    chunked: bool
+    sinks: list[Sink]
+    pulled: Pull
+    order: int = 0
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where readers in the same block find a value: ``register``, or ``buffer`` (with its own index rule)."""
+
+    where: str  # "register" | "row" | "global"
+    buffer: str = ""
+
+
+@dataclass
+class Reads:
+    """Who reads a sink's value, gathered over all loops."""
+
+    near: list[tuple[Loop, bool]] = field(default_factory=list)  # (loop, by the thread that wrote it)
+    far: bool = False
+
+
+class Layout:
+    """What one kernel looks like before its statements are written; lives for one call of ``schedule``."""
+
+    def __init__(self, plan: StitchPlan, demoted: frozenset[int]) -> None:
+        self.plan, self.graph, self.device, self.demoted = plan, plan.graph, plan.device, demoted
+        self.final = plan.final
+        self.decisions: list[Decision] = list(plan.decisions)
+        self.loops = self._make_loops()
+        self.segments: dict[tuple[int, Space], list[Loop]] = {}
+        for loop in self.loops:
+            self.segments.setdefault((loop.level, loop.space), []).append(loop)
+        self.loops_of: dict[int, list[int]] = {}  # a sink's loops, first to last
+        self.readers: dict[int, list[int]] = {}  # the loops that read a value
+        for loop in self.loops:
+            for s in loop.sinks:
+                self.loops_of.setdefault(s.node, []).append(loop.order)
+            for value, _ in loop.pulled.leaves:
+                self.readers.setdefault(value, []).append(loop.order)
+        self.reads = self._who_reads()
+        self.maps = self._segment_maps()
+        self.block = max((m.threads for m in self.maps.values()), default=1)
+        self.maps = {key: self._widen(m) if key[1].kind == "row" else m for key, m in self.maps.items()}
+        self.buffers: dict[str, Buffer] = {}
+        self.places: dict[int, Place] = {}
+        self.memory: dict[int, str] = {}  # where a value lies in global memory
+        self._make_buffers()
+
+    # ------------------------------------------------------------ loops
+    def _make_loops(self) -> list[Loop]:
+        """Sinks of one segment, phase and extent share a loop."""
+        widest: dict[tuple[int, Space], int] = {}
+        for s in self.plan.sinks:
+            if s.role != "combine":
+                widest[s.level, s.space] = max(widest.get((s.level, s.space), 0), s.extents[2])
+        found: dict[tuple, list[Sink]] = {}
+        for s in self.plan.sinks:
+            _, serial, cols = s.extents
+            chunked = s.space.kind == "column" or (s.space.chunks > 1 and s.role != "combine"
+                                                   and cols == widest[s.level, s.space])
+            found.setdefault((s.level, space_order(s.space), s.phase, serial, cols, chunked, s.role == "combine"),
+                             []).append(s)
+        loops: list[Loop] = []
+        for key, sinks in sorted(found.items(), key=lambda item: item[0]):
+            level, _, phase, serial, cols, chunked, _ = key
+            loops.append(Loop(level, sinks[0].space, phase, cols, serial, chunked, sinks, self._pull(sinks), len(loops)))
+        return loops
+
+    def _pull(self, sinks: Sequence[Sink]) -> Pull:
+        roots: list[Key] = []
+        for s in sinks:
+            if s.role != "combine":
+                node = self.graph[s.node]
+                roots.append((s.node if s.role == "map" else node.args[0], s.partition.position(s.domain)))
+        own = [root for s, root in zip([s for s in sinks if s.role != "combine"], roots, strict=True) if s.role == "map"]
+        return pull(self.graph, roots, self.final.__contains__, own)
+
+    def near(self, loop: Loop, key: Key) -> bool:
+        """True when the value is made by the block that reads it."""
+        producer = self.final[key[0]]
+        return (producer.level == loop.level and producer.space == loop.space
+                and column_of(producer, key[1]) is not None)
+
+    def _who_reads(self) -> dict[int, Reads]:
+        found: dict[int, Reads] = {s.node: Reads() for s in self.plan.sinks}
+        for loop in self.loops:
+            for key in loop.pulled.leaves:
+                if key[0] not in self.final:
+                    continue
+                if self.near(loop, key):
+                    producer = self.final[key[0]]
+                    same = producer.home == key[1] and producer.extents[2] == loop.cols
+                    found[key[0]].near.append((loop, same))
+                else:
+                    found[key[0]].far = True
+        return found
+
+    # ------------------------------------------------------------ thread maps
+    def _segment_maps(self) -> dict[tuple[int, Space], ThreadMap]:
+        """One map a segment: that of its widest sink."""
+        found: dict[tuple[int, Space], ThreadMap] = {}
+        for loop in self.loops:
+            key = loop.level, loop.space
+            best = found.get(key)
+            for s in loop.sinks:
+                if s.thread_map.splits == loop.space.chunks and (best is None or s.thread_map.cols > best.cols):
+                    best = s.thread_map
+            if loop.space.kind == "row" and loop.space.chunks == 1 and (best is None or loop.cols > best.cols):
+                wider = map_rows(loop.space.rows, loop.cols, self.device)
+                best = wider if wider.splits == 1 or best is None else best
+            assert best is not None
+            found[key] = best
+        return found
+
+    def _widen(self, m: ThreadMap) -> ThreadMap:
+        """Fill the kernel's block with more rows when another segment asks for a larger block."""
+        if m.splits > 1 or m.threads == self.block:
+            return replace(m, threads=self.block, threads_per_row=self.block if m.splits > 1 else m.threads_per_row)
+        return replace(m, threads=self.block, rows_per_block=max(1, self.block // m.threads_per_row))
+
+    # ------------------------------------------------------------ buffers
+    def _make_buffers(self) -> None:
+        graph = self.graph
+        for k, value in enumerate(graph.inputs):
+            t = graph[value].type
+            self.add(Buffer(f"x{k}", t.dtype, t.size, "input", value))
+        self.input_names = {value: f"x{k}" for k, value in enumerate(graph.inputs)}
+        for k, value in enumerate(graph.outputs):
+            t = graph[value].type
+            self.add(Buffer(f"y{k}", t.dtype, t.size, "output", value))
+            self.memory.setdefault(value, f"y{k}")
+        for s in self.plan.sinks:
+            if s.role in ("partial", "carry"):
+                self._partial_buffer(s)
+        for value, reads in self.reads.items():
+            t = graph[value].type
+            if reads.far and value not in self.memory:
+                self.memory[value] = f"t{value}"
+                self.add(Buffer(f"t{value}", compute_dtype(t.dtype), t.size, "scratch", value, why="read by other blocks"))
+        for value, reads in self.reads.items():
+            if reads.near:
+                self.places[value] = self._place(self.final[value], reads)
+        self._share()
+
+    def add(self, buffer: Buffer) -> None:
+        self.buffers[buffer.name] = buffer
+
+    def _partial_buffer(self, s: Sink) -> None:
+        dtype = compute_dtype(self.graph[s.node].type.dtype)
+        rows, _, cols = s.extents
+        if s.role == "carry":
+            m = self.maps[s.level, s.space]
+            size = m.blocks * m.rows_per_block * cols
+            self.add(Buffer(f"a{s.node}", dtype, m.rows_per_block * cols, "shared", s.node, why="one sum a column"))
+        else:
+            size = rows * s.space.chunks if s.space.kind == "row" else rows * s.space.slices * cols
+        self.add(Buffer(f"p{s.node}", dtype, size, "scratch", s.node, why="partial results"))
+
+    def _place(self, s: Sink, reads: Reads) -> Place:
+        """Where the readers of the same block find the value (hierarchical data management)."""
+        dtype = compute_dtype(self.graph[s.node].type.dtype)
+        m = self.maps[s.level, s.space]
+        if s.role in ("reduce", "combine") and s.space.kind == "row":
+            return Place("register")
+        if s.role == "map" and s.extents[2] == 1 and self.device.kind == "cpu":
+            return Place("register")
+        if s.role == "map" and s.node in self.memory:
+            return Place("global", self.memory[s.node])
+        if s.role == "map" and (host := self._output_row(s, reads)):
+            self._decide(s, "output-row", f"kept in {host}, which the same loop overwrites last")
+            return Place("global", host)
+        if s.node in self.demoted:
+            name = f"t{s.node}"
+            self.add(Buffer(name, dtype, self.graph[s.node].type.size, "scratch", s.node, why="demoted: shared memory is full"))
+            self.memory[s.node] = name
+            self._decide(s, "shared-memory", f"demoted to global scratch: {self.device.shared_per_block} B a block")
+            return Place("global", name)
+        chunk = -(-m.cols // m.splits) if s.space.kind == "row" and m.splits > 1 else m.chunk
+        width = min(s.extents[2], chunk) if m.splits > 1 else s.extents[2]
+        self.add(Buffer(f"k{s.node}", dtype, m.rows_per_block * width, "shared", s.node, why="read again by the same block"))
+        return Place("row", f"k{s.node}")
+
+    def _output_row(self, s: Sink, reads: Reads) -> str:
+        """On a CPU: an output of the same loop shape that is written later can hold the kept row (no extra stream)."""
+        if self.device.kind != "cpu" or not all(same for _, same in reads.near):
+            return ""
+        taken = {p.buffer for p in self.places.values()}
+        last = max(loop.phase for loop, _ in reads.near)
+        for o in self.plan.sinks:
+            fits = (o.role == "map" and o.node in self.graph.outputs and o.home == s.home and o.extents == s.extents
+                    and (o.level, o.space) == (s.level, s.space) and o.phase >= last and not self.reads[o.node].near)
+            if fits and self.graph[o.node].type.dtype == compute_dtype(self.graph[s.node].type.dtype) \
+                    and self.memory[o.node] not in taken and o.domain == s.domain:
+                return self.memory[o.node]
+        return ""
+
+    def _share(self) -> None:
+        """Give buffers whose lives do not meet one slot (FusionStitching 2018, section 5.2, executable form).
+
+        A buffer takes over another's bytes if a barrier separates the old value's last read from
+        the new value's first write: a grid barrier for scratch, a block barrier for shared memory.
+        """
+        for scope, clock in (("scratch", self._grid_clock()), ("shared", self._block_clock())):
+            slots: list[tuple[Buffer, int]] = []
+            for b in [b for b in self.buffers.values() if b.scope == scope]:
+                start, end = self._life(b, clock)
+                for k, (owner, last) in enumerate(slots):
+                    if owner.dtype == b.dtype and owner.size >= b.size and last < start:
+                        self.buffers[b.name] = replace(b, slot=k)
+                        slots[k] = owner, end
+                        break
+                else:
+                    self.buffers[b.name] = replace(b, slot=len(slots))
+                    slots.append((b, end))
+
+    def _grid_clock(self) -> list[int]:
+        """For each loop, the grid barriers before it."""
+        return [loop.level for loop in self.loops]
+
+    def _block_clock(self) -> list[int]:
+        """For each loop, the block barriers before it that every warp waits at."""
+        found, now = [], 0
+        for k, loop in enumerate(self.loops):
+            m, mine = self.maps[loop.level, loop.space], self.segments[loop.level, loop.space]
+            found.append(now)
+            folds = m.threads_per_row > 32 and loop.space.kind == "row" and any(s.role in FOLDED for s in loop.sinks)
+            after = self.barrier_after(mine, mine.index(loop), m) == "block"
+            last = k + 1 < len(self.loops) and self.loops[k + 1].level != loop.level
+            now += folds + after + last
+        return found
+
+    def _life(self, b: Buffer, clock: Sequence[int]) -> tuple[int, int]:
+        """First write and last read of a buffer on a clock of barriers; a block's column sums live as long as its tasks."""
+        first = b.name[0] in "pa"
+        homes = self.loops_of[b.node]
+        writer = homes[0 if first else -1]
+        if b.name[0] == "a":
+            mine = [clock[x.order] for x in self.segments[self.loops[writer].level, self.loops[writer].space]]
+            return min(mine), max(mine)
+        if b.name[0] == "p":
+            return clock[writer], clock[homes[-1]]
+        readers = [clock[k] for k in self.readers.get(b.node, ())]
+        return clock[writer], max([clock[writer], *readers])
+
+    def _decide(self, s: Sink, rule: str, why: str) -> None:
+        self.decisions.append(Decision((s.node,), "place", rule, why))
+
+    # ------------------------------------------------------------ barriers
+    def barrier_after(self, loops: Sequence[Loop], k: int, m: ThreadMap) -> str:
+        """A barrier where a later phase reads what another thread of the block wrote in this one."""
+        if self.device.kind == "cpu":
+            return "none"
+        here = {s.node for s in loops[k].sinks if s.role == "map" or loops[k].space.kind == "column"}
+        crossed = any(not same and loop.order > loops[k].order for node in here for loop, same in self.reads[node].near)
+        return "none" if not crossed else "warp" if m.threads_per_row <= 32 and m.splits == 1 else "block"
+
+
+def space_order(space: Space) -> tuple:
+    return space.kind, space.rows, space.chunks, space.slices, space.serial, space.cols

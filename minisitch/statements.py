@@ -1,0 +1,234 @@
+"""Fill one phase of a kernel with statements, by pulling.
+
+In:  a loop of a ``Layout``. Out: the statements that compute what its sinks need, each value where
+it is read (thread composition), down to values in memory or in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from .graph import Node
+from .index import Guard, Index, Key, Within, linear, variable
+from .kernel import Buffer, Choose, Clamp, Compute, Fold, FromIndex, Load, Stmt, Store
+from .layout import Layout, Loop
+from .mapping import ThreadMap
+from .ops import compute_dtype
+from .stitch import Sink, Space, column_of
+
+
+class Names:
+    """Names already given in a segment, values that cross its phases, and the kernel's constants."""
+
+    def __init__(self, constants: dict[tuple[str, str], tuple[str, str, object]]) -> None:
+        self.constants = constants
+        self.count: dict[int, int] = {}
+        self.crossing: dict[int, str] = {}
+
+    def fresh(self, value: int) -> str:
+        """A new name for a value: ``v4``, then ``v4_1`` ..."""
+        count = self.count.get(value, 0)
+        self.count[value] = count + 1
+        return f"v{value}" if count == 0 else f"v{value}_{count}"
+
+    def constant(self, dtype: str, value: object) -> str:
+        """The name of a literal, each literal once a kernel."""
+        key = (dtype, repr(value))
+        if key not in self.constants:
+            self.constants[key] = (f"C{len(self.constants)}", dtype, value)
+        return self.constants[key][0]
+
+
+class Statements:
+    """Fills one phase: names for (value, position) pairs, and the statements that compute them."""
+
+    def __init__(self, layout: Layout, names: Names, loop: Loop, space: Space, m: ThreadMap) -> None:
+        self.layout, self.names, self.graph = layout, names, layout.graph
+        self.loop, self.space, self.m = loop, space, m
+        self.before: list[Stmt] = []
+        self.body: list[Stmt] = []
+        self.name: dict[Key, str] = {}
+        self.moving = {"col", "ser"} if loop.cols != 1 or loop.serial != 1 else {"col", "ser", "row"}
+
+    # -- where a statement goes
+    def _once(self, names: Iterable[str]) -> bool:
+        """True if it can run once a row: nothing it depends on changes along the loop."""
+        if self.loop.cols == 1 and self.loop.serial == 1:
+            return self.layout.device.kind == "cpu"
+        return not self.moving.intersection(names)
+
+    def _emit(self, stmt: Stmt, variables: Iterable[str]) -> None:
+        (self.before if self._once(variables) else self.body).append(stmt)
+
+    def _position_variables(self, key: Key) -> frozenset[str]:
+        return frozenset().union(*(i.variables for i in key[1])) if key[1] else frozenset()
+
+    # -- pulling
+    def evaluate(self) -> None:
+        pulled = self.loop.pulled
+        clamped: set[str] = set()
+        for key in pulled.order:
+            variables = self._position_variables(key)
+            for name in sorted(variables & pulled.indices.keys()):
+                if name not in clamped:
+                    clamped.add(name)
+                    source, size = pulled.indices[name]
+                    self._emit(Clamp(name, self.name[source], size, source[0]), self._position_variables(source))
+                    if not self._once(self._position_variables(source)):
+                        self.moving.add(name)
+            reads = pulled.reads[key]
+            self.name[key] = self._leaf(key, variables) if reads is None else self._value(key, reads, variables)
+
+    def _leaf(self, key: Key, variables: frozenset[str]) -> str:
+        value, position = key
+        node = self.graph[value]
+        offset = linear(position, node.type.shape)
+        if value not in self.layout.final:
+            return self._load(key, self.layout.input_names[value], offset, node, variables)
+        place = self.layout.places.get(value)
+        if not self.layout.near(self.loop, key) or place is None:
+            return self._load(key, self.layout.memory[value], offset, node, variables)
+        if place.where == "register":
+            return self.names.crossing[value]
+        if place.where == "global":
+            return self._load(key, place.buffer, offset, node, variables)
+        return self._load(key, place.buffer, self._row_offset(self.layout.final[value], position), node, variables)
+
+    def _row_offset(self, s: Sink, position: Sequence[Index]) -> Index:
+        """Offset in a row buffer of shared memory: this row's slot, then the column (from the chunk's start)."""
+        column = column_of(s, tuple(position))
+        assert column is not None
+        width = self.layout.buffers[f"k{s.node}"].size // self.m.rows_per_block
+        if self.space.chunks > 1 and "col" in frozenset().union(*(h.variables for h in s.home)):
+            column = column + variable("start", max(2, s.extents[2])) * -1
+        return variable("lane_row", self.m.rows_per_block) * width + column
+
+    def _load(self, key: Key, buffer: str, offset: Index, node: Node, variables: frozenset[str]) -> str:
+        name = self.names.fresh(key[0])
+        alternatives = self.loop.pulled.guards[key]
+        guard: Guard = alternatives[0] if len(alternatives) == 1 else ()
+        clamp = len(alternatives) != 1
+        inside = frozenset().union(*(c.index.variables for c in guard)) if guard else frozenset()
+        if self._once(variables) and not self._once(variables | inside):
+            guard, clamp = (), True  # hoisted out of the loop its guard depends on: any element will do
+        self._emit(Load(name, buffer, offset, guard, clamp, self.layout.buffers[buffer].dtype, node.id), variables)
+        return name
+
+    def _value(self, key: Key, reads: Sequence, variables: frozenset[str]) -> str:
+        node = self.graph[key[0]]
+        if node.op == "constant":
+            return self.names.constant(node.type.dtype, node.attr("value"))
+        if node.op == "iota":
+            name = self.names.fresh(node.id)
+            self._emit(FromIndex(name, key[1][node.attr("axis")], node.type.dtype, node.id), variables)
+            return name
+        if node.kind == "move":
+            return self._choose(node, [r for r in reads if r is not None], variables)
+        name = self.names.fresh(node.id)
+        args = tuple(self.name[r.node, r.position] for r in reads)
+        operand = self.graph[node.args[-1]].type.dtype
+        self._emit(Compute(name, node.op, args, node.type.dtype, operand, node.id), variables)
+        return name
+
+    def _choose(self, node: Node, reads: Sequence, variables: frozenset[str]) -> str:
+        """A move costs nothing but, where several operands meet, a choice."""
+        if node.op == "gather":
+            reads = reads[:1]
+        result = self.name[reads[0].node, reads[0].position] if node.op == "update" else \
+            self.name[reads[-1].node, reads[-1].position]
+        pairs = reads[1:] if node.op == "update" else list(reversed(reads[:-1]))
+        for read in pairs:
+            if not read.guard:
+                result = self.name[read.node, read.position]
+                continue
+            target = self.names.fresh(node.id)
+            self._emit(Choose(target, read.guard, self.name[read.node, read.position], result, node.type.dtype, node.id),
+                       variables)
+            result = target
+        return result
+
+    # -- sinks
+    def _replicated(self) -> Guard:
+        """Every chunk of a row makes the values of an unchunked phase; only the first may store them."""
+        if self.space.kind == "row" and self.space.chunks > 1 and not self.loop.chunked:
+            return (Within(variable("chunk", self.space.chunks), 0, 1),)
+        return ()
+
+    def store_map(self, s: Sink) -> None:
+        value = self.name[s.node, s.home]
+        self.names.crossing[s.node] = value
+        offset = linear(s.home, self.graph[s.node].type.shape)
+        place = self.layout.places.get(s.node)
+        buffers = dict.fromkeys([self.layout.memory.get(s.node, ""), place.buffer if place else ""])
+        for k, output in enumerate(self.graph.outputs):
+            if output == s.node:
+                buffers[f"y{k}"] = None
+        for buffer in buffers:
+            if buffer:
+                row = self.layout.buffers[buffer].scope == "shared"
+                where = self._row_offset(s, s.home) if row else offset
+                self.body.append(Store(buffer, where, value, () if row else self._replicated(), s.node))
+
+    def _result_stores(self, s: Sink, value: str) -> tuple[Store, ...]:
+        """Stores of a finished reduce: its place in global memory, and a column's row buffer."""
+        buffers = dict.fromkeys([self.layout.memory.get(s.node, "")])
+        for k, output in enumerate(self.graph.outputs):
+            if output == s.node:
+                buffers[f"y{k}"] = None
+        offset = linear(s.home, self.graph[s.node].type.shape)
+        found = [Store(b, offset, value, self._replicated(), s.node) for b in buffers if b]
+        place = self.layout.places.get(s.node)
+        if place is not None and place.where == "row":
+            found.append(Store(place.buffer, self._row_offset(s, s.home), value, (), s.node))
+        return tuple(found)
+
+    def fold(self, s: Sink) -> Fold:
+        node = self.graph[s.node]
+        value = self.name[node.args[0], s.partition.position(s.domain)]
+        result = f"r{s.node}"
+        if s.role == "carry":
+            cols = s.extents[2]
+            offset = variable("part", max(2, self.m.blocks * self.m.rows_per_block)) * cols + variable("col", cols)
+            store = Store(f"p{s.node}", offset, result, (), s.node)
+            return Fold(result, node.op, node.type.dtype, value, "carry", s.node, f"a{s.node}", (store,))
+        along = "row" if s.space.kind == "row" else "column"
+        if s.role == "partial":
+            row = variable("row", s.space.rows)
+            if along == "row":
+                offset = row * s.space.chunks + variable("chunk", s.space.chunks)
+            else:
+                slices = s.space.slices
+                offset = (row * slices + variable("slice", slices)) * s.extents[2] + variable("col", s.extents[2])
+            stores: tuple[Store, ...] = (Store(f"p{s.node}", offset, result, (), s.node),)
+        else:
+            self.names.crossing[s.node] = result
+            stores = self._result_stores(s, result)
+        return Fold(result, node.op, node.type.dtype, value, along, s.node, self._accumulator(s, along), stores)
+
+    def _accumulator(self, s: Sink, along: str) -> str:
+        """A CPU's column reduce sums into a scratch row; a GPU thread holds its column in a register."""
+        if along != "column" or self.layout.device.kind != "cpu":
+            return ""
+        dtype = compute_dtype(self.graph[s.node].type.dtype)
+        name = f"a{s.node}" if s.role != "combine" else f"c{s.node}"
+        width = min(s.extents[2], self.m.chunk)
+        self.layout.add(Buffer(name, dtype, width, "shared", s.node, len(self.layout.buffers), "one sum a column"))
+        return name
+
+    def combine(self, s: Sink) -> Fold:
+        """Fold the partial results; the loop reads them from scratch."""
+        node = self.graph[s.node]
+        rows, parts = s.domain[0], s.domain[1]
+        name = self.names.fresh(s.node)
+        row = variable("row", rows)
+        if s.space.kind == "row":
+            offset, along = row * parts + variable("col", parts), "row"
+        else:
+            cols = s.domain[2]
+            offset, along = (row * parts + variable("ser", parts)) * cols + variable("col", cols), "column"
+        buffer = f"p{s.node}"
+        self.body.append(Load(name, buffer, offset, (), False, self.layout.buffers[buffer].dtype, s.node))
+        result = f"r{s.node}"
+        self.names.crossing[s.node] = result
+        return Fold(result, node.op, node.type.dtype, name, along, s.node, self._accumulator(s, along),
+                    self._result_stores(s, result))
