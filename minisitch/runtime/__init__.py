@@ -208,18 +208,25 @@ def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "astitch", targ
 
 
 def _signature(args: tuple, kwargs: dict) -> tuple[list[Any], Any]:
-    """The array leaves in order, and what a compiled program depends on."""
+    """The array leaves in ``trace.flatten``'s order, and what a compiled program depends on."""
     leaves: list[Any] = []
-    key: list[Any] = []
-    for arg in (*args, *kwargs.values()) if kwargs else args:
-        if type(arg) is np.ndarray:
-            leaves.append(arg)
-            key.append((arg.shape, arg.dtype))
-        else:
-            found, tree = flatten(arg)
-            leaves += found
-            key.append((tree, tuple(map(type_of, found))))
-    return leaves, (tuple(key), tuple(kwargs)) if kwargs else tuple(key)
+    key = tuple([_key(arg, leaves) for arg in args])
+    return leaves, (key, _key(kwargs, leaves)) if kwargs else key
+
+
+def _key(value: Any, leaves: list[Any]) -> Any:
+    """What one argument adds to the key; its arrays are added to ``leaves``. On every call's path, so short."""
+    kind = type(value)
+    if kind is np.ndarray:
+        leaves.append(value)
+        return value.shape, value.dtype
+    if kind is dict:
+        return kind, tuple(value), tuple([_key(v, leaves) for v in value.values()])
+    if kind is tuple or kind is list:
+        return kind, tuple([_key(v, leaves) for v in value])
+    found, tree = flatten(value)
+    leaves += found
+    return tree, tuple(map(type_of, found))
 
 
 def _find(module: str | None, name: str) -> Any:
