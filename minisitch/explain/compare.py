@@ -27,6 +27,7 @@ from ..reference import evaluate
 from ..runtime import Executable, Jitted, Stages, assemble, choose_device, choose_target, lower_program, read_types
 from ..runtime.stages import in_whole_graph
 from ..runtime.steps import requests
+from ..source import KernelSource
 from ..trace import Program, trace
 from ..trace.tree import flatten
 
@@ -184,8 +185,10 @@ def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None
         lowered = dict(sorted(lowered.items(), key=lambda item: -len(item[1].kernels)))
     names = tuple(lowered)
     if target == "cpu":
-        wanted = dict.fromkeys(r for stages in lowered.values() for s in stages.sources for r in requests(s))
-        compiler.compile_many(wanted, progress=progress)
+        different: dict[str, KernelSource] = {}  # what two strategies both need is compiled once
+        for stages in lowered.values():
+            different = dict(zip(stages.digests, stages.sources, strict=True)) | different
+        compiler.compile_many([r for source in different.values() for r in requests(source)], progress=progress)
     ready = {name: assemble(stages, target) for name, stages in lowered.items()}
     leaves = flatten((args, kwargs))[0]
     errors = _errors(program, ready, leaves)
@@ -254,8 +257,8 @@ def interleaved(calls: dict[str, Callable[[], Any]], seconds: float) -> dict[str
         once[name] = _time(call, 1)
     repeats = {name: max(1, min(1000, int(2e-4 / max(t, 1e-7)))) for name, t in once.items()}
     whole = sum(once[n] * repeats[n] for n in calls)
-    rounds = max(3, min(101, int(seconds / max(whole, 1e-6))))
-    times: dict[str, list[float]] = {name: [] for name in calls}
+    rounds = max(2, min(101, int(seconds / max(whole, 1e-6))))
+    times = {name: [t] if rounds < 5 else [] for name, t in once.items()}
     for _ in range(rounds):
         for name, call in calls.items():
             times[name].append(_time(call, repeats[name]))
@@ -296,12 +299,12 @@ def _parts(run: Executable, leaves: Sequence[Any], seconds: float) -> tuple[Part
 
 
 def step_times(run: Executable, leaves: Sequence[Any], seconds: float) -> list[float]:
-    """Median microseconds of each step, from as many runs of the whole program as fit: three to 25."""
+    """Median microseconds of each step, from as many runs of the whole program as fit: one to 25."""
     times: list[list[float]] = [[] for _ in run.steps]
     began = time.perf_counter()
     with np.errstate(all="ignore"):
         for done in range(25):
-            if done >= 3 and time.perf_counter() - began > seconds:
+            if done and time.perf_counter() - began > seconds:
                 break
             for seen, call in zip(times, run.prepare(leaves)[1], strict=True):
                 seen.append(_time(call, 1))
