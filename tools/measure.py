@@ -73,7 +73,8 @@ def table(found: ms.Comparison) -> str:
     """One program: a line for NumPy as it stands and one for each strategy."""
     lines = ["| | kernels | library calls | through memory | time | against NumPy |", "|---|---|---|---|---|---|",
              f"| NumPy | - | - | - | {duration(found.numpy_us)} | 1 |"]
-    for row in found.rows:
+    order = ["none", "xla"]
+    for row in sorted(found.rows, key=lambda r: order.index(r.strategy) if r.strategy in order else len(order)):
         moved = (row.bytes_read + row.bytes_written) / 1e6
         lines.append(f"| `{row.strategy}` | {row.kernels} | {row.library_calls} | {moved:.1f} MB | "
                      f"{duration(row.measured_us)} | {found.numpy_us / row.measured_us:.1f} |")
