@@ -54,6 +54,8 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
     """Record what ``fn(*args, **kwargs)`` does.
 
     Python scalars among the arguments are part of the program; arrays and NumPy scalars are its inputs.
+    Arguments are taken to be in C order and to share no memory, which decides what a reshape of them
+    writes to; ``fn`` itself runs with a stand-in for its module's ``np`` (see ``shim``), the module is untouched.
 
     Raises TraceError, with the user's line and a remedy, for what depends on values; and what NumPy
     would raise for wrong shapes, dtypes and indices.
