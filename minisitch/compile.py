@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import dataclasses
 import dis
 import functools
 import hashlib
@@ -40,8 +41,8 @@ import threading
 import time
 import types
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -58,7 +59,7 @@ KERNEL_FLAGS: dict[str, Any] = dict(nogil=True, error_model="numpy", noalias=Tru
                                     fastmath={"contract"})
 HELPER_FLAGS: dict[str, Any] = dict(forceinline=True, error_model="numpy", no_cpython_wrapper=True,
                                     no_cfunc_wrapper=True, fastmath={"contract"})
-PARALLEL_FROM = 4  # cold kernels below this number are compiled in this process: a worker takes a second to start
+PARALLEL_FROM = 8  # cold kernels below this number are compiled in this process: a worker takes a second to start
 
 _lock = threading.RLock()
 _memory: dict[str, Compiled] = {}
@@ -119,22 +120,29 @@ def compile_many(requests: Iterable[Request], workers: int | None = None,
     """Compile several kernels, the cold ones in other processes too, since Numba compiles under one global lock.
 
     Serial when there is no cache to meet in, fewer than ``PARALLEL_FROM`` cold kernels or one core.
-    ``progress(done, total, name)`` is called from this thread as kernels become ready.
+    ``progress(done, total, name)`` is called from this thread, once for each distinct request.
     """
     wanted = list(requests)
-    workers = _cores() if workers is None else workers
-    folder = _folder()
-    cold = [r for r in dict.fromkeys(wanted) if folder and (key := _key(r)) not in _memory
-            and not (folder / f"{key}.bin").exists()]
-    if folder and workers > 1 and len(cold) >= PARALLEL_FROM:
-        helpers = min(workers, len(cold) // 2) - 1
-        _compile_in_processes(cold, helpers, folder, lambda n, r: progress and progress(n, len(wanted), r.name))
-    results = []
-    for request in wanted:
-        results.append(_compile(request))
+    distinct = dict.fromkeys(wanted)
+    reported: set[Request] = set()
+
+    def ready(request: Request) -> None:
+        reported.add(request)
         if progress:
-            progress(len(results), len(wanted), request.name)
-    return results
+            progress(len(reported), len(distinct), request.name)
+
+    made: dict[Request, Compiled] = {}
+    folder, workers = _folder(), _cores() if workers is None else workers
+    if folder and workers > 1:
+        cold = [r for r in distinct if (key := _key(r)) not in _memory and not (folder / f"{key}.bin").exists()]
+        if len(cold) >= PARALLEL_FROM:
+            made = _compile_in_processes(cold, min(workers, len(cold) // 2) - 1, folder, ready)
+    for request in distinct:
+        if request not in made:
+            made[request] = _compile(request)
+        if request not in reported:
+            ready(request)
+    return [made[request] for request in wanted]
 
 
 def inspect_assembly(compiled: Compiled) -> str:
@@ -296,9 +304,12 @@ def _intrinsics() -> dict[str, Any]:
 
             def emit(context, builder, signature, values):
                 if not isinstance(signature.return_type, nb.Float):
+                    values = [context.cast(builder, v, t, p)
+                              for v, t, p in zip(values, signature.args, plain.args, strict=True)]
                     return context.get_function(operation, plain)(builder, values)
+                # Without nsz: with both, LLVM also takes apart what is added, (x + big) - big into x.
                 values = cast_all(context, builder, signature, values)
-                return getattr(builder, instruction)(*values, flags=("reassoc", "nsz", "contract"))
+                return getattr(builder, instruction)(*values, flags=("reassoc", "contract"))
             return plain.return_type(a, b), emit
         return combine
 
@@ -336,7 +347,7 @@ def _compile(request: Request) -> Compiled:
             if known is None:
                 _memory[key] = made = _load_or_build(request, key, began)
                 return made
-    return replace(known, seconds=time.perf_counter() - began, origin="memory")
+    return dataclasses.replace(known, seconds=time.perf_counter() - began, origin="memory")
 
 
 def _load_or_build(request: Request, key: str, began: float) -> Compiled:
@@ -444,16 +455,18 @@ def _folder() -> Path | None:
 def _checked_folder(setting: str | None) -> Path | None:
     if setting in ("0", "off"):
         return None
-    folder = Path(setting).expanduser().absolute() if setting else _default_folder()
     try:
+        folder = Path(setting).expanduser().absolute() if setting else _default_folder()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if refusal := _refusal(folder):
-            warnings.warn(f"minisitch keeps no compiled kernels: {refusal}; set MINISITCH_CACHE to a folder of "
-                          "your own, or to 0 to silence this", stacklevel=2)
-            return None
-        _secret(folder)
-    except OSError:
-        return None  # a read-only or full disk: everything works, nothing is kept
+        refusal = _refusal(folder, 0o002) or _refusal(_secret_file(folder), 0o077)
+        if not refusal and len(_secret(folder)) != 32:
+            refusal = f"{folder / 'secret'} is damaged"
+    except (OSError, RuntimeError):
+        return None  # a read-only or full disk, or no home: everything works, nothing is kept
+    if refusal:
+        warnings.warn(f"minisitch keeps no compiled kernels: {refusal}; delete it, set MINISITCH_CACHE to a folder of "
+                      "your own, or to 0 to silence this", stacklevel=2)
+        return None
     return folder
 
 
@@ -468,7 +481,7 @@ def _default_folder() -> Path:
     return Path(base) / "minisitch"
 
 
-def _refusal(path: Path, others: int = 0o002) -> str | None:
+def _refusal(path: Path, others: int) -> str | None:
     """Why a file or folder cannot be trusted, if it cannot: another owner, or others may write (or read) it."""
     if not hasattr(os, "geteuid"):
         return None
@@ -480,23 +493,25 @@ def _refusal(path: Path, others: int = 0o002) -> str | None:
     return None
 
 
-@functools.cache
-def _secret(folder: Path) -> bytes:
-    """The key of this folder's digests: 32 random bytes that only this user can read, made once by whoever is first."""
+def _secret_file(folder: Path) -> Path:
+    """The file with the key of this folder's digests: 32 random bytes for this user alone, made by whoever is first."""
     path = folder / "secret"
     if not path.exists():
-        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as fresh:  # mode 0600
+        with tempfile.NamedTemporaryFile(dir=folder, suffix=".tmp", delete=False) as fresh:  # mode 0600
             fresh.write(os.urandom(32))
-        with contextlib.suppress(FileExistsError):
-            if hasattr(os, "link"):
-                os.link(fresh.name, path)
-            else:
-                os.rename(fresh.name, path)
+        try:
+            os.link(fresh.name, path)
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without hard links: the last one wins, the others' entries are built again
+            os.replace(fresh.name, path)
         Path(fresh.name).unlink(missing_ok=True)
-    secret = path.read_bytes()
-    if len(secret) != 32 or _refusal(path, 0o077):
-        raise PermissionError(f"{path} is not a secret of this user's")
-    return secret
+    return path
+
+
+@functools.cache
+def _secret(folder: Path) -> bytes:
+    return _secret_file(folder).read_bytes()
 
 
 def _digest(folder: Path, key: str, payload: bytes) -> bytes:
@@ -527,14 +542,13 @@ def _write(folder: Path, key: str, result: Any) -> None:
 
 def _replace(path: Path, content: bytes) -> None:
     """Write a file that others see whole or not at all; a full or read-only disk costs them a compile, no more."""
-    with contextlib.suppress(OSError), tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.stem[:12], suffix=".tmp", delete=False) as fresh:
-        try:
+    with contextlib.suppress(OSError):
+        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as fresh:
             fresh.write(content)
-            fresh.close()
+        try:
             os.replace(fresh.name, path)
-        except OSError:
+        finally:
             Path(fresh.name).unlink(missing_ok=True)
-            raise
 
 
 def _compiler_lock() -> Any:
@@ -551,56 +565,75 @@ def _cores() -> int:
 
 
 def _compile_in_processes(cold: Sequence[Request], helpers: int, folder: Path,
-                          ready: Callable[[int, Request], Any]) -> None:
+                          ready: Callable[[Request], None]) -> dict[Request, Compiled]:
     """Fill the cache from ``helpers`` other processes while this one compiles too; all take from one queue.
 
-    A process that cannot start or dies leaves its work to this one, so the caller needs no second plan.
+    Gives back what was compiled here. A process that cannot start, or dies of what it was given, leaves that to
+    the caller, which compiles whatever is missing and so meets the error itself.
     """
     todo: queue.SimpleQueue[Request] = queue.SimpleQueue()
     finished: queue.SimpleQueue[Request] = queue.SimpleQueue()
     for request in cold:
         todo.put(request)
-    feeders = [threading.Thread(target=_feed, args=(todo, finished, folder), daemon=True) for _ in range(helpers)]
+    feeders = [_Feeder(todo, finished, folder) for _ in range(helpers)]
     for feeder in feeders:
         feeder.start()
-    done = 0
+    here = {}
+    try:
+        for request in _drain(todo):
+            here[request] = _compile(request)
+            finished.put(request)
+            for other in _drain(finished):
+                ready(other)
+    finally:
+        list(_drain(todo))  # after an error here, nobody starts another
+        for feeder in feeders:
+            feeder.finish()
+    for request in _drain(finished):
+        ready(request)
+    return here
+
+
+def _drain(waiting: queue.SimpleQueue[Request]) -> Iterator[Request]:
+    """What is in the queue until it is empty; several may drain one."""
     with contextlib.suppress(queue.Empty):
         while True:
-            request = todo.get_nowait()
-            _compile(request)
-            finished.put(request)
-            done = _report(finished, done, ready)
-    for feeder in feeders:
-        feeder.join()
-    _report(finished, done, ready)
+            yield waiting.get_nowait()
 
 
-def _report(finished: queue.SimpleQueue[Request], done: int, ready: Callable[[int, Request], Any]) -> int:
-    while not finished.empty():
-        done += 1
-        ready(done, finished.get())
-    return done
+class _Feeder(threading.Thread):
+    """Hands requests to one worker process, one line of JSON each way, until none are left or it dies."""
 
+    def __init__(self, todo: queue.SimpleQueue[Request], finished: queue.SimpleQueue[Request], folder: Path):
+        super().__init__(daemon=True)
+        self.todo, self.finished, self.folder = todo, finished, folder
+        self.process: subprocess.Popen[str] | None = None
+        self.request: Request | None = None
 
-def _feed(todo: queue.SimpleQueue[Request], finished: queue.SimpleQueue[Request], folder: Path) -> None:
-    """Hand requests to one worker process, one line of JSON each way, until none are left or it dies."""
-    here = str(Path(__file__).resolve().parent.parent)
-    python_path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
-    environment = {**os.environ, "PYTHONPATH": python_path, "MINISITCH_CACHE": str(folder)}
-    command = [sys.executable, "-c", "from minisitch.compile import _serve; _serve()"]
-    with contextlib.suppress(OSError, ValueError, queue.Empty), subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-            env=environment) as worker:
-        assert worker.stdin and worker.stdout
-        if worker.stdout.readline() != "ready\n":
-            return
-        while True:
-            request = todo.get_nowait()
-            worker.stdin.write(json.dumps([request.text, request.name, request.dtypes, request.slp]) + "\n")
-            worker.stdin.flush()
-            if worker.stdout.readline() != "done\n":
+    def run(self) -> None:
+        code = f"import sys; sys.path[:] = {sys.path!r}; from minisitch.compile import _serve; _serve()"
+        with contextlib.suppress(OSError, ValueError), subprocess.Popen(
+                [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL, text=True,
+                env={**os.environ, "MINISITCH_CACHE": str(self.folder)}) as self.process:
+            to, back = self.process.stdin, self.process.stdout
+            assert to and back
+            if back.readline() != "ready\n":
                 return
-            finished.put(request)
+            for request in _drain(self.todo):
+                self.request = request
+                to.write(json.dumps(dataclasses.astuple(request)) + "\n")
+                to.flush()
+                if back.readline() != "done\n":
+                    return
+                self.finished.put(request)
+                self.request = None
+
+    def finish(self) -> None:
+        """Wait for the request under way; a process that is still starting up has come too late."""
+        if self.process and not self.request:
+            self.process.kill()
+        self.join()
 
 
 def _serve() -> None:
@@ -611,7 +644,7 @@ def _serve() -> None:
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
         text, name, dtypes, slp = json.loads(line)
-        compile_cpu(text, name, tuple(dtypes), slp=slp)
+        _compile(Request(text, name, tuple(dtypes), slp))
         print("done", file=answers, flush=True)
 
 

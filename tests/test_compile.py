@@ -1,0 +1,454 @@
+"""Text to machine code: what it computes, that it is vector code, and a cache that trusts nothing it finds."""
+
+import itertools
+import os
+import pickle
+import platform
+import re
+import subprocess
+import sys
+import threading
+import time
+import traceback
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from minisitch import compile as compiler
+from minisitch import cpu_math
+from minisitch.compile import Request, compile_cpu, compile_many, inspect_assembly, load_text
+from minisitch.errors import DeviceError
+
+ROOT = Path(__file__).resolve().parent.parent
+WIDTH = 1024
+SOFTMAX = f"""
+ZERO, ONE, NEG_INF = np.float32(0.0), np.float32(1.0), np.float32(-np.inf)
+
+
+def softmax(first, last, x, y):
+    for row in range(first, last):
+        x_row, y_row = x[row * {WIDTH}:(row + 1) * {WIDTH}], y[row * {WIDTH}:(row + 1) * {WIDTH}]
+        top = NEG_INF
+        for col in range({WIDTH}):
+            top = maximum(top, x_row[col])
+        total = ZERO
+        for col in range({WIDTH}):
+            e = exp_f32(x_row[col] - top)
+            y_row[col] = e
+            total += e
+        scale = ONE / total
+        for col in range({WIDTH}):
+            y_row[col] *= scale
+"""
+F32 = ("float32", "float32")
+_serial = itertools.count()
+
+
+def each(expression):
+    """A kernel ``y[i] = expression`` under a text that no test used before, and its name."""
+    name = f"each_{next(_serial)}"
+    return f"def {name}(first, last, x, y):\n    for i in range(first, last):\n        y[i] = {expression}\n", name
+
+
+def fold(expression, start="np.float32(0.0)"):
+    name = f"fold_{next(_serial)}"
+    return (f"START = {start}\ndef {name}(first, last, x, y):\n    for row in range(first, last):\n"
+            f"        x_row = x[row * {WIDTH}:(row + 1) * {WIDTH}]\n        s = START\n"
+            f"        for col in range({WIDTH}):\n            {expression}\n        y[row] = s\n"), name
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch, tmp_path):
+    """A cache folder of the test's own, and a memory without kernels."""
+    monkeypatch.setenv("MINISITCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(compiler, "_memory", {})
+    return tmp_path / "cache"
+
+
+def fresh_memory(monkeypatch):
+    monkeypatch.setattr(compiler, "_memory", {})
+
+
+def softmax_of(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+# ---------------------------------------------------------------- what it computes
+
+
+def test_softmax_compiled_and_plain():
+    x = np.random.default_rng(0).normal(size=(4, WIDTH)).astype(np.float32)
+    for function in (compile_cpu(SOFTMAX, "softmax", F32).function, load_text(SOFTMAX, "softmax")):
+        y = np.zeros_like(x)
+        function(1, 3, x.reshape(-1), y.reshape(-1))
+        assert np.allclose(y[1:3], softmax_of(x)[1:3], rtol=1e-5)
+        assert not y[0].any() and not y[3].any()
+
+
+def test_masks_and_nan_survive():
+    x = np.zeros((3, WIDTH), np.float32)
+    x[0, 5:] = -np.inf
+    x[1, 7] = np.nan
+    x[2, :] = -np.inf
+    y = np.empty_like(x)
+    compile_cpu(SOFTMAX, "softmax", F32).function(0, 3, x.reshape(-1), y.reshape(-1))
+    assert np.allclose(y[0, :5], 0.2) and not y[0, 5:].any()
+    assert np.isnan(y[1]).all() and np.isnan(y[2]).all()
+
+
+def test_read_only_inputs_and_half_floats():
+    text, name = each("float_to_half(half_to_float(x[i]) + np.float32(1.0))")
+    x = np.arange(100, dtype=np.float16)
+    x.flags.writeable = False
+    y = np.empty_like(x)
+    compile_cpu(text, name, ("float16", "float16")).function(0, 100, x.view(np.uint16), y.view(np.uint16))
+    assert np.array_equal(y, x + 1)
+
+
+def test_math_in_plain_text_is_numpys():
+    text, name = each("math.sqrt(x[i]) + math.atan2(x[i], x[i]) + math.copysign(x[i], x[i])")
+    x, y = np.array([-1.0, 4.0], np.float32), np.empty(2, np.float32)
+    load_text(text, name)(0, 2, x, y)
+    assert np.isnan(y[0]) and y[1] == pytest.approx(2 + np.pi / 4 + 4)
+
+
+def test_only_accumulators_are_reordered():
+    """A sum may be taken in any order; what stands inside it is computed as written."""
+    text, name = fold("s += (x_row[col] + np.float32(12582912.0)) - np.float32(12582912.0)")
+    x, y = np.random.default_rng(0).normal(size=WIDTH).astype(np.float32) * 3, np.empty(1, np.float32)
+    compile_cpu(text, name, F32).function(0, 1, x, y)
+    assert y[0] == np.rint(x).sum()  # adding 1.5 * 2**23 rounds: a compiler that cancels it gives x.sum()
+
+
+@pytest.mark.parametrize("function", ["exp", "expm1", "log", "log1p", "log2", "log10", "tanh", "erf", "sin", "cos"])
+def test_a_sum_leaves_the_functions_inside_it_alone(function):
+    text, name = fold(f"s += {function}_f32(x_row[col])")
+    x, y = np.random.default_rng(2).uniform(0.1, 5, WIDTH).astype(np.float32), np.empty(1, np.float32)
+    compile_cpu(text, name, F32).function(0, 1, x, y)
+    assert y[0] == pytest.approx(getattr(cpu_math, f"{function}_f32")(x).sum(dtype=np.float64), rel=2e-6, abs=1e-4)
+
+
+@pytest.mark.parametrize(("dtype", "expression", "start", "want"), [
+    ("int32", "s += x_row[col]", "0", np.sum), ("int64", "s = s * x_row[col]", "1", np.prod),
+    ("float64", "s += x_row[col]", "np.float64(0.0)", np.sum), ("float64", "s *= x_row[col]", "np.float64(1.0)", np.prod),
+    ("float32", "s = maximum(s, x_row[col])", "np.float32(-np.inf)", np.max),
+    ("int32", "s = minimum(s, x_row[col])", "np.int32(2147483647)", np.min),
+])
+def test_folds_of_every_kind(dtype, expression, start, want):
+    text, name = fold(expression, start)
+    x, y = np.random.default_rng(1).integers(1, 3, WIDTH).astype(dtype), np.empty(1, dtype)
+    x[4:] = 1
+    compile_cpu(text, name, (dtype, dtype)).function(0, 1, x, y)
+    assert y[0] == want(x)
+
+
+def test_kernels_of_one_name_do_not_mix():
+    """Symbols of all kernels share one table: equal names, different texts."""
+    texts = [f"def same(first, last, x, y):\n    for i in range(first, last):\n        y[i] = x[i] + x.dtype.type({n})\n"
+             .replace("x.dtype.type", "np.float32") for n in range(3)]
+    kernels = [compile_cpu(t, "same", F32) for t in texts]
+    x, y = np.zeros(1, np.float32), np.empty(1, np.float32)
+    for n, kernel in enumerate(kernels):
+        kernel.function(0, 1, x, y)
+        assert y[0] == n
+
+
+def test_an_error_in_the_text_shows_the_text():
+    text, name = each("x[i] / undefined_helper(x[i])")
+    with pytest.raises(Exception, match="undefined_helper"):
+        compile_cpu(text, name, F32)
+    plain = load_text(*each("x[i + 1000]"))
+    with pytest.raises(IndexError) as caught:
+        plain(0, 1, np.zeros(1), np.zeros(1))
+    assert "y[i] = x[i + 1000]" in "".join(traceback.format_exception(caught.value))
+
+
+# ---------------------------------------------------------------- vector code
+
+
+def widest_register():
+    """A pattern of the widest vector registers that loops on this machine should use."""
+    import llvmlite.binding as llvm
+
+    features = llvm.get_host_cpu_features()
+    if platform.machine().lower() in ("arm64", "aarch64"):
+        return r"\bv\d+\.4s|\bz\d+\.s"
+    if features.get("avx512f"):
+        return r"%zmm\d+" if features.get("avx512vbmi2") else r"%[yz]mm\d+"
+    return r"%ymm\d+" if features.get("avx") else r"\w+ps\s+.*%xmm\d+"
+
+
+def loops_are_vector_code(text, name, dtypes=F32):
+    assembly = inspect_assembly(compile_cpu(text, name, dtypes))
+    body = assembly[: assembly.find("cpython")] if "cpython" in assembly[200:] else assembly
+    packed = r"v?(?:add|mul|fmadd\d+|fnmadd\d+|max|sub|div)p[sd]\s+.*" if "x86" in platform.machine() else ""
+    wide = [line for line in body.splitlines() if re.search(packed + widest_register(), line)]
+    return len(wide) >= 3
+
+
+@pytest.mark.parametrize("function", ["exp", "expm1", "log", "log1p", "log2", "log10", "tanh", "erf", "sin", "cos"])
+def test_elementary_functions_vectorise(function):
+    text, name = each(f"{function}_f32(x[i])")
+    assert loops_are_vector_code(text, name)
+
+
+@pytest.mark.parametrize("text_and_name", [
+    (SOFTMAX, "softmax"), fold("s += x_row[col]"), fold("s = maximum(s, x_row[col])"),
+    fold("s += exp_f32(x_row[col])"), fold("s *= x_row[col]"),
+    each("select(x[i] > np.float32(0.0), x[i], np.float32(0.5) * x[i]) + x[i] / np.float32(3.0)"),
+], ids=["softmax", "sum", "max", "sum of exp", "product", "select"])
+def test_loops_vectorise(text_and_name):
+    assert loops_are_vector_code(*text_and_name)
+
+
+def test_slp_puts_short_rows_into_vectors():
+    text = ("ZERO = np.float32(0.0)\ndef short(first, last, x, y):\n    for row in range(first, last):\n"
+            "        x_row, y_row = x[row * 16:(row + 1) * 16], y[row * 16:(row + 1) * 16]\n        s = ZERO\n"
+            "        for col in range(16):\n            s += x_row[col]\n"
+            "        for col in range(16):\n            y_row[col] = x_row[col] - s\n")
+    x = np.random.default_rng(0).normal(size=(8, 16)).astype(np.float32)
+    for slp in (False, True):
+        y = np.empty_like(x)
+        compile_cpu(text, "short", F32, slp=slp).function(0, 8, x.reshape(-1), y.reshape(-1))
+        assert np.allclose(y, x - x.sum(-1, keepdims=True), atol=1e-5)
+    from numba import config
+    assert not config.SLP_VECTORIZE
+
+
+# ---------------------------------------------------------------- the cache
+
+
+def test_memory_then_disk(cache, monkeypatch):
+    first = compile_cpu(SOFTMAX, "softmax", F32)
+    again = compile_cpu(SOFTMAX, "softmax", F32)
+    assert (first.origin, again.origin) == ("compiled", "memory") and again.function is first.function
+    fresh_memory(monkeypatch)
+    loaded = compile_cpu(SOFTMAX, "softmax", F32)
+    assert loaded.origin == "disk" and Path(loaded.path).read_text() == SOFTMAX
+    x, y = np.zeros(WIDTH, np.float32), np.empty(WIDTH, np.float32)
+    loaded.function(0, 1, x, y)
+    assert np.allclose(y, 1 / WIDTH)
+    assert all(f.stat().st_mode & 0o077 == 0 for f in cache.iterdir()) or not hasattr(os, "geteuid")
+    assert not list(cache.glob("*.tmp"))
+
+
+def test_anything_that_matters_changes_the_key():
+    text, name = each("x[i]")
+    base = Request(text, name, F32)
+    keys = {compiler._key(r) for r in (base, Request(text + "\n", name, F32), Request(text, name + "_", F32),
+                                       Request(text, name, ("float64", "float64")), Request(text, name, F32, True))}
+    assert len(keys) == 5
+    parts = " ".join(compiler._surroundings())
+    for version in (np.__version__, __import__("numba").__version__, __import__("llvmlite").__version__, sys.version):
+        assert version in parts
+
+
+EXPLOSIONS = []
+
+
+class Bomb:
+    def __reduce__(self):
+        return explode, ()
+
+
+def explode():
+    EXPLOSIONS.append("unpickled")
+
+
+@pytest.mark.parametrize("damage", ["empty", "truncated", "flipped", "forged", "swapped", "unreadable"])
+def test_a_damaged_entry_is_built_again_and_never_unpickled(damage, cache, monkeypatch):
+    text, name = each("x[i] * np.float32(3.0)")
+    path = Path(compile_cpu(text, name, F32).path).with_suffix(".bin")
+    content = path.read_bytes()
+    if damage == "unreadable":
+        path.unlink()
+        path.mkdir()
+    elif damage == "swapped":  # whole and signed, but another kernel's
+        other, other_name = each("x[i] * np.float32(5.0)")
+        path.write_bytes(Path(compile_cpu(other, other_name, F32).path).with_suffix(".bin").read_bytes())
+    else:
+        path.write_bytes({"empty": b"", "truncated": content[:-100], "forged": content[:32] + pickle.dumps(Bomb()),
+                          "flipped": content[:-50] + bytes([content[-50] ^ 1]) + content[-49:]}[damage])
+    fresh_memory(monkeypatch)
+    again = compile_cpu(text, name, F32)
+    assert again.origin == "compiled" and not EXPLOSIONS
+    x, y = np.ones(4, np.float32), np.empty(4, np.float32)
+    again.function(0, 4, x, y)
+    assert (y == 3).all()
+    if damage != "unreadable":
+        fresh_memory(monkeypatch)
+        assert compile_cpu(text, name, F32).origin == "disk"
+
+
+def test_the_text_on_disk_is_never_executed(cache, monkeypatch):
+    text, name = each("x[i] + np.float32(1.0)")
+    path = Path(compile_cpu(text, name, F32).path)
+    path.write_text("raise SystemExit('the text on disk was run')")
+    path.with_suffix(".bin").unlink()
+    fresh_memory(monkeypatch)
+    assert compile_cpu(text, name, F32).origin == "compiled" and path.read_text() == text
+
+
+def test_another_users_secret_makes_entries_foreign(cache, monkeypatch):
+    text, name = each("x[i] + np.float32(2.0)")
+    compile_cpu(text, name, F32)
+    (cache / "secret").write_bytes(bytes(32))
+    compiler._secret.cache_clear()
+    fresh_memory(monkeypatch)
+    assert compile_cpu(text, name, F32).origin == "compiled"
+    compiler._secret.cache_clear()
+
+
+@pytest.mark.parametrize("setting", ["0", "off"])
+def test_switched_off(setting, monkeypatch, tmp_path):
+    monkeypatch.setenv("MINISITCH_CACHE", setting)
+    monkeypatch.chdir(tmp_path)
+    made = compile_cpu(*each("x[i]"), F32)
+    assert made.origin == "compiled" and made.path.startswith("<minisitch") and not list(tmp_path.iterdir())
+
+
+def refused(folder):
+    """What ``_checked_folder`` says of a folder it will not use."""
+    compiler._checked_folder.cache_clear()
+    compiler._secret.cache_clear()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert compiler._checked_folder(str(folder)) is None
+    compiler._checked_folder.cache_clear()
+    return " ".join(str(w.message) for w in caught)
+
+
+def test_folders_that_others_can_write_are_refused(tmp_path, monkeypatch):
+    if not hasattr(os, "geteuid"):
+        return
+    tmp_path.chmod(0o777)
+    assert "open to other users" in refused(tmp_path)
+    tmp_path.chmod(0o700)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert "belongs to user" in refused(tmp_path)
+    monkeypatch.undo()
+    (tmp_path / "secret").write_bytes(bytes(32))
+    (tmp_path / "secret").chmod(0o644)
+    assert "open to other users" in refused(tmp_path)
+    (tmp_path / "secret").chmod(0o600)
+    (tmp_path / "secret").write_bytes(b"short")
+    assert "damaged" in refused(tmp_path)
+
+
+def test_a_folder_that_cannot_be_made_is_no_cache(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("in the way")
+    assert refused(tmp_path / "file" / "cache") == ""
+    monkeypatch.setenv("MINISITCH_CACHE", str(tmp_path / "file" / "cache"))
+    assert compile_cpu(*each("x[i]"), F32).origin == "compiled"
+
+
+def test_a_disk_that_fills_up_later_is_no_error(cache, monkeypatch):
+    compile_cpu(*each("x[i]"), F32)
+
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(compiler.tempfile, "NamedTemporaryFile", full)
+    assert compile_cpu(*each("x[i] - x[i]"), F32).origin == "compiled"
+
+
+# ---------------------------------------------------------------- many at once
+
+
+def test_threads_share_one_compilation():
+    text, name = each("x[i] * x[i]")
+    made = []
+    users = [threading.Thread(target=lambda: made.append(compile_cpu(text, name, F32))) for _ in range(8)]
+    for user in users:
+        user.start()
+    for user in users:
+        user.join(60)
+    assert sorted(m.origin for m in made) == ["compiled"] + ["memory"] * 7
+    assert len({m.function for m in made}) == 1
+
+
+def test_many_processes_meet_in_one_new_folder(tmp_path):
+    code = ("from minisitch.compile import compile_cpu, _folder, _secret\nimport numpy as np\n"
+            "text = 'def k(first, last, x, y):\\n    for i in range(first, last):\\n        y[i] = x[i] + x[i]\\n'\n"
+            "k = compile_cpu(text, 'k', ('float32', 'float32'))\nx = np.ones(3, np.float32); y = np.empty_like(x)\n"
+            "k.function(0, 3, x, y); assert (y == 2).all()\nprint(_secret(_folder()).hex())")
+    environment = {**os.environ, "MINISITCH_CACHE": str(tmp_path / "new"), "PYTHONPATH": str(ROOT)}
+    running = [subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
+               for _ in range(4)]
+    secrets = {process.communicate(timeout=60)[0] for process in running}
+    assert all(p.returncode == 0 for p in running) and len(secrets) == 1
+    assert len(list((tmp_path / "new").iterdir())) == 3  # the secret, one text, one piece of machine code
+
+
+def test_compile_many_serial_and_parallel_agree(monkeypatch):
+    monkeypatch.setattr(compiler, "PARALLEL_FROM", 2)
+    for workers in (1, 2):
+        fresh_memory(monkeypatch)
+        requests = [Request(*each(f"x[i] + np.float32({n})"), F32) for n in range(6)]
+        seen = []
+        made = compile_many([*requests, requests[0]], workers, lambda *told, to=seen: to.append(told))
+        assert [m.name for m in made] == [r.name for r in requests] + [requests[0].name]
+        assert [(done, total) for done, total, _ in seen] == [(n, 6) for n in range(1, 7)]
+        assert {name for _, _, name in seen} == {r.name for r in requests}
+        for n, kernel in enumerate(made[:6]):
+            x, y = np.zeros(1, np.float32), np.empty(1, np.float32)
+            kernel.function(0, 1, x, y)
+            assert y[0] == n
+
+
+def test_compile_many_meets_errors_itself(monkeypatch):
+    monkeypatch.setattr(compiler, "PARALLEL_FROM", 2)
+    requests = [Request(*each(f"x[i] + np.float32({n})"), F32) for n in range(3)]
+    requests.append(Request(*each("no_such_helper(x[i])"), F32))
+    with pytest.raises(Exception, match="no_such_helper"):
+        compile_many(requests, 2)
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    assert len(compile_many(requests[:3], 2)) == 3
+
+
+def test_a_worker_process_fills_the_cache(cache, monkeypatch):
+    feeder = compiler._Feeder(compiler.queue.SimpleQueue(), compiler.queue.SimpleQueue(), compiler._folder())
+    request = Request(*each("exp_f32(x[i])"), F32)
+    feeder.todo.put(request)
+    feeder.start()
+    feeder.join(60)
+    assert feeder.finished.get_nowait() == request
+    assert compile_cpu(request.text, request.name, request.dtypes).origin == "disk"
+
+
+# ---------------------------------------------------------------- speed, and what is not imported
+
+
+def test_a_load_from_disk_is_quick(monkeypatch):
+    compile_cpu(SOFTMAX, "softmax", F32)
+    times = []
+    for _ in range(5):
+        fresh_memory(monkeypatch)
+        began = time.perf_counter()
+        assert compile_cpu(SOFTMAX, "softmax", F32).origin == "disk"
+        times.append(time.perf_counter() - began)
+    assert min(times) < 0.05  # 3 ms when nothing else runs
+
+
+def test_numba_is_imported_by_the_first_compilation_only():
+    code = ("import sys, minisitch.compile, minisitch.cpu_math, minisitch.workers\n"
+            "minisitch.compile.load_text('def k(first, last, x): x[0] = exp_f32(x[0])', 'k')\n"
+            "assert 'numba' not in sys.modules and 'llvmlite' not in sys.modules")
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+
+
+def test_without_jit_the_text_runs_as_it_is():
+    code = ("import numpy as np\nfrom minisitch.compile import compile_cpu\n"
+            "k = compile_cpu('def k(first, last, x): x[0] = exp_f32(x[0])', 'k', ('float32',)).function\n"
+            "x = np.zeros(1, np.float32); k(0, 1, x); assert x[0] == 1")
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1", "MINISITCH_CACHE": "0", "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+
+
+def test_cuda_says_what_to_do_next(monkeypatch):
+    monkeypatch.setattr(compiler, "cuda_available", lambda: False)
+    with pytest.raises(DeviceError, match="target='cpu'"):
+        compiler.compile_cuda("def k(x):\n    x[0] = 1\n", "k")
