@@ -21,8 +21,9 @@ from .. import compile as compiler
 from .. import cost
 from ..device import Device
 from ..errors import MinisitchError
-from ..fuse import STRATEGIES, Decision
-from ..graph import TensorType
+from ..fuse import STRATEGIES, Body
+from ..graph import Graph, TensorType
+from ..kernel import Kernel
 from ..reference import evaluate
 from ..runtime import Executable, Jitted, Stages, assemble, choose_device, choose_target, lower_program, read_types
 from ..runtime.stages import in_whole_graph
@@ -53,14 +54,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Part:
-    """One kernel launch of one strategy: the graph nodes it computes, its bytes and its time."""
+    """One kernel launch of one strategy: the graph nodes it computes, its bytes, its time, and what keeps it whole."""
 
     name: str
     nodes: frozenset[int]
     nbytes: int
     measured_us: float
-    barriers: int
-    decisions: tuple[Decision, ...]
+    why: str
 
 
 @dataclass(frozen=True)
@@ -127,19 +127,21 @@ class Comparison:
             same = [p for p in self.parts[other] if p.nodes and len(p.nodes & part.nodes) * 2 > len(p.nodes)]
             if len(same) > 1 or (same and same[0].nbytes > part.nbytes):
                 found.append(Win(part.name, len(same), part.nbytes, sum(p.nbytes for p in same), part.measured_us,
-                                 sum(p.measured_us for p in same), _reason(part)))
+                                 sum(p.measured_us for p in same), part.why))
         saved = {w: (w.other_us - w.measured_us, w.other_nbytes - w.nbytes) for w in found}
         return tuple(sorted((w for w in found if saved[w] > (0, 0)), key=saved.__getitem__, reverse=True)[:most])
 
 
-def _reason(part: Part) -> str:
-    """The decision that kept most inside the kernel: a value that stays in its block, else what is kept at all."""
-    for rule in ("regional", "global", "keep"):
-        chosen = [d for d in part.decisions if d.verdict == rule and d.why]
+def _reason(graph: Graph, kernel: Kernel, body: Body, nodes: frozenset[int]) -> str:
+    """Which values stay inside the kernel although a loop ends between their writer and their reader, and why they can."""
+    decisions = in_whole_graph(body, kernel.decisions)
+    for scheme in ("regional", "global", "keep"):
+        chosen = [d for d in decisions if d.verdict == scheme and d.why]
         if chosen:
-            values = " ".join(f"%{i}" for d in chosen for i in d.at)
-            return f"{rule} {values}: {chosen[0].why}" + (f" ({part.barriers} block barriers)" if part.barriers else "")
-    return f"{len(part.nodes)} operations share one loop, and their values never leave the registers"
+            values = ", ".join(f"%{i} {graph[i].op}" for d in chosen for i in d.at)
+            barriers = f", {kernel.block_barriers} block barriers" if kernel.block_barriers else ""
+            return f"{scheme} {values}: {chosen[0].why}{barriers}"
+    return f"{len(nodes)} operations share one loop, and their values never leave the registers"
 
 
 # ---------------------------------------------------------------- how numbers print
@@ -293,8 +295,7 @@ def _parts(run: Executable, leaves: Sequence[Any], seconds: float) -> tuple[Part
             body, kernel = next(kernels)
             nodes = frozenset(m for m in pattern.members if stages.graph[m].kind in ("map", "reduce"))
             traffic = cost.traffic(kernel)
-            found.append(Part(kernel.name, nodes, traffic.total, us, kernel.block_barriers,
-                              in_whole_graph(body, kernel.decisions)))
+            found.append(Part(kernel.name, nodes, traffic.total, us, _reason(stages.graph, kernel, body, nodes)))
     return tuple(found)
 
 

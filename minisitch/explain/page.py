@@ -93,7 +93,7 @@ def overview(report: Report) -> str:
     colour = {card.kernel.name: PALETTE[i % len(PALETTE)] for i, card in enumerate(report.cards)}
     kernels = iter(stages.kernels)
     for number, pattern in enumerate(stages.plan.patterns):
-        result = graph[pattern.outputs[-1]]
+        result = max((graph[o] for o in pattern.outputs), key=lambda node: node.type.nbytes)
         kinds = " ".join(f"%{o}: {graph[o].type}" for o in pattern.outputs)
         if pattern.kind == "library":
             boxes.append(Box((result.op, str(result.type)), "", f"library call, step {number}: {result}", dashed=True))
