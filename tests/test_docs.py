@@ -75,7 +75,13 @@ def test_an_unknown_symbol_stops_the_build(mark):
 
 def test_run_fences_share_names_and_show_what_they_print():
     page = render_page("```python run\nx = 20\nprint(x)\n```\n\ntext\n\n```python run quiet\nx + 1\n```\n", "page.md")
-    assert page == "```python\nx = 20\nprint(x)\n```\n\n```text\n20\n```\n\n\ntext\n\n```text\n21\n```\n"
+    shown = "```text { .output }\n"
+    assert page == f"```python\nx = 20\nprint(x)\n```\n\n{shown}20\n```\n\n\ntext\n\n{shown}21\n```\n"
+
+
+def test_a_printed_kernel_is_coloured_as_a_program():
+    page = render_page("```python run quiet\nprint('def f(x):\\n    return x')\n```\n", "page.md")
+    assert page == "```python { .output }\ndef f(x):\n    return x\n```\n"
 
 
 def test_an_exception_in_a_page_stops_the_build_and_names_the_line():
@@ -106,6 +112,6 @@ Picture()
 def test_a_tutorial_shows_text_and_pictures():
     page = render_tutorial(PROGRAM, "tutorials/99_test.py")
     assert page.startswith("# A title\n\nProse.")
-    assert "```text\nprinted\n```" in page and "```text\n3\n```" in page
+    assert "\nprinted\n```" in page and "\n3\n```" in page
     assert '<div class="picture">\n<svg>\n</svg>\n</div>' in page
     assert [(kind, line) for kind, _, line in cells(PROGRAM)] == [("markdown", 2), ("code", 7), ("code", 12)]

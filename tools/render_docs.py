@@ -70,7 +70,17 @@ def run(code: str, names: dict[str, Any], file: str, line: int) -> str:
 
 
 def _text(text: str) -> str:
-    return f"\n```text\n{text.rstrip()}\n```\n" if text.strip() else ""
+    """What was printed, in a fence; a program among it is coloured as one."""
+    if not text.strip():
+        return ""
+    return f"\n```{'python' if _is_program(text) else 'text'} {{ .output }}\n{text.rstrip()}\n```\n"
+
+
+def _is_program(text: str) -> bool:
+    try:
+        return any(isinstance(node, ast.FunctionDef) for node in ast.parse(text).body)
+    except SyntaxError:
+        return False
 
 
 def _shown(value: Any) -> str:

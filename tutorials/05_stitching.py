@@ -30,10 +30,10 @@ toy = replace(ms.get_device("h100"), name="toy", sms=1, threads_per_sm=128, max_
 # %% [markdown]
 # ## Cut, or stitch
 #
-# Under the rules called `xla` a thread may only use what it made itself, so the kernel ends at each reduction
-# and the next one reads everything back from memory. `astitch` stays in one kernel: the row of exponentials is
-# kept in **shared memory**, which all threads of a block can read, and a **block barrier** makes sure they read
-# it after it was written.
+# Under the rules called `xla` a thread may only use what it made itself, so the kernel ends at each reduction and
+# the next one reads everything back from memory. `astitch` stays in one kernel: what threads have to tell each
+# other goes through **shared memory**, which all threads of a block can read, and a **block barrier** makes sure
+# that it is read after it was written.
 #
 # Let us count.
 
