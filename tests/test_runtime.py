@@ -219,6 +219,18 @@ def test_an_index_is_checked_through_reshapes_only_where_it_is_read():
         f(x, np.array([0, 3, 0]))
 
 
+@ms.jit(target="python")
+def scaled(x, k=2.0):
+    return x * k + np.arange(x.shape[-1])
+
+
+def test_a_jitted_function_inside_another_is_part_of_its_program():
+    outer = ms.jit(lambda x: np.sum(scaled(np.exp(x), 3.0)), target="python")
+    x = array(2, 3)
+    np.testing.assert_allclose(outer(x), np.sum(np.exp(x) * 3 + np.arange(3)), rtol=1e-6)
+    assert len(outer.lower(x, stop_after="fuse").kernels) == 1
+
+
 # ---------------------------------------------------------------- compiled once
 def counting(fn):
     """The function and a list that grows whenever it is traced."""
@@ -405,7 +417,9 @@ class Model:
 
     @ms.jit(target="python")
     def forward(self, x):
-        return x * self.scale
+        out = np.zeros(x.shape, np.float32)
+        out[:] = x * self.scale
+        return out
 
 
 def test_pickles_by_reference():
@@ -435,6 +449,7 @@ def test_methods_are_compiled_for_each_object_and_forgotten_with_it():
     two.scale[:] = 5
     assert two.forward(x).tolist() == [5, 5, 5]
     assert two.forward.lower(x, stop_after="simplify").outputs
+    assert pickle.loads(pickle.dumps(three.forward))(x).tolist() == [3, 3, 3]
     from minisitch.runtime import _methods
     before = len(_methods[Model.forward])
     del two

@@ -150,7 +150,7 @@ def explain(fn: Callable[..., Any], *args: Any, strategy: str | None = None, tar
             device: str | Device | None = None, **kwargs: Any) -> Report:
     """Explain what becomes of ``fn(*args)``; arrays may be given as types, ``"f32[128,768]"``. Nothing is run."""
     if isinstance(fn, Jitted):
-        strategy, device, fn = strategy or fn.strategy, device or fn.device, fn.__wrapped__
+        strategy, device, fn = strategy or fn.strategy, device or fn.device, fn.function
     target = choose_target(target)
     program = trace(fn, read_types(args), read_types(kwargs))
     stages = lower_program(program, strategy or "astitch", target, choose_device(target, device))

@@ -177,7 +177,7 @@ def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None
     ``seconds`` bounds the time spent measuring. ``progress(done, total, name)`` hears of each compiled kernel.
     Raises MinisitchError where the outputs of a strategy have the wrong shape or dtype.
     """
-    fn = fn.__wrapped__ if isinstance(fn, Jitted) else fn
+    fn = fn.function if isinstance(fn, Jitted) else fn
     args, kwargs = sample(read_types(args), seed), sample(read_types(kwargs), seed)
     target = choose_target(target)
     machine = choose_device(target, device)

@@ -20,6 +20,7 @@ import re
 import sys
 import threading
 import time
+import types
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -33,6 +34,8 @@ from ..errors import MinisitchError
 from ..graph import Graph
 from ..simplify import simplify
 from ..trace import Program, trace
+from ..trace.recorder import ACTIVE
+from ..trace.shim import rebind
 from ..trace.tree import flatten, type_of
 from .executable import Executable, ReferenceExecutable, assemble
 from .memory import Lifetime, plan_memory
@@ -64,7 +67,7 @@ def lower(fn: Callable[..., Any], *args: Any, strategy: str | None = None, targe
     if stop_after not in STAGES:
         raise MinisitchError(f"unknown stage {stop_after!r}; take one of {', '.join(STAGES)}")
     if isinstance(fn, Jitted):
-        strategy, fn = strategy or fn.strategy, fn.__wrapped__
+        strategy, fn = strategy or fn.strategy, fn.function
     target = choose_target(target)
     program = trace(fn, read_types(args), read_types(kwargs))
     if stop_after == "trace":
@@ -94,11 +97,19 @@ class Jitted:
         functools.update_wrapper(self, fn)
         self.__wrapped__ = fn
         self.strategy, self.target, self.device = strategy, target, device
+        self._owner: Callable[[], Any] | None = None  # of a method: gives the object
         self._ready: dict[Any, Callable[[Sequence[Any]], Any]] = {}
         self._entries: dict[Any, Future] = {}
         self._lock = threading.Lock()
 
+    @property
+    def function(self) -> Callable[..., Any]:
+        """What is traced: the wrapped function, of a method with its object."""
+        return self.__wrapped__ if self._owner is None else types.MethodType(self.__wrapped__, self._owner())
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if ACTIVE.get() is not None:  # called by a function that is being traced: part of its program
+            return rebind(self.function)(*args, **kwargs)
         leaves, key = _signature(args, kwargs)
         run = self._ready.get(key)
         if run is None:
@@ -127,7 +138,7 @@ class Jitted:
         """Compile for these arguments without running; what is returned takes the list of array leaves."""
         began = time.perf_counter()
         target = choose_target(self.target)
-        program = trace(self.__wrapped__, args, kwargs)
+        program = trace(self.function, args, kwargs)
         if target == "reference":
             return ReferenceExecutable(program)
         stages = lower_program(program, self.strategy, target, choose_device(target, self.device))
@@ -137,13 +148,13 @@ class Jitted:
 
     def lower(self, *args: Any, stop_after: str = "emit", **kwargs: Any) -> Any:
         """What one stage makes of this function; see ``lower``."""
-        return lower(self.__wrapped__, *args, strategy=self.strategy, target=self.target, device=self.device,
+        return lower(self.function, *args, strategy=self.strategy, target=self.target, device=self.device,
                      stop_after=stop_after, **kwargs)
 
     def explain(self, *args: Any, **kwargs: Any) -> Any:
         """The report on this function for these arguments; see ``explain``."""
         report = importlib.import_module("minisitch.explain")  # by name: no stage imports what reads it
-        return report.explain(self.__wrapped__, *args, strategy=self.strategy, target=self.target,
+        return report.explain(self.function, *args, strategy=self.strategy, target=self.target,
                               device=self.device, **kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -180,11 +191,11 @@ class _Method:
 
     def _bound(self) -> Jitted:
         """The cache of this object; it holds the object weakly, so the two do not keep each other alive."""
-        fn, methods, key = self.function.__wrapped__, _methods.setdefault(self.function, {}), id(self.instance)
+        methods, key = _methods.setdefault(self.function, {}), id(self.instance)
         if key not in methods:
-            alive = weakref.ref(self.instance, lambda _: methods.pop(key, None))
-            call = functools.wraps(fn)(lambda *args, **kwargs: fn(alive(), *args, **kwargs))
-            methods[key] = Jitted(call, self.function.strategy, self.function.target, self.function.device)
+            methods[key] = Jitted(self.function.__wrapped__, self.function.strategy, self.function.target,
+                                  self.function.device)
+            methods[key]._owner = weakref.ref(self.instance, lambda _: methods.pop(key, None))
         return methods[key]
 
 
