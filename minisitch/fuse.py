@@ -81,6 +81,7 @@ class FusionPlan:
 # ---------------------------------------------------------------- what every strategy asks
 # Views: a reshape never moves a byte; inside a kernel these moves only change an index.
 FREE = frozenset({"broadcast", "reshape", "transpose", "slice"})
+MOST_ARGUMENTS = 64  # inputs and outputs of one kernel (BladeDISC's bound; CUDA takes 4 kB of parameters)
 
 
 def is_fusible(node: Node) -> bool:
@@ -239,14 +240,19 @@ def pattern_inputs(graph: Graph, pattern: Pattern) -> tuple[int, ...]:
 def verify_plan(plan: FusionPlan) -> FusionPlan:
     """Check that nothing is lost, doubled or read too early, and return the plan unchanged.
 
-    Raises PlanError naming the value: every needed value is written exactly once, before it is read.
+    Raises PlanError naming the value: every needed value is written exactly once, by a pattern that
+    holds it, before it is read; library calls stay between kernels.
     """
     graph, written = plan.graph, set(plan.graph.inputs)
     for pattern in plan.patterns:
+        if pattern.kind == "kernel" and (calls := [m for m in pattern.members if graph[m].kind == "library"]):
+            raise PlanError(f"%{calls[0]} {graph[calls[0]].op} is a library call inside a kernel")
         for value in pattern_inputs(graph, pattern):
             if value not in written and value not in pattern.members:
                 raise PlanError(f"the pattern that writes {pattern.outputs} reads %{value} before it is written")
         for value in pattern.outputs:
+            if value not in pattern.members:
+                raise PlanError(f"the pattern of {pattern.members[:3]} writes %{value}, which it does not hold")
             if value in written:
                 raise PlanError(f"%{value} {graph[value].op} is written by two patterns")
             written.add(value)

@@ -50,10 +50,12 @@ def groups_of(graph: Graph, merge: bool = True) -> tuple[Group, ...]:
 
     Parameters connect, constants do not. The dominant is a reduce if there is one, of the largest
     input, a row-reduce before a column-reduce, the first of these. With ``merge=False`` each
-    candidate is a group of its own (the paper's ablation).
+    candidate is a group of its own, with what it reads (the paper's ablation).
     """
     chosen = candidates(graph)
     cut = set(chosen)
+    if not merge:
+        return tuple(Group(_upstream(graph, c, cut), c, ()) for c in chosen)
     leader = list(range(len(graph)))
 
     def find(i: int) -> int:
@@ -65,7 +67,7 @@ def groups_of(graph: Graph, merge: bool = True) -> tuple[Group, ...]:
     for node in graph.nodes:
         for arg in node.args:
             connects = arg not in cut and graph[arg].op not in ("constant", "iota")
-            if connects and (merge or graph[arg].op != "input"):
+            if connects:
                 leader[find(node.id)] = find(arg)
     members: dict[int, list[int]] = {}
     for node in graph.nodes:
@@ -78,6 +80,16 @@ def groups_of(graph: Graph, merge: bool = True) -> tuple[Group, ...]:
             dominant = min(inside, key=lambda c: _preference(graph, graph[c]))
             found.append(Group(tuple(ids), dominant, tuple(c for c in inside if c != dominant)))
     return tuple(sorted(found, key=lambda g: g.members))
+
+
+def _upstream(graph: Graph, candidate: int, cut: set[int]) -> tuple[int, ...]:
+    """A candidate and all it is computed from, up to other candidates."""
+    found, pending = {candidate}, [candidate]
+    while pending:
+        fresh = {a for a in graph[pending.pop()].args if a not in cut and graph[a].op not in ("constant", "iota")} - found
+        found |= fresh
+        pending += fresh
+    return tuple(sorted(found))
 
 
 def _preference(graph: Graph, node: Node) -> tuple:
@@ -577,7 +589,8 @@ def stitch(graph: Graph, device: Device, *, merge: bool = True, keep: bool = Tru
         floors = worth_keeping(graph, arranged, _first_loops(arranged))
         if floors:
             arranged = _arrange(graph, device, groups, base | floors.keys(), floors)
-            useless = [v for v in floors if not _is_useful(arranged, v)]
+            readers = _readers(arranged)
+            useless = [v for v in floors if not _is_useful(arranged, v, readers.get(v, ()))]
             if useless:
                 for v in useless:
                     decisions.append(Decision((v,), "recompute", "not-local", f"%{v} would cross a grid barrier"))
@@ -606,11 +619,19 @@ def _first_loops(arranged: _Arranger) -> dict[int, Sink]:
     return first
 
 
-def _is_useful(arranged: _Arranger, value: int) -> bool:
+def _readers(arranged: _Arranger) -> dict[int, list[Sink]]:
+    """The sinks that read each sink's value."""
+    found: dict[int, list[Sink]] = {}
+    for user, leaves in arranged.reads.items():
+        for value, _ in leaves:
+            found.setdefault(value, []).append(arranged.made[user])
+    return found
+
+
+def _is_useful(arranged: _Arranger, value: int, readers: Sequence[Sink]) -> bool:
     """A kept light value must be read by its own block; a heavy one may travel through memory."""
     graph, sink = arranged.graph, arranged.made[value]
-    readers = [(arranged.made[user], at) for user, leaves in arranged.reads.items() for v, at in leaves if v == value]
-    local = all(r.level == sink.level and r.space == sink.space for r, _ in readers)
+    local = all(r.level == sink.level and r.space == sink.space for r in readers)
     return bool(readers) and (local or is_heavy(graph, graph[value]) or _heavy_inside(graph, value, arranged.wanted))
 
 

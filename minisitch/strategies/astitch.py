@@ -9,13 +9,12 @@ How the pieces meet inside the kernel is ``stitch``'s business; it never refuses
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from ..device import Device
-from ..fuse import FREE, Decision, FusionPlan, is_fusible, make_plan, read_in_place, stored_values, strategy
-from ..graph import Graph
-
-MOST_ARGUMENTS = 64  # kernel parameters (BladeDISC's bound)
+from ..fuse import FREE, MOST_ARGUMENTS, Decision, FusionPlan, is_fusible, make_plan, stored_values, strategy
+from ..graph import Graph, Node
 
 
 @strategy("astitch")
@@ -27,6 +26,7 @@ def astitch(graph: Graph, device: Device) -> FusionPlan:
     """
     level = levels(graph)
     stored = stored_values(graph)
+    readers = _readers(graph, stored)
     groups: dict[int, list[int]] = {}
     for node in graph.nodes:
         if is_fusible(node) and (node.op not in FREE or node.id in stored):
@@ -34,7 +34,7 @@ def astitch(graph: Graph, device: Device) -> FusionPlan:
     decisions: list[Decision] = []
     found: list[list[int]] = []
     for number, members in sorted(groups.items()):
-        pieces = _within_arguments(graph, members)
+        pieces = _within_arguments(graph, members, stored, readers)
         found += pieces
         decisions.append(Decision(tuple(members), "fuse", "same-level",
                                   f"{len(members)} operations with {number} library calls before them"))
@@ -74,24 +74,52 @@ def levels(graph: Graph) -> list[int]:
     return level
 
 
-def _within_arguments(graph: Graph, members: Sequence[int]) -> list[list[int]]:
+def _readers(graph: Graph, stored: set[int]) -> Counter[int]:
+    """How many operations of kernels read each value, through views or not."""
+    found: Counter[int] = Counter()
+    for node in graph.nodes:
+        if node.kind not in ("source", "library") and (node.op not in FREE or node.id in stored):
+            found.update(_sources(graph, node))
+    return found
+
+
+def _within_arguments(graph: Graph, members: Sequence[int], stored: set[int], readers: Counter[int]) -> list[list[int]]:
     """Cut a level in pieces, in order, that stay within the argument limit; ascending ids keep it acyclic."""
-    pieces: list[list[int]] = [[]]
-    inside: set[int] = set()
-    touched: set[int] = set()
-    for member in members:
-        reads = {read_in_place(graph, a) for a in graph[member].args} - inside
-        writes = {member} if _leaves(graph, member) else set()
-        if pieces[-1] and len(touched | reads | writes) > MOST_ARGUMENTS:
-            pieces.append([])
-            inside, touched = set(), set()
-            reads = {read_in_place(graph, a) for a in graph[member].args}
-        pieces[-1].append(member)
-        inside.add(member)
-        touched |= reads | writes
+    pieces, start = [], 0
+    while start < len(members):
+        end = start + _longest(graph, members[start:], stored, readers)
+        pieces.append(list(members[start:end]))
+        start = end
     return pieces
 
 
-def _leaves(graph: Graph, node_id: int) -> bool:
-    """True if a library call or the caller may read the value: it will be an argument."""
-    return node_id in graph.outputs or any(graph[u].kind == "library" or graph[u].op in FREE for u in graph.users[node_id])
+def _longest(graph: Graph, members: Sequence[int], stored: set[int], readers: Counter[int]) -> int:
+    """How many of the first members one kernel can hold: what it reads and what leaves it are its arguments."""
+    waiting: dict[int, int] = {}  # member -> readers that are not inside yet
+    reads: set[int] = set()
+    leaving, longest = 0, 1
+    for count, member in enumerate(members, start=1):
+        for value in _sources(graph, graph[member]):
+            if value in waiting:
+                waiting[value] -= 1
+                leaving -= waiting[value] == 0
+            else:
+                reads.add(value)
+        waiting[member] = readers[member] + (member in stored)
+        leaving += waiting[member] > 0
+        if len(reads) + leaving <= MOST_ARGUMENTS:
+            longest = count
+        elif len(reads) > MOST_ARGUMENTS:
+            break
+    return longest
+
+
+def _sources(graph: Graph, node: Node) -> set[int]:
+    """The values in memory or registers that a node reads, through views."""
+    found = set()
+    for arg in node.args:
+        while graph[arg].op in FREE:
+            arg = graph[arg].args[0]
+        if graph[arg].op not in ("constant", "iota"):
+            found.add(arg)
+    return found

@@ -9,7 +9,18 @@ evaluated once for each element it stretches to.
 from __future__ import annotations
 
 from ..device import Device
-from ..fuse import FREE, Decision, FusionPlan, is_fusible, is_heavy, make_plan, stored_values, strategy, stretches
+from ..fuse import (
+    FREE,
+    MOST_ARGUMENTS,
+    Decision,
+    FusionPlan,
+    is_fusible,
+    is_heavy,
+    make_plan,
+    stored_values,
+    strategy,
+    stretches,
+)
 from ..graph import Graph, Node
 from ..stitch import many_positions
 
@@ -49,6 +60,10 @@ def xla(graph: Graph, device: Device) -> FusionPlan:
         roots.add(scattered)
         decisions.append(Decision((scattered,), "keep apart", "many-positions",
                                   f"%{scattered} would be recomputed at too many places"))
+    for crowded in _too_many_arguments(graph, roots):
+        roots.add(crowded)
+        decisions.append(Decision((crowded,), "keep apart", "argument-limit",
+                                  f"the kernel that reads %{crowded} would have more than {MOST_ARGUMENTS} arguments"))
     return make_plan(graph, "xla", _members(graph, roots), reversed(decisions))
 
 
@@ -73,6 +88,30 @@ def _why_cut(graph: Graph, node: Node, landing: frozenset[int], in_memory: set[i
     if len(landing) > 1 and chain > MOST_RECOMPUTED:
         return "recompute-limit"
     return ""
+
+
+def _too_many_arguments(graph: Graph, roots: set[int]) -> list[int]:
+    """Values to keep in memory so that no kernel reads more than the limit: the operand that reads most, first."""
+    reads: list[frozenset[int]] = []
+    found: list[int] = []
+    for node in graph.nodes:
+        pending = sorted(dict.fromkeys(node.args), key=lambda a: -len(reads[a]))
+        mine = frozenset().union(*(reads[a] for a in pending))
+        while len(mine) >= MOST_ARGUMENTS and pending and len(reads[pending[0]]) > 1 and is_fusible(node):
+            found.append(_source(graph, pending[0]))
+            reads[pending[0]] = frozenset((found[-1],))
+            pending.pop(0)
+            mine = frozenset().union(*(reads[a] for a in node.args))
+        leaf = node.op == "input" or node.id in roots or node.kind == "library"
+        reads.append(frozenset((node.id,)) if leaf else mine)
+    return found
+
+
+def _source(graph: Graph, value: int) -> int:
+    """What a chain of views looks at."""
+    while graph[value].op in FREE:
+        value = graph[value].args[0]
+    return value
 
 
 def _chain_lengths(graph: Graph) -> list[int]:
