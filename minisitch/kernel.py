@@ -332,7 +332,7 @@ def _print_segment(number: int, segment: Segment) -> Iterator[str]:
 def extents(segment: Segment, phase: Phase) -> dict[str, int]:
     """Extents of the loop variables of a phase, so that an index prints no needless remainder."""
     return {"row": segment.rows, "chunk": segment.chunks, "slice": segment.slices, "ser": phase.serial, "col": phase.cols,
-            "lane_row": segment.thread_map.rows_per_block, **dict(phase.axes)}
+            "start": phase.cols, "lane_row": segment.thread_map.rows_per_block, **dict(phase.axes)}
 
 
 def show_guard(guard: Guard, totals: Mapping[str, int] | None = None) -> str:
