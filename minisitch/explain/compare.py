@@ -141,6 +141,8 @@ def _reason(graph: Graph, kernel: Kernel, body: Body, nodes: frozenset[int]) -> 
             values = ", ".join(f"%{i} {graph[i].op}" for d in chosen for i in d.at)
             barriers = f", {kernel.block_barriers} block barriers" if kernel.block_barriers else ""
             return f"{scheme} {values}: {chosen[0].why}{barriers}"
+    if len(body.outputs) > 1:
+        return f"one pass over memory writes {len(body.outputs)} results"
     return f"{len(nodes)} operations share one loop, and their values never leave the registers"
 
 
