@@ -193,6 +193,19 @@ def test_what_a_program_writes_reaches_the_callers_array():
     np.testing.assert_allclose(mine, theirs, rtol=1e-6)
 
 
+@pytest.mark.parametrize("target", ["python", "reference"])
+def test_writing_into_memory_that_another_argument_shares_is_refused(target):
+    def add(a, b):
+        a += b
+        return a.sum()
+
+    f = ms.jit(add, target=target)
+    x = np.ones(8, np.float32)
+    assert f(x[::2], x[1::2]) == 8 and x.tolist() == [2, 1] * 4
+    with pytest.raises(MinisitchError, match="a is written to and shares memory with b.*pass a copy"):
+        f(x[:4], x[2:6])
+
+
 def test_arrays_from_outside_are_read_anew():
     weights = np.ones(3, np.float32)
     f = ms.jit(lambda x: x * weights, target="python")

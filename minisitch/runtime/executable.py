@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import MinisitchError
 from ..fuse import FREE, Pattern, view_source
 from ..graph import Graph, Node
 from ..reference import evaluate
@@ -123,10 +124,9 @@ class Executable:
     def __call__(self, leaves: Sequence[Any]) -> Any:
         """Run on the array leaves of the arguments, in order; gives back the user's nest of results."""
         program = self.stages.program
-        results = self.outputs(leaves)
-        for source, output in program.mutated:
-            np.copyto(leaves[source], results[output])
-        return unflatten(program.outputs, [r if r.ndim else r[()] for r in results])
+        if program.mutated:
+            _refuse_overlap(program, leaves)
+        return _finish(program, leaves, self.outputs(leaves))
 
     def outputs(self, leaves: Sequence[Any]) -> list[Array]:
         """One array an output of the graph; writes nothing back into the arguments."""
@@ -206,10 +206,30 @@ class ReferenceExecutable:
         inputs = [np.asarray(x) for x in (*leaves, *program.captured)]
         for check in index_checks(program.graph):
             check(inputs[check.source].reshape(-1))
-        results = [np.array(r) for r in evaluate(program.graph, inputs)]
-        for source, output in program.mutated:
-            np.copyto(leaves[source], results[output])
-        return unflatten(program.outputs, [r if r.ndim else r[()] for r in results])
+        if program.mutated:
+            _refuse_overlap(program, leaves)
+        return _finish(program, leaves, [np.array(r) for r in evaluate(program.graph, inputs)])
+
+
+def _finish(program: Program, leaves: Sequence[Any], results: Sequence[Array]) -> Any:
+    """Write back what the program changed in place, and nest the results as the user did; scalars as NumPy has them."""
+    for source, output in program.mutated:
+        np.copyto(leaves[source], results[output])
+    return unflatten(program.outputs, [r if r.ndim else r[()] for r in results])
+
+
+def _refuse_overlap(program: Program, leaves: Sequence[Any]) -> None:
+    """Arguments that a program writes into must not share memory with others: it read them before it wrote.
+
+    Raises MinisitchError naming the two.
+    """
+    arrays = [np.asarray(x) for x in (*leaves, *program.captured)]
+    names = [dict(program.graph[i].attrs).get("name", f"%{i}") for i in program.graph.inputs]
+    for source, _ in program.mutated:
+        for other, array in enumerate(arrays):
+            if other != source and np.shares_memory(arrays[source], array):
+                raise MinisitchError(f"{names[source]} is written to and shares memory with {names[other]}, which a "
+                                     f"compiled program cannot follow; pass a copy of one of them")
 
 
 # ---------------------------------------------------------------- from stages to an executable
