@@ -200,7 +200,10 @@ class Segment:
 
 @dataclass(frozen=True)
 class Touch:
-    """Cells of a global buffer that are read and written between two grid barriers, each counted once."""
+    """Cells of a global buffer that are read and written between two grid barriers, each counted once.
+
+    A cell first written in that time is not fetched to be read in it.
+    """
 
     level: int
     buffer: str

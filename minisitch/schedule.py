@@ -103,10 +103,12 @@ class _Builder:
                     self.accesses.setdefault((level, stmt.buffer, isinstance(stmt, Store)), set()).add(stmt.index)
 
     def _touches(self) -> tuple[Touch, ...]:
-        found = []
+        found, made = [], {b.name: -1 for b in self.layout.buffers.values() if b.scope == "input"}
         for level, buffer in sorted({key[:2] for key in self.accesses}):
             size = self.layout.buffers[buffer].size
             read, written = (footprint(self.accesses.get((level, buffer, store), ()), size) for store in (False, True))
+            if written and made.setdefault(buffer, level) == level:
+                read = 0  # what this epoch wrote is still in cache when it is read
             found.append(Touch(level, buffer, read, written))
         return tuple(found)
 

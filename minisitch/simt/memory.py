@@ -107,7 +107,7 @@ class Memory:
     """
 
     __slots__ = ("atomics", "convert", "data", "has_owners", "holds_data", "length", "name", "now", "program",
-                 "reads", "shape", "size", "space", "touched", "watched", "wraps", "writes")
+                 "reads", "settled", "shape", "size", "space", "touched", "watched", "wraps", "writes")
 
     def __init__(self, name: str, array: np.ndarray, space: str, now: Now, program: Program,
                  *, holds_data: bool = False, watched: bool = True, has_owners: bool = False):
@@ -122,6 +122,7 @@ class Memory:
         self.reads: dict[int, list[Access]] = {}  # cell -> the reads since
         self.atomics: dict[int, list[Access]] = {}  # cell -> the atomic operations since
         self.touched: dict[str, set[int]] = {"load": set(), "store": set()}  # this grid epoch, for the traffic
+        self.settled: set[int] = set()  # cells written in earlier epochs
 
     # ------------------------------------------------------------ what kernel text calls
     def load(self, site: int, index: Any) -> Any:

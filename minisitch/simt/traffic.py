@@ -53,7 +53,8 @@ class Traffic:
     ``loads`` and ``stores`` are of global memory, one for each thread; local arrays are not counted.
     ``sectors_*`` are the 32-byte pieces a warp asks for at once; ``bank_conflicts`` the extra turns its
     shared accesses take. ``touched`` is the least any cache could do with: each cell counts once per
-    array, direction and grid epoch (the time between two grid barriers). An atomic touches both ways.
+    array, direction and grid epoch (the time between two grid barriers), and a cell that was first written
+    in the epoch is not fetched to be read in it. An atomic touches both ways.
     ``thread_*`` are the largest counts of one thread.
     """
 
@@ -159,9 +160,13 @@ class Tally:
     def end_epoch(self, arrays: Iterable[Memory]) -> None:
         """A grid barrier, or the end: cells touched from here on count anew."""
         for memory in arrays:
-            for way, cells in memory.touched.items():
-                self.touched[memory.name][way] += len(cells) * memory.data.itemsize
-                cells.clear()
+            loads, stores = memory.touched["load"], memory.touched["store"]
+            made_here = set() if memory.holds_data else stores - memory.settled
+            self.touched[memory.name]["load"] += len(loads - made_here) * memory.data.itemsize
+            self.touched[memory.name]["store"] += len(stores) * memory.data.itemsize
+            memory.settled |= stores
+            loads.clear()
+            stores.clear()
 
     def traffic(self) -> Traffic:
         return Traffic(
