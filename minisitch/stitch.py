@@ -430,8 +430,8 @@ class _Arranger:
     def _flat(self, shape: tuple[int, ...], everything: Sequence[Key]) -> Partition:
         """All axes as columns if every operand is read straight through, else only enough trailing axes."""
         axes = tuple(range(len(shape)))
-        straight = all(len(linear(at, self.graph[value].type.shape).terms) <= 1 or _reads_straight(
-            linear(at, self.graph[value].type.shape), shape) for value, at in everything)
+        offsets = (linear(at, self.graph[value].type.shape) for value, at in everything)
+        straight = all(not offset.terms or _reads_straight(offset, shape) for offset in offsets)
         if straight or len(shape) < 2:
             return Partition((), (), axes)
         cut, cols = len(shape) - 1, shape[-1]
