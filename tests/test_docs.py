@@ -54,9 +54,12 @@ def test_files_and_symbols_that_a_page_names_exist(page):
             symbol_source(path, symbol)
 
 
-def test_the_picture_shows_the_plans_of_today():
-    """Drawn from real plans; after a change of plans: python tools/draw_softmax.py docs/img/softmax.svg"""
-    assert (ROOT / "docs" / "img" / "softmax.svg").read_text(encoding="utf-8") == draw()
+def test_the_picture_shows_the_plans_of_today(request):
+    """Drawn from real plans; ``pytest --update-golden`` draws it anew, then look at it."""
+    picture = ROOT / "docs" / "img" / "softmax.svg"
+    if request.config.getoption("--update-golden"):
+        picture.write_text(draw(), encoding="utf-8")
+    assert picture.read_text(encoding="utf-8") == draw(), "plans have changed: pytest --update-golden"
 
 
 # ---------------------------------------------------------------- the renderer itself
