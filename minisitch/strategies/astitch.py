@@ -51,12 +51,15 @@ def levels(graph: Graph) -> list[int]:
     """Library calls on the longest path to each value; a value all of whose users are later moves down to them.
 
     Moving down saves writing the value and reading it back; it happens only if its operands are no
-    larger than itself, so it never adds traffic.
+    larger than itself. Masks, which are computed from nothing, always move.
     """
     level = [0] * len(graph)
+    weightless = [n.op in ("constant", "iota") for n in graph.nodes]  # computed without reading memory
     for node in graph.nodes:
         steps = [level[a] + (graph[a].kind == "library") for a in node.args]
         level[node.id] = max(steps, default=0)
+        if is_fusible(node):
+            weightless[node.id] = all(weightless[a] for a in node.args)
     kept = stored_values(graph)
     for node in reversed(graph.nodes):
         users = graph.users[node.id]
@@ -66,10 +69,10 @@ def levels(graph: Graph) -> list[int]:
             continue
         target = min(level[u] for u in users)
         fresh = [a for a in dict.fromkeys(node.args)
-                 if is_fusible(graph[a]) and level[a] < target and graph[a].op not in FREE]
-        moved = sum(graph[a].type.nbytes for a in fresh if len(graph.users[a]) == 1)
+                 if is_fusible(graph[a]) and level[a] < target and graph[a].op not in FREE and not weightless[a]]
+        moved = sum(graph[a].type.nbytes for a in fresh if len(graph.users[a]) == 1 or a in kept)
         if target > level[node.id] and len({level[u] for u in users}) == 1 and \
-                (node.op in FREE or moved == 0 or moved < node.type.nbytes):
+                (node.op in FREE or moved <= node.type.nbytes):
             level[node.id] = target
     return level
 

@@ -1,0 +1,325 @@
+"""Fusion plans: what they mean when run pattern by pattern, what is refused, and that size does not hurt."""
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from stitch_help import ROOT, STRATEGIES, V100, layernorm, lowered, program, softmax, traced
+
+from minisitch.errors import PlanError
+from minisitch.fuse import (
+    FREE,
+    FusionPlan,
+    Pattern,
+    extract,
+    fuse,
+    is_fusible,
+    is_heavy,
+    make_plan,
+    pattern_inputs,
+    read_in_place,
+    strategy,
+    stretches,
+    verify_plan,
+    view_source,
+)
+from minisitch.graph import Builder, TensorType
+from minisitch.reference import apply, evaluate
+from minisitch.runtime.stages import digest
+from minisitch.simplify import simplify
+from minisitch.testing import arrays_for, graphs, random_graph, random_inputs
+from minisitch.trace import trace
+
+
+# ---------------------------------------------------------------- a plan as a program
+def run_plan(plan, inputs):
+    """Execute a plan with the reference, pattern by pattern, each reading only what is in memory."""
+    graph = plan.graph
+    memory = dict(zip(graph.inputs, map(np.asarray, inputs), strict=True))
+    for pattern in plan.patterns:
+        assert set(pattern_inputs(graph, pattern)) <= memory.keys()
+        if pattern.kind == "kernel":
+            body = extract(graph, pattern)
+            results = evaluate(body.graph, [memory[v] for v in body.inputs])
+            fresh = dict(zip(body.outputs, results, strict=True))
+        else:
+            node = graph[pattern.members[0]]
+            fresh = {node.id: apply(node, [_viewed(graph, a, memory) for a in node.args])}
+        assert not fresh.keys() & memory.keys()
+        memory.update(fresh)
+    return [memory[read_in_place(graph, o)].reshape(graph[o].type.shape) for o in graph.outputs]
+
+
+def _viewed(graph, value, memory):
+    """A library call's operand: what is in memory, through views."""
+    chain = []
+    while value != view_source(graph, value):
+        chain.append(graph[value])
+        value = graph[value].args[0]
+    seen = memory[value]
+    for node in reversed(chain):
+        seen = apply(node, [seen])
+    return seen
+
+
+def check_plan(graph, inputs, name):
+    plan = fuse(graph, name, V100)
+    assert plan == fuse(graph, name, V100), "twice is equal"
+    assert verify_plan(plan) is plan and plan.strategy == name
+    fused = [m for p in plan.patterns for m in p.members if p.kind == "kernel"]
+    assert all(graph[m].kind != "library" for m in fused)
+    assert {p.members[0] for p in plan.library_calls} == {n.id for n in graph.nodes if n.kind == "library"}
+    assert all(p.outputs for p in plan.patterns)
+    expected, got = evaluate(graph, inputs), run_plan(plan, inputs)
+    for a, b in zip(expected, got, strict=True):
+        assert np.array_equal(a, b, equal_nan=a.dtype.kind == "f"), f"{graph}\n{plan}"
+
+
+@given(st.data())
+def test_a_plan_means_what_its_graph_means(data):
+    graph = data.draw(graphs(max_nodes=14))
+    inputs = data.draw(arrays_for(graph))
+    with np.errstate(all="ignore"):
+        for name in STRATEGIES:
+            check_plan(graph, inputs, name)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_many_plans(name):
+    for seed in range(150):
+        rng = np.random.default_rng(seed)
+        graph = random_graph(rng, max_nodes=40, max_elements=300)
+        with np.errstate(all="ignore"):
+            check_plan(graph, random_inputs(graph, rng), name)
+
+
+def test_plan_prints(golden):
+    graph = traced(softmax, (64, 128))
+    golden("softmax_plans", "\n\n".join(str(fuse(graph, name, V100)) for name in STRATEGIES))
+
+
+# ---------------------------------------------------------------- mutants
+MUTABLE = program("f32[8,16] = input name='x'", "f32[8,16] = exp %0", "f32[8,1] = sum %1 axes=(1,) keepdims=True",
+                  "f32[8,16] = broadcast %2 shape=(8, 16)", "f32[8,16] = div %1 %3", "f32[16,8] = transpose %4 perm=(1, 0)",
+                  "f32[8,8] = matmul %4 %5", "f32[8,8] = tanh %6", "return %7")
+
+
+def plan_of(*patterns):
+    return FusionPlan(MUTABLE, "mutant", patterns)
+
+
+EXP, SUM, DIV = Pattern((1,), (1,)), Pattern((2,), (2,)), Pattern((3, 4), (4,))
+PRODUCT, TANH = Pattern((6,), (6,), "library"), Pattern((7,), (7,))
+
+
+def test_the_plan_that_the_mutants_come_from():
+    verify_plan(plan_of(EXP, SUM, DIV, PRODUCT, TANH))
+    assert [p.outputs for p in fuse(MUTABLE, "xla", V100).patterns] == [(1,), (2,), (4,), (6,), (7,)]
+
+
+@pytest.mark.parametrize(("patterns", "message"), [
+    ((EXP, SUM, DIV, PRODUCT), r"output %7 tanh is written by no pattern"),
+    ((EXP, DIV, SUM, PRODUCT, TANH), r"writes \(4,\) reads %2 before it is written"),
+    ((EXP, DIV, PRODUCT, TANH), r"reads %2 before it is written"),
+    ((EXP, SUM, DIV, TANH, PRODUCT), r"writes \(7,\) reads %6 before"),
+    ((EXP, SUM, SUM, DIV, PRODUCT, TANH), r"%2 sum is written by two patterns"),
+    ((EXP, replace(SUM, members=(1, 2), outputs=(1, 2)), DIV, PRODUCT, TANH), r"%1 exp is written by two patterns"),
+    ((replace(EXP, outputs=()), SUM, DIV, PRODUCT, TANH), r"reads %1 before"),
+    ((EXP, replace(SUM, outputs=(2, 4)), PRODUCT, TANH), r"writes %4, which it does not hold"),
+    ((EXP, SUM, DIV, replace(PRODUCT, kind="kernel"), TANH), r"%6 matmul is a library call inside a kernel"),
+    ((EXP, SUM, DIV, replace(TANH, members=(6, 7))), r"%6 matmul is a library call inside a kernel"),
+    ((Pattern((0,), (0,)), EXP, SUM, DIV, PRODUCT, TANH), r"%0 input is written by two patterns"),
+    ((), r"output %7"),
+])
+def test_mutated_plans_are_refused(patterns, message):
+    with pytest.raises(PlanError, match=message):
+        verify_plan(plan_of(*patterns))
+
+
+def test_a_circle_is_refused():
+    """exp and tanh in one kernel: it would need the product that needs it."""
+    with pytest.raises(PlanError, match=r"wait for each other in a circle; among them those that write .*\(1, 7\)"):
+        make_plan(MUTABLE, "mutant", [[1, 7], [2], [4]])
+    verify_plan(make_plan(MUTABLE, "mutant", [[1, 2, 4], [7]]))
+
+
+def test_recomputing_is_not_doubling():
+    """A value may be evaluated in two kernels; only one writes it."""
+    plan = make_plan(MUTABLE, "mutant", [[1, 2], [1, 3, 4], [7]])
+    assert [p.members for p in plan.kernels] == [(1, 2), (1, 3, 4), (7,)]
+    assert [p.outputs for p in plan.kernels] == [(2,), (4,), (7,)]
+    shared = make_plan(MUTABLE, "mutant", [[1, 2], [4], [7]])
+    assert [p.outputs for p in shared.kernels] == [(1, 2), (4,), (7,)], "the first kernel that holds it writes it"
+
+
+def test_what_nobody_holds_gets_a_kernel():
+    graph = program("f32[4] = input name='x'", "f32[4] = constant value=2.0", "f32[4] = slice %0 size=(4,) start=(3,) step=(-1,)",
+                    "return %1 %2 %0")
+    plan = make_plan(graph, "nothing", [])
+    assert sorted(p.outputs for p in plan.patterns) == [(1,), (2,)]
+    assert [np.asarray(r).tolist() for r in run_plan(plan, [np.arange(4, dtype=np.float32)])] == \
+        [[2.0] * 4, [3.0, 2.0, 1.0, 0.0], [0.0, 1.0, 2.0, 3.0]]
+
+
+def test_unknown_strategies_are_refused_and_own_ones_taken():
+    with pytest.raises(PlanError, match=r"unknown strategy 'magic'; known: astitch, none, xla"):
+        fuse(MUTABLE, "magic", V100)
+
+    @strategy("everything-alone")
+    def alone(graph, device):
+        return make_plan(graph, "everything-alone", [[n.id] for n in graph.nodes if is_fusible(n) and n.op not in FREE])
+
+    try:
+        assert len(fuse(MUTABLE, "everything-alone", V100).kernels) == 4
+    finally:
+        from minisitch.fuse import STRATEGIES as registry
+        del registry["everything-alone"]
+
+
+# ---------------------------------------------------------------- what strategies ask
+def test_costs_and_stretching():
+    graph = program("f32[8,1] = input name='x'", "f32[8,1] = constant value=2.0", "f32[8,1] = div %0 %1", "f32[8,1] = exp %2",
+                    "f32[8,16] = broadcast %3 shape=(8, 16)", "f32[8,1] = div %1 %0", "f32[8] = reshape %5 shape=(8,)",
+                    "f32[8,1] = reshape %6 shape=(8, 1)", "f32[8,2] = broadcast %7 shape=(8, 2)", "return %4 %8")
+    assert not is_heavy(graph, graph[2]), "dividing by a constant is light"
+    assert is_heavy(graph, graph[3]) and is_heavy(graph, graph[5])
+    assert stretches(graph, graph[3]) and stretches(graph, graph[5]), "reshapes in between included"
+    assert not stretches(graph, graph[2])
+
+
+def test_views_are_read_through():
+    graph = program("f32[4,6] = input name='x'", "f32[6,4] = transpose %0 perm=(1, 0)", "f32[24] = reshape %1 shape=(24,)",
+                    "f32[2,12] = reshape %2 shape=(2, 12)", "f32[2,3] = slice %3 size=(2, 3) start=(0, 2) step=(1, 1)")
+    assert read_in_place(graph, 3) == 1, "a reshape costs nothing; of a transpose it is a copy"
+    assert view_source(graph, 4) == 1 and view_source(graph, 1) == 0
+
+
+def test_equal_patterns_have_equal_bodies():
+    def two(x, y):
+        return softmax(x), softmax(y)
+    graph = traced(two, (4, 8), (4, 8))
+    first, second = (extract(graph, p) for p in (make_plan(graph, "s", [[2, 3, 4, 5, 6, 7, 8], [9, 10, 11, 12, 13, 14, 15]])).kernels)
+    assert first.graph.structure == second.graph.structure and digest(first.graph) == digest(second.graph)
+    assert first.origin != second.origin and len(first.origin) == len(first.graph)
+    assert [graph[o].op for o in first.origin] == [n.op for n in first.graph.nodes]
+
+
+# ---------------------------------------------------------------- size
+def _bert():
+    import importlib.util
+    spec = importlib.util.spec_from_file_location("bert", ROOT / "benchmarks" / "models" / "bert.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def layers(count):
+    """``count`` equal encoder layers, the mask and weights shared."""
+    bert = _bert()
+    function, (x, mask, weights, heads) = bert.make("small")
+
+    def model(x, mask, weights):
+        for _ in range(count):
+            x = function(x, mask, weights, heads)
+        return x
+    return trace(model, (x, mask, weights)).graph
+
+
+def chain(count):
+    b = Builder()
+    x = b.add("input", type=TensorType((64, 128)), name="x")
+    for k in range(count):
+        x = b.add(("neg", "tanh", "sin")[k % 3], [x])
+    return b.finish([x])
+
+
+def wide(count):
+    b = Builder()
+    x, outs = b.add("input", type=TensorType((64, 128)), name="x"), []
+    for k in range(count // 20):
+        y = b.add("add", [x, b.add("constant", type=TensorType((64, 128)), value=float(k + 1))])
+        for j in range(17):
+            y = b.add(("sin", "tanh")[j % 2], [y])
+        outs.append(y)
+    y = outs[0]
+    for o in outs[1:]:
+        y = b.add("add", [y, o])
+    return b.finish([y])
+
+
+def stencil(steps):
+    """Each step reads four shifted windows of the last."""
+    b = Builder()
+    x = b.add("input", type=TensorType((66, 130)), name="x")
+    for _ in range(steps):
+        windows = [b.add("slice", [x], size=(64, 128), start=at, step=(1, 1)) for at in ((0, 1), (2, 1), (1, 0), (1, 2))]
+        total = b.add("add", [b.add("add", windows[:2]), b.add("add", windows[2:])])
+        total = b.add("mul", [total, b.add("constant", type=TensorType((64, 128)), value=0.25)])
+        x = b.add("update", [x, total], start=(1, 1), step=(1, 1))
+    return b.finish([x])
+
+
+def softmaxes(count):
+    def repeated(x):
+        for _ in range(count):
+            x = softmax(x)
+        return x
+    return traced(repeated, (64, 128))
+
+
+LARGE = {"chain": (chain, 10_000), "wide": (wide, 10_000), "layers": (layers, 100), "softmaxes": (softmaxes, 700),
+         "stencil": (stencil, 60)}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_large_graphs_plan_in_time(name):
+    """Ten thousand nodes in under ten seconds, all strategies; a quadratic pass would take minutes."""
+    make, count = LARGE[name]
+    graph = simplify(make(count))
+    started = time.process_time()
+    for strategy_name in STRATEGIES:
+        lowered(graph, strategy_name, "step", V100, "schedule")
+    assert time.process_time() - started < 10 * len(STRATEGIES)
+
+
+def test_planning_grows_linearly():
+    def seconds(count):
+        graph = simplify(softmaxes(count))
+        started = time.process_time()
+        lowered(graph, "astitch", "step", V100, "schedule")
+        return time.process_time() - started
+    seconds(10)
+    assert seconds(320) < 16 * max(seconds(40), 0.02), "eight times the nodes, and twice that for a busy machine"
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_equal_layers_are_emitted_once(name):
+    twelve, six = (lowered(layers(n), name, "cpu", V100, "fuse") for n in (12, 6))
+    stages = lowered(layers(12), name, "step", V100)
+    different = {s.text for s in stages.sources}
+    assert len(different) == len({id(s) for s in stages.sources}), "one emission a structure"
+    assert len(different) == len({s.text for s in lowered(layers(6), name, "step", V100).sources}), "layers add none"
+    assert len(twelve.plan.kernels) > len(six.plan.kernels) + 6 > len(different)
+
+
+def test_argument_limits():
+    """200 inputs added up: kernels of at most 64 arguments, whatever crosses between them included."""
+    b = Builder()
+    xs = [b.add("input", type=TensorType((2, 3)), name=f"x{i}") for i in range(200)]
+    es = [b.add("exp", [x]) for x in xs]
+    y = es[0]
+    for e in es[1:]:
+        y = b.add("add", [y, e])
+    graph = b.finish([y])
+    inputs = [np.full((2, 3), i / 100, np.float32) for i in range(200)]
+    for name in ("xla", "astitch"):
+        plan = fuse(graph, name, V100)
+        assert max(len(pattern_inputs(graph, p)) + len(p.outputs) for p in plan.kernels) <= 64
+        assert 4 <= len(plan.kernels) <= 10
+        assert any(d.rule == "argument-limit" for d in plan.decisions)
+        check_plan(graph, inputs, name)
+    few = traced(layernorm, (4, 8), (8,), (8,))
+    assert not any(d.rule == "argument-limit" for name in STRATEGIES for d in fuse(few, name, V100).decisions)
