@@ -225,6 +225,7 @@ class Kernel:
     block: int
     registers: int
     touches: tuple[Touch, ...]
+    homes: tuple[str, ...]  # where each sink of the plan lives, in words
     decisions: tuple[Decision, ...]
 
     @property
@@ -267,13 +268,8 @@ class Kernel:
 
     @property
     def placements(self) -> tuple[tuple[int, str, str, str], ...]:
-        """(node, scheme, where, why) of each sink and each buffer it lives in."""
-        found = []
-        for sink in self.plan.sinks:
-            homes = [b for b in self.buffers if b.node == sink.node and b.scope != "input"]
-            where = ", ".join(f"{b.scope} {b.name}[{b.size}]" for b in homes) or "register"
-            found.append((sink.node, sink.scheme, where, sink.why))
-        return tuple(found)
+        """(node, scheme, where, why) of each sink."""
+        return tuple((sink.node, sink.scheme, where, sink.why) for sink, where in zip(self.plan.sinks, self.homes, strict=True))
 
     def __str__(self) -> str:
         return "\n".join(_print_kernel(self))

@@ -279,6 +279,24 @@ class Layout:
     def _decide(self, s: Sink, rule: str, why: str) -> None:
         self.decisions.append(Decision((s.node,), "place", rule, why))
 
+    def home(self, s: Sink) -> str:
+        """Where a sink's value lives, in words."""
+        if s.role in ("partial", "carry"):
+            block = [f"shared a{s.node}[{self.buffers[f'a{s.node}'].size}] of each block"] if s.role == "carry" else []
+            return ", ".join([*block, f"scratch p{s.node}[{self.buffers[f'p{s.node}'].size}]"])
+        found, place = [], self.places.get(s.node)
+        if place is not None and place.where == "register":
+            per_row = self.maps[s.level, s.space].threads_per_row
+            alone = self.device.kind == "cpu" or s.role == "map"
+            found.append("register" if alone else f"register of every thread ({'warp' if per_row <= 32 else 'block'} reduce)")
+        elif place is not None:
+            b = self.buffers[place.buffer]
+            found.append(f"{b.scope} {b.name}[{b.size}]" if b.node == s.node else f"the row of {b.name}, which is written last")
+        for name in dict.fromkeys([self.memory.get(s.node), *(f"y{k}" for k, o in enumerate(self.graph.outputs) if o == s.node)]):
+            if name and (place is None or name != place.buffer):
+                found.append(f"{self.buffers[name].scope} {name}[{self.buffers[name].size}]")
+        return ", ".join(found) or "register"
+
     # ------------------------------------------------------------ barriers
     def barrier_after(self, loops: Sequence[Loop], k: int, m: ThreadMap) -> str:
         """A barrier where a later phase reads what another thread of the block wrote in this one."""

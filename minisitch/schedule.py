@@ -58,7 +58,8 @@ class _Builder:
         ranked = {"input": 0, "output": 1, "scratch": 2, "shared": 3}
         buffers = tuple(sorted(self.layout.buffers.values(), key=lambda b: ranked[b.scope]))
         kernel = Kernel(self._name(), self.plan, self.device, buffers, tuple(self.constants.values()), tuple(segments),
-                        1, self.layout.block, 32, self._touches(), tuple(self.layout.decisions))
+                        1, self.layout.block, 32, self._touches(),
+                        tuple(map(self.layout.home, self.plan.sinks)), tuple(self.layout.decisions))
         wave = self.device.wave(self.layout.block, kernel.shared_bytes)
         grid = max((s.thread_map.blocks for s in segments), default=1)
         if kernel.grid_barriers and self.device.kind == "gpu":
