@@ -21,7 +21,7 @@ import numpy as np
 
 from .errors import MinisitchError
 from .explain import Comparison, Report, compare, explain
-from .explain.compare import Win
+from .explain.compare import Win, duration
 from .explain.page import content, page
 
 SEQUENCE, BATCH, HIDDEN, HEADS, VOCABULARY = 256, 4, 256, 4, 256
@@ -134,7 +134,7 @@ def demo(path: str | None = None, report: str | None = None, target: str = "cpu"
     with progress_bar() as progress:
         found = compare(gpt, tokens, targets, weights, target=target, progress=progress)
     print(found, end="\n\n", file=out)
-    best = min(found.rows, key=lambda r: r.measured_us or r.modelled_us).strategy
+    best = found.best
     told = story(found, best)
     for headline, wins in told:
         print(headline, *(f"  {win}\n      {win.why}" for win in wins), sep="\n", file=out)
@@ -149,8 +149,10 @@ def story(found: Comparison, best: str) -> list[tuple[str, tuple[Win, ...]]]:
     told, mine = [], found[best]
     for row in found.rows:
         if row.strategy != best:
-            speed = f", {row.measured_us / mine.measured_us:.2f} times as fast" if mine.measured_us else ""
-            headline = f"{best} against {row.strategy}: {mine.kernels} kernels instead of {row.kernels}{speed}"
+            headline = f"{best} against {row.strategy}: {mine.kernels} kernels instead of {row.kernels}"
+            if mine.measured_us:
+                headline += (f", {duration(found.kernel_us(best))} instead of {duration(found.kernel_us(row.strategy))} in "
+                             f"kernels, {row.measured_us / mine.measured_us:.2f} times as fast in all")
             told.append((headline, found.wins(best, row.strategy)))
     return told
 

@@ -211,6 +211,7 @@ def test_measured_times_and_machine_code():
     found = ms.compare(softmax, "f32[32,16]", target="cpu", strategies=("astitch",), seconds=0.05)
     assert isinstance(found, Comparison) and found["astitch"].measured_us > 0 and found.numpy_us > 0
     assert found["astitch"].max_error < 1e-6 and "NumPy itself" in str(found)
+    assert found.best == "astitch" and 0 < found.kernel_us("astitch")
 
 
 def test_comparing_leaves_the_arguments_alone():

@@ -76,9 +76,9 @@ class Win:
     why: str
 
     def __str__(self) -> str:
-        timed = f", {_duration(self.measured_us)} instead of {_duration(self.other_us)}" if self.other_us else ""
-        return (f"{self.name}: 1 kernel instead of {self.others}, {_size(self.nbytes)} instead of "
-                f"{_size(self.other_nbytes)} through memory{timed}")
+        timed = f", {duration(self.measured_us)} instead of {duration(self.other_us)}" if self.other_us else ""
+        return (f"{self.name}: 1 kernel instead of {self.others}, {size(self.nbytes)} instead of "
+                f"{size(self.other_nbytes)} through memory{timed}")
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Comparison:
     @property
     def note(self) -> str:
         """What the table does not say of itself."""
-        measured = f"NumPy itself: {_duration(self.numpy_us)}. " if self.numpy_us else ""
+        measured = f"NumPy itself: {duration(self.numpy_us)}. " if self.numpy_us else ""
         return (f"{measured}Target {self.target}, modelled for {self.device.name}. "
                 "Error: largest distance from float64, relative to the largest magnitude.")
 
@@ -115,6 +115,15 @@ class Comparison:
         body = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in _cells(r)) + "</tr>" for r in self.rows)
         return (f'<table class="minisitch-compare"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
                 f"<p>{escape(self.note)}</p>")
+
+    def kernel_us(self, strategy: str) -> float:
+        """Measured time in kernels alone: library calls are the same under every strategy, and noisier."""
+        return sum(part.measured_us for part in self.parts[strategy])
+
+    @property
+    def best(self) -> str:
+        """The strategy with the least time in kernels; by the model where nothing was measured."""
+        return min(self.rows, key=lambda r: self.kernel_us(r.strategy) or r.modelled_us).strategy
 
     def records(self) -> list[dict[str, Any]]:
         """The rows as dictionaries, for a data frame or JSON."""
@@ -147,14 +156,16 @@ def _reason(graph: Graph, kernel: Kernel, body: Body, nodes: frozenset[int]) -> 
 
 
 # ---------------------------------------------------------------- how numbers print
-def _size(n: float) -> str:
+def size(n: float) -> str:
+    """``12.6 MB``."""
     for unit, power in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if n >= power:
             return f"{n / power:.1f} {unit}"
     return f"{n:.0f} B"
 
 
-def _duration(us: float) -> str:
+def duration(us: float) -> str:
+    """``1.40 ms``; a dash where nothing was measured."""
     if us <= 0:
         return "-"
     return f"{us / 1e6:.2f} s" if us >= 1e6 else f"{us / 1e3:.2f} ms" if us >= 1e3 else f"{us:.1f} us"
@@ -165,8 +176,8 @@ HEADINGS = ("strategy", "kernels", "library calls", "read", "written", "block ba
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    return (row.strategy, str(row.kernels), str(row.library_calls), _size(row.bytes_read), _size(row.bytes_written),
-            str(row.block_barriers), str(row.grid_barriers), _duration(row.modelled_us), _duration(row.measured_us),
+    return (row.strategy, str(row.kernels), str(row.library_calls), size(row.bytes_read), size(row.bytes_written),
+            str(row.block_barriers), str(row.grid_barriers), duration(row.modelled_us), duration(row.measured_us),
             f"{row.max_error:.1e}")
 
 
