@@ -11,8 +11,11 @@ In: the text of one kernel and the dtypes of its arrays. Out: a ``Compiled``, wh
 What an entry of the cache is: ``<key>.py`` is the text, only for eyes, debuggers and tracebacks; ``<key>.bin``
 is a digest and the machine code. The key holds whatever the machine code depends on. The digest is keyed with a
 secret that only this user can read, so a truncated, foreign or forged entry is built again and never unpickled.
+An entry is 20 to 60 kB; of more than ``KEEP`` entries the half that was not used for longest goes.
 
-Left out: eviction. An entry is 10 to 40 kB; delete the folder when it bothers you.
+Measured on one core of an Ice Lake: a softmax kernel 0.39 s the first time (after 0.11 s for ``import numba``), the
+next ones 0.10 to 0.20 s, from the disk 2 ms (0.17 s the first time, which starts LLVM), from memory 30 us. Twenty
+kernels at once: 3.3 s in one process, 2.3 s with a second one on a second core that is free.
 """
 
 from __future__ import annotations
@@ -59,6 +62,7 @@ KERNEL_FLAGS: dict[str, Any] = dict(nogil=True, error_model="numpy", noalias=Tru
                                     fastmath={"contract"})
 HELPER_FLAGS: dict[str, Any] = dict(forceinline=True, error_model="numpy", no_cpython_wrapper=True,
                                     no_cfunc_wrapper=True, fastmath={"contract"})
+KEEP = 3000  # kernels on disk
 PARALLEL_FROM = 8  # cold kernels below this number are compiled in this process: a worker takes a second to start
 
 _lock = threading.RLock()
@@ -239,28 +243,47 @@ def _over_helpers(functions: dict[str, Callable[..., Any]], name: str, helper: C
     return types.FunctionType(function.__code__, function.__globals__ | used, name, function.__defaults__)
 
 
+# ---------------------------------------------------------------- primitives of cpu_math as LLVM instructions
+
+
 @functools.cache
 def _intrinsics() -> dict[str, Any]:
     """The primitives of ``cpu_math`` that are one LLVM instruction each; its Python bodies say what they mean."""
+    return {**_choices(), **_float_calls(), **_accumulations(), "widest_vectors": _widest_vectors()}
+
+
+def _cast_all(context, builder, signature, values, start=0):
+    """The operands from ``start`` on, in the type of the result."""
+    return [context.cast(builder, v, t, signature.return_type)
+            for v, t in zip(values[start:], signature.args[start:], strict=True)]
+
+
+def _one_type(typing, *operands):
+    """The operands' common type; a literal takes the type of the others."""
+    from numba import types as nb
+
+    real = [t for t in operands if not isinstance(t, nb.Literal)] or [nb.unliteral(t) for t in operands]
+    return typing.unify_types(*real) if len(real) > 1 else real[0]
+
+
+def _call(builder, llvm_name, values, **flags):
     from llvmlite import ir
+
+    t = values[0].type
+    declared = builder.module.declare_intrinsic(llvm_name, [t], ir.FunctionType(t, [t] * len(values)))
+    return builder.call(declared, values, **flags)
+
+
+def _choices() -> dict[str, Any]:
     from numba import types as nb
     from numba.extending import intrinsic
-
-    def one_type(context, *operands):
-        """The operands' common type; a literal takes the type of the others."""
-        real = [t for t in operands if not isinstance(t, nb.Literal)] or [nb.unliteral(t) for t in operands]
-        return context.unify_types(*real) if len(real) > 1 else real[0]
-
-    def cast_all(context, builder, signature, values, start=0):
-        return [context.cast(builder, v, t, signature.return_type)
-                for v, t in zip(values[start:], signature.args[start:], strict=True)]
 
     @intrinsic(prefer_literal=True)
     def select(typing, c, a, b):
         def emit(context, builder, signature, values):
-            chosen = cast_all(context, builder, signature, values, 1)
+            chosen = _cast_all(context, builder, signature, values, 1)
             return builder.select(context.cast(builder, values[0], signature.args[0], nb.boolean), *chosen)
-        return one_type(typing, a, b)(c, a, b), emit
+        return _one_type(typing, a, b)(c, a, b), emit
 
     @intrinsic(prefer_literal=True)
     def like(typing, value, x):
@@ -268,34 +291,48 @@ def _intrinsics() -> dict[str, Any]:
             return context.cast(builder, values[0], signature.args[0], signature.return_type)
         return nb.unliteral(x)(value, x), emit
 
-    def call(builder, llvm_name, values, **flags):
-        t = values[0].type
-        declared = builder.module.declare_intrinsic(llvm_name, [t], ir.FunctionType(t, [t] * len(values)))
-        return builder.call(declared, values, **flags)
-
     def extremum(float_name, sign):
         @intrinsic(prefer_literal=True)
         def choose(typing, a, b):
             def emit(context, builder, signature, values):
-                a, b = cast_all(context, builder, signature, values)
+                a, b = _cast_all(context, builder, signature, values)
                 if isinstance(signature.return_type, nb.Float):
-                    return call(builder, float_name, [a, b], fastmath=("nsz",))
+                    return _call(builder, float_name, [a, b], fastmath=("nsz",))
                 signed = getattr(signature.return_type, "signed", False)
                 compare = builder.icmp_signed if signed else builder.icmp_unsigned
                 return builder.select(compare(sign, a, b), a, b)
-            return one_type(typing, a, b)(a, b), emit
+            return _one_type(typing, a, b)(a, b), emit
         return choose
 
-    def of_floats(llvm_name):
+    return {"select": select, "like": like,
+            "maximum": extremum("llvm.maximum", ">"), "minimum": extremum("llvm.minimum", "<")}
+
+
+def _float_calls() -> dict[str, Any]:
+    from numba import types as nb
+    from numba.extending import intrinsic
+
+    def emit_call(llvm_name):
         def emit(context, builder, signature, values):
-            return call(builder, llvm_name, cast_all(context, builder, signature, values))
+            return _call(builder, llvm_name, _cast_all(context, builder, signature, values))
         return emit
 
     def rounding(llvm_name):
         @intrinsic
         def round_one(typing, x):
-            return (x(x), of_floats(llvm_name)) if isinstance(x, nb.Float) else None
+            return (x(x), emit_call(llvm_name)) if isinstance(x, nb.Float) else None
         return round_one
+
+    @intrinsic
+    def copysign(typing, a, b):
+        return a(a, b), emit_call("llvm.copysign")
+
+    return {"copysign": copysign} | {n: rounding(f"llvm.{n}") for n in ("floor", "ceil", "trunc", "rint")}
+
+
+def _accumulations() -> dict[str, Any]:
+    from numba import types as nb
+    from numba.extending import intrinsic
 
     def any_order(operation, instruction):
         @intrinsic
@@ -308,10 +345,17 @@ def _intrinsics() -> dict[str, Any]:
                               for v, t, p in zip(values, signature.args, plain.args, strict=True)]
                     return context.get_function(operation, plain)(builder, values)
                 # Without nsz: with both, LLVM also takes apart what is added, (x + big) - big into x.
-                values = cast_all(context, builder, signature, values)
+                values = _cast_all(context, builder, signature, values)
                 return getattr(builder, instruction)(*values, flags=("reassoc", "contract"))
             return plain.return_type(a, b), emit
         return combine
+
+    return {"add_any_order": any_order(operator.add, "fadd"), "mul_any_order": any_order(operator.mul, "fmul")}
+
+
+def _widest_vectors() -> Any:
+    from numba import types as nb
+    from numba.extending import intrinsic
 
     @intrinsic
     def widest_vectors(typing):
@@ -323,15 +367,7 @@ def _intrinsics() -> dict[str, Any]:
             return context.get_dummy_value()
         return nb.void(), emit
 
-    @intrinsic
-    def copysign(typing, a, b):
-        return a(a, b), of_floats("llvm.copysign")
-
-    return {"select": select, "like": like, "copysign": copysign, "widest_vectors": widest_vectors,
-            "add_any_order": any_order(operator.add, "fadd"), "mul_any_order": any_order(operator.mul, "fmul"),
-            "maximum": extremum("llvm.maximum", ">"), "minimum": extremum("llvm.minimum", "<"),
-            "floor": rounding("llvm.floor"), "ceil": rounding("llvm.ceil"),
-            "trunc": rounding("llvm.trunc"), "rint": rounding("llvm.rint")}
+    return widest_vectors
 
 
 # ---------------------------------------------------------------- compiling
@@ -529,6 +565,8 @@ def _read(folder: Path, key: str) -> Any:
     digest, payload = blob[:32], blob[32:]
     if not hmac.compare_digest(digest, _digest(folder, key, payload)):
         return None
+    with contextlib.suppress(OSError):
+        os.utime(folder / f"{key}.bin")  # it is in use: _forget_old lets it live
     with _compiler_lock():
         return CompileResult._rebuild(_target(), *pickle.loads(payload))
 
@@ -538,6 +576,18 @@ def _write(folder: Path, key: str, result: Any) -> None:
 
     payload = serialize.dumps(result._reduce())
     _replace(folder / f"{key}.bin", _digest(folder, key, payload) + payload)
+    _forget_old(folder)
+
+
+@functools.cache
+def _forget_old(folder: Path) -> None:
+    """Once a process: of too many kernels, delete the half not used for longest, and what crashed writers left."""
+    with contextlib.suppress(OSError):
+        by_age = sorted(folder.glob("*.bin"), key=lambda entry: entry.stat().st_mtime)
+        old = by_age[: len(by_age) // 2] if len(by_age) > KEEP else []
+        left = [f for f in folder.glob("*.tmp") if f.stat().st_mtime < time.time() - 3600]
+        for path in (*old, *(entry.with_suffix(".py") for entry in old), *left):
+            path.unlink(missing_ok=True)
 
 
 def _replace(path: Path, content: bytes) -> None:

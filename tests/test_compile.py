@@ -204,6 +204,10 @@ def test_loops_vectorise(text_and_name):
     assert loops_are_vector_code(*text_and_name)
 
 
+def test_the_check_of_vector_code_can_fail():
+    assert not loops_are_vector_code(*each("math.tan(x[i])"))
+
+
 def test_slp_puts_short_rows_into_vectors():
     text = ("ZERO = np.float32(0.0)\ndef short(first, last, x, y):\n    for row in range(first, last):\n"
             "        x_row, y_row = x[row * 16:(row + 1) * 16], y[row * 16:(row + 1) * 16]\n        s = ZERO\n"
@@ -353,6 +357,22 @@ def test_a_disk_that_fills_up_later_is_no_error(cache, monkeypatch):
 
     monkeypatch.setattr(compiler.tempfile, "NamedTemporaryFile", full)
     assert compile_cpu(*each("x[i] - x[i]"), F32).origin == "compiled"
+
+
+def test_a_full_cache_forgets_what_was_not_used(cache, monkeypatch):
+    monkeypatch.setattr(compiler, "KEEP", 3)
+    requests = [Request(*each(f"x[i] * np.float32({n})"), F32) for n in range(4)]
+    paths = [Path(compile_cpu(r.text, r.name, r.dtypes).path) for r in requests]
+    for age, path in enumerate(paths):
+        os.utime(path.with_suffix(".bin"), (time.time() - 1000 + age,) * 2)
+    (cache / "left.tmp").write_bytes(b"half a kernel")
+    os.utime(cache / "left.tmp", (time.time() - 9999,) * 2)
+    fresh_memory(monkeypatch)
+    compile_cpu(requests[0].text, requests[0].name, F32)  # used again: the youngest now
+    compiler._forget_old.cache_clear()
+    compiler._forget_old(cache)
+    assert [p.exists() for p in paths] == [p.with_suffix(".bin").exists() for p in paths] == [True, False, False, True]
+    assert (cache / "secret").exists() and not (cache / "left.tmp").exists()
 
 
 # ---------------------------------------------------------------- many at once
