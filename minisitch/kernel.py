@@ -23,7 +23,7 @@ from .fuse import Decision
 from .graph import Graph
 from .index import Guard, Index, show
 from .mapping import ThreadMap
-from .ops import SHORT
+from .ops import SHORT, itemsize
 from .stitch import StitchPlan
 
 
@@ -263,7 +263,7 @@ class Kernel:
         slots: dict[int, int] = {}
         for b in self.buffers:
             if b.scope == "shared":
-                slots[b.slot] = max(slots.get(b.slot, 0), b.size * _itemsize(b.dtype))
+                slots[b.slot] = max(slots.get(b.slot, 0), b.size * itemsize(b.dtype))
         return sum(slots.values())
 
     @property
@@ -273,11 +273,6 @@ class Kernel:
 
     def __str__(self) -> str:
         return "\n".join(_print_kernel(self))
-
-
-def _itemsize(dtype: str) -> int:
-    from .graph import TensorType
-    return TensorType((), dtype).itemsize
 
 
 # ---------------------------------------------------------------- the printed form

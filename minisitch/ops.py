@@ -37,6 +37,11 @@ def compute_dtype(dtype: str) -> str:
     return "float32" if dtype == "float16" else dtype
 
 
+def itemsize(dtype: str) -> int:
+    """Bytes of one element in memory."""
+    return np.dtype(dtype).itemsize
+
+
 def shuffle_dtype(dtype: str) -> str:
     """The dtype a value has while lanes of a warp exchange it: shuffles move 32 or 64 bits."""
     held = compute_dtype(dtype)
