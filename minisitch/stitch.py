@@ -99,10 +99,10 @@ def _preference(graph: Graph, node: Node) -> tuple:
 
 
 def is_row_reduce(graph: Graph, node: Node) -> bool:
-    """True when the last axis longer than one is reduced: neighbours in memory are folded together."""
+    """True when the last axis longer than one is reduced, so that neighbours in memory are folded together, or none is."""
     shape = graph[node.args[0]].type.shape
     long_axes = [a for a, n in enumerate(shape) if n != 1]
-    return not long_axes or long_axes[-1] in node.attr("axes")
+    return not long_axes or not node.attr("axes") or long_axes[-1] in node.attr("axes")
 
 
 # ---------------------------------------------------------------- what a sink is

@@ -1,0 +1,341 @@
+"""Inside one kernel: AStitch's figures exactly, locality against brute force, demotion, and what is computed once."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from stitch_help import (
+    CPU,
+    STRATEGIES,
+    TOY,
+    V100,
+    batch_norm,
+    bodies,
+    figure_7,
+    layernorm_backward,
+    one_kernel,
+    program,
+    softmax,
+    stepped,
+    traced,
+)
+
+from minisitch import cost, cuda_emit
+from minisitch.fuse import fuse
+from minisitch.index import linear, pull, value_at
+from minisitch.reference import judge
+from minisitch.schedule import schedule
+from minisitch.simplify import simplify
+from minisitch.stitch import candidates, column_of, groups_of, stitch
+from minisitch.testing import random_graph, random_inputs
+
+# figure_7's ids by the paper's names
+PR2, PR1, PR3, B1, A1, R1, D1, PW1, B2, D2, R2, B3, M1 = 0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13
+
+
+def stepped_kernel(kernel, inputs):
+    """Outputs and traffic of a kernel, judged."""
+    source = cuda_emit.emit(kernel)
+    results, traffic = stepped(source, inputs)
+    verdicts = judge(kernel.graph, inputs, results)
+    assert all(v.ok for v in verdicts), f"{verdicts}\n{kernel}\n{source.text}"
+    return results, traffic
+
+
+def inputs_of(graph, seed=0):
+    return random_inputs(graph, np.random.default_rng(seed))
+
+
+# ---------------------------------------------------------------- Fig. 7 and Fig. 9
+def test_figure_9_groups():
+    graph = figure_7(64, 128, 1024)
+    assert candidates(graph) == (R1, PW1, R2, M1)
+    first, second = groups_of(graph)
+    assert first.members == (PR2, PR1, B1, A1, R1, D1, PW1)
+    assert (first.dominant, first.subdominants) == (R1, (PW1,))
+    assert second.members == (PR3, B2, D2, R2, B3, M1)
+    assert (second.dominant, second.subdominants) == (R2, (M1,))
+
+
+def test_figure_9_without_dominant_merging():
+    """The ablation: B.2 is in two groups and would get two mappings."""
+    graph = figure_7(64, 128, 1024)
+    groups = groups_of(graph, merge=False)
+    assert [g.dominant for g in groups] == [R1, PW1, R2, M1] and not any(g.subdominants for g in groups)
+    assert [g.dominant for g in groups if B2 in g.members] == [R2, M1]
+    assert len(stitch(graph, V100, merge=False).groups) == 4
+
+
+def test_figure_7_schemes_and_barriers(golden):
+    """R.1 Regional, Pw.1 and R.2 Global; one block barrier, two grid barriers; XLA needs four kernels."""
+    graph = figure_7(64, 128, 1024)
+    plan = stitch(graph, V100)
+    assert {s.node: s.scheme for s in plan.sinks} == {R1: "regional", PW1: "global", R2: "global", M1: "local"}
+    kernel = schedule(plan)
+    assert (kernel.grid_barriers, kernel.block_barriers) == (2, 1)
+    assert [len(fuse(graph, name, V100).kernels) for name in STRATEGIES[1:]] == [4, 1]
+    golden("figure_7_stitch", str(plan))
+    golden("figure_7_kernel", str(kernel))
+
+
+def test_figure_7_runs_on_the_stepper():
+    graph = figure_7(8, 96, 16)
+    rng = np.random.default_rng(0)
+    inputs = [rng.uniform(0.5, 2, graph[i].type.shape).astype(np.float32) for i in graph.inputs]
+    kernel = one_kernel(graph)
+    _, traffic = stepped_kernel(kernel, inputs)
+    assert traffic.grid_barriers == kernel.grid_barriers
+    assert traffic.touched["x0"].read == 8 * 4 and traffic.touched["x2"].read == 8 * 16 * 4, "parameters are read once"
+
+
+# ---------------------------------------------------------------- computed once
+def line_of(source, word):
+    return [n for n, line in enumerate(source.text.splitlines(), start=1) if word in line]
+
+
+def test_a_heavy_value_that_is_broadcast_is_computed_once():
+    """power<2>-broadcast<2,128>-add: 2 evaluations, not 256 (AStitch 2.2)."""
+    graph = program("f32[2,1] = input name='x'", "f32[2,128] = input name='y'", "f32[2,1] = constant value=2.5",
+                    "f32[2,1] = power %0 %2", "f32[2,128] = broadcast %3 shape=(2, 128)", "f32[2,128] = add %4 %1")
+    inputs = [np.array([[2.0], [3.0]], np.float32), np.ones((2, 128), np.float32)]
+
+    def evaluations(options):
+        kernel = one_kernel(graph, **options)
+        source = cuda_emit.emit(kernel)
+        _, traffic = stepped(source, inputs)
+        (line,) = line_of(source, "math.pow")
+        load = traffic.by_line[line - 1]  # the operand's load stands before it, one a time
+        return load.loads
+
+    assert evaluations({}) == 2
+    body = bodies(graph, "xla")
+    assert len(body) == 2, "xla writes the power to memory instead: two kernels"
+
+
+def test_exp_of_softmax_is_computed_once_and_without_keeping_twice():
+    graph = traced(softmax, (4, 96))
+    inputs = inputs_of(graph)
+
+    def exps(**options):
+        kernel = one_kernel(graph, **options)
+        source = cuda_emit.emit(kernel)
+        stepped_kernel(kernel, inputs)
+        return len(line_of(source, "math.exp"))
+
+    assert exps() == 1
+    assert exps(keep=False) == 2, "the ablation: recomputed where it is read"
+
+
+def test_merging_dominants_saves_reading():
+    """With the row-reduce as dominant the column sums ride along its rows; without, the data is read again."""
+    graph = simplify(traced(layernorm_backward, (32, 48), (32, 48), (48,)))
+    inputs = inputs_of(graph)
+    read = {}
+    for merge in (True, False):
+        kernel = one_kernel(graph, merge=merge)
+        stepped_kernel(kernel, inputs)
+        read[merge] = cost.traffic(kernel).read
+    assert read[True] < read[False]
+
+
+# ---------------------------------------------------------------- programs of the papers
+def test_layernorm_backward_reads_its_inputs_once():
+    rows, cols = 16, 64
+    graph = simplify(traced(layernorm_backward, (rows, cols), (rows, cols), (cols,)))
+    plan = stitch(graph, TOY)
+    assert [s.role for s in plan.sinks].count("carry") == 2, "the gradients of scale and shift"
+    kernel = schedule(plan)
+    assert kernel.grid_barriers == 1
+    _, traffic = stepped_kernel(kernel, inputs_of(graph))
+    assert traffic.touched["x0"].read == traffic.touched["x1"].read == rows * cols * 4
+    assert cost.traffic(kernel).read == (2 * rows * cols + cols + 2 * kernel.grid * cols) * 4, "and the partial rows"
+
+
+def test_batch_norm_over_channels_is_one_kernel_without_a_grid_barrier():
+    graph = simplify(traced(batch_norm, (4, 3, 5, 5), (3,), (3,)))
+    assert len(fuse(graph, "astitch", TOY).kernels) == 1
+    kernel = one_kernel(graph)
+    assert kernel.grid_barriers == 0 and all(s.rows == 3 for s in kernel.segments), "a task is a channel"
+    _, traffic = stepped_kernel(kernel, inputs_of(graph))
+    assert traffic.touched["x0"].read == 300 * 4
+
+
+def test_a_long_row_is_split_over_blocks():
+    """<64,30000> on a V100: 128 blocks of 15,000 columns, partial results combined after grid barriers."""
+    plan = stitch(traced(softmax, (64, 30_000)), V100)
+    assert [(s.role, s.level) for s in plan.sinks] == [
+        ("partial", 0), ("combine", 1), ("map", 1), ("partial", 1), ("combine", 2), ("map", 2)]
+    kernel = schedule(plan)
+    assert kernel.grid == 128 and kernel.grid_barriers == 2
+    assert {(s.chunks, s.chunk) for s in kernel.segments} == {(2, 15_000)}
+    assert all(s.scheme == "global" for s in plan.sinks if s.role == "partial"), "a split reduce is always Global"
+
+
+def test_a_split_softmax_steps():
+    graph = traced(softmax, (2, 1500))
+    kernel = one_kernel(graph, replace(TOY, max_block=32))
+    assert {s.chunks for s in kernel.segments} == {2}
+    stepped_kernel(kernel, inputs_of(graph))
+
+
+def test_a_reduce_over_no_axis():
+    """Nothing the frontend writes, but a graph may."""
+    graph = program("f32[40] = input name='x'", "f32[40] = max %0 axes=() keepdims=True", "f32[40] = neg %1")
+    stepped_kernel(one_kernel(graph), inputs_of(graph))
+
+
+# ---------------------------------------------------------------- locality, passive and proactive
+def local_reads(plan):
+    """Each read of a sink by a sink at the same level: (reader, producer, position)."""
+    for s in plan.sinks:
+        if s.role == "combine":
+            continue
+        node, position = plan.graph[s.node], s.partition.position(s.domain)
+        root = (s.node if s.role == "map" else node.args[0], position)
+        found = pull(plan.graph, [root], plan.final.__contains__, own=[root] if s.role == "map" else [])
+        for value, at in found.leaves:
+            if value in plan.final:
+                yield s, plan.final[value], at
+
+
+def cells(position, shape, rows, cols, serial):
+    """The offset at each (row, serial, col)."""
+    at = {"row": np.arange(rows)[:, None, None], "ser": np.arange(serial)[None, :, None], "col": np.arange(cols)[None, None, :]}
+    return np.broadcast_to(value_at(linear(position, shape), at), (rows, serial, cols))
+
+
+def check_locality(plan):
+    """Produced covers required, task by task, by enumeration (AStitch B6); how many reads were local."""
+    local = 0
+    for reader, producer, at in local_reads(plan):
+        assert producer.level <= reader.level
+        if producer.level < reader.level:
+            continue  # a grid barrier lies in between: anything may be read
+        assert producer.space == reader.space and producer.phase <= reader.phase, f"%{reader.node} reads %{producer.node}"
+        if any(v.startswith("at") for i in at for v in i.variables):
+            continue
+        shape = plan.graph[producer.node].type.shape
+        space = reader.space
+        _, serial, cols = reader.extents
+        required = cells(at, shape, space.rows, cols, serial)
+        made = cells(producer.home, shape, space.rows, producer.extents[2], 1)
+        for row in range(space.rows):
+            if space.kind == "column" or (space.chunks > 1 and producer.role == "map" and producer.extents[2] > 1):
+                assert (required[row] == made[row, 0][None, :]).all(), "a column lives in one thread"
+            else:
+                assert set(required[row].ravel()) <= set(made[row].ravel()), f"row {row} of %{producer.node}"
+        local += 1
+    return local
+
+
+@pytest.mark.parametrize("device", [TOY, CPU, V100], ids=lambda d: d.name)
+def test_every_local_read_is_made_by_its_own_task(device):
+    local = 0
+    for seed in range(120):
+        graph = random_graph(np.random.default_rng(seed), max_nodes=25, max_elements=600, allow_empty=False)
+        for body in bodies(simplify(graph), "astitch", device):
+            local += check_locality(stitch(body, device))
+    assert local > 60
+
+
+def test_the_locality_check_sees_a_wrong_plan():
+    plan = stitch(traced(softmax, (8, 16)), TOY)
+    assert check_locality(plan) >= 3
+    wrong = [replace(s, partition=replace(s.partition, rows=(1,), cols=(0,))) if s.role == "map" else s for s in plan.sinks]
+    with pytest.raises(AssertionError):
+        check_locality(replace(plan, sinks=tuple(wrong)))
+    early = [replace(s, phase=0) for s in plan.sinks]
+    assert early != list(plan.sinks)
+    with pytest.raises(AssertionError, match="reads"):
+        check_locality(replace(plan, sinks=tuple(replace(s, phase=9 - s.phase) for s in plan.sinks)))
+
+
+def test_column_of():
+    """A row space: this row, any column. A column space: the very same column."""
+    plan = stitch(traced(softmax, (8, 16)), TOY)
+    maximum = plan.sinks[0]
+    exp = next(s for s in plan.sinks if s.role == "map" and s.node not in plan.graph.outputs)
+    row, col = exp.home
+    assert column_of(maximum, (row, col * 0)) == col * 0
+    assert column_of(maximum, (col * 0, col * 0)) is None, "row 0's value, wanted by every row"
+    assert column_of(exp, (row, col)) == col and column_of(exp, (row, col * -1 + 15)) == col * -1 + 15
+    assert column_of(exp, (row + 1, col)) is None
+
+
+ADAPT = ("f32[8,4,16] = input name='x'", "f32[{0},{1}] = input name='z'", "f32[8] = sum %0 axes=(1, 2) keepdims=False")
+
+
+def test_proactive_adaptation_turns_global_into_regional():
+    """The add alone would run flat over all elements; it takes over the rows of the sum it reads."""
+    graph = program(*(line.format(8, 64) for line in ADAPT), "f32[8,1] = reshape %2 shape=(8, 1)",
+                    "f32[8,64] = broadcast %3 shape=(8, 64)", "f32[8,64] = add %1 %4")
+    plan = stitch(graph, TOY)
+    assert plan.grid_barriers == 0 and plan.final[2].scheme == "regional"
+    assert any(d.rule == "proactive-adaptation" and d.at == (5,) for d in plan.decisions)
+    stepped_kernel(schedule(plan), inputs_of(graph))
+    turned = program(*(line.format(64, 8) for line in ADAPT), "f32[1,8] = reshape %2 shape=(1, 8)",
+                     "f32[64,8] = broadcast %3 shape=(64, 8)", "f32[64,8] = add %1 %4")
+    assert stitch(turned, TOY).grid_barriers == 0, "any axis may become the rows"
+
+
+def test_no_adaptation_where_another_task_makes_the_value():
+    """The twin: the sums are read in reverse order, so no mapping of the add is local."""
+    graph = program(*(line.format(8, 64) for line in ADAPT), "f32[8] = slice %2 size=(8,) start=(7,) step=(-1,)",
+                    "f32[8,1] = reshape %3 shape=(8, 1)", "f32[8,64] = broadcast %4 shape=(8, 64)", "f32[8,64] = add %1 %5")
+    plan = stitch(graph, TOY)
+    assert plan.grid_barriers == 1 and plan.final[2].scheme == "global"
+    assert "other tasks make it" in plan.final[2].why
+    stepped_kernel(schedule(plan), inputs_of(graph))
+
+
+# ---------------------------------------------------------------- demotion (AStitch B7)
+def several_softmaxes(x, y, z):
+    """Three rows are kept in shared memory, of three sizes."""
+    def kept(v):
+        e = np.exp(v - np.max(v, axis=-1, keepdims=True))
+        return e / np.sum(e, axis=-1, keepdims=True)
+    return kept(x), kept(y), kept(z)
+
+
+def kept_rows(kernel):
+    return [b.name for b in kernel.buffers if b.scope == "shared" and b.name.startswith("k")]
+
+
+def test_shared_memory_is_demoted_row_by_row():
+    graph = simplify(traced(several_softmaxes, (4, 40), (4, 48), (4, 56)))
+    inputs = inputs_of(graph)
+    full = one_kernel(graph)
+    assert len(kept_rows(full)) == 3
+    expected, _ = stepped_kernel(full, inputs)
+    counts = [3]
+    for limit in range(full.shared_bytes - 4, 0, -16):
+        plan = stitch(graph, replace(TOY, shared_per_block=limit))
+        try:
+            kernel = schedule(plan)
+        except Exception as error:  # the warps' meeting places alone do not fit
+            assert "shared memory" in str(error) and counts[-1] == 0
+            break
+        assert kernel.shared_bytes <= limit
+        if len(kept_rows(kernel)) != counts[-1]:
+            counts.append(len(kept_rows(kernel)))
+            results, _ = stepped_kernel(kernel, inputs)
+            assert all(np.array_equal(a, b) for a, b in zip(results, expected, strict=True)), "results unchanged"
+            demoted = [d.at[0] for d in kernel.decisions if d.rule == "shared-memory"]
+            assert len(demoted) == 3 - counts[-1]
+            assert sum(b.scope == "scratch" and "demoted" in b.why for b in kernel.buffers) == len(demoted)
+    assert counts == [3, 2, 1, 0], "one at a time"
+
+
+def test_the_largest_row_goes_first():
+    graph = simplify(traced(several_softmaxes, (4, 40), (4, 48), (4, 56)))
+    full = one_kernel(graph)
+    sizes = {b.node: b.size for b in full.buffers if b.name in kept_rows(full)}
+    kernel = schedule(stitch(graph, replace(TOY, shared_per_block=full.shared_bytes - 4)))
+    assert [d.at[0] for d in kernel.decisions if d.rule == "shared-memory"] == [max(sizes, key=sizes.get)]
+
+
+def test_a_plan_is_the_same_twice():
+    for seed in range(20):
+        graph = random_graph(np.random.default_rng(seed), max_nodes=20, max_elements=300, library=False)
+        assert stitch(graph, TOY) == stitch(graph, TOY)
+        assert str(one_kernel(graph)) == str(one_kernel(graph))
