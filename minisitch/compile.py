@@ -37,6 +37,7 @@ import pickle
 import pkgutil
 import platform
 import queue
+import re
 import subprocess
 import sys
 import tempfile
@@ -463,7 +464,9 @@ def _target() -> Any:
 
 
 def _key(request: Request) -> str:
-    parts = (request.text, request.name, request.dtypes, request.slp, *_surroundings())
+    """What the machine code depends on. Comments name the user's lines, and a moved line compiles nothing anew."""
+    program = re.sub(r"[ \t]*#.*$", "", request.text, flags=re.MULTILINE)
+    parts = (program, request.name, request.dtypes, request.slp, *_surroundings())
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 

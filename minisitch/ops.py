@@ -110,7 +110,8 @@ _map("div", 2, np.true_divide, "{0} / {1}", domain=FLOAT, cost="heavy")
 _map("floor_divide", 2, np.floor_divide, {"int": "floor_divide_int({0}, {1})", "float": "floor_divide({0}, {1})"},
      domain=NUMBER, cost="heavy")
 _map("mod", 2, np.remainder, {"int": "mod_int({0}, {1})", "float": "mod({0}, {1})"}, domain=NUMBER, cost="heavy")
-_map("fmod", 2, np.fmod, {"int": "fmod_int({0}, {1})", "float": "math.fmod({0}, {1})"}, domain=NUMBER, cost="heavy")
+_map("fmod", 2, np.fmod, {"int": "fmod_int({0}, {1})", "float": "math.fmod({0}, {1})"},
+     {"int": "fmod_int({0}, {1})", "float": "fmod({0}, {1})"}, domain=NUMBER, cost="heavy")
 _map("power", 2, np.power, {"int": "power_int({0}, {1})", "float": "math.pow({0}, {1})"},
      {"int": "power_int({0}, {1})", "float": "pow_{t}({0}, {1})"}, domain=NUMBER, cost="heavy")
 _map("neg", 1, np.negative, "-{0}", domain=NUMBER)

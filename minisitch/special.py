@@ -5,22 +5,27 @@ NumPy has no ``erf``; the exact GELU needs one. In: a real array. Out: the same 
 
 from __future__ import annotations
 
+import functools
+import importlib
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-try:
-    from scipy.special import erf as _scipy_erf
-except ImportError:
-    _scipy_erf = None
 
-_erf_each = np.vectorize(math.erf, otypes=[np.float64])
+@functools.cache
+def _float64_erf() -> Callable[[np.ndarray], Any]:
+    """Looked up at the first use: importing SciPy takes longer than importing all of this package."""
+    try:
+        return importlib.import_module("scipy.special").erf
+    except ImportError:
+        return np.vectorize(math.erf, otypes=[np.float64])
 
 
-def erf(x):
+def erf(x: Any) -> np.ndarray:
     """Error function of each element; float16 and float32 are computed in float64 and rounded once."""
     x = np.asarray(x)
-    wide = np.asarray(x, dtype=np.float64)
     if x.size == 0:
         return np.array(x, copy=True)
-    return (_scipy_erf or _erf_each)(wide).astype(x.dtype)
+    return _float64_erf()(np.asarray(x, dtype=np.float64)).astype(x.dtype)

@@ -27,7 +27,7 @@ from ..ops import OPS, SHORT
 ACTIVE: ContextVar[Recorder | None] = ContextVar("active recorder", default=None)
 
 _LIBRARIES = tuple(os.path.join(os.path.dirname(path), "") for path in (
-    os.path.dirname(os.path.abspath(__file__)),  # the minisitch package
+    os.path.abspath(__file__),  # this folder: nothing else of ours runs between a user's line and here
     os.path.abspath(np.__file__),
     os.path.join(sysconfig.get_path("stdlib"), "os.py"),
 ))
@@ -35,7 +35,7 @@ _LIBRARIES = tuple(os.path.join(os.path.dirname(path), "") for path in (
 
 @cache
 def user_file(path: str) -> str:
-    """The base name of a user's source file; empty for ours, NumPy's and the standard library's."""
+    """The base name of a user's source file; empty for the tracer's, NumPy's and the standard library's."""
     library = path.startswith((*_LIBRARIES, "<frozen", "<__array")) or f"{os.sep}site-packages{os.sep}" in path
     return "" if library else os.path.basename(path)
 
