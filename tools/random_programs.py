@@ -1,0 +1,132 @@
+"""Random programs against the reference: every strategy, on a target of choice.
+
+    python tools/random_programs.py --count 2000 --seed 0 --target python --jobs 2
+    python tools/random_programs.py --count 300 --target step      # the CUDA text, thread by thread
+    python tools/random_programs.py --count 200 --target cpu       # compiled by Numba
+
+A program's number is its seed, so a failure is run again with ``--seed NUMBER --count 1``. Every
+fourth program gets NaN, infinities and signed zeros among its inputs. Failures are printed with a
+snippet that rebuilds them; the exit code is 1 if there was one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import minisitch.strategies  # noqa: F401  registers them
+from minisitch.device import DEVICES, Device, this_cpu
+from minisitch.graph import Graph
+from minisitch.ops import kind_of
+from minisitch.reference import judge
+from minisitch.runtime.executable import assemble
+from minisitch.runtime.stages import lower_program
+from minisitch.testing import random_graph, random_inputs
+from minisitch.trace import Program
+
+STRATEGIES = ("none", "xla", "astitch")
+# GPUs so small that programs of a few hundred elements reach every mapping and every scheme.
+TOYS = tuple(replace(DEVICES["v100"], name=f"toy{block}", sms=2, max_block=block, threads_per_sm=2 * block, blocks_per_sm=2)
+             for block in (64, 32, 128))
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What went wrong with one program under one strategy."""
+
+    seed: int
+    strategy: str
+    text: str
+
+
+def device_for(target: str, seed: int) -> Device:
+    """The machine a program is scheduled for: three GPU sizes in turn, or this CPU."""
+    return TOYS[seed % len(TOYS)] if target == "step" else this_cpu()
+
+
+def program_of(seed: int, target: str) -> tuple[Graph, list[np.ndarray], bool]:
+    """Program number ``seed`` with its inputs, and whether these hold special values.
+
+    A program that casts floats to integers gets none: what integer NaN becomes is the machine's choice.
+    """
+    rng = np.random.default_rng(seed)
+    graph = random_graph(rng, max_nodes=int(rng.integers(3, 25)), max_elements=600 if target == "step" else 4096)
+    undefined = any(n.op == "cast" and kind_of(n.type.dtype) == "int" and kind_of(graph[n.args[0]].type.dtype) == "float"
+                    for n in graph.nodes)
+    special = seed % 4 == 3 and not undefined
+    return graph, random_inputs(graph, np.random.default_rng(seed), special=special), special
+
+
+def snippet(graph: Graph, seed: int, special: bool) -> str:
+    """Python text that rebuilds a case."""
+    return (f'import numpy as np\nfrom minisitch.graph import parse\nfrom minisitch.testing import random_inputs\n'
+            f'graph = parse("""{graph}""")\n'
+            f"inputs = random_inputs(graph, np.random.default_rng({seed}), special={special})")
+
+
+def run_graph(graph: Graph, inputs: Sequence[np.ndarray], strategy: str, target: str, device: Device) -> list[np.ndarray]:
+    """The outputs of a graph, taken down the whole road."""
+    stages = lower_program(Program(graph, None, None, (), ()), strategy, target, device)
+    return assemble(stages, target).outputs(list(inputs))
+
+
+def check_seed(seed: int, target: str, strategies: Sequence[str] = STRATEGIES) -> list[Failure]:
+    """Run program number ``seed`` under each strategy; what failed."""
+    graph, inputs, special = program_of(seed, target)
+    failures = []
+    for strategy in strategies:
+        try:
+            verdicts = judge(graph, inputs, run_graph(graph, inputs, strategy, target, device_for(target, seed)))
+            why = "\n".join(f"output {i}: {v.why}" for i, v in enumerate(verdicts) if not v.ok)
+        except Exception:
+            why = traceback.format_exc()
+        if why:
+            failures.append(Failure(seed, strategy, f"{why}\n\n{snippet(graph, seed, special)}"))
+    return failures
+
+
+def check_all(seeds: range, target: str, strategies: Sequence[str], jobs: int) -> Iterator[list[Failure]]:
+    """The failures of each program, in order."""
+    check = partial(check_seed, target=target, strategies=strategies)
+    if jobs == 1:
+        yield from map(check, seeds)
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        yield from pool.imap(check, seeds, chunksize=4)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; the number of failures decides the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--count", type=int, default=200, help="how many programs")
+    parser.add_argument("--seed", type=int, default=0, help="number of the first")
+    parser.add_argument("--target", choices=("python", "cpu", "step"), default="python")
+    parser.add_argument("--strategies", nargs="+", default=list(STRATEGIES), metavar="NAME")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    options = parser.parse_args(arguments)
+    started, failures = time.time(), 0
+    for done, found in enumerate(check_all(range(options.seed, options.seed + options.count), options.target,
+                                           options.strategies, options.jobs), start=1):
+        for failure in found:
+            failures += 1
+            print(f"\nprogram {failure.seed}, strategy {failure.strategy}, target {options.target}:\n{failure.text}\n")
+        print(f"\r{done} of {options.count} programs, {failures} failures", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    print(f"{options.count} programs from seed {options.seed}, target {options.target}, "
+          f"strategies {' '.join(options.strategies)}: {failures} failures, {time.time() - started:.0f} s")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
