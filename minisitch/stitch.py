@@ -402,7 +402,7 @@ class _Arranger:
             if partition is not None and self._fills(producer.space, partition.extents(shape)):
                 self._decide(node, "proactive-adaptation", f"takes the {producer.space.rows} rows of %{value}")
                 return partition, producer.space, producer.thread_map
-        partition = self._with_dominant(node, shape) or self._flat(shape, everything)
+        partition = self._with_dominant(node, shape) or self._with_reader(node, shape) or self._flat(shape, everything)
         rows, _, cols = partition.extents(shape)
         mapping = map_rows(rows, cols, self.device)
         self._decide(node, mapping.rule, mapping.why)
@@ -426,6 +426,20 @@ class _Arranger:
             return None
         axes = dominant.attr("axes")
         return Partition(tuple(a for a in range(len(shape)) if a not in axes), (), tuple(axes))
+
+    def _with_reader(self, node: Node, shape: tuple[int, ...]) -> Partition | None:
+        """The rows of a row-reduce that reads the value element by element: it stays in the reader's block."""
+        pending, seen = [node.id], {node.id}
+        while pending and len(seen) < 64:
+            for user in self.graph.users[pending.pop()]:
+                reader = self.graph[user]
+                if reader.kind == "reduce" and is_row_reduce(self.graph, reader):
+                    axes = reader.attr("axes")
+                    return Partition(tuple(a for a in range(len(shape)) if a not in axes), (), tuple(axes))
+                if reader.kind == "map" and user not in seen:
+                    seen.add(user)
+                    pending.append(user)
+        return None
 
     def _flat(self, shape: tuple[int, ...], everything: Sequence[Key]) -> Partition:
         """All axes as columns if every operand is read straight through, else only enough trailing axes."""

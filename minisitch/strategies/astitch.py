@@ -50,31 +50,39 @@ def astitch(graph: Graph, device: Device) -> FusionPlan:
 def levels(graph: Graph) -> list[int]:
     """Library calls on the longest path to each value; a value all of whose users are later moves down to them.
 
-    Moving down saves writing the value and reading it back; it happens only if its operands are no
-    larger than itself. Masks, which are computed from nothing, always move.
+    Moving down saves writing the value and reading it back, and costs reading what it is made of
+    down there: it happens if that is no more. Masks, which are made of nothing, always move.
     """
     level = [0] * len(graph)
-    weightless = [n.op in ("constant", "iota") for n in graph.nodes]  # computed without reading memory
     for node in graph.nodes:
-        steps = [level[a] + (graph[a].kind == "library") for a in node.args]
-        level[node.id] = max(steps, default=0)
-        if is_fusible(node):
-            weightless[node.id] = all(weightless[a] for a in node.args)
+        level[node.id] = max((level[a] + (graph[a].kind == "library") for a in node.args), default=0)
     kept = stored_values(graph)
+    reads = _bytes_read(graph, kept)
     for node in reversed(graph.nodes):
         users = graph.users[node.id]
-        if not is_fusible(node) or not users or node.id in kept:
+        if not is_fusible(node) or not users or node.id in kept or any(graph[u].kind == "library" for u in users):
             continue
-        if any(graph[u].kind == "library" for u in users):
-            continue
-        target = min(level[u] for u in users)
-        fresh = [a for a in dict.fromkeys(node.args)
-                 if is_fusible(graph[a]) and level[a] < target and graph[a].op not in FREE and not weightless[a]]
-        moved = sum(graph[a].type.nbytes for a in fresh if len(graph.users[a]) == 1 or a in kept)
-        if target > level[node.id] and len({level[u] for u in users}) == 1 and \
-                (node.op in FREE or moved <= node.type.nbytes):
-            level[node.id] = target
+        later = {level[u] for u in users}
+        if len(later) == 1 and min(later) > level[node.id] and (node.op in FREE or reads[node.id] <= 2 * node.type.nbytes):
+            level[node.id] = min(later)
     return level
+
+
+def _bytes_read(graph: Graph, kept: set[int]) -> list[int]:
+    """Bytes of memory read to make each value, if operands that only it reads are made along with it."""
+    found = [0] * len(graph)
+    for node in graph.nodes:
+        for arg in dict.fromkeys(node.args):
+            operand = graph[arg]
+            if operand.op in ("constant", "iota"):
+                continue
+            if is_fusible(operand) and arg not in kept and (len(graph.users[arg]) == 1 or operand.op in FREE):
+                found[node.id] += found[arg]
+            elif is_fusible(operand) and arg not in kept:
+                found[node.id] += 2 * operand.type.nbytes if found[arg] else 0  # it would be written for this
+            else:
+                found[node.id] += operand.type.nbytes
+    return found
 
 
 def _readers(graph: Graph, stored: set[int]) -> Counter[int]:
