@@ -264,6 +264,8 @@ class _Segment:
             steps = ", ".join(str(width >> k) for k in range(1, width.bit_length()))
             w.line(f"for offset in ({steps}):", f"%{fold.node} {fold.op} over the warp")
             other = f"cuda.shfl_xor_sync({MASK}, {fold.result}, offset)"
+            if self._held(fold) == "uint64":  # a shuffle takes signed integers; as such they would compare wrongly
+                other = f"np.uint64(cuda.shfl_xor_sync({MASK}, np.int64({fold.result}), offset))"
             w.line(f"    {fold.result} = {self._combined(fold, fold.result, other)}")
         if self.threads > WARP:
             warps = self.threads // WARP

@@ -45,7 +45,7 @@ def itemsize(dtype: str) -> int:
 def shuffle_dtype(dtype: str) -> str:
     """The dtype a value has while lanes of a warp exchange it: shuffles move 32 or 64 bits."""
     held = compute_dtype(dtype)
-    return held if kind_of(held) == "float" or held in ("int32", "int64") else "int64"
+    return held if kind_of(held) == "float" or held in ("int32", "int64", "uint64") else "int64"
 
 
 @dataclass(frozen=True)
