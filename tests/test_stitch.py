@@ -22,11 +22,12 @@ from stitch_help import (
 
 from minisitch import cost, cuda_emit
 from minisitch.fuse import fuse
+from minisitch.groups import candidates, groups_of
 from minisitch.index import linear, pull, value_at
 from minisitch.reference import judge
 from minisitch.schedule import schedule
 from minisitch.simplify import simplify
-from minisitch.stitch import candidates, column_of, groups_of, stitch
+from minisitch.stitch import column_of, stitch
 from minisitch.testing import random_graph, random_inputs
 
 # figure_7's ids by the paper's names

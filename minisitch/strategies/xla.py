@@ -22,7 +22,7 @@ from ..fuse import (
     stretches,
 )
 from ..graph import Graph, Node
-from ..stitch import many_positions
+from ..groups import many_positions
 
 MOST_RECOMPUTED = 8  # light operations that may be evaluated again in a second kernel
 
