@@ -129,10 +129,16 @@ def _order(term: tuple[int, Atom]) -> tuple:
 
 
 def _canonical(const: int, terms: Iterable[tuple[int, Atom]]) -> Index:
-    """Add up equal atoms, join digits that are neighbours, sort."""
+    """Add up equal atoms, join digits that are neighbours and quotients with their remainders, sort."""
     total: dict[Atom, int] = {}
     for coefficient, atom in terms:
         total[atom] = total.get(atom, 0) + coefficient
+    for atom in [a for a in total if isinstance(a, Quotient)]:
+        factor = total.get(Remainder(atom.of, atom.by), 0)
+        if factor and total[atom] == factor * atom.by:  # (i // 5) * 5 + i % 5 is i
+            del total[atom], total[Remainder(atom.of, atom.by)]
+            whole = atom.of * factor
+            return _canonical(const + whole.const, [*((c, a) for a, c in total.items()), *whole.terms])
     digits = sorted(((a.var, a.stride, a.size, c) for a, c in total.items() if c and isinstance(a, Digit)))
     joined: list[tuple[str, int, int, int]] = []
     for var, stride, size, c in digits:

@@ -335,6 +335,15 @@ def test_heads_split_and_merged_leave_no_trace():
     assert show(swapped, whole) == "(col // 768) * 64 + (col // 64 % 12) * 320 + (col % 64)"
 
 
+def test_a_quotient_and_its_remainder_recombine():
+    """Axes regrouped across their borders: neither side's digits split, and what was divided is put together again."""
+    odd = variable("row", 5) * 64 + variable("col", 12) * 320 + 1
+    for shape in ((5, 768), (7, 11, 50), (2, 3, 5, 131)):
+        assert linear(unravel(odd, shape), shape) == odd
+    half, rest = odd.divmod(768)
+    assert half * 1536 + rest * 2 == odd * 2 and half * 768 + rest * 2 != odd
+
+
 def test_an_axis_that_cannot_move_is_zero():
     assert variable("row", 1) == ZERO == loaded("at0", 1)
     assert digits("col", (1, 4, 1)) == (ZERO, variable("col", 4), ZERO)

@@ -1,0 +1,305 @@
+"""Emitted text: golden softmax for both targets, the dialect, and every operation over special values."""
+
+import ast
+import re
+import sys
+
+import numpy as np
+import pytest
+from stitch_help import (
+    CPU,
+    ROOT,
+    STRATEGIES,
+    TOY,
+    attention,
+    lowered,
+    one_kernel,
+    program,
+    run,
+    runner,
+    softmax,
+    traced,
+)
+
+from minisitch import cpu_emit, cuda_emit
+from minisitch.fuse import extract, make_plan
+from minisitch.graph import Builder, Graph, TensorType
+from minisitch.ops import DTYPES, OPS, SHORT, kind_of
+from minisitch.reference import judge
+from minisitch.simplify import simplify
+from minisitch.source import literal
+from minisitch.testing import check_graph, random_graph
+
+EMITTERS = {"cuda": (cuda_emit.emit, TOY), "cpu": (cpu_emit.emit, CPU)}
+both = pytest.mark.parametrize("target", EMITTERS)
+
+
+def emitted(graph, target):
+    emit, device = EMITTERS[target]
+    return emit(one_kernel(graph, device))
+
+
+def sources(count=40, **options):
+    """Texts of random programs, both targets."""
+    for seed in range(count):
+        graph = random_graph(np.random.default_rng(seed), max_nodes=20, max_elements=600, **options)
+        for strategy in STRATEGIES:
+            for target, device in (("step", TOY), ("cpu", CPU)):
+                yield from lowered(graph, strategy, target, device).sources
+
+
+# ---------------------------------------------------------------- one screen
+@both
+def test_softmax_text(target, golden):
+    source = emitted(traced(softmax, (64, 128)), target)
+    assert source.target == target and source.text.count("\n") < 55, "one screen"
+    golden(f"softmax_{target}", re.sub(r"stitch_help\.py:\d+", "stitch_help.py:N", source.text))
+
+
+@both
+def test_each_line_names_its_node_and_the_users_line(target):
+    source = emitted(traced(softmax, (64, 128)), target)
+    lines = (ROOT / "tests" / "stitch_help.py").read_text().splitlines()
+    named = re.findall(r"# %(\d+) (\w+)  stitch_help\.py:(\d+) in softmax", source.text)
+    ops = {op for _, op, _ in named}
+    assert {"max", "sub", "exp", "sum", "div"} <= ops
+    for node, op, line in named:
+        assert source.kernel.graph[int(node)].op == op
+        assert {"max": "np.max", "sub": "np.exp", "exp": "np.exp", "sum": "np.sum", "div": "return"}[op] in lines[int(line) - 1]
+    for line in source.text.splitlines():
+        if re.match(r"\s+v\d+\w* = ", line) or re.search(r"^\s+y\d\S* = ", line):
+            assert "# %" in line or ":" in line, f"neither a node nor a view: {line}"
+
+
+def test_text_parses_and_names_its_launches():
+    for source in sources(15):
+        tree = ast.parse(source.text)
+        functions = {n.name: [a.arg for a in n.args.args] for n in tree.body if isinstance(n, ast.FunctionDef)}
+        assert set(functions) == {launch.name for launch in source.launches}
+        for launch in source.launches:
+            lead = ["first", "last"] if source.target == "cpu" else []
+            assert functions[launch.name] == [*lead, *launch.buffers]
+
+
+# ---------------------------------------------------------------- the dialect
+def bare_floats(text):
+    """Float literals that no dtype wraps: each would make Numba compute in float64."""
+    tree = ast.parse(text)
+    wrapped = {id(c) for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)
+               for a in n.args for c in ast.walk(a) if isinstance(c, ast.Constant)}
+    return [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, float) and id(n) not in wrapped]
+
+
+def test_every_float_literal_has_its_dtype():
+    assert bare_floats("x = 0.5") == [0.5] and bare_floats("x = np.float32(0.5) * y[3]") == []
+    for source in sources():
+        assert bare_floats(source.text) == []
+        if not any("float64" in (b.dtype, *[s.dtype for s in ()]) for b in source.kernel.buffers):
+            assert "np.float64(" not in source.text or any(n.type.dtype == "float64" for n in source.kernel.graph.nodes)
+
+
+def test_barriers_stand_in_uniform_flow():
+    """At the top of the function or in loops that every thread of the block goes round alike; never under an if."""
+    barriers = 0
+    for source in sources(40):
+        if source.target != "cuda":
+            continue
+        for node in ast.walk(ast.parse(source.text)):
+            if isinstance(node, ast.If):
+                inside = ast.unparse(node)
+                assert not any(word in inside for word in ("syncthreads", "syncwarp", "grid.sync", "shfl")), inside
+            if isinstance(node, ast.For) and ("lane" in ast.unparse(node.iter) or "ser_" in ast.unparse(node.iter)):
+                assert not any(w in ast.unparse(node) for w in ("syncthreads", "grid.sync", "shfl")), ast.unparse(node)
+        barriers += source.text.count("syncthreads")
+    assert barriers > 20
+
+
+def test_shared_sizes_are_literals():
+    for source in sources(30):
+        for call in re.findall(r"cuda\.shared\.array\(([^,]+),", source.text):
+            assert call.isdigit() and int(call) > 0
+
+
+def test_literals():
+    assert literal("float32", 0.1) == "np.float32(0.10000000149011612)"
+    assert literal("float16", 0.1) == "np.float32(0.0999755859375)", "rounded as float16, held in float32"
+    assert literal("float64", -np.inf) == "np.float64(-np.inf)" and literal("float32", np.nan) == "np.float32(np.nan)"
+    assert literal("int8", -3) == "np.int8(-3)" and literal("bool", 1) == "True"
+    assert literal("float32", -0.0) == "np.float32(-0.0)"
+    for value in (0.1, 1e-45, 3e38, -0.0, np.inf):
+        assert eval(literal("float32", value), {"np": np}).tobytes() == np.float32(value).tobytes()
+
+
+# ---------------------------------------------------------------- inner loops
+def inner_loops(text):
+    """The innermost loops of a text."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.For) and not any(isinstance(n, ast.For) for b in node.body for n in ast.walk(b)):
+            yield node
+
+
+def divides(node):
+    return any(isinstance(n, ast.BinOp) and isinstance(n.op, (ast.FloorDiv, ast.Mod)) for n in ast.walk(node))
+
+
+HEADS = {
+    "split": lambda x: np.tanh(x.reshape(2, 5, 12, 64).transpose(0, 2, 1, 3)),
+    "merge": lambda x: np.tanh(x.reshape(2, 12, 5, 64).transpose(0, 2, 1, 3).reshape(2, 5, 768)),
+    "there and back": lambda x: np.tanh(x.reshape(2, 5, 12, 64).transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3).reshape(2, 5, 768),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_inner_loops_of_a_cpu_read_views_and_never_divide(name):
+    """A division an element stops vectorisation (measured); so does an index that Numba must guard."""
+    for source in lowered(traced(HEADS[name], (2, 5, 768)), "astitch", "cpu", CPU).sources:
+        loops = list(inner_loops(source.text))
+        assert loops
+        for loop in loops:
+            assert not divides(loop), ast.unparse(loop)
+            subscripts = [n for n in ast.walk(loop) if isinstance(n, ast.Subscript)]
+            assert subscripts and all(isinstance(n.slice, ast.Name) for n in subscripts), ast.unparse(loop)
+            assert any("_row" in ast.unparse(n) for n in subscripts)
+
+
+def test_rows_of_softmax_are_views():
+    text = emitted(traced(softmax, (64, 128)), "cpu").text
+    assert all(not divides(loop) for loop in inner_loops(text))
+    assert "x0_row[col]" in text and "y0_row[col]" in text
+
+
+# ---------------------------------------------------------------- equal bodies, equal text
+@both
+def test_structurally_equal_bodies_have_identical_text(target):
+    def two(x, y):
+        return softmax(x), softmax(y)
+    graph = traced(two, (4, 8), (4, 8))
+    plan = make_plan(graph, "s", [[2, 3, 4, 5, 6, 7, 8], [9, 10, 11, 12, 13, 14, 15]])
+    first, second = (emitted(extract(graph, p).graph, target).text for p in plan.kernels)
+    assert first == second
+
+
+def test_emitting_twice_gives_the_same_text():
+    for emit, device in EMITTERS.values():
+        kernel = one_kernel(traced(softmax, (8, 40)), device)
+        assert emit(kernel) == emit(kernel)
+
+
+def test_attention_text_says_what_reads_what():
+    stages = lowered(traced(attention, *[(2, 4, 16, 8)] * 3), "astitch", "step", TOY)
+    (source,) = stages.sources
+    assert "in softmax" in source.text and "in attention" in source.text
+
+
+# ---------------------------------------------------------------- every row of the table of operations
+FLOATS = [0.0, -0.0, 1.0, -1.0, 0.25, -0.25, 1.5, 2.5, -2.5, 3.0, -3.0, 7.0, 0.1, -0.1, 80.0, -80.0, np.nan, np.inf, -np.inf,
+          1e-40, -1e-40, 1e30, -1e30, 0.999, 8388609.0, -8388607.5]
+# Not 0.5: NumPy's own power(-inf, 0.5) is inf for arrays and nan for scalars. Not exp(-100): results below the
+# smallest normal float32 are flushed to zero, as cpu_math says.
+LARGE_UNSIGNED = [0, 1, 2, 3, 5, 7, 31, 100, 2**63, 2**63 + 5, 2**64 - 1]
+
+
+def special(dtype):
+    """Values on which implementations differ."""
+    if kind_of(dtype) == "bool":
+        return np.array([False, True])
+    if kind_of(dtype) == "float":
+        info = np.finfo(dtype)
+        with np.errstate(over="ignore"):
+            return np.array([*FLOATS, info.max, -info.max, info.tiny, info.smallest_subnormal, info.eps], dtype)
+    if dtype == "uint64":
+        return np.array(LARGE_UNSIGNED, dtype)
+    info = np.iinfo(dtype)
+    negative = {-1, -2, -3, -7} if info.min < 0 else set()
+    return np.array(sorted({0, 1, 2, 3, 5, 7, 8, 31, 100, info.max, info.max - 1, info.min, info.min + 1} | negative), dtype)
+
+
+def all_maps(dtype):
+    """A graph with one output a row of the table, over all pairs of special values; its inputs and the names."""
+    b, values = Builder(), special(dtype)
+    n = len(values)
+    kind = TensorType((n * n,), dtype)
+    x, y = b.add("input", type=kind, name="x"), b.add("input", type=kind, name="y")
+    c, e = b.add("input", type=TensorType((n * n,), "bool"), name="c"), b.add("input", type=kind, name="exponent")
+    names = [name for name, op in OPS.items() if op.kind == "map" and name != "cast" and kind_of(dtype) in op.domain]
+    outputs = []
+    for name in names:
+        integers = name == "power" and kind_of(dtype) == "int"  # NumPy refuses negative exponents
+        operands = [c, x, y] if name == "select" else [x, e] if integers else [x, y][:OPS[name].arity]
+        outputs.append(b.add(name, operands))
+    count = np.arange(n * n)
+    return b.finish(outputs), [np.repeat(values, n), np.tile(values, n), count % 3 == 0, (count % 9).astype(dtype)], names
+
+
+def check_maps(dtype, target, device):
+    graph, inputs, names = all_maps(dtype)
+    wrong = []
+    for k in range(0, len(names), 14):
+        part = Graph(graph.nodes, graph.outputs[k:k + 14])
+        results = run(part, inputs, "astitch", target, device)
+        with np.errstate(all="ignore"):
+            wrong += [f"{name}: {v.why}" for name, v in zip(names[k:], judge(part, inputs, results), strict=False) if not v.ok]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("dtype", DTYPES.values())
+def test_every_operation_in_cuda_text(dtype):
+    check_maps(dtype, "step", TOY)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "int32", "int64", "uint8", "uint64", "float16", "float32", "float64"])
+def test_every_operation_compiled(dtype):
+    check_maps(dtype, "cpu", CPU)
+
+
+@pytest.mark.parametrize("dtype", ["int16", "uint16", "uint32"])
+def test_every_operation_as_plain_text(dtype):
+    check_maps(dtype, "python", CPU)
+
+
+def all_casts(dtype):
+    """Every cast from a dtype that is defined: floats that fit, integers of any value."""
+    b = Builder()
+    values = special(dtype)
+    if kind_of(dtype) == "float":
+        values = np.array([0.0, -0.0, 1.0, 1.5, 2.5, 3.999, 100.25, 0.1, 1e-5, 65504.0, 65519.0 if dtype != "float16" else 7], dtype)
+    fits = {}
+    x = b.add("input", type=TensorType(values.shape, dtype), name="x")
+    small = b.add("input", type=TensorType(values.shape, dtype), name="small")
+    outputs = []
+    for to in SHORT:
+        narrow = kind_of(dtype) == "float" and kind_of(to) == "int" and np.dtype(to).itemsize < 4
+        fits[to] = small if narrow else x
+        outputs.append(b.add("cast", [fits[to]], dtype=to))
+    return b.finish(outputs), [values, (np.arange(len(values)) % 3).astype(dtype)]
+
+
+@pytest.mark.parametrize("target", ["step", "python"])
+def test_every_cast_in_text(target):
+    for dtype in SHORT:
+        graph, inputs = all_casts(dtype)
+        check_graph(graph, inputs, runner("astitch", target))
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint64", "float16", "float64"])
+def test_every_cast_compiled(dtype):
+    graph, inputs = all_casts(dtype)
+    check_graph(graph, inputs, runner("astitch", "cpu"))
+
+
+def test_special_floats_become_bool_and_float16_as_in_numpy():
+    graph = program("f32[8] = input name='x'", "bool[8] = cast %0 dtype='bool'", "f16[8] = cast %0 dtype='float16'",
+                    "f32[8] = cast %2 dtype='float32'", "f64[8] = cast %0 dtype='float64'", "return %1 %2 %3 %4")
+    x = np.array([np.nan, np.inf, -np.inf, -0.0, 65520.0, 6e-8, 1e-10, 65519.99], np.float32)
+    with np.errstate(over="ignore"):
+        for target in ("step", "python", "cpu"):
+            check_graph(graph, [x], runner("astitch", target))
+
+
+def test_no_operation_is_missing():
+    """A row added to the table is tested here from then on."""
+    seen = set()
+    for dtype in DTYPES.values():
+        seen |= set(all_maps(dtype)[2])
+    assert seen | {"cast"} == {name for name, op in OPS.items() if op.kind == "map"}
+    assert sys.getrecursionlimit() <= 10_000 and simplify(all_maps("int32")[0]).outputs
