@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from .index import Index, footprint
+from .index import Index, Loaded, footprint
 from .kernel import Buffer, Fold, Kernel, Load, Phase, Segment, Store, Touch, statements, verify_kernel
 from .layout import Layout, Loop
 from .loops import nest_columns
@@ -45,7 +45,7 @@ class _Builder:
     def __init__(self, layout: Layout) -> None:
         self.layout, self.plan, self.graph, self.device = layout, layout.plan, layout.graph, layout.device
         self.constants: dict[tuple[str, str], tuple[str, str, object]] = {}
-        self.accesses: dict[tuple[int, str, bool], set[Index]] = {}
+        self.accesses: dict[tuple[int, str, bool], dict[Index, int]] = {}  # index -> how often, at most
         self.meetings = 0  # phases in which warps have met so far
 
     def build(self) -> Kernel:
@@ -85,7 +85,7 @@ class _Builder:
         for k, loop in enumerate(loops):
             barrier_after = self.layout.barrier_after(loops, k, m)
             phases.append(self._phase(loop, names, space, m, barrier_after))
-        self._touch(loops[0].level, phases)
+        self._touch(loops[0].level, space.rows, phases)
         chunk = m.chunk
         if self.device.kind == "cpu":
             phases, chunk = nest_columns(phases, chunk, space.chunks)
@@ -96,18 +96,20 @@ class _Builder:
         return Segment(space.kind, space.rows, space.chunks, chunk, space.slices, slice_size, m, tuple(phases), task,
                        barrier, carries)
 
-    def _touch(self, level: int, phases: Sequence[Phase]) -> None:
+    def _touch(self, level: int, rows: int, phases: Sequence[Phase]) -> None:
         """Note which cells the phases read and write: what the cost model counts and the stepper checks."""
         for phase in phases:
+            trips = rows * phase.cols * phase.serial
             for stmt in statements(phase):
                 if isinstance(stmt, (Load, Store)) and self.layout.buffers[stmt.buffer].scope != "shared":
-                    self.accesses.setdefault((level, stmt.buffer, isinstance(stmt, Store)), set()).add(stmt.index)
+                    found = self.accesses.setdefault((level, stmt.buffer, isinstance(stmt, Store)), {})
+                    found[stmt.index] = found.get(stmt.index, 0) + trips
 
     def _touches(self) -> tuple[Touch, ...]:
         found, made = [], {b.name: -1 for b in self.layout.buffers.values() if b.scope == "input"}
         for level, buffer in sorted({key[:2] for key in self.accesses}):
             size = self.layout.buffers[buffer].size
-            read, written = (footprint(self.accesses.get((level, buffer, store), ()), size) for store in (False, True))
+            read, written = (_cells(self.accesses.get((level, buffer, store), {}), size) for store in (False, True))
             if written and made.setdefault(buffer, level) == level:
                 read = 0  # what this epoch wrote is still in cache when it is read
             found.append(Touch(level, buffer, read, written))
@@ -145,3 +147,10 @@ class _Builder:
             found.append(replace(f, exchange=name))
         self.meetings += bool(wide)
         return tuple(found)
+
+
+def _cells(accesses: Mapping[Index, int], size: int) -> int:
+    """Cells that accesses touch together; a gather touches no more than it makes, wherever they lie."""
+    gathers = {i: trips for i, trips in accesses.items() if any(isinstance(a, Loaded) for _, a in i.terms)}
+    plain = footprint([i for i in accesses if i not in gathers], size)
+    return min(size, plain + min(footprint(gathers, size), sum(gathers.values())))

@@ -1,0 +1,154 @@
+"""The cost model's bytes are the stepper's: equal where indices are known, never too few where they are data."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from stitch_help import (
+    CPU,
+    STRATEGIES,
+    TOY,
+    TOY32,
+    TOY128,
+    V100,
+    batch_norm,
+    figure_7,
+    gelu,
+    layernorm,
+    layernorm_backward,
+    lowered,
+    one_kernel,
+    program,
+    softmax,
+    stepped,
+    traced,
+)
+
+from minisitch import cost, cuda_emit
+from minisitch.simplify import simplify
+from minisitch.testing import random_graph, random_inputs
+
+PROGRAMS = {
+    "softmax": (traced(softmax, (8, 96)), 8 * 96 * 4, 8 * 96 * 4),
+    "layernorm": (traced(layernorm, (8, 96), (96,), (96,)), (8 * 96 + 2 * 96) * 4, 8 * 96 * 4),
+    "gelu": (traced(gelu, (8, 96)), 8 * 96 * 4, 8 * 96 * 4),
+    "attention scores": (traced(lambda s: softmax(s * 0.125), (2, 4, 16, 16)), 2048 * 4, 2048 * 4),
+    # x, dy, scale, and one partial row a block written and read back; the gradients of scale and shift
+    "layernorm backward": (traced(layernorm_backward, (16, 64), (16, 64), (64,)),
+                           (2 * 1024 + 64 + 4 * 2 * 64) * 4, (1024 + 2 * 64 + 4 * 2 * 64) * 4),
+    "figure 7": (figure_7(8, 96, 16), (8 + 768 + 128 + 8) * 4, (8 + 128) * 4),
+    "batch norm": (traced(batch_norm, (4, 3, 5, 5), (3,), (3,)), (300 + 6) * 4, 300 * 4),
+}
+
+
+def measured(kernel, graph, seed=0):
+    _, traffic = stepped(cuda_emit.emit(kernel), random_inputs(graph, np.random.default_rng(seed)))
+    return traffic
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_bytes_are_what_the_stepper_counts(name):
+    graph, read, written = PROGRAMS[name]
+    graph = simplify(graph)
+    kernel = one_kernel(graph, TOY)
+    found = cost.traffic(kernel)
+    traffic = measured(kernel, graph)
+    assert (found.read, found.written) == (traffic.bytes_read, traffic.bytes_written) == (read, written)
+    assert found.total == read + written
+    assert traffic.grid_barriers == kernel.grid_barriers
+
+
+def test_bytes_of_a_split_softmax():
+    """Two chunks a row: x is read for the maximum and for exp, which is written and read again; two partial results each."""
+    graph = traced(softmax, (2, 1500))
+    kernel = one_kernel(graph, TOY32)
+    found, traffic = cost.traffic(kernel), measured(kernel, graph)
+    assert kernel.grid_barriers == 2 and {s.chunks for s in kernel.segments} == {2}
+    assert (found.read, found.written) == (traffic.bytes_read, traffic.bytes_written)
+    assert (found.read, found.written) == ((2 * 3000 + 3000 + 2 * 4) * 4, (3000 + 3000 + 2 * 4) * 4)
+
+
+@pytest.mark.parametrize("device", [TOY, TOY32, TOY128], ids=lambda d: d.name)
+def test_bytes_of_random_programs(device):
+    """What was touched <= what the model says <= what was issued; the first two are equal where no gather reads."""
+    kernels, gathers = 0, 0
+    for seed in range(50):
+        graph = random_graph(np.random.default_rng(seed), max_nodes=15, max_elements=300)
+        for strategy in STRATEGIES:
+            stages = lowered(graph, strategy, "step", device)
+            for source, body in zip(stages.sources, stages.bodies, strict=True):
+                _, traffic = stepped(source, random_inputs(body.graph, np.random.default_rng(seed)))
+                found = cost.traffic(source.kernel)
+                touched, issued = (traffic.bytes_read, traffic.bytes_written), (traffic.bytes_loaded, traffic.bytes_stored)
+                told = found.read, found.written
+                assert touched[0] <= told[0] <= issued[0] and touched[1] <= told[1] <= issued[1], f"{seed}\n{source.kernel}"
+                if not any(n.op == "gather" for n in body.graph.nodes):
+                    assert touched == told, f"{seed} {strategy}\n{source.kernel}"
+                    kernels += 1
+                gathers += any(n.op == "gather" for n in body.graph.nodes)
+    assert kernels > 200 and gathers > 5
+
+
+def test_a_gather_counts_what_it_takes_not_the_whole_table():
+    table = program("f32[1000,8] = input name='x'", "i64[4] = input name='i'", "f32[4,8] = gather %0 %1 axes=(0,)")
+    kernel = one_kernel(table)
+    assert cost.traffic(kernel).read == 4 * 8 * 4 + 4 * 8
+    _, traffic = stepped(cuda_emit.emit(kernel), [np.zeros((1000, 8), np.float32), np.array([3, 500, 7, 999])])
+    assert traffic.bytes_read == cost.traffic(kernel).read
+    small = program("f32[2,8] = input name='x'", "i64[40] = input name='i'", "f32[40,8] = gather %0 %1 axes=(0,)")
+    assert cost.traffic(one_kernel(small)).read == 2 * 8 * 4 + 40 * 8, "nor more than there is"
+
+
+def test_block_barriers():
+    """``block_barriers`` are those of one task; a block passes them once a task, and one more between tasks."""
+    graph = traced(softmax, (8, 96))
+    kernel = one_kernel(graph, TOY)
+    (segment,) = kernel.segments
+    turns = -(-segment.tasks // kernel.grid)
+    between = segment.task_barrier == "block"
+    assert measured(kernel, graph).block_barriers_each == turns * (kernel.block_barriers + between) == 6
+    assert one_kernel(traced(softmax, (8, 16)), TOY).block_barriers == 0, "a warp a row needs none"
+    assert one_kernel(graph, CPU).block_barriers == 0, "nor does a CPU"
+
+
+def test_library_calls_read_and_write_once():
+    graph = program("f32[8,16] = input name='x'", "f32[16,4] = input name='y'", "f32[8,4] = matmul %0 %1")
+    assert cost.library_traffic(graph, graph[2]) == cost.Bytes((128 + 64) * 4, 32 * 4)
+    assert cost.library_us(graph, graph[2], V100) >= V100.launch_us
+
+
+# ---------------------------------------------------------------- modelled time
+def time_of(graph, device=V100, strategy="astitch"):
+    stages = lowered(graph, strategy, "step", device, "schedule")
+    return cost.plan_us(stages.kernels, [], device)
+
+
+def test_time_is_launches_barriers_and_the_larger_of_memory_and_arithmetic():
+    graph = traced(softmax, (16_384, 1024))
+    kernel = one_kernel(graph, V100)
+    memory = cost.traffic(kernel).total / V100.bandwidth * 1e6
+    assert cost.kernel_us(kernel) > memory + V100.launch_us
+    slow = one_kernel(graph, replace(V100, bandwidth=V100.bandwidth / 2))
+    assert cost.kernel_us(slow) > cost.kernel_us(kernel)
+    assert cost.plan_us([kernel, kernel], [], V100) == pytest.approx(2 * cost.kernel_us(kernel))
+
+
+def test_fewer_kernels_and_bytes_are_faster():
+    for function, shapes in ((softmax, [(4096, 1024)]), (layernorm, [(4096, 1024), (1024,), (1024,)]), (gelu, [(4096, 1024)])):
+        graph = traced(function, *shapes)
+        astitch, xla, none = (time_of(graph, strategy=s) for s in ("astitch", "xla", "none"))
+        assert astitch <= xla <= none
+
+
+def test_an_idle_device_is_slower():
+    """64 of 160 blocks busy: the reason for task splitting."""
+    graph = traced(lambda x: np.sum(x, axis=1), (64, 30_000))
+    split = one_kernel(graph, V100)
+    assert split.grid == 128
+    whole = replace(split, grid=64, segments=tuple(replace(s, chunks=1, chunk=30_000) for s in split.segments))
+    assert cost.kernel_us(split) < cost.kernel_us(whole)
+
+
+def test_heavy_operations_count_for_more():
+    light, heavy = (one_kernel(program("f32[64,64] = input name='x'", f"f32[64,64] = {op} %0"), V100) for op in ("neg", "exp"))
+    assert cost.operations(heavy.segments[0]) == cost.HEAVY_OPERATIONS * cost.operations(light.segments[0]) == 16 * 4096
