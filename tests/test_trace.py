@@ -300,8 +300,14 @@ REFUSED = {
     "x = np.nonzero(x)": "np.nonzero: the shape of its result depends on values.*np.where",
     "x = np.unique(x)": "np.unique: the shape",
     "x = np.where(x > 0)": r"np.where\(condition\) with one argument",
-    "x = x[x > 0]": r"the result of x\[mask\].*where=mask",
-    "x = len(x[x > 0])": r"len\(\) of x\[mask\]",
+    "x = x[x > 0]": r"x\[mask\] under a traced mask.*depends on values.*where=mask",
+    "x = len(x[x > 0])": r"x\[mask\] under a traced mask",
+    "x = x[x > 0].sum()": r"x\[mask\] under a traced mask.*where=mask",
+    "x = x[x[0, 0] > 0]": "a single bool as an index",
+    "x = np.nanmax(x)": "np.nanmax: its own source does what cannot be recorded.*the truth value.*Write it with",
+    "x = np.median(x)": "np.median: its own source does what cannot be recorded.*Write it with",
+    "x = np.average(x, weights=x)": "np.average: its own source does what cannot be recorded.*Write it with",
+    "x = np.block([[x, x]])": "np.block: its own source does what cannot be recorded.*Write it with",
     "x[x > 0] = x[0]": "one value for each masked element",
     "x = x[x > 0] + x[x > 1]": r"np.add of x\[mask\]",
     "x = x[: x.argmax()]": "a slice bound.*fixed",
@@ -343,7 +349,7 @@ NUMPY_ERRORS = {
     "x.astype('u1') + 300": (OverflowError, "out of bounds"), "len(x.sum())": (TypeError, "unsized"),
     "np.split(x, 5)": (ValueError, "equal division"), "np.add(x.astype(int), 1.5, out=x.astype(int))": (TypeError, "Cannot cast"),
     "hash(x)": (TypeError, "unhashable"), "x.nothing": (AttributeError, "nothing"), "x.sum()[0]": (IndexError, "too many|invalid index"),
-    "np.einsum('ij,jk->iz', x, x.T)": (ValueError, "output subscript"), "np.stack([x, x[0]])": (ValueError, "same shape"),
+    "np.einsum('ij,jk->iz', x, x.T)": (ValueError, "[Oo]utput (subscript|character)"), "np.stack([x, x[0]])": (ValueError, "same shape"),
 }
 
 

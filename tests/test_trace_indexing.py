@@ -187,10 +187,6 @@ def test_writes_under_a_mask(line: str) -> None:
     check(space["program"], x, x[::-1].copy(), x % 2 == 0, np.array([True, False, True, True]), np.array([True, False, True]))
 
 
-def test_reductions_under_a_mask() -> None:
-    check(lambda x: (x[x > 4].sum(), np.mean(x[x > 4]), np.sum(x[x > 4] * 2), x[x > 4].any(), x[x > 2].std()), numbered((3, 4)))
-
-
 def test_a_known_mask_selects_known_positions() -> None:
     mask = np.array([True, False, True])
     check(lambda x: x[mask], numbered((3, 4)), exact=True)

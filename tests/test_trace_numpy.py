@@ -77,9 +77,9 @@ np.any(b); b.any(0); np.all(f); np.all(b, axis=1, keepdims=True); np.any(i, (0, 
 np.argmax(f); f.argmax(1); np.argmin(f, 0); np.argmax(odd); np.argmin(odd); np.argmax(i, axis=1, keepdims=True); np.argmax(b, 1); np.argmin(u8)
 np.argmax(f, keepdims=True); np.argmax(np.zeros((3, 4)) * d, 0); np.cumsum(f); np.cumsum(i8, 0); f.cumsum(1); np.cumprod(f, -1)
 np.cumsum(b); np.add.accumulate(f); np.multiply.accumulate(f, 1); np.ptp(f); np.ptp(i, 0); np.count_nonzero(f > 0); np.count_nonzero(b, axis=1)
-np.sort(f); np.sort(i, 0); np.sort(f, axis=None); np.argsort(f); np.argsort(v); np.median(f); np.median(f, 1); np.median(odd); np.median(i, 0)
-np.nansum(odd); np.nanmean(odd[3:]); np.nanmax(odd); np.nanmin(odd); np.nanprod(odd[3:]); np.nanmax(f, 0); np.nansum(i); np.nanvar(np.where(b, f, NAN), 0); np.nanstd(np.where(b, f, NAN)); np.nanvar(i, 1); np.nancumsum(f)
-np.average(f); np.average(f, 1); np.average(f, weights=pos); np.average(f, 1, weights=np.abs(v)); np.average(i, 0)
+np.sort(f); np.sort(i, 0); np.sort(f, axis=None); np.argsort(f); np.argsort(v)
+np.nansum(odd); np.nanprod(odd[3:]); np.nansum(i); np.nanvar(i, 1); np.nancumsum(f)
+np.average(f); np.average(f, 1); np.average(i, 0)
 np.linalg.norm(f); np.linalg.norm(f, axis=1); np.linalg.norm(v, 1); np.linalg.norm(v, np.inf); np.linalg.norm(f, axis=-1, keepdims=True)
 np.linalg.norm(f, 1); np.linalg.norm(f, np.inf); np.linalg.norm(f, "fro"); np.linalg.norm(v, 3); np.linalg.norm(i); np.linalg.norm(v, 0)
 np.diff(f); np.diff(f, axis=0); np.diff(i, 2); np.diff(b); np.diff(v, prepend=0); np.diff(f, append=g); np.trace(m); np.trace(m, 1)
@@ -103,7 +103,7 @@ np.take(f, [0, 2]); np.take(f, [0, -1], axis=1); f.take(k, 0); np.take(f, k, 1, 
 np.take_along_axis(f, np.argsort(f, 1), 1); np.take_along_axis(f, i % 4, 0); np.take_along_axis(f, f.argmax(1, keepdims=True), 1)
 np.full_like(f, 3); np.zeros_like(f); np.ones_like(f, dtype=int); np.full_like(f, s); np.empty_like(f) * 0; np.zeros_like(f, shape=(2, 2)); np.copy(f)
 np.meshgrid(v, w)[0]; np.meshgrid(v, w, indexing="ij")[1]; np.meshgrid(v, w, sparse=True)[1]; np.cross(t[:, :, :3], t[:, :, 1:]); np.kron(f, one)
-np.block([[f, g], [g, f]]); np.block([v, w]); np.block([[f], [v[None]]]); np.astype(f, "f8"); np.kron(v, w[:2]); np.kron(m, t[0]); np.resize(v, (2, 4))
+np.astype(f, "f8"); np.kron(v, w[:2]); np.kron(m, t[0]); np.resize(v, (2, 4))
 np.lib.stride_tricks.sliding_window_view(v, 3); np.lib.stride_tricks.sliding_window_view(f, (2, 3)); np.lib.stride_tricks.sliding_window_view(f, 2, 1)
 f.astype(np.float64); f.astype(int); i.astype(bool); f.astype("f2"); b.astype(np.float32); odd.astype(bool); f.copy(); f.real; f.conj(); f.imag
 len(f) + f; f.shape[0] * f; f.ndim * v; np.shape(f)[1] * v; np.size(f) * v; np.ndim(f) * v; f.itemsize * v; np.result_type(f, i) == np.float64
@@ -117,7 +117,7 @@ np.einsum("bij,bkj->bik", t, t); np.einsum("i,j->ij", v, w); np.einsum("ii->i", 
 np.einsum("...ij,...kj->...ik", t, t); np.einsum("i...->...", f); np.einsum("ij,jk,kl->il", m, m, f); np.einsum("ab,ab,ab->a", f, g, pos); np.einsum("ij,ik->jk", f, b)
 np.einsum(f, [0, 1], v, [1], [0]); np.einsum("ijk,jl->kl", t, d); np.einsum("ijk,ilk->", t, t); np.einsum("ij,jk", m, m); np.einsum("i,i->i", v, v)
 np.linalg.multi_dot([m, m, f]); np.linalg.multi_dot([f.T, m, w]); np.float32(2) * f @ f.T; np.ones((3, 4), "f4") @ f; np.ones(4) @ f; np.linalg.outer(v, w)
-np.linalg.vecdot(f, g); np.linalg.vecdot(f, g, axis=0); np.linalg.matrix_power(m, 3); np.linalg.trace(m); np.linalg.vector_norm(f, axis=0)
+np.linalg.matrix_power(m, 3); np.linalg.trace(m); np.linalg.vector_norm(f, axis=0)
 """
 INDEXING = """
 f[1]; f[-1]; f[1:3]; f[::-1]; f[:, ::-2]; f[..., 0]; f[None]; f[1, 2]; f[1:3, 2:4]; f[:, None, 1]; t[..., 1:]; t[0, ..., -1]; f[3:1]; f[-10:10]; s[...]; s[()]

@@ -23,7 +23,7 @@ from ..graph import Graph
 from . import functions, indexing, products, reductions, shapes, ufuncs  # noqa: F401  they fill the tables
 from .array import Array, fresh
 from .masked import Masked
-from .recorder import ACTIVE, Recorder, check_dtype
+from .recorder import ACTIVE, Recorder, check_dtype, current
 from .shim import rebind
 from .tree import Branch, Leaf, Static, Tree, flatten, is_array, leaf_names, type_of, unflatten
 from .ufuncs import erf
@@ -63,16 +63,15 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
     arguments = (tuple(args), dict(kwargs or {}))
     leaves, inputs = flatten(arguments)
     recorder = Recorder()
-    arrays = [_parameter(recorder, leaf, name) for leaf, name in zip(leaves, _names(fn, inputs), strict=True)]
     token = ACTIVE.set(recorder)
     try:
+        arrays = [_parameter(leaf, name) for leaf, name in zip(leaves, _names(fn, inputs), strict=True)]
         result = _run(rebind(fn), *unflatten(inputs, arrays))
         results, outputs = flatten(result, _is_traced)
         nodes = [each.node for each in results]
-        changed = [(i, array.node) for i, array in enumerate(arrays) if array._storage.version]
+        changed = [(i, array._storage.node) for i, array in enumerate(arrays) if array._storage.version]
     finally:
         ACTIVE.reset(token)
-        recorder.closed = True
     graph = recorder.builder.finish([*nodes, *(node for _, node in changed)])
     mutated = tuple((i, len(nodes) + place) for place, (i, _) in enumerate(changed))
     return Program(graph, inputs, outputs, tuple(array for array, _ in recorder.captured.values()), mutated)
@@ -88,17 +87,17 @@ def _run(fn: Callable, args: tuple, kwargs: dict) -> Any:
         raise
 
 
-def _parameter(recorder: Recorder, leaf: Any, name: str) -> Array:
+def _parameter(leaf: Any, name: str) -> Array:
     """An argument as a traced array; a NumPy scalar stays one that nothing changes in place."""
     type = type_of(leaf)
     check_dtype(np.dtype(type.dtype))
-    return fresh(recorder, recorder.input(type, name), scalar=isinstance(leaf, np.generic))
+    return fresh(current().input(type, name), scalar=isinstance(leaf, np.generic))
 
 
 def _is_traced(value: object) -> bool:
     """Is a value of the result an output? Real arrays in it are returned as they are."""
     if isinstance(value, Masked):
-        value.refuse("the result")
+        value.refuse()
     return isinstance(value, Array)
 
 

@@ -1,7 +1,7 @@
 """``Array``: what a traced program sees in place of a NumPy array. It records instead of computing.
 
 In:  the operators, ufuncs, functions and methods of an unmodified NumPy program.
-Out: nodes in the graph of its ``Recorder``.
+Out: nodes in the graph of the trace's ``Recorder``.
 
 Graphs know no assignment, NumPy programs live on it. So an array is a *storage* (what NumPy would
 call the memory: the node that holds the present contents) seen through a chain of *moves*::
@@ -10,28 +10,24 @@ call the memory: the node that holds the present contents) seen through a chain 
     u += f           the storage of U changes   %2 = add %1 %f;  %3 = update %0 %2
     U.sum()          U now reads %3
 
-This file holds storage, views and the few helpers that insert casts and broadcasts. Everything that has
-a name in NumPy is in the tables ``UFUNCS`` and ``FUNCTIONS``, which the neighbouring files fill.
+This file holds storage, views and the few helpers that insert casts and broadcasts. What has a name in NumPy
+is a function in a neighbouring file, which ``handles`` puts into the table ``FUNCTIONS`` and makes a method.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from ..errors import TraceError
 from ..graph import TensorType
-from .recorder import Recorder, check_dtype, refuse
+from .recorder import Recorder, check_dtype, current, refuse
 
-FUNCTIONS: dict[Callable, Callable] = {}  # numpy function -> handler; filled by shapes, reductions, ...
-UFUNC_METHODS: dict[str, Callable] = {}  # "__call__", "reduce", ... -> handler; filled by ufuncs
-INDEXING: dict[str, Callable] = {}  # "get", "set" -> handler; filled by indexing
-FALLBACK: list[Callable] = []  # what to try for a function that has no row; filled by shim
+FUNCTIONS: dict[Callable, Callable] = {}  # numpy function -> handler; for one without, NumPy's own source is traced
 
 traced: Any = np  # called with traced arrays NumPy's functions return traced arrays, which their annotations cannot say
 
@@ -72,7 +68,7 @@ class Move:
 class Storage:
     """What NumPy would call the memory of an array: ``node`` holds its contents, ``version`` counts writes.
 
-    ``scalar``: NumPy would have returned a scalar here (``x.sum()``), which nothing can change in place.
+    ``scalar``: NumPy would have made a scalar here, which nothing changes in place.
     """
 
     __slots__ = ("node", "scalar", "version")
@@ -86,18 +82,20 @@ class Storage:
 class Array(NDArrayOperatorsMixin):
     """An array of a program being traced: a shape and a dtype, but no values."""
 
-    __slots__ = ("_move", "_node", "_parent", "_seen", "_storage", "_strides", "_type", "recorder")
+    __slots__ = ("_move", "_node", "_parent", "_seen", "_storage", "recorder", "strides_in_elements", "type")
     __array_priority__ = 1000
     __hash__ = None  # type: ignore[assignment]
+    __getitem__: Callable[..., Any]  # in indexing
+    __array_ufunc__: Callable[..., Any]  # in ufuncs; __array_function__ is in shim
 
     def __init__(self, recorder: Recorder, storage: Storage, type: TensorType, *, parent: Array | None = None,
                  move: Move | None = None, strides: tuple[int, ...] | None = None) -> None:
         self.recorder = recorder
+        self.type = type
+        self.strides_in_elements = strides  # NumPy's over the itemsize; None: NumPy's own layout is not known
         self._storage = storage
-        self._type = type
         self._parent = parent
         self._move = move
-        self._strides = strides  # in elements; None: NumPy's own layout is not known
         self._node = storage.node
         self._seen = 0 if parent is None else -1  # the storage's version that _node belongs to
 
@@ -113,9 +111,8 @@ class Array(NDArrayOperatorsMixin):
         if array._parent is None:
             array._node, array._seen = array._storage.node, version
         for array in reversed(chain):
-            if array._seen >= 0 and array._layout_unknown():
-                raise _unknown_layout("read after its source changed")
-            assert array._parent is not None and array._move is not None
+            if array._seen >= 0:
+                array._require_layout("read after its source changed")
             array._node, array._seen = array._move.take(self.recorder, array._parent._node), version
         return self._node
 
@@ -123,24 +120,26 @@ class Array(NDArrayOperatorsMixin):
         """Replace the whole contents by a node of the same type, through every view up to the storage."""
         array: Array = self
         node = value
-        while array._parent is not None and array._move is not None:
-            if array._layout_unknown():
-                raise _unknown_layout("written to")
+        while array._parent is not None:
+            array._require_layout("written to")
             node = array._move.put(array._parent, node)
             array = array._parent
         self._storage.node = node
         self._storage.version += 1
         self._node, self._seen = value, self._storage.version
 
-    def _layout_unknown(self) -> bool:
-        """Is this a reshape that NumPy makes a view or a copy, depending on a layout we do not know?"""
-        return self._strides is None and self._move is not None and self._move.op == "reshape" \
-            and not only_ones_differ(self.shape, self._parent.shape)  # type: ignore[union-attr]
+    def _require_layout(self, happened: str) -> None:
+        """Raises TraceError for a reshape that NumPy makes a view or a copy, depending on a layout we do not know."""
+        if self.strides_in_elements is None and self._move.op == "reshape" \
+                and not only_ones_differ(self.shape, self._parent.shape):
+            raise refuse(f"a reshape of a transposed result is {happened}",
+                         "whether NumPy makes it a view or a copy depends on the memory layout, which is not traced",
+                         "Write .reshape(...).copy(), or assign to the array before it is reshaped")
 
     def path(self) -> tuple[Move, ...]:
         """The moves from this array up to its storage."""
         moves, array = [], self
-        while array._move is not None and array._parent is not None:
+        while array._parent is not None and array._move is not None:
             moves.append(array._move)
             array = array._parent
         return tuple(move for move in moves if move.op != "alias")
@@ -148,9 +147,9 @@ class Array(NDArrayOperatorsMixin):
     @property
     def row_major(self) -> bool:
         """Would NumPy lay out the result of elementwise work on this array in C order?"""
-        if self._strides is None:
+        if self.strides_in_elements is None:
             return False
-        strides = [s for s, n in zip(self._strides, self.shape, strict=True) if n != 1]
+        strides = [s for s, n in zip(self.strides_in_elements, self.shape, strict=True) if n != 1]
         return all(a >= b for a, b in zip(strides, strides[1:], strict=False)) and (not strides or strides[-1] > 0)
 
     @property
@@ -158,59 +157,19 @@ class Array(NDArrayOperatorsMixin):
         """Would NumPy have made this a scalar and not an array of shape ()?"""
         return self._storage.scalar and self._parent is None
 
-    @property
-    def strides_in_elements(self) -> tuple[int, ...] | None:
-        """NumPy's strides over the itemsize, where they are known."""
-        return self._strides
-
     # ------------------------------------------------------------ what an ndarray knows
-    @property
-    def type(self) -> TensorType:
-        return self._type
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self._type.shape
-
-    @property
-    def dtype(self) -> np.dtype:
-        return np.dtype(self._type.dtype)
-
-    @property
-    def ndim(self) -> int:
-        return self._type.rank
-
-    @property
-    def size(self) -> int:
-        return self._type.size
-
-    @property
-    def itemsize(self) -> int:
-        return self._type.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        return self._type.nbytes
-
-    @property
-    def T(self) -> Array:
-        return traced.transpose(self)
-
-    @property
-    def mT(self) -> Array:
-        return traced.swapaxes(self, -1, -2)
-
-    @property
-    def real(self) -> Array:
-        return self
-
-    @property
-    def imag(self) -> Array:
-        return traced.zeros_like(self)
-
-    @property
-    def flat(self) -> Array:
-        return traced.reshape(self, -1)
+    shape = property(lambda self: self.type.shape, lambda self, shape: self._set_shape(shape))
+    dtype = property(lambda self: np.dtype(self.type.dtype))
+    ndim = property(lambda self: self.type.rank)
+    size = property(lambda self: self.type.size)
+    itemsize = property(lambda self: self.type.itemsize)
+    nbytes = property(lambda self: self.type.nbytes)
+    flags = property(lambda self: stand_in(self).flags)
+    T = property(lambda self: traced.transpose(self))
+    mT = property(lambda self: traced.swapaxes(self, -1, -2))
+    real = property(lambda self: self)
+    imag = property(lambda self: traced.zeros_like(self))
+    flat = property(lambda self: traced.reshape(self, -1))
 
     def __len__(self) -> int:
         if not self.shape:
@@ -223,40 +182,20 @@ class Array(NDArrayOperatorsMixin):
         return (self[i] for i in range(self.shape[0]))
 
     def __repr__(self) -> str:
-        return f"Array({self._type})"
+        return f"Array({self.type})"
 
-    # ------------------------------------------------------------ NumPy's protocols
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        if any(getattr(each, "__array_priority__", 0) > self.__array_priority__ for each in inputs):
-            return NotImplemented  # x[mask] beside x: Masked knows what to do
-        if method not in UFUNC_METHODS:
-            raise refuse(f"np.{ufunc.__name__}.{method}", "it has no place in the graph",
-                         f"Open it up into np.{ufunc.__name__} and sums")
-        return UFUNC_METHODS[method](ufunc, *inputs, **kwargs)
-
-    def __array_function__(self, func: Callable, types: Any, args: tuple, kwargs: dict) -> Any:
-        handler = FUNCTIONS.get(func)
-        if handler is not None:
-            return handler(*args, **kwargs)
-        return FALLBACK[0](func, args, kwargs)
-
-    def __pow__(self, exponent: Any) -> Any:
-        if type(exponent) is int and exponent == 2:  # the operator's fast path; np.power has none for integers
-            return np.square(self)
-        return np.power(self, exponent)
-
-    def __getitem__(self, index: Any) -> Any:
-        return INDEXING["get"](self, index)
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        INDEXING["set"](self, index, value)
+    def _set_shape(self, shape: Any) -> None:
+        """``x.shape = ...``: from now on a reshape of what it was."""
+        reshaped = traced.reshape(_alias(self), shape)
+        for name in ("_move", "_node", "_parent", "_seen", "strides_in_elements", "type"):
+            setattr(self, name, getattr(reshaped, name))
 
     # ------------------------------------------------------------ what asks for values
     def known(self, seen: str, remedy: str) -> np.ndarray:
         """The value, if it depends on no input. Raises TraceError otherwise."""
         value = self.recorder.known(self.node)
         if value is None:
-            raise refuse(f"{seen} of a traced {self._type} array", "it has no values while the program is traced", remedy)
+            raise refuse(f"{seen} of a traced {self.type} array", "it has no values while the program is traced", remedy)
         return value
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -281,60 +220,17 @@ class Array(NDArrayOperatorsMixin):
         return float(self.known("float()", "Use NumPy's function instead of the one of math or builtins: np.exp for "
                                            "math.exp, np.round for round. " + BRANCH))
 
-    def __complex__(self) -> complex:
-        raise refuse("complex()", "complex numbers have no dtype in the graph", "Keep two real arrays")
-
-    def __contains__(self, item: Any) -> bool:
-        return bool((self == item).any())
-
     def item(self, *index: int) -> Any:
         return self.known("item()", "Keep it an array of shape (): " + BRANCH).item(*index)
 
     def tolist(self) -> Any:
         return self.known("tolist()", "Keep it an array").tolist()
 
-    def nonzero(self) -> Any:
-        return np.nonzero(self)
-
-    # ------------------------------------------------------------ methods: NumPy's functions by another door
-    def sum(self, axis=None, dtype=None, out=None, **options):
-        return np.sum(self, axis=axis, dtype=dtype, out=out, **options)
-
-    def prod(self, axis=None, dtype=None, out=None, **options):
-        return np.prod(self, axis=axis, dtype=dtype, out=out, **options)
-
-    def mean(self, axis=None, dtype=None, out=None, **options):
-        return np.mean(self, axis=axis, dtype=dtype, out=out, **options)
-
-    def var(self, axis=None, dtype=None, out=None, ddof=0, **options):
-        return np.var(self, axis=axis, dtype=dtype, out=out, ddof=ddof, **options)
-
-    def std(self, axis=None, dtype=None, out=None, ddof=0, **options):
-        return np.std(self, axis=axis, dtype=dtype, out=out, ddof=ddof, **options)
-
-    def max(self, axis=None, out=None, **options):
-        return np.max(self, axis=axis, out=out, **options)
-
-    def min(self, axis=None, out=None, **options):
-        return np.min(self, axis=axis, out=out, **options)
-
-    def any(self, axis=None, out=None, **options):
-        return np.any(self, axis=axis, out=out, **options)
-
-    def all(self, axis=None, out=None, **options):
-        return np.all(self, axis=axis, out=out, **options)
-
-    def argmax(self, axis=None, out=None, **options):
-        return np.argmax(self, axis=axis, out=out, **options)
-
-    def argmin(self, axis=None, out=None, **options):
-        return np.argmin(self, axis=axis, out=out, **options)
-
-    def cumsum(self, axis=None, dtype=None, out=None):
-        return np.cumsum(self, axis=axis, dtype=dtype, out=out)
-
-    def cumprod(self, axis=None, dtype=None, out=None):
-        return np.cumprod(self, axis=axis, dtype=dtype, out=out)
+    # ------------------------------------------------------------ methods that differ from the function of that name
+    def __pow__(self, exponent: Any) -> Any:
+        if type(exponent) is int and exponent == 2:  # the operator's fast path; np.power has none for integers
+            return np.square(self)
+        return np.power(self, exponent)
 
     def reshape(self, *shape, order="C", copy=None):
         return np.reshape(self, shape[0] if len(shape) == 1 else shape, order=order, copy=copy)
@@ -342,67 +238,36 @@ class Array(NDArrayOperatorsMixin):
     def transpose(self, *axes):
         return np.transpose(self, axes[0] if len(axes) == 1 else (axes or None))
 
-    def ravel(self, order="C"):
-        return np.ravel(self, order=order)
-
     def flatten(self, order="C"):
         return np.ravel(self, order=order).copy()
-
-    def swapaxes(self, axis1, axis2):
-        return np.swapaxes(self, axis1, axis2)
-
-    def squeeze(self, axis=None):
-        return np.squeeze(self, axis=axis)
-
-    def repeat(self, repeats, axis=None):
-        return np.repeat(self, repeats, axis=axis)
-
-    def take(self, indices, axis=None, out=None, mode="raise"):
-        return np.take(self, indices, axis=axis, out=out, mode=mode)
-
-    def diagonal(self, offset=0, axis1=0, axis2=1):
-        return np.diagonal(self, offset=offset, axis1=axis1, axis2=axis2)
-
-    def trace(self, offset=0, axis1=0, axis2=1, dtype=None, out=None):
-        return np.trace(self, offset=offset, axis1=axis1, axis2=axis2, dtype=dtype, out=out)
-
-    def dot(self, other, out=None):
-        return np.dot(self, other, out=out)
-
-    def clip(self, min=None, max=None, out=None, **options):
-        return np.clip(self, min, max, out=out, **options)
-
-    def round(self, decimals=0, out=None):
-        return np.round(self, decimals=decimals, out=out)
 
     def conj(self):
         return self
 
-    def conjugate(self):
-        return self
-
     def copy(self, order="C"):
-        return fresh(self.recorder, self.node, scalar=self.is_scalar)
+        return fresh(self.node, scalar=self.is_scalar)
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: dict) -> Array:
+        return self.copy()
 
     def astype(self, dtype, order="K", casting="unsafe", subok=True, copy=True):
         target = np.dtype(dtype)
         if not np.can_cast(self.dtype, target, casting):
             raise TypeError(f"Cannot cast array data from {self.dtype!r} to {target!r} according to the rule {casting!r}")
         if target == self.dtype:
-            return fresh(self.recorder, self.node, self.row_major) if copy else self
+            return fresh(self.node, self.row_major) if copy else self
         return cast(self, target)
 
     def sort(self, axis=-1, kind=None, order=None, stable=None):
-        self.write(traced.sort(self, axis=axis).node)
-
-    def argsort(self, axis=-1, kind=None, order=None, stable=None):
-        return np.argsort(self, axis=axis)
+        self.write(record("sort", self, axis=axis % self.ndim).node)
 
     def fill(self, value):
         self[...] = value
 
     def put(self, indices, values, mode="raise"):
-        traced.put(self, indices, values, mode=mode)
+        np.reshape(self, -1)[indices] = values
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_") and hasattr(np.ndarray, name):
@@ -410,17 +275,34 @@ class Array(NDArrayOperatorsMixin):
                          "Use NumPy functions on the whole array")
         raise AttributeError(f"'Array' object has no attribute {name!r}")
 
-    def __copy__(self) -> Array:
-        return self.copy()
 
-    def __deepcopy__(self, memo: dict) -> Array:
-        return self.copy()
+# ---------------------------------------------------------------- the functions behind NumPy's names
+def method(function: Callable) -> Callable:
+    """Make a function a method of ``Array``, under its name."""
+    setattr(Array, function.__name__, function)
+    return function
 
 
-def _unknown_layout(happened: str) -> TraceError:
-    return refuse(f"a reshape of a transposed result is {happened}",
-                  "whether NumPy makes it a view or a copy depends on the memory layout, which is not traced",
-                  "Write .reshape(...).copy(), or assign to the array before it is reshaped")
+def handles(*functions: Callable) -> Callable[[Callable], Callable]:
+    """Register the handler of a NumPy function, and of the method of the same name unless ``Array`` has its own."""
+    def register(handler: Callable) -> Callable:
+        FUNCTIONS.update(dict.fromkeys(functions, handler))
+        name = functions[0].__name__
+        if hasattr(np.ndarray, name) and name not in vars(Array):
+            setattr(Array, name, handler)
+        return handler
+    return register
+
+
+def composite(*functions: Callable) -> Callable[[Callable], Callable]:
+    """``handles`` for a function that becomes several nodes: they carry its name as ``via``."""
+    def register(handler: Callable) -> Callable:
+        @wraps(handler)
+        def named(*args: Any, **kwargs: Any) -> Any:
+            with current().composite(functions[0].__name__):
+                return handler(*args, **kwargs)
+        return handles(*functions)(named)
+    return register
 
 
 # ---------------------------------------------------------------- making arrays
@@ -433,6 +315,13 @@ def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def stand_in(x: Array) -> np.ndarray:
+    """An array that NumPy can be asked about views of ``x``: its shape and strides, without its memory."""
+    if x.strides_in_elements is None:
+        return np.broadcast_to(np.int8(0), x.shape)
+    return np.lib.stride_tricks.as_strided(np.empty(1, np.int8), x.shape, x.strides_in_elements)
+
+
 def inverse(perm: Sequence[int]) -> tuple[int, ...]:
     """The permutation that undoes another."""
     return tuple(perm.index(axis) for axis in range(len(perm)))
@@ -443,8 +332,9 @@ def only_ones_differ(a: Sequence[int], b: Sequence[int]) -> bool:
     return [n for n in a if n != 1] == [n for n in b if n != 1]
 
 
-def fresh(recorder: Recorder, node: int, row_major: bool = True, scalar: bool | None = None) -> Array:
+def fresh(node: int, row_major: bool = True, scalar: bool | None = None) -> Array:
     """A new array with memory of its own; a result of shape () is a scalar unless said otherwise."""
+    recorder = current()
     type = recorder.type(node)
     storage = Storage(node, type.shape == () if scalar is None else scalar)
     return Array(recorder, storage, type, strides=strides_of(type.shape) if row_major else None)
@@ -452,11 +342,10 @@ def fresh(recorder: Recorder, node: int, row_major: bool = True, scalar: bool | 
 
 def record(op: str, *operands: Array, row_major: bool | None = None, **attrs: Any) -> Array:
     """Append one node that reads ``operands``; its result has memory of its own."""
-    recorder = operands[0].recorder
-    node = recorder.add(op, [operand.node for operand in operands], **attrs)
+    node = operands[0].recorder.add(op, [operand.node for operand in operands], **attrs)
     if row_major is None:
         row_major = all(operand.row_major for operand in operands)
-    return fresh(recorder, node, row_major)
+    return fresh(node, row_major)
 
 
 def view(parent: Array, op: str, *indices: int, strides: tuple[int, ...] | None = None, shape: tuple[int, ...],
@@ -464,12 +353,16 @@ def view(parent: Array, op: str, *indices: int, strides: tuple[int, ...] | None 
     """Another way to see ``parent``: writes go through. Nothing is recorded until it is read."""
     if op in ("reshape", "broadcast"):
         attrs["shape"] = shape
-    move = Move(op, tuple(sorted(attrs.items())), indices)
-    return Array(parent.recorder, parent._storage, TensorType(shape, parent.type.dtype), parent=parent, move=move,
-                 strides=strides)
+    return Array(parent.recorder, parent._storage, TensorType(shape, parent.type.dtype), parent=parent,
+                 move=Move(op, tuple(sorted(attrs.items())), indices), strides=strides)
 
 
-def constant(recorder: Recorder, value: Any, shape: Sequence[int], dtype: Any) -> Array:
+def _alias(x: Array) -> Array:
+    """The same view of the same storage, as another object."""
+    return Array(x.recorder, x._storage, x.type, parent=x._parent, move=x._move, strides=x.strides_in_elements)
+
+
+def constant(value: Any, shape: Sequence[int], dtype: Any) -> Array:
     """An array with one value everywhere.
 
     Raises OverflowError, as NumPy does, when a Python integer does not fit the dtype.
@@ -484,14 +377,15 @@ def constant(recorder: Recorder, value: Any, shape: Sequence[int], dtype: Any) -
     else:
         with np.errstate(all="ignore"):
             plain = np.asarray(value).astype(dtype).item()
-    return fresh(recorder, recorder.add("constant", type=TensorType(tuple(shape), dtype.name), value=plain))
+    return fresh(current().add("constant", type=TensorType(tuple(shape), dtype.name), value=plain))
 
 
-def iota(recorder: Recorder, shape: Sequence[int], axis: int, dtype: str = "int64") -> Array:
+def iota(shape: Sequence[int], axis: int, dtype: str = "int64") -> Array:
     """The index along ``axis``."""
+    recorder = current()
     node = recorder.add("iota", type=TensorType(tuple(shape), dtype), axis=axis)
     recorder.nonnegative.add(node)
-    return fresh(recorder, node)
+    return fresh(node)
 
 
 def splat(x: Array) -> Any:
@@ -509,53 +403,33 @@ def is_weak(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, np.generic)
 
 
-def recorder_of(*values: Any) -> Recorder:
-    """The recorder of the first traced array among the values; lists are looked into."""
-    for value in values:
-        if isinstance(value, Array):
-            return value.recorder
-        if isinstance(value, list | tuple):
-            found = [v for v in value if isinstance(v, Array | list | tuple)]
-            if found and (recorder := recorder_of(*found)):
-                return recorder
-    raise AssertionError("a handler was called without a traced array")
-
-
-def lift(value: Any, recorder: Recorder) -> Array:
+def lift(value: Any) -> Array:
     """Any operand as a traced array: real arrays become inputs, scalars constants, lists of arrays are stacked."""
     if isinstance(value, Array):
-        if value.recorder is not recorder:
-            raise refuse("an array of another trace", "it holds no values, only a place in another graph",
-                         "Return it from the traced function and pass it in as an argument")
+        value.recorder.require_running()
         return value
-    if isinstance(value, np.ndarray):
-        return fresh(recorder, recorder.capture(value), row_major=bool(value.flags.c_contiguous))
-    if isinstance(value, np.generic):
-        check_dtype(value.dtype)
-        return constant(recorder, value.item(), (), value.dtype)
-    if isinstance(value, complex):
-        raise refuse("a complex number", "complex numbers have no dtype in the graph", "Keep two real arrays")
-    if is_weak(value):
-        return constant(recorder, value, (), np.asarray(value).dtype)
-    if isinstance(value, list | tuple) and holds_array(value):
-        return traced.stack([lift(each, recorder) for each in value])
     if value is None:
         raise TypeError("unsupported operand: None")
+    if is_traced(value):
+        return traced.stack([lift(each) for each in value])
     array = np.asarray(value)
     check_dtype(array.dtype)
-    return fresh(recorder, recorder.capture(array))
+    if not isinstance(value, np.ndarray) and not array.shape:
+        return constant(array.item(), (), array.dtype)
+    return fresh(current().capture(array), row_major=bool(array.flags.c_contiguous))
 
 
-def holds_array(values: Sequence[Any]) -> bool:
-    """Is there a traced array anywhere in a nested list?"""
-    return any(isinstance(v, Array) or (isinstance(v, list | tuple) and holds_array(v)) for v in values)
+def is_traced(value: Any) -> bool:
+    """Is it a traced array, or a nested list that holds one?"""
+    return isinstance(value, Array) or (isinstance(value, list | tuple) and any(map(is_traced, value)))
 
 
-def operand(value: Any, recorder: Recorder) -> Array | Weak:
+def operand(value: Any) -> Array | Weak:
     """``lift``, but a Python scalar stays one, so that it can adapt."""
-    return value if is_weak(value) else lift(value, recorder)
+    return value if is_weak(value) else lift(value)
 
 
+@handles(np.result_type)
 def common_dtype(*operands: Any) -> np.dtype:
     """NumPy's result dtype of arrays and Python scalars."""
     return np.result_type(*(o.dtype if isinstance(o, Array) else o for o in operands))
@@ -571,10 +445,9 @@ def cast(x: Array, dtype: Any) -> Array:
     value = splat(x)
     if value is not None:
         with np.errstate(all="ignore"):
-            converted = np.asarray(value, x.dtype).astype(target).item()
-        return constant(x.recorder, converted, x.shape, target)
+            return constant(np.asarray(value, x.dtype).astype(target).item(), x.shape, target)
     if target.kind == "b":
-        return record("ne", x, constant(x.recorder, 0, x.shape, x.dtype))
+        return record("ne", x, constant(0, x.shape, x.dtype))
     return record("cast", x, dtype=target.name)
 
 
@@ -587,9 +460,8 @@ def broadcast(x: Array, shape: Sequence[int]) -> Array:
         raise ValueError(f"could not broadcast input array from shape {x.shape} into shape {shape}")
     value = splat(x)
     if value is not None:
-        return constant(x.recorder, value, shape, x.dtype)
-    if x.ndim < len(shape):
-        x = reshaped(x, (1,) * (len(shape) - x.ndim) + x.shape)
+        return constant(value, shape, x.dtype)
+    x = reshaped(x, (1,) * (len(shape) - x.ndim) + x.shape)
     return x if x.shape == shape else record("broadcast", x, shape=shape)
 
 
@@ -599,7 +471,7 @@ def reshaped(x: Array, shape: Sequence[int]) -> Array:
     if shape == x.shape:
         return x
     value = splat(x)
-    return record("reshape", x, shape=shape) if value is None else constant(x.recorder, value, shape, x.dtype)
+    return record("reshape", x, shape=shape) if value is None else constant(value, shape, x.dtype)
 
 
 def permuted(x: Array, perm: Sequence[int]) -> Array:
@@ -608,23 +480,21 @@ def permuted(x: Array, perm: Sequence[int]) -> Array:
     return x if perm == tuple(range(x.ndim)) else record("transpose", x, row_major=False, perm=perm)
 
 
-def settle(value: Array | Weak, dtype: Any, shape: Sequence[int], recorder: Recorder) -> Array:
+def settle(value: Array | Weak, dtype: Any, shape: Sequence[int]) -> Array:
     """An operand in its final dtype and shape: cast while it is small, then broadcast."""
-    if isinstance(value, Array):
-        return broadcast(cast(value, dtype), shape)
-    return constant(recorder, value, shape, dtype)
+    return broadcast(cast(value, dtype), shape) if isinstance(value, Array) else constant(value, shape, dtype)
 
 
-def assignable(value: Any, dtype: np.dtype, recorder: Recorder) -> Array | Weak:
+def choose(condition: Any, a: Array | Weak, b: Array | Weak, dtype: Any, shape: Sequence[int]) -> Array:
+    """``select``, settled."""
+    return record("select", settle(lift(condition), bool, shape), settle(a, dtype, shape), settle(b, dtype, shape))
+
+
+def assignable(value: Any, dtype: np.dtype) -> Array | Weak:
     """The right side of ``x[i] = value``; a Python float for integers is truncated, as by ``int()``."""
     if isinstance(value, float) and is_weak(value) and dtype.kind in "iu":
         return int(value)
-    return operand(value, recorder)
-
-
-def given(value: Any, default: Any = None) -> Any:
-    """NumPy's "not given" marker as the default it stands for."""
-    return default if value is np._NoValue else value
+    return operand(value)
 
 
 def must_be_traced(target: Any) -> None:
@@ -650,18 +520,11 @@ def deliver(result: Array, out: Any, casting: Any = "same_kind") -> Array:
     if result.ndim > out.ndim or np.broadcast_shapes(result.shape, out.shape) != out.shape:
         raise ValueError(f"non-broadcastable output operand with shape {out.shape} doesn't match the broadcast shape "
                          f"{result.shape}")
-    out.write(broadcast(cast(result, out.dtype), out.shape).node)
+    out.write(settle(result, out.dtype, out.shape).node)
     return out
 
 
 def normal_axes(axis: Any, rank: int) -> tuple[int, ...]:
     """``axis=`` of a reduction as ascending non-negative axes; None means all."""
-    if axis is None:
-        return tuple(range(rank))
-    axes = axis if isinstance(axis, tuple | list) else (axis,)
-    return tuple(sorted(np.lib.array_utils.normalize_axis_tuple(axes, rank)))
-
-
-def count_of(shape: Sequence[int], axes: Sequence[int]) -> int:
-    """How many elements a reduction over ``axes`` folds into one."""
-    return math.prod(shape[a] for a in axes)
+    axes = range(rank) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
+    return tuple(sorted(np.lib.array_utils.normalize_axis_tuple(tuple(axes), rank)))

@@ -17,35 +17,36 @@ from typing import Any
 import numpy as np
 
 from .array import (
-    INDEXING,
-    UFUNC_METHODS,
     Array,
     assignable,
     broadcast,
     cast,
     constant,
     fresh,
-    holds_array,
     inverse,
+    is_traced,
     lift,
+    method,
     must_be_traced,
     operand,
     permuted,
     record,
-    recorder_of,
     reshaped,
     settle,
     traced,
     view,
 )
-from .masked import Masked, is_dynamic_mask, masked_set
+from .masked import DEPENDS, Masked, is_dynamic_mask, write_masked
 from .recorder import Recorder, refuse
 from .shapes import ones_view, seen, slice_view
+from .ufuncs import METHODS
+
+KEPT = ("slice", "new", "mask")  # items that leave an axis in the result
 
 
 @dataclass(frozen=True)
 class Item:
-    """What an index does to one axis: a ``slice`` (a range), an ``int``, an ``array``.
+    """What an index does to one axis: a ``slice`` (a range), an ``int``, an ``array``, a traced ``mask`` (also of more axes).
 
     Or to none: a ``new`` axis, or an Ellipsis with nothing to stand for, which still parts its neighbours (``gap``).
     """
@@ -58,7 +59,7 @@ class Item:
 # ---------------------------------------------------------------- parsing
 def parse(x: Array, index: Any) -> list[Item]:
     """One item per axis of ``x`` and per new axis. Raises IndexError as NumPy does."""
-    entries = [part for each in _entries(index) for part in _plain(each, x.recorder)]
+    entries = [part for each in _entries(index) for part in _plain(each)]
     used = sum(each is not None and each is not Ellipsis for each in entries)
     dots = sum(each is Ellipsis for each in entries)
     if dots > 1:
@@ -83,13 +84,15 @@ def _entries(index: Any) -> tuple:
     return index if isinstance(index, tuple) else (index,)
 
 
-def _plain(entry: Any, recorder: Recorder) -> list[Any]:
-    """An entry as None, Ellipsis, slice, int or integer arrays (a known mask becomes several)."""
+def _plain(entry: Any) -> list[Any]:
+    """An entry as None, Ellipsis, slice, int, arrays (a known mask becomes several), or a mask for each of its axes."""
     if entry is None or entry is Ellipsis or isinstance(entry, slice):
         return [entry]
+    if is_dynamic_mask(entry):
+        return [entry] * entry.ndim
     if isinstance(entry, list | range):
-        entry = lift(entry, recorder) if holds_array(entry) else np.asarray(entry, None if len(entry) else np.intp)
-    if isinstance(entry, bool | np.bool_):
+        entry = lift(entry) if is_traced(entry) else np.asarray(entry, None if len(entry) else np.intp)
+    if np.shape(entry) == () and getattr(entry, "dtype", type(entry)) in (bool, np.bool_):
         raise refuse("a single bool as an index", "it adds an axis of length 0 or 1", "Write x[None] or a slice")
     if isinstance(entry, Array) and entry.recorder.known(entry.node) is not None:
         entry = entry.recorder.known(entry.node) if entry.dtype.kind == "b" or not entry.shape else entry
@@ -99,10 +102,7 @@ def _plain(entry: Any, recorder: Recorder) -> list[Any]:
         except TypeError:
             raise IndexError("only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and integer or "
                              "boolean arrays are valid indices") from None
-    if entry.dtype.kind == "b":
-        if isinstance(entry, Array):
-            raise refuse("a boolean mask as part of an index", "how many elements it selects depends on values",
-                         "Use np.where(mask, x, other)")
+    if entry.dtype.kind == "b" and isinstance(entry, np.ndarray) and entry.shape:
         return list(np.nonzero(entry))
     if entry.dtype.kind not in "iu":
         raise IndexError("arrays used as indices must be of integer (or boolean) type")
@@ -117,6 +117,8 @@ def _item(entry: Any, axis: int, x: Array) -> Item:
         if not -n <= entry < n:
             raise IndexError(f"index {entry} is out of bounds for axis {axis} with size {n}")
         return Item("int", axis, entry % n)
+    if entry.dtype.kind == "b":
+        return Item("mask", axis, entry)
     return Item("array", axis, _in_bounds(entry, axis, n, x.recorder))
 
 
@@ -135,7 +137,7 @@ def _in_bounds(index: Array | np.ndarray, axis: int, n: int, recorder: Recorder)
         if low < -n or high >= n:
             wrong = low if low < -n else high
             raise IndexError(f"index {wrong} is out of bounds for axis {axis} with size {n}")
-    positions = lift(index, recorder)
+    positions = lift(index)
     if (values is not None and (not values.size or low >= 0)) or positions.dtype.kind == "u" \
             or positions.node in recorder.nonnegative:
         return positions
@@ -146,8 +148,8 @@ def wrapped(positions: Array, n: int) -> Array:
     """Negative positions count from the end."""
     if n > np.iinfo(positions.dtype).max:
         positions = cast(positions, np.int64)
-    side = constant(positions.recorder, n, positions.shape, positions.dtype)
-    zero = constant(positions.recorder, 0, positions.shape, positions.dtype)
+    side = constant(n, positions.shape, positions.dtype)
+    zero = constant(0, positions.shape, positions.dtype)
     return record("select", record("lt", positions, zero), record("add", positions, side), positions)
 
 
@@ -166,10 +168,9 @@ def _window(x: Array, items: Sequence[Item]) -> Array:
 
 
 def _basic(x: Array, items: Sequence[Item]) -> Array:
-    """The view of an index made of slices, ints and new axes."""
+    """The view of an index made of slices, ints, new axes, and a mask, whose axes it takes whole."""
     window = _window(x, items)
-    shape = tuple(1 if item.kind == "new" else window.shape[item.axis] for item in items
-                  if item.kind in ("slice", "new"))
+    shape = tuple(1 if item.kind == "new" else window.shape[item.axis] for item in items if item.kind in KEPT)
     return window if shape == window.shape else ones_view(window, shape)
 
 
@@ -187,9 +188,11 @@ class Advanced:
 
 def _advanced(x: Array, items: Sequence[Item]) -> Advanced:
     """Ints take part as arrays of shape (): they are broadcast and count as neighbours."""
+    if any(item.kind == "mask" for item in items):
+        raise refuse("a boolean mask beside other index arrays", DEPENDS, "Apply the mask alone, with np.where")
     fancy = [i for i, item in enumerate(items) if item.kind in ("array", "int")]
     window = _window(x, [item for item in items if item.kind == "slice"])
-    arrays = [items[i].value if items[i].kind == "array" else constant(x.recorder, items[i].value, (), np.int64)
+    arrays = [items[i].value if items[i].kind == "array" else constant(items[i].value, (), np.int64)
               for i in fancy]
     try:
         shape = np.broadcast_shapes(*(a.shape for a in arrays))
@@ -231,46 +234,64 @@ def _scatter(index: Advanced, value: Any, mode: str) -> None:
 
 def _fitted(value: Any, target: Array, shape: tuple[int, ...]) -> Array:
     """A value to be assigned, in the target's dtype and the wanted shape (leading ones may be dropped)."""
-    value = assignable(value, target.dtype, target.recorder)
+    value = assignable(value, target.dtype)
     if isinstance(value, Array):
         extra = value.ndim - len(shape)
         if extra > 0 and value.shape[:extra] == (1,) * extra:
             value = reshaped(value, value.shape[extra:])
         if value.ndim > len(shape):
             raise ValueError(f"could not broadcast input array from shape {value.shape} into shape {shape}")
-    return settle(value, target.dtype, shape, target.recorder)
+    return settle(value, target.dtype, shape)
 
 
 # ---------------------------------------------------------------- x[...] and x[...] = value
-def get(x: Array, index: Any) -> Any:
+@method
+def __getitem__(x: Array, index: Any) -> Any:
     """``x[index]``."""
-    if is_dynamic_mask(index):
-        return Masked(x, index)
     items = parse(x, index)
-    if any(item.kind == "array" for item in items):
+    kinds = {item.kind for item in items}
+    if "array" in kinds:
         return _gather(_advanced(x, items))
-    result = seen(_basic(x, items))
-    if not result.shape and not any(each is Ellipsis for each in _entries(index)):
-        return fresh(x.recorder, result.node)  # a scalar: it keeps its value when x changes
+    result = _basic(x, items)
+    if "mask" in kinds:
+        return Masked(result, broadcast(_mask(x, items)[0], result.shape))
+    if not seen(result).shape and not any(each is Ellipsis for each in _entries(index)):
+        return fresh(result.node)  # a scalar: it keeps its value when x changes
     return result
 
 
-def put(x: Array, index: Any, value: Any) -> None:
+@method
+def __setitem__(x: Array, index: Any, value: Any) -> None:
     """``x[index] = value``."""
     if x.is_scalar:
         raise TypeError(f"'numpy.{x.dtype.name}' object does not support item assignment")
-    if any(is_dynamic_mask(each) for each in _entries(index)):
-        masked_set(x, _entries(index), value, lambda basic: _basic(x, parse(x, basic)))
-        return
     items = parse(x, index)
-    if any(item.kind == "array" for item in items):
+    kinds = {item.kind for item in items}
+    if "array" in kinds:
         advanced = _advanced(x, items)
         if not _is_same_row(value, advanced):
             _scatter(advanced, value, "set")
         return
     target = _basic(x, items)
-    if not _same_view(value, target):
+    if "mask" in kinds:
+        mask, axes = _mask(x, items)
+        write_masked(target, broadcast(mask, target.shape), value, axes)
+    elif not _same_view(value, target):
         target.write(_fitted(value, target, target.shape).node)
+
+
+def _mask(x: Array, items: Sequence[Item]) -> tuple[Array, tuple[int, int]]:
+    """The mask among the items, ready to be broadcast to their view, and which of the view's axes are its own."""
+    kept = [item for item in items if item.kind in KEPT]
+    own = [i for i, item in enumerate(kept) if item.kind == "mask"]
+    mask = kept[own[0]].value
+    if any(kept[i].value is not mask for i in own):
+        raise refuse("two boolean masks in one index", DEPENDS, "Combine them with & first")
+    covered = tuple(x.shape[kept[i].axis] for i in own)
+    if mask.shape != covered:
+        raise IndexError(f"boolean index of shape {mask.shape} did not match the indexed axes {covered}")
+    sides = [x.shape[item.axis] if item.kind == "mask" else 1 for item in kept]
+    return reshaped(mask, sides), (own[0], own[-1] + 1)
 
 
 def _same_view(value: Any, target: Array) -> bool:
@@ -286,23 +307,17 @@ def _is_same_row(value: Any, index: Advanced) -> bool:
     return bool(nodes) and value.shape == index.shape and nodes == {i.node for i in index.indices}
 
 
-INDEXING["get"], INDEXING["set"] = get, put
-
-
 def at(ufunc: np.ufunc, target: Any, index: Any, value: Any = None) -> None:
     """``np.add.at(x, index, value)``: repeated positions add up."""
-    recorder = recorder_of(target, *_entries(index), value)
     must_be_traced(target)
     if ufunc.__name__ not in ("add", "subtract"):
         raise refuse(f"np.{ufunc.__name__}.at", "only sums can be scattered", "Use np.add.at")
-    change = operand(value, recorder)
-    if ufunc.__name__ == "subtract":
-        change = traced.negative(change)
-    items = [] if any(is_dynamic_mask(each) for each in _entries(index)) else parse(target, index)
+    change = operand(value) if ufunc.__name__ == "add" else traced.negative(operand(value))
+    items = parse(target, index)
     if any(item.kind == "array" for item in items):
         _scatter(_advanced(target, items), change, "add")
     else:
         target[index] += change
 
 
-UFUNC_METHODS["at"] = at
+METHODS["at"] = at

@@ -65,6 +65,15 @@ def refuse(seen: str, reason: str, remedy: str, at: tuple[str, str] | None = Non
     return TraceError(f"{line + ': ' if line else ''}{seen}: {reason}. {remedy}")
 
 
+def current() -> Recorder:
+    """The recorder of the trace that is running. Raises TraceError where none is."""
+    recorder = ACTIVE.get()
+    if recorder is None:
+        raise TraceError(f"{user_line()[0]}: an array of a finished trace is used: it holds no values, only a place in a "
+                         "graph. Return it from the traced function instead of storing it elsewhere")
+    return recorder
+
+
 class Recorder:
     """Grows the graph of one trace. The only mutable thing that outlives a handler."""
 
@@ -72,22 +81,22 @@ class Recorder:
         self.builder = Builder()
         self.captured: dict[int, tuple[np.ndarray, int]] = {}  # id of an ndarray -> itself, its node
         self.nonnegative: set[int] = set()  # integer nodes that need no wrap-around as an index
-        self.closed = False
         self._composite = ""
         self._reads_input: list[bool] = []
 
     def add(self, op: str, args: Sequence[int] = (), *, type: TensorType | None = None, **attrs: Any) -> int:
-        """Append a node for the user's current line.
-
-        Raises TraceError when the trace is over: an array escaped from it.
-        """
+        """Append a node for the user's current line."""
+        self.require_running()
         where, function = user_line()
-        if self.closed:
-            raise TraceError(f"{where}: an array of a finished trace is used: it holds no values, only a place in a "
-                             "graph. Return it from the traced function instead of storing it elsewhere")
         node = self.builder.add(op, args, type=type, where=where, via=self._composite or function, **attrs)
         self._reads_input.append(op == "input" or any(self._reads_input[a] for a in args))
         return node
+
+    def require_running(self) -> None:
+        """Raises TraceError when an array escaped from its trace."""
+        if current() is not self:
+            raise refuse("an array of another trace", "it holds no values, only a place in another graph",
+                         "Return it from the traced function and pass it in as an argument")
 
     def input(self, type: TensorType, name: str) -> int:
         """A parameter of the program; it belongs to no line."""
@@ -135,10 +144,8 @@ class Recorder:
 
 
 def _value(node: Node, values: dict[int, np.ndarray]) -> np.ndarray:
-    if node.op == "constant":
-        return constant_value(node)
-    if node.op == "iota":
-        return iota_value(node)
+    if node.op in ("constant", "iota"):
+        return constant_value(node) if node.op == "constant" else iota_value(node)
     attrs = {key: value for key, value in node.attrs if (node.op, key) != ("ufunc", "dtype")}
     with np.errstate(all="ignore"):
         result = OPS[node.op].numpy(*(values[a] for a in node.args), **attrs)
@@ -148,5 +155,5 @@ def _value(node: Node, values: dict[int, np.ndarray]) -> np.ndarray:
 def check_dtype(dtype: np.dtype) -> None:
     """Raises TraceError for a dtype that graphs do not have (complex, object, dates, long double)."""
     if dtype.name not in SHORT or not dtype.isnative:
-        instead = "Split it into real and imaginary parts" if dtype.kind == "c" else "Convert it with astype first"
+        instead = "Keep its real and imaginary parts in two real arrays" if dtype.kind == "c" else "Convert it with astype first"
         raise refuse(f"an array of {dtype}", f"programs hold only {', '.join(SHORT.values())}", instead)

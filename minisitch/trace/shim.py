@@ -14,7 +14,6 @@ others (``np.gradient``, ``np.cross``, ``np.kron``), and trace once their own ``
 from __future__ import annotations
 
 import functools
-import operator
 import types
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import TraceError
-from .array import FALLBACK, Array, cast, constant, fresh, holds_array, iota, lift, operand, record, settle, traced
-from .products import identity_matrix
-from .recorder import ACTIVE, Recorder, refuse, user_file
+from .array import FUNCTIONS, Array, cast, constant, fresh, iota, is_traced, lift, method, operand, record, settle
+from .recorder import current, refuse, user_file
+from .shapes import shape_of
 
 OVERRIDES: dict[Callable, Callable] = {}  # a NumPy function -> what a traced function sees instead
 
@@ -37,59 +36,46 @@ def replaces(*functions: Callable) -> Callable[[Callable], Callable]:
     return register
 
 
-def _recorder() -> Recorder:
-    recorder = ACTIVE.get()
-    if recorder is None:
-        raise refuse("a copy of a traced function", "it was kept and called after its trace", "Call the function itself")
-    return recorder
-
-
 # ---------------------------------------------------------------- creation
-def _shape(shape: Any) -> tuple[int, ...]:
-    if isinstance(shape, tuple | list):
-        return tuple(map(operator.index, shape))
-    return tuple(map(int, shape)) if isinstance(shape, np.ndarray) and shape.ndim else (operator.index(shape),)
-
-
-def _filled(value: Any, shape: Any, dtype: Any) -> Array:
+@replaces(np.full)
+def full(shape, fill_value, dtype=None, order="C", *, device=None, like=None):
     """A buffer with one value: an array, not a scalar, so that it can be written to."""
-    recorder = _recorder()
-    value = operand(value, recorder)
+    value = operand(fill_value)
     if dtype is None:
         dtype = value.dtype if isinstance(value, Array) else np.asarray(value).dtype
-    filled = settle(value, dtype, _shape(shape), recorder)
-    return fresh(recorder, filled.node, scalar=False)
+    return fresh(settle(value, dtype, shape_of(shape)).node, scalar=False)
 
 
 @replaces(np.zeros, np.empty)
-def zeros(shape, dtype=float, order="C", *, device=None, like=None):
-    return _filled(0, shape, float if dtype is None else dtype)
+def zeros(shape, dtype=None, order="C", *, device=None, like=None):
+    return full(shape, 0, dtype or float)
 
 
 @replaces(np.ones)
 def ones(shape, dtype=None, order="C", *, device=None, like=None):
-    return _filled(1, shape, float if dtype is None else dtype)
+    return full(shape, 1, dtype or float)
 
 
-@replaces(np.full)
-def full(shape, fill_value, dtype=None, order="C", *, device=None, like=None):
-    return _filled(fill_value if np.isscalar(fill_value) else lift(fill_value, _recorder()), shape, dtype)
+def _diagonals(op: str, N: Any, M: Any, k: Any, dtype: Any) -> Array:
+    """Ones where ``row + k op column``."""
+    shape = shape_of((N, N if M is None else M))
+    rows, columns = iota(shape, 0), iota(shape, 1)
+    return cast(record(op, rows + k if k else rows, columns), dtype or float)
 
 
 @replaces(np.eye)
 def eye(N, M=None, k=0, dtype=float, order="C", *, device=None, like=None):
-    return identity_matrix(_recorder(), operator.index(N), operator.index(N if M is None else M), k, dtype)
+    return _diagonals("eq", N, M, k, dtype)
 
 
 @replaces(np.identity)
 def identity(n, dtype=None, *, like=None):
-    return eye(n, dtype=float if dtype is None else dtype)
+    return _diagonals("eq", n, n, 0, dtype)
 
 
 @replaces(np.tri)
 def tri(N, M=None, k=0, dtype=float, *, like=None):
-    shape = operator.index(N), operator.index(N if M is None else M)
-    return cast(traced.tril(constant(_recorder(), True, shape, bool), k), dtype)
+    return _diagonals("ge", N, M, k, dtype)
 
 
 @replaces(np.arange)
@@ -99,38 +85,33 @@ def arange(*args, dtype=None, device=None, like=None, **named):
     if values.dtype.kind not in "iu" or values.size < 2:
         return values
     start, step = int(values[0]), int(values[1]) - int(values[0])
-    result = iota(_recorder(), values.shape, 0, values.dtype.name)
+    result = iota(values.shape, 0, values.dtype.name)
     if step != 1:
-        result = record("mul", result, constant(result.recorder, step, values.shape, values.dtype))
-    if start != 0:
-        result = record("add", result, constant(result.recorder, start, values.shape, values.dtype))
-    return result
+        result = record("mul", result, constant(step, values.shape, values.dtype))
+    return record("add", result, constant(start, values.shape, values.dtype)) if start else result
 
 
 @replaces(np.array)
 def array(object, dtype=None, *, copy=True, order="K", subok=False, ndmin=0, like=None):
     """A copy of a traced array, a stack of a list that holds one; else NumPy's array."""
-    if not _is_traced(object):
+    if not is_traced(object):
         return np.array(object, dtype=dtype, copy=copy, order=order, subok=subok, ndmin=ndmin)
-    traced = lift(object, _recorder())
-    result = traced if dtype is None else cast(traced, dtype)
+    result = lift(object) if dtype is None else cast(lift(object), dtype)
     if copy and isinstance(object, Array):
-        result = fresh(result.recorder, result.node, result.row_major, scalar=False)
+        result = fresh(result.node, result.row_major, scalar=False)
     return np.reshape(result, (1,) * (ndmin - result.ndim) + result.shape) if result.ndim < ndmin else result
 
 
 @replaces(np.asarray, np.asanyarray, np.ascontiguousarray, np.asfortranarray, np.require, np.asarray_chkfinite)
 def asarray(a, dtype=None, *args, copy=None, **options):
     """A traced array is one already."""
-    if not _is_traced(a):
-        return np.asarray(a, dtype)
-    return array(a, dtype, copy=bool(copy))
+    return array(a, dtype, copy=bool(copy)) if is_traced(a) else np.asarray(a, dtype)
 
 
 @replaces(np.broadcast)
 def broadcast(*arrays):
-    """Only shapes matter to it, so stand-ins without memory take the arrays' places."""
-    return np.broadcast(*(np.broadcast_to(np.int8(0), np.shape(each)) for each in arrays))
+    """It only asks traced arrays for their shapes, so stand-ins without memory take their places."""
+    return np.broadcast(*(np.broadcast_to(0, each.shape) if isinstance(each, Array) else each for each in arrays))
 
 
 @replaces(np.isscalar)
@@ -142,16 +123,12 @@ def _stacking(function: Callable) -> Callable:
     """A reduction that also takes a list of traced arrays: ``np.mean([a, b])`` dispatches on the list, so not at all."""
     @functools.wraps(function)
     def of_a_list(a: Any, *args: Any, **kwargs: Any) -> Any:
-        return function(lift(a, _recorder()) if _is_traced(a) else a, *args, **kwargs)
+        return function(lift(a) if is_traced(a) else a, *args, **kwargs)
     return of_a_list
 
 
-for _reduction in (np.sum, np.prod, np.mean, np.var, np.std, np.max, np.min, np.any, np.all, np.argmax, np.argmin, np.median):
+for _reduction in (np.sum, np.prod, np.mean, np.var, np.std, np.max, np.min, np.any, np.all, np.argmax, np.argmin):
     OVERRIDES[_reduction] = _stacking(_reduction)
-
-
-def _is_traced(value: Any) -> bool:
-    return isinstance(value, Array) or (isinstance(value, list | tuple) and holds_array(value))
 
 
 def _random(name: str) -> Callable:
@@ -269,30 +246,32 @@ _opened = Rebinder(lambda path: "numpy" in path and not user_file(path))
 
 
 @functools.cache
-def _open(func: Callable) -> Callable | None:
+def opened(func: Callable) -> Any:
     """NumPy's own Python source of a function, seeing stand-ins; None where it is written in C."""
     inner = getattr(func, "__wrapped__", None)
     return _opened.function(inner) if isinstance(inner, types.FunctionType) else None
 
 
-def fall_back(func: Callable, args: tuple, kwargs: dict) -> Any:
-    """Trace a function that has no handler through its own source.
+@method
+def __array_function__(x: Array, func: Callable, types: Any, args: tuple, kwargs: dict) -> Any:
+    """NumPy's protocol: its handler if it has one that takes the call, else its own source, traced.
 
-    Raises TraceError when it does something that cannot be recorded.
+    Raises TraceError when that does something that cannot be recorded.
     """
+    if func in FUNCTIONS:
+        result = FUNCTIONS[func](*args, **{k: v for k, v in kwargs.items() if v is not np._NoValue})
+        if result is not NotImplemented:
+            return result
     name = f"{func.__module__}.{func.__name__}".replace("numpy", "np", 1)
     remedy = "Write it with arithmetic, reductions, np.where, slices and products"
-    opened, recorder = _open(func), ACTIVE.get()
-    if opened is None or recorder is None:
+    source = opened(func)
+    if source is None:
         raise refuse(name, "it has no place in the graph", remedy)
     try:
-        with recorder.composite(func.__name__):
-            return opened(*args, **kwargs)
+        with current().composite(func.__name__):
+            return source(*args, **kwargs)
     except TraceError as error:
         why = str(error).partition(": ")[2].partition(". ")[0]  # without the line, which is said once, and its remedy
         raise refuse(name, f"its own source does what cannot be recorded ({why})", remedy) from error
     except (AttributeError, TypeError) as error:
         raise refuse(name, f"its own source does what cannot be recorded ({error})", remedy) from error
-
-
-FALLBACK.append(fall_back)

@@ -11,28 +11,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from ..ops import OPS, kind_of
-from .array import (
-    UFUNC_METHODS,
-    Array,
-    cast,
-    constant,
-    deliver,
-    is_weak,
-    lift,
-    operand,
-    record,
-    recorder_of,
-    settle,
-)
-from .recorder import Recorder, refuse
+from .array import Array, cast, choose, constant, deliver, is_weak, lift, method, operand, record, settle
+from .recorder import current, refuse
 
-RULES: dict[str, Callable[..., Any]] = {}  # ufunc name -> rule on settled operands
+METHODS: dict[str, Callable[..., Any]] = {}  # "__call__", "reduce", ... -> what np.add.reduce(...) does
 WHOLE: dict[str, Callable[..., Any]] = {}  # ufunc name -> handler that settles its own operands (matmul ...)
 
 # ---------------------------------------------------------------- primitives
@@ -71,7 +59,7 @@ def _primitive(ufunc: np.ufunc, *operands: Array) -> Array:
     if name in IDENTITY:
         return operands[0].copy()
     if name in ("isnan", "isinf", "isfinite"):
-        return constant(operands[0].recorder, name == "isfinite", operands[0].shape, bool)
+        return constant(name == "isfinite", operands[0].shape, bool)
     return _library(ufunc, *operands)
 
 
@@ -84,61 +72,32 @@ def _library(ufunc: np.ufunc, *operands: Array) -> Any:
 
 
 # ---------------------------------------------------------------- compositions
-def single(rule: Callable[..., Any]) -> Callable[..., Any]:
-    """Register a rule that makes one node under its own name."""
-    RULES[rule.__name__] = rule
-    return rule
-
-
-def composed(rule: Callable[..., Any]) -> Callable[..., Any]:
-    """Register a rule that makes several nodes; they carry its name as ``via``."""
-    def named(x: Array, *others: Array) -> Any:
-        with x.recorder.composite(rule.__name__):
-            return rule(x, *others)
-    RULES[rule.__name__] = named
-    return rule
-
-
 def like(x: Array, value: float) -> Array:
     """A constant of the shape and dtype of ``x``."""
-    return constant(x.recorder, value, x.shape, x.dtype)
+    return constant(value, x.shape, x.dtype)
 
 
-@single
-def square(x: Array) -> Array:
+def _square(x: Array) -> Array:
     return record("mul", x, x)
 
 
-@single
-def reciprocal(x: Array) -> Array:
+def _reciprocal(x: Array) -> Array:
     return record("div", like(x, 1), x) if x.dtype.kind == "f" else _library(np.reciprocal, x)
 
 
-@single
-def exp2(x: Array) -> Array:
+def _exp2(x: Array) -> Array:
     return record("power", like(x, 2), x)
 
 
-@single
-def deg2rad(x: Array) -> Array:
+def _to_radians(x: Array) -> Array:
     return record("mul", x, like(x, math.pi / 180))
 
 
-@single
-def rad2deg(x: Array) -> Array:
+def _to_degrees(x: Array) -> Array:
     return record("mul", x, like(x, 180 / math.pi))
 
 
-RULES["radians"], RULES["degrees"] = deg2rad, rad2deg
-
-
-@single
-def float_power(x: Array, y: Array) -> Array:
-    return record("power", x, y)
-
-
-@composed
-def heaviside(x: Array, at_zero: Array) -> Array:
+def _heaviside(x: Array, at_zero: Array) -> Array:
     step = record("cast", record("gt", x, like(x, 0)), dtype=x.type.dtype)
     stepped = record("select", record("eq", x, like(x, 0)), at_zero, step)
     return record("select", record("isnan", x), x, stepped)
@@ -151,28 +110,32 @@ def _log_of_sum(x: Array, y: Array, log_two: float, tail: Callable[[Array], Arra
     return record("select", record("eq", x, y), record("add", x, like(x, log_two)), total)
 
 
-@composed
-def logaddexp(x: Array, y: Array) -> Array:
+def _logaddexp(x: Array, y: Array) -> Array:
     return _log_of_sum(x, y, math.log(2), lambda apart: record("log1p", record("exp", apart)))
 
 
-@composed
-def logaddexp2(x: Array, y: Array) -> Array:
+def _logaddexp2(x: Array, y: Array) -> Array:
     def tail(apart: Array) -> Array:
-        return record("mul", like(apart, 1 / math.log(2)), record("log1p", exp2(apart)))
+        return record("mul", like(apart, 1 / math.log(2)), record("log1p", _exp2(apart)))
     return _log_of_sum(x, y, 1.0, tail)
 
 
-@composed
-def modf(x: Array) -> tuple[Array, Array]:
+def _modf(x: Array) -> tuple[Array, Array]:
     whole = record("trunc", x)
     rest = record("select", record("isinf", x), like(x, 0), record("sub", x, whole))
     return record("copysign", rest, x), whole
 
 
-@composed
-def divmod(x: Array, y: Array) -> tuple[Array, Array]:
+def _divmod(x: Array, y: Array) -> tuple[Array, Array]:
     return record("floor_divide", x, y), record("mod", x, y)
+
+
+RULES: dict[str, Callable[..., Any]] = {  # ufunc name -> rule on settled operands of int or float
+    "square": _square, "reciprocal": _reciprocal, "exp2": _exp2, "float_power": lambda x, y: record("power", x, y),
+    "deg2rad": _to_radians, "radians": _to_radians, "rad2deg": _to_degrees, "degrees": _to_degrees,
+    "heaviside": _heaviside, "logaddexp": _logaddexp, "logaddexp2": _logaddexp2, "modf": _modf, "divmod": _divmod,
+}
+COMPOSITE = {"heaviside", "logaddexp", "logaddexp2", "modf", "divmod"}  # several nodes, with the name as ``via``
 
 
 # ---------------------------------------------------------------- power and mixed comparisons
@@ -186,8 +149,8 @@ def _power(ufunc: np.ufunc, x: Array, exponent: Any, settled: Array) -> Array:
         if exponent in (3, 4):
             squared = record("mul", x, x)
             return record("mul", squared, x if exponent == 3 else squared)
-        fast = {0: lambda: like(x, 1), 1: x.copy, 2: lambda: square(x), 0.5: lambda: record("sqrt", x),
-                -1: lambda: reciprocal(x)}
+        fast = {0: lambda: like(x, 1), 1: x.copy, 2: lambda: _square(x), 0.5: lambda: record("sqrt", x),
+                -1: lambda: _reciprocal(x)}
         if exponent in fast:
             return fast[exponent]()
     return _primitive(ufunc, x, settled)
@@ -199,7 +162,7 @@ def _compare_signs(name: str, x: Array, y: Array) -> Array:
     if_negative = bool(getattr(np, name)(-1, 0) if signed is x else getattr(np, name)(0, -1))
     negative = record("lt", signed, like(signed, 0))
     plain = record(PRIMITIVES[name], cast(x, other.dtype), cast(y, other.dtype))
-    return record("select", negative, constant(x.recorder, if_negative, x.shape, bool), plain)
+    return record("select", negative, constant(if_negative, x.shape, bool), plain)
 
 
 def _out_of_range(name: str, operands: list[Any], dtypes: tuple[np.dtype, ...]) -> bool | None:
@@ -246,40 +209,47 @@ def _resolve_special(ufunc: np.ufunc, operands: list[Any]) -> tuple[np.dtype, ..
     return ufunc.resolve_dtypes((*map(_loop_type, operands), None))
 
 
+@method
+def __array_ufunc__(x: Array, ufunc: np.ufunc, kind: str, *inputs: Any, **options: Any) -> Any:
+    """NumPy's protocol: operators, ufuncs and their methods arrive here."""
+    if kind not in METHODS:
+        raise refuse(f"np.{ufunc.__name__}.{kind}", "it has no place in the graph",
+                     "Open it up into reductions, np.cumsum or np.add.at")
+    return METHODS[kind](ufunc, *inputs, **options)
+
+
 def call(ufunc: np.ufunc, *inputs: Any, out: Any = None, where: Any = True, dtype: Any = None,
          casting: str = "same_kind", **options: Any) -> Any:
     """``ufunc(*inputs)``."""
     unknown = set(options) - {"order", "subok"}
     if unknown:
         raise refuse(f"np.{ufunc.__name__} with {', '.join(sorted(unknown))}=", "the graph has no such option", "Leave it out")
-    outs = out if isinstance(out, tuple) else (out,)
-    recorder = recorder_of(*inputs, *outs, where)
     if ufunc.__name__ in WHOLE:
         return deliver(WHOLE[ufunc.__name__](*inputs, dtype=dtype), out, casting)
-    results = elementwise(ufunc, [operand(each, recorder) for each in inputs], recorder, dtype)
+    results = elementwise(ufunc, [operand(each) for each in inputs], dtype)
+    outs = out if isinstance(out, tuple) else (out,) * len(results)
     if where is not True:
-        results = tuple(_chosen(ufunc, lift(where, recorder), each, o)
-                        for each, o in zip(results, outs, strict=True))
-    if out is not None:
-        results = tuple(deliver(each, o, casting) for each, o in zip(results, outs, strict=True))
+        results = tuple(_chosen(ufunc, lift(where), each, o) for each, o in zip(results, outs, strict=True))
+    results = tuple(deliver(each, o, casting) for each, o in zip(results, outs, strict=True))
     return results if len(results) > 1 else results[0]
 
 
-def elementwise(ufunc: np.ufunc, operands: list[Any], recorder: Recorder, dtype: Any = None) -> tuple[Array, ...]:
+def elementwise(ufunc: np.ufunc, operands: list[Any], dtype: Any = None) -> tuple[Array, ...]:
     """Resolve, settle, apply; always a tuple of results."""
     dtypes = resolve(ufunc, operands, dtype)
     name, takes, gives = ufunc.__name__, dtypes[:ufunc.nin], dtypes[ufunc.nin:]
     shape = np.broadcast_shapes(*(o.shape for o in operands if isinstance(o, Array)))
     answer = _out_of_range(name, operands, takes)
     if answer is not None:
-        return (constant(recorder, answer, shape, bool),)
-    settled = [settle(o, t, shape, recorder) for o, t in zip(operands, takes, strict=True)]
+        return (constant(answer, shape, bool),)
+    settled = [settle(o, t, shape) for o, t in zip(operands, takes, strict=True)]
     if name == "power" and is_weak(operands[1]):
         result: Any = _power(ufunc, settled[0], operands[1], settled[1])
     elif name in COMPARISONS and takes[0] != takes[1]:
         result = _compare_signs(name, *settled)
     elif name in RULES and kind_of(takes[0].name) in ("int", "float"):
-        result = RULES[name](*settled)
+        with current().composite(name if name in COMPOSITE else ""):
+            result = RULES[name](*settled)
     else:
         result = _primitive(ufunc, *settled)
     results = result if isinstance(result, tuple) else (result,)
@@ -292,33 +262,22 @@ def _chosen(ufunc: np.ufunc, where: Array, result: Array, out: Any) -> Array:
         raise refuse(f"np.{ufunc.__name__} with where= but no traced out=", "the other places would hold no value",
                      "Pass out=np.zeros_like(x), or write np.where(condition, a, b)")
     shape = np.broadcast_shapes(where.shape, result.shape, out.shape)
-    dtype = result.dtype
-    return record("select", settle(where, bool, shape, out.recorder), settle(result, dtype, shape, out.recorder),
-                  settle(out, dtype, shape, out.recorder))
+    return choose(where, result, out, result.dtype, shape)
 
 
 def outer(ufunc: np.ufunc, a: Any, b: Any, **options: Any) -> Any:
     """``ufunc.outer(a, b)``: every element of one with every element of the other."""
-    recorder = recorder_of(a, b)
-    left, right = lift(a, recorder), lift(b, recorder)
+    left, right = lift(a), lift(b)
     return call(ufunc, np.reshape(left, left.shape + (1,) * right.ndim), right, **options)
-
-
-def _not_traced(method: str, ufunc: np.ufunc, *inputs: Any, **options: Any) -> Any:
-    raise refuse(f"np.{ufunc.__name__}.{method}", "it has no place in the graph",
-                 "Open it up into reductions, np.cumsum or np.add.at")
 
 
 def erf(x: Any) -> Any:
     """The error function, which NumPy lacks: traced for a traced array, computed for a real one."""
     if isinstance(x, Array):
-        floating = x if x.dtype.kind == "f" else cast(x, np.float64)
-        return record("erf", floating)
+        return record("erf", x if x.dtype.kind == "f" else cast(x, np.float64))
     x = np.asarray(x)
     result = OPS["erf"].numpy(x if x.dtype.kind == "f" else x.astype(np.float64))
     return result[()]
 
 
-UFUNC_METHODS["__call__"] = call
-UFUNC_METHODS["outer"] = outer
-UFUNC_METHODS["reduceat"] = partial(_not_traced, "reduceat")
+METHODS.update({"__call__": call, "outer": outer})
