@@ -33,7 +33,7 @@ from minisitch.reference import judge
 from minisitch.runtime.executable import assemble
 from minisitch.runtime.stages import lower_program
 from minisitch.testing import random_graph, random_inputs
-from minisitch.trace import Program
+from minisitch.trace import Program, Static
 
 STRATEGIES = ("none", "xla", "astitch")
 # GPUs so small that programs of a few hundred elements reach every mapping and every scheme.
@@ -77,7 +77,8 @@ def snippet(graph: Graph, seed: int, special: bool) -> str:
 
 def run_graph(graph: Graph, inputs: Sequence[np.ndarray], strategy: str, target: str, device: Device) -> list[np.ndarray]:
     """The outputs of a graph, taken down the whole road."""
-    stages = lower_program(Program(graph, None, None, (), ()), strategy, target, device)
+    no_nest = Static(None, "graph")  # a graph's inputs and outputs are flat
+    stages = lower_program(Program(graph, no_nest, no_nest, (), ()), strategy, target, device)
     return assemble(stages, target).outputs(list(inputs))
 
 
