@@ -40,7 +40,8 @@ def emit(kernel: Kernel) -> KernelSource:
         writer.line("")
         writer.line("")
         _Segment(kernel, segment, writer).emit(name, arguments, [b for b in buffers if b not in arguments])
-        launches.append(Launch(name, _tasks(segment), segment.work, arguments, _short(segment)))
+        memory = tuple(kernel.owners[b] for b in arguments)
+        launches.append(Launch(name, _tasks(segment), segment.work, memory, _short(segment)))
     return KernelSource(kernel, "cpu", writer.text(), tuple(launches))
 
 

@@ -42,14 +42,12 @@ def emit(kernel: Kernel) -> KernelSource:
     w.line("thread = cuda.threadIdx.x")
     if kernel.grid_barriers:
         w.line("grid = cuda.cg.this_grid()")
-    owners: dict[int, str] = {}
     for b in kernel.buffers:
-        if b.scope == "shared":
-            if b.slot in owners:
-                w.line(f"{b.name} = {owners[b.slot]}", f"%{b.node} takes over its bytes")
-            else:
-                owners[b.slot] = b.name
-                w.line(f"{b.name} = cuda.shared.array({max(1, b.size)}, {numpy_name(b.dtype)})", f"%{b.node} {b.why}")
+        owner = kernel.owners[b.name]
+        if owner != b.name:
+            w.line(f"{b.name} = {owner}", f"%{b.node} takes over its bytes")
+        elif b.scope == "shared":
+            w.line(f"{b.name} = cuda.shared.array({max(1, b.size)}, {numpy_name(b.dtype)})", f"%{b.node} {b.why}")
     for number, segment in enumerate(kernel.segments):
         _Segment(kernel, segment, w).emit(number)
     w.depth -= 1

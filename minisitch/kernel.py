@@ -235,11 +235,14 @@ class Kernel:
     @cached_property
     def parameters(self) -> tuple[Buffer, ...]:
         """Global buffers in calling order: inputs, outputs, scratch, each slot once."""
-        seen: dict[str, Buffer] = {}
-        for b in self.buffers:
-            if b.scope != "shared":
-                seen.setdefault(b.name, b)
-        return tuple(seen.values())
+        return tuple(b for b in self.buffers if b.scope != "shared" and self.owners[b.name] == b.name)
+
+    @cached_property
+    def owners(self) -> dict[str, str]:
+        """For each buffer the one whose bytes it has: the first, and largest, of its slot."""
+        first: dict[tuple[str, int], str] = {}
+        return {b.name: first.setdefault((b.scope, b.slot), b.name) if b.scope in ("scratch", "shared") else b.name
+                for b in self.buffers}
 
     @cached_property
     def by_name(self) -> dict[str, Buffer]:
@@ -375,10 +378,11 @@ def operands(stmt: Stmt) -> tuple[str, ...]:
 def verify_kernel(kernel: Kernel) -> Kernel:
     """Check what an emitter may rely on, and return the kernel unchanged.
 
-    Raises KernelError: a value or buffer is read before it is written, an output is never
-    written, a grid with a barrier is larger than one wave, shared memory exceeds the device.
+    Raises KernelError: a value or buffer is read before it is written or after its bytes were taken
+    over, an output is never written, a grid with a barrier is larger than one wave, shared memory
+    exceeds the device.
     """
-    written = {b.name for b in kernel.buffers if b.scope == "input"}
+    written = _Written(kernel)
     constants = {name for name, _, _ in kernel.constants}
     for s, segment in enumerate(kernel.segments):
         registers: set[str] = set()
@@ -401,13 +405,29 @@ def verify_kernel(kernel: Kernel) -> Kernel:
     return kernel
 
 
-def _verify_phase(phase: Phase, known: set[str], written: set[str], views: dict[str, str], place: str) -> None:
+class _Written(set[str]):
+    """Names of the buffers that hold their values: writing one ends those whose bytes it takes over."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__(b.name for b in kernel.buffers if b.scope == "input")
+        shares = [b.name for b in kernel.buffers if b.scope == "scratch" or (b.scope == "shared" and kernel.device.kind == "gpu")]
+        slots: dict[str, list[str]] = {}
+        for name in shares:
+            slots.setdefault(kernel.owners[name], []).append(name)
+        self.rivals = {name: [n for n in slots[kernel.owners[name]] if n != name] for name in shares}
+
+    def add(self, name: str) -> None:
+        self.difference_update(self.rivals.get(name, ()))
+        super().add(name)
+
+
+def _verify_phase(phase: Phase, known: set[str], written: _Written, views: dict[str, str], place: str) -> None:
     for stmt in (*phase.before, *phase.body):
         for name in operands(stmt):
             if name not in known:
                 raise KernelError(f"{place}: {name} is read before it is computed, in: {show_stmt(stmt)}")
         if isinstance(stmt, Load) and views.get(stmt.buffer, stmt.buffer) not in written:
-            raise KernelError(f"{place}: {stmt.buffer} is read before it is written, in: {show_stmt(stmt)}")
+            raise KernelError(f"{place}: {stmt.buffer} is read but holds no value here, in: {show_stmt(stmt)}")
         if isinstance(stmt, Store):
             written.add(views.get(stmt.buffer, stmt.buffer))
         else:
@@ -415,6 +435,7 @@ def _verify_phase(phase: Phase, known: set[str], written: set[str], views: dict[
     for fold in phase.folds:
         if fold.value not in known:
             raise KernelError(f"{place}: {fold.value} is folded before it is computed")
-        written.update(views.get(store.buffer, store.buffer) for store in fold.stores)
+        for store in fold.stores:
+            written.add(views.get(store.buffer, store.buffer))
         if fold.buffer:
             written.add(fold.buffer)

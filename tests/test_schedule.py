@@ -1,0 +1,305 @@
+"""The loop IR: golden kernels, mutants that ``verify_kernel`` must refuse, memory that is shared only by turns."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from stitch_help import (
+    CPU,
+    STRATEGIES,
+    TOY,
+    TOY32,
+    V100,
+    bodies,
+    figure_7,
+    layernorm_backward,
+    lowered,
+    one_kernel,
+    program,
+    run,
+    runner,
+    softmax,
+    stepped,
+    traced,
+)
+
+from minisitch import cuda_emit
+from minisitch.errors import KernelError
+from minisitch.kernel import Compute, Load, Store, statements, verify_kernel
+from minisitch.reference import judge
+from minisitch.simplify import simplify
+from minisitch.testing import check_graph, random_graph, random_inputs
+
+
+@pytest.mark.parametrize(("name", "device"), [("toy", TOY), ("cpu", CPU)])
+def test_softmax_kernel(name, device, golden):
+    golden(f"softmax_kernel_{name}", str(one_kernel(traced(softmax, (64, 128)), device)))
+
+
+# ---------------------------------------------------------------- mutants
+SOFTMAX = one_kernel(traced(softmax, (8, 96)), TOY)  # phases: max | exp, sum | divide
+FIGURE_7 = one_kernel(figure_7(64, 128, 1024), V100)  # three segments, two grid barriers
+TWO_ROWS = one_kernel(traced(lambda x, y: (softmax(x), softmax(y)), (4, 96), (4, 96)), TOY)  # kept at the same time
+REPEATED = one_kernel(traced(lambda x: softmax(softmax(x)), (4, 96)), TOY)  # three kept rows in two slots
+
+
+def in_phase(kernel, s, p, **changes):
+    """The kernel with one phase changed."""
+    segment = kernel.segments[s]
+    phases = tuple(replace(phase, **changes) if k == p else phase for k, phase in enumerate(segment.phases))
+    return in_segment(kernel, s, phases=phases)
+
+
+def in_segment(kernel, s, **changes):
+    return replace(kernel, segments=tuple(replace(g, **changes) if k == s else g for k, g in enumerate(kernel.segments)))
+
+
+def body(kernel, s, p, keep):
+    return in_phase(kernel, s, p, body=tuple(x for x in kernel.segments[s].phases[p].body if keep(x)))
+
+
+def swapped(kernel, s, first, second):
+    phases = list(kernel.segments[s].phases)
+    phases[first], phases[second] = phases[second], phases[first]
+    return in_segment(kernel, s, phases=tuple(phases))
+
+
+def with_slots(kernel, slots):
+    return replace(kernel, buffers=tuple(replace(b, slot=slots.get(b.name, b.slot)) for b in kernel.buffers))
+
+
+def last_phase(kernel):
+    return len(kernel.segments[0].phases) - 1
+
+
+MUTANTS = {
+    "a value is not computed": (
+        lambda: body(SOFTMAX, 0, 1, lambda x: not (isinstance(x, Compute) and x.op == "exp")), r"is read before it is computed"),
+    "a row is not kept": (
+        lambda: body(SOFTMAX, 0, 1, lambda x: not isinstance(x, Store)), r"phase 2: k\d+ is read but holds no value"),
+    "a load is lost": (
+        lambda: body(SOFTMAX, 0, 0, lambda x: not isinstance(x, Load)), r"phase 0: v\d+ is folded before it is computed"),
+    "phases change places": (lambda: swapped(SOFTMAX, 0, 0, 1), r"phase 0: r\d+ is read before it is computed"),
+    "a sum is not folded": (lambda: in_phase(SOFTMAX, 0, 1, folds=()), r"phase 2: r\d+ is read before it is computed"),
+    "the output is not written": (
+        lambda: body(SOFTMAX, 0, last_phase(SOFTMAX), lambda x: not isinstance(x, Store)), r"never writes its output y0"),
+    "a constant is missing": (lambda: replace(FIGURE_7, constants=()), r"C0 is read before it is computed"),
+    "segments change places": (
+        lambda: replace(FIGURE_7, segments=(FIGURE_7.segments[1], FIGURE_7.segments[0], FIGURE_7.segments[2])),
+        r"segment 0, phase 0: t8 is read but holds no value"),
+    "scratch is not written": (
+        lambda: body(FIGURE_7, 0, 1, lambda x: not isinstance(x, Store)), r"t8 is read but holds no value"),
+    "a grid of more than a wave": (lambda: replace(FIGURE_7, grid=161), r"grid barrier and 161 blocks; one wave holds 160"),
+    "more shared memory than there is": (
+        lambda: replace(SOFTMAX, device=replace(TOY, shared_per_block=100)), r"wants \d+ B of shared memory a block; toy has 100"),
+    "shared memory lowers the wave": (
+        lambda: replace(FIGURE_7, grid=160, device=replace(V100, shared_per_sm=128)), r"160 blocks; one wave holds 80"),
+    "live rows share bytes": (
+        lambda: with_slots(TWO_ROWS, dict.fromkeys((b.name for b in TWO_ROWS.buffers if b.name[0] == "k"), 0)),
+        r"k\d+ is read but holds no value"),
+}
+
+
+def test_the_kernels_that_the_mutants_come_from():
+    for kernel in (SOFTMAX, FIGURE_7, REPEATED, TWO_ROWS):
+        assert verify_kernel(kernel) is kernel
+    assert len(SOFTMAX.segments[0].phases) == 3 and len([b for b in REPEATED.buffers if b.name[0] == "k"]) == 3
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutants_are_refused(name):
+    make, message = MUTANTS[name]
+    with pytest.raises(KernelError, match=message):
+        verify_kernel(make())
+
+
+def test_renaming_a_slot_is_no_mutation():
+    verify_kernel(with_slots(SOFTMAX, {b.name: 7 for b in SOFTMAX.buffers if b.name[0] == "k"}))
+
+
+# ---------------------------------------------------------------- who shares memory, by enumeration
+def accesses(kernel):
+    """For each buffer the (segment, phase) of its writes and of its reads; a block's column sums are in use all along."""
+    writes, reads = {}, {}
+    for s, segment in enumerate(kernel.segments):
+        for p, phase in enumerate(segment.phases):
+            views = {v.name: v.buffer for v in phase.views}
+            for stmt in statements(phase):
+                if isinstance(stmt, (Load, Store)):
+                    name = views.get(stmt.buffer, stmt.buffer)
+                    (writes if isinstance(stmt, Store) else reads).setdefault(name, []).append((s, p))
+            for fold in phase.folds:
+                if fold.along == "carry":
+                    writes.setdefault(fold.buffer, []).append((s, 0))
+                    reads.setdefault(fold.buffer, []).append((s, len(segment.phases) - 1))
+    return writes, reads
+
+
+def meets_between(kernel, last_read, first_write, scope):
+    """Does a barrier that all have to pass lie between two phases?"""
+    (s, p), (t, q) = last_read, first_write
+    if any(kernel.segments[k].barrier == "grid" for k in range(s, t)):
+        return True
+    if scope == "scratch" or s != t:
+        return False
+    segment = kernel.segments[s]
+    wide = segment.thread_map.threads_per_row > 32
+    return any(phase.barrier == "block" or (wide and any(f.along == "row" for f in phase.folds)) for phase in segment.phases[p:q])
+
+
+def check_sharing(kernel):
+    """No two buffers of one slot are live together, and a barrier separates them; how many share."""
+    writes, reads = accesses(kernel)
+    shared = 0
+    for scope in ("scratch", "shared"):
+        slots = {}
+        for b in kernel.buffers:
+            if b.scope == scope and b.name in writes:
+                slots.setdefault(b.slot, []).append(b)
+        for members in slots.values():
+            ordered = sorted(members, key=lambda b: min(writes[b.name]))
+            assert all(b.size <= members[0].size and b.dtype == members[0].dtype for b in members)
+            for before, after in zip(ordered, ordered[1:], strict=False):
+                end, start = max(reads.get(before.name, writes[before.name])), min(writes[after.name])
+                assert end < start, f"{before.name} and {after.name} are live together\n{kernel}"
+                assert meets_between(kernel, end, start, scope), f"no barrier between {before.name} and {after.name}\n{kernel}"
+                if end[0] == start[0]:
+                    assert kernel.segments[end[0]].task_barrier == "block", "the next task must not overtake"
+                shared += 1
+    return shared
+
+
+def repeated(count):
+    def function(x):
+        for _ in range(count):
+            x = softmax(x)
+        return x
+    return function
+
+
+def back_and_forth(x, y):
+    """Column sums, then row sums, in turn: each crosses blocks."""
+    for _ in range(4):
+        x = x / np.sum(np.exp(x), axis=0)
+        x = np.sum(np.exp(x), axis=1)[:, None] * y
+    return x
+
+
+def naive(kernel, scope):
+    return sum(b.size * 4 for b in kernel.buffers if b.scope == scope)
+
+
+def test_kept_rows_take_turns():
+    """Seven rows of 800 bytes in the bytes of two."""
+    graph = simplify(traced(repeated(4), (4, 200)))
+    kernel = one_kernel(graph)
+    rows = [b for b in kernel.buffers if b.name.startswith("k")]
+    assert len(rows) == 7 and len({b.slot for b in rows}) == 2
+    assert check_sharing(kernel) == 5
+    assert naive(kernel, "shared") == 7 * 800 + 16 and kernel.shared_bytes == 2 * 800 + 16
+    inputs = random_inputs(graph, np.random.default_rng(0))
+    results, _ = stepped(cuda_emit.emit(kernel), inputs)
+    assert all(v.ok for v in judge(graph, inputs, results))
+
+
+def test_scratch_takes_turns():
+    """A value that crosses one grid barrier leaves its memory to one that crosses a later one: fewer parameters, fewer bytes."""
+    graph = simplify(traced(back_and_forth, (70, 40), (70, 40)))
+    for device in (TOY, CPU):
+        kernel = one_kernel(graph, device)
+        assert check_sharing(kernel) >= 6
+        scratch = [b for b in kernel.parameters if b.scope == "scratch"]
+        assert len(scratch) <= 5 < len([b for b in kernel.buffers if b.scope == "scratch"])
+        assert sum(b.size * 4 for b in scratch) <= 0.6 * naive(kernel, "scratch")
+    inputs = random_inputs(graph, np.random.default_rng(0))
+    for target in ("step", "python"):
+        check_graph(graph, inputs, runner("astitch", target))
+
+
+def test_sharing_in_random_programs():
+    shared = 0
+    for seed in range(150):
+        graph = simplify(random_graph(np.random.default_rng(seed), max_nodes=30, max_elements=600, allow_empty=False))
+        for device in (TOY, V100):
+            for cut in bodies(graph, "astitch", device):
+                shared += check_sharing(one_kernel(cut, device))
+    assert shared
+
+
+def test_the_sharing_check_sees_a_mutant():
+    with pytest.raises(AssertionError, match="live together"):
+        check_sharing(with_slots(REPEATED, dict.fromkeys((b.name for b in REPEATED.buffers if b.name[0] == "k"), 0)))
+    without = in_segment(one_kernel(simplify(traced(repeated(4), (4, 200)))), 0, task_barrier="none")
+    with pytest.raises(AssertionError, match="overtake"):
+        check_sharing(without)
+
+
+# ---------------------------------------------------------------- launch configuration
+def test_assume_relax_apply():
+    """More than 48 KiB a block halves the wave of a V100, and doubles the registers a thread may have."""
+    graph = traced(softmax, (4096, 15_000))
+    small = one_kernel(graph, V100)
+    assert small.shared_bytes <= V100.shared_per_block, "the row of exp is demoted"
+    assert any(d.rule == "shared-memory" for d in small.decisions)
+    assert small.registers == 32 and V100.wave(small.block, small.shared_bytes) == 160
+    roomy = one_kernel(graph, replace(V100, shared_per_block=98_304))
+    assert roomy.shared_bytes > 49_152 and roomy.registers == 64 and V100.wave(roomy.block, roomy.shared_bytes) == 80
+    assert one_kernel(graph, CPU).registers == 255
+
+
+def test_a_grid_barrier_bounds_the_grid():
+    for device in (TOY, TOY32, V100):
+        kernel = one_kernel(figure_7(2048, 128, 64), device)
+        assert kernel.grid_barriers and kernel.grid <= device.wave(kernel.block, kernel.shared_bytes)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 159, 161, 5000])
+def test_packing_is_one_wave_of_whole_blocks(rows):
+    kernel = one_kernel(traced(softmax, (rows, 32)), V100)
+    (segment,) = kernel.segments
+    assert segment.thread_map.threads_per_row == 32 and kernel.grid * kernel.block <= 160 * 1024
+    assert kernel.block_barriers == 0 and segment.task_barrier in ("none", "warp"), "a warp a row needs no block barrier"
+
+
+# ---------------------------------------------------------------- odd ends
+def test_kernels_without_elements():
+    for shape in ((0, 8), (8, 0), (0,)):
+        graph = traced(lambda x: np.exp(x) + 1, shape)
+        x = np.zeros(shape, np.float32)
+        for target in ("step", "python"):
+            assert run(graph, [x], "astitch", target, TOY if target == "step" else CPU)[0].shape == shape
+
+
+def test_equal_kernels_have_equal_names_and_different_ones_different():
+    first, second = (one_kernel(traced(softmax, (8, 96)), TOY) for _ in range(2))
+    assert first.name == second.name and first == second
+    others = [one_kernel(traced(softmax, shape), device) for shape, device in (((8, 97), TOY), ((8, 96), V100), ((9, 96), TOY))]
+    assert len({first.name, *(k.name for k in others)}) == 4
+    assert first.name.isidentifier() and "softmax" in first.name
+
+
+def test_every_kernel_says_where_each_value_lives():
+    graph = simplify(traced(layernorm_backward, (16, 64), (16, 64), (64,)))
+    kernel = one_kernel(graph)
+    assert len(kernel.placements) == len(kernel.plan.sinks)
+    text = str(kernel)
+    for word in ("register of every thread", "of each block", "output y0", "scratch p"):
+        assert word in text
+    assert all(d.why for d in kernel.decisions)
+
+
+def test_every_kernel_verifies():
+    for seed in range(40):
+        graph = random_graph(np.random.default_rng(seed), max_nodes=20, max_elements=400)
+        for name in STRATEGIES:
+            for device, target in ((TOY, "step"), (CPU, "cpu")):
+                for kernel in lowered(graph, name, target, device, "schedule").kernels:
+                    assert verify_kernel(kernel) is kernel
+
+
+def test_a_dead_phase_costs_nothing():
+    """Values nobody reads are not computed, loads nobody needs are not made."""
+    graph = program("f32[8,96] = input name='x'", "f32[8,96] = exp %0", "f32[8,96] = neg %0", "return %2")
+    kernel = one_kernel(graph)
+    ops = [s.op for g in kernel.segments for p in g.phases for s in statements(p) if isinstance(s, Compute)]
+    assert ops == ["neg"]
