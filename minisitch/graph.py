@@ -186,18 +186,20 @@ def _label(node: Node) -> str:
     return f"%{node.id} {node.op}" + (f" ({node.where})" if node.where else "")
 
 
-def _require(condition: bool, node: Node, message: str) -> None:
+def _require(condition: bool, node: Node, message: str, *values: Any) -> None:
+    """Raises GraphError, with a message that is only formatted then: this is on every node's path."""
     if not condition:
-        raise GraphError(f"{_label(node)}: {message}")
+        shown = (", ".join(map(str, value)) if isinstance(value, list) else value for value in values)
+        raise GraphError(f"{_label(node)}: {message.format(*shown)}")
 
 
 def _source_type(node: Node) -> TensorType:
     if node.op == "constant":
         value = node.attributes.get("value")
-        _require(type(value) in (bool, int, float), node, f"value={value!r} must be a Python scalar, so that it prints")
+        _require(type(value) in (bool, int, float), node, "value={!r} must be a Python scalar, so that it prints", value)
     if node.op == "iota":
         axis = node.attributes.get("axis")
-        _require(axis in range(node.type.rank), node, f"axis={axis} of {node.type}")
+        _require(axis in range(node.type.rank), node, "axis={} of {}", axis, node.type)
     return node.type
 
 
@@ -205,26 +207,26 @@ def _map_type(node: Node, types: list[TensorType]) -> TensorType:
     op = OPS[node.op]
     values = types[1:] if node.op == "select" else types
     if node.op == "select":
-        _require(types[0].dtype == "bool", node, f"the condition must be bool, got {types[0]}")
+        _require(types[0].dtype == "bool", node, "the condition must be bool, got {}", types[0])
     _require(len({t.shape for t in types}) == 1, node,
-             f"operands must have one shape, got {', '.join(map(str, types))}; broadcast first")
+             "operands must have one shape, got {}; broadcast first", types)
     _require(len({t.dtype for t in values}) == 1, node,
-             f"operands must have one dtype, got {', '.join(map(str, types))}; cast first")
-    _require(kind_of(values[0].dtype) in op.domain, node, f"takes {' or '.join(op.domain)}, got {values[0]}")
+             "operands must have one dtype, got {}; cast first", types)
+    _require(kind_of(values[0].dtype) in op.domain, node, "takes {}, got {}", " or ".join(op.domain), values[0])
     if node.op == "cast":
-        _require(node.attr("dtype") in SHORT, node, f"unknown dtype {node.attr('dtype')!r}")
+        _require(node.attr("dtype") in SHORT, node, "unknown dtype {!r}", node.attr("dtype"))
         return TensorType(types[0].shape, node.attr("dtype"))
     return TensorType(types[0].shape, "bool" if op.result == "bool" else values[0].dtype)
 
 
 def _reduce_type(node: Node, types: list[TensorType]) -> TensorType:
     x, axes = types[0], node.attr("axes")
-    _require(kind_of(x.dtype) in OPS[node.op].domain, node, f"takes {' or '.join(OPS[node.op].domain)}, got {x}")
+    _require(kind_of(x.dtype) in OPS[node.op].domain, node, "takes {}, got {}", " or ".join(OPS[node.op].domain), x)
     _require(all(0 <= a < x.rank for a in axes) and list(axes) == sorted(set(axes)), node,
-             f"axes {axes} of {x}; axes must be ascending and within 0..{x.rank - 1}")
+             "axes {} of {}; axes must be ascending and within 0..{}", axes, x, x.rank - 1)
     if node.op in ("max", "min") and x.size == 0:
         empty = [a for a in axes if x.shape[a] == 0]
-        _require(not empty, node, f"axis {empty} of {x} is empty and {node.op} has no identity")
+        _require(not empty, node, "axis {} of {} is empty and {} has no identity", str(empty), x, node.op)
     shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if node.attr("keepdims") or a not in axes)
     return TensorType(shape, x.dtype)
 
@@ -232,28 +234,28 @@ def _reduce_type(node: Node, types: list[TensorType]) -> TensorType:
 def _broadcast_type(node: Node, types: list[TensorType]) -> TensorType:
     x, shape = types[0], tuple(node.attr("shape"))
     _require(len(shape) == x.rank and all(a in (1, b) for a, b in zip(x.shape, shape, strict=True)), node,
-             f"{x} does not stretch to {shape}; sides must be 1 or equal, ranks equal")
+             "{} does not stretch to {}; sides must be 1 or equal, ranks equal", x, shape)
     return TensorType(shape, x.dtype)
 
 
 def _reshape_type(node: Node, types: list[TensorType]) -> TensorType:
     x, shape = types[0], tuple(node.attr("shape"))
-    _require(math.prod(shape) == x.size, node, f"{x} holds {x.size} elements, {shape} {math.prod(shape)}")
+    _require(math.prod(shape) == x.size, node, "{} holds {} elements, {} {}", x, x.size, shape, math.prod(shape))
     return TensorType(shape, x.dtype)
 
 
 def _transpose_type(node: Node, types: list[TensorType]) -> TensorType:
     x, perm = types[0], node.attr("perm")
-    _require(sorted(perm) == list(range(x.rank)), node, f"perm {perm} does not permute the axes of {x}")
+    _require(sorted(perm) == list(range(x.rank)), node, "perm {} does not permute the axes of {}", perm, x)
     return TensorType(tuple(x.shape[p] for p in perm), x.dtype)
 
 
 def _check_window(node: Node, x: TensorType, size: Sequence[int]) -> None:
     start, step = node.attr("start"), node.attr("step")
-    _require(len(start) == len(size) == len(step) == x.rank, node, f"start, size and step must have {x.rank} entries")
+    _require(len(start) == len(size) == len(step) == x.rank, node, "start, size and step must have {} entries", x.rank)
     for axis, (a, n, s) in enumerate(zip(start, size, step, strict=True)):
         inside = n == 0 or (0 <= a < x.shape[axis] and 0 <= a + (n - 1) * s < x.shape[axis] and s != 0)
-        _require(n >= 0 and inside, node, f"axis {axis} of {x}: start {a}, size {n}, step {s} leaves it")
+        _require(n >= 0 and inside, node, "axis {} of {}: start {}, size {}, step {} leaves it", axis, x, a, n, s)
 
 
 def _slice_type(node: Node, types: list[TensorType]) -> TensorType:
@@ -264,18 +266,18 @@ def _slice_type(node: Node, types: list[TensorType]) -> TensorType:
 
 def _update_type(node: Node, types: list[TensorType]) -> TensorType:
     x, value = types
-    _require(x.dtype == value.dtype, node, f"{value} written into {x}; cast first")
+    _require(x.dtype == value.dtype, node, "{} written into {}; cast first", value, x)
     _check_window(node, x, value.shape)
     return x
 
 
 def _concatenate_type(node: Node, types: list[TensorType]) -> TensorType:
     first, axis = types[0], node.attr("axis")
-    _require(0 <= axis < first.rank, node, f"axis {axis} of {first}")
+    _require(0 <= axis < first.rank, node, "axis {} of {}", axis, first)
     for t in types:
         same = t.rank == first.rank and all(a == b for i, (a, b) in enumerate(zip(t.shape, first.shape, strict=True))
                                             if i != axis)
-        _require(same and t.dtype == first.dtype, node, f"cannot join {', '.join(map(str, types))} along axis {axis}")
+        _require(same and t.dtype == first.dtype, node, "cannot join {} along axis {}", types, axis)
     shape = list(first.shape)
     shape[axis] = sum(t.shape[axis] for t in types)
     return TensorType(tuple(shape), first.dtype)
@@ -284,20 +286,20 @@ def _concatenate_type(node: Node, types: list[TensorType]) -> TensorType:
 def _gather_type(node: Node, types: list[TensorType]) -> TensorType:
     x, indices, axes = types[0], types[1:], node.attr("axes")
     _require(len(indices) == len(axes) > 0 and len(set(axes)) == len(axes), node,
-             f"{len(indices)} indices for axes {axes}")
-    _require(all(0 <= a < x.rank for a in axes), node, f"axes {axes} of {x}")
+             "{} indices for axes {}", len(indices), axes)
+    _require(all(0 <= a < x.rank for a in axes), node, "axes {} of {}", axes, x)
     _require(all(kind_of(i.dtype) == "int" for i in indices), node, "indices must be integers")
     _require(len({i.shape for i in indices}) == 1, node, "indices must have one shape; broadcast first")
-    _require(indices[0].size == 0 or all(x.shape[a] > 0 for a in axes), node, f"gathers from an empty axis of {x}")
+    _require(indices[0].size == 0 or all(x.shape[a] > 0 for a in axes), node, "gathers from an empty axis of {}", x)
     rest = tuple(n for a, n in enumerate(x.shape) if a not in axes)
     return TensorType(indices[0].shape + rest, x.dtype)
 
 
 def _matmul_type(node: Node, types: list[TensorType]) -> TensorType:
     a, b = types
-    _require(a.dtype == b.dtype, node, f"operands must have one dtype, got {a} and {b}; cast first")
-    _require(a.rank >= 2 and b.rank >= 2, node, f"operands need two axes or more, got {a} and {b}; reshape first")
-    _require(a.shape[-1] == b.shape[-2], node, f"{a} @ {b}: {a.shape[-1]} columns meet {b.shape[-2]} rows")
+    _require(a.dtype == b.dtype, node, "operands must have one dtype, got {} and {}; cast first", a, b)
+    _require(a.rank >= 2 and b.rank >= 2, node, "operands need two axes or more, got {} and {}; reshape first", a, b)
+    _require(a.shape[-1] == b.shape[-2], node, "{} @ {}: {} columns meet {} rows", a, b, a.shape[-1], b.shape[-2])
     try:
         batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     except ValueError:
@@ -306,7 +308,7 @@ def _matmul_type(node: Node, types: list[TensorType]) -> TensorType:
 
 
 def _along_axis(node: Node, types: list[TensorType]) -> TensorType:
-    _require(0 <= node.attr("axis") < types[0].rank, node, f"axis {node.attr('axis')} of {types[0]}")
+    _require(0 <= node.attr("axis") < types[0].rank, node, "axis {} of {}", node.attr("axis"), types[0])
     return TensorType(types[0].shape, "int64" if node.op == "argsort" else types[0].dtype)
 
 
@@ -314,7 +316,7 @@ def _scatter_type(node: Node, types: list[TensorType]) -> TensorType:
     x, value, *indices = types
     rest = tuple(n for a, n in enumerate(x.shape) if a not in node.attr("axes"))
     _require(bool(indices) and value == TensorType(indices[0].shape + rest, x.dtype), node,
-             f"cannot scatter {value} into {x} at {', '.join(map(str, indices))}")
+             "cannot scatter {} into {} at {}", value, x, indices)
     return x
 
 

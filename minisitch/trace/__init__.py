@@ -3,8 +3,8 @@
 In:  a function and its arguments (nests of arrays, or of ``TensorType`` where only shapes are known).
 Out: a ``Program``: the ``Graph``, and how arguments and results hang on it.
 
-``array`` holds the traced array with its storage and views; ``ufuncs``, ``reductions``, ``shapes``, ``indexing``,
-``products`` and ``functions`` fill its dispatch tables; ``shim`` is what the function sees as ``np``;
+``array`` holds the traced array with its storage and views; ``ufuncs``, ``reductions``, ``shapes``, ``indexing`` and
+``products`` say what NumPy's names do; ``shim`` is what the function sees as ``np``, and opens NumPy's own source;
 ``recorder`` gives out nodes and knows the user's line; ``tree`` takes nested arguments apart.
 """
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from ..errors import TraceError
 from ..graph import Graph
-from . import functions, indexing, products, reductions, shapes, ufuncs  # noqa: F401  they fill the tables
+from . import indexing, products, reductions, shapes, ufuncs  # noqa: F401  they fill the tables
 from .array import Array, fresh
 from .masked import Masked
 from .recorder import ACTIVE, Recorder, check_dtype, current

@@ -47,7 +47,8 @@ class Move:
         """The view's node, from the parent's."""
         if self.op == "alias":
             return parent
-        return recorder.add(self.op, (parent, *self.indices), **dict(self.attrs))
+        attrs = {name: value for name, value in self.attrs if name != "mode"}
+        return recorder.add(self.op, (parent, *self.indices), **attrs)
 
     def put(self, parent: Array, value: int) -> int:
         """The parent's node once the view holds ``value``: the inverse of ``take``."""
@@ -59,7 +60,7 @@ class Move:
         if self.op == "reshape":
             return recorder.add("reshape", (value,), shape=parent.shape)
         if self.op == "gather":
-            return recorder.add("scatter", (parent.node, value, *self.indices), axes=attrs["axes"], mode="set")
+            return recorder.add("scatter", (parent.node, value, *self.indices), **attrs)
         if self.op == "broadcast":
             raise ValueError("assignment destination is read-only")
         return value

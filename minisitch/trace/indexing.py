@@ -15,21 +15,24 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from .array import (
     Array,
     assignable,
     broadcast,
     cast,
+    choose,
     constant,
+    deliver,
     fresh,
-    inverse,
+    handles,
+    iota,
     is_traced,
     lift,
     method,
     must_be_traced,
     operand,
-    permuted,
     record,
     reshaped,
     settle,
@@ -38,7 +41,7 @@ from .array import (
 )
 from .masked import DEPENDS, Masked, is_dynamic_mask, write_masked
 from .recorder import Recorder, refuse
-from .shapes import ones_view, seen, slice_view
+from .shapes import ones_view, seen, shape_of, slice_view, transpose_view
 from .ufuncs import METHODS
 
 KEPT = ("slice", "new", "mask")  # items that leave an axis in the result
@@ -132,30 +135,23 @@ def _bound(value: Any) -> int | None:
 def _in_bounds(index: Array | np.ndarray, axis: int, n: int, recorder: Recorder) -> Array:
     """Integer indices with negative ones wrapped; known values are checked against the side now."""
     values = index if isinstance(index, np.ndarray) else recorder.known(index.node)
-    if values is not None and values.size:
-        low, high = int(values.min()), int(values.max())
+    low = None
+    if values is not None:
+        low, high = values.min(initial=0), values.max(initial=-1)
         if low < -n or high >= n:
-            wrong = low if low < -n else high
-            raise IndexError(f"index {wrong} is out of bounds for axis {axis} with size {n}")
+            raise IndexError(f"index {low if low < -n else high} is out of bounds for axis {axis} with size {n}")
     positions = lift(index)
-    if (values is not None and (not values.size or low >= 0)) or positions.dtype.kind == "u" \
-            or positions.node in recorder.nonnegative:
+    if low == 0 or positions.dtype.kind == "u" or positions.node in recorder.nonnegative:
         return positions
-    return wrapped(positions, n)
-
-
-def wrapped(positions: Array, n: int) -> Array:
-    """Negative positions count from the end."""
     if n > np.iinfo(positions.dtype).max:
         positions = cast(positions, np.int64)
-    side = constant(n, positions.shape, positions.dtype)
-    zero = constant(0, positions.shape, positions.dtype)
+    side, zero = constant(n, positions.shape, positions.dtype), constant(0, positions.shape, positions.dtype)
     return record("select", record("lt", positions, zero), record("add", positions, side), positions)
 
 
-# ---------------------------------------------------------------- basic indexing
+# ---------------------------------------------------------------- the place an index selects, as a view
 def _window(x: Array, items: Sequence[Item]) -> Array:
-    """The part of ``x`` its slices and ints select, rank kept; array items take all of their axis."""
+    """The part of ``x`` its slices and ints select, rank kept; the other items take all of their axis."""
     start, size, step = [0] * x.ndim, list(x.shape), [1] * x.ndim
     for item in items:
         if item.kind == "slice":
@@ -167,94 +163,65 @@ def _window(x: Array, items: Sequence[Item]) -> Array:
     return slice_view(x, start, size, step)
 
 
-def _basic(x: Array, items: Sequence[Item]) -> Array:
-    """The view of an index made of slices, ints, new axes, and a mask, whose axes it takes whole."""
+def place(x: Array, items: Sequence[Item], mode: str = "set") -> Array:
+    """What an index selects, as a view: a mask takes its axes whole, integer arrays gather when read, scatter when written.
+
+    ``mode``: does a write at integer positions ``set`` or ``add``?
+    """
+    if any(item.kind == "array" for item in items):
+        return _advanced(x, items, mode)
     window = _window(x, items)
     shape = tuple(1 if item.kind == "new" else window.shape[item.axis] for item in items if item.kind in KEPT)
     return window if shape == window.shape else ones_view(window, shape)
 
 
-# ---------------------------------------------------------------- advanced indexing
-@dataclass(frozen=True)
-class Advanced:
-    """An index with integer arrays, worked out: what to gather, and how the result's axes are arranged."""
-
-    window: Array  # the view that the slices select
-    axes: tuple[int, ...]  # of the window: one per index array
-    indices: tuple[Array, ...]  # of one shape
-    perm: tuple[int, ...]  # from gathered axes (index axes first) to NumPy's order
-    shape: tuple[int, ...]  # of the result, new axes included
-
-
-def _advanced(x: Array, items: Sequence[Item]) -> Advanced:
-    """Ints take part as arrays of shape (): they are broadcast and count as neighbours."""
+def _advanced(x: Array, items: Sequence[Item], mode: str) -> Array:
+    """Integer arrays among the items. Ints take part as arrays of shape (): they are broadcast and count as neighbours."""
     if any(item.kind == "mask" for item in items):
         raise refuse("a boolean mask beside other index arrays", DEPENDS, "Apply the mask alone, with np.where")
     fancy = [i for i, item in enumerate(items) if item.kind in ("array", "int")]
-    window = _window(x, [item for item in items if item.kind == "slice"])
-    arrays = [items[i].value if items[i].kind == "array" else constant(items[i].value, (), np.int64)
-              for i in fancy]
+    rest = [item for item in items if item.kind in ("slice", "new")]
+    window = _window(x, rest)
+    arrays = [items[i].value if items[i].kind == "array" else constant(items[i].value, (), np.int64) for i in fancy]
     try:
         shape = np.broadcast_shapes(*(a.shape for a in arrays))
     except ValueError:
         raise IndexError("shape mismatch: indexing arrays could not be broadcast together with shapes "
                          + " ".join(str(a.shape) for a in arrays)) from None
-    rest = [item for item in items if item.kind in ("slice", "new")]
     neighbours = fancy[-1] - fancy[0] == len(fancy) - 1
-    # How many result axes stand before those of the index.
+    # How many of the result's axes stand before those of the index arrays, new axes counted and not.
     before = sum(item.kind in ("slice", "new") for item in items[:fancy[0]]) if neighbours else 0
     kept_before = sum(item.kind == "slice" for item in rest[:before])
     sides = [1 if item.kind == "new" else window.shape[item.axis] for item in rest]
-    rank, kept = len(shape), sum(item.kind == "slice" for item in rest)
-    perm = (*range(rank, rank + kept_before), *range(rank), *range(rank + kept_before, rank + kept))
-    return Advanced(window, tuple(items[i].axis for i in fancy), tuple(broadcast(a, shape) for a in arrays), perm,
-                    (*sides[:before], *shape, *sides[before:]))
+    kept = [window.shape[item.axis] for item in rest if item.kind == "slice"]
+    rank = len(shape)
+    found = view(window, "gather", *(broadcast(a, shape).node for a in arrays), shape=(*shape, *kept),
+                 axes=tuple(items[i].axis for i in fancy), mode=mode)
+    perm = (*range(rank, rank + kept_before), *range(rank), *range(rank + kept_before, rank + len(kept)))
+    return ones_view(transpose_view(found, perm), (*sides[:before], *shape, *sides[before:]))
 
 
-def _gather(index: Advanced) -> Array:
-    """A copy in general; a view for one traced position (``x[i]``), which NumPy sees as an integer."""
-    if index.indices[0].ndim == 0 and index.shape:
-        window = index.window
-        shape = tuple(n for axis, n in enumerate(window.shape) if axis not in index.axes)
-        found = view(window, "gather", *(i.node for i in index.indices), shape=shape, axes=index.axes)
-        return seen(ones_view(found, index.shape))
-    found = record("gather", index.window, *index.indices, axes=index.axes, row_major=False)
-    return reshaped(permuted(found, index.perm), index.shape)
-
-
-def _scatter(index: Advanced, value: Any, mode: str) -> None:
-    """Write (or add) a value at integer positions of the window, and so into the array behind it."""
-    window = index.window
-    placed = _fitted(value, window, index.shape)
-    gathered = [n for axis, n in enumerate(window.shape) if axis not in index.axes]
-    gathered = [*index.indices[0].shape, *gathered]
-    placed = permuted(reshaped(placed, [gathered[p] for p in index.perm]), inverse(index.perm))
-    window.write(record("scatter", window, placed, *index.indices, axes=index.axes, mode=mode).node)
-
-
-def _fitted(value: Any, target: Array, shape: tuple[int, ...]) -> Array:
-    """A value to be assigned, in the target's dtype and the wanted shape (leading ones may be dropped)."""
+def _fitted(value: Any, target: Array) -> Array:
+    """A value to be assigned, in the target's dtype and shape (leading ones may be dropped)."""
     value = assignable(value, target.dtype)
-    if isinstance(value, Array):
-        extra = value.ndim - len(shape)
-        if extra > 0 and value.shape[:extra] == (1,) * extra:
-            value = reshaped(value, value.shape[extra:])
-        if value.ndim > len(shape):
-            raise ValueError(f"could not broadcast input array from shape {value.shape} into shape {shape}")
-    return settle(value, target.dtype, shape)
+    extra = np.ndim(value) - target.ndim
+    if extra > 0:
+        if value.shape[:extra] != (1,) * extra:
+            raise ValueError(f"could not broadcast input array from shape {value.shape} into shape {target.shape}")
+        value = reshaped(value, value.shape[extra:])
+    return settle(value, target.dtype, target.shape)
 
 
 # ---------------------------------------------------------------- x[...] and x[...] = value
 @method
 def __getitem__(x: Array, index: Any) -> Any:
-    """``x[index]``."""
+    """``x[index]``: a view; at integer positions a copy, but for one traced position, which NumPy sees as an integer."""
     items = parse(x, index)
-    kinds = {item.kind for item in items}
-    if "array" in kinds:
-        return _gather(_advanced(x, items))
-    result = _basic(x, items)
-    if "mask" in kinds:
+    result = place(x, items)
+    if any(item.kind == "mask" for item in items):
         return Masked(result, broadcast(_mask(x, items)[0], result.shape))
+    if any(item.kind == "array" and item.value.ndim for item in items):
+        return fresh(result.node, row_major=False)
     if not seen(result).shape and not any(each is Ellipsis for each in _entries(index)):
         return fresh(result.node)  # a scalar: it keeps its value when x changes
     return result
@@ -266,18 +233,12 @@ def __setitem__(x: Array, index: Any, value: Any) -> None:
     if x.is_scalar:
         raise TypeError(f"'numpy.{x.dtype.name}' object does not support item assignment")
     items = parse(x, index)
-    kinds = {item.kind for item in items}
-    if "array" in kinds:
-        advanced = _advanced(x, items)
-        if not _is_same_row(value, advanced):
-            _scatter(advanced, value, "set")
-        return
-    target = _basic(x, items)
-    if "mask" in kinds:
+    target = place(x, items)
+    if any(item.kind == "mask" for item in items):
         mask, axes = _mask(x, items)
         write_masked(target, broadcast(mask, target.shape), value, axes)
     elif not _same_view(value, target):
-        target.write(_fitted(value, target, target.shape).node)
+        target.write(_fitted(value, target).node)
 
 
 def _mask(x: Array, items: Sequence[Item]) -> tuple[Array, tuple[int, int]]:
@@ -285,9 +246,9 @@ def _mask(x: Array, items: Sequence[Item]) -> tuple[Array, tuple[int, int]]:
     kept = [item for item in items if item.kind in KEPT]
     own = [i for i, item in enumerate(kept) if item.kind == "mask"]
     mask = kept[own[0]].value
+    covered = tuple(x.shape[kept[i].axis] for i in own)
     if any(kept[i].value is not mask for i in own):
         raise refuse("two boolean masks in one index", DEPENDS, "Combine them with & first")
-    covered = tuple(x.shape[kept[i].axis] for i in own)
     if mask.shape != covered:
         raise IndexError(f"boolean index of shape {mask.shape} did not match the indexed axes {covered}")
     sides = [x.shape[item.axis] if item.kind == "mask" else 1 for item in kept]
@@ -299,14 +260,6 @@ def _same_view(value: Any, target: Array) -> bool:
     return isinstance(value, Array) and value._storage is target._storage and value.path() == target.path()
 
 
-def _is_same_row(value: Any, index: Advanced) -> bool:
-    """The same for a row at a traced position, whose path names the position's nodes."""
-    if not isinstance(value, Array) or value._storage is not index.window._storage:
-        return False
-    nodes = {node for move in value.path() for node in move.indices}
-    return bool(nodes) and value.shape == index.shape and nodes == {i.node for i in index.indices}
-
-
 def at(ufunc: np.ufunc, target: Any, index: Any, value: Any = None) -> None:
     """``np.add.at(x, index, value)``: repeated positions add up."""
     must_be_traced(target)
@@ -315,9 +268,52 @@ def at(ufunc: np.ufunc, target: Any, index: Any, value: Any = None) -> None:
     change = operand(value) if ufunc.__name__ == "add" else traced.negative(operand(value))
     items = parse(target, index)
     if any(item.kind == "array" for item in items):
-        _scatter(_advanced(target, items), change, "add")
+        positions = place(target, items, "add")
+        positions.write(_fitted(change, positions).node)
     else:
         target[index] += change
 
 
 METHODS["at"] = at
+
+
+# ---------------------------------------------------------------- functions that read and write so
+@handles(np.take)
+def take(a, indices, axis=None, out=None, mode="raise"):
+    x = lift(a) if axis is not None else traced.ravel(a)
+    axis = normalize_axis_index(axis or 0, x.ndim)
+    if mode != "raise":
+        n = x.shape[axis]
+        indices = np.clip(lift(indices), 0, n - 1) if mode == "clip" else np.remainder(lift(indices), n)
+    result = x[(slice(None),) * axis + (indices,)]
+    return deliver(result.copy() if result.ndim else result, out)
+
+
+@handles(np.lib.stride_tricks.sliding_window_view)
+def sliding_window_view(x, window_shape, axis=None, **options):
+    """Windows as a gather along each windowed axis; NumPy's is a read-only view."""
+    sides = shape_of(window_shape)
+    axes = normalize_axis_tuple(tuple(range(x.ndim)) if axis is None else axis, x.ndim)
+    for along, side in zip(axes, sides, strict=True):
+        count = x.shape[along] - side + 1
+        if count <= 0:
+            raise ValueError("window shape cannot be larger than input array shape")
+        places = iota((count, side), 0) + iota((count, side), 1)
+        x = np.moveaxis(x[(slice(None),) * along + (places,)], along + 1, -1)
+    return x.copy()
+
+
+@handles(np.put_along_axis)
+def put_along_axis(arr, indices, values, axis):
+    must_be_traced(arr)
+    return NotImplemented
+
+
+@handles(np.copyto)
+def copyto(dst, src, casting="same_kind", where=True):
+    must_be_traced(dst)
+    value = operand(src)
+    if isinstance(value, Array) and not np.can_cast(value.dtype, dst.dtype, casting):
+        raise TypeError(f"Cannot cast array data from {value.dtype!r} to {dst.dtype!r} according to the rule {casting!r}")
+    settled = settle(value, dst.dtype, dst.shape)
+    dst.write((settled if where is True else choose(where, settled, dst, dst.dtype, dst.shape)).node)

@@ -21,7 +21,21 @@ from typing import Any
 import numpy as np
 
 from ..errors import TraceError
-from .array import FUNCTIONS, Array, cast, constant, fresh, iota, is_traced, lift, method, operand, record, settle
+from .array import (
+    FUNCTIONS,
+    Array,
+    cast,
+    constant,
+    fresh,
+    handles,
+    iota,
+    is_traced,
+    lift,
+    method,
+    operand,
+    record,
+    settle,
+)
 from .recorder import current, refuse, user_file
 from .shapes import shape_of
 
@@ -46,6 +60,13 @@ def full(shape, fill_value, dtype=None, order="C", *, device=None, like=None):
     return fresh(settle(value, dtype, shape_of(shape)).node, scalar=False)
 
 
+@handles(np.empty_like)
+def empty_like(prototype, dtype=None, order="K", subok=True, shape=None, *, device=None):
+    like = lift(prototype)
+    empty = constant(0, like.shape if shape is None else shape_of(shape), dtype or like.dtype)
+    return fresh(empty.node, scalar=False)
+
+
 @replaces(np.zeros, np.empty)
 def zeros(shape, dtype=None, order="C", *, device=None, like=None):
     return full(shape, 0, dtype or float)
@@ -56,26 +77,16 @@ def ones(shape, dtype=None, order="C", *, device=None, like=None):
     return full(shape, 1, dtype or float)
 
 
-def _diagonals(op: str, N: Any, M: Any, k: Any, dtype: Any) -> Array:
+def _diagonals(op: str, N: Any, M: Any = None, k: Any = 0, dtype: Any = float, order: str = "C", **options: Any) -> Array:
     """Ones where ``row + k op column``."""
     shape = shape_of((N, N if M is None else M))
     rows, columns = iota(shape, 0), iota(shape, 1)
     return cast(record(op, rows + k if k else rows, columns), dtype or float)
 
 
-@replaces(np.eye)
-def eye(N, M=None, k=0, dtype=float, order="C", *, device=None, like=None):
-    return _diagonals("eq", N, M, k, dtype)
-
-
-@replaces(np.identity)
-def identity(n, dtype=None, *, like=None):
-    return _diagonals("eq", n, n, 0, dtype)
-
-
-@replaces(np.tri)
-def tri(N, M=None, k=0, dtype=float, *, like=None):
-    return _diagonals("ge", N, M, k, dtype)
+replaces(np.eye)(functools.partial(_diagonals, "eq"))
+replaces(np.tri)(functools.partial(_diagonals, "ge"))
+replaces(np.identity)(lambda n, dtype=float, *, like=None: _diagonals("eq", n, dtype=dtype))
 
 
 @replaces(np.arange)
@@ -131,11 +142,21 @@ for _reduction in (np.sum, np.prod, np.mean, np.var, np.std, np.max, np.min, np.
     OVERRIDES[_reduction] = _stacking(_reduction)
 
 
-def _random(name: str) -> Callable:
+# ---------------------------------------------------------------- what cannot be recorded
+DATA_DEPENDENT = (np.nonzero, np.argwhere, np.flatnonzero, np.unique, np.extract, np.compress, np.union1d, np.intersect1d,
+                  np.setdiff1d, np.trim_zeros, np.histogram, np.bincount)
+
+
+def _refusing(seen: str, reason: str, remedy: str) -> Callable:
     def handler(*args: Any, **kwargs: Any) -> Any:
-        raise refuse(f"np.random.{name}", "the numbers drawn now would be part of the program, the same at every call",
-                     "Draw outside and pass the array in, or use np.random.default_rng(seed) if that is what you want")
+        raise refuse(seen, reason, remedy)
     return handler
+
+
+for _function in DATA_DEPENDENT:
+    handles(_function)(_refusing(
+        f"np.{_function.__name__}", "the shape of its result depends on values",
+        "Keep a mask of the full shape and use np.where(mask, a, b), np.count_nonzero or where="))
 
 
 # ---------------------------------------------------------------- the stand-in module
@@ -157,7 +178,10 @@ class RandomStandIn(StandIn):
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.__dict__["_module"], name)
-        return _random(name) if isinstance(getattr(found, "__self__", None), np.random.RandomState) else found
+        if not isinstance(getattr(found, "__self__", None), np.random.RandomState):
+            return found
+        return _refusing(f"np.random.{name}", "the numbers drawn now would be part of the program, the same at every call",
+                         "Draw outside and pass the array in, or use np.random.default_rng(seed) if that is what you want")
 
 
 def stand_in(value: Any) -> Any:

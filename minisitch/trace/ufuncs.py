@@ -17,26 +17,31 @@ from typing import Any
 import numpy as np
 
 from ..ops import OPS, kind_of
-from .array import Array, cast, choose, constant, deliver, is_weak, lift, method, operand, record, settle
+from .array import (
+    Array,
+    cast,
+    choose,
+    common_dtype,
+    composite,
+    constant,
+    deliver,
+    handles,
+    is_weak,
+    lift,
+    method,
+    operand,
+    record,
+    settle,
+)
 from .recorder import current, refuse
 
 METHODS: dict[str, Callable[..., Any]] = {}  # "__call__", "reduce", ... -> what np.add.reduce(...) does
 WHOLE: dict[str, Callable[..., Any]] = {}  # ufunc name -> handler that settles its own operands (matmul ...)
 
 # ---------------------------------------------------------------- primitives
-PRIMITIVES = {
-    "add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "floor_divide": "floor_divide",
-    "remainder": "mod", "fmod": "fmod", "power": "power", "negative": "neg", "absolute": "abs", "sign": "sign",
-    "maximum": "maximum", "minimum": "minimum", "fmax": "fmax", "fmin": "fmin", "copysign": "copysign",
-    "floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "rint", "sqrt": "sqrt", "arctan2": "arctan2",
-    "hypot": "hypot", "equal": "eq", "not_equal": "ne", "less": "lt", "less_equal": "le", "greater": "gt",
-    "greater_equal": "ge", "bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor", "invert": "not",
-    "left_shift": "shift_left", "right_shift": "shift_right", "logical_and": "and", "logical_or": "or",
-    "logical_xor": "xor", "logical_not": "not", "isnan": "isnan", "isinf": "isinf", "isfinite": "isfinite",
-    "signbit": "signbit", "fabs": "abs",
-} | {name: name for name in (
-    "exp", "expm1", "log", "log1p", "log2", "log10", "tanh", "erf", "sin", "cos", "tan", "arcsin", "arccos", "arctan",
-    "sinh", "cosh", "arcsinh", "arccosh", "arctanh")}
+# ufunc name -> op: the rows of the table whose meaning is a ufunc, and a few more names for some of them.
+PRIMITIVES = {op.numpy.__name__: op.name for op in OPS.values() if op.kind == "map" and isinstance(op.numpy, np.ufunc)} | {
+    "erf": "erf", "fabs": "abs", "logical_and": "and", "logical_or": "or", "logical_xor": "xor", "logical_not": "not"}
 
 # Where an operand kind is outside a primitive's domain, this is what NumPy's loop does for it.
 ON_BOOL = {"add": "or", "multiply": "and", "maximum": "or", "minimum": "and", "fmax": "or", "fmin": "and"}
@@ -271,6 +276,10 @@ def outer(ufunc: np.ufunc, a: Any, b: Any, **options: Any) -> Any:
     return call(ufunc, np.reshape(left, left.shape + (1,) * right.ndim), right, **options)
 
 
+METHODS.update({"__call__": call, "outer": outer})
+
+
+# ---------------------------------------------------------------- elementwise functions that are no ufuncs
 def erf(x: Any) -> Any:
     """The error function, which NumPy lacks: traced for a traced array, computed for a real one."""
     if isinstance(x, Array):
@@ -280,4 +289,39 @@ def erf(x: Any) -> Any:
     return result[()]
 
 
-METHODS.update({"__call__": call, "outer": outer})
+@handles(np.where)
+def where(condition, x=None, y=None, /):
+    if x is None:
+        raise refuse("np.where(condition) with one argument", "the shape of its result depends on values",
+                     "Use np.where(condition, a, b), or keep the mask")
+    a, b = operand(x), operand(y)
+    return choose(condition, a, b, common_dtype(a, b), np.broadcast_shapes(*map(np.shape, (condition, a, b))))
+
+
+@composite(np.clip)
+def clip(a, a_min=None, a_max=None, out=None, *, min=None, max=None, dtype=None, **options):
+    low, high = (min if a_min is None else a_min), (max if a_max is None else a_max)
+    operands = [lift(a), *(operand(each) for each in (low, high) if each is not None)]
+    x = cast(operands[0], dtype or common_dtype(*operands))
+    if low is not None:
+        x = np.maximum(x, low)
+    return deliver(np.minimum(x, high) if high is not None else x.copy(), out)
+
+
+@composite(np.round)
+def round(a, decimals=0, out=None):
+    x = lift(a)
+    if x.dtype.kind in "iu" and decimals < 0:
+        raise refuse("np.round of integers to tens", "it is no primitive", "Write x // 10 * 10")
+    scale = 10.0 ** abs(decimals)
+    if x.dtype.kind in "iu":
+        rounded = x.copy()
+    elif decimals == 0:
+        rounded = np.rint(x)
+    else:
+        rounded = np.rint(x * scale) / scale if decimals > 0 else np.rint(x / scale) * scale
+    return deliver(rounded, out)
+
+
+handles(np.astype)(lambda x, dtype, /, *, copy=True, device=None: x.astype(dtype, copy=copy))
+handles(np.can_cast)(lambda from_, to, casting="safe": np.can_cast(from_.dtype, to, casting))
