@@ -106,7 +106,7 @@ def _split(digit: Digit, axes: Sequence[tuple[str, int, int]], cols: int, chunke
         return quotient.divmod(digit.size)[1] if high < cols else quotient
     total = Index()
     for name, stride, size in axes:
-        if low <= stride and (stride * size <= high or stride == axes[-1][1] and high >= cols) and stride < high:
+        if low <= stride and (stride * size <= high or (stride == axes[-1][1] and high >= cols)) and stride < high:
             total = total + variable(name, size) * (stride // low)
     if chunked and high >= cols:
         total = total + (Index(0, ((1, Digit("start", low, max(2, cols // low))),)))
