@@ -126,5 +126,6 @@ assert rows["xla"].bytes_read > rows["astitch"].bytes_read
 assert set(barriers[:2]) <= set(refusals), "inside a row no barrier is superfluous"
 
 # %% [markdown]
-# **Try.** Put the barrier back, but under `if thread < 32:`. Which rule refuses it now? Then write a layernorm,
-# and predict before you run: how many barriers does a block pass, and which values live in shared memory?
+# **Try.** Put the first barrier back, but under `if thread < 32:`. Which rule refuses it now? Do the same to the last
+# one: is it the same rule? Then write a layernorm, and predict before you run: how many barriers does a block pass
+# for each row, and which values live in shared memory?
