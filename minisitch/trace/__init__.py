@@ -66,25 +66,20 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
     token = ACTIVE.set(recorder)
     try:
         arrays = [_parameter(leaf, name) for leaf, name in zip(leaves, _names(fn, inputs), strict=True)]
-        result = _run(rebind(fn), *unflatten(inputs, arrays))
+        positional, named = unflatten(inputs, arrays)
+        result = rebind(fn)(*positional, **named)
         results, outputs = flatten(result, _is_traced)
         nodes = [each.node for each in results]
         changed = [(i, array._storage.node) for i, array in enumerate(arrays) if array._storage.version]
+    except ValueError as error:
+        if isinstance(error.__cause__, TraceError):  # NumPy has wrapped our refusal in an error of its own
+            raise error.__cause__ from None
+        raise
     finally:
         ACTIVE.reset(token)
     graph = recorder.builder.finish([*nodes, *(node for _, node in changed)])
     mutated = tuple((i, len(nodes) + place) for place, (i, _) in enumerate(changed))
     return Program(graph, inputs, outputs, tuple(array for array, _ in recorder.captured.values()), mutated)
-
-
-def _run(fn: Callable, args: tuple, kwargs: dict) -> Any:
-    """Call the function; where NumPy has wrapped our refusal in an error of its own, ours is the one to show."""
-    try:
-        return fn(*args, **kwargs)
-    except ValueError as error:
-        if isinstance(error.__cause__, TraceError):
-            raise error.__cause__ from None
-        raise
 
 
 def _parameter(leaf: Any, name: str) -> Array:

@@ -6,7 +6,6 @@ In:  NumPy calls. Out: one ``matmul`` a contraction, in the dtype NumPy multipli
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,6 +106,8 @@ def _diagonal(term: Term) -> Term:
     array, letters = term.array, term.letters
     for letter in dict.fromkeys(letters):
         axes = tuple(i for i, each in enumerate(letters) if each == letter)
+        if len({array.shape[i] for i in axes}) > 1:
+            raise ValueError(f"einsum: label {letter!r} stands for axes of different lengths in {array.shape}")
         if len(axes) > 1:
             along = iota((array.shape[axes[0]],), 0)
             array = record("gather", array, *[along] * len(axes), axes=axes, row_major=False)
@@ -150,14 +151,6 @@ def _contract(a: Term, b: Term, needed: str) -> Term:
     return Term(reshaped(product, [sides[c] for c in letters]), letters)
 
 
-def _check_sides(terms: Sequence[Term]) -> None:
-    found: dict[str, int] = {}
-    for letter, side in (pair for term in terms for pair in term.sides().items()):
-        if found.get(letter, 1) not in (1, side) and side != 1:
-            raise ValueError(f"einsum: label {letter!r} has sides {found[letter]} and {side}")
-        found[letter] = max(found.get(letter, 1), side)
-
-
 @composite(np.einsum)
 def einsum(*operands, out=None, dtype=None, optimize=False, order="K", casting="safe"):
     """Operands from left to right; NumPy's own parser reads the subscripts, or the lists of numbers."""
@@ -165,7 +158,6 @@ def einsum(*operands, out=None, dtype=None, optimize=False, order="K", casting="
     arrays = [lift(each) for each in arrays]
     target = common_dtype(*arrays) if dtype is None else np.dtype(dtype)
     terms = [_diagonal(Term(cast(x, target), each)) for x, each in zip(arrays, inputs.split(","), strict=True)]
-    _check_sides(terms)
     while len(terms) > 1:
         first, second, *others = terms
         needed = result + "".join(each.letters for each in others)

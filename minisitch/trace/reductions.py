@@ -66,24 +66,15 @@ def reduce_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out
         x = choose(where, x, constant(neutral, (), x.dtype), x.dtype, np.broadcast_shapes(x.shape, np.shape(where)))
     if initial is None and op in ("max", "min") and x.size == 0 and count_of(x, axes) == 0:
         raise ValueError(f"zero-size array to reduction operation {ufunc.__name__} which has no identity")
-    result = _reduce(op, x, axes, keepdims)
+    if x.dtype.kind == "b":
+        op = ON_BOOL.get(op, op)
+    result = record(op, x, axes=axes, keepdims=bool(keepdims)) if axes else fresh(x.node, x.row_major)
     return deliver(result if initial is None else cast(ufunc(result, initial), result.dtype), out, "unsafe")
 
 
 def count_of(x: Array, axes: Any) -> int:
     """How many elements a reduction over ``axes`` folds into one."""
     return math.prod(x.shape[a] for a in normal_axes(axes, x.ndim))
-
-
-def _reduce(op: str, x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
-    if x.dtype.kind == "b":
-        op = ON_BOOL.get(op, op)
-    if not axes:
-        return fresh(x.node, x.row_major)
-    if x.size == 0 and op in ("max", "min"):  # other axes are empty: so is the result
-        shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keepdims or a not in axes)
-        return constant(0, shape, x.dtype)
-    return record(op, x, axes=axes, keepdims=bool(keepdims))
 
 
 # ---------------------------------------------------------------- NumPy's names for it

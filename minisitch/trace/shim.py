@@ -228,19 +228,15 @@ class Rebinder:
         copied.__qualname__, copied.__module__ = fn.__qualname__, fn.__module__
         return copied
 
-    def _closure(self, fn: types.FunctionType) -> tuple[types.CellType, ...] | None:
+    def _closure(self, fn: types.FunctionType) -> tuple[types.CellType, ...]:
         """Cells with functions and modules replaced; other cells are shared, so that nonlocal still works."""
-        if fn.__closure__ is None:
-            return None
         cells = []
-        for cell in fn.__closure__:
+        for cell in fn.__closure__ or ():
             try:
-                value = cell.cell_contents
+                changed = self._closed_over(cell.cell_contents, fn)
+                cells.append(cell if changed is cell.cell_contents else types.CellType(changed))
             except ValueError:  # not assigned yet
                 cells.append(cell)
-                continue
-            changed = self._closed_over(value, fn)
-            cells.append(cell if changed is value else types.CellType(changed))
         return tuple(cells)
 
     def _closed_over(self, value: Any, owner: types.FunctionType) -> Any:

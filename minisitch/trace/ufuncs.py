@@ -76,71 +76,34 @@ def _library(ufunc: np.ufunc, *operands: Array) -> Any:
     return results if len(results) > 1 else results[0]
 
 
-# ---------------------------------------------------------------- compositions
-def like(x: Array, value: float) -> Array:
-    """A constant of the shape and dtype of ``x``."""
-    return constant(value, x.shape, x.dtype)
-
-
-def _square(x: Array) -> Array:
-    return record("mul", x, x)
-
-
-def _reciprocal(x: Array) -> Array:
-    return record("div", like(x, 1), x) if x.dtype.kind == "f" else _library(np.reciprocal, x)
-
-
-def _exp2(x: Array) -> Array:
-    return record("power", like(x, 2), x)
-
-
-def _to_radians(x: Array) -> Array:
-    return record("mul", x, like(x, math.pi / 180))
-
-
-def _to_degrees(x: Array) -> Array:
-    return record("mul", x, like(x, 180 / math.pi))
-
-
-def _heaviside(x: Array, at_zero: Array) -> Array:
-    step = record("cast", record("gt", x, like(x, 0)), dtype=x.type.dtype)
-    stepped = record("select", record("eq", x, like(x, 0)), at_zero, step)
-    return record("select", record("isnan", x), x, stepped)
-
-
+# ---------------------------------------------------------------- compositions, written in NumPy themselves
 def _log_of_sum(x: Array, y: Array, log_two: float, tail: Callable[[Array], Array]) -> Array:
     """max + tail(-|x - y|), and where both are equal (infinities too) x + log 2, as NumPy's loop does."""
-    apart = record("neg", record("abs", record("sub", x, y)))
-    total = record("add", record("maximum", x, y), tail(apart))
-    return record("select", record("eq", x, y), record("add", x, like(x, log_two)), total)
-
-
-def _logaddexp(x: Array, y: Array) -> Array:
-    return _log_of_sum(x, y, math.log(2), lambda apart: record("log1p", record("exp", apart)))
-
-
-def _logaddexp2(x: Array, y: Array) -> Array:
-    def tail(apart: Array) -> Array:
-        return record("mul", like(apart, 1 / math.log(2)), record("log1p", _exp2(apart)))
-    return _log_of_sum(x, y, 1.0, tail)
+    return np.where(x == y, x + log_two, np.maximum(x, y) + tail(-abs(x - y)))
 
 
 def _modf(x: Array) -> tuple[Array, Array]:
-    whole = record("trunc", x)
-    rest = record("select", record("isinf", x), like(x, 0), record("sub", x, whole))
-    return record("copysign", rest, x), whole
+    whole = np.trunc(x)
+    return np.copysign(np.where(np.isinf(x), 0, x - whole), x), whole
 
 
-def _divmod(x: Array, y: Array) -> tuple[Array, Array]:
-    return record("floor_divide", x, y), record("mod", x, y)
-
-
-RULES: dict[str, Callable[..., Any]] = {  # ufunc name -> rule on settled operands of int or float
-    "square": _square, "reciprocal": _reciprocal, "exp2": _exp2, "float_power": lambda x, y: record("power", x, y),
-    "deg2rad": _to_radians, "radians": _to_radians, "rad2deg": _to_degrees, "degrees": _to_degrees,
-    "heaviside": _heaviside, "logaddexp": _logaddexp, "logaddexp2": _logaddexp2, "modf": _modf, "divmod": _divmod,
+RULES: dict[str, Callable[..., Any]] = {  # ufunc name -> its rule on operands of one float or integer dtype
+    "square": lambda x: x * x,
+    "reciprocal": lambda x: 1 / x if x.dtype.kind == "f" else _library(np.reciprocal, x),
+    "exp2": lambda x: 2 ** x,
+    "float_power": lambda x, y: x ** y,
+    "deg2rad": lambda x: x * (math.pi / 180),
+    "rad2deg": lambda x: x * (180 / math.pi),
+    "radians": lambda x: x * (math.pi / 180),
+    "degrees": lambda x: x * (180 / math.pi),
+    "divmod": lambda x, y: (x // y, x % y),
 }
-COMPOSITE = {"heaviside", "logaddexp", "logaddexp2", "modf", "divmod"}  # several nodes, with the name as ``via``
+COMPOSITES: dict[str, Callable[..., Any]] = {  # the same for those of many nodes: they carry the name as ``via``
+    "heaviside": lambda x, at_zero: np.where(np.isnan(x), x, np.where(x == 0, at_zero, x > 0)),
+    "logaddexp": lambda x, y: _log_of_sum(x, y, math.log(2), lambda apart: np.log1p(np.exp(apart))),
+    "logaddexp2": lambda x, y: _log_of_sum(x, y, 1.0, lambda apart: np.log1p(2 ** apart) * (1 / math.log(2))),
+    "modf": _modf,
+}
 
 
 # ---------------------------------------------------------------- power and mixed comparisons
@@ -149,13 +112,10 @@ def _power(ufunc: np.ufunc, x: Array, exponent: Any, settled: Array) -> Array:
     if x.dtype.kind in "iu":
         if exponent < 0:
             raise ValueError("Integers to negative integer powers are not allowed.")
-        return record("mul", x, x) if exponent == 2 else record("power", x, settled)
+        return x * x if exponent == 2 else record("power", x, settled)
     if x.dtype.kind == "f":
-        if exponent in (3, 4):
-            squared = record("mul", x, x)
-            return record("mul", squared, x if exponent == 3 else squared)
-        fast = {0: lambda: like(x, 1), 1: x.copy, 2: lambda: _square(x), 0.5: lambda: record("sqrt", x),
-                -1: lambda: _reciprocal(x)}
+        fast = {0: lambda: np.ones_like(x), 1: x.copy, 2: lambda: x * x, 3: lambda: x * x * x,
+                4: lambda: np.square(x * x), 0.5: lambda: np.sqrt(x), -1: lambda: 1 / x}
         if exponent in fast:
             return fast[exponent]()
     return _primitive(ufunc, x, settled)
@@ -165,7 +125,7 @@ def _compare_signs(name: str, x: Array, y: Array) -> Array:
     """int64 with uint64: exact, by asking first whether the signed one is negative."""
     signed, other = (x, y) if x.dtype.kind == "i" else (y, x)
     if_negative = bool(getattr(np, name)(-1, 0) if signed is x else getattr(np, name)(0, -1))
-    negative = record("lt", signed, like(signed, 0))
+    negative = signed < 0
     plain = record(PRIMITIVES[name], cast(x, other.dtype), cast(y, other.dtype))
     return record("select", negative, constant(if_negative, x.shape, bool), plain)
 
@@ -200,18 +160,10 @@ def _loop_type(value: Any) -> Any:
 
 def resolve(ufunc: np.ufunc, operands: list[Any], dtype: Any = None) -> tuple[np.dtype, ...]:
     """``_resolve`` for operands; a dtype the graph does not have (complex) is refused later, on use."""
-    if not hasattr(np, ufunc.__name__):
-        return _resolve_special(ufunc, operands)
-    types = tuple(map(_loop_type, operands))
-    return _resolve(ufunc, types, None if dtype is None else np.dtype(dtype))
-
-
-def _resolve_special(ufunc: np.ufunc, operands: list[Any]) -> tuple[np.dtype, ...]:
-    """SciPy's ufuncs: only those that are primitives here (erf) have a place."""
-    if ufunc.__name__ not in PRIMITIVES:
+    if not hasattr(np, ufunc.__name__) and ufunc.__name__ not in PRIMITIVES:
         raise refuse(f"the ufunc {ufunc.__name__}", "it is not NumPy's and has no primitive here",
                      "Write it with NumPy functions")
-    return ufunc.resolve_dtypes((*map(_loop_type, operands), None))
+    return _resolve(ufunc, tuple(map(_loop_type, operands)), None if dtype is None else np.dtype(dtype))
 
 
 @method
@@ -252,9 +204,11 @@ def elementwise(ufunc: np.ufunc, operands: list[Any], dtype: Any = None) -> tupl
         result: Any = _power(ufunc, settled[0], operands[1], settled[1])
     elif name in COMPARISONS and takes[0] != takes[1]:
         result = _compare_signs(name, *settled)
-    elif name in RULES and kind_of(takes[0].name) in ("int", "float"):
-        with current().composite(name if name in COMPOSITE else ""):
-            result = RULES[name](*settled)
+    elif name in RULES and takes[0].kind != "b":
+        result = RULES[name](*settled)
+    elif name in COMPOSITES:
+        with current().composite(name):
+            result = COMPOSITES[name](*settled)
     else:
         result = _primitive(ufunc, *settled)
     results = result if isinstance(result, tuple) else (result,)
