@@ -9,6 +9,8 @@ memory is a scratch row that stays in cache, and the grid barrier is the end of 
 
 from __future__ import annotations
 
+import math
+
 from .index import Index, show, variable
 from .kernel import Fold, Kernel, Phase, Segment, Store, extents
 from .source import (
@@ -160,15 +162,16 @@ class _Segment:
         for k, (name, size) in enumerate(phase.axes):
             if size == 1 and phase.cols == 1:
                 continue
-            bound = str(size)
-            if k == 0 and phase.chunked and self.segment.chunks > 1:
-                inner = 1
-                for _, n in phase.axes[1:]:
-                    inner *= n
-                bound = "width" if inner == 1 else f"width // {inner}"
-            self.w.line(f"for {name} in range({bound}):")
+            self.w.line(f"for {name} in range({self._bound(phase, k)}):")
             self.w.depth += 1
             self._views(phase, opened + k + 1)
+
+    def _bound(self, phase: Phase, k: int) -> str:
+        """Where loop ``k`` of the columns ends: the outermost at the tile's width, which the last tile may not fill."""
+        if k > 0 or not phase.chunked or self.segment.chunks == 1:
+            return str(phase.axes[k][1])
+        inner = math.prod(n for _, n in phase.axes[1:])
+        return "width" if inner == 1 else f"width // {inner}"
 
     def _views(self, phase: Phase, depth: int) -> None:
         for view in phase.views:
@@ -210,8 +213,7 @@ class _Segment:
             mark = self.w.depth
             for k, (name, size) in enumerate(phase.axes):
                 if not (size == 1 and phase.cols == 1):
-                    chunked = k == 0 and phase.chunked and self.segment.chunks > 1
-                    self.w.line(f"for {name} in range({'width' if chunked and len(phase.axes) == 1 else size}):")
+                    self.w.line(f"for {name} in range({self._bound(phase, k)}):")
                     self.w.depth += 1
             for fold in columns:
                 self.w.line(f"{fold.result} = {fold.buffer}[{self._flat(phase)}]", comment_of(self.kernel.graph, fold.node))

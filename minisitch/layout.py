@@ -83,15 +83,10 @@ class Layout:
     # ------------------------------------------------------------ loops
     def _make_loops(self) -> list[Loop]:
         """Sinks of one segment, phase and extent share a loop."""
-        widest: dict[tuple[int, Space], int] = {}
-        for s in self.plan.sinks:
-            if s.role != "combine":
-                widest[s.level, s.space] = max(widest.get((s.level, s.space), 0), s.extents[2])
         found: dict[tuple, list[Sink]] = {}
         for s in self.plan.sinks:
             _, serial, cols = s.extents
-            chunked = s.space.kind == "column" or (s.space.chunks > 1 and s.role != "combine"
-                                                   and cols == widest[s.level, s.space])
+            chunked = s.space.kind == "column" or (s.space.chunks > 1 and s.role != "combine" and cols == s.space.cols)
             found.setdefault((s.level, space_order(s.space), s.phase, serial, cols, chunked, s.role == "combine"),
                              []).append(s)
         loops: list[Loop] = []
@@ -198,12 +193,13 @@ class Layout:
             return Place("register")
         if s.role == "map" and s.extents[2] == 1 and self.device.kind == "cpu":
             return Place("register")
-        if s.role == "map" and s.node in self.memory:
+        everyone = s.space.chunks > 1 and s.space.kind == "row" and s.extents[2] != s.space.cols  # each chunk makes its own
+        if s.role == "map" and s.node in self.memory and not everyone:
             return Place("global", self.memory[s.node])
         if s.role == "map" and (host := self._output_row(s, reads)):
             self._decide(s, "output-row", f"kept in {host}, which the same loop overwrites last")
             return Place("global", host)
-        if s.node in self.demoted:
+        if s.node in self.demoted and not everyone:
             name = f"t{s.node}"
             self.add(Buffer(name, dtype, self.graph[s.node].type.size, "scratch", s.node, why="demoted: shared memory is full"))
             self.memory[s.node] = name

@@ -17,6 +17,8 @@ from .device import Device
 
 WARP = 32
 LONG_ROW = 1024  # the paper's bound: only rows above it are worth splitting
+CPU_TILE = 4096  # columns a core sums up at a time: 16 kB of float32, half an L1 cache
+SHORTEST_SLICE = {"gpu": 64, "cpu": 256}  # reduced rows that are worth a partial result
 
 
 @dataclass(frozen=True)
@@ -80,12 +82,11 @@ def map_columns(rows: int, serial: int, cols: int, device: Device) -> tuple[Thre
     leaves partial results that a following segment combines, in a fixed order.
     """
     threads = min(device.max_block, 256, max(WARP, power_of_two_at_least(cols)))
-    width = threads if device.kind == "gpu" else max(1, min(cols, 4096))
+    width = threads if device.kind == "gpu" else max(1, min(cols, CPU_TILE))
     wave = device.wave(threads)
     tiles = max(1, -(-cols // width))
     tasks = max(1, rows * tiles)
-    shortest = 64 if device.kind == "gpu" else 256
-    slices = max(1, min(wave // tasks, serial // shortest))
+    slices = max(1, min(wave // tasks, serial // SHORTEST_SLICE[device.kind]))
     slices = -(-serial // -(-serial // slices)) if slices > 1 else 1  # rounded up, the last may have nothing left
     blocks = min(tasks * slices, wave)
     steps = -(-tasks * slices // blocks)

@@ -89,12 +89,23 @@ class _Builder:
         chunk = m.chunk
         if self.device.kind == "cpu":
             phases, chunk = nest_columns(phases, chunk, space.chunks)
+            self._lengthen_rows(phases, m.chunk, chunk)
         wide = m.threads_per_row > 32
         shared = any(p.barrier != "none" for p in phases) or (wide and any(f.along == "row" for p in phases for f in p.folds))
         task = "none" if self.device.kind == "cpu" or not shared else "block" if wide else "warp"
         carries = tuple(f"a{s.node}" for loop in loops for s in loop.sinks if s.role == "carry")
         return Segment(space.kind, space.rows, space.chunks, chunk, space.slices, slice_size, m, tuple(phases), task,
                        barrier, carries)
+
+    def _lengthen_rows(self, phases: Sequence[Phase], old: int, new: int) -> None:
+        """A tile that was rounded up to whole inner axes needs its scratch rows as long."""
+        touched = {f.buffer for p in phases for f in p.folds if f.buffer}
+        for phase in phases:
+            views = {v.name: v.buffer for v in phase.views}
+            touched |= {views.get(s.buffer, s.buffer) for s in statements(phase) if isinstance(s, (Load, Store))}
+        for b in [self.layout.buffers[name] for name in touched]:
+            if b.scope == "shared" and b.size == old != new:
+                self.layout.add(replace(b, size=new))
 
     def _touch(self, level: int, rows: int, phases: Sequence[Phase]) -> None:
         """Note which cells the phases read and write: what the cost model counts and the stepper checks."""

@@ -45,7 +45,7 @@ class Space:
     chunks: int = 1
     slices: int = 1
     serial: int = 1
-    cols: int = 0  # of a column space: the kept columns; of a row space: 0, each phase has its own
+    cols: int = 0  # of a column space: the kept columns; of split rows: what the chunks share out; else each phase's own
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ class _Arranger:
         partition = Partition(kept, (), axes)
         rows, _, cols = partition.extents(shape)
         mapping = map_rows(rows, cols, self.device)
-        space = Space("row", rows, mapping.splits)
+        space = _row_space(mapping)
         position = partition.position(shape)
         leaves = self._leaves(node, position)
         home = result_position(node, position)
@@ -297,13 +297,18 @@ class _Arranger:
         rows, _, cols = partition.extents(shape)
         mapping = map_rows(rows, cols, self.device)
         self._decide(node, mapping.rule, mapping.why)
-        return partition, Space("row", rows, mapping.splits), mapping
+        return partition, _row_space(mapping), mapping
 
     def _fills(self, space: Space, extents: tuple[int, int, int]) -> bool:
-        """Parallelism first: column tiles are taken over only if they occupy the device or the work is tiny."""
+        """Parallelism first: column tiles are taken over only if they occupy the device or the work is tiny.
+
+        Split rows are taken over by what has the same columns, or one value a row: chunks fit nothing else.
+        """
         _, serial, cols = extents
         wave = self.device.wave(self.device.max_block)
-        return space.kind == "row" or 2 * space.rows * space.chunks >= wave or serial * cols <= 4096
+        if space.kind == "row":
+            return space.chunks == 1 or cols in (1, space.cols)
+        return 2 * space.rows * space.chunks >= wave or serial * cols <= 4096
 
     def _with_dominant(self, node: Node, shape: tuple[int, ...]) -> Partition | None:
         """The rows of the group's row-reduce, when the shapes agree axis by axis."""
@@ -349,6 +354,11 @@ class _Arranger:
 
     def _decide(self, node: Node, rule: str, why: str) -> None:
         self.decisions.append(Decision((node.id,), "map", rule, why))
+
+
+def _row_space(m: ThreadMap) -> Space:
+    """The tasks of a row mapping; rows split into chunks of other columns are other tasks."""
+    return Space("row", m.rows, m.splits, cols=m.cols if m.splits > 1 else 0)
 
 
 def _reads_straight(offset: Index, shape: Sequence[int]) -> bool:

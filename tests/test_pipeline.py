@@ -27,7 +27,8 @@ from stitch_help import (
 )
 
 import minisitch.runtime.stages as stages_module
-from minisitch import cost, cuda_emit
+from minisitch import cost, cuda_emit, mapping
+from minisitch.runtime import steps
 from minisitch.runtime.executable import assemble
 from minisitch.runtime.stages import lower_program
 from minisitch.testing import arrays_for, check_graph, check_program, graphs, programs, random_graph, random_inputs
@@ -184,6 +185,51 @@ def test_wrapping_integers():
         check_graph(graph, [x], runner(strategy, "step"))
         with np.errstate(all="ignore"):
             check_graph(graph, [x], runner(strategy, "python"))
+
+
+# ---------------------------------------------------------------- split rows, tiles and slices
+SPLIT = {  # rows above 1024 columns are split among the blocks of an idle device
+    "a concatenation one column longer": [
+        "f32[2,1500] = input name='x'", "f32[2,1] = sum %0 axes=(1,) keepdims=True", "f32[2,1501] = concatenate %0 %1 axis=1"],
+    "two sums of almost equal length": [
+        "f32[1,4990] = input name='x'", "f32[1,5000] = input name='y'", "f32[1] = sum %0 axes=(1,) keepdims=False",
+        "f32[1] = sum %1 axes=(1,) keepdims=False", "return %2 %3"],
+    "a sum, and a map over other columns": [
+        "f32[4990] = input name='x'", "f32[5000] = input name='y'", "f32[] = sum %0 axes=(0,) keepdims=False",
+        "f32[5000] = neg %1", "return %2 %3"],
+    "one sum broadcast to two lengths": [
+        "f32[2,1500] = input name='x'", "f32[2,1] = sum %0 axes=(1,) keepdims=True",
+        "f32[2,3000] = broadcast %1 shape=(2, 3000)", "f32[2,1500] = broadcast %1 shape=(2, 1500)", "return %2 %3"],
+    "one value a row": [
+        "f32[2,1500] = input name='x'", "f32[2,1] = sum %0 axes=(1,) keepdims=True", "f32[2,1] = neg %1",
+        "f32[2,1500] = broadcast %2 shape=(2, 1500)", "f32[2,1500] = add %0 %3", "return %4 %2"],
+    "a tile of 4096 columns that seven does not divide": [
+        "f32[3,1000,7] = input name='x'", "f32[1,1,7] = input name='b'", "f32[3,1000,7] = broadcast %1 shape=(3, 1000, 7)",
+        "f32[3,1000,7] = mul %0 %2", "f32[1000,7] = sum %3 axes=(0,) keepdims=False"],
+}
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_split_rows_and_tiles(name):
+    """Each was wrong once: chunks of one length used for another, a tile rounded up past its scratch row."""
+    graph = program(*SPLIT[name])
+    rng = np.random.default_rng(0)
+    inputs = [rng.integers(-8, 9, graph[i].type.shape).astype(np.float32) for i in graph.inputs]
+    for strategy in STRATEGIES:
+        check_graph(graph, inputs, runner(strategy, "python"))
+        check_graph(graph, inputs, runner(strategy, "step", TOY if strategy == "astitch" else TOY128))
+
+
+@pytest.mark.parametrize(("target", "count"), [("python", 60), ("step", 50)])
+def test_random_programs_in_small_pieces(monkeypatch, target, count):
+    """With rows split from 24 columns on, tiles of 16 and slices of 3, random programs reach every cut."""
+    monkeypatch.setattr(mapping, "LONG_ROW", 24)
+    monkeypatch.setattr(mapping, "CPU_TILE", 16)
+    monkeypatch.setattr(mapping, "SHORTEST_SLICE", {"gpu": 3, "cpu": 3})
+    monkeypatch.setattr(steps, "_built", {})  # what was built with other bounds
+    monkeypatch.setattr(tool, "TOYS", tuple(replace(t, sms=8) for t in tool.TOYS))
+    failures = [f for seed in range(count) for f in tool.check_seed(seed, target)]
+    assert not failures, "\n\n".join(f"{f.seed} {f.strategy}\n{f.text}" for f in failures[:3])
 
 
 # ---------------------------------------------------------------- what fusing must not cost
