@@ -318,6 +318,7 @@ REFUSED = {
     "x = np.subtract.reduce(x)": "np.subtract.reduce.*Reductions are",
     "x = np.add.reduceat(x, [0, 1])": "np.add.reduceat",
     "x = x.strides": "ndarray.strides",
+    "x.shape = 12": "x.shape = .*x.reshape",
     "x = np.random.rand(3) + x[0, 0]": "np.random.rand.*Draw outside",
     "x = np.repeat(x, x[0].astype(int))": "np.repeat by a traced count",
     "x = np.searchsorted(x[0], x)": "np.searchsorted",
@@ -350,6 +351,8 @@ NUMPY_ERRORS = {
     "np.split(x, 5)": (ValueError, "equal division"), "np.add(x.astype(int), 1.5, out=x.astype(int))": (TypeError, "Cannot cast"),
     "hash(x)": (TypeError, "unhashable"), "x.nothing": (AttributeError, "nothing"), "x.sum()[0]": (IndexError, "too many|invalid index"),
     "np.einsum('ij,jk->iz', x, x.T)": (ValueError, "[Oo]utput (subscript|character)"), "np.stack([x, x[0]])": (ValueError, "same shape"),
+    "np.einsum('ii', x)": (ValueError, "label 'i'|collapsing index 'i'"), "np.einsum('ij,ij', x, x[1:])": (ValueError, "broadcast|mismatch"),
+    "np.pad(x, -1)": (ValueError, "negative|can't contain"),
 }
 
 

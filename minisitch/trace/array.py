@@ -159,7 +159,7 @@ class Array(NDArrayOperatorsMixin):
         return self._storage.scalar and self._parent is None
 
     # ------------------------------------------------------------ what an ndarray knows
-    shape = property(lambda self: self.type.shape, lambda self, shape: self._set_shape(shape))
+    shape = property(lambda self: self.type.shape, lambda self, shape: self._refuse_shape(shape))
     dtype = property(lambda self: np.dtype(self.type.dtype))
     ndim = property(lambda self: self.type.rank)
     size = property(lambda self: self.type.size)
@@ -185,11 +185,8 @@ class Array(NDArrayOperatorsMixin):
     def __repr__(self) -> str:
         return f"Array({self.type})"
 
-    def _set_shape(self, shape: Any) -> None:
-        """``x.shape = ...``: from now on a reshape of what it was."""
-        reshaped = traced.reshape(_alias(self), shape)
-        for name in ("_move", "_node", "_parent", "_seen", "strides_in_elements", "type"):
-            setattr(self, name, getattr(reshaped, name))
+    def _refuse_shape(self, shape: Any) -> None:
+        raise refuse("x.shape = ...", "views of x would have to know", "Write x = x.reshape(...)")
 
     # ------------------------------------------------------------ what asks for values
     def known(self, seen: str, remedy: str) -> np.ndarray:
@@ -244,6 +241,8 @@ class Array(NDArrayOperatorsMixin):
 
     def conj(self):
         return self
+
+    conjugate = conj
 
     def copy(self, order="C"):
         return fresh(self.node, scalar=self.is_scalar)
@@ -356,11 +355,6 @@ def view(parent: Array, op: str, *indices: int, strides: tuple[int, ...] | None 
         attrs["shape"] = shape
     return Array(parent.recorder, parent._storage, TensorType(shape, parent.type.dtype), parent=parent,
                  move=Move(op, tuple(sorted(attrs.items())), indices), strides=strides)
-
-
-def _alias(x: Array) -> Array:
-    """The same view of the same storage, as another object."""
-    return Array(x.recorder, x._storage, x.type, parent=x._parent, move=x._move, strides=x.strides_in_elements)
 
 
 def constant(value: Any, shape: Sequence[int], dtype: Any) -> Array:

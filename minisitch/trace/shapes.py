@@ -43,22 +43,17 @@ def seen(array: Array) -> Array:
     return array
 
 
-def _viewed_strides(x: Array, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The strides of ``x`` seen in another shape, or None where NumPy must copy: NumPy is asked."""
-    if not x.size or x.strides_in_elements == strides_of(x.shape):
-        return strides_of(shape)
-    try:
-        return np.reshape(stand_in(x), shape, copy=False).strides
-    except ValueError:
-        return None
-
-
 def reshape_view(x: Array, shape: tuple[int, ...]) -> Array:
-    """``x`` in another shape: a view or a copy, as NumPy would have it."""
-    if x.strides_in_elements is None:
-        return view(x, "reshape", shape=shape)  # the layout is unknown: reading is safe, writing is refused
-    strides = _viewed_strides(x, shape)
-    return view(x, "reshape", shape=shape, strides=strides) if strides is not None else fresh(reshaped(x, shape).node)
+    """``x`` in another shape: a view or a copy, as NumPy would have it. Of an unknown layout only reading is safe."""
+    strides = x.strides_in_elements
+    if strides is not None and (not x.size or strides == strides_of(x.shape)):
+        strides = strides_of(shape)
+    elif strides is not None:
+        try:
+            strides = np.reshape(stand_in(x), shape, copy=False).strides
+        except ValueError:
+            return fresh(reshaped(x, shape).node)
+    return view(x, "reshape", shape=shape, strides=strides)
 
 
 def slice_view(x: Array, start: Sequence[int], size: Sequence[int], step: Sequence[int]) -> Array:
@@ -180,6 +175,16 @@ def broadcast_arrays(*args, subok=False):
     return tuple(broadcast_to(each, shape) for each in args)
 
 
+@handles(np.meshgrid)
+def meshgrid(*xi, copy=True, sparse=False, indexing="xy"):
+    grids = [np.reshape(each, (1,) * i + (-1,) + (1,) * (len(xi) - 1 - i)) for i, each in enumerate(xi)]
+    if not sparse:
+        grids = np.broadcast_arrays(*grids)
+    if indexing == "xy" and len(xi) > 1:
+        grids = [np.swapaxes(each, 0, 1) for each in grids]
+    return tuple(each.copy() for each in grids)
+
+
 @handles(np.array_split)
 def array_split(ary, indices_or_sections, axis=0):
     """Views along one axis; NumPy's own swaps the axis to the front and back."""
@@ -225,9 +230,9 @@ def repeat(a, repeats, axis=None):
 # ---------------------------------------------------------------- padding and diagonals
 @handles(np.pad)
 def pad(array, pad_width, mode="constant", **options):
-    """A frame of one value is an update of a constant; NumPy's own source does the rest."""
+    """A frame of one value is an update of a constant; NumPy's own source does the rest, errors too."""
     value = options.get("constant_values", 0)
-    if mode != "constant" or np.ndim(value) or isinstance(value, Array) or isinstance(pad_width, dict):
+    if mode != "constant" or np.ndim(value) or isinstance(value, Array) or isinstance(pad_width, dict) or np.min(pad_width) < 0:
         return NotImplemented
     widths = np.broadcast_to(np.asarray(pad_width), (array.ndim, 2)).tolist()
     shape = tuple(a + n + b for (a, b), n in zip(widths, array.shape, strict=True))
