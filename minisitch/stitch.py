@@ -29,6 +29,8 @@ from .groups import MOST_POSITIONS, Group, candidates, groups_of, is_row_reduce,
 from .index import ZERO, Digit, Index, Key, Position, digits, linear, pull
 from .mapping import ThreadMap, map_columns, map_rows
 
+MEETING_PLACES = 4096  # bytes of shared memory left to the warps that meet in reductions
+
 
 # ---------------------------------------------------------------- what a sink is
 @dataclass(frozen=True)
@@ -259,7 +261,15 @@ class _Arranger:
         if rows != tuple(a for a in axes if shape[a] != 1):
             return None
         rows_n, _, cols = Partition(rows, (), tuple(a for a in range(len(shape)) if a not in rows)).extents(shape)
-        return dominant if map_rows(rows_n, cols, self.device).splits == 1 and cols <= 8192 else None
+        mapping = map_rows(rows_n, cols, self.device)
+        return dominant if mapping.splits == 1 and cols <= 8192 and self._room_for_carry(node, mapping, cols) else None
+
+    def _room_for_carry(self, node: Node, mapping: ThreadMap, cols: int) -> bool:
+        """Column sums live in shared memory as long as a block does; unlike a kept row they cannot be demoted."""
+        rows = [(s.node, s.thread_map.rows_per_block * s.extents[2]) for s in self.order if s.role == "carry"]
+        rows.append((node.id, mapping.rows_per_block * cols))
+        wanted = sum(size * max(4, self.graph[value].type.itemsize) for value, size in rows)
+        return wanted <= self.device.shared_per_block - MEETING_PLACES
 
     def _place_carry(self, node: Node, shape: tuple[int, ...], axes: tuple[int, ...], kept: tuple[int, ...],
                      host: Node) -> None:

@@ -152,6 +152,16 @@ def test_layernorm_backward_reads_its_inputs_once():
     assert cost.traffic(kernel).read == (2 * rows * cols + cols + 2 * kernel.grid * cols) * 4, "and the partial rows"
 
 
+@pytest.mark.parametrize(("cols", "carried"), [(1024, 2), (4096, 2), (6000, 1), (8192, 1), (12_000, 0)])
+def test_column_sums_ride_along_only_where_they_fit(cols, carried):
+    """They stay in shared memory as long as a block lives: what does not fit reads the data again, and never fails."""
+    graph = simplify(traced(layernorm_backward, (256, cols), (256, cols), (cols,)))
+    kernel = one_kernel(graph, V100)
+    assert [s.role for s in kernel.plan.sinks].count("carry") == carried
+    assert kernel.shared_bytes <= V100.shared_per_block
+    assert [s.role for s in stitch(graph, CPU).sinks].count("carry") == (2 if cols <= 8192 else 0)
+
+
 def test_batch_norm_over_channels_is_one_kernel_without_a_grid_barrier():
     graph = simplify(traced(batch_norm, (4, 3, 5, 5), (3,), (3,)))
     assert len(fuse(graph, "astitch", TOY).kernels) == 1
