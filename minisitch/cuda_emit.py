@@ -10,7 +10,7 @@ still take part), every literal carries its dtype, shared sizes are literals.
 from __future__ import annotations
 
 from .index import ZERO, Digit, Index, show
-from .kernel import Fold, Kernel, Phase, Segment, Store, extents
+from .kernel import MEET_TOGETHER, Fold, Kernel, Phase, Segment, Store, extents
 from .mapping import WARP
 from .ops import compute_dtype, kind_of, shuffle_dtype
 from .source import (
@@ -186,8 +186,8 @@ class _Segment:
         if not phase.body and not phase.folds:
             w.line("pass")
         w.depth -= 1
-        if rows:
-            self._meet(rows)
+        for k in range(0, len(rows), MEET_TOGETHER):
+            self._meet(rows[k:k + MEET_TOGETHER])
         for fold in rows:
             if fold.stores:
                 w.line("if lane == 0 and live:" if self.ragged else "if lane == 0:")

@@ -257,8 +257,7 @@ class Kernel:
         """Block barriers one block passes for one task of each segment."""
         if self.device.kind == "cpu":
             return 0
-        return sum(p.barrier == "block" for s in self.segments for p in s.phases) + \
-            sum(f.along == "row" and s.thread_map.threads_per_row > 32 for s in self.segments for p in s.phases for f in p.folds)
+        return sum((p.barrier == "block") + -(-len(wide_folds(s, p)) // MEET_TOGETHER) for s in self.segments for p in s.phases)
 
     @property
     def shared_bytes(self) -> int:
@@ -276,6 +275,14 @@ class Kernel:
 
     def __str__(self) -> str:
         return "\n".join(_print_kernel(self))
+
+
+MEET_TOGETHER = 32  # reductions of a row whose warps meet at one barrier: two sets of places, 128 bytes each
+
+
+def wide_folds(segment: Segment, phase: Phase) -> tuple[Fold, ...]:
+    """The folds whose threads are several warps, which meet in shared memory."""
+    return tuple(f for f in phase.folds if f.along == "row" and segment.thread_map.threads_per_row > 32)
 
 
 # ---------------------------------------------------------------- the printed form

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from .index import Index, Loaded, footprint
-from .kernel import Buffer, Fold, Kernel, Load, Phase, Segment, Store, Touch, statements, verify_kernel
+from .kernel import MEET_TOGETHER, Buffer, Fold, Kernel, Load, Phase, Segment, Store, Touch, statements, verify_kernel
 from .layout import Layout, Loop
 from .loops import nest_columns
 from .mapping import ThreadMap
@@ -150,13 +150,14 @@ class _Builder:
                 found.append(f)
                 continue
             dtype = shuffle_dtype(f.dtype)
-            name = f"w{self.meetings % 2}{wide.index(f)}_{SHORT[dtype]}"
+            turn, place = divmod(wide.index(f), MEET_TOGETHER)
+            name = f"w{(self.meetings + turn) % 2}{place}_{SHORT[dtype]}"
             if name not in self.layout.buffers:
                 slot = 1000 + len(self.layout.buffers)
                 self.layout.add(Buffer(name, dtype, max(1, self.layout.block // 32), "shared", f.node, slot,
                                        "one partial result a warp"))
             found.append(replace(f, exchange=name))
-        self.meetings += bool(wide)
+        self.meetings += -(-len(wide) // MEET_TOGETHER)
         return tuple(found)
 
 

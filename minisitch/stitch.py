@@ -29,7 +29,7 @@ from .groups import MOST_POSITIONS, Group, candidates, groups_of, is_row_reduce,
 from .index import ZERO, Digit, Index, Key, Position, digits, linear, pull
 from .mapping import ThreadMap, map_columns, map_rows
 
-MEETING_PLACES = 4096  # bytes of shared memory left to the warps that meet in reductions
+MEETING_PLACES = 16_384  # bytes of shared memory left to warps that meet: two sets of 32 results, 32 warps, 8 bytes
 
 
 # ---------------------------------------------------------------- what a sink is

@@ -234,6 +234,27 @@ def test_the_sharing_check_sees_a_mutant():
         check_sharing(without)
 
 
+def many_maxima(count):
+    def function(x):
+        total = np.zeros((x.shape[0], 1), np.float32)
+        for i in range(count):
+            total = total + np.max(np.abs(x - i), axis=1, keepdims=True)
+        return x * total
+    return function
+
+
+def test_many_reductions_meet_in_turns():
+    """400 maxima of one row wanted 51 kB for their warps to meet in; 32 at a time need 8."""
+    assert one_kernel(simplify(traced(many_maxima(400), (64, 512))), V100).shared_bytes == 2 * 32 * 32 * 4
+    graph = simplify(traced(many_maxima(70), (3, 96)))
+    kernel = one_kernel(graph)
+    assert kernel.block_barriers == 3, "one for each 32"
+    x = np.random.default_rng(0).integers(-8, 9, (3, 96)).astype(np.float32)
+    results, traffic = stepped(cuda_emit.emit(kernel), [x])
+    assert all(v.ok for v in judge(graph, [x], results))
+    assert traffic.block_barriers_each == kernel.block_barriers + 1, "and one before the next task"
+
+
 # ---------------------------------------------------------------- launch configuration
 def test_assume_relax_apply():
     """More than 48 KiB a block halves the wave of a V100, and doubles the registers a thread may have."""
