@@ -352,6 +352,8 @@ NUMPY_ERRORS = {
     "hash(x)": (TypeError, "unhashable"), "x.nothing": (AttributeError, "nothing"), "x.sum()[0]": (IndexError, "too many|invalid index"),
     "np.einsum('ij,jk->iz', x, x.T)": (ValueError, "[Oo]utput (subscript|character)"), "np.stack([x, x[0]])": (ValueError, "same shape"),
     "np.einsum('ii', x)": (ValueError, "label 'i'|collapsing index 'i'"), "np.einsum('ij,ij', x, x[1:])": (ValueError, "broadcast|mismatch"),
+    "np.sort(x, axis=2)": (ValueError, "axis 2 is out of bounds"), "np.broadcast_to(x, (4, 3))": (ValueError, "could not be broadcast"),
+    "x.swapaxes(0, 2)": (ValueError, "out of bounds"), "np.transpose(x, (0, 0))": (ValueError, "repeated axis"),
     "np.pad(x, -1)": (ValueError, "negative|can't contain"),
 }
 

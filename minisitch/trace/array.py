@@ -261,7 +261,7 @@ class Array(NDArrayOperatorsMixin):
         return cast(self, target)
 
     def sort(self, axis=-1, kind=None, order=None, stable=None):
-        self.write(record("sort", self, axis=axis % self.ndim).node)
+        self.write(record("sort", self, axis=normal_axes(axis, self.ndim)[0]).node)
 
     def fill(self, value):
         self[...] = value

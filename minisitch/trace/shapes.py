@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
+from numpy.lib.array_utils import normalize_axis_index
 
 from .array import (
     Array,
@@ -135,36 +135,31 @@ def ravel(a, order="C"):
     return seen(reshape_view(x, (x.size,))) if contiguous else reshaped(x, (x.size,)).copy()
 
 
+def _numbered(x: Array) -> np.ndarray:
+    """An array whose sides are the numbers of its axes, to ask NumPy where they go."""
+    return np.empty(tuple(range(x.ndim)), bool)
+
+
 @handles(np.transpose)
 def transpose(a, axes=None):
     x = lift(a)
-    perm = tuple(reversed(range(x.ndim))) if axes is None else normalize_axis_tuple(axes, x.ndim)
-    if len(perm) != x.ndim:
-        raise ValueError("axes don't match array")
-    return seen(transpose_view(x, perm))
+    return seen(transpose_view(x, np.transpose(_numbered(x), axes).shape))
 
 
 @handles(np.swapaxes)
 def swapaxes(a, axis1, axis2):
-    perm = list(range(a.ndim))
-    i, j = normalize_axis_index(axis1, a.ndim), normalize_axis_index(axis2, a.ndim)
-    perm[i], perm[j] = perm[j], perm[i]
-    return transpose(a, perm)
+    return seen(transpose_view(a, np.swapaxes(_numbered(a), axis1, axis2).shape))
 
 
 @handles(np.squeeze)
 def squeeze(a, axis=None):
-    axes = [i for i, n in enumerate(a.shape) if n == 1] if axis is None else normalize_axis_tuple(axis, a.ndim)
-    if any(a.shape[i] != 1 for i in axes):
-        raise ValueError("cannot select an axis to squeeze out which has size not equal to one")
-    return seen(ones_view(a, tuple(n for i, n in enumerate(a.shape) if i not in axes)))
+    return seen(ones_view(a, np.squeeze(stand_in(a), axis).shape))
 
 
 @handles(np.broadcast_to)
 def broadcast_to(array, shape, subok=False):
     x, shape = lift(array), shape_of(shape)
-    if len(shape) < x.ndim or np.broadcast_shapes(x.shape, shape) != shape:
-        raise ValueError(f"operands could not be broadcast together with remapped shapes {x.shape} and {shape}")
+    np.broadcast_to(stand_in(x), shape)  # raises NumPy's error
     padded = ones_view(x, (1,) * (len(shape) - x.ndim) + x.shape)
     return seen(view(padded, "broadcast", shape=shape))
 
@@ -243,12 +238,10 @@ def pad(array, pad_width, mode="constant", **options):
 @handles(np.diagonal)
 def diagonal(a, offset=0, axis1=0, axis2=1):
     """A gather along both axes; NumPy's is a read-only view."""
-    i, j = normalize_axis_index(axis1, a.ndim), normalize_axis_index(axis2, a.ndim)
-    if i == j:
-        raise ValueError("axis1 and axis2 cannot be the same")
+    x = np.moveaxis(a, (axis1, axis2), (-2, -1))
     rows, columns = max(0, -offset), max(0, offset)
-    along = iota((max(0, min(a.shape[i] - rows, a.shape[j] - columns)),), 0)
-    return np.moveaxis(a, (i, j), (-2, -1))[..., along + rows, along + columns]
+    along = iota((max(0, min(x.shape[-2] - rows, x.shape[-1] - columns)),), 0)
+    return x[..., along + rows, along + columns]
 
 
 @handles(np.trace)

@@ -278,4 +278,3 @@ def round(a, decimals=0, out=None):
 
 
 handles(np.astype)(lambda x, dtype, /, *, copy=True, device=None: x.astype(dtype, copy=copy))
-handles(np.can_cast)(lambda from_, to, casting="safe": np.can_cast(from_.dtype, to, casting))
