@@ -18,6 +18,7 @@ from .source import (
     Launch,
     Writer,
     buffer_sizes,
+    chunked_columns,
     combine,
     comment_of,
     guard_text,
@@ -25,6 +26,7 @@ from .source import (
     identity_name,
     numpy_name,
     statement,
+    task_parts,
     used_buffers,
 )
 
@@ -99,21 +101,12 @@ class _Segment:
         else:
             w.line("for task in range(first, last):")
             w.depth += 1
-            per_row = s.chunks * s.slices
             if "row" in self.used:
-                w.line(f"row = task // {per_row}")
-            if s.chunks > 1:
-                w.line(f"chunk = task // {s.slices} % {s.chunks}" if s.slices > 1 else f"chunk = task % {s.chunks}")
-            if s.slices > 1:
-                w.line(f"slice = task % {s.slices}")
+                w.line(f"row = task // {s.chunks * s.slices}")
+            for line in task_parts(s):
+                w.line(line)
         if s.chunks > 1:
-            cols = max((p.cols for p in s.phases if p.chunked), default=0)
-            w.line(f"start = chunk * {s.chunk}")
-            w.line(f"width = max(0, min({s.chunk}, {cols} - start))")
-        if s.slices > 1:
-            serial = max(p.serial for p in s.phases)
-            w.line(f"ser_first = min(slice * {s.slice_size}, {serial})")
-            w.line(f"ser_last = min(ser_first + {s.slice_size}, {serial})")
+            w.line(f"width = max(0, min({s.chunk}, {chunked_columns(s)} - start))")
 
     def _folds(self, along: str) -> list[Fold]:
         return [f for p in self.segment.phases for f in p.folds if f.along == along]

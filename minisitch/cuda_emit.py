@@ -18,6 +18,7 @@ from .source import (
     Launch,
     Writer,
     buffer_sizes,
+    chunked_columns,
     combine,
     comment_of,
     guard_text,
@@ -25,6 +26,7 @@ from .source import (
     identity_name,
     numpy_name,
     statement,
+    task_parts,
 )
 
 MASK = "0xffffffff"
@@ -111,18 +113,10 @@ class _Segment:
                 w.line(f"live = row < {s.rows}")
         else:
             w.line(f"row = task // {per_row}" if per_row > 1 else "row = task")
-            if s.chunks > 1:
-                w.line(f"chunk = task // {s.slices} % {s.chunks}" if s.slices > 1 else f"chunk = task % {s.chunks}")
-            if s.slices > 1:
-                w.line(f"slice = task % {s.slices}")
+        for line in task_parts(s):
+            w.line(line)
         if s.chunks > 1:
-            cols = max((p.cols for p in s.phases if p.chunked), default=0)
-            w.line(f"start = chunk * {s.chunk}")
-            w.line(f"stop = min(start + {s.chunk}, {cols})")
-        if s.slices > 1:
-            serial = max(p.serial for p in s.phases)
-            w.line(f"ser_first = min(slice * {s.slice_size}, {serial})")
-            w.line(f"ser_last = min(ser_first + {s.slice_size}, {serial})")
+            w.line(f"stop = min(start + {s.chunk}, {chunked_columns(s)})")
 
     def _end_task(self) -> None:
         """Nobody starts the next task while somebody still reads this one's shared memory."""

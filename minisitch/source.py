@@ -9,14 +9,14 @@ since Numba widens ``int32 + int32``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from .graph import Graph
 from .index import Guard, Index, show
-from .kernel import Choose, Clamp, Compute, FromIndex, Kernel, Load, Stmt, Store
+from .kernel import Choose, Clamp, Compute, FromIndex, Kernel, Load, Segment, Stmt, Store
 from .ops import OPS, SHORT, compute_dtype, kind_of
 
 
@@ -133,6 +133,25 @@ def header(kernel: Kernel) -> list[str]:
 
 def zero_name(dtype: str) -> str:
     return f"ZERO_{SHORT[dtype]}"
+
+
+# ---------------------------------------------------------------- tasks
+def task_parts(segment: Segment) -> Iterator[str]:
+    """Which chunk of the columns and which slice of the reduced rows a task is: lines both targets begin with."""
+    s = segment
+    if s.chunks > 1:
+        yield f"chunk = task // {s.slices} % {s.chunks}" if s.slices > 1 else f"chunk = task % {s.chunks}"
+        yield f"start = chunk * {s.chunk}"
+    if s.slices > 1:
+        serial = max(p.serial for p in s.phases)
+        yield f"slice = task % {s.slices}"
+        yield f"ser_first = min(slice * {s.slice_size}, {serial})"
+        yield f"ser_last = min(ser_first + {s.slice_size}, {serial})"
+
+
+def chunked_columns(segment: Segment) -> int:
+    """Columns that the chunks of a row, or the tiles of a column space, share."""
+    return max((p.cols for p in segment.phases if p.chunked), default=0)
 
 
 # ---------------------------------------------------------------- scalar texts
