@@ -176,6 +176,8 @@ MASKED = [
     "x[x > 5] = 0", "x[x > 5] += 1", "x[x > 5] *= x[x > 5]", "x[b] = y[b]", "x[b] = 2 * y[b] + 1", "x[rows] = 0",
     "x[rows] = [1, 2, 3]", "x[:, cols] = -1", "x[..., cols] = 7", "x[rows, 1] = 9", "x[rows, 1:] = y[0, 1:]", "x[1:][y[1:] > 4] = 3",
     "x[~b] = np.nan", "x[b] = 2 * x[b]", "x[rows] = y[rows]", "np.copyto(x, y, where=b)", "x[b] = x[b] ** 2 - x[b]", "x[b & (x > 3)] = 1",
+    "x[b] = x.sum() * y[b]", "x[b] *= y[0, 0]", "x[..., cols] *= 2", "x[rows, 1:] += 5", "x[b] = np.maximum(y[0, 0], y[b])",
+    "x[rows, None] = y[0]", "x[:, cols] = y[:, :1]", "x[b] = np.sqrt(y[b])", "x[0][x[0] > 1] = 4",
 ]
 
 

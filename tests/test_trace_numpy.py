@@ -48,7 +48,7 @@ np.exp(f); np.exp(i); np.exp(i8); np.exp2(f); np.expm1(f); np.log(pos); np.log1p
 np.sin(f); np.cos(f); np.tan(f); np.arcsin(f / 9); np.arccos(f / 9); np.arctan(f); np.arctan2(f, g); np.hypot(f, g)
 np.sinh(f); np.cosh(f); np.tanh(f); np.arcsinh(f); np.arccosh(pos + 1); np.arctanh(f / 9); np.sqrt(pos); np.cbrt(f)
 np.logaddexp(f, g); np.logaddexp(odd, odd2); np.logaddexp2(f, g); np.logaddexp2(odd, odd2); np.heaviside(odd, odd2)
-np.floor(f); np.ceil(f); np.trunc(f); np.rint(f); np.floor(i); np.rint(i8); np.round(f); np.round(f, 2); np.around(f, -1)
+np.floor(f); np.ceil(f); np.trunc(f); np.rint(f); np.floor(i); np.rint(i8); np.round(f); np.round(f, 2); np.around(f, -1); np.round(i8, -1); np.round(i, 2)
 np.maximum(f, g); np.minimum(f, 0); np.fmax(odd, odd2); np.fmin(odd, odd2); np.maximum(odd, odd2); np.fmax(i, j)
 np.isnan(odd); np.isinf(odd); np.isfinite(odd); np.signbit(odd); np.isnan(i); np.isfinite(i); np.sign(odd); np.sign(i)
 np.copysign(f, g); np.nextafter(f, g); np.spacing(f); np.ldexp(f, j); np.frexp(f); np.modf(odd); np.divmod(i, j); divmod(f, g)

@@ -169,6 +169,8 @@ def resolve(ufunc: np.ufunc, operands: list[Any], dtype: Any = None) -> tuple[np
 @method
 def __array_ufunc__(x: Array, ufunc: np.ufunc, kind: str, *inputs: Any, **options: Any) -> Any:
     """NumPy's protocol: operators, ufuncs and their methods arrive here."""
+    if any(getattr(each, "__array_priority__", 0) > x.__array_priority__ for each in inputs):
+        return NotImplemented  # x beside x[mask]: Masked knows what to do
     if kind not in METHODS:
         raise refuse(f"np.{ufunc.__name__}.{kind}", "it has no place in the graph",
                      "Open it up into reductions, np.cumsum or np.add.at")
@@ -264,17 +266,14 @@ def clip(a, a_min=None, a_max=None, out=None, *, min=None, max=None, dtype=None,
 
 @composite(np.round)
 def round(a, decimals=0, out=None):
-    x = lift(a)
-    if x.dtype.kind in "iu" and decimals < 0:
-        raise refuse("np.round of integers to tens", "it is no primitive", "Write x // 10 * 10")
-    scale = 10.0 ** abs(decimals)
-    if x.dtype.kind in "iu":
-        rounded = x.copy()
-    elif decimals == 0:
-        rounded = np.rint(x)
+    x, scale = lift(a), 10.0 ** abs(decimals)
+    if x.dtype.kind in "iu" and decimals >= 0:
+        return deliver(x.copy(), out)
+    if decimals > 0:
+        rounded = np.rint(x * scale) / scale
     else:
-        rounded = np.rint(x * scale) / scale if decimals > 0 else np.rint(x / scale) * scale
-    return deliver(rounded, out)
+        rounded = np.rint(x / scale) * scale if decimals else np.rint(x)
+    return deliver(cast(rounded, x.dtype) if x.dtype.kind in "iu" else rounded, out)
 
 
 handles(np.astype)(lambda x, dtype, /, *, copy=True, device=None: x.astype(dtype, copy=copy))
