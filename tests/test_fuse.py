@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stitch_help import ROOT, STRATEGIES, V100, layernorm, lowered, program, softmax, traced
+from stitch_help import CPU, ROOT, STRATEGIES, V100, layernorm, lowered, program, softmax, traced
 
 from minisitch.errors import PlanError
 from minisitch.fuse import (
@@ -28,6 +28,7 @@ from minisitch.fuse import (
 )
 from minisitch.graph import Builder, TensorType
 from minisitch.reference import apply, evaluate
+from minisitch.runtime import steps
 from minisitch.runtime.stages import digest
 from minisitch.simplify import simplify
 from minisitch.testing import arrays_for, graphs, random_graph, random_inputs
@@ -303,6 +304,21 @@ def test_equal_layers_are_emitted_once(name):
     assert len(different) == len({id(s) for s in stages.sources}), "one emission a structure"
     assert len(different) == len({s.text for s in lowered(layers(6), name, "step", V100).sources}), "layers add none"
     assert len(twelve.plan.kernels) > len(six.plan.kernels) + 6 > len(different)
+
+
+def test_equal_layers_are_compiled_once(monkeypatch):
+    """Twelve layers, as many builds as six: a build is a compile by Numba on the CPU target."""
+    built = []
+    real = steps._launcher
+    monkeypatch.setattr(steps, "_built", {})
+    monkeypatch.setattr(steps, "_launcher", lambda source, target: built.append(source.text) or real(source, target))
+    counts = []
+    for count in (6, 12):
+        stages = lowered(layers(count), "astitch", "cpu", CPU)
+        steps.build_kernels(stages, "python")
+        counts.append(len(built))
+        assert len(set(built)) == len(built) < len(stages.kernels)
+    assert counts[0] == counts[1], "the second model finds every kernel built"
 
 
 def test_argument_limits():
