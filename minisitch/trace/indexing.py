@@ -1,7 +1,7 @@
-"""Reading and writing ``x[...]``: slices are views, integer arrays gather and scatter, masks select.
+"""Reading and writing ``x[...]``: an index selects a *place*, which is a view, whether it is read or written.
 
-In:  any NumPy index. Out: views (basic indexing) or ``gather`` nodes; writes become ``update``,
-``scatter`` or ``select``, through every view up to the storage.
+In:  any NumPy index. Out: a view of the array. Reading it records a ``slice`` or a ``gather``; writing to it an
+``update`` or a ``scatter``, through every view up to the storage. A traced mask selects in its own way: see ``masked``.
 
 An index is first parsed into one ``Item`` per axis of the array and per new axis, in the index's order.
 NumPy's rule for where the axes of an advanced index end up is then one question: are its items neighbours?

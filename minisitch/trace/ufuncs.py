@@ -88,7 +88,7 @@ def _modf(x: Array) -> tuple[Array, Array]:
 
 
 RULES: dict[str, Callable[..., Any]] = {  # ufunc name -> its rule on operands of one float or integer dtype
-    "square": lambda x: x * x,
+    "square": lambda x: record("mul", x, x),
     "reciprocal": lambda x: 1 / x if x.dtype.kind == "f" else _library(np.reciprocal, x),
     "exp2": lambda x: 2 ** x,
     "float_power": lambda x, y: x ** y,
