@@ -87,6 +87,15 @@ def test_rows_fit_one_wave(rows, cols, device):
         assert m.blocks == max(1, rows * m.splits) and m.steps == 1
 
 
+def test_splitting_never_exceeds_the_wave():
+    """Every row count below the wave; chunks are rounded up, so that their number is never one too many."""
+    for device in (V100, TOY, CPU, DEVICES["a100"]):
+        for rows in range(1, min(device.wave(device.max_block), 250)):
+            for cols in (1025, 1500, 12_345, 30_000):
+                m = map_rows(rows, cols, device)
+                assert m.blocks <= device.wave(device.max_block) and m.splits * m.chunk >= cols > (m.splits - 1) * m.chunk
+
+
 @given(st.integers(0, 300), st.sampled_from([0, 1, 5, 63, 64, 127, 128, 1000, 5000]), COLS, DEVICE)
 def test_every_column_and_slice_is_done_once(rows, serial, cols, device):
     m, slices = map_columns(rows, serial, cols, device)
