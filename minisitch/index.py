@@ -86,6 +86,17 @@ class Index:
                 found.add(atom.var if isinstance(atom, Digit) else atom.name)
         return frozenset(found)
 
+    @property
+    def loaded(self) -> frozenset[str]:
+        """Names of the integers read from memory that it depends on."""
+        found: set[str] = set()
+        for _, atom in self.terms:
+            if isinstance(atom, Loaded):
+                found.add(atom.name)
+            elif isinstance(atom, (Quotient, Remainder)):
+                found |= atom.of.loaded
+        return frozenset(found)
+
     def __add__(self, other: Index | int) -> Index:
         if isinstance(other, int):
             return Index(self.const + other, self.terms)

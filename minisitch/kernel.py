@@ -370,16 +370,18 @@ def statements(phase: Phase) -> Iterator[Stmt]:
 
 
 def operands(stmt: Stmt) -> tuple[str, ...]:
-    """Names of the values a statement reads."""
+    """Names of the values a statement reads, those in its indices and guards included."""
+    indices = [c.index for c in getattr(stmt, "guard", ())]
+    if isinstance(stmt, (Load, Store, FromIndex)):
+        indices.append(stmt.index)
+    read = sorted(frozenset().union(*(i.loaded for i in indices)))
     if isinstance(stmt, Compute):
-        return stmt.args
+        return (*stmt.args, *read)
     if isinstance(stmt, Clamp):
-        return (stmt.source,)
+        return (stmt.source, *read)
     if isinstance(stmt, Choose):
-        return stmt.value, stmt.other
-    if isinstance(stmt, Store):
-        return (stmt.value,)
-    return ()
+        return (stmt.value, stmt.other, *read)
+    return (stmt.value, *read) if isinstance(stmt, Store) else tuple(read)
 
 
 def verify_kernel(kernel: Kernel) -> Kernel:

@@ -126,10 +126,14 @@ class Layout:
 
     # ------------------------------------------------------------ thread maps
     def _segment_maps(self) -> dict[tuple[int, Space], ThreadMap]:
-        """One map a segment: that of its widest sink."""
+        """One map a segment: that of its column sums, whose partial results are counted by it, else of its widest sink."""
         found: dict[tuple[int, Space], ThreadMap] = {}
+        fixed = {(s.level, s.space): s.thread_map for loop in self.loops for s in loop.sinks if s.role == "carry"}
         for loop in self.loops:
             key = loop.level, loop.space
+            if key in fixed:
+                found[key] = fixed[key]
+                continue
             best = found.get(key)
             for s in loop.sinks:
                 if s.thread_map.splits == loop.space.chunks and (best is None or s.thread_map.cols > best.cols):

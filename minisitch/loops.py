@@ -34,8 +34,12 @@ def nest_columns(phases: Sequence[Phase], chunk: int, chunks: int) -> tuple[list
         cuts = [c if not p.chunked or chunk % (c[-2] if len(c) > 2 else 1) == 0 else (1, c[-1])
                 for p, c in zip(phases, cuts, strict=True)]
     names: dict[tuple[str, Index], str] = {}
-    return [_with_views(_nest(p, cut, chunk, p.chunked and chunks > 1), names)
-            for p, cut in zip(phases, cuts, strict=True)], chunk
+    nested = [_with_views(_nest(p, cut, chunk, p.chunked and chunks > 1), names)
+              for p, cut in zip(phases, cuts, strict=True)]
+    longest: dict[str, int] = {}  # phases share a view, so it is as long as any of them needs
+    for view in (v for p in nested for v in p.views):
+        longest[view.name] = max(longest.get(view.name, 0), view.length)
+    return [replace(p, views=tuple(replace(v, length=longest[v.name]) for v in p.views)) for p in nested], chunk
 
 
 # ---------------------------------------------------------------- where the column splits

@@ -69,7 +69,8 @@ class Statements:
         clamped: set[str] = set()
         for key in pulled.order:
             variables = self._position_variables(key)
-            for name in sorted(variables & pulled.indices.keys()):
+            guarding = frozenset().union(*(c.index.variables for guard in pulled.guards[key] for c in guard))
+            for name in sorted((variables | guarding) & pulled.indices.keys()):
                 if name not in clamped:
                     clamped.add(name)
                     source, size = pulled.indices[name]

@@ -262,7 +262,9 @@ class _Arranger:
             return None
         rows_n, _, cols = Partition(rows, (), tuple(a for a in range(len(shape)) if a not in rows)).extents(shape)
         mapping = map_rows(rows_n, cols, self.device)
-        return dominant if mapping.splits == 1 and cols <= 8192 and self._room_for_carry(node, mapping, cols) else None
+        others = {s.thread_map for s in self.order if s.role == "carry" and s.space.rows == rows_n}
+        fits = mapping.splits == 1 and others <= {mapping} and self._room_for_carry(node, mapping, cols)
+        return dominant if fits else None
 
     def _room_for_carry(self, node: Node, mapping: ThreadMap, cols: int) -> bool:
         """Column sums live in shared memory as long as a block does; unlike a kept row they cannot be demoted."""
