@@ -714,8 +714,11 @@ def cuda_available() -> bool:
         return False
 
 
-def compile_cuda(text: str, name: str) -> Any:
-    """Jit emitted CUDA text over the device functions of ``cuda_math``; launch as ``f[blocks, threads](*arrays)``."""
+def compile_cuda(text: str, name: str, registers: int | None = None) -> Any:
+    """Jit emitted CUDA text over the device functions of ``cuda_math``; launch as ``f[blocks, threads](*arrays)``.
+
+    ``registers`` bounds a thread's registers, so that the wave the schedule counted on fits (AStitch B8, "apply").
+    """
     if not cuda_available():
         raise DeviceError("no CUDA device here: run with target='cpu', or step the text with minisitch.simt; on a "
                           "machine with a GPU install 'minisitch[cuda]' and check that nvidia-smi lists it")
@@ -725,7 +728,8 @@ def compile_cuda(text: str, name: str) -> Any:
                                  "float32": np.float32, "float64": np.float64}
     code = compile(text, f"<minisitch cuda {name}>", "exec")
     namespace |= {n: _cuda_helper(n) for n in _names_in(code) & _cuda_functions().keys()}
-    return cuda.jit(_execute(code, name, text, namespace))
+    jit: Any = cuda.jit  # Numba's simulator declares another signature
+    return jit(max_registers=registers)(_execute(code, name, text, namespace))
 
 
 @functools.cache

@@ -34,6 +34,22 @@ class Decision:
 
 
 @dataclass(frozen=True)
+class Stitching:
+    """What a strategy allows inside its kernels: AStitch's ingredients, each of which can be left out.
+
+    ``adaptive``: adaptive thread mapping of reduces (packing and splitting; else a block a row, the
+    papers' baseline). ``merge``: dominant merging. ``keep``: values kept for later phases (else recomputed).
+    """
+
+    adaptive: bool = True
+    merge: bool = True
+    keep: bool = True
+
+
+ALL_INGREDIENTS = Stitching()
+
+
+@dataclass(frozen=True)
 class Pattern:
     """One kernel or one library call.
 
@@ -54,6 +70,7 @@ class FusionPlan:
     strategy: str
     patterns: tuple[Pattern, ...]
     decisions: tuple[Decision, ...] = ()
+    stitching: Stitching = ALL_INGREDIENTS
 
     @property
     def kernels(self) -> tuple[Pattern, ...]:
@@ -128,12 +145,12 @@ def view_source(graph: Graph, value: int) -> int:
 
 # ---------------------------------------------------------------- from assignment to plan
 def make_plan(graph: Graph, strategy: str, groups: Iterable[Sequence[int]],
-              decisions: Iterable[Decision] = ()) -> FusionPlan:
+              decisions: Iterable[Decision] = (), stitching: Stitching = ALL_INGREDIENTS) -> FusionPlan:
     """Turn groups of node ids into an ordered, verified plan.
 
     ``groups`` hold fusible nodes; library nodes become patterns of their own; sources and the
     views between patterns belong to nobody: whoever reads them pulls them in. A group's outputs
-    are worked out here. Raises PlanError if the groups cannot be put in an order.
+    are worked out here; ``stitching`` says what its kernels may do. Raises PlanError if the groups cannot be put in an order.
     """
     patterns = [Pattern(tuple(sorted(set(g))), ()) for g in groups if g]
     patterns += [Pattern((n.id,), (n.id,), "library") for n in graph.nodes if n.kind == "library"]
@@ -143,7 +160,7 @@ def make_plan(graph: Graph, strategy: str, groups: Iterable[Sequence[int]],
         held += [{v} for v in missing]
         patterns += [_close(graph, Pattern((v,), ())) for v in missing]
     patterns = _with_outputs(graph, patterns, held)
-    return verify_plan(FusionPlan(graph, strategy, _in_order(graph, patterns), tuple(decisions)))
+    return verify_plan(FusionPlan(graph, strategy, _in_order(graph, patterns), tuple(decisions), stitching))
 
 
 def stored_values(graph: Graph) -> set[int]:

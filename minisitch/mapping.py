@@ -52,13 +52,17 @@ def power_of_two_at_least(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
-def map_rows(rows: int, cols: int, device: Device, shared: int = 0) -> ThreadMap:
+def map_rows(rows: int, cols: int, device: Device, shared: int = 0, *, adaptive: bool = True) -> ThreadMap:
     """Map ``rows`` x ``cols`` as AStitch does (papers: 3b-B5; split factor and threads per row derived).
 
     Raises nothing: any shape, empty ones included, has a mapping.
     """
     block = device.max_block
     wave = device.wave(block, shared)
+    if not adaptive:  # as XLA does: 750,000 blocks of 32 threads for <750000, 32>
+        per_row = min(block, max(WARP, power_of_two_at_least(cols))) if device.kind == "gpu" else 1
+        return ThreadMap(rows, cols, max(1, rows), per_row, 1, per_row, 1, 1, cols, "row-per-block",
+                         f"a block of {per_row} threads for each of {rows} rows")
     if rows < wave and cols > LONG_ROW:
         splits = min(max(1, wave // max(1, rows)), -(-cols // LONG_ROW))  # a chunk keeps a whole block busy
         chunk = -(-cols // splits)

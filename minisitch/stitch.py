@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from .device import Device
-from .fuse import Decision, is_heavy
+from .fuse import ALL_INGREDIENTS, Decision, Stitching, is_heavy
 from .graph import Graph, Node
 from .groups import MOST_POSITIONS, Group, candidates, groups_of, is_row_reduce, many_positions
 from .index import ZERO, Digit, Index, Key, Position, digits, linear, pull
@@ -109,6 +109,7 @@ class StitchPlan:
 
     graph: Graph
     device: Device
+    stitching: Stitching
     groups: tuple[Group, ...]
     sinks: tuple[Sink, ...]
     decisions: tuple[Decision, ...]
@@ -139,9 +140,9 @@ class StitchPlan:
 class _Arranger:
     """Places sinks one by one, producers first; the only mutable object of this file."""
 
-    def __init__(self, graph: Graph, device: Device, groups: Sequence[Group], sinks: Iterable[int],
+    def __init__(self, graph: Graph, device: Device, stitching: Stitching, groups: Sequence[Group], sinks: Iterable[int],
                  floors: Mapping[int, int]) -> None:
-        self.graph, self.device, self.floors = graph, device, floors
+        self.graph, self.device, self.stitching, self.floors = graph, device, stitching, floors
         self.wanted = frozenset(sinks)
         self.group_of = {m: g for g in groups for m in g.members}
         self.made: dict[int, Sink] = {}
@@ -210,7 +211,7 @@ class _Arranger:
     def _place_row_reduce(self, node: Node, shape: tuple[int, ...], axes: tuple[int, ...], kept: tuple[int, ...]) -> None:
         partition = Partition(kept, (), axes)
         rows, _, cols = partition.extents(shape)
-        mapping = map_rows(rows, cols, self.device)
+        mapping = map_rows(rows, cols, self.device, adaptive=self.stitching.adaptive)
         space = _row_space(mapping)
         position = partition.position(shape)
         leaves = self._leaves(node, position)
@@ -499,41 +500,41 @@ def worth_keeping(graph: Graph, plan: _Arranger, loops: Mapping[int, Sink]) -> d
 
 
 # ---------------------------------------------------------------- the pass
-def stitch(graph: Graph, device: Device, *, merge: bool = True, keep: bool = True) -> StitchPlan:
+def stitch(graph: Graph, device: Device, stitching: Stitching = ALL_INGREDIENTS) -> StitchPlan:
     """Give each sink of a kernel body its loop, and each of its values a place.
 
     Never refuses: where no locality can be had the value goes through global memory and a grid
-    barrier. ``merge`` and ``keep`` switch dominant merging and data management off (ablation).
+    barrier. ``stitching`` is the strategy's word on what may be done (its ablation switches).
     """
-    groups = groups_of(graph, merge)
+    groups = groups_of(graph, stitching.merge)
     base = set(candidates(graph))
     scattered = many_positions(graph, base)
     base.update(scattered)
-    arranged = _arrange(graph, device, groups, base, {})
+    arranged = _arrange(graph, device, stitching, groups, base, {})
     decisions = [Decision((v,), "keep", "many-positions", f"%{v} {graph[v].op} would be recomputed at more than "
                           f"{MOST_POSITIONS} places") for v in scattered]
-    if keep:
+    if stitching.keep:
         floors = worth_keeping(graph, arranged, _first_loops(arranged))
         if floors:
-            arranged = _arrange(graph, device, groups, base | floors.keys(), floors)
+            arranged = _arrange(graph, device, stitching, groups, base | floors.keys(), floors)
             readers = _readers(arranged)
             useless = [v for v in floors if not _is_useful(arranged, v, readers.get(v, ()))]
             if useless:
                 for v in useless:
                     decisions.append(Decision((v,), "recompute", "not-local", f"%{v} would cross a grid barrier"))
                 floors = {v: level for v, level in floors.items() if v not in useless}
-                arranged = _arrange(graph, device, groups, base | floors.keys(), floors)
+                arranged = _arrange(graph, device, stitching, groups, base | floors.keys(), floors)
         decisions += [Decision((v,), "keep", "costly-and-shared", f"%{v} {graph[v].op} is needed in several phases")
                       for v in floors]
     sinks = _with_schemes(graph, arranged)
     decisions += arranged.decisions
     decisions += [Decision((s.node,), s.scheme, "locality", s.why) for s in sinks if s.why]
-    return StitchPlan(graph, device, groups, sinks, tuple(decisions))
+    return StitchPlan(graph, device, stitching, groups, sinks, tuple(decisions))
 
 
-def _arrange(graph: Graph, device: Device, groups: Sequence[Group], sinks: Iterable[int],
+def _arrange(graph: Graph, device: Device, stitching: Stitching, groups: Sequence[Group], sinks: Iterable[int],
              floors: Mapping[int, int]) -> _Arranger:
-    arranger = _Arranger(graph, device, groups, sinks, floors)
+    arranger = _Arranger(graph, device, stitching, groups, sinks, floors)
     arranger.run()
     return arranger
 

@@ -8,7 +8,7 @@ import numpy as np
 import minisitch.strategies  # noqa: F401  registers them
 from minisitch import simt
 from minisitch.device import DEVICES, this_cpu
-from minisitch.fuse import extract, fuse
+from minisitch.fuse import Stitching, extract, fuse
 from minisitch.graph import parse
 from minisitch.runtime.executable import assemble
 from minisitch.runtime.stages import lower_program
@@ -46,7 +46,7 @@ def lowered(graph, strategy="astitch", target="step", device=TOY, stop_after="em
 
 def one_kernel(graph, device=TOY, **options):
     """The whole graph stitched into one kernel, scheduled."""
-    return schedule(stitch(graph, device, **options))
+    return schedule(stitch(graph, device, Stitching(**options)))
 
 
 def run(graph, inputs, strategy="astitch", target="step", device=TOY):

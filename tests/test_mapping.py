@@ -128,3 +128,10 @@ def test_a_wide_row_of_a_cpu_is_split_into_worthwhile_chunks():
 
 def test_powers_of_two():
     assert [power_of_two_at_least(n) for n in (0, 1, 2, 3, 4, 5, 1023, 1024, 1025)] == [1, 1, 2, 4, 4, 8, 1024, 1024, 2048]
+
+
+@pytest.mark.parametrize(("rows", "cols", "blocks", "threads"), [(750_000, 32, 750_000, 32), (64, 30_000, 64, 1024)])
+def test_without_adaptive_mapping_a_row_is_a_block_as_xla_has_it(rows, cols, blocks, threads):
+    """The papers' two irregular shapes (AStitch, section 2.3)."""
+    m = map_rows(rows, cols, V100, adaptive=False)
+    assert (m.blocks, m.threads, m.splits, m.steps, m.rule) == (blocks, threads, 1, 1, "row-per-block")

@@ -21,7 +21,7 @@ from stitch_help import (
 )
 
 from minisitch import cost, cuda_emit
-from minisitch.fuse import fuse
+from minisitch.fuse import Stitching, fuse
 from minisitch.groups import candidates, groups_of
 from minisitch.index import linear, pull, value_at
 from minisitch.reference import judge
@@ -64,7 +64,7 @@ def test_figure_9_without_dominant_merging():
     groups = groups_of(graph, merge=False)
     assert [g.dominant for g in groups] == [R1, PW1, R2, M1] and not any(g.subdominants for g in groups)
     assert [g.dominant for g in groups if B2 in g.members] == [R2, M1]
-    assert len(stitch(graph, V100, merge=False).groups) == 4
+    assert len(stitch(graph, V100, Stitching(merge=False)).groups) == 4
 
 
 def test_figure_7_schemes_and_barriers(golden):

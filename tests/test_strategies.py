@@ -19,6 +19,7 @@ from stitch_help import (
     traced,
 )
 
+import minisitch as ms
 from minisitch.fuse import fuse
 from minisitch.graph import Builder, TensorType
 from minisitch.simplify import simplify
@@ -212,3 +213,14 @@ def test_arguments_split_a_level_where_they_must():
     b.nodes.append(b.nodes[0].__class__(len(b.nodes), "input", (), TensorType((4,)), (("name", "z"),)))
     y = b.add("add", [y, len(b.nodes) - 1])
     assert len(fuse(b.finish([y]), "astitch", V100).kernels) == 2
+
+
+@pytest.mark.parametrize("strategy", ["none", "xla"])
+def test_baselines_split_no_row_and_meet_at_no_grid_barrier(strategy):
+    """Thread composition knows a block a row; splitting a row and meeting again is AStitch's (section 4.2)."""
+    kernels = ms.lower(softmax, "f32[64,30000]", strategy=strategy, target="step", device="v100", stop_after="schedule")
+    assert all(k.grid_barriers == 0 for k in kernels)
+    reduces = [k for k in kernels if any(n.kind == "reduce" for n in k.graph.nodes)]
+    assert len(reduces) == 2 and all((k.grid, k.block) == (64, 1024) for k in reduces)
+    stitched, = ms.lower(softmax, "f32[64,30000]", strategy="astitch", target="step", device="v100", stop_after="schedule")
+    assert (stitched.grid, stitched.grid_barriers) == (128, 2)

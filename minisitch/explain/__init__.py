@@ -174,6 +174,6 @@ def report_on(stages: Stages, name: str) -> Report:
 def both_texts(kernel: Kernel) -> dict[str, KernelSource]:
     """The kernel's text for its own device, and that of the other kind of device for the same body."""
     other = choose_device("cpu" if kernel.device.kind == "gpu" else "cuda")
-    twin = schedule(stitch(kernel.graph, other))
+    twin = schedule(stitch(kernel.graph, other, kernel.plan.stitching))
     texts = {k.device.kind: (cuda_emit if k.device.kind == "gpu" else cpu_emit).emit(k) for k in (kernel, twin)}
     return {"cuda" if kind == "gpu" else kind: source for kind, source in texts.items()}

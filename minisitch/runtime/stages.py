@@ -20,7 +20,7 @@ from .. import compile as compiler
 from .. import cpu_emit, cuda_emit
 from ..device import DEVICES, Device, get_device, this_cpu
 from ..errors import DeviceError, TraceError
-from ..fuse import Body, Decision, FusionPlan, extract, fuse
+from ..fuse import ALL_INGREDIENTS, Body, Decision, FusionPlan, Stitching, extract, fuse
 from ..graph import Graph, TensorType, verify
 from ..ops import DTYPES
 from ..schedule import Kernel, schedule
@@ -107,9 +107,9 @@ def in_whole_graph(body: Body, decisions: Iterable[Decision]) -> tuple[Decision,
     return tuple(Decision(tuple(body.origin[i] for i in d.at), d.verdict, d.rule, d.why) for d in decisions)
 
 
-def digest(graph: Graph) -> str:
-    """The name of a graph's meaning: equal for structurally equal graphs only (0.0 and -0.0 differ)."""
-    return hashlib.sha256(repr(graph.structure).encode()).hexdigest()
+def digest(graph: Graph, stitching: Stitching = ALL_INGREDIENTS) -> str:
+    """The name of a kernel's meaning: equal for structurally equal graphs stitched alike (0.0 and -0.0 differ)."""
+    return hashlib.sha256(repr((graph.structure, stitching)).encode()).hexdigest()
 
 
 def lower_program(program: Program, strategy: str, target: str, device: Device, stop_after: str = "emit") -> Stages:
@@ -123,9 +123,9 @@ def lower_program(program: Program, strategy: str, target: str, device: Device, 
         return stages
     bodies = tuple(extract(graph, p) for p in plan.kernels)
     emit = cuda_emit.emit if target in ("cuda", "step") else cpu_emit.emit
-    keys = tuple(digest(body.graph) for body in bodies)
+    keys = tuple(digest(body.graph, plan.stitching) for body in bodies)
     different = {key: body.graph for key, body in zip(keys, bodies, strict=True)}
-    stitches = {key: stitch(body, device) for key, body in different.items()}
+    stitches = {key: stitch(body, device, plan.stitching) for key, body in different.items()}
     kernels = {key: schedule(s) for key, s in stitches.items()} if stop_after != "stitch" else {}
     sources = {key: emit(k) for key, k in kernels.items()} if stop_after == "emit" else {}
     return Stages(program, graph, device, plan, bodies, keys, tuple(stitches[key] for key in keys),

@@ -176,7 +176,7 @@ def _run_plain(function: Callable[..., None], tasks: int, buffers: Sequence[Arra
 def _cuda_launcher(source: KernelSource) -> Callable[..., None]:
     """Arrays are copied to the device and back at each launch; an array without elements is given one."""
     kernel = source.kernel
-    function = compiler.compile_cuda(source.text, source.launches[0].name)
+    function = compiler.compile_cuda(source.text, source.launches[0].name, source.kernel.registers)
 
     def launch(buffers: Sequence[Array]) -> None:
         if kernel.grid:

@@ -7,7 +7,7 @@ as NumPy does, so they are not kernels.
 from __future__ import annotations
 
 from ..device import Device
-from ..fuse import FREE, Decision, FusionPlan, is_fusible, make_plan, stored_values, strategy
+from ..fuse import FREE, Decision, FusionPlan, Stitching, is_fusible, make_plan, stored_values, strategy
 from ..graph import Graph
 
 
@@ -21,4 +21,4 @@ def none(graph: Graph, device: Device) -> FusionPlan:
     alone = [n.id for n in graph.nodes if is_fusible(n) and (n.op not in FREE or n.id in stored)]
     decisions = [Decision((a, n), "keep apart", "no-fusion", "the strategy fuses nothing")
                  for n in alone for a in graph[n].args if is_fusible(graph[a]) and graph[a].op not in FREE]
-    return make_plan(graph, "none", [[n] for n in alone], decisions)
+    return make_plan(graph, "none", [[n] for n in alone], decisions, Stitching(adaptive=False))

@@ -14,6 +14,7 @@ from ..fuse import (
     MOST_ARGUMENTS,
     Decision,
     FusionPlan,
+    Stitching,
     is_fusible,
     is_heavy,
     make_plan,
@@ -64,7 +65,7 @@ def xla(graph: Graph, device: Device) -> FusionPlan:
         roots.add(crowded)
         decisions.append(Decision((crowded,), "keep apart", "argument-limit",
                                   f"the kernel that reads %{crowded} would have more than {MOST_ARGUMENTS} arguments"))
-    return make_plan(graph, "xla", _members(graph, roots), reversed(decisions))
+    return make_plan(graph, "xla", _members(graph, roots), reversed(decisions), Stitching(adaptive=False))
 
 
 _SENTENCES = {
