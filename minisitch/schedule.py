@@ -81,7 +81,7 @@ class _Builder:
         m = self.layout.maps[loops[0].level, space]
         slice_size = -(-space.serial // space.slices) if space.slices > 1 else max((p.serial for p in loops), default=1)
         names = Names(self.constants)
-        phases = []
+        met, phases = self.meetings, []
         for k, loop in enumerate(loops):
             barrier_after = self.layout.barrier_after(loops, k, m)
             phases.append(self._phase(loop, names, space, m, barrier_after))
@@ -90,12 +90,22 @@ class _Builder:
         if self.device.kind == "cpu":
             phases, chunk = nest_columns(phases, chunk, space.chunks)
             self._lengthen_rows(phases, m.chunk, chunk)
-        wide = m.threads_per_row > 32
-        shared = any(p.barrier != "none" for p in phases) or (wide and any(f.along == "row" for p in phases for f in p.folds))
-        task = "none" if self.device.kind == "cpu" or not shared else "block" if wide else "warp"
+        task = "none" if self.device.kind == "cpu" else self._between_tasks(m, phases, self.meetings - met)
         carries = tuple(f"a{s.node}" for loop in loops for s in loop.sinks if s.role == "carry")
         return Segment(space.kind, space.rows, space.chunks, chunk, space.slices, slice_size, m, tuple(phases), task,
                        barrier, carries)
+
+    def _between_tasks(self, m: ThreadMap, phases: Sequence[Phase], meetings: int) -> str:
+        """The barrier between two tasks of a block, where the next might overwrite what this one still reads.
+
+        After an even number of meetings the next task begins in the set of exchange buffers that a
+        barrier of this task already separates it from.
+        """
+        slots = [b.slot for b in self.layout.buffers.values() if b.scope == "shared"]
+        crossed = any(p.barrier != "none" for p in phases) or len(slots) != len(set(slots))
+        if m.threads_per_row <= 32:
+            return "warp" if crossed else "none"
+        return "block" if crossed or meetings % 2 else "none"
 
     def _lengthen_rows(self, phases: Sequence[Phase], old: int, new: int) -> None:
         """A tile that was rounded up to whole inner axes needs its scratch rows as long."""

@@ -106,7 +106,7 @@ def test_block_barriers():
     (segment,) = kernel.segments
     turns = -(-segment.tasks // kernel.grid)
     between = segment.task_barrier == "block"
-    assert measured(kernel, graph).block_barriers_each == turns * (kernel.block_barriers + between) == 6
+    assert measured(kernel, graph).block_barriers_each == turns * (kernel.block_barriers + between) == 4
     assert one_kernel(traced(softmax, (8, 16)), TOY).block_barriers == 0, "a warp a row needs none"
     assert one_kernel(graph, CPU).block_barriers == 0, "nor does a CPU"
 
