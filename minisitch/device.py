@@ -1,8 +1,8 @@
 """What a machine has, as data: the numbers that schedules and cost models are computed from.
 
-GPU figures are the vendors' datasheets (V100, A100, H100, H200 product briefs); launch and barrier
-costs of the V100 are AStitch's measurements (papers: AStitch section 4.4). The ``cpu`` entry is a
-default for two cores; ``calibrated`` figures replace it when a machine has been measured.
+GPU figures are the vendor's datasheets (V100, A100, H100, H200 product briefs); launch and barrier
+costs of the V100 are AStitch's measurements, those of the others are assumed. The ``cpu`` entry is a
+default for server cores.
 """
 
 from __future__ import annotations
@@ -52,15 +52,24 @@ class Device:
         return min(255, self.registers_per_sm // (resident * block))
 
 
+def _gpu(name: str, *, sms: int, shared_per_sm: int, bandwidth: float, flops: float, launch_us: float,
+         grid_barrier_us: float, source: str) -> Device:
+    """What NVIDIA's data-centre GPUs have in common; Numba's static shared memory stops at 48 kB a block."""
+    return Device(name, "gpu", sms, threads_per_sm=2048, blocks_per_sm=32, registers_per_sm=65536, shared_per_sm=shared_per_sm,
+                  shared_per_block=49152, bandwidth=bandwidth, flops=flops, launch_us=launch_us,
+                  grid_barrier_us=grid_barrier_us, block_barrier_us=0.02, source=source)
+
+
+_ASSUMED = "datasheet; launch and barrier costs assumed below the V100's, not measured"
 DEVICES = {d.name: d for d in (
-    Device("v100", "gpu", 80, 2048, 32, 65536, 98304, 49152, 900e9, 15.7e12, 10.0, 2.7, 0.02,
-           source="NVIDIA V100 datasheet; AStitch barrier table"),
-    Device("a100", "gpu", 108, 2048, 32, 65536, 167936, 49152, 1555e9, 19.5e12, 6.0, 2.5, 0.02,
-           source="NVIDIA A100 40GB datasheet"),
-    Device("h100", "gpu", 132, 2048, 32, 65536, 233472, 49152, 3350e9, 67e12, 5.0, 2.5, 0.02,
-           source="NVIDIA H100 SXM datasheet"),
-    Device("h200", "gpu", 132, 2048, 32, 65536, 233472, 49152, 4800e9, 67e12, 5.0, 2.5, 0.02,
-           source="NVIDIA H200 datasheet"),
+    _gpu("v100", sms=80, shared_per_sm=98304, bandwidth=900e9, flops=15.7e12, launch_us=10.0, grid_barrier_us=2.7,
+         source="datasheet; launch and barrier costs as AStitch measured them (table in section 4.4)"),
+    _gpu("a100", sms=108, shared_per_sm=167936, bandwidth=1555e9, flops=19.5e12, launch_us=6.0, grid_barrier_us=2.5,
+         source=_ASSUMED),
+    _gpu("h100", sms=132, shared_per_sm=233472, bandwidth=3350e9, flops=67e12, launch_us=5.0, grid_barrier_us=2.5,
+         source=_ASSUMED),
+    _gpu("h200", sms=132, shared_per_sm=233472, bandwidth=4800e9, flops=67e12, launch_us=5.0, grid_barrier_us=2.5,
+         source=_ASSUMED),
 )}
 
 
@@ -68,8 +77,9 @@ def this_cpu() -> Device:
     """The machine we run on: one block a core at a time, scratch rows that should stay in L2."""
     cores = int(os.environ.get("MINISITCH_THREADS", "0")) or os.cpu_count() or 1
     bandwidth = 28e9 if cores == 1 else 34e9  # copy with ordinary stores; a second core adds little
-    return Device("cpu", "cpu", cores, 8, 8, 1 << 30, 1 << 21, 1 << 19, bandwidth, 40e9 * cores, 2.0, 3.0, 0.0,
-                  max_block=1, source="copy and polynomial-exp rates measured on a two-core x86-64 server")
+    return Device("cpu", "cpu", cores, threads_per_sm=8, blocks_per_sm=8, registers_per_sm=1 << 30, shared_per_sm=1 << 21,
+                  shared_per_block=1 << 19, bandwidth=bandwidth, flops=40e9 * cores, launch_us=2.0, grid_barrier_us=3.0,
+                  block_barrier_us=0.0, max_block=1, source="copy and polynomial-exp rates measured on a two-core x86-64 server")
 
 
 def get_device(name: str) -> Device:

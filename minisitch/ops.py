@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from .special import erf
+
 DTYPES = {  # short name in printed programs -> NumPy name
     "bool": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
     "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
@@ -138,7 +140,7 @@ for _name, _meaning, _cuda, _cpu in (
     ("log2", np.log2, "math.log2({0})", "log2_{t}({0})"),
     ("log10", np.log10, "math.log10({0})", "log10_{t}({0})"),
     ("tanh", np.tanh, "math.tanh({0})", "tanh_{t}({0})"),
-    ("erf", None, "math.erf({0})", "erf_{t}({0})"),
+    ("erf", erf, "math.erf({0})", "erf_{t}({0})"),
     ("sin", np.sin, "math.sin({0})", "sin_{t}({0})"),
     ("cos", np.cos, "math.cos({0})", "cos_{t}({0})"),
     ("tan", np.tan, "math.tan({0})", "math.tan({0})"),
@@ -151,8 +153,6 @@ for _name, _meaning, _cuda, _cpu in (
     ("arccosh", np.arccosh, "math.acosh({0})", "math.acosh({0})"),
     ("arctanh", np.arctanh, "math.atanh({0})", "math.atanh({0})"),
 ):
-    if _name == "erf":
-        from .special import erf as _meaning
     _map(_name, 1, _meaning, _cuda, _cpu, domain=FLOAT, cost="heavy")
 _map("arctan2", 2, np.arctan2, "math.atan2({0}, {1})", domain=FLOAT, cost="heavy")
 _map("hypot", 2, np.hypot, "math.hypot({0}, {1})", domain=FLOAT, cost="heavy")

@@ -32,6 +32,11 @@ from .mapping import ThreadMap, map_columns, map_rows
 MEETING_PLACES = 16_384  # bytes of shared memory left to warps that meet: two sets of 32 results, 32 warps, 8 bytes
 
 
+# All derived: the paper gives none of these.
+SMALL_TASK = 4096  # elements a single task may take although the rest of the device idles
+LOOK_AHEAD = 64  # values to pass through in search of the reduce that reads one
+SHORTEST_ROW, LONGEST_ROW = 512, 1 << 16  # elements of a row that is made up for an element-wise value
+
 # ---------------------------------------------------------------- what a sink is
 @dataclass(frozen=True)
 class Space:
@@ -321,7 +326,7 @@ class _Arranger:
         wave = self.device.wave(self.device.max_block)
         if space.kind == "row":
             return space.chunks == 1 or cols in (1, space.cols)
-        return 2 * space.rows * space.chunks >= wave or serial * cols <= 4096
+        return 2 * space.rows * space.chunks >= wave or serial * cols <= SMALL_TASK
 
     def _with_dominant(self, node: Node, shape: tuple[int, ...]) -> Partition | None:
         """The rows of the group's row-reduce, when the shapes agree axis by axis."""
@@ -339,7 +344,7 @@ class _Arranger:
     def _with_reader(self, node: Node, shape: tuple[int, ...]) -> Partition | None:
         """The rows of a row-reduce that reads the value element by element: it stays in the reader's block."""
         pending, seen = [node.id], {node.id}
-        while pending and len(seen) < 64:
+        while pending and len(seen) < LOOK_AHEAD:
             for user in self.graph.users[pending.pop()]:
                 reader = self.graph[user]
                 if reader.kind == "reduce" and is_row_reduce(self.graph, reader):
@@ -358,10 +363,10 @@ class _Arranger:
         if straight or len(shape) < 2:
             return Partition((), (), axes)
         cut, cols = len(shape) - 1, shape[-1]
-        while cut > 0 and cols < 512:
+        while cut > 0 and cols < SHORTEST_ROW:
             cut -= 1
             cols *= shape[cut]
-        if cut == 0 and cols > 1 << 16:
+        if cut == 0 and cols > LONGEST_ROW:
             cut = 1
         return Partition(axes[:cut], (), axes[cut:])
 
