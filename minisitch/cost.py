@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from .device import Device
 from .graph import Graph, Node
 from .kernel import Compute, Kernel, Segment
-from .ops import OPS, itemsize
+from .ops import itemsize
 
 HEAVY_OPERATIONS = 16  # scalar operations a heavy one counts for (a polynomial of that length)
 
@@ -50,34 +50,54 @@ def operations(segment: Segment) -> int:
     total = 0
     for phase in segment.phases:
         each = sum(_weight(s) for s in phase.body) + len(phase.folds)
-        total += segment.rows * phase.cols * phase.serial * each
+        total += segment.rows * (phase.cols * phase.serial * each + sum(_weight(s) for s in phase.before))
     return total
 
 
 def _weight(stmt: object) -> int:
     if not isinstance(stmt, Compute):
         return 0
-    return HEAVY_OPERATIONS if OPS[stmt.op].cost == "heavy" else 1
+    return HEAVY_OPERATIONS if stmt.heavy else 1
 
 
 def kernel_us(kernel: Kernel) -> float:
-    """Modelled microseconds of one launch.
+    """Modelled microseconds of one launch: between two grid barriers the larger of memory and arithmetic time.
 
-    A segment takes the larger of its memory and its arithmetic time, stretched by the share of the
-    device that its blocks leave idle; launches and barriers are added.
+    Each is stretched by the share of the device that the busiest segment of that time leaves idle; the
+    launch and the barriers are added.
     """
     device = kernel.device
-    wave = device.wave(kernel.block, kernel.shared_bytes)
+    size = {b.name: itemsize(b.dtype) for b in kernel.buffers}
+    moved: dict[int, int] = {}
+    for t in kernel.touches:
+        moved[t.level] = moved.get(t.level, 0) + (t.read + t.written) * size[t.buffer]
     total = device.launch_us + device.grid_barrier_us * kernel.grid_barriers
-    memory = traffic(kernel).total / device.bandwidth
-    compute = sum(operations(s) for s in kernel.segments) / device.flops
-    busiest = max((min(s.tasks, kernel.grid) for s in kernel.segments), default=1)
-    occupancy = min(1.0, busiest / (wave if device.kind == "gpu" else device.sms))
+    for segments, level in zip(epochs(kernel), sorted(moved), strict=False):
+        memory = moved[level] / device.bandwidth
+        compute = sum(map(operations, segments)) / device.flops
+        total += max(memory, compute) / _share(kernel, segments) * 1e6
+    turns = max((-(-s.tasks // kernel.grid) for s in kernel.segments), default=1)
+    return total + device.block_barrier_us * kernel.block_barriers * turns
+
+
+def epochs(kernel: Kernel) -> list[list[Segment]]:
+    """The segments between grid barriers, in order."""
+    found: list[list[Segment]] = [[]]
+    for segment in kernel.segments:
+        found[-1].append(segment)
+        if segment.barrier == "grid":
+            found.append([])
+    return found
+
+
+def _share(kernel: Kernel, segments: Sequence[Segment]) -> float:
+    """The part of the device's rate that the busiest of these segments can draw."""
+    device, busiest = kernel.device, max((min(s.tasks, kernel.grid) for s in segments), default=1)
+    if device.kind == "cpu":
+        return min(1.0, max(1, busiest) / device.sms)
+    occupancy = min(1.0, busiest / device.wave(kernel.block, kernel.shared_bytes))
     # A GPU's memory is busy well before all its blocks are: half of them reach about 0.7 of the bandwidth (derived).
-    full = math.sqrt(max(occupancy, 1e-3)) if device.kind == "gpu" else max(occupancy, 1 / device.sms)
-    barriers = device.block_barrier_us * kernel.block_barriers * max(1, max(
-        (-(-s.tasks // kernel.grid) for s in kernel.segments), default=1))
-    return total + max(memory, compute) / full * 1e6 + barriers
+    return math.sqrt(max(occupancy, 1e-3))
 
 
 def library_us(graph: Graph, node: Node, device: Device) -> float:

@@ -67,6 +67,7 @@ class Compute:
     dtype: str  # of the result, in registers
     operand_dtype: str
     node: int
+    heavy: bool = False  # the papers' heavy element-wise operations
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from .fuse import is_heavy
 from .graph import Node
 from .index import Guard, Index, Key, Within, linear, variable
 from .kernel import Buffer, Choose, Clamp, Compute, Fold, FromIndex, Load, Stmt, Store
@@ -128,7 +129,7 @@ class Statements:
         name = self.names.fresh(node.id)
         args = tuple(self.name[r.node, r.position] for r in reads)
         operand = self.graph[node.args[-1]].type.dtype
-        self._emit(Compute(name, node.op, args, node.type.dtype, operand, node.id), variables)
+        self._emit(Compute(name, node.op, args, node.type.dtype, operand, node.id, is_heavy(self.graph, node)), variables)
         return name
 
     def _choose(self, node: Node, reads: Sequence, variables: frozenset[str]) -> str:
