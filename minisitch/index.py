@@ -268,7 +268,7 @@ def operands_at(graph: Graph, node: Node, position: Position,
                 load: Callable[[int, Position, int], Index]) -> tuple[Read | None, ...]:
     """Where a map or a move reads its operands for its value at ``position``.
 
-    One entry an operand; None for an operand that is never read there. ``load(value, position,
+    One entry an operand; None for an operand that is never read there (an index that is known without). ``load(value, position,
     size)`` stands for the integer a gather reads as a coordinate.
     """
     args, shape = node.args, node.type.shape
@@ -323,7 +323,8 @@ def _gather_at(node: Node, position: Position, shapes: Sequence[tuple[int, ...]]
     at, rest = position[:rank], iter(position[rank:])
     chosen = {axis: load(value, at, shapes[0][axis]) for axis, value in zip(axes, indices, strict=True)}
     source = tuple(chosen[a] if a in chosen else next(rest) for a in range(len(shapes[0])))
-    return (Read(node.args[0], source), *(Read(value, at) for value in indices))
+    wanted = (Read(value, at) if chosen[axis].loaded else None for axis, value in zip(axes, indices, strict=True))
+    return (Read(node.args[0], source), *wanted)
 
 
 # ---------------------------------------------------------------- pulling values
@@ -360,6 +361,9 @@ def pull(graph: Graph, roots: Sequence[Key], in_memory: Callable[[int], bool], o
     names: dict[tuple[Key, int], str] = {}
 
     def load(value: int, position: Position, size: int) -> Index:
+        known = _counted(graph, value, position)
+        if known is not None and 0 <= known.bounds[0] and known.bounds[1] < size:
+            return known
         wanted = ((value, position), size)
         name = names.setdefault(wanted, f"at{len(names)}")
         indices[name] = wanted
@@ -389,6 +393,16 @@ def pull(graph: Graph, roots: Sequence[Key], in_memory: Callable[[int], bool], o
         for name in sorted(set().union(*(i.variables for i in key[1])) & indices.keys()):
             stack.append((indices[name][0], False))
     return Pull(tuple(order), reads, _guards(order, reads, roots), indices)
+
+
+def _counted(graph: Graph, value: int, position: Position) -> Index | None:
+    """The index an ``iota`` stands for, through views: a coordinate that is counted need not be loaded."""
+    node = graph[value]
+    while node.op in ("broadcast", "reshape", "transpose", "slice"):
+        (read,) = operands_at(graph, node, position, lambda *_: ZERO)
+        assert read is not None
+        node, position = graph[read.node], read.position
+    return position[node.attr("axis")] if node.op == "iota" and node.type.dtype == "int64" else None
 
 
 def _guards(order: Sequence[Key], reads: Mapping[Key, tuple[Read | None, ...] | None],
