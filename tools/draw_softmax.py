@@ -8,6 +8,7 @@ The layout is made by hand; every name, count, place and byte in it is read from
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
@@ -22,6 +23,7 @@ from minisitch.kernel import Kernel, Load, Store
 
 SHAPE = (8192, 1024)
 WIDTH, CHIP = 960, 24
+BODY = 112  # the height of the stitched kernel's box: chips, and two notes of two lines
 INK, FAINT, PAPER, KERNEL, MEMORY = "#1f2933", "#6b7785", "#ffffff", "#eef3f7", "#dcebe6"
 REGISTER, SHARED, BARRIER = "#c9d6e4", "#f7c873", "#c2413b"
 
@@ -154,7 +156,7 @@ def draw_kernel(kernel: Kernel, top: float) -> list[str]:
     drawn = [text(24, top, f"astitch: 1 kernel, {size(moved)} through memory", bold=True, points=15),
              text(24, top + 18, f"{kernel.grid} blocks of {kernel.block} threads; a block takes {rows}, "
                                 f"{mapping.steps} times over", colour=FAINT),
-             box(24, top + 50, WIDTH - 48, 104, KERNEL, FAINT), *memory_bar(top + 214)]
+             box(24, top + 50, WIDTH - 48, BODY, KERNEL, FAINT), *memory_bar(top + BODY + 110)]
     step = (WIDTH - 48) / len(views)
     for number in range(len(views)):
         drawn += draw_phase(kernel, views, number, 24 + number * step, top + 50, step)
@@ -166,21 +168,23 @@ def draw_phase(kernel: Kernel, views: list[PhaseView], number: int, x: float, y:
     graph, view = kernel.graph, views[number]
     shared = {b.node for b in kernel.buffers if b.scope == "shared"}
     kept = [(graph[n].op, SHARED if n in shared and graph[n].kind == "map" else REGISTER) for n in view.operations]
+    fits = int((width - 32) / 7)  # letters of 12 points, in a wide font
+    lines = [line for note in notes(kernel, view) for line in textwrap.wrap(note, fits, subsequent_indent="  ")]
     drawn = [*chips(x + 16, y + 14, kept)[0],
-             *(text(x + 16, y + 60 + 17 * line, note, colour=FAINT, points=12)
-               for line, note in enumerate(notes(kernel, view)))]
+             *(text(x + 16 + 10 * line.startswith(" "), y + 56 + 15 * place, line.strip(), colour=FAINT, points=12)
+               for place, line in enumerate(lines))]
     if number and views[number - 1].waits:
-        drawn += [box(x - 2, y + 5, 4, 94, BARRIER),
+        drawn += [box(x - 2, y + 5, 4, BODY - 10, BARRIER),
                   text(x, y - 6, "block barrier", at="middle", colour=BARRIER, points=12)]
     ends = [(v, True) for v in view.loads] + [(v, False) for v in view.stores]
     for place, (value, reads) in enumerate(ends):
         at = x + width * (place + 0.25) / len(ends)
         again = reads and any(value in earlier.loads for earlier in views[:number])
         name, amount = label(graph, value), size(graph[value].type.nbytes)
-        up, down = (y + 162, y + 106) if reads else (y + 106, y + 162)
+        up, down = (y + BODY + 58, y + BODY + 2) if reads else (y + BODY + 2, y + BODY + 58)
         drawn += [arrow(at, up, down, FAINT if again else INK),
-                  text(at + 7, y + 132, f"{name} again" if again else name, points=12),
-                  text(at + 7, y + 147, "from cache" if again else amount, colour=FAINT, points=12)]
+                  text(at + 7, y + BODY + 28, f"{name} again" if again else name, points=12),
+                  text(at + 7, y + BODY + 43, "from cache" if again else amount, colour=FAINT, points=12)]
     return drawn
 
 
@@ -195,8 +199,8 @@ def notes(kernel: Kernel, view: PhaseView) -> list[str]:
             continue
         if node in shared:
             nbytes = shared[node].size * np.dtype(shared[node].dtype).itemsize
-            what = "the row in shared memory" if graph[node].kind == "map" else "the warps meet in shared memory"
-            found.append(f"{graph[node].op}: {what}, {nbytes:,} bytes")
+            what = "which keep the row" if graph[node].kind == "map" else "where the warps meet"
+            found.append(f"{graph[node].op}: {nbytes:,} bytes of shared memory, {what}")
         else:
             found.append(f"{graph[node].op}: a register of every thread")
     return found
@@ -207,7 +211,7 @@ def draw() -> str:
     x = np.zeros(SHAPE, np.float32)
     plan = ms.lower(softmax, x, strategy="xla", target="cuda", device="v100", stop_after="fuse")
     (kernel,) = ms.lower(softmax, x, strategy="astitch", target="cuda", device="v100", stop_after="schedule")
-    height = 532
+    height = 540
     body = [box(0.5, 0.5, WIDTH - 1, height - 1, PAPER, "#cfd8e0"),
             text(24, 34, f"softmax(x), x: float32[{SHAPE[0]}, {SHAPE[1]}], on a V100", points=17, bold=True),
             *draw_plan(plan, 72), *draw_kernel(kernel, 280)]
