@@ -13,6 +13,7 @@ Before:  %1 = exp %0    After:  kernel k0: %1 %2   (%1 stays in a register)
 from __future__ import annotations
 
 import heapq
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -86,13 +87,18 @@ class FusionPlan:
         return {o: p for p in self.patterns for o in p.outputs}
 
     def __str__(self) -> str:
-        lines = [f"# after fuse ({self.strategy}): {len(self.graph)} nodes -> {len(self.kernels)} kernels, "
-                 f"{len(self.library_calls)} library calls"]
+        lines = [f"# after fuse ({self.strategy}): {count(len(self.graph), 'node')} -> "
+                 f"{count(len(self.kernels), 'kernel')}, {count(len(self.library_calls), 'library call')}"]
         for number, pattern in enumerate(self.patterns):
             ops = " ".join(f"%{m}:{self.graph[m].op}" for m in pattern.members)
             out = " ".join(f"%{o}" for o in pattern.outputs)
             lines.append(f"{pattern.kind} {number}: {ops} -> {out}")
         return "\n".join(lines)
+
+
+def count(n: int, word: str) -> str:
+    """``1 kernel``, ``2 kernels``."""
+    return f"{n} {word}" + ("" if n == 1 else "s")
 
 
 # ---------------------------------------------------------------- what every strategy asks
@@ -150,8 +156,14 @@ def make_plan(graph: Graph, strategy: str, groups: Iterable[Sequence[int]],
 
     ``groups`` hold fusible nodes; library nodes become patterns of their own; sources and the
     views between patterns belong to nobody: whoever reads them pulls them in. A group's outputs
-    are worked out here; ``stitching`` says what its kernels may do. Raises PlanError if the groups cannot be put in an order.
+    are worked out here; ``stitching`` says what its kernels may do. Raises PlanError for an id that is
+    none, and for groups that cannot be put in an order.
     """
+    groups = [tuple(g) for g in groups]
+    for value in (v for g in groups for v in g):
+        if not isinstance(value, int) or not 0 <= value < len(graph) or not is_fusible(graph[value]):
+            raise PlanError(f"strategy {strategy}: {value!r} in a group; groups hold ids of maps, reduces and moves, "
+                            f"and the graph has %0 to %{len(graph) - 1}")
     patterns = [Pattern(tuple(sorted(set(g))), ()) for g in groups if g]
     patterns += [Pattern((n.id,), (n.id,), "library") for n in graph.nodes if n.kind == "library"]
     held = [set(p.members) for p in patterns]
@@ -293,6 +305,16 @@ class Body:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     origin: tuple[int, ...]
+
+    def __str__(self) -> str:
+        """The body's own program, each line with the id it has in the whole graph."""
+        lines = [f"{str(node).partition('  # ')[0]:<64}  # %{whole} of the whole"
+                 for node, whole in zip(self.graph.nodes, self.origin, strict=True)]
+        return "\n".join([*lines, "return " + " ".join(f"%{o}" for o in self.graph.outputs)])
+
+    def in_whole(self, text: str) -> str:
+        """A sentence about the body with the ids of the whole graph: ``%3`` becomes ``%17``."""
+        return re.sub(r"%(\d+)", lambda found: f"%{self.origin[int(found[1])]}", text)
 
 
 def extract(graph: Graph, pattern: Pattern) -> Body:

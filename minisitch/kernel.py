@@ -297,8 +297,11 @@ def _print_kernel(kernel: Kernel) -> Iterator[str]:
     for segment in kernel.segments:
         m = segment.thread_map
         yield f"  map     {m.rule}: {m.why}"
-    yield f"  launch  {kernel.grid} blocks x {kernel.block} threads, at most {kernel.registers} registers, " \
-          f"{kernel.shared_bytes} B shared"
+    if kernel.device.kind == "cpu":
+        yield f"  launch  {kernel.grid} ranges of tasks, {kernel.device.sms} cores, {kernel.shared_bytes} B of scratch rows"
+    else:
+        yield f"  launch  {kernel.grid} blocks x {kernel.block} threads, at most {kernel.registers} registers, " \
+              f"{kernel.shared_bytes} B shared"
     for node, scheme, where, why in kernel.placements:
         yield f"  place   %{node} {kernel.graph[node].op:<8} {where}  {scheme}{': ' + why if why else ''}"
     for name, dtype, value in kernel.constants:
@@ -318,7 +321,9 @@ def _print_segment(number: int, segment: Segment) -> Iterator[str]:
         loops = " x ".join(f"{name} in 0..{n}" for name, n in phase.axes)
         if phase.serial != 1:
             loops += f" x ser in 0..{phase.serial}"
-        yield f"    phase {p}: {loops}" + (f"   barrier: {phase.barrier}" if phase.barrier != "none" else "")
+        ends = ["warps meet: block barrier"] if any(f.exchange for f in phase.folds) else []
+        ends += [f"barrier: {phase.barrier}"] if phase.barrier != "none" else []
+        yield f"    phase {p}: {loops}" + "".join(f"   {end}" for end in ends)
         totals = extents(segment, phase)
         for view in phase.views:
             yield f"      {view.name} = {view.buffer}[{show(view.base, totals)} : +{view.length}]"

@@ -74,8 +74,9 @@ def map_rows(rows: int, cols: int, device: Device, shared: int = 0, *, adaptive:
     groups = max(1, -(-rows // together))
     steps = -(-groups // wave)
     blocks = -(-groups // steps)
-    return ThreadMap(rows, cols, blocks, together * per_row, together, per_row, steps, 1, cols, "task-packing",
-                     f"{per_row} threads a row, {together} rows a block, {steps} in turn: {blocks} of {wave} resident")
+    why = f"{per_row} threads a row, {together} rows a block, {steps} in turn: {blocks} of {wave} resident" \
+        if device.kind == "gpu" else f"{blocks} ranges of {steps} rows, each a core's in turn"
+    return ThreadMap(rows, cols, blocks, together * per_row, together, per_row, steps, 1, cols, "task-packing", why)
 
 
 def map_columns(rows: int, serial: int, cols: int, device: Device) -> tuple[ThreadMap, int]:

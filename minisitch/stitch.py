@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from .device import Device
-from .fuse import ALL_INGREDIENTS, Decision, Stitching, is_heavy
+from .fuse import ALL_INGREDIENTS, Decision, Stitching, count, is_heavy
 from .graph import Graph, Node
 from .groups import MOST_POSITIONS, Group, candidates, groups_of, is_row_reduce, many_positions
 from .index import ZERO, Digit, Index, Key, Position, digits, linear, pull
@@ -129,7 +129,8 @@ class StitchPlan:
         return max((s.level for s in self.sinks), default=0)
 
     def __str__(self) -> str:
-        lines = [f"# after stitch: {len(self.groups)} groups, {len(self.sinks)} sinks, {self.grid_barriers} grid barriers"]
+        lines = [f"# after stitch: {count(len(self.groups), 'group')}, {count(len(self.sinks), 'sink')}, "
+                 f"{count(self.grid_barriers, 'grid barrier')}"]
         for number, group in enumerate(self.groups):
             subs = f", sub-dominants {' '.join(f'%{s}' for s in group.subdominants)}" if group.subdominants else ""
             lines.append(f"group {number}: {' '.join(f'%{m}' for m in group.members)}  dominant %{group.dominant}{subs}")

@@ -244,3 +244,20 @@ def test_calls_take_turns():
     times = interleaved({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 0.001)
     assert set(times) == {"a", "b"} and all(t >= 0 for t in times.values())
     assert order[-1] == "b" and "a" in order[-2000:]
+
+
+def normalise(x, scale, shift):
+    centred = x - np.mean(x, axis=-1, keepdims=True)
+    return centred / np.sqrt(np.mean(centred * centred, axis=-1, keepdims=True) + 1e-5) * scale + shift
+
+
+def test_a_report_goes_down_to_the_text_and_keeps_its_ids_apart():
+    """Decisions speak of the whole graph; a kernel's part of the report of its own program, which it shows first."""
+    report = ms.explain(normalise, "f32[8,40]", "f32[40]", "f32[40]", target="cpu")
+    text = str(report)
+    assert f"def {report.cards[0].kernel.name}(" in text
+    assert str(report.cards[0].body) in text and "of the whole" in text
+    graph = report.stages.graph
+    rows = next(d for d in report.decisions if d.rule == "proactive-adaptation")
+    named = int(rows.why.rpartition("%")[2])
+    assert graph[named].kind in ("reduce", "map") and graph[named].op != "input", rows

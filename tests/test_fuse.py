@@ -26,7 +26,7 @@ from minisitch.fuse import (
     verify_plan,
     view_source,
 )
-from minisitch.graph import Builder, TensorType
+from minisitch.graph import Builder, TensorType, parse
 from minisitch.reference import apply, evaluate, judge
 from minisitch.runtime import steps
 from minisitch.runtime.stages import digest
@@ -338,3 +338,10 @@ def test_argument_limits():
         check_plan(graph, inputs, name)
     few = traced(layernorm, (4, 8), (8,), (8,))
     assert not any(d.rule == "argument-limit" for name in STRATEGIES for d in fuse(few, name, V100).decisions)
+
+
+@pytest.mark.parametrize("wrong", [99, -1, 0, "1"])
+def test_a_group_of_what_is_no_operation_is_refused(wrong):
+    graph = parse("%0: f32[4] = input name='x'\n%1: f32[4] = exp %0\nreturn %1")
+    with pytest.raises(PlanError, match="strategy mine: .* groups hold ids"):
+        make_plan(graph, "mine", [[1, wrong]])

@@ -17,7 +17,7 @@ from typing import Any
 from .. import cpu_emit, cuda_emit
 from ..device import Device
 from ..errors import MinisitchError
-from ..fuse import Body, Decision, Pattern
+from ..fuse import Body, Decision, Pattern, count
 from ..kernel import Kernel
 from ..runtime import Jitted, Stages, choose_device, choose_target, lower_program, read_types
 from ..runtime.memory import Layout, Resident
@@ -117,10 +117,13 @@ class Report:
     def __str__(self) -> str:
         plan, graph = self.stages.plan, self.stages.graph
         out = [f"{self.name}: strategy {plan.strategy}, scheduled for {self.stages.device.name}", "",
-               f"# after simplify: {len(graph)} nodes", str(graph), "", str(plan)]
+               f"# after simplify: {count(len(graph), 'node')}", str(graph), "", str(plan)]
         for card in self.cards:
             launched = f"  # launched {len(card.patterns)} times" if len(card.patterns) > 1 else ""
-            out += ["", str(card.stitched), "", str(card.kernel) + launched]
+            own = next(iter(card.sources.values()))
+            out += ["", f"# kernel {card.kernel.name}: a program of its own, whose ids are used from here on",
+                    str(card.body), "", str(card.stitched), "", str(card.kernel) + launched,
+                    "", f"# after emit, for {own.target}", own.text.rstrip()]
         out += ["", f"# memory: {self.workspace} bytes of workspace"]
         out += [f"  {r.label}: {r.life.nbytes} bytes at {r.offset}, steps {r.life.first} to {r.life.last}"
                 for r in self.residents]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from ..fuse import FREE, Decision, pattern_inputs
+from ..fuse import FREE, Decision, count, pattern_inputs
 from ..graph import Graph
 from ..kernel import Kernel
 from ..stitch import StitchPlan
@@ -135,6 +135,7 @@ def kernel_card(report: Report, card: Card) -> str:
            f'<div class="scroll">{body_picture(stitched, prefix + "-body")}</div></div>',
            "<div><h3>Threads</h3>", *_thread_maps(card, prefix), "</div></div>",
            "<h3>Where each value lives</h3>", _placements(kernel.graph, kernel.placements),
+           f"<details><summary>Its own program: the ids in this card</summary><pre>{escape(str(card.body))}</pre></details>",
            "<h3>The loop program</h3>", f"<pre>{escape(str(kernel))}</pre>", '<div class="pair">']
     for target, source in card.sources.items():
         out.append(f"<div><h3>Text for {escape(target)}</h3><p>{_launch(source.kernel)}</p>"
@@ -146,9 +147,13 @@ def kernel_card(report: Report, card: Card) -> str:
 
 def _launch(kernel: Kernel) -> str:
     """How the kernel starts on its device, in a line."""
+    if kernel.device.kind == "cpu":
+        return (f"Scheduled for {escape(kernel.device.name)}: {kernel.grid:,} ranges of tasks over "
+                f"{count(kernel.device.sms, 'core')}, {kernel.shared_bytes:,} bytes of scratch rows, "
+                f"{count(kernel.grid_barriers, 'join')} between segments.")
     return (f"Scheduled for {escape(kernel.device.name)}: {kernel.grid:,} blocks of {kernel.block:,} threads, "
-            f"{kernel.shared_bytes:,} bytes of shared memory a block, {kernel.block_barriers} block barriers, "
-            f"{kernel.grid_barriers} grid barriers.")
+            f"{kernel.shared_bytes:,} bytes of shared memory a block, {count(kernel.block_barriers, 'block barrier')}, "
+            f"{count(kernel.grid_barriers, 'grid barrier')}.")
 
 
 def _legend(stitched: StitchPlan) -> str:

@@ -104,7 +104,7 @@ class Stages:
 
 def in_whole_graph(body: Body, decisions: Iterable[Decision]) -> tuple[Decision, ...]:
     """Decisions about a pattern's own graph, with the node ids of the program's."""
-    return tuple(Decision(tuple(body.origin[i] for i in d.at), d.verdict, d.rule, d.why) for d in decisions)
+    return tuple(Decision(tuple(body.origin[i] for i in d.at), d.verdict, d.rule, body.in_whole(d.why)) for d in decisions)
 
 
 def digest(graph: Graph, stitching: Stitching = ALL_INGREDIENTS) -> str:

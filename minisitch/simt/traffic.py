@@ -90,6 +90,13 @@ class Traffic:
         """Compulsory bytes to global memory."""
         return sum(array.written for array in self.touched.values())
 
+    def __str__(self) -> str:
+        """The counts as a table, without those that are zero; compulsory bytes by array last."""
+        names = [e.name for e in fields(self) if e.type == "int" and getattr(self, e.name)]
+        lines = [f"{name.replace('_', ' '):<22}{getattr(self, name):>12,}" for name in names]
+        lines += [f"{name:<22}{array.read:>12,} bytes read, {array.written:,} written" for name, array in self.touched.items()]
+        return "\n".join(lines)
+
     def __add__(self, other: Traffic) -> Traffic:
         total: dict[str, Any] = {}
         for entry in fields(self):
