@@ -369,7 +369,7 @@ def test_ten_thousand_nodes_take_no_time():
         h = b.add("transpose", (b.add("transpose", (h,), perm=(1, 0)),), perm=(1, 0))
         h = b.add("add", (b.add("mul", (b.add("exp", (h,)), one)), x))
     graph = b.finish([h])
-    start = time.perf_counter()
+    start = time.process_time()
     simple = simplify(graph)
-    assert time.perf_counter() - start < 2.0, "linear: a fifth of a second on an idle core"
+    assert time.process_time() - start < 2.0, "linear: a fifth of a second on an idle core"
     assert (len(graph), len(simple)) == (10_002, 1 + 2 * 2_000)
