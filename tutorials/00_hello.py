@@ -14,7 +14,7 @@ def softmax(x):
 
 
 x = np.random.default_rng(0).standard_normal((64, 1000)).astype(np.float32)
-print(softmax(x).sum(axis=-1)[:3])
+print("three rows add up to", softmax(x).sum(axis=-1)[:3])
 
 # %% [markdown]
 # `jit` leaves the function as it is. At the first call with arrays of some shape it records what the function
@@ -26,15 +26,16 @@ import minisitch as ms
 
 fast_softmax = ms.jit(softmax, target="cpu")
 y = fast_softmax(x)
-np.abs(y - softmax(x)).max()
+print("furthest from NumPy:", np.abs(y - softmax(x)).max())
 
 # %% [markdown]
 # Now the question this project exists for: *what happened in there?* `explain` answers stage by stage: the
 # graph, which operations share a kernel, where each value lives, how rows are dealt out to threads, and the
-# kernel's text. In a notebook it draws a picture.
+# kernel's text. A notebook also draws it, from the last line of the cell.
 
 # %%
 report = ms.explain(fast_softmax, x)
+print(report)
 report
 
 # %% [markdown]

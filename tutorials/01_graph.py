@@ -83,7 +83,7 @@ from minisitch.reference import evaluate
 
 values = np.arange(32, dtype=np.float32).reshape(4, 8)
 (meaning,) = evaluate(graph, [values])
-meaning[0].round(3)
+print(meaning[0].round(3))
 
 # %%
 assert again == graph
