@@ -1,8 +1,11 @@
 """The frontend's contract: programs, trees, provenance, the traps of NumPy's protocols, and errors that help."""
 
+import contextlib
 import functools
 import math
+import operator
 import pickle
+import threading
 import time
 from typing import NamedTuple
 
@@ -11,6 +14,7 @@ import pytest
 from numpy import zeros
 from trace_help import check, run
 
+from minisitch import demo
 from minisitch.errors import TraceError
 from minisitch.graph import TensorType
 from minisitch.trace import Array, Leaf, Static, erf, flatten, trace, unflatten
@@ -18,6 +22,7 @@ from minisitch.trace import Array, Leaf, Static, erf, flatten, trace, unflatten
 X = np.arange(12, dtype="f4").reshape(3, 4)
 V = np.arange(4, dtype="f4")
 WEIGHT = np.full((4, 2), 0.5, "f4")
+HERE = np.zeros(3)
 
 
 def softmax(x):
@@ -341,6 +346,71 @@ def test_refusals_name_the_line_the_reason_and_the_remedy(line: str) -> None:
     assert isinstance(caught.value, TypeError)
 
 
+@pytest.mark.parametrize("line", REFUSED)
+def test_a_refusal_that_the_program_catches_is_raised_all_the_same(line: str) -> None:
+    space = {"np": np, "math": math, "HERE": np.zeros(3)}
+    indented = line.replace("\n", "\n    ")
+    source = f"def model(x):\n    try:\n        {indented}\n    except Exception:\n        pass\n    return x"
+    exec(compile(source, "model.py", "exec"), space)
+    with pytest.raises(TraceError, match=f"^model.py:[3-6]: .*({REFUSED[line]})"):
+        trace(space["model"], (X,))
+
+
+def test_a_caught_refusal_says_that_the_program_caught_it() -> None:
+    def doubled(x):
+        try:
+            if x.max() > 0:
+                return x * 2
+        except Exception:
+            pass
+        return x
+
+    def total(x):
+        try:
+            return float(x.sum())
+        except TypeError:
+            return 0.0
+
+    def suppressed(x):
+        with contextlib.suppress(ValueError):  # NumPy's own error, made of our refusal
+            HERE[0] = x[0, 0]
+        return x
+
+    def in_a_helper(x):
+        return total(x) + 1
+    for fn in (doubled, total, suppressed, in_a_helper):
+        with pytest.raises(TraceError, match=r"^test_trace.py:\d+: .*\. The program caught this error itself"):
+            trace(fn, (X,))
+    assert not HERE.any()
+
+
+def test_errors_that_numpy_raises_too_may_be_caught() -> None:
+    def fallback(x):
+        try:
+            return x.reshape(5, -1)
+        except ValueError:
+            return x + 1
+    check(fallback, X)
+
+
+def test_what_the_tracer_or_numpy_catches_is_no_refusal() -> None:
+    def inner(x):
+        return np.reshape(x, np.asarray([4, 3])) + np.median([1, 2]) + np.cross(x[:, :3], x[:, 1:]).sum()
+    check(inner, X)
+
+    def asks(x):
+        try:
+            operator.index(x[0, 0])  # a float is no index for NumPy either
+        except TypeError:
+            return x + 1
+    check(asks, X)
+
+    space: dict = {"np": np}
+    exec(compile("def handler(x):\n    try:\n        return float(x.sum())\n    except TypeError:\n        return 1.0",
+                 np.__file__, "exec"), space)
+    check(lambda x: x + space["handler"](x) * 0, X)
+
+
 NUMPY_ERRORS = {
     "x + x[:, :3]": (ValueError, "shape mismatch|could not be broadcast"), "x @ x": (ValueError, "mismatch"),
     "x.reshape(5, -1)": (ValueError, "cannot reshape array of size 12"), "x.sum(axis=3)": (ValueError, "axis 3 is out of bounds"),
@@ -383,3 +453,25 @@ def test_unsupported_inputs() -> None:
         trace(lambda x: x, (np.zeros(3, complex),))
     with pytest.raises(TraceError, match="object"):
         trace(lambda x: x, (np.array([None]),))
+    for strings in (np.array(["a"]), np.str_("a"), np.zeros(2, [("a", "f4")])):
+        with pytest.raises(TraceError, match="the argument names is an array of .*programs hold only"):
+            trace(lambda x, names: x, (X, strings))
+    with pytest.raises(TraceError, match=r"argument weights\.0 is an array of complex64"):
+        trace(lambda weights: weights[0], ([X.astype("c8")],))
+
+
+def test_the_package_is_a_library_but_for_the_file_of_the_program() -> None:
+    def refused_by(file: str) -> str:
+        lines = "try: trace(fn, (x,))\nexcept Exception as problem: said = str(problem)"
+        space: dict = {"trace": trace, "fn": lambda x: x, "x": np.array(["a"])}
+        thread = threading.Thread(target=exec, args=(compile(lines, file, "exec"), space))  # no test on its stack
+        thread.start()
+        thread.join()
+        return space["said"]
+    assert refused_by(demo.__file__).startswith("the argument x is an array of <U1")
+    assert refused_by("model.py").startswith("model.py:1: the argument x is an array of <U1")
+    graph = trace(demo.softmax, (X,)).graph
+    assert {node.where.partition(":")[0] for node in graph.nodes} == {"", "demo.py"}
+    assert {node.via for node in graph.nodes} == {"", "softmax"}
+    partial = trace(functools.partial(demo.softmax), (X,)).graph
+    assert partial.structure == graph.structure and {node.via for node in partial.nodes} == {"", "softmax"}

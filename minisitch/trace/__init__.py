@@ -23,7 +23,7 @@ from ..graph import Graph
 from . import indexing, products, reductions, shapes, ufuncs  # noqa: F401  they fill the tables
 from .array import Array, fresh
 from .masked import Masked
-from .recorder import ACTIVE, Recorder, check_dtype, current
+from .recorder import ACTIVE, Recorder, check_dtype, current, program_file
 from .shim import rebind
 from .tree import Branch, Leaf, Static, Tree, flatten, is_array, leaf_names, type_of, unflatten
 from .ufuncs import erf
@@ -57,17 +57,18 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
     Arguments are taken to be in C order and to share no memory, which decides what a reshape of them
     writes to; ``fn`` itself runs with a stand-in for its module's ``np`` (see ``shim``), the module is untouched.
 
-    Raises TraceError, with the user's line and a remedy, for what depends on values; and what NumPy
-    would raise for wrong shapes, dtypes and indices.
+    Raises TraceError, with the user's line and a remedy, for what depends on values, also where ``fn`` catches it
+    itself; and what NumPy would raise for wrong shapes, dtypes and indices.
     """
     arguments = (tuple(args), dict(kwargs or {}))
     leaves, inputs = flatten(arguments)
-    recorder = Recorder()
+    recorder = Recorder(program_file(fn))
     token = ACTIVE.set(recorder)
     try:
         arrays = [_parameter(leaf, name) for leaf, name in zip(leaves, _names(fn, inputs), strict=True)]
         positional, named = unflatten(inputs, arrays)
         result = rebind(fn)(*positional, **named)
+        recorder.require_honest()
         results, outputs = flatten(result, _is_traced)
         nodes = [each.node for each in results]
         changed = [(i, array._storage.node) for i, array in enumerate(arrays) if array._storage.version]
@@ -76,6 +77,7 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
             raise error.__cause__ from None
         raise
     finally:
+        recorder.refused.clear()  # they hold the frames of the program
         ACTIVE.reset(token)
     graph = recorder.builder.finish([*nodes, *(node for _, node in changed)])
     mutated = tuple((i, len(nodes) + place) for place, (i, _) in enumerate(changed))
@@ -84,9 +86,9 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
 
 def _parameter(leaf: Any, name: str) -> Array:
     """An argument as a traced array; a NumPy scalar stays one that nothing changes in place."""
-    type = type_of(leaf)
-    check_dtype(np.dtype(type.dtype))
-    return fresh(current().input(type, name), scalar=isinstance(leaf, np.generic))
+    dtype = leaf.dtype if isinstance(leaf.dtype, np.dtype) else np.dtype(type_of(leaf).dtype)
+    check_dtype(dtype.newbyteorder("="), f"the argument {name} is an array")
+    return fresh(current().input(type_of(leaf), name), scalar=isinstance(leaf, np.generic))
 
 
 def _is_traced(value: object) -> bool:

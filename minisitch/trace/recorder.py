@@ -4,18 +4,24 @@ In:  requests for nodes from the handlers of ``trace``. Out: the ``Builder`` tha
 
 A node's ``where`` is the innermost stack frame that is neither ours nor a library's; its ``via`` is
 the composite that made it (``var``, ``argmax``), else the user's function that line is in.
+
+A refusal that the traced function catches itself would leave a graph of the wrong road, so refusals are remembered
+and ``require_honest`` raises the one that got lost.
 """
 
 from __future__ import annotations
 
+import dis
+import functools
+import inspect
 import os
 import sys
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from types import CodeType, FrameType
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 import numpy as np
@@ -26,29 +32,62 @@ from ..ops import OPS, SHORT
 
 ACTIVE: ContextVar[Recorder | None] = ContextVar("active recorder", default=None)
 
-_LIBRARIES = tuple(os.path.join(os.path.dirname(path), "") for path in (
-    os.path.abspath(__file__),  # this folder: nothing else of ours runs between a user's line and here
-    os.path.abspath(np.__file__),
-    os.path.join(sysconfig.get_path("stdlib"), "os.py"),
-))
+_TRACER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
+_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(_TRACER)), "")
+_NUMPY = os.path.join(os.path.dirname(os.path.abspath(np.__file__)), "")
+_STDLIB = os.path.join(sysconfig.get_path("stdlib"), "")
+
+
+def user_file(path: str) -> str:
+    """The base name of a user's source file; empty for this package's, NumPy's and other libraries'.
+
+    The file of the function being traced is the user's wherever it lies: ``minisitch/demo.py`` is a program too.
+    """
+    return _user_file(path, _program())
 
 
 @cache
-def user_file(path: str) -> str:
-    """The base name of a user's source file; empty for the tracer's, NumPy's and the standard library's."""
-    library = path.startswith((*_LIBRARIES, "<frozen", "<__array")) or f"{os.sep}site-packages{os.sep}" in path
+def _user_file(path: str, program: str) -> str:
+    ours = path.startswith((_PACKAGE, _NUMPY, _STDLIB, "<frozen", "<__array"))
+    library = (ours or f"{os.sep}site-packages{os.sep}" in path) and path != program
     return "" if library else os.path.basename(path)
+
+
+def _program() -> str:
+    recorder = ACTIVE.get()
+    return recorder.program if recorder else ""
+
+
+def program_file(fn: Callable) -> str:
+    """The source file of a function to be traced; empty where that is the tracer's or NumPy's, or there is none."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    fn = inspect.unwrap(fn)
+    code = getattr(fn, "__code__", None) or getattr(vars(type(fn)).get("__call__"), "__code__", None)
+    path = code.co_filename if code else ""
+    return "" if path.startswith((_TRACER, _NUMPY)) else path
 
 
 def user_line() -> tuple[str, str]:
     """``("model.py:12", "softmax")``: the user's line being run and the function it is in."""
+    frame = _user_frame()
+    if frame is None:
+        return "", ""
+    return f"{user_file(frame.f_code.co_filename)}:{frame.f_lineno}", _function_name(frame.f_code)
+
+
+def assigns_element() -> bool:
+    """Is the user's code at ``a[i] = value``?"""
+    frame = _user_frame()
+    return frame is not None and dis.opname[frame.f_code.co_code[frame.f_lasti]] in ("STORE_SUBSCR", "STORE_SLICE")
+
+
+def _user_frame() -> FrameType | None:
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        name = user_file(frame.f_code.co_filename)
-        if name:
-            return f"{name}:{frame.f_lineno}", _function_name(frame.f_code)
+    program = _program()
+    while frame is not None and not _user_file(frame.f_code.co_filename, program):
         frame = frame.f_back
-    return "", ""
+    return frame
 
 
 def _function_name(code: CodeType) -> str:
@@ -62,7 +101,29 @@ def _function_name(code: CodeType) -> str:
 def refuse(seen: str, reason: str, remedy: str, at: tuple[str, str] | None = None) -> TraceError:
     """The error for what cannot be recorded: the user's line, what was seen, why, what to write instead."""
     line, _ = at or user_line()
-    return TraceError(f"{line + ': ' if line else ''}{seen}: {reason}. {remedy}")
+    error = TraceError(f"{line + ': ' if line else ''}{seen}: {reason}. {remedy}")
+    recorder = ACTIVE.get()
+    if recorder is not None:
+        recorder.refused.append(error)
+    return error
+
+
+def _reached_user(error: TraceError) -> bool:
+    """Did a refusal get into the user's code, whoever caught it there?
+
+    Its traceback knows every frame it passed. C code between us and the user leaves none when it turns our refusal
+    into an error of its own (``real[0] = x``): then the outermost frame is ours, was left, and was called by the user's.
+    """
+    entry: TracebackType | None = error.__traceback__
+    if entry is None:
+        return False
+    caller = entry.tb_frame.f_back
+    left = entry.tb_frame.f_lasti == entry.tb_lasti  # an except clause in that frame would have moved on
+    if left and caller is not None and user_file(caller.f_code.co_filename):
+        return True
+    while entry is not None and not user_file(entry.tb_frame.f_code.co_filename):
+        entry = entry.tb_next
+    return entry is not None
 
 
 def current() -> Recorder:
@@ -77,7 +138,9 @@ def current() -> Recorder:
 class Recorder:
     """Grows the graph of one trace. The only mutable thing that outlives a handler."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: str = "") -> None:
+        self.program = program  # the file of the traced function
+        self.refused: list[TraceError] = []
         self.builder = Builder()
         self.captured: dict[int, tuple[np.ndarray, int]] = {}  # id of an ndarray -> itself, its node
         self.nonnegative: set[int] = set()  # integer nodes that need no wrap-around as an index
@@ -97,6 +160,13 @@ class Recorder:
         if current() is not self:
             raise refuse("an array of another trace", "it holds no values, only a place in another graph",
                          "Return it from the traced function and pass it in as an argument")
+
+    def require_honest(self) -> None:
+        """Raises the refusal that the program caught and went on from: its graph is not what NumPy would have run."""
+        for error in self.refused:
+            if _reached_user(error):
+                raise TraceError(f"{error}. The program caught this error itself (try/except), but NumPy would not have "
+                                 "raised it: keep the line out of the traced function or out of the try") from error
 
     def input(self, type: TensorType, name: str) -> int:
         """A parameter of the program; it belongs to no line."""
@@ -152,8 +222,8 @@ def _value(node: Node, values: dict[int, np.ndarray]) -> np.ndarray:
     return np.asarray(result).astype(node.type.dtype, copy=False)
 
 
-def check_dtype(dtype: np.dtype) -> None:
-    """Raises TraceError for a dtype that graphs do not have (complex, object, dates, long double)."""
+def check_dtype(dtype: np.dtype, seen: str = "an array") -> None:
+    """Raises TraceError for a dtype that graphs do not have (complex, object, strings, dates, long double)."""
     if dtype.name not in SHORT or not dtype.isnative:
         instead = "Keep its real and imaginary parts in two real arrays" if dtype.kind == "c" else "Convert it with astype first"
-        raise refuse(f"an array of {dtype}", f"programs hold only {', '.join(SHORT.values())}", instead)
+        raise refuse(f"{seen} of {dtype}", f"programs hold only {', '.join(SHORT.values())}", instead)
