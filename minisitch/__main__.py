@@ -9,8 +9,10 @@ import argparse
 import ast
 import importlib.util
 import inspect
+import os
 import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,12 +20,13 @@ from typing import Any
 import numpy as np
 
 from .demo import demo, progress_bar
-from .errors import MinisitchError
+from .device import DEVICES
+from .errors import DeviceError, MinisitchError
 from .explain import compare, explain
 from .explain.compare import error_of, sample
 from .fuse import STRATEGIES
 from .reference import evaluate
-from .runtime import TARGETS, jit, parse_type
+from .runtime import TARGETS, choose_device, choose_target, jit, parse_type
 from .trace import trace
 from .trace.tree import flatten
 
@@ -42,12 +45,32 @@ def main(words: Sequence[str] | None = None) -> int:
     except UsageError as problem:
         print(f"minisitch: {problem}", file=sys.stderr)
         return 2
-    except (MinisitchError, IndexError) as problem:
+    except MinisitchError as problem:
         print(f"minisitch: {problem}", file=sys.stderr)
         return 1
     except BrokenPipeError:  # `| head` has read enough
         sys.stderr.close()
+    except Exception as problem:
+        line = _user_line(problem, getattr(options, "program", ""))
+        if not line and not isinstance(problem, IndexError | MemoryError):  # an index and too large an array may be the
+            raise  # user's mistake without a line of the user's; anything else is ours
+        name = "" if isinstance(problem, IndexError) and not line else f"{_public_name(type(problem))}: "
+        print(f"minisitch: {line}{name}{' '.join(str(problem).split())}", file=sys.stderr)
+        return 1
     return 0
+
+
+def _public_name(error: type) -> str:
+    """``MemoryError`` for NumPy's ``_ArrayMemoryError``."""
+    return next(each.__name__ for each in error.__mro__ if not each.__name__.startswith("_"))
+
+
+def _user_line(problem: BaseException, program: str) -> str:
+    """``FILE.py:12: `` for the innermost line of the user's file that an error came through; empty if none."""
+    path = os.path.abspath(program.rpartition(":")[0] if ".py:" in program else program)
+    lines = [f"{os.path.basename(path)}:{at.lineno}: " for at in traceback.extract_tb(problem.__traceback__)
+             if os.path.abspath(at.filename) == path]
+    return lines[-1] if lines else ""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -69,8 +92,12 @@ def _parser() -> argparse.ArgumentParser:
         one.add_argument("--preset", default="", help="which of make's programs, where no FUNCTION is named")
         one.add_argument("--target", default="auto", choices=("auto", *TARGETS))
         one.add_argument("--seed", type=int, default=0, help="of the random numbers")
-        if name != "compare":
-            one.add_argument("--strategy", default="astitch", help=f"one of {', '.join(STRATEGIES)}")
+        one.add_argument("--device", help=f"the machine to plan for: cpu, {', '.join(DEVICES)} (default: the target's)")
+        registered = f"{', '.join(STRATEGIES)}, or what FILE.py registers"
+        if name == "compare":
+            one.add_argument("--strategy", action="append", metavar="NAME[,NAME]", help=f"some of {registered} (default: all)")
+        else:
+            one.add_argument("--strategy", default="astitch", help=f"one of {registered}")
         if name == "explain":
             one.add_argument("--html", metavar="PATH", help="write the page there instead of printing text")
             one.add_argument("--json", action="store_true", help="print JSON instead of text")
@@ -85,7 +112,8 @@ def _run(options: argparse.Namespace) -> None:
     program = trace(fn, args, kwargs)
     leaves = [np.array(x) for x in flatten((args, kwargs))[0]]
     exact = evaluate(program.graph, [*leaves, *program.captured], float64=True)
-    compiled = jit(fn, strategy=options.strategy, target=options.target)
+    target = choose_target(options.target)
+    compiled = jit(fn, strategy=options.strategy, target=target, device=options.device)
     began = time.perf_counter()
     run = compiled.compile(*args, **kwargs)
     ready = time.perf_counter()
@@ -95,13 +123,15 @@ def _run(options: argparse.Namespace) -> None:
         got = np.asarray(got)
         print(f"result {i}: {got.dtype.name}{list(got.shape)}, "
               f"error {error_of(got, want):.1e} of the largest magnitude, against the reference in float64")
-    print(f"{options.strategy} on {options.target}: compiled in {ready - began:.2f} s, "
+    done = "reference: traced" if target == "reference" else f"{options.strategy} on {target}: compiled"
+    print(f"{done} in {ready - began:.2f} s, "
           f"first run {(ran - ready) * 1e3:.2f} ms")
 
 
 def _explain(options: argparse.Namespace) -> None:
     fn, args, kwargs = _program(options)
-    report = explain(fn, *args, strategy=options.strategy, target=_with_text(options.target), **kwargs)
+    report = explain(fn, *args, strategy=options.strategy, target=_with_text(options.target),
+                     device=options.device, **kwargs)
     if options.html:
         try:
             Path(options.html).write_text(report.html, encoding="utf-8")
@@ -115,7 +145,8 @@ def _explain(options: argparse.Namespace) -> None:
 def _compare(options: argparse.Namespace) -> None:
     fn, args, kwargs = _program(options)
     with progress_bar() as progress:
-        found = compare(fn, *args, target=_with_text(options.target), progress=progress, **kwargs)
+        found = compare(fn, *args, strategies=_strategies(options) or None, target=_with_text(options.target),
+                        device=options.device, progress=progress, **kwargs)
     print(found)
 
 
@@ -127,11 +158,15 @@ def _with_text(target: str) -> str:
 # ---------------------------------------------------------------- reading words
 def _program(options: argparse.Namespace) -> tuple[Callable[..., Any], tuple, dict[str, Any]]:
     """The function and its arguments. Raises UsageError with the next step."""
-    strategy = getattr(options, "strategy", None)
-    if strategy is not None and strategy not in STRATEGIES:
-        raise UsageError(f"unknown strategy {strategy!r}; take one of {', '.join(STRATEGIES)}")
+    try:
+        choose_device("cpu", options.device)
+    except DeviceError as problem:
+        raise UsageError(str(problem)) from None
     path, colon, name = options.program.partition(".py:")
     module = _load(Path(path + ".py" if colon else path))
+    for strategy in _strategies(options):  # only now: the file may have registered one
+        if strategy not in STRATEGIES:
+            raise UsageError(f"unknown strategy {strategy!r}; take one of {', '.join(STRATEGIES)}")
     if not colon:
         return *_made(module, options), {}
     fn = getattr(module, name, None)
@@ -140,7 +175,14 @@ def _program(options: argparse.Namespace) -> tuple[Callable[..., Any], tuple, di
         raise UsageError(f"{path}.py has no function {name!r}; it has {', '.join(known) or 'none'}")
     kwargs = dict(_argument(word, options.seed + i) for i, word in enumerate(options.arg))
     args = _check_arguments(fn, name, kwargs)
-    return fn, args, kwargs
+    bound = inspect.signature(fn).bind(*args, **kwargs)  # by position where it can be: an argument may be called target
+    return fn, bound.args, bound.kwargs
+
+
+def _strategies(options: argparse.Namespace) -> list[str]:
+    """What ``--strategy`` names, also several times or with commas."""
+    words = [options.strategy] if isinstance(options.strategy, str) else options.strategy or []
+    return [name.strip() for word in words for name in word.split(",") if name.strip()]
 
 
 def _load(path: Path) -> Any:
@@ -190,6 +232,8 @@ def _argument(word: str, seed: int) -> tuple[str, Any]:
         return name, sample(parse_type(value), seed)
     except MinisitchError as problem:
         raise UsageError(str(problem)) from None
+    except (MemoryError, ValueError, OverflowError) as problem:
+        raise UsageError(f"cannot make {value}: {problem}; take a smaller shape") from None
 
 
 def _check_arguments(fn: Callable[..., Any], name: str, kwargs: dict[str, Any]) -> tuple:

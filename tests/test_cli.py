@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,32 @@ def only(x, /, k):
 
 def branches(x):
     return x if x.sum() > 0 else -x
+
+def wrong_shape(x):
+    return x + np.ones(7)
+
+def wrong_name(x):
+    return undefined
+
+def wrong_index(x):
+    return x[0, 0, 0, 0]
+
+def wrong_attribute(x):
+    return x.nothing
+
+def wrong_callee(x):
+    return wrong_shape(x.T)
+
+def too_large(x):
+    raise np._core._exceptions._ArrayMemoryError((2, 2), np.dtype("f4"))
+
+def takes(x, i, target=2, *, seconds=1):
+    return x[i] * target
+
+import minisitch
+@minisitch.strategy("registered")
+def registered(graph, device):
+    return minisitch.STRATEGIES["none"](graph, device)
 
 def make(preset):
     return softmax, (np.ones((2, 3), np.float32),)
@@ -74,9 +101,65 @@ def test_compare_prints_a_table(program, capsys):
     assert out.startswith("strategy") and "astitch" in out
 
 
+@pytest.fixture(autouse=True)
+def forget_registered_strategies():
+    yield
+    cli.STRATEGIES.pop("registered", None)
+
+
+def test_strategies_that_the_file_registers(program, capsys):
+    words = [f"{program}:takes", "--arg", "x=f32[4,8]", "--arg", "i=2", "--arg", "target=3.0", "--target", "python"]
+    assert cli.main(["run", *words, "--strategy", "registered"]) == 0
+    assert "registered on python" in capsys.readouterr().out
+    assert cli.main(["explain", *words, "--strategy", "registered", "--device", "v100"]) == 0
+    assert "scheduled for v100" in capsys.readouterr().out
+    assert cli.main(["compare", *words, "--strategy", "registered,xla", "--strategy", "none", "--device", "a100"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in out[2:5]] == ["registered", "xla", "none"] and "modelled for a100" in out[5]
+
+
+def test_run_names_the_target_it_took(program, capsys):
+    words = ["run", f"{program}:softmax", "--arg", "x=f32[4,8]"]
+    assert cli.main([*words, "--target", "reference", "--device", "h100"]) == 0
+    assert (out := capsys.readouterr().out.splitlines()[-1]).startswith("reference: traced in ") and "astitch" not in out
+    target = cli.choose_target("auto")
+    assert cli.main(words) == 0
+    assert f"astitch on {target}: compiled in" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["run", "explain", "compare"])
+@pytest.mark.parametrize("name, message", [
+    ("wrong_shape", r"program.py:15: ValueError: shape mismatch: .*\n"),
+    ("wrong_name", r"program.py:18: NameError: name 'undefined' is not defined\n"),
+    ("wrong_index", r"program.py:21: IndexError: too many indices for array: .*\n"),
+    ("wrong_attribute", r"program.py:24: AttributeError: 'Array' object has no attribute 'nothing'\n"),
+    ("wrong_callee", r"program.py:15: ValueError: .*\n"),
+    ("too_large", r"program.py:30: MemoryError: Unable to allocate .*\n"),
+])
+def test_errors_of_the_users_program_are_one_line(program, command, name, message, capsys):
+    assert cli.main([command, f"{program}:{name}", "--arg", "x=f32[4,8]", "--target", "python"]) == 1
+    assert re.fullmatch("minisitch: " + message, capsys.readouterr().err)
+
+
+def test_errors_while_running_are_one_line(program, capsys):
+    words = [f"{program}:takes", "--arg", "x=f32[2]", "--arg", "i=i64[40]", "--target", "python"]
+    assert cli.main(["run", *words]) == 1
+    assert re.fullmatch(r"minisitch: index \d is out of bounds .*program.py:33\)\n", capsys.readouterr().err)
+
+
+def test_errors_of_our_own_keep_their_traceback(program, monkeypatch):
+    monkeypatch.setattr(cli, "trace", lambda *_: {}["a bug"])
+    with pytest.raises(KeyError, match="a bug"):
+        cli.main(["run", f"{program}:softmax", "--arg", "x=f32[4,8]"])
+
+
 @pytest.mark.parametrize("words, message", [
+    (["run", "{program}:softmax", "--arg", "x=f32[2000000,2000000,100]"], "cannot make f32[2000000,2000000,100]: "),
+    (["run", "{program}:softmax", "--arg", "x=f32[9000000000,9000000000]"], "take a smaller shape"),
+    (["compare", "{program}:softmax", "--arg", "x=f32[2]", "--strategy", "xla,magic"], "unknown strategy 'magic'"),
+    (["explain", "{program}:softmax", "--arg", "x=f32[2]", "--device", "abacus"], "unknown device 'abacus'; known: cpu, "),
     (["run", "missing.py:f"], "there is no file missing.py; write FILE.py:FUNCTION"),
-    (["run", "{program}:nothing"], "has no function 'nothing'; it has softmax, only, branches, make"),
+    (["run", "{program}:nothing"], "has no function 'nothing'; it has softmax, only, branches, wrong_shape"),
     (["run", "{program}:NOT_A_FUNCTION"], "has no function 'NOT_A_FUNCTION'"),
     (["run", "{program}:softmax"], "softmax needs the argument 'x'; add --arg x=f32[128,768]"),
     (["run", "{program}:softmax", "--arg", "y=f32[2]"], "softmax has no argument 'y'; it has x, axis"),
