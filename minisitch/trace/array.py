@@ -25,7 +25,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ..graph import TensorType
-from .recorder import Recorder, check_dtype, current, refuse
+from .recorder import Recorder, assigns_element, check_dtype, current, refuse
 
 FUNCTIONS: dict[Callable, Callable] = {}  # numpy function -> handler; for one without, NumPy's own source is traced
 
@@ -33,6 +33,10 @@ traced: Any = np  # called with traced arrays NumPy's functions return traced ar
 
 BRANCH = ("Choose between values with np.where(condition, a, b) or np.maximum(a, b); take loop counts and branch "
           "conditions from shapes or Python arguments, which are known while tracing")
+NUMBER = ("Compute with the array itself, return it, and convert the result outside the traced function; write NumPy's "
+          "functions instead of those of math or builtins: np.exp for math.exp, np.round for round. ") + BRANCH
+REAL = ("Make the array with np.zeros(shape, dtype) inside the traced function, or np.zeros_like(x), or pass it in as an "
+        "argument: those take traced values")
 
 
 @dataclass(frozen=True)
@@ -192,6 +196,9 @@ class Array(NDArrayOperatorsMixin):
     def known(self, seen: str, remedy: str) -> np.ndarray:
         """The value, if it depends on no input. Raises TraceError otherwise."""
         value = self.recorder.known(self.node)
+        if value is None and assigns_element(2):  # NumPy asks ``__array__`` or ``__float__`` for what it is to store
+            raise refuse(f"assignment into a real ndarray with a traced {self.type} array",
+                         "it has no values while the program is traced", REAL)
         if value is None:
             raise refuse(f"{seen} of a traced {self.type} array", "it has no values while the program is traced", remedy)
         return value
@@ -207,7 +214,7 @@ class Array(NDArrayOperatorsMixin):
         return bool(self.known("the truth value", BRANCH))
 
     def __int__(self) -> int:
-        return int(self.known("int()", BRANCH))
+        return int(self.known("int()", NUMBER))
 
     def __index__(self) -> int:
         if self.dtype.kind not in "iu":
@@ -215,14 +222,21 @@ class Array(NDArrayOperatorsMixin):
         return int(self.known("use as a Python integer", BRANCH))
 
     def __float__(self) -> float:
-        return float(self.known("float()", "Use NumPy's function instead of the one of math or builtins: np.exp for "
-                                           "math.exp, np.round for round. " + BRANCH))
+        return float(self.known("float()", NUMBER))
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return round(self.known("round()", NUMBER).item(), digits)
+
+    def __format__(self, spec: str) -> str:
+        if not spec:
+            return repr(self)
+        return format(self.known("formatting", "Print the result of the traced function, outside it").item(), spec)
 
     def item(self, *index: int) -> Any:
-        return self.known("item()", "Keep it an array of shape (): " + BRANCH).item(*index)
+        return self.known("item()", NUMBER).item(*index)
 
     def tolist(self) -> Any:
-        return self.known("tolist()", "Keep it an array").tolist()
+        return self.known("tolist()", NUMBER).tolist()
 
     # ------------------------------------------------------------ methods that differ from the function of that name
     def __pow__(self, exponent: Any) -> Any:

@@ -76,10 +76,11 @@ def user_line() -> tuple[str, str]:
     return f"{user_file(frame.f_code.co_filename)}:{frame.f_lineno}", _function_name(frame.f_code)
 
 
-def assigns_element() -> bool:
-    """Is the user's code at ``a[i] = value``?"""
-    frame = _user_frame()
-    return frame is not None and dis.opname[frame.f_code.co_code[frame.f_lasti]] in ("STORE_SUBSCR", "STORE_SLICE")
+def assigns_element(depth: int) -> bool:
+    """Is the frame so many calls above the caller the user's, and at ``a[i] = value``?"""
+    frame = sys._getframe(depth + 1)
+    at = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+    return at in ("STORE_SUBSCR", "STORE_SLICE") and bool(user_file(frame.f_code.co_filename))
 
 
 def _user_frame() -> FrameType | None:

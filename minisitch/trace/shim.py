@@ -14,6 +14,7 @@ others (``np.gradient``, ``np.cross``, ``np.kron``), and trace once their own ``
 from __future__ import annotations
 
 import functools
+import re
 import types
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -272,6 +273,18 @@ def opened(func: Callable) -> Any:
     return _opened.function(inner) if isinstance(inner, types.FunctionType) else None
 
 
+HIDDEN = "its own source does what cannot be recorded"
+LAPACK = ("solve tensorsolve inv tensorinv pinv cholesky qr svd svdvals eig eigh eigvals eigvalsh det slogdet lstsq cond "
+          "matrix_rank")
+for _name in LAPACK.split():
+    handles(getattr(np.linalg, _name))(_refusing(
+        f"np.linalg.{_name}", "LAPACK computes it, which has no place in the graph",
+        "Compute it outside the traced function and pass the result in as an argument"))
+
+SORT = "Write np.sort(x, axis=...) and take the elements at the wanted positions"
+REMEDIES = dict.fromkeys(("median", "percentile", "quantile", "partition", "nanmedian", "nanpercentile", "nanquantile"), SORT)
+
+
 @method
 def __array_function__(x: Array, func: Callable, types: Any, args: tuple, kwargs: dict) -> Any:
     """NumPy's protocol: its handler if it has one that takes the call, else its own source, traced.
@@ -283,7 +296,7 @@ def __array_function__(x: Array, func: Callable, types: Any, args: tuple, kwargs
         if result is not NotImplemented:
             return result
     name = f"{func.__module__}.{func.__name__}".replace("numpy", "np", 1)
-    remedy = "Write it with arithmetic, reductions, np.where, slices and products"
+    remedy = REMEDIES.get(func.__name__, "Write it with arithmetic, reductions, np.where, slices and products")
     source = opened(func)
     if source is None:
         raise refuse(name, "it has no place in the graph", remedy)
@@ -291,7 +304,9 @@ def __array_function__(x: Array, func: Callable, types: Any, args: tuple, kwargs
         with current().composite(func.__name__):
             return source(*args, **kwargs)
     except TraceError as error:
-        why = str(error).partition(": ")[2].partition(". ")[0]  # without the line, which is said once, and its remedy
-        raise refuse(name, f"its own source does what cannot be recorded ({why})", remedy) from error
+        why = re.sub(r"^[^:]*:\d+: ", "", str(error)).partition(". ")[0]  # the line is said once; the remedy is ours
+        why = why.partition(f"{HIDDEN} (")[2].removesuffix(")") or why  # that of the innermost function
+        raise refuse(name, f"{HIDDEN} ({why})", remedy) from error
     except (AttributeError, TypeError) as error:
-        raise refuse(name, f"its own source does what cannot be recorded ({error})", remedy) from error
+        why = "it asks for the memory of a real array" if "attribute '__" in str(error) else str(error)
+        raise refuse(name, f"{HIDDEN} ({why})", remedy) from error
