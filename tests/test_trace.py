@@ -154,9 +154,9 @@ def test_ten_thousand_nodes_trace_in_about_a_second() -> None:
         for _ in range(2500):
             x = (x * 2 + 1) - x
         return x
-    start = time.perf_counter()
+    start = time.process_time()
     assert len(trace(long, (X,)).graph) > 10_000
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 3
 
 
 # ---------------------------------------------------------------- the traps of ecosystem.md, one by one
