@@ -42,6 +42,7 @@ class Buffer:
     node: int
     slot: int = 0  # buffers of one scope that share bytes have one slot
     why: str = ""
+    role: str = ""  # "partial" | "carry" | "kept": what its lifetime follows from; else its value's own
 
 
 @dataclass(frozen=True)

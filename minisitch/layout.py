@@ -184,10 +184,11 @@ class Layout:
         if s.role == "carry":
             m = self.maps[s.level, s.space]
             size = m.blocks * m.rows_per_block * cols
-            self.add(Buffer(f"a{s.node}", dtype, m.rows_per_block * cols, "shared", s.node, why="one sum a column"))
+            self.add(Buffer(f"a{s.node}", dtype, m.rows_per_block * cols, "shared", s.node, why="one sum a column",
+                            role="carry"))
         else:
             size = rows * s.space.chunks if s.space.kind == "row" else rows * s.space.slices * cols
-        self.add(Buffer(f"p{s.node}", dtype, size, "scratch", s.node, why="partial results"))
+        self.add(Buffer(f"p{s.node}", dtype, size, "scratch", s.node, why="partial results", role="partial"))
 
     def _place(self, s: Sink, reads: Reads) -> Place:
         """Where the readers of the same block find the value (hierarchical data management)."""
@@ -211,7 +212,8 @@ class Layout:
             return Place("global", name)
         chunk = -(-m.cols // m.splits) if s.space.kind == "row" and m.splits > 1 else m.chunk
         width = min(s.extents[2], chunk) if m.splits > 1 else s.extents[2]
-        self.add(Buffer(f"k{s.node}", dtype, m.rows_per_block * width, "shared", s.node, why="read again by the same block"))
+        self.add(Buffer(f"k{s.node}", dtype, m.rows_per_block * width, "shared", s.node, why="read again by the same block",
+                        role="kept"))
         return Place("row", f"k{s.node}")
 
     def _output_row(self, s: Sink, reads: Reads) -> str:
@@ -265,13 +267,13 @@ class Layout:
 
     def _life(self, b: Buffer, clock: Sequence[int]) -> tuple[int, int]:
         """First write and last read of a buffer on a clock of barriers; a block's column sums live as long as its tasks."""
-        first = b.name[0] in "pa"
+        first = b.role in ("partial", "carry")
         homes = self.loops_of[b.node]
         writer = homes[0 if first else -1]
-        if b.name[0] == "a":
+        if b.role == "carry":
             mine = [clock[x.order] for x in self.segments[self.loops[writer].level, self.loops[writer].space]]
             return min(mine), max(mine)
-        if b.name[0] == "p":
+        if b.role == "partial":
             return clock[writer], clock[homes[-1]]
         readers = [clock[k] for k in self.readers.get(b.node, ())]
         return clock[writer], max([clock[writer], *readers])

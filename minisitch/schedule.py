@@ -33,7 +33,7 @@ def schedule(plan: StitchPlan) -> Kernel:
     while True:
         kernel = _Builder(Layout(plan, frozenset(demoted))).build()
         limit = kernel.device.shared_per_block
-        movable = [b for b in kernel.buffers if b.scope == "shared" and b.node not in demoted and b.name.startswith("k")]
+        movable = [b for b in kernel.buffers if b.scope == "shared" and b.node not in demoted and b.role == "kept"]
         if kernel.shared_bytes <= limit or not movable or kernel.device.kind == "cpu":
             return verify_kernel(kernel)
         demoted.add(max(movable, key=lambda b: (b.size, -b.node)).node)

@@ -9,13 +9,13 @@ since Numba widens ``int32 + int32``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from .graph import Graph
-from .index import Guard, Index, show
+from .index import Guard, show
 from .kernel import Choose, Clamp, Compute, FromIndex, Kernel, Load, Segment, Stmt, Store
 from .ops import OPS, SHORT, compute_dtype, kind_of
 
@@ -63,10 +63,6 @@ class Writer:
     def line(self, text: str, comment: str = "") -> None:
         indented = "    " * self.depth + text
         self.lines.append(f"{indented:<56}  # {comment}" if comment else indented)
-
-    def lines_of(self, pairs: Iterable[tuple[str, str]]) -> None:
-        for text, comment in pairs:
-            self.line(text, comment)
 
     def text(self) -> str:
         return "\n".join(self.lines) + "\n"
@@ -239,11 +235,6 @@ def _stored(stmt: Store, column: str, sizes: Mapping[str, tuple[str, int]]) -> s
     if sizes[stmt.buffer][0] != "float16":
         return stmt.value
     return f"float_to_half({stmt.value})" if column == "cpu" else f"np.float16({stmt.value})"
-
-
-def offset(name: str, index: Index) -> str:
-    """A window's start as text."""
-    return show(index) if index.terms else str(index.const)
 
 
 def buffer_sizes(kernel: Kernel) -> dict[str, tuple[str, int]]:

@@ -423,3 +423,11 @@ def test_every_text_of_the_table_of_operations_names_something():
             known = {**cuda_math.DEVICE_FUNCTIONS, **vars(NUMPY), "max": 0, "min": 0, "abs": 0}
             if name.isidentifier() and "{" not in name and not text.startswith("math."):
                 assert name in known or name == "not", f"{op.name}: {text}"
+
+
+def test_a_launch_that_cannot_be_made_says_why():
+    text, x = "def copy(x, y):\n    y[cuda.threadIdx.x] = x[cuda.threadIdx.x]\n", np.zeros(4, np.float32)
+    with pytest.raises(ValueError, match=r"copy takes 2 arrays \('x', 'y'\), got 1"):
+        step(text, [x], 1, 4)
+    with pytest.raises(ValueError, match="one dimension here"):
+        step(text, [x, x.copy()], 1, (2, 2))

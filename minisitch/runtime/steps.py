@@ -136,7 +136,7 @@ def requests(source: KernelSource) -> list[compiler.Request]:
     """What to compile for one kernel's CPU text: one function a launch."""
     dtype = {b.name: b.dtype for b in source.kernel.buffers}
     return [compiler.Request(source.text, launch.name, tuple(dtype[b] for b in launch.buffers),
-                             getattr(launch, "slp", False)) for launch in source.launches]
+                             launch.slp) for launch in source.launches]
 
 
 def _launcher(source: KernelSource, target: str) -> Callable[..., None]:

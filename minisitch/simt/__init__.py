@@ -50,9 +50,13 @@ def step(text: str, arrays: Sequence[Any] | Mapping[str, Any], grid: int, block:
     the number of blocks that are resident at once; ``name`` picks a kernel where the text has several.
     """
     program = read_program(text, name)
+    if not isinstance(arrays, Mapping) and len(arrays) != len(program.parameters):
+        raise ValueError(f"{program.name} takes {len(program.parameters)} arrays {program.parameters}, got {len(arrays)}")
     values = dict(arrays) if isinstance(arrays, Mapping) else dict(zip(program.parameters, arrays, strict=True))
     if values.keys() != set(program.parameters):
         raise ValueError(f"{program.name} takes {program.parameters}, got {tuple(values)}")
+    if not isinstance(grid, int | np.integer) or not isinstance(block, int | np.integer):
+        raise ValueError(f"grid {grid} and block {block}: launches have one dimension here, so both are plain integers")
     if not 0 < block <= 1024 or grid < 0:
         raise ValueError(f"{grid} blocks of {block} threads: a block has 1 to 1024 threads")
     together = program.waits_for("grid.sync", "while")  # blocks that may wait for each other
