@@ -35,8 +35,16 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Stitching:
-    """What a strategy allows inside its kernels: AStitch's ingredients, each of which can be left out.
+class Composition:
+    """How a kernel is put together, as its strategy wants it; ``build`` knows what to do with each kind.
+
+    Node ids in a composition are those of the pattern's body (``extract``), so equal patterns compose alike.
+    """
+
+
+@dataclass(frozen=True)
+class Stitching(Composition):
+    """AStitch's ingredients, each of which can be left out.
 
     ``adaptive``: adaptive thread mapping of reduces (packing and splitting; else a block a row, the
     papers' baseline). ``merge``: dominant merging. ``keep``: values kept for later phases (else recomputed).
@@ -61,6 +69,7 @@ class Pattern:
     members: tuple[int, ...]
     outputs: tuple[int, ...]
     kind: str = "kernel"  # "kernel" | "library"
+    composition: Composition = ALL_INGREDIENTS
 
 
 @dataclass(frozen=True)
@@ -71,7 +80,6 @@ class FusionPlan:
     strategy: str
     patterns: tuple[Pattern, ...]
     decisions: tuple[Decision, ...] = ()
-    stitching: Stitching = ALL_INGREDIENTS
 
     @property
     def kernels(self) -> tuple[Pattern, ...]:
@@ -151,12 +159,12 @@ def view_source(graph: Graph, value: int) -> int:
 
 # ---------------------------------------------------------------- from assignment to plan
 def make_plan(graph: Graph, strategy: str, groups: Iterable[Sequence[int]],
-              decisions: Iterable[Decision] = (), stitching: Stitching = ALL_INGREDIENTS) -> FusionPlan:
+              decisions: Iterable[Decision] = (), composition: Composition = ALL_INGREDIENTS) -> FusionPlan:
     """Turn groups of node ids into an ordered, verified plan.
 
     ``groups`` hold fusible nodes; library nodes become patterns of their own; sources and the
     views between patterns belong to nobody: whoever reads them pulls them in. A group's outputs
-    are worked out here; ``stitching`` says what its kernels may do. Raises PlanError for an id that is
+    are worked out here; ``composition`` says how its kernels are put together. Raises PlanError for an id that is
     none, and for groups that cannot be put in an order.
     """
     groups = [tuple(g) for g in groups]
@@ -164,15 +172,15 @@ def make_plan(graph: Graph, strategy: str, groups: Iterable[Sequence[int]],
         if not isinstance(value, int) or not 0 <= value < len(graph) or not is_fusible(graph[value]):
             raise PlanError(f"strategy {strategy}: {value!r} in a group; groups hold ids of maps, reduces and moves, "
                             f"and the graph has %0 to %{len(graph) - 1}")
-    patterns = [Pattern(tuple(sorted(set(g))), ()) for g in groups if g]
+    patterns = [Pattern(tuple(sorted(set(g))), (), "kernel", composition) for g in groups if g]
     patterns += [Pattern((n.id,), (n.id,), "library") for n in graph.nodes if n.kind == "library"]
     held = [set(p.members) for p in patterns]
     patterns = [_close(graph, p) for p in patterns]
     while missing := _without_owner(graph, patterns, held):  # a returned constant, a view of an input ...
         held += [{v} for v in missing]
-        patterns += [_close(graph, Pattern((v,), ())) for v in missing]
+        patterns += [_close(graph, Pattern((v,), (), "kernel", composition)) for v in missing]
     patterns = _with_outputs(graph, patterns, held)
-    return verify_plan(FusionPlan(graph, strategy, _in_order(graph, patterns), tuple(decisions), stitching))
+    return verify_plan(FusionPlan(graph, strategy, _in_order(graph, patterns), tuple(decisions)))
 
 
 def stored_values(graph: Graph) -> set[int]:

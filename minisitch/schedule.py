@@ -72,7 +72,7 @@ class _Builder:
         words = list(dict.fromkeys(n.via for n in self.graph.nodes if n.via and n.kind != "source"))
         words = words or list(dict.fromkeys(n.op for n in self.graph.nodes if n.kind in ("map", "reduce")))
         words = words or [n.op for n in self.graph.nodes[-1:]]
-        text = repr((self.graph.structure, self.plan.stitching, self.device.name, self.layout.block))
+        text = repr((self.graph.structure, self.plan.composition, self.device.name, self.layout.block))
         digest = hashlib.sha256(text.encode()).hexdigest()[:6]
         return re.sub(r"\W", "_", "_".join(words[:2]))[:32].strip("_") + f"_{digest}"
 

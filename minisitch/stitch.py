@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from .device import Device
-from .fuse import ALL_INGREDIENTS, Decision, Stitching, count, is_heavy
+from .fuse import ALL_INGREDIENTS, Composition, Decision, Stitching, count, is_heavy
 from .graph import Graph, Node
 from .groups import MOST_POSITIONS, Group, candidates, groups_of, is_row_reduce, many_positions
 from .index import ZERO, Digit, Index, Key, Position, digits, linear, pull
@@ -114,7 +114,7 @@ class StitchPlan:
 
     graph: Graph
     device: Device
-    stitching: Stitching
+    composition: Composition
     groups: tuple[Group, ...]
     sinks: tuple[Sink, ...]
     decisions: tuple[Decision, ...]

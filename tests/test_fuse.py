@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stitch_help import CPU, ROOT, STRATEGIES, V100, layernorm, lowered, program, softmax, traced
 
+from minisitch.build import digest
 from minisitch.errors import PlanError
 from minisitch.fuse import (
     FREE,
@@ -29,7 +30,6 @@ from minisitch.fuse import (
 from minisitch.graph import Builder, TensorType, parse
 from minisitch.reference import apply, evaluate, judge
 from minisitch.runtime import steps
-from minisitch.runtime.stages import digest
 from minisitch.simplify import simplify
 from minisitch.testing import arrays_for, graphs, random_graph, random_inputs
 from minisitch.trace import trace
@@ -56,8 +56,8 @@ def run_plan(plan, inputs):
 
 def _viewed(graph, value, memory):
     """A library call's operand: what is in memory, through views."""
-    chain = []
-    while value != view_source(graph, value):
+    chain, source = [], view_source(graph, value)
+    while value != source:
         chain.append(graph[value])
         value = graph[value].args[0]
     seen = memory[value]

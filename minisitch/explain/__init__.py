@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from .. import cpu_emit, cuda_emit
+from ..build import compose
 from ..device import Device
 from ..errors import MinisitchError
 from ..fuse import Body, Decision, Pattern, count
@@ -23,7 +24,7 @@ from ..runtime import Jitted, Stages, choose_device, choose_target, lower_progra
 from ..runtime.memory import Layout, Resident
 from ..schedule import schedule
 from ..source import KernelSource
-from ..stitch import StitchPlan, stitch
+from ..stitch import StitchPlan
 from ..trace import trace
 from . import page as pages
 from .compare import Comparison, Row, compare
@@ -177,6 +178,6 @@ def report_on(stages: Stages, name: str) -> Report:
 def both_texts(kernel: Kernel) -> dict[str, KernelSource]:
     """The kernel's text for its own device, and that of the other kind of device for the same body."""
     other = choose_device("cpu" if kernel.device.kind == "gpu" else "cuda")
-    twin = schedule(stitch(kernel.graph, other, kernel.plan.stitching))
+    twin = schedule(compose(kernel.graph, other, kernel.plan.composition))
     texts = {k.device.kind: (cuda_emit if k.device.kind == "gpu" else cpu_emit).emit(k) for k in (kernel, twin)}
     return {"cuda" if kind == "gpu" else kind: source for kind, source in texts.items()}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
 import os
 import re
 import sys
@@ -18,15 +17,16 @@ from dataclasses import dataclass
 
 from .. import compile as compiler
 from .. import cpu_emit, cuda_emit
+from ..build import compose, digest
 from ..device import DEVICES, Device, get_device, this_cpu
 from ..errors import DeviceError, TraceError
-from ..fuse import ALL_INGREDIENTS, Body, Decision, FusionPlan, Stitching, extract, fuse
+from ..fuse import Body, Decision, FusionPlan, extract, fuse
 from ..graph import Graph, TensorType, verify
 from ..ops import DTYPES
 from ..schedule import Kernel, schedule
 from ..simplify import simplify
 from ..source import KernelSource
-from ..stitch import StitchPlan, stitch
+from ..stitch import StitchPlan
 from ..trace import Program
 
 TARGETS = ("cpu", "cuda", "step", "python", "reference")
@@ -107,25 +107,22 @@ def in_whole_graph(body: Body, decisions: Iterable[Decision]) -> tuple[Decision,
     return tuple(Decision(tuple(body.origin[i] for i in d.at), d.verdict, d.rule, body.in_whole(d.why)) for d in decisions)
 
 
-def digest(graph: Graph, stitching: Stitching = ALL_INGREDIENTS) -> str:
-    """The name of a kernel's meaning: equal for structurally equal graphs stitched alike (0.0 and -0.0 differ)."""
-    return hashlib.sha256(repr((graph.structure, stitching)).encode()).hexdigest()
-
-
 def lower_program(program: Program, strategy: str, target: str, device: Device, stop_after: str = "emit") -> Stages:
     """Take a traced program down the road until ``stop_after`` (``"fuse"`` or later)."""
     graph = simplify(program.graph)
     if os.environ.get("MINISITCH_CHECK", "1") != "0":
         verify(graph)
     plan = fuse(graph, strategy, device)
+    graph = plan.graph  # a strategy may have taken a small product apart, to hold it in a kernel
     stages = Stages(program, graph, device, plan)
     if stop_after == "fuse":
         return stages
     bodies = tuple(extract(graph, p) for p in plan.kernels)
     emit = cuda_emit.emit if target in ("cuda", "step") else cpu_emit.emit
-    keys = tuple(digest(body.graph, plan.stitching) for body in bodies)
-    different = {key: body.graph for key, body in zip(keys, bodies, strict=True)}
-    stitches = {key: stitch(body, device, plan.stitching) for key, body in different.items()}
+    compositions = [p.composition for p in plan.kernels]
+    keys = tuple(digest(body.graph, how) for body, how in zip(bodies, compositions, strict=True))
+    different = {key: (body.graph, how) for key, body, how in zip(keys, bodies, compositions, strict=True)}
+    stitches = {key: compose(body, device, how) for key, (body, how) in different.items()}
     kernels = {key: schedule(s) for key, s in stitches.items()} if stop_after != "stitch" else {}
     sources = {key: emit(k) for key, k in kernels.items()} if stop_after == "emit" else {}
     return Stages(program, graph, device, plan, bodies, keys, tuple(stitches[key] for key in keys),
