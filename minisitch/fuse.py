@@ -159,26 +159,29 @@ def view_source(graph: Graph, value: int) -> int:
 
 # ---------------------------------------------------------------- from assignment to plan
 def make_plan(graph: Graph, strategy: str, groups: Iterable[Sequence[int]],
-              decisions: Iterable[Decision] = (), composition: Composition = ALL_INGREDIENTS) -> FusionPlan:
+              decisions: Iterable[Decision] = (),
+              composition: Composition | Sequence[Composition] = ALL_INGREDIENTS) -> FusionPlan:
     """Turn groups of node ids into an ordered, verified plan.
 
     ``groups`` hold fusible nodes; library nodes become patterns of their own; sources and the
     views between patterns belong to nobody: whoever reads them pulls them in. A group's outputs
-    are worked out here; ``composition`` says how its kernels are put together. Raises PlanError for an id that is
-    none, and for groups that cannot be put in an order.
+    are worked out here; ``composition`` says how its kernels are put together, one for all or one a group.
+    Raises PlanError for an id that is none, and for groups that cannot be put in an order.
     """
     groups = [tuple(g) for g in groups]
     for value in (v for g in groups for v in g):
         if not isinstance(value, int) or not 0 <= value < len(graph) or not is_fusible(graph[value]):
             raise PlanError(f"strategy {strategy}: {value!r} in a group; groups hold ids of maps, reduces and moves, "
                             f"and the graph has %0 to %{len(graph) - 1}")
-    patterns = [Pattern(tuple(sorted(set(g))), (), "kernel", composition) for g in groups if g]
+    how = [composition] * len(groups) if isinstance(composition, Composition) else list(composition)
+    alone = composition if isinstance(composition, Stitching) else ALL_INGREDIENTS
+    patterns = [Pattern(tuple(sorted(set(g))), (), "kernel", c) for g, c in zip(groups, how, strict=True) if g]
     patterns += [Pattern((n.id,), (n.id,), "library") for n in graph.nodes if n.kind == "library"]
     held = [set(p.members) for p in patterns]
     patterns = [_close(graph, p) for p in patterns]
     while missing := _without_owner(graph, patterns, held):  # a returned constant, a view of an input ...
         held += [{v} for v in missing]
-        patterns += [_close(graph, Pattern((v,), (), "kernel", composition)) for v in missing]
+        patterns += [_close(graph, Pattern((v,), (), "kernel", alone)) for v in missing]
     patterns = _with_outputs(graph, patterns, held)
     return verify_plan(FusionPlan(graph, strategy, _in_order(graph, patterns), tuple(decisions)))
 
