@@ -24,6 +24,7 @@ from .fuse import STRATEGIES, Decision, FusionPlan, Pattern, make_plan, strategy
 from .graph import Graph, Node, TensorType, parse
 from .runtime import jit, lower
 from .strategies import astitch as _astitch
+from .strategies import auto as _auto
 from .strategies import none as _none
 from .strategies import xla as _xla
 from .trace import Program, erf, trace
@@ -37,4 +38,4 @@ __all__ = [
     "strategy", "trace",
 ]
 
-del _astitch, _none, _xla  # imported for their registration
+del _astitch, _auto, _none, _xla  # imported for their registration

@@ -38,14 +38,17 @@ class Prices:
     def __init__(self, graph: Graph, device: Device) -> None:
         self.graph, self.device = graph, device
         self._kernels: dict[str, Kernel] = {}
+        self._by_pattern: dict[Pattern, Kernel] = {}
 
     def kernel(self, pattern: Pattern) -> Kernel:
         """The kernel that would run for this pattern (its outputs must be set)."""
-        body = extract(self.graph, pattern).graph
-        key = digest(body, pattern.composition)
-        if key not in self._kernels:
-            self._kernels[key] = schedule(compose(body, self.device, pattern.composition))
-        return self._kernels[key]
+        if pattern not in self._by_pattern:
+            body = extract(self.graph, pattern).graph
+            key = digest(body, pattern.composition)
+            if key not in self._kernels:
+                self._kernels[key] = schedule(compose(body, self.device, pattern.composition))
+            self._by_pattern[pattern] = self._kernels[key]
+        return self._by_pattern[pattern]
 
     def pattern_us(self, pattern: Pattern) -> float:
         """Modelled microseconds of one launch or one library call."""
