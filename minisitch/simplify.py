@@ -517,3 +517,14 @@ def _reduce_of_reduce(r: Rewriter, n: Node) -> int | None:
     axes = tuple(sorted({*inner.attr("axes"), *(kept[a] for a in n.attr("axes"))}))
     folded = r.make(n, n.op, inner.args[0], axes=axes, keepdims=n.attr("keepdims") and inner.attr("keepdims"))
     return r.make(n, "reshape", folded, shape=n.type.shape)
+
+
+@rule("reduce")
+def _reduced_before(r: Rewriter, n: Node) -> int | None:
+    """Before: ``sum x keepdims=False``, ``sum x keepdims=True``. After: the second is a reshape of the first."""
+    axes, keepdims = n.attr("axes"), n.attr("keepdims")
+    operand = r.nodes[n.args[0]].type.shape
+    shape = tuple(1 if a in axes else m for a, m in enumerate(operand) if not keepdims or a not in axes)
+    attrs = tuple((name, not keepdims if name == "keepdims" else value) for name, value in n.attrs)
+    twin = r.found.get((n.op, n.args, replace(n.type, shape=shape), repr(attrs)))
+    return None if twin is None else r.make(n, "reshape", twin, shape=n.type.shape)

@@ -187,6 +187,11 @@ GOLDEN = {
         (["i32[2,3] = input name='x'", "i32[2,1] = sum %0 axes=(1,) keepdims=True",
           "i32[] = sum %1 axes=(0, 1) keepdims=False"],
          ["i32[2,3] = input name='x'", "i32[] = sum %0 axes=(0, 1) keepdims=False"])],
+    "reduced_before": [
+        ([M, "f32[2] = sum %0 axes=(1,) keepdims=False", "f32[2,1] = sum %0 axes=(1,) keepdims=True", "return %1 %2"],
+         [M, "f32[2] = sum %0 axes=(1,) keepdims=False", "f32[2,1] = reshape %1 shape=(2, 1)", "return %1 %2"]),
+        ([M, "f32[2,1] = max %0 axes=(1,) keepdims=True", "f32[2] = max %0 axes=(1,) keepdims=False", "return %1 %2"],
+         [M, "f32[2,1] = max %0 axes=(1,) keepdims=True", "f32[2] = reshape %1 shape=(2,)", "return %1 %2"])],
 }
 
 # rule: programs next to it that must come back as they are
@@ -254,6 +259,9 @@ TWINS = {
     "reduce_of_reduce": [
         [M, "f32[2] = sum %0 axes=(1,) keepdims=False", "f32[] = sum %1 axes=(0,) keepdims=False"],
         [M, "f32[2] = max %0 axes=(1,) keepdims=False", "f32[] = min %1 axes=(0,) keepdims=False"]],
+    "reduced_before": [
+        [M, "f32[2] = sum %0 axes=(1,) keepdims=False", "f32[2,1] = max %0 axes=(1,) keepdims=True", "return %1 %2"],
+        [M, "f32[2] = sum %0 axes=(1,) keepdims=False", "f32[1,3] = sum %0 axes=(0,) keepdims=True", "return %1 %2"]],
 }
 
 
