@@ -18,6 +18,7 @@ After:   segment 0, rows:  phase 0 %1   phase 1 %4 %5   phase 2 %7      (all Reg
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -45,9 +46,10 @@ class Space:
     ``row``: a task is one of ``rows`` rows, or one of its ``chunks`` (task splitting).
     ``column``: a task is one of ``rows`` problems, one tile (of ``chunks``) of the kept columns
     and one slice (of ``slices``) of the serial axis.
+    ``block``: a task is one of ``rows`` blocks, which owns a piece of every sink (``blocks.arrange``).
     """
 
-    kind: str  # "row" | "column"
+    kind: str  # "row" | "column" | "block"
     rows: int
     chunks: int = 1
     slices: int = 1
@@ -57,29 +59,36 @@ class Space:
 
 @dataclass(frozen=True)
 class Partition:
-    """Which axes of a sink's domain become tasks, which run inside a thread, which across threads."""
+    """Which axes of a sink's domain become tasks, which run inside a thread, which across threads.
+
+    An axis in both ``rows`` and ``cols`` is cut into ``pieces``: the task says which, the column where inside.
+    """
 
     rows: tuple[int, ...]
     serial: tuple[int, ...]
     cols: tuple[int, ...]
+    pieces: int = 1
+
+    def _sizes(self, shape: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
+        """How far each axis of ``rows``, ``serial`` and ``cols`` is counted."""
+        return ([self.pieces if a in self.cols else shape[a] for a in self.rows], [shape[a] for a in self.serial],
+                [shape[a] // self.pieces if a in self.rows else shape[a] for a in self.cols])
 
     def position(self, shape: Sequence[int]) -> Position:
         """The domain position as digits of ``row``, ``ser`` and ``col``."""
         found: list[Index] = [ZERO] * len(shape)
-        for var, axes in (("row", self.rows), ("ser", self.serial), ("col", self.cols)):
-            for axis, digit in zip(axes, digits(var, [shape[a] for a in axes]), strict=True):
-                found[axis] = digit
+        rows, serial, cols = self._sizes(shape)
+        for axis, digit in zip(self.rows, digits("row", rows), strict=True):
+            found[axis] = digit * (shape[axis] // self.pieces) if axis in self.cols else digit
+        for var, axes, sizes in (("ser", self.serial, serial), ("col", self.cols, cols)):
+            for axis, digit in zip(axes, digits(var, sizes), strict=True):
+                found[axis] = found[axis] + digit
         return tuple(found)
 
     def extents(self, shape: Sequence[int]) -> tuple[int, int, int]:
         """Elements along rows, serial and cols."""
-        out = []
-        for axes in (self.rows, self.serial, self.cols):
-            n = 1
-            for a in axes:
-                n *= shape[a]
-            out.append(n)
-        return out[0], out[1], out[2]
+        rows, serial, cols = map(math.prod, self._sizes(shape))
+        return rows, serial, cols
 
 
 @dataclass(frozen=True)
@@ -102,6 +111,14 @@ class Sink:
     thread_map: ThreadMap
     scheme: str = "local"
     why: str = ""
+    warps: bool = False  # of a reduce in a block: a warp for each column, whose lanes share the serial axis
+
+    @property
+    def along(self) -> str:
+        """What a reduce folds: ``row`` (the columns, by all threads), ``column`` (the serial axis), ``warp``, ``carry``."""
+        if self.role in ("map", "carry"):
+            return self.role.removeprefix("map")
+        return "warp" if self.warps else "column" if self.partition.serial else "row"
 
     @property
     def extents(self) -> tuple[int, int, int]:
@@ -402,6 +419,7 @@ def column_of(producer: Sink, position: Position) -> Index | None:
 
     The consumer runs over the same ``Space``. A row space: the consumer's row must be the
     producer's, any column will do. A column space: the very same column (it lives in one thread).
+    An axis that blocks share is read inside the consumer's own piece.
     """
     column = ZERO
     for index, home in zip(position, producer.home, strict=True):
@@ -409,10 +427,13 @@ def column_of(producer: Sink, position: Position) -> Index | None:
         if "ser" in names or (("col" not in names or producer.space.kind == "column") and index != home):
             return None
         if "col" in names:
-            ((coefficient, digit),) = home.terms
-            if not isinstance(digit, Digit) or coefficient != 1:
+            ((coefficient, digit),) = [(c, atom) for c, atom in home.terms if isinstance(atom, Digit) and atom.var == "col"]
+            piece = Index(home.const, tuple(term for term in home.terms if term[1] != digit))
+            inside = index + piece * -1
+            low, high = inside.bounds
+            if coefficient != 1 or (piece.terms and not 0 <= low <= high < digit.size):
                 return None
-            column = column + index * digit.stride
+            column = column + inside * digit.stride
     if producer.space.chunks > 1 and producer.role == "map" and "col" in _names(producer.home) and position != producer.home:
         return None  # another chunk of the row belongs to another task
     return column
