@@ -15,12 +15,13 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 from .device import Device
 from .errors import PlanError
 from .graph import Graph, Node
+from .mapping import ThreadMap, map_rows
 from .ops import OPS
 
 
@@ -41,18 +42,39 @@ class Composition:
     Node ids in a composition are those of the pattern's body (``extract``), so equal patterns compose alike.
     """
 
+    def map_rows(self, rows: int, cols: int, device: Device) -> ThreadMap:
+        """How rows that nobody splits are dealt out to threads."""
+        return map_rows(rows, cols, device)
+
 
 @dataclass(frozen=True)
 class Stitching(Composition):
-    """AStitch's ingredients, each of which can be left out.
+    """AStitch's ingredients, each of which can be left out, and what FusionStitching 2020 chooses by enumeration.
 
     ``adaptive``: adaptive thread mapping of reduces (packing and splitting; else a block a row, the
     papers' baseline). ``merge``: dominant merging. ``keep``: values kept for later phases (else recomputed).
+    ``barriers``: whether values may cross blocks behind a grid barrier. ``kept``: exactly these element-wise values are
+    sub-roots, with loops of their own (None: decided by rule). ``threads_per_row``: 1, 32 or more, the thread,
+    warp and block templates; ``threads``: a block's (0: both by adaptive mapping; a CPU has neither).
     """
 
     adaptive: bool = True
     merge: bool = True
     keep: bool = True
+    barriers: bool = True
+    kept: tuple[int, ...] | None = None
+    threads_per_row: int = 0
+    threads: int = 0
+
+    def map_rows(self, rows: int, cols: int, device: Device, whole: bool = True) -> ThreadMap:
+        """The mapping asked for; rows that are not ``whole`` may be split over blocks, with grid barriers any may."""
+        return map_rows(rows, cols, device, adaptive=self.adaptive, whole=whole and not self.barriers,
+                        threads_per_row=self.threads_per_row, threads=self.threads)
+
+    def __repr__(self) -> str:
+        """AStitch's three switches, and what else is not as AStitch has it; kernels are named after this."""
+        values = [(f.name, getattr(self, f.name), f.default) for f in fields(self)]
+        return f"Stitching({', '.join(f'{n}={v!r}' for k, (n, v, default) in enumerate(values) if k < 3 or v != default)})"
 
 
 ALL_INGREDIENTS = Stitching()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from .fuse import Decision
 from .index import Key, Pull, pull
 from .kernel import Buffer
-from .mapping import ThreadMap, map_rows
+from .mapping import ThreadMap
 from .ops import compute_dtype
 from .stitch import Sink, Space, StitchPlan, column_of
 
@@ -139,7 +139,7 @@ class Layout:
                 if s.thread_map.splits == loop.space.chunks and (best is None or s.thread_map.cols > best.cols):
                     best = s.thread_map
             if loop.space.kind == "row" and loop.space.chunks == 1 and (best is None or loop.cols > best.cols):
-                wider = map_rows(loop.space.rows, loop.cols, self.device, adaptive=getattr(self.plan.composition, "adaptive", True))
+                wider = self.plan.composition.map_rows(loop.space.rows, loop.cols, self.device)
                 best = wider if wider.splits == 1 or best is None else best
             assert best is not None
             found[key] = best

@@ -52,24 +52,27 @@ def power_of_two_at_least(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
-def map_rows(rows: int, cols: int, device: Device, shared: int = 0, *, adaptive: bool = True) -> ThreadMap:
+def map_rows(rows: int, cols: int, device: Device, shared: int = 0, *, adaptive: bool = True, whole: bool = False,
+             threads_per_row: int = 0, threads: int = 0) -> ThreadMap:
     """Map ``rows`` x ``cols`` as AStitch does (papers: 3b-B5; split factor and threads per row derived).
 
+    ``whole``: no row is split over blocks. ``threads_per_row`` (FusionStitching 2020's templates: 1 thread, 32 warp,
+    more block) and ``threads`` (a block's) are chosen here unless given; a CPU has one thread a task.
     Raises nothing: any shape, empty ones included, has a mapping.
     """
-    block = device.max_block
+    block = min(threads or device.max_block, device.max_block)
     wave = device.wave(block, shared)
     if not adaptive:  # as XLA does: 750,000 blocks of 32 threads for <750000, 32>
         per_row = min(block, max(WARP, power_of_two_at_least(cols))) if device.kind == "gpu" else 1
         return ThreadMap(rows, cols, max(1, rows), per_row, 1, per_row, 1, 1, cols, "row-per-block",
                          f"a block of {per_row} threads for each of {rows} rows")
-    if rows < wave and cols > LONG_ROW:
+    if rows < wave and cols > LONG_ROW and not whole and not threads_per_row:
         splits = min(max(1, wave // max(1, rows)), -(-cols // LONG_ROW))  # a chunk keeps a whole block busy
         chunk = -(-cols // splits)
         splits = -(-cols // chunk)
         return ThreadMap(rows, cols, max(1, rows * splits), block, 1, block, 1, splits, chunk, "task-splitting",
                          f"{rows} rows fill {rows} of {wave} resident blocks; {splits} chunks of {chunk} columns each")
-    per_row = min(block, max(WARP, power_of_two_at_least(cols))) if device.kind == "gpu" else 1
+    per_row = min(block, threads_per_row or max(WARP, power_of_two_at_least(cols))) if device.kind == "gpu" else 1
     together = max(1, block // per_row)
     groups = max(1, -(-rows // together))
     steps = -(-groups // wave)
@@ -79,19 +82,19 @@ def map_rows(rows: int, cols: int, device: Device, shared: int = 0, *, adaptive:
     return ThreadMap(rows, cols, blocks, together * per_row, together, per_row, steps, 1, cols, "task-packing", why)
 
 
-def map_columns(rows: int, serial: int, cols: int, device: Device) -> tuple[ThreadMap, int]:
+def map_columns(rows: int, serial: int, cols: int, device: Device, whole: bool = False) -> tuple[ThreadMap, int]:
     """Map a column-reduce: threads across kept columns, reduced rows in turn (papers: 3b-B5, derived).
 
     ``rows`` independent problems of ``serial`` x ``cols``. Returns the map over (rows, cols) and the
     number of slices the serial axis is cut into so that one wave is filled; more than one slice
-    leaves partial results that a following segment combines, in a fixed order.
+    leaves partial results that a following segment combines, in a fixed order. ``whole``: one slice.
     """
     threads = min(device.max_block, 256, max(WARP, power_of_two_at_least(cols)))
     width = threads if device.kind == "gpu" else max(1, min(cols, CPU_TILE))
     wave = device.wave(threads)
     tiles = max(1, -(-cols // width))
     tasks = max(1, rows * tiles)
-    slices = max(1, min(wave // tasks, serial // SHORTEST_SLICE[device.kind]))
+    slices = 1 if whole else max(1, min(wave // tasks, serial // SHORTEST_SLICE[device.kind]))
     slices = -(-serial // -(-serial // slices)) if slices > 1 else 1  # rounded up, the last may have nothing left
     blocks = min(tasks * slices, wave)
     steps = -(-tasks * slices // blocks)

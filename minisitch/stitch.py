@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from .device import Device
+from .errors import PlanError
 from .fuse import ALL_INGREDIENTS, Composition, Decision, Stitching, count, is_heavy
 from .graph import Graph, Node
 from .groups import MOST_POSITIONS, Group, candidates, groups_of, is_row_reduce, many_positions
@@ -219,6 +220,10 @@ class _Arranger:
         self.reads[node.id] = list(leaves) if role != "combine" else self.reads[node.id]
         return sink
 
+    def _map_whole(self, rows: int, cols: int) -> ThreadMap:
+        """The mapping of rows that others in the kernel share, adaptive as AStitch has it."""
+        return replace(self.stitching, adaptive=True).map_rows(rows, cols, self.device)
+
     # -- reduces
     def _place_reduce(self, node: Node) -> None:
         shape, axes = self.graph[node.args[0]].type.shape, node.attr("axes")
@@ -234,10 +239,10 @@ class _Arranger:
     def _place_row_reduce(self, node: Node, shape: tuple[int, ...], axes: tuple[int, ...], kept: tuple[int, ...]) -> None:
         partition = Partition(kept, (), axes)
         rows, _, cols = partition.extents(shape)
-        mapping = map_rows(rows, cols, self.device, adaptive=self.stitching.adaptive)
-        space = _row_space(mapping)
         position = partition.position(shape)
         leaves = self._leaves(node, position)
+        mapping = self.stitching.map_rows(rows, cols, self.device, whole=bool(leaves or self.graph.users[node.id]))
+        space = _row_space(mapping)
         home = result_position(node, position)
         self._decide(node, mapping.rule, mapping.why)
         if mapping.splits == 1:
@@ -254,7 +259,8 @@ class _Arranger:
         head = tuple(a for a in kept if a < last)
         partition = Partition(head, axes, tail)
         rows, serial, cols = partition.extents(shape)
-        mapping, slices = map_columns(rows, serial, cols, self.device)
+        whole = not self.stitching.barriers and bool(self.graph.users[node.id])  # readers cannot wait for other blocks
+        mapping, slices = map_columns(rows, serial, cols, self.device, whole)
         space = Space("column", rows, mapping.splits, slices, serial if slices > 1 else 1, cols)
         position = partition.position(shape)
         leaves = self._leaves(node, position)
@@ -274,7 +280,7 @@ class _Arranger:
     def _carrying_dominant(self, node: Node, shape: tuple[int, ...], axes: tuple[int, ...]) -> Node | None:
         """A row-reduce of the same group over the same data whose rows are the axes reduced here."""
         group = self.group_of.get(node.id)
-        if group is None or is_row_reduce(self.graph, node):
+        if group is None or is_row_reduce(self.graph, node) or (not self.stitching.barriers and self.graph.users[node.id]):
             return None
         dominant = self.graph[group.dominant]
         if dominant.kind != "reduce" or not is_row_reduce(self.graph, dominant):
@@ -285,7 +291,7 @@ class _Arranger:
         if rows != tuple(a for a in axes if shape[a] != 1):
             return None
         rows_n, _, cols = Partition(rows, (), tuple(a for a in range(len(shape)) if a not in rows)).extents(shape)
-        mapping = map_rows(rows_n, cols, self.device)
+        mapping = self._map_whole(rows_n, cols)
         others = {s.thread_map for s in self.order if s.role == "carry" and s.space.rows == rows_n}
         fits = mapping.splits == 1 and others <= {mapping} and self._room_for_carry(node, mapping, cols)
         return dominant if fits else None
@@ -301,7 +307,7 @@ class _Arranger:
                      host: Node) -> None:
         partition = Partition(axes, (), kept)
         rows, _, cols = partition.extents(shape)
-        mapping = map_rows(rows, cols, self.device)
+        mapping = self._map_whole(rows, cols)
         position = partition.position(shape)
         home = result_position(node, Partition((), (), kept).position(tuple(1 if a in axes else n for a, n in enumerate(shape))))
         parts = mapping.blocks * mapping.rows_per_block
@@ -329,9 +335,11 @@ class _Arranger:
             if partition is not None and self._fills(producer.space, partition.extents(shape)):
                 self._decide(node, "proactive-adaptation", f"takes the {producer.space.rows} rows of %{value}")
                 return partition, producer.space, producer.thread_map
-        partition = self._with_dominant(node, shape) or self._with_reader(node, shape) or self._flat(shape, everything)
+        anchored = self._with_dominant(node, shape) or self._with_reader(node, shape)
+        partition = anchored or self._flat(shape, everything)
         rows, _, cols = partition.extents(shape)
-        mapping = map_rows(rows, cols, self.device)
+        mapping = self._map_whole(rows, cols) if anchored else \
+            map_rows(rows, cols, self.device, threads=self.stitching.threads)
         self._decide(node, mapping.rule, mapping.why)
         return partition, _row_space(mapping), mapping
 
@@ -527,20 +535,35 @@ def worth_keeping(graph: Graph, plan: _Arranger, loops: Mapping[int, Sink]) -> d
 
 
 # ---------------------------------------------------------------- the pass
+class BarrierNeeded(PlanError):
+    """A kernel that may have no grid barrier needs one at ``value``."""
+
+    def __init__(self, message: str, value: int) -> None:
+        super().__init__(message)
+        self.value = value
+
+
 def stitch(graph: Graph, device: Device, stitching: Stitching = ALL_INGREDIENTS) -> StitchPlan:
     """Give each sink of a kernel body its loop, and each of its values a place.
 
-    Never refuses: where no locality can be had the value goes through global memory and a grid
-    barrier. ``stitching`` is the strategy's word on what may be done (its ablation switches).
+    Where no locality can be had the value goes through global memory and a grid barrier; only a composition
+    without barriers is refused (``BarrierNeeded``). ``stitching`` is the strategy's word on what may be done.
     """
     groups = groups_of(graph, stitching.merge)
     base = set(candidates(graph))
+    if stitching.kept is not None:
+        base = {v for v in base if graph[v].kind == "reduce" or v in graph.outputs} | set(stitching.kept)
     scattered = many_positions(graph, base)
     base.update(scattered)
     arranged = _arrange(graph, device, stitching, groups, base, {})
     decisions = [Decision((v,), "keep", "many-positions", f"%{v} {graph[v].op} would be recomputed at more than "
                           f"{MOST_POSITIONS} places") for v in scattered]
-    if stitching.keep:
+    if not stitching.barriers and stitching.kept is None:  # a value that other blocks would wait for is recomputed by them
+        while far := {v for v in _behind_barriers(arranged) if graph[v].kind != "reduce" and v not in graph.outputs} - {*scattered}:
+            base -= far
+            decisions += [Decision((v,), "recompute", "not-local", f"%{v} would cross a grid barrier") for v in sorted(far)]
+            arranged = _arrange(graph, device, stitching, groups, base, {})
+    if stitching.keep and stitching.kept is None:
         floors = worth_keeping(graph, arranged, _first_loops(arranged))
         if floors:
             arranged = _arrange(graph, device, stitching, groups, base | floors.keys(), floors)
@@ -553,6 +576,10 @@ def stitch(graph: Graph, device: Device, stitching: Stitching = ALL_INGREDIENTS)
                 arranged = _arrange(graph, device, stitching, groups, base | floors.keys(), floors)
         decisions += [Decision((v,), "keep", "costly-and-shared", f"%{v} {graph[v].op} is needed in several phases")
                       for v in floors]
+    if not stitching.barriers and (waits := _behind_barriers(arranged)):
+        value, reader = min(waits.items())
+        raise BarrierNeeded(f"%{reader} {graph[reader].op} reads %{value} {graph[value].op}, which other blocks make: that takes "
+                            "a grid barrier, which this composition forbids; put them in two kernels", value)
     sinks = _with_schemes(graph, arranged)
     decisions += arranged.decisions
     decisions += [Decision((s.node,), s.scheme, "locality", s.why) for s in sinks if s.why]
@@ -574,6 +601,16 @@ def _first_loops(arranged: _Arranger) -> dict[int, Sink]:
     return first
 
 
+def _behind_barriers(arranged: _Arranger) -> dict[int, int]:
+    """Values that a reader in the kernel gets only behind a grid barrier, with such a reader.
+
+    A result that nobody in the kernel reads may be combined behind one: that stands for the papers' atomics.
+    """
+    first = _first_loops(arranged)
+    return {value: user for user, leaves in arranged.reads.items() for value, _ in leaves
+            if arranged.made[value].level > 0 or first[user].level > 0}
+
+
 def _readers(arranged: _Arranger) -> dict[int, list[Sink]]:
     """The sinks that read each sink's value."""
     found: dict[int, list[Sink]] = {}
@@ -584,10 +621,11 @@ def _readers(arranged: _Arranger) -> dict[int, list[Sink]]:
 
 
 def _is_useful(arranged: _Arranger, value: int, readers: Sequence[Sink]) -> bool:
-    """A kept light value must be read by its own block; a heavy one may travel through memory."""
+    """A kept light value must be read by its own block; a heavy one may travel through memory, if barriers are allowed."""
     graph, sink = arranged.graph, arranged.made[value]
     local = all(r.level == sink.level and r.space == sink.space for r in readers)
-    return bool(readers) and (local or is_heavy(graph, graph[value]) or _heavy_inside(graph, value, arranged.wanted))
+    heavy = is_heavy(graph, graph[value]) or _heavy_inside(graph, value, arranged.wanted)
+    return bool(readers) and (local or (heavy and arranged.stitching.barriers))
 
 
 def _heavy_inside(graph: Graph, value: int, stops: frozenset[int]) -> bool:
