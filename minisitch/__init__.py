@@ -18,7 +18,16 @@ Importing this package does not import Numba; the first compile does.
 from __future__ import annotations
 
 from .device import DEVICES, Device, get_device
-from .errors import DeviceError, GraphError, KernelBug, KernelError, MinisitchError, PlanError, TraceError
+from .errors import (
+    BackgroundWarning,
+    DeviceError,
+    GraphError,
+    KernelBug,
+    KernelError,
+    MinisitchError,
+    PlanError,
+    TraceError,
+)
 from .explain import Comparison, Report, compare, explain
 from .fuse import STRATEGIES, Decision, FusionPlan, Pattern, make_plan, strategy
 from .graph import Graph, Node, TensorType, parse
@@ -32,10 +41,10 @@ from .trace import Program, erf, trace
 __version__ = "0.1.0"
 
 __all__ = [
-    "DEVICES", "STRATEGIES", "Comparison", "Decision", "Device", "DeviceError", "FusionPlan", "Graph", "GraphError",
-    "KernelBug", "KernelError", "MinisitchError", "Node", "Pattern", "PlanError", "Program", "Report", "TensorType",
-    "TraceError", "__version__", "compare", "erf", "explain", "get_device", "jit", "lower", "make_plan", "parse",
-    "strategy", "trace",
+    "DEVICES", "STRATEGIES", "BackgroundWarning", "Comparison", "Decision", "Device", "DeviceError", "FusionPlan",
+    "Graph", "GraphError", "KernelBug", "KernelError", "MinisitchError", "Node", "Pattern", "PlanError", "Program",
+    "Report", "TensorType", "TraceError", "__version__", "compare", "erf", "explain", "get_device", "jit", "lower",
+    "make_plan", "parse", "strategy", "trace",
 ]
 
 del _astitch, _auto, _none, _xla  # imported for their registration

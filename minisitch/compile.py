@@ -21,6 +21,7 @@ kernels at once: 3.3 s in one process, 2.3 s with a second one on a second core 
 from __future__ import annotations
 
 import ast
+import atexit
 import contextlib
 import dataclasses
 import dis
@@ -66,7 +67,10 @@ HELPER_FLAGS: dict[str, Any] = dict(forceinline=True, error_model="numpy", no_cp
 KEEP = 3000  # kernels on disk
 PARALLEL_FROM = 8  # cold kernels below this number are compiled in this process: a worker takes a second to start
 
-_lock = threading.RLock()
+_lock = threading.RLock()  # LLVM at work: neither a fork nor the end of the process comes in between
+atexit.register(_lock.acquire)  # a background thread that still compiles has this kernel's time, and gets no other
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _memory: dict[str, Compiled] = {}
 
 

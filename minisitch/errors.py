@@ -27,3 +27,7 @@ class KernelBug(MinisitchError):
 
 class DeviceError(MinisitchError):
     """The wanted target is not on this machine, or too small for the kernel."""
+
+
+class BackgroundWarning(MinisitchError, UserWarning):
+    """Compiling in the background failed; the unfused plan goes on serving calls."""

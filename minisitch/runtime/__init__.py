@@ -7,8 +7,8 @@ In:  a NumPy function and its arguments. Out: the same results, from stitched ke
                      +------------------------> run its steps over one workspace a thread <----------+
 
 ``stages.py`` goes down the road, ``memory.py`` shares bytes, ``steps.py`` launches and calls, ``executable.py`` puts
-them together. Left out: eviction of compiled programs, and CUDA arrays that stay on the device between calls
-(each launch copies its arrays there and back).
+them together, ``background.py`` has that done while calls already run unfused. Left out: eviction of compiled
+programs, and CUDA arrays that stay on the device between calls (each launch copies its arrays there and back).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import threading
 import time
 import types
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +37,7 @@ from ..trace import Program, trace
 from ..trace.recorder import ACTIVE
 from ..trace.shim import rebind
 from ..trace.tree import flatten, type_of
+from .background import Behind, Run
 from .executable import Executable, ReferenceExecutable, assemble
 from .memory import Lifetime, plan_memory
 from .stages import STAGES, TARGETS, Stages, choose_device, choose_target, lower_program, parse_type
@@ -92,14 +93,16 @@ def compile_graph(graph: Graph, strategy: str = "astitch", target: str = "cpu",
 class Jitted:
     """A NumPy function that compiles itself for each new combination of shapes, dtypes and static arguments."""
 
-    def __init__(self, fn: Callable[..., Any], strategy: str, target: str, device: str | Device | None) -> None:
+    def __init__(self, fn: Callable[..., Any], strategy: str, target: str, device: str | Device | None,
+                 background: bool = False) -> None:
         self.__name__ = self.__qualname__ = type(fn).__name__  # of a callable without a name
         functools.update_wrapper(self, fn)
         self.__wrapped__ = fn
-        self.strategy, self.target, self.device = strategy, target, device
+        self.strategy, self.target, self.device, self.background = strategy, target, device, background
         self._owner: Callable[[], Any] | None = None  # of a method: gives the object
-        self._ready: dict[Any, Callable[[Sequence[Any]], Any]] = {}
-        self._entries: dict[Any, Future] = {}
+        self._ready: dict[Any, Run] = {}  # what a call runs, by its signature
+        self._entries: dict[Any, Future[Run]] = {}  # first calls under way
+        self._behind: dict[Any, Behind] = {}  # compiled in the background, or being so
         self._lock = threading.Lock()
 
     @property
@@ -116,35 +119,65 @@ class Jitted:
             run = self._compile_once(key, args, kwargs)
         return run(leaves)
 
-    def _compile_once(self, key: Any, args: tuple, kwargs: dict) -> Callable[[Sequence[Any]], Any]:
+    def _compile_once(self, key: Any, args: tuple, kwargs: dict) -> Run:
         """Whoever asks first compiles; others who ask for the same key wait for it, or for its error."""
         with self._lock:
-            future = self._entries.get(key)
-            first = future is None
-            if future is None:
-                future = self._entries[key] = Future()
+            if key in self._ready:
+                return self._ready[key]
+            first = key not in self._entries
+            future = self._entries.setdefault(key, Future())
         if first:
             try:
-                future.set_result(self.compile(*args, **kwargs))
-                self._ready[key] = future.result()
+                self._start(key, args, kwargs)
+                future.set_result(self._ready[key])
             except BaseException as error:
-                with self._lock:
-                    del self._entries[key]
                 future.set_exception(error)
                 raise
+            finally:
+                with self._lock:
+                    del self._entries[key]
         return future.result()
 
-    def compile(self, *args: Any, **kwargs: Any) -> Callable[[Sequence[Any]], Any]:
+    def _start(self, key: Any, args: tuple, kwargs: dict) -> None:
+        """Put into the table what the first call runs."""
+        if not self.background:
+            self._ready[key] = self.compile(*args, **kwargs)
+            return
+        began = time.perf_counter()
+        program = trace(self.function, args, kwargs)
+        self._behind[key] = Behind(self.__qualname__, self._ready, key, ReferenceExecutable(program),
+                                   lambda: self._build(program, began))
+        self._behind[key].start()
+
+    def compile(self, *args: Any, **kwargs: Any) -> Run:
         """Compile for these arguments without running; what is returned takes the list of array leaves."""
         began = time.perf_counter()
+        return self._build(trace(self.function, args, kwargs), began)
+
+    def _build(self, program: Program, began: float) -> Run:
         target = choose_target(self.target)
-        program = trace(self.function, args, kwargs)
         if target == "reference":
             return ReferenceExecutable(program)
         stages = lower_program(program, self.strategy, target, choose_device(target, self.device))
         made = assemble(stages, target)
         _debug(self, made, time.perf_counter() - began)
         return made
+
+    def ready(self, *args: Any, **kwargs: Any) -> bool:
+        """Whether calls with these arguments run what was asked for; False where the unfused plan still serves."""
+        key = _signature(args, kwargs)[1]
+        return key in self._ready and (key not in self._behind or self._behind[key].ready)
+
+    def wait(self, *args: Any, **kwargs: Any) -> None:
+        """Return when calls with these arguments run what was asked for, and compile it if nobody has.
+
+        Raises what stopped it, also where that was in the background.
+        """
+        key = _signature(args, kwargs)[1]
+        if key not in self._ready:
+            self._compile_once(key, args, kwargs)
+        if key in self._behind:
+            self._behind[key].finished.result()
 
     def lower(self, *args: Any, stop_after: str = "emit", **kwargs: Any) -> Any:
         """What one stage makes of this function; see ``lower``."""
@@ -165,7 +198,7 @@ class Jitted:
 
     def __reduce__(self) -> Any:
         """By reference to the function, never its source: the other process imports and compiles it."""
-        fn, options = self.__wrapped__, (self.strategy, self.target, self.device)
+        fn, options = self.__wrapped__, (self.strategy, self.target, self.device, self.background)
         module, name = getattr(fn, "__module__", None), getattr(fn, "__qualname__", "")
         found = _find(module, name)
         if found is self:
@@ -189,12 +222,18 @@ class _Method:
     def explain(self, *args: Any, **kwargs: Any) -> Any:
         return self._bound().explain(*args, **kwargs)
 
+    def ready(self, *args: Any, **kwargs: Any) -> bool:
+        return self._bound().ready(*args, **kwargs)
+
+    def wait(self, *args: Any, **kwargs: Any) -> None:
+        self._bound().wait(*args, **kwargs)
+
     def _bound(self) -> Jitted:
         """The cache of this object; it holds the object weakly, so the two do not keep each other alive."""
         methods, key = _methods.setdefault(self.function, {}), id(self.instance)
         if key not in methods:
             methods[key] = Jitted(self.function.__wrapped__, self.function.strategy, self.function.target,
-                                  self.function.device)
+                                  self.function.device, self.function.background)
             methods[key]._owner = weakref.ref(self.instance, lambda _: methods.pop(key, None))
         return methods[key]
 
@@ -203,19 +242,21 @@ _methods: weakref.WeakKeyDictionary[Jitted, dict[int, Jitted]] = weakref.WeakKey
 
 
 def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "astitch", target: str = "auto",
-        device: str | Device | None = None) -> Any:
+        device: str | Device | None = None, background: bool = False) -> Any:
     """Compile a NumPy function at its first call for each combination of shapes, dtypes and static arguments.
 
     As ``@jit``, ``@jit(strategy="xla")`` or ``jit(fn)``. Arrays are arguments; everything else in the arguments is
     part of the program. Arrays that the function reads from outside its arguments are read anew at each call;
     outside numbers are fixed at the first. ``target`` is ``auto``, ``cpu``, ``cuda``, or, to look inside, ``step``
     (the CUDA text, thread by thread), ``python`` (the CPU text uncompiled), ``reference`` (NumPy, node by node).
+    With ``background`` no call waits for kernels: the first ones run unfused, by NumPy, until a thread has compiled
+    them (``runtime/background.py``); ``ready(*args)`` says whether it has, and ``wait(*args)`` waits for it.
     """
     if fn is None:
-        return functools.partial(jit, strategy=strategy, target=target, device=device)
+        return functools.partial(jit, strategy=strategy, target=target, device=device, background=background)
     if target != "auto":
         choose_target(target)
-    return Jitted(fn.__wrapped__ if isinstance(fn, Jitted) else fn, strategy, target, device)
+    return Jitted(fn.__wrapped__ if isinstance(fn, Jitted) else fn, strategy, target, device, background)
 
 
 def _signature(args: tuple, kwargs: dict) -> tuple[list[Any], Any]:
@@ -248,9 +289,9 @@ def _find(module: str | None, name: str) -> Any:
     return found
 
 
-def _restore(module: str, name: str, strategy: str, target: str, device: str | Device | None) -> Jitted:
+def _restore(module: str, name: str, strategy: str, target: str, device: str | Device | None, background: bool) -> Jitted:
     importlib.import_module(module)
-    return jit(_find(module, name), strategy=strategy, target=target, device=device)
+    return jit(_find(module, name), strategy=strategy, target=target, device=device, background=background)
 
 
 # ---------------------------------------------------------------- MINISITCH_DEBUG

@@ -6,7 +6,6 @@ In:  emitted kernels and library nodes. Out: ``Step`` values, which ``bind`` tur
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -115,21 +114,18 @@ class CopyStep:
 
 # ---------------------------------------------------------------- kernels become functions
 _built: dict[tuple[str, Device, str], Callable[..., None]] = {}  # equal bodies, one function, also across programs
-_built_lock = threading.Lock()
 
 
 def build_kernels(stages: Stages, target: str,
                   progress: Callable[[int, int, str], None] | None = None) -> dict[str, Callable[..., None]]:
     """A launch function for each kernel by the digest of its body; each takes the list of global buffers."""
     wanted = dict(zip(stages.digests, stages.sources, strict=True))
-    with _built_lock:
-        missing = {d: s for d, s in wanted.items() if (d, stages.device, target) not in _built}
+    missing = {d: s for d, s in wanted.items() if (d, stages.device, target) not in _built}
     if target == "cpu" and missing:
         compiler.compile_many([r for s in missing.values() for r in requests(s)], progress=progress)
-    made = {(d, stages.device, target): _launcher(source, target) for d, source in missing.items()}
-    with _built_lock:
-        _built.update(made)
-        return {d: _built[d, stages.device, target] for d in wanted}
+    for d, source in missing.items():  # no lock, that a fork could leave held: of two threads, the first one's stands
+        _built.setdefault((d, stages.device, target), _launcher(source, target))
+    return {d: _built[d, stages.device, target] for d in wanted}
 
 
 def requests(source: KernelSource) -> list[compiler.Request]:
