@@ -112,7 +112,11 @@ def lower_program(program: Program, strategy: str, target: str, device: Device, 
     graph = simplify(program.graph)
     if os.environ.get("MINISITCH_CHECK", "1") != "0":
         verify(graph)
-    plan = fuse(graph, strategy, device)
+    return lower_plan(program, fuse(graph, strategy, device), target, device, stop_after)
+
+
+def lower_plan(program: Program, plan: FusionPlan, target: str, device: Device, stop_after: str = "emit") -> Stages:
+    """The rest of the road, for a plan that is known already."""
     graph = plan.graph  # a strategy may have taken a small product apart, to hold it in a kernel
     stages = Stages(program, graph, device, plan)
     if stop_after == "fuse":
