@@ -13,16 +13,16 @@ Cut: 2 layers of 12 and 32 tokens of 128, so that a run takes seconds on a lapto
 from __future__ import annotations
 
 import numpy as np
-
-from benchmarks.models.bert import bert_layer, layernorm, softmax
-from benchmarks.models.bert import make_weights as make_layer
+from bert import bert_layer, layernorm, softmax
+from bert import make_weights as make_layer
 
 PRESETS = {  # batch, tokens, hidden, heads, layers, words
     "small": (2, 8, 16, 2, 2, 50),
     "full": (200, 32, 768, 12, 2, 30522),
 }
 PAPER = {
-    "fs20": {"batch": 32, "kernels": {"tensorflow": 365, "xla": 277, "fs20": 77}, "copies": {"tensorflow": 106, "xla": 94, "fs20": 30},
+    "fs20": {"batch": 32, "kernels": {"tensorflow": 365, "xla": 277, "fs20": 77},
+             "copies": {"tensorflow": 106, "xla": 94, "fs20": 30},
              "end_to_end_ms": {"tensorflow": 5.86, "xla": 4.02, "fs20": 3.49},
              "memory_ms": {"tensorflow": 0.83, "xla": 0.60, "fs20": 0.40}},
     "astitch": {"batch": 200, "kernels": {"xla": 64, "astitch": 26}, "copies": {"xla": 25, "astitch": 10},
