@@ -104,9 +104,9 @@ def loss_and_gradients(batch, weights):
 
 
 def train(batch, weights, means, squares, step):
-    """The loss, then the new weights and Adam's moments."""
+    """The new weights and Adam's moments, then the loss."""
     loss, gradients = loss_and_gradients(batch, weights)
-    return (loss, *adam(weights, means, squares, gradients, step))
+    return *adam(weights, means, squares, gradients, step), loss
 
 
 def make(preset="small", seed=0):
