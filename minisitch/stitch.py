@@ -536,11 +536,11 @@ def worth_keeping(graph: Graph, plan: _Arranger, loops: Mapping[int, Sink]) -> d
 
 # ---------------------------------------------------------------- the pass
 class BarrierNeeded(PlanError):
-    """A kernel that may have no grid barrier needs one at ``value``."""
+    """A kernel that may have no grid barrier needs one between ``value`` and ``reader``."""
 
-    def __init__(self, message: str, value: int) -> None:
+    def __init__(self, message: str, value: int, reader: int) -> None:
         super().__init__(message)
-        self.value = value
+        self.value, self.reader = value, reader
 
 
 def stitch(graph: Graph, device: Device, stitching: Stitching = ALL_INGREDIENTS) -> StitchPlan:
@@ -579,7 +579,7 @@ def stitch(graph: Graph, device: Device, stitching: Stitching = ALL_INGREDIENTS)
     if not stitching.barriers and (waits := _behind_barriers(arranged)):
         value, reader = min(waits.items())
         raise BarrierNeeded(f"%{reader} {graph[reader].op} reads %{value} {graph[value].op}, which other blocks make: that takes "
-                            "a grid barrier, which this composition forbids; put them in two kernels", value)
+                            "a grid barrier, which this composition forbids; put them in two kernels", value, reader)
     sinks = _with_schemes(graph, arranged)
     decisions += arranged.decisions
     decisions += [Decision((s.node,), s.scheme, "locality", s.why) for s in sinks if s.why]
