@@ -96,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
         registered = f"{', '.join(STRATEGIES)}, or what FILE.py registers"
         if name == "compare":
             one.add_argument("--strategy", action="append", metavar="NAME[,NAME]", help=f"some of {registered} (default: all)")
+            one.add_argument("--optimum", action="store_true", help="add the best plan there is (small programs)")
         else:
             one.add_argument("--strategy", default="astitch", help=f"one of {registered}")
         if name == "explain":
@@ -146,7 +147,7 @@ def _compare(options: argparse.Namespace) -> None:
     fn, args, kwargs = _program(options)
     with progress_bar() as progress:
         found = compare(fn, *args, strategies=_strategies(options) or None, target=_with_text(options.target),
-                        device=options.device, progress=progress, **kwargs)
+                        device=options.device, progress=progress, optimum=options.optimum, **kwargs)
     print(found)
 
 

@@ -187,7 +187,7 @@ def test_one_record_a_strategy(compared):
     assert {r.strategy for r in compared.rows} == set(STRATEGIES) and compared.rows[0].strategy == "none"
     record = compared.records()[0]
     assert list(record) == ["strategy", "kernels", "library_calls", "bytes_read", "bytes_written", "block_barriers",
-                            "grid_barriers", "modelled_us", "measured_us", "max_error"]
+                            "grid_barriers", "modelled_us", "measured_us", "max_error", "over_optimum"]
     none, astitch = compared["none"], compared["astitch"]
     assert (astitch.kernels, astitch.library_calls, none.library_calls) == (1, 2, 2) and none.kernels > astitch.kernels
     assert astitch.bytes_read < none.bytes_read and astitch.modelled_us < none.modelled_us

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from html import escape
 from typing import Any
 
@@ -19,15 +19,17 @@ import numpy as np
 
 from .. import compile as compiler
 from .. import cost
+from .. import optimum as exhaustive
 from ..device import Device
-from ..errors import MinisitchError
+from ..errors import MinisitchError, PlanError
 from ..fuse import STRATEGIES, Body
 from ..graph import Graph, TensorType
 from ..kernel import Kernel
 from ..reference import evaluate
 from ..runtime import Executable, Jitted, Stages, assemble, choose_device, choose_target, lower_program, read_types
-from ..runtime.stages import in_whole_graph
+from ..runtime.stages import in_whole_graph, lower_plan
 from ..runtime.steps import requests
+from ..simplify import simplify
 from ..source import KernelSource
 from ..trace import Program, trace
 from ..trace.tree import flatten
@@ -38,7 +40,8 @@ Progress = Callable[[int, int, str], None]
 @dataclass(frozen=True)
 class Row:
     """One strategy. Bytes a call, microseconds a call; the error is the largest absolute distance from the
-    reference in float64, as a share of the largest magnitude in the same output."""
+    reference in float64, as a share of the largest magnitude in the same output. ``over_optimum``: modelled time over
+    the least that any plan takes (``minisitch.optimum``); zero where nobody asked."""
 
     strategy: str
     kernels: int
@@ -50,6 +53,7 @@ class Row:
     modelled_us: float
     measured_us: float
     max_error: float
+    over_optimum: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,8 @@ class Win:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Prints as a table. ``numpy_us`` is the program run by NumPy as it stands; ``parts`` the kernels a strategy."""
+    """Prints as a table. ``numpy_us`` is the program run by NumPy as it stands; ``parts`` the kernels a strategy;
+    ``remark`` why there is no optimum, where it was asked for."""
 
     name: str
     target: str
@@ -91,28 +96,35 @@ class Comparison:
     rows: tuple[Row, ...]
     numpy_us: float
     parts: dict[str, tuple[Part, ...]]
+    remark: str = ""
 
     def __getitem__(self, strategy: str) -> Row:
         return next(r for r in self.rows if r.strategy == strategy)
 
     def __str__(self) -> str:
-        table = [HEADINGS, *map(_cells, self.rows)]
-        wide = [max(len(line[i]) for line in table) for i in range(len(HEADINGS))]
+        table = self._table()
+        wide = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = ["  ".join([first.ljust(wide[0]), *(c.rjust(w) for c, w in zip(rest, wide[1:], strict=True))])
                  for first, *rest in table]
         lines.insert(1, "  ".join("-" * w for w in wide))
         return "\n".join([*lines, self.note])
+
+    def _table(self) -> list[tuple[str, ...]]:
+        """The headings, then a line a strategy; the last column only where the optimum is known."""
+        table = [(*HEADINGS, "over optimum"), *((*_cells(r), f"{r.over_optimum:.2f}x") for r in self.rows)]
+        return table if any(r.over_optimum for r in self.rows) else [line[:-1] for line in table]
 
     @property
     def note(self) -> str:
         """What the table does not say of itself."""
         measured = f"NumPy itself: {duration(self.numpy_us)}. " if self.numpy_us else ""
         return (f"{measured}Target {self.target}, modelled for {self.device.name}. "
-                "Error: largest distance from float64, relative to the largest magnitude.")
+                f"Error: largest distance from float64, relative to the largest magnitude.{self.remark}")
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{escape(h)}</th>" for h in HEADINGS)
-        body = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in _cells(r)) + "</tr>" for r in self.rows)
+        headings, *rows = self._table()
+        head = "".join(f"<th>{escape(h)}</th>" for h in headings)
+        body = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row) + "</tr>" for row in rows)
         return (f'<table class="minisitch-compare"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
                 f"<p>{escape(self.note)}</p>")
 
@@ -184,10 +196,11 @@ def _cells(row: Row) -> tuple[str, ...]:
 # ---------------------------------------------------------------- comparing
 def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None = None, target: str = "auto",
             device: str | Device | None = None, seconds: float = 2.0, seed: int = 0, progress: Progress | None = None,
-            **kwargs: Any) -> Comparison:
+            optimum: bool = False, **kwargs: Any) -> Comparison:
     """Run ``fn`` under every strategy; arrays may be given as types, ``"f32[128,768]"``, and are then drawn at random.
 
     ``seconds`` bounds the time spent measuring. ``progress(done, total, name)`` hears of each compiled kernel.
+    ``optimum`` adds the best plan there is and each strategy's modelled distance to it, if the program is small enough.
     Raises MinisitchError where the outputs of a strategy have the wrong shape or dtype.
     """
     fn = fn.function if isinstance(fn, Jitted) else fn
@@ -198,6 +211,7 @@ def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None
     lowered = {name: lower_program(program, name, target, machine) for name in strategies or STRATEGIES}
     if strategies is None:  # the baselines first
         lowered = dict(sorted(lowered.items(), key=lambda item: -len(item[1].kernels)))
+    remark = _add_optimum(lowered, program, target, machine) if optimum else ""
     names = tuple(lowered)
     if target == "cpu":
         different: dict[str, KernelSource] = {}  # what two strategies both need is compiled once
@@ -213,8 +227,20 @@ def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None
     calls[""] = lambda: fn(*own[0], **own[1])
     times = interleaved(calls, seconds) if measured else dict.fromkeys(calls, 0.0)
     rows = tuple(_row(name, ready[name].stages, machine, times[name], errors[name]) for name in names)
+    best_us = next((r.modelled_us for r in rows if r.strategy == "optimum"), 0.0)
+    rows = tuple(replace(r, over_optimum=r.modelled_us / best_us) for r in rows) if best_us else rows
     parts = {name: _parts(run, leaves, seconds / 2 / len(ready) if measured else 0) for name, run in ready.items()}
-    return Comparison(getattr(fn, "__name__", "program"), target, machine, rows, times[""], parts)
+    return Comparison(getattr(fn, "__name__", "program"), target, machine, rows, times[""], parts, remark)
+
+
+def _add_optimum(lowered: dict[str, Stages], program: Program, target: str, device: Device) -> str:
+    """Add the best plan as one more strategy, or say why there is none."""
+    try:
+        best = exhaustive.optimum(simplify(program.graph), device, [stages.plan for stages in lowered.values()])
+    except PlanError as too_large:
+        return f" No optimum: {too_large}."
+    lowered["optimum"] = lower_plan(program, best, target, device)
+    return ""
 
 
 def sample(value: Any, seed: int = 0) -> Any:

@@ -1,0 +1,250 @@
+"""The exact optimum: nothing beats it, brute force agrees with it, a wrong lower bound is seen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import chain, combinations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from stitch_help import CPU, TOY, V100, figure_7, layernorm, softmax, traced
+
+import minisitch as ms
+from minisitch import __main__ as cli
+from minisitch.build import Prices
+from minisitch.errors import PlanError
+from minisitch.fuse import FREE, STRATEGIES, FusionPlan, Stitching, fuse, is_fusible, make_plan, stored_values
+from minisitch.optimum import COMPOSITIONS, MOST_VALUES, Space, bits, optimum, search
+from minisitch.reference import judge
+from minisitch.runtime import assemble
+from minisitch.runtime.stages import lower_plan
+from minisitch.simplify import simplify
+from minisitch.testing import graphs, random_graph, random_inputs
+from minisitch.trace import Program
+
+DEVICES = st.sampled_from([V100, TOY, CPU])
+TINY = 1e-6  # microseconds: sums in another order
+
+
+def small(graph, device, most=MOST_VALUES):
+    """The space of a graph, unless that is too large."""
+    try:
+        space = Space(graph, device)
+    except PlanError:
+        return None
+    return space if len(space.values) <= most else None
+
+
+# ---------------------------------------------------------------- brute force, from other parts
+def partitions(values):
+    """All ways to deal values out to groups."""
+    if not values:
+        yield []
+        return
+    first, *rest = values
+    for groups in partitions(rest):
+        yield [[first], *groups]
+        for i in range(len(groups)):
+            yield [*groups[:i], [first, *groups[i]], *groups[i + 1:]]
+
+
+def with_producers(graph, group, in_memory):
+    """A group with all it is computed from, up to values in memory."""
+    members, pending = set(group), list(group)
+    while pending:
+        for arg in graph[pending.pop()].args:
+            node = graph[arg]
+            stops = node.kind in ("source", "library") or (arg in in_memory and node.op not in FREE)
+            if not stops and arg not in members:
+                members.add(arg)
+                pending.append(arg)
+    return sorted(members)
+
+
+def brute_force(graph, device, values):
+    """The least price of any set of values in memory, dealt out in any way that ``make_plan`` accepts, and its plan."""
+    prices, best = Prices(graph, device), (float("inf"), None)
+    must = stored_values(graph)
+    may = [v for v in values if v not in must]
+    for chosen in chain.from_iterable(combinations(may, n) for n in range(len(may) + 1)):
+        for groups in partitions(sorted(must | set(chosen))):
+            kernels = [with_producers(graph, g, must | set(chosen)) for g in groups]
+            try:
+                plans = [make_plan(graph, "brute", kernels, (), c) for c in COMPOSITIONS]
+            except PlanError:  # they wait for each other in a circle
+                continue
+            best = min(best, (sum(min(map(prices.pattern_us, ways)) for ways in zip(*(p.patterns for p in plans), strict=True)),
+                              plans[0]), key=lambda found: found[0])
+    return best
+
+
+def disagreement(graph, device):
+    """How far the optimum is above (or, where no kernel makes again what another writes, below) brute force."""
+    found = optimum(graph, device)
+    us, (expected, _) = Prices(graph, device).plan_us(found), brute_force(graph, device, Space(graph, device).values)
+    written = {v for p in found.kernels for v in p.outputs}
+    twice = any(m in written and m not in p.outputs for p in found.kernels for m in p.members)
+    return us - expected if us > expected or not twice else 0.0
+
+
+def tiny(seed):
+    return simplify(random_graph(np.random.default_rng(seed), max_nodes=9, max_elements=20_000))
+
+
+def is_tiny(graph):
+    """Two to four values; ``make_plan`` gives each constant that is returned a kernel of its own, so none of these."""
+    space = small(graph, V100, 4)
+    return space is not None and 2 <= len(space.values) and all(is_fusible(graph[v]) for v in bits(space.required))
+
+
+TINY_GRAPHS = [seed for seed in range(150) if is_tiny(tiny(seed))][:24]
+
+
+@pytest.mark.parametrize("device", [V100, CPU], ids=lambda d: d.name)
+def test_brute_force_agrees(device):
+    assert len(TINY_GRAPHS) == 24
+    for seed in TINY_GRAPHS:
+        assert abs(disagreement(tiny(seed), device)) < TINY, f"seed {seed}"
+
+
+def test_brute_force_sees_a_wrong_lower_bound(monkeypatch):
+    """The mutant thinks that each operation costs three launches. Then long kernels are never built."""
+    honest = Space.least_us
+
+    def wrong(self, made, done):
+        held = [v for v in bits(self.kernel(made, done)[0]) if v in self.values]
+        return honest(self, made, done) + 3 * self.device.launch_us * (len(held) - 1)
+    monkeypatch.setattr(Space, "least_us", wrong)
+    assert any(disagreement(tiny(seed), V100) > TINY for seed in TINY_GRAPHS)
+
+
+# ---------------------------------------------------------------- the lower bound
+@given(graphs(max_nodes=18, max_elements=20_000), DEVICES, st.randoms(use_true_random=False))
+def test_the_lower_bound_is_below_every_price(graph, device, random):
+    space = small(simplify(graph), device)
+    assume(space is not None and space.values)
+    done = sum(1 << v for v in space.values if random.random() < 0.3)
+    free = [v for v in space.values if not done >> v & 1]
+    assume(free)
+    made = sum(1 << v for v in random.sample(free, random.randint(1, min(3, len(free)))))
+    assume(space.is_legal(made, done))
+    us, pattern = space.price(made, done)
+    assert space.least_us(made, done) <= us + TINY, f"{pattern}\n{space.prices.kernel(pattern)}"
+    rest = space.rest_us(done | made)
+    assert space.rest_us(done) <= us + rest + TINY, "the bound never falls by more than the kernel costs"
+
+
+def test_kernels_around_calls_each_need_a_launch():
+    graph = traced(lambda x: np.exp(np.tanh(np.exp(x) @ x) @ x), (8, 8))
+    assert Space(graph, V100).rest_us(0) >= 3 * V100.launch_us
+    assert len(optimum(graph, V100).kernels) == 3
+
+
+# ---------------------------------------------------------------- nothing beats it
+@given(graphs(max_nodes=18, max_elements=20_000), DEVICES)
+def test_no_strategy_beats_the_optimum(graph, device):
+    graph = simplify(graph)
+    assume(small(graph, device, 8) is not None)
+    alone = Prices(graph, device).plan_us(optimum(graph, device))
+    for name in STRATEGIES:
+        plan = fuse(graph, name, device)
+        us = Prices(plan.graph, device).plan_us(plan)
+        known = optimum(graph, device, [plan])
+        assert Prices(known.graph, device).plan_us(known) <= min(us, alone) + TINY, name
+        if plan.graph == graph and {p.composition for p in plan.kernels} <= set(COMPOSITIONS):
+            assert alone <= us + TINY, f"{name} is better without being shown"
+
+
+@given(graphs(max_nodes=12, max_elements=400), st.integers(0, 99))
+def test_the_best_plan_computes_what_the_program_means(graph, seed):
+    graph = simplify(graph)
+    assume(small(graph, CPU, 6) is not None)
+    inputs = random_inputs(graph, np.random.default_rng(seed))
+    stages = lower_plan(Program(graph, None, None, (), ()), optimum(graph, CPU), "python", CPU)
+    assert all(v.ok for v in judge(graph, inputs, assemble(stages, "python").outputs(inputs)))
+
+
+# ---------------------------------------------------------------- what it finds
+def masked_products():
+    """A mask is applied before and after a product."""
+    def f(x):
+        mask = np.tri(64, dtype=bool)
+        return np.where(mask, np.where(mask, x, np.float32(0)) @ x, np.float32(-1))
+    return simplify(traced(f, (64, 64)))
+
+
+def test_what_is_cheap_to_make_is_made_twice():
+    graph = masked_products()
+    found = optimum(graph, V100)
+    (mask,) = [n.id for n in graph.nodes if n.type.dtype == "bool" and n.kind == "map"]
+    assert [p.kind for p in found.patterns] == ["kernel", "library", "kernel"]
+    assert all(mask in p.members and mask not in p.outputs for p in found.kernels)
+
+
+def test_figure_7_is_one_kernel_and_nothing_else_is_built(golden):
+    graph = figure_7(64, 128, 1024)
+    space = Space(graph, V100)
+    assert len(space.values) == 7
+    (us, pattern), = search(space, float("inf"))
+    assert len(space.priced) == 1, "all others cost more at least"
+    assert pattern.outputs == graph.outputs and us == Prices(graph, V100).pattern_us(pattern)
+    plan = optimum(graph, V100)
+    golden("optimum_figure_7", "\n".join([str(plan), *(f"{d.at} {d.verdict} ({d.rule}): {d.why}" for d in plan.decisions)]))
+
+
+def test_two_kernels_where_a_barrier_costs_more_than_a_launch():
+    """The same graph, on a V100 whose grid barriers cost as much as four launches."""
+    graph, slow = figure_7(64, 128, 1024), replace(V100, grid_barrier_us=40.0)
+    found = optimum(graph, slow, [fuse(graph, name, slow) for name in ("none", "xla", "astitch")])
+    assert 2 <= len(found.kernels) < 4 and all(Prices(graph, slow).kernel(p).grid_barriers == 0 for p in found.kernels)
+    assert all(d.rule == "exhaustive-search" and " us" in d.why for d in found.decisions)
+
+
+def test_a_plan_that_is_known_is_kept_where_nothing_is_better():
+    graph = traced(softmax, (64, 128))
+    known = fuse(graph, "astitch", V100)
+    found = optimum(graph, V100, [fuse(graph, "none", V100), known])
+    assert (found.strategy, found.patterns) == ("optimum", known.patterns)
+    assert "as astitch has it" in found.decisions[0].why
+
+
+def test_a_known_kernel_brings_its_composition():
+    """What names values is tried for that very kernel, what does not is tried for all."""
+    graph = traced(softmax, (64, 128))
+    general, own = Stitching(barriers=False), Stitching(kept=())
+    plans = [make_plan(graph, "mine", [[n.id for n in graph.nodes if n.kind in ("map", "reduce")]], (), c) for c in (general, own)]
+    space = Space(graph, V100, plans)
+    assert general in space.ways and own not in space.ways
+    assert {p.composition for p in space.known} == {general, own}
+
+
+def test_a_larger_graph_is_refused():
+    graph = traced(lambda x: np.tanh(layernorm(x, x, x)), (8, 16))
+    with pytest.raises(PlanError, match=f"up to {MOST_VALUES} operations, and this graph has 13"):
+        optimum(graph, V100)
+    assert isinstance(optimum(simplify(traced(layernorm, (8, 16), (16,), (16,))), V100), FusionPlan), "11 are not refused"
+
+
+# ---------------------------------------------------------------- compare
+def test_compare_says_how_far_each_strategy_is_from_the_optimum():
+    found = ms.compare(softmax, "f32[8,16]", target="python", strategies=("none", "xla"), optimum=True)
+    best = found["optimum"]
+    assert best.over_optimum == 1.0 and best.kernels == 1 and best.max_error < 1e-6
+    assert found["none"].over_optimum == found["none"].modelled_us / best.modelled_us > 1
+    assert f"{found['xla'].over_optimum:.2f}x" in str(found) and "over optimum" in found._repr_html_()
+    assert "over optimum" not in str(ms.compare(softmax, "f32[8,16]", target="python", strategies=("xla",)))
+
+
+def test_compare_says_why_there_is_no_optimum():
+    found = ms.compare(lambda x: np.tanh(layernorm(x, x, x)), "f32[8,16]", target="python", strategies=("xla",), optimum=True)
+    assert [r.strategy for r in found.rows] == ["xla"]
+    assert f"No optimum: the exact optimum is searched for up to {MOST_VALUES} operations" in str(found)
+
+
+def test_the_command_line_adds_the_optimum(tmp_path, capsys):
+    (tmp_path / "p.py").write_text("import numpy as np\n\ndef f(x):\n    return np.exp(x) + 1\n", encoding="utf-8")
+    words = ["compare", f"{tmp_path / 'p.py'}:f", "--arg", "x=f32[4]", "--target", "python", "--strategy", "none", "--optimum"]
+    assert cli.main(words) == 0
+    assert "over optimum" in capsys.readouterr().out
