@@ -12,6 +12,7 @@ cut; any other operation keeps it when the axes that tell blocks apart are axes 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -110,7 +111,8 @@ def _normal(cut: Cut, size: int) -> Cut:
     return Cut("row", cut.blocks) if contiguous else cut
 
 
-def triple_for(cut: Cut, shape: Sequence[int]) -> Triple | None:
+@functools.lru_cache(maxsize=1 << 16)
+def triple_for(cut: Cut, shape: tuple[int, ...]) -> Triple | None:
     """A triple of this shape with these blocks, or None; of several that with the last split dimension."""
     size = math.prod(shape)
     cut = _normal(cut, size)
@@ -126,7 +128,7 @@ def triple_for(cut: Cut, shape: Sequence[int]) -> Triple | None:
 
 
 # ---------------------------------------------------------------- from an output to its operands (Table 1)
-def operand_cut(node: Node, position: int, shape: Sequence[int], cut: Cut) -> Cut | None:
+def operand_cut(node: Node, position: int, shape: tuple[int, ...], cut: Cut) -> Cut | None:
     """The cut of the operand at ``position`` (of this shape) whose block b holds all that output block b reads.
 
     None when no triple of the operand does: a block would read what other blocks own. The paper's Table 1

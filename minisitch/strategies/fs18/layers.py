@@ -1,0 +1,133 @@
+"""Fusing a slab layer by layer: intra-layer packing, then Algorithm 1 (FusionStitching 2018, section 3).
+
+In:  the operations between two library calls. Out: clusters, each with its satisfiable schedules, and the decisions.
+
+    for each layer L, from the roots towards the inputs:
+        pack tiny element-wise operations of L that nothing connects          (one launch instead of many)
+        for each cluster of L: take producers in, layer by layer, unless      (Algorithm 1)
+            a user of the producer was given up, or no schedule is left
+    again until a sweep changes nothing
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ...fuse import Decision, count
+from .fusion import Fusion, Limits
+from .reads import Reads
+from .spans import Contraction
+
+# Intra-layer packing is for operations of less than 10 us; what a device moves in this time is the footprint of a pack.
+TINY_US = 10.0
+
+
+@dataclass(frozen=True)
+class Slab:
+    """What the operations between two library calls became."""
+
+    kernels: tuple[Fusion, ...]
+    decisions: tuple[Decision, ...]
+
+
+class Sweeper:
+    """The contraction of one slab, and what was decided."""
+
+    def __init__(self, reads: Reads, operations: Sequence[int], limits: Limits, footprint: float | None = None) -> None:
+        self.reads, self.graph, self.limits = reads, reads.graph, limits
+        self.footprint = limits.device.bandwidth * TINY_US * 1e-6 if footprint is None else footprint
+        inside = set(operations)
+        self.parts = Contraction(operations, {op: [r for r in reads.readers[op] if r in inside] for op in operations},
+                                 {op: [s for s in reads.sources(op) if s in inside] for op in operations})
+        self.decisions: dict[tuple[int, ...], Decision] = {}
+
+    def run(self) -> Slab:
+        """Sweep until nothing changes."""
+        changed = True
+        while changed:
+            self.parts.layer_again()
+            changed = self.sweep()
+        kernels = tuple(Fusion(self.reads, self.limits, members) for members in self.parts.members.values())
+        return Slab(kernels, tuple(self.decisions.values()))
+
+    def sweep(self) -> bool:
+        """All layers once; a cluster that a contraction raises is met again in its new layer."""
+        before, layer = len(self.parts.members), 0
+        while layer <= self.parts.highest:
+            self.pack(layer)
+            for root in self.parts.layer(layer):
+                if self.parts.span.get(root) == layer:
+                    self.subgraph_fuse(root)
+            layer += 1
+        return len(self.parts.members) < before
+
+    # ------------------------------------------------------------ operations of one layer
+    def pack(self, layer: int) -> None:
+        """ElementwiseFusion: clusters of one layer with outputs of one size, in order, up to the footprint limit."""
+        buckets: dict[int, list[int]] = {}
+        for cluster in self.parts.layer(layer):
+            if all(self.graph[m].kind == "map" for m in self.parts.members[cluster]):
+                buckets.setdefault(self.graph[cluster].type.size, []).append(cluster)
+        for clusters in buckets.values():
+            for together in self._within(clusters):
+                members = [m for c in together for m in self.parts.members[c]]
+                if len(together) > 1 and not Fusion(self.reads, self.limits, members).refused[0]:
+                    self._decide(tuple(together), "fuse", "intra-layer",
+                                 f"{len(together)} element-wise operations of layer {layer}, none of which needs another")
+                    self.parts.contract(together)
+
+    def _within(self, clusters: Sequence[int]) -> Iterator[list[int]]:
+        """Runs of clusters whose inputs and outputs stay within the footprint and the argument limit."""
+        together: list[int] = []
+        footprint, arguments = 0, 0
+        for cluster in clusters:
+            reads = set().union(*(self.reads.arguments(m) for m in self.parts.members[cluster])) - {*self.parts.members[cluster]}
+            outputs = [m for m in self.parts.members[cluster] if m in self.reads.stored or self.reads.readers[m]]
+            mine = sum(self.graph[v].type.nbytes for v in (*reads, *outputs))
+            if together and (footprint + mine > self.footprint or arguments + len(reads) + len(outputs) > self.limits.arguments):
+                yield together
+                together, footprint, arguments = [], 0, 0
+            together.append(cluster)
+            footprint += mine
+            arguments += len(reads) + len(outputs)
+        if together:
+            yield together
+
+    # ------------------------------------------------------------ Algorithm 1
+    def subgraph_fuse(self, root: int) -> None:
+        """Take producers of a cluster in, nearest layer first; those given up are left for others.
+
+        A user in the slab and above the root's layer that is not inside was visited before and given up: only
+        such a user could lead back to the fusion. No other operation needs a visit: no user of it is fused.
+        """
+        fusion = Fusion(self.reads, self.limits, self.parts.members[root])
+        if not fusion.schedules:
+            return
+        base, fused = self.parts.span[root], {root}
+        frontier = [(self.parts.span[o], o) for o in self.parts.operands(root)]
+        heapq.heapify(frontier)
+        seen = {o for _, o in frontier}
+        while frontier:
+            _, producer = heapq.heappop(frontier)
+            outside = [u for u in self.parts.users(producer) if u not in fused and self.parts.span[u] > base]
+            if outside:
+                self._decide((producer, root), "keep apart", "give-up-user",
+                             f"%{outside[0]} {self.graph[outside[0]].op} reads it too and was given up; it may lead back here")
+                continue
+            rule, why = fusion.add(self.parts.members[producer])
+            if rule:
+                self._decide((producer, root), "keep apart", rule, why)
+                continue
+            fused.add(producer)
+            self._decide((producer, root), "fuse", "producer",
+                         f"{count(len(fusion.schedules), 'schedule')} of the kernel that ends at %{root} left")
+            for operand in self.parts.operands(producer) - seen:
+                seen.add(operand)
+                heapq.heappush(frontier, (self.parts.span[operand], operand))
+        if len(fused) > 1:
+            self.parts.contract([root, *sorted(fused - {root})])
+
+    def _decide(self, at: tuple[int, ...], verdict: str, rule: str, why: str) -> None:
+        self.decisions[at] = Decision(at, verdict, rule, why)

@@ -1,0 +1,157 @@
+"""The performance library: what one operation takes under one schedule (FusionStitching 2018, section 4.3).
+
+In:  an ``Entry`` (operation, types, triple, threads, device). Out: microseconds.
+
+    price --known?--> stored    --no, measurer installed?--> run it, store it    --no--> the model below, not stored
+
+The paper fills its library by compiling and running a kernel for each miss, which makes a first compile slow and
+later ones free of misses. Here that is asked for with MINISITCH_MEASURE=1 (``runtime.measure`` installs the
+measurer); otherwise the model answers, so that plans are the same everywhere.
+
+Before:  Entry(sum [8704,17] -> [8704,1], Triple(0, 512), 256 threads, v100)      After:  1.9 us
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...cost import HEAVY_OPERATIONS
+from ...device import Device
+from ...graph import Graph, Node, TensorType
+from ...ops import OPS
+from ...triples import Triple
+
+SECTOR = 32  # bytes: the least that a GPU or a CPU's cache line half fetches
+VERSION = 1  # of the stored file
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a price depends on."""
+
+    op: str
+    attrs: tuple[tuple[str, object], ...]
+    operands: tuple[TensorType, ...]
+    result: TensorType
+    triple: Triple
+    threads: int
+    device: Device
+
+    @property
+    def key(self) -> str:
+        """One line of text: the name under which the price is stored."""
+        attrs = "".join(f" {k}={v!r}" for k, v in self.attrs)
+        kind = f"{self.triple.kind} {self.triple.split_dim} {self.triple.sword}"
+        what = f"{self.op}{attrs} {' '.join(map(str, self.operands))} -> {self.result}"
+        return f"{what} | {kind} | {self.threads} | {self.device.name}"
+
+
+def entry_of(graph: Graph, node: Node, triple: Triple, threads: int, device: Device) -> Entry:
+    """The entry of a node of a graph."""
+    return Entry(node.op, node.attrs, tuple(graph[a].type for a in node.args), node.type, triple, threads, device)
+
+
+# ---------------------------------------------------------------- the model
+def model_us(entry: Entry) -> float:
+    """Memory and arithmetic time of one loop, stretched by what its blocks and threads leave idle.
+
+    Blocks: half of a GPU's resident blocks draw about 0.7 of its rate (as ``cost``); a CPU's blocks are tasks of its
+    cores. Threads: a block with fewer elements than threads leaves some idle. A column cut reads short runs.
+    """
+    device, blocks = entry.device, entry.triple.blocks(entry.result.shape)
+    work = max([entry.result.size, *(t.size for t in entry.operands)])
+    each = HEAVY_OPERATIONS if OPS[entry.op].cost == "heavy" else 1
+    memory = (entry.result.nbytes + sum(t.nbytes for t in entry.operands)) / device.bandwidth / _coalesced(entry)
+    compute = work * each / device.flops
+    if device.kind == "cpu":
+        busy, barrier = blocks / (math.ceil(blocks / device.sms) * device.sms), 0.05 * blocks / device.sms
+    else:
+        own = max(1, entry.result.size // blocks)
+        threads = work // blocks if own == 1 else own  # a single result is folded by all threads
+        busy = min(1.0, threads / (math.ceil(threads / entry.threads) * entry.threads)) \
+            * math.sqrt(min(1.0, blocks / device.wave(entry.threads)))
+        barrier = device.block_barrier_us * math.ceil(blocks / device.wave(entry.threads))
+    return max(memory, compute) / max(busy, 1e-3) * 1e6 + barrier
+
+
+def _coalesced(entry: Entry) -> float:
+    """The share of fetched bytes that a block uses."""
+    if entry.triple.kind == "row":
+        return 1.0
+    shape = entry.result.shape
+    run = shape[-1] // entry.triple.sword if entry.triple.split_dim == len(shape) - 1 else 1
+    return min(1.0, run * entry.result.itemsize / SECTOR)
+
+
+# ---------------------------------------------------------------- the store
+@dataclass
+class Library:
+    """Measured prices, kept in a file that several processes may share.
+
+    A file is replaced whole, never written into, and read again before it is replaced: nothing half-written is seen,
+    and two writers lose no more than a price that both were about to store at once.
+    """
+
+    path: Path | None = None
+    prices: dict[str, float] = field(default_factory=dict)
+    hits: int = 0
+    misses: int = 0
+
+    def __post_init__(self) -> None:
+        self.prices = self._stored() | self.prices
+
+    def look_up(self, entry: Entry, measure: Callable[[Entry], float]) -> float:
+        """The stored price, else the measured one, stored."""
+        found = self.prices.get(entry.key)
+        if found is not None:
+            self.hits += 1
+            return found
+        self.misses += 1
+        self.prices[entry.key] = measure(entry)
+        return self.prices[entry.key]
+
+    def save(self) -> None:
+        """Write what is known beside what others wrote meanwhile. A folder that cannot be written keeps nothing."""
+        if self.path is None:
+            return
+        self.prices = self._stored() | self.prices
+        with contextlib.suppress(OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile("w", dir=self.path.parent, suffix=".tmp", delete=False, encoding="utf-8") as fresh:
+                json.dump({"version": VERSION, "us": dict(sorted(self.prices.items()))}, fresh, indent=0)
+            os.replace(fresh.name, self.path)
+
+    def _stored(self) -> dict[str, float]:
+        """What the file holds; nothing if there is none, or it is of another version or damaged."""
+        try:
+            held = json.loads(self.path.read_text(encoding="utf-8")) if self.path else {}
+            return {str(k): float(v) for k, v in held["us"].items()} if held.get("version") == VERSION else {}
+        except (OSError, ValueError, AttributeError, KeyError, TypeError):
+            return {}
+
+
+@dataclass
+class Measuring:
+    """What the runtime installs: a library, and how a miss is measured (None: this device cannot be)."""
+
+    library: Library
+    measure: Callable[[Entry], float]
+    can: Callable[[Device], bool]
+
+
+MEASURING: list[Measuring] = []  # empty, or the one installed
+
+
+def price(entry: Entry) -> float:
+    """Microseconds of an operation under a schedule."""
+    for measuring in MEASURING:
+        if measuring.can(entry.device):
+            return measuring.library.look_up(entry, measuring.measure)
+    return model_us(entry)

@@ -1,0 +1,105 @@
+"""Spans and layers, and how they stay right while operations are contracted (FusionStitching 2018, section 3).
+
+In:  operations and who reads them. Out: a span for each: 0 at a root, else one more than its highest reader's.
+Operations of one span form a *layer*: none of them depends on another.
+
+Before:  %0 -> %1 -> %2, %0 -> %2       After:  spans 2, 1, 0
+
+Algorithm 1 avoids circles because whatever lies between a producer and the fusion lies in a layer between them.
+That needs every edge to go from a higher span to a lower one, which contracting operations can break: with stale
+spans two fusions may end up waiting for each other. The paper does not say when it computes spans again; here it
+is after every contraction, for exactly those operations whose span has become wrong, and for all between sweeps.
+Loops have no frames of their own (the paper analyses each loop nest separately): traced loops are unrolled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+Neighbours = Callable[[int], Collection[int]]
+
+
+def spans(nodes: Iterable[int], users: Neighbours, operands: Neighbours) -> dict[int, int]:
+    """The longest path from each node to a root; a node on a circle, or above one, gets none."""
+    waiting = {n: len(users(n)) for n in nodes}
+    ready = [n for n, count in waiting.items() if not count]
+    found = dict.fromkeys(ready, 0)
+    reached = dict(found)
+    while ready:
+        node = ready.pop()
+        for operand in operands(node):
+            reached[operand] = max(reached.get(operand, 0), found[node] + 1)
+            waiting[operand] -= 1
+            if not waiting[operand]:
+                found[operand] = reached[operand]
+                ready.append(operand)
+    return found
+
+
+class Contraction:
+    """Operations of one slab while they are contracted into clusters; a cluster is named after its first root.
+
+    ``readers`` and ``sources`` are between operations of the slab. Holds at all times: a cluster's span is above
+    those of the clusters that read it.
+    """
+
+    def __init__(self, operations: Sequence[int], readers: Mapping[int, Collection[int]],
+                 sources: Mapping[int, Collection[int]]) -> None:
+        self.readers, self.sources = readers, sources
+        self.cluster = {op: op for op in operations}
+        self.members = {op: [op] for op in operations}
+        self.span: dict[int, int] = {}
+        self._layers: dict[int, list[int]] = {}  # may also hold clusters that have left a layer
+        self.layer_again()
+
+    def layer_again(self) -> None:
+        """Spans from scratch, for the clusters there are now."""
+        self.span, self._layers = {}, {}
+        for cluster, span in spans(self.members, self.users, self.operands).items():
+            self._put(cluster, span)
+
+    def _put(self, cluster: int, span: int) -> None:
+        self.span[cluster] = span
+        self._layers.setdefault(span, []).append(cluster)
+
+    @property
+    def highest(self) -> int:
+        """The last layer, -1 if there is none."""
+        return max(self._layers, default=-1)
+
+    def layer(self, span: int) -> list[int]:
+        """The clusters that have this span now."""
+        return [c for c in dict.fromkeys(self._layers.get(span, ())) if self.span.get(c) == span]
+
+    def users(self, cluster: int) -> set[int]:
+        """The clusters that read this one."""
+        return self._neighbours(cluster, self.readers)
+
+    def operands(self, cluster: int) -> set[int]:
+        """The clusters that this one reads."""
+        return self._neighbours(cluster, self.sources)
+
+    def _neighbours(self, cluster: int, edges: Mapping[int, Collection[int]]) -> set[int]:
+        return {self.cluster[other] for op in self.members[cluster] for other in edges[op]} - {cluster}
+
+    def contract(self, clusters: Sequence[int]) -> None:
+        """Make one cluster of several, named as the first; then raise what stands no longer above its readers."""
+        name, *rest = clusters
+        for other in rest:
+            self.members[name] += self.members.pop(other)
+            del self.span[other]
+        for op in self.members[name]:
+            self.cluster[op] = name
+        self._mend(name)
+
+    def _mend(self, cluster: int) -> None:
+        above_users = max((self.span[u] + 1 for u in self.users(cluster)), default=0)
+        if above_users > self.span[cluster]:
+            self._put(cluster, above_users)
+        pending = [cluster]
+        while pending:
+            above = pending.pop()
+            for operand in self.operands(above):
+                if self.span[operand] <= self.span[above]:
+                    self._put(operand, self.span[above] + 1)
+                    pending.append(operand)
