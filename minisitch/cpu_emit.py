@@ -72,9 +72,13 @@ class _Segment:
         w, s = self.w, self.segment
         w.line(f"def {name}(first, last, {', '.join(arguments)}):")
         w.depth += 1
+        first: dict[str, str] = {}  # of those that share bytes
         for buffer in local:
-            b = self.kernel.by_name[buffer]
-            w.line(f"{buffer} = np.empty({b.size}, {numpy_name(b.dtype)})", f"%{b.node} {b.why}")
+            b, owner = self.kernel.by_name[buffer], self.kernel.owners[buffer]
+            size = max(self.kernel.by_name[x].size for x in local if self.kernel.owners[x] == owner)
+            new = f"np.empty({size}, {numpy_name(b.dtype)})" if owner not in first else first[owner]
+            first.setdefault(owner, buffer)
+            w.line(f"{buffer} = {new}", f"%{b.node} {b.why}" if new != first[owner] else f"%{b.node} takes over its bytes")
         self._open_tasks()
         for phase in s.phases:
             self._phase(phase)
@@ -129,41 +133,43 @@ class _Segment:
         mark = w.depth
         self._views(phase, 0)
         self._statements(phase, phase.before)
-        rows = [f for f in phase.folds if f.along == "row"]
-        columns = [f for f in phase.folds if f.along == "column"]
-        for fold in rows:
-            w.line(f"{fold.result} = {identity_name(fold.op, fold.dtype)}", comment_of(self.kernel.graph, fold.node))
-        for fold in columns:
-            self._each_column(fold, f"{fold.buffer}[col] = {identity_name(fold.op, fold.dtype)}")
-        opened = 0
-        if phase.serial != 1:
-            bounds = "ser_first, ser_last" if self.segment.slices > 1 else str(phase.serial)
-            w.line(f"for ser in range({bounds}):")
-            w.depth += 1
-            opened = 1
-            self._views(phase, 1)
-        if phase.body or phase.folds:
-            self._open_axes(phase, opened)
-            self._statements(phase, phase.body)
-            for fold in phase.folds:
-                self._accumulate(phase, fold)
+        for k in range(len(phase.axes) + 1):
+            if k == phase.outer:
+                inside = w.depth
+                self._start(phase)
+            if k < len(phase.axes) and (phase.body or phase.folds):
+                self._open(phase, k)
+                self._views(phase, k + 1)
+        self._statements(phase, phase.body)
+        for fold in phase.folds:
+            self._accumulate(phase, fold)
+        w.depth = inside
+        self._stores(phase)
         w.depth = mark
-        self._stores(phase, rows, columns)
 
-    def _open_axes(self, phase: Phase, opened: int) -> None:
-        """The nested column loops, each followed by the views that move with it."""
-        for k, (name, size) in enumerate(phase.axes):
-            if size == 1 and phase.cols == 1:
-                continue
+    def _start(self, phase: Phase) -> None:
+        for fold in phase.folds:
+            identity = identity_name(fold.op, fold.dtype)
+            if fold.along != "carry" and fold.buffer:
+                self._each_column(fold, f"{fold.buffer}[col] = {identity}")
+            elif fold.along != "carry":
+                self.w.line(f"{fold.result} = {identity}", comment_of(self.kernel.graph, fold.node))
+
+    def _open(self, phase: Phase, k: int) -> None:
+        """One of the nested loops; a single column needs none."""
+        name, size = phase.axes[k]
+        if size != 1 or phase.cols != 1:
             self.w.line(f"for {name} in range({self._bound(phase, k)}):")
             self.w.depth += 1
-            self._views(phase, opened + k + 1)
 
     def _bound(self, phase: Phase, k: int) -> str:
-        """Where loop ``k`` of the columns ends: the outermost at the tile's width, which the last tile may not fill."""
-        if k > 0 or not phase.chunked or self.segment.chunks == 1:
-            return str(phase.axes[k][1])
-        inner = math.prod(n for _, n in phase.axes[1:])
+        """Where loop ``k`` ends: the outermost of the columns at the tile's width, which the last tile may not fill."""
+        name, size = phase.axes[k]
+        if name == "ser" and self.segment.slices > 1:
+            return "ser_first, ser_last"
+        if not phase.chunked or self.segment.chunks == 1 or (name, size) != phase.inner[0]:
+            return str(size)
+        inner = math.prod(n for _, n in phase.inner[1:])
         return "width" if inner == 1 else f"width // {inner}"
 
     def _views(self, phase: Phase, depth: int) -> None:
@@ -187,31 +193,29 @@ class _Segment:
     def _flat(self, phase: Phase) -> str:
         """The column inside its tile, from the nested axes."""
         index, stride = Index(), 1
-        for name, size in reversed(phase.axes):
+        for name, size in reversed(phase.inner):
             index = index + variable(name, size) * stride
             stride *= size
         return show(index)
 
     def _accumulate(self, phase: Phase, fold: Fold) -> None:
-        target = fold.result if fold.along == "row" else f"{fold.buffer}[{self._flat(phase)}]"
+        target = f"{fold.buffer}[{self._flat(phase)}]" if fold.buffer else fold.result
         text = combine(fold.op, fold.dtype, target, fold.value, "cpu")
         line = f"{target} += {fold.value}" if text == f"{target} + {fold.value}" else f"{target} = {text}"
         self.w.line(line, comment_of(self.kernel.graph, fold.node))
 
-    def _stores(self, phase: Phase, rows: list[Fold], columns: list[Fold]) -> None:
-        for fold in rows:
-            self._statements(phase, fold.stores)
-        columns = [f for f in columns if f.stores]
-        if columns:
-            mark = self.w.depth
-            for k, (name, size) in enumerate(phase.axes):
-                if not (size == 1 and phase.cols == 1):
-                    self.w.line(f"for {name} in range({self._bound(phase, k)}):")
-                    self.w.depth += 1
-            for fold in columns:
-                self.w.line(f"{fold.result} = {fold.buffer}[{self._flat(phase)}]", comment_of(self.kernel.graph, fold.node))
+    def _stores(self, phase: Phase) -> None:
+        """What the folds came to: registers, then rows of columns."""
+        for fold in phase.folds:
+            if not fold.buffer:
                 self._statements(phase, fold.stores)
-            self.w.depth = mark
+        rows = [f for f in phase.folds if f.along != "carry" and f.buffer and f.stores]
+        for k in range(phase.outer, len(phase.axes) if rows else 0):
+            if phase.axes[k] in phase.inner:
+                self._open(phase, k)
+        for fold in rows:
+            self.w.line(f"{fold.result} = {fold.buffer}[{self._flat(phase)}]", comment_of(self.kernel.graph, fold.node))
+            self._statements(phase, fold.stores)
 
 
 def _variables(segment: Segment) -> frozenset[str]:

@@ -151,7 +151,7 @@ class _Segment:
             w.depth -= 1
         else:
             self._statements(phase, phase.before)
-        if self.segment.kind == "column":
+        if phase.outer:
             self._column_phase(phase)
         else:
             self._row_phase(phase)
@@ -190,24 +190,35 @@ class _Segment:
                 w.depth -= 1
 
     def _column_phase(self, phase: Phase) -> None:
-        """Each thread owns a column and walks down the reduced rows."""
+        """Each thread, or each warp, owns a column and walks down the reduced rows."""
         w = self.w
-        w.line(f"for col in {self._columns(phase)}:")
+        warps = any(f.along == "warp" for f in phase.folds)
+        bounds = "ser_first, ser_last" if self.segment.slices > 1 else str(phase.serial)
+        if warps:
+            w.line(f"for col in range(thread // {WARP}, {phase.cols}, {self.threads // WARP}):")
+            bounds = f"thread % {WARP}, {phase.serial}, {WARP}"
+        else:
+            w.line(f"for col in {self._columns(phase)}:")
         w.depth += 1
         for fold in phase.folds:
             w.line(f"{fold.result} = {self._identity(fold)}", comment_of(self.kernel.graph, fold.node))
         mark = w.depth
         if phase.serial != 1:
-            w.line(f"for ser in range({'ser_first, ser_last' if self.segment.slices > 1 else phase.serial}):")
+            w.line(f"for ser in range({bounds}):")
             w.depth += 1
         self._statements(phase, phase.body)
         for fold in phase.folds:
             self._accumulate(phase, fold)
         w.depth = mark
         for fold in phase.folds:
+            self._shuffle(fold)
             self._finish(fold)
+        if warps:
+            w.line(f"if thread % {WARP} == 0:")
+            w.depth += 1
+        for fold in phase.folds:
             self._statements(phase, fold.stores)
-        w.depth -= 1
+        w.depth = mark - 1
 
     def _statements(self, phase: Phase, stmts: tuple) -> None:
         totals = extents(self.segment, phase)
@@ -221,7 +232,7 @@ class _Segment:
     # ------------------------------------------------------------ reductions
     def _held(self, fold: Fold) -> str:
         """The dtype of the accumulator: what a shuffle can move where one is needed."""
-        return shuffle_dtype(fold.dtype) if fold.along == "row" else compute_dtype(fold.dtype)
+        return shuffle_dtype(fold.dtype) if fold.lanes > 1 else compute_dtype(fold.dtype)
 
     def _identity(self, fold: Fold) -> str:
         name = identity_name(fold.op, fold.dtype)
@@ -248,17 +259,22 @@ class _Segment:
         line = f"{target} += {value}" if text == f"{target} + {value}" else f"{target} = {text}"
         self.w.line(line, comment_of(self.kernel.graph, fold.node))
 
+    def _shuffle(self, fold: Fold) -> None:
+        """All lanes end up with the result of all."""
+        if fold.lanes == 1:
+            return
+        steps = ", ".join(str(fold.lanes >> k) for k in range(1, fold.lanes.bit_length()))
+        self.w.line(f"for offset in ({steps}):", f"%{fold.node} {fold.op} over the warp")
+        other = f"cuda.shfl_xor_sync({MASK}, {fold.result}, offset)"
+        if self._held(fold) == "uint64":  # a shuffle takes signed integers; as such they would compare wrongly
+            other = f"np.uint64(cuda.shfl_xor_sync({MASK}, np.int64({fold.result}), offset))"
+        self.w.line(f"    {fold.result} = {self._combined(fold, fold.result, other)}")
+
     def _meet(self, folds: list[Fold]) -> None:
         """All threads of a row end up with its result: shuffles in the warp, shared memory between warps."""
         w = self.w
-        width = min(self.threads, WARP)
         for fold in folds:
-            steps = ", ".join(str(width >> k) for k in range(1, width.bit_length()))
-            w.line(f"for offset in ({steps}):", f"%{fold.node} {fold.op} over the warp")
-            other = f"cuda.shfl_xor_sync({MASK}, {fold.result}, offset)"
-            if self._held(fold) == "uint64":  # a shuffle takes signed integers; as such they would compare wrongly
-                other = f"np.uint64(cuda.shfl_xor_sync({MASK}, np.int64({fold.result}), offset))"
-            w.line(f"    {fold.result} = {self._combined(fold, fold.result, other)}")
+            self._shuffle(fold)
         if self.threads > WARP:
             warps = self.threads // WARP
             w.line(f"if thread % {WARP} == 0:")

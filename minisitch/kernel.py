@@ -42,7 +42,7 @@ class Buffer:
     node: int
     slot: int = 0  # buffers of one scope that share bytes have one slot
     why: str = ""
-    role: str = ""  # "partial" | "carry" | "kept": what its lifetime follows from; else its value's own
+    role: str = ""  # "partial" | "carry" | "kept" | "exchange": what its lifetime follows from; else its value's own
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,9 @@ class Fold:
     """A reduction of a phase: ``accumulator = op(accumulator, value)``, then ``result``.
 
     ``along``: ``row`` (over the columns: all threads of the row end up with the result), ``column``
-    (over the serial axis: each thread owns a column), ``carry`` (over the tasks of a block, in
-    ``buffer``). ``stores`` write the result: by one thread a row, or one a column.
+    (over the serial axis: each thread owns a column), ``warp`` (over the serial axis: each warp owns a column),
+    ``carry`` (over the tasks of a block). ``buffer``: where a core, or a carry, accumulates a row of columns; else a
+    register does. ``stores`` write the result: by one thread a row, or one a column.
     """
 
     result: str
@@ -135,13 +136,14 @@ class Fold:
     buffer: str = ""
     stores: tuple[Store, ...] = ()
     exchange: str = ""  # shared memory through which the warps of a row meet
+    lanes: int = 1  # neighbouring threads that shuffle their results together, halving the distance each time
 
 
 @dataclass(frozen=True)
 class View:
     """A window of a buffer whose start moves with the outer loops: ``name = buffer[base : base + length]``.
 
-    ``depth`` loops of the phase (serial first, then its axes) are open where it is taken.
+    ``depth`` loops of the phase are open where it is taken.
     """
 
     name: str
@@ -156,9 +158,10 @@ class Phase:
     """One loop over the columns of a task.
 
     ``before`` runs once a row (its values do not depend on the column); ``body`` for each column,
-    and for each serial step of a column reduce. ``axes`` are the nested loops the columns are
-    split in (a CPU's; a GPU deals the flat column out to threads). ``barrier``: ``none``,
-    ``warp`` or ``block``, after the phase.
+    and for each serial step of a column reduce. ``axes`` are the nested loops, outermost first: ``c..`` those the
+    columns are split in (a CPU's; a GPU deals the flat column out to threads), ``s..`` the serial axis.
+    ``outer`` of them stand around the folds: results are complete, and stored, once the others are done.
+    ``barrier``: ``none``, ``warp`` or ``block``, after the phase.
     """
 
     cols: int
@@ -170,13 +173,19 @@ class Phase:
     barrier: str
     axes: tuple[tuple[str, int], ...]
     views: tuple[View, ...] = ()
+    outer: int = 0
+
+    @property
+    def inner(self) -> tuple[tuple[str, int], ...]:
+        """The column axes inside the folds: a fold's buffer has one cell for each of their positions."""
+        return tuple(axis for axis in self.axes[self.outer:] if axis[0].startswith("c"))
 
 
 @dataclass(frozen=True)
 class Segment:
     """A loop over tasks. ``barrier`` is ``grid`` if all its tasks must end before the next segment."""
 
-    kind: str  # "row" | "column"
+    kind: str  # "row" | "column" | "block"
     rows: int
     chunks: int
     chunk: int  # columns a task of a split row, or a column tile, covers
@@ -320,8 +329,6 @@ def _print_segment(number: int, segment: Segment) -> Iterator[str]:
     yield f"  segment {number}: {', '.join(parts)}"
     for p, phase in enumerate(segment.phases):
         loops = " x ".join(f"{name} in 0..{n}" for name, n in phase.axes)
-        if phase.serial != 1:
-            loops += f" x ser in 0..{phase.serial}"
         ends = ["warps meet: block barrier"] if any(f.exchange for f in phase.folds) else []
         ends += [f"barrier: {phase.barrier}"] if phase.barrier != "none" else []
         yield f"    phase {p}: {loops}" + "".join(f"   {end}" for end in ends)
@@ -395,8 +402,8 @@ def verify_kernel(kernel: Kernel) -> Kernel:
     """Check what an emitter may rely on, and return the kernel unchanged.
 
     Raises KernelError: a value or buffer is read before it is written or after its bytes were taken
-    over, an output is never written, a grid with a barrier is larger than one wave, shared memory
-    exceeds the device.
+    over, bytes are taken over while another thread may still read them, an output is never written,
+    a grid with a barrier is larger than one wave, shared memory exceeds the device.
     """
     written = _Written(kernel)
     constants = {name for name, _, _ in kernel.constants}
@@ -404,11 +411,14 @@ def verify_kernel(kernel: Kernel) -> Kernel:
         registers: set[str] = set()
         for p, phase in enumerate(segment.phases):
             known = constants | registers
-            views = {v.name: v.buffer for v in phase.views}
-            _verify_phase(phase, known, written, views, f"{kernel.name}, segment {s}, phase {p}")
+            _verify_phase(phase, known, written, f"{kernel.name}, segment {s}, phase {p}", bool(wide_folds(segment, phase)))
+            if phase.barrier != "none" or kernel.device.kind == "cpu":
+                written.meet("shared")
             registers |= {f.result for f in phase.folds if f.along == "row"}
             if phase.cols == 1 or not phase.body:
                 registers |= {stmt.target for stmt in (*phase.before, *phase.body) if not isinstance(stmt, Store)}
+        if segment.barrier == "grid":
+            written.meet("shared", "scratch")
     for b in kernel.parameters:
         if b.scope == "output" and b.name not in written and b.size > 0 and any(g.rows for g in kernel.segments):
             raise KernelError(f"{kernel.name} never writes its output {b.name} (%{b.node})")
@@ -426,32 +436,55 @@ class _Written(set[str]):
 
     def __init__(self, kernel: Kernel) -> None:
         super().__init__(b.name for b in kernel.buffers if b.scope == "input")
-        shares = [b.name for b in kernel.buffers if b.scope == "scratch" or (b.scope == "shared" and kernel.device.kind == "gpu")]
+        self.scope = {b.name: b.scope for b in kernel.buffers}
         slots: dict[str, list[str]] = {}
-        for name in shares:
-            slots.setdefault(kernel.owners[name], []).append(name)
-        self.rivals = {name: [n for n in slots[kernel.owners[name]] if n != name] for name in shares}
+        for name, owner in kernel.owners.items():
+            slots.setdefault(owner, []).append(name)
+        self.rivals = {name: [n for n in slots[owner] if n != name] for name, owner in kernel.owners.items()}
+        self.reads: dict[str, set[Index | None]] = {}  # since a barrier: where; None where not by the thread of that column
 
-    def add(self, name: str) -> None:
-        self.difference_update(self.rivals.get(name, ()))
-        super().add(name)
+    def write(self, name: str, where: Index | None, place: str) -> None:
+        """A thread may overwrite what it alone has read there."""
+        for rival in self.rivals[name]:
+            if self.reads.get(rival, set()) - ({where} - {None}):
+                raise KernelError(f"{place}: {name} takes over the bytes of {rival}, which other threads may still be reading; "
+                                  "it takes a barrier in between, or one thread that reads and overwrites each element")
+        self.difference_update(self.rivals[name])
+        self.add(name)
+
+    def meet(self, *scopes: str) -> None:
+        """A barrier: all that was read was read."""
+        self.reads = {name: where for name, where in self.reads.items() if self.scope[name] not in scopes}
 
 
-def _verify_phase(phase: Phase, known: set[str], written: _Written, views: dict[str, str], place: str) -> None:
-    for stmt in (*phase.before, *phase.body):
+def _verify_phase(phase: Phase, known: set[str], written: _Written, place: str, meets: bool) -> None:
+    views = {v.name: v for v in phase.views}
+    dealt = not any(f.along == "warp" for f in phase.folds)  # a column is one thread's
+
+    def cell(stmt: Load | Store, of_a_column: bool) -> tuple[str, Index | None]:
+        view = views.get(stmt.buffer)
+        buffer, index = (view.buffer, view.base + stmt.index) if view else (stmt.buffer, stmt.index)
+        return buffer, index if of_a_column and dealt and written.scope[buffer] == "shared" else None
+
+    for k, stmt in enumerate((*phase.before, *phase.body)):
         for name in operands(stmt):
             if name not in known:
                 raise KernelError(f"{place}: {name} is read before it is computed, in: {show_stmt(stmt)}")
-        if isinstance(stmt, Load) and views.get(stmt.buffer, stmt.buffer) not in written:
-            raise KernelError(f"{place}: {stmt.buffer} is read but holds no value here, in: {show_stmt(stmt)}")
         if isinstance(stmt, Store):
-            written.add(views.get(stmt.buffer, stmt.buffer))
-        else:
-            known.add(stmt.target)
+            written.write(*cell(stmt, k >= len(phase.before)), place)
+            continue
+        known.add(stmt.target)
+        if isinstance(stmt, Load):
+            buffer, where = cell(stmt, k >= len(phase.before))
+            if buffer not in written:
+                raise KernelError(f"{place}: {stmt.buffer} is read but holds no value here, in: {show_stmt(stmt)}")
+            written.reads.setdefault(buffer, set()).add(where)
+    if meets:
+        written.meet("shared")
     for fold in phase.folds:
         if fold.value not in known:
             raise KernelError(f"{place}: {fold.value} is folded before it is computed")
         for store in fold.stores:
-            written.add(views.get(store.buffer, store.buffer))
+            written.write(*cell(store, fold.along == "column"), place)
         if fold.buffer:
-            written.add(fold.buffer)
+            written.write(fold.buffer, None, place)

@@ -1,10 +1,11 @@
 """The loops of a kernel and where its values live: buffers, slots, thread maps.
 
-In:  a ``StitchPlan``. Out: a ``Layout`` that ``statements`` and ``schedule`` fill and print from.
+In:  a ``StitchPlan``. Out: a ``Layout``, complete before a statement is written, that ``statements`` reads.
 
 Memory is planned by lifetimes between barriers: the sharing rule of FusionStitching 2018, section
 5.2, in its executable form. A buffer may take over bytes once a barrier separates the last read of
-the old value from the first write of the new one.
+the old value from the first write of the new one, or if the thread that reads the old value there last
+overwrites it in place.
 """
 
 from __future__ import annotations
@@ -14,12 +15,11 @@ from dataclasses import dataclass, field, replace
 
 from .fuse import Decision
 from .index import Key, Pull, pull
-from .kernel import Buffer
-from .mapping import ThreadMap
-from .ops import compute_dtype
+from .kernel import MEET_TOGETHER, Buffer
+from .mapping import WARP, ThreadMap
+from .ops import SHORT, compute_dtype, shuffle_dtype
 from .stitch import Sink, Space, StitchPlan, column_of
-
-FOLDED = ("reduce", "partial", "combine")  # roles whose threads meet to agree on a result
+from .triples import BlockComposition
 
 
 @dataclass
@@ -35,6 +35,11 @@ class Loop:
     sinks: list[Sink]
     pulled: Pull
     order: int = 0
+
+    @property
+    def warps(self) -> bool:
+        """True where a column is not one thread's but a warp's."""
+        return any(s.warps for s in self.sinks)
 
 
 @dataclass(frozen=True)
@@ -76,8 +81,13 @@ class Layout:
         self.block = max((m.threads for m in self.maps.values()), default=1)
         self.maps = {key: self._widen(m) if key[1].kind == "row" else m for key, m in self.maps.items()}
         self.buffers: dict[str, Buffer] = {}
+        self.turn = 0
         self.places: dict[int, Place] = {}
         self.memory: dict[int, str] = {}  # where a value lies in global memory
+        self.exchange: dict[tuple[int, int], str] = {}  # where the warps of a row meet: (loop, sink) -> buffer
+        self.meetings = [self._meet(loop) for loop in self.loops]  # the block barriers inside each loop's folds
+        self.crossed = self._crossings()
+        self.barriers = self._make_barriers()
         self._make_buffers()
 
     # ------------------------------------------------------------ loops
@@ -87,11 +97,11 @@ class Layout:
         for s in self.plan.sinks:
             _, serial, cols = s.extents
             chunked = s.space.kind == "column" or (s.space.chunks > 1 and s.role != "combine" and cols == s.space.cols)
-            found.setdefault((s.level, space_order(s.space), s.phase, serial, cols, chunked, s.role == "combine"),
-                             []).append(s)
+            found.setdefault((s.level, space_order(s.space), s.phase, serial, cols, chunked, s.role == "combine",
+                              s.along if s.along in ("column", "warp") else ""), []).append(s)
         loops: list[Loop] = []
         for key, sinks in sorted(found.items(), key=lambda item: item[0]):
-            level, _, phase, serial, cols, chunked, _ = key
+            level, _, phase, serial, cols, chunked, *_ = key
             loops.append(Loop(level, sinks[0].space, phase, cols, serial, chunked, sinks, self._pull(sinks), len(loops)))
         return loops
 
@@ -118,7 +128,8 @@ class Layout:
                     continue
                 if self.near(loop, key):
                     producer = self.final[key[0]]
-                    same = producer.home == key[1] and producer.extents[2] == loop.cols
+                    same = (producer.home == key[1] and producer.extents[2] == loop.cols
+                            and not loop.warps and not producer.warps)
                     found[key[0]].near.append((loop, same))
                 else:
                     found[key[0]].far = True
@@ -194,12 +205,14 @@ class Layout:
         """Where the readers of the same block find the value (hierarchical data management)."""
         dtype = compute_dtype(self.graph[s.node].type.dtype)
         m = self.maps[s.level, s.space]
-        if s.role in ("reduce", "combine") and s.space.kind == "row":
+        if s.along == "row":
             return Place("register")
         if s.role == "map" and s.extents[2] == 1 and self.device.kind == "cpu":
             return Place("register")
         everyone = s.space.chunks > 1 and s.space.kind == "row" and s.extents[2] != s.space.cols  # each chunk makes its own
-        if s.role == "map" and s.node in self.memory and not everyone:
+        how = self.plan.composition
+        asked = isinstance(how, BlockComposition) and s.node in how.shared
+        if s.role == "map" and s.node in self.memory and not everyone and not asked:
             return Place("global", self.memory[s.node])
         if s.role == "map" and (host := self._output_row(s, reads)):
             self._decide(s, "output-row", f"kept in {host}, which the same loop overwrites last")
@@ -221,10 +234,11 @@ class Layout:
         if self.device.kind != "cpu" or not all(same for _, same in reads.near):
             return ""
         taken = {p.buffer for p in self.places.values()}
-        last = max(loop.phase for loop, _ in reads.near)
+        last = max(loop.order for loop, _ in reads.near)
         for o in self.plan.sinks:
             fits = (o.role == "map" and o.node in self.graph.outputs and o.home == s.home and o.extents == s.extents
-                    and (o.level, o.space) == (s.level, s.space) and o.phase >= last and not self.reads[o.node].near)
+                    and (o.level, o.space) == (s.level, s.space) and self.loops_of[o.node][-1] >= last
+                    and not self.reads[o.node].near)
             if fits and self.graph[o.node].type.dtype == compute_dtype(self.graph[s.node].type.dtype) \
                     and self.memory[o.node] not in taken and o.domain == s.domain:
                 return self.memory[o.node]
@@ -237,32 +251,39 @@ class Layout:
         the new value's first write: a grid barrier for scratch, a block barrier for shared memory.
         """
         for scope, clock in (("scratch", self._grid_clock()), ("shared", self._block_clock())):
-            slots: list[tuple[Buffer, int]] = []
-            for b in [b for b in self.buffers.values() if b.scope == scope]:
-                start, end = self._life(b, clock)
-                for k, (owner, last) in enumerate(slots):
-                    if owner.dtype == b.dtype and owner.size >= b.size and last < start:
-                        self.buffers[b.name] = replace(b, slot=k)
-                        slots[k] = owner, end
-                        break
-                else:
-                    self.buffers[b.name] = replace(b, slot=len(slots))
-                    slots.append((b, end))
+            slots: list[list[Buffer]] = []  # those that share bytes: first the largest, which owns them, last the present one
+            for b in [b for b in self.buffers.values() if b.scope == scope and b.role != "exchange"]:
+                start, _ = self._life(b, clock)
+                fits = [k for k, users in enumerate(slots) if users[0].dtype == b.dtype and users[0].size >= b.size
+                        and (self._life(users[-1], clock)[1] < start or self._in_place(users[-1], b, clock))]
+                slot = min(fits, key=lambda k: slots[k][0].size, default=len(slots))
+                if slot == len(slots):
+                    slots.append([])
+                slots[slot].append(b)
+                self.buffers[b.name] = replace(b, slot=slot)
+
+    def _in_place(self, old: Buffer, new: Buffer, clock: Sequence[int]) -> bool:
+        """True if every read of ``old`` that no barrier separates from the loop that writes ``new`` is one that the
+        writing thread makes of that very element, in that loop or before."""
+        if {old.role, new.role} != {"kept"} or old.size != new.size or self.final[new.node].role != "map":
+            return False
+        writer = self.loops_of[new.node][-1]
+        late = [(loop, same) for loop, same in self.reads[old.node].near if clock[loop.order] >= clock[writer]]
+        return bool(late) and all(same and loop.order <= writer for loop, same in late)
 
     def _grid_clock(self) -> list[int]:
         """For each loop, the grid barriers before it."""
         return [loop.level for loop in self.loops]
 
     def _block_clock(self) -> list[int]:
-        """For each loop, the block barriers before it that every warp waits at."""
+        """For each loop, the block barriers before it that every warp waits at; a core takes its loops in turn."""
+        if self.device.kind == "cpu":
+            return list(range(len(self.loops)))
         found, now = [], 0
         for k, loop in enumerate(self.loops):
-            m, mine = self.maps[loop.level, loop.space], self.segments[loop.level, loop.space]
             found.append(now)
-            folds = m.threads_per_row > 32 and loop.space.kind == "row" and any(s.role in FOLDED for s in loop.sinks)
-            after = self.barrier_after(mine, mine.index(loop), m) == "block"
             last = k + 1 < len(self.loops) and self.loops[k + 1].level != loop.level
-            now += folds + after + last
+            now += self.meetings[k] + (self.barriers[k] == "block") + last
         return found
 
     def _life(self, b: Buffer, clock: Sequence[int]) -> tuple[int, int]:
@@ -300,13 +321,46 @@ class Layout:
         return ", ".join(found) or "register"
 
     # ------------------------------------------------------------ barriers
-    def barrier_after(self, loops: Sequence[Loop], k: int, m: ThreadMap) -> str:
-        """A barrier where a later phase reads what another thread of the block wrote in this one."""
-        if self.device.kind == "cpu":
-            return "none"
-        here = {s.node for s in loops[k].sinks if s.role == "map" or loops[k].space.kind == "column"}
-        crossed = any(not same and loop.order > loops[k].order for node in here for loop, same in self.reads[node].near)
-        return "none" if not crossed else "warp" if m.threads_per_row <= 32 and m.splits == 1 else "block"
+    def _meet(self, loop: Loop) -> int:
+        """Give the row folds of a loop their places to meet, two sets in turn, so that one barrier a meeting is enough."""
+        wide = [s for s in loop.sinks if s.along == "row"] if self.maps[loop.level, loop.space].threads_per_row > WARP else []
+        turn = self.turn
+        for k, s in enumerate(wide):
+            dtype = shuffle_dtype(self.graph[s.node].type.dtype)
+            name = f"w{(turn + k // MEET_TOGETHER) % 2}{k % MEET_TOGETHER}_{SHORT[dtype]}"
+            self.exchange[loop.order, s.node] = name
+            if name not in self.buffers:
+                self.add(Buffer(name, dtype, max(1, self.block // WARP), "shared", s.node, EXCHANGE + len(self.buffers),
+                                "one partial result a warp", "exchange"))
+        self.turn += -(-len(wide) // MEET_TOGETHER)
+        return self.turn - turn
+
+    def _crossings(self) -> list[set[int]]:
+        """For each loop, the values it reads from memory that another thread of the row wrote."""
+        found: list[set[int]] = [set() for _ in self.loops]
+        for value, reads in self.reads.items():
+            for loop, same in reads.near:
+                alone = self.device.kind == "cpu" or self.maps[loop.level, loop.space].threads_per_row == 1
+                if not (same or alone or self.final[value].along == "row"):
+                    found[loop.order].add(value)
+        return found
+
+    def _make_barriers(self) -> list[str]:
+        """The barrier after each loop: before one that reads what another thread wrote since they last met."""
+        found = ["none"] * len(self.loops)
+        for key, loops in self.segments.items():
+            written: set[int] = set()
+            for before, loop in zip((loops[0], *loops), loops, strict=False):
+                if self.crossed[loop.order] & written:
+                    found[before.order] = "warp" if self.maps[key].threads_per_row <= WARP else "block"
+                    written.clear()
+                written |= {s.node for s in loop.sinks}
+                if self.meetings[loop.order]:
+                    written.clear()
+        return found
+
+
+EXCHANGE = 1000  # slots from here on are no one's to share
 
 
 def space_order(space: Space) -> tuple:

@@ -1,6 +1,6 @@
-"""Nested column loops for a CPU: what makes the inner loop vectorise.
+"""Nested loops for a CPU: what makes the inner loop vectorise.
 
-In:  phases over one flat column. Out: the same phases over nested axes, with views.
+In:  phases over one flat column (and one flat serial axis). Out: the same phases over nested axes, with views.
 
 A flat column costs a division an element (``col // 64``), and Numba guards an index it cannot
 prove non-negative; both stop vectorisation (measured). So the column is split at the digits its
@@ -9,6 +9,9 @@ indices use, and every access whose offset is affine in the innermost axis reads
 Before:  for col in 0..768:  v = x[(col // 64) * 320 + col % 64 + row * 3840]
 After:   for c0 in 0..12:    x_0 = x[row * 3840 + c0 * 320 : +64]
            for c1 in 0..64:  v = x_0[c1]
+
+A block's reduce walks its serial axis inside, one scalar at a time, where what it folds lies together in memory;
+else it keeps one sum for each of the innermost columns. The tiles of a column space pass down all reduced rows.
 """
 
 from __future__ import annotations
@@ -22,9 +25,12 @@ from .kernel import Choose, Clamp, Compute, FromIndex, Load, Phase, Stmt, Store,
 Rewrite = Callable[[Index], Index]
 
 
-def nest_columns(phases: Sequence[Phase], chunk: int, chunks: int) -> tuple[list[Phase], int]:
-    """Split each phase's columns into nested axes and take views; the chunk is rounded up to whole inner axes."""
-    cuts = [_cuts(p) for p in phases]
+def nest_columns(phases: Sequence[Phase], chunk: int, chunks: int, tiles: bool = False) -> tuple[list[Phase], int]:
+    """Split each phase's columns into nested axes and take views; the chunk is rounded up to whole inner axes.
+
+    ``tiles``: the phases are those of a column space.
+    """
+    cuts = [_cuts(p, "col", p.cols) for p in phases]
     inner = 1
     for p, cut in zip(phases, cuts, strict=True):
         if p.chunked and chunks > 1 and len(cut) > 2:
@@ -34,7 +40,7 @@ def nest_columns(phases: Sequence[Phase], chunk: int, chunks: int) -> tuple[list
         cuts = [c if not p.chunked or chunk % (c[-2] if len(c) > 2 else 1) == 0 else (1, c[-1])
                 for p, c in zip(phases, cuts, strict=True)]
     names: dict[tuple[str, Index], str] = {}
-    nested = [_with_views(_nest(p, cut, chunk, p.chunked and chunks > 1), names)
+    nested = [_with_views(_nest(p, cut, chunk, p.chunked and chunks > 1, tiles), names)
               for p, cut in zip(phases, cuts, strict=True)]
     longest: dict[str, int] = {}  # phases share a view, so it is as long as any of them needs
     for view in (v for p in nested for v in p.views):
@@ -53,56 +59,79 @@ def _indices(stmt: Stmt) -> Iterable[Index]:
         yield from (c.index for c in stmt.guard)
 
 
-def _column_digits(index: Index) -> Iterable[Digit]:
+def _digits_of(index: Index, var: str) -> Iterable[Digit]:
     for _, atom in index.terms:
-        if isinstance(atom, Digit) and atom.var == "col":
+        if isinstance(atom, Digit) and atom.var == var:
             yield atom
         elif isinstance(atom, (Quotient, Remainder)):
-            yield from _column_digits(atom.of)
+            yield from _digits_of(atom.of, var)
 
 
-def _cuts(phase: Phase) -> tuple[int, ...]:
-    """Strides at which the column splits, ascending, 1 and the whole included; just these two if they do not nest."""
-    found = {1, max(1, phase.cols)}
+def _cuts(phase: Phase, var: str, total: int) -> tuple[int, ...]:
+    """Strides at which a flat loop splits, ascending, 1 and the whole included; just these two if they do not nest."""
+    total = max(1, total)
+    found = {1, total}
     for stmt in (*phase.body, *(s for f in phase.folds for s in f.stores)):
         for index in _indices(stmt):
-            for digit in _column_digits(index):
+            for digit in _digits_of(index, var):
                 found |= {digit.stride, digit.stride * digit.size}
     cuts = sorted(found)
-    nested = all(b % a == 0 for a, b in zip(cuts, cuts[1:], strict=False)) and cuts[-1] == max(1, phase.cols)
-    return tuple(cuts) if nested and len(cuts) <= 6 else (1, max(1, phase.cols))
+    nested = all(b % a == 0 for a, b in zip(cuts, cuts[1:], strict=False)) and cuts[-1] == total
+    return tuple(cuts) if nested and len(cuts) <= 6 else (1, total)
+
+
+# ---------------------------------------------------------------- which loop is inside
+Axis = tuple[str, int, int]  # name, stride, size; a flat loop's axes are listed minor first
+
+
+def _axes(var: str, total: int, cuts: Sequence[int]) -> list[Axis]:
+    sizes = [b // a for a, b in zip(cuts, cuts[1:], strict=False)] or [total]
+    if total == 0:
+        sizes = [0]
+    names = [var] if len(sizes) == 1 else [f"{var[0]}{k}" for k in reversed(range(len(sizes)))]
+    return list(zip(names, cuts[:-1] or (1,), sizes, strict=True))
+
+
+def _folds_together(phase: Phase) -> bool:
+    """True if all that moves with the serial axis is read along it."""
+    moving = [s.index for s in phase.body if isinstance(s, Load) and "ser" in s.index.variables]
+    return all(any(c == 1 and isinstance(a, Digit) and (a.var, a.stride) == ("ser", 1) for c, a in i.terms) for i in moving)
 
 
 # ---------------------------------------------------------------- rewriting indices
-def _nest(phase: Phase, cuts: Sequence[int], chunk: int, chunked: bool) -> Phase:
+def _nest(phase: Phase, cuts: Sequence[int], chunk: int, chunked: bool, tiles: bool) -> Phase:
     """The phase over nested axes, major first; a chunked column starts at ``start``."""
-    sizes = [b // a for a, b in zip(cuts, cuts[1:], strict=False)] or [phase.cols]
-    if phase.cols == 0:
-        sizes = [0]
-    names = ["col"] if len(sizes) == 1 else [f"c{k}" for k in reversed(range(len(sizes)))]
-    axes = list(zip(names, cuts[:-1] or (1,), sizes, strict=True))
+    axes = _axes("col", phase.cols, cuts)
     if chunked:
-        top = (axes[-1][0], axes[-1][1], max(1, min(chunk, phase.cols) // cuts[-2] if len(cuts) > 1 else chunk))
-        axes[-1] = top
+        axes[-1] = axes[-1][0], axes[-1][1], max(1, min(chunk, phase.cols) // cuts[-2] if len(cuts) > 1 else chunk)
+    columns = [(name, size) for name, _, size in reversed(axes)]
+    serial: list[Axis] = []
+    if phase.serial != 1:
+        serial = _axes("ser", phase.serial, (1, phase.serial) if tiles else _cuts(phase, "ser", phase.serial))
 
     def rewrite(index: Index) -> Index:
         total = Index(index.const)
         for c, atom in index.terms:
             if isinstance(atom, Digit) and atom.var == "col":
                 total = total + _split(atom, axes, phase.cols, chunked) * c
+            elif isinstance(atom, Digit) and atom.var == "ser":
+                total = total + _split(atom, serial, phase.serial, False) * c
             elif isinstance(atom, (Quotient, Remainder)):
                 total = total + Index(0, ((c, type(atom)(rewrite(atom.of), atom.by)),))
             else:
                 total = total + Index(0, ((c, atom),))
         return total
 
-    folds = tuple(replace(f, stores=tuple(_rewrite(s, rewrite) for s in f.stores)) for f in phase.folds)  # type: ignore[misc]
-    return replace(phase, body=tuple(_rewrite(s, rewrite) for s in phase.body), folds=folds,
-                   axes=tuple((name, size) for name, _, size in reversed(axes)))
+    inside = 0 if not phase.outer else len(columns) if tiles else 0 if _folds_together(phase) else 1
+    outer = len(columns) - inside if phase.outer else 0
+    folds = tuple(replace(f, stores=tuple(_rewrite(s, rewrite) for s in f.stores),  # type: ignore[misc]
+                          buffer="" if f.along == "column" and not inside else f.buffer) for f in phase.folds)
+    order = (*columns[:outer], *((name, size) for name, _, size in reversed(serial)), *columns[outer:])
+    return replace(phase, body=tuple(_rewrite(s, rewrite) for s in phase.body), folds=folds, axes=order, outer=outer)
 
 
-def _split(digit: Digit, axes: Sequence[tuple[str, int, int]], cols: int, chunked: bool) -> Index:
-    """One digit of the column in terms of the nested axes inside it."""
+def _split(digit: Digit, axes: Sequence[Axis], cols: int, chunked: bool) -> Index:
+    """One digit of a flat loop in terms of the nested axes inside it."""
     low, high = digit.stride, digit.stride * digit.size
     if len(axes) == 1 and (low, high) != (1, cols):  # the axes do not nest: keep the division
         whole = variable(axes[0][0], axes[0][2]) + (variable("start", cols) if chunked else Index())
@@ -136,7 +165,7 @@ def _rewrite(stmt: Stmt, rewrite: Rewrite) -> Stmt:
 def _with_views(phase: Phase, names: dict[tuple[str, Index], str]) -> Phase:
     """Turn accesses that are affine in the innermost axis into accesses of a view; ``names`` are the segment's."""
     inner, size = phase.axes[-1]
-    loops = (["ser"] if phase.serial != 1 else []) + [name for name, _ in phase.axes]
+    loops = [name for name, _ in phase.axes]
     views: dict[tuple[str, Index], View] = {}
 
     def window(stmt: Stmt) -> Stmt:

@@ -10,16 +10,17 @@ order, the warps of a row get a place to meet, traffic is noted, and the launch 
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from .index import Index, Loaded, footprint
-from .kernel import MEET_TOGETHER, Buffer, Fold, Kernel, Load, Phase, Segment, Store, Touch, statements, verify_kernel
+from .kernel import Buffer, Kernel, Load, Phase, Segment, Store, Touch, statements, verify_kernel
 from .layout import Layout, Loop
 from .loops import nest_columns
-from .mapping import ThreadMap
-from .ops import SHORT, shuffle_dtype
+from .mapping import WARP, ThreadMap
+from .ops import compute_dtype
 from .statements import Names, Statements
 from .stitch import Space, StitchPlan
 
@@ -46,7 +47,7 @@ class _Builder:
         self.layout, self.plan, self.graph, self.device = layout, layout.plan, layout.graph, layout.device
         self.constants: dict[tuple[str, str], tuple[str, str, object]] = {}
         self.accesses: dict[tuple[int, str, bool], dict[Index, int]] = {}  # index -> how often, at most
-        self.meetings = 0  # phases in which warps have met so far
+        self.buffers = dict(layout.buffers)  # and, for a core, the rows it sums up in
 
     def build(self) -> Kernel:
         """Segments in order, then the launch: all blocks of a kernel with a grid barrier fit in one wave."""
@@ -56,7 +57,7 @@ class _Builder:
             last_of_level = number + 1 < len(groups) and groups[number + 1][0][0] != level
             segments.append(self._segment(loops, "grid" if last_of_level else "none"))
         ranked = {"input": 0, "output": 1, "scratch": 2, "shared": 3}
-        buffers = tuple(sorted(self.layout.buffers.values(), key=lambda b: ranked[b.scope]))
+        buffers = tuple(sorted(self.buffers.values(), key=lambda b: (ranked[b.scope], b.role == "exchange")))
         kernel = Kernel(self._name(), self.plan, self.device, buffers, tuple(self.constants.values()), tuple(segments),
                         1, self.layout.block, 32, self._touches(),
                         tuple(map(self.layout.home, self.plan.sinks)), tuple(self.layout.decisions))
@@ -81,55 +82,57 @@ class _Builder:
         m = self.layout.maps[loops[0].level, space]
         slice_size = -(-space.serial // space.slices) if space.slices > 1 else max((p.serial for p in loops), default=1)
         names = Names(self.constants)
-        met, phases = self.meetings, []
-        for k, loop in enumerate(loops):
-            barrier_after = self.layout.barrier_after(loops, k, m)
-            phases.append(self._phase(loop, names, space, m, barrier_after))
+        phases = []
+        for loop in loops:
+            phases.append(self._phase(loop, names, space, m))
         self._touch(loops[0].level, space.rows, phases)
         chunk = m.chunk
         if self.device.kind == "cpu":
-            phases, chunk = nest_columns(phases, chunk, space.chunks)
+            phases, chunk = nest_columns(phases, chunk, space.chunks, space.kind == "column")
             self._lengthen_rows(phases, m.chunk, chunk)
-        task = "none" if self.device.kind == "cpu" else self._between_tasks(m, phases, self.meetings - met)
+        task = "none" if self.device.kind == "cpu" else self._between_tasks(m, loops)
         carries = tuple(f"a{s.node}" for loop in loops for s in loop.sinks if s.role == "carry")
         return Segment(space.kind, space.rows, space.chunks, chunk, space.slices, slice_size, m, tuple(phases), task,
                        barrier, carries)
 
-    def _between_tasks(self, m: ThreadMap, phases: Sequence[Phase], meetings: int) -> str:
+    def _between_tasks(self, m: ThreadMap, loops: Sequence[Loop]) -> str:
         """The barrier between two tasks of a block, where the next might overwrite what this one still reads.
 
         After an even number of meetings the next task begins in the set of exchange buffers that a
         barrier of this task already separates it from.
         """
-        slots = [b.slot for b in self.layout.buffers.values() if b.scope == "shared"]
-        crossed = any(p.barrier != "none" for p in phases) or len(slots) != len(set(slots))
-        if m.threads_per_row <= 32:
+        slots = [b.slot for b in self.buffers.values() if b.scope == "shared"]
+        crossed = any(self.layout.crossed[x.order] for x in loops) or len(slots) != len(set(slots))
+        if m.threads_per_row <= WARP:
             return "warp" if crossed else "none"
-        return "block" if crossed or meetings % 2 else "none"
+        return "block" if crossed or sum(self.layout.meetings[x.order] for x in loops) % 2 else "none"
 
     def _lengthen_rows(self, phases: Sequence[Phase], old: int, new: int) -> None:
-        """A tile that was rounded up to whole inner axes needs its scratch rows as long."""
-        touched = {f.buffer for p in phases for f in p.folds if f.buffer}
+        """Add the rows that cores sum up in; a tile rounded up to whole inner axes needs its kept rows as long."""
         for phase in phases:
+            for f in phase.folds:
+                if f.along == "column" and f.buffer:
+                    width = math.prod(size for _, size in phase.inner)
+                    self.buffers[f.buffer] = Buffer(f.buffer, compute_dtype(f.dtype), width, "shared", f.node, len(self.buffers),
+                                                    "one sum a column")
             views = {v.name: v.buffer for v in phase.views}
-            touched |= {views.get(s.buffer, s.buffer) for s in statements(phase) if isinstance(s, (Load, Store))}
-        for b in [self.layout.buffers[name] for name in touched]:
-            if b.scope == "shared" and b.size == old != new:
-                self.layout.add(replace(b, size=new))
+            for b in [self.buffers[views.get(s.buffer, s.buffer)] for s in statements(phase) if isinstance(s, (Load, Store))]:
+                if b.scope == "shared" and b.size == old != new:
+                    self.buffers[b.name] = replace(b, size=new)
 
     def _touch(self, level: int, rows: int, phases: Sequence[Phase]) -> None:
         """Note which cells the phases read and write: what the cost model counts and the stepper checks."""
         for phase in phases:
             trips = rows * phase.cols * phase.serial
             for stmt in statements(phase):
-                if isinstance(stmt, (Load, Store)) and self.layout.buffers[stmt.buffer].scope != "shared":
+                if isinstance(stmt, (Load, Store)) and self.buffers[stmt.buffer].scope != "shared":
                     found = self.accesses.setdefault((level, stmt.buffer, isinstance(stmt, Store)), {})
                     found[stmt.index] = found.get(stmt.index, 0) + trips
 
     def _touches(self) -> tuple[Touch, ...]:
-        found, made = [], {b.name: -1 for b in self.layout.buffers.values() if b.scope == "input"}
+        found, made = [], {b.name: -1 for b in self.buffers.values() if b.scope == "input"}
         for level, buffer in sorted({key[:2] for key in self.accesses}):
-            size = self.layout.buffers[buffer].size
+            size = self.buffers[buffer].size
             read, written = (_cells(self.accesses.get((level, buffer, store), {}), size) for store in (False, True))
             if written and made.setdefault(buffer, level) == level:
                 read = 0  # what this epoch wrote is still in cache when it is read
@@ -137,7 +140,7 @@ class _Builder:
         return tuple(found)
 
     # ------------------------------------------------------------ statements
-    def _phase(self, loop: Loop, names: Names, space: Space, m: ThreadMap, barrier: str) -> Phase:
+    def _phase(self, loop: Loop, names: Names, space: Space, m: ThreadMap) -> Phase:
         work = Statements(self.layout, names, loop, space, m)
         folds = [work.combine(s) for s in loop.sinks if s.role == "combine"]
         work.evaluate()
@@ -146,29 +149,10 @@ class _Builder:
                 work.store_map(s)
             elif s.role != "combine":
                 folds.append(work.fold(s))
-        return Phase(loop.cols, loop.serial, loop.chunked, tuple(work.before), tuple(work.body),
-                     self._with_exchange(folds, m), barrier, (("col", loop.cols),))
-
-    def _with_exchange(self, folds: Sequence[Fold], m: ThreadMap) -> tuple[Fold, ...]:
-        """Warps of one row meet in shared memory; two sets in turn, so that one barrier a phase is enough."""
-        if self.device.kind == "cpu" or m.threads_per_row <= 32:
-            return tuple(folds)
-        wide = [f for f in folds if f.along == "row"]
-        found = []
-        for f in folds:
-            if f.along != "row":
-                found.append(f)
-                continue
-            dtype = shuffle_dtype(f.dtype)
-            turn, place = divmod(wide.index(f), MEET_TOGETHER)
-            name = f"w{(self.meetings + turn) % 2}{place}_{SHORT[dtype]}"
-            if name not in self.layout.buffers:
-                slot = 1000 + len(self.layout.buffers)
-                self.layout.add(Buffer(name, dtype, max(1, self.layout.block // 32), "shared", f.node, slot,
-                                       "one partial result a warp"))
-            found.append(replace(f, exchange=name))
-        self.meetings += -(-len(wide) // MEET_TOGETHER)
-        return tuple(found)
+        axes = (("col", loop.cols), ("ser", loop.serial))[:1 if loop.serial == 1 else 2]
+        outer = int(loop.serial != 1 or any(f.along in ("column", "warp") for f in folds))
+        return Phase(loop.cols, loop.serial, loop.chunked, tuple(work.before), tuple(work.body), tuple(folds),
+                     self.layout.barriers[loop.order], axes, outer=outer)
 
 
 def _cells(accesses: Mapping[Index, int], size: int) -> int:

@@ -11,10 +11,9 @@ from collections.abc import Iterable, Sequence
 from .fuse import is_heavy
 from .graph import Node
 from .index import Guard, Index, Key, Within, linear, variable
-from .kernel import Buffer, Choose, Clamp, Compute, Fold, FromIndex, Load, Stmt, Store
+from .kernel import Choose, Clamp, Compute, Fold, FromIndex, Load, Stmt, Store
 from .layout import Layout, Loop
-from .mapping import ThreadMap
-from .ops import compute_dtype
+from .mapping import WARP, ThreadMap
 from .stitch import Sink, Space, column_of
 
 
@@ -193,10 +192,9 @@ class Statements:
             offset = variable("part", max(2, self.m.blocks * self.m.rows_per_block)) * cols + variable("col", cols)
             store = Store(f"p{s.node}", offset, result, (), s.node)
             return Fold(result, node.op, node.type.dtype, value, "carry", s.node, f"a{s.node}", (store,))
-        along = "row" if s.space.kind == "row" else "column"
         if s.role == "partial":
             row = variable("row", s.space.rows)
-            if along == "row":
+            if s.along == "row":
                 offset = row * s.space.chunks + variable("chunk", s.space.chunks)
             else:
                 slices = s.space.slices
@@ -205,32 +203,27 @@ class Statements:
         else:
             self.names.crossing[s.node] = result
             stores = self._result_stores(s, result)
-        return Fold(result, node.op, node.type.dtype, value, along, s.node, self._accumulator(s, along), stores)
+        return self._fold(s, result, value, stores)
 
-    def _accumulator(self, s: Sink, along: str) -> str:
-        """A CPU's column reduce sums into a scratch row; a GPU thread holds its column in a register."""
-        if along != "column" or self.layout.device.kind != "cpu":
-            return ""
-        dtype = compute_dtype(self.graph[s.node].type.dtype)
-        name = f"a{s.node}" if s.role != "combine" else f"c{s.node}"
-        width = min(s.extents[2], self.m.chunk)
-        self.layout.add(Buffer(name, dtype, width, "shared", s.node, len(self.layout.buffers), "one sum a column"))
-        return name
+    def _fold(self, s: Sink, result: str, value: str, stores: tuple[Store, ...]) -> Fold:
+        """A core sums columns up in a row of memory, unless ``loops`` finds that one number at a time will do."""
+        node, m = self.graph[s.node], self.m
+        row = f"{'c' if s.role == 'combine' else 'a'}{s.node}" if s.along == "column" and self.layout.device.kind == "cpu" else ""
+        lanes = {"row": min(m.threads_per_row, WARP), "warp": WARP}.get(s.along, 1)
+        return Fold(result, node.op, node.type.dtype, value, s.along, s.node, row, stores,
+                    self.layout.exchange.get((self.loop.order, s.node), ""), lanes)
 
     def combine(self, s: Sink) -> Fold:
         """Fold the partial results; the loop reads them from scratch."""
-        node = self.graph[s.node]
         rows, parts = s.domain[0], s.domain[1]
         name = self.names.fresh(s.node)
         row = variable("row", rows)
-        if s.space.kind == "row":
-            offset, along = row * parts + variable("col", parts), "row"
-        else:
+        offset = row * parts + variable("col" if s.along == "row" else "ser", parts)
+        if s.along == "column":
             cols = s.domain[2]
-            offset, along = (row * parts + variable("ser", parts)) * cols + variable("col", cols), "column"
+            offset = offset * cols + variable("col", cols)
         buffer = f"p{s.node}"
         self.body.append(Load(name, buffer, offset, (), False, self.layout.buffers[buffer].dtype, s.node))
         result = f"r{s.node}"
         self.names.crossing[s.node] = result
-        return Fold(result, node.op, node.type.dtype, name, along, s.node, self._accumulator(s, along),
-                    self._result_stores(s, result))
+        return self._fold(s, result, name, self._result_stores(s, result))

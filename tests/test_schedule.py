@@ -40,7 +40,9 @@ def test_softmax_kernel(name, device, golden):
 SOFTMAX = one_kernel(traced(softmax, (8, 96)), TOY)  # phases: max | exp, sum | divide
 FIGURE_7 = one_kernel(figure_7(64, 128, 1024), V100)  # three segments, two grid barriers
 TWO_ROWS = one_kernel(traced(lambda x, y: (softmax(x), softmax(y)), (4, 96), (4, 96)), TOY)  # kept at the same time
-REPEATED = one_kernel(traced(lambda x: softmax(softmax(x)), (4, 96)), TOY)  # three kept rows in two slots
+REPEATED = one_kernel(traced(lambda x: softmax(softmax(x)), (4, 96)), TOY)  # three kept rows, each in place of the last
+IN_TURN = one_kernel(traced(lambda x: [x := np.exp(x[:, ::-1] - np.max(x, axis=1, keepdims=True)) for _ in range(4)][-1],
+                            (4, 96)), TOY)  # three kept rows that are read backwards, so that two slots take turns
 
 
 def in_phase(kernel, s, p, **changes):
@@ -66,6 +68,15 @@ def swapped(kernel, s, first, second):
 
 def with_slots(kernel, slots):
     return replace(kernel, buffers=tuple(replace(b, slot=slots.get(b.name, b.slot)) for b in kernel.buffers))
+
+
+def elsewhere(kernel, name):
+    """The kernel in which one buffer is read an element further on: by the neighbour of the thread that overwrites it."""
+    def moved(x):
+        return replace(x, index=x.index * -1 + 95) if isinstance(x, Load) and x.buffer == name else x
+    for p, phase in enumerate(kernel.segments[0].phases):
+        kernel = in_phase(kernel, 0, p, body=tuple(map(moved, phase.body)))
+    return kernel
 
 
 def last_phase(kernel):
@@ -94,6 +105,8 @@ MUTANTS = {
         lambda: replace(SOFTMAX, device=replace(TOY, shared_per_block=100)), r"wants \d+ B of shared memory a block; toy has 100"),
     "shared memory lowers the wave": (
         lambda: replace(FIGURE_7, grid=160, device=replace(V100, shared_per_sm=128)), r"160 blocks; one wave holds 80"),
+    "bytes are taken over while others still read them": (
+        lambda: elsewhere(REPEATED, "k4"), r"k7 takes over the bytes of k4, which other threads may still be reading"),
     "live rows share bytes": (
         lambda: with_slots(TWO_ROWS, dict.fromkeys((b.name for b in TWO_ROWS.buffers if b.name[0] == "k"), 0)),
         r"k\d+ is read but holds no value"),
@@ -101,7 +114,7 @@ MUTANTS = {
 
 
 def test_the_kernels_that_the_mutants_come_from():
-    for kernel in (SOFTMAX, FIGURE_7, REPEATED, TWO_ROWS):
+    for kernel in (SOFTMAX, FIGURE_7, REPEATED, TWO_ROWS, IN_TURN):
         assert verify_kernel(kernel) is kernel
     assert len(SOFTMAX.segments[0].phases) == 3 and len([b for b in REPEATED.buffers if b.name[0] == "k"]) == 3
 
@@ -147,8 +160,24 @@ def meets_between(kernel, last_read, first_write, scope):
     return any(phase.barrier == "block" or (wide and any(f.along == "row" for f in phase.folds)) for phase in segment.phases[p:q])
 
 
+def in_place(kernel, place, before, after):
+    """Is every element of one buffer read in this phase where, and only where, the same thread overwrites it by the other?"""
+    phase = kernel.segments[place[0]].phases[place[1]]
+    views = {v.name: v for v in phase.views}
+    found = {Load: set(), Store: set()}
+    for stmt in phase.body:
+        if isinstance(stmt, (Load, Store)):
+            view = views.get(stmt.buffer)
+            name, index = (view.buffer, view.base + stmt.index) if view else (stmt.buffer, stmt.index)
+            if name in (before.name, after.name):
+                found[type(stmt)].add((name, index))
+    ((name, index),) = found[Store]
+    return name == after.name and found[Load] == {(before.name, index)} and before.size == after.size
+
+
 def check_sharing(kernel):
-    """No two buffers of one slot are live together, and a barrier separates them; how many share."""
+    """No two buffers of one slot are live together, and a barrier separates them or one thread reads and overwrites each
+    element; how many share."""
     writes, reads = accesses(kernel)
     shared = 0
     for scope in ("scratch", "shared"):
@@ -161,6 +190,9 @@ def check_sharing(kernel):
             assert all(b.size <= members[0].size and b.dtype == members[0].dtype for b in members)
             for before, after in zip(ordered, ordered[1:], strict=False):
                 end, start = max(reads.get(before.name, writes[before.name])), min(writes[after.name])
+                if end == start and in_place(kernel, end, before, after):
+                    shared += 1
+                    continue
                 assert end < start, f"{before.name} and {after.name} are live together\n{kernel}"
                 assert meets_between(kernel, end, start, scope), f"no barrier between {before.name} and {after.name}\n{kernel}"
                 if end[0] == start[0]:
@@ -190,13 +222,13 @@ def naive(kernel, scope):
 
 
 def test_kept_rows_take_turns():
-    """Seven rows of 800 bytes in the bytes of two."""
+    """Seven rows of 800 bytes in the bytes of one: each is overwritten by the thread that reads it last."""
     graph = simplify(traced(repeated(4), (4, 200)))
     kernel = one_kernel(graph)
     rows = [b for b in kernel.buffers if b.name.startswith("k")]
-    assert len(rows) == 7 and len({b.slot for b in rows}) == 2
-    assert check_sharing(kernel) == 5
-    assert naive(kernel, "shared") == 7 * 800 + 16 and kernel.shared_bytes == 2 * 800 + 16
+    assert len(rows) == 7 and len({b.slot for b in rows}) == 1
+    assert check_sharing(kernel) == 6
+    assert naive(kernel, "shared") == 7 * 800 + 16 and kernel.shared_bytes == 800 + 16
     inputs = random_inputs(graph, np.random.default_rng(0))
     results, _ = stepped(cuda_emit.emit(kernel), inputs)
     assert all(v.ok for v in judge(graph, inputs, results))
@@ -228,8 +260,10 @@ def test_sharing_in_random_programs():
 
 def test_the_sharing_check_sees_a_mutant():
     with pytest.raises(AssertionError, match="live together"):
-        check_sharing(with_slots(REPEATED, dict.fromkeys((b.name for b in REPEATED.buffers if b.name[0] == "k"), 0)))
-    without = in_segment(one_kernel(simplify(traced(repeated(4), (4, 200)))), 0, task_barrier="none")
+        check_sharing(with_slots(TWO_ROWS, dict.fromkeys((b.name for b in TWO_ROWS.buffers if b.name[0] == "k"), 0)))
+    with pytest.raises(AssertionError, match="live together"):
+        check_sharing(elsewhere(REPEATED, "k4"))
+    without = in_segment(IN_TURN, 0, task_barrier="none")
     with pytest.raises(AssertionError, match="overtake"):
         check_sharing(without)
 
