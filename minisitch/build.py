@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 
+from .blocks import arrange
 from .cost import kernel_us, library_us
 from .device import Device
 from .errors import PlanError
@@ -18,13 +19,16 @@ from .graph import Graph
 from .kernel import Kernel
 from .schedule import schedule
 from .stitch import StitchPlan, stitch
+from .triples import BlockComposition
 
 
 def compose(graph: Graph, device: Device, composition: Composition = ALL_INGREDIENTS) -> StitchPlan:
     """Give each sink of a body its loop, in the way the composition asks for."""
     if isinstance(composition, Stitching):
         return stitch(graph, device, composition)
-    raise PlanError(f"nothing here builds a {type(composition).__name__}; known: Stitching")
+    if isinstance(composition, BlockComposition):
+        return arrange(graph, device, composition)
+    raise PlanError(f"nothing here builds a {type(composition).__name__}; known: Stitching, BlockComposition")
 
 
 def digest(graph: Graph, composition: Composition = ALL_INGREDIENTS) -> str:
