@@ -73,7 +73,7 @@ def attend(query, keys, values, bias, weights):
 def spell(values, lengths, weights, count):
     """``count`` characters [batch, count] and their probabilities."""
     keys = values @ weights["keys"]
-    bias = np.where(np.arange(values.shape[1]) < lengths[:, None], 0.0, -1e9)
+    bias = (np.arange(values.shape[1]) >= lengths[:, None]).astype(values.dtype) * -1e9
     hidden = cell = np.zeros((len(values), weights["speller_bias"].size // 4), values.dtype)
     context = np.zeros_like(values[:, 0])
     letter = np.zeros_like(lengths)

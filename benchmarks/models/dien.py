@@ -8,28 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 from layers import gru_cell, gru_cell_backward, linear, linear_backward, normal, sigmoid, softmax, softmax_backward
+from named import add_to, dense, dense_backward
 
 PADDING = -(2.0**32) + 1  # the score of a step that is not there
 
 
 # ---------------------------------------------------------------- dense layers and their activations
-def add_to(gradients, name, gradient):
-    """Add to the gradient of a weight that several steps use."""
-    gradients[name] = gradients[name] + gradient if name in gradients else gradient
-
-
-def dense(x, weights, name):
-    """The linear layer called ``name``."""
-    return linear(x, weights[name], weights[f"{name}/bias"])
-
-
-def dense_backward(cache, gradient, gradients, name):
-    x, weight, bias = linear_backward(cache, gradient)
-    add_to(gradients, name, weight)
-    add_to(gradients, f"{name}/bias", bias)
-    return x
-
-
 def prelu(x, slope):
     """x, or a learned multiple of it where it is negative."""
     return np.maximum(x, 0.0) + slope * np.minimum(x, 0.0), (x, slope)
