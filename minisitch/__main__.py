@@ -1,4 +1,4 @@
-"""The command line: ``python -m minisitch demo | run | explain | compare``.
+"""The command line: ``python -m minisitch demo | run | explain | compare | calibrate``.
 
 In:  words. Out: text on stdout; 0 if all went well, 1 if the program cannot be compiled, 2 if the words are wrong.
 """
@@ -9,6 +9,7 @@ import argparse
 import ast
 import importlib.util
 import inspect
+import json
 import os
 import sys
 import time
@@ -19,8 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from .demo import demo, progress_bar
-from .device import DEVICES
+from .calibrate import Programs, calibrate
+from .demo import demo, gpt, make_batch, make_weights, progress_bar
+from .device import DEVICES, device_file
 from .errors import DeviceError, MinisitchError
 from .explain import compare, explain
 from .explain.compare import error_of, sample
@@ -76,7 +78,7 @@ def _user_line(problem: BaseException, program: str) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m minisitch", description="NumPy programs to stitched kernels.",
                                      epilog="example: compare softmax.py:softmax --arg x=f32[4096,1024]")
-    commands = parser.add_subparsers(required=True, metavar="demo | run | explain | compare")
+    commands = parser.add_subparsers(required=True, metavar="demo | run | explain | compare | calibrate")
     one = commands.add_parser("demo", help="a GPT block over a text file, under every strategy")
     one.add_argument("file", nargs="?", help="whose bytes to read (default: the README)")
     one.add_argument("--report", metavar="PATH", help="where to write the page (default: minisitch-demo.html here)")
@@ -103,6 +105,13 @@ def _parser() -> argparse.ArgumentParser:
             one.add_argument("--html", metavar="PATH", help="write the page there instead of printing text")
             one.add_argument("--json", action="store_true", help="print JSON instead of text")
         one.set_defaults(command=command)
+    one = commands.add_parser("calibrate", help="measure this machine, and how well the cost model knows it")
+    one.add_argument("--target", choices=("cpu", "cuda"), default="cpu")
+    one.add_argument("--seconds", type=float, default=120.0, help="about how long to measure (default: 120)")
+    one.add_argument("--models", metavar="FOLDER", default="benchmarks/models",
+                     help="of files that define make(preset), to check the model on (default: benchmarks/models)")
+    one.add_argument("--out", metavar="PATH", help="where to write all results as JSON, besides the device file")
+    one.set_defaults(command=_calibrate)
     return parser
 
 
@@ -149,6 +158,41 @@ def _compare(options: argparse.Namespace) -> None:
         found = compare(fn, *args, strategies=_strategies(options) or None, target=_with_text(options.target),
                         device=options.device, progress=progress, optimum=options.optimum, **kwargs)
     print(found)
+
+
+def _calibrate(options: argparse.Namespace) -> None:
+    """Measure, print, and write the device file; then plans of this user's programs are priced with it."""
+    if options.target == "cuda":
+        there = choose_target("auto") == "cuda"
+        raise UsageError(("GPUs are not measured yet" if there else "there is no GPU here") +
+                         ": their figures are datasheets'; give --device for one of "
+                         f"{', '.join(DEVICES)}, and --target cpu to measure this CPU")
+    path = device_file()
+    if path is None:
+        raise UsageError("MINISITCH_DEVICE=0 says that no device file is wanted; unset it, or set it to a path")
+    if options.out and not Path(options.out).absolute().parent.is_dir():
+        raise UsageError(f"there is no folder for {options.out}; choose another path")
+    with progress_bar(doing="measuring") as progress:
+        found = calibrate(options.seconds, _models(Path(options.models)), progress)
+    print(found)
+    found.write(path)
+    print(f"\nwrote {path}: `cpu` is priced with it from now on; delete it to have the built-in figures back")
+    if options.out:
+        try:
+            Path(options.out).write_text(json.dumps(found.record(), indent=1) + "\n", encoding="utf-8")
+        except OSError as problem:
+            raise UsageError(f"cannot write {options.out}: {problem.strerror}; choose another path") from None
+
+
+def _models(folder: Path) -> Programs:
+    """What the files of a folder make of their last preset, the largest; the demo's program where there are none."""
+    found = {}
+    for path in sorted(folder.glob("*.py")):
+        module = _load(path)
+        if hasattr(module, "make"):
+            preset = list(getattr(module, "PRESETS", None) or [""])[-1]
+            found[f"{path.stem} {preset}".strip()] = module.make(preset)
+    return found or {"demo": (gpt, (*make_batch(b"minisitch" * 200), make_weights()))}
 
 
 def _with_text(target: str) -> str:

@@ -5,6 +5,13 @@ In:  a ``Kernel`` or a library node, and a ``Device``. Out: bytes, microseconds.
 The traffic is compulsory traffic: between two grid barriers each cell of a buffer is fetched and
 written once, since a segment's working set is meant to stay in cache. ``simt`` counts the same
 quantity by running the text; a test holds the two together.
+
+Time is memory against arithmetic, between grid barriers (docs/calibration.md says how well that predicts):
+
+    GPU   the larger of the two, over the share of the device that is busy; launch and barriers are added
+    CPU   both overlap in part: sqrt(memory^2 + loops^2); a segment that is worth it has all cores
+            memory  bytes over the rate of the cache that holds them; a stride drags a whole line an element
+            loops   innermost trips x nanoseconds of their statements (``Device.core_ns``), and the starts of loops
 """
 
 from __future__ import annotations
@@ -13,12 +20,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .device import Device
+from .device import SERIAL_BELOW, Device
 from .graph import Graph, Node
-from .kernel import Compute, Kernel, Segment
-from .ops import itemsize
+from .index import Digit, Index
+from .kernel import Compute, Fold, Kernel, Load, Phase, Segment, Stmt, Store, operands
+from .ops import compute_dtype, itemsize, kind_of
 
-HEAVY_OPERATIONS = 16  # scalar operations a heavy one counts for (a polynomial of that length)
+HEAVY_OPERATIONS = 16  # scalar operations a heavy one counts for on a GPU (a polynomial of that length)
+LANES = 16  # float32 elements of a core's widest vector
+UNROLLED = 16  # an innermost loop of at most so many elements is unrolled, and what is around it vectorised
+LINE, PAGE = 64, 4096  # bytes
+KEPT = 1 << 20  # bytes a stride may sweep over before the first line is gone from the cache
 
 
 @dataclass(frozen=True)
@@ -61,23 +73,13 @@ def _weight(stmt: object) -> int:
 
 
 def kernel_us(kernel: Kernel) -> float:
-    """Modelled microseconds of one launch: between two grid barriers the larger of memory and arithmetic time.
-
-    Each is stretched by the share of the device that the busiest segment of that time leaves idle; the
-    launch and the barriers are added.
-    """
-    device = kernel.device
+    """Modelled microseconds of one launch."""
     size = {b.name: itemsize(b.dtype) for b in kernel.buffers}
     moved: dict[int, int] = {}
     for t in kernel.touches:
         moved[t.level] = moved.get(t.level, 0) + (t.read + t.written) * size[t.buffer]
-    total = device.launch_us + device.grid_barrier_us * kernel.grid_barriers
-    for segments, level in zip(epochs(kernel), sorted(moved), strict=False):
-        memory = moved[level] / device.bandwidth
-        compute = sum(map(operations, segments)) / device.flops
-        total += max(memory, compute) / _share(kernel, segments) * 1e6
-    turns = max((-(-s.tasks // kernel.grid) for s in kernel.segments), default=1)
-    return total + device.block_barrier_us * kernel.block_barriers * turns
+    stretches = list(zip(epochs(kernel), (moved[level] for level in sorted(moved)), strict=False))
+    return _cpu_us(kernel, stretches) if kernel.device.kind == "cpu" else _gpu_us(kernel, stretches)
 
 
 def epochs(kernel: Kernel) -> list[list[Segment]]:
@@ -90,28 +92,164 @@ def epochs(kernel: Kernel) -> list[list[Segment]]:
     return found
 
 
+# ---------------------------------------------------------------- a GPU
+def _gpu_us(kernel: Kernel, stretches: Sequence[tuple[list[Segment], int]]) -> float:
+    """Between two grid barriers the larger of memory and arithmetic time.
+
+    Each is stretched by the share of the device that the busiest segment of that time leaves idle; the
+    launch and the barriers are added.
+    """
+    device = kernel.device
+    total = device.launch_us + device.grid_barrier_us * kernel.grid_barriers
+    for segments, moved in stretches:
+        compute = sum(map(operations, segments)) / device.flops
+        total += max(moved / device.bandwidth, compute) / _share(kernel, segments) * 1e6
+    turns = max((_turns(kernel, s) for s in kernel.segments), default=1)
+    return total + device.block_barrier_us * kernel.block_barriers * turns
+
+
+def _turns(kernel: Kernel, segment: Segment) -> int:
+    """How many tasks a block's place on the device sees one after the other: the block's own, and blocks that queue for it."""
+    resident = min(kernel.grid, kernel.device.wave(kernel.block, kernel.shared_bytes))
+    return max(1, -(-segment.tasks // resident))
+
+
 def _share(kernel: Kernel, segments: Sequence[Segment]) -> float:
-    """The part of the device's rate that the busiest of these segments can draw."""
-    device, busiest = kernel.device, max((min(s.tasks, kernel.grid) for s in segments), default=1)
-    if device.kind == "cpu":
-        return min(1.0, max(1, busiest) / device.sms)
-    occupancy = min(1.0, busiest / device.wave(kernel.block, kernel.shared_bytes))
+    """The part of the device's rate that the busiest of these segments can draw: by its share of all resident threads."""
+    device, busy = kernel.device, max((s.tasks / _turns(kernel, s) for s in segments), default=1.0)
+    occupancy = busy * kernel.block / (device.sms * device.threads_per_sm)
     # A GPU's memory is busy well before all its blocks are: half of them reach about 0.7 of the bandwidth (derived).
     return math.sqrt(max(occupancy, 1e-3))
 
 
+# ---------------------------------------------------------------- a CPU
+def _cpu_us(kernel: Kernel, stretches: Sequence[tuple[list[Segment], int]]) -> float:
+    """Launch and join each segment; between two grid barriers memory and loops overlap in part."""
+    device, total = kernel.device, 0.0
+    for segments, moved in stretches:
+        loops, dragged, parallel = 0.0, 0, False
+        for segment in segments:
+            price = _Loops(kernel, segment)
+            cores = min(device.sms, segment.thread_map.blocks if segment.carries else segment.tasks)
+            cores = cores if segment.work >= SERIAL_BELOW else 1
+            loops, dragged, parallel = loops + price.ns / cores, dragged + price.dragged, parallel or cores > 1
+            total += device.launch_us + (device.grid_barrier_us if cores > 1 else 0.0)
+        level = next((at for at in device.levels if moved <= at.size), device.levels[-1])
+        memory = (moved + dragged) / (level.all_cores if parallel else level.one_core) * 1e9
+        total += math.hypot(memory, loops) / 1e3
+    return total
+
+
+class _Loops:
+    """What one core needs for the loops of a segment: ``ns``, and the bytes that its strides drag along.
+
+    Each statement costs as part of a vector, or alone. A loop's last elements, which fill no vector, and the
+    few of a short one share what was vectorised around them: half of what they cost alone.
+    """
+
+    def __init__(self, kernel: Kernel, segment: Segment) -> None:
+        self.cost, self.ns, self.dragged = kernel.device.nanoseconds, 0.0, 0
+        self.dtype = {b.name: b.dtype for b in kernel.buffers}
+        for phase in segment.phases:
+            self.dtype |= {v.name: self.dtype[v.buffer] for v in phase.views}
+            self._phase(segment, phase)
+
+    def _phase(self, segment: Segment, phase: Phase) -> None:
+        body, before, trips = phase.body, phase.before, segment.rows * phase.cols * phase.serial
+        name, n = next(((name, n) for name, n in reversed(phase.axes) if n > 1), ("ser", phase.serial))
+        if all(p.cols * p.serial == 1 for p in segment.phases):  # nothing but rows: theirs is the innermost loop
+            name, n, body, before = "row", segment.rows, before + body, ()
+        vector, alone, once, fits = 0.0, 0.0, 0.0, True
+        varying: set[str] = set()
+        for stmt in body:
+            each = self._statement(stmt, name, n, trips, varying)
+            if not isinstance(stmt, Store):
+                if not _varies(stmt, name, varying):
+                    once += self._alone(each)
+                    continue
+                varying.add(stmt.target)
+            fits = fits and not (isinstance(stmt, Store) and stmt.guard)
+            vector, alone = vector + each, alone + self._alone(each)
+        for fold in phase.folds:
+            each = self._fold(fold)
+            vector, alone = vector + each, alone + self._alone(each)
+        starts = trips / n if n else 0.0
+        row = sum(self._alone(self._compute(s) if isinstance(s, Compute) else self.cost["light"]) for s in before)
+        if n <= UNROLLED:
+            self.ns += trips * alone / 2
+        else:
+            whole = n // LANES * LANES if fits else 0
+            tail = (n - whole) * alone / (2 if fits else 1)
+            self.ns += starts * (self.cost["loop"] + whole * vector + tail)
+            row += self.cost["row"] + self.cost["meet"] * sum(f.along == "row" for f in phase.folds)
+        self.ns += starts * once + segment.rows * row
+
+    def _alone(self, each: float) -> float:
+        """A statement outside vectors; what never was in one (``math.pow``) costs the same."""
+        return min(LANES * each, each + self.cost["scalar"])
+
+    def _statement(self, stmt: Stmt, name: str, n: int, trips: int, varying: set[str]) -> float:
+        if isinstance(stmt, Compute):
+            return self._compute(stmt)
+        light = 4 * self.cost["light"]
+        if not isinstance(stmt, Load | Store):
+            return 2 * light
+        dtype = self.dtype[stmt.buffer]
+        extra = (self.cost["half"] if dtype == "float16" else 0.0) + 2 * light * len(stmt.guard)
+        stride = _stride(stmt.index, name, n)
+        if stride is None or not varying.isdisjoint(stmt.index.loaded):
+            return self.cost["gathered"] + extra
+        distance = abs(stride) * itemsize(dtype)
+        if abs(stride) <= 1:
+            return self.cost["load" if isinstance(stmt, Load) else "store"] * itemsize(dtype) + extra
+        if distance >= LINE and n * distance > KEPT:
+            self.dragged += trips * LINE * (1 if distance < PAGE else 2)
+        return self.cost["strided"] + extra
+
+    def _compute(self, stmt: Compute) -> float:
+        held, result = compute_dtype(stmt.operand_dtype), compute_dtype(stmt.dtype)
+        known = self.cost.get(f"{stmt.op} {held if kind_of(held) == 'float' else 'int'}")
+        rounds = self.cost["half"] if stmt.op == "cast" and stmt.dtype == "float16" else 0.0
+        return known or self.cost["light"] * max(itemsize(held), itemsize(result)) + rounds
+
+    def _fold(self, fold: Fold) -> float:
+        memory = 0.0 if not fold.buffer else self.cost["load"] + self.cost["store"]
+        return (self.cost["light"] + memory) * itemsize(compute_dtype(fold.dtype))
+
+
+def _varies(stmt: Stmt, name: str, varying: set[str]) -> bool:
+    """Whether a statement's value changes within the loop over ``name``; else it is computed before it."""
+    indices = [c.index for c in getattr(stmt, "guard", ())]
+    if hasattr(stmt, "index"):
+        indices.append(stmt.index)
+    return any(name in i.variables for i in indices) or not varying.isdisjoint(operands(stmt))
+
+
+def _stride(index: Index, name: str, n: int) -> int | None:
+    """By how many elements an access moves with the loop over ``name``; None if unevenly."""
+    total = 0
+    for factor, atom in index.terms:
+        if isinstance(atom, Digit) and atom.var == name:
+            if atom.stride != 1 or atom.size < n:
+                return None
+            total += factor
+        elif not isinstance(atom, Digit) and name in Index(0, ((1, atom),)).variables:
+            return None
+    return total
+
+
+# ---------------------------------------------------------------- library calls and whole plans
 def library_us(graph: Graph, node: Node, device: Device) -> float:
-    """Modelled microseconds of a library call: the larger of its memory and arithmetic time."""
-    moved = library_traffic(graph, node).total
-    flops = 0
+    """Modelled microseconds of a library call: the larger of its memory and arithmetic time.
+
+    A CPU's matrix products of a batch are so many calls; other calls (sort, cumsum ...) are as slow as memory,
+    which is far too fast, but they are the same under every strategy.
+    """
+    memory, flops, calls = library_traffic(graph, node).total / device.bandwidth, 0.0, 1
     if node.op == "matmul":
-        flops = 2 * node.type.size * graph[node.args[0]].type.shape[-1]
-    return device.launch_us + max(moved / device.bandwidth, flops / _matmul_flops(device)) * 1e6
-
-
-def _matmul_flops(device: Device) -> float:
-    """BLAS reaches about three times the arithmetic rate of a core's element-wise loops (measured: demo, two cores)."""
-    return device.flops * (3 if device.kind == "cpu" else 1)
+        flops = 2.0 * node.type.size * graph[node.args[0]].type.shape[-1]
+        calls = math.prod(graph[node.args[1]].type.shape[:-2]) if device.kind == "cpu" else 1
+    return calls * device.launch_us + max(memory, flops / device.flops) * 1e6
 
 
 def plan_us(kernels: Sequence[Kernel], library: Sequence[tuple[Graph, Node]], device: Device) -> float:

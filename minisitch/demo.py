@@ -179,14 +179,14 @@ def write_report(found: Comparison, told: list[tuple[str, tuple[Win, ...]]], rep
 
 
 @contextmanager
-def progress_bar(stream: TextIO | None = None) -> Iterator[Callable[[int, int, str], None]]:
-    """A one-line bar on stderr while kernels compile; silent where nobody watches."""
+def progress_bar(stream: TextIO | None = None, doing: str = "compiling") -> Iterator[Callable[[int, int, str], None]]:
+    """A one-line bar on stderr while kernels compile or are measured; silent where nobody watches."""
     stream = stream or sys.stderr
     began = time.perf_counter()
 
     def show(done: int, total: int, name: str) -> None:
         bar = ("#" * (24 * done // max(1, total))).ljust(24, ".")
-        stream.write(f"\r\x1b[Kcompiling [{bar}] {done}/{total}  {time.perf_counter() - began:4.1f} s  {name[:40]}")
+        stream.write(f"\r\x1b[K{doing} [{bar}] {done}/{total}  {time.perf_counter() - began:4.1f} s  {name[:40]}")
         stream.flush()
 
     try:

@@ -1,14 +1,39 @@
 """What a machine has, as data: the numbers that schedules and cost models are computed from.
 
 GPU figures are the vendor's datasheets (V100, A100, H100, H200 product briefs); launch and barrier
-costs of the V100 are AStitch's measurements, those of the others are assumed. The ``cpu`` entry is a
-default for server cores.
+costs of the V100 are AStitch's measurements, those of the others are assumed. The ``cpu`` entry is what
+``python -m minisitch calibrate`` measured on this machine and keeps in the user's device file, else what it
+measured on a two-core x86-64 server.
 """
 
 from __future__ import annotations
 
+import functools
+import json
+import math
 import os
+import platform
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .errors import DeviceError
+
+# Scalar operations, loads and stores among them: 0.03 (max, add) to 0.1 ns (tanh) each, so 100 to 400 us of one core.
+# That is where waking a thread that slept (50 us) begins to pay.
+SERIAL_BELOW = 4_000_000
+FILE_VERSION = 1  # of the device file
+
+
+@dataclass(frozen=True)
+class Level:
+    """A cache, or main memory: what moves a working set of up to ``size`` bytes, in bytes per second."""
+
+    size: int
+    one_core: float
+    all_cores: float
 
 
 @dataclass(frozen=True)
@@ -27,12 +52,18 @@ class Device:
     shared_per_sm: int
     shared_per_block: int
     bandwidth: float  # bytes per second from main memory
-    flops: float  # float32 operations per second
+    flops: float  # float32 operations per second; a CPU's: in a matrix product, all cores
     launch_us: float
     grid_barrier_us: float
     block_barrier_us: float
     max_block: int = 1024
     source: str = ""
+    levels: tuple[Level, ...] = ()  # a CPU's, nearest first; what none of them holds moves at the last one's rate
+    core_ns: tuple[tuple[str, float], ...] = ()  # a CPU's: nanoseconds of one core, by what it does (``CORE_NS``)
+
+    @functools.cached_property
+    def nanoseconds(self) -> Mapping[str, float]:
+        return dict(self.core_ns)
 
     def wave(self, block: int, shared: int = 0, registers: int = 32) -> int:
         """Blocks that are resident at once on the whole device (AStitch B8, "assume").
@@ -73,13 +104,150 @@ DEVICES = {d.name: d for d in (
 )}
 
 
+# ---------------------------------------------------------------- this machine's processor
+def _heavy(text: str) -> dict[str, float]:
+    """``exp 0.15 0.45`` as two entries: nanoseconds of an element in float32 and float64 (or, for integers, ``int``)."""
+    found: dict[str, float] = {}
+    for line in text.strip().splitlines():
+        name, *each = line.split()
+        found |= {f"{name} {kind}": float(ns) for kind, ns in zip(("float32", "float64", "int"), each, strict=False)}
+    return found
+
+
+# What one core does, in nanoseconds. An operation that is not here is light.
+LOOP_NS = {
+    "light": 0.004,  # a vectorised add, a byte
+    "load": 0.003,  # from the nearest cache, a byte
+    "store": 0.005,
+    "strided": 0.45,  # an element at a distance
+    "gathered": 0.9,  # an element wherever its index says
+    "half": 0.13,  # between float16 and float32, an element
+    "scalar": 1.0,  # what an operation costs more outside vectors
+    "loop": 0.75,  # to start an innermost loop
+    "row": 1.5,  # to start a phase
+    "meet": 1.5,  # to add up the lanes of a reduction
+}
+HEAVY_NS = _heavy("""
+    div 0.17 0.57
+    sqrt 0.20 0.79
+    exp 0.15 0.45
+    expm1 0.19 0.57
+    log 0.32 0.78
+    log1p 0.38 1.0
+    log2 0.34 0.91
+    log10 0.35 1.05
+    tanh 0.31 0.84
+    erf 0.40 1.87
+    sin 0.95 6.2
+    cos 0.94 5.2
+    tan 8.2 6.7
+    arcsin 8.4 11.4
+    arccos 9.0 11.5
+    arctan 10.0 5.4
+    sinh 11.7 11.5
+    cosh 7.1 7.5
+    arcsinh 10.1 9.3
+    arccosh 7.4 8.0
+    arctanh 9.8 8.8
+    arctan2 18.1 16.3
+    hypot 2.0 3.5
+    power 1.34 13.9 0.5
+    mod 8.2 8.7 1.6
+    fmod 8.8 9.1 1.7
+    floor_divide 8.5 9.4 2.0
+""")
+BUILT_IN: dict[str, Any] = {
+    "levels": [[1 << 20, 80e9, 140e9], [1 << 21, 50e9, 80e9], [1 << 26, 29e9, 48e9], [1 << 40, 10e9, 11e9]],
+    "flops": 250e9, "launch_us": 1.0, "grid_barrier_us": 20.0, "core_ns": LOOP_NS | HEAVY_NS,
+    "source": "measured with `python -m minisitch calibrate` on a two-core x86-64 server",
+}
+
+
 def this_cpu() -> Device:
-    """The machine we run on: one block a core at a time, scratch rows that should stay in L2."""
+    """The machine we run on: one block a core at a time, scratch rows that should stay in L2.
+
+    Its figures are those of the user's device file, where there is one. Raises DeviceError if that cannot be used.
+    """
+    path = device_file()
+    try:
+        found = path.stat() if path else None
+    except OSError:
+        found = None
+    return cpu_with(_read(path, found.st_mtime_ns, found.st_size)) if path and found else cpu_with(BUILT_IN)
+
+
+def cpu_with(figures: Mapping[str, Any]) -> Device:
+    """This machine with these figures (``BUILT_IN`` shows which there are)."""
     cores = int(os.environ.get("MINISITCH_THREADS", "0")) or os.cpu_count() or 1
-    bandwidth = 28e9 if cores == 1 else 34e9  # copy with ordinary stores; a second core adds little
+    levels = tuple(Level(int(size), one, both if cores > 1 else one) for size, one, both in figures["levels"])
     return Device("cpu", "cpu", cores, threads_per_sm=8, blocks_per_sm=8, registers_per_sm=1 << 30, shared_per_sm=1 << 21,
-                  shared_per_block=1 << 19, bandwidth=bandwidth, flops=40e9 * cores, launch_us=2.0, grid_barrier_us=3.0,
-                  block_barrier_us=0.0, max_block=1, source="copy and polynomial-exp rates measured on a two-core x86-64 server")
+                  shared_per_block=1 << 19, bandwidth=levels[-1].all_cores, flops=figures["flops"],
+                  launch_us=figures["launch_us"], grid_barrier_us=figures["grid_barrier_us"], block_barrier_us=0.0,
+                  max_block=1, source=figures["source"], levels=levels, core_ns=tuple(sorted(figures["core_ns"].items())))
+
+
+def device_file() -> Path | None:
+    """Where ``calibrate`` keeps this machine's figures: MINISITCH_DEVICE, else a file in the user's configuration.
+
+    None where MINISITCH_DEVICE is 0 or ``off``: then the built-in figures hold.
+    """
+    setting = os.environ.get("MINISITCH_DEVICE")
+    if setting in ("0", "off"):
+        return None
+    if setting:
+        return Path(setting).expanduser()
+    try:
+        return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "minisitch" / "cpu.json"
+    except RuntimeError:  # no home
+        return None
+
+
+@functools.cache
+def machine() -> str:
+    """What figures hold for: architecture, processor, cores."""
+    model = platform.processor()
+    if sys.platform == "linux":
+        try:
+            lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        except OSError:
+            lines = []
+        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), model)
+    return f"{platform.machine()}, {model or 'unknown processor'}, {os.cpu_count()} cores"
+
+
+@functools.lru_cache(maxsize=4)
+def _read(path: Path, changed: int, size: int) -> Mapping[str, Any]:
+    """The figures of a device file, checked; read once while its time stamp and size stay as they are."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        wrong = _wrong(content)
+    except (OSError, ValueError) as problem:
+        wrong = f"cannot be read: {problem}"
+    if wrong:
+        raise DeviceError(f"the device file {path} {wrong}; write it anew with `python -m minisitch calibrate`, delete it, "
+                          "or set MINISITCH_DEVICE=0 to use the built-in figures")
+    return content["figures"]
+
+
+def _wrong(content: Any) -> str:
+    """What keeps a device file from being used; empty if nothing does."""
+    if not isinstance(content, dict) or content.get("version") != FILE_VERSION:
+        seen = content.get("version") if isinstance(content, dict) else type(content).__name__
+        return f"has version {seen}, not {FILE_VERSION}"
+    if content.get("machine") != machine():
+        return f"was measured on {content.get('machine')!r}, and this is {machine()!r}"
+    figures = content.get("figures")
+    if not isinstance(figures, dict) or figures.keys() != BUILT_IN.keys():
+        return f"lacks figures; it should hold {', '.join(BUILT_IN)}"
+    levels, core = figures["levels"], figures["core_ns"]
+    if not isinstance(levels, list) or not levels or not all(isinstance(at, list) and len(at) == 3 for at in levels):
+        return "has no list of [bytes, bytes per second of one core, of all cores] as levels"
+    if not isinstance(core, dict) or core.keys() != {**LOOP_NS, **HEAVY_NS}.keys() or not isinstance(figures["source"], str):
+        return "does not say what a core does, as core_ns, or where its figures come from, as source"
+    numbers = [figures["flops"], figures["launch_us"], figures["grid_barrier_us"], *core.values()]
+    numbers += [n for level in levels for n in level]
+    bad = [n for n in numbers if isinstance(n, bool) or not isinstance(n, int | float) or not math.isfinite(n) or n <= 0]
+    return f"holds {bad[0]!r} where a positive number belongs" if bad else ""
 
 
 def get_device(name: str) -> Device:

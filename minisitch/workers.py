@@ -32,9 +32,8 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
-# Scalar operations, loads and stores among them: 0.03 (max, add) to 0.1 ns (tanh) each, so 100 to 400 us of one core.
-# That is where waking a thread that slept (50 us) begins to pay.
-SERIAL_BELOW = 4_000_000
+from .device import SERIAL_BELOW
+
 CHUNKS_EACH = 4  # chunks a thread, so that a core disturbed by other programs does not hold up the rest
 
 _limit: ContextVar[int | None] = ContextVar("minisitch_threads", default=None)

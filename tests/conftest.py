@@ -6,6 +6,8 @@ set), ``nightly`` (``HYPOTHESIS_PROFILE=nightly``).
 
 import os
 
+os.environ["MINISITCH_DEVICE"] = "0"  # before anything asks for this machine: no test depends on a user's device file
+
 import numpy as np
 import pytest
 from golden import golden  # noqa: F401  a fixture

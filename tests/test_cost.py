@@ -25,6 +25,7 @@ from stitch_help import (
 )
 
 from minisitch import cost, cuda_emit
+from minisitch.device import BUILT_IN, LOOP_NS, SERIAL_BELOW, Level
 from minisitch.simplify import simplify
 from minisitch.testing import random_graph, random_inputs
 
@@ -152,3 +153,88 @@ def test_an_idle_device_is_slower():
 def test_heavy_operations_count_for_more():
     light, heavy = (one_kernel(program("f32[64,64] = input name='x'", f"f32[64,64] = {op} %0"), V100) for op in ("neg", "exp"))
     assert cost.operations(heavy.segments[0]) == cost.HEAVY_OPERATIONS * cost.operations(light.segments[0]) == 16 * 4096
+
+
+# ---------------------------------------------------------------- modelled time on a CPU
+def slower(device, times):
+    """A machine on which everything takes so many times as long."""
+    return replace(device, launch_us=device.launch_us * times, grid_barrier_us=device.grid_barrier_us * times,
+                   levels=tuple(Level(at.size, at.one_core / times, at.all_cores / times) for at in device.levels),
+                   core_ns=tuple((name, ns * times) for name, ns in device.core_ns))
+
+
+def cpu_kernels(count=40):
+    for seed in range(count):
+        graph = random_graph(np.random.default_rng(seed), max_nodes=15, max_elements=100_000)
+        for strategy in STRATEGIES:
+            yield from lowered(graph, strategy, "cpu", CPU, "schedule").kernels
+
+
+def test_the_cpu_formula_scales_and_never_falls():
+    """Twice as slow a machine takes twice as long, and no single figure that rises makes any kernel cheaper."""
+    kernels, felt = list(cpu_kernels()), set()
+    dearer = {name: replace(CPU, core_ns=tuple((n, ns * (3 if n == name else 1)) for n, ns in CPU.core_ns))
+              for name in BUILT_IN["core_ns"]}
+    for kernel in kernels:
+        us = cost.kernel_us(kernel)
+        assert us > 0
+        assert cost.kernel_us(replace(kernel, device=slower(CPU, 2))) == pytest.approx(2 * us)
+        for name, device in dearer.items():
+            found = cost.kernel_us(replace(kernel, device=device))
+            assert found >= us * (1 - 1e-12), (name, str(kernel))
+            if found > us:
+                felt.add(name)
+    assert felt >= set(LOOP_NS) and len(felt) > 25
+
+
+def cpu_us(text, shape="1024,1024", dtype="f32"):
+    """Modelled time of one operation over one array."""
+    return cost.kernel_us(one_kernel(program(f"{dtype}[{shape}] = input name='x'", text), CPU))
+
+
+def test_operations_have_their_own_price_on_a_cpu():
+    light, exp, tan = (cpu_us(f"f32[1024,1024] = {op} %0") for op in ("neg", "exp", "tan"))
+    assert light <= exp < tan / 10, "exp runs in vectors, tan does not"
+    assert cpu_us("f64[1024,1024] = exp %0", dtype="f64") > 1.9 * exp
+
+
+def test_a_stride_drags_lines_through_the_cache():
+    straight = cpu_us("f32[4096,4096] = neg %0", "4096,4096")
+    across = cpu_us("f32[4096,4096] = transpose %0 perm=(1,0)", "4096,4096")
+    backwards = cpu_us("f32[4096,4096] = slice %0 start=(4095,0) size=(4096,4096) step=(-1,1)", "4096,4096")
+    assert across > 2 * straight and backwards == pytest.approx(straight, rel=0.1)
+
+
+def test_what_a_cache_holds_moves_faster():
+    small, large = (cpu_us(f"f32[{n},1024] = neg %0", f"{n},1024") / n for n in (100, 100_000))
+    assert large > 2 * small
+
+
+def test_small_work_stays_on_one_core():
+    """One task more of work wakes the second core; then twice as many cores halve what loops cost."""
+    rows = SERIAL_BELOW // (1024 * 3)
+    below, above = (one_kernel(program(f"f32[{n},1024] = input name='x'", f"f32[{n},1024] = tan %0"), CPU) for n in (rows, rows + 1))
+    assert below.segments[0].work < SERIAL_BELOW <= above.segments[0].work
+    assert cost.kernel_us(above) < 0.6 * cost.kernel_us(below)
+    assert cost.kernel_us(replace(above, device=replace(CPU, sms=1))) > cost.kernel_us(below)
+
+
+def test_what_does_not_change_along_the_row_is_priced_once_a_row():
+    inside = one_kernel(program("f32[64,1024] = input name='x'", "f32[64,1024] = tan %0", "f32[64,1024] = add %1 %0"), CPU)
+    outside = one_kernel(program("f32[64,1024] = input name='x'", "f32[64,1] = input name='s'", "f32[64,1] = tan %1",
+                                 "f32[64,1024] = broadcast %2 shape=(64,1024)", "f32[64,1024] = add %3 %0"), CPU)
+    assert cost.kernel_us(outside) < cost.kernel_us(inside) / 10
+
+
+def test_stitching_still_pays_in_the_model_of_a_cpu():
+    for function, shapes in ((softmax, [(4096, 1024)]), (layernorm, [(4096, 1024), (1024,), (1024,)]), (gelu, [(4096, 1024)])):
+        graph = traced(function, *shapes)
+        astitch, xla, none = (time_of(graph, CPU, s) for s in ("astitch", "xla", "none"))
+        assert astitch <= xla <= none
+
+
+def test_a_batch_of_products_is_so_many_calls_on_a_cpu():
+    one, many = (program(f"f32[{n},8,16] = input name='x'", f"f32[{n},16,4] = input name='y'", f"f32[{n},8,4] = matmul %0 %1")
+                 for n in (1, 100))
+    assert cost.library_us(many, many[2], CPU) > 90 * cost.library_us(one, one[2], CPU)
+    assert cost.library_us(many, many[2], V100) < 2 * cost.library_us(one, one[2], V100)

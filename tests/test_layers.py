@@ -15,7 +15,7 @@ ORDER = (
     "mapping", "fuse", "groups", "triples", "stitch", "blocks", "kernel", "layout", "statements", "loops", "schedule",
     "cost", "build", "strategies", "optimum", "dataflow", "source",
     "cuda_math", "cpu_math", "cuda_emit", "cpu_emit", "simt", "compile", "workers", "runtime", "explain",
-    "testing", "torch_backend", "api", "__init__", "demo", "__main__",
+    "testing", "torch_backend", "api", "__init__", "calibrate", "demo", "__main__",
 )
 NUMBA = {"compile"}  # who may import numba and llvmlite
 MAX_FILE, MAX_FUNCTION = 500, 60

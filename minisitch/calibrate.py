@@ -1,0 +1,407 @@
+"""What this machine costs, measured; and how well the cost model predicts it.
+
+In:  seconds, and programs to check on. Out: a ``Calibration``: figures for the device file, and rank correlations.
+
+    copies, empty calls, one operation at a time   -> rates of caches, cost of a launch, nanoseconds of ``exp``
+    random patterns, half of them                  -> nanoseconds of loops (``LOOP_NS``): what fits their times best
+    the other half, and the kernels of programs    -> Spearman's rank correlation of modelled and measured time
+
+Times are the least of several runs: what other programs on the machine add is never negative. FusionStitching 2020
+fits its delta-evaluator offline on measured latencies and does not say how (papers: 2b-B6); this is our reading of it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import compile as compiler
+from . import cost, workers
+from .device import BUILT_IN, FILE_VERSION, HEAVY_NS, LOOP_NS, SERIAL_BELOW, Device, cpu_with, machine
+from .errors import DeviceError
+from .explain.compare import duration, size
+from .graph import Builder, Graph, TensorType
+from .kernel import Kernel
+from .ops import OPS, kind_of
+from .runtime import Executable, assemble, compile_graph, lower_program
+from .runtime.steps import requests
+from .testing import DTYPES, random_inputs
+from .testing.choices import FromNumpy
+from .testing.grower import Grower
+from .trace import trace
+from .trace.tree import flatten
+
+Progress = Callable[[int, int, str], None]
+Programs = Mapping[str, tuple[Callable[..., Any], tuple]]
+PRICED = ("none", "xla", "astitch")  # whose kernels and plans are timed
+WORKING_SETS = tuple(1 << power for power in range(16, 29))  # bytes a copy reads and writes
+PATTERNS = 40  # random graphs to fit on at most, and as many others to check on
+FIT_SEED, CHECK_SEED = 0, 1000
+WORTH = (10.0, 10_000.0)  # microseconds of kernels that the correlation over random patterns is about
+FACTORS = (0.5, 0.75, 1.33, 2.0)  # by which the fit changes one figure at a time
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One kernel, where it comes from, and the least microseconds it took."""
+
+    program: str
+    strategy: str
+    kernel: Kernel
+    us: float
+
+    def modelled(self, device: Device) -> float:
+        return cost.kernel_us(replace(self.kernel, device=device))
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The strategies of one program, each with its kernels' modelled and measured microseconds."""
+
+    program: str
+    plans: Mapping[str, tuple[float, float]]
+
+    @property
+    def pairs(self) -> tuple[int, int]:
+        """How many pairs of plans that differ by more than 5% the model puts in the clock's order, and of how many."""
+        plans = list(self.plans.values())
+        apart = [(a, b) for i, a in enumerate(plans) for b in plans[:i] if max(a[1], b[1]) > 1.05 * min(a[1], b[1])]
+        return sum((a[0] < b[0]) == (a[1] < b[1]) for a, b in apart), len(apart)
+
+    @property
+    def regret(self) -> float:
+        """Measured time of the plan that the model likes best, over that of the best plan."""
+        return min(self.plans.values())[1] / min(us for _, us in self.plans.values())
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was measured. ``str`` prints it, ``record`` is JSON, ``write`` makes it the user's device file."""
+
+    figures: Mapping[str, Any]
+    raw: Mapping[str, Any]
+    fitted: tuple[Sample, ...]
+    checked: tuple[Sample, ...]
+    kernels: tuple[Sample, ...]
+    rankings: tuple[Ranking, ...]
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def device(self) -> Device:
+        return cpu_with(self.figures)
+
+    def correlations(self) -> dict[str, tuple[int, float, float]]:
+        """For each set of kernels: how many, and Spearman's correlation with the built-in and with these figures."""
+        sets = {"random patterns, fitted on": _worth(self.fitted), "random patterns, others": _worth(self.checked),
+                "kernels of programs": self.kernels}
+        before, after = cpu_with(BUILT_IN), self.device
+        return {name: (len(s), _correlation(s, before), _correlation(s, after)) for name, s in sets.items()}
+
+    def record(self) -> dict[str, Any]:
+        """The device file, and every kernel's times for whoever wants to judge the model anew."""
+        built_in, mine = cpu_with(BUILT_IN), self.device
+        return {"version": FILE_VERSION, "machine": machine(), "date": datetime.now().isoformat(timespec="seconds"),
+                "figures": dict(self.figures), "raw": dict(self.raw), "correlations": self.correlations(),
+                "rankings": {r.program: dict(r.plans) for r in self.rankings}, "left out": self.left_out,
+                "kernels": [[s.program, s.strategy, s.kernel.name, round(s.us, 2), round(s.modelled(mine), 2),
+                             round(s.modelled(built_in), 2)] for s in (*self.fitted, *self.checked, *self.kernels)]}
+
+    def write(self, path: Path) -> None:
+        """Make it the device file at ``path``; readers see the old one or the new one. Raises DeviceError."""
+        content = {k: v for k, v in self.record().items() if k in ("version", "machine", "date", "figures", "raw")}
+        fresh = path.with_suffix(".tmp")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fresh.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+            fresh.replace(path)
+        except OSError as problem:
+            raise DeviceError(f"cannot write the device file {path}: {problem.strerror}; set MINISITCH_DEVICE to a path of "
+                              "your own") from None
+
+    def __str__(self) -> str:
+        return "\n".join(_report(self))
+
+
+# ---------------------------------------------------------------- the whole
+def calibrate(seconds: float = 120.0, programs: Programs | None = None, progress: Progress | None = None) -> Calibration:
+    """Measure this CPU for about ``seconds`` (and at least once whatever there is to measure), fit, check.
+
+    ``programs`` are NumPy functions and their arguments; those for which no time is left are named in ``left_out``.
+    """
+    programs, began = programs or {}, time.perf_counter()
+    steps = len(HEAVY_NS) + len(WORKING_SETS) + 2 * PATTERNS + len(programs)
+    done = iter(range(1, steps + 1))
+
+    def tick(name: str) -> None:
+        if progress:
+            progress(next(done, steps), steps, name)
+
+    def until(share: float) -> float:
+        return began + share * seconds
+
+    figures, raw = _figures(tick)
+    fitted = _patterns(FIT_SEED, until(0.45), tick)
+    figures["core_ns"] = fit(_worth(fitted), figures)
+    checked = _patterns(CHECK_SEED, until(0.7), tick)
+    device = cpu_with(figures)
+    kernels: list[Sample] = []
+    rankings, left_out = [], []
+    for name, (fn, args) in programs.items():
+        tick(name)
+        if kernels and time.perf_counter() > until(1.0):
+            left_out.append(name)
+            continue
+        found = _program(name, fn, args, device)
+        plans: dict[str, tuple[float, float]] = {}
+        for s in found:
+            modelled, us = plans.get(s.strategy, (0.0, 0.0))
+            plans[s.strategy] = modelled + s.modelled(device), us + s.us
+        rankings.append(Ranking(name, plans))
+        kernels += _different(found)
+    return Calibration(figures, raw, tuple(fitted), tuple(checked), tuple(_different(kernels)), tuple(rankings),
+                       tuple(left_out))
+
+
+def spearman(a: Sequence[float], b: Sequence[float]) -> float:
+    """The correlation of ranks, equal values sharing their mean rank; NaN where one side has a single value."""
+    def ranks(values: Sequence[float]) -> np.ndarray:
+        _, which, counts = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
+        return (np.cumsum(counts) - (counts - 1) / 2)[which]
+
+    first, second = (r - r.mean() for r in (ranks(a), ranks(b)))
+    scale = math.sqrt(float(first @ first) * float(second @ second))
+    return float(first @ second) / scale if scale else math.nan
+
+
+def fit(samples: Sequence[Sample], figures: Mapping[str, Any]) -> dict[str, float]:
+    """The nanoseconds of loops under which modelled times are nearest to the samples', one figure at a time.
+
+    The distance is the mean |log| of the ratio, with an end at e^1.5: one kernel that the formula cannot see
+    through should not bend the figures for all others.
+    """
+    best = dict(figures["core_ns"])
+
+    def distance(core: Mapping[str, float]) -> float:
+        device = cpu_with({**figures, "core_ns": core})
+        return sum(min(1.5, abs(math.log(s.us / s.modelled(device)))) for s in samples)
+
+    least = distance(best)
+    for _ in range(2):
+        for name in LOOP_NS:
+            for changed in [{**best, name: best[name] * factor} for factor in FACTORS]:
+                if (found := distance(changed)) < least * 0.999:
+                    best, least = changed, found
+    return best
+
+
+# ---------------------------------------------------------------- one thing at a time
+class _Call:
+    """One compiled kernel of a graph over given arrays: to be called on one core, or handed to all."""
+
+    def __init__(self, graph: Graph, arrays: Sequence[np.ndarray]) -> None:
+        run = compile_graph(graph, "xla", "cpu", cpu_with(BUILT_IN))
+        (source,) = run.stages.sources
+        (request,), (launch,) = requests(source), source.launches
+        self.function = compiler.compile_cpu(request.text, request.name, request.dtypes, slp=request.slp).function
+        self.tasks, self.arguments = launch.tasks, tuple(run.prepare(arrays)[0])
+
+    def __call__(self, work: int = 0) -> None:
+        workers.run(self.function, self.tasks, self.arguments, work=work)
+
+    def us(self, work: int = 0, after: Callable[[], Any] | None = None) -> float:
+        """The least microseconds of a call; ``after`` is called before each, and takes the caches for itself."""
+        return _least(lambda: self(work), 0.02, after)
+
+
+def _least(call: Callable[[], Any], seconds: float, before: Callable[[], Any] | None = None) -> float:
+    found: list[float] = []
+    began = time.perf_counter()
+    while len(found) < 4 or time.perf_counter() - began < seconds:
+        if before:
+            before()
+        start = time.perf_counter()
+        call()
+        found.append(time.perf_counter() - start)
+    return min(found[1:]) * 1e6
+
+
+def _copy(elements: int) -> _Call:
+    """``y = -x``, rows of at most 1024."""
+    b = Builder()
+    type = TensorType((max(1, elements // 1024), min(elements, 1024)), "float32")
+    b.add("neg", (b.add("input", (), type=type, name="x"),))
+    return _Call(b.finish((1,)), [np.ones(type.shape, np.float32)])
+
+
+def _one_operation(op: str, dtype: str, rows: int = 256, cols: int = 1024) -> _Call:
+    """Row sums of ``op(x * r)``, a row ``x`` and a column ``r``: nothing but the nearest cache is read.
+
+    A second operand is 3, as in ``x % 3``; an empty ``op`` leaves the operation out.
+    """
+    b, random = Builder(), np.random.default_rng(0)
+    low, high = (1, 9) if kind_of(dtype) == "int" else (1.1, 2.0) if op == "arccosh" else (0.2, 0.9)
+    arrays = [(random.uniform(low, high, shape)).astype(dtype) for shape in ((1, cols), (rows, 1))]
+    for name, array in zip("xr", arrays, strict=True):
+        b.add("input", (), type=TensorType(array.shape, dtype), name=name)
+    wide = [b.add("broadcast", (i,), shape=(rows, cols)) for i in (0, 1)]
+    value = b.add("mul", wide)
+    if op:
+        three = b.add("constant", (), type=TensorType((rows, cols), dtype), value=3 if kind_of(dtype) == "int" else 3.0)
+        value = b.add(op, (value, three)[:OPS[op].arity])
+    b.add("sum", (value,), axes=(1,), keepdims=False)
+    return _Call(b.finish((b.nodes[-1].id,)), arrays)
+
+
+def _figures(tick: Callable[[str], None]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What can be measured by itself: rates of memory, launches, heavy operations; and the raw microseconds."""
+    raw: dict[str, Any] = {}
+    empty, other = _copy(16), _copy(1 << 19)
+    hot, launch = empty.us(), empty.us(after=other)
+    levels, joins = [], []
+    for nbytes in WORKING_SETS:
+        tick(f"copy {size(nbytes)}")
+        copy = _copy(nbytes // 8)
+        one, both = copy.us(), copy.us(work=SERIAL_BELOW)
+        raw[f"copy {nbytes}"] = [one, both]
+        rate = nbytes / max(one - hot, 0.1) * 1e6
+        levels.append([nbytes, rate, max(rate, nbytes / both * 1e6)])
+        if 1 << 18 <= nbytes <= 1 << 20:
+            joins.append(max(1.0, both - one / 2))
+    core: dict[str, float] = dict(BUILT_IN["core_ns"])
+    base: dict[str, float] = {}
+    for name in HEAVY_NS:
+        tick(name)
+        op, kind = name.split()
+        dtype = "int64" if kind == "int" else kind
+        base[dtype] = base.get(dtype) or _one_operation("", dtype).us()
+        raw[name] = us = _one_operation(op, dtype).us()
+        core[name] = max(0.01, (us - base[dtype]) * 1e3 / (256 * 1024))
+    raw |= {"launch, at once": hot, "launch, after other work": launch, "join": joins, "serial below": _break_even()}
+    x = np.ones((1024, 1024), np.float32)
+    raw["matmul 1024"] = product = _least(lambda: np.matmul(x, x), 0.1)
+    return {"levels": levels, "flops": 2e6 * 1024**3 / product, "launch_us": launch, "grid_barrier_us": float(np.median(joins)),
+            "core_ns": core, "source": f"measured with `python -m minisitch calibrate` on {machine()}"}, raw
+
+
+def _break_even() -> int:
+    """The least work (scalar operations, loads and stores among them) from which all cores beat one."""
+    for rows in (1 << power for power in range(4, 13)):
+        b = Builder()
+        b.add("input", (), type=TensorType((rows, 1024), "float32"), name="x")
+        b.add("exp", (0,))
+        call = _Call(b.finish((1,)), [np.ones((rows, 1024), np.float32)])
+        if call.us(work=SERIAL_BELOW) < 0.95 * call.us():
+            return rows * 1024 * 3
+    return -1
+
+
+# ---------------------------------------------------------------- many things at once
+class _Large(Grower):
+    """Random programs as the tests', on arrays of 4 thousand to 4 million elements."""
+
+    def shape(self) -> tuple[int, ...]:
+        left, sides = 1 << self.choices.integer(12, 22), []
+        for _ in range(self.choices.pick((0, 1, 1, 1, 2, 2))):
+            sides.append(self.choices.pick([s for s in (2, 8, 32, 33, 64, 100, 128, 256, 768, 1000, 1024, 4096) if s <= left]))
+            left = max(1, left // sides[-1])
+        return (left, *reversed(sides)) if self.chance(70) else (*sides, left)
+
+
+def random_pattern(seed: int) -> Graph:
+    """A random graph whose kernels take microseconds to milliseconds."""
+    return _Large(FromNumpy(np.random.default_rng(seed)), DTYPES, False, 1 << 22).grow(14, False)
+
+
+def _patterns(first: int, deadline: float, tick: Callable[[str], None]) -> list[Sample]:
+    """Kernels of random programs under every priced strategy, until the deadline or ``PATTERNS`` programs."""
+    found: list[Sample] = []
+    for seed in range(first, first + PATTERNS):
+        tick(f"random pattern {seed}")
+        if found and time.perf_counter() > deadline:
+            break
+        graph = random_pattern(seed)
+        inputs = random_inputs(graph, np.random.default_rng(seed))
+        for strategy in PRICED:
+            found += _timed(f"random {seed}", strategy, compile_graph(graph, strategy, "cpu", cpu_with(BUILT_IN)), inputs, 0.3)
+    return _different(found)
+
+
+def _program(name: str, fn: Callable[..., Any], args: tuple, device: Device) -> list[Sample]:
+    """Each kernel launch of a program under every priced strategy."""
+    program, leaves = trace(fn, args), flatten((args, {}))[0]
+    found = []
+    for strategy in PRICED:
+        found += _timed(name, strategy, assemble(lower_program(program, strategy, "cpu", device), "cpu"), leaves, 1.0)
+    return found
+
+
+def _timed(program: str, strategy: str, run: Executable, leaves: Sequence[Any], seconds: float) -> list[Sample]:
+    """The least time of each kernel launch, from whole runs of the program: caches hold what they hold in use."""
+    least = [math.inf] * len(run.steps)
+    began = time.perf_counter()
+    with np.errstate(all="ignore"):
+        for rounds in range(25):
+            if rounds > 3 and time.perf_counter() - began > seconds:
+                break
+            for i, call in enumerate(run.prepare(leaves)[1]):
+                start = time.perf_counter()
+                call()
+                us = (time.perf_counter() - start) * 1e6
+                least[i] = min(least[i], us) if rounds else least[i]
+    kernels = iter(run.stages.kernels)
+    return [Sample(program, strategy, next(kernels), us)
+            for pattern, us in zip(run.stages.plan.patterns, least, strict=False) if pattern.kind == "kernel"]
+
+
+def _different(samples: Iterable[Sample]) -> list[Sample]:
+    """Each kernel once, with its least time."""
+    found: dict[str, Sample] = {}
+    for s in samples:
+        known = found.get(s.kernel.name)
+        found[s.kernel.name] = s if known is None or s.us < known.us else known
+    return list(found.values())
+
+
+def _worth(samples: Iterable[Sample]) -> list[Sample]:
+    return [s for s in samples if WORTH[0] <= s.us <= WORTH[1]]
+
+
+def _correlation(samples: Sequence[Sample], device: Device) -> float:
+    return spearman([s.us for s in samples], [s.modelled(device) for s in samples]) if len(samples) > 1 else math.nan
+
+
+# ---------------------------------------------------------------- the printed form
+def _report(found: Calibration) -> Iterable[str]:
+    device, raw = found.device, found.raw
+    yield f"{machine()}\n"
+    yield "working set      one core     all cores"
+    for level in device.levels:
+        yield f"{size(level.size):>11}{level.one_core / 1e9:>8.1f} GB/s{level.all_cores / 1e9:>9.1f} GB/s"
+    yield (f"\na launch {device.launch_us:.2f} us, handing it to all cores {device.grid_barrier_us:.1f} us more, "
+           f"worth it from {raw['serial below']:,} scalar operations (in use: {SERIAL_BELOW:,}); "
+           f"a matrix product {device.flops / 1e9:.0f} GFLOP/s")
+    yield "nanoseconds an element of float32: " + ", ".join(
+        f"{name.split()[0]} {ns:.2f}" for name, ns in device.core_ns if name.endswith("float32"))
+    yield "fitted nanoseconds: " + ", ".join(f"{name} {device.nanoseconds[name]:.3g}" for name in LOOP_NS)
+    yield "\nrank correlation of modelled and measured time       kernels   built-in   calibrated"
+    for name, (count, before, after) in found.correlations().items():
+        yield f"  {name:<50}{count:>8}{before:>11.3f}{after:>13.3f}"
+    yield "\nfarthest off                                                   measured    modelled"
+    everything = [*_worth(found.checked), *found.kernels]
+    for s in sorted(everything, key=lambda s: -abs(math.log(s.us / s.modelled(device))))[:10]:
+        yield f"  {s.program[:20]:<21}{s.strategy:<9}{s.kernel.name[:30]:<31}{duration(s.us):>10}{duration(s.modelled(device)):>12}"
+    for ranking in found.rankings:
+        right, pairs = ranking.pairs
+        plans = ", ".join(f"{name} {duration(us)} (modelled {duration(m)})" for name, (m, us) in ranking.plans.items())
+        yield f"\n{ranking.program}: {plans}\n  {right} of {pairs} pairs in order; the model's choice takes " \
+              f"{ranking.regret:.2f} times the best"
+    if found.left_out:
+        yield f"\nno time was left for {', '.join(found.left_out)}: give more --seconds"

@@ -1,0 +1,234 @@
+"""Calibration: what it writes is what is read, what it fits is nearer, and the ranks it compares are ranks."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from stitch_help import gelu, lowered, one_kernel, softmax, traced
+
+from minisitch import calibrate as cal
+from minisitch import device as devices
+from minisitch.__main__ import main
+from minisitch.device import BUILT_IN, HEAVY_NS, LOOP_NS, cpu_with, device_file, this_cpu
+from minisitch.errors import DeviceError
+from minisitch.testing import random_graph
+
+FIGURES = {**BUILT_IN, "flops": 1e11, "launch_us": 7.0, "source": "a test"}
+GOOD = {"version": devices.FILE_VERSION, "machine": devices.machine(), "date": "2026-11-20", "figures": FIGURES, "raw": {}}
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    """A device file of this test's own, not there yet."""
+    monkeypatch.setenv("MINISITCH_DEVICE", str(tmp_path / "deep" / "cpu.json"))
+    return tmp_path / "deep" / "cpu.json"
+
+
+def put(path, content):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+
+
+# ---------------------------------------------------------------- the device file
+def test_the_file_is_what_this_cpu_is_from_then_on(path):
+    assert this_cpu() == cpu_with(BUILT_IN), "no file: the built-in figures"
+    put(path, GOOD)
+    assert this_cpu() == cpu_with(FIGURES) != cpu_with(BUILT_IN)
+    assert (this_cpu().name, this_cpu().launch_us, this_cpu().source) == ("cpu", 7.0, "a test")
+    put(path, {**GOOD, "figures": {**FIGURES, "launch_us": 11.25}})
+    assert this_cpu().launch_us == 11.25, "a file that changed is read again"
+    path.unlink()
+    assert this_cpu() == cpu_with(BUILT_IN)
+
+
+def test_the_file_is_read_once(path, monkeypatch):
+    put(path, GOOD)
+    reads, read = [], Path.read_text
+    monkeypatch.setattr(Path, "read_text", lambda self, **k: reads.append(self) or read(self, **k))
+    for _ in range(5):
+        this_cpu()
+    assert reads == [path]
+
+
+def _without(name):
+    return {k: v for k, v in FIGURES.items() if k != name}
+
+
+def _core(**changed):
+    return {**FIGURES, "core_ns": {**FIGURES["core_ns"], **changed}}
+
+
+@pytest.mark.parametrize(("content", "says"), [
+    ("{", "cannot be read"), ("[]", "version list"), ({**GOOD, "version": 99}, "version 99"), ({}, "version None"),
+    ({**GOOD, "machine": "abacus"}, "measured on 'abacus'"), ({**GOOD, "figures": None}, "lacks figures"),
+    ({**GOOD, "figures": _without("flops")}, "lacks figures"), ({**GOOD, "figures": {**FIGURES, "levels": []}}, "levels"),
+    ({**GOOD, "figures": {**FIGURES, "levels": [[1, 2]]}}, "levels"),
+    ({**GOOD, "figures": {**FIGURES, "core_ns": {"light": 1}}}, "core_ns"), ({**GOOD, "figures": _core(loop=-1)}, "-1"),
+    ({**GOOD, "figures": _core(loop=0)}, "0"), ({**GOOD, "figures": _core(loop="fast")}, "'fast'"),
+    ({**GOOD, "figures": _core(loop=True)}, "True"), ({**GOOD, "figures": {**FIGURES, "flops": math.nan}}, "nan"),
+    ({**GOOD, "figures": {**FIGURES, "levels": [[1 << 20, math.inf, 1.0]]}}, "inf"),
+    ({**GOOD, "figures": {**FIGURES, "source": 3}}, "source"),
+])
+def test_a_broken_or_foreign_file_is_refused(path, content, says):
+    put(path, content)
+    with pytest.raises(DeviceError) as refused:
+        this_cpu()
+    assert says in str(refused.value) and str(path) in str(refused.value)
+    assert "python -m minisitch calibrate" in str(refused.value) and "MINISITCH_DEVICE=0" in str(refused.value)
+
+
+def test_where_the_file_is(monkeypatch, tmp_path):
+    monkeypatch.setenv("MINISITCH_DEVICE", "off")
+    assert device_file() is None and this_cpu() == cpu_with(BUILT_IN)
+    monkeypatch.delenv("MINISITCH_DEVICE")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert device_file() == tmp_path / "minisitch" / "cpu.json"
+
+
+def test_one_core_has_one_rate(monkeypatch):
+    monkeypatch.setenv("MINISITCH_THREADS", "1")
+    assert all(level.all_cores == level.one_core for level in this_cpu().levels) and this_cpu().sms == 1
+
+
+# ---------------------------------------------------------------- ranks
+def test_spearman_by_hand():
+    assert cal.spearman([1, 2, 3], [10, 200, 3000]) == pytest.approx(1)
+    assert cal.spearman([1, 2, 3], [3, 2, 1]) == pytest.approx(-1)
+    # ranks 1 2 3 4 and 1 2.5 2.5 4: 1 - (0.25 + 0.25) * ... = 4.5 / sqrt(5 * 4.5)
+    assert cal.spearman([1, 2, 3, 4], [5, 6, 6, 7]) == pytest.approx(4.5 / math.sqrt(5 * 4.5))
+    assert cal.spearman([1, 2, 3, 4], [2, 1, 4, 3]) == pytest.approx(0.6)
+    assert math.isnan(cal.spearman([1, 2], [3, 3]))
+
+
+@given(st.lists(st.tuples(st.integers(-99, 99), st.integers(-99, 99)), min_size=2, max_size=30))
+def test_spearman_sees_order_only(pairs):
+    a, b = ([float(p[i]) for p in pairs] for i in (0, 1))
+    found = cal.spearman(a, b)
+    stretched = cal.spearman([math.exp(x / 9) for x in a], b)
+    assert (math.isnan(found) and math.isnan(stretched)) or found == pytest.approx(stretched, abs=1e-9)
+    if not math.isnan(found):
+        assert -1 - 1e-9 <= found <= 1 + 1e-9
+        assert found == pytest.approx(cal.spearman(b, a), abs=1e-9) == pytest.approx(-cal.spearman([-x for x in a], b), abs=1e-9)
+
+
+def test_rankings_count_pairs_that_differ():
+    right = cal.Ranking("p", {"none": (9.0, 30.0), "xla": (5.0, 20.0), "astitch": (1.0, 10.0)})
+    assert right.pairs == (3, 3) and right.regret == 1
+    wrong = cal.Ranking("p", {"none": (9.0, 30.0), "xla": (1.0, 20.0), "astitch": (5.0, 10.0), "same": (4.0, 10.2)})
+    assert wrong.pairs == (3, 5), "astitch and same are the same to the clock"
+    assert wrong.regret == 2
+
+
+# ---------------------------------------------------------------- fitting
+def samples(core, count=12):
+    """Kernels that take exactly what the model says under ``core``."""
+    device = cpu_with({**BUILT_IN, "core_ns": core})
+    kernels = []
+    for seed in range(count):
+        graph = random_graph(np.random.default_rng(seed), max_nodes=12, library=False, allow_empty=False, max_elements=100_000)
+        kernels += lowered(graph, "astitch", "cpu", device, "schedule").kernels
+    return [cal.Sample("p", "astitch", k, cal.cost.kernel_us(k)) for k in kernels]
+
+
+def off(found, core):
+    device = cpu_with({**BUILT_IN, "core_ns": core})
+    return np.mean([abs(math.log(s.us / s.modelled(device))) for s in found])
+
+
+def test_a_perfect_model_is_left_alone():
+    assert cal.fit(samples(BUILT_IN["core_ns"]), BUILT_IN) == BUILT_IN["core_ns"]
+
+
+def test_the_fit_finds_a_machine_that_differs():
+    other = {**BUILT_IN["core_ns"], "light": 4 * LOOP_NS["light"], "row": 6 * LOOP_NS["row"]}
+    found = samples(other)
+    fitted = cal.fit(found, BUILT_IN)
+    assert off(found, other) == pytest.approx(0)
+    assert off(found, fitted) < off(found, BUILT_IN["core_ns"]) / 2
+    assert {n: fitted[n] for n in HEAVY_NS} == HEAVY_NS, "what was measured by itself is not fitted"
+
+
+# ---------------------------------------------------------------- the whole
+@pytest.fixture
+def little(monkeypatch):
+    """Calibration of a few figures on a few programs; the others keep their built-in values."""
+    monkeypatch.setattr(cal, "HEAVY_NS", {n: HEAVY_NS[n] for n in ("exp float32", "arccosh float64", "mod int")})
+    monkeypatch.setattr(cal, "WORKING_SETS", (1 << 16, 1 << 18, 1 << 20))
+    monkeypatch.setattr(cal, "PATTERNS", 2)
+    monkeypatch.setattr(cal, "random_pattern", lambda seed: random_graph(np.random.default_rng(seed), max_nodes=6, library=False))
+    monkeypatch.setattr(cal, "_break_even", lambda: 123_456)
+    monkeypatch.setattr(cal, "LOOP_NS", dict(list(LOOP_NS.items())[:2]))
+
+
+def test_calibrate_measures_fits_checks_and_writes(path, little):
+    heard = []
+    x = np.ones((64, 128), np.float32)
+    found = cal.calibrate(1e-9, {"softmax": (softmax, (x,)), "gelu": (gelu, (x,))}, lambda *a: heard.append(a))
+    assert [s.program for s in found.kernels] and {s.program for s in found.kernels} == {"softmax"}
+    assert found.left_out == ("gelu",), "no time was given, so only the first program was run"
+    assert len({s.kernel.name for s in found.kernels}) == len(found.kernels)
+    assert set(found.rankings[0].plans) == set(cal.PRICED) and all(us > 0 for _, us in found.rankings[0].plans.values())
+    assert found.fitted and found.checked and not {s.program for s in found.fitted} & {s.program for s in found.checked}
+    assert heard[-1][2] == "gelu" and [h[0] for h in heard] == sorted(h[0] for h in heard) and heard[-1][0] <= heard[-1][1]
+    assert found.raw["serial below"] == 123_456 and found.figures["core_ns"]["exp float32"] > 0
+    text = str(found)
+    assert all(word in text for word in ("softmax", "rank correlation", "farthest off", "no time was left for gelu"))
+    found.write(path)
+    assert this_cpu() == found.device and [p.name for p in path.parent.iterdir()] == ["cpu.json"]
+    assert json.loads(json.dumps(found.record()))["kernels"][0][3] > 0
+
+
+def test_a_file_that_cannot_be_written(tmp_path):
+    (tmp_path / "plain").write_text("")
+    found = cal.Calibration(FIGURES, {}, (), (), (), ())
+    with pytest.raises(DeviceError, match="cannot write the device file .*MINISITCH_DEVICE"):
+        found.write(tmp_path / "plain" / "cpu.json")
+
+
+def test_one_operation_is_all_that_is_priced():
+    """The kernel with ``exp`` has it once an element, and nothing else that the one without lacks."""
+    with_exp, without = (cal._one_operation(op, "float32", 4, 32) for op in ("exp", ""))
+    x, r = np.linspace(0.2, 0.9, 32, dtype=np.float32), np.linspace(0.2, 0.9, 4, dtype=np.float32)
+    for call, meaning in ((with_exp, np.exp), (without, lambda v: v)):
+        call.arguments[0][:], call.arguments[1][:] = x, r
+        call()
+        np.testing.assert_allclose(call.arguments[2], meaning(x * r[:, None]).sum(1), rtol=1e-5)
+
+
+def test_random_patterns_are_large_and_different_to_the_tests():
+    sizes = [max(n.type.size for n in cal.random_pattern(seed).nodes) for seed in range(20)]
+    assert min(sizes) >= 1 << 12 and max(sizes) > 1 << 20 and max(sizes) <= 1 << 22
+    assert all(n.kind != "library" for seed in range(20) for n in cal.random_pattern(seed).nodes)
+
+
+def test_the_model_is_priced_for_the_device_that_is_asked_for():
+    kernel = one_kernel(traced(softmax, (8, 96)), cpu_with(BUILT_IN))
+    sample, slow = cal.Sample("p", "astitch", kernel, 5.0), replace(cpu_with(BUILT_IN), launch_us=1000.0)
+    assert sample.modelled(slow) > 1000 > sample.modelled(cpu_with(BUILT_IN))
+
+
+# ---------------------------------------------------------------- the command
+def test_the_command_refuses_what_it_cannot_do(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("minisitch.__main__.choose_target", lambda _: "cpu")
+    assert main(["calibrate", "--target", "cuda"]) == 2 and "there is no GPU here" in capsys.readouterr().err
+    assert main(["calibrate"]) == 2 and "MINISITCH_DEVICE=0" in capsys.readouterr().err
+    monkeypatch.setenv("MINISITCH_DEVICE", str(tmp_path / "cpu.json"))
+    assert main(["calibrate", "--out", str(tmp_path / "no" / "x.json")]) == 2 and "no folder" in capsys.readouterr().err
+
+
+def test_the_command_prints_and_writes(path, little, capsys, tmp_path, monkeypatch):
+    put(path, "{")  # a broken file is what the command is there to mend
+    (tmp_path / "tiny.py").write_text("import numpy as np\nPRESETS = {'small': 2, 'full': 64}\n"
+                                      "def make(preset):\n    return (lambda x: np.exp(x) * 2), (np.ones(PRESETS[preset]),)\n")
+    monkeypatch.setattr(cal, "HEAVY_NS", {"exp float32": 0.1})
+    monkeypatch.setattr(cal, "_figures", lambda tick: ({**FIGURES}, {"serial below": 1}))
+    monkeypatch.setattr(cal, "LOOP_NS", {})
+    assert main(["calibrate", "--seconds", "0", "--models", str(tmp_path), "--out", str(tmp_path / "all.json")]) == 0
+    assert "tiny full" in capsys.readouterr().out
+    assert this_cpu().source == "a test"
+    assert {k[0] for k in json.loads((tmp_path / "all.json").read_text())["kernels"]} >= {"tiny full"}
