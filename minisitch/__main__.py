@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import importlib.util
 import inspect
 import json
@@ -186,13 +187,13 @@ def _calibrate(options: argparse.Namespace) -> None:
 
 def _models(folder: Path) -> Programs:
     """What the files of a folder make of their last preset, the largest; the demo's program where there are none."""
-    found = {}
+    found: Programs = {}
     for path in sorted(folder.glob("*.py")):
         module = _load(path)
         if hasattr(module, "make"):
             preset = list(getattr(module, "PRESETS", None) or [""])[-1]
-            found[f"{path.stem} {preset}".strip()] = module.make(preset)
-    return found or {"demo": (gpt, (*make_batch(b"minisitch" * 200), make_weights()))}
+            found[f"{path.stem} {preset}".strip()] = functools.partial(module.make, preset)
+    return found or {"demo": lambda: (gpt, (*make_batch(b"minisitch" * 200), make_weights()))}
 
 
 def _with_text(target: str) -> str:

@@ -40,7 +40,7 @@ from .trace import trace
 from .trace.tree import flatten
 
 Progress = Callable[[int, int, str], None]
-Programs = Mapping[str, tuple[Callable[..., Any], tuple]]
+Programs = dict[str, Callable[[], tuple[Callable[..., Any], tuple]]]  # made when it is their turn: they may be large
 PRICED = ("none", "xla", "astitch")  # whose kernels and plans are timed
 WORKING_SETS = tuple(1 << power for power in range(16, 29))  # bytes a copy reads and writes
 PATTERNS = 40  # random graphs to fit on at most, and as many others to check on
@@ -134,7 +134,7 @@ class Calibration:
 def calibrate(seconds: float = 120.0, programs: Programs | None = None, progress: Progress | None = None) -> Calibration:
     """Measure this CPU for about ``seconds`` (and at least once whatever there is to measure), fit, check.
 
-    ``programs`` are NumPy functions and their arguments; those for which no time is left are named in ``left_out``.
+    ``programs`` make NumPy functions and their arguments; those for which no time is left are named in ``left_out``.
     """
     programs, began = programs or {}, time.perf_counter()
     steps = len(HEAVY_NS) + len(WORKING_SETS) + 2 * PATTERNS + len(programs)
@@ -154,12 +154,12 @@ def calibrate(seconds: float = 120.0, programs: Programs | None = None, progress
     device = cpu_with(figures)
     kernels: list[Sample] = []
     rankings, left_out = [], []
-    for name, (fn, args) in programs.items():
+    for name, make in programs.items():
         tick(name)
         if kernels and time.perf_counter() > until(1.0):
             left_out.append(name)
             continue
-        found = _program(name, fn, args, device)
+        found = _program(name, *make(), device)
         plans: dict[str, tuple[float, float]] = {}
         for s in found:
             modelled, us = plans.get(s.strategy, (0.0, 0.0))
