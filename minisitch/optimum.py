@@ -195,8 +195,7 @@ def _computes(node: Node) -> bool:
 
 def _moved_us(nbytes: int, device: Device) -> float:
     """What moving one value costs at least: as much as if it moved alone, and a CPU's cache holds more of it than of many."""
-    levels = getattr(device, "levels", ())
-    level = next((at for at in levels if nbytes <= at.size), levels[-1]) if levels else None
+    level = next((at for at in device.levels if nbytes <= at.size), device.levels[-1]) if device.levels else None
     return nbytes / (max(level.one_core, level.all_cores) if level else device.bandwidth) * 1e6
 
 

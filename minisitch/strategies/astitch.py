@@ -11,10 +11,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..device import Device
-from ..fuse import FREE, MOST_ARGUMENTS, Decision, FusionPlan, is_fusible, make_plan, stored_values, strategy
+from ..fuse import (
+    ALL_INGREDIENTS,
+    FREE,
+    MOST_ARGUMENTS,
+    Decision,
+    FusionPlan,
+    Stitching,
+    is_fusible,
+    make_plan,
+    stored_values,
+    strategy,
+)
 from ..graph import Graph, Node
+from .xla import xla
 
 
 @strategy("astitch")
@@ -45,6 +58,22 @@ def astitch(graph: Graph, device: Device) -> FusionPlan:
         if node.kind == "library":
             decisions.append(Decision((node.id,), "keep apart", "library-call", f"{node.op} is a call between kernels"))
     return make_plan(graph, "astitch", found, decisions)
+
+
+def ablation(graph: Graph, device: Device) -> dict[str, FusionPlan]:
+    """What each ingredient buys, one after the other, as the paper's series has it (its section 6.4).
+
+    XLA's kernels with XLA's mapping; the same kernels with adaptive mapping; one kernel a level, stitched, in which
+    each dominant keeps its own group; dominants merged, which is ``astitch``.
+    """
+    cut, whole = xla(graph, device), astitch(graph, device)
+    return {"xla": cut, "+ adaptive mapping": _composed(cut, ALL_INGREDIENTS),
+            "+ stitching": _composed(whole, Stitching(merge=False)), "+ dominant merging": whole}
+
+
+def _composed(plan: FusionPlan, stitching: Stitching) -> FusionPlan:
+    """The same kernels put together in another way."""
+    return replace(plan, patterns=tuple(replace(p, composition=stitching) if p.kind == "kernel" else p for p in plan.patterns))
 
 
 def levels(graph: Graph) -> list[int]:
