@@ -66,7 +66,8 @@ class _Builder:
         if kernel.grid_barriers and self.device.kind == "gpu":
             grid = min(grid, wave)
         registers = self.device.relaxed_registers(self.layout.block, kernel.shared_bytes) if self.device.kind == "gpu" else 255
-        return replace(kernel, grid=max(1, grid), registers=registers)
+        single = tuple(replace(s, task_barrier="none") if s.tasks <= grid else s for s in segments)  # no block takes a second task
+        return replace(kernel, segments=single, grid=max(1, grid), registers=registers)
 
     def _name(self) -> str:
         """What it computes, in the user's words, and a digest: equal kernels have equal names."""
