@@ -65,6 +65,7 @@ def serving(f):
 
 
 # ---------------------------------------------------------------- row 37: asynchronous compilation
+@pytest.mark.paper(37)
 @pytest.mark.parametrize("target", ["python", "cpu"])
 def test_first_calls_run_unfused_and_then_the_kernels_take_over(held, target):
     f = behind(softmax, target)
@@ -170,6 +171,7 @@ def test_what_a_program_writes_is_written_before_and_after(held):
 
 
 # ---------------------------------------------------------------- threads
+@pytest.mark.paper(37)
 def test_calls_of_many_threads_during_the_swap_see_one_plan_or_the_other(held):
     f = behind(softmax)
     expected, seen = softmax(X), []

@@ -17,6 +17,7 @@ COLS = st.sampled_from([0, 1, 2, 17, 31, 32, 33, 123, 1023, 1024, 1025, 12_345, 
 
 
 # ---------------------------------------------------------------- papers.md 3b-B5 and B8
+@pytest.mark.paper(45, 46, 47)
 @pytest.mark.parametrize(("shape", "blocks", "threads", "rows_per_block", "threads_per_row", "steps", "splits"), [
     ((750_000, 32), 160, 1024, 32, 32, 147, 1),
     ((64, 30_000), 128, 1024, 1, 1024, 1, 2),
@@ -31,6 +32,7 @@ def test_astitch_table(shape, blocks, threads, rows_per_block, threads_per_row, 
     assert m.rule == ("task-splitting" if splits > 1 else "task-packing")
 
 
+@pytest.mark.paper(55)
 def test_a_wave_of_a_v100():
     assert V100.wave(1024) == 160
     assert V100.wave(1024, 49_153) == 80, "more than 48 KiB a block: one block an SM"
@@ -39,6 +41,7 @@ def test_a_wave_of_a_v100():
     assert V100.wave(1024, registers=64) == 80
 
 
+@pytest.mark.paper(55)
 def test_registers_are_assumed_then_relaxed():
     assert V100.relaxed_registers(1024, 0) == 32
     assert V100.relaxed_registers(1024, 49_153) == 64, "shared memory is the limit, so registers are free"
@@ -59,6 +62,7 @@ def test_devices_are_found_by_name():
 
 
 # ---------------------------------------------------------------- what every mapping owes
+@pytest.mark.paper(46)
 @given(ROWS, COLS, DEVICE)
 def test_every_row_and_column_is_done_once(rows, cols, device):
     m = map_rows(rows, cols, device)
@@ -75,6 +79,7 @@ def test_every_row_and_column_is_done_once(rows, cols, device):
     assert (m.splits - 1) * m.chunk < max(cols, 1) <= max(1, m.splits * m.chunk), "chunks cover the columns, none empty"
 
 
+@pytest.mark.paper(46)
 @given(ROWS, COLS, DEVICE)
 def test_rows_fit_one_wave(rows, cols, device):
     m = map_rows(rows, cols, device)

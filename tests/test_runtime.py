@@ -256,6 +256,7 @@ def counting(fn):
     return counted, traced
 
 
+@pytest.mark.paper(57)
 def test_one_compile_for_each_combination_of_types_and_statics():
     fn, traced = counting(lambda x, k: x * k)
     f = ms.jit(fn, target="reference")
@@ -470,6 +471,7 @@ def test_methods_are_compiled_for_each_object_and_forgotten_with_it():
     assert len(_methods[Model.forward]) == before - 1
 
 
+@pytest.mark.paper(56)
 def test_a_jitted_function_looks_like_its_own():
     assert shadowed.__name__ == "shadowed" and "shadowed" in repr(shadowed)
 

@@ -40,6 +40,7 @@ def test_correct_kernel_passes(name):
         assert len(set(sizes)) == 1, "the counts of a kernel do not depend on the order of its threads"
 
 
+@pytest.mark.paper(52)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: f"{m.case}: {m.name}")
 def test_mutant_is_refused(mutant, monkeypatch):
     monkeypatch.setattr(machine, "PATIENCE", 300)

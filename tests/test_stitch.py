@@ -48,6 +48,7 @@ def inputs_of(graph, seed=0):
 
 
 # ---------------------------------------------------------------- Fig. 7 and Fig. 9
+@pytest.mark.paper(42, 43)
 def test_figure_9_groups():
     graph = figure_7(64, 128, 1024)
     assert candidates(graph) == (R1, PW1, R2, M1)
@@ -58,6 +59,7 @@ def test_figure_9_groups():
     assert (second.dominant, second.subdominants) == (R2, (M1,))
 
 
+@pytest.mark.paper(43)
 def test_figure_9_without_dominant_merging():
     """The ablation: B.2 is in two groups and would get two mappings."""
     graph = figure_7(64, 128, 1024)
@@ -67,6 +69,7 @@ def test_figure_9_without_dominant_merging():
     assert len(stitch(graph, V100, Stitching(merge=False)).groups) == 4
 
 
+@pytest.mark.paper(39)
 def test_figure_7_schemes_and_barriers(golden):
     """R.1 Regional, Pw.1 and R.2 Global; one block barrier, two grid barriers; XLA needs four kernels."""
     graph = figure_7(64, 128, 1024)
@@ -79,6 +82,7 @@ def test_figure_7_schemes_and_barriers(golden):
     golden("figure_7_kernel", str(kernel))
 
 
+@pytest.mark.paper(51, 52)
 def test_figure_7_runs_on_the_stepper():
     graph = figure_7(8, 96, 16)
     rng = np.random.default_rng(0)
@@ -94,6 +98,7 @@ def line_of(source, word):
     return [n for n, line in enumerate(source.text.splitlines(), start=1) if word in line]
 
 
+@pytest.mark.paper(50)
 def test_a_heavy_value_that_is_broadcast_is_computed_once():
     """power<2>-broadcast<2,128>-add: 2 evaluations, not 256 (AStitch 2.2)."""
     graph = program("f32[2,1] = input name='x'", "f32[2,128] = input name='y'", "f32[2,1] = constant value=2.5",
@@ -113,6 +118,7 @@ def test_a_heavy_value_that_is_broadcast_is_computed_once():
     assert len(body) == 2, "xla writes the power to memory instead: two kernels"
 
 
+@pytest.mark.paper(51)
 def test_exp_of_softmax_is_computed_once_and_without_keeping_twice():
     graph = traced(softmax, (4, 96))
     inputs = inputs_of(graph)
@@ -127,6 +133,7 @@ def test_exp_of_softmax_is_computed_once_and_without_keeping_twice():
     assert exps(keep=False) == 2, "the ablation: recomputed where it is read"
 
 
+@pytest.mark.paper(43)
 def test_merging_dominants_saves_reading():
     """With the row-reduce as dominant the column sums ride along its rows; without, the data is read again."""
     graph = simplify(traced(layernorm_backward, (32, 48), (32, 48), (48,)))
@@ -176,6 +183,7 @@ def test_batch_norm_over_channels_is_one_kernel_without_a_grid_barrier():
     assert traffic.touched["x0"].read == 300 * 4
 
 
+@pytest.mark.paper(47)
 def test_a_long_row_is_split_over_blocks():
     """<64,30000> on a V100: 128 blocks of 15,000 columns, partial results combined after grid barriers."""
     plan = stitch(traced(softmax, (64, 30_000)), V100)
@@ -187,6 +195,7 @@ def test_a_long_row_is_split_over_blocks():
     assert all(s.scheme == "global" for s in plan.sinks if s.role == "partial"), "a split reduce is always Global"
 
 
+@pytest.mark.paper(47)
 def test_a_split_softmax_steps():
     graph = traced(softmax, (2, 1500))
     kernel = one_kernel(graph, replace(TOY, max_block=32))
@@ -244,6 +253,7 @@ def check_locality(plan):
     return local
 
 
+@pytest.mark.paper(48)
 @pytest.mark.parametrize("device", [TOY, CPU, V100], ids=lambda d: d.name)
 def test_every_local_read_is_made_by_its_own_task(device):
     local = 0
@@ -254,6 +264,7 @@ def test_every_local_read_is_made_by_its_own_task(device):
     assert local > 60
 
 
+@pytest.mark.paper(48)
 def test_the_locality_check_sees_a_wrong_plan():
     plan = stitch(traced(softmax, (8, 16)), TOY)
     assert check_locality(plan) >= 3
@@ -266,6 +277,7 @@ def test_the_locality_check_sees_a_wrong_plan():
         check_locality(replace(plan, sinks=tuple(replace(s, phase=9 - s.phase) for s in plan.sinks)))
 
 
+@pytest.mark.paper(48)
 def test_column_of():
     """A row space: this row, any column. A column space: the very same column."""
     plan = stitch(traced(softmax, (8, 16)), TOY)
@@ -281,6 +293,7 @@ def test_column_of():
 ADAPT = ("f32[8,4,16] = input name='x'", "f32[{0},{1}] = input name='z'", "f32[8] = sum %0 axes=(1, 2) keepdims=False")
 
 
+@pytest.mark.paper(49)
 def test_proactive_adaptation_turns_global_into_regional():
     """The add alone would run flat over all elements; it takes over the rows of the sum it reads."""
     graph = program(*(line.format(8, 64) for line in ADAPT), "f32[8,1] = reshape %2 shape=(8, 1)",
@@ -317,6 +330,7 @@ def kept_rows(kernel):
     return [b.name for b in kernel.buffers if b.scope == "shared" and b.name.startswith("k")]
 
 
+@pytest.mark.paper(53)
 def test_shared_memory_is_demoted_row_by_row():
     graph = simplify(traced(several_softmaxes, (4, 40), (4, 48), (4, 56)))
     inputs = inputs_of(graph)

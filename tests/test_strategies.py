@@ -125,6 +125,7 @@ def test_kernel_counts():
     assert [len(fuse(figure_7(), name, V100).kernels) for name in STRATEGIES[1:]] == [4, 1]
 
 
+@pytest.mark.paper(40)
 def test_attention_is_one_kernel_between_two_products():
     found = plan(traced(attention, *[(2, 4, 16, 8)] * 3), "astitch")
     assert [p.kind for p in found.patterns] == ["library", "kernel", "library"]
@@ -158,6 +159,7 @@ def test_none_fuses_nothing():
 
 
 # ---------------------------------------------------------------- rules of astitch
+@pytest.mark.paper(41)
 def test_remote_stitching_merges_what_is_unconnected():
     found = fuse(program("f32[8,16] = input name='x'", "f32[4] = input name='y'", "f32[8,16] = exp %0", "f32[4] = neg %1",
                          "f32[] = sum %3 axes=(0,) keepdims=False", "return %2 %4"), "astitch", V100)
@@ -172,6 +174,7 @@ def test_a_library_call_separates():
     assert [d.rule for d in found.decisions].count("library-call") == 1
 
 
+@pytest.mark.paper(41)
 def test_levels_never_fall_and_rise_at_library_calls():
     """This is why contracting a level cannot make a circle."""
     for seed in range(150):

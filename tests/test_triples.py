@@ -69,6 +69,7 @@ SHAPES = [(), (1,), (6,), (4, 6), (1, 6), (6, 1), (2, 3, 4), (2, 1, 4), (4, 1, 1
 
 
 # ---------------------------------------------------------------- row 6: a triple partitions its tensor
+@pytest.mark.paper(6)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_triple_cuts_its_tensor_into_equal_blocks(shape):
     for triple in space(shape):
@@ -148,6 +149,7 @@ def accepted_and_wrong(rule):
     return accepted, wrong
 
 
+@pytest.mark.paper(7)
 def test_what_reaches_an_operand_is_what_blocks_read():
     accepted, wrong = accepted_and_wrong(operand_cut)
     assert not wrong, wrong[:3]
@@ -174,6 +176,7 @@ def test_the_literal_reading_of_table_1_is_wrong(monkeypatch):
     assert accepted_and_wrong(operand_cut)[1]
 
 
+@pytest.mark.paper(7)
 @given(st.integers(0, 2**20))
 def test_propagation_on_random_graphs(seed):
     """Random nodes, random triples: what is passed on holds what is read."""
