@@ -104,7 +104,8 @@ def augru_cell(x, hidden, score, gate_kernel, gate_bias, kernel, bias):
     inner, product = linear(np.concatenate([x, r * hidden], axis=1), kernel, bias)
     candidate = np.tanh(inner)
     update = (1.0 - score) * u
-    return update * hidden + (1.0 - update) * candidate, (gate_product, product, x.shape[1], hidden, r, u, candidate, score, update)
+    cache = gate_product, product, x.shape[1], hidden, r, u, candidate, score, update
+    return update * hidden + (1.0 - update) * candidate, cache
 
 
 def augru_cell_backward(cache, gradient):

@@ -107,13 +107,15 @@ def make(preset="small", seed=0):
     """The program and its arguments ``(batch, weights, means, squares, noise, step, heads, count)``."""
     sentences, source, target, hidden, inner, heads, count, vocabulary = PRESETS[preset]
     random = np.random.default_rng(seed)
-    batch = {name: random.integers(1, vocabulary, (sentences, length)) for name, length in (("source", source), ("target", target))}
+    batch = {name: random.integers(1, vocabulary, (sentences, length))
+             for name, length in (("source", source), ("target", target))}
     batch["source"] *= np.arange(source) < random.integers(source // 2, source + 1, (sentences, 1))  # 0 pads
     noise = {}
     for side, length in (("encoder", source), ("decoder", target)):
         for i in range(count):
             for part in ("self", "memory", "feed", "relu") if side == "decoder" else ("self", "feed", "relu"):
-                noise[f"{side}/{i}/{part}"] = random.random((sentences, length, inner if part == "relu" else hidden), np.float32)
+                width = inner if part == "relu" else hidden
+                noise[f"{side}/{i}/{part}"] = random.random((sentences, length, width), np.float32)
         noise[side] = random.random((sentences, length, hidden), np.float32)
     weights = make_weights(hidden, inner, count, count, vocabulary, seed)
     zeros = [{name: np.zeros_like(w) for name, w in weights.items()} for _ in range(2)]
