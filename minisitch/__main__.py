@@ -1,4 +1,4 @@
-"""The command line: ``python -m minisitch demo | run | explain | compare | calibrate``.
+"""The command line: ``python -m minisitch demo | run | explain | compare | bench | calibrate``.
 
 In:  words. Out: text on stdout; 0 if all went well, 1 if the program cannot be compiled, 2 if the words are wrong.
 """
@@ -33,6 +33,7 @@ from .runtime import TARGETS, choose_device, choose_target, jit, parse_type
 from .trace import trace
 from .trace.tree import flatten
 
+SUITES = ("papers", "irregular")
 WHERE = "FILE.py:FUNCTION, or FILE.py that defines make(preset)"
 
 
@@ -79,7 +80,7 @@ def _user_line(problem: BaseException, program: str) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m minisitch", description="NumPy programs to stitched kernels.",
                                      epilog="example: compare softmax.py:softmax --arg x=f32[4096,1024]")
-    commands = parser.add_subparsers(required=True, metavar="demo | run | explain | compare | calibrate")
+    commands = parser.add_subparsers(required=True, metavar="demo | run | explain | compare | bench | calibrate")
     one = commands.add_parser("demo", help="a GPT block over a text file, under every strategy")
     one.add_argument("file", nargs="?", help="whose bytes to read (default: the README)")
     one.add_argument("--report", metavar="PATH", help="where to write the page (default: minisitch-demo.html here)")
@@ -106,14 +107,30 @@ def _parser() -> argparse.ArgumentParser:
             one.add_argument("--html", metavar="PATH", help="write the page there instead of printing text")
             one.add_argument("--json", action="store_true", help="print JSON instead of text")
         one.set_defaults(command=command)
-    one = commands.add_parser("calibrate", help="measure this machine, and how well the cost model knows it")
+    _bench_options(commands.add_parser("bench", help="a suite of workloads under every strategy, in a clone of the repository"))
+    _calibrate_options(commands.add_parser("calibrate", help="measure this machine, and how well the cost model knows it"))
+    return parser
+
+
+def _bench_options(one: argparse.ArgumentParser) -> None:
+    one.add_argument("--suite", default="papers", choices=SUITES, help="the papers' workloads, or their irregular shapes")
+    one.add_argument("--preset", default="small", choices=("small", "full"), help="full: the papers' shapes, many minutes")
+    one.add_argument("--workload", action="append", metavar="NAME[,NAME]", help="some of the suite (default: all)")
+    one.add_argument("--strategy", action="append", metavar="NAME[,NAME]", help="some strategies (default: the suite's)")
+    one.add_argument("--target", default="cpu", choices=("cpu", "cuda", "python"), help="where to run (default: cpu)")
+    one.add_argument("--seconds", type=float, default=20.0, help="how long to measure each workload (default: 20)")
+    one.add_argument("--out", type=Path, metavar="FILE", help="the raw results (default: benchmarks/results/ by date)")
+    one.add_argument("--fresh", action="store_true", help="measure what is in the file too, and compile everything anew")
+    one.set_defaults(command=_bench)
+
+
+def _calibrate_options(one: argparse.ArgumentParser) -> None:
     one.add_argument("--target", choices=("cpu", "cuda"), default="cpu")
     one.add_argument("--seconds", type=float, default=120.0, help="about how long to measure (default: 120)")
     one.add_argument("--models", metavar="FOLDER", default="benchmarks/models",
                      help="of files that define make(preset), to check the model on (default: benchmarks/models)")
     one.add_argument("--out", metavar="PATH", help="where to write all results as JSON, besides the device file")
     one.set_defaults(command=_calibrate)
-    return parser
 
 
 # ---------------------------------------------------------------- the commands
@@ -156,9 +173,19 @@ def _explain(options: argparse.Namespace) -> None:
 def _compare(options: argparse.Namespace) -> None:
     fn, args, kwargs = _program(options)
     with progress_bar() as progress:
-        found = compare(fn, *args, strategies=_strategies(options) or None, target=_with_text(options.target),
+        found = compare(fn, *args, strategies=_names(options.strategy) or None, target=_with_text(options.target),
                         device=options.device, progress=progress, optimum=options.optimum, **kwargs)
     print(found)
+
+
+def _bench(options: argparse.Namespace) -> None:
+    """Hand over to the suite, which is in the repository, not in the package."""
+    if not Path("benchmarks", f"{options.suite}.py").is_file():
+        raise UsageError(f"there is no benchmarks/{options.suite}.py in this folder; the workloads are in minisitch's "
+                         "repository: clone it, and run this command in the clone")
+    options.strategy, options.workload = _names(options.strategy), _names(options.workload)
+    sys.path.insert(0, os.getcwd())
+    importlib.import_module(f"benchmarks.{options.suite}").main(options)
 
 
 def _calibrate(options: argparse.Namespace) -> None:
@@ -210,7 +237,7 @@ def _program(options: argparse.Namespace) -> tuple[Callable[..., Any], tuple, di
         raise UsageError(str(problem)) from None
     path, colon, name = options.program.partition(".py:")
     module = _load(Path(path + ".py" if colon else path))
-    for strategy in _strategies(options):  # only now: the file may have registered one
+    for strategy in _names(options.strategy):  # only now: the file may have registered one
         if strategy not in STRATEGIES:
             raise UsageError(f"unknown strategy {strategy!r}; take one of {', '.join(STRATEGIES)}")
     if not colon:
@@ -225,9 +252,9 @@ def _program(options: argparse.Namespace) -> tuple[Callable[..., Any], tuple, di
     return fn, bound.args, bound.kwargs
 
 
-def _strategies(options: argparse.Namespace) -> list[str]:
-    """What ``--strategy`` names, also several times or with commas."""
-    words = [options.strategy] if isinstance(options.strategy, str) else options.strategy or []
+def _names(value: str | list[str] | None) -> list[str]:
+    """What a repeatable option names, also with commas."""
+    words = [value] if isinstance(value, str) else value or []
     return [name.strip() for word in words for name in word.split(",") if name.strip()]
 
 

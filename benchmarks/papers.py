@@ -1,0 +1,307 @@
+"""The papers' workloads under every strategy: what is counted, what is modelled, what is measured, and the papers' figures.
+
+    python -m minisitch bench --suite papers [--preset full] [--workload bert_infer,lr] [--strategy xla,auto] [--fresh]
+    python -m benchmarks.papers benchmarks/results/FILE.json        (the report on a file that is there)
+
+In:  the programs in ``benchmarks/models/``; each has ``PRESETS``, ``make(preset)`` and ``PAPER``, what the papers
+report of it. Out: a table for each, geometric means over each paper's set, and ``benchmarks/results/*.json`` with all samples.
+
+How it is measured. The strategies take turns, so that a busy machine is unfair to none, in an order that turns round after
+each round; the medians count. A round of a strategy is a whole call, then a call whose steps are timed one by one: *in
+kernels* is all of them but the library calls, the papers' memory-intensive part. Everything is run once before, so caches are warm.
+*Kernels* and shared memory are those of the plan for a V100, the papers' machine; the plan for this machine may differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import resource
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minisitch import STRATEGIES, Program, get_device, trace
+from minisitch.compile import Compiled, Request, compile_cpu
+from minisitch.cost import kernel_us, library_us, traffic
+from minisitch.errors import MinisitchError
+from minisitch.explain.compare import duration, error_of, size
+from minisitch.reference import evaluate
+from minisitch.runtime import Executable, Stages, assemble, choose_device, lower_program
+from minisitch.runtime.steps import LibraryStep, requests
+from minisitch.trace.tree import flatten
+
+from .results import ROOT, Record, Results, geometric_mean, run_suite, say, table, where_and_when
+
+WORKLOADS = ("lr", "w2v", "rnn", "birnn", "speech", "nmt", "bert_train", "bert_infer", "dien_train", "dien_infer",
+             "transformer_train", "transformer_infer", "asr", "crnn")
+MOST_ROUNDS, FEWEST_ROUNDS = 41, 3
+SLOWER = 1.05  # from where `auto` counts as slower than the best single strategy
+
+
+# ---------------------------------------------------------------- measuring one workload, in a process of its own
+def measure(workload: str, preset: str, strategies: Sequence[str], target: str, seconds: float, **_: Any) -> Record:
+    """The record of one workload. A strategy that fails has its error for a row."""
+    sys.path.insert(0, str(ROOT / "benchmarks" / "models"))  # a model imports what it shares with others by name
+    model = importlib.import_module(workload)
+    fn, args = model.make(preset)
+    say("tracing")
+    program = trace(fn, args, {})
+    leaves = flatten((args, {}))[0]
+    rows: dict[str, Record] = {}
+    ready: dict[str, Executable] = {}
+    compiled: dict[Request, Compiled] = {}
+    for name in strategies:
+        try:
+            rows[name], ready[name] = prepare(program, name, target, compiled)
+        except Exception as problem:  # a mistake of one strategy is a row of the table, and costs no other its row
+            rows[name] = {"error": f"{type(problem).__name__}: {problem}"}
+    say("comparing with the reference")
+    exact = evaluate(program.graph, [*map(np.asarray, leaves), *program.captured], float64=True)
+    own = flatten(fn(*args))[0]
+    for name, run in ready.items():
+        rows[name]["max_error"] = worst_error(run.outputs([np.array(x) for x in leaves]), exact)
+    for name, samples in rounds(ready, lambda: fn(*args), leaves, seconds).items():
+        rows.setdefault(name, {}).update(samples)
+    numpy_row = {**rows.pop("numpy"), "max_error": worst_error(own, exact)}
+    return {"nodes": len(program.graph), "paper": getattr(model, "PAPER", {}), "numpy": numpy_row,
+            "peak_mb": peak_bytes() >> 20, "strategies": rows}
+
+
+def peak_bytes() -> int:
+    """The most memory this process had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1024 if sys.platform == "linux" else 1)
+
+
+def prepare(program: Program, strategy: str, target: str, compiled: dict[Request, Compiled]) -> tuple[Record, Executable]:
+    """Plan and compile under one strategy, for this machine and, without compiling, for a V100.
+
+    ``compiled``: what other strategies have compiled; a function that several need costs each of them its time.
+    """
+    here, v100 = choose_device(target), get_device("v100")
+    say(f"{strategy}: planning")
+    began = time.perf_counter()
+    stages = lower_program(program, strategy, target, here)
+    planned = time.perf_counter() - began
+    gpu = lower_program(program, strategy, "cuda", v100, stop_after="schedule")
+    wanted = dict.fromkeys(r for source in stages.sources for r in requests(source)) if target == "cpu" else {}
+    for at, request in enumerate(wanted):
+        say(f"{strategy}: compiling {at + 1} of {len(wanted)}")
+        if request not in compiled:
+            compiled[request] = compile_cpu(request.text, request.name, request.dtypes, slp=request.slp)
+    row = {"here": counts(stages), "v100": counts(gpu), "plan_s": round(planned, 3),
+           "compile_s": round(sum(compiled[r].seconds for r in wanted), 3), "functions": len(wanted),
+           "from_disk": sum(compiled[r].origin == "disk" for r in wanted),
+           "decisions": dict(Counter(f"{d.verdict} [{d.rule}]" for d in gpu.decisions).most_common())}
+    return row, assemble(stages, target)
+
+
+def counts(stages: Stages) -> Record:
+    """What a plan comes to on its device: kernels, library calls, bytes, shared memory, barriers, modelled time."""
+    moved = [traffic(k) for k in stages.kernels]
+    shared = [k.shared_bytes for k in stages.kernels]
+    calls = [stages.graph[p.members[0]] for p in stages.plan.library_calls]
+    return {"kernels": len(stages.kernels), "library_calls": len(calls),
+            "read": sum(m.read for m in moved), "written": sum(m.written for m in moved),
+            "shared_average": round(statistics.fmean(shared or [0]), 1), "shared_largest": max(shared, default=0),
+            "grid_barriers": sum(k.grid_barriers for k in stages.kernels),
+            "kernels_us": round(sum(map(kernel_us, stages.kernels)), 2),
+            "library_us": round(sum(library_us(stages.graph, c, stages.device) for c in calls), 2)}
+
+
+def worst_error(got: Sequence[Any], exact: Sequence[np.ndarray]) -> float:
+    """The largest distance from float64 over all outputs, each relative to its largest magnitude."""
+    worst = max((error_of(np.asarray(g), e) for g, e in zip(got, exact, strict=True)), default=0.0)
+    return float(f"{worst:.2e}")
+
+
+def rounds(ready: dict[str, Executable], numpy_call: Callable[[], Any], leaves: Sequence[Any],
+           seconds: float) -> dict[str, Record]:
+    """Microseconds of whole calls and of their kernels, a sample a round, for each strategy and for NumPy itself."""
+    found: dict[str, Record] = {name: {"call_us": [], "in_kernels_us": []} for name in ready} | {"numpy": {"call_us": []}}
+    began, order = time.perf_counter(), list(found)
+    for number in range(-1, MOST_ROUNDS):  # round -1 warms up
+        if number >= FEWEST_ROUNDS and time.perf_counter() - began > seconds:
+            break
+        say(f"round {number + 1}")
+        for name in order[::-1] if number % 2 else order:
+            call = numpy_call if name == "numpy" else (lambda run=ready[name]: run(leaves))
+            sample = {"call_us": microseconds(call)}
+            if name in ready:
+                sample["in_kernels_us"] = in_kernels(ready[name], leaves)
+            for what, us in sample.items() if number >= 0 else ():
+                found[name][what].append(round(us, 1))
+    return found
+
+
+def microseconds(call: Callable[[], Any]) -> float:
+    """One call on the clock."""
+    began = time.perf_counter()
+    call()
+    return (time.perf_counter() - began) * 1e6
+
+
+def in_kernels(run: Executable, leaves: Sequence[Any]) -> float:
+    """One call whose steps are timed one by one: all but the library calls."""
+    with np.errstate(all="ignore"):
+        times = [microseconds(call) for call in run.prepare(leaves)[1]]
+    return sum(us for us, step in zip(times, run.steps, strict=True) if not isinstance(step, LibraryStep))
+
+
+# ---------------------------------------------------------------- the report
+HEADINGS = ("", "kernels", "of xla's", "paper", "here", "calls", "bytes", "shared avg / max", "plan", "compile", "in kernels",
+            "xla's over it", "whole call", "model here", "model V100", "error")
+
+
+def report(records: dict[str, Record]) -> str:
+    """All tables, geometric means, and where ``auto`` is slower than another strategy."""
+    parts = [f"## {name} ({record['preset']})\n\n{one_table(record)}\n\n{paper_lines(record['paper'])}"
+             for name, record in records.items()]
+    return "\n\n".join([where_and_when(records), *parts, means(records), slower(records)])
+
+
+def one_table(record: Record) -> str:
+    """A line for each strategy, then NumPy's own."""
+    lines: list[Sequence[str]] = [HEADINGS]
+    for name, row in record["strategies"].items():
+        if "error" in row:
+            lines.append((name, row["error"], *[""] * (len(HEADINGS) - 2)))
+            continue
+        here, gpu = row["here"], row["v100"]
+        lines.append((name, str(gpu["kernels"]), number(kernel_ratio(record, name)), number(paper_ratio(record["paper"], name)),
+                      str(here["kernels"]), str(here["library_calls"]), size(here["read"] + here["written"]),
+                      f"{gpu['shared_average']:.0f} / {gpu['shared_largest']}", duration(row["plan_s"] * 1e6), compile_text(row),
+                      duration(median(row, "in_kernels_us")), number(speedup(record, name, "in_kernels_us")),
+                      duration(median(row, "call_us")), duration(here["kernels_us"] + here["library_us"]),
+                      duration(gpu["kernels_us"] + gpu["library_us"]), error_text(record, row)))
+    numpy_cells = dict(zip(HEADINGS, ("NumPy", *["-"] * (len(HEADINGS) - 1)), strict=True))
+    numpy_cells["whole call"] = duration(median(record["numpy"], "call_us"))
+    numpy_cells["error"] = f"{record['numpy']['max_error']:.1e}"
+    return table([*lines, tuple(numpy_cells.values())])
+
+
+def number(value: float | None) -> str:
+    """Two digits behind the point; a dash for what there is not."""
+    return f"{value:.2f}" if value else "-"
+
+
+def compile_text(row: Record) -> str:
+    """The seconds it took one core, where nothing was found on the disk."""
+    return "cached" if row["from_disk"] else duration(row["compile_s"] * 1e6)
+
+
+def error_text(record: Record, row: Record) -> str:
+    """The error, marked where it is far from NumPy's own."""
+    return f"{row['max_error']:.1e}" + ("" if agrees(record, row) else " WRONG")
+
+
+def agrees(record: Record, row: Record) -> bool:
+    """Within ten times NumPy's own distance from float64, or a few roundings of float32."""
+    return row["max_error"] <= max(10 * record["numpy"]["max_error"], 1e-5)
+
+
+def median(row: Record, what: str) -> float:
+    return statistics.median(row[what]) if row.get(what) else 0.0
+
+
+def kernel_ratio(record: Record, name: str) -> float | None:
+    """Kernels on a V100 against ``xla``'s."""
+    row, xla = record["strategies"].get(name, {}), record["strategies"].get("xla", {})
+    return row["v100"]["kernels"] / xla["v100"]["kernels"] if "v100" in row and xla.get("v100", {}).get("kernels") else None
+
+
+def speedup(record: Record, name: str, what: str) -> float | None:
+    """How many times faster than ``xla``."""
+    row, xla = record["strategies"].get(name, {}), record["strategies"].get("xla", {})
+    return median(xla, what) / median(row, what) if median(row, what) and median(xla, what) else None
+
+
+def paper_ratio(paper: Record, name: str) -> float | None:
+    """The kernels against XLA's that the paper of this strategy reports."""
+    figures = paper.get(name, {})
+    kernels = figures.get("kernels", {})
+    return figures.get("kernel_ratio") or (kernels[name] / kernels["xla"] if name in kernels and "xla" in kernels else None)
+
+
+def paper_lines(paper: Record) -> str:
+    """The papers' figures as they stand in the model's file, a line a paper."""
+    return "\n".join(f"paper, {name}: {words(figures)}" for name, figures in paper.items())
+
+
+def words(value: Any) -> str:
+    if isinstance(value, dict):
+        return "; ".join(f"{k.replace('_', ' ')} {f'({words(v)})' if isinstance(v, dict) else words(v)}" for k, v in value.items())
+    return str(value)
+
+
+def means(records: dict[str, Record]) -> str:
+    """Geometric means over the workloads that a paper reports on, for every strategy; last the paper's own."""
+    sets = {paper: [r for r in records.values() if paper in r["paper"]] for paper in ("fs18", "fs20", "astitch")}
+    sets["all"] = list(records.values())
+    names = list(dict.fromkeys(n for r in records.values() for n in r["strategies"]))
+    parts = []
+    for title, measured in (("Kernels against xla's, on a V100", kernel_ratio),
+                            ("Times faster than xla in kernels, here", lambda r, n: speedup(r, n, "in_kernels_us")),
+                            ("Times faster than xla in the whole call, here", lambda r, n: speedup(r, n, "call_us"))):
+        lines = [("", *(f"{paper}: {len(found)}" for paper, found in sets.items()))]
+        lines += [(name, *(number(mean_of(measured(r, name) for r in found)) for found in sets.values())) for name in names]
+        if measured is kernel_ratio:
+            lines.append(("the paper", *(number(mean_of(paper_ratio(r["paper"], p) for r in found)) for p, found in sets.items())))
+        parts.append(f"## {title}: geometric means over each paper's workloads\n\n{table(lines)}")
+    return "\n\n".join(parts)
+
+
+def mean_of(found: Any) -> float | None:
+    """The geometric mean, if every workload has the figure."""
+    values = list(found)
+    return geometric_mean(values) if values and all(values) else None
+
+
+def slower(records: dict[str, Record]) -> str:
+    """The workloads on which ``auto`` is more than 5% slower than the best single strategy."""
+    lines = []
+    for workload, record in records.items():
+        for what, where in (("in_kernels_us", "in kernels"), ("call_us", "in the whole call")):
+            times = {name: us for name, row in record["strategies"].items() if (us := median(row, what))}
+            mine = times.pop("auto", 0.0)
+            best = min(times, key=times.__getitem__, default="")
+            if mine and best and mine > SLOWER * times[best]:
+                lines.append(f"{workload}: {where} {duration(mine)}, {best} {duration(times[best])}")
+    asked = any("auto" in r["strategies"] for r in records.values())
+    return "\n".join(["## Where auto is more than 5% slower than the best single strategy\n",
+                      *(lines or ["nowhere" if asked else "auto was not measured"])])
+
+
+# ---------------------------------------------------------------- the suite
+def main(options: argparse.Namespace) -> None:
+    """Measure what the results lack and print the report of what was asked for.
+
+    Raises MinisitchError at the end if a workload failed, or a strategy, or its results are wrong.
+    """
+    files = {name: ROOT / "benchmarks" / "models" / f"{name}.py" for name in WORKLOADS}
+    strategies = options.strategy or sorted(STRATEGIES, key=lambda s: (s not in ("none", "xla"), s == "auto"))
+    if unknown := [name for name in strategies if name not in STRATEGIES]:
+        raise MinisitchError(f"unknown strategy {unknown[0]!r}; take one of {', '.join(STRATEGIES)}")
+    results, records, failed = run_suite("papers", {n: f for n, f in files.items() if f.is_file()}, strategies, options)
+    if records:
+        print(report(records), end="\n\n")
+    print(f"raw results: {results.path}")
+    wrong = [f"{name} under {strategy}" for name, record in records.items() for strategy, row in record["strategies"].items()
+             if "error" in row or not agrees(record, row)]
+    if failed or wrong:
+        raise MinisitchError("; ".join([*(f"{name} failed: {error}" for name, error in failed.items()),
+                                        *(f"{each}: an error, or results that are wrong, see the table" for each in wrong)]))
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--one":
+        say(measure(**json.loads(sys.argv[2])))
+    else:
+        print(report(Results(Path(sys.argv[1])).records))

@@ -1,0 +1,280 @@
+"""``python -m minisitch bench``: results survive interruptions, and reports say what the records hold.
+
+The suites are in the repository, not in the package; nothing here is about how long something takes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import minisitch as ms  # noqa: E402
+from benchmarks import papers, results  # noqa: E402
+from minisitch import __main__ as cli  # noqa: E402
+from minisitch.runtime import assemble, choose_device, lower_program  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def in_the_clone(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+
+def bench(*words):
+    return cli.main(["bench", "--seconds", "0", "--target", "python", *map(str, words)])
+
+
+# ---------------------------------------------------------------- the smallest case of each suite, end to end
+def test_a_workload_of_the_papers(tmp_path, capsys):
+    out = tmp_path / "deep" / "raw.json"
+    assert bench("--workload", "lr", "--strategy", "none,xla", "--out", out) == 0
+    shown, record = capsys.readouterr().out, json.loads(out.read_text())["lr"]
+    assert "## lr (small)" in shown and "paper, fs18: mode train" in shown and str(out) in shown
+    assert list(record["strategies"]) == ["none", "xla"] and record["paper"]["fs18"]["kernel_ratio"] == 0.43
+    for name, row in record["strategies"].items():
+        assert len(row["call_us"]) == len(row["in_kernels_us"]) == papers.FEWEST_ROUNDS and row["max_error"] < 1e-5
+        assert row["v100"]["kernels"] >= 1 and row["here"]["library_calls"] == row["v100"]["library_calls"] > 0
+        assert f"| {name} " in shown
+    assert record["strategies"]["none"]["v100"]["kernels"] > record["strategies"]["xla"]["v100"]["kernels"]
+    assert set(record["where"]) >= {"date", "machine", "python", "numpy", "numba", "load", "load_after"}
+
+
+def test_an_irregular_shape(tmp_path, capsys):
+    out = tmp_path / "raw.json"
+    assert bench("--suite", "irregular", "--workload", "64x30000-sum", "--out", out) == 0
+    shown, record = capsys.readouterr().out, json.loads(out.read_text())["64x30000-sum"]
+    mapped = record["strategies"]["adaptive"]
+    assert (mapped["rule"], mapped["splits"], mapped["grid"]) == ("task-splitting", 2, 128)
+    assert (record["strategies"]["fixed"]["grid"], record["strategies"]["fixed"]["splits"]) == (64, 1)
+    assert record["measured_shape"] == [2, 30000] and "adaptive is " in shown and "kernel " in mapped["text"]
+    assert all(row["max_error"] < 1e-5 for row in record["strategies"].values())
+
+
+# ---------------------------------------------------------------- interrupted and run again
+@pytest.fixture
+def fakes(monkeypatch):
+    """Workloads that cost nothing: which were measured, and what happens to each."""
+    measured, fails = [], {}
+    monkeypatch.delenv("MINISITCH_CACHE", raising=False)
+
+    def run_one(command, environment, doing):
+        settings = json.loads(command[-1])
+        name = settings["workload"]
+        measured.append(name)
+        doing("something")
+        rows = {s: {} for s in settings["strategies"]}
+        return ({}, fails[name]) if name in fails else ({"strategies": rows, "cache": environment.get("MINISITCH_CACHE")}, "")
+
+    monkeypatch.setattr(results, "run_one", run_one)
+    return measured, fails
+
+
+def options(path, **changed):
+    return Namespace(**{"workload": [], "preset": "small", "target": "cpu", "seconds": 1.0, "out": path, "fresh": False} | changed)
+
+
+FILES = dict.fromkeys("abc", Path(__file__))
+
+
+def test_a_second_run_measures_what_the_first_did_not(fakes, tmp_path):
+    measured, fails = fakes
+    path = tmp_path / "raw.json"
+    fails["b"] = "MemoryError: no more"
+    _, records, failed = results.run_suite("papers", FILES, ["xla"], options(path))
+    assert measured == ["a", "b", "c"] and list(records) == ["a", "c"] and failed == {"b": "MemoryError: no more"}
+    fails.clear()
+    _, records, failed = results.run_suite("papers", FILES, ["xla"], options(path))
+    assert measured == ["a", "b", "c", "b"] and sorted(records) == ["a", "b", "c"] and not failed
+
+
+@pytest.mark.parametrize("change", [{"strategies": ["xla", "auto"]}, {"preset": "full"}, {"target": "python"}, {"fresh": True}, {"code": 1}],
+                         ids=lambda change: next(iter(change)))
+def test_what_has_changed_is_measured_again(fakes, tmp_path, monkeypatch, change):
+    measured, _ = fakes
+    path = tmp_path / "raw.json"
+    results.run_suite("papers", FILES, ["xla"], options(path))
+    measured.clear()
+    if "code" in change:
+        monkeypatch.setattr(results, "code_digest", lambda workload: "other")
+    asked = options(path, **{k: v for k, v in change.items() if k in ("preset", "target", "fresh")}, workload=["b"])
+    _, records, _ = results.run_suite("papers", FILES, change.get("strategies", ["xla"]), asked)
+    assert measured == ["b"] and list(records) == ["b"]
+    assert bool(records["b"]["cache"]) == ("fresh" in change)
+
+
+def test_fewer_strategies_than_the_file_has_are_not_measured_again(fakes, tmp_path):
+    measured, _ = fakes
+    path = tmp_path / "raw.json"
+    results.run_suite("papers", FILES, ["xla", "auto"], options(path))
+    results.run_suite("papers", FILES, ["auto"], options(path))
+    assert measured == ["a", "b", "c"]
+
+
+def test_a_write_that_is_cut_short_leaves_the_file_of_before(tmp_path, monkeypatch):
+    path = tmp_path / "raw.json"
+    found = results.Results(path)
+    found.add("a", {"x": 1})
+    monkeypatch.setattr(results, "one_line_each", lambda records: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        found.add("b", {"x": 2})
+    assert results.Results(path).records == {"a": {"x": 1}}
+
+
+def test_a_damaged_file_is_not_thrown_away(tmp_path, capsys):
+    path = tmp_path / "raw.json"
+    path.write_text('{"lr": {')
+    assert bench("--workload", "lr", "--out", path) == 1
+    assert "cannot read the results" in capsys.readouterr().err and path.read_text() == '{"lr": {'
+
+
+values = st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+                      lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3), max_leaves=20)
+
+
+@given(st.dictionaries(st.text(), st.dictionaries(st.text(), values, max_size=4), max_size=3))
+def test_the_file_means_what_was_written(records):
+    assert json.loads(results.one_line_each(records)) == records
+
+
+def test_a_strategy_has_a_line_of_the_file():
+    text = results.one_line_each({"lr": {"nodes": 3, "strategies": {"xla": {"us": [1, 2], "here": {"k": 3}}, "none": {}}}})
+    assert text.splitlines()[2:6] == ['  "nodes": 3,', '  "strategies": {', '   "xla": {"us": [1, 2], "here": {"k": 3}},', '   "none": {}']
+
+
+# ---------------------------------------------------------------- a process for each workload
+def run(program):
+    said = []
+    return *results.run_one([sys.executable, "-c", program], {}, said.append), said
+
+
+def test_a_process_says_what_it_does_and_then_its_record():
+    program = "import json; print(json.dumps({'doing': 'planning'})); print(json.dumps({'nodes': 3}))"
+    assert run(program) == ({"nodes": 3}, "", ["planning"])
+
+
+@pytest.mark.parametrize("program, error", [("raise ValueError('too large')", "ValueError: too large"),
+                                            ("import os; os._exit(9)", "the process ended with code 9"),
+                                            ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "the process ended with code -9"),
+                                            ("print('{\"nodes\": 1}', flush=True); 1 / 0", "ZeroDivisionError: division by zero"),
+                                            ("pass", "the process ended with code 0")])
+def test_a_process_that_fails_says_why(program, error):
+    assert run(program) == ({}, error, [])
+
+
+def test_a_busy_machine_is_said(fakes, tmp_path, monkeypatch, capsys):
+    for load, warned in ((0.0, False), (results.cores() * 2.0, True)):
+        monkeypatch.setattr(results, "load", lambda load=load: load)
+        results.run_suite("papers", {"a": Path(__file__)}, ["xla"], options(tmp_path / f"{load}.json"))
+        assert ("This machine is busy" in capsys.readouterr().err) == warned
+
+
+# ---------------------------------------------------------------- measuring
+def test_time_in_kernels_is_all_but_the_library_calls(monkeypatch):
+    program = ms.trace(lambda x, w: np.exp(x @ w) @ w, (np.ones((3, 3), np.float32),) * 2, {})
+    ready = assemble(lower_program(program, "none", "python", choose_device("cpu")), "python")
+    calls = []
+    monkeypatch.setattr(papers, "microseconds", lambda call: calls.append(call()) or 1.0)
+    assert [step.name for step in ready.steps].count("matmul") == 2
+    assert papers.in_kernels(ready, [np.ones((3, 3), np.float32)] * 2) == len(ready.steps) - 2 == len(calls) - 2
+
+
+def test_strategies_take_turns_and_the_first_round_does_not_count(monkeypatch):
+    turns = []
+    monkeypatch.setattr(papers, "microseconds", lambda call: turns.append(call()) or float(len(turns)))
+    monkeypatch.setattr(papers, "in_kernels", lambda run, leaves: 0.5)
+    found = papers.rounds({"a": lambda leaves: "a", "b": lambda leaves: "b"}, lambda: "numpy", [], 0.0)
+    assert turns[:6] == ["numpy", "b", "a", "a", "b", "numpy"] and len(turns) == 3 * (1 + papers.FEWEST_ROUNDS)
+    assert found["a"] == {"call_us": [4.0, 9.0, 10.0], "in_kernels_us": [0.5] * 3} and found["numpy"]["call_us"][0] == 6.0
+
+
+def test_a_strategy_that_fails_is_a_row_and_costs_no_other_its_own(monkeypatch):
+    def broken(graph, device):
+        raise KeyError("slot")
+
+    monkeypatch.setitem(ms.STRATEGIES, "broken", broken)
+    record = papers.measure("lr", "small", ["broken", "xla"], "python", 0.0)
+    assert record["strategies"]["broken"]["error"] == "KeyError: 'slot'" and record["strategies"]["xla"]["call_us"]
+    assert "KeyError: 'slot'" in papers.one_table(record | {"preset": "small"})
+
+
+# ---------------------------------------------------------------- what the report says
+def record(times, kernels, paper, error=1e-7):
+    """A record with these times in kernels and these kernels on a V100, by strategy."""
+    counted = {"read": 100, "written": 50, "library_calls": 2, "shared_average": 8.0, "shared_largest": 16, "kernels_us": 1.0,
+               "library_us": 2.0}
+    rows = {name: {"here": {**counted, "kernels": kernels[name]}, "v100": {**counted, "kernels": kernels[name]}, "plan_s": 0.5,
+                   "compile_s": 1.5, "functions": 4, "from_disk": 0, "max_error": error, "call_us": [t + 100.0] * 3,
+                   "in_kernels_us": [t, t, 1000 * t]} for name, t in times.items()}
+    where = {"date": "2026-01-02", "machine": "2-core", "system": "S", "python": "3", "numpy": "2", "numba": "1", "load": 0.1, "load_after": 0.2}
+    return {"preset": "small", "where": where, "nodes": 9, "paper": paper, "strategies": rows,
+            "numpy": {"call_us": [300.0] * 3, "max_error": 1e-7}}
+
+
+RECORDS = {
+    "one": record({"xla": 80.0, "fs18": 40.0, "auto": 42.0}, {"xla": 20, "fs18": 8, "auto": 5}, {"fs18": {"kernel_ratio": 0.5}}),
+    "two": record({"xla": 90.0, "fs18": 10.0, "auto": 11.0}, {"xla": 10, "fs18": 9, "auto": 5},
+                  {"fs18": {"kernel_ratio": 0.18}, "astitch": {"kernels": {"xla": 64, "astitch": 26}}}),
+}
+
+
+def test_ratios_and_geometric_means():
+    one, two = RECORDS.values()
+    assert papers.kernel_ratio(one, "fs18") == 0.4 and papers.kernel_ratio(one, "none") is None
+    assert papers.speedup(one, "fs18", "in_kernels_us") == 2.0  # medians: the disturbed round does not count
+    assert papers.paper_ratio(two["paper"], "astitch") == 26 / 64 and papers.paper_ratio(two["paper"], "fs20") is None
+    shown = papers.means(RECORDS)
+    kernels, in_kernels, _ = shown.split("## ")[1:]
+    assert "| fs18      |    0.60 |       - |       0.90 |   0.60 |" in kernels  # sqrt(0.4 * 0.9)
+    assert "| the paper |    0.30 |       - |       0.41 |      - |" in kernels and "fs18: 2 | fs20: 0 | astitch: 1 | all: 2" in kernels
+    assert "| fs18 |    4.24 |       - |       9.00 |   4.24 |" in in_kernels
+
+
+def test_where_auto_is_slower_is_said():
+    shown = papers.slower(RECORDS)
+    assert shown.splitlines()[2:] == ["two: in kernels 11.0 us, fs18 10.0 us"]  # one is exactly 5% slower
+    assert papers.slower({"one": RECORDS["one"]}).endswith("nowhere")
+    without = {"one": record({"xla": 1.0}, {"xla": 1}, {})}
+    assert papers.slower(without).endswith("auto was not measured")
+
+
+def test_a_wrong_result_is_marked_and_fails_the_command(monkeypatch, tmp_path, capsys):
+    wrong = record({"xla": 1.0}, {"xla": 1}, {}, error=1e-3)
+    assert "1.0e-03 WRONG" in papers.one_table(wrong) and "WRONG" not in papers.one_table(RECORDS["one"])
+    monkeypatch.setattr(papers, "run_suite", lambda *_: (results.Results(tmp_path / "x.json"), {"one": wrong}, {}))
+    assert bench("--workload", "one") == 1
+    assert "one under xla: an error, or results that are wrong" in capsys.readouterr().err
+
+
+def test_the_report_names_machine_papers_and_kernels_from_the_disk():
+    shown = papers.report(RECORDS)
+    assert shown.startswith("Measured 2026-01-02 on a 2-core machine, S, Python 3, NumPy 2, Numba 1; load 0.1 to 0.2")
+    assert "medians of 3 rounds" in shown and "paper, astitch: kernels (xla 64; astitch 26)" in shown and "1.50 s" in shown
+    cached = json.loads(json.dumps(RECORDS["one"]))
+    cached["strategies"]["xla"]["from_disk"] = 1
+    assert "cached" in papers.one_table(cached) and "cached" not in shown
+
+
+# ---------------------------------------------------------------- wrong words
+def test_outside_a_clone_the_next_step_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert bench() == 2
+    assert "no benchmarks/papers.py in this folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words, message", [(["--workload", "lr,resnet"], "unknown workload 'resnet'; take one of lr, "),
+                                            (["--strategy", "magic"], "unknown strategy 'magic'; take one of "),
+                                            (["--suite", "irregular", "--workload", "2x2-sum"], "unknown workload '2x2-sum'"),
+                                            (["--suite", "irregular", "--strategy", "xla"], "take one of adaptive, fixed")])
+def test_wrong_words_are_answered(words, message, capsys, tmp_path):
+    assert bench(*words, "--out", tmp_path / "raw.json") == 1
+    assert message in capsys.readouterr().err and not (tmp_path / "raw.json").exists()
