@@ -75,7 +75,7 @@ def _cuts(phase: Phase, var: str, total: int) -> tuple[int, ...]:
         for index in _indices(stmt):
             for digit in _digits_of(index, var):
                 found |= {digit.stride, digit.stride * digit.size}
-    cuts = sorted(found)
+    cuts = sorted(found - {0})  # an empty axis splits nothing
     nested = all(b % a == 0 for a, b in zip(cuts, cuts[1:], strict=False)) and cuts[-1] == total
     return tuple(cuts) if nested and len(cuts) <= 6 else (1, total)
 

@@ -223,7 +223,7 @@ def test_the_demo_prints_a_table_a_story_and_a_page(small, tmp_path):
     text.write_text("the quick brown fox")
     page = demo.demo(str(text), str(tmp_path / "page.html"), "python", out)
     said = out.getvalue()
-    assert "8 bytes of text.txt" in said and "astitch against none" in said and str(page) in said
+    assert "8 bytes of text.txt" in said and " against none: " in said and str(page) in said
     assert "kernels instead of" in said and "1 kernel instead of" in said
     html = page.read_text()
     assert "every strategy" in html and "matmul" in html and "<script" not in html

@@ -1,0 +1,145 @@
+"""``fs20``: fuse by cost, stitch inside a block (FusionStitching 2020, "Boosting Memory Intensive Computations").
+
+Vertices are the kernels of XLA's basic fusion. ``explore`` finds good patterns of them (PatternReduction, remote fusion),
+rated by ``delta``; ``beam`` puts patterns together to plans; ``generate`` chooses how each kernel is composed, by
+``evaluate``, which also picks one of the plans. No value crosses blocks inside a kernel: no grid barrier is ever needed but
+to finish a reduce that nobody in the kernel reads, which stands for the paper's atomics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from ...build import Prices
+from ...device import Device
+from ...errors import KernelError
+from ...fuse import FREE, Decision, FusionPlan, Pattern, Stitching, count, extract, is_fusible, make_plan, strategy
+from ...graph import Graph
+from ...stitch import BarrierNeeded
+from ..xla import xla
+from .beam import WIDTH, search
+from .delta import Evaluator
+from .explore import BEST, Candidate, Explorer, bits
+from .generate import LOCAL, Generator, decision
+
+
+@strategy("fs20")
+def fs20(graph: Graph, device: Device) -> FusionPlan:
+    """The plan of three that the latency-evaluator (on a CPU: the calibrated model) likes best.
+
+    Before:  xla: kernels {max} {exp, sum} {exp, div}      After:  kernel {max, exp, sum, div}, a block a row
+    """
+    return decide(graph, device)
+
+
+def decide(graph: Graph, device: Device, width: int = WIDTH, best: int = BEST) -> FusionPlan:
+    """As ``fs20``, with another beam width and another number of patterns a vertex."""
+    evaluator = Evaluator(xla(graph, device), device)
+    maker = _Maker(graph, device, evaluator)
+    plans = [maker.make(patterns) for patterns in search(evaluator.dag, all_candidates(evaluator, best), width)]
+    costs = [sum(map(maker.generator.price, plan.patterns)) for plan in plans]
+    chosen = plans[costs.index(min(costs))]
+    said = ", ".join(f"{us:.4g} us in {count(len(plan.kernels), 'kernel')}" for us, plan in zip(costs, plans, strict=True))
+    patterns, decisions = [], [Decision(graph.outputs, "fuse", "cheapest-of-beam", said), *chosen.decisions]
+    for pattern in chosen.patterns:
+        if pattern.kind == "kernel" and pattern.composition == LOCAL:
+            choice = maker.generator.choose(pattern)
+            pattern = replace(pattern, composition=choice.composition)
+            decisions.append(decision(pattern, choice))
+        patterns.append(pattern)
+    return replace(chosen, patterns=tuple(patterns), decisions=tuple(decisions))
+
+
+def all_candidates(evaluator: Evaluator, best: int = BEST) -> list[list[Candidate]]:
+    """What begins at each vertex, fused along edges or remotely."""
+    explorer = Explorer(evaluator.dag, evaluator.score, evaluator.allowed, best)
+    found = explorer.explore()
+    for p in explorer.remote():
+        first = found[p.ids[0]]
+        if all(p.mask != q.mask for q in first):
+            first.append(p)
+    return found
+
+
+class _Maker:
+    """Turns candidates into plans that code generation takes; what it refuses is split."""
+
+    def __init__(self, graph: Graph, device: Device, evaluator: Evaluator) -> None:
+        self.graph, self.evaluator, self.vertices = graph, evaluator, evaluator.plan.patterns
+        self.generator = Generator(Prices(graph, device))
+        self.vertex_of = {value: v for v, p in enumerate(self.vertices) for value in p.outputs}
+
+    def make(self, chosen: Sequence[Candidate]) -> FusionPlan:
+        """The plan of these patterns, all other vertices as XLA has them."""
+        kernels = sum(1 << v for v, p in enumerate(self.vertices) if p.kind == "kernel")
+        masks = [p.mask for p in chosen]
+        masks += [1 << v for v in bits(kernels & ~sum(masks))]
+        refusals: list[Decision] = []
+        while True:
+            plan = make_plan(self.graph, "fs20", [self._members(m) for m in masks], (), LOCAL)
+            owner = {v: k for k, mask in enumerate(masks) for v in bits(mask)}
+            parts: dict[int, list[int]] = {}
+            patterns = []
+            for pattern in plan.patterns:
+                if pattern.kind == "kernel" and (refused := self._refusal(pattern)):
+                    number = owner[self.vertex_of[pattern.outputs[0]]]
+                    refusals.append(Decision(pattern.outputs, "keep apart", "not-generated", refused[0]))
+                    if masks[number] & (masks[number] - 1):
+                        parts[number] = self._split(masks[number], pattern, refused[1])
+                    pattern = replace(pattern, composition=Stitching(adaptive=False))  # as XLA has it, if it stays
+                patterns.append(pattern)
+            if not parts:
+                reasons = [*self._fused(masks), *refusals, *self._apart(owner)]
+                return replace(plan, patterns=tuple(patterns), decisions=tuple(reasons))
+            masks = [part for k, mask in enumerate(masks) for part in parts.get(k, [mask])]
+
+    def _members(self, mask: int) -> list[int]:
+        """All that the vertices compute; views are pulled in again by whoever reads them."""
+        held = (self.vertices[v] for v in bits(mask))
+        return sorted({m for p in held for m in p.members
+                       if is_fusible(self.graph[m]) and (m in p.outputs or self.graph[m].op not in FREE)})
+
+    def _refusal(self, pattern: Pattern) -> tuple[str, int | None] | None:
+        """Why no kernel without grid barriers computes the pattern, and the reader that would wait."""
+        try:
+            self.generator.prices.kernel(pattern)
+        except BarrierNeeded as refused:
+            body = extract(self.graph, pattern)
+            return body.in_whole(str(refused)), body.origin[refused.reader]
+        except KernelError as refused:
+            return str(refused), None
+        return None
+
+    def _split(self, mask: int, pattern: Pattern, reader: int | None) -> list[int]:
+        """Two patterns, the second with the reader and all that follow it; or each vertex alone."""
+        for v in bits(mask):
+            if reader is not None and reader in self.vertices[v].members and (v == self.vertex_of.get(reader, v)):
+                late = (self.evaluator.dag.below[v] | 1 << v) & mask
+                if late != mask:
+                    return [mask & ~late, late]
+        return [1 << v for v in bits(mask)]
+
+    # ------------------------------------------------------------ reasons
+    def _fused(self, masks: Iterable[int]) -> Iterator[Decision]:
+        for mask in masks:
+            if mask & (mask - 1):
+                values = tuple(sorted(value for v in bits(mask) for value in self.vertices[v].outputs))
+                yield Decision(values, "fuse", "pattern", f"{count(mask.bit_count(), 'kernel')} of xla in one: "
+                               f"{self.evaluator.gain(mask)}")
+
+    def _apart(self, owner: dict[int, int]) -> Iterator[Decision]:
+        """For each value that still goes through memory, why its writer and a reader are two kernels."""
+        for v, edges in enumerate(self.evaluator.edges):
+            for e in edges:
+                reader = next((r for r in bits(e.readers) if owner.get(r, -1) != owner.get(v, -2)), None)
+                if reader is None:
+                    continue
+                pair = 1 << v | 1 << reader
+                if pair & self.evaluator.library:
+                    rule, why = "library-call", "a call between kernels writes or reads it"
+                elif e.refused >> reader & 1:
+                    rule, why = "not-local", "other blocks than the reader's make it"
+                else:
+                    rule, why = "less-gain", f"alone with its reader it would gain {self.evaluator.gain(pair)}"
+                yield Decision((e.value, *self.vertices[reader].outputs[:1]), "keep apart", rule, why)

@@ -1,0 +1,215 @@
+"""The delta-evaluator: what fusing a set of vertices gains, at a glance (FusionStitching 2020, section 5.4).
+
+In:  the plan of XLA's basic fusion, whose kernels are the vertices. Out: a ``Gain`` in microseconds for any set of them,
+and a quick answer to whether one kernel without grid barriers could hold the set.
+
+    f = T_reduced_mem + T_reduced_calls - T_penalty
+
+A light operation that XLA evaluates in two of its kernels belongs to both vertices; an edge is a value in memory, and
+those are disjoint. Rough on purpose: 16 registers a thread, shared memory of the hungriest vertex, no lifetimes.
+
+Before:  vertices {sum of rows}, {x / sum}, f32[8192,1024] on a V100
+After:   T_reduced_mem 0.07 us, T_reduced_calls 10 us, T_penalty 0 us: worth fusing
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ...device import Device
+from ...fuse import MOST_ARGUMENTS, FusionPlan, Pattern, is_heavy, pattern_inputs, stored_values
+from ...graph import Node
+from ...groups import is_row_reduce
+from .evaluate import CYCLES, FIXED_REGISTERS, bytes_per_cycle, resident_warps
+from .explore import Dag, bits
+
+BLOCK = 256  # threads a block that the rough evaluator assumes
+
+
+@dataclass(frozen=True)
+class Gain:
+    """The three terms, in microseconds."""
+
+    reduced_mem: float
+    reduced_calls: float
+    penalty: float
+
+    @property
+    def us(self) -> float:
+        return self.reduced_mem + self.reduced_calls - self.penalty
+
+    def __str__(self) -> str:
+        return f"{self.us:.4g} us = {self.reduced_mem:.4g} memory + {self.reduced_calls:.4g} calls - {self.penalty:.4g} penalty"
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A value in memory and the vertices that read it."""
+
+    value: int
+    writer: int
+    readers: int  # a set of vertices
+    stored: bool  # needed in memory whoever reads it
+    nbytes: int
+    rows: int  # of a row-reduce: its results; 0 for others
+    refused: int  # readers that could get it from another block only
+    repeats: int  # how often one kernel would evaluate each element of it, for the worst of its readers
+
+
+@dataclass(frozen=True)
+class Vertex:
+    """One kernel of XLA's: its instructions and bytes, and how many warps share them when it runs alone."""
+
+    work: float  # cycles of all its warps together, without memory
+    memory: float  # cycles that the whole device needs for its bytes
+    warps: float
+    columns: int  # warps that one of its rows keeps busy
+    shared: int
+    reads: int  # a set of values in memory
+
+
+class Evaluator:
+    """Answers for sets of vertices of one plan on one device; looks at nothing but shapes."""
+
+    def __init__(self, plan: FusionPlan, device: Device) -> None:
+        self.plan, self.graph, self.device = plan, plan.graph, device
+        self.table, self.rate = CYCLES[device.kind], bytes_per_cycle(device)
+        self.library = sum(1 << v for v, p in enumerate(plan.patterns) if p.kind == "library")
+        self.number = {value: k for k, value in enumerate(sorted({*plan.producer, *plan.graph.inputs}))}
+        readers: dict[int, int] = {}
+        for v, p in enumerate(plan.patterns):
+            for value in pattern_inputs(self.graph, p):
+                readers[value] = readers.get(value, 0) | 1 << v
+        stored = stored_values(self.graph)
+        self.scattered = {d.at[0] for d in plan.decisions if d.rule == "many-positions"}
+        self.edges: list[list[Edge]] = [[self._edge(v, o, readers.get(o, 0), o in stored) for o in p.outputs]
+                                        for v, p in enumerate(plan.patterns)]
+        self.dag = Dag([[r for e in edges for r in bits(e.readers)] for edges in self.edges])
+        self.vertices = [self._vertex(p) for p in plan.patterns]
+        self._most = self._resident(0)
+        self._alone = [self._latency(v, vertex.warps, self._most, 0) for v, vertex in enumerate(self.vertices)]
+
+    # ------------------------------------------------------------ what is known of each vertex
+    def _vertex(self, pattern: Pattern) -> Vertex:
+        """Its instructions and bytes as cycles, and how many warps share them."""
+        graph, cost = self.graph, self.table.cost
+        inputs = pattern_inputs(graph, pattern)
+        size = self._domain(pattern)
+        work = sum(graph[m].type.size * cost[self._kind(m)] for m in pattern.members if graph[m].kind in ("map", "reduce"))
+        nbytes = sum(graph[v].type.nbytes for v in (*inputs, *pattern.outputs))
+        reduce = next((graph[o] for o in pattern.outputs if graph[o].kind == "reduce"), None)
+        row = size // max(1, reduce.type.size) if reduce is not None else 1
+        columns = max(1, min(row // self.table.width, self.device.max_block // 32)) if self.device.kind == "gpu" else 1
+        heavy = any(graph[m].kind == "map" and is_heavy(graph, graph[m]) and graph[m].type.size == size for m in pattern.members)
+        whole = reduce is not None and is_row_reduce(graph, reduce)
+        warps = reduce.type.size * columns if reduce is not None and whole else size / self.table.width
+        shared = 4 * row if reduce is not None and heavy else 128
+        return Vertex(work / self.table.width, nbytes / self.rate, max(1.0, warps), columns, shared,
+                      sum(1 << self.number[v] for v in inputs))
+
+    def _kind(self, member: int) -> str:
+        node = self.graph[member]
+        return "divide" if node.op == "div" and is_heavy(self.graph, node) else "heavy" if is_heavy(self.graph, node) else "light"
+
+    def _domain(self, pattern: Pattern) -> int:
+        """The most elements that any of its operations runs over."""
+        sizes = [self.graph[m].type.size for m in pattern.members]
+        return max([*sizes, *(self.graph[a].type.size for o in pattern.outputs for a in self.graph[o].args)], default=1)
+
+    def _edge(self, writer: int, value: int, readers: int, stored: bool) -> Edge:
+        node = self.graph[value]
+        row = node.kind == "reduce" and is_row_reduce(self.graph, node)
+        ends = {r: [self._operand(self.graph[o]) for o in self.plan.patterns[r].outputs] for r in bits(readers)}
+        repeats = {r: max((self._repeats(node, end) for end in found), default=1) for r, found in ends.items()}
+        refused = sum(1 << r for r, found in ends.items()
+                      if (stored and repeats[r] > 1) or not all(self._local(node, row, end) for end in found))
+        return Edge(value, writer, readers, stored, node.type.nbytes, node.type.size if row else 0, refused,
+                    max(repeats.values(), default=1))
+
+    def _operand(self, node: Node) -> tuple[Node, Node]:
+        """An output, and what its loop runs over: the operand of a reduce, else itself."""
+        return node, self.graph[node.args[0]] if node.kind == "reduce" else node
+
+    def _local(self, node: Node, row: bool, end: tuple[Node, Node]) -> bool:
+        """Whether a reader could have the value made by its own block, judged by shapes; ``stitch`` has the last word."""
+        output, domain = end
+        if node.kind != "reduce":
+            return node.id not in self.scattered  # shifted windows lie in other blocks too
+        if not row:
+            return False  # column sums are finished by all blocks together: only at the tail of a kernel
+        if output.kind == "reduce" and is_row_reduce(self.graph, output):
+            return output.type.size == node.type.size
+        return domain.type.size % max(1, node.type.size) == 0
+
+    def _repeats(self, node: Node, end: tuple[Node, Node]) -> int:
+        """How often each element of a value is evaluated where the reader's rows do not hold it: once an element read."""
+        shape, domain = node.type.shape, end[1].type
+        while shape and shape[-1] == 1:
+            shape = shape[:-1]
+        held = node.kind == "reduce" or node.type.size >= domain.size or domain.shape[:len(shape)] == shape
+        return 1 if held else domain.size // max(1, node.type.size)
+
+    # ------------------------------------------------------------ answers for sets
+    def allowed(self, mask: int) -> bool:
+        """Code generation could take the set: no library call, every reader in reach, few enough arguments."""
+        if mask & self.library:
+            return False
+        if not mask & (mask - 1):
+            return True
+        reads, written, leaving = 0, 0, 0
+        for v in bits(mask):
+            reads |= self.vertices[v].reads
+            for e in self.edges[v]:
+                if e.refused & mask:
+                    return False
+                written |= 1 << self.number[e.value]
+                leaving += e.stored or bool(e.readers & ~mask)
+        return (reads & ~written).bit_count() + leaving <= MOST_ARGUMENTS
+
+    def gain(self, mask: int) -> Gain:
+        """The terms of f for a set of vertices."""
+        memory = 0.0
+        shared = self.table.shared_rate * self.device.sms
+        for v in bits(mask):
+            for e in self.edges[v]:
+                inside = (e.readers & mask).bit_count()
+                if inside:
+                    saved = e.nbytes * inside + (0 if e.stored or e.readers & ~mask else e.nbytes)
+                    instead = 0.0 if inside == 1 and not e.rows else e.nbytes * (inside + 1) / shared
+                    memory += saved / self.rate - instead
+        calls = (mask.bit_count() - 1) * self.device.launch_us
+        return Gain(self._us(memory), calls, self._us(self._penalty(mask)))
+
+    def score(self, mask: int) -> float:
+        return self.gain(mask).us
+
+    def _us(self, cycles: float) -> float:
+        return cycles / self.table.clock * 1e6
+
+    def _penalty(self, mask: int) -> float:
+        """Cycles that the vertices take longer together: rows too few, less room beside shared memory, values evaluated again."""
+        ids = list(bits(mask))
+        shared = min(max(self.vertices[v].shared for v in ids), self.device.shared_per_block)
+        rows: dict[int, int] = {}  # vertices that share the rows of a reduce
+        for v in ids:
+            for e in self.edges[v]:
+                if e.rows and e.readers & mask:
+                    for w in (v, *bits(e.readers & mask)):
+                        rows[w] = min(rows.get(w, e.rows), e.rows)
+        columns = max((self.vertices[v].columns for v in rows), default=1)
+        room = self._resident(shared)
+        together = 0.0
+        for v in ids:
+            again = max((e.repeats - 1 for e in self.edges[v] if e.readers & mask), default=0)
+            busy = min(rows[v] * columns if v in rows else math.inf, self.vertices[v].warps)
+            together += self._latency(v, busy, room, again)
+        return max(0.0, together - sum(self._alone[v] for v in ids))
+
+    def _resident(self, shared: int) -> int:
+        return resident_warps(self.device, min(BLOCK, self.device.max_block), shared, FIXED_REGISTERS)
+
+    def _latency(self, v: int, warps: float, resident: int, again: int) -> float:
+        """N_wave * L_warp of one vertex; memory is busy well before all warps are resident, as in ``cost``."""
+        vertex, busy = self.vertices[v], min(warps, resident)
+        return vertex.work * (1 + again) / busy + vertex.memory / math.sqrt(busy / self._most)

@@ -1,0 +1,142 @@
+"""PatternReduction: the best patterns that begin at each vertex (FusionStitching 2020, section 5.2).
+
+In:  a ``Dag``, a score and a rule of what may share a kernel. Out: for each vertex up to k ``Candidate``s that begin there,
+and candidates of vertices that nothing connects (remote fusion, by a virtual producer of all).
+
+Approximate dynamic programming from the last vertex to the first: the best patterns at a vertex are unions of best
+patterns of its consumers. Consumers are taken two at a time and the results merged (divide and conquer), so the work is
+linear in the edges.
+
+Before:  8 -> 5, 6, 7;  5 -> 2;  6 -> 3;  7 -> 4;  2, 3, 4 -> 1        After:  candidates of 8: {8,7,6,5,4,3,2,1}, {8}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+BEST = 3  # patterns kept a vertex (the paper's k)
+GROUP = 2  # consumers whose patterns are combined by enumeration
+MOST_VERTICES = 32  # of one pattern: keeps the work linear in the length of a chain (derived)
+
+
+def bits(mask: int) -> Iterator[int]:
+    """The positions of the ones of a set of vertices, ascending."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+class Dag:
+    """Vertices in topological order with their consumers; sets of vertices are the ones of an integer.
+
+    ``below`` and ``above``: all that a vertex reaches, and all that reaches it, without itself.
+    """
+
+    def __init__(self, consumers: Sequence[Iterable[int]]) -> None:
+        self.consumers = [tuple(sorted(set(c))) for c in consumers]
+        self.below, self.above = [0] * len(consumers), [0] * len(consumers)
+        for v in reversed(range(len(consumers))):
+            for c in self.consumers[v]:
+                self.below[v] |= self.below[c] | 1 << c
+        for v, reached in enumerate(self.consumers):
+            for c in reached:
+                self.above[c] |= self.above[v] | 1 << v
+
+    def __len__(self) -> int:
+        return len(self.consumers)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A set of vertices that could be one kernel; ``below`` and ``above`` are those of its vertices together."""
+
+    mask: int
+    below: int
+    above: int
+    score: float
+
+    @cached_property
+    def ids(self) -> tuple[int, ...]:
+        """The vertices, ascending."""
+        return tuple(bits(self.mask))
+
+    @property
+    def convex(self) -> bool:
+        """No path leaves the pattern and comes back: contracting it makes no circle."""
+        return not self.below & self.above & ~self.mask
+
+    @property
+    def rank(self) -> tuple:
+        """Higher score, then more vertices, then the smallest ids."""
+        return -self.score, -self.mask.bit_count(), self.ids
+
+
+class Explorer:
+    """Finds candidates; ``score`` and ``allowed`` are asked about sets of vertices, once a group of consumers."""
+
+    def __init__(self, dag: Dag, score: Callable[[int], float], allowed: Callable[[int], bool] = lambda mask: True,
+                 best: int = BEST) -> None:
+        self.dag, self.score, self.allowed, self.best = dag, score, allowed, best
+        self.found: list[list[Candidate]] = []
+        self.evaluated = 0  # how many sets were scored
+        self._known: dict[int, Candidate | None] = {}
+
+    def explore(self) -> list[list[Candidate]]:
+        """For each vertex its best patterns, consumers before producers; a vertex that may not be fused has none."""
+        self.found = [[] for _ in range(len(self.dag))]
+        for v in reversed(range(len(self.dag))):
+            alone = self._candidate(1 << v, self.dag.below[v], self.dag.above[v])
+            if alone is not None:
+                consumers = [c for c in self.dag.consumers[v] if self.found[c]]
+                pool = self._combine(alone, consumers, [])
+                self.found[v] = [p for p in pool if p.convex][:self.best]  # only now: a circle may close later
+        return self.found
+
+    def remote(self) -> list[Candidate]:
+        """Patterns under a virtual producer of every vertex: those that nothing connects may meet in one (kernel packing).
+
+        The paper keeps the best of the whole graph; here each group on the way gives its own too (derived), so that a
+        plan has something to choose from everywhere.
+        """
+        nowhere = Candidate(0, 0, 0, 0.0)
+        seen: list[Candidate] = []
+        self._combine(nowhere, [v for v in range(len(self.dag)) if self.found[v]], seen)
+        return sorted({p.mask: p for p in seen}.values(), key=lambda p: p.rank)
+
+    def _combine(self, first: Candidate, consumers: Sequence[int], seen: list[Candidate]) -> list[Candidate]:
+        """The best unions of ``first`` with patterns of its consumers; ``seen`` gathers those of every group."""
+        if len(consumers) <= GROUP:
+            pool = [first]
+            for c in consumers:
+                pool += [union for p in pool for q in self.found[c] if (union := self._union(p, q)) is not None]
+        else:
+            half = len(consumers) // 2
+            left, right = (self._combine(first, part, seen) for part in (consumers[:half], consumers[half:]))
+            pool = [*left, *right]
+            pool += [union for p in left for q in right if (union := self._union(p, q)) is not None]
+        self._known.clear()
+        kept = self._keep(pool)
+        seen += [p for p in kept if p.convex and p.score > 0]
+        return kept
+
+    def _keep(self, pool: Iterable[Candidate]) -> list[Candidate]:
+        """The k best that are legal, and the k best that are cyclic so far: the missing vertices may yet join."""
+        ranked = sorted({p.mask: p for p in pool}.values(), key=lambda p: p.rank)
+        legal = [p for p in ranked if p.convex][:self.best]
+        return legal + [p for p in ranked if not p.convex][:self.best]
+
+    def _union(self, p: Candidate, q: Candidate) -> Candidate | None:
+        return self._candidate(p.mask | q.mask, p.below | q.below, p.above | q.above)
+
+    def _candidate(self, mask: int, below: int, above: int) -> Candidate | None:
+        """The scored set, or None if one kernel cannot hold it."""
+        if not mask:
+            return Candidate(0, 0, 0, 0.0)
+        if mask not in self._known:
+            fits = mask.bit_count() <= MOST_VERTICES and self.allowed(mask)
+            self.evaluated += fits
+            self._known[mask] = Candidate(mask, below, above, self.score(mask)) if fits else None
+        return self._known[mask]

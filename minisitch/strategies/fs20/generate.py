@@ -1,0 +1,122 @@
+"""The code generator's choices: sub-roots, templates and launch sizes, by enumeration (FusionStitching 2020, section 6).
+
+In:  a pattern. Out: the ``Stitching`` whose kernel the latency-evaluator likes best.
+
+Every reduce is a sub-root. An expensive element-wise value that several groups need is one or not: both are tried. On a
+GPU each template is tried with each launch size: *thread* (each thread owns a row), *warp* (lanes meet by shuffles),
+*block* (warps meet in shared memory). Our loop IR gives the rows of a kernel one thread map, so a kernel has one template
+where the paper has one a sub-root; templates of different sub-roots of one row space would not be local to each other but
+for block composition. On a CPU a row is a core's whatever the template.
+
+Before:  softmax <100000,32>      After:  warp, 256 threads: 8 rows a block, no shared memory but for exp
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from ...build import Prices
+from ...device import Device
+from ...errors import KernelError, PlanError
+from ...fuse import Decision, Pattern, Stitching, extract, is_heavy, stretches
+from ...graph import Graph
+from ...groups import is_row_reduce
+from .evaluate import latency_us
+
+LAUNCH_SIZES = (128, 256, 512, 1024)  # threads a block
+MOST_EXPENSIVE = 3  # expensive values whose subsets are all tried (the paper enumerates without a bound)
+MOST_NODES = 100  # of a pattern whose schedules are enumerated; a larger one is mapped adaptively
+LOCAL = Stitching(barriers=False)  # no value crosses blocks
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A composition with its modelled time; ``tried`` and ``dropped`` count what was enumerated."""
+
+    composition: Stitching
+    us: float
+    tried: int = 1
+    dropped: int = 0
+
+    def __str__(self) -> str:
+        c = self.composition
+        name = {0: "adaptive mapping", 1: "thread template", 32: "warp template"}.get(c.threads_per_row, "block template")
+        kept = "sub-roots by rule" if c.kept is None else f"{len(c.kept)} expensive sub-roots"
+        size = f", {c.threads} threads a block" if c.threads else ""
+        return f"{name}{size}, {kept}: {self.us:.4g} us, the least of {self.tried} schedules ({self.dropped} not local)"
+
+
+def groups(graph: Graph, kept: tuple[int, ...] = ()) -> dict[int, tuple[int, ...]]:
+    """Each sub-root or root with the operations that reach it through no other (the paper's op grouping)."""
+    roots = [n.id for n in graph.nodes if n.kind == "reduce" or n.id in graph.outputs or n.id in kept]
+    found = {}
+    for root in roots:
+        members, pending = {root}, [root]
+        while pending:
+            fresh = {a for a in graph[pending.pop()].args if a not in roots and graph[a].kind not in ("source",)} - members
+            members |= fresh
+            pending += fresh
+        found[root] = tuple(sorted(members))
+    return found
+
+
+def expensive(graph: Graph) -> tuple[int, ...]:
+    """Heavy element-wise values that several groups would compute, or one would for each element of a broadcast."""
+    inside = groups(graph)
+    return tuple(n.id for n in graph.nodes if n.kind == "map" and n.id not in graph.outputs and is_heavy(graph, n)
+                 and (stretches(graph, n) or sum(n.id in members for members in inside.values()) > 1))
+
+
+def templates(graph: Graph, device: Device) -> Iterator[Stitching]:
+    """Each template with each launch size, then adaptive mapping, which may split a row that nobody waits for."""
+    if device.kind == "gpu" and any(n.kind == "reduce" and is_row_reduce(graph, n) for n in graph.nodes):
+        for threads in sorted({min(size, device.max_block) for size in LAUNCH_SIZES}):
+            for per_row in sorted({1, min(32, threads), threads}):
+                yield replace(LOCAL, threads_per_row=per_row, threads=threads)
+    yield LOCAL
+
+
+class Generator:
+    """Chooses each pattern's composition; patterns with equal bodies are enumerated once."""
+
+    def __init__(self, prices: Prices) -> None:
+        self.prices, self.device = prices, prices.device
+        self._chosen: dict[tuple, Choice] = {}
+
+    def price(self, pattern: Pattern) -> float:
+        """Modelled microseconds: the latency-evaluator's on a GPU, the calibrated model's on a CPU."""
+        if pattern.kind == "library" or self.device.kind == "cpu":
+            return self.prices.pattern_us(pattern)
+        return latency_us(self.prices.kernel(pattern))
+
+    def choose(self, pattern: Pattern) -> Choice:
+        """The cheapest composition: first the template and launch size, then which expensive values are sub-roots."""
+        body = extract(self.prices.graph, pattern).graph
+        if body.structure not in self._chosen:
+            self._chosen[body.structure] = self._enumerate(pattern, body)
+        return self._chosen[body.structure]
+
+    def _enumerate(self, pattern: Pattern, body: Graph) -> Choice:
+        if len(body) > MOST_NODES:
+            return Choice(LOCAL, self.price(replace(pattern, composition=LOCAL)))
+        tried = [(self._try(pattern, c), c) for c in templates(body, self.device)]
+        best = min(tried, key=lambda pair: pair[0])[1]
+        values = expensive(body)[:MOST_EXPENSIVE]
+        if values:
+            subsets = [kept for n in range(len(values) + 1) for kept in combinations(values, n)]
+            tried += [(self._try(pattern, c), c) for c in (replace(best, kept=kept) for kept in subsets)]
+        us, best = min(tried, key=lambda pair: pair[0])
+        return Choice(best, us, len(tried), sum(us == float("inf") for us, _ in tried))
+
+    def _try(self, pattern: Pattern, composition: Stitching) -> float:
+        """The price of one schedule; without bound if a consumer would need values of another warp or block."""
+        try:
+            return self.price(replace(pattern, composition=composition))
+        except (PlanError, KernelError):
+            return float("inf")
+
+
+def decision(pattern: Pattern, choice: Choice) -> Decision:
+    return Decision(pattern.outputs, "map", "enumerated", str(choice))
