@@ -89,6 +89,7 @@ def figure_3_schedules(blocks=512, threads=256):
                             (MAX, EXP, SUM, DIVIDE), threads)
 
 
+@pytest.mark.paper(16, 17)
 def test_figure_3_kernel(golden):
     """512 blocks; Reduce.2 takes the bytes of Reduce.1 and Divide those of Exponential: 1,224 bytes instead of 2,448."""
     kernel = composed(figure_3(), V100, figure_3_schedules())
@@ -107,6 +108,7 @@ def test_figure_3_on_a_core(golden):
     golden("figure_3_cpu", cpu_emit.emit(kernel).text)
 
 
+@pytest.mark.paper(13, 17)
 def test_figure_3_runs():
     graph = figure_3(2, 2, 9, 6)
     kernel, traffic = check(graph, figure_3_schedules(4, 64))
@@ -130,6 +132,7 @@ def exps(graph, composition):
                if isinstance(stmt, Compute) and stmt.op == "exp")
 
 
+@pytest.mark.paper(13)
 def test_exp_is_evaluated_once_an_element_if_it_is_kept():
     graph, kept = figure_3(2, 2, 9, 6), figure_3_schedules(4, 64)
     elements = 36 * 9
