@@ -92,32 +92,12 @@ def values_of(fusion: Fusion, schedule: Schedule) -> dict[int, Value]:
                 want = HEAVY if heavy else LIGHT
         span = max((found[r].span + 1 for r in readers), default=0)
         nbytes = node.type.nbytes // cut.blocks if is_owned(cut) else 0
-        found[member] = Value(member, readers, member in fusion.outputs, want, nbytes, span, _in_place(fusion, node))
+        straight = tuple(r for r in readers if graph[r].kind == "map"
+                         and all(len(read.way) == 1 for read in reads.of[r] if read.source == member))
+        found[member] = Value(member, node.kind, readers, straight, member in fusion.outputs, want, nbytes, span)
     return found
 
 
 def _is_stretched(fusion: Fusion, value: int, reader: int) -> bool:
     return any(node.op == "broadcast" and node.type.shape != fusion.graph[node.args[0]].type.shape
                for read in fusion.reads.of[reader] if read.source == value for node, _ in read.way)
-
-
-def _in_place(fusion: Fusion, node: Node) -> frozenset[int]:
-    """The values that an element-wise operation reads at its own index alone, also through what may be inlined into it."""
-    if node.kind != "map":
-        return frozenset()
-    straight: set[int] = set()
-    bent: set[int] = set()
-    pending, seen = [(node.id, True)], set()
-    while pending:
-        at = pending.pop()
-        if at in seen:
-            continue
-        seen.add(at)
-        reader, is_straight = at
-        for read in fusion.reads.of[reader]:
-            if read.source in fusion.members:
-                same = is_straight and len(read.way) == 1 and fusion.graph[reader].kind == "map"
-                (straight if same else bent).add(read.source)
-                if fusion.graph[read.source].kind != "reduce":  # a reduce is never inlined: its loop is over by then
-                    pending.append((read.source, same))
-    return frozenset(straight - bent)

@@ -24,6 +24,8 @@ from .reads import Read, Reads, is_owned
 SHARED_LIMIT = 20 * 1024  # bytes of a block (the paper's evaluation)
 # Fewer blocks than the device has SMs leave some idle; they are taken where a block has no more than this to do (ours).
 SERIAL_ELEMENTS = 16384
+# Intra-layer packing is for operations of less than 10 us; a pack moves no more than the device does in this time.
+TINY_US = 10.0
 
 
 @dataclass
@@ -52,6 +54,12 @@ class Limits:
     serial: int = SERIAL_ELEMENTS
     arguments: int = MOST_ARGUMENTS
     products: frozenset[int] = frozenset()
+    tiny_us: float = TINY_US
+
+    @property
+    def footprint(self) -> float:
+        """The most bytes that an intra-layer pack reads and writes."""
+        return self.device.bandwidth * self.tiny_us * 1e-6
 
 
 class Fusion:
@@ -74,9 +82,9 @@ class Fusion:
     def add(self, members: Sequence[int]) -> tuple[str, str]:
         """Take operations in, whole or not at all. Returns the rule that refused them and why, or two empty strings."""
         fresh = set(members)
-        inside = self.members | fresh
-        outputs = {m for m in fresh if m in self.reads.stored or any(r not in inside for r in self.reads.readers[m])}
-        arguments = (self.arguments | set().union(*map(self.reads.arguments, fresh))) - inside
+        inside = {r for m in fresh for r in self.reads.readers[m] if r in fresh or r in self.members}  # of their readers
+        outputs = {m for m in fresh if m in self.reads.stored or not inside.issuperset(self.reads.readers[m])}
+        arguments = (self.arguments | set().union(*map(self.reads.arguments, fresh))) - fresh - self.members
         count = len(arguments) + len(self.outputs) + len(outputs)
         if count > self.limits.arguments:
             return "argument-limit", f"the kernel would have {count} arguments; at most {self.limits.arguments}"
@@ -106,7 +114,9 @@ class Fusion:
             schedule.asked.update(asked)
             schedule.shared = shared
         self.schedules = [schedule for schedule, _, _ in left]
-        self.members, self.outputs, self.arguments = inside, self.outputs | outputs, arguments
+        self.members |= fresh
+        self.outputs |= outputs
+        self.arguments = arguments
         return "", ""
 
     def _asked(self, schedule: Schedule, fresh: dict[int, Cut], inside: set[int], member: int) -> Cut:

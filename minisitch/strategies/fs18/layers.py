@@ -20,9 +20,6 @@ from .fusion import Fusion, Limits
 from .reads import Reads
 from .spans import Contraction
 
-# Intra-layer packing is for operations of less than 10 us; what a device moves in this time is the footprint of a pack.
-TINY_US = 10.0
-
 
 @dataclass(frozen=True)
 class Slab:
@@ -35,9 +32,8 @@ class Slab:
 class Sweeper:
     """The contraction of one slab, and what was decided."""
 
-    def __init__(self, reads: Reads, operations: Sequence[int], limits: Limits, footprint: float | None = None) -> None:
+    def __init__(self, reads: Reads, operations: Sequence[int], limits: Limits) -> None:
         self.reads, self.graph, self.limits = reads, reads.graph, limits
-        self.footprint = limits.device.bandwidth * TINY_US * 1e-6 if footprint is None else footprint
         inside = set(operations)
         self.parts = Contraction(operations, {op: [r for r in reads.readers[op] if r in inside] for op in operations},
                                  {op: [s for s in reads.sources(op) if s in inside] for op in operations})
@@ -86,12 +82,13 @@ class Sweeper:
             reads = set().union(*(self.reads.arguments(m) for m in self.parts.members[cluster])) - {*self.parts.members[cluster]}
             outputs = [m for m in self.parts.members[cluster] if m in self.reads.stored or self.reads.readers[m]]
             mine = sum(self.graph[v].type.nbytes for v in (*reads, *outputs))
-            if together and (footprint + mine > self.footprint or arguments + len(reads) + len(outputs) > self.limits.arguments):
+            count_here = len(reads) + len(outputs)
+            if together and (footprint + mine > self.limits.footprint or arguments + count_here > self.limits.arguments):
                 yield together
                 together, footprint, arguments = [], 0, 0
             together.append(cluster)
             footprint += mine
-            arguments += len(reads) + len(outputs)
+            arguments += count_here
         if together:
             yield together
 

@@ -28,7 +28,8 @@ from ...graph import Graph, Node, TensorType
 from ...ops import OPS
 from ...triples import Triple
 
-SECTOR = 32  # bytes: the least that a GPU or a CPU's cache line half fetches
+SECTOR = 32  # bytes: the least that a GPU fetches
+LOOP_START_US = 0.02  # of a block's loop on a CPU (measured: loops over 16 elements)
 VERSION = 1  # of the stored file
 
 
@@ -43,6 +44,11 @@ class Entry:
     triple: Triple
     threads: int
     device: Device
+
+    @property
+    def work(self) -> int:
+        """Elements that its loops go over."""
+        return max([self.result.size, *(t.size for t in self.operands)])
 
     @property
     def key(self) -> str:
@@ -60,25 +66,30 @@ def entry_of(graph: Graph, node: Node, triple: Triple, threads: int, device: Dev
 
 # ---------------------------------------------------------------- the model
 def model_us(entry: Entry) -> float:
-    """Memory and arithmetic time of one loop, stretched by what its blocks and threads leave idle.
+    """Memory and arithmetic time of one loop, the larger, over the share of the device that its blocks keep busy."""
+    blocks = entry.triple.blocks(entry.result.shape)
+    moved = entry.result.nbytes + sum(t.nbytes for t in entry.operands)
+    compute = entry.work * (HEAVY_OPERATIONS if OPS[entry.op].cost == "heavy" else 1) / entry.device.flops
+    return (_cpu_us if entry.device.kind == "cpu" else _gpu_us)(entry, blocks, moved / _coalesced(entry), compute)
 
-    Blocks: half of a GPU's resident blocks draw about 0.7 of its rate (as ``cost``); a CPU's blocks are tasks of its
-    cores. Threads: a block with fewer elements than threads leaves some idle. A column cut reads short runs.
-    """
-    device, blocks = entry.device, entry.triple.blocks(entry.result.shape)
-    work = max([entry.result.size, *(t.size for t in entry.operands)])
-    each = HEAVY_OPERATIONS if OPS[entry.op].cost == "heavy" else 1
-    memory = (entry.result.nbytes + sum(t.nbytes for t in entry.operands)) / device.bandwidth / _coalesced(entry)
-    compute = work * each / device.flops
-    if device.kind == "cpu":
-        busy, barrier = blocks / (math.ceil(blocks / device.sms) * device.sms), 0.05 * blocks / device.sms
-    else:
-        own = max(1, entry.result.size // blocks)
-        threads = work // blocks if own == 1 else own  # a single result is folded by all threads
-        busy = min(1.0, threads / (math.ceil(threads / entry.threads) * entry.threads)) \
-            * math.sqrt(min(1.0, blocks / device.wave(entry.threads)))
-        barrier = device.block_barrier_us * math.ceil(blocks / device.wave(entry.threads))
-    return max(memory, compute) / max(busy, 1e-3) * 1e6 + barrier
+
+def _gpu_us(entry: Entry, blocks: int, moved: float, compute: float) -> float:
+    """Half of the resident blocks draw about 0.7 of a GPU's rate (as ``cost``); a block leaves threads without an element idle."""
+    device = entry.device
+    own = max(1, entry.result.size // blocks)
+    elements = entry.work // blocks if own == 1 else own  # a single result is folded by all threads
+    threads = max(elements, 1) / (math.ceil(max(elements, 1) / entry.threads) * entry.threads)
+    turns = blocks / device.wave(entry.threads)
+    busy = min(1.0, threads) * math.sqrt(min(1.0, turns))
+    return max(moved / device.bandwidth, compute) / max(busy, 1e-3) * 1e6 + device.block_barrier_us * math.ceil(turns)
+
+
+def _cpu_us(entry: Entry, blocks: int, moved: float, compute: float) -> float:
+    """Blocks are tasks of the cores. What a block reads and writes comes from the nearest cache that holds it."""
+    device = entry.device
+    level = next((at for at in device.levels if moved / blocks <= at.size), device.levels[-1])
+    busy = blocks / (math.ceil(blocks / device.sms) * device.sms)
+    return max(moved / level.all_cores, compute) / busy * 1e6 + LOOP_START_US * blocks / device.sms
 
 
 def _coalesced(entry: Entry) -> float:

@@ -13,6 +13,8 @@ at its own index, and every way from A passes C (in-place).
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -24,18 +26,19 @@ GIVEN_UP = (LIGHT, HEAVY, STRETCHED)  # in this order; must is never given up
 class Value:
     """An operation of a kernel, as far as shared memory is concerned.
 
-    ``readers`` are operations of the kernel, ``output`` is whether it leaves the kernel, ``want`` why it should be kept
-    (``""``: no reason), ``nbytes`` what one block owns, ``span`` the longest path to a root, ``in_place`` the values
-    that it reads at its own index only.
+    ``readers`` are operations of the kernel, of which ``straight`` read it at their own index alone; ``kind`` is the
+    operation's, ``output`` whether it leaves the kernel, ``want`` why it should be kept (``""``: no reason),
+    ``nbytes`` what one block owns, ``span`` the longest path to a root.
     """
 
     id: int
+    kind: str
     readers: tuple[int, ...]
+    straight: tuple[int, ...] = ()
     output: bool = False
     want: str = ""
     nbytes: int = 0
     span: int = 0
-    in_place: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -82,11 +85,12 @@ def plan_shared(values: Mapping[int, Value], limit: int) -> SharedPlan | None:
     Light values read twice go first, then heavy ones, then heavy ones that are read many times; of equals the one
     nearest to a root. None if what must be kept is too much: the fusion has to be undone.
     """
-    kept = {v.id for v in values.values() if v.want}
+    sharing = Sharing(values)
+    kept = [v.id for v in values.values() if v.want]
     order = sorted((v for v in values.values() if v.want in GIVEN_UP),
                    key=lambda v: (GIVEN_UP.index(v.want), v.span, -v.id))
     given_up: list[int] = []
-    while (plan := SharedPlan(share(values, kept), tuple(given_up))).nbytes > limit:
+    while (plan := SharedPlan(sharing.places(kept), tuple(given_up))).nbytes > limit:
         if not order:
             return None
         given_up.append(order.pop(0).id)
@@ -94,49 +98,67 @@ def plan_shared(values: Mapping[int, Value], limit: int) -> SharedPlan | None:
     return plan
 
 
-def share(values: Mapping[int, Value], kept: Collection[int]) -> tuple[Buffer, ...]:
-    """A place for each kept value, producers first: the smallest free place that is large enough, else a new one."""
-    through = passed_on_every_way(values, kept)
-    before = kept_before(values, kept)
-    places: list[tuple[int, int]] = []  # bytes, and the value that has the place now
-    found: list[Buffer] = []
-    for value in sorted(kept):
-        need = values[value].nbytes
-        free = [(size, at) for at, (size, owner) in enumerate(places)
-                if size >= need and may_take(values, through, before, owner, value)]
-        if free:
-            size, at = min(free)
-            found.append(Buffer(value, need, places[at][1]))
-            places[at] = (size, value)
-        else:
-            found.append(Buffer(value, need))
-            places.append((need, value))
-    return tuple(found)
+class Sharing:
+    """Who may take whose place. Sets of values that want to be kept are numbers, a bit a value: kernels can be large."""
 
+    def __init__(self, values: Mapping[int, Value]) -> None:
+        self.values = values
+        self.bit = {v: 1 << i for i, v in enumerate(sorted(v.id for v in values.values() if v.want))}
+        self.through = self._passed_on_every_way()
+        self.before = self._computed_from()
 
-def may_take(values: Mapping[int, Value], through: Mapping[int, frozenset[int]], before: Mapping[int, frozenset[int]],
-             owner: int, value: int) -> bool:
-    """May ``value`` be written where ``owner`` was kept?"""
-    if any(m in before[value] for m in through[owner]):
-        return True
-    new = values[value]
-    return value in through[owner] and owner in new.in_place and new.nbytes == values[owner].nbytes
+    def places(self, kept: Collection[int]) -> tuple[Buffer, ...]:
+        """A place for each kept value, producers first: the smallest free place that is large enough, else a new one."""
+        materialised = sum(self.bit[v] for v in kept)
+        places: list[tuple[int, int]] = []  # bytes, and the value that has the place now
+        found: list[Buffer] = []
+        for value in sorted(kept):
+            need = self.values[value].nbytes
+            free = [(size, at) for at, (size, owner) in enumerate(places)
+                    if size >= need and self.may_take(owner, value, materialised)]
+            if free:
+                size, at = min(free)
+                found.append(Buffer(value, need, places[at][1]))
+                places[at] = (size, value)
+            else:
+                found.append(Buffer(value, need))
+                places.append((need, value))
+        return tuple(found)
 
+    def may_take(self, owner: int, value: int, materialised: int) -> bool:
+        """May ``value`` be written where ``owner`` was kept?"""
+        if self.through[owner] & self.before[value] & materialised:
+            return True
+        fits = self.values[value].nbytes == self.values[owner].nbytes
+        return fits and bool(self.through[owner] & self.bit[value]) and self._in_place(owner, value)
 
-def passed_on_every_way(values: Mapping[int, Value], kept: Collection[int]) -> dict[int, frozenset[int]]:
-    """For each value, the kept values other than itself that lie on every way from it to a root."""
-    kept = frozenset(kept)
-    found: dict[int, frozenset[int]] = {}
-    for value in sorted(values, reverse=True):
-        ways = [kept & {r} | (frozenset() if values[r].output else found[r]) for r in values[value].readers]
-        found[value] = frozenset.intersection(*ways) if ways else frozenset()
-    return found
+    def _in_place(self, owner: int, value: int) -> bool:
+        """Whether all that is read of ``owner`` on the way to ``value`` is at one index; loops of reduces are over by then."""
+        pending, seen = [owner], {owner}
+        while pending:
+            at = self.values[pending.pop()]
+            for reader in at.readers:
+                if self.values[reader].kind == "reduce":
+                    continue
+                if reader not in at.straight:
+                    return False
+                if reader != value and reader not in seen:
+                    seen.add(reader)
+                    pending.append(reader)
+        return self.values[value].kind == "map"
 
+    def _passed_on_every_way(self) -> dict[int, int]:
+        """For each value, those other than itself that lie on every way from it to what leaves the kernel."""
+        found: dict[int, int] = {}
+        for value in sorted(self.values, reverse=True):
+            ways = [self.bit.get(r, 0) | (0 if self.values[r].output else found[r]) for r in self.values[value].readers]
+            found[value] = functools.reduce(operator.and_, ways) if ways else 0
+        return found
 
-def kept_before(values: Mapping[int, Value], kept: Collection[int]) -> dict[int, frozenset[int]]:
-    """For each value, the kept values that it is computed from, directly or not."""
-    found: dict[int, frozenset[int]] = dict.fromkeys(values, frozenset())
-    for value in sorted(values):
-        for reader in values[value].readers:
-            found[reader] |= found[value] | ({value} & set(kept))
-    return found
+    def _computed_from(self) -> dict[int, int]:
+        """For each value, those that it is computed from, directly or not."""
+        found = dict.fromkeys(self.values, 0)
+        for value in sorted(self.values):
+            for reader in self.values[value].readers:
+                found[reader] |= found[value] | self.bit.get(value, 0)
+        return found
