@@ -185,8 +185,17 @@ class Space:
             pattern = Pattern(tuple(bits(holds)), tuple(bits(made)))
             own = (p.composition for p in self.known if (p.members, p.outputs) == (pattern.members, pattern.outputs))
             ways = [replace(pattern, composition=c) for c in dict.fromkeys((*self.ways, *own))]
-            self.priced[made, reads] = min(((self.prices.pattern_us(p), p) for p in ways), key=lambda found: found[0])
+            self.priced[made, reads] = min(((self._us(p), p) for p in ways), key=lambda found: found[0])
         return self.priced[made, reads]
+
+    def _us(self, pattern: Pattern) -> float:
+        """Its modelled time; infinite where a composition that some plan used elsewhere cannot hold this kernel."""
+        try:
+            return self.prices.pattern_us(pattern)
+        except PlanError:
+            if pattern.composition in COMPOSITIONS:
+                raise
+            return inf
 
 
 def _computes(node: Node) -> bool:

@@ -211,13 +211,16 @@ def test_a_plan_that_is_known_is_kept_where_nothing_is_better():
 
 
 def test_a_known_kernel_brings_its_composition():
-    """What names values is tried for that very kernel, what does not is tried for all."""
-    graph = traced(softmax, (64, 128))
+    """What names values is tried for that very kernel, what does not is tried for all, and may refuse."""
+    graph = figure_7(64, 128, 1024)
     general, own = Stitching(barriers=False), Stitching(kept=())
-    plans = [make_plan(graph, "mine", [[n.id for n in graph.nodes if n.kind in ("map", "reduce")]], (), c) for c in (general, own)]
+    plans = [make_plan(graph, "mine", [[5, 4]], (), c) for c in (general, own)]
     space = Space(graph, V100, plans)
     assert general in space.ways and own not in space.ways
     assert {p.composition for p in space.known} == {general, own}
+    us, pattern = space.price(1 << graph.outputs[0], 0)
+    assert us < float("inf") and pattern.composition != general, "that one needs grid barriers"
+    assert space.price(1 << 5, 0)[0] <= min(Prices(graph, V100).pattern_us(p) for p in space.known if p.outputs == (5,))
 
 
 def test_a_larger_graph_is_refused():
