@@ -35,6 +35,7 @@ from .runtime import jit, lower
 from .strategies import astitch as _astitch
 from .strategies import auto as _auto
 from .strategies import fs18 as _fs18
+from .strategies import fs20 as _fs20
 from .strategies import none as _none
 from .strategies import xla as _xla
 from .trace import Program, erf, trace
@@ -48,4 +49,4 @@ __all__ = [
     "make_plan", "parse", "strategy", "trace",
 ]
 
-del _astitch, _auto, _fs18, _none, _xla  # imported for their registration
+del _astitch, _auto, _fs18, _fs20, _none, _xla  # imported for their registration

@@ -4,6 +4,6 @@ Importing this package registers all of them with ``fuse.strategy``. A strategy 
 more decorated function, from anywhere.
 """
 
-from . import astitch, none, xla
+from . import astitch, fs20, none, xla
 
-__all__ = ["astitch", "none", "xla"]
+__all__ = ["astitch", "fs20", "none", "xla"]
