@@ -65,9 +65,9 @@ def _same_blocks(graph: Graph, schedules: Mapping[int, Triple]) -> int:
     for value, triple in schedules.items():
         shape = graph[value].type.shape
         cut = (shape or (1,))[triple.split_dim] if 0 <= triple.split_dim < max(1, len(shape)) else -1
-        if triple.sword < 1 or cut % triple.sword or cut < 0 or triple.kind not in ("row", "column"):
+        if triple.sword < 1 or cut % triple.sword or cut < 0 or triple.kind not in ("row", "column") or 0 in shape:
             raise PlanError(f"{triple} does not cut %{value} {graph[value].op} of shape {shape}; split_dim names an axis, "
-                            "sword divides it, kind is row or column")
+                            "sword divides it, kind is row or column, and nothing is empty")
         counts[triple.blocks(shape)] = value
     if len(counts) != 1:
         found = ", ".join(f"{blocks} for %{value}" for blocks, value in sorted(counts.items())) or "none"

@@ -119,7 +119,7 @@ class Sink:
         """What a reduce folds: ``row`` (the columns, by all threads), ``column`` (the serial axis), ``warp``, ``carry``."""
         if self.role in ("map", "carry"):
             return self.role.removeprefix("map")
-        return "warp" if self.warps else "column" if self.partition.serial else "row"
+        return "warp" if self.warps else "column" if self.partition.serial or "col" in _names(self.home) else "row"
 
     @property
     def extents(self) -> tuple[int, int, int]:
@@ -432,6 +432,8 @@ def column_of(producer: Sink, position: Position) -> Index | None:
     column = ZERO
     for index, home in zip(position, producer.home, strict=True):
         names = home.variables
+        if home == ZERO:
+            continue  # an axis of one: whatever is read is read there
         if "ser" in names or (("col" not in names or producer.space.kind == "column") and index != home):
             return None
         if "col" in names:

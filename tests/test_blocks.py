@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from stitch_help import CPU, TOY, V100, bodies, lowered, program, softmax, stepped, traced
+from stitch_help import CPU, TOY, V100, program, stepped, traced
 
 from minisitch import cost, cpu_emit, cuda_emit
 from minisitch.blocks import arrange
 from minisitch.errors import KernelError, PlanError
-from minisitch.fuse import extract, make_plan
+from minisitch.fuse import extract, fuse, make_plan
 from minisitch.index import linear, pull, value_at
 from minisitch.kernel import Compute, Load, verify_kernel
 from minisitch.reference import judge
@@ -20,7 +20,7 @@ from minisitch.schedule import schedule
 from minisitch.simplify import simplify
 from minisitch.testing import random_graph, random_inputs
 from minisitch.trace import Program
-from minisitch.triples import BlockComposition, Cut, Triple, cut_of, operand_cut, space, triple_for
+from minisitch.triples import BlockComposition, Triple, cut_of, operand_cut, space, triple_for
 
 
 # ---------------------------------------------------------------- helpers
@@ -119,9 +119,9 @@ def test_figure_3_runs():
 
 
 def test_figure_3_compiled():
-    graph = figure_3()
+    graph = figure_3(batch=8, depth=64)
     inputs = random_inputs(graph, np.random.default_rng(0))
-    results = run_on("cpu", graph, figure_3_schedules(), inputs, CPU)
+    results = run_on("cpu", graph, figure_3_schedules(64), inputs, CPU)
     assert all(v.ok for v in judge(graph, inputs, results))
 
 
@@ -140,3 +140,279 @@ def test_exp_is_evaluated_once_an_element_if_it_is_kept():
     recomputed = replace(kept, schedules=tuple(s for s in kept.schedules if s[0] not in (EXP, DIVIDE)), shared=(MAX, SUM))
     check(graph, recomputed)
     assert exps(graph, recomputed) == elements + elements * 6, "again in each of the product's columns"
+
+
+# ---------------------------------------------------------------- random programs, random legal schedules
+def random_composition(graph, rng):
+    """Cuts of the outputs with as many blocks each, passed down to operands; some element-wise values kept. None: no luck."""
+    outputs = dict.fromkeys(graph.outputs)
+    first, *others = [{cut_of(t, graph[o].type.shape) for t in space(graph[o].type.shape)} for o in outputs]
+    many = sorted({c.blocks for c in first}.intersection(*({c.blocks for c in cuts} for cuts in others)))
+    blocks = many[rng.integers(len(many))]
+    asked = {o: [sorted(c for c in cuts if c.blocks == blocks)] for o, cuts in zip(outputs, (first, *others), strict=True)}
+    asked = {o: {cuts[rng.integers(len(cuts))]} for o, (cuts,) in asked.items()}
+    schedules, kept = {}, []
+    for node in reversed(graph.nodes):
+        if node.kind == "source" and node.id not in outputs:
+            continue
+        cuts = asked.get(node.id, set())
+        alone = next(iter(cuts)) if len(cuts) == 1 else None
+        triple = triple_for(alone, node.type.shape) if alone else None
+        looped = node.kind == "reduce" or node.id in outputs
+        if (looped and triple is None) or not cuts:
+            return None
+        read = any(True for _ in graph.users[node.id])
+        if triple and (looped or (node.kind == "map" and rng.random() < 0.3)):
+            schedules[node.id] = triple
+            if read and (node.id not in outputs or rng.random() < 0.5):
+                kept.append(node.id)
+        for position, arg in enumerate(node.args):
+            found = operand_cut(node, position, graph[arg].type.shape, alone) if alone else None
+            asked.setdefault(arg, set()).add(found)
+    return BlockComposition(tuple(sorted(schedules.items())), tuple(sorted(kept)), int(rng.choice((32, 64))))
+
+
+def shapes_of(size, rng):
+    """A shape of this many elements."""
+    shape = []
+    while size > 1 and len(shape) < 3:
+        pieces = [k for k in range(2, size + 1) if size % k == 0]
+        shape.append(pieces[rng.integers(len(pieces))])
+        size //= shape[-1]
+    return (*shape, size) if size > 1 or not shape else tuple(shape)
+
+
+def blocky(x, y, rng):
+    """Element-wise steps, reshapes, and reductions whose results are read all over their block."""
+    for _ in range(rng.integers(2, 6)):
+        step = rng.integers(7)
+        axis = -1 if rng.random() < 0.7 else int(rng.integers(x.ndim))
+        if step < 3:
+            fold = (np.max, np.sum, np.min)[step](x, axis=axis, keepdims=True)
+            x = (np.tanh(x - fold), x * fold, fold - x[..., ::-1])[rng.integers(3)]
+        elif step == 3:
+            x = x.reshape(shapes_of(x.size, rng))
+        elif step == 4:
+            x = x * y.reshape(x.shape)
+        elif step == 5:
+            x = np.swapaxes(x, -1, -2) if x.ndim > 1 and rng.random() < 0.5 else np.sqrt(np.abs(x))
+        else:
+            x = x - np.sum(y.reshape(x.shape), axis=axis, keepdims=True)
+    return x if rng.random() < 0.5 else np.sum(x, axis=int(rng.integers(x.ndim)))
+
+
+def blocky_graph(seed):
+    rng = np.random.default_rng(seed)
+    shape = shapes_of(int(rng.choice((48, 72, 128, 256))), rng)
+    return simplify(traced(lambda x, y: blocky(x, y, rng), shape, shape))
+
+
+def random_plans(seeds):
+    """Programs of any kind, and programs that want blocks, with kernels put together by random legal schedules."""
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        for graph in (simplify(random_graph(rng, max_nodes=24, max_elements=400, allow_empty=False)), blocky_graph(seed)):
+            plan = fuse(graph, "astitch", TOY)
+            for _ in range(4):
+                patterns = [(p, random_composition(extract(graph, p).graph, rng) if p.kind == "kernel" else None)
+                            for p in plan.patterns]
+                yield replace(plan, patterns=tuple(replace(p, composition=c) if c else p for p, c in patterns))
+
+
+def test_random_programs_under_random_schedules():
+    """What the propagation rules accept is accepted here, and right on both targets."""
+    composed_kernels, many, folds = 0, 0, set()
+    for plan in random_plans(range(25)):
+        graph, program = plan.graph, Program(plan.graph, None, None, (), ())
+        inputs = random_inputs(graph, np.random.default_rng(0))
+        for target, device in (("step", TOY), ("python", CPU)):
+            stages = lower_plan(program, plan, target, device)
+            verdicts = judge(graph, inputs, assemble(stages, target).outputs(list(inputs)))
+            assert all(v.ok for v in verdicts), "\n".join([str(verdicts), str(plan), *(s.text for s in stages.sources)])
+            segments = [s for k in stages.kernels for s in k.segments if s.kind == "block"]
+            composed_kernels += len(segments)
+            many += sum(s.rows > 1 and len(s.phases) > 1 for s in segments)
+            folds |= {f.along for s in segments for p in s.phases for f in p.folds}
+    assert composed_kernels > 100 and many > 30 and folds >= {"row", "column"}
+
+
+# ---------------------------------------------------------------- a block owns what it reads
+def owned(plan):
+    """By enumeration: every read of a value of the same kernel lies in the reader's own piece; how many."""
+    reads = 0
+    for s in plan.sinks:
+        node, position = plan.graph[s.node], s.partition.position(s.domain)
+        root = (s.node if s.role == "map" else node.args[0], position)
+        for value, at in pull(plan.graph, [root], plan.final.__contains__, own=[root] if s.role == "map" else []).leaves:
+            producer = plan.final.get(value)
+            if producer is None or any(i.loaded for i in at):
+                continue
+            shape, blocks = plan.graph[value].type.shape, np.arange(s.space.rows)[:, None, None]
+            _, serial, cols = s.extents
+            loops = {"row": blocks, "col": np.arange(cols)[None, :, None], "ser": np.arange(serial)[None, None, :]}
+            made = {"row": blocks, "col": np.arange(producer.extents[2])[None, :, None]}
+            wanted, there = (np.broadcast_to(value_at(linear(p, shape), v), (s.space.rows, n, m)) for p, v, n, m in (
+                (at, loops, cols, serial), (producer.home, made, producer.extents[2], 1)))
+            for mine, needed in zip(there, wanted, strict=True):
+                inside = needed[(needed >= 0) & (needed < math.prod(shape))]  # the rest is guarded
+                assert np.isin(inside, mine).all(), f"%{s.node} reads %{value} of another block"
+            reads += 1
+    return reads
+
+
+def cells_of(plan, sink):
+    """For each block the elements it makes."""
+    shape, cols = plan.graph[sink.node].type.shape, sink.extents[2]
+    at = {"row": np.arange(sink.space.rows)[:, None], "col": np.arange(cols if "row" != sink.along else 1)[None, :]}
+    return np.broadcast_to(value_at(linear(sink.home, shape), at), (sink.space.rows, at["col"].size))
+
+
+def test_blocks_partition_every_value_and_read_their_own():
+    reads = 0
+    for plan in random_plans(range(25, 45)):
+        for pattern in plan.kernels:
+            if isinstance(pattern.composition, BlockComposition):
+                arranged = arrange(extract(plan.graph, pattern).graph, TOY, pattern.composition)
+                reads += owned(arranged)
+                for s in arranged.sinks:
+                    assert sorted(cells_of(arranged, s).ravel()) == list(range(arranged.graph[s.node].type.size))
+    assert reads > 100
+
+
+def test_a_triple_cuts_as_its_words_say():
+    """``row``: a contiguous piece. ``column``: one piece of an axis, one index of each after it; numbered row-major."""
+    graph = program("f32[4,6,5] = input name='x'", "f32[4,6,5] = exp %0")
+    whole = np.arange(120).reshape(4, 6, 5)
+    for triple, blocks in ((Triple(1, 3), whole.reshape(12, 10)), (Triple(0, 4), whole.reshape(4, 30)),
+                           (Triple(1, 2, "column"), np.stack([whole[:, 3 * p:3 * p + 3, t].ravel() for p in (0, 1) for t in range(5)]))):
+        plan = arrange(graph, TOY, BlockComposition(((1, triple),)))
+        assert (cells_of(plan, plan.sinks[0]) == blocks).all()
+        check(graph, plan.composition)
+
+
+def test_the_ownership_check_sees_a_wrong_plan():
+    plan = arrange(figure_3(2, 2, 9, 6), TOY, figure_3_schedules(4, 64))
+    assert owned(plan) == 5
+    elsewhere = [replace(s, home=tuple(i * -1 + (n - 1) for i, n in zip(s.home, plan.graph[s.node].type.shape, strict=True)))
+                 if s.node == EXP else s for s in plan.sinks]
+    with pytest.raises(AssertionError, match="%7 reads %6 of another block"):
+        owned(replace(plan, sinks=tuple(elsewhere)))
+
+
+# ---------------------------------------------------------------- refusals
+ROWS = Triple(0, 4)
+REFUSED = {
+    "another number of blocks": ({EXP: Triple(0, 2)}, (MAX, EXP, SUM, DIVIDE), r"agree on the number of blocks; here: 2 for %6, 4 for"),
+    "columns of what rows need": ({EXP: Triple(1, 1, "column"), MAX: ROWS}, (MAX, EXP, SUM, DIVIDE), r"number of blocks"),
+    "other blocks": ({SUM: Triple(0, 4), EXP: Triple(0, 4), DIVIDE: Triple(0, 4), DOT: Triple(3, 4, "column")},
+                     (MAX, EXP, SUM, DIVIDE), r"%16 sum reads %10 div, of which its block does not own all"),
+    "not kept": ({}, (MAX, EXP, SUM), r"%16 sum reads %10 div in a loop of its own, but the composition does not keep it"),
+    "a reduce without a loop": ({SUM: None}, (MAX, EXP, DIVIDE), r"%7 sum has no schedule"),
+    "an output without a loop": ({DOT: None}, (MAX, EXP, SUM, DIVIDE), r"%16 sum has no schedule"),
+    "pieces of unequal size": ({EXP: Triple(0, 5)}, (), r"sword=5, kind='row'\) does not cut %6 exp of shape \(36, 9\)"),
+    "an axis that is not there": ({EXP: Triple(2, 1)}, (), r"does not cut %6"),
+    "a kind that is not there": ({EXP: Triple(0, 4, "diagonal")}, (), r"does not cut %6"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusals_name_the_value(name):
+    changes, shared, message = REFUSED[name]
+    graph = figure_3(2, 2, 9, 4)
+    schedules = {**dict(figure_3_schedules(4).schedules), **changes}
+    composition = BlockComposition(tuple((v, t) for v, t in sorted(schedules.items()) if t), shared)
+    with pytest.raises(PlanError, match=message):
+        arrange(graph, TOY, composition)
+
+
+# ---------------------------------------------------------------- folds: a thread's, a warp's, a block's
+def one_reduce(shape, axes, triple, then="square"):
+    """A reduce and a reader of all its results: two loops."""
+    kept = tuple(1 if a in axes else n for a, n in enumerate(shape))
+    words = ",".join(map(str, shape))
+    graph = program(f"f32[{words}] = input name='x'", f"f32[{','.join(map(str, kept))}] = sum %0 axes={axes} keepdims=True",
+                    f"f32[{words}] = broadcast %1 shape={shape}", f"f32[{words}] = mul %0 %2")
+    return graph, BlockComposition(((1, triple), (3, triple)), (1,), 64)
+
+
+FOLDS = {  # shape, axes, triple, along, threads that shuffle, block barriers
+    "one result a block: all threads": ((6, 70), (1,), Triple(0, 6), "row", 32, 1),
+    "long rows, several a block: a warp each": ((6, 70), (1,), Triple(0, 2), "warp", 32, 1),
+    "short rows: a thread each": ((6, 7), (1,), Triple(0, 2), "column", 1, 1),
+    "columns: a thread each": ((70, 6), (0,), Triple(1, 3, "column"), "column", 1, 1),
+    "in the middle": ((3, 40, 5), (1,), Triple(0, 3), "column", 1, 1),
+    "all of it": ((5, 9), (0, 1), Triple(0, 1), "row", 32, 1),
+}
+
+
+@pytest.mark.parametrize("name", FOLDS)
+def test_who_folds(name):
+    shape, axes, triple, along, lanes, barriers = FOLDS[name]
+    graph, composition = one_reduce(shape, axes, triple)
+    kernel, traffic = check(graph, composition)
+    (fold,) = [f for s in kernel.segments for p in s.phases for f in p.folds]
+    assert (fold.along, fold.lanes) == (along, lanes)
+    assert traffic.block_barriers_each == kernel.block_barriers == barriers
+    assert traffic.touched["x0"].read == math.prod(shape) * 4
+
+
+def test_a_core_folds_along_memory():
+    """What lies together is folded one number at a time, the serial loop inside; else the columns are inside."""
+    for shape, axes, inner in (((6, 70), (1,), "ser"), ((3, 40, 5), (1,), "c1")):
+        graph, composition = one_reduce(shape, axes, Triple(0, 1))
+        (phase,) = [p for s in composed(graph, CPU, composition).segments for p in s.phases if p.folds]
+        assert phase.axes[-1][0] == inner and bool(phase.folds[0].buffer) == (inner != "ser")
+
+
+# ---------------------------------------------------------------- memory
+def test_a_barrier_less_is_refused():
+    """Reduce.2 takes the bytes of Reduce.1: without the barrier somebody may still read the old one."""
+    kernel = composed(figure_3(), V100, figure_3_schedules())
+    (segment,) = kernel.segments
+    assert verify_kernel(kernel) is kernel
+    bare = tuple(replace(p, barrier="none") for p in segment.phases)
+    with pytest.raises(KernelError, match="k7 takes over the bytes of k2, which other threads may still be reading"):
+        verify_kernel(replace(kernel, segments=(replace(segment, phases=bare),)))
+
+
+def test_a_takeover_while_another_still_reads_is_refused():
+    """Divide takes the bytes of Exponential element by element: not if its threads read a neighbour's element."""
+    kernel = composed(figure_3(), V100, figure_3_schedules())
+    (segment,) = kernel.segments
+    body = tuple(replace(x, index=x.index * -1 + 288) if isinstance(x, Load) and x.buffer == "k6" else x for x in segment.phases[3].body)
+    phases = (*segment.phases[:3], replace(segment.phases[3], body=body), *segment.phases[4:])
+    with pytest.raises(KernelError, match="k10 takes over the bytes of k6"):
+        verify_kernel(replace(kernel, segments=(replace(segment, phases=phases),)))
+
+
+def test_what_does_not_fit_goes_through_global_memory():
+    graph, composition = figure_3(2, 2, 9, 6), figure_3_schedules(4, 64)
+    full = composed(graph, TOY, composition)
+    assert full.shared_bytes == (81 + 9) * 4
+    kernel, _ = check(graph, composition, replace(TOY, shared_per_block=100))
+    assert kernel.shared_bytes <= 100 and any("demoted" in d.why for d in kernel.decisions)
+
+
+def test_an_output_that_is_kept_is_read_from_shared_memory():
+    graph = program("f32[4,8] = input name='x'", "f32[4,8] = exp %0", "f32[4,1] = sum %1 axes=(1,) keepdims=True",
+                    "f32[4,8] = broadcast %2 shape=(4, 8)", "f32[4,8] = div %1 %3", "return %1 %4")
+    rows = Triple(0, 2)
+    for shared, bytes_read in (((1, 2), 0), ((2,), 4 * 8 * 4 * 2)):
+        _, traffic = check(graph, BlockComposition(((1, rows), (2, rows), (4, rows)), shared, 32))
+        loads = sum(t.loads for t in traffic.by_line.values())
+        assert loads * 4 - 128 == bytes_read, "beside the argument"
+
+
+def test_single_numbers_and_sums_of_nothing():
+    graph = program("f32[12] = input name='x'", "f32[] = sum %0 axes=(0,) keepdims=False")
+    check(graph, BlockComposition(((1, Triple(0, 1)),), (), 32))
+    graph = program("f32[6,0] = input name='x'", "f32[6] = sum %0 axes=(1,) keepdims=False", "f32[6] = exp %1")
+    check(graph, BlockComposition(((1, Triple(0, 3)), (2, Triple(0, 3))), (1,), 32))
+    empty = program("f32[0,8] = input name='x'", "f32[0,8] = exp %0")
+    with pytest.raises(PlanError, match="nothing is empty"):
+        arrange(empty, TOY, BlockComposition(((1, Triple(0, 1)),)))
+
+
+def test_a_reduce_over_no_axis():
+    graph = program("f32[40] = input name='x'", "f32[40] = max %0 axes=() keepdims=True", "f32[40] = neg %1")
+    check(graph, BlockComposition(((1, Triple(0, 4)), (2, Triple(0, 4))), (1,), 32))
