@@ -62,6 +62,13 @@ def test_kernels_compute_what_numpy_computes(name, strategy):
         np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-11 * max(1.0, np.max(np.abs(want))))
 
 
+@pytest.mark.parametrize("name", ["bert_infer", "dien_infer", "transformer_infer"])
+def test_the_cuda_text_does_too(name):
+    fn, args = make(name)
+    for got, want in zip(flatten(ms.jit(fn, strategy="astitch", target="step")(*args))[0], flatten(fn(*args))[0], strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_single_precision_throughout(name):
     fn, args = make(name)
