@@ -224,7 +224,7 @@ class _Call:
 def _least(call: Callable[[], Any], seconds: float, before: Callable[[], Any] | None = None) -> float:
     found: list[float] = []
     began = time.perf_counter()
-    while len(found) < 4 or time.perf_counter() - began < seconds:
+    while len(found) < 8 or time.perf_counter() - began < seconds:
         if before:
             before()
         start = time.perf_counter()

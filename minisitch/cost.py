@@ -10,7 +10,7 @@ Time is memory against arithmetic, between grid barriers (docs/calibration.md sa
 
     GPU   the larger of the two, over the share of the device that is busy; launch and barriers are added
     CPU   both overlap in part: sqrt(memory^2 + loops^2); a segment that is worth it has all cores
-            memory  bytes over the rate of the cache that holds them; a stride drags a whole line an element
+            memory  bytes over the rate of the cache that holds all its buffers; a stride drags a line an element
             loops   innermost trips x nanoseconds of their statements (``Device.core_ns``), and the starts of loops
 """
 
@@ -126,6 +126,8 @@ def _share(kernel: Kernel, segments: Sequence[Segment]) -> float:
 def _cpu_us(kernel: Kernel, stretches: Sequence[tuple[list[Segment], int]]) -> float:
     """Launch and join each segment; between two grid barriers memory and loops overlap in part."""
     device, total = kernel.device, 0.0
+    near = sum(b.size * itemsize(b.dtype) for b in kernel.parameters)
+    level = next((at for at in device.levels if near <= at.size), device.levels[-1])
     for segments, moved in stretches:
         loops, dragged, parallel = 0.0, 0, False
         for segment in segments:
@@ -134,7 +136,6 @@ def _cpu_us(kernel: Kernel, stretches: Sequence[tuple[list[Segment], int]]) -> f
             cores = cores if segment.work >= SERIAL_BELOW else 1
             loops, dragged, parallel = loops + price.ns / cores, dragged + price.dragged, parallel or cores > 1
             total += device.launch_us + (device.grid_barrier_us if cores > 1 else 0.0)
-        level = next((at for at in device.levels if moved <= at.size), device.levels[-1])
         memory = (moved + dragged) / (level.all_cores if parallel else level.one_core) * 1e9
         total += math.hypot(memory, loops) / 1e3
     return total

@@ -116,13 +116,13 @@ def _heavy(text: str) -> dict[str, float]:
 
 # What one core does, in nanoseconds. An operation that is not here is light.
 LOOP_NS = {
-    "light": 0.004,  # a vectorised add, a byte
-    "load": 0.003,  # from the nearest cache, a byte
-    "store": 0.005,
-    "strided": 0.45,  # an element at a distance
+    "light": 0.005,  # a vectorised add, a byte
+    "load": 0.002,  # from the nearest cache, a byte
+    "store": 0.01,
+    "strided": 0.6,  # an element at a distance
     "gathered": 0.9,  # an element wherever its index says
-    "half": 0.13,  # between float16 and float32, an element
-    "scalar": 1.0,  # what an operation costs more outside vectors
+    "half": 0.2,  # between float16 and float32, an element
+    "scalar": 0.6,  # what an operation costs more outside vectors
     "loop": 0.75,  # to start an innermost loop
     "row": 1.5,  # to start a phase
     "meet": 1.5,  # to add up the lanes of a reduction
@@ -157,8 +157,9 @@ HEAVY_NS = _heavy("""
     floor_divide 8.5 9.4 2.0
 """)
 BUILT_IN: dict[str, Any] = {
-    "levels": [[1 << 20, 80e9, 140e9], [1 << 21, 50e9, 80e9], [1 << 26, 29e9, 48e9], [1 << 40, 10e9, 11e9]],
-    "flops": 250e9, "launch_us": 1.0, "grid_barrier_us": 20.0, "core_ns": LOOP_NS | HEAVY_NS,
+    "levels": [[1 << 20, 85e9, 140e9], [1 << 21, 50e9, 80e9], [1 << 25, 29.5e9, 47e9], [1 << 26, 25e9, 40e9],
+               [1 << 40, 10e9, 11e9]],
+    "flops": 250e9, "launch_us": 1.2, "grid_barrier_us": 20.0, "core_ns": LOOP_NS | HEAVY_NS,
     "source": "measured with `python -m minisitch calibrate` on a two-core x86-64 server",
 }
 

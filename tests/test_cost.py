@@ -210,6 +210,12 @@ def test_what_a_cache_holds_moves_faster():
     assert large > 2 * small
 
 
+def test_a_gather_waits_for_the_level_its_table_is_in():
+    small, large = (cost.kernel_us(one_kernel(program(f"f32[{n},1024] = input name='x'", "i64[64] = input name='i'",
+                                                      "f32[64,1024] = gather %0 %1 axes=(0,)"), CPU)) for n in (64, 100_000))
+    assert large > 2 * small
+
+
 def test_small_work_stays_on_one_core():
     """One task more of work wakes the second core; then twice as many cores halve what loops cost."""
     rows = SERIAL_BELOW // (1024 * 3)
