@@ -21,6 +21,7 @@ from ...fuse import Decision, FusionPlan, Pattern, Stitching, extract, make_plan
 from ...graph import Graph
 from ...triples import BlockComposition
 from ..astitch import levels
+from . import library
 from .compose import Composed, compose_kernel
 from .dots import take_apart
 from .fusion import Fusion, Limits
@@ -62,6 +63,7 @@ def plan(graph: Graph, name: str, limits: Limits, decisions: Iterable[Decision] 
         if pattern.kind == "kernel" and pattern.outputs[0] in owner:
             pattern = _with_composition(graph, pattern, owner[pattern.outputs[0]], composed, found)
         patterns.append(pattern)
+    library.save()
     return replace(drawn, patterns=tuple(patterns), decisions=tuple(found))
 
 

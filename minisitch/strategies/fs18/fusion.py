@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ...device import Device
-from ...fuse import MOST_ARGUMENTS, is_heavy
+from ...fuse import MOST_ARGUMENTS, count, is_heavy
 from ...groups import MOST_POSITIONS
 from ...triples import Cut, cut_of, space, triple_for
 from .reads import Read, Reads, is_owned
@@ -85,31 +85,23 @@ class Fusion:
         inside = {r for m in fresh for r in self.reads.readers[m] if r in fresh or r in self.members}  # of their readers
         outputs = {m for m in fresh if m in self.reads.stored or not inside.issuperset(self.reads.readers[m])}
         arguments = (self.arguments | set().union(*map(self.reads.arguments, fresh))) - fresh - self.members
-        count = len(arguments) + len(self.outputs) + len(outputs)
-        if count > self.limits.arguments:
-            return "argument-limit", f"the kernel would have {count} arguments; at most {self.limits.arguments}"
+        passed = len(arguments) + len(self.outputs) + len(outputs)
+        if passed > self.limits.arguments:
+            return "argument-limit", f"the kernel would have {passed} arguments; at most {self.limits.arguments}"
         left: list[tuple[Schedule, dict[int, Cut], int]] = []
-        reason = ("no-satisfiable-schedule", "its roots have no block count in common")
+        reasons: dict[str, str] = {}
         order = sorted(fresh, reverse=True)
-        for schedule in self.schedules:
-            asked: dict[int, Cut] = {}
-            shared = schedule.shared
-            for member in order:
-                cut = self._asked(schedule, asked, inside, member)
-                refusal = self._refusal(schedule, member, cut, member in outputs)
-                if refusal:
-                    reason = ("no-satisfiable-schedule", f"cut {schedule.cut.kind} {schedule.cut.blocks}, {refusal}")
-                    break
-                asked[member] = cut
-                shared += self._bytes(member, cut) if self.graph[member].kind == "reduce" and member not in self.roots else 0
+        for schedule in sorted(self.schedules, key=lambda s: s.threads):  # of several, a block schedule's reason says more
+            asked, shared, refusal = self._propagated(schedule, order, inside, outputs)
+            blocks = count(schedule.cut.blocks, f"{schedule.cut.kind} block")
+            if refusal:
+                reasons.setdefault("no-satisfiable-schedule", f"cut in {blocks}, {refusal}")
+            elif shared > self.limits.shared:
+                reasons["shared-memory-limit"] = f"{shared} bytes of reduces in each of {blocks}; the limit is {self.limits.shared}"
             else:
-                if shared <= self.limits.shared:
-                    left.append((schedule, asked, shared))
-                else:
-                    reason = ("shared-memory-limit", f"{shared} bytes of reduces a block with {schedule.cut.blocks} blocks; "
-                                                     f"the limit is {self.limits.shared}")
+                left.append((schedule, asked, shared))
         if not left:
-            return reason
+            return max(reasons.items(), default=("no-satisfiable-schedule", "its roots have no block count in common"))
         for schedule, asked, shared in left:
             schedule.asked.update(asked)
             schedule.shared = shared
@@ -118,6 +110,20 @@ class Fusion:
         self.outputs |= outputs
         self.arguments = arguments
         return "", ""
+
+    def _propagated(self, schedule: Schedule, order: Sequence[int], inside: set[int],
+                    outputs: set[int]) -> tuple[dict[int, Cut], int, str]:
+        """What a schedule asks of new operations, readers first, the bytes of reduces then, and why it is not satisfiable."""
+        asked: dict[int, Cut] = {}
+        shared = schedule.shared
+        for member in order:
+            cut = self._asked(schedule, asked, inside, member)
+            if refusal := self._refusal(schedule, member, cut, member in outputs):
+                return asked, shared, refusal
+            asked[member] = cut
+            if self.graph[member].kind == "reduce" and member not in self.roots:
+                shared += self.graph[member].type.nbytes // cut.blocks
+        return asked, shared, ""
 
     def _asked(self, schedule: Schedule, fresh: dict[int, Cut], inside: set[int], member: int) -> Cut:
         """The cut that readers inside ask of a value; a root's is the schedule's own."""
@@ -169,12 +175,9 @@ class Fusion:
                     f"keep {cut.blocks} of {self.limits.device.sms} SMs busy")
         return ""
 
-    def _bytes(self, member: int, cut: Cut) -> int:
-        return self.graph[member].type.nbytes // cut.blocks
-
 
 def common_cuts(shapes: Sequence[Sequence[int]]) -> list[Cut]:
-    """Cuts that every root can have, fewest blocks first: the paper's intersection of block counts."""
+    """Cuts that every root can have, most blocks first: the paper's intersection of block counts."""
     first, *others = shapes
     cuts = dict.fromkeys(cut_of(t, first) for t in space(first))
-    return sorted(c for c in cuts if all(triple_for(c, shape) for shape in others))
+    return sorted((c for c in cuts if all(triple_for(c, shape) for shape in others)), reverse=True)

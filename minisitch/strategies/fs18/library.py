@@ -114,6 +114,7 @@ class Library:
     prices: dict[str, float] = field(default_factory=dict)
     hits: int = 0
     misses: int = 0
+    _saved: int = 0  # misses that were on disk already
 
     def __post_init__(self) -> None:
         self.prices = self._stored() | self.prices
@@ -130,8 +131,9 @@ class Library:
 
     def save(self) -> None:
         """Write what is known beside what others wrote meanwhile. A folder that cannot be written keeps nothing."""
-        if self.path is None:
+        if self.path is None or self.misses == self._saved:
             return
+        self._saved = self.misses
         self.prices = self._stored() | self.prices
         with contextlib.suppress(OSError):
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -158,6 +160,12 @@ class Measuring:
 
 
 MEASURING: list[Measuring] = []  # empty, or the one installed
+
+
+def save() -> None:
+    """Write down what was measured while a graph was planned."""
+    for measuring in MEASURING:
+        measuring.library.save()
 
 
 def price(entry: Entry) -> float:
