@@ -72,7 +72,10 @@ class _Segment:
     def emit(self, number: int) -> None:
         w, s = self.w, self.segment
         w.line(f"# segment {number}: {s.rows} rows" + (f" in {s.chunks} chunks" if s.chunks > 1 else ""))
-        if self.threads != self.kernel.block:
+        if self.threads == 1 < self.kernel.block:
+            w.line("lane = 0")
+            w.line("lane_row = thread")
+        elif self.threads != self.kernel.block:
             w.line(f"lane = thread % {self.threads}")
             w.line(f"lane_row = thread // {self.threads}")
         else:
@@ -264,7 +267,7 @@ class _Segment:
         if fold.lanes == 1:
             return
         steps = ", ".join(str(fold.lanes >> k) for k in range(1, fold.lanes.bit_length()))
-        self.w.line(f"for offset in ({steps}):", f"%{fold.node} {fold.op} over the warp")
+        self.w.line(f"for offset in ({steps}{',' * (fold.lanes == 2)}):", f"%{fold.node} {fold.op} over the warp")
         other = f"cuda.shfl_xor_sync({MASK}, {fold.result}, offset)"
         if self._held(fold) == "uint64":  # a shuffle takes signed integers; as such they would compare wrongly
             other = f"np.uint64(cuda.shfl_xor_sync({MASK}, np.int64({fold.result}), offset))"

@@ -114,6 +114,10 @@ class Layout:
         own = [root for s, root in zip([s for s in sinks if s.role != "combine"], roots, strict=True) if s.role == "map"]
         return pull(self.graph, roots, self.final.__contains__, own)
 
+    def alone(self, level: int, space: Space) -> bool:
+        """True where one thread makes all of a row: what it keeps no other reads."""
+        return self.device.kind == "cpu" or self.maps[level, space].threads_per_row == 1
+
     def near(self, loop: Loop, key: Key) -> bool:
         """True when the value is made by the block that reads it."""
         producer = self.final[key[0]]
@@ -207,7 +211,7 @@ class Layout:
         m = self.maps[s.level, s.space]
         if s.along == "row":
             return Place("register")
-        if s.role == "map" and s.extents[2] == 1 and self.device.kind == "cpu":
+        if s.role == "map" and s.extents[2] == 1 and self.alone(s.level, s.space):
             return Place("register")
         everyone = s.space.chunks > 1 and s.space.kind == "row" and s.extents[2] != s.space.cols  # each chunk makes its own
         how = self.plan.composition
@@ -309,9 +313,8 @@ class Layout:
             return ", ".join([*block, f"scratch p{s.node}[{self.buffers[f'p{s.node}'].size}]"])
         found, place = [], self.places.get(s.node)
         if place is not None and place.where == "register":
-            per_row = self.maps[s.level, s.space].threads_per_row
-            alone = self.device.kind == "cpu" or s.role == "map"
-            found.append("register" if alone else f"register of every thread ({'warp' if per_row <= 32 else 'block'} reduce)")
+            who = "warp" if self.maps[s.level, s.space].threads_per_row <= WARP else "block"
+            found.append("register" if self.alone(s.level, s.space) else f"register of every thread ({who} reduce)")
         elif place is not None:
             b = self.buffers[place.buffer]
             found.append(f"{b.scope} {b.name}[{b.size}]" if b.node == s.node else f"the row of {b.name}, which is written last")
@@ -340,8 +343,7 @@ class Layout:
         found: list[set[int]] = [set() for _ in self.loops]
         for value, reads in self.reads.items():
             for loop, same in reads.near:
-                alone = self.device.kind == "cpu" or self.maps[loop.level, loop.space].threads_per_row == 1
-                if not (same or alone or self.final[value].along == "row"):
+                if not (same or self.alone(loop.level, loop.space) or self.final[value].along == "row"):
                     found[loop.order].add(value)
         return found
 

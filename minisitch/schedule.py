@@ -105,7 +105,7 @@ class _Builder:
         slots = [b.slot for b in self.buffers.values() if b.scope == "shared"]
         crossed = any(self.layout.crossed[x.order] for x in loops) or len(slots) != len(set(slots))
         if m.threads_per_row <= WARP:
-            return "warp" if crossed else "none"
+            return "warp" if crossed and m.threads_per_row > 1 else "none"
         return "block" if crossed or sum(self.layout.meetings[x.order] for x in loops) % 2 else "none"
 
     def _lengthen_rows(self, phases: Sequence[Phase], old: int, new: int) -> None:

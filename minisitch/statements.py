@@ -54,7 +54,7 @@ class Statements:
     def _once(self, names: Iterable[str]) -> bool:
         """True if it can run once a row: nothing it depends on changes along the loop."""
         if self.loop.cols == 1 and self.loop.serial == 1:
-            return self.layout.device.kind == "cpu"
+            return self.layout.alone(self.loop.level, self.space)
         return not self.moving.intersection(names)
 
     def _emit(self, stmt: Stmt, variables: Iterable[str]) -> None:

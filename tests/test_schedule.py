@@ -25,10 +25,14 @@ from stitch_help import (
 
 from minisitch import cuda_emit
 from minisitch.errors import KernelError
+from minisitch.fuse import Stitching, fuse
 from minisitch.kernel import Compute, Load, Store, statements, verify_kernel
 from minisitch.reference import judge
+from minisitch.runtime.executable import assemble
+from minisitch.runtime.stages import lower_plan
 from minisitch.simplify import simplify
 from minisitch.testing import check_graph, random_graph, random_inputs
+from minisitch.trace import Program
 
 
 @pytest.mark.parametrize(("name", "device"), [("toy", TOY), ("cpu", CPU)])
@@ -320,6 +324,28 @@ def test_packing_is_one_wave_of_whole_blocks(rows):
     (segment,) = kernel.segments
     assert segment.thread_map.threads_per_row == 32 and kernel.grid * kernel.block <= 160 * 1024
     assert kernel.block_barriers == 0 and segment.task_barrier in ("none", "warp"), "a warp a row needs no block barrier"
+
+
+@pytest.mark.parametrize("per_row", [1, 2, 8])
+def test_a_row_may_have_a_thread_or_a_few(per_row):
+    """FusionStitching 2020's thread template: nothing to shuffle, nobody to wait for."""
+    options = {"threads_per_row": per_row, "threads": 64}
+    for shape in ((70, 5), (3, 40)):
+        graph = traced(softmax, shape)
+        kernel = one_kernel(graph, **options)
+        source = cuda_emit.emit(kernel)
+        assert kernel.segments[0].thread_map.threads_per_row == per_row and kernel.block_barriers == 0
+        assert ("shfl" in source.text) == ("sync" in source.text) == (per_row > 1)
+        inputs = random_inputs(graph, np.random.default_rng(0))
+        results, _ = stepped(source, inputs)
+        assert all(v.ok for v in judge(graph, inputs, results)), source.text
+    for seed in range(12):
+        whole = simplify(random_graph(np.random.default_rng(seed), max_nodes=20, max_elements=400, allow_empty=False))
+        plan = fuse(whole, "astitch", TOY)
+        plan = replace(plan, patterns=tuple(replace(p, composition=Stitching(**options)) for p in plan.patterns))
+        stages = lower_plan(Program(whole, None, None, (), ()), plan, "step", TOY)
+        inputs = random_inputs(whole, np.random.default_rng(seed))
+        assert all(v.ok for v in judge(whole, inputs, assemble(stages, "step").outputs(list(inputs))))
 
 
 # ---------------------------------------------------------------- odd ends
