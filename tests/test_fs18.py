@@ -342,7 +342,7 @@ def test_what_is_composed_owns_what_it_reads():
         graph = random_graph(np.random.default_rng(seed), max_nodes=40, max_elements=300)
         reads = Reads(graph)
         for kernel in fused(graph):
-            for way in kernel.ways:
+            for way in kernel.schedules:
                 for member in kernel.members if not way.threads else ():
                     node, cut = graph[member], way.asked[member]
                     if node.kind == "reduce" or member in kernel.outputs:

@@ -50,22 +50,19 @@ class Contraction:
         self.members = {op: [op] for op in operations}
         self.span: dict[int, int] = {}
         self._layers: dict[int, list[int]] = {}  # may also hold clusters that have left a layer
+        self.highest = -1  # the last layer
         self.layer_again()
 
     def layer_again(self) -> None:
         """Spans from scratch, for the clusters there are now."""
-        self.span, self._layers = {}, {}
+        self.span, self._layers, self.highest = {}, {}, -1
         for cluster, span in spans(self.members, self.users, self.operands).items():
             self._put(cluster, span)
 
     def _put(self, cluster: int, span: int) -> None:
         self.span[cluster] = span
         self._layers.setdefault(span, []).append(cluster)
-
-    @property
-    def highest(self) -> int:
-        """The last layer, -1 if there is none."""
-        return max(self._layers, default=-1)
+        self.highest = max(self.highest, span)
 
     def layer(self, span: int) -> list[int]:
         """The clusters that have this span now."""
