@@ -174,17 +174,29 @@ def this_cpu() -> Device:
         found = path.stat() if path else None
     except OSError:
         found = None
-    return cpu_with(_read(path, found.st_mtime_ns, found.st_size)) if path and found else cpu_with(BUILT_IN)
+    if path is None or found is None:
+        return _known(None, 0, 0, _cores())
+    return _known(path, found.st_mtime_ns, found.st_size, _cores())
 
 
-def cpu_with(figures: Mapping[str, Any]) -> Device:
-    """This machine with these figures (``BUILT_IN`` shows which there are)."""
-    cores = int(os.environ.get("MINISITCH_THREADS", "0")) or os.cpu_count() or 1
+def cpu_with(figures: Mapping[str, Any], cores: int = 0) -> Device:
+    """A CPU with these figures (``BUILT_IN`` shows which there are), and as many cores as here or ``cores``."""
+    cores = cores or _cores()
     levels = tuple(Level(int(size), one, both if cores > 1 else one) for size, one, both in figures["levels"])
     return Device("cpu", "cpu", cores, threads_per_sm=8, blocks_per_sm=8, registers_per_sm=1 << 30, shared_per_sm=1 << 21,
                   shared_per_block=1 << 19, bandwidth=levels[-1].all_cores, flops=figures["flops"],
                   launch_us=figures["launch_us"], grid_barrier_us=figures["grid_barrier_us"], block_barrier_us=0.0,
                   max_block=1, source=figures["source"], levels=levels, core_ns=tuple(sorted(figures["core_ns"].items())))
+
+
+def _cores() -> int:
+    return int(os.environ.get("MINISITCH_THREADS", "0")) or os.cpu_count() or 1
+
+
+@functools.lru_cache(maxsize=16)
+def _known(path: Path | None, changed: int, size: int, cores: int) -> Device:
+    """Made once while the file's time stamp and size stay as they are: a device is chosen at each compile."""
+    return cpu_with(_read(path) if path else BUILT_IN, cores)
 
 
 def device_file() -> Path | None:
@@ -216,9 +228,8 @@ def machine() -> str:
     return f"{platform.machine()}, {model or 'unknown processor'}, {os.cpu_count()} cores"
 
 
-@functools.lru_cache(maxsize=4)
-def _read(path: Path, changed: int, size: int) -> Mapping[str, Any]:
-    """The figures of a device file, checked; read once while its time stamp and size stay as they are."""
+def _read(path: Path) -> Mapping[str, Any]:
+    """The figures of a device file, checked."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         wrong = _wrong(content)
