@@ -40,7 +40,7 @@ def fs18(graph: Graph, device: Device) -> FusionPlan:
 @strategy("fs18-dot")
 def fs18_dot(graph: Graph, device: Device) -> FusionPlan:
     """The same, with small batched products inside kernels."""
-    apart = take_apart(graph)
+    apart = take_apart(graph, Limits(device))
     return plan(apart.graph, "fs18-dot", Limits(device, products=apart.products), apart.decisions)
 
 

@@ -11,12 +11,13 @@ user's choice (strategy ``fs18-dot``): it does where the library is poor, on tin
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from ...fuse import Decision
 from ...graph import Builder, Graph, Node, TensorType
-from .fusion import SHARED_LIMIT
+from .fusion import Limits
 
 DTYPES = ("float32", "float64")  # sums of these round as the library's do
 
@@ -34,8 +35,8 @@ class Apart:
     decisions: tuple[Decision, ...]
 
 
-def take_apart(graph: Graph, limit: int = SHARED_LIMIT) -> Apart:
-    """Rewrite every batched matmul whose two operands, of one batch entry, fit into ``limit`` bytes together."""
+def take_apart(graph: Graph, limits: Limits) -> Apart:
+    """Rewrite every matmul of two batches whose entries are small; one with weights is the library's business."""
     b = Builder()
     origin: list[int] = []
     products: set[int] = set()
@@ -44,9 +45,7 @@ def take_apart(graph: Graph, limit: int = SHARED_LIMIT) -> Apart:
     for node in graph.nodes:
         operands = [new[a] for a in node.args]
         if node.op == "matmul":
-            nbytes = sum(_entry_bytes(graph[a].type) for a in node.args)
-            small = node.type.rank >= 3 and nbytes <= limit and node.type.dtype in DTYPES and node.type.size > 0
-            why = f"{nbytes} bytes of operands in each batch entry; a kernel takes up to {limit}, of {' and '.join(DTYPES)}"
+            small, why = _is_small(node, [graph[a].type for a in node.args], limits)
             decisions.append(Decision((node.id,), "fuse" if small else "keep apart", "small-dot" if small else "library-dot", why))
             new[node.id] = _product(b, node, *operands) if small else _copy(b, node, operands)
             products |= {new[node.id]} if small else set()
@@ -57,8 +56,17 @@ def take_apart(graph: Graph, limit: int = SHARED_LIMIT) -> Apart:
     return Apart(b.finish(new[o] for o in graph.outputs), tuple(origin), frozenset(products), moved)
 
 
-def _entry_bytes(matrix: TensorType) -> int:
-    return matrix.shape[-1] * matrix.shape[-2] * matrix.itemsize
+def _is_small(node: Node, operands: list[TensorType], limits: Limits) -> tuple[bool, str]:
+    """Whether one entry of the batch is work for one block, and the numbers: its operands' bytes, its multiplications."""
+    batches = [math.prod(t.shape[:-2]) for t in operands]
+    entries = math.prod(node.type.shape[:-2])
+    nbytes = sum(t.shape[-1] * t.shape[-2] * t.itemsize for t in operands)
+    work = node.type.shape[-2] * node.type.shape[-1] * operands[0].shape[-1]
+    fits = nbytes <= limits.shared and (entries >= limits.device.sms or work <= limits.serial)
+    small = fits and entries == min(batches) > 1 and node.type.dtype in DTYPES and node.type.size > 0
+    return small, (f"batches of {' and '.join(map(str, batches))}, an entry {nbytes} bytes of operands and {work} multiplications; "
+                   f"a kernel takes equal batches of {' and '.join(DTYPES)} with {limits.shared} bytes, and {limits.serial} "
+                   f"multiplications where there are fewer entries than SMs")
 
 
 def _copy(b: Builder, node: Node, operands: list[int]) -> int:

@@ -37,14 +37,6 @@ def is_owned(cut: Cut) -> bool:
     return cut.kind in ("row", "column")
 
 
-def _in_a_window(node: Node, position: int) -> bool:
-    """Joined or written into a window: which element is read depends on where the reader stands.
-
-    The kernel's locality check cannot follow that, so such values are evaluated where they are read.
-    """
-    return node.op == "concatenate" or (node.op == "update" and position == 1)
-
-
 class Reads:
     """The operations of a graph that kernels hold, what each reads and who reads it.
 
@@ -92,7 +84,7 @@ class Reads:
         for node, position in way:
             shape = self.graph[node.args[position]].type.shape
             stretches = node.op == "gather" or (node.op == "broadcast" and shape != node.type.shape)
-            passed = operand_cut(node, position, shape, cut) if is_owned(cut) and not _in_a_window(node, position) else None
+            passed = operand_cut(node, position, shape, cut) if is_owned(cut) else None
             if passed is None:
                 places = 1 if is_owned(cut) else cut.blocks
                 passed = (STRETCHED if stretches or cut.kind == "stretched" else SCATTERED)._replace(blocks=places)
