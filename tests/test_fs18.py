@@ -53,6 +53,9 @@ from minisitch.strategies.fs18.tuning import tune
 from minisitch.testing import check_graph, random_graph, random_inputs
 from minisitch.triples import BlockComposition, Triple, triple_for
 
+sys.path.insert(0, str(ROOT))
+from benchmarks.predict import exact_speedup, paper_speedup
+
 LIMITS = Limits(V100)
 
 
@@ -767,3 +770,27 @@ def test_the_papers_workloads_have_fewer_kernels(workload, monkeypatch):
     counts = {name: len(lower(function, *arguments, strategy=name, target="cuda", device="v100", stop_after="fuse").kernels)
               for name in ("none", "xla", "fs18")}
     assert counts["fs18"] <= 0.45 * counts["xla"] < counts["xla"] <= counts["none"]
+
+
+# ---------------------------------------------------------------- row 19: the predictor
+FIGURES = {"lr": "LR", "w2v": "W2V", "rnn": "RNN", "birnn": "BiRNN", "speech": "Speech", "nmt": "NMT"}
+
+
+@pytest.mark.paper(19)
+@pytest.mark.parametrize("workload", FIGURES)
+def test_the_predictor_gives_the_papers_figures(workload, monkeypatch):
+    """Read off the paper's bars to about 0.02; what it measured is within 0.05 of what it predicted."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "models"))
+    paper = importlib.import_module(workload).PAPER["fs18"]
+    fusable, speedup = 1 - paper["library_share"], paper["fusion_speedup"]
+    assert paper_speedup(fusable, speedup) == pytest.approx(paper["predicted_speedup"], abs=0.025)
+    assert paper_speedup(fusable, speedup) == pytest.approx(paper["end_to_end_speedup"], abs=0.06)
+
+
+@pytest.mark.paper(19)
+@given(st.floats(0, 1), st.floats(1, 50))
+def test_the_predictor_is_the_first_term_of_amdahls_law(fusable, speedup):
+    saved = fusable * (1 - 1 / speedup)
+    assert 1 <= paper_speedup(fusable, speedup) <= exact_speedup(fusable, speedup) * (1 + 1e-12)
+    if saved < 0.5:
+        assert exact_speedup(fusable, speedup) - paper_speedup(fusable, speedup) <= 2 * saved ** 2 + 1e-12
