@@ -9,7 +9,7 @@ of stride 2 with batch-norm, two BiLSTMs of 256 a direction with the steps paire
 different lengths everywhere (TensorFlow's ``dynamic_rnn``), an LSTM of 512 with additive attention that takes the
 likeliest of 32 characters as its next input.
 Cut: 64 frames of several hundred, so 16 and 8 unrolled steps; 12 characters; greedy instead of beam search. Changed: a
-convolution is a concatenation of shifted slices (im2col) and a product; in TensorFlow it is one library call.
+convolution is a stack of shifted slices (im2col) and a product; in TensorFlow it is one library call.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def convolve(x, lengths, layer, epsilon=1e-3):
     """
     x = np.pad(x, ((0, 0), (1, 0), (1, 0), (0, 0)))
     slices = [x[:, i:x.shape[1] - 2 + i:2, j:x.shape[2] - 2 + j:2] for i in range(3) for j in range(3)]
-    x, _ = linear(np.concatenate(slices, axis=-1), layer["kernel"], layer["bias"])
+    x, _ = linear(np.stack(slices, axis=3).reshape(*slices[0].shape[:3], -1), layer["kernel"], layer["bias"])
     x, _ = relu((x - layer["mean"]) / np.sqrt(layer["variance"] + epsilon) * layer["scale"] + layer["shift"])
     lengths = (lengths + 1) // 2
     return x * (np.arange(x.shape[1]) < lengths[:, None])[:, :, None, None], lengths

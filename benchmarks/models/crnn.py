@@ -7,7 +7,7 @@ its ablation: XLA 23.95 ms, with adaptive mapping 21.98, with stitching 20.45, w
 Faithful: the network of Shi, Bai and Yao (2015): seven convolutions of 64 to 512 channels over a picture of 32 x 100,
 pooling, batch-norm on the fifth and sixth, two bidirectional LSTMs of 256 a direction over its 24 columns with one product
 and one cell a step, a linear layer to 36 letters and a blank, the logarithm of the softmax, the greedy path.
-Cut: nothing. Changed: a convolution is a concatenation of shifted slices (im2col) and a product; in TensorFlow it is one
+Cut: nothing. Changed: a convolution is a stack of shifted slices (im2col) and a product; in TensorFlow it is one
 library call. Batch-norm has its moments given, as it does in inference.
 """
 
@@ -35,11 +35,11 @@ NORMALISED = (4, 5)
 
 
 def convolve(x, kernel, bias, sides=3, pad=1):
-    """``x`` [batch, height, width, channels] with a window of ``sides`` x ``sides``: slices side by side, then a product."""
+    """``x`` [batch, height, width, channels] with a window of ``sides`` x ``sides``: a stack of slices, then a product."""
     x = np.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
     height, width = x.shape[1] - sides + 1, x.shape[2] - sides + 1
     slices = [x[:, i:i + height, j:j + width] for i in range(sides) for j in range(sides)]
-    return linear(np.concatenate(slices, axis=-1), kernel, bias)[0]
+    return linear(np.stack(slices, axis=3).reshape(len(x), height, width, -1), kernel, bias)[0]
 
 
 def pool(x, rows, columns):
