@@ -264,7 +264,7 @@ def _figures(tick: Callable[[str], None]) -> tuple[dict[str, Any], dict[str, Any
     """What can be measured by itself: rates of memory, launches, heavy operations; and the raw microseconds."""
     raw: dict[str, Any] = {}
     empty, other = _copy(16), _copy(1 << 19)
-    hot, launch = empty.us(), empty.us(after=other)
+    hot, cold = empty.us(), empty.us(after=other)
     levels, joins = [], []
     for nbytes in WORKING_SETS:
         tick(f"copy {size(nbytes)}")
@@ -284,11 +284,12 @@ def _figures(tick: Callable[[str], None]) -> tuple[dict[str, Any], dict[str, Any
         base[dtype] = base.get(dtype) or _one_operation("", dtype).us()
         raw[name] = us = _one_operation(op, dtype).us()
         core[name] = max(0.01, (us - base[dtype]) * 1e3 / (256 * 1024))
-    raw |= {"launch, at once": hot, "launch, after other work": launch, "join": joins, "serial below": _break_even()}
+    raw |= {"launch, at once": hot, "launch, after other work": cold, "join": joins, "serial below": _break_even()}
     x = np.ones((1024, 1024), np.float32)
     raw["matmul 1024"] = product = _least(lambda: np.matmul(x, x), 0.1)
-    return {"levels": levels, "flops": 2e6 * 1024**3 / product, "launch_us": launch, "grid_barrier_us": float(np.median(joins)),
-            "core_ns": core, "source": f"measured with `python -m minisitch calibrate` on {machine()}"}, raw
+    return {"levels": levels, "flops": 2e6 * 1024**3 / product, "launch_us": math.sqrt(hot * cold),
+            "grid_barrier_us": float(np.median(joins)), "core_ns": core,
+            "source": f"measured with `python -m minisitch calibrate` on {machine()}"}, raw
 
 
 def _break_even() -> int:
@@ -397,7 +398,8 @@ def _report(found: Calibration) -> Iterable[str]:
     yield "\nfarthest off                                                   measured    modelled"
     everything = [*_worth(found.checked), *found.kernels]
     for s in sorted(everything, key=lambda s: -abs(math.log(s.us / s.modelled(device))))[:10]:
-        yield f"  {s.program[:20]:<21}{s.strategy:<9}{s.kernel.name[:30]:<31}{duration(s.us):>10}{duration(s.modelled(device)):>12}"
+        modelled = duration(s.modelled(device))
+        yield f"  {s.program[:20]:<21}{s.strategy:<9}{s.kernel.name[:30]:<31}{duration(s.us):>10}{modelled:>12}"
     for ranking in found.rankings:
         right, pairs = ranking.pairs
         plans = ", ".join(f"{name} {duration(us)} (modelled {duration(m)})" for name, (m, us) in ranking.plans.items())

@@ -159,7 +159,7 @@ HEAVY_NS = _heavy("""
 BUILT_IN: dict[str, Any] = {
     "levels": [[1 << 20, 85e9, 140e9], [1 << 21, 50e9, 80e9], [1 << 25, 29.5e9, 47e9], [1 << 26, 25e9, 40e9],
                [1 << 40, 10e9, 11e9]],
-    "flops": 250e9, "launch_us": 1.2, "grid_barrier_us": 20.0, "core_ns": LOOP_NS | HEAVY_NS,
+    "flops": 250e9, "launch_us": 0.7, "grid_barrier_us": 20.0, "core_ns": LOOP_NS | HEAVY_NS,
     "source": "measured with `python -m minisitch calibrate` on a two-core x86-64 server",
 }
 

@@ -219,7 +219,8 @@ def test_a_gather_waits_for_the_level_its_table_is_in():
 def test_small_work_stays_on_one_core():
     """One task more of work wakes the second core; then twice as many cores halve what loops cost."""
     rows = SERIAL_BELOW // (1024 * 3)
-    below, above = (one_kernel(program(f"f32[{n},1024] = input name='x'", f"f32[{n},1024] = tan %0"), CPU) for n in (rows, rows + 1))
+    below, above = (one_kernel(program(f"f32[{n},1024] = input name='x'", f"f32[{n},1024] = tan %0"), CPU)
+                    for n in (rows, rows + 1))
     assert below.segments[0].work < SERIAL_BELOW <= above.segments[0].work
     assert cost.kernel_us(above) < 0.6 * cost.kernel_us(below)
     assert cost.kernel_us(replace(above, device=replace(CPU, sms=1))) > cost.kernel_us(below)
