@@ -302,7 +302,7 @@ def main(options: argparse.Namespace) -> None:
     Raises MinisitchError at the end if a workload failed, or a strategy, or its results are wrong.
     """
     files = {name: ROOT / "benchmarks" / "models" / f"{name}.py" for name in WORKLOADS}
-    strategies = options.strategy or sorted(STRATEGIES, key=lambda s: (s not in ("none", "xla"), s == "auto"))
+    strategies = options.strategy or sorted(STRATEGIES, key=lambda s: {"none": 0, "xla": 1, "auto": 3}.get(s, 2))  # baselines first
     if unknown := [name for name in strategies if name not in STRATEGIES]:
         raise MinisitchError(f"unknown strategy {unknown[0]!r}; take one of {', '.join(STRATEGIES)}")
     results, records, failed = run_suite("papers", {n: f for n, f in files.items() if f.is_file()}, strategies, options)
