@@ -296,7 +296,8 @@ def _concatenate_at(node: Node, position: Position, shapes: Sequence[tuple[int, 
     axis, offset, found = node.attr("axis"), 0, []
     for arg, shape in zip(node.args, shapes, strict=True):
         guard = settle([Within(position[axis], offset, offset + shape[axis])])
-        moved = tuple(i + -offset if a == axis else i for a, i in enumerate(position))
+        inside = position[axis] + -offset if shape[axis] != 1 else ZERO  # under its guard, an axis of one is read there
+        moved = tuple(inside if a == axis else i for a, i in enumerate(position))
         found.append(None if guard is None else Read(arg, moved, guard))
         offset += shape[axis]
     return tuple(found)
@@ -308,7 +309,7 @@ def _update_at(node: Node, position: Position, shapes: Sequence[tuple[int, ...]]
         distance = i + -a if s > 0 else i * -1 + a
         steps, off = distance.divmod(abs(s))
         conditions += [Within(steps, 0, n), Within(off, 0, 1)]
-        inner.append(steps)
+        inner.append(steps if n != 1 else ZERO)
     guard = settle(conditions)
     if guard is None:
         return Read(node.args[0], position), None

@@ -90,6 +90,7 @@ def figure_3_schedules(blocks=512, threads=256):
 
 
 @pytest.mark.paper(16, 17)
+@pytest.mark.paper(16, 17)
 def test_figure_3_kernel(golden):
     """512 blocks; Reduce.2 takes the bytes of Reduce.1 and Divide those of Exponential: 1,224 bytes instead of 2,448."""
     kernel = composed(figure_3(), V100, figure_3_schedules())
@@ -108,6 +109,7 @@ def test_figure_3_on_a_core(golden):
     golden("figure_3_cpu", cpu_emit.emit(kernel).text)
 
 
+@pytest.mark.paper(13, 17)
 @pytest.mark.paper(13, 17)
 def test_figure_3_runs():
     graph = figure_3(2, 2, 9, 6)
@@ -132,6 +134,7 @@ def exps(graph, composition):
                if isinstance(stmt, Compute) and stmt.op == "exp")
 
 
+@pytest.mark.paper(13)
 @pytest.mark.paper(13)
 def test_exp_is_evaluated_once_an_element_if_it_is_kept():
     graph, kept = figure_3(2, 2, 9, 6), figure_3_schedules(4, 64)
@@ -391,6 +394,13 @@ def test_what_does_not_fit_goes_through_global_memory():
     assert full.shared_bytes == (81 + 9) * 4
     kernel, _ = check(graph, composition, replace(TOY, shared_per_block=100))
     assert kernel.shared_bytes <= 100 and any("demoted" in d.why for d in kernel.decisions)
+
+
+def test_a_joined_axis_of_one_is_the_blocks_own():
+    """A guarded read of an axis of one is a read at its one index, also through a reshape."""
+    graph = program("f32[4,6] = input name='x'", "f32[4] = min %0 axes=(1,) keepdims=False", "f32[4,1] = reshape %1 shape=(4, 1)",
+                    "f32[4,7] = concatenate %0 %2 axis=1")
+    check(graph, BlockComposition(((1, Triple(0, 2)), (3, Triple(0, 2))), (1,), 32))
 
 
 def test_an_output_that_is_kept_is_read_from_shared_memory():
