@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from itertools import chain, combinations
 
@@ -9,9 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from stitch_help import CPU, TOY, V100, figure_7, layernorm, softmax, traced
+from stitch_help import CPU, ROOT, TOY, V100, figure_7, layernorm, softmax, traced
+
+sys.path.insert(0, str(ROOT))
 
 import minisitch as ms
+from benchmarks.optimum import grade
 from minisitch import __main__ as cli
 from minisitch.build import Prices
 from minisitch.errors import PlanError
@@ -251,3 +255,12 @@ def test_the_command_line_adds_the_optimum(tmp_path, capsys):
     words = ["compare", f"{tmp_path / 'p.py'}:f", "--arg", "x=f32[4]", "--target", "python", "--strategy", "none", "--optimum"]
     assert cli.main(words) == 0
     assert "over optimum" in capsys.readouterr().out
+
+
+def test_strategies_are_graded():
+    grades = grade(V100, 6)
+    assert set(grades.ratios) == set(STRATEGIES) and all(len(r) == 6 for r in grades.ratios.values())
+    assert all(ratio > 1 - 1e-9 for found in grades.ratios.values() for ratio in found)
+    assert np.mean(grades.ratios["none"]) > np.mean(grades.ratios["astitch"])
+    head, _, worst, *_ = str(grades).splitlines()
+    assert head.startswith("6 random programs") and worst.startswith("none")
