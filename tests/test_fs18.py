@@ -22,6 +22,7 @@ from stitch_help import (
     attention,
     gelu,
     layernorm,
+    layernorm_backward,
     lowered,
     program,
     run,
@@ -39,7 +40,7 @@ from minisitch.reference import evaluate
 from minisitch.runtime import lower
 from minisitch.schedule import schedule
 from minisitch.simplify import simplify
-from minisitch.strategies.fs18 import layers, library, plan, slabs
+from minisitch.strategies.fs18 import ROWS, layers, library, plan, slabs
 from minisitch.strategies.fs18 import spans as spans_module
 from minisitch.strategies.fs18.compose import compose_kernel, values_of
 from minisitch.strategies.fs18.dots import take_apart
@@ -794,3 +795,15 @@ def test_the_predictor_is_the_first_term_of_amdahls_law(fusable, speedup):
     assert 1 <= paper_speedup(fusable, speedup) <= exact_speedup(fusable, speedup) * (1 + 1e-12)
     if saved < 0.5:
         assert exact_speedup(fusable, speedup) - paper_speedup(fusable, speedup) <= 2 * saved ** 2 + 1e-12
+
+
+@pytest.mark.parametrize(("function", "shapes", "rows"), [
+    (softmax, [(8704, 17)], False), (layernorm_backward, [(1024, 1024), (1024, 1024), (1024,)], True)])
+def test_a_cpu_takes_the_cheaper_of_blocks_and_rows(function, shapes, rows):
+    """Short rows go well in blocks; a column-reduce beside row-reduces does not. A GPU has blocks for both."""
+    graph = simplify(traced(function, *shapes))
+    on_cpu, on_gpu = fuse(graph, "fs18", CPU), fuse(graph, "fs18", V100)
+    assert [d.rule for d in on_cpu.decisions].count("cheaper-on-cpu") > 0
+    assert any(p.composition == ROWS for p in on_cpu.kernels) is rows
+    assert any(isinstance(p.composition, BlockComposition) for p in on_gpu.kernels)
+    assert "cheaper-on-cpu" not in {d.rule for d in on_gpu.decisions} and ROWS not in [p.composition for p in on_gpu.kernels]

@@ -15,18 +15,15 @@ from typing import Any
 import numpy as np
 
 from .. import compile as compiler
-from .. import cpu_emit
-from ..build import compose, digest
-from ..fuse import extract, make_plan
+from ..fuse import make_plan
 from ..graph import Builder
 from ..ops import kind_of
-from ..schedule import schedule
 from ..strategies.fs18.library import MEASURING, Entry, Library, Measuring
 from ..trace import Program
 from ..trace.tree import Leaf
 from ..triples import BlockComposition
 from .executable import Executable, assemble
-from .stages import Stages
+from .stages import lower_plan
 
 FILE = "fs18_prices.json"
 RUNS, LONG_ENOUGH_US = 5, 200.0  # the least of this many timings, each of calls that take so long together
@@ -57,15 +54,10 @@ def executable_for(entry: Entry) -> tuple[Executable, list[np.ndarray]]:
     b, attrs = Builder(), dict[str, Any](entry.attrs)
     inputs = [b.add("input", type=t, name=f"x{i}") for i, t in enumerate(entry.operands)]
     graph = b.finish([b.add(entry.op, inputs, **attrs)])
-    drawn = make_plan(graph, "measure", [graph.outputs])
-    body = extract(graph, drawn.kernels[0])
-    how = BlockComposition(((body.graph.outputs[0], entry.triple),), (), entry.threads)
-    stitched = compose(body.graph, entry.device, how)
-    kernel = schedule(stitched)
+    how = BlockComposition(((graph.outputs[0], entry.triple),), (), entry.threads)  # its body is the graph itself
+    drawn = make_plan(graph, "measure", [graph.outputs], (), how)
     program = Program(graph, Leaf(0), Leaf(0), (), ())  # called by position, never nested
-    stages = Stages(program, graph, entry.device, drawn, (body,), (digest(body.graph, how),),
-                    (stitched,), (kernel,), (cpu_emit.emit(kernel),))
-    return assemble(stages, "cpu"), [_array(t.shape, t.dtype) for t in entry.operands]
+    return assemble(lower_plan(program, drawn, "cpu", entry.device), "cpu"), [_array(t.shape, t.dtype) for t in entry.operands]
 
 
 def _array(shape: tuple[int, ...], dtype: str) -> np.ndarray:

@@ -22,11 +22,13 @@ from ...graph import Graph
 from ...triples import BlockComposition
 from ..astitch import levels
 from . import library
-from .compose import Composed, compose_kernel
+from .compose import ROWS, Composed, compose_kernel, on_a_cpu
 from .dots import take_apart
 from .fusion import Fusion, Limits
 from .layers import Sweeper
 from .reads import Reads
+
+__all__ = ["ROWS", "THREAD", "fs18", "fs18_dot", "plan", "slabs"]
 
 THREAD = Stitching(adaptive=False)
 
@@ -88,7 +90,12 @@ def _with_composition(graph: Graph, pattern: Pattern, fusion: Fusion, known: dic
     if key not in known:
         made = compose_kernel(fusion)
         decisions += made.decisions
-        known[key] = _in_body(made, {whole: i for i, whole in enumerate(body.origin)}) if made.schedules else THREAD
+        number = {whole: i for i, whole in enumerate(body.origin)}
+        known[key] = _in_body(made, number) if made.schedules else THREAD
+        device = fusion.limits.device
+        if made.schedules and device.kind == "cpu":
+            known[key], why = on_a_cpu(body.graph, device, known[key])
+            decisions.append(Decision((fusion.roots[0],), "block", "cheaper-on-cpu", why))
     return replace(pattern, composition=known[key])
 
 

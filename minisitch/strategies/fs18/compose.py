@@ -9,14 +9,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...fuse import Decision, count, is_heavy
-from ...graph import Node
-from ...triples import Triple, triple_for
+from ...build import compose
+from ...cost import kernel_us
+from ...device import Device
+from ...errors import PlanError
+from ...fuse import Decision, Stitching, count, is_heavy
+from ...graph import Graph, Node
+from ...schedule import schedule as make_kernel
+from ...triples import BlockComposition, Triple, triple_for
 from .fusion import Fusion, Schedule
 from .library import entry_of, price
 from .reads import is_owned
 from .shared import HEAVY, LIGHT, MUST, STRETCHED, SharedPlan, Value, plan_shared
 from .tuning import thread_counts, tune
+
+ROWS = Stitching(adaptive=False, barriers=False)  # each row's values stay with the core that makes them
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,20 @@ def _price(fusion: Fusion, part: int, schedule: Schedule, threads: int) -> float
         return 0.0
     node = fusion.graph[part]
     return price(entry_of(fusion.graph, node, _triple(node, schedule, part), threads, fusion.limits.device))
+
+
+def on_a_cpu(body: Graph, device: Device, blocks: BlockComposition | Stitching) -> tuple[BlockComposition | Stitching, str]:
+    """On a CPU a block is a core's task, and rows need not be equally many in each: the cheaper of blocks and rows.
+
+    The schedules of blocks are ranked operation by operation; what the loops of several cost together, the
+    cost model of the kernel knows.
+    """
+    us = kernel_us(make_kernel(compose(body, device, blocks)))
+    try:
+        rows = kernel_us(make_kernel(compose(body, device, ROWS)))
+    except PlanError as refusal:
+        return blocks, f"blocks {us:.4g} us; rows are refused: {refusal}"
+    return (ROWS if rows < us else blocks), f"blocks {us:.4g} us, a row at a time {rows:.4g} us, as modelled"
 
 
 # ---------------------------------------------------------------- what asks for shared memory
