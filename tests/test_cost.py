@@ -224,6 +224,9 @@ def test_small_work_stays_on_one_core():
     assert below.segments[0].work < SERIAL_BELOW <= above.segments[0].work
     assert cost.kernel_us(above) < 0.6 * cost.kernel_us(below)
     assert cost.kernel_us(replace(above, device=replace(CPU, sms=1))) > cost.kernel_us(below)
+    slow_join = replace(CPU, grid_barrier_us=CPU.grid_barrier_us + 50)
+    assert cost.kernel_us(replace(above, device=slow_join)) == pytest.approx(cost.kernel_us(above) + 50)
+    assert cost.kernel_us(replace(below, device=slow_join)) == cost.kernel_us(below)
 
 
 def test_what_does_not_change_along_the_row_is_priced_once_a_row():
@@ -231,6 +234,19 @@ def test_what_does_not_change_along_the_row_is_priced_once_a_row():
     outside = one_kernel(program("f32[64,1024] = input name='x'", "f32[64,1] = input name='s'", "f32[64,1] = tan %1",
                                  "f32[64,1024] = broadcast %2 shape=(64,1024)", "f32[64,1024] = add %3 %0"), CPU)
     assert cost.kernel_us(outside) < cost.kernel_us(inside) / 10
+
+
+def test_what_does_not_change_in_the_innermost_loop_is_priced_once_for_each_start():
+    light = one_kernel(program("f32[8,128] = input name='x'", "f32[8,128,64] = input name='z'", "f32[8,128] = neg %0",
+                               "f32[8,128,1] = reshape %2 shape=(8,128,1)", "f32[8,128,64] = broadcast %3 shape=(8,128,64)",
+                               "f32[8,128,64] = add %4 %1"), CPU)
+    (segment,) = light.segments
+    (phase,) = segment.phases
+    assert phase.axes[-1][1] == 64
+    body = tuple(replace(s, op="tan") if getattr(s, "op", "") == "neg" else s for s in phase.body)
+    heavy = replace(light, segments=(replace(segment, phases=(replace(phase, body=body),)),))
+    extra = cost.kernel_us(heavy) - cost.kernel_us(light)
+    assert 0.5 < extra * 1e3 / (8 * 128 * BUILT_IN["core_ns"]["tan float32"]) < 1.5
 
 
 def test_stitching_still_pays_in_the_model_of_a_cpu():
