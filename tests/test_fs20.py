@@ -1,7 +1,9 @@
 """FusionStitching 2020 row by row: exploration, plans, both evaluators, the generator, and the kernels that come out."""
 
+import importlib
 import itertools
 import random
+import sys
 import time
 from dataclasses import replace
 
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 from stitch_help import (
     CPU,
+    ROOT,
     TOY,
     V100,
     gelu,
@@ -31,8 +34,8 @@ from minisitch.groups import is_row_reduce
 from minisitch.reference import judge
 from minisitch.simplify import simplify
 from minisitch.stitch import BarrierNeeded, stitch
-from minisitch.strategies.fs20 import all_candidates, decide
-from minisitch.strategies.fs20.beam import search
+from minisitch.strategies.fs20 import decide
+from minisitch.strategies.fs20.beam import all_candidates, contract, plans, search
 from minisitch.strategies.fs20.delta import Evaluator
 from minisitch.strategies.fs20.evaluate import CYCLES, events, instructions, latency_us, live_registers, most_alive
 from minisitch.strategies.fs20.explore import Candidate, Dag, Explorer, bits
@@ -40,6 +43,7 @@ from minisitch.strategies.fs20.generate import LOCAL, Generator, expensive, grou
 from minisitch.strategies.none import none
 from minisitch.strategies.xla import xla
 from minisitch.testing import check_graph, random_graph, random_inputs
+from minisitch.trace import trace
 
 X, ROW = "f32[64,128] = input name='x'", "f32[64,1] = input name='r'"
 
@@ -155,12 +159,7 @@ def contracted_is_acyclic(dag, patterns):
 
 
 def planned(dag, score, allowed=lambda p: True, width=3, best=3):
-    explorer = Explorer(dag, score, allowed, best)
-    found = explorer.explore()
-    for p in explorer.remote():
-        if all(p.mask != q.mask for q in found[p.ids[0]]):
-            found[p.ids[0]].append(p)
-    return search(dag, found, width)
+    return search(dag, all_candidates(Explorer(dag, score, allowed, best)), width)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -262,11 +261,36 @@ def test_what_nothing_connects_meets_in_one_kernel_row27_row20():
     assert kernel.grid_barriers == 0 and len(kernel.segments) == 2, "kernel packing: two loops, one launch"
 
 
+def model(name):
+    """One of the papers' workloads, small."""
+    sys.path.insert(0, str(ROOT / "benchmarks" / "models"))
+    try:
+        function, arguments = importlib.import_module(name).make("small")
+    finally:
+        sys.path.pop(0)
+    return simplify(trace(function, arguments).graph)
+
+
+def test_a_contracted_plan_is_explored_again():
+    """Two unrelated networks: what each does between its products meets in one kernel, stage by stage."""
+    def network(x):
+        for _ in range(6):
+            x = np.tanh(x @ x) + 1
+        return x
+    graph = simplify(traced(lambda x, y: (network(x), network(y)), (8, 8), (16, 16)))
+    assert len(fuse(graph, "xla", V100).kernels) == 12 and len(fuse(graph, "fs20", V100).kernels) == 6
+    found = Evaluator(xla(model("w2v"), V100), V100)
+    one_round = search(found.dag, all_candidates(Explorer(found.dag, found.score, found.allowed)))[0]
+    assert sum(map(found.score, plans(found)[0])) > sum(p.score for p in one_round)
+    dag, parts = contract(Dag([[2], [3], [3], []]), [mask(0, 2), mask(1), mask(3)])
+    assert parts == [mask(0, 2), mask(1), mask(3)] and dag.consumers == [(2,), (2,), ()]
+
+
 def test_without_the_virtual_producer_they_stay_apart_row27():
     evaluator = Evaluator(xla(TWO_CHAINS, V100), V100)
     alone = Explorer(evaluator.dag, evaluator.score, evaluator.allowed).explore()
     assert search(evaluator.dag, alone) == [()]
-    assert [p.mask for p in search(evaluator.dag, all_candidates(evaluator))[0]] == [mask(0, 1)]
+    assert plans(evaluator) == [(mask(0, 1),), ()]
 
 
 # ---------------------------------------------------------------- vertices (row 36)
@@ -276,8 +300,7 @@ def test_vertices_are_kernels_of_xla_row36(case):
     graph = simplify(traced(*case))
     fused, single = (Evaluator(start(graph, V100), V100) for start in (xla, none))
     assert len(fused.dag) < len(single.dag) and all(fused.library == e.library for e in (fused, single))
-    plans = [search(e.dag, all_candidates(e))[0] for e in (fused, single)]
-    assert [[p.mask for p in plan] for plan in plans] == [[mask(*range(len(e.dag)))] for e in (fused, single)]
+    assert [plans(e)[0] for e in (fused, single)] == [(mask(*range(len(e.dag))),) for e in (fused, single)]
 
 
 # ---------------------------------------------------------------- delta-evaluator (row 29)
@@ -329,9 +352,12 @@ def test_a_heavy_vector_that_every_row_would_compute_costs_row29():
 
 def test_what_code_generation_would_refuse_is_no_candidate_row26():
     column = program(X, "f32[1,128] = sum %0 axes=(0,) keepdims=True", "f32[64,128] = broadcast %1 shape=(64, 128)",
-                     "f32[64,128] = sub %0 %2")
+                     "f32[64,128] = sub %0 %2", "f32[64] = sum %3 axes=(1,) keepdims=False")
     assert not evaluator(column).allowed(mask(0, 1)) and len(fuse(column, "fs20", V100).kernels) == 2
-    assert any(d.rule == "not-local" for d in fuse(column, "fs20", V100).decisions)
+    assert [d.rule for d in fuse(column, "fs20", V100).decisions if d.verdict == "keep apart"] == ["not-local"]
+    above = program(X, "f32[1,128] = sum %0 axes=(0,) keepdims=True", "f32[64,128] = broadcast %1 shape=(64, 128)",
+                    "f32[64,128] = sub %0 %2")
+    assert evaluator(above).allowed(mask(0, 1)), "a thread owns a column and all that is done with it"
     called = program("f32[64,64] = input name='x'", "f32[64,64] = exp %0", "f32[64,64] = matmul %1 %1", "f32[64,64] = exp %2")
     found = evaluator(called)
     assert not found.allowed(mask(0, 1)) and found.allowed(mask(0, 2)), "though the second would be cyclic"
@@ -570,13 +596,17 @@ def test_layernorm_is_one_kernel_of_four():
                  run(simplify(traced(layernorm, (8, 64), (64,), (64,))), inputs, "fs20"))[0].ok
 
 
-@pytest.mark.parametrize("device", [V100, CPU], ids=lambda d: d.name)
-def test_kernels_of_bert_are_at_most_the_papers_share(device):
-    """The paper's mean over its models is 38.0% of XLA's kernels."""
-    from test_strategies import bert
-    graph = simplify(bert("small"))
-    found, start = (len(fuse(graph, name, device).kernels) for name in ("fs20", "xla"))
-    assert found <= 0.38 * start
+WORKLOADS = ("bert_infer", "bert_train", "dien_infer", "transformer_infer", "transformer_train", "asr", "crnn")
+
+
+def test_kernels_are_at_most_the_papers_share():
+    """The paper's mean over its models is 38.0% of XLA's kernels; DIEN's training step is left to the benchmark."""
+    shares = []
+    for name in WORKLOADS:
+        graph = model(name)
+        shares.append(len(fuse(graph, "fs20", CPU).kernels) / len(fuse(graph, "xla", CPU).kernels))
+    assert np.exp(np.mean(np.log(shares))) <= 0.38, dict(zip(WORKLOADS, shares, strict=True))
+    assert max(shares) < 0.6
 
 
 @pytest.mark.parametrize("target", ["step", "python"])
@@ -591,14 +621,30 @@ def test_random_programs_agree_with_the_reference(target):
 def test_no_kernel_waits_for_other_blocks_but_at_its_tail():
     """Property: behind a grid barrier nothing but partial results is read."""
     waited = 0
-    for seed in range(60):
-        graph = random_graph(np.random.default_rng(seed), max_nodes=30, max_elements=300)
+    graphs = [random_graph(np.random.default_rng(seed), max_nodes=30, max_elements=300) for seed in range(60)]
+    for graph in [*graphs, simplify(traced(layernorm_backward, (16, 64), (16, 64), (64,)))]:
         for kernel in lowered(graph, "fs20", "step", TOY, "schedule").kernels:
             if not kernel.plan.composition.barriers:
                 late = [s for s in kernel.plan.sinks if s.level > 0]
                 assert all(s.role == "combine" for s in late)
                 waited += bool(late)
     assert waited, "the rule was put to the test"
+
+
+def test_what_generation_refuses_is_split_and_learned_row26():
+    """Shapes agree, positions do not: the reader wants rows in another order, so the stitcher says no, and the plan obeys."""
+    graph = program("f32[8,8,16] = input name='x'", "f32[8,8] = sum %0 axes=(2,) keepdims=False",
+                    "f32[8,8] = transpose %1 perm=(1, 0)", "f32[8,8,1] = reshape %2 shape=(8, 8, 1)",
+                    "f32[8,8,16] = broadcast %3 shape=(8, 8, 16)", "f32[8,8,16] = sub %0 %4",
+                    "f32[8,8] = sum %5 axes=(2,) keepdims=False")
+    assert evaluator(graph).allowed(mask(0, 1)), "by shape it could be"
+    found = fuse(graph, "fs20", V100)
+    assert [p.outputs for p in found.kernels] == [(1,), (6,)]
+    assert any(d.verdict == "keep apart" and d.rule == "not-local" and d.at == (1, 6) for d in found.decisions)
+    straight = program("f32[8,8,16] = input name='x'", "f32[8,8] = sum %0 axes=(2,) keepdims=False",
+                       "f32[8,8,1] = reshape %1 shape=(8, 8, 1)", "f32[8,8,16] = broadcast %2 shape=(8, 8, 16)",
+                       "f32[8,8,16] = sub %0 %3", "f32[8,8] = sum %4 axes=(2,) keepdims=False")
+    assert len(fuse(straight, "fs20", V100).kernels) == 1
 
 
 def test_every_kernel_and_every_cut_has_its_numbers():

@@ -14,14 +14,28 @@ from dataclasses import replace
 from ...build import Prices
 from ...device import Device
 from ...errors import KernelError
-from ...fuse import FREE, Decision, FusionPlan, Pattern, Stitching, count, extract, is_fusible, make_plan, strategy
+from ...fuse import (
+    FREE,
+    MOST_ARGUMENTS,
+    Decision,
+    FusionPlan,
+    Pattern,
+    Stitching,
+    count,
+    extract,
+    is_fusible,
+    make_plan,
+    strategy,
+)
 from ...graph import Graph
 from ...stitch import BarrierNeeded
 from ..xla import xla
-from .beam import WIDTH, search
-from .delta import Evaluator
-from .explore import BEST, Candidate, Explorer, bits
+from .beam import WIDTH, plans
+from .delta import Edge, Evaluator
+from .explore import BEST, MOST_VERTICES, bits
 from .generate import LOCAL, Generator, decision
+
+MOST_LESSONS = 4  # explorations; each knows what code generation refused of the last
 
 
 @strategy("fs20")
@@ -37,10 +51,15 @@ def decide(graph: Graph, device: Device, width: int = WIDTH, best: int = BEST) -
     """As ``fs20``, with another beam width and another number of patterns a vertex."""
     evaluator = Evaluator(xla(graph, device), device)
     maker = _Maker(graph, device, evaluator)
-    plans = [maker.make(patterns) for patterns in search(evaluator.dag, all_candidates(evaluator, best), width)]
-    costs = [sum(map(maker.generator.price, plan.patterns)) for plan in plans]
-    chosen = plans[costs.index(min(costs))]
-    said = ", ".join(f"{us:.4g} us in {count(len(plan.kernels), 'kernel')}" for us, plan in zip(costs, plans, strict=True))
+    made: list[FusionPlan] = []
+    for _ in range(MOST_LESSONS):
+        known = maker.lessons
+        made += [maker.make(sets) for sets in plans(evaluator, width, best)]
+        if maker.lessons == known:
+            break
+    costs = [sum(map(maker.generator.price, plan.patterns)) for plan in made]
+    chosen = made[costs.index(min(costs))]
+    said = ", ".join(f"{us:.4g} us in {count(len(plan.kernels), 'kernel')}" for us, plan in zip(costs, made, strict=True))
     patterns, decisions = [], [Decision(graph.outputs, "fuse", "cheapest-of-beam", said), *chosen.decisions]
     for pattern in chosen.patterns:
         if pattern.kind == "kernel" and pattern.composition == LOCAL:
@@ -51,31 +70,21 @@ def decide(graph: Graph, device: Device, width: int = WIDTH, best: int = BEST) -
     return replace(chosen, patterns=tuple(patterns), decisions=tuple(decisions))
 
 
-def all_candidates(evaluator: Evaluator, best: int = BEST) -> list[list[Candidate]]:
-    """What begins at each vertex, fused along edges or remotely."""
-    explorer = Explorer(evaluator.dag, evaluator.score, evaluator.allowed, best)
-    found = explorer.explore()
-    for p in explorer.remote():
-        first = found[p.ids[0]]
-        if all(p.mask != q.mask for q in first):
-            first.append(p)
-    return found
-
-
 class _Maker:
     """Turns candidates into plans that code generation takes; what it refuses is split."""
 
     def __init__(self, graph: Graph, device: Device, evaluator: Evaluator) -> None:
         self.graph, self.evaluator, self.vertices = graph, evaluator, evaluator.plan.patterns
         self.generator = Generator(Prices(graph, device))
+        self.lessons = 0  # refusals that the next exploration knows beforehand
         self.vertex_of = {value: v for v, p in enumerate(self.vertices) for value in p.outputs}
 
-    def make(self, chosen: Sequence[Candidate]) -> FusionPlan:
-        """The plan of these patterns, all other vertices as XLA has them."""
+    def make(self, chosen: Sequence[int]) -> FusionPlan:
+        """The plan of these sets of vertices, all other vertices as XLA has them."""
         kernels = sum(1 << v for v, p in enumerate(self.vertices) if p.kind == "kernel")
-        masks = [p.mask for p in chosen]
+        masks = list(chosen)
         masks += [1 << v for v in bits(kernels & ~sum(masks))]
-        refusals: list[Decision] = []
+        refusals: dict[str, Decision] = {}
         while True:
             plan = make_plan(self.graph, "fs20", [self._members(m) for m in masks], (), LOCAL)
             owner = {v: k for k, mask in enumerate(masks) for v in bits(mask)}
@@ -84,13 +93,13 @@ class _Maker:
             for pattern in plan.patterns:
                 if pattern.kind == "kernel" and (refused := self._refusal(pattern)):
                     number = owner[self.vertex_of[pattern.outputs[0]]]
-                    refusals.append(Decision(pattern.outputs, "keep apart", "not-generated", refused[0]))
+                    refusals[refused[0]] = Decision(pattern.outputs, "keep apart", "not-generated", refused[0])
                     if masks[number] & (masks[number] - 1):
-                        parts[number] = self._split(masks[number], pattern, refused[1])
+                        parts[number] = self._split(masks[number], *refused[1:])
                     pattern = replace(pattern, composition=Stitching(adaptive=False))  # as XLA has it, if it stays
                 patterns.append(pattern)
             if not parts:
-                reasons = [*self._fused(masks), *refusals, *self._apart(owner)]
+                reasons = [*self._fused(masks), *refusals.values(), *self._apart(masks, owner)]
                 return replace(plan, patterns=tuple(patterns), decisions=tuple(reasons))
             masks = [part for k, mask in enumerate(masks) for part in parts.get(k, [mask])]
 
@@ -100,25 +109,35 @@ class _Maker:
         return sorted({m for p in held for m in p.members
                        if is_fusible(self.graph[m]) and (m in p.outputs or self.graph[m].op not in FREE)})
 
-    def _refusal(self, pattern: Pattern) -> tuple[str, int | None] | None:
-        """Why no kernel without grid barriers computes the pattern, and the reader that would wait."""
+    def _refusal(self, pattern: Pattern) -> tuple[str, int | None, int | None] | None:
+        """Why no kernel without grid barriers computes the pattern; the value waited for, and the reader that would wait."""
         try:
             self.generator.prices.kernel(pattern)
         except BarrierNeeded as refused:
             body = extract(self.graph, pattern)
-            return body.in_whole(str(refused)), body.origin[refused.reader]
+            return body.in_whole(str(refused)), body.origin[refused.value], body.origin[refused.reader]
         except KernelError as refused:
-            return str(refused), None
+            return str(refused), None, None
         return None
 
-    def _split(self, mask: int, pattern: Pattern, reader: int | None) -> list[int]:
+    def _split(self, mask: int, value: int | None, reader: int | None) -> list[int]:
         """Two patterns, the second with the reader and all that follow it; or each vertex alone."""
         for v in bits(mask):
-            if reader is not None and reader in self.vertices[v].members and (v == self.vertex_of.get(reader, v)):
+            if reader is not None and reader in self.vertices[v].members and v == self.vertex_of.get(reader, v):
                 late = (self.evaluator.dag.below[v] | 1 << v) & mask
                 if late != mask:
+                    self._learn(value, 1 << v)
                     return [mask & ~late, late]
         return [1 << v for v in bits(mask)]
+
+    def _learn(self, value: int | None, readers: int) -> None:
+        """The next exploration knows that these readers cannot have the value in their kernel."""
+        writer = self.vertex_of.get(value, -1) if value is not None else -1
+        edges = self.evaluator.edges[writer] if writer >= 0 else []
+        for k, e in enumerate(edges):
+            if e.value == value and e.readers & readers & ~e.refused:
+                edges[k] = replace(e, refused=e.refused | e.readers & readers)
+                self.lessons += 1
 
     # ------------------------------------------------------------ reasons
     def _fused(self, masks: Iterable[int]) -> Iterator[Decision]:
@@ -128,18 +147,28 @@ class _Maker:
                 yield Decision(values, "fuse", "pattern", f"{count(mask.bit_count(), 'kernel')} of xla in one: "
                                f"{self.evaluator.gain(mask)}")
 
-    def _apart(self, owner: dict[int, int]) -> Iterator[Decision]:
+    def _apart(self, masks: Sequence[int], owner: dict[int, int]) -> Iterator[Decision]:
         """For each value that still goes through memory, why its writer and a reader are two kernels."""
         for v, edges in enumerate(self.evaluator.edges):
             for e in edges:
                 reader = next((r for r in bits(e.readers) if owner.get(r, -1) != owner.get(v, -2)), None)
-                if reader is None:
-                    continue
-                pair = 1 << v | 1 << reader
-                if pair & self.evaluator.library:
+                if reader is not None:
                     rule, why = "library-call", "a call between kernels writes or reads it"
-                elif e.refused >> reader & 1:
-                    rule, why = "not-local", "other blocks than the reader's make it"
-                else:
-                    rule, why = "less-gain", f"alone with its reader it would gain {self.evaluator.gain(pair)}"
-                yield Decision((e.value, *self.vertices[reader].outputs[:1]), "keep apart", rule, why)
+                    if not (1 << v | 1 << reader) & self.evaluator.library:
+                        rule, why = self._reason(e, reader, masks[owner[v]], masks[owner[reader]])
+                    yield Decision((e.value, *self.vertices[reader].outputs[:1]), "keep apart", rule, why)
+
+    def _reason(self, edge: Edge, reader: int, mine: int, others: int) -> tuple[str, str]:
+        both, dag = mine | others, self.evaluator.dag
+        if edge.refused >> reader & 1:
+            return "not-local", "other blocks than the reader's make it"
+        if both.bit_count() > MOST_VERTICES or not self.evaluator.allowed(both):
+            return "kernel-limit", (f"one kernel would hold {both.bit_count()} of xla's: more than {MOST_VERTICES}, "
+                                    f"or {MOST_ARGUMENTS} arguments, or readers in other blocks")
+        below, above = ([side[v] for v in bits(both)] for side in (dag.below, dag.above))
+        if any(a & b & ~both for a in below for b in above):
+            return "cyclic", "what lies between them would wait for the kernel that waits for it"
+        gain = self.evaluator.gain(both)
+        less = gain.us - self.evaluator.score(mine) - self.evaluator.score(others)
+        return ("less-gain", f"fusing both would lose {-less:.4g} us: {gain}") if less <= 0 else \
+            ("beam", f"fusing both would gain {less:.4g} us, but other patterns of the plan, or what can be generated, forbid it")

@@ -11,12 +11,15 @@ Before:  candidates {0,1} 5 us, {1,2} 8 us      After:  plans {{1,2}} 8 us, {{0,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from .explore import Candidate, Dag
+from .delta import Evaluator
+from .explore import BEST, MOST_VERTICES, Candidate, Dag, Explorer, bits
 
 WIDTH = 3  # plans kept (the paper's)
+MOST_ROUNDS = 8
 
 
 @dataclass(frozen=True)
@@ -74,3 +77,78 @@ def search(dag: Dag, candidates: Sequence[Sequence[Candidate]], width: int = WID
             longer = [more for plan in plans for p in useful if (more := plan.extended(p)) is not None]
             plans = sorted([*longer, *plans], key=lambda plan: (-plan.score, -plan.taken.bit_count()))[:width]
     return [plan.patterns for plan in plans]
+
+
+# ---------------------------------------------------------------- exploring again what a plan has contracted
+def plans(evaluator: Evaluator, width: int = WIDTH, best: int = BEST) -> list[tuple[int, ...]]:
+    """The best few plans, each the sets of vertices that share a kernel.
+
+    The best one is contracted and explored again until nothing gains: patterns too far apart for one round meet in the
+    next (derived: the paper explores once, with more patterns to choose from near the virtual producer).
+    """
+    found = _round(evaluator, [1 << v for v in range(len(evaluator.dag))], width, best)
+    last = found[0]
+    for _ in range(MOST_ROUNDS):
+        taken = sum(last)
+        more = _round(evaluator, [*last, *(1 << v for v in range(len(evaluator.dag)) if not taken >> v & 1)], width, best)[0]
+        if more == last:
+            break
+        last = more
+    return list(dict.fromkeys([last, *found]))
+
+
+def _round(evaluator: Evaluator, parts: Sequence[int], width: int, best: int) -> list[tuple[int, ...]]:
+    """One exploration of the graph whose vertices are ``parts``, sets of the evaluator's vertices."""
+    dag, parts = contract(evaluator.dag, parts)
+    own = [evaluator.score(part) for part in parts]
+
+    def score(mask: int) -> float:
+        return evaluator.score(together(parts, mask)) - sum(own[k] for k in bits(mask))
+
+    def allowed(mask: int) -> bool:
+        whole = together(parts, mask)
+        return whole.bit_count() <= MOST_VERTICES and evaluator.allowed(whole)
+
+    found = []
+    for chosen in search(dag, all_candidates(Explorer(dag, score, allowed, best)), width):
+        taken = sum(p.mask for p in chosen)
+        rest = [part for k, part in enumerate(parts) if not taken >> k & 1 and part.bit_count() > 1]
+        found.append(tuple(sorted([*(together(parts, p.mask) for p in chosen), *rest])))
+    return found
+
+
+def all_candidates(explorer: Explorer) -> list[list[Candidate]]:
+    """What begins at each vertex, fused along edges or remotely."""
+    found = explorer.explore()
+    for p in explorer.remote():
+        first = found[p.ids[0]]
+        if all(p.mask != q.mask for q in first):
+            first.append(p)
+    return found
+
+
+def together(parts: Sequence[int], mask: int) -> int:
+    return sum(parts[k] for k in bits(mask))
+
+
+def contract(dag: Dag, parts: Iterable[int]) -> tuple[Dag, list[int]]:
+    """The graph with each set of vertices made one vertex, and the sets in its order; they must be acyclic together."""
+    parts = list(parts)
+    owner = {v: k for k, part in enumerate(parts) for v in bits(part)}
+    after = [{owner[c] for v in bits(part) for c in dag.consumers[v]} - {k} for k, part in enumerate(parts)]
+    waits = [0] * len(parts)
+    for readers in after:
+        for r in readers:
+            waits[r] += 1
+    ready = [(part & -part, k) for k, part in enumerate(parts) if not waits[k]]
+    heapq.heapify(ready)
+    order: list[int] = []
+    while ready:
+        k = heapq.heappop(ready)[1]
+        order.append(k)
+        for r in after[k]:
+            waits[r] -= 1
+            if not waits[r]:
+                heapq.heappush(ready, (parts[r] & -parts[r], r))
+    place = {k: at for at, k in enumerate(order)}
+    return Dag([[place[r] for r in after[k]] for k in order]), [parts[k] for k in order]

@@ -15,6 +15,7 @@ After:   T_reduced_mem 0.07 us, T_reduced_calls 10 us, T_penalty 0 us: worth fus
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...device import Device
@@ -52,7 +53,7 @@ class Edge:
     readers: int  # a set of vertices
     stored: bool  # needed in memory whoever reads it
     nbytes: int
-    rows: int  # of a row-reduce: its results; 0 for others
+    warps: float  # of a reduce: how many its block's threads make up if readers are to share it; 0 for others
     refused: int  # readers that could get it from another block only
     repeats: int  # how often one kernel would evaluate each element of it, for the worst of its readers
 
@@ -64,7 +65,6 @@ class Vertex:
     work: float  # cycles of all its warps together, without memory
     memory: float  # cycles that the whole device needs for its bytes
     warps: float
-    columns: int  # warps that one of its rows keeps busy
     shared: int
     reads: int  # a set of values in memory
 
@@ -99,14 +99,12 @@ class Evaluator:
         work = sum(graph[m].type.size * cost[self._kind(m)] for m in pattern.members if graph[m].kind in ("map", "reduce"))
         nbytes = sum(graph[v].type.nbytes for v in (*inputs, *pattern.outputs))
         reduce = next((graph[o] for o in pattern.outputs if graph[o].kind == "reduce"), None)
-        row = size // max(1, reduce.type.size) if reduce is not None else 1
-        columns = max(1, min(row // self.table.width, self.device.max_block // 32)) if self.device.kind == "gpu" else 1
         heavy = any(graph[m].kind == "map" and is_heavy(graph, graph[m]) and graph[m].type.size == size for m in pattern.members)
         whole = reduce is not None and is_row_reduce(graph, reduce)
-        warps = reduce.type.size * columns if reduce is not None and whole else size / self.table.width
-        shared = 4 * row if reduce is not None and heavy else 128
-        return Vertex(work / self.table.width, nbytes / self.rate, max(1.0, warps), columns, shared,
-                      sum(1 << self.number[v] for v in inputs))
+        warps = self._shared_warps(reduce, True) if reduce is not None and whole else size / self.table.width
+        shared = 4 * size // max(1, reduce.type.size) if reduce is not None and heavy else 128
+        reads = sum(1 << self.number[v] for v in inputs)
+        return Vertex(work / self.table.width, nbytes / self.rate, max(1.0, warps), shared, reads)
 
     def _kind(self, member: int) -> str:
         node = self.graph[member]
@@ -124,8 +122,19 @@ class Evaluator:
         repeats = {r: max((self._repeats(node, end) for end in found), default=1) for r, found in ends.items()}
         refused = sum(1 << r for r, found in ends.items()
                       if (stored and repeats[r] > 1) or not all(self._local(node, row, end) for end in found))
-        return Edge(value, writer, readers, stored, node.type.nbytes, node.type.size if row else 0, refused,
+        return Edge(value, writer, readers, stored, node.type.nbytes, self._shared_warps(node, row), refused,
                     max(repeats.values(), default=1))
+
+    def _shared_warps(self, node: Node, row: bool) -> float:
+        """A row is a block's; a column sum that is read in its kernel is one thread's from top to bottom."""
+        if node.kind != "reduce":
+            return 0.0
+        return max(1.0, node.type.size * self._columns(node) if row else node.type.size / self.table.width)
+
+    def _columns(self, reduce: Node) -> int:
+        """Warps that one row keeps busy."""
+        row = self.graph[reduce.args[0]].type.size // max(1, reduce.type.size)
+        return max(1, min(row // self.table.width, self.device.max_block // 32)) if self.device.kind == "gpu" else 1
 
     def _operand(self, node: Node) -> tuple[Node, Node]:
         """An output, and what its loop runs over: the operand of a reduce, else itself."""
@@ -136,8 +145,9 @@ class Evaluator:
         output, domain = end
         if node.kind != "reduce":
             return node.id not in self.scattered  # shifted windows lie in other blocks too
-        if not row:
-            return False  # column sums are finished by all blocks together: only at the tail of a kernel
+        if not row:  # a thread owns a column of them all, so only what has these columns can read it; else at the tail
+            kept = [n for n in node.type.shape if n != 1]
+            return output.kind != "reduce" and kept == [n for n in domain.type.shape if n != 1][-len(kept):]
         if output.kind == "reduce" and is_row_reduce(self.graph, output):
             return output.type.size == node.type.size
         return domain.type.size % max(1, node.type.size) == 0
@@ -171,15 +181,16 @@ class Evaluator:
         """The terms of f for a set of vertices."""
         memory = 0.0
         shared = self.table.shared_rate * self.device.sms
-        for v in bits(mask):
+        ids = tuple(bits(mask))
+        for v in ids:
             for e in self.edges[v]:
                 inside = (e.readers & mask).bit_count()
                 if inside:
                     saved = e.nbytes * inside + (0 if e.stored or e.readers & ~mask else e.nbytes)
-                    instead = 0.0 if inside == 1 and not e.rows else e.nbytes * (inside + 1) / shared
+                    instead = 0.0 if inside == 1 and not e.warps else e.nbytes * (inside + 1) / shared
                     memory += saved / self.rate - instead
-        calls = (mask.bit_count() - 1) * self.device.launch_us
-        return Gain(self._us(memory), calls, self._us(self._penalty(mask)))
+        calls = (len(ids) - 1) * self.device.launch_us
+        return Gain(self._us(memory), calls, self._us(self._penalty(mask, ids)))
 
     def score(self, mask: int) -> float:
         return self.gain(mask).us
@@ -187,22 +198,20 @@ class Evaluator:
     def _us(self, cycles: float) -> float:
         return cycles / self.table.clock * 1e6
 
-    def _penalty(self, mask: int) -> float:
+    def _penalty(self, mask: int, ids: Sequence[int]) -> float:
         """Cycles that the vertices take longer together: rows too few, less room beside shared memory, values evaluated again."""
-        ids = list(bits(mask))
         shared = min(max(self.vertices[v].shared for v in ids), self.device.shared_per_block)
-        rows: dict[int, int] = {}  # vertices that share the rows of a reduce
+        limit: dict[int, float] = {}  # warps of vertices that share the rows or columns of a reduce
         for v in ids:
             for e in self.edges[v]:
-                if e.rows and e.readers & mask:
+                if e.warps and e.readers & mask:
                     for w in (v, *bits(e.readers & mask)):
-                        rows[w] = min(rows.get(w, e.rows), e.rows)
-        columns = max((self.vertices[v].columns for v in rows), default=1)
+                        limit[w] = min(limit.get(w, e.warps), e.warps)
         room = self._resident(shared)
         together = 0.0
         for v in ids:
             again = max((e.repeats - 1 for e in self.edges[v] if e.readers & mask), default=0)
-            busy = min(rows[v] * columns if v in rows else math.inf, self.vertices[v].warps)
+            busy = min(limit.get(v, math.inf), self.vertices[v].warps)
             together += self._latency(v, busy, room, again)
         return max(0.0, together - sum(self._alone[v] for v in ids))
 

@@ -23,9 +23,11 @@ MOST_VERTICES = 32  # of one pattern: keeps the work linear in the length of a c
 
 def bits(mask: int) -> Iterator[int]:
     """The positions of the ones of a set of vertices, ascending."""
+    start = (mask & -mask).bit_length() - 1
+    mask >>= max(0, start)  # neighbours, mostly: the rest is a short integer
     while mask:
         low = mask & -mask
-        yield low.bit_length() - 1
+        yield start + low.bit_length() - 1
         mask ^= low
 
 
@@ -99,24 +101,39 @@ class Explorer:
         """Patterns under a virtual producer of every vertex: those that nothing connects may meet in one (kernel packing).
 
         The paper keeps the best of the whole graph; here each group on the way gives its own too (derived), so that a
-        plan has something to choose from everywhere.
+        plan has something to choose from everywhere. Vertices as many steps from the start, which cannot wait for each
+        other, are combined first.
         """
-        nowhere = Candidate(0, 0, 0, 0.0)
+        steps = [0] * len(self.dag)
+        for v, consumers in enumerate(self.dag.consumers):
+            for c in consumers:
+                steps[c] = max(steps[c], steps[v] + 1)
+        levels: dict[int, list[int]] = {}
+        for v in range(len(self.dag)):
+            if self.found[v]:
+                levels.setdefault(steps[v], []).append(v)
         seen: list[Candidate] = []
-        self._combine(nowhere, [v for v in range(len(self.dag)) if self.found[v]], seen)
+        pools = [self._combine(Candidate(0, 0, 0, 0.0), level, seen) for _, level in sorted(levels.items())]
+        while len(pools) > 1:
+            pools = [self._merge(pools[k], pools[k + 1], seen) if k + 1 < len(pools) else pools[k] for k in range(0, len(pools), 2)]
         return sorted({p.mask: p for p in seen}.values(), key=lambda p: p.rank)
 
     def _combine(self, first: Candidate, consumers: Sequence[int], seen: list[Candidate]) -> list[Candidate]:
         """The best unions of ``first`` with patterns of its consumers; ``seen`` gathers those of every group."""
-        if len(consumers) <= GROUP:
-            pool = [first]
-            for c in consumers:
-                pool += [union for p in pool for q in self.found[c] if (union := self._union(p, q)) is not None]
-        else:
+        if len(consumers) > GROUP:
             half = len(consumers) // 2
-            left, right = (self._combine(first, part, seen) for part in (consumers[:half], consumers[half:]))
-            pool = [*left, *right]
-            pool += [union for p in left for q in right if (union := self._union(p, q)) is not None]
+            return self._merge(self._combine(first, consumers[:half], seen), self._combine(first, consumers[half:], seen), seen)
+        pool = [first]
+        for c in consumers:
+            pool += [union for p in pool for q in self.found[c] if (union := self._union(p, q)) is not None]
+        return self._best(pool, seen)
+
+    def _merge(self, left: Sequence[Candidate], right: Sequence[Candidate], seen: list[Candidate]) -> list[Candidate]:
+        """The best patterns of two groups and their unions."""
+        unions = [union for p in left for q in right if (union := self._union(p, q)) is not None]
+        return self._best([*left, *right, *unions], seen)
+
+    def _best(self, pool: Iterable[Candidate], seen: list[Candidate]) -> list[Candidate]:
         self._known.clear()
         kept = self._keep(pool)
         seen += [p for p in kept if p.convex and p.score > 0]
