@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from .index import Index, show, variable
+from .index import show
 from .kernel import Fold, Kernel, Phase, Segment, Store, extents
 from .source import (
     KernelSource,
@@ -93,7 +93,7 @@ class _Segment:
         if s.carries:
             w.line("for part in range(first, last):")
             w.depth += 1
-            for fold in self._folds("carry"):
+            for fold in [f for p in s.phases for f in p.folds if f.along == "carry"]:
                 self._each_column(fold, f"{fold.buffer}[col] = {identity_name(fold.op, fold.dtype)}")
             m = s.thread_map
             w.line(f"for row in range(part * {m.steps}, min(part * {m.steps} + {m.steps}, {s.rows})):")
@@ -112,9 +112,6 @@ class _Segment:
         if s.chunks > 1:
             w.line(f"width = max(0, min({s.chunk}, {chunked_columns(s)} - start))")
 
-    def _folds(self, along: str) -> list[Fold]:
-        return [f for p in self.segment.phases for f in p.folds if f.along == along]
-
     def _each_column(self, fold: Fold, text: str) -> None:
         size = self.kernel.by_name[fold.buffer].size
         self.w.line(f"for col in range({size}):")
@@ -122,10 +119,12 @@ class _Segment:
 
     def _carry_ends(self) -> None:
         """Store the columns' sums of the rows this part went through."""
-        for fold in self._folds("carry"):
-            store = fold.stores[0]
-            size = self.kernel.by_name[fold.buffer].size
-            self._each_column(fold, f"{store.buffer}[part * {size} + col] = {fold.buffer}[col]")
+        for phase in self.segment.phases:
+            for fold in [f for f in phase.folds if f.along == "carry"]:
+                self._each_column(fold, f"{fold.result} = {fold.buffer}[col]")
+                self.w.depth += 1
+                self._statements(phase, fold.stores)
+                self.w.depth -= 1
 
     # ------------------------------------------------------------ phases
     def _phase(self, phase: Phase) -> None:
@@ -142,7 +141,7 @@ class _Segment:
                 self._views(phase, k + 1)
         self._statements(phase, phase.body)
         for fold in phase.folds:
-            self._accumulate(phase, fold)
+            self._accumulate(fold)
         w.depth = inside
         self._stores(phase)
         w.depth = mark
@@ -190,16 +189,8 @@ class _Segment:
                 text = "    " + text
             self.w.line(text, comment_of(self.kernel.graph, stmt.node))
 
-    def _flat(self, phase: Phase) -> str:
-        """The column inside its tile, from the nested axes."""
-        index, stride = Index(), 1
-        for name, size in reversed(phase.inner):
-            index = index + variable(name, size) * stride
-            stride *= size
-        return show(index)
-
-    def _accumulate(self, phase: Phase, fold: Fold) -> None:
-        target = f"{fold.buffer}[{self._flat(phase)}]" if fold.buffer else fold.result
+    def _accumulate(self, fold: Fold) -> None:
+        target = f"{fold.buffer}[{show(fold.cell)}]" if fold.buffer else fold.result
         text = combine(fold.op, fold.dtype, target, fold.value, "cpu")
         line = f"{target} += {fold.value}" if text == f"{target} + {fold.value}" else f"{target} = {text}"
         self.w.line(line, comment_of(self.kernel.graph, fold.node))
@@ -214,7 +205,7 @@ class _Segment:
             if phase.axes[k] in phase.inner:
                 self._open(phase, k)
         for fold in rows:
-            self.w.line(f"{fold.result} = {fold.buffer}[{self._flat(phase)}]", comment_of(self.kernel.graph, fold.node))
+            self.w.line(f"{fold.result} = {fold.buffer}[{show(fold.cell)}]", comment_of(self.kernel.graph, fold.node))
             self._statements(phase, fold.stores)
 
 

@@ -9,7 +9,9 @@ still take part), every literal carries its dtype, shared sizes are literals.
 
 from __future__ import annotations
 
-from .index import ZERO, Digit, Index, show
+from collections.abc import Iterator
+
+from .index import show
 from .kernel import MEET_TOGETHER, Fold, Kernel, Phase, Segment, Store, extents
 from .mapping import WARP
 from .ops import compute_dtype, kind_of, shuffle_dtype
@@ -88,8 +90,7 @@ class _Segment:
             blocks = s.thread_map.blocks
             w.line(f"for part_block in range(cuda.blockIdx.x, {blocks}, {grid}):")
             w.depth += 1
-            for fold in self._carries():
-                self._each_carried(fold, f"{identity_name(fold.op, fold.dtype)}", store=False)
+            self._start_carries()
             w.line(f"for task in range(part_block, {s.tasks}, {blocks}):")
         else:
             w.line(f"for task in range(cuda.blockIdx.x, {s.tasks}, {grid}):")
@@ -100,8 +101,7 @@ class _Segment:
         self._end_task()
         if s.carries:
             w.depth -= 1
-            for fold in self._carries():
-                self._each_carried(fold, "", store=True)
+            self._store_carries()
         w.depth = mark
         if s.barrier == "grid":
             w.line("grid.sync()")
@@ -129,20 +129,26 @@ class _Segment:
         elif s.task_barrier == "warp":
             self.w.line("cuda.syncwarp()")
 
-    def _carries(self) -> list[Fold]:
-        return [f for p in self.segment.phases for f in p.folds if f.along == "carry"]
+    def _carries(self) -> Iterator[tuple[Phase, Fold]]:
+        """A block's column sums, each in a loop over this thread's columns."""
+        for phase in self.segment.phases:
+            for fold in [f for f in phase.folds if f.along == "carry"]:
+                cols = self.kernel.by_name[fold.buffer].size // self.together
+                self.w.line(f"for col in range(lane, {cols}, {self.threads}):")
+                self.w.depth += 1
+                yield phase, fold
+                self.w.depth -= 1
 
-    def _each_carried(self, fold: Fold, value: str, *, store: bool) -> None:
-        """Start a block's column sums, or write them out as one partial row a row lane."""
-        w, cols = self.w, self.kernel.by_name[fold.buffer].size // self.together
-        place = f"lane_row * {cols} + col" if self.together > 1 else "col"
-        w.line(f"for col in range(lane, {cols}, {self.threads}):")
-        if store:
-            part = f"(part_block * {self.together} + lane_row)" if self.together > 1 else "part_block"
-            text = f"{fold.stores[0].buffer}[{part} * {cols} + col] = {fold.buffer}[{place}]"
-        else:
-            text = f"{fold.buffer}[{place}] = {value}"
-        w.line("    " + text, f"%{fold.node} {fold.op}")
+    def _start_carries(self) -> None:
+        for _, fold in self._carries():
+            self.w.line(f"{fold.buffer}[{show(fold.cell)}] = {identity_name(fold.op, fold.dtype)}", f"%{fold.node} {fold.op}")
+
+    def _store_carries(self) -> None:
+        """One partial row for each row lane."""
+        self.w.line(f"part = part_block * {self.together} + lane_row" if self.together > 1 else "part = part_block")
+        for phase, fold in self._carries():
+            self.w.line(f"{fold.result} = {fold.buffer}[{show(fold.cell)}]", f"%{fold.node} {fold.op}")
+            self._statements(phase, fold.stores)
 
     # ------------------------------------------------------------ phases
     def _phase(self, phase: Phase) -> None:
@@ -179,7 +185,7 @@ class _Segment:
         w.depth += 1
         self._statements(phase, phase.body)
         for fold in phase.folds:
-            self._accumulate(phase, fold)
+            self._accumulate(fold)
         if not phase.body and not phase.folds:
             w.line("pass")
         w.depth -= 1
@@ -211,7 +217,7 @@ class _Segment:
             w.depth += 1
         self._statements(phase, phase.body)
         for fold in phase.folds:
-            self._accumulate(phase, fold)
+            self._accumulate(fold)
         w.depth = mark
         for fold in phase.folds:
             self._shuffle(fold)
@@ -249,13 +255,10 @@ class _Segment:
             return combine(fold.op, held, left, right, "cuda")
         return combine(fold.op, fold.dtype, left, right, "cuda")
 
-    def _accumulate(self, phase: Phase, fold: Fold) -> None:
+    def _accumulate(self, fold: Fold) -> None:
         target, value = fold.result, fold.value
         if fold.along == "carry":
-            cols = self.kernel.by_name[fold.buffer].size // self.together
-            index = Index(0, ((cols, Digit("lane_row", 1, self.together)),)) if self.together > 1 else ZERO
-            where = show(index + Index(0, ((1, Digit("col", 1, max(2, cols))),)))
-            target = f"{fold.buffer}[{where}]"
+            target = f"{fold.buffer}[{show(fold.cell)}]"
         elif self._held(fold) != compute_dtype(fold.dtype):
             value = f"np.{self._held(fold)}({value})"
         text = self._combined(fold, target, value)

@@ -21,7 +21,7 @@ from .device import Device
 from .errors import KernelError
 from .fuse import Decision
 from .graph import Graph
-from .index import Guard, Index, show
+from .index import ZERO, Guard, Index, show
 from .mapping import ThreadMap
 from .ops import SHORT, itemsize
 from .stitch import StitchPlan
@@ -123,8 +123,8 @@ class Fold:
 
     ``along``: ``row`` (over the columns: all threads of the row end up with the result), ``column``
     (over the serial axis: each thread owns a column), ``warp`` (over the serial axis: each warp owns a column),
-    ``carry`` (over the tasks of a block). ``buffer``: where a core, or a carry, accumulates a row of columns; else a
-    register does. ``stores`` write the result: by one thread a row, or one a column.
+    ``carry`` (over the tasks of a block). ``buffer[cell]``: where a core, or a carry, accumulates a row of columns; else
+    a register does. ``stores`` write the result: by one thread a row, or one a column; a carry's when its ``part`` is done.
     """
 
     result: str
@@ -136,6 +136,7 @@ class Fold:
     buffer: str = ""
     stores: tuple[Store, ...] = ()
     exchange: str = ""  # shared memory through which the warps of a row meet
+    cell: Index = ZERO
     lanes: int = 1  # neighbouring threads that shuffle their results together, halving the distance each time
 
 

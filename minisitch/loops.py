@@ -19,8 +19,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from .index import Digit, Guard, Index, Loaded, Quotient, Remainder, Within, variable
-from .kernel import Choose, Clamp, Compute, FromIndex, Load, Phase, Stmt, Store, View
+from .index import ZERO, Digit, Guard, Index, Loaded, Quotient, Remainder, Within, variable
+from .kernel import Choose, Clamp, Compute, Fold, FromIndex, Load, Phase, Stmt, Store, View
 
 Rewrite = Callable[[Index], Index]
 
@@ -124,10 +124,19 @@ def _nest(phase: Phase, cuts: Sequence[int], chunk: int, chunked: bool, tiles: b
 
     inside = 0 if not phase.outer else len(columns) if tiles else 0 if _folds_together(phase) else 1
     outer = len(columns) - inside if phase.outer else 0
-    folds = tuple(replace(f, stores=tuple(_rewrite(s, rewrite) for s in f.stores),  # type: ignore[misc]
-                          buffer="" if f.along == "column" and not inside else f.buffer) for f in phase.folds)
+    cell, width = ZERO, 1
+    for name, size in reversed(columns[outer:]):
+        cell, width = cell + variable(name, size) * width, width * size
+
+    def nested(f: Fold) -> Fold:
+        if f.along == "carry":  # stored once its rows are done, one flat column after the other
+            return replace(f, cell=cell)
+        buffer = "" if f.along == "column" and not inside else f.buffer
+        return replace(f, buffer=buffer, cell=cell, stores=tuple(_rewrite(s, rewrite) for s in f.stores))  # type: ignore[misc]
+
     order = (*columns[:outer], *((name, size) for name, _, size in reversed(serial)), *columns[outer:])
-    return replace(phase, body=tuple(_rewrite(s, rewrite) for s in phase.body), folds=folds, axes=order, outer=outer)
+    return replace(phase, body=tuple(_rewrite(s, rewrite) for s in phase.body), folds=tuple(map(nested, phase.folds)),
+                   axes=order, outer=outer)
 
 
 def _split(digit: Digit, axes: Sequence[Axis], cols: int, chunked: bool) -> Index:

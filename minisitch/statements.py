@@ -191,7 +191,8 @@ class Statements:
             cols = s.extents[2]
             offset = variable("part", max(2, self.m.blocks * self.m.rows_per_block)) * cols + variable("col", cols)
             store = Store(f"p{s.node}", offset, result, (), s.node)
-            return Fold(result, node.op, node.type.dtype, value, "carry", s.node, f"a{s.node}", (store,))
+            cell = variable("lane_row", self.m.rows_per_block) * cols + variable("col", cols)
+            return Fold(result, node.op, node.type.dtype, value, "carry", s.node, f"a{s.node}", (store,), cell=cell)
         if s.role == "partial":
             row = variable("row", s.space.rows)
             if s.along == "row":
@@ -211,7 +212,7 @@ class Statements:
         row = f"{'c' if s.role == 'combine' else 'a'}{s.node}" if s.along == "column" and self.layout.device.kind == "cpu" else ""
         lanes = {"row": min(m.threads_per_row, WARP), "warp": WARP}.get(s.along, 1)
         return Fold(result, node.op, node.type.dtype, value, s.along, s.node, row, stores,
-                    self.layout.exchange.get((self.loop.order, s.node), ""), lanes)
+                    self.layout.exchange.get((self.loop.order, s.node), ""), lanes=lanes)
 
     def combine(self, s: Sink) -> Fold:
         """Fold the partial results; the loop reads them from scratch."""
