@@ -150,7 +150,7 @@ def test_kernels_around_calls_each_need_a_launch():
 @given(graphs(max_nodes=18, max_elements=20_000), DEVICES)
 def test_no_strategy_beats_the_optimum(graph, device):
     graph = simplify(graph)
-    assume(small(graph, device, 8) is not None)
+    assume(small(graph, device, 7) is not None)
     alone = Prices(graph, device).plan_us(optimum(graph, device))
     for name in STRATEGIES:
         plan = fuse(graph, name, device)

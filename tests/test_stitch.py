@@ -1,5 +1,6 @@
 """Inside one kernel: AStitch's figures exactly, locality against brute force, demotion, and what is computed once."""
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -131,6 +132,35 @@ def test_exp_of_softmax_is_computed_once_and_without_keeping_twice():
 
     assert exps() == 1
     assert exps(keep=False) == 2, "the ablation: recomputed where it is read"
+
+
+def statements_of(graph):
+    """How many statements of each kind one kernel has; its results are judged."""
+    kernel = one_kernel(graph)
+    stepped_kernel(kernel, inputs_of(graph))
+    return Counter(type(s).__name__ for segment in kernel.segments for p in segment.phases for s in (*p.before, *p.body))
+
+
+@pytest.mark.paper(35)
+def test_equal_values_and_indices_are_computed_once():
+    """Ten doublings are ten additions, not the 1,023 of their tree; two gathers by one index load and bound it once."""
+    doublings = program("f32[16] = input name='x'", *(f"f32[16] = add %{k} %{k}" for k in range(10)))
+    additions = [0]
+    for node in doublings.nodes[1:]:
+        additions.append(1 + sum(additions[a] for a in node.args))
+    assert additions[-1] == 1023 and statements_of(doublings)["Compute"] == 10
+    gathers = program("f32[40] = input name='a'", "f32[40] = input name='b'", "i64[16] = input name='i'",
+                      "f32[16] = gather %0 %2 axes=(0,)", "f32[16] = gather %1 %2 axes=(0,)", "f32[16] = mul %3 %4",
+                      "f32[16] = add %5 %3")
+    assert statements_of(gathers) == {"Load": 3, "Clamp": 1, "Compute": 2, "Store": 1}
+
+
+@pytest.mark.paper(35)
+def test_a_value_at_two_positions_is_two_values():
+    """The twin: neighbours of a stencil are not equal, and each is computed where it is read."""
+    windows = program("f32[16] = input name='x'", "f32[16] = abs %0", "f32[15] = slice %1 size=(15,) start=(0,) step=(1,)",
+                      "f32[15] = slice %1 size=(15,) start=(1,) step=(1,)", "f32[15] = add %2 %3")
+    assert statements_of(windows) == {"Load": 2, "Compute": 3, "Store": 1}
 
 
 @pytest.mark.paper(43)
