@@ -128,7 +128,7 @@ def test_figure_3_compiled():
 
 
 def exps(graph, composition):
-    """How often the exponential is evaluated: executions of its line of text."""
+    """How often the exponential is evaluated: the turns of the loops it stands in."""
     kernel = composed(graph, TOY, composition)
     return sum(s.rows * p.cols * p.serial for s in kernel.segments for p in s.phases for stmt in p.body
                if isinstance(stmt, Compute) and stmt.op == "exp")
