@@ -807,3 +807,22 @@ def test_a_cpu_takes_the_cheaper_of_blocks_and_rows(function, shapes, rows):
     assert any(p.composition == ROWS for p in on_cpu.kernels) is rows
     assert any(isinstance(p.composition, BlockComposition) for p in on_gpu.kernels)
     assert "cheaper-on-cpu" not in {d.rule for d in on_gpu.decisions} and ROWS not in [p.composition for p in on_gpu.kernels]
+
+
+@pytest.mark.paper(8)
+def test_a_kernel_whose_blocks_cannot_be_followed_is_still_built():
+    """A reshape of joined pieces: each block owns what it reads, but no index arithmetic shows it (CRNN's first step)."""
+    def joined(*shape):
+        return program("f32[8,1,6,4] = input name='x'", "f32[8,1,6,4] = exp %0", "f32[8,1,6,1] = max %1 axes=(3,) keepdims=True",
+                       "f32[8,1,6,4] = broadcast %2 shape=(8, 1, 6, 4)", "f32[8,1,6,4] = sub %1 %3",
+                       "f32[8,1,1,4] = slice %4 size=(8, 1, 1, 4) start=(0, 0, 0, 0) step=(1, 1, 1, 1)",
+                       "f32[8,4] = reshape %5 shape=(8, 4)", "f32[8,3] = constant value=0.0", *shape)
+
+    graph = joined("f32[8,7] = concatenate %6 %7 axis=1", "return %4 %8")
+    twin = joined("f32[8,4] = neg %6", "return %4 %8")
+    inputs = random_inputs(graph, np.random.default_rng(0))
+    for device in (V100, CPU):
+        assert "blocks-not-followed" in {d.rule for d in fuse(graph, "fs18", device).decisions}
+        assert "blocks-not-followed" not in {d.rule for d in fuse(twin, "fs18", device).decisions}
+    for target, device in (("step", TOY), ("python", CPU)):
+        check_graph(graph, inputs, partial(_run, name="fs18", target=target, device=device))

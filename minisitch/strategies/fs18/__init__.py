@@ -22,15 +22,13 @@ from ...graph import Graph
 from ...triples import BlockComposition
 from ..astitch import levels
 from . import library
-from .compose import ROWS, Composed, compose_kernel, on_a_cpu
+from .compose import ROWS, THREAD, Composed, compose_kernel, settle
 from .dots import take_apart
 from .fusion import Fusion, Limits
 from .layers import Sweeper
 from .reads import Reads
 
 __all__ = ["ROWS", "THREAD", "fs18", "fs18_dot", "plan", "slabs"]
-
-THREAD = Stitching(adaptive=False)
 
 
 @strategy("fs18")
@@ -91,11 +89,11 @@ def _with_composition(graph: Graph, pattern: Pattern, fusion: Fusion, known: dic
         made = compose_kernel(fusion)
         decisions += made.decisions
         number = {whole: i for i, whole in enumerate(body.origin)}
-        known[key] = _in_body(made, number) if made.schedules else THREAD
-        device = fusion.limits.device
-        if made.schedules and device.kind == "cpu":
-            known[key], why = on_a_cpu(body.graph, device, known[key])
-            decisions.append(Decision((fusion.roots[0],), "block", "cheaper-on-cpu", why))
+        known[key] = THREAD
+        if made.schedules:
+            known[key], rule, why = settle(body.graph, fusion.limits.device, _in_body(made, number))
+            if rule:
+                decisions.append(Decision((fusion.roots[0],), "compose", rule, body.in_whole(why)))
     return replace(pattern, composition=known[key])
 
 

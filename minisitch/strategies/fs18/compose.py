@@ -23,6 +23,7 @@ from .reads import is_owned
 from .shared import HEAVY, LIGHT, MUST, STRETCHED, SharedPlan, Value, plan_shared
 from .tuning import thread_counts, tune
 
+THREAD = Stitching(adaptive=False)
 ROWS = Stitching(adaptive=False, barriers=False)  # each row's values stay with the core that makes them
 
 
@@ -71,18 +72,25 @@ def _price(fusion: Fusion, part: int, schedule: Schedule, threads: int) -> float
     return price(entry_of(fusion.graph, node, _triple(node, schedule, part), threads, fusion.limits.device))
 
 
-def on_a_cpu(body: Graph, device: Device, blocks: BlockComposition | Stitching) -> tuple[BlockComposition | Stitching, str]:
-    """On a CPU a block is a core's task, and rows need not be equally many in each: the cheaper of blocks and rows.
+def settle(body: Graph, device: Device, blocks: BlockComposition) -> tuple[BlockComposition | Stitching, str, str]:
+    """The composition that a body gets, and the rule and reason if that is not for certain blocks.
 
-    The schedules of blocks are ranked operation by operation; what the loops of several cost together, the
-    cost model of the kernel knows.
+    A kernel's own locality check follows indices and has the last word: it cannot follow a reshape of joined pieces,
+    for example. On a CPU a block is a core's task, and rows need not be equally many in each: there the modelled time
+    of the whole kernel decides, since operations were priced one by one.
     """
-    us = kernel_us(make_kernel(compose(body, device, blocks)))
+    try:
+        stitched = compose(body, device, blocks)
+    except PlanError as refusal:
+        return THREAD, "blocks-not-followed", f"{refusal}; its values meet behind barriers instead"
+    if device.kind != "cpu":
+        return blocks, "", ""
+    us = kernel_us(make_kernel(stitched))
     try:
         rows = kernel_us(make_kernel(compose(body, device, ROWS)))
     except PlanError as refusal:
-        return blocks, f"blocks {us:.4g} us; rows are refused: {refusal}"
-    return (ROWS if rows < us else blocks), f"blocks {us:.4g} us, a row at a time {rows:.4g} us, as modelled"
+        return blocks, "cheaper-on-cpu", f"blocks {us:.4g} us; rows are refused: {refusal}"
+    return (ROWS if rows < us else blocks), "cheaper-on-cpu", f"blocks {us:.4g} us, a row at a time {rows:.4g} us, as modelled"
 
 
 # ---------------------------------------------------------------- what asks for shared memory
