@@ -416,8 +416,9 @@ def verify_kernel(kernel: Kernel) -> Kernel:
             if phase.barrier != "none" or kernel.device.kind == "cpu":
                 written.meet("shared")
             registers |= {f.result for f in phase.folds if f.along == "row"}
+            registers |= {stmt.target for stmt in phase.before if not isinstance(stmt, Store)}  # once a row: every thread has it
             if phase.cols == 1 or not phase.body:
-                registers |= {stmt.target for stmt in (*phase.before, *phase.body) if not isinstance(stmt, Store)}
+                registers |= {stmt.target for stmt in phase.body if not isinstance(stmt, Store)}
         if segment.barrier == "grid":
             written.meet("shared", "scratch")
     for b in kernel.parameters:

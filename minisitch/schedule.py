@@ -21,6 +21,7 @@ from .layout import Layout, Loop
 from .loops import nest_columns
 from .mapping import WARP, ThreadMap
 from .ops import compute_dtype
+from .reuse import reuse
 from .statements import Names, Statements
 from .stitch import Space, StitchPlan
 
@@ -86,6 +87,7 @@ class _Builder:
         phases = []
         for loop in loops:
             phases.append(self._phase(loop, names, space, m))
+        phases = reuse(phases, self.layout.input_names.values())
         self._touch(loops[0].level, space.rows, phases)
         chunk = m.chunk
         if self.device.kind == "cpu":

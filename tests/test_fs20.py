@@ -31,7 +31,10 @@ from minisitch.build import Prices
 from minisitch.errors import KernelBug, PlanError
 from minisitch.fuse import Stitching, fuse
 from minisitch.groups import is_row_reduce
+from minisitch.index import variable
+from minisitch.kernel import Load, Phase
 from minisitch.reference import judge
+from minisitch.reuse import reuse
 from minisitch.simplify import simplify
 from minisitch.stitch import BarrierNeeded, stitch
 from minisitch.strategies.fs20 import decide
@@ -585,6 +588,36 @@ def test_shared_memory_is_shared_by_dataflow_row34():
     inputs = random_inputs(graph, np.random.default_rng(0))
     results, _ = stepped(cuda_emit.emit(kernel), inputs)
     assert all(v.ok for v in judge(graph, inputs, results))
+
+
+def statement_counts(graph, device=TOY):
+    """Statements of the loop IR before the loops, and lines of the text; results are judged."""
+    kernel = one_kernel(graph, device, barriers=False, kept=())
+    source = cuda_emit.emit(kernel)
+    inputs = random_inputs(graph, np.random.default_rng(0))
+    results, _ = stepped(source, inputs)
+    assert all(v.ok for v in judge(graph, inputs, results))
+    return sum(len(p.before) for s in kernel.segments for p in s.phases), len(source.text.splitlines()), source.text
+
+
+def test_what_is_once_a_row_is_computed_once_row35(monkeypatch):
+    """The mean and the root of the variance are read by three loops and computed by one; the results stay the same."""
+    graph = simplify(traced(layernorm_backward, (16, 64), (16, 64), (64,)))
+    statements, lines, text = statement_counts(graph)
+    monkeypatch.setattr("minisitch.schedule.reuse", lambda phases, inputs: phases)
+    more_statements, more_lines, more_text = statement_counts(graph)
+    assert (statements, more_statements) == (7, 13) and more_lines - lines == 6
+    assert (text.count("math.sqrt"), more_text.count("math.sqrt")) == (1, 2)
+
+
+def test_what_a_loop_computes_is_not_reused_row35():
+    """Each turn of a loop has its own value: exp is in both loops, unless it is kept in memory."""
+    graph = simplify(traced(softmax, (4, 96)))
+    assert cuda_emit.emit(one_kernel(graph, TOY, barriers=False, kept=())).text.count("math.exp") == 2
+    load = Load("v1", "p1", variable("row", 4), (), False, "float32", 1)
+    phases = [Phase(4, 1, False, (replace(load, target=name),), (), (), "none", (("col", 4),)) for name in ("v1", "v2")]
+    assert [len(p.before) for p in reuse(phases, ())] == [1, 1], "a buffer that may be written in between is read again"
+    assert [len(p.before) for p in reuse(phases, ("p1",))] == [1, 0]
 
 
 # ---------------------------------------------------------------- whole plans
