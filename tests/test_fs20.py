@@ -5,10 +5,13 @@ import itertools
 import random
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from stitch_help import (
     CPU,
     ROOT,
@@ -29,12 +32,13 @@ from stitch_help import (
 from minisitch import cuda_emit
 from minisitch.build import Prices
 from minisitch.errors import KernelBug, PlanError
-from minisitch.fuse import Stitching, fuse
+from minisitch.fuse import Stitching, extract, fuse
 from minisitch.groups import is_row_reduce
 from minisitch.index import variable
 from minisitch.kernel import Load, Phase
 from minisitch.reference import judge
 from minisitch.reuse import reuse
+from minisitch.schedule import schedule
 from minisitch.simplify import simplify
 from minisitch.stitch import BarrierNeeded, stitch
 from minisitch.strategies.fs20 import decide
@@ -48,6 +52,7 @@ from minisitch.strategies.xla import xla
 from minisitch.testing import check_graph, random_graph, random_inputs
 from minisitch.trace import trace
 
+XLA = Stitching(adaptive=False)  # what stays as XLA has it
 X, ROW = "f32[64,128] = input name='x'", "f32[64,1] = input name='r'"
 
 
@@ -165,7 +170,7 @@ def planned(dag, score, allowed=lambda p: True, width=3, best=3):
     return search(dag, all_candidates(Explorer(dag, score, allowed, best)), width)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@given(seed=st.integers(0, 1 << 30))
 def test_random_dags_never_get_a_cyclic_plan_row26(seed):
     rng = random.Random(seed)
     dag = random_dag(rng)
@@ -649,6 +654,24 @@ def test_random_programs_agree_with_the_reference(target):
         rng = np.random.default_rng(seed)
         graph = random_graph(rng, max_nodes=25, max_elements=300)
         check_graph(graph, random_inputs(graph, rng), lambda g, i: run(g, i, "fs20", target, device))
+
+
+def test_every_template_computes_the_same_row21_row22_row23():
+    """Each kernel of random plans, and of three programs, under each template that is enumerated for it."""
+    graphs = [random_graph(np.random.default_rng(seed), max_nodes=20, max_elements=300) for seed in range(40)]
+    graphs += [simplify(traced(f, *shapes)) for f, shapes in ((softmax, [(9, 70)]), (layernorm, [(5, 40), (40,), (40,)]),
+                                                              (layernorm_backward, [(12, 40), (12, 40), (40,)]))]
+    seen = Counter()
+    for graph in graphs:
+        for pattern in fuse(graph, "fs20", TOY).kernels:
+            body = extract(graph, pattern).graph
+            inputs = random_inputs(body, np.random.default_rng(0))
+            for composition in templates(body, TOY) if pattern.composition != XLA else ():
+                kernel = schedule(stitch(body, TOY, composition))
+                results, _ = stepped(cuda_emit.emit(kernel), inputs)
+                assert all(v.ok for v in judge(body, inputs, results)), f"{composition}\n{body}"
+                seen[composition.threads_per_row] += 1
+    assert set(seen) == {0, 1, 32, 64} and min(seen.values()) > 10
 
 
 def test_no_kernel_waits_for_other_blocks_but_at_its_tail():
