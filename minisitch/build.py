@@ -37,11 +37,14 @@ def digest(graph: Graph, composition: Composition = ALL_INGREDIENTS) -> str:
 
 
 class Prices:
-    """Modelled microseconds of patterns of one graph on one device; each different kernel is built once."""
+    """Modelled microseconds of patterns of one graph on one device; each different kernel is built once.
 
-    def __init__(self, graph: Graph, device: Device) -> None:
+    ``known``: prices of a graph that this one was cut out of; kernels that are built for one serve both.
+    """
+
+    def __init__(self, graph: Graph, device: Device, known: Prices | None = None) -> None:
         self.graph, self.device = graph, device
-        self._kernels: dict[str, Kernel] = {}
+        self._kernels: dict[str, Kernel] = known._kernels if known else {}
         self._by_pattern: dict[Pattern, Kernel] = {}
 
     def kernel(self, pattern: Pattern) -> Kernel:

@@ -46,6 +46,10 @@ class Composition:
         """How rows that nobody splits are dealt out to threads."""
         return map_rows(rows, cols, device)
 
+    def renumber(self, number: Callable[[int], int]) -> Composition:
+        """The same composition of an equal body whose nodes have other ids."""
+        return self
+
 
 @dataclass(frozen=True)
 class Stitching(Composition):
@@ -70,6 +74,9 @@ class Stitching(Composition):
         """The mapping asked for; rows that are not ``whole`` may be split over blocks, with grid barriers any may."""
         return map_rows(rows, cols, device, adaptive=self.adaptive, whole=whole and not self.barriers,
                         threads_per_row=self.threads_per_row, threads=self.threads)
+
+    def renumber(self, number: Callable[[int], int]) -> Stitching:
+        return self if self.kept is None else replace(self, kept=tuple(sorted(map(number, self.kept))))
 
     def __repr__(self) -> str:
         """AStitch's three switches, and what else is not as AStitch has it; kernels are named after this."""

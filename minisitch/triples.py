@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -54,6 +54,10 @@ class BlockComposition(Composition):
     schedules: tuple[tuple[int, Triple], ...]
     shared: tuple[int, ...] = ()
     threads: int = 256
+
+    def renumber(self, number: Callable[[int], int]) -> BlockComposition:
+        return replace(self, schedules=tuple((number(node), triple) for node, triple in self.schedules),
+                       shared=tuple(map(number, self.shared)))
 
 
 WHOLE = Triple(0, 1)  # one block: always legal, the fallback

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 import minisitch as ms
 from minisitch.build import Prices
 from minisitch.device import DEVICES, get_device
-from minisitch.fuse import STRATEGIES, Stitching, fuse, make_plan
+from minisitch.fuse import STRATEGIES, extract, fuse
 from minisitch.simplify import simplify
-from minisitch.strategies.auto import PROPOSERS, Judgement, decide, owned, regions
+from minisitch.strategies.auto import ABLATIONS, PROPOSERS, Judgement, decide
 from minisitch.testing import check_graph, graphs, random_graph, random_inputs
 from minisitch.trace import trace
+from minisitch.triples import BlockComposition
 
 V100 = DEVICES["v100"]
 
@@ -46,16 +47,18 @@ def test_no_proposal_is_cheaper(device, seed):
 
 @given(seed=st.integers(0, 10_000))
 def test_each_step_only_lowers_the_price(seed):
-    """The ablation: whole proposals, then regions, then cuts, then ingredients."""
+    """The ablation: AStitch as it is, then judged by cuts, by fewer ingredients, by the others' plans, then compared."""
     graph = large(seed)
     prices = Prices(graph, V100)
-    series = [Judgement(False, False, False), Judgement(True, False, False), Judgement(True, True, False), Judgement()]
-    us = [prices.plan_us(decide(graph, V100, steps, ("astitch", "xla"))) for steps in series]
-    assert us[0] >= us[1] - 1e-9 and us[1] >= us[2] - 1e-9 and us[2] >= us[3] - 1e-9
+    series = [Judgement(False, False, False, False), Judgement(False, False, True, False), Judgement(False, True, True, False),
+              Judgement(True, True, True, False), Judgement()]
+    us = [prices.plan_us(decide(graph, V100, steps)) for steps in series]
+    assert us[0] == pytest.approx(prices.plan_us(fuse(graph, "astitch", V100)))
+    assert all(a >= b - 1e-9 for a, b in zip(us, us[1:], strict=False)), us
 
 
 def test_a_judge_that_cannot_see_prices_is_caught(monkeypatch):
-    """The mutant: with the signs of all prices turned, ``auto`` takes the dearest plan, and the test above would see it."""
+    """The mutant: with the signs of all prices turned ``auto`` takes a dearer plan, and the first test would see it."""
     graph = graph_of(softmax, "f32[4096,1024]")
     honest = Prices(graph, V100)
     dearest = max(honest.plan_us(fuse(graph, name, V100)) for name in ("astitch", "xla", "none"))
@@ -63,7 +66,7 @@ def test_a_judge_that_cannot_see_prices_is_caught(monkeypatch):
     monkeypatch.setattr(Prices, "pattern_us", lambda self, pattern: -true_price(self, pattern))
     blind = decide(graph, V100, Judgement(), ("astitch", "xla", "none"))
     monkeypatch.undo()
-    assert honest.plan_us(blind) == pytest.approx(dearest)
+    assert honest.plan_us(blind) >= dearest
 
 
 def test_softmax_is_stitched_and_says_what_was_weighed():
@@ -71,24 +74,57 @@ def test_softmax_is_stitched_and_says_what_was_weighed():
     plan = decide(graph, V100, proposers=("astitch", "xla", "none"))
     assert len(plan.kernels) == 1 and plan.strategy == "auto"
     (weighed,) = [d for d in plan.decisions if d.rule == "cheapest-plan"]
-    assert weighed.why.startswith("astitch ") and "xla " in weighed.why and "in 4 kernels" in weighed.why
+    assert weighed.why.startswith("each kernel of astitch judged ") and "; xla " in weighed.why and "in 4 kernels" in weighed.why
 
 
-def test_each_region_takes_its_own_cheapest_cut():
-    """Two regions with a product between them; neither proposal is cheapest in both."""
-    graph = graph_of(lambda x, w: softmax(softmax(x) @ w), "f32[256,512]", "f32[512,512]")
-    stitched = fuse(graph, "astitch", V100)
-    assert len(stitched.kernels) == 2
-    one_by_one = fuse(graph, "none", V100)
-    first, second = stitched.kernels
-    proposals = []
-    for name, whole, cut in (("first", first, second), ("second", second, first)):  # each stitches one half only
-        pieces = [owned(graph, p) for p in one_by_one.kernels if p.outputs[0] in cut.members]
-        groups = [owned(graph, whole), *pieces]
-        proposals.append(make_plan(graph, name, groups, (), [Stitching()] * len(groups)))
-    prices = Prices(graph, V100)
-    cuts = [min(found, key=lambda c: c.us).proposer for _, found in regions(graph, proposals, prices)]
-    assert sorted(cuts) == ["first", "second"]
+def test_each_kernel_is_computed_in_its_own_cheapest_way():
+    """A long column-reduce and a softmax with a product between them: two kernels, judged apart, as each is best."""
+    def both(x, w):
+        return softmax(x / np.sum(np.exp(x), axis=0) @ w)
+    graph = graph_of(both, "f32[2048,2048]", "f32[2048,512]")
+    plan = decide(graph, V100)
+    ways = [d.why for d in plan.decisions if d.rule == "cheapest-way"]
+    assert len(ways) == 2 and all(why.startswith("astitch ") for why in ways), ways
+    for why in ways:  # what is taken is the cheapest of what was weighed
+        weighed, taken = why.rsplit(": ", 1)
+        prices = {way.rsplit(" us in ", 1)[0].rsplit(" ", 1)[0]: float(way.rsplit(" us in ", 1)[0].rsplit(" ", 1)[1])
+                  for way in weighed.split(", ")}
+        assert prices[taken] == min(prices.values()) and {"xla", *ABLATIONS} <= prices.keys()
+
+
+def test_equal_kernels_are_judged_once(monkeypatch):
+    """Eight equal layers cost as many builds of kernels as two."""
+    def layers(x, w, count):
+        for _ in range(count):
+            x = softmax(x @ w)
+        return x
+    built = []
+    true_kernel = Prices.kernel
+    monkeypatch.setattr(Prices, "kernel", lambda self, p: built.append(1) or true_kernel(self, p))
+    counts = []
+    for count in (2, 8):
+        graph = graph_of(lambda x, w, n=count: layers(x, w, n), "f32[256,512]", "f32[512,512]")
+        built.clear()
+        plan = decide(graph, V100, Judgement(compare=False))
+        assert len(plan.kernels) == count
+        counts.append(len(built))
+    assert counts[0] == counts[1]
+
+
+def test_a_composition_that_names_values_moves_with_its_kernel():
+    """Wherever a block composition replaces a stitched kernel, its ids are those of the new body: the kernel is the same."""
+    found = 0
+    for seed in range(60):
+        graph = large(seed)
+        prices = Prices(graph, V100)
+        plan = decide(graph, V100, Judgement(compare=False))
+        for pattern in plan.kernels:
+            if isinstance(pattern.composition, BlockComposition):
+                found += 1
+                nodes = extract(graph, pattern).graph
+                assert all(nodes[node].op != "input" for node, _ in pattern.composition.schedules)
+                assert prices.kernel(pattern).plan.composition == pattern.composition
+    assert found > 3
 
 
 def test_a_kernel_is_cut_at_its_barrier_where_launches_are_cheaper():
@@ -96,11 +132,9 @@ def test_a_kernel_is_cut_at_its_barrier_where_launches_are_cheaper():
     graph = graph_of(lambda x: x / np.sum(np.exp(x), axis=0), "f32[2048,2048]")
     plan = fuse(graph, "astitch", V100)
     assert len(plan.kernels) == 1
-    dear = replace(V100, launch_us=1.0, grid_barrier_us=50.0)
-    assert len(decide(graph, dear, proposers=("astitch",)).kernels) > 1
+    cut = decide(graph, replace(V100, launch_us=1.0, grid_barrier_us=50.0), proposers=("astitch",))
+    assert len(cut.kernels) > 1 and any("cut at barrier" in d.why.split(": ")[-1] for d in cut.decisions)
     assert len(decide(graph, replace(V100, grid_barrier_us=0.1), proposers=("astitch",)).kernels) == 1
-    cut = decide(graph, dear, proposers=("astitch",))
-    assert {d.rule for d in cut.decisions} >= {"cut-at-barrier", "cheapest-plan"}
 
 
 @given(graphs(max_nodes=14), st.integers(0, 1000))

@@ -1,31 +1,33 @@
 """``auto``: AStitch's ability to stitch, FusionStitching's judgement. The default.
 
-In:  a ``Graph`` and a ``Device``. Out: the cheapest plan that can be put together from the plans of
-all other strategies, priced by the calibrated cost model on the very kernels that would run.
+In:  a ``Graph`` and a ``Device``. Out: a plan no dearer than any other strategy's, by the calibrated
+cost model on the very kernels that would run.
 
-Three steps, each of which can only lower the price:
+Two steps:
 
-1. *Propose.* Every other strategy plans the graph.
-2. *Weigh.* A *region* is a set of operations that no proposal's kernel crosses. Each region takes the
-   cut of the proposal that is cheapest there.
-3. *Judge.* Each stitched kernel is cut at a grid barrier if two launches are cheaper, and loses an
-   ingredient of AStitch's if it is cheaper without.
+1. *Stitch, then judge.* AStitch says how far a kernel could reach: everything between library calls.
+   Each such kernel is then a small program of its own, and every other strategy plans it anew; so do
+   AStitch's ablations, and cuts at its grid barriers. The cheapest takes its place. Equal kernels are
+   judged once.
+2. *Compare.* The other strategies plan the whole graph too; should one of these plans be cheaper, its
+   kernels are judged as in the first step, and it is taken.
 
-Before:  astitch: kernel {a b c} 9 us | kernel {d e} 8 us      xla: kernels {a} {b c} 12 us | {d} {e} 5 us
-After:   {a b c} as astitch has it, {d} {e} as xla has it
+Before:  astitch: {a b c} with two grid barriers 20 us, {d e} 12 us      fs18: {a b c} by blocks 13 us
+After:   {a b c} by blocks, {d e} stitched
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from ..build import Prices
+from ..build import Prices, digest
 from ..device import Device
-from ..errors import PlanError
+from ..errors import KernelError, PlanError
 from ..fuse import (
-    FREE,
     STRATEGIES,
+    Body,
     Composition,
     Decision,
     FusionPlan,
@@ -33,158 +35,161 @@ from ..fuse import (
     Stitching,
     count,
     extract,
-    make_plan,
     pattern_inputs,
     strategy,
     verify_plan,
 )
 from ..graph import Graph
 
-PROPOSERS = ("astitch", "fs20", "fs18", "xla", "none")  # of equally cheap cuts the first one's is taken
-WITHOUT = (Stitching(keep=False), Stitching(merge=False))  # AStitch less one ingredient
+PROPOSERS = ("astitch", "fs20", "fs18", "xla", "none")  # of equally cheap plans the first one's is taken
+ABLATIONS = {"without keeping": Stitching(keep=False), "without merging": Stitching(merge=False)}
+MOST_COMPARED = {"fs20": 1000}  # nodes of a graph that a slow planner is still asked to plan whole
 
 
 @dataclass(frozen=True)
 class Judgement:
     """Which steps are taken: the ablation switches."""
 
-    weigh: bool = True
-    cut: bool = True
-    ingredients: bool = True
+    replan: bool = True  # let the other strategies plan each stitched kernel
+    ablate: bool = True  # try it with fewer of AStitch's ingredients
+    cut: bool = True  # try it in two, at a grid barrier
+    compare: bool = True  # with the other strategies' plans of the whole graph
+
+
+ALL_STEPS = Judgement()
 
 
 @dataclass(frozen=True)
-class Cut:
-    """One proposal's kernels in one region, and what they cost together."""
+class Way:
+    """One way to compute a kernel's body: its patterns (ids of the body) and what they cost together."""
 
-    proposer: str
+    name: str
     patterns: tuple[Pattern, ...]
     us: float
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.us:.4g} us in {count(len(self.patterns), 'kernel')}"
 
 
 @strategy("auto")
 def auto(graph: Graph, device: Device) -> FusionPlan:
-    """The cheapest of all proposals, region by region, then kernel by kernel."""
+    """The cheapest way to compute each kernel that AStitch would stitch, and no dearer than any whole plan."""
     return decide(graph, device)
 
 
-def decide(graph: Graph, device: Device, judgement: Judgement = Judgement(),
-           proposers: Sequence[str] = PROPOSERS) -> FusionPlan:
-    """As ``auto``, with steps and proposals left out at will. Never dearer than the cheapest proposal."""
-    prices = Prices(graph, device)
-    plans = [plan for plan in (STRATEGIES[name](graph, device) for name in proposers if name in STRATEGIES)
-             if plan.graph is graph]
-    whole = [(prices.plan_us(plan), plan) for plan in plans]
-    best_us, best = min(whole, key=lambda pair: pair[0])
-    decisions = [Decision(best.kernels[0].outputs if best.kernels else (), "fuse", "cheapest-plan",
-                          ", ".join(f"{plan.strategy} {us:.4g} us in {count(len(plan.kernels), 'kernel')}" for us, plan in whole))]
-    chosen = best
-    if judgement.weigh:
-        mixed, reasons = _weigh(graph, plans, prices)
-        if mixed is not None and prices.plan_us(mixed) <= best_us:
-            chosen, decisions = mixed, decisions + reasons
-    decisions += [d for d in chosen.decisions if d not in decisions]
-    patterns: list[Pattern] = []
-    for pattern in chosen.patterns:
-        patterns += _judged(pattern, prices, judgement, decisions)
-    return verify_plan(FusionPlan(graph, "auto", tuple(patterns), tuple(decisions)))
+def decide(graph: Graph, device: Device, steps: Judgement = ALL_STEPS, proposers: Sequence[str] = PROPOSERS) -> FusionPlan:
+    """As ``auto``, with steps and proposals left out at will; the first proposer's kernels are judged in any case."""
+    judge = _Judge(Prices(graph, device), steps, proposers)
+    first, *others = [name for name in proposers if name in STRATEGIES]
+    chosen = judge.judged(STRATEGIES[first](graph, device))
+    if not steps.compare:
+        return chosen
+    us = judge.prices.plan_us(chosen)
+    said = [f"each kernel of {first} judged {us:.4g} us in {count(len(chosen.kernels), 'kernel')}"]
+    for name in others:
+        if len(graph) > MOST_COMPARED.get(name, len(graph)):
+            said.append(f"{name} not asked: {len(graph)} nodes are more than {MOST_COMPARED[name]}")
+            continue
+        plan = STRATEGIES[name](graph, device)
+        price = judge.prices.plan_us(plan)
+        said.append(f"{name} {price:.4g} us in {count(len(plan.kernels), 'kernel')}")
+        if price < us:
+            chosen = judge.judged(plan)
+            us = judge.prices.plan_us(chosen)
+    decision = Decision(graph.outputs, "fuse", "cheapest-plan", "; ".join(said))
+    return replace(chosen, decisions=(decision, *chosen.decisions))
 
 
-# ---------------------------------------------------------------- weigh: region by region
-def _weigh(graph: Graph, plans: Sequence[FusionPlan], prices: Prices) -> tuple[FusionPlan | None, list[Decision]]:
-    """Put each region's cheapest cut together; None if the cuts wait for each other in a circle."""
-    decisions: list[Decision] = []
-    patterns: list[Pattern] = []
-    for members, cuts in regions(graph, plans, prices):
-        best = min(cuts, key=lambda cut: cut.us)
-        patterns += best.patterns
-        if len({len(cut.patterns) for cut in cuts}) > 1:
-            said = ", ".join(f"{c.proposer} {c.us:.4g} us in {count(len(c.patterns), 'kernel')}" for c in cuts)
-            decisions.append(Decision(members, "fuse", "cheapest-cut", f"{said}: {best.proposer}'s"))
-    try:
-        return make_plan(graph, "auto", [owned(graph, p) for p in patterns], (), [p.composition for p in patterns]), decisions
-    except PlanError:
-        return None, []
+class _Judge:
+    """Finds the cheapest way for one kernel after the other; remembers it for equal ones."""
+
+    def __init__(self, prices: Prices, steps: Judgement, proposers: Sequence[str]) -> None:
+        self.prices, self.steps, self.proposers = prices, steps, proposers
+        self.known: dict[str, tuple[Body, list[Way]]] = {}
+
+    def judged(self, plan: FusionPlan) -> FusionPlan:
+        """The plan with each kernel as its cheapest way has it."""
+        patterns: list[Pattern] = []
+        decisions = list(plan.decisions)
+        for pattern in plan.patterns:
+            patterns += self._cheapest(pattern, plan.strategy, decisions) if pattern.kind == "kernel" else [pattern]
+        return verify_plan(FusionPlan(plan.graph, "auto", tuple(patterns), tuple(decisions)))
+
+    def _cheapest(self, pattern: Pattern, proposer: str, decisions: list[Decision]) -> list[Pattern]:
+        body = extract(self.prices.graph, pattern)
+        key = digest(body.graph, pattern.composition)
+        if key not in self.known:
+            self.known[key] = body, self._ways(body, pattern, proposer)
+        twin, ways = self.known[key]
+        best = min(ways, key=lambda way: way.us)
+        if len(ways) > 1:
+            decisions.append(Decision(pattern.outputs, "fuse", "cheapest-way", f"{', '.join(map(str, ways))}: {best.name}"))
+        if best is ways[0]:
+            return [pattern]
+        return [self._placed(part, twin, body) for part in best.patterns]
+
+    def _ways(self, body: Body, pattern: Pattern, proposer: str) -> list[Way]:
+        """The kernel as it is, then every other way worth a try; a kernel of one loop leaves nothing to decide."""
+        graph = body.graph
+        prices = Prices(graph, self.prices.device, self.prices)
+        inside = tuple(n.id for n in graph.nodes if n.op != "input" or n.id in graph.outputs)
+        whole = Pattern(inside, graph.outputs, "kernel", pattern.composition)
+        ways = [Way(proposer, (whole,), prices.pattern_us(whole))]
+        if len(prices.kernel(whole).plan.sinks) == 1:
+            return ways
+        if self.steps.ablate and pattern.composition == Stitching():
+            ways += _tried(prices, {name: partial(_with, whole, how) for name, how in ABLATIONS.items()})
+        if self.steps.replan:
+            others = [name for name in self.proposers if name in STRATEGIES and name != proposer]
+            ways += _tried(prices, {name: partial(_planned, name, graph, prices.device) for name in others})
+        if self.steps.cut:
+            cuts = [Way(f"cut at barrier {k}", halves, sum(map(prices.pattern_us, halves)))
+                    for k, halves in _halves(whole, prices, min(w.us for w in ways))]
+            ways += sorted(cuts, key=lambda way: way.us)[:1]
+        return ways
+
+    def _placed(self, part: Pattern, twin: Body, body: Body) -> Pattern:
+        """A pattern of a kernel's body as one of the whole graph; its composition counts the nodes of its own body."""
+        outer = tuple(sorted(body.origin[m] for m in part.members if body.graph[m].op != "input" ))
+        placed = Pattern(outer, tuple(sorted(body.origin[o] for o in part.outputs)))
+        inner, new = extract(twin.graph, part), {whole: k for k, whole in enumerate(extract(self.prices.graph, placed).origin)}
+        return replace(placed, composition=part.composition.renumber(lambda node: new[body.origin[inner.origin[node]]]))
 
 
-def owned(graph: Graph, pattern: Pattern) -> tuple[int, ...]:
-    """What a pattern computes: its members without the views and constants it only pulls in."""
-    return tuple(m for m in pattern.members
-                 if m in pattern.outputs or (graph[m].op not in FREE and graph[m].kind != "source"))
+def _with(pattern: Pattern, composition: Composition) -> Sequence[Pattern]:
+    return [replace(pattern, composition=composition)]
 
 
-def regions(graph: Graph, plans: Sequence[FusionPlan], prices: Prices) -> Iterator[tuple[tuple[int, ...], list[Cut]]]:
-    """The finest sets of operations that no kernel of any proposal crosses, each with every proposal's cut of it."""
-    leader = list(range(len(graph)))
-
-    def find(i: int) -> int:
-        while leader[i] != i:
-            leader[i] = leader[leader[i]]
-            i = leader[i]
-        return i
-
-    held = [[(p, owned(graph, p)) for p in plan.kernels] for plan in plans]
-    for mine in held:
-        for _, members in mine:
-            for member in members[1:]:
-                leader[find(member)] = find(members[0])
-    found: dict[int, list[list[Pattern]]] = {}
-    for number, mine in enumerate(held):
-        for pattern, members in mine:
-            if members:
-                found.setdefault(find(members[0]), [[] for _ in plans])[number].append(pattern)
-    for cuts in found.values():
-        members = tuple(sorted({m for patterns in cuts for p in patterns for m in owned(graph, p)}))
-        yield members, [Cut(plan.strategy, tuple(patterns), sum(map(prices.pattern_us, patterns)))
-                        for plan, patterns in zip(plans, cuts, strict=True) if patterns]
+def _planned(name: str, graph: Graph, device: Device) -> Sequence[Pattern]:
+    return STRATEGIES[name](graph, device).patterns
 
 
-# ---------------------------------------------------------------- judge: kernel by kernel
-def _judged(pattern: Pattern, prices: Prices, judgement: Judgement, decisions: list[Decision]) -> list[Pattern]:
-    """The pattern as it is, with other ingredients, or in two: whichever is cheapest."""
-    if pattern.kind == "library" or not isinstance(pattern.composition, Stitching):
-        return [pattern]
-    us = prices.pattern_us(pattern)
-    if judgement.ingredients:
-        for composition in _without(pattern, prices):
-            other = replace(pattern, composition=composition)
-            if (less := prices.pattern_us(other)) < us:
-                decisions.append(Decision(pattern.outputs, "recompute" if composition == WITHOUT[0] else "keep apart",
-                                          "ingredient", f"{less:.4g} us without it, {us:.4g} us with it: {composition}"))
-                pattern, us = other, less
-    if judgement.cut:
-        halves = min(_halves(pattern, prices, us), key=lambda pair: sum(map(prices.pattern_us, pair)), default=None)
-        if halves is not None and (less := sum(map(prices.pattern_us, halves))) < us:
-            decisions.append(Decision(pattern.outputs, "keep apart", "cut-at-barrier",
-                                      f"two kernels take {less:.4g} us, one with a grid barrier {us:.4g} us"))
-            return [part for half in halves for part in _judged(half, prices, judgement, decisions)]
-    return [pattern]
+def _tried(prices: Prices, makers: dict[str, Callable[[], Sequence[Pattern]]]) -> Iterator[Way]:
+    """The ways that can be built."""
+    for name, make in makers.items():
+        try:
+            patterns = tuple(make())
+            yield Way(name, patterns, sum(map(prices.pattern_us, patterns)))
+        except (PlanError, KernelError):  # refused: no way
+            continue
 
 
-def _without(pattern: Pattern, prices: Prices) -> Iterable[Composition]:
-    """Fewer ingredients, where the kernel has more than one loop to arrange."""
-    return WITHOUT if len(prices.kernel(pattern).plan.sinks) > 1 and pattern.composition == Stitching() else ()
-
-
-def _halves(pattern: Pattern, prices: Prices, us: float) -> Iterator[tuple[Pattern, Pattern]]:
-    """The pattern cut at each of its grid barriers, if two launches could be cheaper at all."""
-    kernel, device = prices.kernel(pattern), prices.device
-    if not kernel.grid_barriers or 2 * device.launch_us >= us:
+# ---------------------------------------------------------------- in two, at a grid barrier
+def _halves(pattern: Pattern, prices: Prices, us: float) -> Iterator[tuple[int, tuple[Pattern, Pattern]]]:
+    """The kernel cut at each of its grid barriers, if two launches could be cheaper than ``us`` at all."""
+    kernel, graph = prices.kernel(pattern), prices.graph
+    if not kernel.grid_barriers or 2 * prices.device.launch_us >= us:
         return
-    graph = prices.graph
-    origin = extract(graph, pattern).origin
-    level = {origin[node]: sink.level for node, sink in kernel.plan.final.items()}
     for barrier in range(1, kernel.plan.grid_barriers + 1):
-        early = [m for m, at in level.items() if at < barrier]
-        late = [m for m, at in level.items() if at >= barrier]
-        if early and late:
-            second = _upstream(graph, pattern, late, set(early))
-            needed = set(pattern_inputs(graph, Pattern(second, ())))
-            first = _upstream(graph, pattern, early, set())
-            made = tuple(m for m in first if m in needed or (m in pattern.outputs and m not in late))
-            rest = tuple(m for m in second if m in pattern.outputs and m not in made)
-            if made and rest and set(made) | set(rest) >= set(pattern.outputs):
-                yield (replace(pattern, members=first, outputs=made), replace(pattern, members=second, outputs=rest))
+        early = [node for node, sink in kernel.plan.final.items() if sink.level < barrier]
+        late = [node for node, sink in kernel.plan.final.items() if sink.level >= barrier]
+        second = _upstream(graph, pattern, late, set(early))
+        needed = set(pattern_inputs(graph, Pattern(second, ())))
+        first = _upstream(graph, pattern, early, set())
+        made = tuple(m for m in first if m in needed or (m in pattern.outputs and m not in late))
+        rest = tuple(m for m in second if m in pattern.outputs and m not in made)
+        if made and rest and {*made, *rest} >= {*pattern.outputs}:
+            yield barrier, (replace(pattern, members=first, outputs=made), replace(pattern, members=second, outputs=rest))
 
 
 def _upstream(graph: Graph, pattern: Pattern, sinks: Sequence[int], stops: set[int]) -> tuple[int, ...]:
