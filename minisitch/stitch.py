@@ -165,8 +165,8 @@ class _Arranger:
     """Places sinks one by one, producers first; the only mutable object of this file."""
 
     def __init__(self, graph: Graph, device: Device, stitching: Stitching, groups: Sequence[Group], sinks: Iterable[int],
-                 floors: Mapping[int, int]) -> None:
-        self.graph, self.device, self.stitching, self.floors = graph, device, stitching, floors
+                 floors: Mapping[int, int], rowwise: bool = False) -> None:
+        self.graph, self.device, self.stitching, self.floors, self.rowwise = graph, device, stitching, floors, rowwise
         self.wanted = frozenset(sinks)
         self.group_of = {m: g for g in groups for m in g.members}
         self.made: dict[int, Sink] = {}
@@ -384,6 +384,8 @@ class _Arranger:
     def _flat(self, shape: tuple[int, ...], everything: Sequence[Key]) -> Partition:
         """All axes as columns if every operand is read straight through, else only enough trailing axes."""
         axes = tuple(range(len(shape)))
+        if self.rowwise and len(shape) > 1:
+            return Partition(axes[:-1], (), axes[-1:])
         offsets = (linear(at, self.graph[value].type.shape) for value, at in everything)
         straight = all(not offset.terms or _reads_straight(offset, shape) for offset in offsets)
         if straight or len(shape) < 2:
@@ -578,6 +580,8 @@ def stitch(graph: Graph, device: Device, stitching: Stitching = ALL_INGREDIENTS)
                 arranged = _arrange(graph, device, stitching, groups, base | floors.keys(), floors)
         decisions += [Decision((v,), "keep", "costly-and-shared", f"%{v} {graph[v].op} is needed in several phases")
                       for v in floors]
+    if not stitching.barriers and _behind_barriers(arranged):  # readers of other columns of a row may be in its block
+        arranged = _arrange(graph, device, stitching, groups, arranged.wanted, arranged.floors, rowwise=True)
     if not stitching.barriers and (waits := _behind_barriers(arranged)):
         value, reader = min(waits.items())
         raise BarrierNeeded(f"%{reader} {graph[reader].op} reads %{value} {graph[value].op}, which other blocks make: that takes "
@@ -589,8 +593,8 @@ def stitch(graph: Graph, device: Device, stitching: Stitching = ALL_INGREDIENTS)
 
 
 def _arrange(graph: Graph, device: Device, stitching: Stitching, groups: Sequence[Group], sinks: Iterable[int],
-             floors: Mapping[int, int]) -> _Arranger:
-    arranger = _Arranger(graph, device, stitching, groups, sinks, floors)
+             floors: Mapping[int, int], rowwise: bool = False) -> _Arranger:
+    arranger = _Arranger(graph, device, stitching, groups, sinks, floors, rowwise)
     arranger.run()
     return arranger
 

@@ -157,7 +157,8 @@ class Evaluator:
         shape, domain = node.type.shape, end[1].type
         while shape and shape[-1] == 1:
             shape = shape[:-1]
-        held = node.kind == "reduce" or node.type.size >= domain.size or domain.shape[:len(shape)] == shape
+        rows = max(1, len(shape) - 1)  # a reader may have other columns of the same rows: what is concatenated, or sliced
+        held = node.kind == "reduce" or node.type.size >= domain.size or domain.shape[:rows] == shape[:rows]
         return 1 if held else domain.size // max(1, node.type.size)
 
     # ------------------------------------------------------------ answers for sets
