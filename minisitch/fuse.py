@@ -338,13 +338,14 @@ class Body:
 
     ``graph`` has one input per value the pattern reads and returns the pattern's outputs;
     ``inputs`` and ``outputs`` say which values of the whole graph those are, ``origin`` maps
-    each node of the body to its id there.
+    each node of the body to its id there. The kernel sees an input from its element ``offsets`` on.
     """
 
     graph: Graph
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     origin: tuple[int, ...]
+    offsets: tuple[int, ...]
 
     def __str__(self) -> str:
         """The body's own program, each line with the id it has in the whole graph."""
@@ -372,25 +373,57 @@ def extract(graph: Graph, pattern: Pattern) -> Body:
         origin.append(source)
         return len(nodes) - 1
 
-    inside = set(pattern.members)
+    inside, windows = set(pattern.members), _windows(graph, pattern)
     for member in pattern.members:
-        for arg in graph[member].args:
+        node = graph[member]
+        for arg in node.args:
             if arg in inside or arg in number:
                 continue
             memory = read_in_place(graph, arg)
             if memory not in number:
-                number[memory] = place(Node(0, "input", (), graph[memory].type, (), "", ""), memory)
+                length = (("length", windows[memory][1]),) if memory in windows else ()
+                number[memory] = place(Node(0, "input", (), graph[memory].type, length, "", ""), memory)
                 inputs.append(memory)
             if memory != arg:
                 shape = (("shape", graph[arg].type.shape),)
                 number[arg] = place(Node(0, "reshape", (number[memory],), graph[arg].type, shape), arg)
-        node = graph[member]
+        if node.op == "slice" and node.args[0] not in inside and read_in_place(graph, node.args[0]) in windows:
+            node = replace(node, attrs=tuple((k, (0,) * node.type.rank if k == "start" else v) for k, v in node.attrs))
         if member not in number:
             number[member] = place(replace(node, args=tuple(number[a] for a in node.args)), member)
             if node.op == "input":
                 inputs.append(member)
     outputs = tuple(number[o] for o in pattern.outputs)
-    return Body(Graph(tuple(nodes), outputs), tuple(inputs), pattern.outputs, tuple(origin))
+    offsets = tuple(windows[memory][0] if memory in windows else 0 for memory in inputs)
+    return Body(Graph(tuple(nodes), outputs), tuple(inputs), pattern.outputs, tuple(origin), offsets)
+
+
+def _windows(graph: Graph, pattern: Pattern) -> dict[int, tuple[int, int]]:
+    """Values in memory of which the pattern reads one window: the elements before it, and those it reaches over.
+
+    So each step of an unrolled loop, which reads ``x[t]`` or ``x[:, t]``, has the same body.
+    """
+    inside = set(pattern.members)
+    found: dict[int, dict[int | None, int]] = {}
+    for member in pattern.members:
+        node = graph[member]
+        for arg in node.args:
+            if arg not in inside:
+                windows = found.setdefault(read_in_place(graph, arg), {})
+                first, length = _window(node, graph[arg].type.shape)
+                windows[first] = max(length, windows.get(first, 0))
+    return {memory: (first, length) for memory, windows in found.items() if len(windows) == 1 and memory not in inside
+            for first, length in windows.items() if first is not None}
+
+
+def _window(node: Node, shape: Sequence[int]) -> tuple[int | None, int]:
+    """The first element that a slice forwards reads of an operand of this shape, and how far it reaches from there; else None."""
+    if node.op != "slice" or min(node.attr("step"), default=0) < 1 or not node.type.size:
+        return None, 0
+    first, last, stride = 0, 0, 1
+    for start, size, step, n in zip(*(reversed(node.attr(k)) for k in ("start", "size", "step")), reversed(shape), strict=True):
+        first, last, stride = first + start * stride, last + (size - 1) * step * stride, stride * n
+    return first, last + 1
 
 
 # ---------------------------------------------------------------- the registry of strategies

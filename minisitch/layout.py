@@ -171,7 +171,8 @@ class Layout:
         graph = self.graph
         for k, value in enumerate(graph.inputs):
             t = graph[value].type
-            self.add(Buffer(f"x{k}", t.dtype, t.size, "input", value))
+            length = dict(graph[value].attrs).get("length", t.size)  # of which only a window is read
+            self.add(Buffer(f"x{k}", t.dtype, length, "input", value))
         self.input_names = {value: f"x{k}" for k, value in enumerate(graph.inputs)}
         for k, value in enumerate(graph.outputs):
             t = graph[value].type

@@ -29,9 +29,9 @@ from minisitch.fuse import (
 )
 from minisitch.graph import Builder, TensorType, parse
 from minisitch.reference import apply, evaluate, judge
-from minisitch.runtime import steps
+from minisitch.runtime import compile_graph, steps
 from minisitch.simplify import simplify
-from minisitch.testing import arrays_for, graphs, random_graph, random_inputs
+from minisitch.testing import arrays_for, check_graph, graphs, random_graph, random_inputs
 from minisitch.trace import trace
 
 
@@ -44,7 +44,7 @@ def run_plan(plan, inputs):
         assert set(pattern_inputs(graph, pattern)) <= memory.keys()
         if pattern.kind == "kernel":
             body = extract(graph, pattern)
-            results = evaluate(body.graph, [memory[v] for v in body.inputs])
+            results = evaluate(body.graph, [_seen_from(memory[v], o) for v, o in zip(body.inputs, body.offsets, strict=True)])
             fresh = dict(zip(body.outputs, results, strict=True))
         else:
             node = graph[pattern.members[0]]
@@ -52,6 +52,11 @@ def run_plan(plan, inputs):
         assert not fresh.keys() & memory.keys()
         memory.update(fresh)
     return [memory[read_in_place(graph, o)].reshape(graph[o].type.shape) for o in graph.outputs]
+
+
+def _seen_from(array, offset):
+    """What a kernel sees of a value from an element on: what lies before it comes last, where nobody looks."""
+    return np.roll(array.reshape(-1), -offset).reshape(array.shape)
 
 
 def _viewed(graph, value, memory):
@@ -164,8 +169,41 @@ def test_what_nobody_holds_gets_a_kernel():
         [[2.0] * 4, [3.0, 2.0, 1.0, 0.0], [0.0, 1.0, 2.0, 3.0]]
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_steps_of_an_unrolled_loop_have_one_body(axis):
+    """Each reads a window of the same array, further on: one kernel, seen from other elements."""
+    def unrolled(x, w):
+        h = np.zeros((4, 8), np.float32)
+        for t in range(6):
+            h = np.tanh(h @ w + np.take(x, t, axis=axis))
+        return h
+    shape = (6, 4, 8) if axis == 0 else (4, 6, 8)
+    graph = traced(unrolled, shape, (8, 8))
+    stages = lowered(graph, "astitch", "python", V100)
+    bodies = [body for body in stages.bodies if len(body.inputs) == 2]
+    assert len(bodies) == 6 and len({stages.digests[stages.bodies.index(b)] for b in bodies}) == 1
+    stride = 32 if axis == 0 else 8
+    assert sorted(max(b.offsets) for b in bodies) == [stride * t for t in range(6)]
+    rng = np.random.default_rng(0)
+    check_graph(graph, [rng.standard_normal(shape, np.float32), rng.standard_normal((8, 8), np.float32)],
+                lambda g, arrays: compile_graph(g, "astitch", "python").outputs(arrays))
+
+
+@pytest.mark.parametrize("lines", [
+    ["f32[9] = input name='x'", "f32[4] = slice %0 size=(4,) start=(2,) step=(1,)", "f32[4] = slice %0 size=(4,) start=(3,) step=(1,)",
+     "f32[4] = add %1 %2"],  # two windows: one argument, as before
+    ["f32[9] = input name='x'", "f32[4] = slice %0 size=(4,) start=(8,) step=(-2,)", "f32[4] = neg %1"],  # backwards
+    ["f32[4] = input name='x'", "f32[2] = slice %0 size=(2,) start=(1,) step=(1,)", "f32[2] = exp %1", "f32[4] = exp %0",
+     "f32[6] = concatenate %2 %3 axis=0"],  # all of it is read too
+], ids=["two-windows", "backwards", "read-whole"])
+def test_what_is_not_one_window_stays_an_argument(lines):
+    graph = parse("\n".join([*(f"%{i}: {line}" for i, line in enumerate(lines)), f"return %{len(lines) - 1}"]))
+    (body,) = [extract(graph, p) for p in fuse(graph, "astitch", V100).kernels]
+    assert body.offsets == (0,) and "length" not in str(body.graph)
+
+
 def test_unknown_strategies_are_refused_and_own_ones_taken():
-    with pytest.raises(PlanError, match=r"unknown strategy 'magic'; known: astitch, none, xla"):
+    with pytest.raises(PlanError, match=r"unknown strategy 'magic'; known: astitch, auto, fs18, fs18-dot, fs20, none, xla"):
         fuse(MUTABLE, "magic", V100)
 
     @strategy("everything-alone")

@@ -246,7 +246,7 @@ def assemble(stages: Stages, target: str, progress: Callable[[int, int, str], No
         body, key, kernel = next(kernels)
         memory = (*body.inputs, *body.outputs)
         slots = (*(layout.value[v] for v in memory), *layout.scratch.get(len(steps), ()))
-        steps.append(KernelStep(kernel.name, launch[key], slots))
+        steps.append(KernelStep(kernel.name, launch[key], slots, body.offsets))
     steps += [CopyStep((source, out)) for source, out in layout.copies]
     return Executable(stages, target, tuple(layout.slots), tuple(steps), layout.workspace, layout.residents,
                       index_checks(stages.graph))

@@ -38,14 +38,22 @@ class Step(Protocol):
 
 @dataclass(frozen=True)
 class KernelStep:
-    """A kernel: its launches in order; ``slots`` are its buffers: inputs, outputs, scratch."""
+    """A kernel: its launches in order; ``slots`` are its buffers: inputs, outputs, scratch.
+
+    ``offsets`` of the inputs: the kernel sees each from that element on.
+    """
 
     name: str
     launch: Callable[..., None]
     slots: tuple[int, ...]
+    offsets: tuple[int, ...] = ()
 
     def bind(self, arrays: Sequence[Array]) -> Callable[[], Any]:
-        return functools.partial(self.launch, [arrays[s] for s in self.slots])
+        buffers = [arrays[s] for s in self.slots]
+        for k, offset in enumerate(self.offsets):
+            if offset:
+                buffers[k] = buffers[k][offset:]
+        return functools.partial(self.launch, buffers)
 
 
 @dataclass(frozen=True)
