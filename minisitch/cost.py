@@ -124,8 +124,8 @@ def _share(kernel: Kernel, segments: Sequence[Segment]) -> float:
 
 # ---------------------------------------------------------------- a CPU
 def _cpu_us(kernel: Kernel, stretches: Sequence[tuple[list[Segment], int]]) -> float:
-    """Launch and join each segment; between two grid barriers memory and loops overlap in part."""
-    device, total = kernel.device, 0.0
+    """Each call, and the join of a parallel one; between two grid barriers memory and loops overlap in part."""
+    device, total = kernel.device, kernel.device.launch_us * len(kernel.calls)
     near = sum(b.size * itemsize(b.dtype) for b in kernel.parameters)
     level = next((at for at in device.levels if near <= at.size), device.levels[-1])
     for segments, moved in stretches:
@@ -135,7 +135,7 @@ def _cpu_us(kernel: Kernel, stretches: Sequence[tuple[list[Segment], int]]) -> f
             cores = min(device.sms, segment.thread_map.blocks if segment.carries else segment.tasks)
             cores = cores if segment.work >= SERIAL_BELOW else 1
             loops, dragged, parallel = loops + price.ns / cores, dragged + price.dragged, parallel or cores > 1
-            total += device.launch_us + (device.grid_barrier_us if cores > 1 else 0.0)
+            total += device.grid_barrier_us if cores > 1 else 0.0
         memory = (moved + dragged) / (level.all_cores if parallel else level.one_core) * 1e9
         total += math.hypot(memory, loops) / 1e3
     return total

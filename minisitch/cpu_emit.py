@@ -1,5 +1,7 @@
 """Print a kernel as Numba CPU source: one function a segment, its tasks a range given to a core.
 
+Segments that one core does anyway follow each other in one function: what is one launch on a GPU is one call here.
+
 In:  a ``Kernel`` scheduled for a CPU. Out: ``KernelSource`` whose functions are
 ``name(first, last, *flat_arrays)``. Takes no decision: loops, views, guards, buffers are the kernel's.
 
@@ -37,16 +39,33 @@ def emit(kernel: Kernel) -> KernelSource:
     for line in header(kernel):
         writer.line(line)
     launches = []
-    for number, segment in enumerate(kernel.segments):
-        name = kernel.name if len(kernel.segments) == 1 else f"{kernel.name}_s{number}"
-        buffers = used_buffers(kernel, segment.phases)
+    for number, segments in enumerate(kernel.calls):
+        name = kernel.name if len(kernel.calls) == 1 else f"{kernel.name}_s{number}"
+        buffers = used_buffers(kernel, [p for s in segments for p in s.phases])
         arguments = tuple(b for b in buffers if kernel.by_name[b].scope != "shared")
         writer.line("")
         writer.line("")
-        _Segment(kernel, segment, writer).emit(name, arguments, [b for b in buffers if b not in arguments])
+        writer.line(f"def {name}(first, last, {', '.join(arguments)}):")
+        writer.depth += 1
+        _scratch_rows(kernel, [b for b in buffers if b not in arguments], writer)
+        for segment in segments:
+            _Segment(kernel, segment, writer).emit("first, last" if len(segments) == 1 else str(_tasks(segment)))
+        writer.depth -= 1
+        tasks = _tasks(segments[0]) if len(segments) == 1 else 1
         memory = tuple(kernel.owners[b] for b in arguments)
-        launches.append(Launch(name, _tasks(segment), segment.work, memory, _short(segment)))
+        launches.append(Launch(name, tasks, sum(s.work for s in segments), memory, any(map(_short, segments))))
     return KernelSource(kernel, "cpu", writer.text(), tuple(launches))
+
+
+def _scratch_rows(kernel: Kernel, local: list[str], w: Writer) -> None:
+    """What a block keeps in shared memory is a row of its own here, one for all that share bytes."""
+    first: dict[str, str] = {}
+    for buffer in local:
+        b, owner = kernel.by_name[buffer], kernel.owners[buffer]
+        size = max(kernel.by_name[x].size for x in local if kernel.owners[x] == owner)
+        new = f"np.empty({size}, {numpy_name(b.dtype)})" if owner not in first else first[owner]
+        first.setdefault(owner, buffer)
+        w.line(f"{buffer} = {new}", f"%{b.node} {b.why}" if new != first[owner] else f"%{b.node} takes over its bytes")
 
 
 def _tasks(segment: Segment) -> int:
@@ -68,30 +87,22 @@ class _Segment:
         self.used = _variables(segment)
         self.taken: set[tuple[str, int]] = set()  # row views that an earlier phase has taken
 
-    def emit(self, name: str, arguments: tuple[str, ...], local: list[str]) -> None:
-        w, s = self.w, self.segment
-        w.line(f"def {name}(first, last, {', '.join(arguments)}):")
-        w.depth += 1
-        first: dict[str, str] = {}  # of those that share bytes
-        for buffer in local:
-            b, owner = self.kernel.by_name[buffer], self.kernel.owners[buffer]
-            size = max(self.kernel.by_name[x].size for x in local if self.kernel.owners[x] == owner)
-            new = f"np.empty({size}, {numpy_name(b.dtype)})" if owner not in first else first[owner]
-            first.setdefault(owner, buffer)
-            w.line(f"{buffer} = {new}", f"%{b.node} {b.why}" if new != first[owner] else f"%{b.node} takes over its bytes")
-        self._open_tasks()
+    def emit(self, tasks: str) -> None:
+        """Its tasks, which the function is given or which are all of them."""
+        w, s, mark = self.w, self.segment, self.w.depth
+        self._open_tasks(tasks)
         for phase in s.phases:
             self._phase(phase)
         if s.carries:
             w.depth -= 1
             self._carry_ends()
-        w.depth -= 2
+        w.depth = mark
 
     # ------------------------------------------------------------ tasks
-    def _open_tasks(self) -> None:
+    def _open_tasks(self, tasks: str) -> None:
         w, s = self.w, self.segment
         if s.carries:
-            w.line("for part in range(first, last):")
+            w.line(f"for part in range({tasks}):")
             w.depth += 1
             for fold in [f for p in s.phases for f in p.folds if f.along == "carry"]:
                 self._each_column(fold, f"{fold.buffer}[col] = {identity_name(fold.op, fold.dtype)}")
@@ -100,10 +111,10 @@ class _Segment:
             w.depth += 1
             return
         if s.chunks == 1 and s.slices == 1:
-            w.line("for row in range(first, last):")
+            w.line(f"for row in range({tasks}):")
             w.depth += 1
         else:
-            w.line("for task in range(first, last):")
+            w.line(f"for task in range({tasks}):")
             w.depth += 1
             if "row" in self.used:
                 w.line(f"row = task // {s.chunks * s.slices}")

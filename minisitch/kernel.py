@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from .device import Device
+from .device import SERIAL_BELOW, Device
 from .errors import KernelError
 from .fuse import Decision
 from .graph import Graph
@@ -255,6 +255,17 @@ class Kernel:
         first: dict[tuple[str, int], str] = {}
         return {b.name: first.setdefault((b.scope, b.slot), b.name) if b.scope in ("scratch", "shared") else b.name
                 for b in self.buffers}
+
+    @cached_property
+    def calls(self) -> tuple[tuple[Segment, ...], ...]:
+        """What a CPU calls, in order: a segment whose tasks several cores share, or neighbours that one core does."""
+        found: list[tuple[Segment, ...]] = []
+        for segment in self.segments:
+            if found and max(segment.work, found[-1][-1].work) < SERIAL_BELOW:
+                found[-1] += (segment,)
+            else:
+                found.append((segment,))
+        return tuple(found)
 
     @cached_property
     def by_name(self) -> dict[str, Buffer]:

@@ -3,6 +3,7 @@
 import ast
 import re
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from stitch_help import (
 )
 
 from minisitch import cpu_emit, cuda_emit
+from minisitch.device import SERIAL_BELOW
 from minisitch.fuse import extract, make_plan
 from minisitch.graph import Builder, Graph, TensorType
 from minisitch.ops import DTYPES, OPS, SHORT, kind_of
@@ -178,6 +180,34 @@ def test_structurally_equal_bodies_have_identical_text(target):
     plan = make_plan(graph, "s", [[2, 3, 4, 5, 6, 7, 8], [9, 10, 11, 12, 13, 14, 15]])
     first, second = (emitted(extract(graph, p).graph, target).text for p in plan.kernels)
     assert first == second
+
+
+def standardised(x):
+    """Column statistics that every row reads: two segments and more."""
+    return (x - np.mean(x, axis=0)) / np.std(x, axis=0)
+
+
+@pytest.mark.parametrize(("rows", "calls"), [(600, 1), (200_000, 5)])
+def test_small_segments_follow_each_other_in_one_function(rows, calls, golden):
+    """What one core does anyway is one call; a large segment is a call of its own, since cores share it."""
+    source = emitted(traced(standardised, (rows, 40)), "cpu")
+    segments = source.kernel.segments
+    assert len(segments) > 1 and sum(map(len, source.kernel.calls)) == len(segments)
+    assert len(source.launches) == len(source.kernel.calls) == calls
+    if calls == 1:
+        assert source.launches[0].tasks == 1 and "range(first" not in source.text
+        golden("standardised_one_call", source.text)
+
+
+def test_neighbours_of_a_large_segment_are_called_apart():
+    """Small, large, small: three calls, the order kept."""
+    class Work:
+        def __init__(self, work):
+            self.work = work
+    source = emitted(traced(standardised, (64, 40)), "cpu")
+    small, large = Work(10), Work(SERIAL_BELOW)
+    kernel = replace(source.kernel, segments=(small, small, large, small, large, large))
+    assert [len(call) for call in kernel.calls] == [2, 1, 1, 1, 1]
 
 
 def test_emitting_twice_gives_the_same_text():
