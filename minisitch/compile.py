@@ -1,4 +1,4 @@
-"""Emitted text to machine code: the one importer of Numba, and the disk cache.
+"""Emitted text to machine code: the one importer of Numba.
 
 In: the text of one kernel and the dtypes of its arrays. Out: a ``Compiled``, whose ``function(first, last,
 *arrays)`` runs without the interpreter lock. Numba is imported when the first kernel is compiled, never before.
@@ -9,9 +9,7 @@ In: the text of one kernel and the dtypes of its arrays. Out: a ``Compiled``, wh
                  Compiled       Compiled
 
 What an entry of the cache is: ``<key>.py`` is the text, only for eyes, debuggers and tracebacks; ``<key>.bin``
-is a digest and the machine code. The key holds whatever the machine code depends on. The digest is keyed with a
-secret that only this user can read, so a truncated, foreign or forged entry is built again and never unpickled.
-An entry is 20 to 60 kB; of more than ``KEEP`` entries the half that was not used for longest goes.
+is the machine code, 20 to 60 kB, signed (``store.py``). The key holds whatever the machine code depends on.
 
 Measured on one core of an Ice Lake: a softmax kernel 0.39 s the first time (after 0.11 s for ``import numba``), the
 next ones 0.10 to 0.20 s, from the disk 2 ms (0.17 s the first time, which starts LLVM), from memory 30 us. Twenty
@@ -27,7 +25,6 @@ import dataclasses
 import dis
 import functools
 import hashlib
-import hmac
 import importlib
 import json
 import linecache
@@ -41,11 +38,9 @@ import queue
 import re
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import types
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +48,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from . import cpu_math
+from . import cpu_math, store
 from .errors import DeviceError
 
 # IEEE arithmetic, operation by operation, with one freedom: a product and a sum may fuse into one rounding. NaN, inf
@@ -64,7 +59,6 @@ KERNEL_FLAGS: dict[str, Any] = dict(nogil=True, error_model="numpy", noalias=Tru
                                     fastmath={"contract"})
 HELPER_FLAGS: dict[str, Any] = dict(forceinline=True, error_model="numpy", no_cpython_wrapper=True,
                                     no_cfunc_wrapper=True, fastmath={"contract"})
-KEEP = 3000  # kernels on disk
 PARALLEL_FROM = 8  # cold kernels below this number are compiled in this process: a worker takes a second to start
 
 _lock = threading.RLock()  # LLVM at work: neither a fork nor the end of the process comes in between
@@ -141,7 +135,7 @@ def compile_many(requests: Iterable[Request], workers: int | None = None,
             progress(len(reported), len(distinct), request.name)
 
     made: dict[Request, Compiled] = {}
-    folder, workers = _folder(), _cores() if workers is None else workers
+    folder, workers = store.folder(), _cores() if workers is None else workers
     if folder and workers > 1:
         cold = [r for r in distinct if (key := _key(r)) not in _memory and not (folder / f"{key}.bin").exists()]
         if len(cold) >= PARALLEL_FROM:
@@ -392,14 +386,14 @@ def _compile(request: Request) -> Compiled:
 
 
 def _load_or_build(request: Request, key: str, began: float) -> Compiled:
-    folder = _folder()
+    folder = store.folder()
     path = str(folder / f"{key}.py") if folder else f"<minisitch {request.name} {key[:12]}>"
     if _numba_settings().DISABLE_JIT:
         return Compiled(request.name, load_text(request.text, request.name), 0.0, "compiled", path, request)
     result, origin = (_read(folder, key) if folder else None), "disk"
     if result is None:
         if folder:
-            _replace(Path(path), request.text.encode())  # first, so that Numba's complaints can quote it
+            store.replace(Path(path), request.text.encode())  # first, so that Numba's complaints can quote it
         result, origin = _build(request, key, path), "compiled"
         if folder:
             _write(folder, key, result)
@@ -489,91 +483,13 @@ def _surroundings() -> tuple[str, ...]:
             repr(_target().codegen().magic_tuple()), *settings)
 
 
-def _folder() -> Path | None:
-    """The cache folder, made if need be; None when it is switched off or must not be used."""
-    return _checked_folder(os.environ.get("MINISITCH_CACHE"))
-
-
-@functools.cache
-def _checked_folder(setting: str | None) -> Path | None:
-    if setting in ("0", "off"):
-        return None
-    try:
-        folder = Path(setting).expanduser().absolute() if setting else _default_folder()
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        refusal = _refusal(folder, 0o002) or _refusal(_secret_file(folder), 0o077)
-        if not refusal and len(_secret(folder)) != 32:
-            refusal = f"{folder / 'secret'} is damaged"
-    except (OSError, RuntimeError):
-        return None  # a read-only or full disk, or no home: everything works, nothing is kept
-    if refusal:
-        warnings.warn(f"minisitch keeps no compiled kernels: {refusal}; delete it, set MINISITCH_CACHE to a folder of "
-                      "your own, or to 0 to silence this", stacklevel=2)
-        return None
-    return folder
-
-
-def _default_folder() -> Path:
-    home = Path.home()
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local"
-    elif sys.platform == "darwin":
-        base = home / "Library" / "Caches"
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or home / ".cache"
-    return Path(base) / "minisitch"
-
-
-def _refusal(path: Path, others: int) -> str | None:
-    """Why a file or folder cannot be trusted, if it cannot: another owner, or others may write (or read) it."""
-    if not hasattr(os, "geteuid"):
-        return None
-    found = path.stat()
-    if found.st_uid != os.geteuid():
-        return f"{path} belongs to user {found.st_uid}, not to {os.geteuid()}"
-    if found.st_mode & others:
-        return f"{path} has mode {found.st_mode & 0o777:o}, open to other users"
-    return None
-
-
-def _secret_file(folder: Path) -> Path:
-    """The file with the key of this folder's digests: 32 random bytes for this user alone, made by whoever is first."""
-    path = folder / "secret"
-    if not path.exists():
-        with tempfile.NamedTemporaryFile(dir=folder, suffix=".tmp", delete=False) as fresh:  # mode 0600
-            fresh.write(os.urandom(32))
-        try:
-            os.link(fresh.name, path)
-        except FileExistsError:
-            pass
-        except OSError:  # a file system without hard links: the last one wins, the others' entries are built again
-            os.replace(fresh.name, path)
-        Path(fresh.name).unlink(missing_ok=True)
-    return path
-
-
-@functools.cache
-def _secret(folder: Path) -> bytes:
-    return _secret_file(folder).read_bytes()
-
-
-def _digest(folder: Path, key: str, payload: bytes) -> bytes:
-    return hmac.digest(_secret(folder), key.encode() + payload, "sha256")
-
-
 def _read(folder: Path, key: str) -> Any:
     """The kernel under ``key``, or None. Nothing is unpickled before the digest holds."""
     from numba.core.compiler import CompileResult
 
-    try:
-        blob = (folder / f"{key}.bin").read_bytes()
-    except OSError:
+    payload = store.read(folder, f"{key}.bin")
+    if payload is None:
         return None
-    digest, payload = blob[:32], blob[32:]
-    if not hmac.compare_digest(digest, _digest(folder, key, payload)):
-        return None
-    with contextlib.suppress(OSError):
-        os.utime(folder / f"{key}.bin")  # it is in use: _forget_old lets it live
     with _compiler_lock():
         return CompileResult._rebuild(_target(), *pickle.loads(payload))
 
@@ -581,31 +497,7 @@ def _read(folder: Path, key: str) -> Any:
 def _write(folder: Path, key: str, result: Any) -> None:
     from numba.core import serialize
 
-    payload = serialize.dumps(result._reduce())
-    _replace(folder / f"{key}.bin", _digest(folder, key, payload) + payload)
-    _forget_old(folder)
-
-
-@functools.cache
-def _forget_old(folder: Path) -> None:
-    """Once a process: of too many kernels, delete the half not used for longest, and what crashed writers left."""
-    with contextlib.suppress(OSError):
-        by_age = sorted(folder.glob("*.bin"), key=lambda entry: entry.stat().st_mtime)
-        old = by_age[: len(by_age) // 2] if len(by_age) > KEEP else []
-        left = [f for f in folder.glob("*.tmp") if f.stat().st_mtime < time.time() - 3600]
-        for path in (*old, *(entry.with_suffix(".py") for entry in old), *left):
-            path.unlink(missing_ok=True)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file that others see whole or not at all; a full or read-only disk costs them a compile, no more."""
-    with contextlib.suppress(OSError):
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as fresh:
-            fresh.write(content)
-        try:
-            os.replace(fresh.name, path)
-        finally:
-            Path(fresh.name).unlink(missing_ok=True)
+    store.write(folder, f"{key}.bin", serialize.dumps(result._reduce()))
 
 
 def _compiler_lock() -> Any:

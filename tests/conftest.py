@@ -7,6 +7,7 @@ set), ``nightly`` (``HYPOTHESIS_PROFILE=nightly``).
 import os
 
 os.environ["MINISITCH_DEVICE"] = "0"  # before anything asks for this machine: no test depends on a user's device file
+os.environ["MINISITCH_PLANS"] = "0"  # tests change how strategies decide: what they plan is not for later
 
 import numpy as np
 import pytest

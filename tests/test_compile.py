@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from minisitch import compile as compiler
-from minisitch import cpu_math
+from minisitch import cpu_math, store
 from minisitch.compile import Request, compile_cpu, compile_many, inspect_assembly, load_text
 from minisitch.errors import DeviceError
 
@@ -300,10 +300,10 @@ def test_another_users_secret_makes_entries_foreign(cache, monkeypatch):
     text, name = each("x[i] + np.float32(2.0)")
     compile_cpu(text, name, F32)
     (cache / "secret").write_bytes(bytes(32))
-    compiler._secret.cache_clear()
+    store._secret.cache_clear()
     fresh_memory(monkeypatch)
     assert compile_cpu(text, name, F32).origin == "compiled"
-    compiler._secret.cache_clear()
+    store._secret.cache_clear()
 
 
 @pytest.mark.parametrize("setting", ["0", "off"])
@@ -316,12 +316,12 @@ def test_switched_off(setting, monkeypatch, tmp_path):
 
 def refused(folder):
     """What ``_checked_folder`` says of a folder it will not use."""
-    compiler._checked_folder.cache_clear()
-    compiler._secret.cache_clear()
+    store._checked_folder.cache_clear()
+    store._secret.cache_clear()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        assert compiler._checked_folder(str(folder)) is None
-    compiler._checked_folder.cache_clear()
+        assert store._checked_folder(str(folder)) is None
+    store._checked_folder.cache_clear()
     return " ".join(str(w.message) for w in caught)
 
 
@@ -355,12 +355,12 @@ def test_a_disk_that_fills_up_later_is_no_error(cache, monkeypatch):
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(compiler.tempfile, "NamedTemporaryFile", full)
+    monkeypatch.setattr(store.tempfile, "NamedTemporaryFile", full)
     assert compile_cpu(*each("x[i] - x[i]"), F32).origin == "compiled"
 
 
 def test_a_full_cache_forgets_what_was_not_used(cache, monkeypatch):
-    monkeypatch.setattr(compiler, "KEEP", 3)
+    monkeypatch.setattr(store, "KEEP", 3)
     requests = [Request(*each(f"x[i] * np.float32({n})"), F32) for n in range(4)]
     paths = [Path(compile_cpu(r.text, r.name, r.dtypes).path) for r in requests]
     for age, path in enumerate(paths):
@@ -369,8 +369,8 @@ def test_a_full_cache_forgets_what_was_not_used(cache, monkeypatch):
     os.utime(cache / "left.tmp", (time.time() - 9999,) * 2)
     fresh_memory(monkeypatch)
     compile_cpu(requests[0].text, requests[0].name, F32)  # used again: the youngest now
-    compiler._forget_old.cache_clear()
-    compiler._forget_old(cache)
+    store._forget_old.cache_clear()
+    store._forget_old(cache)
     assert [p.exists() for p in paths] == [p.with_suffix(".bin").exists() for p in paths] == [True, False, False, True]
     assert (cache / "secret").exists() and not (cache / "left.tmp").exists()
 
@@ -391,10 +391,10 @@ def test_threads_share_one_compilation():
 
 
 def test_many_processes_meet_in_one_new_folder(tmp_path):
-    code = ("from minisitch.compile import compile_cpu, _folder, _secret\nimport numpy as np\n"
+    code = ("from minisitch.compile import compile_cpu\nfrom minisitch.store import folder, _secret\nimport numpy as np\n"
             "text = 'def k(first, last, x, y):\\n    for i in range(first, last):\\n        y[i] = x[i] + x[i]\\n'\n"
             "k = compile_cpu(text, 'k', ('float32', 'float32'))\nx = np.ones(3, np.float32); y = np.empty_like(x)\n"
-            "k.function(0, 3, x, y); assert (y == 2).all()\nprint(_secret(_folder()).hex())")
+            "k.function(0, 3, x, y); assert (y == 2).all()\nprint(_secret(folder()).hex())")
     environment = {**os.environ, "MINISITCH_CACHE": str(tmp_path / "new"), "PYTHONPATH": str(ROOT)}
     running = [subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
                for _ in range(4)]
@@ -430,7 +430,7 @@ def test_compile_many_meets_errors_itself(monkeypatch):
 
 
 def test_a_worker_process_fills_the_cache(cache, monkeypatch):
-    feeder = compiler._Feeder(compiler.queue.SimpleQueue(), compiler.queue.SimpleQueue(), compiler._folder())
+    feeder = compiler._Feeder(compiler.queue.SimpleQueue(), compiler.queue.SimpleQueue(), store.folder())
     request = Request(*each("exp_f32(x[i])"), F32)
     feeder.todo.put(request)
     feeder.start()

@@ -6,9 +6,10 @@ In:  a NumPy function and its arguments. Out: the same results, from stitched ke
                      |yes                                                                            |
                      +------------------------> run its steps over one workspace a thread <----------+
 
-``stages.py`` goes down the road, ``memory.py`` shares bytes, ``steps.py`` launches and calls, ``executable.py`` puts
-them together, ``background.py`` has that done while calls already run unfused. Left out: eviction of compiled
-programs, and CUDA arrays that stay on the device between calls (each launch copies its arrays there and back).
+``stages.py`` goes down the road, ``plans.py`` keeps plans on disk, ``memory.py`` shares bytes, ``steps.py`` launches and
+calls, ``executable.py`` puts them together, ``background.py`` has that done while calls already run unfused. Left out:
+eviction of compiled programs, and CUDA arrays that stay on the device between calls (each launch copies its arrays there
+and back).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import compile as compiler
+from .. import store
 from ..fuse import make_plan
 from ..graph import Builder
 from ..ops import kind_of
@@ -31,7 +31,7 @@ RUNS, LONG_ENOUGH_US = 5, 200.0  # the least of this many timings, each of calls
 
 def install() -> Measuring:
     """Answer misses by measuring from now on; prices are kept in the compile cache's folder, if there is one."""
-    folder = compiler._folder()
+    folder = store.folder()
     installed = Measuring(Library(folder / FILE if folder else None), measure, lambda device: device.kind == "cpu")
     MEASURING[:] = [installed]
     return installed

@@ -20,7 +20,7 @@ from .. import cpu_emit, cuda_emit
 from ..build import compose, digest
 from ..device import DEVICES, Device, get_device, this_cpu
 from ..errors import DeviceError, TraceError
-from ..fuse import Body, Decision, FusionPlan, extract, fuse
+from ..fuse import Body, Decision, FusionPlan, extract
 from ..graph import Graph, TensorType, verify
 from ..ops import DTYPES
 from ..schedule import Kernel, schedule
@@ -28,6 +28,7 @@ from ..simplify import simplify
 from ..source import KernelSource
 from ..stitch import StitchPlan
 from ..trace import Program
+from .plans import plan_of
 
 TARGETS = ("cpu", "cuda", "step", "python", "reference")
 STAGES = ("trace", "simplify", "fuse", "stitch", "schedule", "emit")
@@ -112,7 +113,7 @@ def lower_program(program: Program, strategy: str, target: str, device: Device, 
     graph = simplify(program.graph)
     if os.environ.get("MINISITCH_CHECK", "1") != "0":
         verify(graph)
-    return lower_plan(program, fuse(graph, strategy, device), target, device, stop_after)
+    return lower_plan(program, plan_of(graph, strategy, device), target, device, stop_after)
 
 
 def lower_plan(program: Program, plan: FusionPlan, target: str, device: Device, stop_after: str = "emit") -> Stages:
