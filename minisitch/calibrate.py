@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from . import compile as compiler
 from . import cost, workers
 from .device import BUILT_IN, FILE_VERSION, HEAVY_NS, LOOP_NS, SERIAL_BELOW, Device, cpu_with, machine
 from .errors import DeviceError
-from .explain.compare import duration, size
+from .explain.compare import Progress, duration, launch_times, size
 from .graph import Builder, Graph, TensorType
 from .kernel import Kernel
 from .ops import OPS, kind_of
@@ -39,7 +40,6 @@ from .testing.grower import Grower
 from .trace import trace
 from .trace.tree import flatten
 
-Progress = Callable[[int, int, str], None]
 Programs = dict[str, Callable[[], tuple[Callable[..., Any], tuple]]]  # made when it is their turn: they may be large
 PRICED = ("none", "xla", "astitch")  # whose kernels and plans are timed
 WORKING_SETS = tuple(1 << power for power in range(16, 29))  # bytes a copy reads and writes
@@ -78,8 +78,8 @@ class Ranking:
 
     @property
     def regret(self) -> float:
-        """Measured time of the plan that the model likes best, over that of the best plan."""
-        return min(self.plans.values())[1] / min(us for _, us in self.plans.values())
+        """Measured time of the plan that the model likes best, over that of the best plan; 1 where there are no kernels."""
+        return min(self.plans.values())[1] / min(us for _, us in self.plans.values()) if self.plans else 1.0
 
 
 @dataclass(frozen=True)
@@ -160,11 +160,9 @@ def calibrate(seconds: float = 120.0, programs: Programs | None = None, progress
             left_out.append(name)
             continue
         found = _program(name, *make(), device)
-        plans: dict[str, tuple[float, float]] = {}
-        for s in found:
-            modelled, us = plans.get(s.strategy, (0.0, 0.0))
-            plans[s.strategy] = modelled + s.modelled(device), us + s.us
-        rankings.append(Ranking(name, plans))
+        plans = {strategy: [s for s in found if s.strategy == strategy] for strategy in PRICED if found}
+        rankings.append(Ranking(name, {strategy: (sum(s.modelled(device) for s in each), sum(s.us for s in each))
+                                       for strategy, each in plans.items()}))
         kernels += _different(found)
     return Calibration(figures, raw, tuple(fitted), tuple(checked), tuple(_different(kernels)), tuple(rankings),
                        tuple(left_out))
@@ -223,8 +221,8 @@ class _Call:
 
 def _least(call: Callable[[], Any], seconds: float, before: Callable[[], Any] | None = None) -> float:
     found: list[float] = []
-    began = time.perf_counter()
-    while len(found) < 8 or time.perf_counter() - began < seconds:
+    end = time.perf_counter() + seconds
+    while len(found) < 8 or time.perf_counter() < end:
         if before:
             before()
         start = time.perf_counter()
@@ -235,10 +233,8 @@ def _least(call: Callable[[], Any], seconds: float, before: Callable[[], Any] | 
 
 def _copy(elements: int) -> _Call:
     """``y = -x``, rows of at most 1024."""
-    b = Builder()
-    type = TensorType((max(1, elements // 1024), min(elements, 1024)), "float32")
-    b.add("neg", (b.add("input", (), type=type, name="x"),))
-    return _Call(b.finish((1,)), [np.ones(type.shape, np.float32)])
+    x = np.ones((max(1, elements // 1024), min(elements, 1024)), np.float32)
+    return _Call(trace(lambda x: -x, (x,)).graph, [x])
 
 
 def _one_operation(op: str, dtype: str, rows: int = 256, cols: int = 1024) -> _Call:
@@ -295,10 +291,8 @@ def _figures(tick: Callable[[str], None]) -> tuple[dict[str, Any], dict[str, Any
 def _break_even() -> int:
     """The least work (scalar operations, loads and stores among them) from which all cores beat one."""
     for rows in (1 << power for power in range(4, 13)):
-        b = Builder()
-        b.add("input", (), type=TensorType((rows, 1024), "float32"), name="x")
-        b.add("exp", (0,))
-        call = _Call(b.finish((1,)), [np.ones((rows, 1024), np.float32)])
+        x = np.ones((rows, 1024), np.float32)
+        call = _Call(trace(lambda x: np.exp(x), (x,)).graph, [x])
         if call.us(work=SERIAL_BELOW) < 0.95 * call.us():
             return rows * 1024 * 3
     return -1
@@ -330,36 +324,24 @@ def _patterns(first: int, deadline: float, tick: Callable[[str], None]) -> list[
             break
         graph = random_pattern(seed)
         inputs = random_inputs(graph, np.random.default_rng(seed))
-        for strategy in PRICED:
-            found += _timed(f"random {seed}", strategy, compile_graph(graph, strategy, "cpu", cpu_with(BUILT_IN)), inputs, 0.3)
+        found += _timed(f"random {seed}", partial(compile_graph, graph, target="cpu", device=cpu_with(BUILT_IN)), inputs, 0.3)
     return _different(found)
 
 
 def _program(name: str, fn: Callable[..., Any], args: tuple, device: Device) -> list[Sample]:
     """Each kernel launch of a program under every priced strategy."""
     program, leaves = trace(fn, args), flatten((args, {}))[0]
+    return _timed(name, lambda strategy: assemble(lower_program(program, strategy, "cpu", device), "cpu"), leaves, 1.0)
+
+
+def _timed(program: str, compiled: Callable[[str], Executable], leaves: Sequence[Any], seconds: float) -> list[Sample]:
+    """The least time of each kernel launch under every priced strategy; in the first run memory is new."""
     found = []
     for strategy in PRICED:
-        found += _timed(name, strategy, assemble(lower_program(program, strategy, "cpu", device), "cpu"), leaves, 1.0)
+        run = compiled(strategy)
+        for kernel, us in zip(run.stages.kernels, launch_times(run, leaves, seconds, fewest=4), strict=True):
+            found.append(Sample(program, strategy, kernel, min(us[1:])))
     return found
-
-
-def _timed(program: str, strategy: str, run: Executable, leaves: Sequence[Any], seconds: float) -> list[Sample]:
-    """The least time of each kernel launch, from whole runs of the program: caches hold what they hold in use."""
-    least = [math.inf] * len(run.steps)
-    began = time.perf_counter()
-    with np.errstate(all="ignore"):
-        for rounds in range(25):
-            if rounds > 3 and time.perf_counter() - began > seconds:
-                break
-            for i, call in enumerate(run.prepare(leaves)[1]):
-                start = time.perf_counter()
-                call()
-                us = (time.perf_counter() - start) * 1e6
-                least[i] = min(least[i], us) if rounds else least[i]
-    kernels = iter(run.stages.kernels)
-    return [Sample(program, strategy, next(kernels), us)
-            for pattern, us in zip(run.stages.plan.patterns, least, strict=False) if pattern.kind == "kernel"]
 
 
 def _different(samples: Iterable[Sample]) -> list[Sample]:

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
@@ -138,6 +139,16 @@ def count(n: int, word: str) -> str:
     return f"{n} {word}" + ("" if n == 1 else "s")
 
 
+def bits(mask: int) -> Iterator[int]:
+    """The members of a set of small numbers that is kept as one integer, ascending: ``0b1010`` holds 1 and 3."""
+    start = (mask & -mask).bit_length() - 1
+    mask >>= max(0, start)  # neighbours, mostly: the rest is a short integer
+    while mask:
+        low = mask & -mask
+        yield start + low.bit_length() - 1
+        mask ^= low
+
+
 # ---------------------------------------------------------------- what every strategy asks
 # Views: a reshape never moves a byte; inside a kernel these moves only change an index.
 FREE = frozenset({"broadcast", "reshape", "transpose", "slice"})
@@ -212,7 +223,7 @@ def make_plan(graph: Graph, strategy: str, groups: Iterable[Sequence[int]],
         held += [{v} for v in missing]
         patterns += [_close(graph, Pattern((v,), (), "kernel", alone)) for v in missing]
     patterns = _with_outputs(graph, patterns, held)
-    return verify_plan(FusionPlan(graph, strategy, _in_order(graph, patterns), tuple(decisions)))
+    return verify_plan(FusionPlan(graph, strategy, in_order(graph, patterns), tuple(decisions)))
 
 
 def stored_values(graph: Graph) -> set[int]:
@@ -268,30 +279,32 @@ def _with_outputs(graph: Graph, patterns: Sequence[Pattern], held: Sequence[set[
     return [p for p in found if p.outputs]
 
 
-def _in_order(graph: Graph, patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
-    """Topological order of the patterns, ties by smallest member."""
+def in_order(graph: Graph, patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
+    """Each pattern after those that write what it reads, ties by the largest output."""
     writer = {o: i for i, p in enumerate(patterns) for o in p.outputs}
-    waits: list[set[int]] = []
+    after: list[set[int]] = [set() for _ in patterns]
     for i, pattern in enumerate(patterns):
-        waits.append({writer[v] for v in pattern_inputs(graph, pattern) if writer.get(v, i) != i})
-    readers: list[list[int]] = [[] for _ in patterns]
-    for i, before in enumerate(waits):
-        for j in before:
-            readers[j].append(i)
-    ready = [(p.outputs[-1], i) for i, p in enumerate(patterns) if not waits[i]]
+        for j in {writer.get(v, i) for v in pattern_inputs(graph, pattern)} - {i}:
+            after[j].add(i)
+    order = topological(after, lambda i: patterns[i].outputs[-1])
+    if stuck := [patterns[i].outputs for i in sorted(set(range(len(patterns))) - set(order))]:
+        raise PlanError(f"patterns wait for each other in a circle; among them those that write {stuck[:3]}")
+    return tuple(patterns[i] for i in order)
+
+
+def topological(after: Sequence[Iterable[int]], rank: Callable[[int], int]) -> list[int]:
+    """All positions, those ``after`` one behind it, of what could come next the least ``rank``; without those of a circle."""
+    waits = Counter(j for later in after for j in later)
+    ready = [(rank(i), i) for i in range(len(after)) if not waits[i]]
     heapq.heapify(ready)
-    order = []
+    order: list[int] = []
     while ready:
-        _, i = heapq.heappop(ready)
-        order.append(patterns[i])
-        for j in readers[i]:
-            waits[j].discard(i)
+        order.append(heapq.heappop(ready)[1])
+        for j in after[order[-1]]:
+            waits[j] -= 1
             if not waits[j]:
-                heapq.heappush(ready, (patterns[j].outputs[-1], j))
-    if len(order) != len(patterns):
-        stuck = [patterns[i].outputs for i in range(len(patterns)) if waits[i]][:3]
-        raise PlanError(f"patterns wait for each other in a circle; among them those that write {stuck}")
-    return tuple(order)
+                heapq.heappush(ready, (rank(j), j))
+    return order
 
 
 def pattern_inputs(graph: Graph, pattern: Pattern) -> tuple[int, ...]:

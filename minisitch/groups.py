@@ -9,7 +9,7 @@ After:   group 0: %0 %1 %2, dominant %1, sub-dominant %2     group 1: %3 %4 %5 %
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from .fuse import is_heavy, stretches
@@ -42,7 +42,7 @@ def groups_of(graph: Graph, merge: bool = True) -> tuple[Group, ...]:
     chosen = candidates(graph)
     cut = set(chosen)
     if not merge:
-        return tuple(Group(_upstream(graph, c, cut), c, ()) for c in chosen)
+        return tuple(Group(upstream(graph, c, cut), c, ()) for c in chosen)
     leader = list(range(len(graph)))
 
     def find(i: int) -> int:
@@ -69,8 +69,8 @@ def groups_of(graph: Graph, merge: bool = True) -> tuple[Group, ...]:
     return tuple(sorted(found, key=lambda g: g.members))
 
 
-def _upstream(graph: Graph, candidate: int, cut: set[int]) -> tuple[int, ...]:
-    """A candidate and all it is computed from, up to other candidates."""
+def upstream(graph: Graph, candidate: int, cut: Collection[int]) -> tuple[int, ...]:
+    """A candidate and all it is computed from, up to what is ``cut``."""
     found, pending = {candidate}, [candidate]
     while pending:
         fresh = {a for a in graph[pending.pop()].args if a not in cut and graph[a].op not in ("constant", "iota")} - found

@@ -27,15 +27,15 @@ from .cost import library_us
 from .device import Device
 from .errors import PlanError
 from .fuse import (
-    ALL_INGREDIENTS,
     FREE,
     MOST_ARGUMENTS,
-    Composition,
     Decision,
     FusionPlan,
     Pattern,
     Stitching,
+    bits,
     count,
+    in_order,
     is_fusible,
     read_in_place,
     verify_plan,
@@ -45,8 +45,7 @@ from .graph import Graph, Node
 
 MOST_VALUES = 11  # operations whose result may be in memory: 3^11 kernels at most, 2048 sets of values
 # How any kernel may be put together. A plan that is known adds its ways; those that name values, for its own kernels only.
-COMPOSITIONS: tuple[Composition, ...] = (
-    ALL_INGREDIENTS, Stitching(adaptive=False), Stitching(merge=False), Stitching(keep=False))
+COMPOSITIONS = (Stitching(), Stitching(adaptive=False), Stitching(merge=False), Stitching(keep=False))
 
 
 def optimum(graph: Graph, device: Device, plans: Sequence[FusionPlan] = ()) -> FusionPlan:
@@ -57,19 +56,16 @@ def optimum(graph: Graph, device: Device, plans: Sequence[FusionPlan] = ()) -> F
     space = Space(graph, device, plans)
     known = min(((Prices(p.graph, device).plan_us(p), i) for i, p in enumerate(plans)), default=(inf, -1))
     path = search(space, known[0] - sum(library_us(graph, graph[call], device) for call in space.needs))
-    built = f"{count(len(space.priced), 'kernel')} built to know"
     if path is None:
         best = plans[known[1]]
-        decisions = [Decision(p.outputs, "fuse", "exhaustive-search", f"as {best.strategy} has it: no plan takes less than its "
-                                                                      f"{known[0]:.1f} us; {built}") for p in best.kernels]
-        return replace(best, strategy="optimum", decisions=tuple(decisions))
-    decisions = [Decision(p.outputs, "fuse", "exhaustive-search", f"{us:.1f} us; {built}") for us, p in path]
-    return verify_plan(FusionPlan(graph, "optimum", tuple(_with_calls(space, [p for _, p in path])), tuple(decisions)))
-
-
-def bits(mask: int) -> list[int]:
-    """The ids in a set of values: ``0b1010`` is ``[1, 3]``."""
-    return [i for i in range(mask.bit_length()) if mask >> i & 1]
+        said = [(p, f"as {best.strategy} has it: no plan takes less than its {known[0]:.1f} us") for p in best.kernels]
+    else:
+        calls = [Pattern((call,), (call,), "library") for call in space.needs]
+        best = verify_plan(FusionPlan(graph, "optimum", in_order(graph, [*(p for _, p in path), *calls])))
+        said = [(p, f"{us:.1f} us") for us, p in path]
+    built = f"{count(len(space.priced), 'kernel')} built to know"
+    decisions = tuple(Decision(p.outputs, "fuse", "exhaustive-search", f"{why}; {built}") for p, why in said)
+    return replace(best, strategy="optimum", decisions=decisions)
 
 
 def union(sets: Iterable[int]) -> int:
@@ -102,13 +98,7 @@ class Space:
 
     def _stored(self, values: Iterable[int]) -> int:
         """What kernels must have written before these values can be read from memory."""
-        found = 0
-        for value in values:
-            if self.graph[value].kind == "library":
-                found |= self.needs[value]
-            elif self.graph[value].op != "input":
-                found |= 1 << value
-        return found
+        return union(self.needs.get(value, 1 << value) for value in values if self.graph[value].op != "input")
 
     def sweep(self, done: int) -> tuple[list[int], list[int], int]:
         """What kernels see while ``done`` is in memory: for each value, what a kernel that makes it holds and reads;
@@ -139,7 +129,7 @@ class Space:
         """No library call inside, every call that is read has been made, arguments within the limit."""
         holds, reads = self.kernel(made, done)
         called = all(not self.needs.get(v, 0) & ~done for v in bits(reads))
-        few = len(bits(reads)) + len(bits(made)) <= MOST_ARGUMENTS
+        few = reads.bit_count() + made.bit_count() <= MOST_ARGUMENTS
         return called and (few or sum(_computes(self.graph[v]) for v in bits(holds)) <= 1)
 
     def is_read_later(self, made: int, done: int) -> bool:
@@ -237,13 +227,4 @@ def search(space: Space, bound: float) -> list[tuple[float, Pattern]] | None:
     return None
 
 
-def _with_calls(space: Space, kernels: Sequence[Pattern]) -> Iterator[Pattern]:
-    """Each library call as soon as what it reads is in memory."""
-    done, waiting = 0, dict(space.needs)
-    for kernel in [*kernels, None]:
-        for call in [c for c, needed in waiting.items() if not needed & ~done]:
-            del waiting[call]
-            yield Pattern((call,), (call,), "library")
-        if kernel is not None:
-            done |= union(1 << v for v in kernel.outputs)
-            yield kernel
+

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -112,7 +112,7 @@ class Report:
         data = {"name": self.name, "strategy": plan.strategy, "device": self.stages.device.name, "graph": str(graph),
                 "steps": steps, "kernels": [_card_record(c) for c in self.cards],
                 "workspace": {"bytes": self.workspace, "values": values},
-                "decisions": [_decision_record(d) for d in self.decisions]}
+                "decisions": [asdict(d) for d in self.decisions]}
         return json.dumps(data, indent=1)
 
     def __str__(self) -> str:
@@ -136,8 +136,7 @@ def _line(d: Decision) -> str:
     return f"  {' '.join(f'%{i}' for i in d.at)}: {d.verdict} [{d.rule}] {d.why}"
 
 
-def _decision_record(d: Decision) -> dict[str, Any]:
-    return {"at": list(d.at), "verdict": d.verdict, "rule": d.rule, "why": d.why}
+
 
 
 def _card_record(card: Card) -> dict[str, Any]:
@@ -147,7 +146,7 @@ def _card_record(card: Card) -> dict[str, Any]:
             "placements": [dict(zip(("node", "scheme", "where", "why"), p, strict=True)) for p in kernel.placements],
             "buffers": [{"name": b.name, "dtype": b.dtype, "size": b.size, "scope": b.scope} for b in kernel.buffers],
             "loop": str(kernel), "text": {target: s.text for target, s in card.sources.items()},
-            "decisions": [_decision_record(d) for d in kernel.decisions]}
+            "decisions": [asdict(d) for d in kernel.decisions]}
 
 
 def explain(fn: Callable[..., Any], *args: Any, strategy: str | None = None, target: str = "auto",
@@ -166,11 +165,8 @@ def report_on(stages: Stages, name: str) -> Report:
     cards: dict[int, Card] = {}
     for pattern, body, stitched, kernel in zip(stages.plan.kernels, stages.bodies, stages.stitches, stages.kernels,
                                                strict=True):
-        if id(kernel) in cards:
-            first = cards[id(kernel)]
-            cards[id(kernel)] = replace(first, patterns=(*first.patterns, pattern))
-        else:
-            cards[id(kernel)] = Card(kernel, stitched, body, (pattern,), both_texts(kernel))
+        card = cards.get(id(kernel)) or Card(kernel, stitched, body, (), both_texts(kernel))
+        cards[id(kernel)] = replace(card, patterns=(*card.patterns, pattern))
     layout = Layout(stages)
     return Report(name, stages, tuple(cards.values()), layout.residents, layout.workspace)
 

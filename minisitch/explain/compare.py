@@ -30,9 +30,9 @@ from ..runtime import Executable, Jitted, Stages, assemble, choose_device, choos
 from ..runtime.stages import in_whole_graph, lower_plan
 from ..runtime.steps import requests
 from ..simplify import simplify
-from ..source import KernelSource
 from ..trace import Program, trace
 from ..trace.tree import flatten
+from .page import table as html_table
 
 Progress = Callable[[int, int, str], None]
 
@@ -123,10 +123,7 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         headings, *rows = self._table()
-        head = "".join(f"<th>{escape(h)}</th>" for h in headings)
-        body = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row) + "</tr>" for row in rows)
-        return (f'<table class="minisitch-compare"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-                f"<p>{escape(self.note)}</p>")
+        return f"{html_table(headings, rows, 'minisitch-compare')}<p>{escape(self.note)}</p>"
 
     def kernel_us(self, strategy: str) -> float:
         """Measured time in kernels alone: library calls are the same under every strategy, and noisier."""
@@ -214,10 +211,8 @@ def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None
     remark = _add_optimum(lowered, program, target, machine) if optimum else ""
     names = tuple(lowered)
     if target == "cpu":
-        different: dict[str, KernelSource] = {}  # what two strategies both need is compiled once
-        for stages in lowered.values():
-            different = dict(zip(stages.digests, stages.sources, strict=True)) | different
-        compiler.compile_many([r for source in different.values() for r in requests(source)], progress=progress)
+        wanted = [r for stages in lowered.values() for source in stages.sources for r in requests(source)]
+        compiler.compile_many(wanted, progress=progress)
     ready = {name: assemble(stages, target) for name, stages in lowered.items()}
     leaves = flatten((args, kwargs))[0]
     errors = _errors(program, ready, leaves)
@@ -293,9 +288,7 @@ def error_of(got: np.ndarray, exact: np.ndarray) -> float:
 
 def interleaved(calls: dict[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
     """Median microseconds of each call; they take turns, so that a busy machine is unfair to none."""
-    once = {}
-    for name, call in calls.items():
-        once[name] = _time(call, 1)
+    once = {name: _time(call, 1) for name, call in calls.items()}
     repeats = {name: max(1, min(1000, int(2e-4 / max(t, 1e-7)))) for name, t in once.items()}
     whole = sum(once[n] * repeats[n] for n in calls)
     rounds = max(2, min(101, int(seconds / max(whole, 1e-6))))
@@ -325,27 +318,24 @@ def _row(name: str, stages: Stages, device: Device, measured_us: float, error: f
 
 def _parts(run: Executable, leaves: Sequence[Any], seconds: float) -> tuple[Part, ...]:
     """Each kernel launch with its own time, if any seconds are given to measure it."""
-    stages = run.stages
-    times = step_times(run, leaves, seconds) if seconds else [0.0] * len(run.steps)
-    kernels = iter(zip(stages.bodies, stages.kernels, strict=True))
+    graph, plan = run.stages.graph, run.stages.plan
+    times = launch_times(run, leaves, seconds) if seconds else [[0.0]] * len(plan.kernels)
     found = []
-    for pattern, us in zip(stages.plan.patterns, times, strict=False):
-        if pattern.kind == "kernel":
-            body, kernel = next(kernels)
-            nodes = frozenset(m for m in pattern.members if stages.graph[m].kind in ("map", "reduce"))
-            traffic = cost.traffic(kernel)
-            found.append(Part(kernel.name, nodes, traffic.total, us, _reason(stages.graph, kernel, body, nodes)))
+    for pattern, body, kernel, us in zip(plan.kernels, run.stages.bodies, run.stages.kernels, times, strict=True):
+        nodes = frozenset(m for m in pattern.members if graph[m].kind in ("map", "reduce"))
+        why = _reason(graph, kernel, body, nodes)
+        found.append(Part(kernel.name, nodes, cost.traffic(kernel).total, float(np.median(us)), why))
     return tuple(found)
 
 
-def step_times(run: Executable, leaves: Sequence[Any], seconds: float) -> list[float]:
-    """Median microseconds of each step, from as many runs of the whole program as fit: one to 25."""
+def launch_times(run: Executable, leaves: Sequence[Any], seconds: float, fewest: int = 1) -> list[list[float]]:
+    """Microseconds of each kernel launch in ``fewest`` to 25 runs of the whole program: caches hold what they hold in use."""
     times: list[list[float]] = [[] for _ in run.steps]
     began = time.perf_counter()
     with np.errstate(all="ignore"):
         for done in range(25):
-            if done and time.perf_counter() - began > seconds:
+            if done >= fewest and time.perf_counter() - began > seconds:
                 break
             for seen, call in zip(times, run.prepare(leaves)[1], strict=True):
-                seen.append(_time(call, 1))
-    return [float(np.median(t)) * 1e6 for t in times]
+                seen.append(_time(call, 1) * 1e6)
+    return [us for pattern, us in zip(run.stages.plan.patterns, times, strict=False) if pattern.kind == "kernel"]

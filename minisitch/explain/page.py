@@ -102,7 +102,7 @@ def overview(report: Report) -> str:
         work = [graph[m] for m in pattern.members if graph[m].kind in ("map", "reduce")]
         tip = "\n".join([f"step {number}: {len(work)} operations -> {kinds}",
                          *(str(graph[m]) for m in pattern.members[:40])])
-        lines = (kernel.name, _names(n.op for n in work) or "copy", str(result.type))
+        lines = (kernel.name, _few((n.op for n in work), 5) or "copy", str(result.type))
         boxes.append(Box(lines, colour[kernel.name], tip))
     writer = {o: i for i, p in enumerate(stages.plan.patterns) for o in p.outputs}
     for number, pattern in enumerate(stages.plan.patterns):
@@ -113,10 +113,10 @@ def overview(report: Report) -> str:
     return layered(boxes, edges, report.prefix + "-overview", f"kernels and library calls of {report.name}")
 
 
-def _names(ops: Iterable[str], most: int = 5) -> str:
-    """Op names in order without repeats, shortened."""
-    names = list(dict.fromkeys(ops))
-    return " ".join(names[:most]) + (f" +{len(names) - most}" if len(names) > most else "")
+def _few(words: Iterable[str], most: int) -> str:
+    """Words in order without repeats, shortened."""
+    found = list(dict.fromkeys(words))
+    return " ".join(found[:most]) + (f" and {len(found) - most} more" if len(found) > most else "")
 
 
 # ---------------------------------------------------------------- one kernel
@@ -214,15 +214,11 @@ def decisions_table(decisions: Sequence[Decision]) -> str:
     if not decisions:
         return "<p>None.</p>"
     return table(("values", "verdict", "rule", "why"),
-                 [(_ids(d.at), d.verdict, d.rule, d.why) for d in decisions])
+                 [(_few((f"%{i}" for i in d.at), 8), d.verdict, d.rule, d.why) for d in decisions])
 
 
-def _ids(at: Sequence[int], most: int = 8) -> str:
-    return " ".join(f"%{i}" for i in at[:most]) + (f" and {len(at) - most} more" if len(at) > most else "")
-
-
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A plain table."""
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]], style: str = "plain") -> str:
+    """A table; ``style`` is its class."""
     head = "".join(f"<th>{escape(h)}</th>" for h in headings)
     body = "".join("<tr>" + "".join(f"<td>{escape(str(c))}</td>" for c in row) + "</tr>" for row in rows)
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    return f'<div class="scroll"><table class="{style}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'

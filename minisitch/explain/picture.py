@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from ..fuse import count
 from ..mapping import ThreadMap
 
 PALETTE = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#e15759", "#76b7b2", "#9c755f", "#edc948", "#ff9da7", "#8cd17d")
@@ -81,17 +82,24 @@ def layered(boxes: Sequence[Box], edges: Sequence[tuple[int, int, str]], name: s
     return svg(right - left + 2 * MARGIN, height, body, name, title)
 
 
-def _layers(count: int, edges: Sequence[tuple[int, int, str]]) -> list[int]:
+def _neighbours(points: int, routes: Iterable[Sequence[int]]) -> tuple[list[list[int]], list[list[int]]]:
+    """For each point those right above it, and those right below, that an edge joins it to."""
+    above: list[list[int]] = [[] for _ in range(points)]
+    below: list[list[int]] = [[] for _ in range(points)]
+    for path in routes:
+        for a, b in itertools.pairwise(path):
+            below[a].append(b)
+            above[b].append(a)
+    return above, below
+
+
+def _layers(boxes: int, edges: Sequence[tuple[int, int, str]]) -> list[int]:
     """Longest path from the top, then sources pulled down to just above their first reader."""
-    layer = [0] * count
-    above: list[list[int]] = [[] for _ in range(count)]
-    below: list[list[int]] = [[] for _ in range(count)]
-    for a, b, _ in edges:
-        above[b].append(a)
-        below[a].append(b)
-    for i in range(count):
+    layer = [0] * boxes
+    above, below = _neighbours(boxes, [(a, b) for a, b, _ in edges])
+    for i in range(boxes):
         layer[i] = max((layer[a] + 1 for a in above[i]), default=0)
-    for i in range(count):
+    for i in range(boxes):
         if not above[i] and below[i]:
             layer[i] = min(layer[b] for b in below[i]) - 1
     return layer
@@ -119,34 +127,20 @@ def _ordered(layer: Sequence[int], routes: Sequence[Sequence[int]]) -> list[list
     rows: list[list[int]] = [[] for _ in range(max(layer) + 1)]
     for i, where in enumerate(layer):
         rows[where].append(i)
-    up: dict[int, list[int]] = {}
-    down: dict[int, list[int]] = {}
-    for path in routes:
-        for a, b in itertools.pairwise(path):
-            down.setdefault(a, []).append(b)
-            up.setdefault(b, []).append(a)
+    above, below = _neighbours(len(layer), routes)
     for sweep in range(8):
-        near = up if sweep % 2 == 0 else down
+        near, order = (below, rows[::-1]) if sweep % 2 else (above, rows)
         place = {i: n / max(1, len(row) - 1) if len(row) > 1 else 0.5 for row in rows for n, i in enumerate(row)}
-        for row in rows if near is up else reversed(rows):
-            row.sort(key=lambda i: sum(place[j] for j in near[i]) / len(near[i]) if near.get(i) else place[i])
+        for row in order:
+            row.sort(key=lambda i: sum(place[j] for j in near[i]) / len(near[i]) if near[i] else place[i])
             place.update({i: n / max(1, len(row) - 1) if len(row) > 1 else 0.5 for n, i in enumerate(row)})
     return rows
 
 
 def _across(rows: Sequence[Sequence[int]], routes: Sequence[Sequence[int]], width_of: Sequence[float]) -> list[float]:
     """The middle of each point: as near to its neighbours' middle as the row's order and widths allow."""
-    near: list[list[int]] = [[] for _ in width_of]
-    for path in routes:
-        for a, b in itertools.pairwise(path):
-            near[a].append(b)
-            near[b].append(a)
+    near = [up + down for up, down in zip(*_neighbours(len(width_of), routes), strict=True)]
     x = [0.0] * len(width_of)
-    for row in rows:
-        edge = -sum(width_of[i] + GAP for i in row) / 2
-        for i in row:
-            x[i] = edge + width_of[i] / 2
-            edge += width_of[i] + GAP
     for sweep in range(12):
         for row in rows if sweep % 2 == 0 else reversed(rows):
             wish = [sum(x[j] for j in near[i]) / len(near[i]) if near[i] else x[i] for i in row]
@@ -215,31 +209,21 @@ def _draw(box: Box, middle: float, band: tuple[float, float]) -> str:
 def thread_map(found: ThreadMap, name: str) -> str:
     """Rows down, columns across, one colour a block; a cell is what one thread takes at a time.
 
-    Shown are the first row groups, then the group that the first block takes next (vertical packing).
+    Shown are the first three groups of rows, then the one that the first block takes next (vertical packing).
     """
-    shown = _shown_tasks(found)
-    cells = min(8, max(1, found.threads_per_row))
-    labels = [_task_label(found, t, t % found.blocks) for t in shown if t is not None]
-    wide, tall, left, top = 46, 18, max(map(len, labels), default=0) * CHARACTER + 16, 34
+    shown = [task for task in dict.fromkeys((0, 1, 2, found.blocks)) if task < found.tasks]
+    cells, rows = min(8, max(1, found.threads_per_row)), min(found.rows_per_block, 4)
+    labels = [_task_label(found, task) for task in shown]
+    wide, tall, left, y = 46, 18, max(map(len, labels), default=0) * CHARACTER + 16, 34.0
     size = f"{found.rows} rows x {found.cols} columns on {found.blocks} blocks x {found.threads} threads"
     body = [text(left, 12, size), text(left, 27, _columns_of(found), extra=' fill-opacity="0.7"')]
-    y = float(top)
-    for task in shown:
-        if task is None:
+    for task, label in zip(shown, labels, strict=True):
+        if task > 3:
             body.append(text(left + wide * cells / 2, y + 13, "...", "middle"))
             y += tall
-            continue
-        block = task % found.blocks
-        colour = PALETTE[block % len(PALETTE)]
-        rows = min(found.rows_per_block, 4)
-        body.append(text(left - 8, y + tall * rows / 2 + 4, _task_label(found, task, block), "end"))
+        body.append(text(left - 8, y + tall * rows / 2 + 4, label, "end"))
         for row in range(rows):
-            for cell in range(cells):
-                x, tip = left + cell * wide, _cell_tip(found, task, row, cell)
-                skips = cells < found.threads_per_row and cell == cells - 2
-                label = "..." if skips else f"t{_thread(found, row, cell, cells)}"
-                body += [rectangle(x, y, wide - 2, tall - 2, colour, "" if skips else tip),
-                         text(x + wide / 2 - 1, y + 12, label, "middle", ' font-size="9"')]
+            body += [_cell(found, task, row, cell, cells, left + cell * wide, y) for cell in range(cells)]
             y += tall
         if rows < found.rows_per_block:
             body.append(text(left + wide * cells / 2, y + 8, f"... {found.rows_per_block} rows together", "middle",
@@ -249,18 +233,18 @@ def thread_map(found: ThreadMap, name: str) -> str:
     return svg(left + wide * cells + 12, y + 4, body, name, f"thread map: {found.why}")
 
 
-def _shown_tasks(found: ThreadMap) -> list[int | None]:
-    """Task numbers to draw, None for an ellipsis."""
-    first: list[int | None] = list(range(min(3, found.tasks)))
-    last_block = min(found.blocks, found.tasks) - 1
-    if last_block > 3:
-        first += [None, last_block]
-    if found.tasks > found.blocks:
-        first += [found.blocks] if last_block >= len(first) - 1 or found.blocks >= 3 else []
-    return list(dict.fromkeys(first)) if None not in first else first
+def _cell(found: ThreadMap, task: int, row: int, cell: int, cells: int, x: float, y: float) -> str:
+    """One thread of one row; the last but one stands for all that are left out, the last is the row's last."""
+    skips = cells < found.threads_per_row and cell == cells - 2
+    thread = found.threads_per_row - 1 if cell == cells - 1 else cell
+    tip = (f"block {task % found.blocks}, row {task // found.splits * found.rows_per_block + row}: columns {thread}, "
+           f"{thread + found.threads_per_row}, ...")
+    return (rectangle(x, y, 44, 16, PALETTE[task % found.blocks % len(PALETTE)], "" if skips else tip)
+            + text(x + 22, y + 12, "..." if skips else f"t{row * found.threads_per_row + thread}", "middle", ' font-size="9"'))
 
 
-def _task_label(found: ThreadMap, task: int, block: int) -> str:
+def _task_label(found: ThreadMap, task: int) -> str:
+    block = task % found.blocks
     if found.splits > 1:
         part = task % found.splits
         return f"block {block}: row {task // found.splits}, part {part + 1} of {found.splits}"
@@ -273,21 +257,7 @@ def _task_label(found: ThreadMap, task: int, block: int) -> str:
 def _columns_of(found: ThreadMap) -> str:
     wide = found.chunk if found.splits > 1 else found.cols
     each = -(-wide // max(1, found.threads_per_row))
-    return f"{_count(found.threads_per_row, 'thread')} a row, {_count(each, 'column')} each in turn"
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n} {noun}" + "s" * (n != 1)
-
-
-def _thread(found: ThreadMap, row: int, cell: int, cells: int) -> int:
-    last = cell == cells - 1
-    return row * found.threads_per_row + (found.threads_per_row - 1 if last else cell)
-
-
-def _cell_tip(found: ThreadMap, task: int, row: int, cell: int) -> str:
-    return (f"block {task % found.blocks}, row {task // found.splits * found.rows_per_block + row}: columns {cell}, "
-            f"{cell + found.threads_per_row}, ...")
+    return f"{count(found.threads_per_row, 'thread')} a row, {count(each, 'column')} each in turn"
 
 
 # ---------------------------------------------------------------- memory

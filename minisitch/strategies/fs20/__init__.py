@@ -13,27 +13,13 @@ from dataclasses import replace
 
 from ...build import Prices
 from ...device import Device
-from ...errors import KernelError
-from ...fuse import (
-    FREE,
-    MOST_ARGUMENTS,
-    Decision,
-    FusionPlan,
-    Pattern,
-    Stitching,
-    count,
-    extract,
-    is_fusible,
-    make_plan,
-    strategy,
-)
+from ...fuse import FREE, MOST_ARGUMENTS, Decision, FusionPlan, Stitching, bits, count, is_fusible, make_plan, strategy
 from ...graph import Graph
-from ...stitch import BarrierNeeded
 from ..xla import xla
 from .beam import WIDTH, plans
 from .delta import Edge, Evaluator
-from .explore import BEST, MOST_VERTICES, bits
-from .generate import LOCAL, Generator, decision
+from .explore import BEST, MOST_VERTICES
+from .generate import LOCAL, Generator
 
 MOST_LESSONS = 4  # explorations; each knows what code generation refused of the last
 
@@ -65,7 +51,7 @@ def decide(graph: Graph, device: Device, width: int = WIDTH, best: int = BEST) -
         if pattern.kind == "kernel" and pattern.composition == LOCAL:
             choice = maker.generator.choose(pattern)
             pattern = replace(pattern, composition=choice.composition)
-            decisions.append(decision(pattern, choice))
+            decisions.append(Decision(pattern.outputs, "map", "enumerated", str(choice)))
         patterns.append(pattern)
     return replace(chosen, patterns=tuple(patterns), decisions=tuple(decisions))
 
@@ -81,9 +67,8 @@ class _Maker:
 
     def make(self, chosen: Sequence[int]) -> FusionPlan:
         """The plan of these sets of vertices, all other vertices as XLA has them."""
-        kernels = sum(1 << v for v, p in enumerate(self.vertices) if p.kind == "kernel")
-        masks = list(chosen)
-        masks += [1 << v for v in bits(kernels & ~sum(masks))]
+        taken = sum(chosen)
+        masks = [*chosen, *(1 << v for v in range(len(self.vertices)) if not (taken | self.evaluator.library) >> v & 1)]
         refusals: dict[str, Decision] = {}
         while True:
             plan = make_plan(self.graph, "fs20", [self._members(m) for m in masks], (), LOCAL)
@@ -91,11 +76,11 @@ class _Maker:
             parts: dict[int, list[int]] = {}
             patterns = []
             for pattern in plan.patterns:
-                if pattern.kind == "kernel" and (refused := self._refusal(pattern)):
+                if pattern.kind == "kernel" and (refused := self.generator.refusal(pattern)):
                     number = owner[self.vertex_of[pattern.outputs[0]]]
-                    refusals[refused[0]] = Decision(pattern.outputs, "keep apart", "not-generated", refused[0])
+                    refusals[refused.why] = Decision(pattern.outputs, "keep apart", "not-generated", refused.why)
                     if masks[number] & (masks[number] - 1):
-                        parts[number] = self._split(masks[number], *refused[1:])
+                        parts[number] = self._split(masks[number], refused.value, refused.reader)
                     pattern = replace(pattern, composition=Stitching(adaptive=False))  # as XLA has it, if it stays
                 patterns.append(pattern)
             if not parts:
@@ -109,34 +94,22 @@ class _Maker:
         return sorted({m for p in held for m in p.members
                        if is_fusible(self.graph[m]) and (m in p.outputs or self.graph[m].op not in FREE)})
 
-    def _refusal(self, pattern: Pattern) -> tuple[str, int | None, int | None] | None:
-        """Why no kernel without grid barriers computes the pattern; the value waited for, and the reader that would wait."""
-        try:
-            self.generator.prices.kernel(pattern)
-        except BarrierNeeded as refused:
-            body = extract(self.graph, pattern)
-            return body.in_whole(str(refused)), body.origin[refused.value], body.origin[refused.reader]
-        except KernelError as refused:
-            return str(refused), None, None
-        return None
-
-    def _split(self, mask: int, value: int | None, reader: int | None) -> list[int]:
+    def _split(self, mask: int, value: int, reader: int) -> list[int]:
         """Two patterns, the second with the reader and all that follow it; or each vertex alone."""
         for v in bits(mask):
-            if reader is not None and reader in self.vertices[v].members and v == self.vertex_of.get(reader, v):
+            if reader in self.vertices[v].members and v == self.vertex_of.get(reader, v):
                 late = (self.evaluator.dag.below[v] | 1 << v) & mask
                 if late != mask:
-                    self._learn(value, 1 << v)
+                    self._learn(value, v)
                     return [mask & ~late, late]
         return [1 << v for v in bits(mask)]
 
-    def _learn(self, value: int | None, readers: int) -> None:
-        """The next exploration knows that these readers cannot have the value in their kernel."""
-        writer = self.vertex_of.get(value, -1) if value is not None else -1
-        edges = self.evaluator.edges[writer] if writer >= 0 else []
+    def _learn(self, value: int, reader: int) -> None:
+        """The next exploration knows that this vertex cannot have the value in its kernel."""
+        edges = self.evaluator.edges[self.vertex_of[value]] if value in self.vertex_of else []
         for k, e in enumerate(edges):
-            if e.value == value and e.readers & readers & ~e.refused:
-                edges[k] = replace(e, refused=e.refused | e.readers & readers)
+            if e.value == value and e.readers & ~e.refused & 1 << reader:
+                edges[k] = replace(e, refused=e.refused | 1 << reader)
                 self.lessons += 1
 
     # ------------------------------------------------------------ reasons
@@ -154,7 +127,7 @@ class _Maker:
                 reader = next((r for r in bits(e.readers) if owner.get(r, -1) != owner.get(v, -2)), None)
                 if reader is not None:
                     rule, why = "library-call", "a call between kernels writes or reads it"
-                    if not (1 << v | 1 << reader) & self.evaluator.library:
+                    if v in owner and reader in owner:
                         rule, why = self._reason(e, reader, masks[owner[v]], masks[owner[reader]])
                     yield Decision((e.value, *self.vertices[reader].outputs[:1]), "keep apart", rule, why)
 

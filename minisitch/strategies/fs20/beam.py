@@ -11,12 +11,12 @@ Before:  candidates {0,1} 5 us, {1,2} 8 us      After:  plans {{1,2}} 8 us, {{0,
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ...fuse import bits, topological
 from .delta import Evaluator
-from .explore import BEST, MOST_VERTICES, Candidate, Dag, Explorer, bits
+from .explore import BEST, MOST_VERTICES, Candidate, Dag, Explorer
 
 WIDTH = 3  # plans kept (the paper's)
 MOST_ROUNDS = 8
@@ -86,20 +86,19 @@ def plans(evaluator: Evaluator, width: int = WIDTH, best: int = BEST) -> list[tu
     The best one is contracted and explored again until nothing gains: patterns too far apart for one round meet in the
     next (derived: the paper explores once, with more patterns to choose from near the virtual producer).
     """
-    found = _round(evaluator, [1 << v for v in range(len(evaluator.dag))], width, best)
+    found = _round(evaluator, (), width, best)
     last = found[0]
     for _ in range(MOST_ROUNDS):
-        taken = sum(last)
-        more = _round(evaluator, [*last, *(1 << v for v in range(len(evaluator.dag)) if not taken >> v & 1)], width, best)[0]
-        if more == last:
+        before, last = last, _round(evaluator, last, width, best)[0]
+        if last == before:
             break
-        last = more
     return list(dict.fromkeys([last, *found]))
 
 
-def _round(evaluator: Evaluator, parts: Sequence[int], width: int, best: int) -> list[tuple[int, ...]]:
-    """One exploration of the graph whose vertices are ``parts``, sets of the evaluator's vertices."""
-    dag, parts = contract(evaluator.dag, parts)
+def _round(evaluator: Evaluator, fused: Sequence[int], width: int, best: int) -> list[tuple[int, ...]]:
+    """One exploration of the graph in which the sets of vertices that are ``fused`` already are one vertex each."""
+    taken = sum(fused)
+    dag, parts = contract(evaluator.dag, [*fused, *(1 << v for v in range(len(evaluator.dag)) if not taken >> v & 1)])
     own = [evaluator.score(part) for part in parts]
 
     def score(mask: int) -> float:
@@ -131,24 +130,10 @@ def together(parts: Sequence[int], mask: int) -> int:
     return sum(parts[k] for k in bits(mask))
 
 
-def contract(dag: Dag, parts: Iterable[int]) -> tuple[Dag, list[int]]:
+def contract(dag: Dag, parts: Sequence[int]) -> tuple[Dag, list[int]]:
     """The graph with each set of vertices made one vertex, and the sets in its order; they must be acyclic together."""
-    parts = list(parts)
     owner = {v: k for k, part in enumerate(parts) for v in bits(part)}
     after = [{owner[c] for v in bits(part) for c in dag.consumers[v]} - {k} for k, part in enumerate(parts)]
-    waits = [0] * len(parts)
-    for readers in after:
-        for r in readers:
-            waits[r] += 1
-    ready = [(part & -part, k) for k, part in enumerate(parts) if not waits[k]]
-    heapq.heapify(ready)
-    order: list[int] = []
-    while ready:
-        k = heapq.heappop(ready)[1]
-        order.append(k)
-        for r in after[k]:
-            waits[r] -= 1
-            if not waits[r]:
-                heapq.heappush(ready, (parts[r] & -parts[r], r))
+    order = topological(after, lambda k: parts[k] & -parts[k])
     place = {k: at for at, k in enumerate(order)}
     return Dag([[place[r] for r in after[k]] for k in order]), [parts[k] for k in order]

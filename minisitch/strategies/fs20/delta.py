@@ -19,11 +19,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...device import Device
-from ...fuse import MOST_ARGUMENTS, FusionPlan, Pattern, is_heavy, pattern_inputs, stored_values
+from ...fuse import MOST_ARGUMENTS, FusionPlan, Pattern, bits, is_heavy, pattern_inputs, stored_values
 from ...graph import Node
 from ...groups import is_row_reduce
 from .evaluate import CYCLES, FIXED_REGISTERS, bytes_per_cycle, resident_warps
-from .explore import Dag, bits
+from .explore import Dag
 
 BLOCK = 256  # threads a block that the rough evaluator assumes
 
@@ -49,7 +49,6 @@ class Edge:
     """A value in memory and the vertices that read it."""
 
     value: int
-    writer: int
     readers: int  # a set of vertices
     stored: bool  # needed in memory whoever reads it
     nbytes: int
@@ -83,66 +82,62 @@ class Evaluator:
                 readers[value] = readers.get(value, 0) | 1 << v
         stored = stored_values(self.graph)
         self.scattered = {d.at[0] for d in plan.decisions if d.rule == "many-positions"}
-        self.edges: list[list[Edge]] = [[self._edge(v, o, readers.get(o, 0), o in stored) for o in p.outputs]
-                                        for v, p in enumerate(plan.patterns)]
+        self.edges = [[self._edge(o, readers.get(o, 0), o in stored) for o in p.outputs] for p in plan.patterns]
         self.dag = Dag([[r for e in edges for r in bits(e.readers)] for edges in self.edges])
         self.vertices = [self._vertex(p) for p in plan.patterns]
         self._most = self._resident(0)
-        self._alone = [self._latency(v, vertex.warps, self._most, 0) for v, vertex in enumerate(self.vertices)]
+        self._alone = [self._latency(vertex, vertex.warps, self._most, 0) for vertex in self.vertices]
 
     # ------------------------------------------------------------ what is known of each vertex
     def _vertex(self, pattern: Pattern) -> Vertex:
         """Its instructions and bytes as cycles, and how many warps share them."""
-        graph, cost = self.graph, self.table.cost
-        inputs = pattern_inputs(graph, pattern)
-        size = self._domain(pattern)
-        work = sum(graph[m].type.size * cost[self._kind(m)] for m in pattern.members if graph[m].kind in ("map", "reduce"))
+        graph, inputs = self.graph, pattern_inputs(self.graph, pattern)
+        nodes, outputs = [graph[m] for m in pattern.members], [graph[o] for o in pattern.outputs]
+        size = max([n.type.size for n in nodes] + [graph[a].type.size for n in outputs for a in n.args], default=1)
+        work = sum(n.type.size * self.table.cost[self._kind(n)] for n in nodes if n.kind in ("map", "reduce"))
         nbytes = sum(graph[v].type.nbytes for v in (*inputs, *pattern.outputs))
-        reduce = next((graph[o] for o in pattern.outputs if graph[o].kind == "reduce"), None)
-        heavy = any(graph[m].kind == "map" and is_heavy(graph, graph[m]) and graph[m].type.size == size for m in pattern.members)
-        whole = reduce is not None and is_row_reduce(graph, reduce)
-        warps = self._shared_warps(reduce, True) if reduce is not None and whole else size / self.table.width
-        shared = 4 * size // max(1, reduce.type.size) if reduce is not None and heavy else 128
+        warps, shared = size / self.table.width, 128
+        if reduce := next((n for n in outputs if n.kind == "reduce"), None):
+            if is_row_reduce(graph, reduce):
+                warps = self._shared_warps(reduce, True)
+            if any(n.kind == "map" and is_heavy(graph, n) and n.type.size == size for n in nodes):
+                shared = 4 * size // max(1, reduce.type.size)  # a row of it is kept for the next loop
         reads = sum(1 << self.number[v] for v in inputs)
         return Vertex(work / self.table.width, nbytes / self.rate, max(1.0, warps), shared, reads)
 
-    def _kind(self, member: int) -> str:
-        node = self.graph[member]
-        return "divide" if node.op == "div" and is_heavy(self.graph, node) else "heavy" if is_heavy(self.graph, node) else "light"
+    def _kind(self, node: Node) -> str:
+        heavy = is_heavy(self.graph, node)
+        return "divide" if heavy and node.op == "div" else "heavy" if heavy else "light"
 
-    def _domain(self, pattern: Pattern) -> int:
-        """The most elements that any of its operations runs over."""
-        sizes = [self.graph[m].type.size for m in pattern.members]
-        return max([*sizes, *(self.graph[a].type.size for o in pattern.outputs for a in self.graph[o].args)], default=1)
-
-    def _edge(self, writer: int, value: int, readers: int, stored: bool) -> Edge:
+    def _edge(self, value: int, readers: int, stored: bool) -> Edge:
         node = self.graph[value]
         row = node.kind == "reduce" and is_row_reduce(self.graph, node)
-        ends = {r: [self._operand(self.graph[o]) for o in self.plan.patterns[r].outputs] for r in bits(readers)}
-        repeats = {r: max((self._repeats(node, end) for end in found), default=1) for r, found in ends.items()}
-        refused = sum(1 << r for r, found in ends.items()
-                      if (stored and repeats[r] > 1) or not all(self._local(node, row, end) for end in found))
-        return Edge(value, writer, readers, stored, node.type.nbytes, self._shared_warps(node, row), refused,
-                    max(repeats.values(), default=1))
+        refused, most = 0, 1
+        for r in bits(readers):
+            ends = [self.graph[o] for o in self.plan.patterns[r].outputs]
+            repeats = max((self._repeats(node, end) for end in ends), default=1)
+            most = max(most, repeats)
+            if (stored and repeats > 1) or not all(self._local(node, row, end) for end in ends):
+                refused |= 1 << r
+        return Edge(value, readers, stored, node.type.nbytes, self._shared_warps(node, row), refused, most)
 
     def _shared_warps(self, node: Node, row: bool) -> float:
         """A row is a block's; a column sum that is read in its kernel is one thread's from top to bottom."""
         if node.kind != "reduce":
             return 0.0
-        return max(1.0, node.type.size * self._columns(node) if row else node.type.size / self.table.width)
+        if not row:
+            return max(1.0, node.type.size / self.table.width)
+        columns = self.graph[node.args[0]].type.size // max(1, node.type.size)
+        busy = max(1, min(columns // self.table.width, self.device.max_block // 32))  # on a CPU a row is one core's
+        return float(max(1, node.type.size * busy))
 
-    def _columns(self, reduce: Node) -> int:
-        """Warps that one row keeps busy."""
-        row = self.graph[reduce.args[0]].type.size // max(1, reduce.type.size)
-        return max(1, min(row // self.table.width, self.device.max_block // 32)) if self.device.kind == "gpu" else 1
+    def _domain(self, output: Node) -> Node:
+        """What the loop of an output runs over: the operand of a reduce, else itself."""
+        return self.graph[output.args[0]] if output.kind == "reduce" else output
 
-    def _operand(self, node: Node) -> tuple[Node, Node]:
-        """An output, and what its loop runs over: the operand of a reduce, else itself."""
-        return node, self.graph[node.args[0]] if node.kind == "reduce" else node
-
-    def _local(self, node: Node, row: bool, end: tuple[Node, Node]) -> bool:
+    def _local(self, node: Node, row: bool, output: Node) -> bool:
         """Whether a reader could have the value made by its own block, judged by shapes; ``stitch`` has the last word."""
-        output, domain = end
+        domain = self._domain(output)
         if node.kind != "reduce":
             return node.id not in self.scattered  # shifted windows lie in other blocks too
         if not row:  # a thread owns a column of them all, so only what has these columns can read it; else at the tail
@@ -152,9 +147,9 @@ class Evaluator:
             return output.type.size == node.type.size
         return domain.type.size % max(1, node.type.size) == 0
 
-    def _repeats(self, node: Node, end: tuple[Node, Node]) -> int:
+    def _repeats(self, node: Node, output: Node) -> int:
         """How often each element of a value is evaluated where the reader's rows do not hold it: once an element read."""
-        shape, domain = node.type.shape, end[1].type
+        shape, domain = node.type.shape, self._domain(output).type
         while shape and shape[-1] == 1:
             shape = shape[:-1]
         rows = max(1, len(shape) - 1)  # a reader may have other columns of the same rows: what is concatenated, or sliced
@@ -213,13 +208,13 @@ class Evaluator:
         for v in ids:
             again = max((e.repeats - 1 for e in self.edges[v] if e.readers & mask), default=0)
             busy = min(limit.get(v, math.inf), self.vertices[v].warps)
-            together += self._latency(v, busy, room, again)
+            together += self._latency(self.vertices[v], busy, room, again)
         return max(0.0, together - sum(self._alone[v] for v in ids))
 
     def _resident(self, shared: int) -> int:
         return resident_warps(self.device, min(BLOCK, self.device.max_block), shared, FIXED_REGISTERS)
 
-    def _latency(self, v: int, warps: float, resident: int, again: int) -> float:
+    def _latency(self, vertex: Vertex, warps: float, resident: int, again: int) -> float:
         """N_wave * L_warp of one vertex; memory is busy well before all warps are resident, as in ``cost``."""
-        vertex, busy = self.vertices[v], min(warps, resident)
+        busy = min(warps, resident)
         return vertex.work * (1 + again) / busy + vertex.memory / math.sqrt(busy / self._most)

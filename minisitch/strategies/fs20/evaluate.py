@@ -5,7 +5,8 @@ In:  a ``Kernel``. Out: microseconds, and the registers a thread needs.
     L = N_wave * L_warp         N_wave = N_warp / resident warps        L_warp = sum over kinds of count * cycles
 
 Every count is read off the loop IR that will be printed: statements, index terms, shuffles, barriers. It ranks
-schedules of a GPU, where templates differ; on a CPU they do not, and ``build.Prices`` (measured there) ranks plans.
+schedules of a GPU, where templates differ; on a CPU they do not, and ``build.Prices`` (measured there) ranks plans: of
+a CPU's cycles only the delta-evaluator asks.
 
 Before:  softmax <64,30000>, 8 blocks of 8 warps, a warp a row      After:  938 turns of each loop, 1 wave
          the same, 64 blocks of 32 warps, a block a row                     30 turns of each loop, 1 wave
@@ -13,14 +14,13 @@ Before:  softmax <64,30000>, 8 blocks of 8 warps, a warp a row      After:  938 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...cost import epochs
 from ...device import Device
 from ...index import Digit, Index
-from ...kernel import Compute, Kernel, Load, Phase, Segment, Stmt, Store, operands
+from ...kernel import Compute, Kernel, Load, Segment, Stmt, Store, operands
 from ...ops import itemsize
 
 FIXED_REGISTERS = 16  # a thread's addresses and loop counters; the delta-evaluator assumes no others (the paper's figure)
@@ -48,22 +48,21 @@ CYCLES = {
 
 
 def latency_us(kernel: Kernel) -> float:
-    """Modelled microseconds of one launch: its segments in turn, its grid barriers, the launch itself."""
-    device, table = kernel.device, CYCLES[kernel.device.kind]
-    cycles = sum(segment_cycles(kernel, s) for epoch in epochs(kernel) for s in epoch)
-    return device.launch_us + device.grid_barrier_us * kernel.grid_barriers + cycles / table.clock * 1e6
+    """Modelled microseconds of one launch on a GPU: its segments in turn, its grid barriers, the launch itself."""
+    device = kernel.device
+    cycles = sum(segment_cycles(kernel, s) for s in kernel.segments)
+    return device.launch_us + device.grid_barrier_us * kernel.grid_barriers + cycles / CYCLES["gpu"].clock * 1e6
 
 
 def segment_cycles(kernel: Kernel, segment: Segment) -> float:
     """``N_wave * L_warp`` of one segment."""
-    warps = max(1, kernel.block // 32) if kernel.device.kind == "gpu" else 1
+    warps = max(1, kernel.block // 32)
     resident = resident_warps(kernel.device, kernel.block, kernel.shared_bytes, FIXED_REGISTERS + live_registers(kernel))
     resident = min(resident, kernel.grid * warps)
-    counts = instructions(kernel, segment)
-    cost = dict(CYCLES[kernel.device.kind].cost)
+    cost = dict(CYCLES["gpu"].cost)
     active = min(resident, segment.tasks * warps)
     cost["memory"] = max(cost["memory"], active * SECTOR * 4 / bytes_per_cycle(kernel.device))
-    return max(1.0, segment.tasks * warps / resident) * sum(cost[kind] * n for kind, n in counts.items())
+    return max(1.0, segment.tasks * warps / resident) * sum(cost[kind] * n for kind, n in instructions(kernel, segment).items())
 
 
 def resident_warps(device: Device, block: int, shared: int, registers: int) -> int:
@@ -77,13 +76,13 @@ def bytes_per_cycle(device: Device) -> float:
 
 # ---------------------------------------------------------------- instructions of one warp for one task
 def instructions(kernel: Kernel, segment: Segment) -> dict[str, float]:
-    """How often each kind of instruction is issued by a warp (a core) for one task of a segment.
+    """How often each kind of instruction is issued by a warp for one task of a segment.
 
     A memory access counts once for 128 bytes: lanes that read far apart count for each of their sectors. What the
     segment has read before comes from the cache.
     """
     lanes = segment.thread_map.threads_per_row if segment.kind == "row" and segment.chunks == 1 else kernel.block
-    lanes = lanes if kernel.device.kind == "gpu" else CYCLES["cpu"].width
+
     across = "row" if lanes == 1 else "col"
     sizes = {b.name: (b.scope, itemsize(b.dtype)) for b in kernel.buffers}
     seen: set[tuple[str, Index]] = set()
@@ -93,12 +92,18 @@ def instructions(kernel: Kernel, segment: Segment) -> dict[str, float]:
         columns = min(segment.chunk, phase.cols) if chunked else phase.cols
         serial = -(-phase.serial // segment.slices)
         views = {v.name: (v.buffer, v.base) for v in phase.views}
-        for stmt, trips in [*((s, 1) for s in phase.before), *((s, -(-columns // lanes) * serial) for s in phase.body)]:
+        turns = -(-columns // lanes) * serial
+        for stmt, trips in [*((s, 1) for s in phase.before), *((s, turns) for s in phase.body)]:
             for kind, n in _costs(stmt, views, sizes, seen, across).items():
                 found[kind] += n * trips
-        found["light"] += len(phase.folds) * -(-columns // lanes) * serial
-        for kind, n in _meeting(phase, lanes, kernel.device).items():
-            found[kind] += n
+        found["light"] += len(phase.folds) * turns
+        for fold in phase.folds:  # lanes meet by shuffles, warps in shared memory
+            steps = min(lanes, 32).bit_length() - 1 if fold.along == "row" else 0
+            found["shuffle"] += steps
+            found["light"] += steps
+            found["shared"] += 1 + lanes // 32 if fold.exchange else 0
+            found["barrier"] += bool(fold.exchange)
+        found["barrier"] += phase.barrier == "block"
     return found
 
 
@@ -127,19 +132,7 @@ def _sectors(index: Index, across: str, size: int) -> float:
     return min(32.0, max(1.0, step * size * 32 / SECTOR))
 
 
-def _meeting(phase: Phase, lanes: int, device: Device) -> Counter[str]:
-    """Shuffles inside a warp, shared memory between warps, and the barriers."""
-    found: Counter[str] = Counter()
-    if device.kind == "cpu":
-        return found
-    for fold in phase.folds:
-        if fold.along == "row" and lanes > 1:
-            steps = min(lanes, 32).bit_length() - 1
-            found.update({"shuffle": steps, "light": steps})
-        if fold.exchange:
-            found.update({"shared": 1 + lanes // 32, "barrier": 1})
-    found["barrier"] += phase.barrier == "block"
-    return found
+
 
 
 # ---------------------------------------------------------------- registers

@@ -12,23 +12,15 @@ Before:  8 -> 5, 6, 7;  5 -> 2;  6 -> 3;  7 -> 4;  2, 3, 4 -> 1        After:  c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+
+from ...fuse import bits
 
 BEST = 3  # patterns kept a vertex (the paper's k)
 GROUP = 2  # consumers whose patterns are combined by enumeration
 MOST_VERTICES = 32  # of one pattern: keeps the work linear in the length of a chain (derived)
-
-
-def bits(mask: int) -> Iterator[int]:
-    """The positions of the ones of a set of vertices, ascending."""
-    start = (mask & -mask).bit_length() - 1
-    mask >>= max(0, start)  # neighbours, mostly: the rest is a short integer
-    while mask:
-        low = mask & -mask
-        yield start + low.bit_length() - 1
-        mask ^= low
 
 
 class Dag:

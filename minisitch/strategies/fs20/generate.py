@@ -20,9 +20,10 @@ from itertools import combinations
 from ...build import Prices
 from ...device import Device
 from ...errors import KernelError, PlanError
-from ...fuse import Decision, Pattern, Stitching, extract, is_heavy, stretches
+from ...fuse import Pattern, Stitching, extract, is_heavy, stretches
 from ...graph import Graph
-from ...groups import is_row_reduce
+from ...groups import is_row_reduce, upstream
+from ...stitch import BarrierNeeded
 from .evaluate import latency_us
 
 LAUNCH_SIZES = (128, 256, 512, 1024)  # threads a block
@@ -48,18 +49,20 @@ class Choice:
         return f"{name}{size}, {kept}: {self.us:.4g} us, the least of {self.tried} schedules ({self.dropped} not local)"
 
 
+@dataclass(frozen=True)
+class Refusal:
+    """Why no kernel without grid barriers computes a pattern: ``reader`` would wait for ``value`` (-1: it is not one value)."""
+
+    why: str
+    value: int = -1
+    reader: int = -1
+
+
 def groups(graph: Graph, kept: tuple[int, ...] = ()) -> dict[int, tuple[int, ...]]:
     """Each sub-root or root with the operations that reach it through no other (the paper's op grouping)."""
     roots = [n.id for n in graph.nodes if n.kind == "reduce" or n.id in graph.outputs or n.id in kept]
-    found = {}
-    for root in roots:
-        members, pending = {root}, [root]
-        while pending:
-            fresh = {a for a in graph[pending.pop()].args if a not in roots and graph[a].kind not in ("source",)} - members
-            members |= fresh
-            pending += fresh
-        found[root] = tuple(sorted(members))
-    return found
+    cut = {*roots, *(n.id for n in graph.nodes if n.kind == "source")}
+    return {root: upstream(graph, root, cut) for root in roots}
 
 
 def expensive(graph: Graph) -> tuple[int, ...]:
@@ -91,6 +94,17 @@ class Generator:
             return self.prices.pattern_us(pattern)
         return latency_us(self.prices.kernel(pattern))
 
+    def refusal(self, pattern: Pattern) -> Refusal | None:
+        """What code generation says to a pattern it cannot take; ids are the whole graph's."""
+        try:
+            self.prices.kernel(pattern)
+        except BarrierNeeded as refused:
+            body = extract(self.prices.graph, pattern)
+            return Refusal(body.in_whole(str(refused)), body.origin[refused.value], body.origin[refused.reader])
+        except KernelError as refused:
+            return Refusal(str(refused))
+        return None
+
     def choose(self, pattern: Pattern) -> Choice:
         """The cheapest composition: first the template and launch size, then which expensive values are sub-roots."""
         body = extract(self.prices.graph, pattern).graph
@@ -118,5 +132,4 @@ class Generator:
             return float("inf")
 
 
-def decision(pattern: Pattern, choice: Choice) -> Decision:
-    return Decision(pattern.outputs, "map", "enumerated", str(choice))
+
