@@ -90,7 +90,6 @@ def figure_3_schedules(blocks=512, threads=256):
 
 
 @pytest.mark.paper(16, 17)
-@pytest.mark.paper(16, 17)
 def test_figure_3_kernel(golden):
     """512 blocks; Reduce.2 takes the bytes of Reduce.1 and Divide those of Exponential: 1,224 bytes instead of 2,448."""
     kernel = composed(figure_3(), V100, figure_3_schedules())
@@ -109,7 +108,6 @@ def test_figure_3_on_a_core(golden):
     golden("figure_3_cpu", cpu_emit.emit(kernel).text)
 
 
-@pytest.mark.paper(13, 17)
 @pytest.mark.paper(13, 17)
 def test_figure_3_runs():
     graph = figure_3(2, 2, 9, 6)
@@ -134,7 +132,6 @@ def exps(graph, composition):
                if isinstance(stmt, Compute) and stmt.op == "exp")
 
 
-@pytest.mark.paper(13)
 @pytest.mark.paper(13)
 def test_exp_is_evaluated_once_an_element_if_it_is_kept():
     graph, kept = figure_3(2, 2, 9, 6), figure_3_schedules(4, 64)
@@ -368,6 +365,7 @@ def test_a_core_folds_along_memory():
 
 
 # ---------------------------------------------------------------- memory
+@pytest.mark.paper(16)
 def test_a_barrier_less_is_refused():
     """Reduce.2 takes the bytes of Reduce.1: without the barrier somebody may still read the old one."""
     kernel = composed(figure_3(), V100, figure_3_schedules())
@@ -378,6 +376,7 @@ def test_a_barrier_less_is_refused():
         verify_kernel(replace(kernel, segments=(replace(segment, phases=bare),)))
 
 
+@pytest.mark.paper(16)
 def test_a_takeover_while_another_still_reads_is_refused():
     """Divide takes the bytes of Exponential element by element: not if its threads read a neighbour's element."""
     kernel = composed(figure_3(), V100, figure_3_schedules())

@@ -1,6 +1,6 @@
 """Small batched products taken apart, so that a kernel can hold them (FusionStitching 2018, sections 2 and 4.2).
 
-In:  a graph. Out: the graph with small batched matmuls as products and sums, where each node came from, decisions.
+In:  a graph. Out: the graph with small batched matmuls as products and sums, these sums, and the decisions.
 
 Before:  %2 = matmul %0[64,8,17,17] %1[64,8,17,128]
 After:   %2 = reshape, broadcast %0 to [64,8,17,17,128]; %3 = reshape, broadcast %1; %4 = mul %2 %3; %5 = sum %4 axes=(3,)
@@ -12,7 +12,6 @@ user's choice (strategy ``fs18-dot``): it does where the library is poor, on tin
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from ...fuse import Decision
@@ -22,38 +21,28 @@ from .fusion import Limits
 DTYPES = ("float32", "float64")  # sums of these round as the library's do
 
 
-@dataclass(frozen=True)
-class Apart:
-    """A graph without small batched products.
+def take_apart(graph: Graph, limits: Limits) -> tuple[Graph, frozenset[int], tuple[Decision, ...]]:
+    """Rewrite every matmul of two batches whose entries are small; one with weights is the library's business.
 
-    ``origin[i]`` is the node of the old graph that new node i computes for; ``products`` are the sums that were matmuls.
+    With the new graph come the sums that were matmuls, and the decisions; ids are those of the new graph.
     """
-
-    graph: Graph
-    origin: tuple[int, ...]
-    products: frozenset[int]
-    decisions: tuple[Decision, ...]
-
-
-def take_apart(graph: Graph, limits: Limits) -> Apart:
-    """Rewrite every matmul of two batches whose entries are small; one with weights is the library's business."""
     b = Builder()
-    origin: list[int] = []
-    products: set[int] = set()
     new: dict[int, int] = {}
+    products: set[int] = set()
     decisions = []
     for node in graph.nodes:
         operands = [new[a] for a in node.args]
-        if node.op == "matmul":
-            small, why = _is_small(node, [graph[a].type for a in node.args], limits)
-            decisions.append(Decision((node.id,), "fuse" if small else "keep apart", "small-dot" if small else "library-dot", why))
-            new[node.id] = _product(b, node, *operands) if small else _copy(b, node, operands)
-            products |= {new[node.id]} if small else set()
+        small, why = _is_small(node, [graph[a].type for a in node.args], limits) if node.op == "matmul" else (False, "")
+        if small:
+            new[node.id] = _product(b, node, *operands)
+            products.add(new[node.id])
         else:
-            new[node.id] = _copy(b, node, operands)
-        origin += [node.id] * (len(b.nodes) - len(origin))
-    moved = tuple(Decision(tuple(new[i] for i in d.at), d.verdict, d.rule, d.why) for d in decisions)
-    return Apart(b.finish(new[o] for o in graph.outputs), tuple(origin), frozenset(products), moved)
+            source = node.type if node.kind == "source" else None
+            new[node.id] = b.add(node.op, operands, type=source, where=node.where, via=node.via, **node.attributes)
+        if why:
+            rule = ("fuse", "small-dot") if small else ("keep apart", "library-dot")
+            decisions.append(Decision((new[node.id],), *rule, why))
+    return b.finish(new[o] for o in graph.outputs), frozenset(products), tuple(decisions)
 
 
 def _is_small(node: Node, operands: list[TensorType], limits: Limits) -> tuple[bool, str]:
@@ -67,11 +56,6 @@ def _is_small(node: Node, operands: list[TensorType], limits: Limits) -> tuple[b
     return small, (f"batches of {' and '.join(map(str, batches))}, an entry {nbytes} bytes of operands and {work} multiplications; "
                    f"a kernel takes equal batches of {' and '.join(DTYPES)} with {limits.shared} bytes, and {limits.serial} "
                    f"multiplications where there are fewer entries than SMs")
-
-
-def _copy(b: Builder, node: Node, operands: list[int]) -> int:
-    source = node.type if node.kind == "source" else None
-    return b.add(node.op, operands, type=source, where=node.where, via=node.via, **node.attributes)
 
 
 def _product(b: Builder, node: Node, left: int, right: int) -> int:

@@ -65,8 +65,8 @@ class Limits:
 class Fusion:
     """A kernel's operations and its satisfiable schedules."""
 
-    def __init__(self, reads: Reads, limits: Limits, members: Sequence[int], bypass: bool = True) -> None:
-        self.reads, self.graph, self.limits, self.bypass = reads, reads.graph, limits, bypass
+    def __init__(self, reads: Reads, limits: Limits, members: Sequence[int]) -> None:
+        self.reads, self.graph, self.limits = reads, reads.graph, limits
         self.members: set[int] = set()
         self.outputs: set[int] = set()
         self.arguments: set[int] = set()
@@ -159,8 +159,6 @@ class Fusion:
         if not is_owned(cut):
             if node.kind == "reduce" or is_output:
                 return f"%{member} {node.op} would be read by blocks that do not own it"
-            if not self.bypass:
-                return f"a view of %{member} {node.op} has no such blocks"
             most = 1 if is_heavy(self.graph, node) else MOST_POSITIONS
             if cut.blocks > most or (most == 1 and cut.kind == "stretched"):
                 return f"%{member} {node.op} would be evaluated again at {cut.blocks} places"

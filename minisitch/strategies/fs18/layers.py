@@ -1,6 +1,6 @@
 """Fusing a slab layer by layer: intra-layer packing, then Algorithm 1 (FusionStitching 2018, section 3).
 
-In:  the operations between two library calls. Out: clusters, each with its satisfiable schedules, and the decisions.
+In:  the operations between two library calls. Out: ``Fusion``s with their satisfiable schedules, and the decisions.
 
     for each layer L, from the roots towards the inputs:
         pack tiny element-wise operations of L that nothing connects          (one launch instead of many)
@@ -13,20 +13,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from ...fuse import Decision, count
 from .fusion import Fusion, Limits
 from .reads import Reads
 from .spans import Contraction
-
-
-@dataclass(frozen=True)
-class Slab:
-    """What the operations between two library calls became."""
-
-    kernels: tuple[Fusion, ...]
-    decisions: tuple[Decision, ...]
 
 
 class Sweeper:
@@ -39,14 +30,13 @@ class Sweeper:
                                  {op: [s for s in reads.sources(op) if s in inside] for op in operations})
         self.decisions: dict[tuple[int, ...], Decision] = {}
 
-    def run(self) -> Slab:
-        """Sweep until nothing changes."""
+    def run(self) -> list[Fusion]:
+        """Sweep until nothing changes; each cluster is a kernel."""
         changed = True
         while changed:
             self.parts.layer_again()
             changed = self.sweep()
-        kernels = tuple(Fusion(self.reads, self.limits, members) for members in self.parts.members.values())
-        return Slab(kernels, tuple(self.decisions.values()))
+        return [Fusion(self.reads, self.limits, members) for members in self.parts.members.values()]
 
     def sweep(self) -> bool:
         """All layers once; a cluster that a contraction raises is met again in its new layer."""
@@ -75,22 +65,20 @@ class Sweeper:
                     self.parts.contract(together)
 
     def _within(self, clusters: Sequence[int]) -> Iterator[list[int]]:
-        """Runs of clusters whose inputs and outputs stay within the footprint and the argument limit."""
+        """Runs of clusters that read and write, each by itself, no more than the footprint and the argument limit together."""
         together: list[int] = []
-        footprint, arguments = 0, 0
+        passed: list[int] = []
         for cluster in clusters:
-            reads = set().union(*(self.reads.arguments(m) for m in self.parts.members[cluster])) - {*self.parts.members[cluster]}
-            outputs = [m for m in self.parts.members[cluster] if m in self.reads.stored or self.reads.readers[m]]
-            mine = sum(self.graph[v].type.nbytes for v in (*reads, *outputs))
-            count_here = len(reads) + len(outputs)
-            if together and (footprint + mine > self.limits.footprint or arguments + count_here > self.limits.arguments):
+            members = self.parts.members[cluster]
+            mine = [*set().union(*map(self.reads.arguments, members)).difference(members),
+                    *(m for m in members if m in self.reads.stored or self.reads.readers[m])]
+            nbytes = sum(self.graph[v].type.nbytes for v in (*passed, *mine))
+            if nbytes > self.limits.footprint or len(passed) + len(mine) > self.limits.arguments:
                 yield together
-                together, footprint, arguments = [], 0, 0
+                together, passed = [], []
             together.append(cluster)
-            footprint += mine
-            arguments += count_here
-        if together:
-            yield together
+            passed += mine
+        yield together
 
     # ------------------------------------------------------------ Algorithm 1
     def subgraph_fuse(self, root: int) -> None:

@@ -19,7 +19,7 @@ import math
 import os
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from ...cost import HEAVY_OPERATIONS
@@ -30,7 +30,7 @@ from ...triples import Triple
 
 SECTOR = 32  # bytes: the least that a GPU fetches
 LOOP_START_US = 0.02  # of a block's loop on a CPU (measured: loops over 16 elements)
-VERSION = 1  # of the stored file
+VERSION = 2  # of the stored file
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,8 @@ class Entry:
     @property
     def key(self) -> str:
         """One line of text: the name under which the price is stored."""
-        attrs = "".join(f" {k}={v!r}" for k, v in self.attrs)
-        kind = f"{self.triple.kind} {self.triple.split_dim} {self.triple.sword}"
-        what = f"{self.op}{attrs} {' '.join(map(str, self.operands))} -> {self.result}"
-        return f"{what} | {kind} | {self.threads} | {self.device.name}"
+        what = f"{self.op} {dict(self.attrs)} {' '.join(map(str, self.operands))} -> {self.result}"
+        return f"{what} | {self.triple} | {self.threads} threads | {self.device.name}"
 
 
 def entry_of(graph: Graph, node: Node, triple: Triple, threads: int, device: Device) -> Entry:
@@ -104,37 +102,35 @@ def _coalesced(entry: Entry) -> float:
 # ---------------------------------------------------------------- the store
 @dataclass
 class Library:
-    """Measured prices, kept in a file that several processes may share.
+    """Prices measured on this machine's processor, kept in a file that several processes may share.
 
     A file is replaced whole, never written into, and read again before it is replaced: nothing half-written is seen,
     and two writers lose no more than a price that both were about to store at once.
     """
 
-    path: Path | None = None
-    prices: dict[str, float] = field(default_factory=dict)
+    path: Path | None
+    measure: Callable[[Entry], float]
     hits: int = 0
     misses: int = 0
-    _saved: int = 0  # misses that were on disk already
 
     def __post_init__(self) -> None:
-        self.prices = self._stored() | self.prices
+        self.prices = self._stored()
 
-    def look_up(self, entry: Entry, measure: Callable[[Entry], float]) -> float:
+    def look_up(self, entry: Entry) -> float:
         """The stored price, else the measured one, stored."""
-        found = self.prices.get(entry.key)
-        if found is not None:
+        if entry.key in self.prices:
             self.hits += 1
-            return found
-        self.misses += 1
-        self.prices[entry.key] = measure(entry)
+        else:
+            self.misses += 1
+            self.prices[entry.key] = self.measure(entry)
         return self.prices[entry.key]
 
     def save(self) -> None:
         """Write what is known beside what others wrote meanwhile. A folder that cannot be written keeps nothing."""
-        if self.path is None or self.misses == self._saved:
+        stored = self._stored()
+        self.prices = stored | self.prices
+        if self.path is None or self.prices == stored:
             return
-        self._saved = self.misses
-        self.prices = self._stored() | self.prices
         with contextlib.suppress(OSError):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile("w", dir=self.path.parent, suffix=".tmp", delete=False, encoding="utf-8") as fresh:
@@ -150,27 +146,18 @@ class Library:
             return {}
 
 
-@dataclass
-class Measuring:
-    """What the runtime installs: a library, and how a miss is measured (None: this device cannot be)."""
-
-    library: Library
-    measure: Callable[[Entry], float]
-    can: Callable[[Device], bool]
-
-
-MEASURING: list[Measuring] = []  # empty, or the one installed
+MEASURING: list[Library] = []  # empty, or the one that the runtime installed
 
 
 def save() -> None:
     """Write down what was measured while a graph was planned."""
-    for measuring in MEASURING:
-        measuring.library.save()
+    for measured in MEASURING:
+        measured.save()
 
 
 def price(entry: Entry) -> float:
-    """Microseconds of an operation under a schedule."""
-    for measuring in MEASURING:
-        if measuring.can(entry.device):
-            return measuring.library.look_up(entry, measuring.measure)
+    """Microseconds of an operation under a schedule, measured if somebody measures and it is for this machine's processor."""
+    for measured in MEASURING:
+        if entry.device.kind == "cpu":
+            return measured.look_up(entry)
     return model_us(entry)
