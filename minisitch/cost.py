@@ -72,14 +72,14 @@ def _weight(stmt: object) -> int:
     return HEAVY_OPERATIONS if stmt.heavy else 1
 
 
-def kernel_us(kernel: Kernel) -> float:
-    """Modelled microseconds of one launch."""
+def kernel_us(kernel: Kernel, around: int = 0) -> float:
+    """Modelled microseconds of one launch, in a program that needs ``around`` bytes: its arrays push each other out of a cache."""
     size = {b.name: itemsize(b.dtype) for b in kernel.buffers}
     moved: dict[int, int] = {}
     for t in kernel.touches:
         moved[t.level] = moved.get(t.level, 0) + (t.read + t.written) * size[t.buffer]
     stretches = list(zip(epochs(kernel), (moved[level] for level in sorted(moved)), strict=False))
-    return _cpu_us(kernel, stretches) if kernel.device.kind == "cpu" else _gpu_us(kernel, stretches)
+    return _cpu_us(kernel, stretches, around) if kernel.device.kind == "cpu" else _gpu_us(kernel, stretches)
 
 
 def epochs(kernel: Kernel) -> list[list[Segment]]:
@@ -123,10 +123,10 @@ def _share(kernel: Kernel, segments: Sequence[Segment]) -> float:
 
 
 # ---------------------------------------------------------------- a CPU
-def _cpu_us(kernel: Kernel, stretches: Sequence[tuple[list[Segment], int]]) -> float:
+def _cpu_us(kernel: Kernel, stretches: Sequence[tuple[list[Segment], int]], around: int) -> float:
     """Each call, and the join of a parallel one; between two grid barriers memory and loops overlap in part."""
     device, total = kernel.device, kernel.device.launch_us * len(kernel.calls)
-    near = sum(b.size * itemsize(b.dtype) for b in kernel.parameters)
+    near = max(around, sum(b.size * itemsize(b.dtype) for b in kernel.parameters))
     level = next((at for at in device.levels if near <= at.size), device.levels[-1])
     for segments, moved in stretches:
         loops, dragged, parallel = 0.0, 0, False
