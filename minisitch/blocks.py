@@ -22,7 +22,7 @@ from .groups import is_row_reduce
 from .index import Key, pull
 from .mapping import WARP, ThreadMap
 from .stitch import Partition, Sink, Space, StitchPlan, column_of, result_position
-from .triples import BlockComposition, Triple
+from .triples import BlockComposition, Triple, space
 
 
 def arrange(graph: Graph, device: Device, composition: BlockComposition) -> StitchPlan:
@@ -33,13 +33,14 @@ def arrange(graph: Graph, device: Device, composition: BlockComposition) -> Stit
     """
     schedules = dict(composition.schedules)
     blocks = _same_blocks(graph, schedules)
-    mapping = _thread_map(blocks, device, composition.threads)
+    threads = min(composition.threads, device.max_block)
+    mapping = ThreadMap(blocks, 0, blocks, threads, 1, threads, 1, 1, 0, "block-composition",
+                        f"{blocks} blocks of {threads} threads, each with its piece of every value")
     made: dict[int, Sink] = {}
     regional: set[int] = set()
     decisions = []
     for value, triple in sorted(schedules.items()):
-        node = graph[value]
-        sink = _sink(graph, node, triple, Space("block", blocks), mapping)
+        sink = _sink(graph, graph[value], triple, Space("block", blocks), mapping)
         phase = 0
         for key in _reads(graph, sink, schedules):
             producer = made[key[0]]
@@ -49,7 +50,7 @@ def arrange(graph: Graph, device: Device, composition: BlockComposition) -> Stit
         made[value] = replace(sink, phase=phase)
         each = {"row": "all threads fold it", "warp": "a warp folds each"}.get(sink.along, "a thread makes each")
         why = f"{triple.kind}, axis {triple.split_dim} in {triple.sword}: each of {blocks} blocks owns " \
-              f"{node.type.size // max(1, blocks)} elements; {each}"
+              f"{graph[value].type.size // blocks} elements; {each}"
         decisions.append(Decision((value,), "map", "block-composition", why))
     sinks = tuple(replace(s, scheme="regional", why="produced and read by the same block") if s.node in regional else s
                   for s in made.values())
@@ -64,23 +65,14 @@ def _same_blocks(graph: Graph, schedules: Mapping[int, Triple]) -> int:
     counts: dict[int, int] = {}
     for value, triple in schedules.items():
         shape = graph[value].type.shape
-        cut = (shape or (1,))[triple.split_dim] if 0 <= triple.split_dim < max(1, len(shape)) else -1
-        if triple.sword < 1 or cut % triple.sword or cut < 0 or triple.kind not in ("row", "column") or 0 in shape:
+        if triple not in space(shape) or 0 in shape:
             raise PlanError(f"{triple} does not cut %{value} {graph[value].op} of shape {shape}; split_dim names an axis, "
                             "sword divides it, kind is row or column, and nothing is empty")
         counts[triple.blocks(shape)] = value
     if len(counts) != 1:
         found = ", ".join(f"{blocks} for %{value}" for blocks, value in sorted(counts.items())) or "none"
-        raise PlanError(f"the schedules of a kernel must agree on the number of blocks; here: {found}")
+        raise PlanError(f"the schedules of a kernel must agree on the number of blocks; here: {found}; give all triples one")
     return next(iter(counts))
-
-
-def _thread_map(blocks: int, device: Device, threads: int) -> ThreadMap:
-    """As many blocks as pieces, each with all its threads on one task."""
-    threads = min(threads, device.max_block)
-    return ThreadMap(blocks, 0, max(1, blocks), threads, 1, threads, 1, 1, 0, "block-composition",
-                     f"{blocks} blocks of {threads} threads, each with its piece of every value" if device.kind == "gpu"
-                     else f"{blocks} blocks, each a core's in turn")
 
 
 def _sink(graph: Graph, node: Node, triple: Triple, space: Space, mapping: ThreadMap) -> Sink:
@@ -89,16 +81,14 @@ def _sink(graph: Graph, node: Node, triple: Triple, space: Space, mapping: Threa
     Where the piece is a single result, all threads share the fold; where long rows that lie together
     are folded, a warp takes each.
     """
-    rank = len(node.type.shape)
-    split = (triple.split_dim,) if rank else ()
-    before, after = tuple(range(triple.split_dim if rank else 0)), tuple(range(triple.split_dim + 1, rank))
+    axes, d = tuple(range(node.type.rank)), triple.split_dim
+    before, split, after = axes[:d], axes[d:d + 1], axes[d + 1:]
     rows, cols = (before + split, split + after) if triple.kind == "row" else (split + after, before + split)
     if node.kind != "reduce":
         partition = Partition(rows, (), cols, triple.sword)
-        home = partition.position(node.type.shape)
-        return Sink(node.id, "map", node.type.shape, partition, space, 0, 0, home, mapping)
+        return Sink(node.id, "map", node.type.shape, partition, space, 0, 0, partition.position(node.type.shape), mapping)
     domain, reduced = graph[node.args[0]].type.shape, node.attr("axes")
-    axis_of = list(range(rank)) if node.attr("keepdims") else [a for a in range(len(domain)) if a not in reduced]
+    axis_of = axes if node.attr("keepdims") else [a for a in range(len(domain)) if a not in reduced]
     rows, cols = (tuple(axis_of[a] for a in axes if axis_of[a] not in reduced) for axes in (rows, cols))
     partition = Partition(rows, reduced, cols, triple.sword)
     _, serial, owned = partition.extents(domain)

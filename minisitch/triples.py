@@ -63,15 +63,8 @@ class BlockComposition(Composition):
 WHOLE = Triple(0, 1)  # one block: always legal, the fallback
 
 
-def is_legal(triple: Triple, shape: Sequence[int]) -> bool:
-    """Does the triple cut an output of this shape into equal pieces? An empty or rank-0 output has only ``WHOLE``."""
-    if not math.prod(shape) or not shape:
-        return triple == WHOLE
-    return 0 <= triple.split_dim < len(shape) and triple.sword > 0 and shape[triple.split_dim] % triple.sword == 0
-
-
 def space(shape: Sequence[int]) -> list[Triple]:
-    """Every legal triple of an output: the divisors of each dimension, both kinds."""
+    """Every legal triple of an output: the divisors of each dimension, both kinds. Empty and rank-0 ones have only ``WHOLE``."""
     if not math.prod(shape) or not shape:
         return [WHOLE]
     return [Triple(d, sword, kind) for kind in ("row", "column") for d, n in enumerate(shape) for sword in divisors(n)]
@@ -79,8 +72,7 @@ def space(shape: Sequence[int]) -> list[Triple]:
 
 def divisors(n: int) -> list[int]:
     """Of a positive number, ascending."""
-    small = [k for k in range(1, math.isqrt(n) + 1) if n % k == 0]
-    return small + [n // k for k in reversed(small) if k * k != n]
+    return sorted({d for k in range(1, math.isqrt(n) + 1) if n % k == 0 for d in (k, n // k)})
 
 
 # ---------------------------------------------------------------- what equal triples have in common
@@ -143,20 +135,12 @@ def operand_cut(node: Node, position: int, shape: tuple[int, ...], cut: Cut) -> 
     out = node.type.shape
     if node.op != "reshape":
         prefix, suffix = aligned(node, position, shape)
-        same_start = cut.kind == "row" and math.prod(out[:prefix]) % cut.blocks == 0
-        if not same_start:
-            cut = _as_column(cut, math.prod(out))
-            if cut.period > math.prod(out[len(out) - suffix:]):
-                return None
+        if cut.kind == "row" and math.prod(out[:prefix]) % cut.blocks:  # contiguous blocks as pieces of one dimension
+            cut = Cut("column", cut.blocks, cut.blocks if cut.blocks == node.type.size else 1, node.type.size)
+        if cut.kind == "column" and cut.period > math.prod(out[len(out) - suffix:]):
+            return None
     cut = _normal(cut, math.prod(shape))
     return cut if triple_for(cut, shape) else None
-
-
-def _as_column(cut: Cut, size: int) -> Cut:
-    """Contiguous blocks of a whole tensor as pieces of one dimension."""
-    if cut.kind == "column":
-        return cut
-    return Cut("column", cut.blocks, cut.blocks, size) if cut.blocks == size else Cut("column", cut.blocks, 1, size)
 
 
 def aligned(node: Node, position: int, shape: Sequence[int]) -> tuple[int, int]:
