@@ -9,6 +9,7 @@ would run, not of a guess at it. Equal bodies are built once.
 from __future__ import annotations
 
 import hashlib
+from weakref import WeakValueDictionary
 
 from .blocks import arrange
 from .cost import kernel_us, library_us
@@ -36,33 +37,59 @@ def digest(graph: Graph, composition: Composition = ALL_INGREDIENTS) -> str:
     return hashlib.sha256(repr((graph.structure, composition)).encode()).hexdigest()
 
 
+class _Kernels(dict[str, Kernel]):
+    """Kernels for one device by digest; a class of its own, since a plain dict cannot be referred to weakly."""
+
+
+_tables: WeakValueDictionary[Device, _Kernels] = WeakValueDictionary()  # each lives as long as some ``Prices`` uses it
+
+
+def built(graph: Graph, device: Device, composition: Composition) -> Kernel:
+    """The kernel of a body. While some ``Prices`` of this device is in use, equal bodies are built once."""
+    known, key = _tables.get(device, _Kernels()), digest(graph, composition)
+    if key not in known:
+        known[key] = schedule(compose(graph, device, composition))
+    return known[key]
+
+
 class Prices:
     """Modelled microseconds of patterns of one graph on one device; each different kernel is built once.
 
-    ``known``: prices of a graph that this one was cut out of; kernels that are built for one serve both.
+    All that are in use at one time share their kernels: those of a strategy that asks others, and those that it asks.
     """
 
-    def __init__(self, graph: Graph, device: Device, known: Prices | None = None) -> None:
+    def __init__(self, graph: Graph, device: Device) -> None:
         self.graph, self.device = graph, device
-        self._kernels: dict[str, Kernel] = known._kernels if known else {}
+        self._shared = _tables.setdefault(device, _Kernels())  # keeps the table that ``built`` looks into
         self._by_pattern: dict[Pattern, Kernel] = {}
+        self._us: dict[Pattern, float] = {}
 
     def kernel(self, pattern: Pattern) -> Kernel:
         """The kernel that would run for this pattern (its outputs must be set)."""
         if pattern not in self._by_pattern:
-            body = extract(self.graph, pattern).graph
-            key = digest(body, pattern.composition)
-            if key not in self._kernels:
-                self._kernels[key] = schedule(compose(body, self.device, pattern.composition))
-            self._by_pattern[pattern] = self._kernels[key]
+            self._by_pattern[pattern] = built(extract(self.graph, pattern).graph, self.device, pattern.composition)
         return self._by_pattern[pattern]
 
     def pattern_us(self, pattern: Pattern) -> float:
         """Modelled microseconds of one launch or one library call."""
-        if pattern.kind == "library":
-            return library_us(self.graph, self.graph[pattern.members[0]], self.device)
-        return kernel_us(self.kernel(pattern))
+        if pattern not in self._us:
+            library = pattern.kind == "library"
+            self._us[pattern] = (library_us(self.graph, self.graph[pattern.members[0]], self.device) if library
+                                 else kernel_us(self.kernel(pattern)))
+        return self._us[pattern]
 
     def plan_us(self, plan: FusionPlan) -> float:
         """Modelled microseconds of all launches and calls, one after the other."""
         return sum(map(self.pattern_us, plan.patterns))
+
+    def least_us(self, pattern: Pattern) -> float:
+        """What a pattern takes at least, known before its kernel is built: the launch, and writing its outputs."""
+        if pattern.kind == "library":
+            return self.pattern_us(pattern)
+        return self.device.launch_us + sum(moved_us(self.graph[o].type.nbytes, self.device) for o in pattern.outputs)
+
+
+def moved_us(nbytes: int, device: Device) -> float:
+    """What moving one value takes at least: as if it moved alone, since a CPU's cache holds more of it than of many."""
+    level = next((at for at in device.levels if nbytes <= at.size), device.levels[-1]) if device.levels else None
+    return nbytes / (max(level.one_core, level.all_cores) if level else device.bandwidth) * 1e6

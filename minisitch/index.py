@@ -17,13 +17,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 from .graph import Graph, Node
 
 
-@dataclass(frozen=True)
-class Digit:
+class Digit(NamedTuple):
     """``(var // stride) % size``: one axis hidden in a loop variable."""
 
     var: str
@@ -64,6 +64,17 @@ class Index:
 
     const: int = 0
     terms: tuple[tuple[int, Atom], ...] = ()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Indices are looked up all the time: a fifth of planning was hashing their terms."""
+        return hash((self.const, self.terms))
+
+    def __reduce__(self) -> tuple:
+        return Index, (self.const, self.terms)  # another process hashes names differently
 
     @property
     def bounds(self) -> tuple[int, int]:

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import inf
 
-from .build import Prices
+from .build import Prices, moved_us
 from .cost import library_us
 from .device import Device
 from .errors import PlanError
@@ -78,7 +78,7 @@ class Space:
 
     def __init__(self, graph: Graph, device: Device, plans: Sequence[FusionPlan] = ()) -> None:
         self.graph, self.device, self.prices = graph, device, Prices(graph, device)
-        self._moved_us = [_moved_us(n.type.nbytes, device) for n in graph.nodes]
+        self._moved_us = [moved_us(n.type.nbytes, device) for n in graph.nodes]
         self.priced: dict[tuple[int, int], tuple[float, Pattern]] = {}
         self._sweeps: dict[int, tuple[list[int], list[int], int]] = {}
         self.known = [p for plan in plans if plan.graph == graph for p in plan.kernels]
@@ -190,12 +190,6 @@ class Space:
 
 def _computes(node: Node) -> bool:
     return is_fusible(node) and node.op not in FREE
-
-
-def _moved_us(nbytes: int, device: Device) -> float:
-    """What moving one value costs at least: as much as if it moved alone, and a CPU's cache holds more of it than of many."""
-    level = next((at for at in device.levels if nbytes <= at.size), device.levels[-1]) if device.levels else None
-    return nbytes / (max(level.one_core, level.all_cores) if level else device.bandwidth) * 1e6
 
 
 def search(space: Space, bound: float) -> list[tuple[float, Pattern]] | None:

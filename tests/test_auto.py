@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import minisitch as ms
-from minisitch.build import Prices
+from minisitch.build import Prices, built
 from minisitch.device import DEVICES, get_device
 from minisitch.fuse import STRATEGIES, extract, fuse
 from minisitch.simplify import simplify
-from minisitch.strategies.auto import ABLATIONS, PROPOSERS, Judgement, decide
+from minisitch.strategies.auto import ABLATIONS, PROPOSERS, Judgement, changes, decide
 from minisitch.testing import check_graph, graphs, random_graph, random_inputs
 from minisitch.trace import trace
 from minisitch.triples import BlockComposition
@@ -64,6 +64,7 @@ def test_a_judge_that_cannot_see_prices_is_caught(monkeypatch):
     dearest = max(honest.plan_us(fuse(graph, name, V100)) for name in ("astitch", "xla", "none"))
     true_price = Prices.pattern_us
     monkeypatch.setattr(Prices, "pattern_us", lambda self, pattern: -true_price(self, pattern))
+    monkeypatch.setattr(Prices, "least_us", lambda self, pattern: -1e12)
     blind = decide(graph, V100, Judgement(), ("astitch", "xla", "none"))
     monkeypatch.undo()
     assert honest.plan_us(blind) >= dearest
@@ -89,7 +90,61 @@ def test_each_kernel_is_computed_in_its_own_cheapest_way():
         weighed, taken = why.rsplit(": ", 1)
         prices = {way.rsplit(" us in ", 1)[0].rsplit(" ", 1)[0]: float(way.rsplit(" us in ", 1)[0].rsplit(" ", 1)[1])
                   for way in weighed.split(", ")}
-        assert prices[taken] == min(prices.values()) and {"xla", *ABLATIONS} <= prices.keys()
+        assert prices[taken] == min(prices.values()) and {"xla", "fs20"} <= prices.keys()
+    assert "without keeping" in ways[1] and "without merging" in ways[1], "of a softmax exp is kept, and max and sum share rows"
+
+
+@pytest.mark.parametrize("device", ["cpu", "v100"])
+@given(seed=st.integers(0, 10_000))
+def test_a_bound_is_never_dearer_than_the_kernel(device, seed):
+    """What lets a way be dropped before its kernels are built."""
+    graph, machine = large(seed), get_device(device)
+    prices = Prices(graph, machine)
+    for name in ("none", "xla", "astitch", "fs18"):
+        for pattern in fuse(graph, name, machine).patterns:
+            assert prices.least_us(pattern) <= prices.pattern_us(pattern) * (1 + 1e-9)
+
+
+def test_a_bound_twice_as_high_would_be_wrong():
+    """The mutant: a kernel with little to do takes hardly more than its launch."""
+    graph = graph_of(np.exp, "f32[64]")
+    (pattern,) = fuse(graph, "none", V100).kernels
+    assert 2 * Prices(graph, V100).least_us(pattern) > Prices(graph, V100).pattern_us(pattern)
+
+
+def test_what_costs_too_much_is_not_built(monkeypatch):
+    """One kernel a node launches so often that no price of its kernels need be known."""
+    graph = graph_of(softmax, "f32[64,64]")
+    built = []
+    true_kernel = Prices.kernel
+    monkeypatch.setattr(Prices, "kernel", lambda self, p: built.append(p) or true_kernel(self, p))
+    plan = decide(graph, V100, proposers=("astitch", "none"))
+    assert any("none" in d.why and "(bound)" in d.why for d in plan.decisions) and "(bound)" not in plan.decisions[-1].why.split(",")[0]
+    assert all(len(p.outputs) == 1 and graph.outputs[0] in p.outputs for p in built), "only wholes"
+
+
+@given(seed=st.integers(0, 10_000))
+def test_an_ablation_that_is_not_tried_would_change_nothing(seed):
+    graph = large(seed)
+    prices = Prices(graph, V100)
+    for pattern in fuse(graph, "astitch", V100).kernels:
+        kernel = prices.kernel(pattern)
+        for ablation in ABLATIONS.values():
+            if not changes(kernel.plan, ablation):
+                other = prices.kernel(replace(pattern, composition=ablation))
+                assert (other.plan.sinks, other.segments, other.buffers) == (kernel.plan.sinks, kernel.segments, kernel.buffers)
+
+
+def test_prices_share_kernels_while_one_of_them_is_in_use():
+    graph = graph_of(softmax, "f32[64,64]")
+    (pattern,) = fuse(graph, "astitch", V100).kernels
+    body = extract(graph, pattern).graph
+    asking = Prices(graph, V100)
+    kernel = asking.kernel(pattern)
+    assert Prices(graph, V100).kernel(pattern) is kernel is built(body, V100, pattern.composition)
+    assert Prices(graph, replace(V100, sms=3)).kernel(pattern) is not kernel, "another machine's"
+    del asking
+    assert Prices(graph, V100).kernel(pattern) is not kernel, "nothing outlives its use"
 
 
 def test_equal_kernels_are_judged_once(monkeypatch):

@@ -12,6 +12,8 @@ Two steps:
 2. *Compare.* The other strategies plan the whole graph too; should one of these plans be cheaper, its
    kernels are judged as in the first step, and it is taken.
 
+A way that launches and writes alone make too dear is dropped before its kernels are built: its decision says *bound*.
+
 Before:  astitch: {a b c} with two grid barriers 20 us, {d e} 12 us      fs18: {a b c} by blocks 13 us
 After:   {a b c} by blocks, {d e} stitched
 """
@@ -19,6 +21,7 @@ After:   {a b c} by blocks, {d e} stitched
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -40,6 +43,7 @@ from ..fuse import (
     verify_plan,
 )
 from ..graph import Graph
+from ..stitch import StitchPlan
 
 PROPOSERS = ("astitch", "fs20", "fs18", "xla", "none")  # of equally cheap plans the first one's is taken
 ABLATIONS = {"without keeping": Stitching(keep=False), "without merging": Stitching(merge=False)}
@@ -66,9 +70,11 @@ class Way:
     name: str
     patterns: tuple[Pattern, ...]
     us: float
+    exact: bool = True  # else it takes at least so long, and was not built to know more
 
     def __str__(self) -> str:
-        return f"{self.name} {self.us:.4g} us in {count(len(self.patterns), 'kernel')}"
+        kernels = count(sum(p.kind == "kernel" for p in self.patterns), "kernel")
+        return f"{self.name} {self.us:.4g} us in {kernels}{'' if self.exact else ' (bound)'}"
 
 
 @strategy("auto")
@@ -85,15 +91,15 @@ def decide(graph: Graph, device: Device, steps: Judgement = ALL_STEPS, proposers
     if not steps.compare:
         return chosen
     us = judge.prices.plan_us(chosen)
-    said = [f"each kernel of {first} judged {us:.4g} us in {count(len(chosen.kernels), 'kernel')}"]
+    said = [str(Way(f"each kernel of {first} judged", chosen.patterns, us))]
     for name in others:
         if len(graph) > MOST_COMPARED.get(name, len(graph)):
             said.append(f"{name} not asked: {len(graph)} nodes are more than {MOST_COMPARED[name]}")
             continue
         plan = STRATEGIES[name](graph, device)
-        price = judge.prices.plan_us(plan)
-        said.append(f"{name} {price:.4g} us in {count(len(plan.kernels), 'kernel')}")
-        if price < us:
+        way = _priced(name, plan.patterns, judge.prices, us)
+        said.append(str(way))
+        if way.us < us:
             chosen = judge.judged(plan)
             us = judge.prices.plan_us(chosen)
     decision = Decision(graph.outputs, "fuse", "cheapest-plan", "; ".join(said))
@@ -131,20 +137,21 @@ class _Judge:
     def _ways(self, body: Body, pattern: Pattern, proposer: str) -> list[Way]:
         """The kernel as it is, then every other way worth a try; a kernel of one loop leaves nothing to decide."""
         graph = body.graph
-        prices = Prices(graph, self.prices.device, self.prices)
+        prices = Prices(graph, self.prices.device)
         inside = tuple(n.id for n in graph.nodes if n.op != "input" or n.id in graph.outputs)
         whole = Pattern(inside, graph.outputs, "kernel", pattern.composition)
         ways = [Way(proposer, (whole,), prices.pattern_us(whole))]
-        if len(prices.kernel(whole).plan.sinks) == 1:
+        plan = prices.kernel(whole).plan
+        if len(plan.sinks) == 1:
             return ways
         if self.steps.ablate and pattern.composition == Stitching():
-            ways += _tried(prices, {name: partial(_with, whole, how) for name, how in ABLATIONS.items()})
+            _try(ways, prices, {name: partial(_with, whole, how) for name, how in ABLATIONS.items() if changes(plan, how)})
         if self.steps.replan:
             others = [name for name in self.proposers if name in STRATEGIES and name != proposer]
-            ways += _tried(prices, {name: partial(_planned, name, graph, prices.device) for name in others})
+            _try(ways, prices, {name: partial(_planned, name, graph, prices.device) for name in others})
         if self.steps.cut:
-            cuts = [Way(f"cut at barrier {k}", halves, sum(map(prices.pattern_us, halves)))
-                    for k, halves in _halves(whole, prices, min(w.us for w in ways))]
+            us = min(way.us for way in ways)
+            cuts = [_priced(f"cut at barrier {k}", halves, prices, us) for k, halves in _halves(whole, prices, us)]
             ways += sorted(cuts, key=lambda way: way.us)[:1]
         return ways
 
@@ -156,6 +163,13 @@ class _Judge:
         return replace(placed, composition=part.composition.renumber(lambda node: new[body.origin[inner.origin[node]]]))
 
 
+def changes(plan: StitchPlan, ablation: Stitching) -> bool:
+    """Whether AStitch put an ingredient in that the ablation leaves out: something merged, or something kept."""
+    kept = any(d.rule == "costly-and-shared" for d in plan.decisions)
+    merged = any(group.subdominants for group in plan.groups)
+    return (kept and not ablation.keep) or (merged and not ablation.merge)
+
+
 def _with(pattern: Pattern, composition: Composition) -> Sequence[Pattern]:
     return [replace(pattern, composition=composition)]
 
@@ -164,14 +178,21 @@ def _planned(name: str, graph: Graph, device: Device) -> Sequence[Pattern]:
     return STRATEGIES[name](graph, device).patterns
 
 
-def _tried(prices: Prices, makers: dict[str, Callable[[], Sequence[Pattern]]]) -> Iterator[Way]:
-    """The ways that can be built."""
+def _try(ways: list[Way], prices: Prices, makers: dict[str, Callable[[], Sequence[Pattern]]]) -> None:
+    """Add the ways that can be built."""
     for name, make in makers.items():
-        try:
-            patterns = tuple(make())
-            yield Way(name, patterns, sum(map(prices.pattern_us, patterns)))
-        except (PlanError, KernelError):  # refused: no way
-            continue
+        with suppress(PlanError, KernelError):  # refused: no way
+            ways.append(_priced(name, tuple(make()), prices, min(way.us for way in ways)))
+
+
+def _priced(name: str, patterns: tuple[Pattern, ...], prices: Prices, limit: float) -> Way:
+    """What a way takes. Its kernels are built one after the other, as long as those to come leave room below ``limit``."""
+    us = sum(map(prices.least_us, patterns))
+    for pattern in patterns:
+        if us >= limit:
+            return Way(name, patterns, us, exact=False)
+        us += prices.pattern_us(pattern) - prices.least_us(pattern)
+    return Way(name, patterns, sum(map(prices.pattern_us, patterns)))
 
 
 # ---------------------------------------------------------------- in two, at a grid barrier

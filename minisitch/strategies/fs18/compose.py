@@ -16,14 +16,13 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from ...build import compose
+from ...build import built
 from ...cost import kernel_us
 from ...device import Device
 from ...errors import PlanError
 from ...fuse import Body, Composition, Decision, Stitching, count
 from ...kernel import Kernel
 from ...ops import itemsize
-from ...schedule import schedule as make_kernel
 from ...triples import BlockComposition, Triple, triple_for
 from .fusion import Fusion, Schedule
 from .library import entry_of, price
@@ -121,7 +120,7 @@ def _fit_shared(fusion: Fusion, body: Body, schedule: Schedule, threads: int) ->
         kept = wanted.keys() - order[:dropped]
         schedules = tuple((v, _triple(fusion, schedule, v)) for v in sorted(looped | kept))
         blocks = BlockComposition(schedules, tuple(sorted(kept)), threads).renumber(number.__getitem__)
-        return blocks, make_kernel(compose(body.graph, fusion.limits.device, blocks))
+        return blocks, built(body.graph, fusion.limits.device, blocks)
 
     def fits(dropped: int) -> bool:
         return without(dropped)[1].shared_bytes <= limit
@@ -137,7 +136,7 @@ def _cheaper_on_cpu(body: Body, device: Device, blocks: BlockComposition, us: fl
     """On a CPU a block is a core's task, and rows need not be equally many in each: the kernels' modelled times decide,
     since operations were priced one by one."""
     try:
-        rows = kernel_us(make_kernel(compose(body.graph, device, ROWS)))
+        rows = kernel_us(built(body.graph, device, ROWS))
     except PlanError as refusal:
         return blocks, f"blocks {us:.4g} us; rows are refused: {body.in_whole(str(refusal))}"
     return (ROWS if rows < us else blocks), f"blocks {us:.4g} us, a row at a time {rows:.4g} us, as modelled"
