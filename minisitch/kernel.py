@@ -21,7 +21,7 @@ from .device import SERIAL_BELOW, Device
 from .errors import KernelError
 from .fuse import Decision
 from .graph import Graph
-from .index import ZERO, Guard, Index, show
+from .index import ZERO, Guard, Index, footprint, show
 from .mapping import ThreadMap
 from .ops import SHORT, itemsize
 from .stitch import StitchPlan
@@ -414,7 +414,7 @@ def verify_kernel(kernel: Kernel) -> Kernel:
     """Check what an emitter may rely on, and return the kernel unchanged.
 
     Raises KernelError: a value or buffer is read before it is written or after its bytes were taken
-    over, bytes are taken over while another thread may still read them, an output is never written,
+    over, bytes are taken over while another thread may still read them, an output is not written whole,
     a grid with a barrier is larger than one wave, shared memory exceeds the device.
     """
     written = _Written(kernel)
@@ -432,9 +432,10 @@ def verify_kernel(kernel: Kernel) -> Kernel:
                 registers |= {stmt.target for stmt in phase.body if not isinstance(stmt, Store)}
         if segment.barrier == "grid":
             written.meet("shared", "scratch")
+    stored = _stored(kernel)
     for b in kernel.parameters:
-        if b.scope == "output" and b.name not in written and b.size > 0 and any(g.rows for g in kernel.segments):
-            raise KernelError(f"{kernel.name} never writes its output {b.name} (%{b.node})")
+        if b.scope == "output" and (cells := footprint(stored[b.name], b.size)) < b.size and any(g.rows for g in kernel.segments):
+            raise KernelError(f"{kernel.name} writes {cells} of the {b.size} cells of its output {b.name} (%{b.node})")
     wave = kernel.device.wave(kernel.block, kernel.shared_bytes)
     if kernel.grid_barriers and kernel.device.kind == "gpu" and kernel.grid > wave:
         raise KernelError(f"{kernel.name} has a grid barrier and {kernel.grid} blocks; one wave holds {wave}")
@@ -442,6 +443,18 @@ def verify_kernel(kernel: Kernel) -> Kernel:
         raise KernelError(f"{kernel.name} wants {kernel.shared_bytes} B of shared memory a block; "
                           f"{kernel.device.name} has {kernel.device.shared_per_block}")
     return kernel
+
+
+def _stored(kernel: Kernel) -> dict[str, set[Index]]:
+    """Where each buffer is stored to."""
+    found: dict[str, set[Index]] = {b.name: set() for b in kernel.buffers}
+    for phase in (phase for segment in kernel.segments for phase in segment.phases):
+        views = {v.name: v for v in phase.views}
+        for stmt in statements(phase):
+            if isinstance(stmt, Store):
+                view = views.get(stmt.buffer)
+                found[view.buffer if view else stmt.buffer].add(view.base + stmt.index if view else stmt.index)
+    return found
 
 
 class _Written(set[str]):

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from .fuse import Decision
+from .graph import Graph
 from .index import Key, Pull, pull
 from .kernel import MEET_TOGETHER, Buffer
 from .mapping import WARP, ThreadMap
@@ -106,13 +107,8 @@ class Layout:
         return loops
 
     def _pull(self, sinks: Sequence[Sink]) -> Pull:
-        roots: list[Key] = []
-        for s in sinks:
-            if s.role != "combine":
-                node = self.graph[s.node]
-                roots.append((s.node if s.role == "map" else node.args[0], s.partition.position(s.domain)))
-        own = [root for s, root in zip([s for s in sinks if s.role != "combine"], roots, strict=True) if s.role == "map"]
-        return pull(self.graph, roots, self.final.__contains__, own)
+        roots = [root(self.graph, s) for s in sinks if s.role != "combine"]
+        return pull(self.graph, roots, self.final.__contains__, [root(self.graph, s) for s in sinks if s.role == "map"])
 
     def alone(self, level: int, space: Space) -> bool:
         """True where one thread makes all of a row: what it keeps no other reads."""
@@ -321,7 +317,8 @@ class Layout:
             found.append(f"{b.scope} {b.name}[{b.size}]" if b.node == s.node else f"the row of {b.name}, which is written last")
         for name in dict.fromkeys([self.memory.get(s.node), *(f"y{k}" for k, o in enumerate(self.graph.outputs) if o == s.node)]):
             if name and (place is None or name != place.buffer):
-                found.append(f"{self.buffers[name].scope} {name}[{self.buffers[name].size}]")
+                found.append(f"{self.buffers[name].scope} {name}[{self.buffers[name].size}]"
+                             + (f", the piece of %{s.operand}" if s.role == "piece" else ""))
         return ", ".join(found) or "register"
 
     # ------------------------------------------------------------ barriers
@@ -364,6 +361,12 @@ class Layout:
 
 
 EXCHANGE = 1000  # slots from here on are no one's to share
+
+
+def root(graph: Graph, s: Sink) -> Key:
+    """What a sink's loop computes: the value, at its place in the domain, that is stored or folded."""
+    value = s.operand if s.role == "piece" else s.node if s.role == "map" else graph[s.node].args[0]
+    return value, s.partition.position(s.domain)
 
 
 def space_order(space: Space) -> tuple:

@@ -148,7 +148,7 @@ class _Builder:
         folds = [work.combine(s) for s in loop.sinks if s.role == "combine"]
         work.evaluate()
         for s in loop.sinks:
-            if s.role == "map":
+            if s.role in ("map", "piece"):
                 work.store_map(s)
             elif s.role != "combine":
                 folds.append(work.fold(s))

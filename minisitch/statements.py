@@ -12,7 +12,7 @@ from .fuse import is_heavy
 from .graph import Node
 from .index import Guard, Index, Key, Within, linear, variable
 from .kernel import Choose, Clamp, Compute, Fold, FromIndex, Load, Stmt, Store
-from .layout import Layout, Loop
+from .layout import Layout, Loop, root
 from .mapping import WARP, ThreadMap
 from .stitch import Sink, Space, column_of
 
@@ -156,7 +156,7 @@ class Statements:
         return ()
 
     def store_map(self, s: Sink) -> None:
-        value = self.name[s.node, s.home]
+        value = self.name[root(self.graph, s)]
         self.names.crossing[s.node] = value
         offset = linear(s.home, self.graph[s.node].type.shape)
         place = self.layout.places.get(s.node)
@@ -185,7 +185,7 @@ class Statements:
 
     def fold(self, s: Sink) -> Fold:
         node = self.graph[s.node]
-        value = self.name[node.args[0], s.partition.position(s.domain)]
+        value = self.name[root(self.graph, s)]
         result = f"r{s.node}"
         if s.role == "carry":
             cols = s.extents[2]

@@ -29,6 +29,7 @@ from .fuse import ALL_INGREDIENTS, Composition, Decision, Stitching, count, is_h
 from .graph import Graph, Node
 from .groups import MOST_POSITIONS, Group, candidates, groups_of, is_row_reduce, many_positions
 from .index import ZERO, Digit, Index, Key, Position, digits, linear, pull
+from .keeping import Loop, heavy_inside, worth_keeping
 from .mapping import ThreadMap, map_columns, map_rows
 
 MEETING_PLACES = 16_384  # bytes of shared memory left to warps that meet: two sets of 32 results, 32 warps, 8 bytes
@@ -96,7 +97,8 @@ class Partition:
 class Sink:
     """A value with a loop of its own.
 
-    ``role``: ``map`` (evaluated element by element), ``reduce`` (folded in one task), ``partial``
+    ``role``: ``map`` (evaluated element by element), ``piece`` (so is an operand of a concatenation, over its own
+    domain, and stored where it belongs), ``reduce`` (folded in one task), ``partial``
     (folded by several tasks, one partial result each), ``carry`` (folded over the tasks of a block,
     one partial result a block), ``combine`` (folds the partial results).
     """
@@ -113,12 +115,13 @@ class Sink:
     scheme: str = "local"
     why: str = ""
     warps: bool = False  # of a reduce in a block: a warp for each column, whose lanes share the serial axis
+    operand: int = -1  # of a piece: the value it evaluates
 
     @property
     def along(self) -> str:
         """What a reduce folds: ``row`` (the columns, by all threads), ``column`` (the serial axis), ``warp``, ``carry``."""
-        if self.role in ("map", "carry"):
-            return self.role.removeprefix("map")
+        if self.role in ("map", "piece", "carry"):
+            return "carry" if self.role == "carry" else ""
         return "warp" if self.warps else "column" if self.partition.serial or "col" in _names(self.home) else "row"
 
     @property
@@ -154,7 +157,8 @@ class StitchPlan:
             lines.append(f"group {number}: {' '.join(f'%{m}' for m in group.members)}  dominant %{group.dominant}{subs}")
         for s in self.sinks:
             rows, serial, cols = s.extents
-            lines.append(f"level {s.level} phase {s.phase}: %{s.node} {self.graph[s.node].op} {s.role} over "
+            lines.append(f"level {s.level} phase {s.phase}: %{s.node} {self.graph[s.node].op} {s.role}"
+                         + (f" %{s.operand}" if s.role == "piece" else "") + f" over "
                          f"{rows} rows x {cols} cols" + (f" x {serial} serial" if serial != 1 else "")
                          + f"  {s.scheme}{': ' + s.why if s.why else ''}")
         return "\n".join(lines)
@@ -172,22 +176,27 @@ class _Arranger:
         self.made: dict[int, Sink] = {}
         self.order: list[Sink] = []
         self.decisions: list[Decision] = []
-        self.reads: dict[int, list[Key]] = {}
+        self.reads: list[tuple[Sink, Sequence[Key]]] = []  # each loop that evaluates operands, and the sinks it reads
 
     def run(self) -> None:
         for node_id in sorted(self.wanted):
             node = self.graph[node_id]
             if node.kind == "reduce":
                 self._place_reduce(node)
+            elif node.op == "concatenate" and node.type.size and not self.graph.users[node_id]:
+                self._place_pieces(node)
             else:
                 self._place_map(node)
 
     # -- reading positions
-    def _leaves(self, node: Node, position: Position) -> list[Key]:
-        """Sinks read to compute ``node`` over its domain, each with the position it is read at."""
-        root = (node.args[0] if node.kind == "reduce" else node.id, position)
-        found = pull(self.graph, [root], self.wanted.__contains__, own=() if node.kind == "reduce" else [root])
-        return [key for key in found.leaves if key[0] in self.made]
+    def _leaves(self, value: int, position: Position) -> list[Key]:
+        """Sinks read to have ``value`` at ``position``, each with the position it is read at."""
+        return [key for key in self._pull(value, position) if key[0] in self.made]
+
+    def _pull(self, value: int, position: Position) -> Sequence[Key]:
+        """All that is read from memory to have ``value`` at ``position``."""
+        root = value, position
+        return pull(self.graph, [root], self.wanted.__contains__, own=() if value in self.made else [root]).leaves
 
     def _level(self, leaves: Sequence[Key], space: Space, floor: int) -> int:
         level = floor
@@ -210,14 +219,16 @@ class _Arranger:
         return phase
 
     def _add(self, node: Node, role: str, domain: Sequence[int], partition: Partition, space: Space, leaves: Sequence[Key],
-             thread_map: ThreadMap, home: Position, floor: int = 0) -> Sink:
+             thread_map: ThreadMap, home: Position, floor: int = 0, operand: int = -1) -> Sink:
         domain = tuple(domain)
         level = self._level(leaves, space, max(floor, self.floors.get(node.id, 0)))
         phase = self._phase(leaves, space, level, partition.extents(domain), partition.position(domain))
-        sink = Sink(node.id, role, domain, partition, space, level, phase, home, thread_map)
+        sink = Sink(node.id, role, domain, partition, space, level, phase, home, thread_map, operand=operand)
         self.order.append(sink)
-        self.made[node.id] = sink
-        self.reads[node.id] = list(leaves) if role != "combine" else self.reads[node.id]
+        if role != "piece":  # which nobody in the kernel reads
+            self.made[node.id] = sink
+        if role != "combine":  # which reads partial results only
+            self.reads.append((sink, leaves))
         return sink
 
     def _map_whole(self, rows: int, cols: int) -> ThreadMap:
@@ -240,7 +251,7 @@ class _Arranger:
         partition = Partition(kept, (), axes)
         rows, _, cols = partition.extents(shape)
         position = partition.position(shape)
-        leaves = self._leaves(node, position)
+        leaves = self._leaves(node.args[0], position)
         mapping = self.stitching.map_rows(rows, cols, self.device, whole=bool(leaves or self.graph.users[node.id]))
         space = _row_space(mapping)
         home = result_position(node, position)
@@ -263,7 +274,7 @@ class _Arranger:
         mapping, slices = map_columns(rows, serial, cols, self.device, whole)
         space = Space("column", rows, mapping.splits, slices, serial if slices > 1 else 1, cols)
         position = partition.position(shape)
-        leaves = self._leaves(node, position)
+        leaves = self._leaves(node.args[0], position)
         home = result_position(node, position)
         self._decide(node, mapping.rule, mapping.why)
         if slices == 1:
@@ -313,18 +324,46 @@ class _Arranger:
         parts = mapping.blocks * mapping.rows_per_block
         self._decide(node, "carry", f"shares its rows with %{host.id} {host.op}: one partial row for each of "
                                     f"{parts} row lanes, so the data is read once")
-        first = self._add(node, "carry", shape, partition, Space("row", rows), self._leaves(node, position), mapping, home)
+        first = self._add(node, "carry", shape, partition, Space("row", rows), self._leaves(node.args[0], position), mapping, home)
         self._combine_columns(node, 1, parts, cols, home, first.level + 1)
 
     # -- element-wise sinks
     def _place_map(self, node: Node) -> None:
+        partition, space, mapping = self._over(node)
+        position = partition.position(node.type.shape)
+        self._add(node, "map", node.type.shape, partition, space, self._leaves(node.id, position), mapping, position)
+
+    def _place_pieces(self, node: Node) -> None:
+        """Each operand of a concatenation that nobody in the kernel reads is stored where it belongs: nothing is chosen.
+
+        An operand that is itself a concatenation, and not in memory, is stored operand by operand.
+        """
+        pending = [(node, (0,) * len(node.type.shape))]
+        while pending:
+            operand, origin = pending.pop()
+            shape = operand.type.shape
+            if operand is node or (operand.op == "concatenate" and operand.id not in self.wanted):
+                axis, inner = operand.attr("axis"), []
+                for arg in map(self.graph.__getitem__, operand.args):
+                    inner.append((arg, origin))
+                    origin = *origin[:axis], origin[axis] + arg.type.shape[axis], *origin[axis + 1:]
+                pending += reversed(inner)
+            elif operand.type.size:
+                partition, space, mapping = self._over(operand)
+                position = partition.position(shape)
+                home = tuple(i + first for i, first in zip(position, origin, strict=True))
+                self._add(node, "piece", shape, partition, space, self._leaves(operand.id, position), mapping, home,
+                          operand=operand.id)
+        pieces = [s.operand for s in self.order if s.node == node.id]
+        self.decisions.append(Decision((node.id,), "map", "pieces", "nobody reads it here, so nothing is chosen element by "
+                                       f"element: {count(len(pieces), 'operand')} stored each where it belongs"))
+
+    def _over(self, node: Node) -> tuple[Partition, Space, ThreadMap]:
+        """How a loop runs over a value that is evaluated element by element."""
         shape = node.type.shape
-        generic = tuple(Index(0, ((1, Digit(f"d{a}", 1, n)),)) if n > 1 else ZERO for a, n in enumerate(shape))
-        found = pull(self.graph, [(node.id, generic)], self.wanted.__contains__, own=[(node.id, generic)])
-        leaves = [key for key in found.leaves if key[0] in self.made]
-        partition, space, mapping = self._adapt(node, shape, leaves, found.leaves)
-        position = partition.position(shape)
-        self._add(node, "map", shape, partition, space, self._leaves(node, position), mapping, position)
+        everything = self._pull(node.id, tuple(Index(0, ((1, Digit(f"d{a}", 1, n)),)) if n > 1 else ZERO
+                                               for a, n in enumerate(shape)))
+        return self._adapt(node, shape, [key for key in everything if key[0] in self.made], everything)
 
     def _adapt(self, node: Node, shape: tuple[int, ...], leaves: Sequence[Key],
                everything: Sequence[Key]) -> tuple[Partition, Space, ThreadMap]:
@@ -495,49 +534,6 @@ def _mixed_radix(terms: Sequence[tuple[int, object]], shape: Sequence[int], exte
     return tuple(reversed(axes)) if expected == extent else None
 
 
-# ---------------------------------------------------------------- what is worth keeping
-def _needs(graph: Graph, made: Mapping[int, Sink]) -> list[set[tuple[int, Space, int]]]:
-    """For each value, the loops (level, space, phase) in which it is evaluated."""
-    found: list[set[tuple[int, Space, int]]] = [set() for _ in graph.nodes]
-    for node in reversed(graph.nodes):
-        if node.id in made:
-            sink = made[node.id]
-            first = {(sink.level, sink.space, sink.phase)}
-            mine = first
-        else:
-            mine = found[node.id]
-        for arg in node.args:
-            found[arg] |= mine
-    return found
-
-
-def worth_keeping(graph: Graph, plan: _Arranger, loops: Mapping[int, Sink]) -> dict[int, int]:
-    """Values needed in several phases that cost more to recompute than to keep: value -> first level.
-
-    The frontier only: a value some user of which is needed elsewhere. Costly means a heavy
-    operation, or two or more full-size operands (FusionStitching 2018, 3b "size requirement").
-    """
-    needs = _needs(graph, loops)
-    heavy, operands = [False] * len(graph), [0] * len(graph)
-    keep: dict[int, int] = {}
-    for node in graph.nodes:
-        if node.kind == "source" or node.id in plan.wanted:
-            operands[node.id] = int(node.op == "input" or node.id in plan.wanted)
-            continue
-        full = [a for a in dict.fromkeys(node.args) if graph[a].type.size >= node.type.size]
-        heavy[node.id] = any(heavy[a] for a in full) or is_heavy(graph, node)
-        operands[node.id] = sum(operands[a] for a in full)
-        places = needs[node.id]
-        frontier = any(needs[u] != places or u in plan.wanted for u in graph.users[node.id])
-        if node.kind != "map" or len(places) < 2 or not frontier:
-            continue
-        spread = len({(level, space) for level, space, _ in places}) > 1
-        if heavy[node.id] or (operands[node.id] >= 2 and not spread):
-            keep[node.id] = min(level for level, _, _ in places)
-            heavy[node.id], operands[node.id] = False, 1
-    return keep
-
-
 # ---------------------------------------------------------------- the pass
 class BarrierNeeded(PlanError):
     """A kernel that may have no grid barrier needs one between ``value`` and ``reader``."""
@@ -568,7 +564,7 @@ def stitch(graph: Graph, device: Device, stitching: Stitching = ALL_INGREDIENTS)
             decisions += [Decision((v,), "recompute", "not-local", f"%{v} would cross a grid barrier") for v in sorted(far)]
             arranged = _arrange(graph, device, stitching, groups, base, {})
     if stitching.keep and stitching.kept is None:
-        floors = worth_keeping(graph, arranged, _first_loops(arranged))
+        floors = worth_keeping(graph, arranged.wanted, _evaluated(arranged))
         if floors:
             arranged = _arrange(graph, device, stitching, groups, base | floors.keys(), floors)
             readers = _readers(arranged)
@@ -599,12 +595,10 @@ def _arrange(graph: Graph, device: Device, stitching: Stitching, groups: Sequenc
     return arranger
 
 
-def _first_loops(arranged: _Arranger) -> dict[int, Sink]:
-    """For each sink, the loop in which its operands are evaluated (a combine reads only partial results)."""
-    first: dict[int, Sink] = {}
-    for sink in arranged.order:
-        first.setdefault(sink.node, sink)
-    return first
+def _evaluated(arranged: _Arranger) -> list[tuple[int, Loop]]:
+    """What each loop evaluates; a combine evaluates nothing, nor does a piece that is some other loop's value."""
+    found = [(s.operand if s.role == "piece" else s.node, s) for s, _ in arranged.reads]
+    return [(value, (s.level, s.space, s.phase)) for value, s in found if s.role != "piece" or value not in arranged.made]
 
 
 def _behind_barriers(arranged: _Arranger) -> dict[int, int]:
@@ -612,17 +606,16 @@ def _behind_barriers(arranged: _Arranger) -> dict[int, int]:
 
     A result that nobody in the kernel reads may be combined behind one: that stands for the papers' atomics.
     """
-    first = _first_loops(arranged)
-    return {value: user for user, leaves in arranged.reads.items() for value, _ in leaves
-            if arranged.made[value].level > 0 or first[user].level > 0}
+    return {value: user.node for user, leaves in arranged.reads for value, _ in leaves
+            if arranged.made[value].level > 0 or user.level > 0}
 
 
 def _readers(arranged: _Arranger) -> dict[int, list[Sink]]:
     """The sinks that read each sink's value."""
     found: dict[int, list[Sink]] = {}
-    for user, leaves in arranged.reads.items():
+    for user, leaves in arranged.reads:
         for value, _ in leaves:
-            found.setdefault(value, []).append(arranged.made[user])
+            found.setdefault(value, []).append(arranged.made.get(user.node, user))
     return found
 
 
@@ -630,29 +623,15 @@ def _is_useful(arranged: _Arranger, value: int, readers: Sequence[Sink]) -> bool
     """A kept light value must be read by its own block; a heavy one may travel through memory, if barriers are allowed."""
     graph, sink = arranged.graph, arranged.made[value]
     local = all(r.level == sink.level and r.space == sink.space for r in readers)
-    heavy = is_heavy(graph, graph[value]) or _heavy_inside(graph, value, arranged.wanted)
+    heavy = is_heavy(graph, graph[value]) or heavy_inside(graph, value, arranged.wanted)
     return bool(readers) and (local or (heavy and arranged.stitching.barriers))
-
-
-def _heavy_inside(graph: Graph, value: int, stops: frozenset[int]) -> bool:
-    pending, seen = [value], {value}
-    while pending:
-        node = graph[pending.pop()]
-        if node.kind == "map" and is_heavy(graph, node):
-            return True
-        fresh = [a for a in node.args if a not in stops and a not in seen and graph[a].type.size >= graph[value].type.size]
-        seen.update(fresh)
-        pending += fresh
-    return False
 
 
 def _with_schemes(graph: Graph, arranged: _Arranger) -> tuple[Sink, ...]:
     """Regional if every reader is in the producer's own segment, Global otherwise (AStitch B6)."""
     crossing: dict[int, str] = {}
     near: set[int] = set()
-    first = _first_loops(arranged)
-    for user, leaves in arranged.reads.items():
-        reader = first[user]
+    for reader, leaves in arranged.reads:
         for value, position in leaves:
             producer = arranged.made[value]
             if reader.level == producer.level and reader.space == producer.space:
@@ -660,7 +639,7 @@ def _with_schemes(graph: Graph, arranged: _Arranger) -> tuple[Sink, ...]:
             else:
                 reason = "other tasks make it" if reader.space != producer.space or column_of(producer, position) is None \
                     else "a grid barrier lies in between"
-                crossing.setdefault(value, f"%{user} {graph[user].op} reads it across blocks: {reason}")
+                crossing.setdefault(value, f"%{reader.node} {graph[reader.node].op} reads it across blocks: {reason}")
     found = []
     for sink in arranged.order:
         if sink.role in ("partial", "carry"):

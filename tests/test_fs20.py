@@ -704,9 +704,9 @@ def test_what_generation_refuses_is_split_and_learned_row26():
 
 
 def test_other_columns_of_a_row_are_in_its_block_row23():
-    """A recurrent step: the new state is returned, and concatenated for the next product; flat chunks would need a barrier."""
+    """A state is returned, and read beside its input in rows twice as long; flat chunks would need a barrier."""
     graph = program("f32[256,32] = input name='h'", "f32[256,32] = input name='x'", "f32[256,32] = tanh %0",
-                    "f32[256,64] = concatenate %1 %2 axis=1", "return %2 %3")
+                    "f32[256,64] = concatenate %1 %2 axis=1", "f32[256,64] = abs %3", "return %2 %4")
     assert stitch(graph, V100).grid_barriers == 1 and stitch(graph, V100, LOCAL).grid_barriers == 0
     assert len(fuse(graph, "fs20", V100).kernels) == 1 and len(fuse(graph, "xla", V100).kernels) == 2
     inputs = random_inputs(graph, np.random.default_rng(0))
