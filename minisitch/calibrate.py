@@ -289,7 +289,7 @@ def _figures(tick: Callable[[str], None]) -> tuple[dict[str, Any], dict[str, Any
 
 
 def _break_even() -> int:
-    """The least work (scalar operations, loads and stores among them) from which all cores beat one."""
+    """The least work (scalar operations, loads and stores among them) from which all cores beat one; -1 if none does."""
     for rows in (1 << power for power in range(4, 13)):
         x = np.ones((rows, 1024), np.float32)
         call = _Call(trace(lambda x: np.exp(x), (x,)).graph, [x])
@@ -368,15 +368,15 @@ def _report(found: Calibration) -> Iterable[str]:
     yield "working set      one core     all cores"
     for level in device.levels:
         yield f"{size(level.size):>11}{level.one_core / 1e9:>8.1f} GB/s{level.all_cores / 1e9:>9.1f} GB/s"
-    yield (f"\na launch {device.launch_us:.2f} us, handing it to all cores {device.grid_barrier_us:.1f} us more, "
-           f"worth it from {raw['serial below']:,} scalar operations (in use: {SERIAL_BELOW:,}); "
-           f"a matrix product {device.flops / 1e9:.0f} GFLOP/s")
+    worth = f"worth it from {raw['serial below']:,}" if raw["serial below"] > 0 else "not worth it up to 12,582,912"
+    yield (f"\na launch {device.launch_us:.2f} us, handing it to all cores {device.grid_barrier_us:.1f} us more, {worth} "
+           f"scalar operations (in use: {SERIAL_BELOW:,}); a matrix product {device.flops / 1e9:.0f} GFLOP/s")
     yield "nanoseconds an element of float32: " + ", ".join(
         f"{name.split()[0]} {ns:.2f}" for name, ns in device.core_ns if name.endswith("float32"))
     yield "fitted nanoseconds: " + ", ".join(f"{name} {device.nanoseconds[name]:.3g}" for name in LOOP_NS)
     yield "\nrank correlation of modelled and measured time       kernels   built-in   calibrated"
     for name, (count, before, after) in found.correlations().items():
-        yield f"  {name:<50}{count:>8}{before:>11.3f}{after:>13.3f}"
+        yield f"  {name:<50}{count:>8}" + (f"{before:>11.3f}{after:>13.3f}" if count > 1 else "   no time was left for it")
     yield "\nfarthest off                                                   measured    modelled"
     everything = [*_worth(found.checked), *found.kernels]
     for s in sorted(everything, key=lambda s: -abs(math.log(s.us / s.modelled(device))))[:10]:

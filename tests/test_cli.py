@@ -113,7 +113,8 @@ def test_strategies_that_the_file_registers(program, capsys):
     assert "registered on python" in capsys.readouterr().out
     assert cli.main(["explain", *words, "--strategy", "registered", "--device", "v100"]) == 0
     assert "scheduled for v100" in capsys.readouterr().out
-    assert cli.main(["compare", *words, "--strategy", "registered,xla", "--strategy", "none", "--device", "a100"]) == 0
+    assert cli.main(["compare", *words, "--strategy", "registered,xla", "--strategy", "none", "--device", "a100",
+                     "--target", "step"]) == 0
     out = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in out[2:5]] == ["registered", "xla", "none"] and "modelled for a100" in out[5]
 

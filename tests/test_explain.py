@@ -224,6 +224,13 @@ def test_comparing_leaves_the_arguments_alone():
     assert not x.any()
 
 
+@pytest.mark.parametrize(("target", "device", "instead"), [("cpu", "v100", "step"), ("python", "v100", "step"), ("step", "cpu", "cpu")])
+def test_a_machine_that_the_target_does_not_run_is_refused(target, device, instead):
+    with pytest.raises(MinisitchError, match=f"scheduled for {device}.*take target '{instead}'"):
+        ms.compare(softmax, "f32[4,8]", target=target, device=device, strategies=("none",))
+    assert ms.compare(softmax, "f32[4,8]", target="reference", device=device, strategies=("none",)).rows
+
+
 def test_samples_fill_a_nest():
     a, (b, c), d = sample((TensorType((2, 3)), [TensorType((4,), "int32"), TensorType((3,), "bool")], "text"), seed=1)
     assert a.dtype == np.float32 and b.dtype == np.int32 and set(b) <= set(range(8)) and c.dtype == bool and d == "text"

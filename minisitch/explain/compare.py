@@ -27,6 +27,7 @@ from ..graph import Graph, TensorType
 from ..kernel import Kernel
 from ..reference import evaluate
 from ..runtime import Executable, Jitted, Stages, assemble, choose_device, choose_target, lower_program, read_types
+from ..runtime.executable import refuse_other_machine
 from ..runtime.stages import in_whole_graph, lower_plan
 from ..runtime.steps import requests
 from ..simplify import simplify
@@ -198,12 +199,14 @@ def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None
 
     ``seconds`` bounds the time spent measuring. ``progress(done, total, name)`` hears of each compiled kernel.
     ``optimum`` adds the best plan there is and each strategy's modelled distance to it, if the program is small enough.
-    Raises MinisitchError where the outputs of a strategy have the wrong shape or dtype.
+    Raises MinisitchError where the outputs of a strategy have the wrong shape or dtype, DeviceError where the target runs
+    nothing that is scheduled for the device.
     """
     fn = fn.function if isinstance(fn, Jitted) else fn
     args, kwargs = sample(read_types(args), seed), sample(read_types(kwargs), seed)
     target = choose_target(target)
     machine = choose_device(target, device)
+    refuse_other_machine(machine, target)
     program = trace(fn, args, kwargs)
     lowered = {name: lower_program(program, name, target, machine) for name in strategies or STRATEGIES}
     if strategies is None:  # the baselines first

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import MinisitchError
+from ..device import Device
+from ..errors import DeviceError, MinisitchError
 from ..fuse import FREE, Pattern, view_source
 from ..graph import Graph, Node
 from ..reference import evaluate
@@ -234,7 +235,8 @@ def _refuse_overlap(program: Program, leaves: Sequence[Any]) -> None:
 
 # ---------------------------------------------------------------- from stages to an executable
 def assemble(stages: Stages, target: str, progress: Callable[[int, int, str], None] | None = None) -> Executable:
-    """Lay out memory and make the steps of a lowered program."""
+    """Lay out memory and make the steps of a lowered program. Raises DeviceError as ``refuse_other_machine`` does."""
+    refuse_other_machine(stages.device, target)
     launch = build_kernels(stages, target, progress)
     layout = Layout(stages)
     steps: list[Step] = []
@@ -250,6 +252,14 @@ def assemble(stages: Stages, target: str, progress: Callable[[int, int, str], No
     steps += [CopyStep((source, out)) for source, out in layout.copies]
     return Executable(stages, target, tuple(layout.slots), tuple(steps), layout.workspace, layout.residents,
                       index_checks(stages.graph))
+
+
+def refuse_other_machine(device: Device, target: str) -> None:
+    """Raises DeviceError where the target runs no text for such a device: a CPU's for a V100, CUDA text for a CPU."""
+    runs = {"cpu": "cpu", "python": "cpu", "cuda": "gpu", "step": "gpu"}.get(target, device.kind)
+    if runs != device.kind:
+        raise DeviceError(f"kernels scheduled for {device.name}, a {device.kind.upper()}, do not run with target {target!r}; "
+                          f"name no device, or take target {('step' if runs == 'cpu' else 'cpu')!r}")
 
 
 def _library_step(graph: Graph, pattern: Pattern, layout: Layout) -> LibraryStep:
