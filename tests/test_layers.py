@@ -11,10 +11,10 @@ PACKAGE = Path(__file__).parent.parent / "minisitch"
 
 # design.md section 3, with the files added since. A folder counts as its name.
 ORDER = (
-    "errors", "special", "ops", "graph", "index", "trace", "reference", "simplify", "grad", "device",
+    "errors", "special", "store", "ops", "graph", "index", "trace", "reference", "simplify", "grad", "device",
     "mapping", "fuse", "groups", "keeping", "triples", "stitch", "blocks", "kernel", "layout", "statements", "loops", "reuse",
     "schedule", "cost", "build", "strategies", "optimum", "dataflow", "source",
-    "cuda_math", "cpu_math", "cuda_emit", "cpu_emit", "simt", "store", "compile", "workers", "runtime", "explain",
+    "cuda_math", "cpu_math", "cuda_emit", "cpu_emit", "simt", "compile", "workers", "runtime", "explain",
     "testing", "torch_backend", "api", "__init__", "calibrate", "demo", "__main__",
 )
 NUMBA = {"compile"}  # who may import numba and llvmlite

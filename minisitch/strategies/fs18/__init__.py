@@ -3,7 +3,7 @@
 Each operation of a kernel may have a loop of its own; loops of one block meet in shared memory (*block composition*).
 So a reduce no longer ends a kernel; what does is that no schedule cuts all operations into blocks that need
 nothing of each other. ``spans`` layers the operations, ``layers`` fuses them, ``fusion`` keeps the satisfiable
-schedules, ``compose`` takes the cheapest by the prices of ``library`` and fits what blocks keep (``shared``) into the limit.
+schedules, ``compose`` takes the cheapest by the prices of ``library`` and fits what blocks keep into shared memory.
 
 Before:  softmax: max, broadcast, sub, exp, sum, broadcast, div     After:  1 kernel, exp evaluated once
 
@@ -21,13 +21,11 @@ from ...fuse import Composition, Decision, FusionPlan, extract, make_plan, strat
 from ...graph import Graph
 from ..astitch import levels
 from . import library
-from .compose import ROWS, THREAD, compose_kernel
+from .compose import THREAD, compose_kernel
 from .dots import take_apart
 from .fusion import Fusion, Limits
 from .layers import Sweeper
 from .reads import Reads
-
-__all__ = ["ROWS", "THREAD", "fs18", "fs18_dot", "plan", "slabs"]
 
 
 @strategy("fs18")
@@ -59,7 +57,7 @@ def plan(graph: Graph, name: str, limits: Limits, decisions: Iterable[Decision] 
     composed: dict[str, Composition] = {}
     patterns = []
     for pattern in drawn.patterns:
-        if pattern.kind == "kernel" and pattern.outputs[0] in owner:
+        if pattern.outputs[0] in owner:
             body = extract(graph, pattern)
             key = digest(body.graph)
             if key not in composed:

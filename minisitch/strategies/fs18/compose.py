@@ -2,8 +2,8 @@
 
 In:  a ``Fusion`` with its satisfiable schedules, and its body. Out: a ``Composition``, and why.
 
-Before:  softmax of [8704, 17], 10 satisfiable schedules
-After:   BlockComposition(max, exp, sum and div each cut row 512; max, exp and sum in shared memory, 256 threads)
+Before:  softmax of [8704, 17] on a V100, 16 satisfiable schedules
+After:   BlockComposition: max, exp, sum and div each cut row 256; max, exp and sum in shared memory; 128 threads
 
 A kernel without a reduce in its middle is one loop and needs neither: thread composition.
 """
@@ -13,25 +13,26 @@ from __future__ import annotations
 import functools
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from ...build import built
 from ...cost import kernel_us
 from ...device import Device
 from ...errors import PlanError
-from ...fuse import Body, Composition, Decision, Stitching, count
+from ...fuse import Body, Composition, Decision, Stitching, count, is_heavy
 from ...kernel import Kernel
 from ...ops import itemsize
 from ...triples import BlockComposition, Triple, triple_for
 from .fusion import Fusion, Schedule
 from .library import entry_of, price
-from .reads import is_owned
-from .shared import given_up, wishes
+from .reads import Scattered
 
 THREAD = Stitching(adaptive=False)
 ROWS = Stitching(adaptive=False, barriers=False)  # each row's values stay with the core that makes them
 THREADS = (128, 256, 512)  # of a block: multiples of 32 (at most 1024) that leave room for several blocks an SM
+MUST, LIGHT, HEAVY, STRETCHED = "must", "light", "heavy", "stretched"
+GIVEN_UP = (LIGHT, HEAVY, STRETCHED)  # in this order; must is never given up
 
 Option = TypeVar("Option")
 
@@ -93,18 +94,66 @@ def thread_counts(device: Device) -> tuple[int, ...]:
 
 def _price(fusion: Fusion, part: int, schedule: Schedule, threads: int) -> float:
     """The library's price; what no block owns costs the same under every schedule."""
-    if not is_owned(schedule.asked[part]):
+    if isinstance(schedule.asked[part], Scattered):
         return 0.0
     return price(entry_of(fusion.graph, fusion.graph[part], _triple(fusion, schedule, part), threads, fusion.limits.device))
 
 
 def _triple(fusion: Fusion, schedule: Schedule, value: int) -> Triple:
-    found = triple_for(schedule.asked[value], fusion.graph[value].type.shape)
+    cut = schedule.asked[value]
+    found = None if isinstance(cut, Scattered) else triple_for(cut, fusion.graph[value].type.shape)
     assert found is not None, "checked when the operation was fused"
     return found
 
 
 # ---------------------------------------------------------------- shared memory
+class Wish(NamedTuple):
+    """Why a value should be kept, and the longest path from it to a root of the kernel."""
+
+    why: str
+    span: int
+
+
+def wishes(fusion: Fusion, schedule: Schedule) -> dict[int, Wish]:
+    """The paper's size requirement: who must be kept, and who should be.
+
+    *Must*: reduces that are read inside. *Heavy* and *light*: element-wise values read in several loops; two readers
+    in one loop share a register. *Stretched*: heavy values that are read many times through a broadcast, as
+    the operand of a product is. Of Fig. 3: Reduce.1 and Reduce.2 must, Exp is heavy, Divide stretched.
+    """
+    graph = fusion.graph
+    loops: dict[int, set[int]] = {}  # those that read a value
+    spans: dict[int, int] = {}
+    found: dict[int, Wish] = {}
+    for member in sorted(fusion.members, reverse=True):
+        node = graph[member]
+        readers = [r for r in fusion.reads.readers[member] if r in fusion.members]
+        spans[member] = max((spans[r] + 1 for r in readers), default=0)
+        loops[member] = set().union(*({r} if r in found or r in fusion.outputs or graph[r].kind == "reduce" else loops[r]
+                                      for r in readers))
+        if not readers or isinstance(schedule.asked[member], Scattered):
+            continue
+        heavy = is_heavy(graph, node)
+        if node.kind == "reduce":
+            found[member] = Wish(MUST, spans[member])
+        elif heavy and any(_is_stretched(fusion, member, r) for r in readers):
+            found[member] = Wish(STRETCHED, spans[member])
+        elif len(loops[member]) > 1:
+            found[member] = Wish(HEAVY if heavy else LIGHT, spans[member])
+    return found
+
+
+def _is_stretched(fusion: Fusion, value: int, reader: int) -> bool:
+    return any(node.op == "broadcast" and node.type.shape != fusion.graph[node.args[0]].type.shape
+               for read in fusion.reads.of[reader] if read.source == value for node, _ in read.way)
+
+
+def given_up(wanted: Mapping[int, Wish]) -> list[int]:
+    """Light values first, then heavy ones, then stretched ones; of equals the one nearest to a root. Reduces stay."""
+    return sorted((v for v, wish in wanted.items() if wish.why != MUST),
+                  key=lambda v: (GIVEN_UP.index(wanted[v].why), wanted[v].span, -v))
+
+
 def _fit_shared(fusion: Fusion, body: Body, schedule: Schedule, threads: int) -> tuple[BlockComposition, Kernel, list[Decision]]:
     """Keep all that has a reason; while the kernel itself needs more than the limit, give up in the paper's order.
 

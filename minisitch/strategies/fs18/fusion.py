@@ -19,7 +19,7 @@ from ...device import Device
 from ...fuse import MOST_ARGUMENTS, count, is_heavy
 from ...groups import MOST_POSITIONS
 from ...triples import Cut, cut_of, space, triple_for
-from .reads import Read, Reads, is_owned
+from .reads import Read, Reads, Scattered
 
 SHARED_LIMIT = 20 * 1024  # bytes of a block (the paper's evaluation)
 # Fewer blocks than the device has SMs leave some idle; they are taken where a block has no more than this to do (ours).
@@ -33,13 +33,11 @@ class Schedule:
     """One way to cut the roots, and what that asks of every operation.
 
     ``threads``: thread composition, one loop in which everything is inlined; its cut is a block an element.
-    ``shared``: bytes a block needs for its reduces, not shared.
     """
 
     cut: Cut
     threads: bool = False
-    asked: dict[int, Cut] = field(default_factory=dict)
-    shared: int = 0
+    asked: dict[int, Cut | Scattered] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -52,14 +50,8 @@ class Limits:
     device: Device
     shared: int = SHARED_LIMIT
     serial: int = SERIAL_ELEMENTS
-    arguments: int = MOST_ARGUMENTS
     products: frozenset[int] = frozenset()
     tiny_us: float = TINY_US
-
-    @property
-    def footprint(self) -> float:
-        """The most bytes that an intra-layer pack reads and writes."""
-        return self.device.bandwidth * self.tiny_us * 1e-6
 
 
 class Fusion:
@@ -70,6 +62,7 @@ class Fusion:
         self.members: set[int] = set()
         self.outputs: set[int] = set()
         self.arguments: set[int] = set()
+        self.reduced = 0  # bytes of the reduces that are read inside
         inside = set(members)
         self.roots = [m for m in sorted(members, reverse=True) if not inside.intersection(reads.readers[m])]
         shapes = [self.graph[r].type.shape for r in self.roots]
@@ -86,82 +79,72 @@ class Fusion:
         outputs = {m for m in fresh if m in self.reads.stored or not inside.issuperset(self.reads.readers[m])}
         arguments = (self.arguments | set().union(*map(self.reads.arguments, fresh))) - fresh - self.members
         passed = len(arguments) + len(self.outputs) + len(outputs)
-        if passed > self.limits.arguments:
-            return "argument-limit", f"the kernel would have {passed} arguments; at most {self.limits.arguments}"
-        left: list[tuple[Schedule, dict[int, Cut], int]] = []
+        if passed > MOST_ARGUMENTS:
+            return "argument-limit", f"the kernel would have {passed} arguments; at most {MOST_ARGUMENTS}"
+        reduces = [self.graph[m] for m in fresh.difference(self.roots) if self.graph[m].kind == "reduce"]
+        reduced = self.reduced + sum(node.type.nbytes for node in reduces)
+        left: list[Schedule] = []
         reasons: dict[str, str] = {}
         order = sorted(fresh, reverse=True)
         for schedule in sorted(self.schedules, key=lambda s: s.threads):  # of several, a block schedule's reason says more
-            asked, shared, refusal = self._propagated(schedule, order, inside, outputs)
+            refusal = self._propagate(schedule, order, inside, outputs)
             blocks = count(schedule.cut.blocks, f"{schedule.cut.kind} block")
+            shared = reduced // schedule.cut.blocks
             if refusal:
                 reasons.setdefault("no-satisfiable-schedule", f"cut in {blocks}, {refusal}")
             elif shared > self.limits.shared:
                 reasons["shared-memory-limit"] = f"{shared} bytes of reduces in each of {blocks}; the limit is {self.limits.shared}"
             else:
-                left.append((schedule, asked, shared))
+                left.append(schedule)
         if not left:
             return max(reasons.items(), default=("no-satisfiable-schedule", "its roots have no block count in common"))
-        for schedule, asked, shared in left:
-            schedule.asked.update(asked)
-            schedule.shared = shared
-        self.schedules = [schedule for schedule, _, _ in left]
+        self.schedules = left
         self.members |= fresh
         self.outputs |= outputs
-        self.arguments = arguments
+        self.arguments, self.reduced = arguments, reduced
         return "", ""
 
-    def _propagated(self, schedule: Schedule, order: Sequence[int], inside: set[int],
-                    outputs: set[int]) -> tuple[dict[int, Cut], int, str]:
-        """What a schedule asks of new operations, readers first, the bytes of reduces then, and why it is not satisfiable."""
-        asked: dict[int, Cut] = {}
-        shared = schedule.shared
+    def _propagate(self, schedule: Schedule, order: Sequence[int], inside: set[int], outputs: set[int]) -> str:
+        """Note what a schedule asks of new operations, readers first; why it is not satisfiable with them, or nothing.
+
+        If no schedule is, the operations stay outside, and what was noted of them is overwritten at the next attempt.
+        """
         for member in order:
-            cut = self._asked(schedule, asked, inside, member)
-            if refusal := self._refusal(schedule, member, cut, member in outputs):
-                return asked, shared, refusal
-            asked[member] = cut
-            if self.graph[member].kind == "reduce" and member not in self.roots:
-                shared += self.graph[member].type.nbytes // cut.blocks
-        return asked, shared, ""
+            schedule.asked[member] = self._asked(schedule, inside, member)
+            if refusal := self._refusal(schedule, member, schedule.asked[member], member in outputs):
+                return refusal
+        return ""
 
-    def _asked(self, schedule: Schedule, fresh: dict[int, Cut], inside: set[int], member: int) -> Cut:
-        """The cut that readers inside ask of a value; a root's is the schedule's own."""
-        found: dict[Cut, int] = {}
-        for reader in self.reads.readers[member]:
-            if reader not in inside:
-                continue
-            cut = fresh.get(reader) or schedule.asked[reader]
-            for read in self.reads.of[reader]:
-                if read.source == member:
-                    cut_here = self._through(schedule, read, cut)
-                    found[cut_here] = found.get(cut_here, 0) + (0 if is_owned(cut_here) else cut_here.blocks)
-        if not found:
-            return schedule.cut
-        if len(found) == 1 and is_owned(next(iter(found))):
-            return next(iter(found))
-        kind = "stretched" if any(cut.kind == "stretched" for cut in found) else "scattered"
-        return Cut(kind, sum(max(1, places) for places in found.values()))
+    def _asked(self, schedule: Schedule, inside: set[int], member: int) -> Cut | Scattered:
+        """What readers inside ask of a value; a root is cut as the schedule says."""
+        found = [self._through(schedule, read, schedule.asked[reader])
+                 for reader in self.reads.readers[member] if reader in inside
+                 for read in self.reads.of[reader] if read.source == member]
+        cuts = {cut for cut in found if isinstance(cut, Cut)}
+        scattered = [asked for asked in found if isinstance(asked, Scattered)]
+        if scattered or len(cuts) > 1:
+            return Scattered(len(cuts) + sum(s.places for s in scattered), any(s.stretched for s in scattered))
+        return cuts.pop() if cuts else schedule.cut
 
-    def _through(self, schedule: Schedule, read: Read, cut: Cut) -> Cut:
+    def _through(self, schedule: Schedule, read: Read, asked: Cut | Scattered) -> Cut | Scattered:
         reader = read.way[0][0]
         if schedule.threads and reader.kind == "reduce":  # its loop runs over the operand's elements
-            return self.reads.through(read.way[1:], Cut("row", max(1, self.graph[reader.args[0]].type.size)))
-        return self.reads.asked(read, cut)
+            return self.reads.asked(read.way[1:], Cut("row", max(1, self.graph[reader.args[0]].type.size)))
+        return self.reads.asked(read.way, asked)
 
-    def _refusal(self, schedule: Schedule, member: int, cut: Cut, is_output: bool) -> str:
+    def _refusal(self, schedule: Schedule, member: int, cut: Cut | Scattered, is_output: bool) -> str:
         """Why an operation cannot be cut so, or nothing."""
         node = self.graph[member]
         if schedule.threads and node.kind == "reduce" and member not in self.roots:
             return f"a thread cannot read the {node.op} that other threads fold"
         if not node.type.size and not schedule.threads:
             return f"%{member} {node.type} is empty"
-        if not is_owned(cut):
+        if isinstance(cut, Scattered):
             if node.kind == "reduce" or is_output:
                 return f"%{member} {node.op} would be read by blocks that do not own it"
             most = 1 if is_heavy(self.graph, node) else MOST_POSITIONS
-            if cut.blocks > most or (most == 1 and cut.kind == "stretched"):
-                return f"%{member} {node.op} would be evaluated again at {cut.blocks} places"
+            if cut.places > most or (most == 1 and cut.stretched):
+                return f"%{member} {node.op} would be evaluated again at {count(cut.places, 'place')}"
             return ""
         if triple_for(cut, node.type.shape) is None or (schedule.threads and cut.blocks != max(1, node.type.size)):
             return f"%{member} {node.type} has no {cut.blocks} blocks"

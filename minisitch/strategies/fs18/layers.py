@@ -14,7 +14,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 
-from ...fuse import Decision, count
+from ...fuse import MOST_ARGUMENTS, Decision, count
 from .fusion import Fusion, Limits
 from .reads import Reads
 from .spans import Contraction
@@ -41,7 +41,7 @@ class Sweeper:
     def sweep(self) -> bool:
         """All layers once; a cluster that a contraction raises is met again in its new layer."""
         before, layer = len(self.parts.members), 0
-        while layer <= self.parts.highest:
+        while layer < len(self.parts.layers):
             self.pack(layer)
             for root in self.parts.layer(layer):
                 if self.parts.span.get(root) == layer:
@@ -66,6 +66,7 @@ class Sweeper:
 
     def _within(self, clusters: Sequence[int]) -> Iterator[list[int]]:
         """Runs of clusters that read and write, each by itself, no more than the footprint and the argument limit together."""
+        most = self.limits.device.bandwidth * self.limits.tiny_us * 1e-6
         together: list[int] = []
         passed: list[int] = []
         for cluster in clusters:
@@ -73,7 +74,7 @@ class Sweeper:
             mine = [*set().union(*map(self.reads.arguments, members)).difference(members),
                     *(m for m in members if m in self.reads.stored or self.reads.readers[m])]
             nbytes = sum(self.graph[v].type.nbytes for v in (*passed, *mine))
-            if nbytes > self.limits.footprint or len(passed) + len(mine) > self.limits.arguments:
+            if nbytes > most or len(passed) + len(mine) > MOST_ARGUMENTS:
                 yield together
                 together, passed = [], []
             together.append(cluster)

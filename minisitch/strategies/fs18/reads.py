@@ -12,29 +12,28 @@ Before:  %1 = sum %0; %2 = broadcast %1; %3 = div %0 %2, cut by rows     After: 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...fuse import FREE, is_fusible, stored_values
 from ...graph import Graph, Node
 from ...triples import Cut, operand_cut
 
 
-@dataclass(frozen=True)
-class Read:
+class Read(NamedTuple):
     """A value and the way to it: the reader and its operand's position, then the views in between."""
 
     source: int
     way: tuple[tuple[Node, int], ...]
 
 
-# A value whose readers do not agree on blocks is owned by none: whoever reads it evaluates it again. ``blocks`` counts
-# the places; stretched means evaluated once for each element it is broadcast to.
-SCATTERED, STRETCHED = Cut("scattered", 1), Cut("stretched", 1)
+class Scattered(NamedTuple):
+    """Of a value that no block owns, since its readers do not agree on blocks: they evaluate it again.
 
+    ``places``: how many; ``stretched``: there once for each element that it is broadcast to.
+    """
 
-def is_owned(cut: Cut) -> bool:
-    """Does each element belong to one block?"""
-    return cut.kind in ("row", "column")
+    places: int
+    stretched: bool
 
 
 class Reads:
@@ -52,7 +51,6 @@ class Reads:
         for op in self.operations:
             for source in self.sources(op):
                 self.readers[source].append(op)
-        self._asked: dict[tuple[int, int, Cut], Cut] = {}
 
     def _read(self, reader: Node, position: int) -> Read:
         way, source = [(reader, position)], reader.args[position]
@@ -69,24 +67,13 @@ class Reads:
         """The values that one reads from memory when nothing is fused into it."""
         return {r.source for r in self.of[op] if self.graph[r.source].op not in ("constant", "iota")}
 
-    def asked(self, read: Read, cut: Cut) -> Cut:
-        """The cut of a read's source by a reader that is cut so."""
-        reader, position = read.way[0]
-        if len(read.way) == 1 and reader.kind == "map":
-            return cut
-        key = (reader.id, position, cut)
-        if key not in self._asked:
-            self._asked[key] = self.through(read.way, cut)
-        return self._asked[key]
-
-    def through(self, way: Iterable[tuple[Node, int]], cut: Cut) -> Cut:
-        """A cut after some steps of a way."""
+    def asked(self, way: Iterable[tuple[Node, int]], cut: Cut | Scattered) -> Cut | Scattered:
+        """What a reader that is cut so asks of the value at the end of a way."""
         for node, position in way:
             shape = self.graph[node.args[position]].type.shape
             stretches = node.op == "gather" or (node.op == "broadcast" and shape != node.type.shape)
-            passed = operand_cut(node, position, shape, cut) if is_owned(cut) else None
-            if passed is None:
-                places = 1 if is_owned(cut) else cut.blocks
-                passed = (STRETCHED if stretches or cut.kind == "stretched" else SCATTERED)._replace(blocks=places)
-            cut = passed
+            if isinstance(cut, Scattered):
+                cut = Scattered(cut.places, cut.stretched or stretches)
+            else:
+                cut = operand_cut(node, position, shape, cut) or Scattered(1, stretches)
         return cut

@@ -23,15 +23,12 @@ def spans(nodes: Iterable[int], users: Neighbours, operands: Neighbours) -> dict
     """The longest path from each node to a root; a node on a circle, or above one, gets none."""
     waiting = {n: len(users(n)) for n in nodes}
     ready = [n for n, count in waiting.items() if not count]
-    found = dict.fromkeys(ready, 0)
-    reached = dict(found)
-    while ready:
-        node = ready.pop()
+    found: dict[int, int] = {}
+    for node in ready:  # which grows meanwhile
+        found[node] = max((found[user] + 1 for user in users(node)), default=0)
         for operand in operands(node):
-            reached[operand] = max(reached.get(operand, 0), found[node] + 1)
             waiting[operand] -= 1
             if not waiting[operand]:
-                found[operand] = reached[operand]
                 ready.append(operand)
     return found
 
@@ -49,24 +46,23 @@ class Contraction:
         self.cluster = {op: op for op in operations}
         self.members = {op: [op] for op in operations}
         self.span: dict[int, int] = {}
-        self._layers: dict[int, list[int]] = {}  # may also hold clusters that have left a layer
-        self.highest = -1  # the last layer
+        self.layers: list[list[int]] = []  # may also hold clusters that have left a layer
         self.layer_again()
 
     def layer_again(self) -> None:
         """Spans from scratch, for the clusters there are now."""
-        self.span, self._layers, self.highest = {}, {}, -1
+        self.span, self.layers = {}, []
         for cluster, span in spans(self.members, self.users, self.operands).items():
             self._put(cluster, span)
 
     def _put(self, cluster: int, span: int) -> None:
         self.span[cluster] = span
-        self._layers.setdefault(span, []).append(cluster)
-        self.highest = max(self.highest, span)
+        self.layers += [[] for _ in range(len(self.layers), span + 1)]
+        self.layers[span].append(cluster)
 
     def layer(self, span: int) -> list[int]:
         """The clusters that have this span now."""
-        return [c for c in dict.fromkeys(self._layers.get(span, ())) if self.span.get(c) == span]
+        return [c for c in dict.fromkeys(self.layers[span]) if self.span.get(c) == span]
 
     def users(self, cluster: int) -> set[int]:
         """The clusters that read this one."""
@@ -90,9 +86,7 @@ class Contraction:
         self._mend(name)
 
     def _mend(self, cluster: int) -> None:
-        above_users = max((self.span[u] + 1 for u in self.users(cluster)), default=0)
-        if above_users > self.span[cluster]:
-            self._put(cluster, above_users)
+        self._put(cluster, max([self.span[cluster], *(self.span[u] + 1 for u in self.users(cluster))]))
         pending = [cluster]
         while pending:
             above = pending.pop()
