@@ -12,7 +12,7 @@ Before:  candidates {0,1} 5 us, {1,2} 8 us      After:  plans {{1,2}} 8 us, {{0,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...fuse import bits, topological
 from .delta import Evaluator
@@ -32,21 +32,12 @@ class _Reach:
 
 @dataclass(frozen=True)
 class _Plan:
-    """A partial plan; ``before`` is the plan without its ``last`` pattern."""
+    """A partial plan; ``taken`` are the vertices of its patterns."""
 
-    taken: int
-    score: float
-    open: tuple[_Reach, ...]  # patterns with a vertex ahead
-    last: Candidate | None = None
-    before: _Plan | None = None
-
-    @property
-    def patterns(self) -> tuple[Candidate, ...]:
-        found, plan = [], self
-        while plan.last is not None and plan.before is not None:
-            found.append(plan.last)
-            plan = plan.before
-        return tuple(reversed(found))
+    patterns: tuple[Candidate, ...] = ()
+    taken: int = 0
+    score: float = 0.0
+    open: tuple[_Reach, ...] = ()  # patterns with a vertex ahead
 
     def extended(self, pattern: Candidate) -> _Plan | None:
         """This plan and one more pattern; None if they overlap or would wait for each other."""
@@ -59,17 +50,17 @@ class _Plan:
         if reach & pattern.mask:
             return None
         now = tuple(_Reach(o.mask, o.reach | reach | pattern.mask) if o.reach & pattern.mask else o for o in self.open)
-        return _Plan(self.taken | pattern.mask, self.score + pattern.score, (*now, _Reach(pattern.mask, reach)), pattern, self)
+        return _Plan((*self.patterns, pattern), self.taken | pattern.mask, self.score + pattern.score,
+                     (*now, _Reach(pattern.mask, reach)))
 
     def at(self, vertex: int) -> _Plan:
         """This plan without what can take part in no circle any more."""
-        ahead = tuple(o for o in self.open if o.mask.bit_length() > vertex)
-        return self if len(ahead) == len(self.open) else _Plan(self.taken, self.score, ahead, self.last, self.before)
+        return replace(self, open=tuple(o for o in self.open if o.mask.bit_length() > vertex))
 
 
 def search(dag: Dag, candidates: Sequence[Sequence[Candidate]], width: int = WIDTH) -> list[tuple[Candidate, ...]]:
     """The best plans, best first; ``candidates[v]`` begin at vertex v. Patterns that gain nothing are in no plan."""
-    plans = [_Plan(0, 0.0, ())]
+    plans = [_Plan()]
     for vertex in range(len(dag)):
         useful = [p for p in candidates[vertex] if p.score > 0 and p.mask.bit_count() > 1]
         if useful:

@@ -142,7 +142,7 @@ class Explorer:
 
     def _candidate(self, mask: int, below: int, above: int) -> Candidate | None:
         """The scored set, or None if one kernel cannot hold it."""
-        if not mask:
+        if not mask:  # nothing but the virtual producer
             return Candidate(0, 0, 0, 0.0)
         if mask not in self._known:
             fits = mask.bit_count() <= MOST_VERTICES and self.allowed(mask)
