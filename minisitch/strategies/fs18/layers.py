@@ -56,12 +56,12 @@ class Sweeper:
         for cluster in self.parts.layer(layer):
             if all(self.graph[m].kind == "map" for m in self.parts.members[cluster]):
                 buckets.setdefault(self.graph[cluster].type.size, []).append(cluster)
-        for clusters in buckets.values():
+        for size, clusters in buckets.items():
             for together in self._within(clusters):
                 members = [m for c in together for m in self.parts.members[c]]
                 if len(together) > 1 and not Fusion(self.reads, self.limits, members).refused[0]:
                     self._decide(tuple(together), "fuse", "intra-layer",
-                                 f"{len(together)} element-wise operations of layer {layer}, none of which needs another")
+                                 f"{len(together)} of layer {layer} with {size} elements each; none of them needs another")
                     self.parts.contract(together)
 
     def _within(self, clusters: Sequence[int]) -> Iterator[list[int]]:
