@@ -12,6 +12,7 @@ from minisitch.build import Prices, built
 from minisitch.device import DEVICES, get_device
 from minisitch.fuse import STRATEGIES, extract, fuse
 from minisitch.simplify import simplify
+from minisitch.strategies import auto
 from minisitch.strategies.auto import ABLATIONS, PROPOSERS, Judgement, changes, decide
 from minisitch.testing import check_graph, graphs, random_graph, random_inputs
 from minisitch.trace import trace
@@ -133,6 +134,13 @@ def test_an_ablation_that_is_not_tried_would_change_nothing(seed):
             if not changes(kernel.plan, ablation):
                 other = prices.kernel(replace(pattern, composition=ablation))
                 assert (other.plan.sinks, other.segments, other.buffers) == (kernel.plan.sinks, kernel.segments, kernel.buffers)
+
+
+def test_a_huge_kernel_is_taken_as_proposed(monkeypatch):
+    graph = graph_of(softmax, "f32[64,64]")
+    assert any(d.rule == "cheapest-way" for d in decide(graph, V100).decisions)
+    monkeypatch.setattr(auto, "MOST_JUDGED", len(graph) - 1)
+    assert not any(d.rule == "cheapest-way" for d in decide(graph, V100).decisions)
 
 
 def test_prices_share_kernels_while_one_of_them_is_in_use():

@@ -47,7 +47,8 @@ from ..stitch import StitchPlan
 
 PROPOSERS = ("astitch", "fs20", "fs18", "xla", "none")  # of equally cheap plans the first one's is taken
 ABLATIONS = {"without keeping": Stitching(keep=False), "without merging": Stitching(merge=False)}
-MOST_COMPARED = {"fs20": 1000}  # nodes of a graph that a slow planner is still asked to plan whole
+MOST_COMPARED = {"fs20": 1000, "fs18": 3000}  # nodes of a graph that a slow planner is still asked to plan whole
+MOST_JUDGED = 1000  # nodes of a kernel that is planned anew; a larger one stays as it was proposed
 
 
 @dataclass(frozen=True)
@@ -135,14 +136,14 @@ class _Judge:
         return [self._placed(part, twin, body) for part in best.patterns]
 
     def _ways(self, body: Body, pattern: Pattern, proposer: str) -> list[Way]:
-        """The kernel as it is, then every other way worth a try; a kernel of one loop leaves nothing to decide."""
+        """The kernel as it is, then every other way worth a try; one loop leaves nothing to decide, and a huge kernel too much."""
         graph = body.graph
         prices = Prices(graph, self.prices.device)
         inside = tuple(n.id for n in graph.nodes if n.op != "input" or n.id in graph.outputs)
         whole = Pattern(inside, graph.outputs, "kernel", pattern.composition)
         ways = [Way(proposer, (whole,), prices.pattern_us(whole))]
         plan = prices.kernel(whole).plan
-        if len(plan.sinks) == 1:
+        if len(plan.sinks) == 1 or len(graph) > MOST_JUDGED:
             return ways
         if self.steps.ablate and pattern.composition == Stitching():
             _try(ways, prices, {name: partial(_with, whole, how) for name, how in ABLATIONS.items() if changes(plan, how)})
