@@ -19,7 +19,7 @@ from .index import Key, Pull, pull
 from .kernel import MEET_TOGETHER, Buffer
 from .mapping import WARP, ThreadMap
 from .ops import SHORT, compute_dtype, shuffle_dtype
-from .stitch import Sink, Space, StitchPlan, column_of
+from .stitch import Sink, Space, StitchPlan, makes_near
 from .triples import BlockComposition
 
 
@@ -117,8 +117,7 @@ class Layout:
     def near(self, loop: Loop, key: Key) -> bool:
         """True when the value is made by the block that reads it."""
         producer = self.final[key[0]]
-        return (producer.level == loop.level and producer.space == loop.space
-                and column_of(producer, key[1]) is not None)
+        return producer.level == loop.level and makes_near(producer, loop.space, key[1])
 
     def _who_reads(self) -> dict[int, Reads]:
         found: dict[int, Reads] = {s.node: Reads() for s in self.plan.sinks}

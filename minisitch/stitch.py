@@ -183,7 +183,7 @@ class _Arranger:
             node = self.graph[node_id]
             if node.kind == "reduce":
                 self._place_reduce(node)
-            elif node.op == "concatenate" and node.type.size and not self.graph.users[node_id]:
+            elif node.op == "concatenate" and node.type.size and self._only_written(node_id):
                 self._place_pieces(node)
             else:
                 self._place_map(node)
@@ -202,7 +202,7 @@ class _Arranger:
         level = floor
         for value, position in leaves:
             producer = self.made[value]
-            local = producer.space == space and column_of(producer, position) is not None
+            local = makes_near(producer, space, position)
             level = max(level, producer.level + (0 if local else 1))
         return level
 
@@ -225,8 +225,7 @@ class _Arranger:
         phase = self._phase(leaves, space, level, partition.extents(domain), partition.position(domain))
         sink = Sink(node.id, role, domain, partition, space, level, phase, home, thread_map, operand=operand)
         self.order.append(sink)
-        if role != "piece":  # which nobody in the kernel reads
-            self.made[node.id] = sink
+        self.made[node.id] = sink
         if role != "combine":  # which reads partial results only
             self.reads.append((sink, leaves))
         return sink
@@ -333,8 +332,24 @@ class _Arranger:
         position = partition.position(node.type.shape)
         self._add(node, "map", node.type.shape, partition, space, self._leaves(node.id, position), mapping, position)
 
+    def _only_written(self, value: int) -> bool:
+        """True of an output that no loop reads but those of column-reduces, which wait for all of it wherever it is made."""
+        pending = [value] if value in self.graph.outputs else []
+        for reader in pending:
+            users = self.graph.users[reader]
+            if any(u in self.wanted and not self._waits(self.graph[u]) for u in users):
+                return False
+            pending += [u for u in users if u not in self.wanted and u not in pending]
+        return bool(pending)
+
+    def _waits(self, node: Node) -> bool:
+        """True of a reduce that reads rows other tasks make, however they are dealt out."""
+        if node.kind != "reduce" or is_row_reduce(self.graph, node):
+            return False
+        return self._carrying_dominant(node, self.graph[node.args[0]].type.shape, node.attr("axes")) is None
+
     def _place_pieces(self, node: Node) -> None:
-        """Each operand of a concatenation that nobody in the kernel reads is stored where it belongs: nothing is chosen.
+        """Each operand of a concatenation that the kernel only writes is stored where it belongs: nothing is chosen.
 
         An operand that is itself a concatenation, and not in memory, is stored operand by operand.
         """
@@ -354,9 +369,10 @@ class _Arranger:
                 home = tuple(i + first for i, first in zip(position, origin, strict=True))
                 self._add(node, "piece", shape, partition, space, self._leaves(operand.id, position), mapping, home,
                           operand=operand.id)
-        pieces = [s.operand for s in self.order if s.node == node.id]
-        self.decisions.append(Decision((node.id,), "map", "pieces", "nobody reads it here, so nothing is chosen element by "
-                                       f"element: {count(len(pieces), 'operand')} stored each where it belongs"))
+        pieces = [s for s in self.order if s.node == node.id]
+        self.made[node.id] = max(pieces, key=lambda s: s.level)
+        self._decide(node, "pieces", f"no loop reads it before all is written, so nothing is chosen element by element: "
+                                     f"{count(len(pieces), 'operand')} stored each where it belongs")
 
     def _over(self, node: Node) -> tuple[Partition, Space, ThreadMap]:
         """How a loop runs over a value that is evaluated element by element."""
@@ -461,6 +477,11 @@ def result_position(node: Node, position: Position) -> Position:
     """Where a reduce's result lies, from where its operand is read."""
     axes, keepdims = node.attr("axes"), node.attr("keepdims")
     return tuple(ZERO if a in axes else i for a, i in enumerate(position) if keepdims or a not in axes)
+
+
+def makes_near(producer: Sink, space: Space, position: Position) -> bool:
+    """True when each task of ``space`` makes what it reads at ``position``; a piece is not all of its value."""
+    return producer.space == space and producer.role != "piece" and column_of(producer, position) is not None
 
 
 def column_of(producer: Sink, position: Position) -> Index | None:

@@ -107,6 +107,20 @@ def test_a_recurrent_step_needs_no_barrier():
     assert evaluations(kernel, "tanh") == 256 * 32
 
 
+def test_column_sums_wait_for_all_pieces():
+    """The gradients of a cell's gates are returned side by side and summed over the batch, behind the barrier that takes anyway."""
+    def gates(x, y):
+        found = np.concatenate([np.exp(x), np.tanh(y)], axis=1)
+        return found, np.sum(found, axis=0)
+
+    graph = traced(gates, (64, 32), (64, 16))
+    kernel = one_kernel(graph)
+    assert not found(kernel, Choose) and (evaluations(kernel, "exp"), evaluations(kernel, "tanh")) == (64 * 32, 64 * 16)
+    rows = one_kernel(traced(lambda x, y: [z := np.concatenate([np.exp(x), y], axis=1), np.sum(z, axis=1)], (64, 32), (64, 16)))
+    assert len(found(rows, Choose)) == 1, "who sums rows wants them from its own block"
+    check_graph(graph, random_inputs(graph, np.random.default_rng(0)), runner("astitch", "step"))
+
+
 # ---------------------------------------------------------------- mutants
 WHOLE = one_kernel(traced(beside, (4, 3), (4, 10)), TOY)
 NESTED = one_kernel(traced(beside, (4, 3), (4, 10)), CPU)
@@ -139,7 +153,7 @@ def concatenations(draw) -> Graph:
     axis = draw(st.integers(0, len(shape) - 1))
     kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=5))
     sizes = [draw(st.integers(0, 6)) for _ in kinds]
-    stacked, beside = draw(st.booleans()), draw(st.sampled_from(["nothing", "operand", "reader", "twice"]))
+    stacked, beside = draw(st.booleans()), draw(st.sampled_from(["nothing", "operand", "reader", "twice", "columns"]))
     inputs = []
 
     def given_input(size):
@@ -171,6 +185,7 @@ def concatenations(draw) -> Graph:
         parts = [operand(*c) for c in chosen]
         whole = np.stack([parts[0], parts[0]], axis) if stacked else np.concatenate(parts, axis=axis)
         more = {"nothing": [], "operand": parts[:1], "reader": [np.maximum(whole, whole.dtype.type(1))], "twice": [whole]}
+        more["columns"] = [np.max(whole * whole, axis=0)] if whole.shape[0] else []
         return [whole, *more[beside]]
 
     return simplify(traced(function, *inputs))
