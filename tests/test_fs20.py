@@ -720,6 +720,16 @@ def test_every_kernel_and_every_cut_has_its_numbers():
     assert {"cheapest-of-beam", "pattern", "enumerated", "library-call"} <= rules
     assert all(any(c.isdigit() for c in d.why) for d in found.decisions if d.rule in ("cheapest-of-beam", "pattern", "enumerated"))
     assert sum(d.rule == "enumerated" for d in found.decisions) == len(found.kernels)
+def test_limits_are_named_with_their_numbers():
+    """70 values, all returned: half of them fill a kernel, all would be 71 arguments."""
+    chained = program(X, *(f"f32[64,128] = exp %{k}" for k in range(70)), "return " + " ".join(f"%{k + 1}" for k in range(70)))
+    limits = [d.why for d in fuse(chained, "fs20", V100).decisions if d.rule == "kernel-limit"]
+    assert limits and all("of xla's, more than 32" in why for why in limits)
+    found, every = evaluator(chained), mask(*range(70))
+    assert found.arguments(every) == 71 and not found.allowed(every) and found.allowed(mask(*range(63)))
+    column = program(X, "f32[1,128] = sum %0 axes=(0,) keepdims=True", "f32[64,128] = broadcast %1 shape=(64, 128)",
+                     "f32[64,128] = sub %0 %2", "f32[64] = sum %3 axes=(1,) keepdims=False")
+    assert ["%1" in d.why for d in fuse(column, "fs20", V100).decisions if d.rule == "not-local"] == [True]
 
 
 def test_large_graphs_plan_in_time():

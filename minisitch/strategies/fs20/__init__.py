@@ -17,7 +17,7 @@ from ...fuse import FREE, MOST_ARGUMENTS, Decision, FusionPlan, Stitching, bits,
 from ...graph import Graph
 from ..xla import xla
 from .beam import WIDTH, plans
-from .delta import Edge, Evaluator
+from .delta import Evaluator
 from .explore import BEST, MOST_VERTICES
 from .generate import LOCAL, Generator
 
@@ -128,16 +128,18 @@ class _Maker:
                 if reader is not None:
                     rule, why = "library-call", "a call between kernels writes or reads it"
                     if v in owner and reader in owner:
-                        rule, why = self._reason(e, reader, masks[owner[v]], masks[owner[reader]])
+                        rule, why = self._reason(masks[owner[v]], masks[owner[reader]])
                     yield Decision((e.value, *self.vertices[reader].outputs[:1]), "keep apart", rule, why)
 
-    def _reason(self, edge: Edge, reader: int, mine: int, others: int) -> tuple[str, str]:
+    def _reason(self, mine: int, others: int) -> tuple[str, str]:
         both, dag = mine | others, self.evaluator.dag
-        if edge.refused >> reader & 1:
-            return "not-local", "other blocks than the reader's make it"
-        if both.bit_count() > MOST_VERTICES or not self.evaluator.allowed(both):
-            return "kernel-limit", (f"one kernel would hold {both.bit_count()} of xla's: more than {MOST_VERTICES}, "
-                                    f"or {MOST_ARGUMENTS} arguments, or readers in other blocks")
+        foreign = sorted(e.value for v in bits(both) for e in self.evaluator.edges[v] if e.refused & both)
+        if foreign:
+            return "not-local", f"other blocks than their readers' make {' '.join(f'%{value}' for value in foreign[:3])}"
+        if both.bit_count() > MOST_VERTICES:
+            return "kernel-limit", f"one kernel would hold {both.bit_count()} of xla's, more than {MOST_VERTICES}"
+        if (arguments := self.evaluator.arguments(both)) > MOST_ARGUMENTS:
+            return "argument-limit", f"one kernel would have {arguments} arguments, more than {MOST_ARGUMENTS}"
         below, above = ([side[v] for v in bits(both)] for side in (dag.below, dag.above))
         if any(a & b & ~both for a in below for b in above):
             return "cyclic", "what lies between them would wait for the kernel that waits for it"

@@ -163,15 +163,17 @@ class Evaluator:
             return False
         if not mask & (mask - 1):
             return True
+        return not any(e.refused & mask for v in bits(mask) for e in self.edges[v]) and self.arguments(mask) <= MOST_ARGUMENTS
+
+    def arguments(self, mask: int) -> int:
+        """Values in memory that one kernel of the set would read or write."""
         reads, written, leaving = 0, 0, 0
         for v in bits(mask):
             reads |= self.vertices[v].reads
             for e in self.edges[v]:
-                if e.refused & mask:
-                    return False
                 written |= 1 << self.number[e.value]
                 leaving += e.stored or bool(e.readers & ~mask)
-        return (reads & ~written).bit_count() + leaving <= MOST_ARGUMENTS
+        return (reads & ~written).bit_count() + leaving
 
     def gain(self, mask: int) -> Gain:
         """The terms of f for a set of vertices."""
