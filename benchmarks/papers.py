@@ -34,7 +34,7 @@ import numpy as np
 
 from minisitch import STRATEGIES, Program, get_device, trace
 from minisitch.compile import Compiled, Request, compile_cpu
-from minisitch.cost import kernel_us, library_us, traffic
+from minisitch.cost import kernel_us, library_us, traffic, working_set
 from minisitch.errors import MinisitchError
 from minisitch.explain.compare import duration, error_of, size
 from minisitch.reference import evaluate
@@ -118,7 +118,7 @@ def counts(stages: Stages) -> Record:
             "read": sum(m.read for m in moved), "written": sum(m.written for m in moved),
             "shared_average": round(statistics.fmean(shared or [0]), 1), "shared_largest": max(shared, default=0),
             "grid_barriers": sum(k.grid_barriers for k in stages.kernels),
-            "kernels_us": round(sum(map(kernel_us, stages.kernels)), 2),
+            "kernels_us": round(sum(kernel_us(k, working_set(stages.graph)) for k in stages.kernels), 2),
             "library_us": round(sum(library_us(stages.graph, c, stages.device) for c in calls), 2)}
 
 

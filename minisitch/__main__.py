@@ -102,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
             one.add_argument("--strategy", action="append", metavar="NAME[,NAME]", help=f"some of {registered} (default: all)")
             one.add_argument("--optimum", action="store_true", help="add the best plan there is (small programs)")
         else:
-            one.add_argument("--strategy", default="astitch", help=f"one of {registered}")
+            one.add_argument("--strategy", default="auto", help=f"one of {registered}")
         if name == "explain":
             one.add_argument("--html", metavar="PATH", help="write the page there instead of printing text")
             one.add_argument("--json", action="store_true", help="print JSON instead of text")

@@ -12,7 +12,7 @@ import hashlib
 from weakref import WeakValueDictionary
 
 from .blocks import arrange
-from .cost import kernel_us, library_us
+from .cost import kernel_us, library_us, working_set
 from .device import Device
 from .errors import PlanError
 from .fuse import ALL_INGREDIENTS, Composition, FusionPlan, Pattern, Stitching, extract
@@ -56,10 +56,11 @@ class Prices:
     """Modelled microseconds of patterns of one graph on one device; each different kernel is built once.
 
     All that are in use at one time share their kernels: those of a strategy that asks others, and those that it asks.
+    ``around``: bytes of the program that the graph was cut out of, if it was.
     """
 
-    def __init__(self, graph: Graph, device: Device) -> None:
-        self.graph, self.device = graph, device
+    def __init__(self, graph: Graph, device: Device, around: int = 0) -> None:
+        self.graph, self.device, self.around = graph, device, around or working_set(graph)
         self._shared = _tables.setdefault(device, _Kernels())  # keeps the table that ``built`` looks into
         self._by_pattern: dict[Pattern, Kernel] = {}
         self._us: dict[Pattern, float] = {}
@@ -75,7 +76,7 @@ class Prices:
         if pattern not in self._us:
             library = pattern.kind == "library"
             self._us[pattern] = (library_us(self.graph, self.graph[pattern.members[0]], self.device) if library
-                                 else kernel_us(self.kernel(pattern)))
+                                 else kernel_us(self.kernel(pattern), self.around))
         return self._us[pattern]
 
     def plan_us(self, plan: FusionPlan) -> float:

@@ -82,6 +82,11 @@ def kernel_us(kernel: Kernel, around: int = 0) -> float:
     return _cpu_us(kernel, stretches, around) if kernel.device.kind == "cpu" else _gpu_us(kernel, stretches)
 
 
+def working_set(graph: Graph) -> int:
+    """The bytes a program needs in any case: its inputs and its outputs."""
+    return sum(graph[v].type.nbytes for v in {*graph.inputs, *graph.outputs})
+
+
 def epochs(kernel: Kernel) -> list[list[Segment]]:
     """The segments between grid barriers, in order."""
     found: list[list[Segment]] = [[]]

@@ -135,6 +135,8 @@ class Statements:
         """A move costs nothing but, where several operands meet, a choice."""
         if node.op == "gather":
             reads = reads[:1]
+        if not reads:  # a concatenation of nothing, in a loop of no turns
+            return self.names.constant(node.type.dtype, False if node.type.dtype == "bool" else 0)
         result = self.name[reads[0].node, reads[0].position] if node.op == "update" else \
             self.name[reads[-1].node, reads[-1].position]
         pairs = reads[1:] if node.op == "update" else list(reversed(reads[:-1]))

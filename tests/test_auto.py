@@ -200,6 +200,13 @@ def test_a_kernel_is_cut_at_its_barrier_where_launches_are_cheaper():
     assert len(decide(graph, replace(V100, grid_barrier_us=0.1), proposers=("astitch",)).kernels) == 1
 
 
+def test_nothing_put_together_is_planned_too():
+    """Seed 3091: a concatenation of empty arrays, which ``simplify`` would have taken away."""
+    graph = large(3091)
+    assert any(n.op == "concatenate" and not n.type.size for n in graph.nodes)
+    assert fuse(graph, "auto", V100).patterns
+
+
 @given(graphs(max_nodes=14), st.integers(0, 1000))
 def test_what_auto_plans_means_what_the_graph_means(graph, seed):
     with np.errstate(all="ignore"):

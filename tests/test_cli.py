@@ -73,7 +73,7 @@ def program(tmp_path):
 def test_run_prints_results_and_their_error(program, capsys):
     assert cli.main(["run", f"{program}:softmax", "--arg", "x=f32[4,8]", "--target", "python"]) == 0
     out = capsys.readouterr().out
-    assert "result 0: float32[4, 8], error " in out and "astitch on python" in out
+    assert "result 0: float32[4, 8], error " in out and "auto on python" in out
 
 
 def test_run_takes_files_values_and_presets(program, tmp_path, capsys):
@@ -88,7 +88,7 @@ def test_run_takes_files_values_and_presets(program, tmp_path, capsys):
 def test_explain_prints_text_json_or_a_page(program, tmp_path, capsys):
     words = ["explain", f"{program}:softmax", "--arg", "x=f32[4,8]", "--target", "step"]
     assert cli.main(words) == 0
-    assert "# after fuse (astitch)" in capsys.readouterr().out
+    assert "# after fuse (auto)" in capsys.readouterr().out
     assert cli.main([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["name"] == "softmax"
     assert cli.main([*words, "--html", str(tmp_path / "page.html")]) == 0
@@ -125,7 +125,7 @@ def test_run_names_the_target_it_took(program, capsys):
     assert (out := capsys.readouterr().out.splitlines()[-1]).startswith("reference: traced in ") and "astitch" not in out
     target = cli.choose_target("auto")
     assert cli.main(words) == 0
-    assert f"astitch on {target}: compiled in" in capsys.readouterr().out
+    assert f"auto on {target}: compiled in" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", ["run", "explain", "compare"])

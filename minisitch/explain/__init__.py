@@ -156,7 +156,7 @@ def explain(fn: Callable[..., Any], *args: Any, strategy: str | None = None, tar
         strategy, device, fn = strategy or fn.strategy, device or fn.device, fn.function
     target = choose_target(target)
     program = trace(fn, read_types(args), read_types(kwargs))
-    stages = lower_program(program, strategy or "astitch", target, choose_device(target, device))
+    stages = lower_program(program, strategy or "auto", target, choose_device(target, device))
     return report_on(stages, getattr(fn, "__name__", "program"))
 
 

@@ -312,7 +312,7 @@ def _time(call: Callable[[], Any], repeats: int) -> float:
 def _row(name: str, stages: Stages, device: Device, measured_us: float, error: float) -> Row:
     traffic = [cost.traffic(k) for k in stages.kernels]
     library = stages.plan.library_calls
-    modelled = sum(cost.kernel_us(k) for k in stages.kernels)
+    modelled = sum(cost.kernel_us(k, cost.working_set(stages.graph)) for k in stages.kernels)
     modelled += sum(cost.library_us(stages.graph, stages.graph[p.members[0]], device) for p in library)
     return Row(name, len(stages.kernels), len(library), sum(t.read for t in traffic),
                sum(t.written for t in traffic), sum(k.block_barriers for k in stages.kernels),

@@ -81,12 +81,12 @@ def lower(fn: Callable[..., Any], *args: Any, strategy: str | None = None, targe
         return program
     if stop_after == "simplify":
         return simplify(program.graph)
-    stages = lower_program(program, strategy or "astitch", target, choose_device(target, device), stop_after)
+    stages = lower_program(program, strategy or "auto", target, choose_device(target, device), stop_after)
     return {"fuse": stages.plan, "stitch": stages.stitches, "schedule": stages.kernels,
             "emit": stages.sources}[stop_after]
 
 
-def compile_graph(graph: Graph, strategy: str = "astitch", target: str = "cpu",
+def compile_graph(graph: Graph, strategy: str = "auto", target: str = "cpu",
                   device: str | Device | None = None) -> Executable:
     """A graph that was built, parsed or drawn at random, ready to run: ``.outputs(arrays)`` gives a list of arrays."""
     leaves = [graph[i].type for i in graph.inputs]
@@ -247,7 +247,7 @@ class _Method:
 _methods: weakref.WeakKeyDictionary[Jitted, dict[int, Jitted]] = weakref.WeakKeyDictionary()
 
 
-def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "astitch", target: str = "auto",
+def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "auto", target: str = "auto",
         device: str | Device | None = None, background: bool = False) -> Any:
     """Compile a NumPy function at its first call for each combination of shapes, dtypes and static arguments.
 

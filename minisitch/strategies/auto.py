@@ -138,7 +138,7 @@ class _Judge:
     def _ways(self, body: Body, pattern: Pattern, proposer: str) -> list[Way]:
         """The kernel as it is, then every other way worth a try; one loop leaves nothing to decide, and a huge kernel too much."""
         graph = body.graph
-        prices = Prices(graph, self.prices.device)
+        prices = Prices(graph, self.prices.device, self.prices.around)
         inside = tuple(n.id for n in graph.nodes if n.op != "input" or n.id in graph.outputs)
         whole = Pattern(inside, graph.outputs, "kernel", pattern.composition)
         ways = [Way(proposer, (whole,), prices.pattern_us(whole))]
