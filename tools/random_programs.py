@@ -35,7 +35,7 @@ from minisitch.runtime.stages import lower_program
 from minisitch.testing import random_graph, random_inputs
 from minisitch.trace import Program, Static
 
-STRATEGIES = ("none", "xla", "astitch")
+STRATEGIES = ("none", "xla", "fs18", "fs18-dot", "fs20", "astitch", "auto")
 # GPUs so small that programs of a few hundred elements reach every mapping and every scheme.
 TOYS = tuple(replace(DEVICES["v100"], name=f"toy{block}", sms=2, max_block=block, threads_per_sm=2 * block, blocks_per_sm=2)
              for block in (64, 32, 128))
