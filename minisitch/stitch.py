@@ -36,6 +36,7 @@ MEETING_PLACES = 16_384  # bytes of shared memory left to warps that meet: two s
 
 
 # All derived: the paper gives none of these.
+MOST_CHOICES = 8  # operands of a concatenation among which a reader in the kernel may choose
 SMALL_TASK = 4096  # elements a single task may take although the rest of the device idles
 LOOK_AHEAD = 64  # values to pass through in search of the reduce that reads one
 SHORTEST_ROW, LONGEST_ROW = 512, 1 << 16  # elements of a row that is made up for an element-wise value
@@ -183,7 +184,7 @@ class _Arranger:
             node = self.graph[node_id]
             if node.kind == "reduce":
                 self._place_reduce(node)
-            elif node.op == "concatenate" and node.type.size and self._only_written(node_id):
+            elif node.op == "concatenate" and node.type.size and self._in_pieces(node_id):
                 self._place_pieces(node)
             else:
                 self._place_map(node)
@@ -332,15 +333,25 @@ class _Arranger:
         position = partition.position(node.type.shape)
         self._add(node, "map", node.type.shape, partition, space, self._leaves(node.id, position), mapping, position)
 
-    def _only_written(self, value: int) -> bool:
-        """True of an output that no loop reads but those of column-reduces, which wait for all of it wherever it is made."""
+    def _in_pieces(self, value: int) -> bool:
+        """True of an output that no loop reads but those of column-reduces, which wait for all of it wherever it is made.
+
+        And of one of so many operands that to choose among them for each element is dearer than a grid barrier.
+        """
         pending = [value] if value in self.graph.outputs else []
+        if pending and self.stitching.barriers and self._choices(value) > MOST_CHOICES:
+            return True
         for reader in pending:
             users = self.graph.users[reader]
             if any(u in self.wanted and not self._waits(self.graph[u]) for u in users):
                 return False
             pending += [u for u in users if u not in self.wanted and u not in pending]
         return bool(pending)
+
+    def _choices(self, value: int) -> int:
+        """Among how many operands a reader of a concatenation chooses, those of inner concatenations included."""
+        node = self.graph[value]
+        return sum(map(self._choices, node.args)) if node.op == "concatenate" else 1
 
     def _waits(self, node: Node) -> bool:
         """True of a reduce that reads rows other tasks make, however they are dealt out."""
@@ -371,7 +382,7 @@ class _Arranger:
                           operand=operand.id)
         pieces = [s for s in self.order if s.node == node.id]
         self.made[node.id] = max(pieces, key=lambda s: s.level)
-        self._decide(node, "pieces", f"no loop reads it before all is written, so nothing is chosen element by element: "
+        self._decide(node, "pieces", f"whoever reads it waits until all is written, so nothing is chosen element by element: "
                                      f"{count(len(pieces), 'operand')} stored each where it belongs")
 
     def _over(self, node: Node) -> tuple[Partition, Space, ThreadMap]:

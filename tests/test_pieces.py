@@ -107,6 +107,18 @@ def test_a_recurrent_step_needs_no_barrier():
     assert evaluations(kernel, "tanh") == 256 * 32
 
 
+@pytest.mark.parametrize(("operands", "pieces"), [(4, False), (8, False), (9, True), (16, True)])
+def test_of_many_operands_a_reader_does_not_choose(operands, pieces):
+    """What is returned and read in the same kernel: from eight operands on, the reader waits and reads memory."""
+    def both(x):
+        parts = [np.tanh(x * np.float32(k)) for k in range(operands // 2)]
+        rest = [np.exp(x * np.float32(k)) for k in range(operands - operands // 2)]
+        whole = np.concatenate([np.stack(parts, 1), np.stack(rest, 1)], axis=1)
+        return whole, -whole
+    kernel = one_kernel(traced(both, (16, 8)))
+    assert (kernel.grid_barriers, not found(kernel, Choose)) == ((1, True) if pieces else (0, False))
+
+
 def test_column_sums_wait_for_all_pieces():
     """The gradients of a cell's gates are returned side by side and summed over the batch, behind the barrier that takes anyway."""
     def gates(x, y):
