@@ -20,7 +20,7 @@ from stitch_help import (
 )
 
 import minisitch as ms
-from minisitch.fuse import fuse
+from minisitch.fuse import fuse, pattern_inputs
 from minisitch.graph import Builder, TensorType
 from minisitch.simplify import simplify
 from minisitch.strategies.astitch import levels
@@ -216,6 +216,20 @@ def test_arguments_split_a_level_where_they_must():
     b.nodes.append(b.nodes[0].__class__(len(b.nodes), "input", (), TensorType((4,)), (("name", "z"),)))
     y = b.add("add", [y, len(b.nodes) - 1])
     assert len(fuse(b.finish([y]), "astitch", V100).kernels) == 2
+
+
+def test_a_level_that_is_cut_is_cut_between_weights():
+    """Adam writes all moments before all weights; no kernel reads what another one of the level wrote."""
+    def adam(weights, grads, firsts, seconds):
+        firsts = [0.9 * m + 0.1 * g for m, g in zip(firsts, grads, strict=True)]
+        seconds = [0.99 * v + 0.01 * g * g for v, g in zip(seconds, grads, strict=True)]
+        weights = [w - 0.1 * m / (np.sqrt(v) + 1e-8) for w, m, v in zip(weights, firsts, seconds, strict=True)]
+        return weights, firsts, seconds
+    graph = simplify(trace(adam, ([TensorType((64,))] * 30,) * 4, {}).graph)
+    found = plan(graph, "astitch")
+    assert len(found.kernels) == 4, "30 weights of 7 arguments, 64 a kernel"
+    for pattern in found.kernels:
+        assert all(graph[v].op == "input" for v in pattern_inputs(graph, pattern))
 
 
 @pytest.mark.parametrize("strategy", ["none", "xla"])

@@ -124,13 +124,35 @@ def _readers(graph: Graph, stored: set[int]) -> Counter[int]:
 
 
 def _within_arguments(graph: Graph, members: Sequence[int], stored: set[int], readers: Counter[int]) -> list[list[int]]:
-    """Cut a level in pieces, in order, that stay within the argument limit; ascending ids keep it acyclic."""
-    pieces, start = [], 0
+    """Cut a level in pieces that stay within the argument limit, in an order that keeps them acyclic."""
+    pieces, start, members = [], 0, _depth_first(graph, members)
     while start < len(members):
         end = start + _longest(graph, members[start:], stored, readers)
         pieces.append(list(members[start:end]))
         start = end
     return pieces
+
+
+def _depth_first(graph: Graph, members: Sequence[int]) -> list[int]:
+    """The members so that what a value is made of stands right before it: a cut then parts as little as it can.
+
+    Before:  m1 m2 v1 v2 w1 w2 (the moments of an optimiser, then its weights)    After:  m1 v1 w1 m2 v2 w2
+    """
+    inside = set(members)
+    sources = {m: _sources(graph, graph[m]) & inside for m in members}
+    read = frozenset().union(*sources.values())
+    order: dict[int, None] = {}
+    opened: set[int] = set()
+    for last in members:
+        pending = [last] if last not in read else []
+        while pending:
+            fresh = sorted(sources[pending[-1]] - opened)
+            opened.add(pending[-1])
+            if fresh:
+                pending += reversed(fresh)
+            else:
+                order[pending.pop()] = None
+    return list(order)
 
 
 def _longest(graph: Graph, members: Sequence[int], stored: set[int], readers: Counter[int]) -> int:

@@ -47,7 +47,7 @@ from ..stitch import StitchPlan
 
 PROPOSERS = ("astitch", "fs20", "fs18", "xla", "none")  # of equally cheap plans the first one's is taken
 ABLATIONS = {"without keeping": Stitching(keep=False), "without merging": Stitching(merge=False)}
-MOST_COMPARED = {"fs20": 1000, "fs18": 3000}  # nodes of a graph that a slow planner is still asked to plan whole
+MOST_COMPARED = {"fs20": 3500, "fs18": 3500}  # nodes of a graph that a slow planner is still asked to plan whole
 MOST_JUDGED = 1000  # nodes of a kernel that is planned anew; a larger one stays as it was proposed
 
 
