@@ -20,7 +20,7 @@ from stitch_help import (
 )
 
 import minisitch as ms
-from minisitch.fuse import fuse, pattern_inputs
+from minisitch.fuse import fuse, pattern_inputs, verify_plan
 from minisitch.graph import Builder, TensorType
 from minisitch.simplify import simplify
 from minisitch.strategies.astitch import levels
@@ -241,3 +241,15 @@ def test_baselines_split_no_row_and_meet_at_no_grid_barrier(strategy):
     assert len(reduces) == 2 and all((k.grid, k.block) == (64, 1024) for k in reduces)
     stitched, = ms.lower(softmax, "f32[64,30000]", strategy="astitch", target="step", device="v100", stop_after="schedule")
     assert (stitched.grid, stitched.grid_barriers) == (128, 2)
+
+
+@pytest.mark.parametrize("name", sorted(ms.STRATEGIES))
+def test_programs_of_two_hundred_operations_are_never_planned_in_a_circle(name):
+    """``make_plan`` refuses a circle and ``verify_plan`` what is read too early; a strategy must not come to that."""
+    largest = 0
+    for seed in range(5):
+        graph = random_graph(np.random.default_rng(seed), max_nodes=200)
+        found = fuse(graph, name, V100)
+        assert verify_plan(found) is found
+        largest = max(largest, len(found.graph))
+    assert largest > 150
