@@ -261,7 +261,7 @@ def test_stages_are_equal_twice():
 # ---------------------------------------------------------------- the tool
 def test_the_tool_reports_and_exits(capsys, monkeypatch):
     assert tool.main(["--count", "3", "--seed", "5"]) == 0
-    assert "3 programs from seed 5, target python, strategies none xla astitch: 0 failures" in capsys.readouterr().out
+    assert "3 programs from seed 5, target python, strategies none xla fs18 fs18-dot fs20 astitch auto: 0 failures" in capsys.readouterr().out
 
     def broken(graph, inputs, *rest):
         results = run(graph, inputs, "none", "python", CPU)
