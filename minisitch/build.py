@@ -9,6 +9,8 @@ would run, not of a guess at it. Equal bodies are built once.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from weakref import WeakValueDictionary
 
 from .blocks import arrange
@@ -41,11 +43,19 @@ class _Kernels(dict[str, Kernel]):
     """Kernels for one device by digest; a class of its own, since a plain dict cannot be referred to weakly."""
 
 
-_tables: WeakValueDictionary[Device, _Kernels] = WeakValueDictionary()  # each lives as long as some ``Prices`` uses it
+_tables: WeakValueDictionary[Device, _Kernels] = WeakValueDictionary()  # each lives as long as somebody uses it
+
+
+@contextmanager
+def shared_kernels(device: Device) -> Iterator[None]:
+    """Within it, equal bodies are built once for this device: for their price, and to be run."""
+    table = _tables.setdefault(device, _Kernels())
+    yield
+    del table
 
 
 def built(graph: Graph, device: Device, composition: Composition) -> Kernel:
-    """The kernel of a body. While some ``Prices`` of this device is in use, equal bodies are built once."""
+    """The kernel of a body. Within ``shared_kernels``, or while some ``Prices`` is in use, equal bodies are built once."""
     known, key = _tables.get(device, _Kernels()), digest(graph, composition)
     if key not in known:
         known[key] = schedule(compose(graph, device, composition))

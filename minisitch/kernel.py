@@ -458,29 +458,33 @@ def _stored(kernel: Kernel) -> dict[str, set[Index]]:
 
 
 class _Written(set[str]):
-    """Names of the buffers that hold their values: writing one ends those whose bytes it takes over."""
+    """Names of the buffers that hold their values: writing one ends the one whose bytes it takes over."""
 
     def __init__(self, kernel: Kernel) -> None:
         super().__init__(b.name for b in kernel.buffers if b.scope == "input")
         self.scope = {b.name: b.scope for b in kernel.buffers}
-        slots: dict[str, list[str]] = {}
-        for name, owner in kernel.owners.items():
-            slots.setdefault(owner, []).append(name)
-        self.rivals = {name: [n for n in slots[owner] if n != name] for name, owner in kernel.owners.items()}
-        self.reads: dict[str, set[Index | None]] = {}  # since a barrier: where; None where not by the thread of that column
+        self.owners = kernel.owners
+        self.holder: dict[str, str] = {}  # of some bytes: the buffer whose value they hold
+        self.reads: dict[str, dict[str, set[Index | None]]] = {}  # by owner and buffer, since a barrier: where; None where
+        #                                                           not by the thread of that column
+
+    def read(self, name: str, where: Index | None) -> None:
+        self.reads.setdefault(self.owners[name], {}).setdefault(name, set()).add(where)
 
     def write(self, name: str, where: Index | None, place: str) -> None:
         """A thread may overwrite what it alone has read there."""
-        for rival in self.rivals[name]:
-            if self.reads.get(rival, set()) - ({where} - {None}):
+        owner = self.owners[name]
+        for rival, read in self.reads.get(owner, {}).items():
+            if rival != name and read - ({where} - {None}):
                 raise KernelError(f"{place}: {name} takes over the bytes of {rival}, which other threads may still be reading; "
                                   "it takes a barrier in between, or one thread that reads and overwrites each element")
-        self.difference_update(self.rivals[name])
+        self.discard(self.holder.get(owner, owner))
+        self.holder[owner] = name
         self.add(name)
 
     def meet(self, *scopes: str) -> None:
         """A barrier: all that was read was read."""
-        self.reads = {name: where for name, where in self.reads.items() if self.scope[name] not in scopes}
+        self.reads = {owner: read for owner, read in self.reads.items() if self.scope[owner] not in scopes}
 
 
 def _verify_phase(phase: Phase, known: set[str], written: _Written, place: str, meets: bool) -> None:
@@ -504,7 +508,7 @@ def _verify_phase(phase: Phase, known: set[str], written: _Written, place: str, 
             buffer, where = cell(stmt, k >= len(phase.before))
             if buffer not in written:
                 raise KernelError(f"{place}: {stmt.buffer} is read but holds no value here, in: {show_stmt(stmt)}")
-            written.reads.setdefault(buffer, set()).add(where)
+            written.read(buffer, where)
     if meets:
         written.meet("shared")
     for fold in phase.folds:

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 
 from .. import compile as compiler
 from .. import cpu_emit, cuda_emit
-from ..build import compose, digest
+from ..build import built, compose, digest, shared_kernels
 from ..device import DEVICES, Device, get_device, this_cpu
 from ..errors import DeviceError, TraceError
 from ..fuse import Body, Decision, FusionPlan, extract
 from ..graph import Graph, TensorType, verify
 from ..ops import DTYPES
-from ..schedule import Kernel, schedule
+from ..schedule import Kernel
 from ..simplify import simplify
 from ..source import KernelSource
 from ..stitch import StitchPlan
@@ -113,7 +113,8 @@ def lower_program(program: Program, strategy: str, target: str, device: Device, 
     graph = simplify(program.graph)
     if os.environ.get("MINISITCH_CHECK", "1") != "0":
         verify(graph)
-    return lower_plan(program, plan_of(graph, strategy, device), target, device, stop_after)
+    with shared_kernels(device):  # what a strategy has built to know its price is not built again
+        return lower_plan(program, plan_of(graph, strategy, device), target, device, stop_after)
 
 
 def lower_plan(program: Program, plan: FusionPlan, target: str, device: Device, stop_after: str = "emit") -> Stages:
@@ -127,8 +128,10 @@ def lower_plan(program: Program, plan: FusionPlan, target: str, device: Device, 
     compositions = [p.composition for p in plan.kernels]
     keys = tuple(digest(body.graph, how) for body, how in zip(bodies, compositions, strict=True))
     different = {key: (body.graph, how) for key, body, how in zip(keys, bodies, compositions, strict=True)}
-    stitches = {key: compose(body, device, how) for key, (body, how) in different.items()}
-    kernels = {key: schedule(s) for key, s in stitches.items()} if stop_after != "stitch" else {}
+    if stop_after == "stitch":
+        stitches = {key: compose(body, device, how) for key, (body, how) in different.items()}
+        return Stages(program, graph, device, plan, bodies, keys, tuple(stitches[key] for key in keys))
+    kernels = {key: built(body, device, how) for key, (body, how) in different.items()}
     sources = {key: emit(k) for key, k in kernels.items()} if stop_after == "emit" else {}
-    return Stages(program, graph, device, plan, bodies, keys, tuple(stitches[key] for key in keys),
-                  tuple(kernels[key] for key in keys if kernels), tuple(sources[key] for key in keys if sources))
+    return Stages(program, graph, device, plan, bodies, keys, tuple(kernels[key].plan for key in keys),
+                  tuple(kernels[key] for key in keys), tuple(sources[key] for key in keys if sources))

@@ -48,6 +48,7 @@ from ..stitch import StitchPlan
 PROPOSERS = ("astitch", "fs20", "fs18", "xla", "none")  # of equally cheap plans the first one's is taken
 ABLATIONS = {"without keeping": Stitching(keep=False), "without merging": Stitching(merge=False)}
 MOST_COMPARED = {"fs20": 3500, "fs18": 3500}  # nodes of a graph that a slow planner is still asked to plan whole
+MOST_CUTS = 8  # of a kernel with more grid barriers, that many are tried, evenly spread
 MOST_JUDGED = 1000  # nodes of a kernel that is planned anew; a larger one stays as it was proposed
 
 
@@ -158,7 +159,7 @@ class _Judge:
 
     def _placed(self, part: Pattern, twin: Body, body: Body) -> Pattern:
         """A pattern of a kernel's body as one of the whole graph; its composition counts the nodes of its own body."""
-        outer = tuple(sorted(body.origin[m] for m in part.members if body.graph[m].op != "input" ))
+        outer = tuple(sorted(body.origin[m] for m in part.members if body.graph[m].op != "input"))
         placed = Pattern(outer, tuple(sorted(body.origin[o] for o in part.outputs)))
         inner, new = extract(twin.graph, part), {whole: k for k, whole in enumerate(extract(self.prices.graph, placed).origin)}
         return replace(placed, composition=part.composition.renumber(lambda node: new[body.origin[inner.origin[node]]]))
@@ -198,11 +199,12 @@ def _priced(name: str, patterns: tuple[Pattern, ...], prices: Prices, limit: flo
 
 # ---------------------------------------------------------------- in two, at a grid barrier
 def _halves(pattern: Pattern, prices: Prices, us: float) -> Iterator[tuple[int, tuple[Pattern, Pattern]]]:
-    """The kernel cut at each of its grid barriers, if two launches could be cheaper than ``us`` at all."""
+    """The kernel cut at its grid barriers, one after the other, if two launches could be cheaper than ``us`` at all."""
     kernel, graph = prices.kernel(pattern), prices.graph
     if not kernel.grid_barriers or 2 * prices.device.launch_us >= us:
         return
-    for barrier in range(1, kernel.plan.grid_barriers + 1):
+    last = kernel.plan.grid_barriers
+    for barrier in range(1, last + 1, -(-last // MOST_CUTS)):
         early = [node for node, sink in kernel.plan.final.items() if sink.level < barrier]
         late = [node for node, sink in kernel.plan.final.items() if sink.level >= barrier]
         second = _upstream(graph, pattern, late, set(early))

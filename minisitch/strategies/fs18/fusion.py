@@ -24,6 +24,9 @@ from .reads import Read, Reads, Scattered
 SHARED_LIMIT = 20 * 1024  # bytes of a block (the paper's evaluation)
 # Fewer blocks than the device has SMs leave some idle; they are taken where a block has no more than this to do (ours).
 SERIAL_ELEMENTS = 16384
+# A value read through windows of windows is evaluated at ever more places; so many end the kernel (ours).
+MOST_PLACES = 8 * MOST_POSITIONS
+WINDOWS = ("slice", "update", "concatenate", "gather", "scatter")
 # Intra-layer packing is for operations of less than 10 us; a pack moves no more than the device does in this time.
 TINY_US = 10.0
 
@@ -62,15 +65,19 @@ class Fusion:
         self.members: set[int] = set()
         self.outputs: set[int] = set()
         self.arguments: set[int] = set()
+        self.places: dict[int, int] = {}  # at how many places an operation's readers inside want it
         self.reduced = 0  # bytes of the reduces that are read inside
-        inside = set(members)
-        self.roots = [m for m in sorted(members, reverse=True) if not inside.intersection(reads.readers[m])]
+        self.roots = _roots(reads, members)
         shapes = [self.graph[r].type.shape for r in self.roots]
         self.schedules = [Schedule(cut) for cut in common_cuts(shapes)]
         sizes = {math.prod(shape) for shape in shapes}
         if len(sizes) == 1 and (len(shapes) == 1 or all(self.graph[r].kind != "reduce" for r in self.roots)):
             self.schedules.append(Schedule(Cut("row", max(1, *sizes)), threads=True))
         self.refused = self.add(members)
+
+    def is_of(self, members: Sequence[int]) -> bool:
+        """Whether a fusion of these operations would start and end as this one did."""
+        return self.members == set(members) and self.roots == _roots(self.reads, members)
 
     def add(self, members: Sequence[int]) -> tuple[str, str]:
         """Take operations in, whole or not at all. Returns the rule that refused them and why, or two empty strings."""
@@ -83,9 +90,14 @@ class Fusion:
             return "argument-limit", f"the kernel would have {passed} arguments; at most {MOST_ARGUMENTS}"
         reduces = [self.graph[m] for m in fresh.difference(self.roots) if self.graph[m].kind == "reduce"]
         reduced = self.reduced + sum(node.type.nbytes for node in reduces)
+        order = sorted(fresh, reverse=True)
+        for m in order:
+            self.places[m] = self._places(m, inside)
+            if self.places[m] > MOST_PLACES:
+                wanted = self.places[m]
+                return "too-many-places", f"%{m} {self.graph[m].op} would be wanted at {wanted} places; at most {MOST_PLACES}"
         left: list[Schedule] = []
         reasons: dict[str, str] = {}
-        order = sorted(fresh, reverse=True)
         for schedule in sorted(self.schedules, key=lambda s: s.threads):  # of several, a block schedule's reason says more
             refusal = self._propagate(schedule, order, inside, outputs)
             blocks = count(schedule.cut.blocks, f"{schedule.cut.kind} block")
@@ -103,6 +115,19 @@ class Fusion:
         self.outputs |= outputs
         self.arguments, self.reduced = arguments, reduced
         return "", ""
+
+    def _places(self, member: int, inside: set[int]) -> int:
+        """Readers see a value at their own places, and at as many others through each window; a kept one is evaluated once."""
+        same, more = 1, 0
+        if self.graph[member].kind == "reduce":
+            return 1
+        for reader in self.reads.readers[member]:
+            for read in self.reads.of[reader] if reader in inside else ():
+                if read.source == member and any(node.op in WINDOWS for node, _ in read.way):
+                    more += self.places[reader]
+                elif read.source == member:
+                    same = max(same, self.places[reader])
+        return same + more
 
     def _propagate(self, schedule: Schedule, order: Sequence[int], inside: set[int], outputs: set[int]) -> str:
         """Note what a schedule asks of new operations, readers first; why it is not satisfiable with them, or nothing.
@@ -155,6 +180,11 @@ class Fusion:
             return (f"{work // cut.blocks} elements a block of %{member} {node.op} "
                     f"keep {cut.blocks} of {self.limits.device.sms} SMs busy")
         return ""
+
+
+def _roots(reads: Reads, members: Sequence[int]) -> list[int]:
+    inside = set(members)
+    return [m for m in sorted(members, reverse=True) if not inside.intersection(reads.readers[m])]
 
 
 def common_cuts(shapes: Sequence[Sequence[int]]) -> list[Cut]:

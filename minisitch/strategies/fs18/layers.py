@@ -29,6 +29,7 @@ class Sweeper:
         self.parts = Contraction(operations, {op: [r for r in reads.readers[op] if r in inside] for op in operations},
                                  {op: [s for s in reads.sources(op) if s in inside] for op in operations})
         self.decisions: dict[tuple[int, ...], Decision] = {}
+        self.fusions: dict[int, Fusion] = {}  # of the clusters that were roots last
 
     def run(self) -> list[Fusion]:
         """Sweep until nothing changes; each cluster is a kernel."""
@@ -36,7 +37,14 @@ class Sweeper:
         while changed:
             self.parts.layer_again()
             changed = self.sweep()
-        return [Fusion(self.reads, self.limits, members) for members in self.parts.members.values()]
+        return [self._fusion(root) for root in self.parts.members]
+
+    def _fusion(self, root: int) -> Fusion:
+        """The fusion of a cluster: as it grew, if that is how it stands."""
+        members = self.parts.members[root]
+        if root not in self.fusions or not self.fusions[root].is_of(members):
+            self.fusions[root] = Fusion(self.reads, self.limits, members)
+        return self.fusions[root]
 
     def sweep(self) -> bool:
         """All layers once; a cluster that a contraction raises is met again in its new layer."""
@@ -88,7 +96,7 @@ class Sweeper:
         A user in the slab and above the root's layer that is not inside was visited before and given up: only
         such a user could lead back to the fusion. No other operation needs a visit: no user of it is fused.
         """
-        fusion = Fusion(self.reads, self.limits, self.parts.members[root])
+        fusion = self._fusion(root)
         if not fusion.schedules:
             return
         base, fused = self.parts.span[root], {root}
