@@ -6,6 +6,7 @@ The suites are in the repository, not in the package; nothing here is about how 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -19,8 +20,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import minisitch as ms  # noqa: E402
-from benchmarks import irregular, papers, results  # noqa: E402
+from benchmarks import ablation, irregular, papers, results  # noqa: E402
 from minisitch import __main__ as cli  # noqa: E402
+from minisitch import compile as compiler  # noqa: E402
 from minisitch.runtime import assemble, choose_device, lower_program  # noqa: E402
 
 
@@ -314,3 +316,21 @@ def test_outside_a_clone_the_next_step_is_named(tmp_path, monkeypatch, capsys):
 def test_wrong_words_are_answered(words, message, capsys, tmp_path):
     assert bench(*words, "--out", tmp_path / "raw.json") == 1
     assert message in capsys.readouterr().err and not (tmp_path / "raw.json").exists()
+
+
+# ---------------------------------------------------------------- what each rule buys
+def test_an_ablation_takes_out_what_it_says_and_leaves_results_right(monkeypatch):
+    """An ingredient whose place in the package has moved would change no machine code: a column of ones."""
+    made, build = [], compiler._build
+
+    def noted(*args):
+        result = build(*args)
+        made.append(re.sub(r"_ZN\w+|\w*softmax\w*", "", result.library.get_asm_str()))
+        return result
+
+    monkeypatch.setattr(compiler, "_build", noted)
+    shown = ablation.report({"softmax": ablation.measure(ablation.softmax, ((24, 64),), 0.0)})
+    assert all(f"| {i.name} " in shown for i in ablation.INGREDIENTS)
+    usual, *others = made
+    same = sum(text == usual for text in others)
+    assert same <= 3, "the second core and memory taken again are no matter of compiling; this kernel has one array a loop"
