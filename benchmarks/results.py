@@ -71,10 +71,9 @@ class Results:
                                      "another with --out") from None
 
     def has(self, workload: str, wanted: Record) -> bool:
-        """Whether there is a record for what is ``wanted``: the same code and settings, at least these strategies."""
+        """Whether there is a record for what is ``wanted``: the same code and settings, at least these strategies or peers."""
         found = self.records.get(workload, {})
-        return (all(found.get(k) == v for k, v in wanted.items() if k != "strategies")
-                and set(wanted["strategies"]) <= set(found.get("strategies", ())))
+        return all(set(v) <= set(found.get(k, ())) if isinstance(v, list) else found.get(k) == v for k, v in wanted.items())
 
     def add(self, workload: str, record: Record) -> None:
         """Keep a record; readers, and a process killed right now, see the file of before or the file of after."""
@@ -122,8 +121,11 @@ def run_suite(suite: str, workloads: dict[str, Path], strategies: Sequence[str],
     return results, {name: results.records[name] for name in chosen if name not in failed}, failed
 
 
-def measure_all(suite: str, results: Results, wanted: dict[str, Record], fresh: bool) -> dict[str, str]:
-    """Measure what the file lacks; ``wanted`` has a workload's settings. Gives the errors of those that failed."""
+def measure_all(suite: str, results: Results, wanted: dict[str, Record], fresh: bool, also: Record | None = None) -> dict[str, str]:
+    """Measure what the file lacks; ``wanted`` has a workload's settings. Gives the errors of those that failed.
+
+    ``also``: settings that make no difference to the results, and are not kept with them.
+    """
     todo = [name for name in wanted if not results.has(name, wanted[name])]
     if todo and load() > BUSY * cores():
         print(f"This machine is busy (load {load()} on {cores()} cores): times will be too long, counts are right.",
@@ -134,7 +136,7 @@ def measure_all(suite: str, results: Results, wanted: dict[str, Record], fresh: 
             environment = {**os.environ, "MINISITCH_PLANS": "0",  # how long planning takes is measured
                            **({"MINISITCH_CACHE": str(Path(cache) / name)} if fresh else {})}
             before = surroundings()
-            settings = json.dumps({"workload": name, **wanted[name]})
+            settings = json.dumps({"workload": name, **wanted[name], **(also or {})})
             record, error = run_one([sys.executable, "-m", f"benchmarks.{suite}", "--one", settings], environment,
                                     lambda doing, at=number, what=name: bar.show(at, f"{what}: {doing}"))
             if error:

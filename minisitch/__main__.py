@@ -33,7 +33,7 @@ from .runtime import TARGETS, choose_device, choose_target, jit, parse_type
 from .trace import trace
 from .trace.tree import flatten
 
-SUITES = ("papers", "irregular")
+SUITES = ("papers", "irregular", "cpu")
 WHERE = "FILE.py:FUNCTION, or FILE.py that defines make(preset)"
 
 
@@ -113,14 +113,18 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _bench_options(one: argparse.ArgumentParser) -> None:
-    one.add_argument("--suite", default="papers", choices=SUITES, help="the papers' workloads, or their irregular shapes")
+    one.add_argument("--suite", choices=SUITES, help="the papers' workloads (the default), their irregular shapes, or "
+                     "common programs on this CPU beside other libraries")
     one.add_argument("--preset", default="small", choices=("small", "full"), help="full: the papers' shapes, many minutes")
-    one.add_argument("--workload", action="append", metavar="NAME[,NAME]", help="some of the suite (default: all)")
+    one.add_argument("--workload", "--case", action="append", metavar="NAME[,NAME]", help="some of the suite (default: all)")
     one.add_argument("--strategy", action="append", metavar="NAME[,NAME]", help="some strategies (default: the suite's)")
     one.add_argument("--target", default="cpu", choices=("cpu", "cuda", "python"), help="where to run (default: cpu)")
     one.add_argument("--seconds", type=float, default=20.0, help="how long to measure each workload (default: 20)")
     one.add_argument("--out", type=Path, metavar="FILE", help="the raw results (default: benchmarks/results/ by date)")
     one.add_argument("--fresh", action="store_true", help="measure what is in the file too, and compile everything anew")
+    one.add_argument("--peers", action="append", metavar="NAME[,NAME]", help="of the suite cpu, which this implies: "
+                     "numexpr, jax, torch, inductor, or a Python file whose jit(fn) has kernels for fn.workload")
+    one.add_argument("--peer-python", metavar="PATH", help="the Python that has them (default: this one)")
     one.set_defaults(command=_bench)
 
 
@@ -180,10 +184,11 @@ def _compare(options: argparse.Namespace) -> None:
 
 def _bench(options: argparse.Namespace) -> None:
     """Hand over to the suite, which is in the repository, not in the package."""
+    options.suite = options.suite or ("cpu" if options.peers else "papers")
     if not Path("benchmarks", f"{options.suite}.py").is_file():
         raise UsageError(f"there is no benchmarks/{options.suite}.py in this folder; the workloads are in minisitch's "
                          "repository: clone it, and run this command in the clone")
-    options.strategy, options.workload = _names(options.strategy), _names(options.workload)
+    options.strategy, options.workload, options.peers = map(_names, (options.strategy, options.workload, options.peers))
     sys.path.insert(0, os.getcwd())
     importlib.import_module(f"benchmarks.{options.suite}").main(options)
 

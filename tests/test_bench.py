@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import minisitch as ms  # noqa: E402
-from benchmarks import ablation, irregular, papers, results  # noqa: E402
+from benchmarks import ablation, cpu, cpu_report, irregular, papers, results  # noqa: E402
 from minisitch import __main__ as cli  # noqa: E402
 from minisitch import compile as compiler  # noqa: E402
 from minisitch.runtime import assemble, choose_device, lower_program  # noqa: E402
@@ -76,6 +76,23 @@ def test_irregular_shapes_are_cut_as_the_paper_says(shape, adaptive, fixed):
         assert (m["rows_per_block"], m["steps"], m["splits"], f"{m['grid']} x {m['block']}") == expected and m["kernels"] == 1
         assert m["grid"] <= m["wave"] or variant == "fixed"
     assert not {"adaptive", "fixed"} & set(ms.STRATEGIES)  # known to the measuring process only
+
+
+# ---------------------------------------------------------------- this CPU beside other libraries
+def test_a_case_of_the_cpu_suite(tmp_path, capsys):
+    """A peer that is not installed is skipped and said so; a file of kernels is one more peer."""
+    kernels = tmp_path / "mine.py"
+    kernels.write_text("import numpy as np\n\n\ndef jit(fn):\n    return {'colsum': lambda x: np.add.reduce(x)}[fn.workload]\n")
+    out = tmp_path / "raw.json"
+    assert bench("--peers", f"{kernels},jax", "--peer-python", sys.executable, "--case", "colsum-512x768", "--out", out) == 0
+    shown, records = capsys.readouterr(), json.loads(out.read_text())
+    assert "jax is skipped: ModuleNotFoundError: No module named 'jax'" in shown.err and "| over mine.py |" in shown.out
+    peers = records["colsum-512x768"]["peers"]
+    assert list(peers) == ["minisitch", "numpy", str(kernels)]
+    for row in peers.values():
+        assert len(row["call_us"]) == cpu.FEWEST_ROUNDS and row["of_numpys"] <= cpu_report.EXACT and row["first_s"] >= 0
+    assert peers["minisitch"]["warm_s"] and records["colsum-512x768"]["bytes"] == 513 * 768 * 4
+    assert len(records["colsum-512x768"]["spin_us"]) == cpu.FEWEST_ROUNDS and out.with_suffix(".svg").read_text().startswith("<svg")
 
 
 # ---------------------------------------------------------------- interrupted and run again
