@@ -53,7 +53,7 @@ from .errors import DeviceError
 
 # IEEE arithmetic, operation by operation, with one freedom: a product and a sum may fuse into one rounding. NaN, inf
 # and -0 mean what they mean in NumPy. No reassoc (it turns x - y + y into x, NaN or not, and undoes every helper's
-# range reduction; only accumulators may be summed in any order, see _Accumulators), no afn (1 / sqrt(0) became NaN),
+# range reduction; only accumulators may be summed in any order, see _Idioms), no afn (1 / sqrt(0) became NaN),
 # no arcp (x / y became inf for denormal y; an emitter that wants one division a row writes it so).
 KERNEL_FLAGS: dict[str, Any] = dict(nogil=True, error_model="numpy", noalias=True, no_cfunc_wrapper=True,
                                     fastmath={"contract"})
@@ -188,11 +188,14 @@ def _plain_math() -> types.SimpleNamespace:
     return types.SimpleNamespace(**known, erf=cpu_math.erf_f64)
 
 
-class _Accumulators(ast.NodeTransformer):
+class _Idioms(ast.NodeTransformer):
     """Let sums and products that a loop carries in a local variable be taken in any order, so that they vectorise.
 
-    Before:  total += x_row[col]
-    After:   total = add_any_order(total, x_row[col])
+    Slices become windows: a slice tells apart what starts before the array or ends behind it, and a branch between
+    two short loops keeps both from being vectorised as straight-line code (layernorm of 17 columns: 2.5 times as fast).
+
+    Before:  x_row = x[row * 4:row * 4 + 4]           total += x_row[col]
+    After:   x_row = window(x, row * 4, row * 4 + 4)  total = add_any_order(total, x_row[col])
     """
 
     FREE: ClassVar = {ast.Add: "add_any_order", ast.Mult: "mul_any_order"}
@@ -208,12 +211,14 @@ class _Accumulators(ast.NodeTransformer):
         if (isinstance(value, ast.BinOp) and isinstance(value.left, ast.Name) and isinstance(target, ast.Name)
                 and value.left.id == target.id and type(value.op) in self.FREE):
             node.value = ast.Call(ast.Name(self.FREE[type(value.op)], ast.Load()), [value.left, value.right], [])
+        if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Slice) and value.slice.lower and value.slice.upper:
+            node.value = ast.Call(ast.Name("window", ast.Load()), [value.value, value.slice.lower, value.slice.upper], [])
         return ast.fix_missing_locations(node)
 
 
 def _for_the_compiler(text: str, name: str, path: str) -> types.CodeType:
-    """The module's code with accumulators marked, and the whole width of the machine's vectors asked for."""
-    tree = _Accumulators().visit(ast.parse(text, path))
+    """The module's code with accumulators and windows marked, and the whole width of the machine's vectors asked for."""
+    tree = _Idioms().visit(ast.parse(text, path))
     function = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == name)
     function.body.insert(0, ast.copy_location(ast.parse("widest_vectors()").body[0], function.body[0]))
     return compile(ast.fix_missing_locations(tree), path, "exec")
@@ -248,7 +253,7 @@ def _over_helpers(functions: dict[str, Callable[..., Any]], name: str, helper: C
 @functools.cache
 def _intrinsics() -> dict[str, Any]:
     """The primitives of ``cpu_math`` that are one LLVM instruction each; its Python bodies say what they mean."""
-    return {**_choices(), **_float_calls(), **_accumulations(), "widest_vectors": _widest_vectors()}
+    return {**_choices(), **_float_calls(), **_accumulations(), "widest_vectors": _widest_vectors(), "window": _window()}
 
 
 def _cast_all(context, builder, signature, values, start=0):
@@ -367,6 +372,26 @@ def _widest_vectors() -> Any:
         return nb.void(), emit
 
     return widest_vectors
+
+
+def _window() -> Any:
+    from numba import types as nb
+    from numba.core.imputils import impl_ret_borrowed
+    from numba.extending import intrinsic
+    from numba.np.arrayobj import make_array, populate_array
+
+    @intrinsic
+    def window(typing, array, first, last):
+        def emit(context, builder, signature, values):
+            whole = make_array(signature.args[0])(context, builder, values[0])
+            start, end = (context.cast(builder, v, t, nb.intp) for v, t in zip(values[1:], signature.args[1:], strict=True))
+            view = make_array(signature.return_type)(context, builder)
+            populate_array(view, data=builder.gep(whole.data, [start], inbounds=True), shape=[builder.sub(end, start)],
+                           strides=[whole.itemsize], itemsize=whole.itemsize, meminfo=whole.meminfo, parent=whole.parent)
+            return impl_ret_borrowed(context, builder, signature.return_type, view._getvalue())
+        return array(array, first, last), emit
+
+    return window
 
 
 # ---------------------------------------------------------------- compiling

@@ -57,6 +57,11 @@ def widest_vectors():
     """Ask for the machine's widest vectors in this kernel; ``compile`` begins every kernel with it."""
 
 
+def window(array, first, last):
+    """``array[first:last]``, which lies inside the array; ``compile`` puts it in place of the slice: no case to tell apart."""
+    return array[first:last]
+
+
 def copysign(a, b):
     """The size of ``a`` with the sign of ``b``."""
     return np.copysign(a, b)
