@@ -27,7 +27,7 @@ import numpy as np
 
 from minisitch import STRATEGIES, Device, FusionPlan, Graph, TensorType, get_device, trace
 from minisitch.build import compose
-from minisitch.cost import kernel_us
+from minisitch.cost import kernel_us, working_set
 from minisitch.errors import MinisitchError
 from minisitch.explain.compare import duration, error_of
 from minisitch.fuse import Stitching, extract
@@ -110,7 +110,7 @@ def measure(workload: str, preset: str, strategies: list[str], target: str, seco
         stages = lower_program(program, variant, target, choose_device(target))
         ready[variant] = assemble(stages, target)
         found[variant] = {**mapping(kernels_of(fn, shape, variant, get_device("v100"))),
-                          "here_us": round(sum(map(kernel_us, stages.kernels)), 2),
+                          "here_us": round(sum(kernel_us(k, working_set(stages.graph)) for k in stages.kernels), 2),
                           "max_error": error(ready[variant]([x]), x, fn)}
     numpy_row: Record = {"max_error": error(fn(x), x, fn)}
     for variant, samples in rounds(ready, lambda: fn(x), [x], seconds).items():

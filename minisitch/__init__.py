@@ -17,6 +17,7 @@ Importing this package does not import Numba; the first compile does.
 
 from __future__ import annotations
 
+from . import strategies as _strategies
 from .device import DEVICES, Device, get_device
 from .errors import (
     BackgroundWarning,
@@ -32,12 +33,6 @@ from .explain import Comparison, Report, compare, explain
 from .fuse import STRATEGIES, Decision, FusionPlan, Pattern, make_plan, strategy
 from .graph import Graph, Node, TensorType, parse
 from .runtime import jit, lower
-from .strategies import astitch as _astitch
-from .strategies import auto as _auto
-from .strategies import fs18 as _fs18
-from .strategies import fs20 as _fs20
-from .strategies import none as _none
-from .strategies import xla as _xla
 from .trace import Program, erf, trace
 
 __version__ = "0.1.0"
@@ -49,4 +44,4 @@ __all__ = [
     "make_plan", "parse", "strategy", "trace",
 ]
 
-del _astitch, _auto, _fs18, _fs20, _none, _xla  # imported for their registration
+del _strategies  # imported so that they are registered

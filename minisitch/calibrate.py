@@ -51,15 +51,16 @@ FACTORS = (0.5, 0.75, 1.33, 2.0)  # by which the fit changes one figure at a tim
 
 @dataclass(frozen=True)
 class Sample:
-    """One kernel, where it comes from, and the least microseconds it took."""
+    """One kernel, where it comes from, the least microseconds it took, and the bytes that its program needs in any case."""
 
     program: str
     strategy: str
     kernel: Kernel
     us: float
+    around: int = 0
 
     def modelled(self, device: Device) -> float:
-        return cost.kernel_us(replace(self.kernel, device=device))
+        return cost.kernel_us(replace(self.kernel, device=device), self.around)
 
 
 @dataclass(frozen=True)
@@ -339,8 +340,9 @@ def _timed(program: str, compiled: Callable[[str], Executable], leaves: Sequence
     found = []
     for strategy in PRICED:
         run = compiled(strategy)
+        around = cost.working_set(run.stages.graph)
         for kernel, us in zip(run.stages.kernels, launch_times(run, leaves, seconds, fewest=4), strict=True):
-            found.append(Sample(program, strategy, kernel, min(us[1:])))
+            found.append(Sample(program, strategy, kernel, min(us[1:]), around))
     return found
 
 

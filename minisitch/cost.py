@@ -244,7 +244,7 @@ def _stride(index: Index, name: str, n: int) -> int | None:
     return total
 
 
-# ---------------------------------------------------------------- library calls and whole plans
+# ---------------------------------------------------------------- library calls
 def library_us(graph: Graph, node: Node, device: Device) -> float:
     """Modelled microseconds of a library call: the larger of its memory and arithmetic time.
 
@@ -256,8 +256,3 @@ def library_us(graph: Graph, node: Node, device: Device) -> float:
         flops = 2.0 * node.type.size * graph[node.args[0]].type.shape[-1]
         calls = math.prod(graph[node.args[1]].type.shape[:-2]) if device.kind == "cpu" else 1
     return calls * device.launch_us + max(memory, flops / device.flops) * 1e6
-
-
-def plan_us(kernels: Sequence[Kernel], library: Sequence[tuple[Graph, Node]], device: Device) -> float:
-    """Modelled microseconds of all launches, one after the other."""
-    return sum(map(kernel_us, kernels)) + sum(library_us(g, n, device) for g, n in library)

@@ -263,9 +263,9 @@ def _wrong(content: Any) -> str:
 
 
 def get_device(name: str) -> Device:
-    """A device by name; KeyError lists the known ones."""
+    """A device by name. Raises DeviceError with the known ones."""
     if name == "cpu":
         return this_cpu()
     if name not in DEVICES:
-        raise KeyError(f"unknown device {name!r}; known: cpu, {', '.join(DEVICES)}")
+        raise DeviceError(f"unknown device {name!r}; known: cpu, {', '.join(DEVICES)}")
     return DEVICES[name]

@@ -448,9 +448,13 @@ def strategy(name: str) -> Callable[[Strategy], Strategy]:
     """Register a function from Graph and Device to FusionPlan under a name.
 
     A strategy from outside the package registers the same way and is used by name:
-    ``minisitch.jit(f, strategy="mine")``.
+    ``minisitch.jit(f, strategy="mine")``. The package's own names stay its own: ``auto`` asks for their plans, and
+    plans kept on disk are trusted by their names. Raises PlanError for one of these.
     """
     def register(function: Strategy) -> Strategy:
+        known = getattr(STRATEGIES.get(name), "__module__", "")
+        if known.startswith(f"{__package__}.") and known != function.__module__:
+            raise PlanError(f"{name!r} is a strategy of this package; register yours under another name")
         STRATEGIES[name] = function
         return function
     return register

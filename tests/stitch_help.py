@@ -16,7 +16,7 @@ from minisitch.schedule import schedule
 from minisitch.stitch import stitch
 from minisitch.trace import Program, trace
 
-STRATEGIES = ("none", "xla", "astitch")
+BASIC = ("none", "xla", "astitch")  # strategies; the others have tests of their own
 V100 = DEVICES["v100"]
 CPU = replace(this_cpu(), sms=2)  # golden texts must not depend on who runs them
 # A GPU small enough to step: every scheme and every mapping is reached by small shapes.

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from stitch_help import (
+    BASIC,
     CPU,
-    STRATEGIES,
     TOY,
     TOY32,
     TOY128,
@@ -75,7 +75,7 @@ def test_bytes_of_random_programs(device):
     kernels, gathers = 0, 0
     for seed in range(50):
         graph = random_graph(np.random.default_rng(seed), max_nodes=15, max_elements=300)
-        for strategy in STRATEGIES:
+        for strategy in (*BASIC, "fs18", "fs20", "auto") if device is TOY else BASIC:
             stages = lowered(graph, strategy, "step", device)
             for source, body in zip(stages.sources, stages.bodies, strict=True):
                 _, traffic = stepped(source, random_inputs(body.graph, np.random.default_rng(seed)))
@@ -121,7 +121,7 @@ def test_library_calls_read_and_write_once():
 # ---------------------------------------------------------------- modelled time
 def time_of(graph, device=V100, strategy="astitch"):
     stages = lowered(graph, strategy, "step", device, "schedule")
-    return cost.plan_us(stages.kernels, [], device)
+    return sum(map(cost.kernel_us, stages.kernels))
 
 
 def test_time_is_launches_barriers_and_the_larger_of_memory_and_arithmetic():
@@ -131,7 +131,6 @@ def test_time_is_launches_barriers_and_the_larger_of_memory_and_arithmetic():
     assert cost.kernel_us(kernel) > memory + V100.launch_us
     slow = one_kernel(graph, replace(V100, bandwidth=V100.bandwidth / 2))
     assert cost.kernel_us(slow) > cost.kernel_us(kernel)
-    assert cost.plan_us([kernel, kernel], [], V100) == pytest.approx(2 * cost.kernel_us(kernel))
 
 
 def test_fewer_kernels_and_bytes_are_faster():
@@ -166,7 +165,7 @@ def slower(device, times):
 def cpu_kernels(count=40):
     for seed in range(count):
         graph = random_graph(np.random.default_rng(seed), max_nodes=15, max_elements=100_000)
-        for strategy in STRATEGIES:
+        for strategy in BASIC:
             yield from lowered(graph, strategy, "cpu", CPU, "schedule").kernels
 
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from stitch_help import (
+    BASIC,
     CPU,
     ROOT,
-    STRATEGIES,
     TOY,
     attention,
     lowered,
@@ -45,7 +45,7 @@ def sources(count=40, **options):
     """Texts of random programs, both targets."""
     for seed in range(count):
         graph = random_graph(np.random.default_rng(seed), max_nodes=20, max_elements=600, **options)
-        for strategy in STRATEGIES:
+        for strategy in BASIC:
             for target, device in (("step", TOY), ("cpu", CPU)):
                 yield from lowered(graph, strategy, target, device).sources
 

@@ -557,11 +557,12 @@ def test_the_kernel_itself_stays_within_the_limit(device):
                     continue
                 light = [v for v in how.shared if body.graph[v].kind != "reduce"]
                 kernel = schedule(compose(body.graph, device, how))
-                assert kernel.shared_bytes <= limit or not light, f"seed {seed}: {kernel}"
+                exchanged = 0 if light else 8 * 32 * sum(n.kind == "reduce" for n in body.graph.nodes)  # a value a warp
+                assert kernel.shared_bytes <= limit + exchanged, f"seed {seed}: {kernel}"
                 mine = [v for v, whole in enumerate(body.origin) if whole in gone]
                 assert not set(mine) & set(how.shared)
                 shrunk += bool(mine)
-        assert all(f"the limit is {limit}" in d.why for d in gone.values())
+            assert all(f"the limit is {limit}" in d.why for d in gone.values())
     assert shrunk > 5
 
 

@@ -31,6 +31,7 @@ from stitch_help import (
 
 from minisitch import cuda_emit
 from minisitch.build import Prices
+from minisitch.calibrate import spearman
 from minisitch.errors import KernelBug, PlanError
 from minisitch.fuse import Stitching, extract, fuse
 from minisitch.groups import is_row_reduce
@@ -402,11 +403,6 @@ def test_instructions_are_counted_off_the_kernel_row30():
     counts = instructions(thread, thread.segments[0])
     assert counts["shuffle"] == 0 and counts["heavy"] == 2 * 128
     assert counts["memory"] == 2 * 128 * 32 / 4, "lanes read a row apart: 32 sectors each where neighbours take 4"
-
-
-def spearman(a, b):
-    ranks = [np.argsort(np.argsort(values, kind="stable"), kind="stable") for values in (a, b)]
-    return np.corrcoef(*ranks)[0, 1]
 
 
 def test_modelled_cycles_rank_schedules_as_the_stepper_counts_them_row30():

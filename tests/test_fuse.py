@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stitch_help import CPU, ROOT, STRATEGIES, V100, layernorm, lowered, program, softmax, traced
+from stitch_help import BASIC, CPU, ROOT, V100, layernorm, lowered, program, softmax, traced
 
 from minisitch.build import digest
 from minisitch.errors import PlanError
@@ -88,11 +88,11 @@ def test_a_plan_means_what_its_graph_means(data):
     graph = data.draw(graphs(max_nodes=14))
     inputs = data.draw(arrays_for(graph))
     with np.errstate(all="ignore"):
-        for name in STRATEGIES:
+        for name in BASIC:
             check_plan(graph, inputs, name)
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", BASIC)
 def test_many_plans(name):
     for seed in range(150):
         rng = np.random.default_rng(seed)
@@ -103,7 +103,7 @@ def test_many_plans(name):
 
 def test_plan_prints(golden):
     graph = traced(softmax, (64, 128))
-    golden("softmax_plans", "\n\n".join(str(fuse(graph, name, V100)) for name in STRATEGIES))
+    golden("softmax_plans", "\n\n".join(str(fuse(graph, name, V100)) for name in BASIC))
 
 
 # ---------------------------------------------------------------- mutants
@@ -217,6 +217,11 @@ def test_unknown_strategies_are_refused_and_own_ones_taken():
         del registry["everything-alone"]
 
 
+def test_the_packages_own_strategies_are_not_replaced():
+    with pytest.raises(PlanError, match="'fs20' is a strategy of this package; register yours under another name"):
+        strategy("fs20")(lambda graph, device: fuse(graph, "none", device))
+
+
 # ---------------------------------------------------------------- what strategies ask
 def test_costs_and_stretching():
     graph = program("f32[8,1] = input name='x'", "f32[8,1] = constant value=2.0", "f32[8,1] = div %0 %1", "f32[8,1] = exp %2",
@@ -320,7 +325,7 @@ def calls(graph, strategy_name):
     return sum(entry.callcount for entry in profile.getstats())
 
 
-@pytest.mark.parametrize("strategy_name", [*STRATEGIES, "fs18", "fs20", "auto"])
+@pytest.mark.parametrize("strategy_name", [*BASIC, "fs18", "fs20", "auto"])
 @pytest.mark.parametrize("name", LARGE)
 def test_large_graphs_plan_in_time(name, strategy_name, monkeypatch):
     """Up to ten thousand nodes under every strategy; a quadratic pass would take minutes. ``--durations=0`` shows the time."""
@@ -335,7 +340,7 @@ def test_planning_grows_linearly(monkeypatch):
     assert many < 10 * few, "eight times the nodes"
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", BASIC)
 def test_equal_layers_are_emitted_once(name):
     twelve, six = (lowered(layers(n), name, "cpu", V100, "fuse") for n in (12, 6))
     stages = lowered(layers(12), name, "step", V100)
@@ -377,7 +382,7 @@ def test_argument_limits():
         assert any(d.rule == "argument-limit" for d in plan.decisions)
         check_plan(graph, inputs, name)
     few = traced(layernorm, (4, 8), (8,), (8,))
-    assert not any(d.rule == "argument-limit" for name in STRATEGIES for d in fuse(few, name, V100).decisions)
+    assert not any(d.rule == "argument-limit" for name in BASIC for d in fuse(few, name, V100).decisions)
 
 
 @pytest.mark.parametrize("wrong", [99, -1, 0, "1"])

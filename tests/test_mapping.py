@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from stitch_help import CPU, TOY, V100
 
 from minisitch.device import DEVICES, get_device
+from minisitch.errors import DeviceError
 from minisitch.mapping import LONG_ROW, map_columns, map_rows, power_of_two_at_least
 
 DEVICE = st.sampled_from([V100, TOY, DEVICES["h100"], CPU, replace(V100, max_block=256)])
@@ -56,7 +57,7 @@ def test_registers_are_assumed_then_relaxed():
 
 def test_devices_are_found_by_name():
     assert get_device("v100") is V100 and get_device("cpu").kind == "cpu"
-    with pytest.raises(KeyError, match="known: cpu, v100"):
+    with pytest.raises(DeviceError, match="known: cpu, v100"):
         get_device("abacus")
     assert all(d.source for d in DEVICES.values())
 

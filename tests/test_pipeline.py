@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from stitch_help import (
+    BASIC,
     CPU,
     ROOT,
-    STRATEGIES,
     TOY,
     TOY32,
     TOY128,
@@ -44,21 +44,21 @@ SMALL = {"max_nodes": 12, "max_elements": 300}
 
 
 # ---------------------------------------------------------------- the property
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", BASIC)
 @given(data=st.data())
 def test_programs_on_the_cpu_text(strategy, data):
     graph = data.draw(graphs(max_nodes=14))
     check_graph(graph, data.draw(arrays_for(graph)), runner(strategy, "python"))
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", BASIC)
 @given(data=st.data(), device=st.sampled_from(TOYS))
 def test_programs_on_the_stepper(strategy, data, device):
     graph = data.draw(graphs(**SMALL))
     check_graph(graph, data.draw(arrays_for(graph)), runner(strategy, "step", device))
 
 
-@given(programs(max_lines=5), st.sampled_from(STRATEGIES))
+@given(programs(max_lines=5), st.sampled_from(BASIC))
 def test_numpy_functions(case, strategy):
     def run_function(function, *inputs):
         traced_ = trace(function, inputs)
@@ -81,7 +81,7 @@ def test_without_simplification(monkeypatch):
         rng = np.random.default_rng(seed)
         graph = random_graph(rng, max_nodes=15, max_elements=300)
         inputs = random_inputs(graph, rng)
-        for strategy in STRATEGIES:
+        for strategy in BASIC:
             check_graph(graph, inputs, runner(strategy, "python"))
             check_graph(graph, inputs, runner(strategy, "step", TOYS[seed % 3]))
 
@@ -114,7 +114,7 @@ def test_special_values(target):
         graph, inputs, special = tool.program_of(seed, target)
         if special and len(graph) < 14:
             count += 1
-            for strategy in STRATEGIES:
+            for strategy in BASIC:
                 check_graph(graph, inputs, runner(strategy, target, TOYS[seed % 3] if target == "step" else CPU))
     assert count > 20
 
@@ -126,7 +126,7 @@ def test_max_and_min_with_nan(target):
                     "f32[3,40] = maximum %0 %0", "f32[3] = sum %0 axes=(1,) keepdims=False", "return %1 %2 %3 %4 %5")
     x = np.arange(120, dtype=np.float32).reshape(3, 40)
     x[0, 7], x[1, 39], x[2, 0] = np.nan, np.inf, -np.inf
-    for strategy in STRATEGIES:
+    for strategy in BASIC:
         check_graph(graph, [x], runner(strategy, target))
 
 
@@ -148,7 +148,7 @@ def test_awkward_shapes(target, rows):
             f"f32[{rows},{cols}] = mul %3 %5", f"f32[{cols},{rows}] = transpose %6 perm=(1, 0)",
             "f32[] = sum %0 axes=(0, 1) keepdims=False", f"f32[{cols},{rows}] = abs %7", "return %6 %9 %4 %8")
         x = np.random.default_rng(rows * 1000 + cols).integers(-8, 9, (rows, cols)).astype(np.float32) / 8
-        for strategy in STRATEGIES:
+        for strategy in BASIC:
             for device in (TOYS if target == "step" and strategy == "astitch" else (None,)):
                 check_graph(graph, [x], runner(strategy, target, device))
 
@@ -181,7 +181,7 @@ def test_wrapping_integers():
                     "i8[33] = prod %2 axes=(0,) keepdims=False", "i8[4,33] = neg %0", "return %1 %2 %3 %4")
     x = np.random.default_rng(0).integers(-128, 128, (4, 33)).astype(np.int8)
     x[0, 0] = -128
-    for strategy in STRATEGIES:
+    for strategy in BASIC:
         check_graph(graph, [x], runner(strategy, "step"))
         with np.errstate(all="ignore"):
             check_graph(graph, [x], runner(strategy, "python"))
@@ -215,7 +215,7 @@ def test_split_rows_and_tiles(name):
     graph = program(*SPLIT[name])
     rng = np.random.default_rng(0)
     inputs = [rng.integers(-8, 9, graph[i].type.shape).astype(np.float32) for i in graph.inputs]
-    for strategy in STRATEGIES:
+    for strategy in BASIC:
         check_graph(graph, inputs, runner(strategy, "python"))
         check_graph(graph, inputs, runner(strategy, "step", TOY if strategy == "astitch" else TOY128))
 
@@ -252,7 +252,7 @@ def test_fused_traffic_is_no_more_than_unfused(strategy):
 def test_stages_are_equal_twice():
     for seed in range(25):
         graph = random_graph(np.random.default_rng(seed), max_nodes=15, max_elements=300)
-        for strategy in STRATEGIES:
+        for strategy in BASIC:
             first, second = (lowered(graph, strategy, "step", TOY) for _ in range(2))
             assert first.plan == second.plan and first.kernels == second.kernels
             assert [s.text for s in first.sources] == [s.text for s in second.sources]

@@ -527,3 +527,10 @@ def test_a_program_of_thousands_of_steps():
     program = ms.lower(chain, "f32[4,4]", "f32[4,4]", stop_after="trace")
     run = assemble(lower_program(program, "none", "python", choose_device("cpu")), "python")
     assert len(run.steps) == 4000 and len({id(k) for k in run.stages.kernels}) == 1 and run.workspace == 128
+
+
+@pytest.mark.parametrize("mistyped", ["f32[64,a]", "f32(4,4)", "f32 [4,x]", "i7[3]"])
+def test_a_mistyped_shape_is_named(mistyped):
+    with pytest.raises(ms.MinisitchError, match="cannot read the type"):
+        ms.lower(lambda x: x + 1, mistyped)
+    assert ms.lower(lambda x, mode: x + len(mode), "f32[3]", "first", stop_after="trace").graph.inputs == (0,)

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from stitch_help import (
+    BASIC,
     CPU,
-    STRATEGIES,
     TOY,
     V100,
     batch_norm,
@@ -78,7 +78,7 @@ def test_figure_7_schemes_and_barriers(golden):
     assert {s.node: s.scheme for s in plan.sinks} == {R1: "regional", PW1: "global", R2: "global", M1: "local"}
     kernel = schedule(plan)
     assert (kernel.grid_barriers, kernel.block_barriers) == (2, 1)
-    assert [len(fuse(graph, name, V100).kernels) for name in STRATEGIES[1:]] == [4, 1]
+    assert [len(fuse(graph, name, V100).kernels) for name in BASIC[1:]] == [4, 1]
     golden("figure_7_stitch", str(plan))
     golden("figure_7_kernel", str(kernel))
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 from stitch_help import (
+    BASIC,
     CPU,
     ROOT,
-    STRATEGIES,
     V100,
     attention,
     batch_norm,
@@ -38,7 +38,7 @@ def plan(graph, name):
 def kernels(function, *shapes):
     """Kernels under none, xla and astitch."""
     graph = traced(function, *shapes)
-    return tuple(len(plan(graph, name).kernels) for name in STRATEGIES)
+    return tuple(len(plan(graph, name).kernels) for name in BASIC)
 
 
 # ---------------------------------------------------------------- rules of xla
@@ -122,7 +122,7 @@ def test_kernel_counts():
     assert kernels(gelu, (128, 256))[1:] == (1, 1)
     assert kernels(batch_norm, (4, 3, 5, 5), (3,), (3,))[1:] == (4, 1)
     assert kernels(layernorm_backward, (64, 128), (64, 128), (128,))[2] == 1
-    assert [len(fuse(figure_7(), name, V100).kernels) for name in STRATEGIES[1:]] == [4, 1]
+    assert [len(fuse(figure_7(), name, V100).kernels) for name in BASIC[1:]] == [4, 1]
 
 
 @pytest.mark.paper(40)
@@ -145,7 +145,7 @@ def bert(preset):
 def test_a_bert_layer_has_less_than_half_the_kernels_of_xla(preset):
     """AStitch's own figure on BERT is 26 of 64 kernels."""
     graph = bert(preset)
-    none, xla, astitch = (plan(graph, name) for name in STRATEGIES)
+    none, xla, astitch = (plan(graph, name) for name in BASIC)
     assert len(astitch.kernels) <= 0.45 * len(xla.kernels) < 0.45 * len(none.kernels)
     assert len(none.library_calls) == len(xla.library_calls) == len(astitch.library_calls) == 8
 

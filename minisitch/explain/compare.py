@@ -22,7 +22,7 @@ from .. import cost
 from .. import optimum as exhaustive
 from ..device import Device
 from ..errors import MinisitchError, PlanError
-from ..fuse import STRATEGIES, Body
+from ..fuse import STRATEGIES, Body, count
 from ..graph import Graph, TensorType
 from ..kernel import Kernel
 from ..reference import evaluate
@@ -144,7 +144,7 @@ class Comparison:
         found = []
         for part in self.parts[winner]:
             same = [p for p in self.parts[other] if p.nodes and len(p.nodes & part.nodes) * 2 > len(p.nodes)]
-            if len(same) > 1 or (same and same[0].nbytes > part.nbytes):
+            if len(same) > 1 or (same and same[0].nodes <= part.nodes and same[0].nbytes > part.nbytes):
                 found.append(Win(part.name, len(same), part.nbytes, sum(p.nbytes for p in same), part.measured_us,
                                  sum(p.measured_us for p in same), part.why))
         saved = {w: (w.other_us - w.measured_us, w.other_nbytes - w.nbytes) for w in found}
@@ -162,7 +162,7 @@ def _reason(graph: Graph, kernel: Kernel, body: Body, nodes: frozenset[int]) -> 
             return f"{scheme} {values}: {chosen[0].why}{barriers}"
     if len(body.outputs) > 1:
         return f"one pass over memory writes {len(body.outputs)} results"
-    return f"{len(nodes)} operations share one loop, and their values never leave the registers"
+    return f"{count(len(nodes), 'operation')} in one loop, and their values never leave the registers"
 
 
 # ---------------------------------------------------------------- how numbers print
@@ -325,7 +325,7 @@ def _parts(run: Executable, leaves: Sequence[Any], seconds: float) -> tuple[Part
     times = launch_times(run, leaves, seconds) if seconds else [[0.0]] * len(plan.kernels)
     found = []
     for pattern, body, kernel, us in zip(plan.kernels, run.stages.bodies, run.stages.kernels, times, strict=True):
-        nodes = frozenset(m for m in pattern.members if graph[m].kind in ("map", "reduce"))
+        nodes = frozenset(m for m in pattern.members if graph[m].kind in ("map", "reduce") or m in pattern.outputs)
         why = _reason(graph, kernel, body, nodes)
         found.append(Part(kernel.name, nodes, cost.traffic(kernel).total, float(np.median(us)), why))
     return tuple(found)

@@ -54,8 +54,8 @@ if os.environ.get("MINISITCH_MEASURE") == "1":
 
 # ---------------------------------------------------------------- leaving by any door
 def read_types(value: Any) -> Any:
-    """Shape strings in a nest of arguments become ``TensorType``."""
-    if isinstance(value, str) and re.fullmatch(r"\w+\[[\d,\s]*\]", value):
+    """Shape strings in a nest of arguments become ``TensorType``; what looks like one and is none is refused."""
+    if isinstance(value, str) and re.match(r"\s*(\w+\[[\d,\s]*\]\s*$|(bool|[iuf]\d+)\s*[\[(])", value):
         return parse_type(value)
     if isinstance(value, dict):
         return {k: read_types(v) for k, v in value.items()}

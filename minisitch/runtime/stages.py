@@ -59,10 +59,7 @@ def choose_device(target: str, device: str | Device | None = None) -> Device:
     if isinstance(device, Device):
         return device
     if device is not None:
-        try:
-            return get_device(device)
-        except KeyError as unknown:
-            raise DeviceError(unknown.args[0]) from None
+        return get_device(device)
     return DEVICES["h100"] if target in ("cuda", "step") else this_cpu()
 
 

@@ -1,9 +1,10 @@
-"""One file a published system; each registers a function from Graph and Device to FusionPlan.
+"""One file or folder a published system; each registers a function from Graph and Device to FusionPlan.
 
-Importing this package registers all of them with ``fuse.strategy``. A strategy of your own is one
-more decorated function, from anywhere.
+Importing this package registers all of them with ``fuse.strategy``, in the order they were published. A strategy of
+your own is one more decorated function, from anywhere.
 """
 
-from . import astitch, fs20, none, xla
+# isort: off
+from . import none, xla, fs18, fs20, astitch, auto
 
-__all__ = ["astitch", "fs20", "none", "xla"]
+__all__ = ["astitch", "auto", "fs18", "fs20", "none", "xla"]

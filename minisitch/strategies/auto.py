@@ -1,6 +1,6 @@
 """``auto``: AStitch's ability to stitch, FusionStitching's judgement. The default.
 
-In:  a ``Graph`` and a ``Device``. Out: a plan no dearer than any other strategy's, by the calibrated
+In:  a ``Graph`` and a ``Device``. Out: a plan no dearer than that of any strategy that was asked, by the calibrated
 cost model on the very kernels that would run.
 
 Two steps:
@@ -29,7 +29,6 @@ from ..build import Prices, digest
 from ..device import Device
 from ..errors import KernelError, PlanError
 from ..fuse import (
-    STRATEGIES,
     Body,
     Composition,
     Decision,
@@ -38,6 +37,7 @@ from ..fuse import (
     Stitching,
     count,
     extract,
+    fuse,
     pattern_inputs,
     strategy,
     verify_plan,
@@ -81,15 +81,15 @@ class Way:
 
 @strategy("auto")
 def auto(graph: Graph, device: Device) -> FusionPlan:
-    """The cheapest way to compute each kernel that AStitch would stitch, and no dearer than any whole plan."""
+    """The cheapest way to compute each kernel that AStitch would stitch, and no dearer than any whole plan that was asked for."""
     return decide(graph, device)
 
 
 def decide(graph: Graph, device: Device, steps: Judgement = ALL_STEPS, proposers: Sequence[str] = PROPOSERS) -> FusionPlan:
     """As ``auto``, with steps and proposals left out at will; the first proposer's kernels are judged in any case."""
     judge = _Judge(Prices(graph, device), steps, proposers)
-    first, *others = [name for name in proposers if name in STRATEGIES]
-    chosen = judge.judged(STRATEGIES[first](graph, device))
+    first, *others = proposers
+    chosen = judge.judged(fuse(graph, first, device))
     if not steps.compare:
         return chosen
     us = judge.prices.plan_us(chosen)
@@ -98,7 +98,7 @@ def decide(graph: Graph, device: Device, steps: Judgement = ALL_STEPS, proposers
         if len(graph) > MOST_COMPARED.get(name, len(graph)):
             said.append(f"{name} not asked: {len(graph)} nodes are more than {MOST_COMPARED[name]}")
             continue
-        plan = STRATEGIES[name](graph, device)
+        plan = fuse(graph, name, device)
         way = _priced(name, plan.patterns, judge.prices, us)
         said.append(str(way))
         if way.us < us:
@@ -149,7 +149,7 @@ class _Judge:
         if self.steps.ablate and pattern.composition == Stitching():
             _try(ways, prices, {name: partial(_with, whole, how) for name, how in ABLATIONS.items() if changes(plan, how)})
         if self.steps.replan:
-            others = [name for name in self.proposers if name in STRATEGIES and name != proposer]
+            others = [name for name in self.proposers if name != proposer]
             _try(ways, prices, {name: partial(_planned, name, graph, prices.device) for name in others})
         if self.steps.cut:
             us = min(way.us for way in ways)
@@ -177,7 +177,7 @@ def _with(pattern: Pattern, composition: Composition) -> Sequence[Pattern]:
 
 
 def _planned(name: str, graph: Graph, device: Device) -> Sequence[Pattern]:
-    return STRATEGIES[name](graph, device).patterns
+    return fuse(graph, name, device).patterns
 
 
 def _try(ways: list[Way], prices: Prices, makers: dict[str, Callable[[], Sequence[Pattern]]]) -> None:

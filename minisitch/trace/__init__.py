@@ -49,6 +49,9 @@ class Program:
     captured: tuple[np.ndarray, ...]
     mutated: tuple[tuple[int, int], ...]
 
+    def __str__(self) -> str:
+        return str(self.graph)
+
 
 def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Program:
     """Record what ``fn(*args, **kwargs)`` does.

@@ -54,16 +54,19 @@ def plan(graph: Graph, name: str, limits: Limits, decisions: Iterable[Decision] 
               for n in graph.nodes if n.kind == "library"]
     drawn = make_plan(graph, name, [sorted(f.members) for f in fusions], (), THREAD)
     owner = {output: fusion for fusion in fusions for output in fusion.outputs}
-    composed: dict[str, Composition] = {}
+    composed: dict[str, tuple[Composition, int]] = {}  # and the first such kernel's output
     patterns = []
     for pattern in drawn.patterns:
         if pattern.outputs[0] in owner:
             body = extract(graph, pattern)
             key = digest(body.graph)
             if key not in composed:
-                composed[key], why = compose_kernel(owner[pattern.outputs[0]], body)
+                composition, why = compose_kernel(owner[pattern.outputs[0]], body)
+                composed[key] = composition, pattern.outputs[0]
                 found += why
-            pattern = replace(pattern, composition=composed[key])
+            elif pattern.outputs[0] != (first := composed[key][1]):
+                found.append(Decision(pattern.outputs, "compose", "as-an-equal-kernel", f"as the kernel of %{first}"))
+            pattern = replace(pattern, composition=composed[key][0])
         patterns.append(pattern)
     library.save()
     return replace(drawn, patterns=tuple(patterns), decisions=tuple(found))

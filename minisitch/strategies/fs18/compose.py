@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from ...build import built
-from ...cost import kernel_us
+from ...cost import kernel_us, working_set
 from ...device import Device
 from ...errors import PlanError
 from ...fuse import Body, Composition, Decision, Stitching, count, is_heavy
@@ -62,7 +62,8 @@ def compose_kernel(fusion: Fusion, body: Body) -> tuple[Composition, list[Decisi
     decisions.insert(0, Decision(at, "block", "block-composition", why))
     if fusion.limits.device.kind != "cpu":
         return blocks, decisions
-    composition, why = _cheaper_on_cpu(body, fusion.limits.device, blocks, kernel_us(kernel))
+    around = working_set(fusion.graph)
+    composition, why = _cheaper_on_cpu(body, fusion.limits.device, blocks, kernel_us(kernel, around), around)
     return composition, [*decisions, Decision(at, "compose", "cheaper-on-cpu", why)]
 
 
@@ -157,7 +158,7 @@ def given_up(wanted: Mapping[int, Wish]) -> list[int]:
 def _fit_shared(fusion: Fusion, body: Body, schedule: Schedule, threads: int) -> tuple[BlockComposition, Kernel, list[Decision]]:
     """Keep all that has a reason; while the kernel itself needs more than the limit, give up in the paper's order.
 
-    Reduces alone are within the limit: that was checked when they were fused.
+    Reduces alone are within the limit: that was checked when they were fused. What their folds exchange comes on top.
     """
     wanted, limit = wishes(fusion, schedule), fusion.limits.shared
     order = given_up(wanted)
@@ -181,11 +182,11 @@ def _fit_shared(fusion: Fusion, body: Body, schedule: Schedule, threads: int) ->
                                for v in order[:dropped]]
 
 
-def _cheaper_on_cpu(body: Body, device: Device, blocks: BlockComposition, us: float) -> tuple[Composition, str]:
+def _cheaper_on_cpu(body: Body, device: Device, blocks: BlockComposition, us: float, around: int) -> tuple[Composition, str]:
     """On a CPU a block is a core's task, and rows need not be equally many in each: the kernels' modelled times decide,
     since operations were priced one by one."""
     try:
-        rows = kernel_us(built(body.graph, device, ROWS))
+        rows = kernel_us(built(body.graph, device, ROWS), around)
     except PlanError as refusal:
         return blocks, f"blocks {us:.4g} us; rows are refused: {body.in_whole(str(refusal))}"
     return (ROWS if rows < us else blocks), f"blocks {us:.4g} us, a row at a time {rows:.4g} us, as modelled"
