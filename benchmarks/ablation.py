@@ -25,7 +25,7 @@ import numpy as np
 
 from minisitch import compile as compiler
 from minisitch import get_device, source, trace, workers
-from minisitch.runtime import assemble, executable, lower_program, steps
+from minisitch.runtime import assemble, lower_program, pool, steps
 from minisitch.trace.tree import flatten
 
 from .results import Bar, geometric_mean, load, surroundings, table
@@ -127,7 +127,7 @@ INGREDIENTS = (
     Ingredient("division without a check", _without_flag("error_model")),
     Ingredient("arrays that do not overlap", _without_flag("noalias")),
     Ingredient("SLP vectors for short rows", lambda: patch.object(compiler, "_slp", lambda on: nullcontext())),
-    Ingredient("results' memory taken again", running=lambda: patch.object(executable, "REUSED", (1 << 62, 1 << 62))),
+    Ingredient("results' memory taken again", running=lambda: patch.object(pool, "SMALLEST", 1 << 62)),
     Ingredient("the second core", running=lambda: workers.threads(1)),
 )
 

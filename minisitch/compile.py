@@ -476,10 +476,9 @@ def _noalias_spelled():
 
 
 def _target() -> Any:
+    """Numba's CPU target without what it needs only to compile, 0.5 s of imports; its compiler adds that itself."""
     from numba.core.registry import cpu_target
 
-    cpu_target.typing_context.refresh()
-    cpu_target.target_context.refresh()
     return cpu_target.target_context
 
 
@@ -511,11 +510,13 @@ def _surroundings() -> tuple[str, ...]:
 def _read(folder: Path, key: str) -> Any:
     """The kernel under ``key``, or None. Nothing is unpickled before the digest holds."""
     from numba.core.compiler import CompileResult
+    from numba.core.runtime import rtsys
 
     payload = store.read(folder, f"{key}.bin")
     if payload is None:
         return None
     with _compiler_lock():
+        rtsys.initialize(_target())  # the functions that machine code calls to take arrays from Python
         return CompileResult._rebuild(_target(), *pickle.loads(payload))
 
 

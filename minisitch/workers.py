@@ -57,6 +57,13 @@ def run(function: Callable[..., None], tasks: int, args: tuple[Any, ...], *, wor
         busy.release()
 
 
+def runner(function: Callable[..., None], tasks: int, *, work: int) -> Callable[..., None]:
+    """``run`` as a function of the arguments alone; for a small job the plain call, with nothing in between."""
+    if work < SERIAL_BELOW:
+        return functools.partial(function, 0, tasks)
+    return lambda *args: run(function, tasks, args, work=work)
+
+
 def thread_count() -> int:
     """How many threads a job may use: ``threads(n)`` in force here, else MINISITCH_THREADS, else one a core."""
     return _limit.get() or _default_threads()

@@ -15,6 +15,7 @@ from minisitch.runtime.stages import lower_program
 from minisitch.schedule import schedule
 from minisitch.stitch import stitch
 from minisitch.trace import Program, trace
+from minisitch.trace.tree import Static
 
 BASIC = ("none", "xla", "astitch")  # strategies; the others have tests of their own
 V100 = DEVICES["v100"]
@@ -41,7 +42,7 @@ def traced(function, *inputs):
 
 def lowered(graph, strategy="astitch", target="step", device=TOY, stop_after="emit"):
     """All stages of a graph, simplified first as the runtime does it."""
-    return lower_program(Program(graph, None, None, (), ()), strategy, target, device, stop_after)
+    return lower_program(Program(graph, Static(None, ()), Static(None, ()), (), ()), strategy, target, device, stop_after)
 
 
 def one_kernel(graph, device=TOY, **options):

@@ -20,6 +20,7 @@ from minisitch.schedule import schedule
 from minisitch.simplify import simplify
 from minisitch.testing import random_graph, random_inputs
 from minisitch.trace import Program
+from minisitch.trace.tree import Static
 from minisitch.triples import BlockComposition, Triple, cut_of, operand_cut, space, triple_for
 
 
@@ -36,7 +37,7 @@ def run_on(target, graph, composition, inputs, device):
     there = replace(composition, schedules=tuple((number[v], t) for v, t in composition.schedules),
                     shared=tuple(number[v] for v in composition.shared))
     plan = replace(drawn, patterns=(replace(pattern, composition=there),))
-    stages = lower_plan(Program(graph, None, None, (), ()), plan, target, device)
+    stages = lower_plan(Program(graph, Static(None, ()), Static(None, ()), (), ()), plan, target, device)
     return assemble(stages, target).outputs(list(inputs))
 
 
@@ -223,7 +224,7 @@ def test_random_programs_under_random_schedules():
     """What the propagation rules accept is accepted here, and right on both targets."""
     composed_kernels, many, folds = 0, 0, set()
     for plan in random_plans(range(25)):
-        graph, program = plan.graph, Program(plan.graph, None, None, (), ())
+        graph, program = plan.graph, Program(plan.graph, Static(None, ()), Static(None, ()), (), ())
         inputs = random_inputs(graph, np.random.default_rng(0))
         for target, device in (("step", TOY), ("python", CPU)):
             stages = lower_plan(program, plan, target, device)

@@ -27,6 +27,7 @@ from minisitch.runtime.stages import lower_plan
 from minisitch.simplify import simplify
 from minisitch.testing import graphs, random_graph, random_inputs
 from minisitch.trace import Program
+from minisitch.trace.tree import Static
 
 DEVICES = st.sampled_from([V100, TOY, CPU])
 TINY = 1e-6  # microseconds: sums in another order
@@ -166,7 +167,7 @@ def test_the_best_plan_computes_what_the_program_means(graph, seed):
     graph = simplify(graph)
     assume(small(graph, CPU, 6) is not None)
     inputs = random_inputs(graph, np.random.default_rng(seed))
-    stages = lower_plan(Program(graph, None, None, (), ()), optimum(graph, CPU), "python", CPU)
+    stages = lower_plan(Program(graph, Static(None, ()), Static(None, ()), (), ()), optimum(graph, CPU), "python", CPU)
     assert all(v.ok for v in judge(graph, inputs, assemble(stages, "python").outputs(inputs)))
 
 

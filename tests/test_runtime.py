@@ -5,12 +5,14 @@ Kernels run as plain Python (target "python") unless the test is about machine c
 
 from __future__ import annotations
 
+import collections
 import concurrent.futures
 import gc
 import itertools
 import multiprocessing
 import pickle
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -22,7 +24,7 @@ from minisitch.demo import gelu, gpt, layernorm, make_batch, make_weights
 from minisitch.errors import DeviceError, MinisitchError, PlanError, TraceError
 from minisitch.fuse import STRATEGIES
 from minisitch.graph import Graph, TensorType
-from minisitch.runtime import Executable, Lifetime, assemble, choose_device, lower_program, plan_memory
+from minisitch.runtime import Executable, Lifetime, assemble, choose_device, lower_program, plan_memory, pool
 from minisitch.runtime.steps import KernelStep, LibraryStep, requests
 
 TEXT_TARGETS = ("python", "step", "reference")
@@ -396,6 +398,19 @@ def test_a_batch_against_one_matrix_is_one_product(monkeypatch):
     assert [a.shape for a, _ in seen] == [(6, 4)]
 
 
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+def test_what_blas_can_take_reaches_it_without_a_copy(order, monkeypatch):
+    """Products over all permutations of a batch of heads: a copy only where neither of the last two axes is contiguous."""
+    x = array(2, 3, 4, 5)
+    f = ms.jit(lambda x: np.transpose(x, order) @ np.transpose(x, (*order[:2], order[3], order[2])), target="python")
+    want = np.transpose(x, order) @ np.transpose(x, (*order[:2], order[3], order[2]))
+    run = executable(f, x)
+    seen = watched_products(monkeypatch)
+    np.testing.assert_allclose(run([x]), want, rtol=1e-5, atol=1e-5)
+    shared = {np.shares_memory(x, operand) for operand in seen[0]}
+    assert shared == {3 in order[2:]}
+
+
 def test_a_broadcast_operand_is_packed_for_blas():
     f = ms.jit(lambda x, w: x @ np.broadcast_to(w, (4, 5)), target="python")
     x, w = array(3, 4), array(5)
@@ -404,12 +419,104 @@ def test_a_broadcast_operand_is_packed_for_blas():
 
 def test_each_thread_has_a_workspace_of_its_own():
     run = executable(ms.jit(lambda x, w: np.exp(x @ w) @ w, target="python"), array(3, 3), array(3, 3))
-    frames = [run._frame()]
-    thread = threading.Thread(target=lambda: frames.append(run._frame()))
+    mine, other = [run.memory.raw], []
+    thread = threading.Thread(target=lambda: other.append(run.memory.raw))
     thread.start()
     thread.join()
-    mine, other = ([a for a in frame.arrays if a is not None] for frame in frames)
-    assert mine and not any(np.shares_memory(a, b) for a, b in itertools.product(mine, other))
+    assert run.workspace and not np.shares_memory(*mine, *other)
+
+
+# ---------------------------------------------------------------- the text of a call
+def test_a_call_is_written_out():
+    run = executable(ms.jit(softmax, target="python"), array(1, 8))
+    name = run.steps[0].name
+    assert run.call.text == f"""\
+def call(leaves, nested=True):
+    (a0,) = leaves
+    if type(a0) is not ndarray or a0.dtype is not float32 or a0.flags.num & READY != READY:
+        a0 = ready(a0, float32)
+    r1 = empty((1, 8), float32)
+    a0_flat = a0.ravel()
+    r1_flat = r1.ravel()
+    {name}(a0_flat, r1_flat)
+    if not nested: return [r1]
+    return r1
+"""
+
+
+def test_what_concerns_the_workspace_is_done_once_a_thread():
+    run = executable(ms.jit(lambda x, w: np.tanh(x @ w) @ w, target="python"), array(3, 3), array(3, 3))
+    once, call = run.call.text.split("def call")
+    assert once.count(".view(float32)") == once.count(".reshape((3, 3))") == 2 and ".reshape(" not in call
+    assert call.count("np.matmul") == 2 and call.count("empty(") == 1 and "errstate" in call
+
+
+def test_results_of_any_nest_are_written_out():
+    Pair = collections.namedtuple("Pair", "left right")
+
+    def nest(x):
+        return Pair([x + 1, {"it's": (x.sum(),), 3: None, (4,): "text", True: 1.5}], ())
+
+    x = array(2, 3)
+    got, want = ms.jit(nest, target="python")(x), nest(x)
+    assert type(got) is Pair and list(got.left[1]) == list(want.left[1]) and got.right == ()
+    assert got.left[1][(4,)] == "text" and got.left[1][True] == 1.5 and got.left[1][3] is None
+    np.testing.assert_allclose(got.left[0], want.left[0])
+    np.testing.assert_allclose(got.left[1]["it's"], want.left[1]["it's"], rtol=1e-6)
+
+
+def test_keywords_are_not_a_last_argument():
+    def fn(*args, **kwargs):
+        return args[0] * (2 if kwargs else 3)
+
+    f, x = ms.jit(fn, target="reference"), np.ones(2, np.float32)
+    assert f(x, {"y": x}).tolist() == [3, 3] and f(x, y=x).tolist() == [2, 2]
+
+
+# ---------------------------------------------------------------- memory of large results
+@pytest.fixture
+def small_pool(monkeypatch):
+    """A pool of one MiB, empty."""
+    monkeypatch.setattr(pool, "_kept", {})
+    monkeypatch.setenv("MINISITCH_POOL", str(1 << 20))
+    pool.limit.cache_clear()
+    yield
+    monkeypatch.undo()
+    pool.limit.cache_clear()
+
+
+def kept():
+    return sum(size * len(queue) for size, queue in pool._kept.items())
+
+
+def test_the_pool_keeps_no_more_than_its_limit(small_pool):
+    held = []
+    for n in range(1, 8):
+        for _ in range(3):
+            held.append(pool.fresh((n, 1 << 14), np.dtype("float32")))
+            assert kept() <= 1 << 20
+    assert not any(np.shares_memory(a, b) for a, b in itertools.combinations(held, 2))
+    assert all(a.ctypes.data % 64 == 0 for a in held)
+    assert not pool.is_pooled((1 << 19) + 1) and pool.is_pooled(1 << 19) and not pool.is_pooled(1 << 15)
+
+
+def test_a_setting_that_is_no_number_says_so(small_pool, monkeypatch):
+    monkeypatch.setenv("MINISITCH_POOL", "much")
+    with pytest.raises(MinisitchError, match="MINISITCH_POOL='much': it is the number of bytes"):
+        pool.limit()
+
+
+def test_threads_take_different_memory_from_the_pool(small_pool):
+    def work(n):
+        for k in range(300):
+            mine = pool.fresh((1 << 15,), np.dtype("int32"))
+            mine[::64] = n * 1000 + k
+            time.sleep(0)
+            assert (mine[::64] == n * 1000 + k).all()
+        return True
+
+    with concurrent.futures.ThreadPoolExecutor(6) as threads:
+        assert all(threads.map(work, range(6)))
 
 
 # ---------------------------------------------------------------- other processes, methods

@@ -33,6 +33,7 @@ from minisitch.runtime.stages import lower_plan
 from minisitch.simplify import simplify
 from minisitch.testing import check_graph, random_graph, random_inputs
 from minisitch.trace import Program
+from minisitch.trace.tree import Static
 
 
 @pytest.mark.parametrize(("name", "device"), [("toy", TOY), ("cpu", CPU)])
@@ -343,7 +344,7 @@ def test_a_row_may_have_a_thread_or_a_few(per_row):
         whole = simplify(random_graph(np.random.default_rng(seed), max_nodes=20, max_elements=400, allow_empty=False))
         plan = fuse(whole, "astitch", TOY)
         plan = replace(plan, patterns=tuple(replace(p, composition=Stitching(**options)) for p in plan.patterns))
-        stages = lower_plan(Program(whole, None, None, (), ()), plan, "step", TOY)
+        stages = lower_plan(Program(whole, Static(None, ()), Static(None, ()), (), ()), plan, "step", TOY)
         inputs = random_inputs(whole, np.random.default_rng(seed))
         assert all(v.ok for v in judge(whole, inputs, assemble(stages, "step").outputs(list(inputs))))
 

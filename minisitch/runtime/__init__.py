@@ -23,7 +23,7 @@ import threading
 import time
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -265,26 +265,44 @@ def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "auto", target:
     return Jitted(fn.__wrapped__ if isinstance(fn, Jitted) else fn, strategy, target, device, background)
 
 
-def _signature(args: tuple, kwargs: dict) -> tuple[list[Any], Any]:
-    """The array leaves in ``trace.flatten``'s order, and what a compiled program depends on."""
+def _signature(args: tuple, kwargs: dict) -> tuple[Sequence[Any], tuple]:
+    """The array leaves in ``trace.flatten``'s order, and what a compiled program depends on. On every call's path."""
+    key: list[Any] = []
+    for arg in args:
+        if type(arg) is not np.ndarray:
+            break
+        key += arg.shape, arg.dtype
+    else:
+        if not kwargs:
+            return args, tuple(key)
     leaves: list[Any] = []
-    key = tuple([_key(arg, leaves) for arg in args])
-    return leaves, (key, _key(kwargs, leaves)) if kwargs else key
+    key = []
+    for arg in args:
+        _add_to_key(arg, leaves, key)
+    if kwargs:
+        key.append("keywords")
+        _add_to_key(kwargs, leaves, key)
+    return leaves, tuple(key)
 
 
-def _key(value: Any, leaves: list[Any]) -> Any:
-    """What one argument adds to the key; its arrays are added to ``leaves``. On every call's path, so short."""
+def _add_to_key(value: Any, leaves: list[Any], key: list[Any]) -> None:
+    """What one argument adds: of an array its shape and dtype, of a nest its kind and size, then its parts."""
     kind = type(value)
     if kind is np.ndarray:
         leaves.append(value)
-        return value.shape, value.dtype
-    if kind is dict:
-        return kind, tuple(value), tuple([_key(v, leaves) for v in value.values()])
-    if kind is tuple or kind is list:
-        return kind, tuple([_key(v, leaves) for v in value])
-    found, tree = flatten(value)
-    leaves += found
-    return tree, tuple(map(type_of, found))
+        key += value.shape, value.dtype
+    elif kind is dict:
+        key += kind, tuple(value)
+        for part in value.values():
+            _add_to_key(part, leaves, key)
+    elif kind is tuple or kind is list:
+        key += kind, len(value)
+        for part in value:
+            _add_to_key(part, leaves, key)
+    else:
+        found, tree = flatten(value)
+        leaves += found
+        key += tree, tuple(map(type_of, found))
 
 
 def _find(module: str | None, name: str) -> Any:

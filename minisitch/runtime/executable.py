@@ -1,4 +1,4 @@
-"""A program ready to run: a flat list of steps over one workspace a thread.
+"""A program ready to run: a flat list of steps over one workspace a thread, written out as one function.
 
 In:  the stages of a program. Out: an ``Executable``, called with the array leaves of the arguments.
 
@@ -8,28 +8,26 @@ Nothing returned shares memory with an argument, the workspace or another result
 from __future__ import annotations
 
 import functools
-import sys
-import threading
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..device import Device
 from ..errors import DeviceError, MinisitchError
-from ..fuse import FREE, Pattern, view_source
+from ..fuse import FREE, view_source
 from ..graph import Graph, Node
 from ..reference import evaluate
 from ..trace import Program
 from ..trace.tree import unflatten
-from .memory import ALIGNMENT, Layout, Resident, Slot
+from .call import Call, Memory, ready, write_call
+from .memory import Layout, Resident, Slot
+from .pool import fresh
 from .stages import Stages
-from .steps import CopyStep, KernelStep, LibraryStep, Step, build_kernels, view
+from .steps import CopyStep, KernelStep, Step, build_kernels, library_step, view
 
 Array = np.ndarray
-REUSED = (1 << 16, 1 << 26)  # bytes of results whose memory is taken again; below, the allocator does as well
 
 
 # ---------------------------------------------------------------- the executable
@@ -87,31 +85,9 @@ def _index_source(graph: Graph, index: int) -> tuple[int, list[Node], bool]:
             return index, moves, wraps
 
 
-class Frame:
-    """What one thread keeps between calls: its workspace as ``arrays`` (None for slots that are not in it), the
-    calls ``bound`` of steps that touch nothing else, and large results that their users have dropped."""
-
-    def __init__(self, arrays: list[Any], bound: list[Callable[[], Any] | None]) -> None:
-        self.arrays, self.bound = arrays, bound
-        self._results: dict[int, list[Array]] = {}
-
-    def fresh(self, i: int, slot: Slot) -> Array:
-        """Memory for a result that nobody else sees. The system clears new memory page by page, which can cost as
-        much as the kernel, so two large arrays a result are kept and taken again once no one refers to them."""
-        if not REUSED[0] <= slot.size * slot.dtype.itemsize <= REUSED[1]:
-            return np.empty(slot.size, slot.dtype)
-        kept = self._results.setdefault(i, [])
-        for at in range(len(kept)):
-            if sys.getrefcount(kept[at]) == 2:  # the list, and the call's own argument
-                return kept[at]
-        made = np.empty(slot.size, slot.dtype)
-        self._results[i] = [*kept[-1:], made]
-        return made
-
-
 @dataclass(frozen=True)
 class Executable:
-    """A program ready to run. ``slots`` is its memory, ``steps`` what it does, both fixed; frames are one a thread."""
+    """A program ready to run. ``slots`` is its memory, ``steps`` what it does, both fixed; a workspace is one a thread."""
 
     stages: Stages
     target: str
@@ -120,80 +96,34 @@ class Executable:
     workspace: int  # bytes
     residents: tuple[Resident, ...] = ()  # what shares them
     checks: tuple[IndexCheck, ...] = ()
-    _frames: threading.local = field(default_factory=threading.local, repr=False, compare=False)
 
     def __call__(self, leaves: Sequence[Any]) -> Any:
         """Run on the array leaves of the arguments, in order; gives back the user's nest of results."""
-        program = self.stages.program
-        if program.mutated:
-            _refuse_overlap(program, leaves)
-        return _finish(program, leaves, self.outputs(leaves))
+        return self.call.function(leaves)
 
     def outputs(self, leaves: Sequence[Any]) -> list[Array]:
         """One array an output of the graph; writes nothing back into the arguments."""
-        arrays, calls = self.prepare(leaves)
-        with np.errstate(all="ignore") if self._calls_libraries else nullcontext():
-            for call in calls:
-                call()
-        return [arrays[i].reshape(shape) for i, shape in self._results]
+        return self.call.function(leaves, nested=False)
+
+    @functools.cached_property
+    def memory(self) -> Memory:
+        """The workspace of the thread that asks."""
+        return Memory(self.workspace)
+
+    @functools.cached_property
+    def call(self) -> Call:
+        """What a call does, written out."""
+        return write_call(self.stages.program, self.slots, self.steps, self.checks, self.memory, refuse_overlap)
 
     def prepare(self, leaves: Sequence[Any]) -> tuple[list[Array], list[Callable[[], Any]]]:
-        """The array of every slot, and one call a step; fresh memory for the results. Raises IndexError."""
-        frame = self._frame()
-        arrays = frame.arrays.copy()
-        inputs = [*leaves, *self.stages.program.captured]
-        for i, slot in self._inputs:
-            arrays[i] = _flat(inputs[slot.index], slot.dtype)
+        """A call taken apart, to be timed: the flat array of every slot, and one call a step. Raises IndexError."""
+        inputs = iter([*leaves, *self.stages.program.captured])
+        arrays = [ready(next(inputs), s.dtype).reshape(-1) if s.place == "input" else
+                  fresh((s.size,), s.dtype) if s.place == "output" else
+                  self.memory.raw[s.index:s.index + s.size * s.dtype.itemsize].view(s.dtype) for s in self.slots]
         for check in self.checks:
             check(arrays[check.source])
-        for i, slot in self._outputs:
-            arrays[i] = frame.fresh(i, slot)
-        return arrays, [call or step.bind(arrays) for call, step in zip(frame.bound, self.steps, strict=True)]
-
-    @functools.cached_property
-    def _inputs(self) -> list[tuple[int, Slot]]:
-        return [(i, s) for i, s in enumerate(self.slots) if s.place == "input"]
-
-    @functools.cached_property
-    def _outputs(self) -> list[tuple[int, Slot]]:
-        return [(i, s) for i, s in enumerate(self.slots) if s.place == "output"]
-
-    @functools.cached_property
-    def _results(self) -> list[tuple[int, tuple[int, ...]]]:
-        at = {s.index: i for i, s in self._outputs}
-        graph = self.stages.graph
-        return [(at[n], graph[o].type.shape) for n, o in enumerate(graph.outputs)]
-
-    @functools.cached_property
-    def _calls_libraries(self) -> bool:
-        return any(isinstance(step, LibraryStep) for step in self.steps)
-
-    def _frame(self) -> Frame:
-        """What this thread keeps between calls."""
-        try:
-            return self._frames.frame
-        except AttributeError:
-            self._frames.frame = frame = self._new_frame()
-            return frame
-
-    def _new_frame(self) -> Frame:
-        raw = np.empty(self.workspace + ALIGNMENT, np.uint8)
-        raw = raw[-raw.ctypes.data % ALIGNMENT:]
-        arrays: list[Any] = [None] * len(self.slots)
-        for i, slot in enumerate(self.slots):
-            if slot.place == "workspace":
-                arrays[i] = raw[slot.index:slot.index + slot.size * slot.dtype.itemsize].view(slot.dtype)
-        inside = [all(arrays[s] is not None for s in step.slots) for step in self.steps]
-        return Frame(arrays, [step.bind(arrays) if i else None for step, i in zip(self.steps, inside, strict=True)])
-
-
-def _flat(x: Any, dtype: np.dtype) -> Array:
-    """An argument as a flat, aligned, C-ordered array of the dtype; a copy only where it is not one already."""
-    if type(x) is np.ndarray and x.dtype is dtype:
-        flags = x.flags
-        if flags.c_contiguous and flags.aligned:
-            return x.reshape(-1)
-    return np.require(np.asarray(x), dtype, ["C", "A"]).reshape(-1)
+        return arrays, [step.bind(arrays) for step in self.steps]
 
 
 @dataclass(frozen=True)
@@ -208,7 +138,7 @@ class ReferenceExecutable:
         for check in index_checks(program.graph):
             check(inputs[check.source].reshape(-1))
         if program.mutated:
-            _refuse_overlap(program, leaves)
+            refuse_overlap(program, leaves)
         return _finish(program, leaves, [np.array(r) for r in evaluate(program.graph, inputs)])
 
 
@@ -219,16 +149,16 @@ def _finish(program: Program, leaves: Sequence[Any], results: Sequence[Array]) -
     return unflatten(program.outputs, [r if r.ndim else r[()] for r in results])
 
 
-def _refuse_overlap(program: Program, leaves: Sequence[Any]) -> None:
+def refuse_overlap(program: Program, leaves: Sequence[Any]) -> None:
     """Arguments that a program writes into must not share memory with others: it read them before it wrote.
 
     Raises MinisitchError naming the two.
     """
     arrays = [np.asarray(x) for x in (*leaves, *program.captured)]
-    names = [dict(program.graph[i].attrs).get("name", f"%{i}") for i in program.graph.inputs]
     for source, _ in program.mutated:
         for other, array in enumerate(arrays):
-            if other != source and np.shares_memory(arrays[source], array):
+            if other != source and np.may_share_memory(arrays[source], array) and np.shares_memory(arrays[source], array):
+                names = [dict(program.graph[i].attrs).get("name", f"%{i}") for i in program.graph.inputs]
                 raise MinisitchError(f"{names[source]} is written to and shares memory with {names[other]}, which a "
                                      f"compiled program cannot follow; pass a copy of one of them")
 
@@ -243,7 +173,9 @@ def assemble(stages: Stages, target: str, progress: Callable[[int, int, str], No
     kernels = iter(zip(stages.bodies, stages.digests, stages.kernels, strict=True))
     for pattern in stages.plan.patterns:
         if pattern.kind == "library":
-            steps.append(_library_step(stages.graph, pattern, layout))
+            node = stages.graph[pattern.members[0]]
+            chains = [_view_chain(stages.graph, a) for a in node.args]
+            steps.append(library_step(node, chains, (*(layout.value[c[0].id] for c in chains), layout.value[node.id])))
             continue
         body, key, kernel = next(kernels)
         memory = (*body.inputs, *body.outputs)
@@ -260,13 +192,6 @@ def refuse_other_machine(device: Device, target: str) -> None:
     if runs != device.kind:
         raise DeviceError(f"kernels scheduled for {device.name}, a {device.kind.upper()}, do not run with target {target!r}; "
                           f"name no device, or take target {('step' if runs == 'cpu' else 'cpu')!r}")
-
-
-def _library_step(graph: Graph, pattern: Pattern, layout: Layout) -> LibraryStep:
-    node = graph[pattern.members[0]]
-    chains = tuple(_view_chain(graph, a) for a in node.args)
-    slots = (*(layout.value[c[0].id] for c in chains), layout.value[node.id])
-    return LibraryStep(node.op, node, chains, slots)
 
 
 def _view_chain(graph: Graph, value: int) -> tuple[Node, ...]:

@@ -6,6 +6,7 @@ shared by values that are never live together.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -68,8 +69,13 @@ class Slot:
 
     place: str  # "input" | "output" | "workspace"
     index: int
-    size: int
+    shape: tuple[int, ...]  # as the graph has it
     dtype: np.dtype
+
+    @property
+    def size(self) -> int:
+        """How many elements."""
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
@@ -112,7 +118,7 @@ class Layout:
                 self.value[resident.value] = slot
 
     def _add(self, place: str, index: int, type: TensorType) -> int:
-        self.slots.append(Slot(place, index, type.size, np.dtype(type.dtype)))
+        self.slots.append(Slot(place, index, type.shape, np.dtype(type.dtype)))
         return len(self.slots) - 1
 
     def _between(self, stages: Stages) -> Iterator[Resident]:

@@ -6,9 +6,11 @@ In:  emitted kernels and library nodes. Out: ``Step`` values, which ``bind`` tur
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from itertools import zip_longest
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from ..device import Device
 from ..graph import Node
 from ..reference import apply
 from ..source import KernelSource
+from .call import View, Writer
 from .stages import Stages
 
 Array = np.ndarray
@@ -25,13 +28,18 @@ Array = np.ndarray
 
 # ---------------------------------------------------------------- steps
 class Step(Protocol):
-    """One thing to do. ``bind`` is given the arrays of all slots and returns the call to make."""
+    """One thing to do. ``write`` adds it to the text of a call; ``bind`` is given the flat arrays of all slots and
+    returns it as a call of its own, to be timed."""
+
+    warns: ClassVar[bool]  # whether NumPy may warn in it of what kernels pass over in silence
 
     @property
     def name(self) -> str: ...
 
     @property
     def slots(self) -> tuple[int, ...]: ...
+
+    def write(self, w: Writer) -> None: ...
 
     def bind(self, arrays: Sequence[Array]) -> Callable[[], Any]: ...
 
@@ -47,31 +55,66 @@ class KernelStep:
     launch: Callable[..., None]
     slots: tuple[int, ...]
     offsets: tuple[int, ...] = ()
+    warns: ClassVar[bool] = False
+
+    def write(self, w: Writer) -> None:
+        buffers = []
+        for slot, offset in zip_longest(self.slots, self.offsets, fillvalue=0):
+            buffers.append(w.flat(slot) + (f"[{offset}:]" if offset else ""))
+        w.line(f"{w.bind(self.name, self.launch)}({', '.join(buffers)})")
 
     def bind(self, arrays: Sequence[Array]) -> Callable[[], Any]:
-        buffers = [arrays[s] for s in self.slots]
-        for k, offset in enumerate(self.offsets):
-            if offset:
-                buffers[k] = buffers[k][offset:]
-        return functools.partial(self.launch, buffers)
+        buffers = [arrays[s][offset:] for s, offset in zip_longest(self.slots, self.offsets, fillvalue=0)]
+        return functools.partial(self.launch, *buffers)
 
 
 @dataclass(frozen=True)
 class LibraryStep:
-    """A NumPy call between kernels: operands are strided views of what is in memory, never copies."""
+    """A NumPy call between kernels: operands are strided views of what is in memory, never copies.
+
+    ``function(*operands, result)`` is NumPy's product where it is None.
+    """
 
     name: str
-    node: Node
-    views: tuple[tuple[Node, ...], ...]  # for each operand: the value in memory, then the moves that view it
-    slots: tuple[int, ...]  # the operands' memory, then the result's
+    views: tuple[View, ...]  # of the operands, then the result
+    slots: tuple[int, ...]  # their memory
+    function: Callable[..., Any] | None = None
+    warns: ClassVar[bool] = True
+
+    def write(self, w: Writer) -> None:
+        seen = [w.view(slot, view) for slot, view in zip(self.slots, self.views, strict=True)]
+        w.line(f"{w.bind(self.name, self.function) if self.function else 'np.matmul'}({', '.join(seen)})")
 
     def bind(self, arrays: Sequence[Array]) -> Callable[[], Any]:
-        *operands, out = (arrays[s] for s in self.slots)
-        viewed = [view(chain, array) for chain, array in zip(self.views, operands, strict=True)]
-        result = out.reshape(self.node.type.shape)
-        if self.node.op == "matmul":
-            return _bind_matmul(viewed[0], viewed[1], result)
-        return lambda: np.copyto(result, apply(self.node, viewed), casting="unsafe")
+        seen = [view.of(arrays[slot]) for slot, view in zip(self.slots, self.views, strict=True)]
+        return functools.partial(self.function or np.matmul, *seen)
+
+
+def library_step(node: Node, chains: Sequence[Sequence[Node]], slots: tuple[int, ...]) -> LibraryStep:
+    """The call for one library node. ``chains``: for each operand the value in memory, then the moves that view it."""
+    out = View.whole(node.type.shape, np.dtype(node.type.dtype))
+    views = [_seen(chain) for chain in chains]
+    if node.op != "matmul":
+        return LibraryStep(node.op, (*views, out), slots, functools.partial(_store, node))
+    a, b = views
+    if len(b.shape) == 2 and len(a.shape) > 2 and a.is_whole:  # one product, where NumPy would make one a matrix
+        a = View.whole((math.prod(a.shape[:-1]), a.shape[-1]), a.dtype)
+        out = View.whole((a.shape[0], out.shape[-1]), out.dtype)
+    function = None
+    if a.dtype == np.float16:
+        function = _half_product
+    elif a.dtype.kind == "f" and not (_for_blas(a) and _for_blas(b)):
+        function = functools.partial(_packed_product, not _for_blas(a), not _for_blas(b))
+    return LibraryStep(node.op, (a, b, out), slots, function)
+
+
+def _seen(chain: Sequence[Node]) -> View:
+    """What the moves make of a value in memory: NumPy says, on memory that nobody writes to."""
+    base = np.empty(chain[0].type.shape, chain[0].type.dtype)
+    seen = view(chain, base)
+    if not seen.size:
+        return View.whole(seen.shape, seen.dtype)
+    return View(seen.shape, seen.strides, seen.ctypes.data - base.ctypes.data, seen.dtype)
 
 
 def view(chain: Sequence[Node], array: Array) -> Array:
@@ -82,30 +125,28 @@ def view(chain: Sequence[Node], array: Array) -> Array:
     return seen
 
 
-def _bind_matmul(a: Array, b: Array, out: Array) -> Callable[[], Any]:
-    """A product for BLAS: one call where the right side has no batch, float16 by way of float32.
+def _for_blas(x: View) -> bool:
+    """One of the last two axes is contiguous and the other a whole, positive number of elements apart.
 
-    NumPy calls BLAS once a matrix of the batch, and not at all for strides BLAS does not take.
+    NumPy calls BLAS once a matrix of the batch, and not at all for other strides.
     """
-    if b.ndim == 2 and a.ndim > 2 and a.flags.c_contiguous:
-        a, out = a.reshape(-1, a.shape[-1]), out.reshape(-1, out.shape[-1])
-    if a.dtype == np.float16:
-        wide = np.float32
-        return lambda: np.copyto(out, np.matmul(a.astype(wide), b.astype(wide)), casting="unsafe")
-    if a.dtype.kind == "f" and not (_for_blas(a) and _for_blas(b)):
-        return lambda: np.matmul(_packed(a), _packed(b), out=out)
-    return functools.partial(np.matmul, a, b, out=out)
-
-
-def _for_blas(x: Array) -> bool:
-    """One of the last two axes is contiguous and the other a whole, positive number of elements apart."""
     row, column = x.strides[-2:]
-    return any(near == x.itemsize and far % x.itemsize == 0 and far >= near for near, far in
-               ((column, row), (row, column)))
+    size = x.dtype.itemsize
+    return any(near == size and far % size == 0 and far >= near for near, far in ((column, row), (row, column)))
 
 
-def _packed(x: Array) -> Array:
-    return x if _for_blas(x) else np.ascontiguousarray(x)
+def _packed_product(pack_a: bool, pack_b: bool, a: Array, b: Array, out: Array) -> None:
+    np.matmul(np.ascontiguousarray(a) if pack_a else a, np.ascontiguousarray(b) if pack_b else b, out)
+
+
+def _half_product(a: Array, b: Array, out: Array) -> None:
+    """By way of float32, which BLAS has."""
+    np.copyto(out, np.matmul(a.astype(np.float32), b.astype(np.float32)), casting="unsafe")
+
+
+def _store(node: Node, *arrays: Array) -> None:
+    *operands, out = arrays
+    np.copyto(out, apply(node, operands), casting="unsafe")
 
 
 @dataclass(frozen=True)
@@ -114,6 +155,11 @@ class CopyStep:
 
     slots: tuple[int, int]
     name: str = "copy"
+    warns: ClassVar[bool] = False
+
+    def write(self, w: Writer) -> None:
+        source, out = map(w.flat, self.slots)
+        w.line(f"np.copyto({out}, {source})")
 
     def bind(self, arrays: Sequence[Array]) -> Callable[[], Any]:
         source, out = (arrays[s] for s in self.slots)
@@ -126,7 +172,7 @@ _built: dict[tuple[str, Device, str], Callable[..., None]] = {}  # equal bodies,
 
 def build_kernels(stages: Stages, target: str,
                   progress: Callable[[int, int, str], None] | None = None) -> dict[str, Callable[..., None]]:
-    """A launch function for each kernel by the digest of its body; each takes the list of global buffers."""
+    """A launch function for each kernel by the digest of its body; each takes the global buffers."""
     wanted = dict(zip(stages.digests, stages.sources, strict=True))
     missing = {d: s for d, s in wanted.items() if (d, stages.device, target) not in _built}
     if target == "cpu" and missing:
@@ -151,30 +197,28 @@ def _launcher(source: KernelSource, target: str) -> Callable[..., None]:
         return _cuda_launcher(source)
     position = {b.name: i for i, b in enumerate(source.kernel.parameters)}
     parts = []
+    function: Callable[..., None]
     for launch, request in zip(source.launches, requests(source), strict=True):
-        picked = tuple(position[b] for b in launch.buffers)
         if target == "python":
             function = functools.partial(_run_plain, compiler.load_text(request.text, request.name))
         else:
-            function = functools.partial(workers.run, compiler.compile_cpu(
-                request.text, request.name, request.dtypes, slp=request.slp).function)
-        parts.append((function, launch.tasks, launch.work, picked))
+            function = compiler.compile_cpu(request.text, request.name, request.dtypes, slp=request.slp).function
+        parts.append((workers.runner(function, launch.tasks, work=launch.work), [position[b] for b in launch.buffers]))
     halves = any(b.dtype == "float16" for b in source.kernel.parameters)
-    if len(parts) == 1 and parts[0][3] == tuple(range(len(position))) and not halves:
-        function, tasks, work, _ = parts[0]
-        return lambda buffers: function(tasks, buffers, work=work)
+    if len(parts) == 1 and parts[0][1] == list(range(len(position))) and not halves:
+        return parts[0][0]
 
-    def launch_all(buffers: Sequence[Array]) -> None:
+    def launch_all(*buffers: Array) -> None:
         if halves:  # Numba's CPU target has no float16: kernels take the bits
-            buffers = [b.view(np.uint16) if b.dtype == np.float16 else b for b in buffers]
-        for function, tasks, work, picked in parts:
-            function(tasks, [buffers[i] for i in picked], work=work)
+            buffers = tuple(b.view(np.uint16) if b.dtype == np.float16 else b for b in buffers)
+        for run, picked in parts:
+            run(*[buffers[i] for i in picked])
     return launch_all
 
 
-def _run_plain(function: Callable[..., None], tasks: int, buffers: Sequence[Array], work: int) -> None:
-    if tasks:
-        function(0, tasks, *buffers)
+def _run_plain(function: Callable[..., None], first: int, last: int, *buffers: Array) -> None:
+    if first < last:
+        function(first, last, *buffers)
 
 
 def _cuda_launcher(source: KernelSource) -> Callable[..., None]:
@@ -182,7 +226,7 @@ def _cuda_launcher(source: KernelSource) -> Callable[..., None]:
     kernel = source.kernel
     function = compiler.compile_cuda(source.text, source.launches[0].name, source.kernel.registers)
 
-    def launch(buffers: Sequence[Array]) -> None:
+    def launch(*buffers: Array) -> None:
         if kernel.grid:
             function[kernel.grid, kernel.block](*(b if b.size else np.empty(1, b.dtype) for b in buffers))
     return launch
@@ -191,7 +235,7 @@ def _cuda_launcher(source: KernelSource) -> Callable[..., None]:
 def _step_launcher(source: KernelSource) -> Callable[..., None]:
     kernel = source.kernel
 
-    def launch(buffers: Sequence[Array]) -> None:
+    def launch(*buffers: Array) -> None:
         names = [b.name for b in kernel.parameters]
         reads = [b.name for b in kernel.buffers if b.scope == "input"]
         wave = kernel.device.wave(kernel.block, kernel.shared_bytes)
