@@ -29,6 +29,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,19 +45,28 @@ HERE = ("minisitch", "numpy", "gauge")  # run under the Python that runs this
 
 
 # ---------------------------------------------------------------- a peer's process
+@dataclass(frozen=True)
+class Setting:
+    """How peers run: minisitch's target, the others' Python, and where the files of kernels are, by their names."""
+
+    target: str
+    python: str
+    files: dict[str, str]
+
+
 class Peer:
     """A process that runs one case of one library when asked."""
 
-    def __init__(self, name: str, case: str, target: str, python: str, cache: str) -> None:
+    def __init__(self, name: str, case: str, setting: Setting, cache: str) -> None:
         self.name = name
         self.complaint = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115  close() ends its life
         environment = {k: v for k, v in os.environ.items() if k != "MINISITCH_PLANS"}  # plans are kept as users have them
         environment |= {"MINISITCH_CACHE": cache, "TORCHINDUCTOR_CACHE_DIR": cache, "NUMBA_CACHE_DIR": cache}
-        settings = json.dumps({"peer": name, "case": case, "target": target})
-        mine = name in HERE or name.endswith(".py")
-        self.process = subprocess.Popen([sys.executable if mine else python, "-m", "benchmarks.cpu_peer", settings], cwd=ROOT,
-                                        env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.complaint,
-                                        text=True)
+        file = setting.files.get(name, "")
+        words = json.dumps({"peer": name, "case": case, "target": setting.target, "file": file})
+        python = sys.executable if name in HERE or file else setting.python
+        self.process = subprocess.Popen([python, "-m", "benchmarks.cpu_peer", words], cwd=ROOT, env=environment, text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.complaint)
         self.hello = self.answer()
 
     def __enter__(self) -> Peer:
@@ -91,34 +101,36 @@ class Peer:
         return {"error": "".join(last) or f"the process ended with code {self.process.wait()}"}
 
 
-def missing(peers: Sequence[str], python: str) -> dict[str, str]:
+def missing(peers: Sequence[str], setting: Setting) -> dict[str, str]:
     """The peers that cannot be imported, and why. Raises MinisitchError for unknown ones."""
     found = {}
     for name in peers:
-        if name not in LIBRARIES and not name.endswith(".py"):
+        if name not in LIBRARIES and name not in setting.files:
             raise MinisitchError(f"unknown peer {name!r}; take some of {', '.join(n for n in LIBRARIES if n != 'gauge')}, "
                                  "or a Python file of kernels")
-        with tempfile.TemporaryDirectory() as cache, Peer(name, "", "cpu", python, cache) as peer:
+        with tempfile.TemporaryDirectory() as cache, Peer(name, "", setting, cache) as peer:
             if "version" not in peer.hello:
                 found[name] = peer.hello.get("missing") or peer.hello["error"]
     return found
 
 
 # ---------------------------------------------------------------- measuring one case, in a process of its own
-def measure(workload: str, peers: Sequence[str], target: str, seconds: float, python: str, **_: Any) -> Record:
+def measure(workload: str, peers: Sequence[str], target: str, seconds: float, python: str, files: dict[str, str],
+            **_: Any) -> Record:
     """The record of one case."""
     rows: dict[str, Record] = {}
     ready: dict[str, Peer] = {}
+    setting = Setting(target, python, files)
     with ExitStack() as stack:
         cache = stack.enter_context(tempfile.TemporaryDirectory())
         for name in peers:
-            folder = os.path.join(cache, os.path.basename(name))
+            folder = os.path.join(cache, name)
             os.makedirs(folder)
-            rows[name], peer = start(name, workload, target, python, folder)
+            rows[name], peer = start(name, workload, setting, folder)
             stack.enter_context(peer)
             if "first_s" in rows[name]:
                 ready[name] = peer
-        gauge = stack.enter_context(Peer("gauge", workload, target, python, cache))
+        gauge = stack.enter_context(Peer("gauge", workload, setting, cache))
         gauge.ask("first")
         machine = take_turns(ready, gauge, rows, seconds)
         say("comparing with a wider type")
@@ -131,15 +143,15 @@ def measure(workload: str, peers: Sequence[str], target: str, seconds: float, py
     return {"cpu": processor(), "bytes": own.get("bytes", 0), **machine, "peers": rows}
 
 
-def start(name: str, case: str, target: str, python: str, folder: str) -> tuple[Record, Peer]:
-    """A peer after its first call, the second first call where a disk cache could have shortened it."""
+def start(name: str, case: str, setting: Setting, folder: str) -> tuple[Record, Peer]:
+    """A peer after its first call; where a disk cache may have shortened it, the second process to make one."""
     say(f"{name}: first call")
-    peer = Peer(name, case, target, python, folder)
+    peer = Peer(name, case, setting, folder)
     row = {**peer.hello, **(peer.ask("first") if "version" in peer.hello else {})}
     if name in COMPILE and "first_s" in row:
         peer.close()
         say(f"{name}: first call of the next process")
-        peer = Peer(name, case, target, python, folder)
+        peer = Peer(name, case, setting, folder)
         row["warm_s"] = peer.ask("first").get("first_s")
     return row, peer
 
@@ -191,9 +203,10 @@ def main(options: argparse.Namespace) -> None:
     Raises MinisitchError at the end if a case failed, or minisitch did, or its results are wrong.
     """
     from . import cpu_report
-    peers = list(dict.fromkeys(["minisitch", "numpy", *options.peers]))
-    python = options.peer_python or sys.executable
-    absent = missing(peers, python)
+    files = {Path(name).name: str(Path(name).absolute()) for name in options.peers if name.endswith(".py")}  # no record has a path
+    setting = Setting(options.target, options.peer_python or sys.executable, files)
+    peers = list(dict.fromkeys(["minisitch", "numpy", *(Path(name).name for name in options.peers)]))
+    absent = missing(peers, setting)
     for name, why in absent.items():
         print(f"{name} is skipped: {why}", file=sys.stderr)
     peers = [name for name in peers if name not in absent]
@@ -201,7 +214,7 @@ def main(options: argparse.Namespace) -> None:
     wanted = {name: {"target": options.target, "seconds": options.seconds, "peers": peers, "code": code_digest(Path(__file__))}
               for name in chosen}
     results = Results(options.out or path_of("cpu", options.preset), options.fresh)
-    failed = measure_all("cpu", results, wanted, options.fresh, {"python": python})
+    failed = measure_all("cpu", results, wanted, options.fresh, {"python": setting.python, "files": files})
     records = {name: results.records[name] for name in chosen if name not in failed}
     if records:
         print(cpu_report.report(records), end="\n\n")

@@ -30,15 +30,16 @@ import numpy
 
 from . import cpu_forms, cpu_programs
 
+ROOT = Path(__file__).resolve().parent.parent
 WARM_S, SAMPLE_S = 2e-3, 1.5e-3  # calls before a sample, and calls that make one
 WIDER = {"float32": numpy.float64, "float64": numpy.longdouble}
 Call = Callable[[], Any]
 
 
 def walk(change: Callable[[Any], Any], tree: Any) -> Any:
-    """The same tuples, lists and dictionaries with each leaf changed."""
+    """The same tuples, lists and dictionaries with each leaf changed; dictionaries by their keys' order, as JAX gives them back."""
     if isinstance(tree, dict):
-        return {k: walk(change, v) for k, v in tree.items()}
+        return {k: walk(change, v) for k, v in sorted(tree.items())}
     return type(tree)(walk(change, v) for v in tree) if isinstance(tree, tuple | list) else change(tree)
 
 
@@ -76,11 +77,11 @@ def with_minisitch(case: str, target: str) -> tuple[str, Callable[[], Call]]:
     return ms.__version__, ready
 
 
-def with_kernels(path: str, case: str) -> tuple[str, Callable[[], Call]]:
+def with_kernels(case: str, path: str) -> tuple[str, Callable[[], Call]]:
     """A file of hand-written kernels: its ``jit(fn)`` finds one by ``fn.workload``, the program's name."""
     spec = importlib.util.spec_from_file_location(Path(path).stem, path)
     if spec is None or spec.loader is None or not Path(path).is_file():
-        raise ImportError(f"there is no Python file {path}")
+        raise ImportError(f"there is no file {path}")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
 
@@ -92,7 +93,7 @@ def with_kernels(path: str, case: str) -> tuple[str, Callable[[], Call]]:
         except KeyError:
             raise NoForm(f"{Path(path).name} has no kernel for it") from None
         return lambda: compiled(*args)
-    return Path(path).name, ready
+    return "of its own", ready
 
 
 def with_numexpr(case: str, target: str) -> tuple[str, Callable[[], Call]]:
@@ -106,7 +107,7 @@ def with_numexpr(case: str, target: str) -> tuple[str, Callable[[], Call]]:
 
 
 def with_jax(case: str, target: str) -> tuple[str, Callable[[], Call]]:
-    """The NumPy text itself, with ``jax.numpy`` for ``np``."""
+    """The NumPy text itself, with ``jax.numpy`` for ``np``; what is no array in the arguments is part of the program."""
     jax = importlib.import_module("jax")
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_enable_x64", "f64" in case or case.startswith(("int", "model")))
@@ -116,12 +117,16 @@ def with_jax(case: str, target: str) -> tuple[str, Callable[[], Call]]:
 
     def ready() -> Call:
         fn, args = cpu_programs.load(case)
-        there = walk(on_arrays(jax.numpy.asarray), args)
+        there = [jax.numpy.asarray(x) for x in leaves(args) if isinstance(x, numpy.ndarray)]
         for module in list(sys.modules.values()):
             if getattr(module, "np", None) is numpy and str(getattr(module, "__file__", "")).startswith(str(Path(__file__).parent)):
                 module.np = jax.numpy  # type: ignore[attr-defined]
-        compiled = jax.jit(fn)
-        return lambda: jax.block_until_ready(compiled(*there))
+
+        def run(arrays: list[Any]) -> Any:
+            given = iter(arrays)
+            return fn(*walk(on_arrays(lambda _: next(given)), args))
+        compiled = jax.jit(run)
+        return lambda: jax.block_until_ready(compiled(there))
     return jax.__version__, ready
 
 
@@ -193,7 +198,8 @@ def first(ready: Callable[[], Call]) -> tuple[dict[str, Any], Call | None]:
     except NoForm as problem:
         return {"skipped": str(problem)}, None
     except Exception as problem:  # whatever a library throws is its row of the table
-        return {"error": f"{type(problem).__name__}: {' '.join(str(problem).split())[:200]}"}, None
+        text = " ".join(str(problem).split()).replace(str(ROOT), "").replace(sys.prefix, "")[:200]
+        return {"error": f"{type(problem).__name__}: {text}"}, None
 
 
 def sample(call: Call) -> float:
@@ -235,8 +241,8 @@ def distance(got: Any, exact: Any) -> float:
     return float(numpy.max(numpy.abs(got - exact), where=finite, initial=0) / size)
 
 
-def serve(peer: str, case: str, target: str) -> None:
-    """Answer until stdin ends. What libraries print goes to stderr."""
+def serve(peer: str, case: str, target: str, file: str = "") -> None:
+    """Answer until stdin ends; ``file``: of kernels. What libraries print goes to stderr."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
@@ -245,7 +251,7 @@ def serve(peer: str, case: str, target: str) -> None:
 
     began = time.perf_counter()
     try:
-        version, ready = with_kernels(peer, case) if peer.endswith(".py") else LIBRARIES[peer](case, target)
+        version, ready = with_kernels(case, file) if file else LIBRARIES[peer](case, target)
     except ImportError as problem:
         say({"missing": f"{type(problem).__name__}: {problem}"})
         return

@@ -42,7 +42,7 @@ def workload(shapes: str, make: Callable[..., tuple], name: str = "") -> Callabl
 def cases(preset: str) -> list[str]:
     """``softmax-8192x1024`` and the others."""
     every = [f"{name}-{shape}" for name, load in WORKLOADS.items() for shape in load.shapes]
-    return [*SMALL] if preset == "small" else every + [f"model_{path.stem}-small" for path in sorted(MODELS.glob("*.py"))
+    return list(SMALL) if preset == "small" else every + [f"model_{path.stem}-small" for path in sorted(MODELS.glob("*.py"))
                                                        if "def make(" in path.read_text(encoding="utf-8")]
 
 
@@ -91,7 +91,8 @@ def channels(random, batch, channels, *plane):
 
 
 # ---------------------------------------------------------------- rows
-@workload("8192x1024 6144x1024 4096x1024 64x30000 750000x32 8704x17 11000x123 11000x12345 256x1024 128x768 1x128x768 1x768", one)
+@workload("8192x1024 6144x1024 4096x1024 64x30000 750000x32 8704x17 11000x123 11000x12345 256x1024 128x768 1x128x768 1x768 "
+          "1x8", one)
 @workload("4096x1024 128x768", one_double, "softmax_f64")
 def softmax(x):
     """Rows of positive numbers that add up to 1."""

@@ -17,7 +17,7 @@ WRONG = 1e-3  # relative to the largest magnitude: results that count for nothin
 BEHIND = 1.1  # from where minisitch counts as slower than the best peer
 LONG_US = 1000.0  # cases that are held against the copy
 QUIET = 1.15  # the median spin over the best
-OVERHEAD = ("softmax-1x768", "layernorm-128x768")
+OVERHEAD = ("softmax-1x8", "softmax-1x768", "layernorm-128x768")
 CLASSES = {"all cases": (0.0, float("inf")), "below 100 us": (0.0, 100.0), "100 us to 1 ms": (100.0, LONG_US),
            "1 ms and more": (LONG_US, float("inf"))}
 
@@ -51,11 +51,6 @@ def peers_of(records: dict[str, Record]) -> list[str]:
     return list(dict.fromkeys(["minisitch", *(name for r in records.values() for name in r["peers"])]))
 
 
-def short(peer: str) -> str:
-    """The file's name of a file of kernels."""
-    return peer.replace("\\", "/").rpartition("/")[2]
-
-
 # ---------------------------------------------------------------- the report
 def report(records: dict[str, Record]) -> str:
     """All of it."""
@@ -67,9 +62,10 @@ def where(records: dict[str, Record]) -> str:
     """The machine, the versions, and whether it was quiet."""
     last = [*records.values()][-1]
     place, cpu = last["where"], last["cpu"]
-    versions = ", ".join(f"{short(name)} {row['version']}" for name in peers_of(records)
+    versions = ", ".join(f"{name} {row['version']}" for name in peers_of(records)
                          if "version" in (row := next((r["peers"][name] for r in records.values() if name in r["peers"]), {})))
-    spins = [statistics.median(r["spin_us"]) / min(r["spin_us"]) for r in records.values()]
+    best = min(us for r in records.values() for us in r["spin_us"])
+    spins = [statistics.median(r["spin_us"]) / best for r in records.values()]
     loud = sum(spin > QUIET for spin in spins)
     calm = "The machine was quiet." if not loud else (
         f"**The machine was not quiet**: in {loud} of {len(records)} cases a spin on all cores took more than {QUIET:.2f} "
@@ -85,7 +81,7 @@ def where(records: dict[str, Record]) -> str:
 def speed(records: dict[str, Record]) -> str:
     """A line a case: minisitch's time, how many times faster than each peer, share of the copy."""
     others = [p for p in peers_of(records) if p != "minisitch"]
-    lines: list[tuple[str, ...]] = [("", "minisitch", *(f"over {short(p)}" for p in others), "% of copy", "error")]
+    lines: list[tuple[str, ...]] = [("", "minisitch", *(f"over {p}" for p in others), "% of copy", "error")]
     for name, record in records.items():
         mine, row = us(record, "minisitch"), record["peers"]["minisitch"]
         lines.append((name, duration(mine) if mine else "-", *(number(ratio(record, p)) for p in others),
@@ -102,7 +98,7 @@ def number(value: float) -> str:
 def means(records: dict[str, Record]) -> str:
     """Geometric means over each peer, by how long minisitch's call takes."""
     others = [p for p in peers_of(records) if p != "minisitch"]
-    lines = [("minisitch's call", *(f"over {short(p)}" for p in others))]
+    lines = [("minisitch's call", *(f"over {p}" for p in others))]
     for title, (low, high) in CLASSES.items():
         cells = []
         for peer in others:
@@ -127,7 +123,7 @@ def behind(records: dict[str, Record]) -> str:
         times = {p: us(record, p) for p in record["peers"] if p != "minisitch" and us(record, p)}
         best = min(times, key=times.__getitem__, default="")
         if best and us(record, "minisitch") > BEHIND * times[best]:
-            lines.append(f"- {name}: {duration(us(record, 'minisitch'))}, {short(best)} {duration(times[best])}")
+            lines.append(f"- {name}: {duration(us(record, 'minisitch'))}, {best} {duration(times[best])}")
     return f"## Where the best peer is more than {100 * BEHIND - 100:.0f}% faster\n\n" + ("\n".join(lines) or "Nowhere.")
 
 
@@ -144,7 +140,7 @@ def first_calls(records: dict[str, Record]) -> str:
     for peer in peers_of(records):
         rows = [r["peers"][peer] for r in records.values() if r["peers"].get(peer, {}).get("call_us")]
         cells = [seconds(how, (r.get(what) for r in rows)) for what in ("first_s", "warm_s") for how in (statistics.median, max)]
-        lines.append((short(peer), seconds(statistics.median, (r["import_s"] for r in rows)), *cells))
+        lines.append((peer, seconds(statistics.median, (r["import_s"] for r in rows)), *cells))
     return "## First call: medians over the cases\n\n" + table(lines)
 
 
@@ -157,7 +153,7 @@ def seconds(how, found: Iterable[float | None]) -> str:
 def overhead(records: dict[str, Record]) -> str:
     """Small shapes, where a call is mostly the way to the kernel."""
     names = [name for name in OVERHEAD if name in records]
-    lines = [("", *names), *((short(p), *(duration(us(records[n], p)) if us(records[n], p) else "-" for n in names))
+    lines = [("", *names), *((p, *(duration(us(records[n], p)) if us(records[n], p) else "-" for n in names))
                              for p in peers_of(records))]
     return "## A call with little to do\n\n" + (table(lines) if names else "Not measured.")
 
@@ -169,10 +165,10 @@ def troubles(records: dict[str, Record]) -> str:
         for peer, row in record["peers"].items():
             without[peer] += "skipped" in row
             if "error" in row:
-                lines.append(f"- {name}, {short(peer)}: {row['error']}")
+                lines.append(f"- {name}, {peer}: {row['error']}")
             elif "distances" in row and not is_right(row):
-                lines.append(f"- {name}, {short(peer)}: wrong by {max(row['distances']):.1e} of the largest magnitude")
-    lines += [f"- {short(peer)} has no form of {n} cases" for peer, n in without.items() if n]
+                lines.append(f"- {name}, {peer}: wrong by {max(row['distances']):.1e} of the largest magnitude")
+    lines += [f"- {peer} has no form of {n} cases" for peer, n in without.items() if n]
     return "## What does not count\n\n" + ("\n".join(lines) or "Nothing.")
 
 
@@ -186,7 +182,7 @@ def picture(records: dict[str, Record]) -> str:
     bottom = top + tall * len(records)
     body = [text(8, 14, "how many times faster minisitch is: right of 1 it wins")]
     for n, peer in enumerate(others):
-        body += [dot(left + n * 110, 28, colours[peer], short(peer)), text(left + 8 + n * 110, 32, short(peer))]
+        body += [dot(left + n * 110, 28, colours[peer], peer), text(left + 8 + n * 110, 32, peer)]
     for power, at in x.items():
         strong = "0.7" if power == 0 else "0.15"
         body += [f'<path d="M{at} {top - 4}V{bottom}" stroke="currentColor" stroke-opacity="{strong}"/>',
@@ -196,7 +192,7 @@ def picture(records: dict[str, Record]) -> str:
         for peer in others:
             if times := ratio(record, peer):
                 at = left + (min(max(math.log2(times), low), high) - low) * wide
-                body.append(dot(at, top + tall * (n + 0.5), colours[peer], f"{name}: {times:.2f} times {short(peer)}"))
+                body.append(dot(at, top + tall * (n + 0.5), colours[peer], f"{name}: {times:.2f} times {peer}"))
     return svg(left + (high - low) * wide + 20, bottom + 8, body, "cpu", "how many times faster minisitch is than each peer") + "\n"
 
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import minisitch as ms  # noqa: E402
-from benchmarks import ablation, cpu, cpu_report, irregular, papers, results  # noqa: E402
+from benchmarks import ablation, cpu, cpu_peer, cpu_programs, cpu_report, irregular, papers, results  # noqa: E402
 from minisitch import __main__ as cli  # noqa: E402
 from minisitch import compile as compiler  # noqa: E402
 from minisitch.runtime import assemble, choose_device, lower_program  # noqa: E402
@@ -88,11 +88,78 @@ def test_a_case_of_the_cpu_suite(tmp_path, capsys):
     shown, records = capsys.readouterr(), json.loads(out.read_text())
     assert "jax is skipped: ModuleNotFoundError: No module named 'jax'" in shown.err and "| over mine.py |" in shown.out
     peers = records["colsum-512x768"]["peers"]
-    assert list(peers) == ["minisitch", "numpy", str(kernels)]
+    assert list(peers) == ["minisitch", "numpy", "mine.py"] and str(tmp_path) not in out.read_text()
     for row in peers.values():
         assert len(row["call_us"]) == cpu.FEWEST_ROUNDS and row["of_numpys"] <= cpu_report.EXACT and row["first_s"] >= 0
     assert peers["minisitch"]["warm_s"] and records["colsum-512x768"]["bytes"] == 513 * 768 * 4
     assert len(records["colsum-512x768"]["spin_us"]) == cpu.FEWEST_ROUNDS and out.with_suffix(".svg").read_text().startswith("<svg")
+
+
+def peer_row(us, distance=1e-7, **more):
+    return {"version": "1", "import_s": 0.5, "first_s": 2.0, "call_us": [us, us, 100 * us], "distances": [distance], "dtypes": ["float32"],
+            "of_numpys": distance / 1e-7} | more
+
+
+def cpu_record(spin, **peers):
+    where = {"date": "2026-01-02", "machine": "2-core", "system": "S", "python": "3"}
+    return {"where": where, "cpu": {"model": "C", "vector_bits": 256, "last_cache": "1K"}, "bytes": 1 << 26, "spin_us": [1.0, spin, spin],
+            "copy_us": [4000.0] * 3, "peers": peers}
+
+
+CPU_RECORDS = {
+    "softmax-1x768": cpu_record(1.0, minisitch=peer_row(2.0), numpy=peer_row(8.0), jax=peer_row(4.0)),
+    "rope-9": cpu_record(1.0, minisitch=peer_row(2000.0, 3e-7), numpy=peer_row(4000.0), jax=peer_row(1000.0)),
+    "adam-9": cpu_record(1.2, minisitch=peer_row(10.0), numpy=peer_row(20.0), jax=peer_row(1.0, 0.5)),
+    "lamb-9": cpu_record(1.0, minisitch=peer_row(10.0), numpy=peer_row(20.0), jax={"skipped": "no form"}),
+}
+
+
+def test_the_cpu_report_says_what_the_records_hold():
+    shown = dict(part.partition("\n\n")[::2] for part in cpu_report.report(CPU_RECORDS).split("## "))
+    assert "in 1 of 4 cases a spin on all cores took more than 1.15 times its best (at worst 1.20)" in cpu_report.report(CPU_RECORDS)
+    assert "moves 33.6 GB/s" in cpu_report.report(CPU_RECORDS) and "Medians of 3 rounds" in cpu_report.report(CPU_RECORDS)
+    means = shown["Geometric means, and over how many cases"]
+    assert "| all cases        |   2.38 (4) | 1.00 (2) |" in means  # jax: 2 and 1/2; wrong results do not count
+    assert "Over the 1 cases of a millisecond and more: 100%" in shown["Share of the copy's speed"]
+    assert shown["Where the best peer is more than 10% faster"].strip() == "- rope-9: 2.00 ms, jax 1.00 ms"
+    assert shown["Where the error is more than 2 times NumPy's own"].startswith("- rope-9: 3.00 times")
+    assert shown["What does not count"] == "- adam-9, jax: wrong by 5.0e-01 of the largest magnitude\n- jax has no form of 1 cases"
+    assert cpu_report.picture(CPU_RECORDS).count("<circle") == 2 + 4 + 2  # the legend, then the ratios there are
+
+
+def test_errors_are_counted_in_numpys_own():
+    own = {"distances": [1e-6, 0.0, 0.0], "dtypes": ["float32", "float32", "int32"]}
+    assert cpu.in_units_of(own, [2e-6, 0.0, 0.0]) == 2.0
+    assert cpu.in_units_of(own, [0.0, 2.0 ** -23, 0.0]) == 2.0  # NumPy was exact: one rounding is the unit
+    assert cpu.in_units_of(own, [0.0, 0.0, float("inf")]) == float("inf")
+
+
+def test_a_peer_that_dies_says_why(tmp_path):
+    kernels = tmp_path / "mine.py"
+    kernels.write_text("import os\n\n\ndef jit(fn):\n    os._exit(3)\n")
+    with cpu.Peer("mine.py", "softmax-1x8", cpu.Setting("cpu", sys.executable, {"mine.py": str(kernels)}), str(tmp_path)) as peer:
+        assert peer.ask("first") == {"error": "the process ended with code 3"} == peer.ask("sample")
+
+
+def test_distances_of_results():
+    exact = np.array([1.0, np.nan, 4.0])
+    assert cpu_peer.distance(np.float32([1.0, np.nan, 3.0]), exact) == 0.25
+    for wrong in (np.float32([1.0, 2.0, 3.0]), np.float32([1.0]), np.array([1, 2, 3])):
+        assert cpu_peer.distance(wrong, exact) == float("inf")
+
+
+def test_a_program_names_all_its_shapes():
+    assert cpu.choose(["rope", "rope-1x128x16x64"], "small") == ["rope-8x1024x16x64", "rope-1x128x16x64"]
+    assert set(cpu.choose([], "small")) < set(cpu.choose([], "full")) and "model_lr-small" in cpu.choose([], "full")
+
+
+@pytest.mark.parametrize("name", cpu_programs.WORKLOADS)
+def test_programs_of_the_cpu_suite_trace(name):
+    """Their last and smallest shape; what they compute is compared whenever they are measured."""
+    smallest = min(cpu_programs.WORKLOADS[name].shapes, key=lambda shape: np.prod([int(n) for n in shape.split("x")]))
+    fn, args = cpu_programs.load(f"{name}-{smallest}")
+    program = ms.trace(fn, args)
+    assert [program.graph[o].type.shape for o in program.graph.outputs] == [np.shape(x) for x in cpu_peer.leaves(fn(*args))]
 
 
 # ---------------------------------------------------------------- interrupted and run again
@@ -329,7 +396,9 @@ def test_outside_a_clone_the_next_step_is_named(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize("words, message", [(["--workload", "lr,resnet"], "unknown workload 'resnet'; take one of lr, "),
                                             (["--strategy", "magic"], "unknown strategy 'magic'; take one of "),
                                             (["--suite", "irregular", "--workload", "2x2-sum"], "unknown workload '2x2-sum'"),
-                                            (["--suite", "irregular", "--strategy", "xla"], "take one of adaptive, fixed")])
+                                            (["--suite", "irregular", "--strategy", "xla"], "take one of adaptive, fixed"),
+                                            (["--suite", "cpu", "--case", "conv"], "unknown workload 'conv'; take one of softmax"),
+                                            (["--peers", "tvm"], "unknown peer 'tvm'; take some of numpy, ")])
 def test_wrong_words_are_answered(words, message, capsys, tmp_path):
     assert bench(*words, "--out", tmp_path / "raw.json") == 1
     assert message in capsys.readouterr().err and not (tmp_path / "raw.json").exists()
