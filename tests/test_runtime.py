@@ -411,6 +411,24 @@ def test_what_blas_can_take_reaches_it_without_a_copy(order, monkeypatch):
     assert shared == {3 in order[2:]}
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_matrix_argument_in_fortran_order_reaches_blas_as_it_is(inside, monkeypatch):
+    x, w = array(3, 4), array(5, 4)
+    f = ms.jit((lambda x, w: x @ w.T) if inside else (lambda x, w: x @ w), target="python")
+    for laid in (w, np.asfortranarray(w), np.repeat(w, 2, axis=1)[:, ::2]):
+        operand = laid if inside else laid.T
+        run = executable(f, x, operand)
+        with monkeypatch.context() as patch:
+            seen = watched_products(patch)
+            np.testing.assert_allclose(run([x, operand]), x @ w.T, rtol=1e-5, atol=1e-6)
+        assert np.shares_memory(seen[0][1], laid) == laid.flags.forc and seen[0][1].shape == (4, 5)
+
+
+def test_a_matrix_that_a_kernel_reads_too_is_put_in_c_order():
+    w = array(4, 4)
+    np.testing.assert_allclose(ms.jit(lambda w: (w @ w) + w, target="python")(w.T), w.T @ w.T + w.T, rtol=1e-4, atol=1e-5)
+
+
 def test_a_broadcast_operand_is_packed_for_blas():
     f = ms.jit(lambda x, w: x @ np.broadcast_to(w, (4, 5)), target="python")
     x, w = array(3, 4), array(5)

@@ -29,7 +29,7 @@ import linecache
 import math
 import re
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +66,16 @@ class View:
     def is_whole(self) -> bool:
         """C order from the first byte on, so that a reshape is enough."""
         return not self.offset and self.strides == View.whole(self.shape, self.dtype).strides
+
+    def is_matrix(self, slot: Slot) -> bool:
+        """All of a slot's matrix, perhaps transposed: the same operand for BLAS, whichever way the matrix lies."""
+        return len(slot.shape) == 2 and self in (View.whole(slot.shape, slot.dtype), View.transposed(slot.shape, slot.dtype))
+
+    @staticmethod
+    def transposed(shape: tuple[int, ...], dtype: np.dtype) -> View:
+        """All of an array in C order, with its axes the other way round."""
+        whole = View.whole(shape, dtype)
+        return View(shape[::-1], whole.strides[::-1], 0, dtype)
 
     @staticmethod
     def whole(shape: tuple[int, ...], dtype: np.dtype) -> View:
@@ -130,6 +140,8 @@ class Writer:
         found = self.slots[slot]
         if found.place != "workspace" and view == View.whole(found.shape, found.dtype):
             return self.shaped(slot)
+        if found.place != "workspace" and view == View.transposed(found.shape, found.dtype):
+            return f"{self.shaped(slot)}.T"
         memory = self.flat(slot) if found.place == "workspace" else self.shaped(slot)
         seen = (f"{memory}.reshape({view.shape})" if view.is_whole and math.prod(view.shape) == found.size else
                 f"ndarray({view.shape}, {self.dtype(view.dtype)}, {memory}, {view.offset}, {view.strides})")
@@ -150,8 +162,8 @@ class Writer:
         return self._known[key]
 
     # ------------------------------------------------------------ the parts of a call
-    def arguments(self, count: int, captured: Sequence[Array]) -> None:
-        """Take the leaves; copy one only if it is not in C order, aligned and of the right type."""
+    def arguments(self, count: int, captured: Sequence[Array], in_c_order: Container[int]) -> None:
+        """Take the leaves; copy one only if it is not in order, aligned and of the right type."""
         inputs = [i for i, s in enumerate(self.slots) if s.place == "input"]
         if count:
             self.line(f"{_tuple(map(self.shaped, inputs[:count]))} = leaves")
@@ -159,7 +171,8 @@ class Writer:
             self.line(f"{self.shaped(i)} = {self.bind(f'captured{i}', array)}")
         for i in inputs:
             a, dtype = self.shaped(i), self.dtype(self.slots[i].dtype)
-            self.line(f"if type({a}) is not ndarray or {a}.dtype is not {dtype} or {a}.flags.num & READY != READY:")
+            ordered = f"{a}.flags.num & READY != READY" if i in in_c_order else f"not ({a}.flags.forc and {a}.flags.aligned)"
+            self.line(f"if type({a}) is not ndarray or {a}.dtype is not {dtype} or {ordered}:")
             self.line(f"    {a} = ready({a}, {dtype})")
 
     def results(self) -> list[str]:
@@ -204,7 +217,8 @@ def write_call(program: Program, slots: Sequence[Slot], steps: Sequence[Any], ch
                refuse_overlap: Callable[..., None]) -> Call:
     """Put the parts in their order: arguments, checks, results, steps, what is written back, the nest."""
     w = Writer(slots)
-    w.arguments(len(program.graph.inputs) - len(program.captured), program.captured)
+    in_c_order = {s for step in steps for s in step.in_c_order(slots)} | {check.source for check in checks}
+    w.arguments(len(program.graph.inputs) - len(program.captured), program.captured, in_c_order)
     if program.mutated:
         w.line(f"{w.bind('refuse_overlap', refuse_overlap)}({w.bind('program', program)}, leaves)")
     for check in checks:

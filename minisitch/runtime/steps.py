@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, ClassVar, Protocol
@@ -21,6 +21,7 @@ from ..graph import Node
 from ..reference import apply
 from ..source import KernelSource
 from .call import View, Writer
+from .memory import Slot
 from .stages import Stages
 
 Array = np.ndarray
@@ -39,6 +40,9 @@ class Step(Protocol):
     @property
     def slots(self) -> tuple[int, ...]: ...
 
+    def in_c_order(self, slots: Sequence[Slot]) -> Iterable[int]:
+        """The slots whose memory must be in C order, as it is but for arguments."""
+
     def write(self, w: Writer) -> None: ...
 
     def bind(self, arrays: Sequence[Array]) -> Callable[[], Any]: ...
@@ -56,6 +60,9 @@ class KernelStep:
     slots: tuple[int, ...]
     offsets: tuple[int, ...] = ()
     warns: ClassVar[bool] = False
+
+    def in_c_order(self, slots: Sequence[Slot]) -> Iterable[int]:
+        return self.slots
 
     def write(self, w: Writer) -> None:
         buffers = []
@@ -80,6 +87,10 @@ class LibraryStep:
     slots: tuple[int, ...]  # their memory
     function: Callable[..., Any] | None = None
     warns: ClassVar[bool] = True
+
+    def in_c_order(self, slots: Sequence[Slot]) -> Iterable[int]:
+        """All but whole matrices for BLAS, which takes them in either order."""
+        return [i for i, view in zip(self.slots, self.views, strict=True) if self.function or not view.is_matrix(slots[i])]
 
     def write(self, w: Writer) -> None:
         seen = [w.view(slot, view) for slot, view in zip(self.slots, self.views, strict=True)]
@@ -156,6 +167,9 @@ class CopyStep:
     slots: tuple[int, int]
     name: str = "copy"
     warns: ClassVar[bool] = False
+
+    def in_c_order(self, slots: Sequence[Slot]) -> Iterable[int]:
+        return self.slots
 
     def write(self, w: Writer) -> None:
         source, out = map(w.flat, self.slots)
