@@ -2,7 +2,7 @@
 
 In:  a pattern's body, a ``Device`` and a ``BlockComposition``. Out: a ``StitchPlan`` whose tasks are the blocks.
 
-FusionStitching 2018, sections 4.2 and 5 (papers: 1b-B5 and B10). A block owns one piece of every scheduled value and
+FusionStitching 2018 B5 and B10 (sections 4.2 and 5). A block owns one piece of every scheduled value and
 computes it from pieces that it owns itself, or from global memory; so no block waits for another.
 
 Before:  %1 = max %0 axes=(1,)    %0 [8704,17], Triple(split_dim=0, sword=512) of the 8704 maxima
@@ -22,7 +22,7 @@ from .groups import is_row_reduce
 from .index import Key, pull
 from .mapping import WARP, ThreadMap
 from .stitch import Partition, Sink, Space, StitchPlan, column_of, result_position
-from .triples import BlockComposition, Triple, space
+from .triples import BlockComposition, Triple, triples_of
 
 
 def arrange(graph: Graph, device: Device, composition: BlockComposition) -> StitchPlan:
@@ -65,7 +65,7 @@ def _same_blocks(graph: Graph, schedules: Mapping[int, Triple]) -> int:
     counts: dict[int, int] = {}
     for value, triple in schedules.items():
         shape = graph[value].type.shape
-        if triple not in space(shape) or 0 in shape:
+        if triple not in triples_of(shape) or 0 in shape:
             raise PlanError(f"{triple} does not cut %{value} {graph[value].op} of shape {shape}; split_dim names an axis, "
                             "sword divides it, kind is row or column, and nothing is empty")
         counts[triple.blocks(shape)] = value

@@ -10,7 +10,8 @@ Time is memory against arithmetic, between grid barriers (docs/calibration.md sa
 
     GPU   the larger of the two, over the share of the device that is busy; launch and barriers are added
     CPU   both overlap in part: sqrt(memory^2 + loops^2); a segment that is worth it has all cores
-            memory  bytes over the rate of the cache that holds all its buffers; a stride drags a line an element
+            memory  bytes over the rate of the cache that holds the program's inputs and outputs, or the kernel's
+                    buffers if they are larger; a stride drags a line an element
             loops   innermost trips x nanoseconds of their statements (``Device.core_ns``), and the starts of loops
 """
 

@@ -3,7 +3,7 @@
 In:  a kernel's body, the values that have loops, and which loop evaluates what. Out: more values to give loops to.
 
 Everything without a loop is inlined where it is read, so a value that several loops read is computed in each. It is
-kept instead if it is *heavy* or costs reading two or more full-size operands (FusionStitching 2018, 3b "size
+kept instead if it is *heavy* or costs reading two or more full-size operands (FusionStitching 2018 B9, "size
 requirement"; AStitch 2022, 4.4, operator-level reuse).
 
 Before:  loops %1 max, %5 sum and %7 output; %4 = exp(%0 - %1) is computed in those of %5 and of %7

@@ -54,7 +54,7 @@ def power_of_two_at_least(n: int) -> int:
 
 def map_rows(rows: int, cols: int, device: Device, shared: int = 0, *, adaptive: bool = True, whole: bool = False,
              threads_per_row: int = 0, threads: int = 0) -> ThreadMap:
-    """Map ``rows`` x ``cols`` as AStitch does (papers: 3b-B5; split factor and threads per row derived).
+    """Map ``rows`` x ``cols`` as in AStitch B5 (split factor and threads per row derived).
 
     ``whole``: no row is split over blocks. ``threads_per_row`` (FusionStitching 2020's templates: 1 thread, 32 warp,
     more block) and ``threads`` (a block's) are chosen here unless given; a CPU has one thread a task.
@@ -83,7 +83,7 @@ def map_rows(rows: int, cols: int, device: Device, shared: int = 0, *, adaptive:
 
 
 def map_columns(rows: int, serial: int, cols: int, device: Device, whole: bool = False) -> tuple[ThreadMap, int]:
-    """Map a column-reduce: threads across kept columns, reduced rows in turn (papers: 3b-B5, derived).
+    """Map a column-reduce: threads across kept columns, reduced rows in turn (AStitch B5, derived).
 
     ``rows`` independent problems of ``serial`` x ``cols``. Returns the map over (rows, cols) and the
     number of slices the serial axis is cut into so that one wave is filled; more than one slice

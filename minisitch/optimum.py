@@ -1,4 +1,4 @@
-"""The best plan there is, for small graphs: what every strategy can be graded against.
+"""The best plan of a stated space, for small graphs: what every strategy can be graded against.
 
 In:  a simplified ``Graph``, a ``Device``, and plans that are known already. Out: a ``FusionPlan`` named ``optimum``.
 
@@ -64,7 +64,7 @@ def optimum(graph: Graph, device: Device, plans: Sequence[FusionPlan] = ()) -> F
         best = verify_plan(FusionPlan(graph, "optimum", in_order(graph, [*(p for _, p in path), *calls])))
         said = [(p, f"{us:.1f} us") for us, p in path]
     built = f"{count(len(space.priced), 'kernel')} built to know"
-    decisions = tuple(Decision(p.outputs, "fuse", "exhaustive-search", f"{why}; {built}") for p, why in said)
+    decisions = tuple(Decision(p.outputs, "fuse", "best-first-search", f"{why}; {built}") for p, why in said)
     return replace(best, strategy="optimum", decisions=decisions)
 
 

@@ -63,7 +63,7 @@ class BlockComposition(Composition):
 WHOLE = Triple(0, 1)  # one block: always legal, the fallback
 
 
-def space(shape: Sequence[int]) -> list[Triple]:
+def triples_of(shape: Sequence[int]) -> list[Triple]:
     """Every legal triple of an output: the divisors of each dimension, both kinds. Empty and rank-0 ones have only ``WHOLE``."""
     if not math.prod(shape) or not shape:
         return [WHOLE]

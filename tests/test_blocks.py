@@ -21,7 +21,7 @@ from minisitch.simplify import simplify
 from minisitch.testing import random_graph, random_inputs
 from minisitch.trace import Program
 from minisitch.trace.tree import Static
-from minisitch.triples import BlockComposition, Triple, cut_of, operand_cut, space, triple_for
+from minisitch.triples import BlockComposition, Triple, cut_of, operand_cut, triple_for, triples_of
 
 
 # ---------------------------------------------------------------- helpers
@@ -60,7 +60,7 @@ MAX, EXP, SUM, DIVIDE, DOT = 2, 6, 7, 10, 16  # Reduce.1, Exponential.1, Reduce.
 
 
 def figure_3(batch=64, heads=8, rows=17, depth=128):
-    """Softmax, then a batched product as a sum of products (papers: 1a)."""
+    """Softmax, then a batched product as a sum of products."""
     n = batch * heads * rows
     every = f"{batch},{heads},{rows},{rows},{depth}"
     return program(
@@ -147,7 +147,7 @@ def test_exp_is_evaluated_once_an_element_if_it_is_kept():
 def random_composition(graph, rng):
     """Cuts of the outputs with as many blocks each, passed down to operands; some element-wise values kept. None: no luck."""
     outputs = dict.fromkeys(graph.outputs)
-    first, *others = [{cut_of(t, graph[o].type.shape) for t in space(graph[o].type.shape)} for o in outputs]
+    first, *others = [{cut_of(t, graph[o].type.shape) for t in triples_of(graph[o].type.shape)} for o in outputs]
     many = sorted({c.blocks for c in first}.intersection(*({c.blocks for c in cuts} for cuts in others)))
     blocks = many[rng.integers(len(many))]
     asked = {o: [sorted(c for c in cuts if c.blocks == blocks)] for o, cuts in zip(outputs, (first, *others), strict=True)}

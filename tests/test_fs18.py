@@ -200,7 +200,7 @@ def test_a_pack_stays_within_the_arguments():
 
 
 def test_each_ingredient_lowers_the_count(monkeypatch):
-    """Nothing fused > packing alone > packing and Algorithm 1 (papers: 1f, check 2)."""
+    """Nothing fused > packing alone > packing and Algorithm 1."""
     def both(x, scale, shift, *weights):
         return (layernorm(softmax(x), scale, shift), *(w - 0.1 * np.tanh(w) for w in weights))
 
@@ -584,7 +584,7 @@ def test_shrinking_recomputes_and_changes_no_result():
 
 @pytest.mark.paper(14)
 def test_exp_is_evaluated_once():
-    """Numbers of elements, not of readers (papers: 1f, check 5)."""
+    """Numbers of elements, not of readers."""
     kernel, = lowered(simplify(traced(softmax, (32, 16))), "fs18", "step", TOY).kernels
     heavy = [s for segment in kernel.segments for phase in segment.phases for s in phase.body if getattr(s, "op", "") == "exp"]
     assert len(heavy) == 1

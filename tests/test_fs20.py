@@ -630,16 +630,16 @@ def test_layernorm_is_one_kernel_of_four():
                  run(simplify(traced(layernorm, (8, 64), (64,), (64,))), inputs, "fs20"))[0].ok
 
 
-WORKLOADS = ("bert_infer", "bert_train", "dien_infer", "transformer_infer", "transformer_train", "asr", "crnn")
+WORKLOADS = ("bert_infer", "bert_train", "dien_infer", "transformer_train", "asr", "crnn")
 
 
 def test_kernels_are_at_most_the_papers_share():
-    """The paper's mean over its models is 38.0% of XLA's kernels; DIEN's training step is left to the benchmark."""
+    """The geometric mean of the paper's seven ratios is 0.37; DIEN's training step is left to the benchmark."""
     shares = []
     for name in WORKLOADS:
         graph = model(name)
         shares.append(len(fuse(graph, "fs20", CPU).kernels) / len(fuse(graph, "xla", CPU).kernels))
-    assert np.exp(np.mean(np.log(shares))) <= 0.38, dict(zip(WORKLOADS, shares, strict=True))
+    assert np.exp(np.mean(np.log(shares))) <= 0.37, dict(zip(WORKLOADS, shares, strict=True))
     assert max(shares) < 0.6
 
 

@@ -12,7 +12,7 @@ from minisitch import triples
 from minisitch.graph import Builder, TensorType
 from minisitch.reference import apply
 from minisitch.testing import random_graph
-from minisitch.triples import WHOLE, Cut, Triple, cut_of, divisors, operand_cut, space, triple_for
+from minisitch.triples import WHOLE, Cut, Triple, cut_of, divisors, operand_cut, triple_for, triples_of
 
 
 # ---------------------------------------------------------------- brute force: the definition, index by index
@@ -72,15 +72,15 @@ SHAPES = [(), (1,), (6,), (4, 6), (1, 6), (6, 1), (2, 3, 4), (2, 1, 4), (4, 1, 1
 @pytest.mark.paper(6)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_triple_cuts_its_tensor_into_equal_blocks(shape):
-    for triple in space(shape):
+    for triple in triples_of(shape):
         blocks, count = np.unique(owners(triple, shape), return_counts=True)
         if math.prod(shape):
             assert blocks.tolist() == list(range(triple.blocks(shape))) and len(set(count.tolist())) == 1
-    assert WHOLE.blocks(shape) == 1 and WHOLE in space(shape)
+    assert WHOLE.blocks(shape) == 1 and WHOLE in triples_of(shape)
 
 
 def test_what_does_not_divide_is_illegal():
-    assert not {Triple(0, 3), Triple(2, 1), Triple(-1, 1), Triple(0, 0)} & set(space((8, 17))) and space((0, 4)) == [WHOLE]
+    assert not {Triple(0, 3), Triple(2, 1), Triple(-1, 1), Triple(0, 0)} & set(triples_of((8, 17))) and triples_of((0, 4)) == [WHOLE]
     assert [divisors(n) for n in (1, 12, 16, 17)] == [[1], [1, 2, 3, 4, 6, 12], [1, 2, 4, 8, 16], [1, 17]]
 
 
@@ -88,12 +88,12 @@ def test_what_does_not_divide_is_illegal():
 def test_a_cut_is_what_equal_triples_have_in_common(shape):
     """Equal cuts exactly where every element has the same owner, and the way back finds a triple of the same blocks."""
     by_cut = {}
-    for triple in space(shape):
+    for triple in triples_of(shape):
         owner = owners(triple, shape)
         cut = cut_of(triple, shape)
         assert cut.blocks == triple.blocks(shape)
         back = triple_for(cut, shape)
-        assert back in space(shape) and (owners(back, shape) == owner).all()
+        assert back in triples_of(shape) and (owners(back, shape) == owner).all()
         assert (by_cut.setdefault(cut, owner) == owner).all()
     if math.prod(shape):
         assert len({o.tobytes() for o in by_cut.values()}) == len(by_cut), "different cuts, different owners"
@@ -135,7 +135,7 @@ def accepted_and_wrong(rule):
     accepted, wrong = {}, []
     for kind, node, shapes in all_cases():
         for position in range(len(shapes)):
-            for triple in space(node.type.shape):
+            for triple in triples_of(node.type.shape):
                 cut = rule(node, position, shapes[position], cut_of(triple, node.type.shape))
                 if cut is None:
                     continue
@@ -159,9 +159,9 @@ def test_what_is_refused_has_no_triple():
     missed = []
     for kind, node, shapes in all_cases():
         for position in range(len(shapes)):
-            for triple in space(node.type.shape):
+            for triple in triples_of(node.type.shape):
                 if operand_cut(node, position, shapes[position], cut_of(triple, node.type.shape)) is None:
-                    missed += [(kind, str(node), triple, t) for t in space(shapes[position])
+                    missed += [(kind, str(node), triple, t) for t in triples_of(shapes[position])
                                if t.blocks(shapes[position]) == triple.blocks(node.type.shape)
                                and blocks_hold_what_they_read(node, position, shapes, triple, t)]
     assert {kind for kind, *_ in missed} == {"transpose", "slice", "gather", "update"}, missed[:3]
@@ -184,7 +184,7 @@ def test_propagation_on_random_graphs(seed):
         if node.kind not in ("map", "reduce", "move"):
             continue
         shapes = [graph[a].type.shape for a in node.args]
-        choices = space(node.type.shape)
+        choices = triples_of(node.type.shape)
         triple = choices[int(rng.integers(len(choices)))]
         for position, shape in enumerate(shapes):
             cut = operand_cut(node, position, shape, cut_of(triple, node.type.shape))

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from ...device import Device
 from ...fuse import MOST_ARGUMENTS, count, is_heavy
 from ...groups import MOST_POSITIONS
-from ...triples import Cut, cut_of, space, triple_for
+from ...triples import Cut, cut_of, triple_for, triples_of
 from .reads import Read, Reads, Scattered
 
 SHARED_LIMIT = 20 * 1024  # bytes of a block (the paper's evaluation)
@@ -190,5 +190,5 @@ def _roots(reads: Reads, members: Sequence[int]) -> list[int]:
 def common_cuts(shapes: Sequence[Sequence[int]]) -> list[Cut]:
     """Cuts that every root can have, most blocks first: the paper's intersection of block counts."""
     first, *others = shapes
-    cuts = dict.fromkeys(cut_of(t, first) for t in space(first))
+    cuts = dict.fromkeys(cut_of(t, first) for t in triples_of(first))
     return sorted((c for c in cuts if all(triple_for(c, shape) for shape in others)), reverse=True)

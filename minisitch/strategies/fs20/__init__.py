@@ -26,7 +26,10 @@ MOST_LESSONS = 4  # explorations; each knows what code generation refused of the
 
 @strategy("fs20")
 def fs20(graph: Graph, device: Device) -> FusionPlan:
-    """The plan of three that the latency-evaluator (on a CPU: the calibrated model) likes best.
+    """The plan that the latency-evaluator (on a CPU: the calibrated model) likes best, of all that were made.
+
+    Each exploration makes the three that the beam ends with, and the best of them explored further; what code generation
+    refused of them starts another exploration.
 
     Before:  xla: kernels {max} {exp, sum} {exp, div}      After:  kernel {max, exp, sum, div}, a block a row
     """
