@@ -55,6 +55,13 @@ def on_arrays(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda x: change(x) if isinstance(x, numpy.ndarray) else x
 
 
+def in_place_of(old: Any, new: Any) -> None:
+    """Let the programs of this folder see another ``np``."""
+    for module in list(sys.modules.values()):
+        if getattr(module, "np", None) is old and str(getattr(module, "__file__", "")).startswith(str(Path(__file__).parent)):
+            module.np = new  # type: ignore[attr-defined]
+
+
 class NoForm(Exception):
     """A library has no way to write this program."""
 
@@ -118,9 +125,7 @@ def with_jax(case: str, target: str) -> tuple[str, Callable[[], Call]]:
     def ready() -> Call:
         fn, args = cpu_programs.load(case)
         there = [jax.numpy.asarray(x) for x in leaves(args) if isinstance(x, numpy.ndarray)]
-        for module in list(sys.modules.values()):
-            if getattr(module, "np", None) is numpy and str(getattr(module, "__file__", "")).startswith(str(Path(__file__).parent)):
-                module.np = jax.numpy  # type: ignore[attr-defined]
+        in_place_of(numpy, jax.numpy)
 
         def run(arrays: list[Any]) -> Any:
             given = iter(arrays)
@@ -219,9 +224,8 @@ def sample(call: Call) -> float:
 def check(call: Call, case: str) -> dict[str, Any]:
     """How far each output is from the same program in a wider type; the least traffic: all that goes in or comes out, once."""
     results = [numpy.asarray(x) for x in leaves(call())]
-    for module in list(sys.modules.values()):
-        if getattr(getattr(module, "np", None), "__name__", "") == "jax.numpy":
-            module.np = numpy  # type: ignore[attr-defined]
+    if "jax" in sys.modules:
+        in_place_of(sys.modules["jax"].numpy, numpy)
     fn, args = cpu_programs.load(case)
     given = [x for x in leaves(args) if isinstance(x, numpy.ndarray)]
     with numpy.errstate(all="ignore"):
