@@ -460,6 +460,22 @@ def test_numba_is_imported_by_the_first_compilation_only():
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
 
 
+def test_a_kernel_from_the_disk_needs_nothing_of_numba_that_only_compiling_needs(tmp_path):
+    code = ("import sys, numpy as np\nfrom minisitch.compile import compile_cpu\n"
+            "text = 'def k(first, last, x, n, y):\\n    for i in range(first, last):\\n'\n"
+            "text += '        y[i] = math.pow(x[i], 2.5) + math.sin(x[i]) + n[i] // 3\\n'\n"
+            "x, n, y = np.arange(1.0, 9.0), np.arange(8) - 4, np.zeros(8)\n"
+            "for name, origin in ('k', sys.argv[1]), ('later', sys.argv[2]):\n"
+            "    k = compile_cpu(text.replace('def k', f'def {name}'), name, ('float64', 'int64', 'float64'))\n"
+            "    y[:] = 0; k.function(0, 8, x, n, y)\n"
+            "    np.testing.assert_allclose(y, x ** 2.5 + np.sin(x) + n // 3); assert k.origin == origin\n"
+            "    assert ('numba.np.arraymath' in sys.modules) == (origin == 'compiled')\n"
+            "    if len(sys.argv) == 4: break\n")
+    environment = {**os.environ, "MINISITCH_CACHE": str(tmp_path / "new"), "PYTHONPATH": str(ROOT)}
+    for words in ("compiled", "none", "only one"), ("disk", "compiled"):  # a process may load, and then compile
+        subprocess.run([sys.executable, "-c", code, *words], check=True, env=environment)
+
+
 def test_without_jit_the_text_runs_as_it_is():
     code = ("import numpy as np\nfrom minisitch.compile import compile_cpu\n"
             "k = compile_cpu('def k(first, last, x): x[0] = exp_f32(x[0])', 'k', ('float32',)).function\n"
