@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from minisitch.explain.compare import duration
 from minisitch.explain.picture import PALETTE, svg, text
@@ -23,10 +23,10 @@ CLASSES = {"all cases": (0.0, float("inf")), "below 100 us": (0.0, 100.0), "100 
 
 
 # ---------------------------------------------------------------- figures of a record
-def us(record: Record, peer: str) -> float:
-    """The median call; 0 where there is none, or none whose results are right."""
+def us(record: Record, peer: str, how: Callable[[list[float]], float] = statistics.median) -> float:
+    """The median call, or the best; 0 where there is none, or none whose results are right."""
     row = record["peers"].get(peer, {})
-    return statistics.median(row["call_us"]) if row.get("call_us") and is_right(row) else 0.0
+    return how(row["call_us"]) if row.get("call_us") and is_right(row) else 0.0
 
 
 def is_right(row: Record) -> bool:
@@ -105,6 +105,8 @@ def means(records: dict[str, Record]) -> str:
             found = [r for record in records.values() if low <= us(record, "minisitch") < high and (r := ratio(record, peer))]
             cells.append(f"{number(geometric_mean(found))} ({len(found)})")
         lines.append((title, *cells))
+    best = {p: [us(r, p, min) / us(r, "minisitch", min) for r in records.values() if ratio(r, p)] for p in others}
+    lines.append(("all, best samples", *(f"{number(geometric_mean(best[p]))} ({len(best[p])})" for p in others)))
     return "## Geometric means, and over how many cases\n\n" + table(lines)
 
 
