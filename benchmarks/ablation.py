@@ -121,7 +121,7 @@ def _library_math() -> dict[str, Callable[..., Any]]:
 INGREDIENTS = (
     Ingredient("stitching", strategy="none"),
     Ingredient("polynomials for exp and tanh", _helpers(**_library_math())),
-    Ingredient("sums in any order", lambda: patch.object(compiler._Accumulators, "FREE", {})),
+    Ingredient("sums in any order", lambda: patch.object(compiler._Idioms, "FREE", {})),
     Ingredient("maximum in vectors", _helpers(maximum=lambda a, b: a if a > b or a != a else b)),
     Ingredient("typed literals", lambda: patch.object(source, "literal", _untyped)),
     Ingredient("division without a check", _without_flag("error_model")),
