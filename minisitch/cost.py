@@ -11,7 +11,8 @@ Time is memory against arithmetic, between grid barriers (docs/calibration.md sa
     GPU   the larger of the two, over the share of the device that is busy; launch and barriers are added
     CPU   both overlap in part: sqrt(memory^2 + loops^2); a segment that is worth it has all cores
             memory  bytes over the rate of the cache that holds the program's inputs and outputs, or the kernel's
-                    buffers if they are larger; a stride drags a line an element
+                    buffers if they are larger; a stride drags a line an element, and a row too long for a core's
+                    cache is fetched by each loop over it
             loops   innermost trips x nanoseconds of their statements (``Device.core_ns``), and the starts of loops
 """
 
@@ -138,12 +139,28 @@ def _cpu_us(kernel: Kernel, stretches: Sequence[tuple[list[Segment], int]], arou
         loops, dragged, parallel = 0.0, 0, False
         for segment in segments:
             price = _Loops(kernel, segment)
+            dragged += _again(kernel, segment)
             cores = min(device.sms, segment.thread_map.blocks if segment.carries else segment.tasks)
             cores = cores if segment.work >= SERIAL_BELOW else 1
             loops, dragged, parallel = loops + price.ns / cores, dragged + price.dragged, parallel or cores > 1
             total += device.grid_barrier_us if cores > 1 else 0.0
         memory = (moved + dragged) / (level.all_cores if parallel else level.one_core) * 1e9
         total += math.hypot(memory, loops) / 1e3
+    return total
+
+
+def _again(kernel: Kernel, segment: Segment) -> int:
+    """Bytes that the loops of a task fetch once more, where its row is too long to stay in a core's cache."""
+    buffers, seen, total = kernel.by_name, set[str](), 0
+    for phase in segment.phases:
+        views = {v.name: v.buffer for v in phase.views}
+        loads = {views.get(s.buffer, s.buffer) for s in phase.body if isinstance(s, Load) and s.index.variables}
+        stores = {views.get(s.buffer, s.buffer) for s in phase.body if isinstance(s, Store)}
+        columns = phase.serial * (min(segment.chunk, phase.cols) if phase.chunked and segment.chunks > 1 else phase.cols)
+        for buffer in [buffers[name] for name in loads & seen if buffers[name].scope != "shared"]:
+            size = itemsize(buffer.dtype)
+            total += segment.rows * phase.cols * phase.serial * size if columns * size > kernel.device.shared_per_block else 0
+        seen |= loads | stores
     return total
 
 
@@ -163,7 +180,8 @@ class _Loops:
 
     def _phase(self, segment: Segment, phase: Phase) -> None:
         body, before, trips = phase.body, phase.before, segment.rows * phase.cols * phase.serial
-        name, n = next(((name, n) for name, n in reversed(phase.axes) if n > 1), ("ser", phase.serial))
+        axes = phase.axes if phase.sweep == 1 else phase.axes[:-1]  # a sweep's rows are unrolled
+        name, n = next(((name, n) for name, n in reversed(axes) if n > 1), ("ser", phase.serial))
         if all(p.cols * p.serial == 1 for p in segment.phases):  # nothing but rows: theirs is the innermost loop
             name, n, body, before = "row", segment.rows, before + body, ()
         vector, alone, once, fits = 0.0, 0.0, 0.0, True

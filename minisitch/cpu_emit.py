@@ -74,7 +74,7 @@ def _tasks(segment: Segment) -> int:
 
 def _short(segment: Segment) -> bool:
     """Rows of at most 64 elements are unrolled whole; only the SLP vectoriser puts them back into vectors (measured)."""
-    inner = [p.axes[-1][1] for p in segment.phases if p.axes[-1][1] > 1]
+    inner = [p.vector[1] for p in segment.phases if p.vector[1] > 1]
     return bool(inner) and max(inner) <= 64
 
 
@@ -147,12 +147,19 @@ class _Segment:
             if k == phase.outer:
                 inside = w.depth
                 self._start(phase)
+            if k == len(phase.axes) - 1:
+                around = w.depth
+                for fold in [f for f in phase.folds if f.inner]:
+                    w.line(f"{fold.inner} = {identity_name(fold.op, fold.dtype)}")
             if k < len(phase.axes) and (phase.body or phase.folds):
                 self._open(phase, k)
                 self._views(phase, k + 1)
         self._statements(phase, phase.body)
         for fold in phase.folds:
-            self._accumulate(fold)
+            self._accumulate(fold, fold.inner or self._total(fold), fold.value)
+        for fold in [f for f in phase.folds if f.inner]:
+            w.depth = around
+            self._accumulate(fold, self._total(fold), fold.inner)
         w.depth = inside
         self._stores(phase)
         w.depth = mark
@@ -175,8 +182,14 @@ class _Segment:
     def _bound(self, phase: Phase, k: int) -> str:
         """Where loop ``k`` ends: the outermost of the columns at the tile's width, which the last tile may not fill."""
         name, size = phase.axes[k]
-        if name == "ser" and self.segment.slices > 1:
-            return "ser_first, ser_last"
+        if name in ("ser", "s0") and self.segment.slices > 1 and phase.serial > 1:
+            return "ser_first, ser_last" if phase.sweep == 1 else f"ser_first // {phase.sweep}, ser_last // {phase.sweep}"
+        if phase.block and phase.inner:
+            split = phase.chunked and self.segment.chunks > 1
+            columns = "width" if split else str(phase.cols)
+            if name == "c0":
+                return f"-(-width // {phase.block})" if split else str(size)
+            return f"min({phase.block}, {columns} - c0 * {phase.block})" if split or phase.cols % phase.block else str(size)
         if not phase.chunked or self.segment.chunks == 1 or (name, size) != phase.inner[0]:
             return str(size)
         inner = math.prod(n for _, n in phase.inner[1:])
@@ -200,10 +213,12 @@ class _Segment:
                 text = "    " + text
             self.w.line(text, comment_of(self.kernel.graph, stmt.node))
 
-    def _accumulate(self, fold: Fold) -> None:
-        target = f"{fold.buffer}[{show(fold.cell)}]" if fold.buffer else fold.result
-        text = combine(fold.op, fold.dtype, target, fold.value, "cpu")
-        line = f"{target} += {fold.value}" if text == f"{target} + {fold.value}" else f"{target} = {text}"
+    def _total(self, fold: Fold) -> str:
+        return f"{fold.buffer}[{show(fold.cell)}]" if fold.buffer else fold.result
+
+    def _accumulate(self, fold: Fold, target: str, value: str) -> None:
+        text = combine(fold.op, fold.dtype, target, value, "cpu")
+        line = f"{target} += {value}" if text == f"{target} + {value}" else f"{target} = {text}"
         self.w.line(line, comment_of(self.kernel.graph, fold.node))
 
     def _stores(self, phase: Phase) -> None:

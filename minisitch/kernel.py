@@ -125,6 +125,7 @@ class Fold:
     (over the serial axis: each thread owns a column), ``warp`` (over the serial axis: each warp owns a column),
     ``carry`` (over the tasks of a block). ``buffer[cell]``: where a core, or a carry, accumulates a row of columns; else
     a register does. ``stores`` write the result: by one thread a row, or one a column; a carry's when its ``part`` is done.
+    ``inner``: the innermost loop has a total of its own, of that name, which joins the accumulator when the loop ends.
     """
 
     result: str
@@ -138,6 +139,7 @@ class Fold:
     exchange: str = ""  # shared memory through which the warps of a row meet
     cell: Index = ZERO
     lanes: int = 1  # neighbouring threads that shuffle their results together, halving the distance each time
+    inner: str = ""
 
 
 @dataclass(frozen=True)
@@ -162,6 +164,8 @@ class Phase:
     and for each serial step of a column reduce. ``axes`` are the nested loops, outermost first: ``c..`` those the
     columns are split in (a CPU's; a GPU deals the flat column out to threads), ``s..`` the serial axis.
     ``outer`` of them stand around the folds: results are complete, and stored, once the others are done.
+    ``block``: the two innermost axes are the blocks of a long row and a block's columns, of which the last has fewer.
+    ``sweep``: the innermost axis is that many reduced rows, added up before they join the sums of the columns around it.
     ``barrier``: ``none``, ``warp`` or ``block``, after the phase.
     """
 
@@ -175,6 +179,13 @@ class Phase:
     axes: tuple[tuple[str, int], ...]
     views: tuple[View, ...] = ()
     outer: int = 0
+    block: int = 0
+    sweep: int = 1
+
+    @property
+    def vector(self) -> tuple[str, int]:
+        """The axis whose neighbours a core computes together."""
+        return self.axes[-1 if self.sweep == 1 else -2]
 
     @property
     def inner(self) -> tuple[tuple[str, int], ...]:
@@ -343,6 +354,8 @@ def _print_segment(number: int, segment: Segment) -> Iterator[str]:
         loops = " x ".join(f"{name} in 0..{n}" for name, n in phase.axes)
         ends = ["warps meet: block barrier"] if any(f.exchange for f in phase.folds) else []
         ends += [f"barrier: {phase.barrier}"] if phase.barrier != "none" else []
+        ends += [f"a total for each block of {phase.block} columns"] if phase.block else []
+        ends += [f"{phase.sweep} reduced rows a sweep"] if phase.sweep > 1 else []
         yield f"    phase {p}: {loops}" + "".join(f"   {end}" for end in ends)
         totals = extents(segment, phase)
         for view in phase.views:

@@ -11,7 +11,11 @@ After:   for c0 in 0..12:    x_0 = x[row * 3840 + c0 * 320 : +64]
            for c1 in 0..64:  v = x_0[c1]
 
 A block's reduce walks its serial axis inside, one scalar at a time, where what it folds lies together in memory;
-else it keeps one sum for each of the innermost columns. The tiles of a column space pass down all reduced rows.
+else it keeps one sum for each of the innermost columns. The tiles of a column space pass down all reduced rows, where
+they can several at once: the sums are then fetched and stored once for all of them.
+
+A long row is summed up block by block: a float32 total that has grown large swallows what is added to it (the variance of
+fifty million numbers was wrong in the third digit), and totals of blocks are few.
 """
 
 from __future__ import annotations
@@ -21,8 +25,13 @@ from dataclasses import replace
 
 from .index import ZERO, Digit, Guard, Index, Loaded, Quotient, Remainder, Within, variable
 from .kernel import Choose, Clamp, Compute, Fold, FromIndex, Load, Phase, Stmt, Store, View
+from .ops import kind_of
 
 Rewrite = Callable[[Index], Index]
+BLOCK = 8192  # columns of a long row that have a total of their own: 32 kB of float32
+SWEEP = 8  # reduced rows at once, and
+FEW = 64  # reduced rows, as partial results are, that are not worth it
+MOST_UNROLLED = 32  # statements that this may make of a loop's body (measured: 4 rows help nearly as much)
 
 
 def nest_columns(phases: Sequence[Phase], chunk: int, chunks: int, tiles: bool = False) -> tuple[list[Phase], int]:
@@ -98,15 +107,44 @@ def _folds_together(phase: Phase) -> bool:
     return all(any(c == 1 and isinstance(a, Digit) and (a.var, a.stride) == ("ser", 1) for c, a in i.terms) for i in moving)
 
 
+def _block(phase: Phase, axes: Sequence[Axis]) -> int:
+    """How many columns of a row have a total of their own: 0 where its sums are short, exact, or run over nested axes."""
+    rounded = any(f.along == "row" and f.op in ("sum", "prod") and kind_of(f.dtype) == "float" for f in phase.folds)
+    if not rounded or len(axes) > 1 or axes[0][2] <= 2 * BLOCK or not _flat(phase):
+        return 0
+    return BLOCK
+
+
+def _flat(phase: Phase) -> bool:
+    """True if every index takes the column whole."""
+    digits = (d for s in phase.body for index in _indices(s) for d in _digits_of(index, "col"))
+    return all((d.stride, d.size) == (1, phase.cols) for d in digits)
+
+
+def _sweep(phase: Phase) -> int:
+    """How many reduced rows are added up at once: a divisor of theirs, 1 where the loop's body is too much to repeat."""
+    light = all(isinstance(s, Load | Compute) and not (s.guard if isinstance(s, Load) else s.heavy) for s in phase.body)
+    if not light or not _flat(phase) or any(f.along != "column" for f in phase.folds) or phase.cols < SWEEP or phase.serial < FEW:
+        return 1
+    most = min(SWEEP, MOST_UNROLLED // (len(phase.body) + len(phase.folds)))
+    return next((n for n in range(most, 1, -1) if phase.serial % n == 0), 1)
+
+
 # ---------------------------------------------------------------- rewriting indices
 def _nest(phase: Phase, cuts: Sequence[int], chunk: int, chunked: bool, tiles: bool) -> Phase:
     """The phase over nested axes, major first; a chunked column starts at ``start``."""
     axes = _axes("col", phase.cols, cuts)
     if chunked:
         axes[-1] = axes[-1][0], axes[-1][1], max(1, min(chunk, phase.cols) // cuts[-2] if len(cuts) > 1 else chunk)
+    block = _block(phase, axes)
+    if block:
+        axes = [("c1", 1, block), ("c0", block, -(-axes[0][2] // block))]
     columns = [(name, size) for name, _, size in reversed(axes)]
+    sweep = _sweep(phase) if tiles and len(axes) == 1 and phase.serial > 1 else 1
     serial: list[Axis] = []
-    if phase.serial != 1:
+    if sweep > 1:
+        serial = [("s1", 1, sweep), ("s0", sweep, phase.serial // sweep)]
+    elif phase.serial != 1:
         serial = _axes("ser", phase.serial, (1, phase.serial) if tiles else _cuts(phase, "ser", phase.serial))
 
     def rewrite(index: Index) -> Index:
@@ -132,11 +170,15 @@ def _nest(phase: Phase, cuts: Sequence[int], chunk: int, chunked: bool, tiles: b
         if f.along == "carry":  # stored once its rows are done, one flat column after the other
             return replace(f, cell=cell)
         buffer = "" if f.along == "column" and not inside else f.buffer
-        return replace(f, buffer=buffer, cell=cell, stores=tuple(_rewrite(s, rewrite) for s in f.stores))  # type: ignore[misc]
+        inner = f"{f.result}_part" if block or sweep > 1 else ""
+        return replace(f, buffer=buffer, cell=cell, inner=inner,
+                       stores=tuple(_rewrite(s, rewrite) for s in f.stores))  # type: ignore[misc]
 
-    order = (*columns[:outer], *((name, size) for name, _, size in reversed(serial)), *columns[outer:])
+    reduced = [(name, size) for name, _, size in reversed(serial)]
+    swept = [reduced.pop()] if sweep > 1 else []
+    order = (*columns[:outer], *reduced, *columns[outer:], *swept)
     return replace(phase, body=tuple(_rewrite(s, rewrite) for s in phase.body), folds=tuple(map(nested, phase.folds)),
-                   axes=order, outer=outer)
+                   axes=order, outer=outer, block=block, sweep=sweep)
 
 
 def _split(digit: Digit, axes: Sequence[Axis], cols: int, chunked: bool) -> Index:
@@ -172,24 +214,25 @@ def _rewrite(stmt: Stmt, rewrite: Rewrite) -> Stmt:
 
 # ---------------------------------------------------------------- views
 def _with_views(phase: Phase, names: dict[tuple[str, Index], str]) -> Phase:
-    """Turn accesses that are affine in the innermost axis into accesses of a view; ``names`` are the segment's."""
-    inner, size = phase.axes[-1]
+    """Turn accesses that are affine in the innermost axis, or a sweep's two, into accesses of a view; ``names`` are the
+    segment's."""
+    inner = dict(phase.axes[-1:] if phase.sweep == 1 else phase.axes[-2:])
     loops = [name for name, _ in phase.axes]
     views: dict[tuple[str, Index], View] = {}
 
     def window(stmt: Stmt) -> Stmt:
         if not isinstance(stmt, (Load, Store)) or (isinstance(stmt, Load) and stmt.clamp):
             return stmt
-        mine = [(c, a) for c, a in stmt.index.terms if _depends(a, inner)]
+        mine = [(c, a) for c, a in stmt.index.terms if any(_depends(a, name) for name in inner)]
         rest = Index(stmt.index.const, tuple(t for t in stmt.index.terms if t not in mine))
         fixed = rest.variables
-        if len(mine) != 1 or mine[0][1] != Digit(inner, 1, size) or mine[0][0] < 1 or any(v.startswith("at") for v in fixed):
+        whole = [c for c, a in mine for name, size in inner.items() if a == Digit(name, 1, size) and c > 0]
+        if not mine or len(whole) != len(mine) or len(mine) > len(inner) or any(v.startswith("at") for v in fixed):
             return stmt
         if stmt.guard:
             return stmt  # the window of a guarded access may lie outside
-        coefficient = mine[0][0]
         key = (stmt.buffer, rest)
-        length = coefficient * (size - 1) + 1
+        length = Index(0, tuple(mine)).bounds[1] + 1
         if key not in views:
             depth = max((k + 1 for k, name in enumerate(loops) if name in fixed), default=0)
             taken = sum(buffer == stmt.buffer for buffer, _ in names) if key not in names else 0
@@ -197,7 +240,7 @@ def _with_views(phase: Phase, names: dict[tuple[str, Index], str]) -> Phase:
             views[key] = View(name, stmt.buffer, rest, length, depth)
         elif views[key].length < length:
             views[key] = replace(views[key], length=length)
-        return replace(stmt, buffer=views[key].name, index=Index(0, ((coefficient, Digit(inner, 1, size)),)))
+        return replace(stmt, buffer=views[key].name, index=Index(0, tuple(mine)))
 
     body = tuple(window(s) for s in phase.body)
     return replace(phase, body=body, views=tuple(sorted(views.values(), key=lambda v: v.depth)))

@@ -93,6 +93,8 @@ class _Builder:
         if self.device.kind == "cpu":
             phases, chunk = nest_columns(phases, chunk, space.chunks, space.kind == "column")
             self._lengthen_rows(phases, m.chunk, chunk)
+            sweep = math.lcm(*(p.sweep for p in phases))
+            slice_size = -(-slice_size // sweep) * sweep if space.slices > 1 else slice_size
         task = "none" if self.device.kind == "cpu" else self._between_tasks(m, loops)
         carries = tuple(f"a{s.node}" for loop in loops for s in loop.sinks if s.role == "carry")
         return Segment(space.kind, space.rows, space.chunks, chunk, space.slices, slice_size, m, tuple(phases), task,
