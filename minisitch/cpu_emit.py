@@ -110,7 +110,13 @@ class _Segment:
             w.line(f"for row in range(part * {m.steps}, min(part * {m.steps} + {m.steps}, {s.rows})):")
             w.depth += 1
             return
-        if s.chunks == 1 and s.slices == 1:
+        if s.tile:
+            first, last = tasks.split(", ") if ", " in tasks else ("0", tasks)
+            w.line(f"for row_first in range({first}, {last}, {s.tile}):")
+            w.line(f"    for c0 in range({s.phases[0].axes[0][1]}):")
+            w.line(f"        for row in range(row_first, min(row_first + {s.tile}, {last})):")
+            w.depth += 3
+        elif s.chunks == 1 and s.slices == 1:
             w.line(f"for row in range({tasks}):")
             w.depth += 1
         else:
@@ -175,6 +181,8 @@ class _Segment:
     def _open(self, phase: Phase, k: int) -> None:
         """One of the nested loops; a single column needs none."""
         name, size = phase.axes[k]
+        if self.segment.tile and k == 0:
+            return  # open already, around the rows
         if size != 1 or phase.cols != 1:
             self.w.line(f"for {name} in range({self._bound(phase, k)}):")
             self.w.depth += 1

@@ -164,7 +164,7 @@ class Phase:
     and for each serial step of a column reduce. ``axes`` are the nested loops, outermost first: ``c..`` those the
     columns are split in (a CPU's; a GPU deals the flat column out to threads), ``s..`` the serial axis.
     ``outer`` of them stand around the folds: results are complete, and stored, once the others are done.
-    ``block``: the two innermost axes are the blocks of a long row and a block's columns, of which the last has fewer.
+    ``block``: the two axes are the blocks of a long row and a block's columns, of which the last has fewer.
     ``sweep``: the innermost axis is that many reduced rows, added up before they join the sums of the columns around it.
     ``barrier``: ``none``, ``warp`` or ``block``, after the phase.
     """
@@ -208,6 +208,7 @@ class Segment:
     task_barrier: str  # between two tasks of a block: "none" | "warp" | "block"
     barrier: str
     carries: tuple[str, ...] = ()  # shared buffers that live across the tasks of a block
+    tile: int = 0  # rows that are taken together, block of columns by block: the loop over these stands around theirs
 
     @property
     def tasks(self) -> int:
@@ -349,12 +350,14 @@ def _print_segment(number: int, segment: Segment) -> Iterator[str]:
         parts.append(f"chunk in 0..{segment.chunks} of {segment.chunk} columns")
     if segment.slices > 1:
         parts.append(f"slice in 0..{segment.slices} of {segment.slice_size} reduced rows")
+    if segment.tile:
+        parts.append(f"blocks of columns for {segment.tile} rows in turn, since operands lie across them")
     yield f"  segment {number}: {', '.join(parts)}"
     for p, phase in enumerate(segment.phases):
         loops = " x ".join(f"{name} in 0..{n}" for name, n in phase.axes)
         ends = ["warps meet: block barrier"] if any(f.exchange for f in phase.folds) else []
         ends += [f"barrier: {phase.barrier}"] if phase.barrier != "none" else []
-        ends += [f"a total for each block of {phase.block} columns"] if phase.block else []
+        ends += [f"a total for each block of {phase.block} columns"] if phase.block and phase.folds else []
         ends += [f"{phase.sweep} reduced rows a sweep"] if phase.sweep > 1 else []
         yield f"    phase {p}: {loops}" + "".join(f"   {end}" for end in ends)
         totals = extents(segment, phase)

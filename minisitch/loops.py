@@ -30,6 +30,7 @@ from .ops import kind_of
 Rewrite = Callable[[Index], Index]
 BLOCK = 8192  # columns of a long row that have a total of their own: 32 kB of float32
 SWEEP = 8  # reduced rows at once, and
+LINE = 16  # columns of a block where rows lie across each other: a cache line of float32
 FEW = 64  # reduced rows, as partial results are, that are not worth it
 MOST_UNROLLED = 32  # statements that this may make of a loop's body (measured: 4 rows help nearly as much)
 
@@ -37,7 +38,8 @@ MOST_UNROLLED = 32  # statements that this may make of a loop's body (measured: 
 def nest_columns(phases: Sequence[Phase], chunk: int, chunks: int, tiles: bool = False) -> tuple[list[Phase], int]:
     """Split each phase's columns into nested axes and take views; the chunk is rounded up to whole inner axes.
 
-    ``tiles``: the phases are those of a column space.
+    ``tiles``: the phases are those of a column space. A lone element-wise loop that reads what lies across its rows, as a
+    transpose does, is cut into blocks of columns, which its segment takes for many rows before the next.
     """
     cuts = [_cuts(p, "col", p.cols) for p in phases]
     inner = 1
@@ -49,7 +51,8 @@ def nest_columns(phases: Sequence[Phase], chunk: int, chunks: int, tiles: bool =
         cuts = [c if not p.chunked or chunk % (c[-2] if len(c) > 2 else 1) == 0 else (1, c[-1])
                 for p, c in zip(phases, cuts, strict=True)]
     names: dict[tuple[str, Index], str] = {}
-    nested = [_with_views(_nest(p, cut, chunk, p.chunked and chunks > 1, tiles), names)
+    across = len(phases) == 1 and chunks == 1 and not tiles and _across(phases[0])
+    nested = [_with_views(_nest(p, cut, chunk, p.chunked and chunks > 1, tiles, across), names)
               for p, cut in zip(phases, cuts, strict=True)]
     longest: dict[str, int] = {}  # phases share a view, so it is as long as any of them needs
     for view in (v for p in nested for v in p.views):
@@ -107,6 +110,14 @@ def _folds_together(phase: Phase) -> bool:
     return all(any(c == 1 and isinstance(a, Digit) and (a.var, a.stride) == ("ser", 1) for c, a in i.terms) for i in moving)
 
 
+def _across(phase: Phase) -> bool:
+    """True if neighbours of some operand lie in neighbouring rows, a line or more from column to column."""
+    if phase.folds or phase.serial != 1 or phase.cols <= LINE or not _flat(phase):
+        return False
+    steps = [{(a.var, a.stride): c for c, a in s.index.terms if isinstance(a, Digit)} for s in phase.body if isinstance(s, Load)]
+    return any(at.get(("row", 1)) == 1 and at.get(("col", 1), 0) >= LINE for at in steps)
+
+
 def _block(phase: Phase, axes: Sequence[Axis]) -> int:
     """How many columns of a row have a total of their own: 0 where its sums are short, exact, or run over nested axes."""
     rounded = any(f.along == "row" and f.op in ("sum", "prod") and kind_of(f.dtype) == "float" for f in phase.folds)
@@ -131,12 +142,12 @@ def _sweep(phase: Phase) -> int:
 
 
 # ---------------------------------------------------------------- rewriting indices
-def _nest(phase: Phase, cuts: Sequence[int], chunk: int, chunked: bool, tiles: bool) -> Phase:
+def _nest(phase: Phase, cuts: Sequence[int], chunk: int, chunked: bool, tiles: bool, across: bool) -> Phase:
     """The phase over nested axes, major first; a chunked column starts at ``start``."""
     axes = _axes("col", phase.cols, cuts)
     if chunked:
         axes[-1] = axes[-1][0], axes[-1][1], max(1, min(chunk, phase.cols) // cuts[-2] if len(cuts) > 1 else chunk)
-    block = _block(phase, axes)
+    block = LINE if across else _block(phase, axes)
     if block:
         axes = [("c1", 1, block), ("c0", block, -(-axes[0][2] // block))]
     columns = [(name, size) for name, _, size in reversed(axes)]

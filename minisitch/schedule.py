@@ -25,6 +25,8 @@ from .reuse import reuse
 from .statements import Names, Statements
 from .stitch import Space, StitchPlan
 
+TILE_ROWS = 64  # that are read across while their lines stay in cache: each has another page for each of its operands
+
 
 def schedule(plan: StitchPlan) -> Kernel:
     """Build, plan memory, configure the launch, verify.
@@ -97,8 +99,9 @@ class _Builder:
             slice_size = -(-slice_size // sweep) * sweep if space.slices > 1 else slice_size
         task = "none" if self.device.kind == "cpu" else self._between_tasks(m, loops)
         carries = tuple(f"a{s.node}" for loop in loops for s in loop.sinks if s.role == "carry")
+        tile = TILE_ROWS if any(p.block and not p.folds for p in phases) else 0
         return Segment(space.kind, space.rows, space.chunks, chunk, space.slices, slice_size, m, tuple(phases), task,
-                       barrier, carries)
+                       barrier, carries, tile)
 
     def _between_tasks(self, m: ThreadMap, loops: Sequence[Loop]) -> str:
         """The barrier between two tasks of a block, where the next might overwrite what this one still reads.

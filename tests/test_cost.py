@@ -201,7 +201,10 @@ def test_a_stride_drags_lines_through_the_cache():
     straight = cpu_us("f32[4096,4096] = neg %0", "4096,4096")
     across = cpu_us("f32[4096,4096] = transpose %0 perm=(1,0)", "4096,4096")
     backwards = cpu_us("f32[4096,4096] = slice %0 start=(4095,0) size=(4096,4096) step=(-1,1)", "4096,4096")
-    assert across > 2 * straight and backwards == pytest.approx(straight, rel=0.1)
+    assert straight < across < 2 * straight, "read in blocks"
+    assert backwards == pytest.approx(straight, rel=0.1)
+    near, far = (cpu_us(f"f32[1048576] = slice %0 start=(0,) size=(1048576,) step=({step},)", "16777216") for step in (1, 16))
+    assert far > 2 * near
 
 
 def test_what_a_cache_holds_moves_faster():

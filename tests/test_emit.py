@@ -171,6 +171,48 @@ def test_rows_of_softmax_are_views():
     assert "x0_row[col]" in text and "y0_row[col]" in text
 
 
+# ---------------------------------------------------------------- loops in blocks
+def ran_on_cpu(function, *inputs):
+    """The text of a core's kernels, and what they compute."""
+    graph = traced(function, *inputs)
+    texts = [s.text for s in lowered(graph, "astitch", "cpu", CPU).sources]
+    return "\n".join(texts), run(graph, inputs, "astitch", "python", CPU)[0]
+
+
+@pytest.mark.parametrize(("rows", "cols"), [(130, 528), (70, 515), (3, 512), (1, 520), (130, 100)])
+def test_what_lies_across_the_rows_is_read_in_blocks(rows, cols, golden):
+    """Blocks of sixteen columns, each for many rows in turn; ragged at both ends. Not where columns share lines, or all is one row."""
+    rng = np.random.default_rng(0)
+    x, y = rng.random((cols, rows)).astype(np.float32), rng.random((rows, cols)).astype(np.float32)
+    text, result = ran_on_cpu(lambda x, y: x.T + y, x, y)
+    assert np.array_equal(result, x.T + y)
+    assert ("for row_first" in text) == (cols > 500 and rows > 16)
+    if (rows, cols) == (70, 515):
+        golden("transposed_cpu", re.sub(r"test_emit\.py:\d+", "test_emit.py:N", text))
+
+
+@pytest.mark.parametrize(("rows", "sweep"), [(600, 8), (602, 7), (601, 1), (60, 1)])
+def test_column_sums_take_several_rows_at_once(rows, sweep):
+    """The largest divisor up to eight; slices begin at whole sweeps; few rows, as partial results are, in turn."""
+    x = np.arange(rows * 40, dtype=np.float32).reshape(rows, 40) % 7
+    text, result = ran_on_cpu(lambda x: x.sum(0), x)
+    assert np.array_equal(result, x.sum(0))
+    assert (f"for s1 in range({sweep}):" in text) == (sweep > 1)
+
+
+@pytest.mark.parametrize("size", [16_385, 24_576])
+def test_each_block_of_a_long_row_has_a_total_of_its_own(size):
+    """One float32 total would swallow what is added late: of tenths, it is wrong in the fourth digit."""
+    x = np.full((16, size), 0.1, np.float32)
+    text, result = ran_on_cpu(lambda x: x.sum(-1), x)
+    assert "_part" in text
+    exact = x[0].astype(np.float64).sum()
+    assert abs(result - exact).max() / exact < 1e-3  # plain Python adds a block's numbers in turn, which costs most of it
+    long = np.full(1 << 22, 0.1, np.float32)
+    exact = long.astype(np.float64).sum()
+    assert abs(run(traced(np.sum, long), [long], "astitch", "cpu", CPU)[0] - exact) / exact < 1e-5
+
+
 # ---------------------------------------------------------------- equal bodies, equal text
 @both
 def test_structurally_equal_bodies_have_identical_text(target):
