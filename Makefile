@@ -12,10 +12,11 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 JOBS ?= 2
 
-.PHONY: help demo test lint docs size clean
+.PHONY: help demo test test-offline-cuda lint docs size clean
 help:
 	@echo 'make demo    compile a GPT block with every strategy and run it on this CPU'
 	@echo 'make test    ruff, mypy and the test suite'
+	@echo 'make test-offline-cuda    the tests that assemble CUDA kernels without a GPU (downloads about 210 MB of tools)'
 	@echo 'make lint    ruff and mypy alone'
 	@echo 'make docs    build the documentation into site/ (executes every page and tutorial)'
 	@echo 'make size    code lines per file, comments and docstrings not counted'
@@ -26,6 +27,9 @@ demo: $(VENV)/installed
 
 test: lint
 	$(BIN)/python -m pytest -n $(JOBS)
+
+test-offline-cuda: $(VENV)/installed-offline-cuda
+	$(BIN)/python -m pytest -n $(JOBS) -m offline_cuda
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
@@ -66,3 +70,8 @@ $(VENV)/installed-docs: pyproject.toml constraints.txt | $(BIN)/python
 	@echo 'installing minisitch with what its documentation needs'
 	@$(PIP) --editable '.[docs]'
 	@touch $(VENV)/installed $@
+
+$(VENV)/installed-offline-cuda: pyproject.toml constraints.txt | $(BIN)/python
+	@echo 'installing minisitch with the CUDA compiler, assembler and disassembler'
+	@$(PIP) --editable '.[dev,offline-cuda]'
+	@touch $(VENV)/installed $(VENV)/installed-dev $@

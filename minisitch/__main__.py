@@ -106,6 +106,8 @@ def _parser() -> argparse.ArgumentParser:
         if name == "explain":
             one.add_argument("--html", metavar="PATH", help="write the page there instead of printing text")
             one.add_argument("--json", action="store_true", help="print JSON instead of text")
+            one.add_argument("--architecture", default="", metavar="SM",
+                             help="assemble the kernels for sm_75, sm_80, sm_90 or sm_100, and show registers, spills, barriers")
         one.set_defaults(command=command)
     _bench_options(commands.add_parser("bench", help="a suite of workloads under every strategy, in a clone of the repository"))
     _calibrate_options(commands.add_parser("calibrate", help="measure this machine, and how well the cost model knows it"))
@@ -163,7 +165,7 @@ def _run(options: argparse.Namespace) -> None:
 def _explain(options: argparse.Namespace) -> None:
     fn, args, kwargs = _program(options)
     report = explain(fn, *args, strategy=options.strategy, target=_with_text(options.target),
-                     device=options.device, **kwargs)
+                     device=options.device, architecture=options.architecture, **kwargs)
     if options.html:
         try:
             Path(options.html).write_text(report.html, encoding="utf-8")

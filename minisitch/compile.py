@@ -1,4 +1,4 @@
-"""Emitted text to machine code: the one importer of Numba.
+"""Emitted CPU text to machine code; with ``cuda_compile``, the importer of Numba.
 
 In: the text of one kernel and the dtypes of its arrays. Out: a ``Compiled``, whose ``function(first, last,
 *arrays)`` runs without the interpreter lock. Numba is imported when the first kernel is compiled, never before.
@@ -25,7 +25,6 @@ import dataclasses
 import dis
 import functools
 import hashlib
-import importlib
 import json
 import linecache
 import math
@@ -49,7 +48,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from . import cpu_math, store
-from .errors import DeviceError
 
 # IEEE arithmetic, operation by operation, with one freedom: a product and a sum may fuse into one rounding. NaN, inf
 # and -0 mean what they mean in NumPy. No reassoc (it turns x - y + y into x, NaN or not, and undoes every helper's
@@ -61,10 +59,10 @@ HELPER_FLAGS: dict[str, Any] = dict(forceinline=True, error_model="numpy", no_cp
                                     no_cfunc_wrapper=True, fastmath={"contract"})
 PARALLEL_FROM = 8  # cold kernels below this number are compiled in this process: a worker takes a second to start
 
-_lock = threading.RLock()  # LLVM at work: neither a fork nor the end of the process comes in between
-atexit.register(_lock.acquire)  # a background thread that still compiles has this kernel's time, and gets no other
+lock = threading.RLock()  # LLVM at work: neither a fork nor the end of the process comes in between
+atexit.register(lock.acquire)  # a background thread that still compiles has this kernel's time, and gets no other
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+    os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
 _memory: dict[str, Compiled] = {}
 
 
@@ -108,7 +106,7 @@ def compile_cpu(text: str, name: str, dtypes: tuple[str, ...], *, slp: bool = Fa
 def load_text(text: str, name: str) -> Callable[..., None]:
     """The same text as plain Python over ``cpu_math``: slow, needs no Numba, for tests and for stepping through."""
     namespace = {"__name__": "minisitch.compile", "np": np, "math": _plain_math(), **_cpu_math_functions()}
-    function = _execute(compile(text, f"<minisitch {name}>", "exec"), name, text, namespace)
+    function = execute(compile(text, f"<minisitch {name}>", "exec"), name, text, namespace)
 
     @functools.wraps(function)
     def quiet(*args):
@@ -150,7 +148,7 @@ def compile_many(requests: Iterable[Request], workers: int | None = None,
 
 def inspect_assembly(compiled: Compiled) -> str:
     """The assembly of a kernel; one that came from the disk is compiled again to see it."""
-    with _lock:
+    with lock:
         result = _build(compiled.request, _key(compiled.request), compiled.path)
     return result.library.get_asm_str()
 
@@ -158,7 +156,7 @@ def inspect_assembly(compiled: Compiled) -> str:
 # ---------------------------------------------------------------- text to functions
 
 
-def _execute(code: types.CodeType, name: str, text: str, namespace: dict[str, Any]) -> Callable[..., None]:
+def execute(code: types.CodeType, name: str, text: str, namespace: dict[str, Any]) -> Callable[..., None]:
     """Run the module's code and give back its function; tracebacks show the text, wherever it is saved."""
     _remember_lines(code.co_filename, text)
     exec(code, namespace)
@@ -171,10 +169,10 @@ def _remember_lines(path: str, text: str) -> None:
 
 @functools.cache
 def _cpu_math_functions() -> dict[str, Callable[..., Any]]:
-    return _functions_of(cpu_math)
+    return functions_of(cpu_math)
 
 
-def _functions_of(module: types.ModuleType) -> dict[str, Callable[..., Any]]:
+def functions_of(module: types.ModuleType) -> dict[str, Callable[..., Any]]:
     return {n: f for n, f in vars(module).items()
             if isinstance(f, types.FunctionType) and f.__module__ == module.__name__}
 
@@ -224,9 +222,9 @@ def _for_the_compiler(text: str, name: str, path: str) -> types.CodeType:
     return compile(ast.fix_missing_locations(tree), path, "exec")
 
 
-def _names_in(code: types.CodeType) -> set[str]:
+def names_in(code: types.CodeType) -> set[str]:
     """The global names that code reads; attributes (np.floor) are not among them."""
-    inner = (_names_in(c) for c in code.co_consts if isinstance(c, types.CodeType))
+    inner = (names_in(c) for c in code.co_consts if isinstance(c, types.CodeType))
     return {i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}.union(*inner)
 
 
@@ -237,13 +235,13 @@ def _helper(name: str) -> Any:
         return _intrinsics()[name]
     import numba
 
-    return numba.njit(**HELPER_FLAGS)(_over_helpers(_cpu_math_functions(), name, _helper))
+    return numba.njit(**HELPER_FLAGS)(over_helpers(_cpu_math_functions(), name, _helper))
 
 
-def _over_helpers(functions: dict[str, Callable[..., Any]], name: str, helper: Callable[[str], Any]) -> Any:
+def over_helpers(functions: dict[str, Callable[..., Any]], name: str, helper: Callable[[str], Any]) -> Any:
     """A copy of a helper function whose calls of other helpers reach their jitted forms."""
     function = functions[name]
-    used = {n: helper(n) for n in _names_in(function.__code__) & functions.keys()}
+    used = {n: helper(n) for n in names_in(function.__code__) & functions.keys()}
     return types.FunctionType(function.__code__, function.__globals__ | used, name, function.__defaults__)
 
 
@@ -402,7 +400,7 @@ def _compile(request: Request) -> Compiled:
     key = _key(request)
     known = _memory.get(key)  # without the lock: a ready kernel does not wait for another's compilation
     if known is None:
-        with _lock:
+        with lock:
             known = _memory.get(key)
             if known is None:
                 _memory[key] = made = _load_or_build(request, key, began)
@@ -433,8 +431,8 @@ def _build(request: Request, key: str, path: str) -> Any:
     arrays = [numba.from_dtype(np.dtype("uint16" if d == "float16" else d))[::1] for d in request.dtypes]
     namespace: dict[str, Any] = {"__name__": "minisitch.compile", "np": np, "math": math}
     code = _for_the_compiler(request.text, request.name, path)
-    used = _names_in(code) & _cpu_math_functions().keys()
-    function = _execute(code, request.name, request.text, namespace | {n: _helper(n) for n in used})
+    used = names_in(code) & _cpu_math_functions().keys()
+    function = execute(code, request.name, request.text, namespace | {n: _helper(n) for n in used})
     # Symbols of all loaded kernels live in one name space, also those that another process compiled.
     function.__qualname__ = f"{request.name}_{key[:24]}"
     signature = numba.void(numba.int64, numba.int64, *arrays)
@@ -621,46 +619,3 @@ def _serve() -> None:
         text, name, dtypes, slp = json.loads(line)
         _compile(Request(text, name, tuple(dtypes), slp))
         print("done", file=answers, flush=True)
-
-
-# ---------------------------------------------------------------- CUDA
-
-
-def cuda_available() -> bool:
-    """Whether a kernel could be launched here: numba.cuda is installed and sees a device."""
-    try:
-        from numba import cuda
-
-        return bool(cuda.is_available())
-    except Exception:  # a broken driver raises whatever it likes; there is no device either way
-        return False
-
-
-def compile_cuda(text: str, name: str, registers: int | None = None) -> Any:
-    """Jit emitted CUDA text over the device functions of ``cuda_math``; launch as ``f[blocks, threads](*arrays)``.
-
-    ``registers`` bounds a thread's registers, so that the wave the schedule counted on fits (AStitch B8, "apply").
-    """
-    if not cuda_available():
-        raise DeviceError("no CUDA device here: run with target='cpu', or step the text with minisitch.simt; on a "
-                          "machine with a GPU install 'minisitch[cuda]' and check that nvidia-smi lists it")
-    from numba import cuda
-
-    namespace: dict[str, Any] = {"__name__": "minisitch.compile", "np": np, "math": math, "cuda": cuda,
-                                 "float32": np.float32, "float64": np.float64}
-    code = compile(text, f"<minisitch cuda {name}>", "exec")
-    namespace |= {n: _cuda_helper(n) for n in _names_in(code) & _cuda_functions().keys()}
-    jit: Any = cuda.jit  # Numba's simulator declares another signature
-    return jit(max_registers=registers)(_execute(code, name, text, namespace))
-
-
-@functools.cache
-def _cuda_functions() -> dict[str, Callable[..., Any]]:
-    return _functions_of(importlib.import_module(f"{__package__}.cuda_math"))
-
-
-@functools.cache
-def _cuda_helper(name: str) -> Any:
-    from numba import cuda
-
-    return cuda.jit(device=True)(_over_helpers(_cuda_functions(), name, _cuda_helper))

@@ -77,10 +77,14 @@ class Device:
             limits.append(self.shared_per_sm // shared)
         return max(1, min(limits)) * self.sms
 
-    def relaxed_registers(self, block: int, shared: int, assumed: int = 32) -> int:
-        """The most registers a thread may use without losing a resident block (AStitch B8, "relax")."""
-        resident = self.wave(block, shared, assumed) // self.sms
-        return min(255, self.registers_per_sm // (resident * block))
+    def relaxed_registers(self, block: int, shared: int, grid: int = 1 << 31, assumed: int = 32) -> int:
+        """The most registers a thread may use without losing a resident block of the grid (AStitch B8, "relax").
+
+        Registers are dealt out in eights: what a thread has beyond a multiple of eight costs it eight.
+        """
+        resident = min(self.wave(block, shared, assumed) // self.sms, -(-grid // self.sms))
+        most = self.registers_per_sm // (max(1, resident) * block)
+        return min(255, most if most > 255 else most // 8 * 8)
 
 
 def _gpu(name: str, *, sms: int, shared_per_sm: int, bandwidth: float, flops: float, launch_us: float,

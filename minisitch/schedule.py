@@ -43,6 +43,11 @@ def schedule(plan: StitchPlan) -> Kernel:
         demoted.add(max(movable, key=lambda b: (b.size, -b.node)).node)
 
 
+# Registers a thread that a kernel with a grid barrier is given at least. The barrier is a call, and only half of a thread's
+# registers outlive a call: with 32 the assembler spilled (column sums in five segments: 132 bytes), with 64 nothing.
+ACROSS_A_BARRIER = 64
+
+
 class _Builder:
     """Builds one kernel from its layout."""
 
@@ -64,11 +69,14 @@ class _Builder:
         kernel = Kernel(self._name(), self.plan, self.device, buffers, tuple(self.constants.values()), tuple(segments),
                         1, self.layout.block, 32, self._touches(),
                         tuple(map(self.layout.home, self.plan.sinks)), tuple(self.layout.decisions))
-        wave = self.device.wave(self.layout.block, kernel.shared_bytes)
+        assumed = ACROSS_A_BARRIER if kernel.grid_barriers else 32
+        wave = self.device.wave(self.layout.block, kernel.shared_bytes, assumed)
         grid = max((s.thread_map.blocks for s in segments), default=1)
         if kernel.grid_barriers and self.device.kind == "gpu":
             grid = min(grid, wave)
-        registers = self.device.relaxed_registers(self.layout.block, kernel.shared_bytes) if self.device.kind == "gpu" else 255
+        registers = 255
+        if self.device.kind == "gpu":
+            registers = self.device.relaxed_registers(self.layout.block, kernel.shared_bytes, grid, assumed)
         single = tuple(replace(s, task_barrier="none") if s.tasks <= grid else s for s in segments)  # no block takes a second task
         return replace(kernel, segments=single, grid=max(1, grid), registers=registers)
 

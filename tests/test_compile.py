@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from minisitch import compile as compiler
-from minisitch import cpu_math, store
+from minisitch import cpu_math, cuda_compile, store
 from minisitch.compile import Request, compile_cpu, compile_many, inspect_assembly, load_text
 from minisitch.errors import DeviceError
 
@@ -485,6 +485,6 @@ def test_without_jit_the_text_runs_as_it_is():
 
 
 def test_cuda_says_what_to_do_next(monkeypatch):
-    monkeypatch.setattr(compiler, "cuda_available", lambda: False)
+    monkeypatch.setattr(cuda_compile, "cuda_available", lambda: False)
     with pytest.raises(DeviceError, match="target='cpu'"):
-        compiler.compile_cuda("def k(x):\n    x[0] = 1\n", "k")
+        cuda_compile.compile_cuda("def k(x):\n    x[0] = 1\n", "k")

@@ -14,10 +14,10 @@ ORDER = (
     "errors", "special", "store", "ops", "graph", "index", "trace", "reference", "simplify", "grad", "device",
     "mapping", "fuse", "groups", "keeping", "triples", "stitch", "blocks", "kernel", "layout", "statements", "loops", "reuse",
     "schedule", "cost", "build", "strategies", "optimum", "dataflow", "source",
-    "cuda_math", "cpu_math", "cuda_emit", "cpu_emit", "simt", "compile", "workers", "runtime", "explain",
+    "cuda_math", "cpu_math", "cuda_emit", "cpu_emit", "simt", "compile", "cuda_compile", "offline", "workers", "runtime", "explain",
     "testing", "torch_backend", "api", "__init__", "calibrate", "demo", "__main__",
 )
-NUMBA = {"compile"}  # who may import numba and llvmlite
+NUMBA = {"compile", "cuda_compile"}  # who may import numba and llvmlite
 MAX_FILE, MAX_FUNCTION = 500, 60
 
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if "__pycache__" not in path.parts)
@@ -68,7 +68,7 @@ def test_imports_point_backwards(path):
 
 
 @pytest.mark.parametrize("path", FILES, ids=name)
-def test_only_compile_imports_numba(path):
+def test_only_the_compilers_import_numba(path):
     foreign = {i for i in imports(path, path.read_text(encoding="utf-8")) if i in ("/numba", "/llvmlite")}
     assert layer(path) in NUMBA or not foreign, f"{name(path)} imports {foreign}; only {NUMBA} may"
 

@@ -626,7 +626,7 @@ def test_errors_name_the_next_step(call, error, message):
 
 
 def test_cuda_without_a_device_says_what_to_do():
-    from minisitch.compile import cuda_available
+    from minisitch.cuda_compile import cuda_available
     if not cuda_available():
         with pytest.raises(DeviceError, match="target='cpu'"):
             ms.jit(softmax, target="cuda")(array(2, 2))

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from .. import cpu_emit, cuda_emit
+from .. import cpu_emit, cuda_emit, offline
 from ..build import compose
 from ..device import Device
 from ..errors import MinisitchError
@@ -34,13 +34,24 @@ __all__ = ["Card", "Comparison", "Report", "Row", "compare", "explain"]
 
 @dataclass(frozen=True)
 class Card:
-    """One kernel and the patterns that launch it. ``sources`` are its texts by target: ``cpu`` and ``cuda``."""
+    """One kernel and the patterns that launch it. ``sources`` are its texts by target: ``cpu`` and ``cuda``;
+    ``machine`` is what an assembler made of the latter, where that was asked for."""
 
     kernel: Kernel
     stitched: StitchPlan
     body: Body
     patterns: tuple[Pattern, ...]
     sources: dict[str, KernelSource]
+    machine: offline.Assembled | None = None
+
+    @property
+    def figures(self) -> str:
+        """Registers, spills, shared memory ... of the machine code, and which promises it breaks; empty if not assembled."""
+        if self.machine is None:
+            return ""
+        source = self.sources["cuda"]
+        return "; ".join([f"machine code, at most {source.kernel.registers} registers assumed, {self.machine}",
+                          *offline.broken(source, self.machine)])
 
 
 @dataclass(frozen=True)
@@ -125,6 +136,7 @@ class Report:
             out += ["", f"# kernel {card.kernel.name}: a program of its own, whose ids are used from here on",
                     str(card.body), "", str(card.stitched), "", str(card.kernel) + launched,
                     "", f"# after emit, for {own.target}", own.text.rstrip()]
+            out += ["", f"# {card.figures}"] * bool(card.figures)
         out += ["", f"# memory: {self.workspace} bytes of workspace"]
         out += [f"  {r.label}: {r.life.nbytes} bytes at {r.offset}, steps {r.life.first} to {r.life.last}"
                 for r in self.residents]
@@ -145,28 +157,34 @@ def _card_record(card: Card) -> dict[str, Any]:
             "threads": kernel.block, "block_barriers": kernel.block_barriers, "grid_barriers": kernel.grid_barriers,
             "placements": [dict(zip(("node", "scheme", "where", "why"), p, strict=True)) for p in kernel.placements],
             "buffers": [{"name": b.name, "dtype": b.dtype, "size": b.size, "scope": b.scope} for b in kernel.buffers],
-            "loop": str(kernel), "text": {target: s.text for target, s in card.sources.items()},
+            "loop": str(kernel), "text": {target: s.text for target, s in card.sources.items()}, "machine": card.figures,
             "decisions": [asdict(d) for d in kernel.decisions]}
 
 
 def explain(fn: Callable[..., Any], *args: Any, strategy: str | None = None, target: str = "auto",
-            device: str | Device | None = None, **kwargs: Any) -> Report:
-    """Explain what becomes of ``fn(*args)``; arrays may be given as types, ``"f32[128,768]"``. Nothing is run."""
+            device: str | Device | None = None, architecture: str = "", **kwargs: Any) -> Report:
+    """Explain what becomes of ``fn(*args)``; arrays may be given as types, ``"f32[128,768]"``. Nothing is run.
+
+    With an ``architecture`` such as ``sm_90`` each kernel's CUDA text is assembled for it, a second or two each, and its
+    registers, spills and barriers are shown. Raises DeviceError if the tools for that are not installed.
+    """
     if isinstance(fn, Jitted):
         strategy, device, fn = strategy or fn.strategy, device or fn.device, fn.function
     target = choose_target(target)
     program = trace(fn, read_types(args), read_types(kwargs))
     stages = lower_program(program, strategy or "auto", target, choose_device(target, device))
-    return report_on(stages, getattr(fn, "__name__", "program"))
+    return report_on(stages, getattr(fn, "__name__", "program"), architecture)
 
 
-def report_on(stages: Stages, name: str) -> Report:
-    """The report on stages that went all the way to emitted text."""
+def report_on(stages: Stages, name: str, architecture: str = "") -> Report:
+    """The report on stages that went all the way to emitted text; see ``explain``."""
     cards: dict[int, Card] = {}
     for pattern, body, stitched, kernel in zip(stages.plan.kernels, stages.bodies, stages.stitches, stages.kernels,
                                                strict=True):
         card = cards.get(id(kernel)) or Card(kernel, stitched, body, (), both_texts(kernel))
         cards[id(kernel)] = replace(card, patterns=(*card.patterns, pattern))
+    if architecture:
+        cards = {k: replace(card, machine=offline.assemble(card.sources["cuda"], architecture)) for k, card in cards.items()}
     layout = Layout(stages)
     return Report(name, stages, tuple(cards.values()), layout.residents, layout.workspace)
 

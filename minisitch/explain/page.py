@@ -140,7 +140,8 @@ def kernel_card(report: Report, card: Card) -> str:
     for target, source in card.sources.items():
         out.append(f"<div><h3>Text for {escape(target)}</h3><p>{_launch(source.kernel)}</p>"
                    f"<pre>{escape(source.text)}</pre></div>")
-    out += ["</div>", f"<details><summary>{len(kernel.decisions)} decisions</summary>",
+    out += ["</div>", f"<p>{escape(card.figures)}</p>" * bool(card.figures),
+            f"<details><summary>{len(kernel.decisions)} decisions</summary>",
             decisions_table(kernel.decisions), "</details></section>"]
     return "".join(out)
 

@@ -30,10 +30,12 @@ from typing import Any
 
 import numpy as np
 
+from .. import offline
 from ..device import Device
 from ..errors import MinisitchError
 from ..graph import Graph
 from ..simplify import simplify
+from ..source import KernelSource
 from ..trace import Program, trace
 from ..trace.recorder import ACTIVE
 from ..trace.shim import rebind
@@ -70,6 +72,7 @@ def lower(fn: Callable[..., Any], *args: Any, strategy: str | None = None, targe
 
     ``trace``: a Program; ``simplify``: a Graph; ``fuse``: a FusionPlan; ``stitch``, ``schedule``, ``emit``: a tuple
     of StitchPlan, Kernel or KernelSource, one a kernel. Each prints. Raises MinisitchError for an unknown stage.
+    The tuple of sources also shows machine code, where the tools are installed: ``lower(fn, x, target="cuda").sass()``.
     """
     if stop_after not in STAGES:
         raise MinisitchError(f"unknown stage {stop_after!r}; take one of {', '.join(STAGES)}")
@@ -83,7 +86,26 @@ def lower(fn: Callable[..., Any], *args: Any, strategy: str | None = None, targe
         return simplify(program.graph)
     stages = lower_program(program, strategy or "auto", target, choose_device(target, device), stop_after)
     return {"fuse": stages.plan, "stitch": stages.stitches, "schedule": stages.kernels,
-            "emit": stages.sources}[stop_after]
+            "emit": Sources(stages.sources)}[stop_after]
+
+
+class Sources(tuple[KernelSource, ...]):
+    """The text of each kernel, and what an assembler makes of it: PTX and SASS of the different ones, one after another.
+
+    On the tuple and not on ``KernelSource``, which the emitters make: printing text knows no assembler.
+    """
+
+    def assembled(self, architecture: str = "sm_90") -> tuple[offline.Assembled, ...]:
+        """Registers, spills, widths ... of the different kernels. Raises DeviceError that says what to install."""
+        return tuple(offline.assemble(source, architecture) for source in {s.text: s for s in self}.values())
+
+    def ptx(self, architecture: str = "sm_90") -> str:
+        """The virtual assembly that NVIDIA's driver takes."""
+        return "\n".join(made.ptx for made in self.assembled(architecture))
+
+    def sass(self, architecture: str = "sm_90") -> str:
+        """The machine's own instructions, each kernel's under a line with its figures."""
+        return "\n".join(f"# {made.name}, {made}\n{made.sass}" for made in self.assembled(architecture))
 
 
 def compile_graph(graph: Graph, strategy: str = "auto", target: str = "cpu",

@@ -15,8 +15,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .. import compile as compiler
-from .. import cpu_emit, cuda_emit
+from .. import cpu_emit, cuda_compile, cuda_emit
 from ..build import built, compose, digest, shared_kernels
 from ..device import DEVICES, Device, get_device, this_cpu
 from ..errors import DeviceError, TraceError
@@ -38,7 +37,7 @@ STAGES = ("trace", "simplify", "fuse", "stitch", "schedule", "emit")
 def choose_target(target: str) -> str:
     """``"auto"`` is ``cuda`` where there is a device, else ``cpu``. Raises DeviceError for an unknown name."""
     if target == "auto":
-        return "cuda" if _has_driver() and compiler.cuda_available() else "cpu"
+        return "cuda" if _has_driver() and cuda_compile.cuda_available() else "cpu"
     if target not in TARGETS:
         raise DeviceError(f"unknown target {target!r}; take one of auto, {', '.join(TARGETS)}")
     return target

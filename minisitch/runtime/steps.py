@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from .. import compile as compiler
-from .. import simt, workers
+from .. import cuda_compile, simt, workers
 from ..device import Device
 from ..graph import Node
 from ..reference import apply
@@ -238,7 +238,7 @@ def _run_plain(function: Callable[..., None], first: int, last: int, *buffers: A
 def _cuda_launcher(source: KernelSource) -> Callable[..., None]:
     """Arrays are copied to the device and back at each launch; an array without elements is given one."""
     kernel = source.kernel
-    function = compiler.compile_cuda(source.text, source.launches[0].name, source.kernel.registers)
+    function = cuda_compile.compile_cuda(source.text, source.launches[0].name, source.kernel.registers)
 
     def launch(*buffers: Array) -> None:
         if kernel.grid:

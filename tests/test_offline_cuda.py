@@ -1,0 +1,189 @@
+"""Machine code without a GPU: what the schedule assumed is what the assembler made. Run with ``-m offline_cuda``.
+
+Takes ``pip install 'minisitch[offline-cuda]'``; every check has a mutant that it must reject.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from stitch_help import V100, traced
+from test_emit import all_maps
+
+import minisitch as ms
+from minisitch import cuda_compile
+from minisitch.offline import ARCHITECTURES, REDUCE_IN_DOUBLE, assemble, broken, missing, read_back
+from minisitch.ops import OPS
+from minisitch.runtime.stages import lower_program
+from minisitch.testing import graphs
+from minisitch.trace import Program
+
+pytestmark = [pytest.mark.offline_cuda, pytest.mark.skipif(bool(missing()), reason=missing() or "present")]
+
+
+def softmax(x):
+    e = np.exp(x - np.max(x, axis=-1, keepdims=True))
+    return e / np.sum(e, axis=-1, keepdims=True)
+
+
+def layernorm(x, scale, shift):
+    mean = x.mean(-1, keepdims=True)
+    return (x - mean) / np.sqrt(((x - mean) ** 2).mean(-1, keepdims=True) + 1e-5) * scale + shift
+
+
+def layernorm_gradient(x, scale, dy):
+    """Row sums and column sums of the same data: carries, and partial results behind a grid barrier."""
+    mean = x.mean(-1, keepdims=True)
+    spread = 1 / np.sqrt(((x - mean) ** 2).mean(-1, keepdims=True) + 1e-5)
+    h, g = (x - mean) * spread, dy * scale
+    return spread * (g - g.mean(-1, keepdims=True) - h * (g * h).mean(-1, keepdims=True)), (dy * h).sum(0), dy.sum(0)
+
+
+def gelu(x, b):
+    x = x + b
+    return 0.5 * x * (1 + np.tanh(0.8 * (x + 0.04 * x ** 3)))
+
+
+def standardised(x):
+    return (x - np.mean(x, axis=0)) / np.sqrt(np.var(x, axis=0) + 1)
+
+
+def whole_numbers(i, n):
+    return (i // 7 + n % 5).sum(-1), (i > n).any(-1), np.maximum(i, n).max(0)
+
+
+STANDARD = {
+    "softmax": (softmax, "f32[8192,1024]"), "split rows": (softmax, "f32[64,30000]"), "packed rows": (softmax, "f32[750000,32]"),
+    "layernorm": (layernorm, "f32[4096,1024]", "f32[1024]", "f32[1024]"),
+    "layernorm's gradient": (layernorm_gradient, "f32[4096,1024]", "f32[1024]", "f32[4096,1024]"),
+    "gelu": (gelu, "f32[4096,3072]", "f32[3072]"), "columns": (standardised, "f32[5000,700]"),
+    "float16": (softmax, "f16[512,768]"), "float64": (softmax, "f64[512,768]"), "integers": (whole_numbers, "i32[300,200]", "i64[300,200]"),
+}
+
+
+def kernels(name, strategy="astitch"):
+    fn, *types = STANDARD[name]
+    return list({s.text: s for s in ms.lower(fn, *types, strategy=strategy, target="cuda", device="v100")}.values())
+
+
+def check(sources, architecture):
+    """Every promise of every kernel holds."""
+    for source in sources:
+        made = assemble(source, architecture)
+        found = broken(source, made)
+        assert not found, f"{made.name}, {made}\n" + "\n".join(found) + f"\n\n{source.text}"
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("name", STANDARD)
+def test_standard_kernels_keep_what_was_assumed(name, architecture):
+    check(kernels(name), architecture)
+
+
+@pytest.mark.parametrize("strategy", ms.STRATEGIES)
+def test_kernels_of_each_strategy(strategy):
+    check(kernels("layernorm", strategy), "sm_90")
+
+
+@settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow])
+@given(graph=graphs(max_nodes=10, dtypes=("float32", "int32"), library=False), strategy=st.sampled_from(sorted(ms.STRATEGIES)),
+       architecture=st.sampled_from(ARCHITECTURES))
+def test_kernels_of_random_programs(graph, strategy, architecture):
+    stages = lower_program(Program(graph, None, None, (), ()), strategy, "cuda", V100)
+    check({s.text: s for s in stages.sources[:2] if s.kernel.grid}.values(), architecture)
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_no_float32_operation_computes_in_float64(half):
+    """Sine, cosine and tangent of huge angles do; ``broken`` knows them."""
+    graph, _, names = all_maps("float32")
+    wanted = [o for o, name in zip(graph.outputs, names, strict=True) if name not in REDUCE_IN_DOUBLE][half::2]
+    graph = replace(graph, outputs=tuple(wanted))
+    stages = lower_program(Program(graph, None, None, (), ()), "none", "cuda", V100)
+    found = [f"{source.kernel.graph.nodes[-1].op}: {why}" for source in stages.sources
+             for why in broken(source, assemble(source, "sm_90")) if "float64" in why]
+    assert not found
+    assert {n.op for s in stages.sources for n in s.kernel.graph.nodes} <= set(OPS) | {"input"}
+
+
+@pytest.mark.parametrize("op", sorted(REDUCE_IN_DOUBLE))
+def test_what_is_excused_from_float64_needs_it(op):
+    source, = ms.lower(getattr(np, op), "f32[4096]", target="cuda", device="v100")
+    assert assemble(source, "sm_90").doubles
+
+
+# ---------------------------------------------------------------- mutants: each check rejects what it is for
+def mutant(name, old="", new="", registers=0, architecture="sm_90"):
+    """What is said of a standard kernel after one change of its text, or with fewer registers."""
+    source, = kernels(name)
+    assert old in source.text
+    changed = replace(source, text=source.text.replace(old, new) if old else source.text)
+    if registers:
+        changed = replace(changed, kernel=replace(source.kernel, registers=registers))
+    return source, assemble(changed, architecture)
+
+
+def test_a_float64_literal_is_found():
+    source, made = mutant("gelu", "np.float32(0.5)", "0.5")
+    assert any("float64 instructions" in why for why in broken(source, made))
+
+
+def test_a_spill_is_found():
+    source, made = mutant("layernorm's gradient", registers=16)
+    assert made.spill_bytes and any("spilled" in why for why in broken(source, made))
+
+
+def test_too_many_registers_are_found():
+    source, made = mutant("split rows", registers=200)
+    tight = replace(source, kernel=replace(source.kernel, registers=made.registers - 1))
+    assert any("registers a thread" in why for why in broken(tight, made))
+
+
+def test_a_lost_block_barrier_is_found():
+    source, made = mutant("softmax", "cuda.syncthreads()", "pass")
+    assert any("block barriers" in why for why in broken(source, made))
+
+
+def test_a_lost_grid_barrier_is_found():
+    source, made = mutant("split rows", "grid.sync()", "pass")
+    assert any("grid barriers" in why for why in broken(source, made))
+
+
+def test_a_load_by_the_read_only_path_is_found():
+    """Such loads are for what no kernel writes while this one runs: a grid barrier does not order them."""
+    source, = kernels("split rows")
+    made = assemble(source, "sm_80")
+    assert made.ptx.count("ld.global.f32")
+    cached = read_back(made.name, made.ptx.replace("ld.global.f32", "ld.global.nc.f32"), source.kernel.registers, "sm_80")
+    assert ".CONSTANT" in cached.sass and ".CONSTANT" not in made.sass
+    assert any("read-only path" in why for why in broken(source, cached))
+
+
+# ---------------------------------------------------------------- across blocks
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_fence_empties_the_first_level_cache(architecture):
+    """Why plain loads may read what other blocks wrote before a barrier: on these machines acquiring invalidates L1."""
+    text = "def k(x):\n    x[cuda.threadIdx.x] = x[cuda.threadIdx.x + 32]\n    cuda.threadfence()\n    x[0] = x[64]\n"
+    sass = read_back("k", cuda_compile.ptx(text, "k", ["float32"], architecture), 255, architecture).sass
+    fence, after = sass.index("MEMBAR"), sass.rindex("LDG")
+    assert "CCTL.IVALL" in sass[fence:after]
+
+
+def test_what_is_read_after_a_grid_barrier_is_loaded_after_it():
+    """The barrier is a call that the compiler cannot see into: no load of scratch moves above it."""
+    source, = kernels("split rows")
+    made = assemble(source, "sm_90")
+    parts = made.sass.split("cudaCGSynchronize")
+    assert len(parts) == 3 and all("LDG" in part for part in parts)
+
+
+# ---------------------------------------------------------------- the doors
+def test_lower_and_explain_show_machine_code():
+    sources = ms.lower(softmax, "f32[64,128]", target="cuda")
+    assert "BAR.SYNC" in sources.sass("sm_75") and ".target sm_75" in sources.ptx("sm_75")
+    report = ms.explain(softmax, "f32[64,128]", target="cuda", architecture="sm_75")
+    figures = sources.assembled("sm_75")[0]
+    assert f"{figures.registers} registers, no spills" in str(report) and f"{figures.registers} registers" in report.html
+    assert traced(softmax, (4, 8)) and "machine" in report.json
