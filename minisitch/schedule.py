@@ -43,9 +43,9 @@ def schedule(plan: StitchPlan) -> Kernel:
         demoted.add(max(movable, key=lambda b: (b.size, -b.node)).node)
 
 
-# Registers a thread that a kernel with a grid barrier is given at least. The barrier is a call, and only half of a thread's
-# registers outlive a call: with 32 the assembler spilled (column sums in five segments: 132 bytes), with 64 nothing.
-ACROSS_A_BARRIER = 64
+# Registers a thread that are assumed, as the assembler taught. A grid barrier is a call, and only half of a thread's registers
+# outlive a call: column sums in five segments spilled 132 bytes with 32, and nothing with 64. A float64 value takes two.
+REGISTERS, MANY_REGISTERS = 32, 64
 
 
 class _Builder:
@@ -67,9 +67,10 @@ class _Builder:
         ranked = {"input": 0, "output": 1, "scratch": 2, "shared": 3}
         buffers = tuple(sorted(self.buffers.values(), key=lambda b: (ranked[b.scope], b.role == "exchange")))
         kernel = Kernel(self._name(), self.plan, self.device, buffers, tuple(self.constants.values()), tuple(segments),
-                        1, self.layout.block, 32, self._touches(),
+                        1, self.layout.block, REGISTERS, self._touches(),
                         tuple(map(self.layout.home, self.plan.sinks)), tuple(self.layout.decisions))
-        assumed = ACROSS_A_BARRIER if kernel.grid_barriers else 32
+        wide = any(b.dtype == "float64" for b in kernel.buffers)
+        assumed = MANY_REGISTERS if kernel.grid_barriers or wide else REGISTERS
         wave = self.device.wave(self.layout.block, kernel.shared_bytes, assumed)
         grid = max((s.thread_map.blocks for s in segments), default=1)
         if kernel.grid_barriers and self.device.kind == "gpu":
