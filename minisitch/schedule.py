@@ -44,8 +44,9 @@ def schedule(plan: StitchPlan) -> Kernel:
 
 
 # Registers a thread that are assumed, as the assembler taught. A grid barrier is a call, and only half of a thread's registers
-# outlive a call: column sums in five segments spilled 132 bytes with 32, and nothing with 64. A float64 value takes two.
-REGISTERS, MANY_REGISTERS = 32, 64
+# outlive a call: column sums over five arrays and four barriers spilled 132 bytes of 32 registers, and of 64 none. What
+# lives across are the arrays' addresses and what later segments count with. A float64 value takes two registers.
+REGISTERS, MANY_REGISTERS, CROWDED = 32, 64, 8
 
 
 class _Builder:
@@ -70,7 +71,8 @@ class _Builder:
                         1, self.layout.block, REGISTERS, self._touches(),
                         tuple(map(self.layout.home, self.plan.sinks)), tuple(self.layout.decisions))
         wide = any(b.dtype == "float64" for b in kernel.buffers)
-        assumed = MANY_REGISTERS if kernel.grid_barriers or wide else REGISTERS
+        crowded = kernel.grid_barriers and len(kernel.parameters) + kernel.grid_barriers >= CROWDED
+        assumed = MANY_REGISTERS if crowded or wide else REGISTERS
         wave = self.device.wave(self.layout.block, kernel.shared_bytes, assumed)
         grid = max((s.thread_map.blocks for s in segments), default=1)
         if kernel.grid_barriers and self.device.kind == "gpu":
