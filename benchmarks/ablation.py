@@ -126,7 +126,8 @@ INGREDIENTS = (
     Ingredient("typed literals", lambda: patch.object(source, "literal", _untyped)),
     Ingredient("division without a check", _without_flag("error_model")),
     Ingredient("arrays that do not overlap", _without_flag("noalias")),
-    Ingredient("SLP vectors for short rows", lambda: patch.object(compiler, "_slp", lambda on: nullcontext())),
+    Ingredient("short loops vectorised before they are unrolled",
+               lambda: patch.object(compiler, "_short_loops", lambda on: nullcontext())),
     Ingredient("results' memory taken again", running=lambda: patch.object(pool, "SMALLEST", 1 << 62)),
     Ingredient("the second core", running=lambda: workers.threads(1)),
 )

@@ -101,7 +101,7 @@ def prepare(program: Program, strategy: str, target: str, compiled: dict[Request
     for at, request in enumerate(wanted):
         say(f"{strategy}: compiling {at + 1} of {len(wanted)}")
         if request not in compiled:
-            compiled[request] = compile_cpu(request.text, request.name, request.dtypes, slp=request.slp)
+            compiled[request] = compile_cpu(request.text, request.name, request.dtypes, short=request.short)
     row = {"here": counts(stages), "v100": counts(gpu), "plan_s": round(planned, 3),
            "compile_s": round(sum(compiled[r].seconds for r in wanted), 3), "functions": len(wanted),
            "from_disk": sum(compiled[r].origin == "disk" for r in wanted),

@@ -209,7 +209,7 @@ class _Call:
         run = compile_graph(graph, "xla", "cpu", cpu_with(BUILT_IN))
         (source,) = run.stages.sources
         (request,), (launch,) = requests(source), source.launches
-        self.function = compiler.compile_cpu(request.text, request.name, request.dtypes, slp=request.slp).function
+        self.function = compiler.compile_cpu(request.text, request.name, request.dtypes, short=request.short).function
         self.tasks, self.arguments = launch.tasks, tuple(run.prepare(arrays)[0])
 
     def __call__(self, work: int = 0) -> None:

@@ -68,12 +68,12 @@ _memory: dict[str, Compiled] = {}
 
 @dataclass(frozen=True)
 class Request:
-    """What to compile: one function's text, its name, its arrays' dtypes, and whether to run LLVM's SLP vectoriser."""
+    """What to compile: one function's text, its name, its arrays' dtypes, and whether it has short loops."""
 
     text: str
     name: str
     dtypes: tuple[str, ...]
-    slp: bool = False
+    short: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,12 +95,12 @@ class Compiled:
 # ---------------------------------------------------------------- the front door
 
 
-def compile_cpu(text: str, name: str, dtypes: tuple[str, ...], *, slp: bool = False) -> Compiled:
+def compile_cpu(text: str, name: str, dtypes: tuple[str, ...], *, short: bool = False) -> Compiled:
     """Compile ``text``, or find it in memory or on disk. A float16 array is passed as a view of type uint16.
 
-    ``slp`` is for rows of constant length up to 64, which are unrolled before the loop vectoriser sees them.
+    ``short`` is for loops of constant length up to 64, which LLVM would unroll before its vectoriser sees them.
     """
-    return _compile(Request(text, name, tuple(dtypes), slp))
+    return _compile(Request(text, name, tuple(dtypes), short))
 
 
 def load_text(text: str, name: str) -> Callable[..., None]:
@@ -436,20 +436,32 @@ def _build(request: Request, key: str, path: str) -> Any:
     # Symbols of all loaded kernels live in one name space, also those that another process compiled.
     function.__qualname__ = f"{request.name}_{key[:24]}"
     signature = numba.void(numba.int64, numba.int64, *arrays)
-    with _noalias_spelled(), _slp(request.slp):
+    with _noalias_spelled(), _short_loops(request.short):
         dispatcher = numba.njit(signature, **KERNEL_FLAGS)(function)
     return dispatcher.overloads[signature.args]
 
 
 @contextlib.contextmanager
-def _slp(on: bool):
-    """LLVM's vectoriser of straight-line code: a setting of the whole process, so only while one kernel compiles."""
-    config = _numba_settings()
-    before, config.SLP_VECTORIZE = config.SLP_VECTORIZE, int(on)
+def _short_loops(on: bool) -> Iterator[None]:
+    """Leave loops as they are until LLVM has vectorised them, while one kernel compiles.
+
+    It unrolls a loop of up to about 64 turns first, and sees vectors in what is left only with luck: its vectoriser of
+    straight-line code takes sums for ordered (layernorm of 32 columns was 3 times as slow). Numba has no setting for it.
+    """
+    from llvmlite import binding as llvm
+    from numba.core import codegen
+
+    def late(machine: Any, opt: int = 2, loop_vectorize: bool = False, slp_vectorize: bool = False) -> Any:
+        options = llvm.create_pipeline_tuning_options(opt)
+        options.loop_vectorization, options.slp_vectorization, options.loop_unrolling = loop_vectorize, slp_vectorize, False
+        return llvm.create_pass_builder(machine, options)
+
+    before = codegen.create_pass_builder
+    codegen.create_pass_builder = late if on else before
     try:
         yield
     finally:
-        config.SLP_VECTORIZE = before
+        codegen.create_pass_builder = before
 
 
 def _numba_settings() -> Any:
@@ -486,7 +498,7 @@ def _target() -> Any:
 def _key(request: Request) -> str:
     """What the machine code depends on. Comments name the user's lines, and a moved line compiles nothing anew."""
     program = re.sub(r"[ \t]*#.*$", "", request.text, flags=re.MULTILINE)
-    parts = (program, request.name, request.dtypes, request.slp, *_surroundings())
+    parts = (program, request.name, request.dtypes, request.short, *_surroundings())
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
@@ -616,6 +628,6 @@ def _serve() -> None:
     answers, sys.stdout = sys.stdout, sys.stderr
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
-        text, name, dtypes, slp = json.loads(line)
-        _compile(Request(text, name, tuple(dtypes), slp))
+        text, name, dtypes, short = json.loads(line)
+        _compile(Request(text, name, tuple(dtypes), short))
         print("done", file=answers, flush=True)

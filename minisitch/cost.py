@@ -168,7 +168,8 @@ class _Loops:
     """What one core needs for the loops of a segment: ``ns``, and the bytes that its strides drag along.
 
     Each statement costs as part of a vector, or alone. A loop's last elements, which fill no vector, and the
-    few of a short one share what was vectorised around them: half of what they cost alone.
+    few of a short one share what was vectorised around them: half of what they cost alone. Of rows taken together
+    none waits for what another does once a row.
     """
 
     def __init__(self, kernel: Kernel, segment: Segment) -> None:
@@ -199,14 +200,16 @@ class _Loops:
             each = self._fold(fold)
             vector, alone = vector + each, alone + self._alone(each)
         starts = trips / n if n else 0.0
-        row = sum(self._alone(self._compute(s) if isinstance(s, Compute) else self.cost["light"]) for s in before)
+        waits = segment.together == 1
+        each_before = [self._compute(s) if isinstance(s, Compute) else self.cost["light"] for s in before]
+        row = sum(self._alone(each) if waits else each for each in each_before)
         if n <= UNROLLED:
             self.ns += trips * alone / 2
         else:
             whole = n // LANES * LANES if fits else 0
             tail = (n - whole) * alone / (2 if fits else 1)
             self.ns += starts * (self.cost["loop"] + whole * vector + tail)
-            row += self.cost["row"] + self.cost["meet"] * sum(f.along == "row" for f in phase.folds)
+            row += (self.cost["row"] + self.cost["meet"] * sum(f.along == "row" for f in phase.folds)) * waits
         self.ns += starts * once + segment.rows * row
 
     def _alone(self, each: float) -> float:

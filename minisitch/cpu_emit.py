@@ -49,7 +49,8 @@ def emit(kernel: Kernel) -> KernelSource:
         writer.depth += 1
         _scratch_rows(kernel, [b for b in buffers if b not in arguments], writer)
         for segment in segments:
-            _Segment(kernel, segment, writer).emit("first, last" if len(segments) == 1 else str(_tasks(segment)))
+            _Segment(kernel, segment, writer).emit("first" if len(segments) == 1 else "0",
+                                                   "last" if len(segments) == 1 else str(_tasks(segment)))
         writer.depth -= 1
         tasks = _tasks(segments[0]) if len(segments) == 1 else 1
         memory = tuple(kernel.owners[b] for b in arguments)
@@ -73,9 +74,8 @@ def _tasks(segment: Segment) -> int:
 
 
 def _short(segment: Segment) -> bool:
-    """Rows of at most 64 elements are unrolled whole; only the SLP vectoriser puts them back into vectors (measured)."""
-    inner = [p.vector[1] for p in segment.phases if p.vector[1] > 1]
-    return bool(inner) and max(inner) <= 64
+    """LLVM would unroll a loop of at most 64 turns before its vectoriser sees it (measured)."""
+    return any(1 < p.vector[1] <= 64 for p in segment.phases)
 
 
 class _Segment:
@@ -87,38 +87,52 @@ class _Segment:
         self.used = _variables(segment)
         self.taken: set[tuple[str, int]] = set()  # row views that an earlier phase has taken
 
-    def emit(self, tasks: str) -> None:
+    def emit(self, first: str, last: str) -> None:
         """Its tasks, which the function is given or which are all of them."""
         w, s, mark = self.w, self.segment, self.w.depth
-        self._open_tasks(tasks)
+        self._open_tasks(first, last)
         for phase in s.phases:
+            inside = w.depth
+            if s.together > 1:
+                w.line("for lane_row in range(rows):")
+                w.depth += 1
+                w.line("row = block + lane_row")
+                self.taken.clear()
             self._phase(phase)
+            w.depth = inside
         if s.carries:
             w.depth -= 1
             self._carry_ends()
         w.depth = mark
 
     # ------------------------------------------------------------ tasks
-    def _open_tasks(self, tasks: str) -> None:
+    def _open_rows(self, first: str, last: str) -> None:
+        """A loop over rows, or over blocks of those that are taken together."""
+        together = self.segment.together
+        tasks = last if first == "0" else f"{first}, {last}"
+        self.w.line(f"for row in range({tasks}):" if together == 1 else f"for block in range({first}, {last}, {together}):")
+        self.w.depth += 1
+        if together > 1:
+            self.w.line(f"rows = min({together}, {last} - block)")
+
+    def _open_tasks(self, first: str, last: str) -> None:
         w, s = self.w, self.segment
+        tasks = last if first == "0" else f"{first}, {last}"
         if s.carries:
             w.line(f"for part in range({tasks}):")
             w.depth += 1
             for fold in [f for p in s.phases for f in p.folds if f.along == "carry"]:
                 self._each_column(fold, f"{fold.buffer}[col] = {identity_name(fold.op, fold.dtype)}")
             m = s.thread_map
-            w.line(f"for row in range(part * {m.steps}, min(part * {m.steps} + {m.steps}, {s.rows})):")
-            w.depth += 1
+            self._open_rows(f"part * {m.steps}", f"min(part * {m.steps} + {m.steps}, {s.rows})")
             return
         if s.tile:
-            first, last = tasks.split(", ") if ", " in tasks else ("0", tasks)
             w.line(f"for row_first in range({first}, {last}, {s.tile}):")
             w.line(f"    for c0 in range({s.phases[0].axes[0][1]}):")
             w.line(f"        for row in range(row_first, min(row_first + {s.tile}, {last})):")
             w.depth += 3
         elif s.chunks == 1 and s.slices == 1:
-            w.line(f"for row in range({tasks}):")
-            w.depth += 1
+            self._open_rows(first, last)
         else:
             w.line(f"for task in range({tasks}):")
             w.depth += 1

@@ -209,6 +209,7 @@ class Segment:
     barrier: str
     carries: tuple[str, ...] = ()  # shared buffers that live across the tasks of a block
     tile: int = 0  # rows that are taken together, block of columns by block: the loop over these stands around theirs
+    together: int = 1  # rows that a core takes through each loop before the next
 
     @property
     def tasks(self) -> int:
@@ -352,6 +353,8 @@ def _print_segment(number: int, segment: Segment) -> Iterator[str]:
         parts.append(f"slice in 0..{segment.slices} of {segment.slice_size} reduced rows")
     if segment.tile:
         parts.append(f"blocks of columns for {segment.tile} rows in turn, since operands lie across them")
+    if segment.together > 1:
+        parts.append(f"{segment.together} rows together")
     yield f"  segment {number}: {', '.join(parts)}"
     for p, phase in enumerate(segment.phases):
         loops = " x ".join(f"{name} in 0..{n}" for name, n in phase.axes)
@@ -378,7 +381,7 @@ def _print_segment(number: int, segment: Segment) -> Iterator[str]:
 def extents(segment: Segment, phase: Phase) -> dict[str, int]:
     """Extents of the loop variables of a phase, so that an index prints no needless remainder."""
     return {"row": segment.rows, "chunk": segment.chunks, "slice": segment.slices, "ser": phase.serial, "col": phase.cols,
-            "start": phase.cols, "lane_row": segment.thread_map.rows_per_block, **dict(phase.axes)}
+            "start": phase.cols, "lane_row": max(segment.thread_map.rows_per_block, segment.together), **dict(phase.axes)}
 
 
 def show_guard(guard: Guard, totals: Mapping[str, int] | None = None) -> str:

@@ -24,6 +24,7 @@ from .ops import compute_dtype
 from .reuse import reuse
 from .statements import Names, Statements
 from .stitch import Space, StitchPlan
+from .together import take_together
 
 TILE_ROWS = 64  # that are read across while their lines stay in cache: each has another page for each of its operands
 
@@ -111,8 +112,12 @@ class _Builder:
         task = "none" if self.device.kind == "cpu" else self._between_tasks(m, loops)
         carries = tuple(f"a{s.node}" for loop in loops for s in loop.sinks if s.role == "carry")
         tile = TILE_ROWS if any(p.block and not p.folds for p in phases) else 0
-        return Segment(space.kind, space.rows, space.chunks, chunk, space.slices, slice_size, m, tuple(phases), task,
-                       barrier, carries, tile)
+        segment = Segment(space.kind, space.rows, space.chunks, chunk, space.slices, slice_size, m, tuple(phases), task,
+                          barrier, carries, tile)
+        if self.device.kind == "cpu" and not tile:
+            segment, rows = take_together(segment, self.buffers)
+            self.buffers |= {b.name: b for b in rows}
+        return segment
 
     def _between_tasks(self, m: ThreadMap, loops: Sequence[Loop]) -> str:
         """The barrier between two tasks of a block, where the next might overwrite what this one still reads.

@@ -32,7 +32,7 @@ class Launch:
     tasks: int
     work: int
     buffers: tuple[str, ...]
-    slp: bool = False  # rows so short that the loop vectoriser never sees their loops
+    short: bool = False  # it has loops so short that LLVM would unroll them before it vectorises
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,33 @@ def test_softmax_kernel(name, device, golden):
     golden(f"softmax_kernel_{name}", str(one_kernel(traced(softmax, (64, 128)), device)))
 
 
+# ---------------------------------------------------------------- short rows
+def test_short_rows_are_taken_together():
+    """What crosses the loops of a row is kept for each of the rows; long rows hide by themselves what waits."""
+    segment = (kernel := one_kernel(traced(softmax, (200, 33)), CPU)).segments[0]
+    assert segment.together == 31
+    assert {b.name for b in kernel.buffers if b.role == "together"} == {"b_r1", "b_r5"}
+    assert one_kernel(traced(softmax, (200, 257)), CPU).segments[0].together == 1
+    assert one_kernel(traced(softmax, (61, 33)), CPU).segments[0].together == 1, "too few rows to take any together"
+    assert one_kernel(traced(softmax, (200, 33)), V100).segments[0].together == 1, "threads hide what waits"
+
+
+def test_rows_are_not_taken_together_over_a_scratch_row():
+    kernel = one_kernel(traced(lambda x: np.sum(softmax(x)[:, ::-1] * softmax(x), axis=1), (200, 33)), CPU)
+    assert any(b.role == "kept" for b in kernel.buffers)
+    assert kernel.segments[0].together == 1
+
+
+@pytest.mark.parametrize("rows", [62, 63, 64, 200])
+def test_the_last_rows_together_may_be_fewer(rows):
+    def several(x):
+        s = softmax(x)
+        return s, np.sum(s, axis=0), np.sum(np.abs(x), axis=1)
+    graph = simplify(traced(several, (rows, 33)))
+    inputs = random_inputs(graph, np.random.default_rng(rows))
+    check_graph(graph, inputs, lambda graph, inputs: run(graph, inputs, "astitch", "python", CPU))
+
+
 # ---------------------------------------------------------------- mutants
 SOFTMAX = one_kernel(traced(softmax, (8, 96)), TOY)  # phases: max | exp, sum | divide
 FIGURE_7 = one_kernel(figure_7(64, 128, 1024), V100)  # three segments, two grid barriers

@@ -200,7 +200,7 @@ def requests(source: KernelSource) -> list[compiler.Request]:
     """What to compile for one kernel's CPU text: one function a launch."""
     dtype = {b.name: b.dtype for b in source.kernel.buffers}
     return [compiler.Request(source.text, launch.name, tuple(dtype[b] for b in launch.buffers),
-                             launch.slp) for launch in source.launches]
+                             launch.short) for launch in source.launches]
 
 
 def _launcher(source: KernelSource, target: str) -> Callable[..., None]:
@@ -216,7 +216,7 @@ def _launcher(source: KernelSource, target: str) -> Callable[..., None]:
         if target == "python":
             function = functools.partial(_run_plain, compiler.load_text(request.text, request.name))
         else:
-            function = compiler.compile_cpu(request.text, request.name, request.dtypes, slp=request.slp).function
+            function = compiler.compile_cpu(request.text, request.name, request.dtypes, short=request.short).function
         parts.append((workers.runner(function, launch.tasks, work=launch.work), [position[b] for b in launch.buffers]))
     halves = any(b.dtype == "float16" for b in source.kernel.parameters)
     if len(parts) == 1 and parts[0][1] == list(range(len(position))) and not halves:

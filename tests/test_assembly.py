@@ -1,0 +1,91 @@
+"""The assembly of the standard kernels: their hot loops are vectors of the machine's whole width.
+
+One instruction that does not vectorise (a call of the C library, a float64 literal, a branch) makes a loop ten times as
+slow and changes no result: only the assembly tells.
+"""
+
+import platform
+import re
+
+import numpy as np
+import pytest
+from stitch_help import CPU, layernorm, lowered, softmax, traced
+from test_compile import widest_register
+
+from minisitch.compile import compile_cpu, inspect_assembly
+from minisitch.runtime.steps import requests
+
+pytestmark = pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64", "arm64", "aarch64"),
+                                reason="knows the assembly of x86-64 and of 64-bit ARM")
+ARM = platform.machine().lower() in ("arm64", "aarch64")
+LIBRARY = re.compile(r"\b(?:exp|expm1|log|log1p|tanh|erf|pow|sin|cos|fmod|fmax|fmin|sqrt)f?\b(?:@PLT)?\s*[,)\n]?$", re.MULTILINE)
+WIDENED = re.compile(r"\bfcvt\s+d\d+, s\d+" if ARM else r"\bv?cvts[sd]2s[sd]\b|\bv?cvtp[sd]2p[sd]\b")
+ARITHMETIC = re.compile(r"\bf(?:add|mul|mla|sub|div|max)\b" if ARM else r"\bv?(?:add|sub|mul|div|max|fmadd\d+|fnmadd\d+)[ps]s\b")
+
+
+def gelu_chain(x, bias, y, scale, shift):
+    u = x + bias
+    tanh = np.tanh(np.float32(0.7978846) * (u + np.float32(0.044715) * u * u * u))
+    return layernorm(np.float32(0.5) * u * (np.float32(1) + tanh) + y, scale, shift)
+
+
+def adam(p, g, m, v):
+    m2 = np.float32(0.9) * m + np.float32(0.1) * g
+    v2 = np.float32(0.999) * v + np.float32(0.001) * g * g
+    return p - np.float32(1e-3) * m2 / (np.sqrt(v2) + np.float32(1e-8)), m2, v2
+
+
+ROWS = (128, 6144)  # so long that no loop is unrolled whole
+STANDARD = {
+    "softmax": (softmax, [ROWS], 3),
+    "softmax of short rows": (softmax, [(4096, 32)], 2),
+    "layernorm": (layernorm, [ROWS, (6144,), (6144,)], 3),
+    "layernorm of short rows": (layernorm, [(4096, 32), (32,), (32,)], 2),
+    "gelu, residual, layernorm": (gelu_chain, [ROWS, (6144,), ROWS, (6144,), (6144,)], 3),
+    "column sum": (lambda x: np.sum(x, axis=0), [ROWS], 1),
+    "Adam": (adam, [(100_000,)] * 4, 1),
+    "a mask": (lambda x, y: np.where(x > y, x * y, np.float32(0)), [ROWS, ROWS], 1),
+    "a bool operand": (lambda keep, x: np.where(keep, x + x, np.float32(0)), [np.zeros(ROWS, bool), ROWS], 1),
+}
+
+
+def assembly_of(function, inputs):
+    """The compiled code of every kernel of a program; the wrapper for the interpreter, which no kernel is, left out."""
+    found = []
+    for source in lowered(traced(function, *inputs), "astitch", "cpu", CPU).sources:
+        for request in requests(source):
+            text = inspect_assembly(compile_cpu(request.text, request.name, request.dtypes, short=request.short))
+            found.append(text[:text.find("cpython", 200)] if "cpython" in text[200:] else text)
+    return found
+
+
+def loops(text):
+    """The straight-line blocks that jump back to their own label: innermost loops."""
+    for block in re.split(r"^(?=[.\w$]*L?BB\d+_\d+:)", text, flags=re.MULTILINE):
+        label = block.split(":")[0]
+        if re.search(rf"^\s+(?:j\w+|b\.\w+|cbn?z|tbn?z)\s.*{re.escape(label)}$", block, re.MULTILINE):
+            yield block
+
+
+@pytest.mark.parametrize("name", STANDARD)
+def test_hot_loops_are_vectors(name):
+    function, inputs, least = STANDARD[name]
+    texts = assembly_of(function, inputs)
+    wide = re.compile(widest_register())
+    vectors = [block for text in texts for block in loops(text)
+               if any(wide.search(line) and ARITHMETIC.search(line) for line in block.splitlines())]
+    assert len(vectors) >= least, f"{len(vectors)} innermost loops of vectors, at least {least} expected"
+
+
+@pytest.mark.parametrize("name", STANDARD)
+def test_no_library_call_and_no_float64(name):
+    for text in assembly_of(*STANDARD[name][:2]):
+        assert not LIBRARY.findall(text)
+        assert not WIDENED.findall(text)
+
+
+def test_the_check_can_fail():
+    text, = assembly_of(lambda x: np.arctan(x), [ROWS])
+    assert LIBRARY.findall(text) or "atan" in text
+    text, = assembly_of(lambda x: x.astype(np.float64) + 1, [ROWS])
+    assert WIDENED.findall(text)
