@@ -254,7 +254,7 @@ class Layout:
             slots: list[list[Buffer]] = []  # those that share bytes: first the largest, which owns them, last the present one
             for b in [b for b in self.buffers.values() if b.scope == scope and b.role != "exchange"]:
                 start, _ = self._life(b, clock)
-                fits = [k for k, users in enumerate(slots) if users[0].dtype == b.dtype and users[0].size >= b.size
+                fits = [k for k, users in enumerate(slots) if users[0].dtype == b.dtype and users[0].size >= b.size > 0
                         and (self._life(users[-1], clock)[1] < start or self._in_place(users[-1], b, clock))]
                 slot = min(fits, key=lambda k: slots[k][0].size, default=len(slots))
                 if slot == len(slots):
