@@ -46,7 +46,8 @@ def schedule(plan: StitchPlan) -> Kernel:
 
 # Registers a thread that are assumed, as the assembler taught. A grid barrier is a call, and only half of a thread's registers
 # outlive a call: column sums over five arrays and four barriers spilled 132 bytes of 32 registers, and of 64 none. What
-# lives across are the arrays' addresses and what later segments count with. A float64 value takes two registers.
+# lives across are the arrays' addresses and what later segments count with. A float64 value takes two registers. Where no
+# grid barrier needs its blocks resident, a block less costs less than a register in memory.
 REGISTERS, MANY_REGISTERS, CROWDED = 32, 64, 8
 
 
@@ -73,7 +74,7 @@ class _Builder:
                         tuple(map(self.layout.home, self.plan.sinks)), tuple(self.layout.decisions))
         wide = any(b.dtype == "float64" for b in kernel.buffers)
         crowded = kernel.grid_barriers and len(kernel.parameters) + kernel.grid_barriers >= CROWDED
-        assumed = MANY_REGISTERS if crowded or wide else REGISTERS
+        assumed = MANY_REGISTERS if crowded or wide or not kernel.grid_barriers else REGISTERS
         wave = self.device.wave(self.layout.block, kernel.shared_bytes, assumed)
         grid = max((s.thread_map.blocks for s in segments), default=1)
         if kernel.grid_barriers and self.device.kind == "gpu":

@@ -65,7 +65,9 @@ STANDARD = {
 }
 
 
-STILL_SPILL = {("split rows", "sm_100")}
+# Split rows on sm_100 are left out: 16 bytes of registers are spilled there at the 32 that their wave allows
+# (docs/machine-code.md).
+CASES = [(name, arch) for name in STANDARD for arch in ARCHITECTURES if (name, arch) != ("split rows", "sm_100")]
 
 
 def kernels(name, strategy="astitch"):
@@ -81,13 +83,8 @@ def check(sources, architecture):
         assert not found, f"{made.name}, {made}\n" + "\n".join(found) + f"\n\n{source.text}"
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("name", STANDARD)
+@pytest.mark.parametrize(("name", "architecture"), CASES)
 def test_standard_kernels_keep_what_was_assumed(name, architecture):
-    if (name, architecture) in STILL_SPILL:  # written down in docs/machine-code.md; who mends it will notice here
-        source, = kernels(name)
-        assert [why for why in broken(source, assemble(source, architecture)) if "spilled" in why]
-        return
     check(kernels(name), architecture)
 
 

@@ -328,12 +328,17 @@ def test_many_reductions_meet_in_turns():
 # ---------------------------------------------------------------- launch configuration
 @pytest.mark.paper(55)
 def test_assume_relax_apply():
-    """More than 48 KiB a block halves the wave of a V100, and doubles the registers a thread may have."""
+    """Blocks that must be resident bound the registers of a thread; more than 48 KiB a block halves the wave of a V100."""
+    split = one_kernel(traced(softmax, (64, 30_000)), V100)
+    assert split.grid_barriers and split.grid > V100.sms and split.registers == 32, "two blocks of 1024 threads a multiprocessor"
+    few = one_kernel(figure_7(), V100)
+    assert few.grid_barriers and few.grid <= V100.sms and few.registers == 64, "its blocks leave one a multiprocessor"
     graph = traced(softmax, (4096, 15_000))
     small = one_kernel(graph, V100)
     assert small.shared_bytes <= V100.shared_per_block, "the row of exp is demoted"
     assert any(d.rule == "shared-memory" for d in small.decisions)
-    assert small.registers == 32 and V100.wave(small.block, small.shared_bytes) == 160
+    assert not small.grid_barriers and small.registers == 64, "no wave has to fit"
+    assert V100.wave(small.block, small.shared_bytes) == 160
     roomy = one_kernel(graph, replace(V100, shared_per_block=98_304))
     assert roomy.shared_bytes > 49_152 and roomy.registers == 64 and V100.wave(roomy.block, roomy.shared_bytes) == 80
     assert one_kernel(graph, CPU).registers == 255
