@@ -15,7 +15,8 @@ else it keeps one sum for each of the innermost columns. The tiles of a column s
 they can several at once: the sums are then fetched and stored once for all of them.
 
 A long row is summed up block by block: a float32 total that has grown large swallows what is added to it (the variance of
-fifty million numbers was wrong in the third digit), and totals of blocks are few.
+fifty million numbers was wrong in the third digit), and totals of blocks are few. Where it is nested axes already, the
+innermost one has a total of its own.
 """
 
 from __future__ import annotations
@@ -120,10 +121,11 @@ def _across(phase: Phase) -> bool:
 
 def _block(phase: Phase, axes: Sequence[Axis]) -> int:
     """How many columns of a row have a total of their own: 0 where its sums are short, exact, or run over nested axes."""
-    rounded = any(f.along == "row" and f.op in ("sum", "prod") and kind_of(f.dtype) == "float" for f in phase.folds)
-    if not rounded or len(axes) > 1 or axes[0][2] <= 2 * BLOCK or not _flat(phase):
-        return 0
-    return BLOCK
+    return BLOCK if _rounds(phase) and len(axes) == 1 and axes[0][2] > 2 * BLOCK and _flat(phase) else 0
+
+
+def _rounds(phase: Phase) -> bool:
+    return any(f.along == "row" and f.op in ("sum", "prod") and kind_of(f.dtype) == "float" for f in phase.folds)
 
 
 def _flat(phase: Phase) -> bool:
@@ -148,6 +150,7 @@ def _nest(phase: Phase, cuts: Sequence[int], chunk: int, chunked: bool, tiles: b
     if chunked:
         axes[-1] = axes[-1][0], axes[-1][1], max(1, min(chunk, phase.cols) // cuts[-2] if len(cuts) > 1 else chunk)
     block = LINE if across else _block(phase, axes)
+    parts = _rounds(phase) and len(axes) > 1 and phase.cols > 2 * BLOCK and axes[0][2] >= FEW
     if block:
         axes = [("c1", 1, block), ("c0", block, -(-axes[0][2] // block))]
     columns = [(name, size) for name, _, size in reversed(axes)]
@@ -181,7 +184,7 @@ def _nest(phase: Phase, cuts: Sequence[int], chunk: int, chunked: bool, tiles: b
         if f.along == "carry":  # stored once its rows are done, one flat column after the other
             return replace(f, cell=cell)
         buffer = "" if f.along == "column" and not inside else f.buffer
-        inner = f"{f.result}_part" if block or sweep > 1 else ""
+        inner = f"{f.result}_part" if block or parts or sweep > 1 else ""
         return replace(f, buffer=buffer, cell=cell, inner=inner,
                        stores=tuple(_rewrite(s, rewrite) for s in f.stores))  # type: ignore[misc]
 
