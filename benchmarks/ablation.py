@@ -24,7 +24,7 @@ from unittest.mock import patch
 import numpy as np
 
 from minisitch import compile as compiler
-from minisitch import get_device, source, trace, workers
+from minisitch import get_device, trace, workers
 from minisitch.runtime import assemble, lower_program, pool, steps
 from minisitch.trace.tree import flatten
 
@@ -123,21 +123,13 @@ INGREDIENTS = (
     Ingredient("polynomials for exp and tanh", _helpers(**_library_math())),
     Ingredient("sums in any order", lambda: patch.object(compiler._Idioms, "FREE", {})),
     Ingredient("maximum in vectors", _helpers(maximum=lambda a, b: a if a > b or a != a else b)),
-    Ingredient("typed literals", lambda: patch.object(source, "literal", _untyped)),
     Ingredient("division without a check", _without_flag("error_model")),
     Ingredient("arrays that do not overlap", _without_flag("noalias")),
     Ingredient("short loops vectorised before they are unrolled",
                lambda: patch.object(compiler, "_short_loops", lambda on: nullcontext())),
-    Ingredient("results' memory taken again", running=lambda: patch.object(pool, "SMALLEST", 1 << 62)),
+    Ingredient("results' memory taken again", running=lambda: patch.object(pool, "SMALLEST", 1 << 62)),  # asked at the first call
     Ingredient("the second core", running=lambda: workers.threads(1)),
 )
-
-
-def _untyped(dtype: str, value: object) -> str:
-    return repr(float(value)) if dtype == "float32" and np.isfinite(value) else _literal(dtype, value)  # type: ignore
-
-
-_literal = source.literal
 
 
 # ---------------------------------------------------------------- measuring
