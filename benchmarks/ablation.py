@@ -3,7 +3,8 @@
     python -m benchmarks.ablation [--program softmax,adam] [--seconds 2] [--out FILE]
 
 In:  the programs below, each once as it is and once without each ingredient. Out: a table of time without over time with; 1.00
-is an ingredient that does nothing here. Programs take turns with their ablations, medians count; kernels are compiled anew.
+is an ingredient that does nothing here. A program takes turns with its ablations, in another order each round, since who comes
+after the unstitched one finds the cache full of its arrays; medians count; kernels are compiled anew.
 
 Every ingredient is one place in the package, and is taken out by replacing what stands there (``INGREDIENTS``).
 """
@@ -11,6 +12,7 @@ Every ingredient is one place in the package, and is taken out by replacing what
 from __future__ import annotations
 
 import argparse
+import random
 import statistics
 import sys
 import time
@@ -160,8 +162,11 @@ def measure(fn: Callable[..., Any], shapes: Sequence[tuple[int, ...]], seconds: 
                 np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-5, err_msg=f"without {name}")
             repeats[name] = max(3, int(1000 / _call_us(run, leaves, 3)))
     until = time.perf_counter() + seconds
+    order, shuffle = list(variants), random.Random(0).shuffle
     while time.perf_counter() < until or len(samples[""]) < 5:
-        for name, (run, running) in variants.items():
+        shuffle(order)
+        for name in order:
+            run, running = variants[name]
             with running():
                 samples[name].append(_call_us(run, leaves, repeats[name]))
     return samples
