@@ -3,7 +3,7 @@
     python tools/size.py [folder ...]
 
 The budget: no file above 500 code lines, the package within PACKAGE_BUDGET. Comments and docstrings
-are free, so nobody gains by leaving one out. The aim was 9,000 lines, before three more systems, the exact optimum
+are free, so nobody gains by leaving one out. The aim was 9,000 lines, before four systems, the exact optimum
 and calibration were there; the budget keeps the package from growing unnoticed: raising it takes a sentence in the
 commit message.
 """
@@ -17,7 +17,7 @@ import tokenize
 from pathlib import Path
 
 FILE_BUDGET = 500
-PACKAGE_BUDGET = 13_900
+PACKAGE_BUDGET = 16_000
 
 
 def docstring_lines(tree: ast.AST) -> set[int]:

@@ -1,0 +1,5 @@
+"""Kitsune's dataflow: operations that run at the same time as stages of a pipeline, and pass tiles through queues.
+
+``select`` finds what could be a pipeline, ``tiles`` says which axis a tile cuts each value along, ``pipeline`` makes
+stages and queues of it. *Kitsune* (2025), section 4.
+"""

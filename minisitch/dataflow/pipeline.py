@@ -1,0 +1,264 @@
+"""What a pipeline is: stages that run at the same time, and the queues between them (*Kitsune*, 4b B6, Algorithm 1).
+
+In:  the body of a pattern that holds matrix products, and a ``Device``. Out: a ``Pipeline``, or the nodes that keep it from
+being one, each with its reason.
+
+1. Tiles: one axis of one product, and what follows for all other values (``tiles.py``).
+2. Stages: each product is one, of kind ``tensor``; light element-wise operations that only read its result are its
+   *epilogue* (classic vertical fusion first); what else lies between two products is one of kind ``simt``. A reduction over
+   the tiles is split: each tile adds its part (*fan-in*), and a *final* stage combines the parts.
+3. Queues: one for each value that another stage reads; several readers share it (*multicast*). A tile's bytes are its payload.
+4. Depth: a reader that must wait for tiles that are still to come needs them all in the queue (``least_depth``).
+
+Before:  %2 = matmul x w1; %3 = gelu %2; %4 = matmul %3 w2
+After:   stage 0 tensor {%2} -queue %2-> stage 1 simt {%3} -queue %3-> stage 2 tensor {%4}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..device import Device
+from ..errors import PlanError
+from ..fuse import FREE, Composition, Decision, is_heavy
+from ..graph import Graph, Node
+from .tiles import FINAL, FOLD, Cut, best_cut
+
+PAYLOAD = 128 << 10  # bytes of a queue's entry: from 64 to 256 kB synchronisation costs little and the queues stay in L2 (4b B3)
+LEAST_PAYLOAD = 16 << 10  # fewer bytes are sent only where there are no more; above, each multiprocessor should see a tile
+DEPTH = 2  # entries of a queue: one is written while the other is read
+RESIDENT = 0.5  # of a core's own cache, that a tile's values between stages may take
+FEWEST_ROWS = 48  # of a CPU's tile: a product of fewer rows keeps BLAS from its speed
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One operator of the pipeline. ``nodes`` are ids of the body; ``blocks`` how many thread blocks it has."""
+
+    name: str
+    nodes: tuple[int, ...]
+    kind: str  # "simt" | "tensor": which unit it keeps busy
+    role: str = "map"  # "map" | "fan_in" (adds its part of a reduction, a tile) | "final" (needs all tiles)
+    blocks: int = 1
+
+    def __str__(self) -> str:
+        nodes = " ".join(f"%{n}" for n in self.nodes)
+        return f"{self.name}: {self.kind} {self.role}, {nodes}"
+
+
+@dataclass(frozen=True)
+class Queue:
+    """A ring of ``depth`` entries of ``tile_bytes`` each that holds tiles of the value ``node`` of the body."""
+
+    node: int
+    producer: int  # stages, by their positions
+    consumers: tuple[int, ...]
+    tile_bytes: int
+    depth: int = DEPTH
+
+    def __str__(self) -> str:
+        return f"queue %{self.node}: {self.producer} -> {', '.join(map(str, self.consumers))}, {self.depth} x {self.tile_bytes} B"
+
+
+@dataclass(frozen=True)
+class Pipeline(Composition):
+    """Stages and queues over tiles of ``tile`` units; ``axes`` and ``units`` are the ``tiles.Cut`` of the body."""
+
+    axes: tuple[int | None, ...] = ()
+    units: int = 1
+    tile: int = 1
+    stages: tuple[Stage, ...] = ()
+    queues: tuple[Queue, ...] = ()
+
+    @property
+    def tiles(self) -> int:
+        """How many, the last one perhaps smaller."""
+        return -(-self.units // self.tile)
+
+    def cut(self, graph: Graph) -> Cut:
+        """The cut of a body that this pipeline was designed for."""
+        return Cut(graph, self.axes, self.units, ())
+
+    def __str__(self) -> str:
+        parts = [f"{self.tiles} tiles of {self.tile} of {self.units} units"]
+        return "\n".join([*parts, *(f"  stage {i} {s}" for i, s in enumerate(self.stages)), *(f"  {q}" for q in self.queues)])
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a body is no pipeline; without ``nodes`` the rest may be one."""
+
+    nodes: tuple[int, ...]
+    decisions: tuple[Decision, ...]
+
+
+# ---------------------------------------------------------------- from a body to a pipeline
+def design(graph: Graph, device: Device) -> Pipeline | Refusal:
+    """Make a body a pipeline (Algorithm 1), or say what keeps it from being one."""
+    found = best_cut(graph)
+    everything = tuple(n.id for n in graph.nodes)
+    if found is None:
+        why = "no axis of a product can be cut in two along with what it is made of"
+        return Refusal(everything, (Decision(everything, "keep apart", "no-tiles", why),))
+    if found.refused:
+        said = tuple(Decision((n,), "keep apart", "not-tile-by-tile", f"%{n} {graph[n].op}: {why}") for n, why in found.refused)
+        return Refusal(tuple(n for n, _ in found.refused), said)
+    lost = tuple(n.id for n in graph.nodes if found.axes[n.id] is None and n.op not in ("input", "constant") and n.op not in FREE)
+    if lost:
+        return Refusal(lost, (Decision(lost, "keep apart", "unconnected", "no tile of the rest is made of it, or from it"),))
+    stages = _Stages(found).stages()
+    if len(stages) < 2:
+        return Refusal(everything, (Decision(everything, "keep apart", "one-stage", "one stage has no queue"),))
+    tile = _tile(found, stages, device)
+    if tile >= found.units:
+        why = f"all its tiles together are one tile for {device.name}: {found.units} of {tile} units"
+        return Refusal(everything, (Decision(everything, "keep apart", "one-tile", why),))
+    return verify_pipeline(Pipeline(found.axes, found.units, tile, stages, _queues(found, stages, tile)))
+
+
+class _Stages:
+    """Deals the nodes of a body out to stages."""
+
+    def __init__(self, found: Cut) -> None:
+        self.found, self.graph = found, found.graph
+        self.computes = [n for n in self.graph.nodes if n.kind != "source" and (n.op not in FREE) and found.axes[n.id] is not None]
+        self.depth = [0] * len(self.graph)  # products on the longest path
+        for node in self.graph.nodes:
+            self.depth[node.id] = max((self.depth[a] for a in node.args), default=0) + (node.op == "matmul")
+
+    def stages(self) -> tuple[Stage, ...]:
+        """In an order in which each stage comes after those it reads."""
+        axes, groups = self.found.axes, list[list[Node]]()
+        groups += [[n] for n in self.computes if n.op == "matmul"]
+        for part in self._components([n for n in self.computes if n.op != "matmul" and axes[n.id] not in (FOLD, FINAL)]):
+            self._place(part, groups)
+        groups += [[n] for n in self.computes if n.op != "matmul" and axes[n.id] == FOLD]
+        after = [n for n in self.computes if axes[n.id] == FINAL]
+        made = [self._stage(sorted(g, key=lambda n: n.id)) for g in groups]
+        made.sort(key=lambda s: (self.depth[s.nodes[0]], s.kind == "simt", s.nodes[0]))
+        if self.found.folded:
+            made.append(Stage("combine", tuple(sorted((*self.found.folded, *(n.id for n in after)))), "simt", "final"))
+        return tuple(replace(s, name=f"{s.name}_{number}") for number, s in enumerate(made))
+
+    def _components(self, nodes: Sequence[Node]) -> list[list[Node]]:
+        """Nodes of equal depth that read each other, through views or not."""
+        inside = {n.id for n in nodes}
+        root = {n.id: n.id for n in nodes}
+
+        def find(x: int) -> int:
+            while root[x] != x:
+                x = root[x]
+            return x
+
+        for node in nodes:
+            for source in sources(self.graph, node):
+                if source in inside and self.depth[source] == self.depth[node.id]:
+                    root[find(source)] = find(node.id)
+        found: dict[int, list[Node]] = {}
+        for node in nodes:
+            found.setdefault(find(node.id), []).append(node)
+        return list(found.values())
+
+    def _place(self, part: list[Node], groups: list[list[Node]]) -> None:
+        """Epilogue or stage: light operations on one product's result are done where it is made."""
+        outside = {s for n in part for s in sources(self.graph, n)} - {n.id for n in part}
+        tiled = {s for s in outside if self.found.tiled(s) and self.graph[s].op != "input"}
+        light = all(n.kind == "map" and not is_heavy(self.graph, n) for n in part)
+        home = next((g for g in groups if light and tiled == {g[0].id} and g[0].op == "matmul"), None)
+        if home is None:
+            groups.append(part)
+        else:
+            home += part
+
+    def _stage(self, nodes: Sequence[Node]) -> Stage:
+        product = next((n for n in nodes if n.op == "matmul"), None)
+        role = "fan_in" if any(self.found.axes[n.id] == FOLD for n in nodes) else "map"
+        last = nodes[-1]
+        name = "product" if product else last.via or last.op
+        return Stage(name, tuple(n.id for n in nodes), "tensor" if product else "simt", role)
+
+
+def sources(graph: Graph, node: Node) -> set[int]:
+    """The computed or given values a node reads, through views; numbers left out."""
+    found = set()
+    for arg in node.args:
+        while graph[arg].op in FREE:
+            arg = graph[arg].args[0]
+        if graph[arg].op not in ("constant", "iota"):
+            found.add(arg)
+    return found
+
+
+def _crossing(found: Cut, stages: Sequence[Stage]) -> list[tuple[int, int, tuple[int, ...]]]:
+    """Values that another stage reads: (node, producer, consumers)."""
+    graph, home = found.graph, dict[int, int]()
+    for number, stage in enumerate(stages):
+        for node in stage.nodes:
+            home.setdefault(node, number)  # a fold belongs to the stage that makes its parts
+    readers: dict[int, set[int]] = {}
+    for number, stage in enumerate(stages):
+        for node in stage.nodes:
+            if stage.role == "final" and node in found.folded:
+                readers.setdefault(node, set()).add(number)
+                continue
+            for source in sources(graph, graph[node]):
+                if source in home and home[source] != number:
+                    readers.setdefault(source, set()).add(number)
+    return [(node, home[node], tuple(sorted(who - {home[node]}))) for node, who in sorted(readers.items())]
+
+
+def _bytes_a_unit(found: Cut, node: int) -> int:
+    return found.graph[node].type.nbytes // found.units
+
+
+def _queues(found: Cut, stages: Sequence[Stage], tile: int) -> tuple[Queue, ...]:
+    made = []
+    for node, producer, consumers in _crossing(found, stages):
+        payload = found.graph[node].type.nbytes if node in found.folded else _bytes_a_unit(found, node) * tile
+        made.append(Queue(node, producer, consumers, payload))
+    least = least_depths(stages, made, -(-found.units // tile))
+    return tuple(replace(q, depth=max(DEPTH, n)) for q, n in zip(made, least, strict=True))
+
+
+def _tile(found: Cut, stages: Sequence[Stage], device: Device) -> int:
+    """Units a tile: a GPU's keep the widest queue's entries at ``PAYLOAD``, a CPU's what crosses stages in a core's cache."""
+    crossing = [node for node, _, _ in _crossing(found, stages) if node not in found.folded]
+    each = [_bytes_a_unit(found, node) for node in crossing] or [1]
+    if device.kind == "gpu":
+        return max(1, min(PAYLOAD // max(each), max(found.units // device.sms, LEAST_PAYLOAD // max(each))))
+    rows = max(1, min(found.graph[n].type.shape[found.axes[n] or 0] // found.units for n in crossing)) if crossing else 1
+    return max(-(-FEWEST_ROWS // rows), int(device.shared_per_sm * RESIDENT) // max(1, max(each)))
+
+
+# ---------------------------------------------------------------- depth
+def least_depths(stages: Sequence[Stage], queues: Sequence[Queue], tiles: int) -> tuple[int, ...]:
+    """How deep each queue must be so that no stage waits for ever (the paper does not discuss it; papers' digest, 4b B2).
+
+    What a final stage gives out comes ``tiles - 1`` tiles late. Where a path through it meets one around it, the queue
+    around it must hold all that is not yet taken. A skip past stages that pass tile after tile needs one entry.
+    """
+    lag, gives = [0] * len(stages), [0] * len(stages)  # tiles behind the first stage, of what is taken and of what is given
+    for _ in stages:  # a path is no longer than there are stages
+        for q in queues:
+            for consumer in q.consumers:
+                lag[consumer] = max(lag[consumer], gives[q.producer])
+        gives = [late + (tiles - 1) * (stage.role == "final") for late, stage in zip(lag, stages, strict=True)]
+    return tuple(max(lag[c] - gives[q.producer] for c in q.consumers) + 1 for q in queues)
+
+
+def verify_pipeline(pipeline: Pipeline) -> Pipeline:
+    """Check stages and queues, and return the pipeline unchanged.
+
+    Raises PlanError: a queue without a stage at one end, a queue that goes backwards, one that would wait for ever.
+    """
+    count, least = len(pipeline.stages), least_depths(pipeline.stages, pipeline.queues, pipeline.tiles)
+    for q, needed in zip(pipeline.queues, least, strict=True):
+        if not q.consumers or not all(0 <= s < count for s in (q.producer, *q.consumers)):
+            raise PlanError(f"{q}: there are stages 0 to {count - 1}")
+        if min(q.consumers) <= q.producer:
+            raise PlanError(f"{q} goes back to an earlier stage")
+        if q.depth < needed:
+            raise PlanError(f"{q} waits for ever: a reader takes its first tile when {needed} are made; make it {needed} deep, "
+                            "keep the two stages together, or let the value go through memory")
+    return pipeline
