@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parent.parent / "minisitch"
 ORDER = (
     "errors", "special", "store", "ops", "graph", "index", "trace", "reference", "simplify", "grad", "device",
     "mapping", "fuse", "groups", "keeping", "triples", "stitch", "blocks", "kernel", "layout", "statements", "loops", "reuse", "together",
-    "schedule", "cost", "build", "strategies", "optimum", "dataflow", "source",
+    "schedule", "cost", "build", "strategies", "optimum", "cuda_product", "dataflow", "source",
     "cuda_math", "cpu_math", "cuda_emit", "cpu_emit", "simt", "compile", "cuda_compile", "offline", "workers", "runtime", "explain",
     "testing", "torch_backend", "api", "__init__", "calibrate", "demo", "__main__",
 )

@@ -14,6 +14,7 @@ from test_emit import all_maps
 
 import minisitch as ms
 from minisitch import cuda_compile
+from minisitch.cuda_product import SMALL, Matrix, Product, Tile, product_text
 from minisitch.device import DEVICES
 from minisitch.offline import ARCHITECTURES, REDUCE_IN_DOUBLE, assemble, broken, missing, read_back
 from minisitch.ops import OPS
@@ -193,3 +194,19 @@ def test_lower_and_explain_show_machine_code():
     figures = sources.assembled("sm_75")[0]
     assert f"{figures.registers} registers, no spills" in str(report) and f"{figures.registers} registers" in report.html
     assert traced(softmax, (4, 8)) and "machine" in report.json
+
+
+# ---------------------------------------------------------------- products
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bool"])
+def test_a_product_keeps_its_sums_in_registers(dtype, architecture):
+    """Both tiles: no spills within what 256 threads may have, 4x4 products for 8 loads of shared memory, no float64."""
+    for tile in (Tile(), SMALL):
+        a, b, c = Matrix("a", dtype, 1000), Matrix("b", dtype, 1, 1000), Matrix("c", dtype, 3000)
+        made = product_text(a, b, c, 3000, 3000, 1000, tile=tile)
+        found = read_back(made.name, cuda_compile.ptx(made.text, made.name, made.dtypes, architecture), 255, architecture)
+        assert not found.spill_bytes and found.registers <= 128 and not found.doubles
+        assert found.shared_bytes == Product(3000, 3000, 1000, a, b, tile).shared_bytes and found.block_barriers >= 2
+        if dtype == "float32":
+            multiplies, loads = found.sass.count("FFMA"), dict((w, n) for w, _, n in found.widths)["LDS"]
+            assert multiplies >= loads * tile.rows_each * tile.cols_each / (tile.rows_each + tile.cols_each)
