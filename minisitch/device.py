@@ -1,7 +1,8 @@
 """What a machine has, as data: the numbers that schedules and cost models are computed from.
 
-GPU figures are the vendor's datasheets (V100, A100, H100, H200 product briefs); launch and barrier
-costs of the V100 are AStitch's measurements, those of the others are assumed. The ``cpu`` entry is what
+GPU figures are the vendor's datasheets and architecture papers (V100, A100, H100, H200; SXM boards, tensor cores
+without sparsity); launch and barrier costs of the V100 are AStitch's measurements, those of the others are assumed. No
+vendor prints the bandwidth of an L2 cache: it is Kitsune's "about three times HBM's". The ``cpu`` entry is what
 ``python -m minisitch calibrate`` measured on this machine and keeps in the user's device file, else what it
 measured on a two-core x86-64 server.
 """
@@ -60,6 +61,9 @@ class Device:
     source: str = ""
     levels: tuple[Level, ...] = ()  # a CPU's, nearest first; what none of them holds moves at the last one's rate
     core_ns: tuple[tuple[str, float], ...] = ()  # a CPU's: nanoseconds of one core, by what it does (``CORE_NS``)
+    l2_size: int = 0  # a GPU's, as the two below: bytes of the cache that all SMs share
+    l2_bandwidth: float = 0.0  # bytes per second from it
+    tensor_flops: float = 0.0  # operations per second of its tensor cores: float16 operands, float32 sums
 
     @functools.cached_property
     def nanoseconds(self) -> Mapping[str, float]:
@@ -87,24 +91,30 @@ class Device:
         return min(255, most if most > 255 else most // 8 * 8)
 
 
+L2_OVER_HBM = 3.0  # Kitsune's background section
+
+
 def _gpu(name: str, *, sms: int, shared_per_sm: int, bandwidth: float, flops: float, launch_us: float,
-         grid_barrier_us: float, source: str) -> Device:
+         grid_barrier_us: float, l2_size: int, tensor_flops: float, source: str) -> Device:
     """What NVIDIA's data-centre GPUs have in common; Numba's static shared memory stops at 48 kB a block."""
     return Device(name, "gpu", sms, threads_per_sm=2048, blocks_per_sm=32, registers_per_sm=65536, shared_per_sm=shared_per_sm,
                   shared_per_block=49152, bandwidth=bandwidth, flops=flops, launch_us=launch_us,
-                  grid_barrier_us=grid_barrier_us, block_barrier_us=0.02, source=source)
+                  grid_barrier_us=grid_barrier_us, block_barrier_us=0.02, source=source, l2_size=l2_size,
+                  l2_bandwidth=L2_OVER_HBM * bandwidth, tensor_flops=tensor_flops)
 
 
-_ASSUMED = "datasheet; launch and barrier costs assumed below the V100's, not measured"
+_L2 = "; L2 bandwidth three times HBM's, as Kitsune has it"
+_ASSUMED = "datasheet; launch and barrier costs assumed below the V100's, not measured" + _L2
 DEVICES = {d.name: d for d in (
     _gpu("v100", sms=80, shared_per_sm=98304, bandwidth=900e9, flops=15.7e12, launch_us=10.0, grid_barrier_us=2.7,
-         source="datasheet; launch and barrier costs as AStitch measured them (table in section 4.4)"),
+         l2_size=6 << 20, tensor_flops=125e12,
+         source="datasheet; launch and barrier costs as AStitch measured them (table in section 4.4)" + _L2),
     _gpu("a100", sms=108, shared_per_sm=167936, bandwidth=1555e9, flops=19.5e12, launch_us=6.0, grid_barrier_us=2.5,
-         source=_ASSUMED),
+         l2_size=40 << 20, tensor_flops=312e12, source=_ASSUMED),
     _gpu("h100", sms=132, shared_per_sm=233472, bandwidth=3350e9, flops=67e12, launch_us=5.0, grid_barrier_us=2.5,
-         source=_ASSUMED),
+         l2_size=50 << 20, tensor_flops=989e12, source=_ASSUMED),
     _gpu("h200", sms=132, shared_per_sm=233472, bandwidth=4800e9, flops=67e12, launch_us=5.0, grid_barrier_us=2.5,
-         source=_ASSUMED),
+         l2_size=50 << 20, tensor_flops=989e12, source=_ASSUMED),
 )}
 
 

@@ -29,5 +29,9 @@ class DeviceError(MinisitchError):
     """The wanted target is not on this machine, or too small for the kernel."""
 
 
+class PipelineError(MinisitchError):
+    """A pipeline of stages cannot run: its stages would wait for each other, or not all of their blocks are resident."""
+
+
 class BackgroundWarning(MinisitchError, UserWarning):
     """Compiling in the background failed; the unfused plan goes on serving calls."""

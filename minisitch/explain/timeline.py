@@ -1,0 +1,127 @@
+"""When each stage had which tile: a simulated ``Run`` as a picture, and as a trace that Chrome and Perfetto open.
+
+In:  a ``Run``. Out: an ``<svg>`` with a row for each stage, queue and unit, time to the right; or JSON text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from ..dataflow.simulate import Firing, Moment, Run
+from .picture import CHARACTER, LINE, MARGIN, PALETTE, rectangle, svg, text
+
+COLOURS = {"simt": PALETTE[0], "tensor": PALETTE[1], "queue": PALETTE[2], "dram": PALETTE[4], "l2": PALETTE[5]}
+UNITS = ("simt", "tensor", "dram", "l2")
+ROW, STRIP = 22.0, 26.0
+NARROW = 3.0  # pixels: tiles that would be narrower are drawn together
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """Where a microsecond lies."""
+
+    left: float
+    scale: float
+
+    def __call__(self, us: float) -> float:
+        return self.left + us * self.scale
+
+
+# ---------------------------------------------------------------- the picture
+def timeline(run: Run, name: str, until: float = 0.0, width: float = 900.0) -> str:
+    """A row of tiles for each stage; below, how full each queue is and what each unit does.
+
+    ``until``: the last microsecond of the axis, where several runs are to be drawn to one scale.
+    """
+    until = max(until, run.makespan_us)
+    labels = [*(load.name for load in run.loads), *(channel.name for channel in run.channels), *UNITS]
+    left = max(map(len, labels)) * CHARACTER + 2 * MARGIN
+    at = _Axis(left, (width - left - MARGIN) / until)
+    kernels = f"{run.kernels} kernel" + "s" * (run.kernels > 1)
+    title = f"{run.execution} on {run.device.name}: {run.makespan_us:,.1f} us, {kernels}, {run.dram_bytes:,} bytes of DRAM"
+    body, y = [text(MARGIN, 14, title)], 24.0
+    for load in run.loads:
+        firings = [firing for firing in run.firings if firing.stage == load.name]
+        body += [text(left - MARGIN, y + 15, load.name, "end"), *_tiles(firings, load.kind, at, y)]
+        y += ROW
+    for channel, fills in zip(run.channels, run.fills, strict=True):
+        most = max(fill for _, fill in fills)
+        tip = f"{channel.name}: at most {most} of {channel.depth} entries of {channel.tile_bytes:,} bytes"
+        if run.execution != "dataflow":
+            tip = f"{channel.name}: {most} tiles of {channel.tile_bytes:,} bytes wait"
+        steps = [(t, fill / max(1, most)) for t, fill in fills] + [(run.makespan_us, 0.0)]
+        body += _strip(channel.name, steps, COLOURS["queue"], tip, at, y)
+        y += STRIP
+    for unit in UNITS:
+        tip = f"{unit}: {run.utilisation[unit]:.0%} of the time"
+        body += _strip(unit, _drawn(run.moments, unit), COLOURS[unit], tip, at, y)
+        y += STRIP
+    body += _ticks(until, at, y)
+    return svg(width, y + LINE + MARGIN, body, name, title)
+
+
+def _tiles(firings: Sequence[Firing], kind: str, at: _Axis, y: float) -> Iterable[str]:
+    """A box for each tile; neighbours too narrow to be told apart share one."""
+    joined: list[list[Firing]] = []
+    for firing in firings:
+        last = joined[-1] if joined else []
+        if last and at(firing.end) - at(firing.start) < NARROW and at(firing.start) - at(last[-1].end) < NARROW / 4:
+            last.append(firing)
+        else:
+            joined.append([firing])
+    for group in joined:
+        first, last_one = group[0], group[-1]
+        which = f"tile {first.tile}" if len(group) == 1 else f"tiles {first.tile} to {last_one.tile}"
+        x, wide = at(first.start), at(last_one.end) - at(first.start)
+        yield rectangle(x, y + 2, wide, ROW - 4, COLOURS[kind],
+                        f"{first.stage} ({kind}), {which}: {first.start:.2f} to {last_one.end:.2f} us")
+        if len(group) == 1 and wide > len(str(first.tile)) * CHARACTER + 4:
+            yield text(x + wide / 2, y + 15, str(first.tile), "middle")
+
+
+def _strip(label: str, steps: Sequence[tuple[float, float]], colour: str, tip: str, at: _Axis, y: float) -> list[str]:
+    """A quantity between 0 and 1 over time, as an area with steps."""
+    low, tall = y + STRIP - 3, STRIP - 8
+    path = f"M{at(0):.1f} {low:.1f}" + "".join(f"H{at(t):.1f}V{low - tall * part:.1f}" for t, part in steps) + f"V{low:.1f}Z"
+    return [text(at.left - MARGIN, y + 16, label, "end", ' fill-opacity="0.7"'),
+            f'<path d="{path}" fill="{colour}" fill-opacity="0.28" stroke="{colour}"><title>{escape(tip)}</title></path>']
+
+
+def _drawn(moments: Sequence[Moment], unit: str) -> list[tuple[float, float]]:
+    """What was drawn of a unit, from when on."""
+    steps: list[tuple[float, float]] = []
+    for moment in moments:
+        if steps and steps[-1][0] < moment.start:  # between kernels nothing is
+            steps.append((steps[-1][0], 0.0))
+        steps += [(moment.start, getattr(moment, unit)), (moment.end, getattr(moment, unit))]
+    return [*steps, (moments[-1].end, 0.0)] if moments else []
+
+
+def _ticks(until: float, at: _Axis, y: float) -> list[str]:
+    """A round number of microseconds about every ninth of the axis."""
+    power = 10.0 ** (len(f"{until / 9:.0f}") - 1)
+    step = next(power * n for n in (1, 2, 5, 10) if power * n * 9 >= until)
+    marks = [n * step for n in range(int(until / step) + 1)]
+    return [text(at(mark), y + LINE, f"{mark:g}" + " us" * (mark == 0), "middle", ' fill-opacity="0.7"') for mark in marks]
+
+
+# ---------------------------------------------------------------- the trace
+def chrome_trace(runs: Sequence[Run]) -> str:
+    """The runs in the trace event format: a process for each, in it a thread for each stage, and counters."""
+    events: list[dict[str, object]] = []
+    for pid, run in enumerate(runs):
+        threads = {load.name: tid for tid, load in enumerate(run.loads)}
+        events.append({"name": "process_name", "ph": "M", "pid": pid, "args": {"name": f"{run.execution}, {run.device.name}"}})
+        events += [{"name": "thread_name", "ph": "M", "pid": pid, "tid": tid, "args": {"name": stage}}
+                   for stage, tid in threads.items()]
+        events += [{"name": f"tile {f.tile}", "cat": "stage", "ph": "X", "pid": pid, "tid": threads[f.stage], "ts": f.start,
+                    "dur": f.end - f.start, "args": {"stage": f.stage, "tile": f.tile}} for f in run.firings]
+        for channel, fills in zip(run.channels, run.fills, strict=True):
+            events += [{"name": channel.name, "ph": "C", "pid": pid, "ts": t, "args": {"entries": fill}} for t, fill in fills]
+        for unit in UNITS:
+            events += [{"name": unit, "ph": "C", "pid": pid, "ts": t, "args": {"drawn": round(part, 6)}}
+                       for t, part in _drawn(run.moments, unit)]
+    return json.dumps({"traceEvents": events, "displayTimeUnit": "ns"})
