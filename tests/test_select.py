@@ -81,6 +81,18 @@ def test_what_reads_only_what_leaves_is_left_behind():
     assert second.pattern == "mlp" and len(second.nodes) > 10
 
 
+def test_what_nobody_would_take_in_stays():
+    """As above, but an excluded operation follows: left behind, the addition would be a kernel of its own."""
+    def step(x, w, v, old, ends):
+        h = np.tanh(x @ w) @ v
+        new = old + h
+        total = np.zeros((3, 8), np.float32)
+        np.add.at(total, ends, h)
+        return np.tanh(total @ v) @ w, np.exp(new)
+    first, _ = select(simplify(traced(step, (4, 8), (8, 8), (8, 8), (4, 8), np.arange(4) % 3))).subgraphs
+    assert len(first.nodes) == 4 and [d.rule for d in first.decisions] == ["mlp"]
+
+
 def test_an_excluded_operation_is_stepped_over_where_no_path_returns():
     """An embedding between two layers that do not make its indices: the layers are one subgraph all the same."""
     def stacks(x, w, table, indices, v):

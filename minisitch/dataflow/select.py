@@ -233,11 +233,13 @@ class _Match:
     def given_back(self, pattern: OperatorPattern, end: int) -> int:
         """Where the match ends without the operations behind its last product, if they read from it only what leaves anyway.
 
+        What follows takes them in; where an excluded operation follows, nobody would.
+
         Before:  h = x + o; n = normalise(h), and h is read once more later     After:  the subgraph ends with h
         """
         inside = {n for nodes in self.parts(end) for n in nodes}
         best = end
-        for cut in range(end - 1, self.start + 1, -1):
+        for cut in range(end - 1, self.start + 1, -1) if self.letters[end:end + 1] not in ("", "x") else ():
             behind = {n for n in inside if n >= self.line[cut]}
             if self.letters[cut] in "psax" or not self._read_by_stages(_needed(self.graph, behind, inside)):
                 break
