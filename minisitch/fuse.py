@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Any
 
 from .device import Device
 from .errors import PlanError
@@ -152,6 +153,7 @@ def bits(mask: int) -> Iterator[int]:
 # ---------------------------------------------------------------- what every strategy asks
 # Views: a reshape never moves a byte; inside a kernel these moves only change an index.
 FREE = frozenset({"broadcast", "reshape", "transpose", "slice"})
+COUNTED = frozenset({"constant", "iota"})  # made of nothing, by whoever reads them
 MOST_ARGUMENTS = 64  # inputs and outputs of one kernel (BladeDISC's bound; CUDA takes 4 kB of parameters)
 
 
@@ -242,7 +244,7 @@ def _close(graph: Graph, pattern: Pattern) -> Pattern:
     members, pending = set(pattern.members), list(pattern.members)
     while pending:
         for arg in graph[pending.pop()].args:
-            if arg not in members and (graph[arg].op in FREE or graph[arg].op in ("constant", "iota")):
+            if arg not in members and (graph[arg].op in FREE | COUNTED):
                 members.add(arg)
                 pending.append(arg)
     return replace(pattern, members=tuple(sorted(members)))
@@ -374,6 +376,9 @@ class Body:
 def extract(graph: Graph, pattern: Pattern) -> Body:
     """Cut a kernel pattern out as a graph whose ids start at zero.
 
+    A constant stands where it is first read: where layers share one, only the first has it among its own nodes, and their
+    bodies are equal all the same.
+
     Before:  pattern {%7 %8} of a 90-node graph      After:  %0 = input, %1 = exp %0, return %1
     """
     number: dict[int, int] = {}
@@ -381,29 +386,34 @@ def extract(graph: Graph, pattern: Pattern) -> Body:
     inputs: list[int] = []
     origin: list[int] = []
 
-    def place(node: Node, source: int) -> int:
-        nodes.append(replace(node, id=len(nodes)))
+    def place(source: int, op: str, args: Iterable[int], node: Node, attrs: tuple[tuple[str, Any], ...]) -> None:
+        number[source] = len(nodes)
+        nodes.append(Node(len(nodes), op, tuple(number[a] for a in args), node.type, attrs, node.where, node.via))
         origin.append(source)
-        return len(nodes) - 1
 
     inside, windows = set(pattern.members), _windows(graph, pattern)
     for member in pattern.members:
         node = graph[member]
+        if node.op in COUNTED and member not in pattern.outputs:
+            continue
         for arg in node.args:
-            if arg in inside or arg in number:
+            if arg in number:
+                continue
+            if arg in inside:
+                place(arg, graph[arg].op, (), graph[arg], graph[arg].attrs)
                 continue
             memory = read_in_place(graph, arg)
             if memory not in number:
                 length = (("length", windows[memory][1]),) if memory in windows else ()
-                number[memory] = place(Node(0, "input", (), graph[memory].type, length, "", ""), memory)
+                place(memory, "input", (), Node(0, "", (), graph[memory].type), length)
                 inputs.append(memory)
             if memory != arg:
-                shape = (("shape", graph[arg].type.shape),)
-                number[arg] = place(Node(0, "reshape", (number[memory],), graph[arg].type, shape), arg)
+                place(arg, "reshape", (memory,), Node(0, "", (), graph[arg].type), (("shape", graph[arg].type.shape),))
+        attrs = node.attrs
         if node.op == "slice" and node.args[0] not in inside and read_in_place(graph, node.args[0]) in windows:
-            node = replace(node, attrs=tuple((k, (0,) * node.type.rank if k == "start" else v) for k, v in node.attrs))
+            attrs = tuple((k, (0,) * node.type.rank if k == "start" else v) for k, v in attrs)
         if member not in number:
-            number[member] = place(replace(node, args=tuple(number[a] for a in node.args)), member)
+            place(member, node.op, node.args, node, attrs)
             if node.op == "input":
                 inputs.append(member)
     outputs = tuple(number[o] for o in pattern.outputs)

@@ -86,7 +86,7 @@ class Index:
             high += max(coefficient * a, coefficient * b)
         return low, high
 
-    @property
+    @cached_property
     def variables(self) -> frozenset[str]:
         """Names of the loop variables and loaded values it depends on."""
         found: set[str] = set()
@@ -111,6 +111,8 @@ class Index:
     def __add__(self, other: Index | int) -> Index:
         if isinstance(other, int):
             return Index(self.const + other, self.terms)
+        if not self.terms or not other.terms:
+            return Index(self.const + other.const, self.terms or other.terms)
         return _canonical(self.const + other.const, (*self.terms, *other.terms))
 
     def __mul__(self, factor: int) -> Index:
@@ -402,8 +404,9 @@ def pull(graph: Graph, roots: Sequence[Key], in_memory: Callable[[int], bool], o
         for read in reversed(found or ()):
             if read is not None:
                 stack.append(((read.node, read.position), False))
-        for name in sorted(set().union(*(i.variables for i in key[1])) & indices.keys()):
-            stack.append((indices[name][0], False))
+        if indices:
+            for name in sorted(set().union(*(i.variables for i in key[1])) & indices.keys()):
+                stack.append((indices[name][0], False))
     return Pull(tuple(order), reads, _guards(order, reads, roots), indices)
 
 
@@ -420,6 +423,8 @@ def _counted(graph: Graph, value: int, position: Position) -> Index | None:
 def _guards(order: Sequence[Key], reads: Mapping[Key, tuple[Read | None, ...] | None],
             roots: Iterable[Key]) -> dict[Key, tuple[Guard, ...]]:
     """When each pair is needed; more than four alternatives are given up for 'sometimes' (an empty tuple)."""
+    if not any(read and read.guard for each in reads.values() for read in each or ()):
+        return dict.fromkeys(order, ((),))
     found: dict[Key, dict[Guard, None] | None] = {key: {(): None} for key in roots}
     for key in reversed(order):
         mine = found.setdefault(key, {(): None})

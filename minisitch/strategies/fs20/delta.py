@@ -86,6 +86,7 @@ class Evaluator:
         self.dag = Dag([[r for e in edges for r in bits(e.readers)] for edges in self.edges])
         self.vertices = [self._vertex(p) for p in plan.patterns]
         self._most = self._resident(0)
+        self._scores: dict[int, float] = {}
         self._alone = [self._latency(vertex, vertex.warps, self._most, 0) for vertex in self.vertices]
 
     # ------------------------------------------------------------ what is known of each vertex
@@ -191,7 +192,10 @@ class Evaluator:
         return Gain(self._us(memory), calls, self._us(self._penalty(mask, ids)))
 
     def score(self, mask: int) -> float:
-        return self.gain(mask).us
+        """Its sum; explorations ask for the same sets again and again."""
+        if mask not in self._scores:
+            self._scores[mask] = self.gain(mask).us
+        return self._scores[mask]
 
     def _us(self, cycles: float) -> float:
         return cycles / self.table.clock * 1e6
