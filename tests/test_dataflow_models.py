@@ -58,7 +58,7 @@ def pipelines(draw, most_stages=5, most_tiles=9, rates=True, memory=True):
         below = draw(st.sets(st.sampled_from(loads[i + 1:]), min_size=1, max_size=2), f"below {load.name}")
         names = tuple(other.name for other in loads if other in below)
         entries = draw(st.sampled_from([0, 1])) if rates else 0
-        channels.append(Channel(load.name, names, draw(size), 1, entries))
+        channels.append(Channel(load.name, names, draw(size), 1, entries, draw(st.booleans())))
     return loads, channels
 
 
@@ -255,9 +255,10 @@ def test_bytes_are_counted_exactly(pipeline):
     own = sum(load.dram_bytes * load.tiles for load in loads)
     tiles = {load.name: load.tiles for load in loads}
     between = sum((c.entries or tiles[c.producer]) * c.tile_bytes * (1 + len(c.consumers)) for c in channels)
+    returned = sum((c.entries or tiles[c.producer]) * c.tile_bytes for c in channels if c.returned)
     bulk, fused, flow = executions(loads, channels, replace(A100, l2_size=1 << 40))
-    assert flow.dram_bytes == own and bulk.dram_bytes == own + between and own <= fused.dram_bytes <= bulk.dram_bytes
-    assert flow.l2_bytes == bulk.l2_bytes == own + between + sum(load.l2_bytes * load.tiles for load in loads)
+    assert flow.dram_bytes == own + returned <= fused.dram_bytes <= bulk.dram_bytes == own + between
+    assert flow.l2_bytes - returned == bulk.l2_bytes == own + between + sum(load.l2_bytes * load.tiles for load in loads)
     assert pipeline_bytes(loads, channels, replace(A100, l2_size=1 << 40)) == (flow.dram_bytes, flow.l2_bytes)
 
 

@@ -76,6 +76,7 @@ class Channel:
     tile_bytes: int
     depth: int = 2
     entries: int = 0
+    returned: bool = False  # the caller wants it too: it is written to DRAM, once, whoever else reads it
 
     @property
     def name(self) -> str:
@@ -193,9 +194,13 @@ def _bounds(loads: Sequence[Load], channels: Sequence[Channel], device: Device, 
 def pipeline_bytes(loads: Sequence[Load], channels: Sequence[Channel], device: Device) -> tuple[int, int]:
     """Bytes of a whole pass of the pipeline, through DRAM and through L2: all that DRAM moves goes through L2."""
     dram = sum(load.dram_bytes * load.tiles for load in loads)
-    l2 = dram + sum(load.l2_bytes * load.tiles for load in loads)
-    queued = [entries_of(c, loads) * c.tile_bytes * (1 + len(c.consumers)) for c in channels]
-    return dram + sum(queued[i] for i in in_dram(channels, device)), l2 + sum(queued)
+    l2, outside = sum(load.l2_bytes * load.tiles for load in loads), in_dram(channels, device)
+    for i, channel in enumerate(channels):
+        written = entries_of(channel, loads) * channel.tile_bytes
+        queued = written * (1 + len(channel.consumers))
+        dram += queued if i in outside else written * channel.returned
+        l2 += queued if i not in outside else 0
+    return dram, dram + l2
 
 
 # ---------------------------------------------------------------- what is no pipeline

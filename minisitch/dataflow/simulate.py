@@ -132,9 +132,11 @@ def dataflow(loads: Sequence[Load], channels: Sequence[Channel], device: Device,
         us, draw = load.busy_us(blocks[load.name], device), min(load.share(device), blocks[load.name] / device.sms)
         lane = []
         for tile in range(load.tiles):
-            moved = [(i, _entries(channel, load, tile, loads) * channel.tile_bytes) for i, channel in _ends(channels, load)]
-            dram = load.dram_bytes + sum(size for i, size in moved if i in outside)
-            cached = load.l2_bytes + sum(size for i, size in moved if i not in outside)
+            dram, cached = load.dram_bytes, load.l2_bytes
+            for i, channel in _ends(channels, load):
+                size = _entries(channel, load, tile, loads) * channel.tile_bytes
+                dram += size * (i in outside or (channel.returned and channel.producer == load.name))
+                cached += size * (i not in outside)
             lane.append(_Task(load, tile, us, draw, dram, dram + cached))
         lanes.append(lane)
     return replace(_Simulation(loads, channels, device).run([lanes]), execution="dataflow")
@@ -181,7 +183,7 @@ def _together(group: Sequence[Load], loads: Sequence[Load], channels: Sequence[C
         total = load.dram_bytes
         for i, channel in _ends(channels, load):
             if load.name == channel.producer:
-                travels = i not in kept or not names.issuperset(channel.consumers)
+                travels = channel.returned or i not in kept or not names.issuperset(channel.consumers)
             else:  # of several readers in a kernel the first fetches it
                 travels = i not in kept and load.name == next(name for name in channel.consumers if name in names)
             total += travels * _entries(channel, load, tile, loads) * channel.tile_bytes
