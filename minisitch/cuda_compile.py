@@ -1,6 +1,6 @@
 """CUDA text to machine code, by Numba: a function to launch on a GPU, or PTX on a machine without one.
 
-In:  emitted CUDA text over the device functions of ``cuda_math``. Out: what ``numba.cuda`` makes of it.
+In:  emitted CUDA text over the functions of ``cuda_math`` and ``cuda_order``. Out: what ``numba.cuda`` makes of it.
 
 Numba compiles Python as Python means it, and a kernel pays for freedoms that emitted text never takes: an index may
 be negative, a loop variable outlives its loop, a thread has any number. ``_Plain`` takes them away before Numba
@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from .compile import execute, functions_of, lock, names_in, over_helpers
+from .cuda_order import ORDERED, ordered_operations
 from .errors import DeviceError
 
 INSTALL = "pip install 'minisitch[offline-cuda]'"
@@ -89,6 +90,7 @@ def _function(text: str, name: str, architecture: str) -> Callable[..., None]:
     namespace: dict[str, Any] = {"__name__": "minisitch.cuda_compile", "np": np, "math": math, "cuda": cuda}
     code = compile(plain(text), f"<minisitch cuda {name}>", "exec")
     namespace |= {n: _helper(n, architecture) for n in names_in(code) & _device_functions().keys()}
+    namespace |= {n: ordered_operations()[n] for n in names_in(code) & set(ORDERED)}
     return execute(code, name, text, namespace)
 
 

@@ -8,7 +8,7 @@ thing. The stepper refuses it under every seed, because it does not look for wro
 that any two accesses of a cell are ordered (``memory.ordered``), that all who must come to a barrier
 come, that what is read was written. The rules:
 
-    race               two threads touch a cell, one writes, no barrier between covers both
+    race               two threads touch a cell, one writes, no barrier (or release and acquire) between covers both
     divergent-barrier  threads wait at different barriers, or some have ended
     lane-mask          a lane outside its own mask, or a value from a lane that takes no part
     unwritten-read     of shared, local or output memory that nothing has written
@@ -22,6 +22,8 @@ come, that what is read was written. The rules:
 
 Reading order: ``values`` (scalars), ``text`` (the rewriting), ``memory`` (the judge), ``traffic`` (the
 counts), ``machine`` (who runs). It is a model: no time, no caches, no memory order weaker than the rules.
+Who reads a counter before or after another adds to it is a matter of time, and so is what that orders: a mistake in a
+queue may take many seeds to be seen.
 """
 
 from __future__ import annotations
@@ -41,13 +43,14 @@ __all__ = ["Bytes", "LineTraffic", "Traffic", "step"]
 
 def step(text: str, arrays: Sequence[Any] | Mapping[str, Any], grid: int, block: int, seed: int = 0, *,
          name: str | None = None, wave: int | None = None,
-         inputs: Iterable[str | int] | None = None) -> Traffic:
+         inputs: Iterable[str | int] | None = None, queues: Iterable[str] = ()) -> Traffic:
     """Launch the kernel in ``text`` on ``grid`` blocks of ``block`` threads; change ``arrays`` in place.
 
     ``arrays`` are the arguments in order, or by parameter name; scalars pass through. ``inputs`` names
     those that hold data at the start (by parameter name or position); reading a cell of any other array
     before writing it is refused. Left out, it means the arrays that the text never writes to. ``wave`` is
     the number of blocks that are resident at once; ``name`` picks a kernel where the text has several.
+    ``queues`` names arrays that stay in L2: their bytes are counted apart.
     """
     program = read_program(text, name)
     if not isinstance(arrays, Mapping) and len(arrays) != len(program.parameters):
@@ -64,13 +67,16 @@ def step(text: str, arrays: Sequence[Any] | Mapping[str, Any], grid: int, block:
         raise program.bug("one-wave", f"a grid barrier with {grid} blocks, but only {wave} are resident at once",
                           *((site, "here") for site, s in enumerate(program.sites) if s.verb == "grid.sync"))
     now = Now()
-    arguments = _arguments(program, values, inputs, now)
+    if not set(queues) <= set(program.parameters):
+        raise ValueError(f"queues {sorted(queues)} are not all parameters of {program.name}{program.parameters}")
+    arguments = _arguments(program, values, inputs, set(queues), now)
     in_flight = wave or (grid if together else IN_FLIGHT)
     with np.errstate(all="ignore"):
         return Machine(program, arguments, now, grid, block, seed, in_flight).run()
 
 
-def _arguments(program: Program, values: Mapping[str, Any], inputs: Iterable[str | int] | None, now: Now) -> list[Any]:
+def _arguments(program: Program, values: Mapping[str, Any], inputs: Iterable[str | int] | None, queues: set[str],
+               now: Now) -> list[Any]:
     """Arrays wrapped for watching; one array given twice is one memory, so that its accesses meet."""
     written = {name for name in program.written if isinstance(values[name], np.ndarray)}
     if inputs is None:
@@ -89,5 +95,6 @@ def _arguments(program: Program, values: Mapping[str, Any], inputs: Iterable[str
             raise ValueError(f"{name} of {program.name} overlaps another argument; give one array twice, or a copy")
         memories.setdefault(id(array), Memory(name, array, "global", now, program,
                                               holds_data=not holding.isdisjoint(same),
-                                              watched=not written.isdisjoint(same), has_owners=len(same) > 1))
+                                              watched=not written.isdisjoint(same), has_owners=len(same) > 1,
+                                              is_queue=not queues.isdisjoint(same)))
     return [memories.get(id(values[name]), values[name]) for name in program.parameters]

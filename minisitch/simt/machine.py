@@ -13,13 +13,14 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
+from functools import reduce
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import KernelBug
-from .memory import Memory, Now, Stamp, Trace
+from .memory import NOTHING, Memory, Now, Stamp, Trace, join
 from .text import EXIT, FULL_MASK, SHUFFLES, START, WARP_MEETINGS, Program, kernel_bug
 from .traffic import Tally, Traffic
 from .values import dtype_of
@@ -65,7 +66,7 @@ class Block:
 
     def __init__(self, index: int, size: int, grid_epoch: int):
         self.index, self.epoch = index, 0
-        self.threads = [Thread(Stamp(index, t, grid_epoch, 0, 0, (0,) * WARP)) for t in range(size)]
+        self.threads = [Thread(Stamp(index, t, grid_epoch, 0, 0, (0,) * WARP, NOTHING)) for t in range(size)]
         self.warps = [self.threads[first:first + WARP] for first in range(0, size, WARP)]
         self.shared: dict[int, Memory] = {}
         self.at_grid_barrier = False
@@ -91,9 +92,11 @@ class Cuda:
         return self.gridDim.x * self.blockDim.x
 
     def threadfence(self) -> None:
-        """Makes writes visible in order, but waits for nobody: it orders no two threads by itself."""
+        """Waits for nobody: it orders two threads only where an atomic of one reads what an atomic of the other wrote."""
+        self.machine.now.trace.fence()
 
-    threadfence_block = threadfence
+    def threadfence_block(self) -> None:
+        """Orders nothing here: threads of one block meet at barriers."""
 
     def shared_array(self, site: int, name: str, shape: int | tuple[int, ...], dtype: Any) -> Memory:
         """The same array for all threads of the block: one a site, as on the device."""
@@ -189,11 +192,12 @@ class Machine:
             self.now.progress += 1
 
     def release(self, block: Block) -> None:
-        """The block goes on behind a barrier, at a new moment."""
+        """The block goes on behind a barrier, and each of its threads knows what any of them had acquired."""
+        known = reduce(join, {id(k): k for k in (thread.trace.stamp.known for thread in block.threads)}.values())
         for thread in block.threads:
             s = thread.trace.stamp
             thread.stop = (START,)
-            thread.trace = Trace(Stamp(s.block, s.thread, self.grid_epoch, block.epoch, s.warp_epoch, s.seen))
+            thread.trace = Trace(Stamp(s.block, s.thread, self.grid_epoch, block.epoch, s.moment, s.seen, known), thread.trace)
 
     def pass_grid_barrier(self) -> None:
         """All blocks that are left wait for the grid: let them go, if that is all blocks, at one line."""
@@ -254,13 +258,14 @@ class Machine:
     def join(self, threads: list[Thread]) -> None:
         """A warp barrier: each lane of it learns all that any of them knew, and that they all came."""
         self.tally.warp(threads)
-        known = [max(column) for column in zip(*{thread.trace.stamp.seen for thread in threads}, strict=True)]
+        over = [max(column) for column in zip(*{thread.trace.stamp.seen for thread in threads}, strict=True)]
         for thread in threads:
-            known[thread.lane] = thread.trace.stamp.warp_epoch + 1
-        seen = tuple(known)
+            over[thread.lane] = thread.trace.stamp.moment + 1
+        seen, known = tuple(over), reduce(join, (thread.trace.stamp.known for thread in threads))
         for thread in threads:
             s = thread.trace.stamp
-            thread.trace = Trace(Stamp(s.block, s.thread, s.grid_epoch, s.block_epoch, known[thread.lane], seen))
+            thread.trace = Trace(Stamp(s.block, s.thread, s.grid_epoch, s.block_epoch, over[thread.lane], seen, known),
+                                 thread.trace)
 
     # ------------------------------------------------------------ refusals
     def verb(self, site: int) -> str:
@@ -288,11 +293,17 @@ class Machine:
 
     def places(self, threads: list[Thread]) -> list[tuple[int, str]]:
         """Each site where some of ``threads`` stand, with who stands there (the first, and how many)."""
-        at: dict[int, list[Thread]] = {}
+        at: dict[tuple[int, str], list[Thread]] = {}
         for thread in threads:
-            at.setdefault(thread.stop[0], []).append(thread)
-        return [(site, f"{self.verb(site)}: {here[0].trace.stamp}" + (f" and {len(here) - 1} more" if here[1:] else ""))
-                for site, here in sorted(at.items())]
+            at.setdefault((thread.stop[0], self.waits_with(thread)), []).append(thread)
+        return [(site, f"{self.verb(site)}: {here[0].trace.stamp}" + (f" and {len(here) - 1} more" if here[1:] else "") + values)
+                for (site, values), here in sorted(at.items(), key=lambda item: item[0])]
+
+    def waits_with(self, thread: Thread) -> str:
+        """The numbers that the condition of a thread's while loop is made of: for which tile it waits."""
+        frame = getattr(thread.generator, "gi_frame", None)
+        values = {name: frame.f_locals.get(name) for name in self.program.sites[thread.stop[0]].names} if frame else {}
+        return "".join(f", {name} = {value}" for name, value in values.items() if isinstance(value, int | np.number))
 
     def exception(self, error: Exception, thread: Thread) -> KernelBug:
         """A Python error out of kernel text: a name without a value, a division of integers by zero ..."""

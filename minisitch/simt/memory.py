@@ -2,6 +2,15 @@
 
 In:  accesses by threads, each with the ``Stamp`` of its moment. Out: values, or a ``KernelBug``.
 
+Barriers order the threads of a block or of the grid. Between blocks that run side by side a *release* and an *acquire*
+do: who acquires what was released knows all that the releaser knew. That is NVIDIA's memory model for PTX, without what
+no kernel of ours uses (scopes other than the GPU's, sequential consistency):
+
+    add_release(c, i, 1)                                                    releases
+    cuda.threadfence() ... cuda.atomic.add(c, i, 1)     by one thread       releases what was before the fence
+    load_acquire(c, i)                                                      acquires
+    cuda.atomic.add(c, i, 0) ... cuda.threadfence()     by one thread       acquires, for what is after the fence
+
 Two accesses of one cell race when at least one writes, not both are atomic, and neither *happens before*
 the other. ``ordered`` is that relation, all of it. It does not depend on the order in which the threads
 happen to be stepped, so a race is found under every seed. Per cell it is enough to keep the last write
@@ -10,31 +19,60 @@ and what came since (the FastTrack argument: who is ordered after that write is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..cuda_order import ORDERED
 from .text import Program
 from .values import scalar_type
+
+
+class Past(NamedTuple):
+    """What is known to be over of a block: all before its ``epoch``-th barrier, and so many moments of some threads since."""
+
+    epoch: int
+    moments: Mapping[int, int]
+
+
+Knowledge = Mapping[int, Past]  # of the blocks, by number: their vector clock
+NOTHING: Knowledge = {}
+
+
+def join(one: Knowledge, other: Knowledge) -> Knowledge:
+    """All that either knows; ``one`` itself where the other adds nothing."""
+    if one is other or not other:
+        return one
+    found = dict(one)
+    for block, past in other.items():
+        mine = one.get(block)
+        if mine is None or mine.epoch < past.epoch:
+            found[block] = past
+        elif mine.epoch == past.epoch and any(mine.moments.get(thread, 0) < n for thread, n in past.moments.items()):
+            threads = {**mine.moments, **past.moments}
+            found[block] = Past(mine.epoch, {t: max(mine.moments.get(t, 0), past.moments.get(t, 0)) for t in threads})
+    return one if found == one else found
 
 
 @dataclass(slots=True)
 class Stamp:
     """A moment of one thread: how many barriers of each reach it has behind it.
 
-    ``warp_epoch`` counts the warp barriers (``syncwarp``) of this lane, whose masks may leave lanes out;
-    ``seen[lane]`` says how many of that lane's warp barriers this lane knows to be over. It is the warp's
-    vector clock. Block and grid barriers leave nobody out: a number each is enough.
+    ``moment`` counts the warp barriers (``syncwarp``), whose masks may leave lanes out, and the releases of this
+    thread; ``seen[lane]`` says how many of that lane's moments this lane knows to be over. It is the warp's
+    vector clock. Block and grid barriers leave nobody out: a number each is enough. ``known`` is what was acquired
+    of other blocks.
     """
 
     block: int
     thread: int
     grid_epoch: int
     block_epoch: int
-    warp_epoch: int
+    moment: int
     seen: tuple[int, ...]
+    known: Knowledge
 
     def __str__(self) -> str:
         return f"block {self.block} thread {self.thread}"
@@ -48,28 +86,60 @@ def ordered(before: Stamp, after: Stamp) -> bool:
     """
     if before.grid_epoch < after.grid_epoch:
         return True
-    if before.block != after.block:
-        return False
-    if before.thread == after.thread or before.block_epoch < after.block_epoch:
-        return True
-    return before.thread // 32 == after.thread // 32 and before.warp_epoch < after.seen[before.thread % 32]
+    if before.block == after.block:
+        if before.thread == after.thread or before.block_epoch < after.block_epoch:
+            return True
+        if before.thread // 32 == after.thread // 32 and before.moment < after.seen[before.thread % 32]:
+            return True
+    past = after.known.get(before.block)
+    return past is not None and (before.block_epoch < past.epoch or before.moment < past.moments.get(before.thread, 0))
 
 
 Access = tuple[Stamp, int]  # when and by whom, at which site
 
 
 class Trace(dict[tuple["Memory", int], tuple[Access, list[int]]]):
-    """What one thread did in one moment: (array, site) -> that access, and the cells it touched, in order."""
+    """What one thread did since its last barrier: (array, site) -> the access, and the cells it touched, in order.
 
-    __slots__ = ("stamp",)
+    ``fenced`` is what it knew at its last fence, ``pending`` what it will know at its next one.
+    """
 
-    def __init__(self, stamp: Stamp):
+    __slots__ = ("fenced", "pending", "stamp")
+
+    def __init__(self, stamp: Stamp, before: Trace | None = None):
         self.stamp = stamp
+        self.fenced: Knowledge = NOTHING if before is None else before.fenced
+        self.pending: Knowledge = NOTHING if before is None else before.pending
 
     def __missing__(self, key: tuple[Memory, int]) -> tuple[Access, list[int]]:
         entry: tuple[Access, list[int]] = ((self.stamp, key[1]), [])
         self[key] = entry
         return entry
+
+    def renew(self, stamp: Stamp) -> None:
+        """What the thread does from here on, it does at another moment."""
+        self.stamp = stamp
+        for key, (_, cells) in self.items():
+            self[key] = (stamp, key[1]), cells
+
+    def acquire(self, clock: Knowledge) -> None:
+        """Learn what others have released."""
+        known = join(self.stamp.known, clock)
+        if known is not self.stamp.known:
+            self.renew(replace(self.stamp, known=known))
+
+    def release(self) -> Knowledge:
+        """All that the thread knows now, for others to learn; what it does next is not among it."""
+        s = self.stamp
+        first = s.thread - s.thread % 32
+        moments = {first + lane: n for lane, n in enumerate(s.seen) if n} | {s.thread: s.moment + 1}
+        self.renew(replace(s, moment=s.moment + 1))
+        return join(s.known, {s.block: Past(s.block_epoch, moments)})
+
+    def fence(self) -> None:
+        """What atomics read before counts as acquired; what atomics write after carries all that is before."""
+        self.acquire(self.pending)
+        self.fenced = self.release()
 
 
 class Now:
@@ -78,7 +148,7 @@ class Now:
     __slots__ = ("progress", "trace")
 
     def __init__(self) -> None:
-        self.trace = Trace(Stamp(0, 0, 0, 0, 0, ()))
+        self.trace = Trace(Stamp(0, 0, 0, 0, 0, (), NOTHING))
         self.progress = 0  # grows with each change of memory and each thread that gets somewhere
 
 
@@ -103,24 +173,25 @@ class Memory:
     ``holds_data`` says that every cell may be read at the start. An array that also nobody writes is not
     ``watched``: nothing can go wrong there but the index. ``has_owners`` says that the text has several
     names for it, as when a value takes over the bytes of one that is dead: what was last written under
-    one name must not be read under another.
+    one name must not be read under another. ``is_queue`` says that it stays in L2 (for the counts alone).
     """
 
-    __slots__ = ("atomics", "convert", "data", "has_owners", "holds_data", "length", "name", "now", "program",
-                 "reads", "settled", "shape", "size", "space", "touched", "watched", "wraps", "writes")
+    __slots__ = ("atomics", "clocks", "convert", "data", "has_owners", "holds_data", "is_queue", "length", "name", "now",
+                 "program", "reads", "settled", "shape", "size", "space", "touched", "watched", "wraps", "writes")
 
     def __init__(self, name: str, array: np.ndarray, space: str, now: Now, program: Program,
-                 *, holds_data: bool = False, watched: bool = True, has_owners: bool = False):
+                 *, holds_data: bool = False, watched: bool = True, has_owners: bool = False, is_queue: bool = False):
         self.name, self.space, self.now, self.program = name, space, now, program
         self.data, self.shape, self.size = array.reshape(-1), array.shape, array.size
         self.length = array.size if array.ndim == 1 else 0  # integers below it are cells as they are
         self.holds_data, self.watched = holds_data, watched or not holds_data
-        self.has_owners = has_owners or program.renames_arrays
+        self.has_owners, self.is_queue = has_owners or program.renames_arrays, is_queue
         self.convert = scalar_type(array.dtype)
         self.wraps = array.dtype.kind in "iu"
         self.writes: dict[int, Access] = {}  # cell -> its last plain write
         self.reads: dict[int, list[Access]] = {}  # cell -> the reads since
         self.atomics: dict[int, list[Access]] = {}  # cell -> the atomic operations since
+        self.clocks: dict[int, Knowledge] = {}  # cell -> what was released there
         self.touched: dict[str, set[int]] = {"load": set(), "store": set()}  # this grid epoch, for the traffic
         self.settled: set[int] = set()  # cells written in earlier epochs
 
@@ -162,6 +233,7 @@ class Memory:
             self.require_order(site, cell, reads)
         if self.atomics:
             self.require_order(site, cell, self.atomics.pop(cell, None))
+            self.clocks.pop(cell, None)
         self.writes[cell] = access
         self.now.progress += 1
         self.data[cell] = self.convert(value) if self.wraps else value
@@ -169,24 +241,53 @@ class Memory:
     def atomic(self, site: int, operation: str, index: Any, *operands: Any) -> Any:
         """``cuda.atomic.<operation>(x, index, *operands)``: the old value.
 
-        It races with plain accesses, not with other atomics; by itself it orders nothing else.
+        It races with plain accesses, not with other atomics; it orders nothing else but with a fence.
         """
         if operation not in ATOMICS:
             raise self.bug("outside-dialect", f"no cuda.atomic.{operation}; known: {sorted(ATOMICS)}", site)
+        cell = self.atomic_cell(site, index, reads=operation != "exch")
+        trace, clock = self.now.trace, self.clocks.get(cell, NOTHING)
+        trace.pending = join(trace.pending, clock)
+        if trace.fenced:
+            self.clocks[cell] = join(clock, trace.fenced)
+        return self.change(cell, operation, *operands)
+
+    def load_acquire(self, site: int, index: Any) -> Any:
+        """``load_acquire(x, index)``: the value; what its writers released is known from here on."""
+        cell = self.atomic_cell(site, index)
+        self.now.trace.acquire(self.clocks.get(cell, NOTHING))
+        return self.convert(self.data[cell])
+
+    def add_release(self, site: int, index: Any, value: Any) -> None:
+        """``add_release(x, index, value)``: for others to learn all that is known here."""
+        cell = self.atomic_cell(site, index)
+        self.clocks[cell] = join(self.clocks.get(cell, NOTHING), self.now.trace.release())
+        self.change(cell, "add", value)
+
+    def change(self, cell: int, operation: str, *operands: Any) -> Any:
+        old = self.convert(self.data[cell])
+        self.data[cell] = new = self.convert(ATOMICS[operation](old, *operands))
+        self.now.progress += int(new != old)
+        return old
+
+    def atomic_cell(self, site: int, index: Any, reads: bool = True) -> int:
+        """The cell that an atomic operation may use now; the access is noted."""
+        if self.space != "global" and self.program.sites[site].verb in ORDERED:
+            raise self.bug("outside-dialect", f"{self.program.sites[site].verb} orders blocks, which share no "
+                           f"{self.space} memory; use a global array", site)
         cell = self.cell(site, index)
         access, cells = self.now.trace[self, site]
         cells.append(cell)
         write = self.writes.get(cell)
         if write is not None:
             self.require_order(site, cell, [write])
-        elif operation != "exch":
+        elif reads:
             self.require_written(site, cell)
         self.require_order(site, cell, self.reads.get(cell))
-        self.atomics.setdefault(cell, []).append(access)
-        old = self.convert(self.data[cell])
-        self.data[cell] = new = self.convert(ATOMICS[operation](old, *operands))
-        self.now.progress += int(new != old)
-        return old
+        earlier = self.atomics.setdefault(cell, [])
+        if not earlier or earlier[-1] is not access:
+            earlier.append(access)
+        return cell
 
     # ------------------------------------------------------------ what it refuses
     def cell(self, site: int, index: Any) -> int:
@@ -233,7 +334,7 @@ class Memory:
         sites, (before, earlier_site) = self.program.sites, earlier
         return self.program.bug(
             "race", f"{self.show(cell)}: a {sites[earlier_site].verb} by {before} and a {sites[site].verb} by "
-            f"{self.now.trace.stamp} with no barrier between that covers both",
+            f"{self.now.trace.stamp} with no barrier, and no release and acquire, between that cover both",
             (earlier_site, str(before)), (site, str(self.now.trace.stamp)))
 
     def bug(self, rule: str, what: str, site: int) -> Exception:

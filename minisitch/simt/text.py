@@ -8,6 +8,7 @@ The rewriting, line for line (the numbers are *sites*: indices into ``Program.si
     acc += cuda.shfl_xor_sync(m, acc, 16)     acc += (yield (2, m, acc, 16))
     y[i] = x[i + 1]                           _0 = x.load(3, i + 1); y.store(4, i, _0)
     cuda.atomic.add(h, b, 1)                  h.atomic(5, 'add', b, 1)
+    add_release(c, 0, 1)                      c.add_release(5, 0, 1)
     s = cuda.shared.array(8, np.float32)      s = cuda.shared_array(6, 's', 8, np.float32)
     while q[0] == 0: ...                      while q.load(7, 0) == 0: yield (8,); ...
 
@@ -20,11 +21,12 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from ..cuda_math import DEVICE_FUNCTIONS
+from ..cuda_order import ORDERED
 from ..errors import KernelBug
 from .values import MATH, NUMPY
 
@@ -47,8 +49,9 @@ class Site:
     """
 
     line: int
-    verb: str  # "load" | "store" | "atomic" | "array" | "syncthreads" | "grid.sync" | "while" | a warp meeting
+    verb: str  # "load" | "store" | "atomic" | one of ORDERED | "array" | "syncthreads" | "grid.sync" | "while" | a warp meeting
     array: str = ""
+    names: tuple[str, ...] = ()  # of a "while": the variables in its condition
 
 
 @dataclass(frozen=True)
@@ -220,6 +223,9 @@ class _Rewriter(ast.NodeTransformer):
             return self.wait(node, verb)
         if isinstance(node.func, ast.Attribute) and node.func.attr == "sync" and not arguments:
             return self.wait(node, "grid.sync")
+        if verb in ORDERED:
+            array, *rest = arguments
+            return self.touch(node, array, verb, *rest)
         if verb.startswith("atomic."):
             array, *rest = arguments
             return self.touch(node, array, "atomic", ast.Constant(verb.removeprefix("atomic.")), *rest)
@@ -262,8 +268,10 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_While(self, node: ast.While) -> ast.While:
         """A loop that may wait for another thread gives the others a turn each time round."""
+        names = {name.id: None for name in ast.walk(node.test) if isinstance(name, ast.Name) and self.assigned[name.id]}
         self.generic_visit(node)
         node.body.insert(0, _located(ast.Expr(self.wait(node, "while")), node))
+        self.sites[-1] = replace(self.sites[-1], names=tuple(names))
         return node
 
 

@@ -35,7 +35,7 @@ class LineTraffic(NamedTuple):
 
 
 class Bytes(NamedTuple):
-    """Distinct cells of one array loaded and stored between grid barriers, in bytes."""
+    """Cells of one array loaded and stored, in bytes."""
 
     read: int = 0
     written: int = 0
@@ -54,7 +54,8 @@ class Traffic:
     ``sectors_*`` are the 32-byte pieces a warp asks for at once; ``bank_conflicts`` the extra turns its
     shared accesses take. ``touched`` is the least any cache could do with: each cell counts once per
     array, direction and grid epoch (the time between two grid barriers), and a cell that was first written
-    in the epoch is not fetched to be read in it. An atomic touches both ways.
+    in the epoch is not fetched to be read in it. An atomic touches both ways. ``atomics`` are also the looks at a counter
+    by who waits for it. ``queues`` are the bytes through arrays that stay in L2: every access, and none of ``touched``.
     ``thread_*`` are the largest counts of one thread.
     """
 
@@ -78,6 +79,7 @@ class Traffic:
     thread_shared_loads: int = _largest()
     thread_shared_stores: int = _largest()
     touched: Mapping[str, Bytes] = field(default_factory=dict)
+    queues: Mapping[str, Bytes] = field(default_factory=dict)
     by_line: Mapping[int, LineTraffic] = field(default_factory=dict)
 
     @property
@@ -95,6 +97,7 @@ class Traffic:
         names = [e.name for e in fields(self) if e.type == "int" and getattr(self, e.name)]
         lines = [f"{name.replace('_', ' '):<22}{getattr(self, name):>12,}" for name in names]
         lines += [f"{name:<22}{array.read:>12,} bytes read, {array.written:,} written" for name, array in self.touched.items()]
+        lines += [f"{name:<22}{a.read:>12,} bytes read, {a.written:,} written, in L2" for name, a in self.queues.items()]
         return "\n".join(lines)
 
     def __add__(self, other: Traffic) -> Traffic:
@@ -116,8 +119,10 @@ def _sum(counts: list[Any]) -> Any:
 
 COUNTED = {("global", "load"): "loads", ("global", "store"): "stores",
            ("shared", "load"): "shared_loads", ("shared", "store"): "shared_stores",
-           ("global", "atomic"): "atomics", ("shared", "atomic"): "atomics"}
+           ("global", "atomic"): "atomics", ("shared", "atomic"): "atomics",
+           ("global", "load_acquire"): "atomics", ("global", "add_release"): "atomics"}
 PAST = {"load": "loaded", "store": "stored"}
+WAYS = {"atomic": ("load", "store"), "add_release": ("load", "store"), "load_acquire": ("load",)}
 
 
 class Tally:
@@ -128,6 +133,7 @@ class Tally:
         self.counts: Counter[str] = Counter()
         self.by_line: defaultdict[int, Counter[str]] = defaultdict(Counter)
         self.touched: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self.queues: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def warp(self, threads: Iterable[Thread]) -> None:
         """Count what lanes of one warp did since the last barrier that they share."""
@@ -150,9 +156,12 @@ class Tally:
         if memory.space == "shared":
             self.counts["bank_conflicts"] += sum(_bank_conflicts(row, itemsize) for row in zip_longest(*lanes))
         else:
-            for way in ("load", "store") if verb == "atomic" else (verb,):
-                memory.touched[way].update(chain(*lanes))
-            if verb != "atomic":
+            for way in WAYS.get(verb, (verb,)):
+                if memory.is_queue:
+                    self.queues[memory.name][way] += total * itemsize
+                else:
+                    memory.touched[way].update(chain(*lanes))
+            if what != "atomics":
                 self.counts[f"bytes_{PAST[verb]}"] += total * itemsize
                 self.counts[f"sectors_{PAST[verb]}"] += sum(_sectors(row, itemsize) for row in zip_longest(*lanes))
 
@@ -167,6 +176,8 @@ class Tally:
     def end_epoch(self, arrays: Iterable[Memory]) -> None:
         """A grid barrier, or the end: cells touched from here on count anew."""
         for memory in arrays:
+            if memory.is_queue:
+                continue
             loads, stores = memory.touched["load"], memory.touched["store"]
             made_here = set() if memory.holds_data else stores - memory.settled
             self.touched[memory.name]["load"] += len(loads - made_here) * memory.data.itemsize
@@ -179,6 +190,7 @@ class Tally:
         return Traffic(
             **self.counts,
             touched={name: Bytes(ways["load"], ways["store"]) for name, ways in self.touched.items()},
+            queues={name: Bytes(ways["load"], ways["store"]) for name, ways in sorted(self.queues.items())},
             by_line={line: LineTraffic(**counts) for line, counts in sorted(self.by_line.items())})
 
 
