@@ -27,6 +27,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 
 from ..device import Device
 from ..errors import PipelineError
@@ -226,7 +227,22 @@ class _Active:
 
     def __init__(self, task: _Task, start: float) -> None:
         self.task, self.start = task, start
-        self.left = [task.us, float(task.dram), float(task.l2)]
+        self.us, self.dram, self.l2 = task.us, float(task.dram), float(task.l2)
+
+    @property
+    def over(self) -> bool:
+        return not (self.us or self.dram or self.l2)
+
+    def soonest(self, dram: float, l2: float) -> float:
+        """When it is done with the first of what is left, at these bytes a microsecond; at once if nothing is."""
+        return 0.0 if self.over else min(self.us or inf, self.dram / dram or inf, self.l2 / l2 or inf)
+
+    def spend(self, step: float, dram: float, l2: float) -> None:
+        """Let time pass. What would end within rounding of the step ends with it."""
+        end = step * (1 + 1e-12)
+        self.us = self.us - step if self.us > end else 0.0
+        self.dram = self.dram - dram * step if self.dram > dram * end else 0.0
+        self.l2 = self.l2 - l2 * step if self.l2 > l2 * end else 0.0
 
 
 class _Simulation:
@@ -250,15 +266,18 @@ class _Simulation:
             self.clock += self.device.launch_us
             pending = [deque(lane) for lane in lanes]
             active: dict[int, _Active] = {}
+            changed = True  # a firing may start where another has ended
             while active or any(pending):
-                for lane, tasks in enumerate(pending):
+                for lane, tasks in enumerate(pending) if changed else ():
                     if tasks and lane not in active and self._waits_for(tasks[0]) is None:
                         active[lane] = _Active(tasks.popleft(), self.clock)
                 if not active:
                     raise PipelineError(self._deadlock([tasks[0] for tasks in pending if tasks]))
                 self._advance(active.values())
-                for lane in [lane for lane, found in active.items() if not any(found.left)]:
+                over = [lane for lane, found in active.items() if found.over]
+                for lane in over:
                     self._finish(active.pop(lane), lane)
+                changed = bool(over)
         moved = [task for lanes in kernels for lane in lanes for task in lane]
         return Run("", self.device, self.loads, self.channels, len(kernels), self.clock, tuple(self.firings), tuple(self.moments),
                    tuple(map(tuple, self.fills)), sum(task.dram for task in moved), sum(task.l2 for task in moved))
@@ -276,20 +295,17 @@ class _Simulation:
 
     def _advance(self, active: Iterable[_Active]) -> None:
         """Move the clock to the next moment at which one of the active firings is done with something."""
-        of_memory = [self.device.bandwidth / 1e6, self.device.l2_bandwidth / 1e6]  # bytes a microsecond
-        sharing = [sum(found.left[unit] > 0 for found in active) for unit in (1, 2)]
-        rates = [1.0, *(rate / max(1, among) for rate, among in zip(of_memory, sharing, strict=True))]
-        step = min(min((left / rate for left, rate in zip(found.left, rates, strict=True) if left), default=0.0)
-                   for found in active)
+        sharing_dram, sharing_l2 = sum(found.dram > 0 for found in active), sum(found.l2 > 0 for found in active)
+        dram = self.device.bandwidth / 1e6 / max(1, sharing_dram)  # bytes a microsecond
+        l2 = self.device.l2_bandwidth / 1e6 / max(1, sharing_l2)
+        step = min(found.soonest(dram, l2) for found in active)
         draws = dict.fromkeys(("simt", "tensor"), 0.0)
         for found in active:
-            draws[found.task.load.kind] += found.task.draw * (found.left[0] > 0)
-            # What ends within rounding of the step ends with it.
-            found.left = [0.0 if left <= rate * step * (1 + 1e-12) else left - rate * step
-                          for left, rate in zip(found.left, rates, strict=True)]
+            draws[found.task.load.kind] += found.task.draw * (found.us > 0)
+            found.spend(step, dram, l2)
         if step:
             self.moments.append(Moment(self.clock, self.clock + step, draws["simt"], draws["tensor"],
-                                       float(sharing[0] > 0), float(sharing[1] > 0)))
+                                       float(sharing_dram > 0), float(sharing_l2 > 0)))
         self.clock += step
 
     def _finish(self, found: _Active, lane: int) -> None:
