@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from minisitch.dataflow.arbiter import Request, dispatch, launch
 from minisitch.dataflow.balance import KINDS, Channel, Load, balance, in_dram, pass_tiles, pipeline_bytes
+from minisitch.dataflow.pipeline import Queue, Stage, least_depths
 from minisitch.dataflow.rates import depths, sequence
 from minisitch.dataflow.sensitivity import PAPER, Scale, sensitivity
 from minisitch.dataflow.simulate import bulk_synchronous, dataflow, executions, vertical, vertical_groups
@@ -369,6 +370,19 @@ def test_the_depths_that_are_given_run(pipeline):
     assert len(order) == len(set(order)) == sum(load.tiles for load in loads)
 
 
+@given(st.integers(1, 6), st.lists(st.sampled_from(["map", "map", "final"]), min_size=2, max_size=6), st.data())
+def test_the_depths_of_a_design_never_deadlock(tiles, roles, data):
+    """``pipeline.least_depths`` reckons with lags, the simulator with tiles: what the one promises the other runs."""
+    last = len(roles) - 1
+    stages = [Stage(f"s{i}", (i,), "simt", role) for i, role in enumerate(roles)]
+    below = [data.draw(st.sets(st.integers(i + 1, last), min_size=1, max_size=3)) for i in range(last)]
+    queues = [Queue(i, i, tuple(sorted(consumers)), 0) for i, consumers in enumerate(below)]
+    loads = [Load(stage.name, "simt", 1.0, tiles=tiles) for stage in stages]
+    channels = [Channel(f"s{i}", tuple(f"s{c}" for c in queue.consumers), 0, depth, entries=int(roles[i] == "final"))
+                for i, (queue, depth) in enumerate(zip(queues, least_depths(stages, queues, tiles), strict=True))]
+    dataflow(loads, channels, replace(PURE, sms=8))
+
+
 def test_every_stage_has_blocks():
     with pytest.raises(PipelineError, match="gelu has no blocks"):
         dataflow(*MLP, A100, {"up": 50, "down": 50})
@@ -458,6 +472,9 @@ def test_narrow_tiles_are_drawn_together():
     loads, channels = chain(("a", "simt", 1.0), ("b", "simt", 1.0), tiles=2000, tile_bytes=0)
     svg = timeline(dataflow(loads, channels, A100), "many")
     assert svg.count("<rect") < 100 and "tiles 0 to 1999" in svg
+    strips = [e.attrib["d"] for e in ET.fromstring(svg).iter() if e.tag.endswith("path")]
+    assert max(map(len, strips[1:])) < 20_000, "units are averaged over a pixel"
+    assert all(name in svg for name in ("simt: 100%", "tensor: 0%"))
 
 
 def test_the_trace_is_chrome_s():

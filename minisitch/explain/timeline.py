@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from math import inf
 
 from ..dataflow.simulate import Firing, Moment, Run
 from .picture import CHARACTER, LINE, MARGIN, PALETTE, rectangle, svg, text
@@ -57,7 +58,7 @@ def timeline(run: Run, name: str, until: float = 0.0, width: float = 900.0) -> s
         y += STRIP
     for unit in UNITS:
         tip = f"{unit}: {run.utilisation[unit]:.0%} of the time"
-        body += _strip(unit, _drawn(run.moments, unit), COLOURS[unit], tip, at, y)
+        body += _strip(unit, _averaged(run.moments, unit, at), COLOURS[unit], tip, at, y)
         y += STRIP
     body += _ticks(until, at, y)
     return svg(width, y + LINE + MARGIN, body, name, title)
@@ -75,7 +76,7 @@ def _tiles(firings: Sequence[Firing], kind: str, at: _Axis, y: float) -> Iterabl
     for group in joined:
         first, last_one = group[0], group[-1]
         which = f"tile {first.tile}" if len(group) == 1 else f"tiles {first.tile} to {last_one.tile}"
-        x, wide = at(first.start), at(last_one.end) - at(first.start)
+        x, wide = at(first.start), max(0.3, at(last_one.end) - at(first.start))
         yield rectangle(x, y + 2, wide, ROW - 4, COLOURS[kind],
                         f"{first.stage} ({kind}), {which}: {first.start:.2f} to {last_one.end:.2f} us")
         if len(group) == 1 and wide > len(str(first.tile)) * CHARACTER + 4:
@@ -98,6 +99,25 @@ def _drawn(moments: Sequence[Moment], unit: str) -> list[tuple[float, float]]:
             steps.append((steps[-1][0], 0.0))
         steps += [(moment.start, getattr(moment, unit)), (moment.end, getattr(moment, unit))]
     return [*steps, (moments[-1].end, 0.0)] if moments else []
+
+
+def _averaged(moments: Sequence[Moment], unit: str, at: _Axis) -> list[tuple[float, float]]:
+    """The same, but no finer than a pixel: what was drawn on average in each."""
+    pixel = 1 / at.scale
+    if len(moments) * pixel < (moments[-1].end if moments else inf) / 2:
+        return _drawn(moments, unit)
+    spent: dict[int, float] = {}
+    for moment in moments:
+        first, last = int(moment.start / pixel), int(moment.end / pixel)
+        for n in range(first, last + 1):
+            covered = min(moment.end, (n + 1) * pixel) - max(moment.start, n * pixel)
+            spent[n] = spent.get(n, 0.0) + getattr(moment, unit) * covered / pixel
+    steps: list[tuple[float, float]] = []
+    for n in range(max(spent, default=-1) + 2):
+        part = round(spent.get(n, 0.0), 2)
+        if not steps or steps[-1][1] != part:
+            steps.append((n * pixel, part))
+    return steps
 
 
 def _ticks(until: float, at: _Axis, y: float) -> list[str]:
