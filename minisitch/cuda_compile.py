@@ -29,30 +29,6 @@ INSTALL = "pip install 'minisitch[offline-cuda]'"
 RANGES = {"cuda.threadIdx.x": 1023, "cuda.blockIdx.x": 2**31 - 1}  # the largest there are: CUDA's limits
 
 
-def cuda_available() -> bool:
-    """Whether a kernel could be launched here: numba.cuda is installed and sees a device."""
-    try:
-        from numba import cuda
-
-        return bool(cuda.is_available())
-    except Exception:  # a broken driver raises whatever it likes; there is no device either way
-        return False
-
-
-def compile_cuda(text: str, name: str, registers: int | None = None) -> Any:
-    """Jit emitted CUDA text over the device functions of ``cuda_math``; launch as ``f[blocks, threads](*arrays)``.
-
-    ``registers`` bounds a thread's registers, so that the wave the schedule counted on fits (AStitch B8, "apply").
-    """
-    if not cuda_available():
-        raise DeviceError("no CUDA device here: run with target='cpu', or step the text with minisitch.simt; on a "
-                          "machine with a GPU install 'minisitch[cuda]' and check that nvidia-smi lists it")
-    from numba import cuda
-
-    jit: Any = cuda.jit  # Numba's simulator declares another signature
-    return jit(max_registers=registers)(_function(text, name, ""))
-
-
 def ptx(text: str, name: str, dtypes: Sequence[str], architecture: str) -> str:
     """The PTX of a kernel for ``sm_75``, ``sm_90`` ...; asks for no driver. Raises DeviceError without numba-cuda.
 

@@ -17,9 +17,8 @@ import numpy as np
 import pytest
 
 from minisitch import compile as compiler
-from minisitch import cpu_math, cuda_compile, store
+from minisitch import cpu_math, store
 from minisitch.compile import Request, compile_cpu, compile_many, inspect_assembly, load_text
-from minisitch.errors import DeviceError
 
 ROOT = Path(__file__).resolve().parent.parent
 WIDTH = 1024
@@ -487,9 +486,3 @@ def test_without_jit_the_text_runs_as_it_is():
             "x = np.zeros(1, np.float32); k(0, 1, x); assert x[0] == 1")
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1", "MINISITCH_CACHE": "0", "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)
-
-
-def test_cuda_says_what_to_do_next(monkeypatch):
-    monkeypatch.setattr(cuda_compile, "cuda_available", lambda: False)
-    with pytest.raises(DeviceError, match="target='cpu'"):
-        cuda_compile.compile_cuda("def k(x):\n    x[0] = 1\n", "k")

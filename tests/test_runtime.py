@@ -24,7 +24,16 @@ from minisitch.demo import gelu, gpt, layernorm, make_batch, make_weights
 from minisitch.errors import DeviceError, MinisitchError, PlanError, TraceError
 from minisitch.fuse import STRATEGIES
 from minisitch.graph import Graph, TensorType
-from minisitch.runtime import Executable, Lifetime, assemble, choose_device, lower_program, plan_memory, pool
+from minisitch.runtime import (
+    Executable,
+    Lifetime,
+    assemble,
+    choose_device,
+    cuda_driver,
+    lower_program,
+    plan_memory,
+    pool,
+)
 from minisitch.runtime.steps import KernelStep, LibraryStep, requests
 
 TEXT_TARGETS = ("python", "step", "reference")
@@ -626,8 +635,7 @@ def test_errors_name_the_next_step(call, error, message):
 
 
 def test_cuda_without_a_device_says_what_to_do():
-    from minisitch.cuda_compile import cuda_available
-    if not cuda_available():
+    if not cuda_driver.available():
         with pytest.raises(DeviceError, match="target='cpu'"):
             ms.jit(softmax, target="cuda")(array(2, 2))
 

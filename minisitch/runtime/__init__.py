@@ -7,9 +7,10 @@ In:  a NumPy function and its arguments. Out: the same results, from stitched ke
                      +------------------------> run its steps over one workspace a thread <----------+
 
 ``stages.py`` goes down the road, ``plans.py`` keeps plans on disk, ``memory.py`` shares bytes, ``steps.py`` launches and
-calls, ``executable.py`` puts them together, ``background.py`` has that done while calls already run unfused. Left out:
-eviction of compiled programs, and CUDA arrays that stay on the device between calls (each launch copies its arrays there
-and back).
+calls, ``executable.py`` puts them together, ``background.py`` has that done while calls already run unfused. On a GPU
+``cuda_launch.py`` runs the steps: ``cuda_driver.py`` asks the driver, ``cuda_kernel.py`` launches, ``cuda_graph.py`` records
+and replays, ``cuda_memory.py`` keeps blocks, ``device_arrays.py`` knows other libraries' arrays, ``cublas.py`` multiplies.
+Left out: eviction of compiled programs.
 """
 
 from __future__ import annotations

@@ -139,10 +139,10 @@ class ReferenceExecutable:
             check(inputs[check.source].reshape(-1))
         if program.mutated:
             refuse_overlap(program, leaves)
-        return _finish(program, leaves, [np.array(r) for r in evaluate(program.graph, inputs)])
+        return finish(program, leaves, [np.array(r) for r in evaluate(program.graph, inputs)])
 
 
-def _finish(program: Program, leaves: Sequence[Any], results: Sequence[Array]) -> Any:
+def finish(program: Program, leaves: Sequence[Any], results: Sequence[Array]) -> Any:
     """Write back what the program changed in place, and nest the results as the user did; scalars as NumPy has them."""
     for source, output in program.mutated:
         np.copyto(leaves[source], results[output])
@@ -182,8 +182,17 @@ def assemble(stages: Stages, target: str, progress: Callable[[int, int, str], No
         slots = (*(layout.value[v] for v in memory), *layout.scratch.get(len(steps), ()))
         steps.append(KernelStep(kernel.name, launch[key], slots, body.offsets))
     steps += [CopyStep((source, out)) for source, out in layout.copies]
-    return Executable(stages, target, tuple(layout.slots), tuple(steps), layout.workspace, layout.residents,
-                      index_checks(stages.graph))
+    made = executable_for(target)
+    return made(stages, target, tuple(layout.slots), tuple(steps), layout.workspace, layout.residents, index_checks(stages.graph))
+
+
+def executable_for(target: str) -> type[Executable]:
+    """Who runs a program's steps: this CPU, or a GPU."""
+    if target != "cuda":
+        return Executable
+    from .cuda_launch import CudaExecutable  # it is one of these, so it comes later
+
+    return CudaExecutable
 
 
 def refuse_other_machine(device: Device, target: str) -> None:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .. import cpu_emit, cuda_compile, cuda_emit
+from .. import cpu_emit, cuda_emit
 from ..build import built, compose, digest, shared_kernels
 from ..device import DEVICES, Device, get_device, this_cpu
 from ..errors import DeviceError, TraceError
@@ -27,6 +27,7 @@ from ..simplify import simplify
 from ..source import KernelSource
 from ..stitch import StitchPlan
 from ..trace import Program
+from . import cuda_driver
 from .plans import plan_of
 
 TARGETS = ("cpu", "cuda", "step", "python", "reference")
@@ -37,7 +38,7 @@ STAGES = ("trace", "simplify", "fuse", "stitch", "schedule", "emit")
 def choose_target(target: str) -> str:
     """``"auto"`` is ``cuda`` where there is a device, else ``cpu``. Raises DeviceError for an unknown name."""
     if target == "auto":
-        return "cuda" if _has_driver() and cuda_compile.cuda_available() else "cpu"
+        return "cuda" if _has_driver() and cuda_driver.available() else "cpu"
     if target not in TARGETS:
         raise DeviceError(f"unknown target {target!r}; take one of auto, {', '.join(TARGETS)}")
     return target
@@ -54,11 +55,13 @@ def _has_driver() -> bool:
 
 
 def choose_device(target: str, device: str | Device | None = None) -> Device:
-    """The machine to schedule for: the one named, else this CPU, else for CUDA text the H100's figures."""
+    """The machine to schedule for: the one named, else this CPU; for CUDA text this GPU, or an H100 where there is none."""
     if isinstance(device, Device):
         return device
     if device is not None:
         return get_device(device)
+    if target == "cuda" and _has_driver() and cuda_driver.available():
+        return cuda_driver.this_gpu(cuda_driver.current())
     return DEVICES["h100"] if target in ("cuda", "step") else this_cpu()
 
 

@@ -15,12 +15,14 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from .. import compile as compiler
-from .. import cuda_compile, simt, workers
+from .. import simt, workers
 from ..device import Device
 from ..graph import Node
 from ..reference import apply
 from ..source import KernelSource
 from .call import View, Writer
+from .cuda_driver import current
+from .cuda_kernel import DeviceKernel
 from .memory import Slot
 from .stages import Stages
 
@@ -208,7 +210,10 @@ def _launcher(source: KernelSource, target: str) -> Callable[..., None]:
     if target == "step":
         return _step_launcher(source)
     if target == "cuda":
-        return _cuda_launcher(source)
+        kernel = DeviceKernel.of(source)
+        if kernel.grid:
+            kernel.load(current())
+        return kernel
     position = {b.name: i for i, b in enumerate(source.kernel.parameters)}
     parts = []
     function: Callable[..., None]
@@ -233,17 +238,6 @@ def _launcher(source: KernelSource, target: str) -> Callable[..., None]:
 def _run_plain(function: Callable[..., None], first: int, last: int, *buffers: Array) -> None:
     if first < last:
         function(first, last, *buffers)
-
-
-def _cuda_launcher(source: KernelSource) -> Callable[..., None]:
-    """Arrays are copied to the device and back at each launch; an array without elements is given one."""
-    kernel = source.kernel
-    function = cuda_compile.compile_cuda(source.text, source.launches[0].name, source.kernel.registers)
-
-    def launch(*buffers: Array) -> None:
-        if kernel.grid:
-            function[kernel.grid, kernel.block](*(b if b.size else np.empty(1, b.dtype) for b in buffers))
-    return launch
 
 
 def _step_launcher(source: KernelSource) -> Callable[..., None]:

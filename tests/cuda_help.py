@@ -1,0 +1,46 @@
+"""What fixtures of the tests of the launch path share: a fake GPU in place of the bindings, or below the real ones."""
+
+import contextlib
+import gc
+import importlib.machinery
+import sys
+import types
+
+import fake_cuda
+
+from minisitch import cuda_link
+from minisitch.runtime import cuda_driver, cuda_kernel, cuda_memory, steps
+
+NAMES = [*fake_cuda.FUNCTIONS, "CUresult", "CUstream_flags", "CUevent_flags", "CUstreamCaptureMode", "CUdevice_attribute"]
+
+
+def package(name):
+    made = types.ModuleType(name)
+    made.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=True)
+    made.__path__ = []
+    return made
+
+
+def forget():
+    """Nothing that is known of a device outlives it."""
+    gc.collect()  # sessions hold memory, and die late
+    for cached in (cuda_driver.bindings, cuda_driver.architecture, cuda_driver.this_gpu, cuda_kernel._loaded):
+        cached.cache_clear()
+    cuda_memory._free.clear()
+    for key in [key for key in steps._built if key[2] == "cuda"]:
+        del steps._built[key]
+
+
+@contextlib.contextmanager
+def stand_in(monkeypatch):
+    """A GPU that stands in for the bindings and the compiler: the launch path on any machine."""
+    made = fake_cuda.Gpu()
+    driver = types.ModuleType("cuda.bindings.driver")
+    for name in NAMES:
+        setattr(driver, name, getattr(made, name))
+    for name, module in {"cuda": package("cuda"), "cuda.bindings": package("cuda.bindings"), driver.__name__: driver}.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(cuda_link, "cubin", made.cubin)
+    forget()
+    yield made
+    forget()
