@@ -520,14 +520,27 @@ def _surroundings() -> tuple[str, ...]:
 def _read(folder: Path, key: str) -> Any:
     """The kernel under ``key``, or None. Nothing is unpickled before the digest holds."""
     from numba.core.compiler import CompileResult
-    from numba.core.runtime import rtsys
 
     payload = store.read(folder, f"{key}.bin")
     if payload is None:
         return None
     with _compiler_lock():
-        rtsys.initialize(_target())  # the functions that machine code calls to take arrays from Python
+        _name_runtime()
         return CompileResult._rebuild(_target(), *pickle.loads(payload))
+
+
+@functools.cache
+def _name_runtime() -> None:
+    """Tell LLVM where the functions are that machine code calls to take arrays from Python.
+
+    Numba's own way compiles its reference counts as well, half the time of a first call: machine code from the disk holds
+    them, and who compiles later has Numba do that.
+    """
+    from llvmlite import binding as llvm
+    from numba.core.runtime import _nrt_python
+
+    for name, address in _nrt_python.c_helpers.items():
+        llvm.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
 
 
 def _write(folder: Path, key: str, result: Any) -> None:
