@@ -1,7 +1,8 @@
 """Emitted CPU text to machine code; with ``cuda_compile``, the importer of Numba.
 
 In: the text of one kernel and the dtypes of its arrays. Out: a ``Compiled``, whose ``function(first, last,
-*arrays)`` runs without the interpreter lock. Numba is imported when the first kernel is compiled, never before.
+*arrays)`` runs without the interpreter lock. Numba is imported when the first kernel is compiled, never before; a kernel from
+the disk does without (``machine_code.py``).
 
     text --key--> memory? --no--> disk? --no--> compile --> disk
                     |yes           |yes (digest holds)
@@ -9,7 +10,7 @@ In: the text of one kernel and the dtypes of its arrays. Out: a ``Compiled``, wh
                  Compiled       Compiled
 
 What an entry of the cache is: ``<key>.py`` is the text, only for eyes, debuggers and tracebacks; ``<key>.bin``
-is the machine code, 20 to 60 kB, signed (``store.py``). The key holds whatever the machine code depends on.
+is the machine code, some kB, signed (``store.py``). The key holds whatever the machine code depends on.
 
 Measured on one core of an Ice Lake: a softmax kernel 0.39 s the first time (after 0.11 s for ``import numba``), the
 next ones 0.10 to 0.20 s, from the disk 2 ms (0.17 s the first time, which starts LLVM), from memory 30 us. Twenty
@@ -30,9 +31,7 @@ import linecache
 import math
 import operator
 import os
-import pickle
 import pkgutil
-import platform
 import queue
 import re
 import subprocess
@@ -47,7 +46,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from . import cpu_math, store
+from . import cpu_math, machine_code, store
+from .machine_code import Image
 
 # IEEE arithmetic, operation by operation, with one freedom: a product and a sum may fuse into one rounding. NaN, inf
 # and -0 mean what they mean in NumPy. No reassoc (it turns x - y + y into x, NaN or not, and undoes every helper's
@@ -411,17 +411,26 @@ def _compile(request: Request) -> Compiled:
 def _load_or_build(request: Request, key: str, began: float) -> Compiled:
     folder = store.folder()
     path = str(folder / f"{key}.py") if folder else f"<minisitch {request.name} {key[:12]}>"
-    if _numba_settings().DISABLE_JIT:
+    if machine_code.is_switched_off():
         return Compiled(request.name, load_text(request.text, request.name), 0.0, "compiled", path, request)
-    result, origin = (_read(folder, key) if folder else None), "disk"
-    if result is None:
+    image = store.read(folder, f"{key}.bin") if folder else None
+    if image is not None:
+        function, origin = machine_code.load(Image.unpack(image)), "disk"
+    else:
         if folder:
             store.replace(Path(path), request.text.encode())  # first, so that Numba's complaints can quote it
-        result, origin = _build(request, key, path), "compiled"
+        result = _build(request, key, path)
+        function, origin = result.entry_point, "compiled"
         if folder:
-            _write(folder, key, result)
+            store.write(folder, f"{key}.bin", _image(request.name, result).pack())
     _remember_lines(path, request.text)
-    return Compiled(request.name, result.entry_point, time.perf_counter() - began, origin, path, request)
+    return Compiled(request.name, function, time.perf_counter() - began, origin, path, request)
+
+
+def _image(name: str, result: Any) -> Image:
+    """What the disk keeps of what Numba compiled."""
+    (_, _, (code, _)), descriptor, *_, environments = result._reduce()
+    return Image(name, descriptor.llvm_cpython_wrapper_name, tuple(e.env_name for e in environments), code)
 
 
 def _build(request: Request, key: str, path: str) -> Any:
@@ -464,12 +473,6 @@ def _short_loops(on: bool) -> Iterator[None]:
         codegen.create_pass_builder = before
 
 
-def _numba_settings() -> Any:
-    from numba import config
-
-    return config
-
-
 @contextlib.contextmanager
 def _noalias_spelled():
     """Numba has the ``noalias`` flag, only its spelling as an option of ``jit`` is missing on the CPU."""
@@ -485,13 +488,6 @@ def _noalias_spelled():
         del cpu.CPUTargetOptions.noalias
 
 
-def _target() -> Any:
-    """Numba's CPU target without what it needs only to compile, 0.5 s of imports; its compiler adds that itself."""
-    from numba.core.registry import cpu_target
-
-    return cpu_target.target_context
-
-
 # ---------------------------------------------------------------- the disk cache
 
 
@@ -504,55 +500,9 @@ def _key(request: Request) -> str:
 
 @functools.cache
 def _surroundings() -> tuple[str, ...]:
-    """What machine code depends on besides the request: our sources, the versions, the processor, Numba's settings."""
-    import llvmlite
-    import numba
-
-    config = _numba_settings()
-    sources = [hashlib.sha256(pkgutil.get_data(__package__, f) or b"").hexdigest()
-               for f in ("compile.py", "cpu_math.py")]
-    settings = [f"{n}={getattr(config, n, None)}" for n in
-                ("OPT", "LOOP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO_DEFAULT", "DISABLE_JIT")]
-    return (*sources, sys.version, platform.machine(), np.__version__, numba.__version__, llvmlite.__version__,
-            repr(_target().codegen().magic_tuple()), *settings)
-
-
-def _read(folder: Path, key: str) -> Any:
-    """The kernel under ``key``, or None. Nothing is unpickled before the digest holds."""
-    from numba.core.compiler import CompileResult
-
-    payload = store.read(folder, f"{key}.bin")
-    if payload is None:
-        return None
-    with _compiler_lock():
-        _name_runtime()
-        return CompileResult._rebuild(_target(), *pickle.loads(payload))
-
-
-@functools.cache
-def _name_runtime() -> None:
-    """Tell LLVM where the functions are that machine code calls to take arrays from Python.
-
-    Numba's own way compiles its reference counts as well, half the time of a first call: machine code from the disk holds
-    them, and who compiles later has Numba do that.
-    """
-    from llvmlite import binding as llvm
-    from numba.core.runtime import _nrt_python
-
-    for name, address in _nrt_python.c_helpers.items():
-        llvm.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
-
-
-def _write(folder: Path, key: str, result: Any) -> None:
-    from numba.core import serialize
-
-    store.write(folder, f"{key}.bin", serialize.dumps(result._reduce()))
-
-
-def _compiler_lock() -> Any:
-    from numba.core.compiler_lock import global_compiler_lock
-
-    return global_compiler_lock
+    """What machine code depends on besides the request: our sources, and what is outside."""
+    sources = [hashlib.sha256(pkgutil.get_data(__package__, f) or b"").hexdigest() for f in ("compile.py", "cpu_math.py")]
+    return (*sources, *machine_code.surroundings())
 
 
 # ---------------------------------------------------------------- several processes

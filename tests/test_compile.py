@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from minisitch import compile as compiler
-from minisitch import cpu_math, store
+from minisitch import cpu_math, machine_code, store
 from minisitch.compile import Request, compile_cpu, compile_many, inspect_assembly, load_text
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -464,7 +464,7 @@ def test_numba_is_imported_by_the_first_compilation_only():
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
 
 
-def test_a_kernel_from_the_disk_needs_nothing_of_numba_that_only_compiling_needs(tmp_path):
+def test_a_kernel_from_the_disk_needs_no_numba(tmp_path):
     code = ("import sys, numpy as np\nfrom minisitch.compile import compile_cpu\n"
             "text = 'def k(first, last, x, n, y):\\n    for i in range(first, last):\\n'\n"
             "text += '        y[i] = math.pow(x[i], 2.5) + math.sin(x[i]) + n[i] // 3\\n'\n"
@@ -473,11 +473,31 @@ def test_a_kernel_from_the_disk_needs_nothing_of_numba_that_only_compiling_needs
             "    k = compile_cpu(text.replace('def k', f'def {name}'), name, ('float64', 'int64', 'float64'))\n"
             "    y[:] = 0; k.function(0, 8, x, n, y)\n"
             "    np.testing.assert_allclose(y, x ** 2.5 + np.sin(x) + n // 3); assert k.origin == origin\n"
-            "    assert ('numba.np.arraymath' in sys.modules) == (origin == 'compiled')\n"
+            "    assert ('numba' in sys.modules) == (origin == 'compiled')\n"
+            "    assert sys.getrefcount(x) == 2, 'nothing holds on to arrays'\n"
+            "    try: k.function(0, 8, 'no array', n, y)\n"
+            "    except TypeError as error: assert 'unbox' in str(error)\n"
+            "    else: raise AssertionError('it took a string for an array')\n"
             "    if len(sys.argv) == 4: break\n")
     environment = {**os.environ, "MINISITCH_CACHE": str(tmp_path / "new"), "PYTHONPATH": str(ROOT)}
     for words in ("compiled", "none", "only one"), ("disk", "compiled"):  # a process may load, and then compile
         subprocess.run([sys.executable, "-c", code, *words], check=True, env=environment)
+
+
+def test_what_looks_into_arrays_is_found_without_numba_or_with_it(monkeypatch):
+    found = machine_code._runtime()
+    assert found is sys.modules[machine_code.RUNTIME] is machine_code._runtime()
+    monkeypatch.delitem(sys.modules, machine_code.RUNTIME)
+    monkeypatch.setattr(machine_code, "_numba_folder", lambda: "nowhere")  # a Numba that keeps it elsewhere
+    assert "adapt_ndarray_from_python" in machine_code._runtime().c_helpers
+
+
+def test_what_numba_is_told_is_part_of_the_key(monkeypatch):
+    assert machine_code.settings() == {} and not machine_code.is_switched_off()
+    monkeypatch.setenv("NUMBA_OPT", "1")
+    assert machine_code.settings() == {"NUMBA_OPT": "1"}
+    monkeypatch.setattr(__import__("numba").config, "LOOP_VECTORIZE", 0)
+    assert machine_code.settings() == {"NUMBA_OPT": "1", "LOOP_VECTORIZE": 0}
 
 
 def test_without_jit_the_text_runs_as_it_is():

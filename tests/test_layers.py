@@ -14,11 +14,11 @@ ORDER = (
     "errors", "special", "store", "ops", "graph", "index", "trace", "reference", "simplify", "grad", "device",
     "mapping", "fuse", "groups", "keeping", "triples", "stitch", "blocks", "kernel", "layout", "statements", "loops", "reuse", "together",
     "schedule", "cost", "build", "strategies", "optimum", "cuda_product", "dataflow", "source",
-    "cuda_math", "cuda_order", "cpu_math", "cuda_emit", "cuda_pipeline", "cpu_emit", "simt", "compile", "cuda_compile", "cuda_link", "offline",
+    "cuda_math", "cuda_order", "cpu_math", "cuda_emit", "cuda_pipeline", "cpu_emit", "simt", "machine_code", "compile", "cuda_compile", "cuda_link", "offline",
     "workers", "runtime", "explain",
     "testing", "torch_backend", "api", "__init__", "calibrate", "demo", "__main__",
 )
-NUMBA = {"compile", "cuda_compile", "cuda_order"}  # who may import numba and llvmlite
+NUMBA = {"machine_code", "compile", "cuda_compile", "cuda_order"}  # who may import numba and llvmlite
 MAX_FILE, MAX_FUNCTION = 500, 60
 
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if "__pycache__" not in path.parts)

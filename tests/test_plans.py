@@ -135,12 +135,16 @@ def test_the_version_is_the_packages_text(tmp_path, monkeypatch):
     monkeypatch.setattr(plans, "PACKAGE", tmp_path)
     assert plans._version.__wrapped__() == "", "where the text cannot be read nothing is kept"
     found = []
-    for text in ("x = 1\n", "x = 2\n", "x = 1\n"):
+    for second, text in enumerate(("x = 1\n", "x = 2\n", "x = 10\n")):  # another time, another size
         (tmp_path / "fuse.py").write_text(text)
+        os.utime(tmp_path / "fuse.py", (second // 2, second // 2))
         found.append(plans._version.__wrapped__())
     (tmp_path / "fuse.py").rename(tmp_path / "build.py")
     found.append(plans._version.__wrapped__())
-    assert found[0] == found[2] and len(set(found)) == 3
+    assert found[-1] == plans._version.__wrapped__()
+    os.utime(tmp_path / "build.py", (7, 7))
+    found.append(plans._version.__wrapped__())
+    assert found[0] == found[1] != found[2] and len(set(found)) == 4, "Python would not see the second change either"
 
 
 EXPLOSIONS = []

@@ -1,0 +1,146 @@
+"""Machine code from the disk to a function, without Numba, whose import takes longer than all the rest of a first call.
+
+In:  an ``Image``: object code that Numba made in an earlier process, and the names of what is in it. Out: a function.
+
+    Image --> LLVM's linker (llvmlite) --> address of Numba's wrapper, which takes arrays from Python --> built-in function
+
+What the code calls elsewhere is little. CPython's C functions and the C library's are in the process; exceptions and None
+are given by address; Numba's C functions, which look into an array, are in an extension module that is loaded without the
+package around it, under its own name, so that Numba finds it loaded.
+"""
+
+from __future__ import annotations
+
+import builtins
+import ctypes
+import functools
+import importlib.util
+import json
+import os
+import platform
+import sys
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.machinery import PathFinder
+from typing import Any
+
+RUNTIME = "numba.core.runtime._nrt_python"
+VARIABLES = ("OPT", "LOOP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO", "DISABLE_JIT", "CPU_NAME", "CPU_FEATURES", "ENABLE_AVX")
+VARARGS_AND_KEYWORDS = 3  # how CPython is to call a wrapper of Numba's
+
+
+@dataclass(frozen=True)
+class Image:
+    """Object code, the symbol of the wrapper in it, and the symbols of cells that have to be set (``load``)."""
+
+    name: str
+    wrapper: str
+    cells: tuple[str, ...]
+    code: bytes
+
+    def pack(self) -> bytes:
+        """As one string of bytes: a line of names, then the code."""
+        return json.dumps([self.name, self.wrapper, self.cells]).encode() + b"\n" + self.code
+
+    @staticmethod
+    def unpack(content: bytes) -> Image:
+        names, _, code = content.partition(b"\n")
+        name, wrapper, cells = json.loads(names)
+        return Image(name, wrapper, tuple(cells), code)
+
+
+class _Method(ctypes.Structure):
+    """CPython's ``PyMethodDef``."""
+
+    _fields_ = (("name", ctypes.c_char_p), ("address", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p))
+
+
+_kept: list[Any] = []  # object code and methods that functions refer to: they live as long as the process
+
+
+def load(image: Image) -> Callable[..., None]:
+    """Link the code into this process.
+
+    Numba keeps Python objects that a function refers to in a cell that its wrapper refuses to find empty. Kernels refer to
+    none, so that anything will do.
+    """
+    from llvmlite import binding as llvm
+
+    engine = _engine()
+    code = llvm.ObjectFileRef.from_data(image.code)
+    engine.add_object_file(code)
+    engine.finalize_object()
+    for cell in image.cells:
+        ctypes.c_void_p.from_address(engine.get_global_value_address(cell)).value = id(None)
+    method = _Method(image.name.encode(), engine.get_function_address(image.wrapper), VARARGS_AND_KEYWORDS, None)
+    _kept.extend((code, method))
+    make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.POINTER(_Method), ctypes.c_void_p, ctypes.c_void_p)
+    return make(("PyCFunction_NewEx", ctypes.pythonapi))(ctypes.byref(method), None, None)
+
+
+@functools.cache
+def _engine() -> Any:
+    """An LLVM engine that knows where to find what machine code calls."""
+    from llvmlite import binding as llvm
+
+    for name, address in _runtime().c_helpers.items():
+        llvm.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
+    llvm.add_symbol("_Py_NoneStruct", id(None))
+    for name, value in vars(builtins).items():
+        if isinstance(value, type) and issubclass(value, BaseException):
+            llvm.add_symbol(f"PyExc_{name}", id(value))
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_default_triple().create_target_machine()
+    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+
+
+def _runtime() -> types.ModuleType:
+    """Numba's extension module that looks into arrays; of a Numba that keeps it elsewhere, by importing that."""
+    if RUNTIME not in sys.modules:
+        found = PathFinder.find_spec(RUNTIME, [os.path.join(_numba_folder(), "core", "runtime")])
+        if found is None or found.loader is None:
+            return importlib.import_module(RUNTIME)
+        sys.modules[RUNTIME] = importlib.util.module_from_spec(found)
+        found.loader.exec_module(sys.modules[RUNTIME])
+    return sys.modules[RUNTIME]
+
+
+def _numba_folder() -> str:
+    found = importlib.util.find_spec("numba")
+    return (found.submodule_search_locations or [""])[0] if found else ""
+
+
+# ---------------------------------------------------------------- what machine code depends on, outside this package
+@functools.cache
+def surroundings() -> tuple[str, ...]:
+    """The versions, the processor, and Numba's settings: the same whether Numba is imported or not."""
+    import llvmlite
+    import numpy as np
+    from llvmlite import binding as llvm
+
+    try:
+        with open(os.path.join(_numba_folder(), "_version.py"), encoding="utf-8") as text:
+            version = text.read()
+    except OSError:
+        version = importlib.import_module("numba").__version__
+    processor = (llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+    return (sys.version, platform.machine(), np.__version__, version, llvmlite.__version__, repr(processor), repr(settings()))
+
+
+def settings() -> dict[str, Any]:
+    """What Numba is told in its environment variables, and what a program has told it otherwise."""
+    told: dict[str, Any] = {f"NUMBA_{n}": os.environ[f"NUMBA_{n}"] for n in VARIABLES if os.environ.get(f"NUMBA_{n}")}
+    if "numba" in sys.modules or os.path.exists(".numba_config.yaml"):
+        config = importlib.import_module("numba").config
+        usual = {"OPT": 3, "LOOP_VECTORIZE": 1, "BOUNDSCHECK": None, "DEBUGINFO_DEFAULT": 0, "DISABLE_JIT": 0}
+        told |= {n: getattr(config, n, value) for n, value in usual.items() if getattr(config, n, value) != value}
+    return told
+
+
+def is_switched_off() -> bool:
+    """Whether Numba is told to compile nothing."""
+    if "numba" in sys.modules:
+        return bool(importlib.import_module("numba").config.DISABLE_JIT)
+    return os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
