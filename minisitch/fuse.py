@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from .device import Device
 from .errors import PlanError
@@ -43,6 +43,8 @@ class Composition:
 
     Node ids in a composition are those of the pattern's body (``extract``), so equal patterns compose alike.
     """
+
+    products: ClassVar[bool] = False  # whether such a kernel may hold matrix products
 
     def map_rows(self, rows: int, cols: int, device: Device) -> ThreadMap:
         """How rows that nobody splits are dealt out to threads."""
@@ -91,7 +93,7 @@ ALL_INGREDIENTS = Stitching()
 
 @dataclass(frozen=True)
 class Pattern:
-    """One kernel or one library call.
+    """One kernel, one library call, or one pipeline: a CPU's loop over tiles, with kernels and calls of its own.
 
     ``members`` are ascending ids, so also a legal order; ``outputs`` are the members whose
     values other patterns or the caller read: they are written to memory.
@@ -99,7 +101,7 @@ class Pattern:
 
     members: tuple[int, ...]
     outputs: tuple[int, ...]
-    kind: str = "kernel"  # "kernel" | "library"
+    kind: str = "kernel"  # "kernel" | "library" | "pipeline"
     composition: Composition = ALL_INGREDIENTS
 
 
@@ -120,6 +122,10 @@ class FusionPlan:
     def library_calls(self) -> tuple[Pattern, ...]:
         return tuple(p for p in self.patterns if p.kind == "library")
 
+    @property
+    def pipelines(self) -> tuple[Pattern, ...]:
+        return tuple(p for p in self.patterns if p.kind == "pipeline")
+
     @cached_property
     def producer(self) -> dict[int, Pattern]:
         """Which pattern writes each value that is kept in memory."""
@@ -127,7 +133,8 @@ class FusionPlan:
 
     def __str__(self) -> str:
         lines = [f"# after fuse ({self.strategy}): {count(len(self.graph), 'node')} -> "
-                 f"{count(len(self.kernels), 'kernel')}, {count(len(self.library_calls), 'library call')}"]
+                 f"{count(len(self.kernels), 'kernel')}, {count(len(self.library_calls), 'library call')}"
+                 + (f", {count(len(self.pipelines), 'pipeline')}" if self.pipelines else "")]
         for number, pattern in enumerate(self.patterns):
             ops = " ".join(f"%{m}:{self.graph[m].op}" for m in pattern.members)
             out = " ".join(f"%{o}" for o in pattern.outputs)
@@ -202,15 +209,17 @@ def view_source(graph: Graph, value: int) -> int:
 # ---------------------------------------------------------------- from assignment to plan
 def make_plan(graph: Graph, strategy: str, groups: Iterable[Sequence[int]],
               decisions: Iterable[Decision] = (),
-              composition: Composition | Sequence[Composition] = ALL_INGREDIENTS) -> FusionPlan:
+              composition: Composition | Sequence[Composition] = ALL_INGREDIENTS,
+              pipelines: Iterable[Sequence[int]] = ()) -> FusionPlan:
     """Turn groups of node ids into an ordered, verified plan.
 
-    ``groups`` hold fusible nodes; library nodes become patterns of their own; sources and the
-    views between patterns belong to nobody: whoever reads them pulls them in. A group's outputs
+    ``groups`` hold fusible nodes; library nodes become patterns of their own, or are in one of the ``pipelines``; sources
+    and the views between patterns belong to nobody: whoever reads them pulls them in. A group's outputs
     are worked out here; ``composition`` says how its kernels are put together, one for all or one a group.
     Raises PlanError for an id that is none, and for groups that cannot be put in an order.
     """
-    groups = [tuple(g) for g in groups]
+    groups, loops = [tuple(g) for g in groups], [tuple(sorted(set(p))) for p in pipelines]
+    inside = {v for p in loops for v in p}
     for value in (v for g in groups for v in g):
         if not isinstance(value, int) or not 0 <= value < len(graph) or not is_fusible(graph[value]):
             raise PlanError(f"strategy {strategy}: {value!r} in a group; groups hold ids of maps, reduces and moves, "
@@ -218,7 +227,8 @@ def make_plan(graph: Graph, strategy: str, groups: Iterable[Sequence[int]],
     how = [composition] * len(groups) if isinstance(composition, Composition) else list(composition)
     alone = composition if isinstance(composition, Stitching) else ALL_INGREDIENTS
     patterns = [Pattern(tuple(sorted(set(g))), (), "kernel", c) for g, c in zip(groups, how, strict=True) if g]
-    patterns += [Pattern((n.id,), (n.id,), "library") for n in graph.nodes if n.kind == "library"]
+    patterns += [Pattern((n.id,), (n.id,), "library") for n in graph.nodes if n.kind == "library" and n.id not in inside]
+    patterns += [Pattern(p, (), "pipeline") for p in loops]
     held = [set(p.members) for p in patterns]
     patterns = [_close(graph, p) for p in patterns]
     while missing := _without_owner(graph, patterns, held):  # a returned constant, a view of an input ...
@@ -329,7 +339,8 @@ def verify_plan(plan: FusionPlan) -> FusionPlan:
     """
     graph, written = plan.graph, set(plan.graph.inputs)
     for pattern in plan.patterns:
-        if pattern.kind == "kernel" and (calls := [m for m in pattern.members if graph[m].kind == "library"]):
+        plain = pattern.kind == "kernel" and not pattern.composition.products
+        if plain and (calls := [m for m in pattern.members if graph[m].kind == "library"]):
             raise PlanError(f"%{calls[0]} {graph[calls[0]].op} is a library call inside a kernel")
         for value in pattern_inputs(graph, pattern):
             if value not in written and value not in pattern.members:
@@ -391,7 +402,8 @@ def extract(graph: Graph, pattern: Pattern) -> Body:
         nodes.append(Node(len(nodes), op, tuple(number[a] for a in args), node.type, attrs, node.where, node.via))
         origin.append(source)
 
-    inside, windows = set(pattern.members), _windows(graph, pattern)
+    products = pattern.kind == "pipeline" or pattern.composition.products  # each product sees its operands whole
+    inside, windows = set(pattern.members), {} if products else _windows(graph, pattern)
     for member in pattern.members:
         node = graph[member]
         if node.op in COUNTED and member not in pattern.outputs:

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parent.parent / "minisitch"
 ORDER = (
     "errors", "special", "store", "ops", "graph", "index", "trace", "reference", "simplify", "grad", "device",
     "mapping", "fuse", "groups", "keeping", "triples", "stitch", "blocks", "kernel", "layout", "statements", "loops", "reuse", "together",
-    "schedule", "cost", "build", "strategies", "optimum", "cuda_product", "dataflow", "source",
+    "schedule", "cost", "build", "cuda_product", "dataflow", "strategies", "optimum", "source",
     "cuda_math", "cuda_order", "cpu_math", "cuda_emit", "cuda_pipeline", "cpu_emit", "simt", "machine_code", "compile", "cuda_compile", "cuda_link", "offline",
     "workers", "runtime", "explain",
     "testing", "torch_backend", "api", "__init__", "calibrate", "demo", "__main__",

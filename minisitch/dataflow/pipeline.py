@@ -18,16 +18,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from ..device import Device
 from ..errors import PlanError
 from ..fuse import FREE, Composition, Decision, is_heavy
 from ..graph import Graph, Node
+from .balance import Channel, Load
+from .rates import depths
 from .tiles import FINAL, FOLD, Cut, best_cut
 
 PAYLOAD = 128 << 10  # bytes of a queue's entry: from 64 to 256 kB synchronisation costs little and the queues stay in L2 (4b B3)
 LEAST_PAYLOAD = 16 << 10  # fewer bytes are sent only where there are no more; above, each multiprocessor should see a tile
-DEPTH = 2  # entries of a queue: one is written while the other is read
 RESIDENT = 0.5  # of a core's own cache, that a tile's values between stages may take
 FEWEST_ROWS = 48  # of a CPU's tile: a product of fewer rows keeps BLAS from its speed
 
@@ -55,7 +57,7 @@ class Queue:
     producer: int  # stages, by their positions
     consumers: tuple[int, ...]
     tile_bytes: int
-    depth: int = DEPTH
+    depth: int = 2  # one entry is written while another is read
 
     def __str__(self) -> str:
         return f"queue %{self.node}: {self.producer} -> {', '.join(map(str, self.consumers))}, {self.depth} x {self.tile_bytes} B"
@@ -65,6 +67,7 @@ class Queue:
 class Pipeline(Composition):
     """Stages and queues over tiles of ``tile`` units; ``axes`` and ``units`` are the ``tiles.Cut`` of the body."""
 
+    products: ClassVar[bool] = True
     axes: tuple[int | None, ...] = ()
     units: int = 1
     tile: int = 1
@@ -217,8 +220,8 @@ def _queues(found: Cut, stages: Sequence[Stage], tile: int) -> tuple[Queue, ...]
     for node, producer, consumers in _crossing(found, stages):
         payload = found.graph[node].type.nbytes if node in found.folded else _bytes_a_unit(found, node) * tile
         made.append(Queue(node, producer, consumers, payload))
-    least = least_depths(stages, made, -(-found.units // tile))
-    return tuple(replace(q, depth=max(DEPTH, n)) for q, n in zip(made, least, strict=True))
+    enough = least_depths(stages, made, -(-found.units // tile), full_rate=True)
+    return tuple(replace(q, depth=n) for q, n in zip(made, enough, strict=True))
 
 
 def _tile(found: Cut, stages: Sequence[Stage], device: Device) -> int:
@@ -232,19 +235,15 @@ def _tile(found: Cut, stages: Sequence[Stage], device: Device) -> int:
 
 
 # ---------------------------------------------------------------- depth
-def least_depths(stages: Sequence[Stage], queues: Sequence[Queue], tiles: int) -> tuple[int, ...]:
-    """How deep each queue must be so that no stage waits for ever (the paper does not discuss it; papers' digest, 4b B2).
+def least_depths(stages: Sequence[Stage], queues: Sequence[Queue], tiles: int, full_rate: bool = False) -> list[int]:
+    """How deep each queue must be so that no stage waits for ever, or with ``full_rate`` none that has work (``rates.depths``).
 
-    What a final stage gives out comes ``tiles - 1`` tiles late. Where a path through it meets one around it, the queue
-    around it must hold all that is not yet taken. A skip past stages that pass tile after tile needs one entry.
+    The paper does not discuss it. What a final stage gives out comes after the last tile: where a path through it meets one
+    around it, the queue around it must hold all tiles. A skip past stages that pass tile after tile needs one entry.
     """
-    lag, gives = [0] * len(stages), [0] * len(stages)  # tiles behind the first stage, of what is taken and of what is given
-    for _ in stages:  # a path is no longer than there are stages
-        for q in queues:
-            for consumer in q.consumers:
-                lag[consumer] = max(lag[consumer], gives[q.producer])
-        gives = [late + (tiles - 1) * (stage.role == "final") for late, stage in zip(lag, stages, strict=True)]
-    return tuple(max(lag[c] - gives[q.producer] for c in q.consumers) + 1 for q in queues)
+    loads = [Load(s.name, "tensor" if s.kind == "tensor" else "simt", 1.0, tiles=1 if s.role == "final" else tiles) for s in stages]
+    channels = [Channel(stages[q.producer].name, tuple(stages[c].name for c in q.consumers), q.tile_bytes) for q in queues]
+    return depths(loads, channels, full_rate)
 
 
 def verify_pipeline(pipeline: Pipeline) -> Pipeline:
@@ -252,12 +251,13 @@ def verify_pipeline(pipeline: Pipeline) -> Pipeline:
 
     Raises PlanError: a queue without a stage at one end, a queue that goes backwards, one that would wait for ever.
     """
-    count, least = len(pipeline.stages), least_depths(pipeline.stages, pipeline.queues, pipeline.tiles)
-    for q, needed in zip(pipeline.queues, least, strict=True):
+    count = len(pipeline.stages)
+    for q in pipeline.queues:
         if not q.consumers or not all(0 <= s < count for s in (q.producer, *q.consumers)):
             raise PlanError(f"{q}: there are stages 0 to {count - 1}")
         if min(q.consumers) <= q.producer:
             raise PlanError(f"{q} goes back to an earlier stage")
+    for q, needed in zip(pipeline.queues, least_depths(pipeline.stages, pipeline.queues, pipeline.tiles), strict=True):
         if q.depth < needed:
             raise PlanError(f"{q} waits for ever: a reader takes its first tile when {needed} are made; make it {needed} deep, "
                             "keep the two stages together, or let the value go through memory")

@@ -137,6 +137,9 @@ class Report:
                     str(card.body), "", str(card.stitched), "", str(card.kernel) + launched,
                     "", f"# after emit, for {own.target}", own.text.rstrip()]
             out += ["", f"# {card.figures}"] * bool(card.figures)
+        for tiled in self.stages.loops:
+            out += ["", "# a pipeline, in the ids of its body", str(tiled.loop.body), "", str(tiled.loop.pipeline), "",
+                    "each tile runs " + str(tiled.loop.tile).removeprefix("# after fuse ")]
         out += ["", f"# memory: {self.workspace} bytes of workspace"]
         out += [f"  {r.label}: {r.life.nbytes} bytes at {r.offset}, steps {r.life.first} to {r.life.last}"
                 for r in self.residents]
@@ -179,10 +182,10 @@ def explain(fn: Callable[..., Any], *args: Any, strategy: str | None = None, tar
 def report_on(stages: Stages, name: str, architecture: str = "") -> Report:
     """The report on stages that went all the way to emitted text; see ``explain``."""
     cards: dict[int, Card] = {}
-    for pattern, body, stitched, kernel in zip(stages.plan.kernels, stages.bodies, stages.stitches, stages.kernels,
-                                               strict=True):
-        card = cards.get(id(kernel)) or Card(kernel, stitched, body, (), both_texts(kernel))
-        cards[id(kernel)] = replace(card, patterns=(*card.patterns, pattern))
+    for one in (stages, *(tiled.tile for tiled in stages.loops)):
+        for pattern, body, stitched, kernel in zip(one.plan.kernels, one.bodies, one.stitches, one.kernels, strict=True):
+            card = cards.get(id(kernel)) or Card(kernel, stitched, body, (), both_texts(kernel))
+            cards[id(kernel)] = replace(card, patterns=(*card.patterns, pattern))
     if architecture:
         cards = {k: replace(card, machine=offline.assemble(card.sources["cuda"], architecture)) for k, card in cards.items()}
     layout = Layout(stages)

@@ -20,6 +20,7 @@ import numpy as np
 from .. import compile as compiler
 from .. import cost
 from .. import optimum as exhaustive
+from ..dataflow.loop import loop_traffic, loop_us
 from ..device import Device
 from ..errors import MinisitchError, PlanError
 from ..fuse import STRATEGIES, Body, count
@@ -310,11 +311,14 @@ def _time(call: Callable[[], Any], repeats: int) -> float:
 
 
 def _row(name: str, stages: Stages, device: Device, measured_us: float, error: float) -> Row:
-    traffic = [cost.traffic(k) for k in stages.kernels]
+    """A pipeline counts as one kernel: it is one launch on a GPU, and its tiles never meet memory on a CPU."""
+    loops = [tiled.loop for tiled in stages.loops]
+    traffic = [cost.traffic(k) for k in stages.kernels] + [loop_traffic(loop) for loop in loops]
     library = stages.plan.library_calls
     modelled = sum(cost.kernel_us(k, cost.working_set(stages.graph)) for k in stages.kernels)
     modelled += sum(cost.library_us(stages.graph, stages.graph[p.members[0]], device) for p in library)
-    return Row(name, len(stages.kernels), len(library), sum(t.read for t in traffic),
+    modelled += sum(loop_us(loop, device) for loop in loops)
+    return Row(name, len(stages.kernels) + len(loops), len(library), sum(t.read for t in traffic),
                sum(t.written for t in traffic), sum(k.block_barriers for k in stages.kernels),
                sum(k.grid_barriers for k in stages.kernels), modelled, measured_us, error)
 

@@ -62,7 +62,8 @@ def content(report: Report, heading: str = "") -> str:
     """The report between two tags: overview, one card a kernel, memory, decisions, the program."""
     stages = report.stages
     facts = {"operations": len(stages.graph), "kernels": len(stages.plan.kernels), "different": len(report.cards),
-             "library calls": len(stages.plan.library_calls), "bytes of workspace": report.workspace}
+             "library calls": len(stages.plan.library_calls), "pipelines": len(stages.loops),
+             "bytes of workspace": report.workspace}
     out = [f"<h1>{escape(heading or report.name)}</h1>",
            f"<p>Strategy <b>{escape(stages.plan.strategy)}</b>, scheduled for <b>{escape(stages.device.name)}</b>.</p>",
            _facts(facts),
@@ -98,12 +99,12 @@ def overview(report: Report) -> str:
         if pattern.kind == "library":
             boxes.append(Box((result.op, str(result.type)), "", f"library call, step {number}: {result}", dashed=True))
             continue
-        kernel = next(kernels)
-        work = [graph[m] for m in pattern.members if graph[m].kind in ("map", "reduce")]
+        work = [graph[m] for m in pattern.members if graph[m].kind in ("map", "reduce") or graph[m].op == "matmul"]
         tip = "\n".join([f"step {number}: {len(work)} operations -> {kinds}",
                          *(str(graph[m]) for m in pattern.members[:40])])
-        lines = (kernel.name, _few((n.op for n in work), 5) or "copy", str(result.type))
-        boxes.append(Box(lines, colour[kernel.name], tip))
+        kernel = None if pattern.kind == "pipeline" else next(kernels)
+        lines = (kernel.name if kernel else "pipeline", _few((n.op for n in work), 5) or "copy", str(result.type))
+        boxes.append(Box(lines, colour[kernel.name] if kernel else "", tip if kernel else f"{tip}\n{pattern.composition}"))
     writer = {o: i for i, p in enumerate(stages.plan.patterns) for o in p.outputs}
     for number, pattern in enumerate(stages.plan.patterns):
         for value in pattern_inputs(graph, pattern):

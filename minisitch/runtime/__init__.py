@@ -44,7 +44,7 @@ from ..trace.tree import flatten, type_of
 from .background import Behind, Run
 from .executable import Executable, ReferenceExecutable, assemble
 from .memory import Lifetime, plan_memory
-from .stages import STAGES, TARGETS, Stages, choose_device, choose_target, lower_program, parse_type
+from .stages import STAGES, TARGETS, Stages, choose_device, choose_target, lower_program, parse_type, program_of
 
 __all__ = ["STAGES", "TARGETS", "Executable", "Jitted", "Lifetime", "Stages", "assemble", "choose_device",
            "choose_target", "compile_graph", "jit", "lower", "lower_program", "parse_type", "plan_memory", "read_types"]
@@ -112,10 +112,7 @@ class Sources(tuple[KernelSource, ...]):
 def compile_graph(graph: Graph, strategy: str = "auto", target: str = "cpu",
                   device: str | Device | None = None) -> Executable:
     """A graph that was built, parsed or drawn at random, ready to run: ``.outputs(arrays)`` gives a list of arrays."""
-    leaves = [graph[i].type for i in graph.inputs]
-    results = [graph[o].type for o in graph.outputs]
-    program = Program(graph, flatten((tuple(leaves), {}))[1], flatten(tuple(results))[1], (), ())
-    return assemble(lower_program(program, strategy, target, choose_device(target, device)), target)
+    return assemble(lower_program(program_of(graph), strategy, target, choose_device(target, device)), target)
 
 
 # ---------------------------------------------------------------- the front door

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..dataflow.loop import loop_operations
 from ..device import Device
 from ..errors import DeviceError, MinisitchError
 from ..fuse import FREE, view_source
@@ -26,6 +27,7 @@ from .memory import Layout, Resident, Slot
 from .pool import fresh
 from .stages import Stages
 from .steps import CopyStep, KernelStep, Step, build_kernels, library_step, view
+from .tiling import TiledRun, TileStep
 
 Array = np.ndarray
 
@@ -125,6 +127,13 @@ class Executable:
             check(arrays[check.source])
         return arrays, [step.bind(arrays) for step in self.steps]
 
+    def run_on(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        """Run on flat arrays that are there already; indices are not checked."""
+        arrays = [inputs[s.index] if s.place == "input" else outputs[s.index] if s.place == "output" else
+                  self.memory.raw[s.index:s.index + s.size * s.dtype.itemsize].view(s.dtype) for s in self.slots]
+        for step in self.steps:
+            step.bind(arrays)()
+
 
 @dataclass(frozen=True)
 class ReferenceExecutable:
@@ -171,11 +180,18 @@ def assemble(stages: Stages, target: str, progress: Callable[[int, int, str], No
     layout = Layout(stages)
     steps: list[Step] = []
     kernels = iter(zip(stages.bodies, stages.digests, stages.kernels, strict=True))
+    loops = iter(stages.loops)
     for pattern in stages.plan.patterns:
         if pattern.kind == "library":
             node = stages.graph[pattern.members[0]]
             chains = [_view_chain(stages.graph, a) for a in node.args]
             steps.append(library_step(node, chains, (*(layout.value[c[0].id] for c in chains), layout.value[node.id])))
+            continue
+        if pattern.kind == "pipeline":
+            tiled = next(loops)
+            rest, after = (assemble(s, target) if s else None for s in (tiled.rest, tiled.after))
+            run = TiledRun(tiled.loop, assemble(tiled.tile, target), rest, after, work=loop_operations(tiled.loop))
+            steps.append(TileStep(run, tuple(layout.value[v] for v in (*tiled.loop.body.inputs, *tiled.loop.body.outputs))))
             continue
         body, key, kernel = next(kernels)
         memory = (*body.inputs, *body.outputs)

@@ -17,9 +17,11 @@ from dataclasses import dataclass
 
 from .. import cpu_emit, cuda_emit
 from ..build import built, compose, digest, shared_kernels
+from ..dataflow.loop import TileLoop, tile_loop
+from ..dataflow.pipeline import Pipeline
 from ..device import DEVICES, Device, get_device, this_cpu
 from ..errors import DeviceError, TraceError
-from ..fuse import Body, Decision, FusionPlan, extract
+from ..fuse import Body, Composition, Decision, FusionPlan, extract
 from ..graph import Graph, TensorType, verify
 from ..ops import DTYPES
 from ..schedule import Kernel
@@ -27,6 +29,7 @@ from ..simplify import simplify
 from ..source import KernelSource
 from ..stitch import StitchPlan
 from ..trace import Program
+from ..trace.tree import flatten
 from . import cuda_driver
 from .plans import plan_of
 
@@ -78,7 +81,8 @@ def parse_type(text: str) -> TensorType:
 @dataclass(frozen=True)
 class Stages:
     """One program at every stage. ``bodies``, their ``digests``, ``stitches``, ``kernels`` and ``sources`` have one
-    entry a kernel pattern of ``plan``, in its order; patterns with equal bodies share one entry's value."""
+    entry a kernel pattern of ``plan``, in its order; patterns with equal bodies share one entry's value. ``loops`` has one
+    entry a pipeline."""
 
     program: Program
     graph: Graph
@@ -89,6 +93,7 @@ class Stages:
     stitches: tuple[StitchPlan, ...] = ()
     kernels: tuple[Kernel, ...] = ()
     sources: tuple[KernelSource, ...] = ()
+    loops: tuple[TiledStages, ...] = ()
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
@@ -100,6 +105,23 @@ class Stages:
                 seen.add(kernel.name)
                 found.update(dict.fromkeys(in_whole_graph(body, kernel.decisions)))
         return tuple(found)
+
+
+@dataclass(frozen=True)
+class TiledStages:
+    """A CPU's pipeline: its loop, and the stages of the program for a tile, for a smaller last one, and for what follows them."""
+
+    loop: TileLoop
+    tile: Stages
+    rest: Stages | None
+    after: Stages | None
+
+
+def program_of(graph: Graph) -> Program:
+    """A graph that nobody traced, as a program: its inputs are the arguments, its outputs a tuple."""
+    leaves = [graph[i].type for i in graph.inputs]
+    results = [graph[o].type for o in graph.outputs]
+    return Program(graph, flatten((tuple(leaves), {}))[1], flatten(tuple(results))[1], (), ())
 
 
 def in_whole_graph(body: Body, decisions: Iterable[Decision]) -> tuple[Decision, ...]:
@@ -123,14 +145,25 @@ def lower_plan(program: Program, plan: FusionPlan, target: str, device: Device, 
     if stop_after == "fuse":
         return stages
     bodies = tuple(extract(graph, p) for p in plan.kernels)
+    loops = tuple(_tiled(extract(graph, p), p.composition, target, device, stop_after) for p in plan.pipelines)
     emit = cuda_emit.emit if target in ("cuda", "step") else cpu_emit.emit
     compositions = [p.composition for p in plan.kernels]
     keys = tuple(digest(body.graph, how) for body, how in zip(bodies, compositions, strict=True))
     different = {key: (body.graph, how) for key, body, how in zip(keys, bodies, compositions, strict=True)}
     if stop_after == "stitch":
         stitches = {key: compose(body, device, how) for key, (body, how) in different.items()}
-        return Stages(program, graph, device, plan, bodies, keys, tuple(stitches[key] for key in keys))
+        return Stages(program, graph, device, plan, bodies, keys, tuple(stitches[key] for key in keys), loops=loops)
     kernels = {key: built(body, device, how) for key, (body, how) in different.items()}
     sources = {key: emit(k) for key, k in kernels.items()} if stop_after == "emit" else {}
     return Stages(program, graph, device, plan, bodies, keys, tuple(kernels[key].plan for key in keys),
-                  tuple(kernels[key] for key in keys), tuple(sources[key] for key in keys if sources))
+                  tuple(kernels[key] for key in keys), tuple(sources[key] for key in keys if sources), loops)
+
+
+def _tiled(body: Body, pipeline: Composition, target: str, device: Device, stop_after: str) -> TiledStages:
+    """A pipeline's tile as a program of its own, down the same road."""
+    assert isinstance(pipeline, Pipeline), "only kitsune makes pipelines"
+    loop = tile_loop(body, pipeline, device)
+    tile, rest, after = (lower_plan(program_of(plan.graph), plan, target, device, stop_after) if plan else None
+                         for plan in (loop.tile, loop.rest, loop.after))
+    assert tile is not None
+    return TiledStages(loop, tile, rest, after)

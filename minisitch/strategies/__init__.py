@@ -5,6 +5,6 @@ your own is one more decorated function, from anywhere.
 """
 
 # isort: off
-from . import none, xla, fs18, fs20, astitch, auto
+from . import none, xla, fs18, fs20, astitch, kitsune, auto
 
-__all__ = ["astitch", "auto", "fs18", "fs20", "none", "xla"]
+__all__ = ["astitch", "auto", "fs18", "fs20", "kitsune", "none", "xla"]

@@ -1,0 +1,341 @@
+"""Kitsune's pipelines: which axis tiles cut, stages and queues, how deep a queue must be, and tiles that run on this CPU.
+
+Queues as CUDA text are in test_queues.py, what could be a pipeline in test_select.py, the models in test_dataflow_models.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import minisitch as ms
+from minisitch.dataflow import pipeline
+from minisitch.dataflow.loop import loop_traffic
+from minisitch.dataflow.pipeline import Pipeline, Queue, Refusal, Stage, design, least_depths, verify_pipeline
+from minisitch.dataflow.tiles import COMBINE, FINAL, FOLD, WHOLE, after_tiles, at_tile, best_cut, cut
+from minisitch.device import DEVICES, this_cpu
+from minisitch.errors import PlanError
+from minisitch.fuse import fuse
+from minisitch.graph import parse, verify
+from minisitch.ops import OPS
+from minisitch.reference import evaluate, judge
+from minisitch.testing import graphs, random_inputs
+
+A100 = DEVICES["a100"]
+MLP = """%0: f32[512,64] = input name='x'
+%1: f32[64,1024] = input name='w'
+%2: f32[512,1024] = matmul %0 %1
+%3: f32[512,1024] = tanh %2
+%4: f32[1024,64] = input name='v'
+%5: f32[512,64] = matmul %3 %4
+%6: f32[512,64] = add %5 %0
+return %6"""
+ATTENTION = """%0: f32[256,32] = input name='q'
+%1: f32[32,256] = input name='k'
+%2: f32[256,256] = matmul %0 %1
+%3: f32[256,1] = max %2 axes=(1,) keepdims=True
+%4: f32[256,256] = broadcast %3 shape=(256, 256)
+%5: f32[256,256] = sub %2 %4
+%6: f32[256,256] = exp %5
+%7: f32[256,1] = sum %6 axes=(1,) keepdims=True
+%8: f32[256,256] = broadcast %7 shape=(256, 256)
+%9: f32[256,256] = div %6 %8
+%10: f32[256,32] = input name='v'
+%11: f32[256,32] = matmul %9 %10
+return %11"""
+CENTRED = """%0: f32[512,64] = input name='x'
+%1: f32[64,32] = input name='w'
+%2: f32[512,32] = matmul %0 %1
+%3: f32[1,1] = sum %2 axes=(0, 1) keepdims=True
+%4: f32[512,32] = broadcast %3 shape=(512, 32)
+%5: f32[512,32] = sub %2 %4
+return %5"""
+
+
+# ---------------------------------------------------------------- which axis a tile cuts
+@given(st.data())
+def test_a_tile_computes_its_part_of_every_value(data):
+    """Whatever is cut along whatever axis: tiles put side by side, and parts of folds joined, are what the whole program gives."""
+    graph = data.draw(graphs(max_nodes=10))
+    node = data.draw(st.sampled_from([n for n in graph.nodes if n.type.rank] or [graph.nodes[0]]))
+    if not node.type.rank:
+        return
+    found = cut(graph, node.id, data.draw(st.integers(0, node.type.rank - 1)))
+    if found.refused or found.units < 2 or any(found.axes[o] is None for o in graph.outputs):
+        return
+    inputs = random_inputs(graph, np.random.default_rng(0))
+    check_cut(found, inputs, data.draw(st.integers(1, found.units)))
+
+
+def check_cut(found, inputs, step):
+    """Run a cut by the reference, tile by tile, and compare with the whole program."""
+    graph = found.graph
+    results = {o: np.empty(graph[o].type.shape, graph[o].type.dtype) for o in graph.outputs}
+    totals: list[np.ndarray] = []
+    tiled = [o for o in graph.outputs if found.tiled(o)]
+    with np.errstate(all="ignore"):
+        for first in range(0, found.units, step):
+            last = min(first + step, found.units)
+            tile = verify(at_tile(found, last - first))
+            given_ = [part(found, i, a, first, last) for i, a in zip(graph.inputs, inputs, strict=True)]
+            made = evaluate(tile, given_)
+            for o, value in zip(tiled, made, strict=False):
+                part(found, o, results[o], first, last)[...] = value
+            added = made[len(tiled):]
+            totals = [OPS[COMBINE[graph[f].op]].numpy(a, b) for f, a, b in zip(found.folded, totals, added, strict=True)] if totals else added
+        after = verify(after_tiles(found))
+        final = [o for o in graph.outputs if not found.tiled(o) and found.axes[o] in (FOLD, FINAL)]
+        results |= dict(zip(final, evaluate(after, [*inputs, *totals]), strict=True))
+    answers = [results[o] for o in graph.outputs if found.axes[o] != WHOLE]
+    wholes = replace(graph, outputs=tuple(o for o in graph.outputs if found.axes[o] != WHOLE))
+    assert all(v.ok for v in judge(wholes, inputs, answers)), f"{found.axes} {found.units} {step}\n{graph}"
+
+
+def part(found, node, array, first, last):
+    """A tile's part of a value, as a view."""
+    axis = found.axes[node]
+    if axis is None or axis < 0:
+        return array
+    each = array.shape[axis] // found.units
+    return array[(slice(None),) * axis + (slice(first * each, last * each),)]
+
+
+@pytest.mark.parametrize(("text", "seed", "axis", "axes", "units"), [
+    (MLP, 2, 0, (0, WHOLE, 0, 0, WHOLE, 0, 0), 512),
+    (MLP, 2, 1, (WHOLE, 1, 1, 1, 0, FOLD, FINAL), 1024),
+    (ATTENTION, 2, 0, (0, WHOLE, 0, 0, 0, 0, 0, 0, 0, 0, WHOLE, 0), 256),
+], ids=["rows", "hidden", "attention"])
+def test_one_axis_determines_all_others(text, seed, axis, axes, units):
+    found = cut(parse(text), seed, axis)
+    assert (found.axes, found.units, found.refused) == (axes, units, ())
+    check_cut(found, random_inputs(found.graph, np.random.default_rng(0)), 100)
+
+
+def test_what_no_tile_can_compute_is_refused_with_its_reason():
+    assert dict(cut(parse(CENTRED), 2, 0).refused) == {4: "it needs %3, which is complete only after the last tile"}
+    scan = parse("%0: f32[8,4] = input name='x'\n%1: f32[8,4] = cumsum %0 axis=0\nreturn %1")
+    assert dict(cut(scan, 1, 0).refused) == {1: "a tile along axis 0 needs more than a tile of %0"}
+    crossed = parse("%0: f32[8,8] = input name='x'\n%1: f32[8,8] = transpose %0 perm=(1, 0)\n%2: f32[8,8] = add %0 %1\nreturn %2")
+    assert "cut along axis" in dict(cut(crossed, 2, 0).refused)[1]
+
+
+@pytest.mark.paper(66)
+def test_a_wide_hidden_dimension_is_cut_where_there_are_no_rows():
+    """One row through an MLP: tiles of the hidden dimension, partial products added up; the hidden row is never whole."""
+    found = best_cut(parse(MLP.replace("512", "1")))
+    assert found is not None and found.axes[2] == 1 and found.folded == (5,)
+    tile = at_tile(found, 16)
+    assert not any(1024 in n.type.shape for n in tile.nodes), tile
+    assert [n.op for n in after_tiles(found).nodes if n.op != "input"] == ["add"]
+
+
+# ---------------------------------------------------------------- stages and queues
+GOLDEN = """128 tiles of 4 of 512 units
+  stage 0 product_0: tensor map, %2
+  stage 1 tanh_1: simt map, %3
+  stage 2 product_2: tensor map, %5 %6
+  queue %2: 0 -> 1, 2 x 16384 B
+  queue %3: 1 -> 2, 2 x 16384 B"""
+
+
+@pytest.mark.paper(63)
+def test_a_queue_for_each_value_that_another_stage_reads():
+    found = design(parse(MLP), A100)
+    assert str(found) == GOLDEN
+    assert [q.node for q in found.queues] == [2, 3], "each crossing value once"
+
+
+@pytest.mark.paper(68)
+def test_light_operations_on_a_product_are_its_epilogue():
+    """Adding the residual stays with the product; a heavy tanh is a stage, and so is what reads two products."""
+    assert len(design(parse(MLP), A100).stages) == 3
+    assert len(design(parse(MLP.replace("tanh", "abs")), A100).stages) == 2
+    gated = parse("""%0: f32[512,64] = input name='x'
+%1: f32[64,1024] = input name='w'
+%2: f32[512,1024] = matmul %0 %1
+%3: f32[64,1024] = input name='v'
+%4: f32[512,1024] = matmul %0 %3
+%5: f32[512,1024] = mul %2 %4
+return %5""")
+    assert [s.kind for s in design(gated, A100).stages] == ["tensor", "tensor", "simt"]
+
+
+def test_a_value_that_two_stages_read_has_one_queue():
+    """Multicast: tanh feeds two products, and is written once."""
+    found = design(parse(MLP.replace("add %5 %0", "add %5 %0\n%7: f32[512,64] = matmul %3 %4\n%8: f32[512,64] = exp %7")
+                         .replace("return %6", "return %6 %8")), A100)
+    consumers = {q.node: q.consumers for q in found.queues}
+    assert len(consumers[3]) == 2 and len(found.queues) == 3
+
+
+def test_a_reduction_over_the_tiles_is_fanned_in_and_combined():
+    found = design(parse(CENTRED.partition("%4")[0] + "return %3"), A100)
+    assert [(s.kind, s.role) for s in found.stages] == [("tensor", "map"), ("simt", "fan_in"), ("simt", "final")]
+    assert found.queues[-1].tile_bytes == 4, "a part is as large as the result"
+
+
+@pytest.mark.paper(69)
+def test_the_gradient_of_a_layer_is_a_pipeline():
+    """Backward of relu(x @ w): what comes back feeds two products, and the weights' gradient is a fold over the rows."""
+    graph = parse("""%0: f32[512,64] = input name='x'
+%1: f32[512,32] = input name='h'
+%2: f32[512,32] = input name='dy'
+%3: f32[512,32] = constant value=0.0
+%4: bool[512,32] = gt %1 %3
+%5: f32[512,32] = select %4 %2 %3
+%6: f32[64,512] = transpose %0 perm=(1, 0)
+%7: f32[64,32] = matmul %6 %5
+%8: f32[64,32] = input name='w'
+%9: f32[32,64] = transpose %8 perm=(1, 0)
+%10: f32[512,64] = matmul %5 %9
+return %7 %10""")
+    found = design(graph, A100)
+    assert [(s.kind, s.role) for s in found.stages] == [("simt", "map"), ("tensor", "fan_in"), ("tensor", "map"), ("simt", "final")]
+    assert {q.node: q.consumers for q in found.queues} == {5: (1, 2), 7: (3,)}, "%5 is multicast"
+    check_cut(found.cut(graph), random_inputs(graph, np.random.default_rng(0)), 100)
+
+
+@pytest.mark.parametrize(("text", "rule"), [
+    (CENTRED, "not-tile-by-tile"),
+    ("%0: f32[512,64] = input name='x'\n%1: f32[64,32] = input name='w'\n%2: f32[512,32] = matmul %0 %1\nreturn %2", "one-stage"),
+    ("%0: f32[1,1] = input name='x'\n%1: f32[1,1] = input name='w'\n%2: f32[1,1] = matmul %0 %1\nreturn %2", "no-tiles"),
+    (MLP.replace("512", "2").replace("1024", "2"), "one-tile"),
+], ids=["reconverging", "one product", "one number", "small"])
+def test_what_is_no_pipeline_says_why(text, rule):
+    found = design(parse(text), A100)
+    assert isinstance(found, Refusal) and {d.rule for d in found.decisions} == {rule}
+
+
+# ---------------------------------------------------------------- depth
+def softmax_stages(depth):
+    """Softmax in stages, tiled along the row: the exponentials go to the sum, and past it to the division."""
+    stages = (Stage("exp", (0,), "simt"), Stage("sum", (1,), "simt", "final"), Stage("divide", (2,), "simt"))
+    queues = (Queue(0, 0, (1, 2), 64, depth), Queue(1, 1, (2,), 4, 1))
+    return Pipeline(units=8, tile=1, stages=stages, queues=queues)
+
+
+def test_a_path_around_a_full_reduction_needs_all_its_tiles():
+    """Refused at depth 2, and at any depth below the number of tiles; a residual past stages that pass tile by tile needs one."""
+    for depth in range(1, 8):
+        with pytest.raises(PlanError, match="waits for ever: a reader takes its first tile when 8 are made"):
+            verify_pipeline(softmax_stages(depth))
+    assert verify_pipeline(softmax_stages(8))
+    stages = tuple(Stage(name, (), "simt") for name in "abc")
+    assert least_depths(stages, (Queue(0, 0, (1, 2), 64), Queue(1, 1, (2,), 64)), 100) == [1, 1]
+    assert least_depths(stages, (Queue(0, 0, (1, 2), 64), Queue(1, 1, (2,), 64)), 100, full_rate=True) == [3, 2]
+
+
+@pytest.mark.parametrize(("queue", "message"), [
+    (Queue(0, 0, (), 64), "there are stages 0 to 2"),
+    (Queue(0, 0, (3,), 64), "there are stages 0 to 2"),
+    (Queue(0, 2, (1,), 64), "goes back"),
+])
+def test_queues_that_lead_nowhere_are_refused(queue, message):
+    whole = softmax_stages(8)
+    with pytest.raises(PlanError, match=message):
+        verify_pipeline(replace(whole, queues=(*whole.queues[:1], queue)))
+
+
+# ---------------------------------------------------------------- tiles on this CPU
+@pytest.fixture
+def short_tiles(monkeypatch):
+    """Tiles of a few rows, so that small programs have several, and a smaller last one."""
+    monkeypatch.setattr(pipeline, "FEWEST_ROWS", 1)
+    monkeypatch.setattr(pipeline, "RESIDENT", 3e-5)
+
+
+def two_layers(x, w, v):
+    return np.tanh(x @ w) @ v + x.sum()
+
+
+def gated(x, w, v):
+    return (x @ w) * np.exp(x @ v)
+
+
+def heads(x, w):
+    q = (x @ w).reshape(4, 33, 2, 8).transpose(0, 2, 1, 3)
+    s = q @ q.transpose(0, 1, 3, 2)
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return ((e / e.sum(-1, keepdims=True)) @ q).transpose(0, 2, 1, 3).reshape(4 * 33, 16) @ w.T
+
+
+def statistics(x, w):
+    h = np.tanh(x @ w)
+    return h, h.sum(0), h.max(0) * 2
+
+
+def hidden(x, w, v):
+    return np.maximum(x @ w, 0) @ v + 1
+
+
+def columns(x, w):
+    return np.tanh(x.T @ w.T) @ w
+
+
+PROGRAMS = {
+    "two layers": (two_layers, ((33, 16), (16, 31), (31, 16))),
+    "one row": (two_layers, ((1, 16), (16, 31), (31, 16))),
+    "gated": (gated, ((123, 16), (16, 31), (16, 31))),
+    "heads": (heads, ((132, 16), (16, 16))),
+    "statistics": (statistics, ((33, 16), (16, 31))),
+    "hidden": (hidden, ((1, 8), (8, 1000), (1000, 3))),
+    "columns": (columns, ((16, 33), (31, 16))),
+}
+
+
+@pytest.mark.paper(59)
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("target", ["python", "cpu"])
+def test_a_pipeline_runs_tile_by_tile(name, target, short_tiles):
+    fn, shapes = PROGRAMS[name]
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    plan = ms.lower(fn, *arrays, strategy="kitsune", target="cpu", stop_after="fuse")
+    assert plan.pipelines and all(p.composition.tiles > 1 for p in plan.pipelines), plan
+    program = ms.lower(fn, *arrays, target="cpu", stop_after="trace")
+    got = ms.jit(fn, strategy="kitsune", target=target)(*arrays)
+    verdicts = judge(program.graph, arrays, got if isinstance(got, tuple) else [got])
+    assert all(v.ok for v in verdicts), verdicts
+
+
+@given(st.data())
+def test_random_programs_run_as_pipelines(data):
+    """The whole strategy on whatever holds products, with tiles of one unit."""
+    graph = data.draw(graphs(max_nodes=14))
+    inputs = random_inputs(graph, np.random.default_rng(0))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(pipeline, "FEWEST_ROWS", 1)
+        patched.setattr(pipeline, "RESIDENT", 0.0)
+        got = ms.runtime.compile_graph(graph, "kitsune", "python").outputs(inputs)
+    assert all(v.ok for v in judge(graph, inputs, got)), graph
+
+
+def test_equal_results_however_many_threads(short_tiles):
+    """Parts of folds are joined in the order of the tiles, not of the threads."""
+    x, w = np.random.default_rng(0).standard_normal((2, 400, 400)).astype(np.float32)
+    run = ms.jit(statistics, strategy="kitsune", target="cpu")
+    first = run(x, w)
+    for _ in range(5):
+        assert all(np.array_equal(a, b) for a, b in zip(first, run(x, w), strict=True))
+
+
+def test_explain_and_compare_show_pipelines(short_tiles):
+    x, w, v = (np.ones(s, np.float32) for s in ((132, 16), (16, 31), (31, 16)))
+    report = ms.explain(hidden, x, w, v, strategy="kitsune", target="cpu")
+    assert "# a pipeline" in str(report) and "queue %" in str(report) and ">pipeline<" in report.html
+    row = next(r for r in ms.compare(hidden, x, w, v, target="cpu", seconds=0.01).rows if r.strategy == "kitsune")
+    assert (row.kernels, row.library_calls) == (1, 0)
+    stages = ms.runtime.lower_program(ms.lower(hidden, x, w, v, target="cpu", stop_after="trace"), "kitsune", "cpu", this_cpu())
+    moved = loop_traffic(stages.loops[0].loop)
+    assert (moved.read, moved.written) == (x.nbytes + w.nbytes + v.nbytes, 132 * 16 * 4)
+
+
+def test_a_pipeline_is_cut_off_at_what_waits_for_all_of_it():
+    """Less the mean of everything: product and sum are a pipeline; what subtracts the sum reads the product from memory."""
+    plan = fuse(parse(CENTRED), "kitsune", replace(this_cpu(), shared_per_sm=1 << 14))
+    assert [(p.kind, p.outputs) for p in plan.patterns] == [("pipeline", (2, 3)), ("kernel", (5,))]
+    assert "complete only after the last tile" in str([d.why for d in plan.decisions])
