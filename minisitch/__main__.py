@@ -1,4 +1,4 @@
-"""The command line: ``python -m minisitch demo | run | explain | compare | bench | calibrate``.
+"""The command line: ``python -m minisitch demo | run | explain | compare | bench | calibrate | doctor``.
 
 In:  words. Out: text on stdout; 0 if all went well, 1 if the program cannot be compiled, 2 if the words are wrong.
 """
@@ -24,6 +24,7 @@ import numpy as np
 from .calibrate import Programs, calibrate
 from .demo import demo, gpt, make_batch, make_weights, progress_bar
 from .device import DEVICES, device_file
+from .doctor import examine
 from .errors import DeviceError, MinisitchError
 from .explain import compare, explain
 from .explain.compare import error_of, sample
@@ -45,7 +46,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run one command; gives back the exit code."""
     options = _parser().parse_args(words)
     try:
-        options.command(options)
+        return options.command(options) or 0
     except UsageError as problem:
         print(f"minisitch: {problem}", file=sys.stderr)
         return 2
@@ -111,6 +112,9 @@ def _parser() -> argparse.ArgumentParser:
         one.set_defaults(command=command)
     _bench_options(commands.add_parser("bench", help="a suite of workloads under every strategy, in a clone of the repository"))
     _calibrate_options(commands.add_parser("calibrate", help="measure this machine, and how well the cost model knows it"))
+    doctor = commands.add_parser("doctor", help="what this machine has, what will run on it, and how to get the rest")
+    doctor.add_argument("--json", action="store_true", help="print JSON instead of text")
+    doctor.set_defaults(command=_doctor)
     return parser
 
 
@@ -217,6 +221,12 @@ def _calibrate(options: argparse.Namespace) -> None:
             Path(options.out).write_text(json.dumps(found.record(), indent=1) + "\n", encoding="utf-8")
         except OSError as problem:
             raise UsageError(f"cannot write {options.out}: {problem.strerror}; choose another path") from None
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    found = examine()
+    print(found.json if options.json else found)
+    return 0 if found.healthy else 1
 
 
 def _models(folder: Path) -> Programs:

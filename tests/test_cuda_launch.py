@@ -164,6 +164,22 @@ def test_a_launch_says_the_kernels_shape(gpu):
     assert image.startswith(f"sm_90 {kernel.registers}\n".encode())  # registers are bounded as the wave was counted
 
 
+def test_a_kernel_can_be_looked_at_by_itself(gpu):
+    x, y = array(4, 8).reshape(-1), np.zeros(32, np.float32)
+    ms.jit(softmax, target="cuda").compile(x.reshape(4, 8)).steps[0].launch(x, y)
+    np.testing.assert_allclose(y.reshape(4, 8), softmax(x.reshape(4, 8)), rtol=1e-6)
+
+
+def test_a_call_taken_apart(gpu):
+    x, w = array(5, 7), array(7, 3, seed=1)
+    run = ms.jit(block, target="cuda").compile(x, w)
+    arrays, calls = run.prepare([x, w])
+    gpu.calls.clear()
+    for call in calls:
+        call()
+    assert len(calls) == len(run.steps) and order(gpu) == ["cuLaunchKernel", "cuStreamSynchronize"] * 4 and len(arrays) == 2
+
+
 def test_a_kernel_sees_a_part_of_an_argument_from_its_offset_on(gpu):
     x = array(6, 4)
     f = ms.jit(lambda x: np.exp(x[2:]) @ x[:4], target="cuda", strategy="none")
@@ -467,6 +483,19 @@ def test_products_are_recorded_with_the_kernels(gpu, blas):
     for k in range(3):
         np.testing.assert_allclose(f(x * k, w), block(x * k, w), rtol=2e-5)
     assert len(blas.calls) == 4  # plainly, and while recording
+
+
+def test_explain_says_who_multiplies(monkeypatch):
+    def f(x, w, i):
+        return np.sort(np.exp(x) @ w @ w.T), i @ i
+
+    types_ = "f32[4,8]", "f32[8,8]", "i32[4,4]"
+    said = str(ms.explain(f, *types_, target="cuda", device="h100"))
+    assert "matmul: a tiled kernel (cuda_product), since cuBLAS is not installed here: pip install nvidia-cublas" in said
+    assert "since cuBLAS knows no such dtype" in said and "sort: NumPy on the host" in said
+    monkeypatch.setattr(cublas, "path", lambda: "libcublas.so")
+    assert "matmul: cuBLAS, 1 call" in str(ms.explain(f, *types_, target="cuda", device="h100"))
+    assert "library calls on a GPU" not in str(ms.explain(f, *types_, target="cpu"))
 
 
 # ---------------------------------------------------------------- refusals

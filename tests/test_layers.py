@@ -16,7 +16,7 @@ ORDER = (
     "schedule", "cost", "build", "cuda_product", "dataflow", "strategies", "optimum", "source",
     "cuda_math", "cuda_order", "cpu_math", "cuda_emit", "cuda_pipeline", "cpu_emit", "simt", "machine_code", "compile", "cuda_compile", "cuda_link", "offline",
     "workers", "runtime", "explain",
-    "testing", "torch_backend", "api", "__init__", "calibrate", "demo", "__main__",
+    "testing", "torch_backend", "api", "__init__", "calibrate", "demo", "doctor", "__main__",
 )
 NUMBA = {"machine_code", "compile", "cuda_compile", "cuda_order"}  # who may import numba and llvmlite
 MAX_FILE, MAX_FUNCTION = 500, 60

@@ -21,6 +21,7 @@ from ..errors import MinisitchError
 from ..fuse import Body, Decision, Pattern, count
 from ..kernel import Kernel
 from ..runtime import Jitted, Stages, choose_device, choose_target, lower_program, read_types
+from ..runtime.cuda_launch import library_calls
 from ..runtime.memory import Layout, Resident
 from ..schedule import schedule
 from ..source import KernelSource
@@ -143,6 +144,8 @@ class Report:
         out += ["", f"# memory: {self.workspace} bytes of workspace"]
         out += [f"  {r.label}: {r.life.nbytes} bytes at {r.offset}, steps {r.life.first} to {r.life.last}"
                 for r in self.residents]
+        if self.stages.device.kind == "gpu" and plan.library_calls:
+            out += ["", "# library calls on a GPU", *(f"  {line}" for line in library_calls(self.stages))]
         out += ["", f"# decisions: {len(self.decisions)}", *(_line(d) for d in self.decisions)]
         return "\n".join(out)
 

@@ -31,10 +31,11 @@ from .cuda_graph import WORTHWHILE, Addresses, Graphs
 from .cuda_kernel import ADDRESS, WORDS, Arguments, DeviceKernel
 from .cuda_memory import Block
 from .device_arrays import Seen, callers_stream, look, maker
-from .executable import Executable, finish, refuse_overlap
+from .executable import Executable, finish, refuse_overlap, view_chain
 from .memory import Slot
 from .pool import fresh, is_pooled
-from .steps import CopyStep, KernelStep, LibraryStep, Step
+from .stages import Stages
+from .steps import CopyStep, KernelStep, LibraryStep, Step, library_step
 
 VECTOR = 16  # bytes: what the widest load of a thread wants an address to be a multiple of
 
@@ -103,15 +104,25 @@ def product_kernel(step: LibraryStep, slots: Sequence[Slot]) -> DeviceKernel:
     return DeviceKernel(made.name, made.text, made.grid, made.block, made.dtypes, tuple(slots[s].size for s in step.slots))
 
 
-def done_by(step: LibraryStep) -> str:
-    """Who does a library call on a GPU, as ``explain`` says it."""
+def library_calls(stages: Stages) -> list[str]:
+    """Who does each library call on a GPU of this machine, a line for each kind of answer, as ``explain`` says it."""
+    found: dict[str, list[str]] = {}
+    for pattern in stages.plan.library_calls:
+        node = stages.graph[pattern.members[0]]
+        step = library_step(node, [view_chain(stages.graph, a) for a in node.args], (0,) * (len(node.args) + 1))
+        found.setdefault(f"{node.op}: {_done_by(step)}", []).append(f"%{node.id}")
+    return [f"{' '.join(nodes)} {said}" for said, nodes in found.items()]
+
+
+def _done_by(step: LibraryStep) -> str:
     if step.name != "matmul":
-        return "NumPy on the host: its operands are copied there and its result back, and the call waits for them"
+        return "NumPy on the host; operands are copied there, the result back, and the call waits for them"
     calls = cublas.gemms(*step.views)
     if calls is None:
-        return "a tiled kernel (cuda_product): cuBLAS knows no such dtype or order of elements"
-    return f"cuBLAS, {len(calls)} call{'s' * (len(calls) > 1)}" if cublas.path() else \
-        f"a tiled kernel (cuda_product), since cuBLAS is not installed: {cublas.INSTALL}"
+        return "a tiled kernel (cuda_product), since cuBLAS knows no such dtype or order of elements"
+    if not cublas.path():
+        return f"a tiled kernel (cuda_product), since cuBLAS is not installed here: {cublas.INSTALL}"
+    return f"cuBLAS, {len(calls)} call{'s' * (len(calls) > 1)}"
 
 
 # ---------------------------------------------------------------- what a thread has of a program on a stream

@@ -184,7 +184,7 @@ def assemble(stages: Stages, target: str, progress: Callable[[int, int, str], No
     for pattern in stages.plan.patterns:
         if pattern.kind == "library":
             node = stages.graph[pattern.members[0]]
-            chains = [_view_chain(stages.graph, a) for a in node.args]
+            chains = [view_chain(stages.graph, a) for a in node.args]
             steps.append(library_step(node, chains, (*(layout.value[c[0].id] for c in chains), layout.value[node.id])))
             continue
         if pattern.kind == "pipeline":
@@ -219,7 +219,7 @@ def refuse_other_machine(device: Device, target: str) -> None:
                           f"name no device, or take target {('step' if runs == 'cpu' else 'cpu')!r}")
 
 
-def _view_chain(graph: Graph, value: int) -> tuple[Node, ...]:
+def view_chain(graph: Graph, value: int) -> tuple[Node, ...]:
     """The value in memory that ``value`` is a view of, then the moves from there to it."""
     chain, source = [], view_source(graph, value)
     while value != source:
