@@ -46,6 +46,7 @@ WORKING_SETS = tuple(1 << power for power in range(16, 29))  # bytes a copy read
 PATTERNS = 40  # random graphs to fit on at most, and as many others to check on
 FIT_SEED, CHECK_SEED = 0, 1000
 WORTH = (10.0, 10_000.0)  # microseconds of kernels that the correlation over random patterns is about
+MOST_WORK = 3 << 22  # scalar operations of the largest kernel that is tried with a second core
 FACTORS = (0.5, 0.75, 1.33, 2.0)  # by which the fit changes one figure at a time
 
 
@@ -281,20 +282,24 @@ def _figures(tick: Callable[[str], None]) -> tuple[dict[str, Any], dict[str, Any
         base[dtype] = base.get(dtype) or _one_operation("", dtype).us()
         raw[name] = us = _one_operation(op, dtype).us()
         core[name] = max(0.01, (us - base[dtype]) * 1e3 / (256 * 1024))
-    raw |= {"launch, at once": hot, "launch, after other work": cold, "join": joins, "serial below": _break_even()}
+    raw |= {"launch, at once": hot, "launch, after other work": cold, "join": joins, "serial below": _break_even(other)}
     x = np.ones((1024, 1024), np.float32)
     raw["matmul 1024"] = product = _least(lambda: np.matmul(x, x), 0.1)
     return {"levels": levels, "flops": 2e6 * 1024**3 / product, "launch_us": math.sqrt(hot * cold),
             "grid_barrier_us": float(np.median(joins)), "core_ns": core,
+            "serial_below": raw["serial below"] if raw["serial below"] > 0 else 2 * MOST_WORK,
             "source": f"measured with `python -m minisitch calibrate` on {machine()}"}, raw
 
 
-def _break_even() -> int:
-    """The least work (scalar operations, loads and stores among them) from which all cores beat one; -1 if none does."""
-    for rows in (1 << power for power in range(4, 13)):
+def _break_even(other: Callable[[], Any]) -> int:
+    """The least work (scalar operations, loads and stores among them) from which all cores beat one; -1 if none does.
+
+    One core does ``other`` work before each call, as in a program: the threads of the pool have gone to sleep.
+    """
+    for rows in (1 << power for power in range(4, MOST_WORK.bit_length() - 11)):
         x = np.ones((rows, 1024), np.float32)
         call = _Call(trace(lambda x: np.exp(x), (x,)).graph, [x])
-        if call.us(work=SERIAL_BELOW) < 0.95 * call.us():
+        if call.us(SERIAL_BELOW, other) < 0.95 * call.us(0, other):
             return rows * 1024 * 3
     return -1
 
@@ -370,9 +375,9 @@ def _report(found: Calibration) -> Iterable[str]:
     yield "working set      one core     all cores"
     for level in device.levels:
         yield f"{size(level.size):>11}{level.one_core / 1e9:>8.1f} GB/s{level.all_cores / 1e9:>9.1f} GB/s"
-    worth = f"worth it from {raw['serial below']:,}" if raw["serial below"] > 0 else "not worth it up to 12,582,912"
+    worth = f"worth it from {raw['serial below']:,}" if raw["serial below"] > 0 else f"not worth it up to {MOST_WORK:,}"
     yield (f"\na launch {device.launch_us:.2f} us, handing it to all cores {device.grid_barrier_us:.1f} us more, {worth} "
-           f"scalar operations (in use: {SERIAL_BELOW:,}); a matrix product {device.flops / 1e9:.0f} GFLOP/s")
+           f"scalar operations (built in: {SERIAL_BELOW:,}); a matrix product {device.flops / 1e9:.0f} GFLOP/s")
     yield "nanoseconds an element of float32: " + ", ".join(
         f"{name.split()[0]} {ns:.2f}" for name, ns in device.core_ns if name.endswith("float32"))
     yield "fitted nanoseconds: " + ", ".join(f"{name} {device.nanoseconds[name]:.3g}" for name in LOOP_NS)

@@ -23,9 +23,9 @@ from typing import Any
 from .errors import DeviceError
 
 # Scalar operations, loads and stores among them: 0.03 (max, add) to 0.1 ns (tanh) each, so 100 to 400 us of one core.
-# That is where waking a thread that slept (50 us) begins to pay.
+# That is where waking a thread that slept (50 us) begins to pay, unless the device file knows better.
 SERIAL_BELOW = 4_000_000
-FILE_VERSION = 1  # of the device file
+FILE_VERSION = 2  # of the device file
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ class Device:
     source: str = ""
     levels: tuple[Level, ...] = ()  # a CPU's, nearest first; what none of them holds moves at the last one's rate
     core_ns: tuple[tuple[str, float], ...] = ()  # a CPU's: nanoseconds of one core, by what it does (``CORE_NS``)
+    serial_below: int = SERIAL_BELOW  # a CPU's: work of a segment that one core does by itself
     l2_size: int = 0  # a GPU's, as the two below: bytes of the cache that all SMs share
     l2_bandwidth: float = 0.0  # bytes per second from it
     tensor_flops: float = 0.0  # operations per second of its tensor cores: float16 operands, float32 sums
@@ -173,7 +174,7 @@ HEAVY_NS = _heavy("""
 BUILT_IN: dict[str, Any] = {
     "levels": [[1 << 20, 85e9, 140e9], [1 << 21, 50e9, 80e9], [1 << 25, 29.5e9, 47e9], [1 << 26, 25e9, 40e9],
                [1 << 40, 10e9, 11e9]],
-    "flops": 250e9, "launch_us": 0.7, "grid_barrier_us": 20.0, "core_ns": LOOP_NS | HEAVY_NS,
+    "flops": 250e9, "launch_us": 0.7, "grid_barrier_us": 20.0, "serial_below": SERIAL_BELOW, "core_ns": LOOP_NS | HEAVY_NS,
     "source": "measured with `python -m minisitch calibrate` on a two-core x86-64 server",
 }
 
@@ -200,7 +201,8 @@ def cpu_with(figures: Mapping[str, Any], cores: int = 0) -> Device:
     return Device("cpu", "cpu", cores, threads_per_sm=8, blocks_per_sm=8, registers_per_sm=1 << 30, shared_per_sm=1 << 21,
                   shared_per_block=1 << 19, bandwidth=levels[-1].all_cores, flops=figures["flops"],
                   launch_us=figures["launch_us"], grid_barrier_us=figures["grid_barrier_us"], block_barrier_us=0.0,
-                  max_block=1, source=figures["source"], levels=levels, core_ns=tuple(sorted(figures["core_ns"].items())))
+                  max_block=1, source=figures["source"], levels=levels, core_ns=tuple(sorted(figures["core_ns"].items())),
+                  serial_below=int(figures["serial_below"]))
 
 
 def _cores() -> int:
@@ -270,7 +272,7 @@ def _wrong(content: Any) -> str:
         return "has no list of [bytes, bytes per second of one core, of all cores] as levels"
     if not isinstance(core, dict) or core.keys() != {**LOOP_NS, **HEAVY_NS}.keys() or not isinstance(figures["source"], str):
         return "does not say what a core does, as core_ns, or where its figures come from, as source"
-    numbers = [figures["flops"], figures["launch_us"], figures["grid_barrier_us"], *core.values()]
+    numbers = [figures["flops"], figures["launch_us"], figures["grid_barrier_us"], figures["serial_below"], *core.values()]
     numbers += [n for level in levels for n in level]
     bad = [n for n in numbers if isinstance(n, bool) or not isinstance(n, int | float) or not math.isfinite(n) or n <= 0]
     return f"holds {bad[0]!r} where a positive number belongs" if bad else ""

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from .device import SERIAL_BELOW, Device
+from .device import Device
 from .errors import KernelError
 from .fuse import Decision
 from .graph import Graph
@@ -274,7 +274,7 @@ class Kernel:
         """What a CPU calls, in order: a segment whose tasks several cores share, or neighbours that one core does."""
         found: list[tuple[Segment, ...]] = []
         for segment in self.segments:
-            if found and max(segment.work, found[-1][-1].work) < SERIAL_BELOW:
+            if found and max(segment.work, found[-1][-1].work) < self.device.serial_below:
                 found[-1] += (segment,)
             else:
                 found.append((segment,))

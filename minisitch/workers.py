@@ -41,12 +41,13 @@ _busy = threading.Lock()  # held by the one caller that has the pool; any other 
 _inboxes: list[queue.SimpleQueue[_Job]] = []  # one a worker thread
 
 
-def run(function: Callable[..., None], tasks: int, args: tuple[Any, ...], *, work: int) -> None:
-    """Call ``function(first, last, *args)`` until [0, ``tasks``) is covered; ``work`` is all their scalar operations.
+def run(function: Callable[..., None], tasks: int, args: tuple[Any, ...], *, work: int, serial_below: int = SERIAL_BELOW) -> None:
+    """Call ``function(first, last, *args)`` until [0, ``tasks``) is covered; ``work`` is all their scalar operations, of which
+    one core does less than ``serial_below`` by itself.
 
     The first exception that a chunk raises is raised here, after the chunks under way have ended.
     """
-    count = min(thread_count(), tasks) if work >= SERIAL_BELOW else 1
+    count = min(thread_count(), tasks) if work >= serial_below else 1
     busy = _busy  # after a fork inside ``function`` the name means another lock
     if count <= 1 or not busy.acquire(blocking=False):
         function(0, tasks, *args)
@@ -57,11 +58,11 @@ def run(function: Callable[..., None], tasks: int, args: tuple[Any, ...], *, wor
         busy.release()
 
 
-def runner(function: Callable[..., None], tasks: int, *, work: int) -> Callable[..., None]:
+def runner(function: Callable[..., None], tasks: int, *, work: int, serial_below: int = SERIAL_BELOW) -> Callable[..., None]:
     """``run`` as a function of the arguments alone; for a small job the plain call, with nothing in between."""
-    if work < SERIAL_BELOW:
+    if work < serial_below:
         return functools.partial(function, 0, tasks)
-    return lambda *args: run(function, tasks, args, work=work)
+    return lambda *args: run(function, tasks, args, work=work, serial_below=serial_below)
 
 
 def thread_count() -> int:

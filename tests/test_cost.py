@@ -226,6 +226,8 @@ def test_small_work_stays_on_one_core():
     assert below.segments[0].work < SERIAL_BELOW <= above.segments[0].work
     assert cost.kernel_us(above) < 0.6 * cost.kernel_us(below)
     assert cost.kernel_us(replace(above, device=replace(CPU, sms=1))) > cost.kernel_us(below)
+    early = replace(CPU, serial_below=below.segments[0].work)  # where a second core is woken sooner
+    assert cost.kernel_us(replace(below, device=early)) == pytest.approx(cost.kernel_us(above), rel=0.01)
     slow_join = replace(CPU, grid_barrier_us=CPU.grid_barrier_us + 50)
     assert cost.kernel_us(replace(above, device=slow_join)) == pytest.approx(cost.kernel_us(above) + 50)
     assert cost.kernel_us(replace(below, device=slow_join)) == cost.kernel_us(below)

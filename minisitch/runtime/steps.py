@@ -222,7 +222,8 @@ def _launcher(source: KernelSource, target: str) -> Callable[..., None]:
             function = functools.partial(_run_plain, compiler.load_text(request.text, request.name))
         else:
             function = compiler.compile_cpu(request.text, request.name, request.dtypes, short=request.short).function
-        parts.append((workers.runner(function, launch.tasks, work=launch.work), [position[b] for b in launch.buffers]))
+        run = workers.runner(function, launch.tasks, work=launch.work, serial_below=source.kernel.device.serial_below)
+        parts.append((run, [position[b] for b in launch.buffers]))
     halves = any(b.dtype == "float16" for b in source.kernel.parameters)
     if len(parts) == 1 and parts[0][1] == list(range(len(position))) and not halves:
         return parts[0][0]
