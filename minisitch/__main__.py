@@ -34,7 +34,7 @@ from .runtime import TARGETS, choose_device, choose_target, jit, parse_type
 from .trace import trace
 from .trace.tree import flatten
 
-SUITES = ("papers", "irregular", "cpu")
+SUITES = ("papers", "irregular", "kitsune", "cpu")
 WHERE = "FILE.py:FUNCTION, or FILE.py that defines make(preset)"
 
 
@@ -119,8 +119,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _bench_options(one: argparse.ArgumentParser) -> None:
-    one.add_argument("--suite", choices=SUITES, help="the papers' workloads (the default), their irregular shapes, or "
-                     "common programs on this CPU beside other libraries")
+    one.add_argument("--suite", choices=SUITES, help="the papers' workloads (the default), their irregular shapes, "
+                     "Kitsune's workloads, or common programs on this CPU beside other libraries")
     one.add_argument("--preset", default="small", choices=("small", "full"), help="full: the papers' shapes, many minutes")
     one.add_argument("--workload", "--case", action="append", metavar="NAME[,NAME]", help="some of the suite (default: all)")
     one.add_argument("--strategy", action="append", metavar="NAME[,NAME]", help="some strategies (default: the suite's)")

@@ -27,7 +27,7 @@ from operators import (
 PRESETS = {  # batch, dense numbers, categories, rows of the tables, layers below, layers above
     "full": (2048, 13, 26, 26 * 1000000, (512, 256, 128), (1024, 1024, 512, 256, 1)),  # counted, not run: its arguments are shapes
     "small": (6, 5, 3, 40, (8, 4), (8, 1)),
-    "medium": (2048, 13, 26, 26 * 10000, (512, 256, 128), (1024, 1024, 512, 256, 1)),
+    "medium": (1024, 13, 26, 26 * 10000, (512, 256, 128), (1024, 1024, 512, 256, 1)),
 }
 PAPER = {"kitsune": {"operators": 21, "fused": {"vertical": 17, "kitsune": 17},
                      "traffic_cut": {"vertical": 22.53, "kitsune": 44.27}}}

@@ -17,7 +17,7 @@ from operators import Arguments, add, edge_inputs, layernorm, linear, node_input
 PRESETS = {  # grid, mesh nodes, edges grid to mesh, on the mesh, mesh to grid, width, results
     "full": (65160, 10242, 101650, 81900, 195480, 512, 83),  # counted, not run: its arguments are shapes
     "small": (9, 5, 11, 8, 13, 8, 3),
-    "medium": (4050, 642, 6318, 5120, 12150, 256, 83),
+    "medium": (4050, 642, 6318, 5120, 12150, 128, 83),
 }
 PAPER = {"kitsune": {"operators": 35, "fused": {"vertical": 21, "kitsune": 29},
                      "traffic_cut": {"vertical": 23.98, "kitsune": 57.20}}}

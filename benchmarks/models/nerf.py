@@ -15,7 +15,7 @@ from operators import Arguments, concatenate, linear, relu
 PRESETS = {  # points, layers, width
     "full": (1 << 16, 8, 256),  # counted, not run; 1,024 rays of 64 samples
     "small": (12, 3, 8),
-    "medium": (1 << 14, 8, 256),
+    "medium": (1 << 13, 8, 256),
 }
 POSITION, DIRECTION = 63, 27  # numbers that encode three coordinates: 10 and 4 frequencies, sine and cosine, and themselves
 PAPER = {"kitsune": {"operators": 24, "fused": {"vertical": 18, "kitsune": 24},

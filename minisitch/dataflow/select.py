@@ -206,7 +206,7 @@ class _Match:
 
     def subgraph(self, nodes: tuple[int, ...], matched: OperatorPattern, refusals: Iterable[Decision]) -> Subgraph:
         """A piece of a match has the name of the first pattern that it is as a whole."""
-        mine = "".join(letter for n, letter in zip(self.line, self.letters, strict=True) if n in nodes)
+        mine = "".join(self.letters[bisect_left(self.line, n)] for n in nodes if self.graph[n].op not in FREE)
         pattern = next((p for p in self.library if p.regex.fullmatch(mine)), matched)
         return Subgraph(nodes, pattern.name, (Decision(nodes, "fuse", pattern.name, f"{mine}: {pattern.why}"), *refusals))
 
