@@ -421,10 +421,16 @@ def _load_or_build(request: Request, key: str, began: float) -> Compiled:
             store.replace(Path(path), request.text.encode())  # first, so that Numba's complaints can quote it
         result = _build(request, key, path)
         function, origin = result.entry_point, "compiled"
-        if folder:
+        if folder and machine_code.can_link(_refers_to(result)):
             store.write(folder, f"{key}.bin", _image(request.name, result).pack())
     _remember_lines(path, request.text)
     return Compiled(request.name, function, time.perf_counter() - began, origin, path, request)
+
+
+def _refers_to(result: Any) -> list[str]:
+    """The symbols that code compiled by Numba expects others to define."""
+    module = result.library._final_module
+    return [v.name for v in (*module.functions, *module.global_variables) if v.is_declaration]
 
 
 def _image(name: str, result: Any) -> Image:

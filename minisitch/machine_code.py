@@ -5,8 +5,8 @@ In:  an ``Image``: object code that Numba made in an earlier process, and the na
     Image --> LLVM's linker (llvmlite) --> address of Numba's wrapper, which takes arrays from Python --> built-in function
 
 What the code calls elsewhere is little. CPython's C functions and the C library's are in the process; exceptions and None
-are given by address; Numba's C functions, which look into an array, are in an extension module that is loaded without the
-package around it, under its own name, so that Numba finds it loaded.
+are given by address; Numba's C functions, which look into an array or raise, are in two extension modules that are loaded
+without the package around them, under their own names, so that Numba finds them loaded.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import os
 import platform
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from typing import Any
 
-RUNTIME = "numba.core.runtime._nrt_python"
+ARRAYS, EXCEPTIONS = "numba.core.runtime._nrt_python", "numba._helperlib"
 VARIABLES = ("OPT", "LOOP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO", "DISABLE_JIT", "CPU_NAME", "CPU_FEATURES", "ENABLE_AVX")
 VARARGS_AND_KEYWORDS = 3  # how CPython is to call a wrapper of Numba's
 
@@ -84,27 +84,39 @@ def _engine() -> Any:
     """An LLVM engine that knows where to find what machine code calls."""
     from llvmlite import binding as llvm
 
-    for name, address in _runtime().c_helpers.items():
-        llvm.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
-    llvm.add_symbol("_Py_NoneStruct", id(None))
-    for name, value in vars(builtins).items():
-        if isinstance(value, type) and issubclass(value, BaseException):
-            llvm.add_symbol(f"PyExc_{name}", id(value))
+    for name, address in _addresses().items():
+        llvm.add_symbol(name, address)
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_default_triple().create_target_machine()
     return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
 
 
-def _runtime() -> types.ModuleType:
-    """Numba's extension module that looks into arrays; of a Numba that keeps it elsewhere, by importing that."""
-    if RUNTIME not in sys.modules:
-        found = PathFinder.find_spec(RUNTIME, [os.path.join(_numba_folder(), "core", "runtime")])
+@functools.cache
+def _addresses() -> dict[str, int]:
+    """What machine code may refer to beside the functions of CPython and of the C library."""
+    found = {name if name.startswith("_") else f"NRT_{name}": at for name, at in _extension(ARRAYS).c_helpers.items()}
+    found |= {f"numba_{name}": at for name, at in _extension(EXCEPTIONS).c_helpers.items()}
+    found |= {f"PyExc_{name}": id(value) for name, value in vars(builtins).items()
+              if isinstance(value, type) and issubclass(value, BaseException)}
+    return found | {"_Py_NoneStruct": id(None)}
+
+
+def can_link(names: Iterable[str]) -> bool:
+    """Whether code that refers to these symbols can be loaded; LLVM ends the process where it meets one that it cannot find."""
+    return all(n.startswith("llvm.") or n in _addresses() or hasattr(ctypes.pythonapi, n) for n in names)
+
+
+def _extension(name: str) -> types.ModuleType:
+    """An extension module of Numba's, without the package around it; of a Numba that keeps it elsewhere, by importing that."""
+    if name not in sys.modules:
+        folder = os.path.join(_numba_folder(), *name.split(".")[1:-1])
+        found = PathFinder.find_spec(name, [folder])
         if found is None or found.loader is None:
-            return importlib.import_module(RUNTIME)
-        sys.modules[RUNTIME] = importlib.util.module_from_spec(found)
-        found.loader.exec_module(sys.modules[RUNTIME])
-    return sys.modules[RUNTIME]
+            return importlib.import_module(name)
+        sys.modules[name] = importlib.util.module_from_spec(found)
+        found.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
 
 
 def _numba_folder() -> str:

@@ -485,11 +485,21 @@ def test_a_kernel_from_the_disk_needs_no_numba(tmp_path):
 
 
 def test_what_looks_into_arrays_is_found_without_numba_or_with_it(monkeypatch):
-    found = machine_code._runtime()
-    assert found is sys.modules[machine_code.RUNTIME] is machine_code._runtime()
-    monkeypatch.delitem(sys.modules, machine_code.RUNTIME)
+    found = machine_code._extension(machine_code.ARRAYS)
+    assert found is sys.modules[machine_code.ARRAYS] is machine_code._extension(machine_code.ARRAYS)
+    monkeypatch.delitem(sys.modules, machine_code.ARRAYS)
     monkeypatch.setattr(machine_code, "_numba_folder", lambda: "nowhere")  # a Numba that keeps it elsewhere
-    assert "adapt_ndarray_from_python" in machine_code._runtime().c_helpers
+    assert "adapt_ndarray_from_python" in machine_code._extension(machine_code.ARRAYS).c_helpers
+
+
+def test_code_that_could_not_be_loaded_is_not_kept(monkeypatch, tmp_path):
+    """LLVM ends the process at a symbol that it cannot find, so nobody may find such code on the disk."""
+    assert machine_code.can_link(["numba_do_raise", "NRT_adapt_ndarray_from_python", "PyExc_ValueError", "PyErr_Clear", "llvm.exp"])
+    assert not machine_code.can_link(["memcpy", "nobody_defines_this"])
+    monkeypatch.setenv("MINISITCH_CACHE", str(tmp_path))
+    monkeypatch.setattr(machine_code, "_addresses", dict)
+    text = "def unlinkable(first, last, x):\n    for i in range(first, last):\n        x[i] += 1\n"
+    assert compile_cpu(text, "unlinkable", ("float32",)).origin == "compiled" and not list(tmp_path.rglob("*.bin"))
 
 
 def test_what_numba_is_told_is_part_of_the_key(monkeypatch):

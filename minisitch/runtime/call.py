@@ -176,12 +176,12 @@ class Writer:
             self.line(f"    {a} = ready({a}, {dtype})")
 
     def results(self) -> list[str]:
-        """Fresh memory for what is returned; the names, in order."""
+        """Memory for what is returned, fresh unless it is given; the names, in order."""
         found = [i for i, s in enumerate(self.slots) if s.place == "output"]
-        for i in found:
+        for k, i in enumerate(found):
             slot = self.slots[i]
             make = "fresh" if is_pooled(slot.size * slot.dtype.itemsize) else "empty"
-            self.line(f"{self.shaped(i)} = {make}({slot.shape}, {self.dtype(slot.dtype)})")
+            self.line(f"{self.shaped(i)} = {make}({slot.shape}, {self.dtype(slot.dtype)}) if into is None else into[{k}]")
         return [self.shaped(i) for i in found]
 
     def nest(self, tree: Tree, results: Sequence[str]) -> str:
@@ -207,7 +207,8 @@ def _tuple(names: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Call:
-    """``function(leaves, nested=True)``: the user's nest of results, or the list of them; and its ``text``."""
+    """``function(leaves, nested=True, into=None)``: the user's nest of results, or the list of them, in fresh arrays or in
+    those given; and its ``text``."""
 
     text: str
     function: Callable[..., Any]
@@ -242,7 +243,7 @@ def write_call(program: Program, slots: Sequence[Slot], steps: Sequence[Any], ch
         w.lines.insert(0, f"{names} = thread.made or workspace(thread)")
         text = "\n    ".join(["def workspace(thread):", "memory = thread.raw", *w.once, f"thread.made = {names}",
                               "return thread.made"]) + "\n\n\n"
-    text += "\n    ".join(["def call(leaves, nested=True):", *w.lines]) + "\n"
+    text += "\n    ".join(["def call(leaves, nested=True, into=None):", *w.lines]) + "\n"
     return Call(text, _load(text, w.names))
 
 

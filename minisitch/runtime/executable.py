@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from ..dataflow.loop import loop_operations
 from ..device import Device
 from ..errors import DeviceError, MinisitchError
 from ..fuse import FREE, view_source
@@ -107,6 +106,10 @@ class Executable:
         """One array an output of the graph; writes nothing back into the arguments."""
         return self.call.function(leaves, nested=False)
 
+    def write_to(self, outputs: Sequence[Array], leaves: Sequence[Any]) -> None:
+        """As ``outputs``, into C-ordered arrays that are there already."""
+        self.call.function(leaves, False, outputs)
+
     @functools.cached_property
     def memory(self) -> Memory:
         """The workspace of the thread that asks."""
@@ -126,13 +129,6 @@ class Executable:
         for check in self.checks:
             check(arrays[check.source])
         return arrays, [step.bind(arrays) for step in self.steps]
-
-    def run_on(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Run on flat arrays that are there already; indices are not checked."""
-        arrays = [inputs[s.index] if s.place == "input" else outputs[s.index] if s.place == "output" else
-                  self.memory.raw[s.index:s.index + s.size * s.dtype.itemsize].view(s.dtype) for s in self.slots]
-        for step in self.steps:
-            step.bind(arrays)()
 
 
 @dataclass(frozen=True)
@@ -190,7 +186,7 @@ def assemble(stages: Stages, target: str, progress: Callable[[int, int, str], No
         if pattern.kind == "pipeline":
             tiled = next(loops)
             rest, after = (assemble(s, target) if s else None for s in (tiled.rest, tiled.after))
-            run = TiledRun(tiled.loop, assemble(tiled.tile, target), rest, after, work=loop_operations(tiled.loop))
+            run = TiledRun(tiled.loop, assemble(tiled.tile, target), rest, after)
             steps.append(TileStep(run, tuple(layout.value[v] for v in (*tiled.loop.body.inputs, *tiled.loop.body.outputs))))
             continue
         body, key, kernel = next(kernels)

@@ -4,8 +4,8 @@ In:  a ``TileLoop`` and the executables of its plans. Out: a ``TileStep``, a ste
 
 A core takes a tile through all stages, and its products are BLAS's for one thread: two threads that share a small product
 wait for each other longer than they compute. A tile of an argument or a result is a part of its memory where the tiled
-axis is the outermost, else it is copied: into a small array before, out of one after. Parts of folds are added up in the
-order of the tiles.
+axis is the outermost, else it is copied: by the tile's program before, out of a small array after. Parts of folds are joined
+in the order of the tiles.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from .. import workers
-from ..dataflow.loop import TileLoop
+from ..dataflow.loop import TileLoop, loop_operations
 from ..dataflow.tiles import COMBINE
-from ..graph import TensorType
 from ..ops import OPS
 from .call import Writer
 from .memory import Slot
@@ -34,30 +33,28 @@ Array = np.ndarray
 class Runnable(Protocol):
     """What is needed of an ``Executable``."""
 
-    def run_on(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None: ...
+    def write_to(self, outputs: Sequence[Array], leaves: Sequence[Array]) -> None: ...
 
 
 @dataclass(frozen=True)
 class Part:
-    """Which part of a flat array each tile has: all of it (``axis`` < 0), or so many elements of an axis a unit."""
+    """Which part of an array each tile has: all of it (``axis`` < 0), or so many elements of an axis a unit."""
 
-    type: TensorType
+    shape: tuple[int, ...]
     axis: int
     units: int
 
     @property
     def in_place(self) -> bool:
-        return self.axis < 0 or math.prod(self.type.shape[:self.axis]) == 1
+        """Whether a part is contiguous."""
+        return self.axis < 0 or math.prod(self.shape[:self.axis]) == 1
 
-    def of(self, flat: Array, first: int, last: int) -> Array:
-        """The units from ``first`` up to ``last``: a view, flat where it is in place."""
+    def of(self, array: Array, first: int, last: int) -> Array:
+        """The units from ``first`` up to ``last``, as a view."""
         if self.axis < 0:
-            return flat
-        if self.in_place:
-            a_unit = self.type.size // self.units
-            return flat[first * a_unit:last * a_unit]
-        each = self.type.shape[self.axis] // self.units
-        return flat.reshape(self.type.shape)[(slice(None),) * self.axis + (slice(first * each, last * each),)]
+            return array
+        each = self.shape[self.axis] // self.units
+        return array[(slice(None),) * self.axis + (slice(first * each, last * each),)]
 
 
 @dataclass(frozen=True)
@@ -68,50 +65,52 @@ class TiledRun:
     tile: Runnable
     rest: Runnable | None
     after: Runnable | None
-    work: int  # scalar operations of all tiles: whether other cores are worth waking
 
     def __call__(self, *buffers: Array) -> None:
-        graph, count = self.loop.body.graph, len(self.loop.body.inputs)
-        inputs, results = buffers[:count], dict(zip(graph.outputs, buffers[count:], strict=True))
+        graph, loop = self.loop.body.graph, self.loop
+        shaped = [b.reshape(graph[v].type.shape) for v, b in zip([*graph.inputs, *graph.outputs], buffers, strict=True)]
+        inputs, results = shaped[:len(graph.inputs)], dict(zip(graph.outputs, shaped[len(graph.inputs):], strict=True))
         totals: dict[int, list[Array]] = {}
         with _one_blas_thread():
-            workers.run(self._tiles, self.loop.pipeline.tiles, (inputs, results, totals), work=self.work)
+            workers.run(self._tiles, loop.pipeline.tiles, (inputs, results, totals), work=loop_operations(loop))
         if self.after:
-            folds = [functools.reduce(OPS[COMBINE[graph[f].op]].numpy, parts)
-                     for f, parts in zip(self.folds, zip(*(totals[first] for first in sorted(totals)), strict=True), strict=True)]
-            self.after.run_on([*inputs, *folds], [results[o] for o in graph.outputs if o not in self.tiled])
+            parts = zip(*(totals[first] for first in sorted(totals)), strict=True)
+            folds = [functools.reduce(joins, each) for joins, each in zip(self.joins, parts, strict=True)]
+            self.after.write_to([results[o] for o in graph.outputs if o not in self.tiled], [*inputs, *folds])
 
     def _tiles(self, first: int, last: int, inputs: Sequence[Array], results: dict[int, Array],
                totals: dict[int, list[Array]]) -> None:
         """The tiles from ``first`` up to ``last``, on one core."""
         graph, size, units = self.loop.body.graph, self.loop.pipeline.tile, self.loop.pipeline.units
-        parts = [[np.empty(graph[f].type.size, graph[f].type.dtype) for f in self.folds] for _ in range(2)]
-        with np.errstate(all="ignore"):
-            for tile in range(first, last):
-                total, part = parts
-                self._tile(inputs, results, total if tile == first else part, tile * size, min((tile + 1) * size, units))
-                if tile > first:
-                    for fold, a, b in zip(self.folds, total, part, strict=True):
-                        OPS[COMBINE[graph[fold].op]].numpy(a, b, out=a)
-        totals[first] = parts[0]
+        total, part = ([np.empty(graph[f].type.shape, graph[f].type.dtype) for f in self.folds] for _ in range(2))
+        for tile in range(first, last):
+            self._tile(inputs, results, total if tile == first else part, tile * size, min((tile + 1) * size, units))
+            if tile > first:
+                for joins, a, b in zip(self.joins, total, part, strict=True):
+                    joins(a, b, out=a)
+        totals[first] = total
 
     def _tile(self, inputs: Sequence[Array], results: dict[int, Array], added: Sequence[Array], first: int, last: int) -> None:
         """One tile: cut the inputs, run, put the outputs where they belong."""
         parts = self.parts
-        given = [np.ascontiguousarray(parts[i].of(a, first, last)).reshape(-1)
-                 for i, a in zip(self.loop.body.graph.inputs, inputs, strict=True)]
-        seen = {o: parts[o].of(results[o], first, last) for o in self.tiled}
-        made = [a if parts[o].in_place else np.empty(a.size, a.dtype) for o, a in seen.items()]
+        seen = [(parts[o], parts[o].of(results[o], first, last)) for o in self.tiled]
+        made = [view if part.in_place else np.empty(view.shape, view.dtype) for part, view in seen]
         program = self.tile if last - first == self.loop.pipeline.tile else self.rest
         assert program is not None, "a smaller last tile has a program of its own"
-        program.run_on(given, [*made, *added])
-        for (o, view), flat in zip(seen.items(), made, strict=True):
-            if not parts[o].in_place:
-                view[...] = flat.reshape(view.shape)
+        program.write_to([*made, *added],
+                         [parts[i].of(a, first, last) for i, a in zip(self.loop.body.graph.inputs, inputs, strict=True)])
+        for (part, view), array in zip(seen, made, strict=True):
+            if not part.in_place:
+                view[...] = array
 
     @functools.cached_property
     def folds(self) -> tuple[int, ...]:
         return self.loop.cut.folded
+
+    @functools.cached_property
+    def joins(self) -> tuple[Callable[..., Array], ...]:
+        """What joins two parts of each fold."""
+        return tuple(OPS[COMBINE[self.loop.body.graph[f].op]].numpy for f in self.folds)
 
     @functools.cached_property
     def tiled(self) -> tuple[int, ...]:
@@ -121,7 +120,7 @@ class TiledRun:
     @functools.cached_property
     def parts(self) -> dict[int, Part]:
         found = self.loop.cut
-        return {n: Part(found.graph[n].type, axis if (axis := found.axes[n]) is not None else -1, found.units)
+        return {n: Part(found.graph[n].type.shape, axis if (axis := found.axes[n]) is not None else -1, found.units)
                 for n in {*found.graph.inputs, *found.graph.outputs}}
 
 
