@@ -34,13 +34,13 @@ import numpy as np
 from .. import offline
 from ..device import Device
 from ..errors import MinisitchError
-from ..graph import Graph
+from ..graph import Graph, TensorType
 from ..simplify import simplify
 from ..source import KernelSource
 from ..trace import Program, trace
 from ..trace.recorder import ACTIVE
 from ..trace.shim import rebind
-from ..trace.tree import flatten, type_of
+from ..trace.tree import flatten, is_array, type_of
 from .background import Behind, Run
 from .executable import Executable, ReferenceExecutable, assemble
 from .memory import Lifetime, plan_memory
@@ -319,6 +319,9 @@ def _add_to_key(value: Any, leaves: list[Any], key: list[Any]) -> None:
         key += kind, len(value)
         for part in value:
             _add_to_key(part, leaves, key)
+    elif is_array(value) and not isinstance(value, np.generic | TensorType):  # another library's array
+        leaves.append(value)
+        key += kind, tuple(value.shape), value.dtype
     else:
         found, tree = flatten(value)
         leaves += found

@@ -12,7 +12,6 @@ kernels want them, recorded graphs (``cuda_graph``).
 from __future__ import annotations
 
 import functools
-import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -230,10 +229,11 @@ class CudaExecutable(Executable):
         """One array of NumPy an output of the graph; waits for them."""
         session, addresses, kept = self._sent(leaves)
         session.run(addresses)
-        results = [(fresh if is_pooled(s.size * s.dtype.itemsize) else np.empty)(s.shape, s.dtype) for s in self._places("output")]
-        for result, address in zip(results, self._addresses_of("output", addresses), strict=True):
+        results = [(fresh if is_pooled(s.size * s.dtype.itemsize) else np.empty)(s.shape, s.dtype) for s in self.results]
+        places = [i for i, slot in enumerate(self.slots) if slot.place == "output"]
+        for result, place in zip(results, places, strict=True):
             if result.nbytes:
-                ask("cuMemcpyDtoHAsync", result.ctypes.data, address, result.nbytes, session.stream)
+                ask("cuMemcpyDtoHAsync", result.ctypes.data, addresses[place], result.nbytes, session.stream)
         ask("cuStreamSynchronize", session.stream)
         del kept  # only now: what is copied must stay where it is
         return results
@@ -249,11 +249,15 @@ class CudaExecutable(Executable):
         ask("cuStreamSynchronize", session.stream)
         return kept, [functools.partial(timed, session._ready(step)) for step in self.steps]
 
-    def _places(self, place: str) -> list[Slot]:
-        return [slot for slot in self.slots if slot.place == place]
+    @functools.cached_property
+    def inputs(self) -> list[Slot]:
+        """The slots of arguments and captured arrays: the first ones."""
+        return [slot for slot in self.slots if slot.place == "input"]
 
-    def _addresses_of(self, place: str, addresses: Addresses) -> list[int]:
-        return [address for slot, address in zip(self.slots, addresses, strict=True) if slot.place == place]
+    @functools.cached_property
+    def results(self) -> list[Slot]:
+        """The slots of results, in order."""
+        return [slot for slot in self.slots if slot.place == "output"]
 
     def _sent(self, leaves: Sequence[Any]) -> tuple[Session, Addresses, list[np.ndarray]]:
         """Arrays of NumPy on the device: always in the same buffers, so that a graph of them is replayed."""
@@ -262,7 +266,7 @@ class CudaExecutable(Executable):
             self.mine.streams[device] = int(ask("cuStreamCreate", int(bindings().CUstream_flags.CU_STREAM_NON_BLOCKING)))
         session = self.session(device, self.mine.streams[device])
         arrays = [ready(x, slot.dtype) for x, slot in
-                  zip([*leaves, *self.stages.program.captured], self._places("input"), strict=True)]
+                  zip([*leaves, *self.stages.program.captured], self.inputs, strict=True)]
         for check in self.checks:
             check(arrays[check.source].reshape(-1))
         return session, self._addresses(session, [session.send(i, array) for i, array in enumerate(arrays)], None), arrays
@@ -285,7 +289,7 @@ class CudaExecutable(Executable):
             session.wait_for(other)
         kept = []  # until the copies from them are under way
         inputs = []
-        for i, (leaf, slot) in enumerate(zip([*leaves, *program.captured], self._places("input"), strict=True)):
+        for i, (leaf, slot) in enumerate(zip([*leaves, *program.captured], self.inputs, strict=True)):
             there = seen[i] if i < len(seen) else None
             if there is None:
                 kept.append(ready(leaf, slot.dtype))
@@ -297,19 +301,18 @@ class CudaExecutable(Executable):
             else:
                 inputs.append(there.address)
         make = maker(seen, device, stream)
-        made = [make(slot.shape, slot.dtype) for slot in self._places("output")]
+        made = [make(slot.shape, slot.dtype) for slot in self.results]
         session.run(self._addresses(session, inputs, [address for _, address in made]))
         for source, output in program.mutated:
-            there, slot = seen[source], self._places("output")[output]
+            there, slot = seen[source], self.results[output]
             assert there, "refused above"
             ask("cuMemcpyDtoDAsync", there.address, made[output][1], slot.size * slot.dtype.itemsize, stream)
         return unflatten(program.outputs, [array for array, _ in made])
 
     def _refuse_written(self, leaves: Sequence[Any], seen: Sequence[Seen | None]) -> None:
         """What a program writes into must lie in C order on the device, and share no memory with other arguments."""
-        slots = self._places("input")
-        ranges = [(s.address, s.address + math.prod(slot.shape) * slot.dtype.itemsize) if s else (0, 0)
-                  for s, slot in zip(seen, slots, strict=False)]
+        ranges = [(s.address, s.address + slot.size * slot.dtype.itemsize) if s else (0, 0)
+                  for s, slot in zip(seen, self.inputs, strict=False)]
         for source, _ in self.stages.program.mutated:
             there = seen[source]
             if there is None or there.owner is not leaves[source]:

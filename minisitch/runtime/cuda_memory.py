@@ -10,6 +10,7 @@ result sees few addresses, and ``cuda_graph`` replays.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -68,7 +69,7 @@ class DeviceArray:
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype, device: int, stream: int) -> None:
         self.shape, self.dtype, self.stream = shape, dtype, stream
-        self.nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        self.nbytes = math.prod(shape) * dtype.itemsize
         self.block = Block(self.nbytes, device, stream)
 
     @property

@@ -184,6 +184,8 @@ def assemble(stages: Stages, target: str, progress: Callable[[int, int, str], No
             steps.append(library_step(node, chains, (*(layout.value[c[0].id] for c in chains), layout.value[node.id])))
             continue
         if pattern.kind == "pipeline":
+            if target == "cuda":
+                raise DeviceError("a pipeline is not launched on a GPU yet: take strategy='auto', or look at it with target='step'")
             tiled = next(loops)
             rest, after = (assemble(s, target) if s else None for s in (tiled.rest, tiled.after))
             run = TiledRun(tiled.loop, assemble(tiled.tile, target), rest, after)
