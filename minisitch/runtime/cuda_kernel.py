@@ -89,11 +89,12 @@ class Arguments:
             self.words[place * WORDS:(place + 1) * WORDS] = [0, 0, size, itemsize, 0, size, itemsize]
         first = ctypes.addressof(self.words)
         self.pointers = (ctypes.c_void_p * count)(*range(first, first + 8 * count, 8))  # one to each word, for the driver
+        self.where = ctypes.addressof(self.pointers)
 
     def launch(self, function: Any, stream: int) -> None:
         """Put the kernel on a stream; the driver has copied the arguments when this returns."""
-        shape = (function, self.kernel.grid, 1, 1, self.kernel.block, 1, 1, 0, stream, ctypes.addressof(self.pointers))
-        if self.kernel.together:
-            ask("cuLaunchCooperativeKernel", *shape)
+        kernel = self.kernel
+        if kernel.together:
+            ask("cuLaunchCooperativeKernel", function, kernel.grid, 1, 1, kernel.block, 1, 1, 0, stream, self.where)
         else:
-            ask("cuLaunchKernel", *shape, 0)
+            ask("cuLaunchKernel", function, kernel.grid, 1, 1, kernel.block, 1, 1, 0, stream, self.where, 0)

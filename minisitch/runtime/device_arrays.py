@@ -13,8 +13,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,8 +24,7 @@ LEGACY = 0  # the stream that waits for all others and all others for it; the pr
 CUDA_DEVICES = (2, 13)  # of DLPack: CUDA's memory, and what it manages itself
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(NamedTuple):
     """One device array: the address of its first element, its library, and the stream that fills it (None: it is filled)."""
 
     address: int
@@ -127,9 +125,9 @@ def maker(seen: Sequence[Seen | None], device: int, stream: int) -> Callable[[tu
         if library == "cupy":
             array = sys.modules["cupy"].empty(shape, dtype)
             return array, int(array.data.ptr)
-        if library in ("numba", "numba_cuda"):
+        if library == "numba":
             array = sys.modules["numba.cuda"].device_array(shape, dtype)
-        else:
-            array = DeviceArray(shape, dtype, device, stream)
-        return array, int(array.__cuda_array_interface__["data"][0] or 0)
+            return array, int(array.__cuda_array_interface__["data"][0] or 0)
+        made = DeviceArray(shape, dtype, device, stream)
+        return made, made.block.address
     return make
