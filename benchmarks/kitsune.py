@@ -9,8 +9,9 @@ In:  the programs of the five workloads in ``benchmarks/models/``, and what the 
 *Operators* are what the published code calls once (``benchmarks/counting.py``): the paper's unit. *Vertical* is ``astitch``: an
 operator counts as fused where its nodes lie in a kernel with another's; products are library calls there, never fused.
 *Bytes* are what launches move to and from main memory, by the same count as elsewhere: a kernel's touches, a library call's
-operands and result, a pipeline's inputs and outputs. They are compared with two baselines: every operation a launch, as NumPy
-calls them (``none``), and every operator a launch, as PyTorch calls them, with a linear layer's bias added inside its product.
+operands and result, a pipeline's inputs and outputs and those of its queues that L2 cannot hold. They are compared with two
+baselines: every operation a launch, as NumPy calls them (``none``), and every operator a launch, as PyTorch calls them, with a
+linear layer's bias added inside its product.
 
 *Modelled* is ``minisitch.dataflow.predict`` for each pipeline, and nothing of it is measured; what lies outside of pipelines
 takes the larger of its memory and arithmetic time, and a launch.
@@ -34,6 +35,7 @@ import numpy as np
 from minisitch import STRATEGIES, Program, get_device, trace
 from minisitch.build import built
 from minisitch.cost import library_traffic, traffic
+from minisitch.dataflow.balance import Channel, in_dram
 from minisitch.dataflow.pipeline import Pipeline, Stage
 from minisitch.dataflow.predict import predict, workload
 from minisitch.dataflow.simulate import bulk_synchronous
@@ -124,13 +126,20 @@ def plan_bytes(plan: FusionPlan, device: Device) -> int:
 
 
 def pattern_bytes(graph: Graph, pattern: Pattern, device: Device) -> int:
-    """A kernel's touches, a library call's operands and result; what goes into a pipeline and what comes out of it."""
+    """A kernel's touches, a library call's operands and result; of a pipeline what goes in, comes out, or has no room in L2."""
     if pattern.kind == "library":
         return library_traffic(graph, graph[pattern.members[0]]).total
     body = extract(graph, pattern)
     if isinstance(pattern.composition, Pipeline):
-        return sum(read(body.graph, v) for v in body.graph.inputs) + sum(body.graph[v].type.nbytes for v in body.graph.outputs)
+        around = sum(read(body.graph, v) for v in body.graph.inputs) + sum(body.graph[v].type.nbytes for v in body.graph.outputs)
+        return around + spilled(body.graph, pattern.composition, device)
     return traffic(built(body.graph, device, pattern.composition)).total
+
+
+def spilled(graph: Graph, pipeline: Pipeline, device: Device) -> int:
+    """Bytes of the queues that L2 has no room for: written once, read by each consumer."""
+    queues = [Channel(str(q.producer), tuple(map(str, q.consumers)), q.tile_bytes, q.depth) for q in pipeline.queues]
+    return sum(graph[pipeline.queues[i].node].type.nbytes * (1 + len(queues[i].consumers)) for i in in_dram(queues, device))
 
 
 def read(graph: Graph, value: int) -> int:

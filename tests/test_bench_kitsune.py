@@ -3,6 +3,7 @@
 import importlib
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -82,6 +83,15 @@ def test_a_pipeline_moves_what_goes_in_and_what_comes_out():
     moved = {name: kitsune.plan_bytes(fuse(graph, name, A100), A100) for name in ("none", "astitch", "kitsune")}
     outer, hidden = 4 * (2 * 4096 * 256 + 2 * 256 * 1024), 4 * 4096 * 1024
     assert moved == {"none": outer + 4 * hidden, "astitch": outer + 4 * hidden, "kitsune": outer}
+
+
+def test_a_queue_that_does_not_fit_in_l2_travels():
+    """As above, with entries of 32 MB in a cache of 40: the hidden values are written and read again."""
+    graph = simplify(traced(lambda x, u, v: np.maximum(x @ u, 0.0) @ v, (4096, 256), (256, 1024), (1024, 256)))
+    pattern, = kitsune.pipelines(fuse(graph, "kitsune", A100))
+    wide = replace(pattern.composition, queues=tuple(replace(q, tile_bytes=1 << 25) for q in pattern.composition.queues))
+    body, hidden = extract(graph, pattern).graph, 4 * 4096 * 1024
+    assert kitsune.spilled(body, pattern.composition, A100) == 0 and kitsune.spilled(body, wide, A100) == 2 * hidden * len(wide.queues)
 
 
 def test_of_what_is_sliced_only_the_slices_are_read():

@@ -178,6 +178,17 @@ def test_a_reduction_over_the_tiles_is_fanned_in_and_combined():
     assert found.queues[-1].tile_bytes == 4, "a part is as large as the result"
 
 
+def test_heads_are_cut_along_the_queries():
+    """Along the heads as much stays in tiles, but a tile is a head's whole scores, and the last product would be a fold."""
+    def attention(q, k, v, out):
+        scores = np.exp(q @ np.swapaxes(k, -1, -2))
+        return np.transpose(scores @ v, (1, 0, 2)).reshape(64, 32) @ out
+    shapes = [(4, 64, 8)] * 3 + [(32, 16)]
+    graph = ms.lower(attention, *(np.zeros(s, np.float32) for s in shapes), stop_after="simplify")
+    found = best_cut(graph)
+    assert (found.units, found.folded, found.refused) == (64, (), ())
+
+
 @pytest.mark.paper(69)
 def test_the_gradient_of_a_layer_is_a_pipeline():
     """Backward of relu(x @ w): what comes back feeds two products, and the weights' gradient is a fold over the rows."""

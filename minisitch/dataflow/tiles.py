@@ -17,6 +17,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from ..fuse import FREE
 from ..graph import Graph, Node, TensorType
 
 WHOLE, FOLD, FINAL = -1, -2, -3
@@ -225,10 +226,11 @@ class _Work:
 def best_cut(graph: Graph) -> Cut | None:
     """The cut that keeps the most bytes from memory, of all that begin at a product: along its rows, columns or batch.
 
-    Of equals the one with the fewest refusals, then along the first axis. None where nothing can be cut in two.
+    Of equals the one with the fewest refusals, then with the smallest folds, since each tile adds to all of them, then along
+    the first axis. None where nothing can be cut in two.
     """
     found = [c for c in _cuts(graph) if c.units > 1]
-    return max(found, key=lambda c: (_held(c), -len(c.refused)), default=None)
+    return max(found, key=lambda c: (_held(c), -len(c.refused), -sum(graph[n].type.nbytes for n in c.folded)), default=None)
 
 
 def _cuts(graph: Graph) -> Iterator[Cut]:
@@ -238,9 +240,10 @@ def _cuts(graph: Graph) -> Iterator[Cut]:
 
 
 def _held(found: Cut) -> int:
-    """Bytes of the values that live tile by tile and never whole."""
+    """Bytes of the computed values that live tile by tile and never whole; a view of an argument is nobody's gain."""
     kept = set(found.graph.outputs) | {n for n, _ in found.refused}
-    return sum(n.type.nbytes for n in found.graph.nodes if found.tiled(n.id) and n.op != "input" and n.id not in kept)
+    return sum(n.type.nbytes for n in found.graph.nodes
+               if found.tiled(n.id) and n.op != "input" and n.op not in FREE and n.id not in kept)
 
 
 # ---------------------------------------------------------------- one tile as a program
