@@ -52,19 +52,24 @@ def emit(kernel: Kernel) -> KernelSource:
             w.line(f"{b.name} = {owner}", f"%{b.node} takes over its bytes")
         elif b.scope == "shared":
             w.line(f"{b.name} = cuda.shared.array({max(1, b.size)}, {numpy_name(b.dtype)})", f"%{b.node} {b.why}")
-    for number, segment in enumerate(kernel.segments):
-        _Segment(kernel, segment, w).emit(number)
+    emit_segments(kernel, w)
     w.depth -= 1
     work = sum(s.work for s in kernel.segments)
     launch = Launch(kernel.name, kernel.grid, work, tuple(b.name for b in kernel.parameters))
     return KernelSource(kernel, "cuda", w.text(), (launch,))
 
 
+def emit_segments(kernel: Kernel, writer: Writer, block: str = "cuda.blockIdx.x", barrier: str = "grid.sync()") -> None:
+    """The kernel's segments as lines; ``block`` and ``barrier`` are others where a kernel runs inside one block of another."""
+    for number, segment in enumerate(kernel.segments):
+        _Segment(kernel, segment, writer, block, barrier).emit(number)
+
+
 class _Segment:
     """Prints one segment."""
 
-    def __init__(self, kernel: Kernel, segment: Segment, writer: Writer) -> None:
-        self.kernel, self.segment, self.w = kernel, segment, writer
+    def __init__(self, kernel: Kernel, segment: Segment, writer: Writer, block: str, barrier: str) -> None:
+        self.kernel, self.segment, self.w, self.block, self.barrier = kernel, segment, writer, block, barrier
         self.sizes = buffer_sizes(kernel)
         m = segment.thread_map
         self.per_row, self.together = m.threads_per_row, m.rows_per_block
@@ -88,12 +93,12 @@ class _Segment:
         grid = self.kernel.grid
         if s.carries:
             blocks = s.thread_map.blocks
-            w.line(f"for part_block in range(cuda.blockIdx.x, {blocks}, {grid}):")
+            w.line(f"for part_block in range({self.block}, {blocks}, {grid}):")
             w.depth += 1
             self._start_carries()
             w.line(f"for task in range(part_block, {s.tasks}, {blocks}):")
         else:
-            w.line(f"for task in range(cuda.blockIdx.x, {s.tasks}, {grid}):")
+            w.line(f"for task in range({self.block}, {s.tasks}, {grid}):")
         w.depth += 1
         self._open_task()
         for phase in s.phases:
@@ -104,7 +109,7 @@ class _Segment:
             self._store_carries()
         w.depth = mark
         if s.barrier == "grid":
-            w.line("grid.sync()")
+            w.line(self.barrier)
 
     # ------------------------------------------------------------ tasks
     def _open_task(self) -> None:

@@ -260,7 +260,7 @@ def at_tile(found: Cut, units: int) -> Graph:
     for node in graph.nodes:
         if node.id in needed or node.op == "input":
             number[node.id] = len(nodes)
-            nodes.append(replace(_resized(node, found, units), id=len(nodes), args=tuple(number[a] for a in node.args)))
+            nodes.append(replace(resized(node, found, units), id=len(nodes), args=tuple(number[a] for a in node.args)))
     return Graph(tuple(nodes), tuple(number[r] for r in results))
 
 
@@ -292,7 +292,7 @@ def _needed(graph: Graph, results: Sequence[int], stop: Sequence[int] = ()) -> s
     return found
 
 
-def _resized(node: Node, found: Cut, units: int) -> Node:
+def resized(node: Node, found: Cut, units: int) -> Node:
     """The node on a tile: its type, and the shapes its attributes hold."""
     axis = found.axes[node.id]
     if axis is None or axis < 0:

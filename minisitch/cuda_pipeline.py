@@ -1,0 +1,460 @@
+"""A Kitsune pipeline as CUDA text: one kernel that stays on the device, its ranges of blocks are the stages.
+
+In:  a body, the ``Pipeline`` it was designed as, a ``Device``. Out: a ``PipelineSource``: text, grid and arrays.
+
+    if block < 2:                                   # stage 0 product_0: tensor map, %2
+        for tile in range(block, 16, 2):
+            entry2 = tile % 2
+            turn2 = tile // 2
+            if thread == 0:                         # acquire: the entry is free when its readers have read all before
+                while load_acquire(counters, Q2_READ_1 + entry2 * 32) < turn2:
+                    pass
+            cuda.syncthreads()
+            ...                                     # the stage's own kernel, for one tile and one block
+            cuda.syncthreads()
+            if thread == 0:                         # release: whoever sees the count sees what this block wrote
+                add_release(counters, Q2_WRITTEN + entry2 * 32, 1)
+    elif block < 3:                                 # stage 1 ...
+
+Each stage's operations are scheduled as an ordinary kernel for a device of one block, at the shape of a tile: its grid barriers
+are block barriers here. Where its buffers lie in the whole (a tile of an input, an entry of a queue, a block's own scratch) is
+a change of its indices (``_Place``). A product goes through shared memory (``cuda_product``). The counters are set to zero by
+the kernel itself; the grid barrier behind that also makes the launch cooperative: all blocks are resident, or none starts.
+
+Left out: a last tile of fewer units, trees of reductions (one final stage takes all tiles in order), tensor cores.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from .build import compose
+from .cuda_emit import emit_segments
+from .cuda_product import Matrix, Product, Tile
+from .dataflow.pipeline import Pipeline, Queue, Stage, least_depths, verify_pipeline
+from .dataflow.tiles import COMBINE, resized
+from .device import Device
+from .errors import KernelError
+from .fuse import FREE, Stitching
+from .graph import Graph, Node
+from .index import ZERO, Digit, Index, digits, linear, operands_at, show, unravel, variable
+from .kernel import Buffer, Compute, Fold, Kernel, Load, Phase, Stmt, Store
+from .ops import SHORT, compute_dtype, itemsize
+from .schedule import schedule
+from .source import Writer, combine, header, numpy_name
+
+AnyStmt = TypeVar("AnyStmt", bound=Stmt)
+
+LINE = 32  # words between two counters: each has 128 bytes of the L2 cache for itself
+REGISTERS = 64  # a thread, assumed: the grid barrier is a call
+
+
+@dataclass(frozen=True)
+class Array:
+    """One parameter of the kernel. ``kind``: "input" | "output" | "queue" | "scratch" | "counters"; all but the first two
+    are the launch's to allocate, and stay in L2."""
+
+    name: str
+    dtype: str
+    size: int
+    kind: str
+
+
+@dataclass(frozen=True)
+class PipelineSource:
+    """A pipeline as text, to be launched cooperatively with ``grid`` blocks of ``block`` threads."""
+
+    pipeline: Pipeline
+    name: str
+    text: str
+    grid: int
+    block: int
+    registers: int
+    shared_bytes: int
+    arrays: tuple[Array, ...]
+
+    @property
+    def resident(self) -> tuple[str, ...]:
+        """Names of the arrays that stay in L2."""
+        return tuple(a.name for a in self.arrays if a.kind not in ("input", "output"))
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a buffer of a stage's kernel lies: in array ``name``, at ``offset``, as a part along ``axis`` of ``shape`` if given."""
+
+    name: str
+    size: int
+    offset: Index = ZERO
+    part: tuple[int, ...] = ()
+    shape: tuple[int, ...] = ()
+    axis: int = 0
+
+    def at(self, index: Index) -> Index:
+        """An element's index in the array, from its index in the stage's own buffer."""
+        if not self.shape:
+            return index + self.offset
+        position = list(unravel(index, self.part))
+        position[self.axis] = position[self.axis] + self.offset
+        return linear(position, self.shape)
+
+
+def emit_pipeline(graph: Graph, pipeline: Pipeline, device: Device, *, threads: int = 256,
+                  tile: Tile | None = None) -> PipelineSource:
+    """The pipeline's text. ``threads`` a block, of which ``tile`` (a product's) must make use of all.
+
+    Raises KernelError: the last tile is smaller, more blocks than are resident, operands that are no matrices.
+    """
+    return _Emitter(graph, pipeline, device, threads, tile or Tile()).emit()
+
+
+def even_tiles(graph: Graph, pipeline: Pipeline) -> Pipeline:
+    """The pipeline with the largest tile, not above its own, that divides all units; its queues as deep as that takes."""
+    tile = next(k for k in range(pipeline.tile, 0, -1) if pipeline.units % k == 0)
+    found = pipeline.cut(graph)
+    queues = [replace(q, tile_bytes=q.tile_bytes // pipeline.tile * tile) if found.tiled(q.node) else q for q in pipeline.queues]
+    enough = least_depths(pipeline.stages, queues, pipeline.units // tile, full_rate=True)
+    deep = (replace(q, depth=n) for q, n in zip(queues, enough, strict=True))
+    return verify_pipeline(replace(pipeline, tile=tile, queues=tuple(deep)))
+
+
+class _Emitter:
+    """Writes one pipeline's text; what the stages turn out to need is declared in front of them at the end."""
+
+    def __init__(self, graph: Graph, pipeline: Pipeline, device: Device, threads: int, tile: Tile) -> None:
+        self.graph, self.pipeline, self.threads, self.product_tile = graph, pipeline, threads, tile
+        self.device = device
+        self.one_block = replace(device, sms=1, blocks_per_sm=1, max_block=threads)
+        self.found = pipeline.cut(graph)
+        if pipeline.units % pipeline.tile:
+            raise KernelError(f"{pipeline.units} units in tiles of {pipeline.tile}: on a GPU all tiles have one size; "
+                              "see even_tiles")
+        if tile.threads != threads:
+            raise KernelError(f"a product's tile for {tile.threads} threads in blocks of {threads}")
+        self.small = Graph(tuple(resized(n, self.found, pipeline.tile) for n in graph.nodes), graph.outputs)
+        self.home = {n: k for k, s in reversed([*enumerate(pipeline.stages)]) for n in s.nodes}
+        self.queue_of = {q.node: q for q in pipeline.queues}
+        self.arrays: dict[str, Array] = {}
+        self.pool: dict[str, list[int]] = {}  # shared arrays by dtype: stages are never in one block, and use the same
+        self.constants: dict[str, str] = {}
+        self.products: dict[str, Product] = {}
+        self.w = Writer()
+
+    # ------------------------------------------------------------ the whole
+    def emit(self) -> PipelineSource:
+        for k, node in enumerate(self.graph.inputs):
+            self._array(f"x{k}", node, "input")
+        for k, node in enumerate(self.graph.outputs):
+            self._array(f"y{k}", node, "output")
+        for q in self.pipeline.queues:
+            t = self.small[q.node].type
+            self.arrays[f"q{q.node}"] = Array(f"q{q.node}", compute_dtype(t.dtype), t.size * q.depth, "queue")
+        grid = sum(s.blocks for s in self.pipeline.stages)
+        stages = self._stages()
+        counters = sum(q.depth * (1 + len(q.consumers)) for q in self.pipeline.queues) * LINE
+        self.arrays["counters"] = Array("counters", "int32", counters, "counters")
+        shared = sum(itemsize(dtype) * sum(sizes) for dtype, sizes in self.pool.items())
+        shared += sum(p.shared_bytes for p in self.products.values())
+        wave = self.device.wave(self.threads, shared, REGISTERS)
+        if grid > wave or shared > self.device.shared_per_block:
+            raise KernelError(f"{grid} blocks of {self.threads} threads and {shared} B of shared memory; {self.device.name} holds "
+                              f"{wave} at once, of {self.device.shared_per_block} B: give the stages fewer blocks")
+        meaning = repr((self.graph.structure, self.pipeline, self.threads, self.product_tile))
+        name = f"pipeline_{hashlib.sha256(meaning.encode()).hexdigest()[:6]}"
+        text = "\n".join([*self._head(name, grid, counters), *stages]) + "\n"
+        registers = self.device.relaxed_registers(self.threads, shared, grid, REGISTERS)
+        return PipelineSource(self.pipeline, name, text, grid, self.threads, registers, shared, tuple(self.arrays.values()))
+
+    def _array(self, name: str, node: int, kind: str) -> None:
+        t = self.graph[node].type
+        self.arrays[name] = Array(name, t.dtype, t.size, kind)
+
+    def _head(self, name: str, grid: int, counters: int) -> Iterator[str]:
+        """Constants, the function's first line, shared memory, and counters set to zero."""
+        yield from (f"{constant} = {value}" for constant, value in self.constants.items())
+        first = 0
+        for q in self.pipeline.queues:
+            for what in ("WRITTEN", *(f"READ_{c}" for c in q.consumers)):
+                yield f"Q{q.node}_{what} = {first}  # {q}" if what == "WRITTEN" else f"Q{q.node}_{what} = {first}"
+                first += q.depth * LINE
+        yield from ("", "", f"def {name}({', '.join(self.arrays)}):")
+        yield "    thread = cuda.threadIdx.x"
+        yield "    block = cuda.blockIdx.x"
+        yield "    grid = cuda.cg.this_grid()"
+        for dtype, sizes in self.pool.items():
+            yield from (f"    {_pooled(dtype, k)} = cuda.shared.array({size}, {numpy_name(dtype)})" for k, size in enumerate(sizes))
+        for product in self.products.values():
+            yield from (f"    {line}" for line in product.declare())
+        yield f"    for k in range(block * {self.threads} + thread, {counters}, {grid * self.threads}):"
+        yield "        counters[k] = 0"
+        yield "    grid.sync()  # all blocks are resident, and all counters zero"
+
+    def _stages(self) -> list[str]:
+        first = 0
+        for number, stage in enumerate(self.pipeline.stages):
+            last = first + stage.blocks
+            test = "else:" if number == len(self.pipeline.stages) - 1 else f"{'elif' if number else 'if'} block < {last}:"
+            self.w.depth = 1
+            self.w.line(test, f"stage {number} {stage}")
+            self.w.depth = 2
+            self.w.line(f"mine = block - {first}" if first else "mine = block")
+            if stage.role == "final":
+                self._final(number, stage)
+            else:
+                self._tiles(number, stage)
+            first = last
+        return self.w.lines
+
+    # ------------------------------------------------------------ the protocol
+    def _tiles(self, number: int, stage: Stage) -> None:
+        self.w.line(f"for tile in range(mine, {self.pipeline.tiles}, {stage.blocks}):")
+        self.w.depth += 1
+        self._acquire(number)
+        self._body(number, stage)
+        self._release(number)
+        self.w.depth -= 1
+
+    def _touching(self, number: int) -> tuple[list[Queue], list[Queue]]:
+        """The queues a stage reads, and those it writes."""
+        queues = self.pipeline.queues
+        return [q for q in queues if number in q.consumers], [q for q in queues if q.producer == number]
+
+    def _acquire(self, number: int) -> None:
+        reads, writes = self._touching(number)
+        for depth in sorted({q.depth for q in reads + writes}):
+            self.w.line(f"entry{depth} = tile % {depth}")
+            self.w.line(f"turn{depth} = tile // {depth}")
+        self.w.line("if thread == 0:")
+        for q in reads:
+            self.w.line(f"    while load_acquire(counters, Q{q.node}_WRITTEN + entry{q.depth} * {LINE}) <= turn{q.depth}:",
+                        f"until the tile of %{q.node} is there")
+            self.w.line("        pass")
+        for q in writes:
+            for c in q.consumers:
+                self.w.line(f"    while load_acquire(counters, Q{q.node}_READ_{c} + entry{q.depth} * {LINE}) < turn{q.depth}:",
+                            f"until stage {c} has read what the entry of %{q.node} held")
+                self.w.line("        pass")
+        self.w.line("cuda.syncthreads()")
+
+    def _release(self, number: int) -> None:
+        reads, writes = self._touching(number)
+        self.w.line("cuda.syncthreads()")
+        self.w.line("if thread == 0:")
+        for q in writes:
+            self.w.line(f"    add_release(counters, Q{q.node}_WRITTEN + entry{q.depth} * {LINE}, 1)")
+        for q in reads:
+            self.w.line(f"    add_release(counters, Q{q.node}_READ_{number} + entry{q.depth} * {LINE}, 1)")
+
+    # ------------------------------------------------------------ where values lie
+    def _place(self, node: int, name: str = "") -> _Place:
+        """A value of the program: an entry of its queue, or a tile of an input or (by ``name``) an output."""
+        if not name and node in self.queue_of:
+            q, size = self.queue_of[node], self.small[node].type.size
+            return _Place(f"q{node}", size * q.depth, variable(f"entry{q.depth}", q.depth) * size)
+        whole, part, axis = self.graph[node].type, self.small[node].type, self.found.axes[node]
+        name = name or f"x{self.graph.inputs.index(node)}"
+        if axis is None or axis < 0:
+            return _Place(name, whole.size)
+        return _Place(name, whole.size, variable("tile", self.pipeline.tiles) * part.shape[axis], part.shape, whole.shape, axis)
+
+    def _results(self, number: int) -> list[tuple[int, _Place]]:
+        """What a stage gives out, and where to: queues, and outputs of the program that are views of what it makes."""
+        found = [(q.node, self._place(q.node)) for q in self.pipeline.queues if q.producer == number]
+        for k, o in enumerate(self.graph.outputs):
+            if self.found.tiled(o) and self.home.get(self._source(o)) == number:
+                found.append((o, self._place(o, f"y{k}")))
+        return found
+
+    def _source(self, node: int) -> int:
+        while self.graph[node].op in FREE:
+            node = self.graph[node].args[0]
+        return node
+
+    def _scratch(self, name: str, dtype: str, size: int, blocks: int) -> _Place:
+        """Global memory for each block of a stage, its own."""
+        self.arrays[name] = Array(name, dtype, size * blocks, "scratch")
+        return _Place(name, size * blocks, variable("mine", blocks) * size)
+
+    # ------------------------------------------------------------ a stage's body
+    def _body(self, number: int, stage: Stage) -> None:
+        results, known = self._results(number), dict[int, _Place]()
+        if stage.kind == "tensor":
+            product = next(n for n in stage.nodes if self.graph[n].op == "matmul")
+            direct = [place for node, place in results if node == product]
+            rest = [(node, place) for node, place in results if node != product] + [(product, p) for p in direct[1:]]
+            t = self.small[product].type
+            place = direct[0] if direct else self._scratch(f"s{number}_m{product}", compute_dtype(t.dtype), t.size, stage.blocks)
+            self._product(number, self.small[product], place)
+            results, known = rest, {product: place}
+            if rest:
+                self.w.line("cuda.syncthreads()")
+        self._kernel(number, stage, results, known)
+
+    def _cut_out(self, number: int, results: Sequence[int], known: Mapping[int, _Place]) -> tuple[Graph, list[int]]:
+        """The operations of a stage as a graph of their own, whose inputs are what they read of others; and the nodes' ids."""
+        def leaf(node: Node) -> bool:
+            return node.op == "input" or node.id in known or self.home.get(node.id, number) != number
+
+        needed, pending = set(results), [r for r in results if not leaf(self.small[r])]
+        while pending:
+            for arg in self.small[pending.pop()].args:
+                if arg not in needed:
+                    needed.add(arg)
+                    if not leaf(self.small[arg]):
+                        pending.append(arg)
+        chosen = [self.small[n] for n in sorted(needed)]
+        renumbered = {n.id: k for k, n in enumerate(chosen)}
+        nodes = tuple(Node(k, "input", (), n.type) if leaf(n) else
+                      replace(n, id=k, args=tuple(renumbered[a] for a in n.args)) for k, n in enumerate(chosen))
+        return Graph(nodes, tuple(renumbered[r] for r in results)), [n.id for n in chosen]
+
+    def _kernel(self, number: int, stage: Stage, results: Sequence[tuple[int, _Place]], known: Mapping[int, _Place]) -> None:
+        """An ordinary kernel that makes ``results`` of what is ``known`` already, run by this block alone."""
+        if not results:
+            return
+        body, ids = self._cut_out(number, [node for node, _ in results], known)
+        kernel = schedule(compose(body, self.one_block, Stitching(threads=self.threads)))
+        places = {f"x{k}": known.get(ids[n]) or self._place(ids[n]) for k, n in enumerate(body.inputs)}
+        places |= {f"y{k}": place for k, (_, place) in enumerate(results)}
+        used: dict[str, int] = {}
+        for b in kernel.buffers:
+            owner = kernel.owners[b.name]
+            if owner != b.name:
+                places[b.name] = places[owner]
+            elif b.scope == "scratch":
+                places[b.name] = self._scratch(f"s{number}_{b.name}", b.dtype, b.size, stage.blocks)
+            elif b.scope == "shared":
+                k = used.setdefault(b.dtype, 0)
+                used[b.dtype] += 1
+                sizes = self.pool.setdefault(b.dtype, [])
+                sizes += [0] * (k + 1 - len(sizes))
+                sizes[k] = max(sizes[k], b.size, 1)
+                places[b.name] = _Place(_pooled(b.dtype, k), b.size)
+        renamed = {name: f"S{number}_{name}" for name, _, _ in kernel.constants}
+        plan = replace(kernel.plan, graph=self.small)
+        moved = replace(_moved(kernel, places, renamed, ids), plan=plan, block=self.threads, grid=1)
+        self.constants |= dict(line.split(" = ", 1) for line in header(moved))
+        emit_segments(moved, self.w, "0", "cuda.syncthreads()")
+
+    # ------------------------------------------------------------ products
+    def _product(self, number: int, node: Node, place: _Place) -> None:
+        """One tile's product, piece by piece through shared memory, a batch one after the other."""
+        *batch, rows, cols = node.type.shape
+        inner = self.small[node.args[0]].type.shape[-1]
+        count, matrix = math.prod(batch), digits("matrix", batch)
+        a = self._matrix(number, node.args[0], matrix, rows, inner)
+        b = self._matrix(number, node.args[1], matrix, inner, cols)
+        position = (*matrix, variable("row", rows), variable("col", cols))
+        c = self._flat(place.at(linear(position, node.type.shape)), place.name, node.type.dtype, rows, cols)
+        product = Product(rows, cols, inner, a, b, self.product_tile)
+        product = replace(product, prefix=f"{SHORT[product.held]}_")  # products of one dtype share what they declare
+        self.products.setdefault(product.prefix, product)
+        mark = self.w.depth
+        if count > 1:
+            self.w.line(f"for matrix in range({count}):")
+            self.w.depth += 1
+        self.w.line(f"for first_row in range(0, {rows}, {self.product_tile.rows}):", f"%{node.id} matmul")
+        self.w.line(f"    for first_col in range(0, {cols}, {self.product_tile.cols}):")
+        self.w.depth += 2
+        for line in (*product.sums("first_row", "first_col"), *product.stores(c, "first_row", "first_col")):
+            self.w.line(line)
+        self.w.depth = mark
+
+    def _matrix(self, number: int, value: int, matrix: Sequence[Index], rows: int, cols: int) -> Matrix:
+        """An operand, looked for through views."""
+        shape = self.small[value].type.shape
+        lead = [i if n > 1 else ZERO for i, n in zip(matrix[len(matrix) - len(shape) + 2:], shape, strict=False)]
+        node, position = self.small[value], (*lead, variable("row", rows), variable("col", cols))
+        while node.op in FREE:
+            read, = operands_at(self.small, node, position, lambda *_: ZERO)
+            assert read is not None
+            node, position = self.small[read.node], read.position
+        if node.op != "input" and self.home.get(node.id, number) == number:
+            raise KernelError(f"%{value}, an operand of a product, is made in the product's own stage; give it one before")
+        place = self._place(node.id)
+        return self._flat(place.at(linear(position, node.type.shape)), place.name, self.arrays[place.name].dtype, rows, cols)
+
+    def _flat(self, index: Index, name: str, dtype: str, rows: int, cols: int) -> Matrix:
+        """An index that is affine in row and column, as a matrix. Raises KernelError for any other."""
+        steps, rest = {"row": 0, "col": 0}, Index(index.const)
+        for c, atom in index.terms:
+            if isinstance(atom, Digit) and atom.var in steps:
+                if atom.stride != 1 or atom.size < {"row": rows, "col": cols}[atom.var]:
+                    raise KernelError(f"{name} is not a matrix where a product reads it: {show(index)}")
+                steps[atom.var] += c
+            elif {"row", "col"} & Index(0, ((c, atom),)).variables:
+                raise KernelError(f"{name} is not a matrix where a product reads it: {show(index)}")
+            else:
+                rest = rest + Index(0, ((c, atom),))
+        return Matrix(name, dtype, steps["row"] or 1, steps["col"] or 1, "" if rest == ZERO else show(rest))
+
+    # ------------------------------------------------------------ the final stage
+    def _final(self, number: int, stage: Stage) -> None:
+        """One block adds up the parts of all tiles, in order; then what is made of the sums, and the outputs."""
+        if stage.blocks != 1:
+            raise KernelError(f"stage {number} {stage.name} is final and has {stage.blocks} blocks; sums in order take one")
+        places, w = dict[int, _Place](), self.w
+        for fold in self.found.folded:
+            t = self.graph[fold].type
+            places[fold] = self._scratch(f"s{number}_a{fold}", compute_dtype(t.dtype), t.size, 1)
+        w.line(f"for tile in range({self.pipeline.tiles}):")
+        w.depth += 1
+        self._acquire(number)
+        for fold, place in places.items():
+            t, q = self.graph[fold].type, self.queue_of[fold]
+            part = f"q{fold}[entry{q.depth} * {t.size} + k]"
+            joined = combine(COMBINE[self.graph[fold].op], compute_dtype(t.dtype), f"{place.name}[k]", part, "cuda")
+            w.line(f"for k in range(thread, {t.size}, {self.threads}):", f"%{fold} {self.graph[fold].op} over the tiles")
+            w.line("    if tile == 0:")
+            w.line(f"        {place.name}[k] = {part}")
+            w.line("    else:")
+            w.line(f"        {place.name}[k] = {joined}")
+        self._release(number)
+        w.depth -= 1
+        w.line("cuda.syncthreads()")
+        made = [(o, self._place(o, f"y{k}")) for k, o in enumerate(self.graph.outputs) if not self.found.tiled(o)]
+        for o, place in made:
+            if o in places:
+                w.line(f"for k in range(thread, {place.size}, {self.threads}):", f"%{o}")
+                w.line(f"    {place.name}[k] = {places[o].name}[k]")
+        self._kernel(number, stage, [(o, place) for o, place in made if o not in places], places)
+
+
+def _pooled(dtype: str, k: int) -> str:
+    return f"shared{k}_{SHORT[dtype]}"
+
+
+def _moved(kernel: Kernel, places: Mapping[str, _Place], renamed: Mapping[str, str], ids: Sequence[int]) -> Kernel:
+    """The kernel with its buffers where they lie in the whole, its constants under other names, its nodes by the whole's ids."""
+    def buffer(b: Buffer) -> Buffer:
+        return replace(b, name=places[b.name].name, size=b.size if b.scope == "shared" else places[b.name].size)
+
+    def moved(stmt: AnyStmt) -> AnyStmt:
+        names: dict[str, Any] = {"node": ids[stmt.node]}
+        if isinstance(stmt, Load | Store):
+            place = places[stmt.buffer]
+            names |= {"buffer": place.name, "index": place.at(stmt.index)}
+        for operand in ("value", "other", "source"):
+            if getattr(stmt, operand, None) in renamed:
+                names[operand] = renamed[getattr(stmt, operand)]
+        if isinstance(stmt, Compute):
+            names["args"] = tuple(renamed.get(a, a) for a in stmt.args)
+        return replace(stmt, **names)
+
+    def fold(f: Fold) -> Fold:
+        buffer, exchange = (places[name].name if name else "" for name in (f.buffer, f.exchange))
+        return replace(f, node=ids[f.node], value=renamed.get(f.value, f.value), stores=tuple(map(moved, f.stores)),
+                       buffer=buffer, exchange=exchange)
+
+    def phase(p: Phase) -> Phase:
+        return replace(p, before=tuple(map(moved, p.before)), body=tuple(map(moved, p.body)), folds=tuple(map(fold, p.folds)))
+
+    buffers = {b.name: b for b in map(buffer, sorted(kernel.buffers, key=lambda b: b.role == "carry"))}
+    segments = tuple(replace(s, phases=tuple(map(phase, s.phases)), carries=tuple(places[c].name for c in s.carries))
+                     for s in kernel.segments)
+    constants = tuple((renamed[name], dtype, value) for name, dtype, value in kernel.constants)
+    return replace(kernel, buffers=tuple(buffers.values()), segments=segments, constants=constants)
