@@ -55,7 +55,7 @@ def numba_layer():
 
     namespace = {"np": np, "prange": numba.prange}
     code = compiler._for_the_compiler(TEXT, "softmax", "<dispatch>")
-    namespace |= {n: compiler._helper(n) for n in compiler._names_in(code) & compiler._cpu_math_functions().keys()}
+    namespace |= {n: compiler._helper(n) for n in compiler.names_in(code) & compiler._cpu_math_functions().keys()}
     exec(code, namespace)
     namespace["softmax"] = numba.njit(**compiler.HELPER_FLAGS)(namespace["softmax"])
     chunks = 8 * numba.get_num_threads()

@@ -466,8 +466,8 @@ def test_numba_is_imported_by_the_first_compilation_only():
 
 def test_a_kernel_from_the_disk_needs_no_numba(tmp_path):
     code = ("import sys, numpy as np\nfrom minisitch.compile import compile_cpu\n"
-            "text = 'def k(first, last, x, n, y):\\n    for i in range(first, last):\\n'\n"
-            "text += '        y[i] = math.pow(x[i], 2.5) + math.sin(x[i]) + n[i] // 3\\n'\n"
+            "text = 'def k(first, last, x, n, y):\\n    t = np.empty(8, np.float64)\\n    for i in range(first, last):\\n'\n"
+            "text += '        t[i] = x[i]\\n        y[i] = math.pow(t[i], 2.5) + math.sin(x[i]) + n[i] // 3\\n'\n"
             "x, n, y = np.arange(1.0, 9.0), np.arange(8) - 4, np.zeros(8)\n"
             "for name, origin in ('k', sys.argv[1]), ('later', sys.argv[2]):\n"
             "    k = compile_cpu(text.replace('def k', f'def {name}'), name, ('float64', 'int64', 'float64'))\n"
