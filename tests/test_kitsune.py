@@ -350,3 +350,5 @@ def test_a_pipeline_is_cut_off_at_what_waits_for_all_of_it():
     plan = fuse(parse(CENTRED), "kitsune", replace(this_cpu(), shared_per_sm=1 << 14))
     assert [(p.kind, p.outputs) for p in plan.patterns] == [("pipeline", (2, 3)), ("kernel", (5,))]
     assert "complete only after the last tile" in str([d.why for d in plan.decisions])
+    (spilled,) = [d for d in plan.decisions if d.rule == "reconverging"]
+    assert spilled.at == (2,) and "spill" in spilled.why and "recompute" in spilled.why

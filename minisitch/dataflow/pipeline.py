@@ -230,8 +230,18 @@ def _tile(found: Cut, stages: Sequence[Stage], device: Device) -> int:
     each = [_bytes_a_unit(found, node) for node in crossing] or [1]
     if device.kind == "gpu":
         return max(1, min(PAYLOAD // max(each), max(found.units // device.sms, LEAST_PAYLOAD // max(each))))
-    rows = max(1, min(found.graph[n].type.shape[found.axes[n] or 0] // found.units for n in crossing)) if crossing else 1
-    return max(-(-FEWEST_ROWS // rows), int(device.shared_per_sm * RESIDENT) // max(1, max(each)))
+    return max(_fewest(found), int(device.shared_per_sm * RESIDENT) // max(1, max(each)))
+
+
+def _fewest(found: Cut) -> int:
+    """Units a tile of which no product has fewer than ``FEWEST_ROWS`` along the axis that is cut, unless a batch is cut."""
+    graph, most = found.graph, 1
+    for node in (n for n in graph.nodes if n.op == "matmul"):
+        for value, axis in ((v, found.axes[v]) for v in (node.id, *node.args)):
+            rank = graph[value].type.rank
+            if axis is not None and axis >= rank - 2:
+                most = max(most, -(-FEWEST_ROWS * found.units // graph[value].type.shape[axis]))
+    return most
 
 
 # ---------------------------------------------------------------- depth

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..build import digest
-from ..dataflow.pipeline import Pipeline, Refusal, design
+from ..cost import library_us
+from ..dataflow.pipeline import Pipeline, Refusal, design, sources
 from ..dataflow.select import select
 from ..device import Device
 from ..fuse import (
@@ -51,7 +52,7 @@ def kitsune(graph: Graph, device: Device) -> FusionPlan:
         home = {node: part for part in parts for node in part}
         parts = []
         for pattern, result in designs.items():
-            parts += _retry(graph, home[pattern.outputs[0]], pattern, result, decisions)
+            parts += _retry(graph, home[pattern.outputs[0]], pattern, result, decisions, device)
         parts = _without_circles(graph, sorted(parts), decisions)
 
 
@@ -81,15 +82,40 @@ def _finish(plan: FusionPlan, designs: dict[Pattern, Pipeline | Refusal], decisi
 
 
 # ---------------------------------------------------------------- what of a subgraph can be a pipeline
-def _retry(graph: Graph, part: Part, pattern: Pattern, result: Pipeline | Refusal, decisions: list[Decision]) -> list[Part]:
+def _retry(graph: Graph, part: Part, pattern: Pattern, result: Pipeline | Refusal, decisions: list[Decision],
+           device: Device) -> list[Part]:
     """What to try next in the place of a part: what refused is cut away from the rest, and tried by itself."""
     if isinstance(result, Pipeline):
         return [part]
     body = extract(graph, pattern)
     decisions += [replace(d, at=tuple(body.origin[n] for n in d.at), why=body.in_whole(d.why)) for d in result.decisions]
-    away = _taken_out(graph, part, {body.origin[n] for n in result.nodes})
+    refused = {body.origin[n] for n in result.nodes}
+    away = _taken_out(graph, part, refused)
+    complete_late = {v for n in refused for v in sources(graph, graph[n])}
+    decisions += _spilled(graph, set(part) - away - complete_late, away, device)
     pieces = [tuple(n for n in part if n not in away), tuple(sorted(away))] if len(away) < len(part) else []
     return [piece for piece in pieces if any(graph[n].op == "matmul" for n in piece)]
+
+
+def _spilled(graph: Graph, kept: set[int], away: set[int], device: Device) -> list[Decision]:
+    """What now goes through memory, and what the alternatives would cost: only spilling is built here.
+
+    A queue that holds all tiles needs room in L2; one stage for both sides needs it in a block's shared memory; computing
+    the value again needs what it is made of.
+    """
+    found = []
+    for value in sorted({v for n in away for v in sources(graph, graph[n])} & kept):
+        node = graph[value]
+        prices = {"spill": 2 * node.type.nbytes / device.bandwidth * 1e6}
+        if node.type.nbytes <= device.l2_size // 2:
+            prices["a queue of all tiles"] = 2 * node.type.nbytes / device.l2_bandwidth * 1e6
+        if node.type.nbytes <= device.shared_per_block:
+            prices["one stage"] = 0.0
+        prices["recompute"] = library_us(graph, node, device) if node.op == "matmul" else sum(
+            graph[s].type.nbytes for s in sources(graph, node)) / device.bandwidth * 1e6
+        why = ", ".join(f"{way} {us:.3g} us" for way, us in prices.items())
+        found.append(Decision((value,), "spill", "reconverging", f"%{value} {node.op} is read after the last tile: {why}"))
+    return found
 
 
 def _taken_out(graph: Graph, part: Part, refused: Iterable[int]) -> set[int]:
