@@ -150,7 +150,7 @@ def _nest(phase: Phase, cuts: Sequence[int], chunk: int, chunked: bool, tiles: b
     if chunked:
         axes[-1] = axes[-1][0], axes[-1][1], max(1, min(chunk, phase.cols) // cuts[-2] if len(cuts) > 1 else chunk)
     block = LINE if across else _block(phase, axes)
-    parts = _rounds(phase) and len(axes) > 1 and phase.cols > 2 * BLOCK and axes[0][2] >= FEW
+    parts = _rounds(phase) and len(axes) > 1 and axes[0][2] >= FEW
     if block:
         axes = [("c1", 1, block), ("c0", block, -(-axes[0][2] // block))]
     columns = [(name, size) for name, _, size in reversed(axes)]
