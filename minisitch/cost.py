@@ -26,6 +26,7 @@ from .device import Device
 from .graph import Graph, Node
 from .index import Digit, Index
 from .kernel import Compute, Fold, Kernel, Load, Phase, Segment, Stmt, Store, operands
+from .mapping import COLUMNS, MANY_REGISTERS
 from .ops import compute_dtype, itemsize, kind_of
 
 HEAVY_OPERATIONS = 16  # scalar operations a heavy one counts for on a GPU (a polynomial of that length)
@@ -117,16 +118,23 @@ def _gpu_us(kernel: Kernel, stretches: Sequence[tuple[list[Segment], int]]) -> f
 
 def _turns(kernel: Kernel, segment: Segment) -> int:
     """How many tasks a block's place on the device sees one after the other: the block's own, and blocks that queue for it."""
-    resident = min(kernel.grid, kernel.device.wave(kernel.block, kernel.shared_bytes))
+    registers = MANY_REGISTERS if any(_in_flight(s) > 1 for s in kernel.segments) else 32
+    resident = min(kernel.grid, kernel.device.wave(kernel.block, kernel.shared_bytes, registers))
     return max(1, -(-segment.tasks // resident))
 
 
 def _share(kernel: Kernel, segments: Sequence[Segment]) -> float:
-    """The part of the device's rate that the busiest of these segments can draw: by its share of all resident threads."""
-    device, busy = kernel.device, max((s.tasks / _turns(kernel, s) for s in segments), default=1.0)
-    occupancy = busy * kernel.block / (device.sms * device.threads_per_sm)
+    """The part of the device's rate that the busiest of these segments can draw: by its share of all resident threads,
+    each with what it has in flight."""
+    device, busy = kernel.device, max((s.tasks / _turns(kernel, s) * _in_flight(s) for s in segments), default=1.0)
+    occupancy = min(1.0, busy * kernel.block / (device.sms * device.threads_per_sm))
     # A GPU's memory is busy well before all its blocks are: half of them reach about 0.7 of the bandwidth (derived).
     return math.sqrt(max(occupancy, 1e-3))
+
+
+def _in_flight(segment: Segment) -> int:
+    """Columns that a thread fetches together: it keeps memory as busy as so many threads with a column each."""
+    return min(COLUMNS, max((p.width * max(1, p.turns) for p in segment.phases), default=1))
 
 
 # ---------------------------------------------------------------- a CPU

@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import copy
 import functools
 import importlib
 import importlib.util
+import itertools
 import math
+import re
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -65,6 +68,7 @@ def _function(text: str, name: str, architecture: str) -> Callable[..., None]:
 
     namespace: dict[str, Any] = {"__name__": "minisitch.cuda_compile", "np": np, "math": math, "cuda": cuda}
     code = compile(plain(text), f"<minisitch cuda {name}>", "exec")
+    namespace |= _wide_accesses() if names_in(code) & {"load_wide", "store_wide"} else {}
     namespace |= {n: _helper(n, architecture) for n in names_in(code) & _device_functions().keys()}
     namespace |= {n: ordered_operations()[n] for n in names_in(code) & set(ORDERED)}
     return execute(code, name, text, namespace)
@@ -82,10 +86,68 @@ def _helper(name: str, architecture: str) -> Any:
     return cuda.jit(device=True)(over_helpers(_device_functions(), name, lambda n: _helper(n, architecture)))
 
 
+@functools.cache
+def _wide_accesses() -> dict[str, Any]:
+    module = importlib.import_module(f"{__package__}.cuda_wide")  # it imports Numba
+    return {"load_wide": module.load_wide, "store_wide": module.store_wide}
+
+
 # ---------------------------------------------------------------- what Numba need not keep open
 def plain(text: str) -> ast.Module:
     """The module with loops, indices and thread numbers as a machine has them; see ``_Plain``."""
-    return ast.fix_missing_locations(_Plain().visit(ast.parse(text)))
+    return ast.fix_missing_locations(_Plain().visit(_Unrolled().visit(ast.parse(text))))
+
+
+class _Unrolled(ast.NodeTransformer):
+    """Write out the loops that count places in a thread's registers: a register's number is part of an instruction.
+
+    Before:  for each in range(4):             After:  v0 = v0s[0]
+                 v0 = v0s[each]                        r1 = maximum(r1, v0)
+                 r1 = maximum(r1, v0)                  v0 = v0s[1] ...
+    """
+
+    def __init__(self) -> None:
+        self.registers: set[str] = set()
+
+    def visit_Assign(self, node: ast.Assign) -> ast.Assign:
+        if isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == "cuda.local.array":
+            self.registers |= {ast.unparse(target) for target in node.targets}
+        return node
+
+    def visit_For(self, node: ast.For) -> Any:
+        self.generic_visit(node)
+        counter = ast.unparse(node.target)
+        places = [place for statement in node.body for n in ast.walk(statement) for place in self._places(n)]
+        counts = any(isinstance(n, ast.Name) and n.id == counter for place in places for n in ast.walk(place))
+        turns = re.fullmatch(r"range\((\d+)\)", ast.unparse(node.iter))
+        if not counts or not turns:
+            return node
+        return [_With(counter, turn).visit(copy.deepcopy(statement)) for turn in range(int(turns[1])) for statement in node.body]
+
+    def _places(self, node: ast.AST) -> list[ast.expr]:
+        """Expressions that say which of a thread's registers an expression means."""
+        if isinstance(node, ast.Subscript):
+            return [node.slice] if ast.unparse(node.value) in self.registers else []
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("load_wide", "store_wide"):
+            return [after for array, after in itertools.pairwise(node.args) if ast.unparse(array) in self.registers]
+        return []
+
+
+class _With(ast.NodeTransformer):
+    """A name's value in its place, and what can be computed with it computed."""
+
+    def __init__(self, name: str, value: int) -> None:
+        self.name, self.value = name, value
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.copy_location(ast.Constant(self.value), node) if node.id == self.name else node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        parts = [part.value for part in (node.left, node.right) if isinstance(part, ast.Constant) and isinstance(part.value, int)]
+        if len(parts) < 2 or not isinstance(node.op, ast.Add | ast.Mult):
+            return node
+        return ast.copy_location(ast.Constant(sum(parts) if isinstance(node.op, ast.Add) else parts[0] * parts[1]), node)
 
 
 class _Plain(ast.NodeTransformer):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .index import show
-from .kernel import MEET_TOGETHER, Fold, Kernel, Phase, Segment, Store, extents
+from .kernel import MEET_TOGETHER, Fold, Kernel, Phase, Segment, Stmt, Store, extents, indices
 from .mapping import WARP
 from .ops import compute_dtype, kind_of, shuffle_dtype
 from .source import (
@@ -51,7 +51,10 @@ def emit(kernel: Kernel) -> KernelSource:
         if owner != b.name:
             w.line(f"{b.name} = {owner}", f"%{b.node} takes over its bytes")
         elif b.scope == "shared":
-            w.line(f"{b.name} = cuda.shared.array({max(1, b.size)}, {numpy_name(b.dtype)})", f"%{b.node} {b.why}")
+            aligned = ", alignment=16" if b.name in kernel.aligned else ""
+            w.line(f"{b.name} = cuda.shared.array({max(1, b.size)}, {numpy_name(b.dtype)}{aligned})", f"%{b.node} {b.why}")
+        elif b.scope == "register":
+            w.line(f"{b.name} = cuda.local.array({b.size}, {numpy_name(b.dtype)})", f"%{b.node} {b.why}")
     emit_segments(kernel, w)
     w.depth -= 1
     work = sum(s.work for s in kernel.segments)
@@ -175,25 +178,26 @@ class _Segment:
             w.line("cuda.syncwarp()")
 
     def _columns(self, phase: Phase) -> str:
-        """The columns of this thread."""
+        """The columns of this thread; of a row that is dealt out in groups, those that no group takes."""
+        first = phase.cols - phase.cols % phase.width if phase.rest else 0
         if phase.chunked and self.segment.chunks > 1:
-            return f"range(start + lane, stop, {self.threads})"
+            return f"range({f'max(start, {first})' if first else 'start'} + lane, stop, {self.threads})"
         stop = f"{phase.cols} if live else 0" if self.ragged else str(phase.cols)
-        return f"range(lane, {stop}, {self.threads})"
+        return f"range({f'{first} + lane' if first else 'lane'}, {stop}, {self.threads})"
 
     def _row_phase(self, phase: Phase) -> None:
         w = self.w
         rows = [f for f in phase.folds if f.along == "row"]
         for fold in rows:
             w.line(f"{fold.result} = {self._identity(fold)}", comment_of(self.kernel.graph, fold.node))
-        w.line(f"for col in {self._columns(phase)}:")
-        w.depth += 1
-        self._statements(phase, phase.body)
-        for fold in phase.folds:
-            self._accumulate(fold)
-        if not phase.body and not phase.folds:
-            w.line("pass")
-        w.depth -= 1
+        mark = w.depth
+        if phase.turns or phase.width > 1:
+            self._groups(phase)
+        if not phase.turns and (phase.width == 1 or phase.rest):
+            w.line(f"for col in {self._columns(phase)}:")
+            w.depth += 1
+            self._columns_body(phase, phase.rest or phase.body)
+        w.depth = mark
         for k in range(0, len(rows), MEET_TOGETHER):
             self._meet(rows[k:k + MEET_TOGETHER])
         for fold in rows:
@@ -202,6 +206,59 @@ class _Segment:
                 w.depth += 1
                 self._statements(phase, fold.stores)
                 w.depth -= 1
+
+    def _columns_body(self, phase: Phase, body: tuple[Stmt, ...]) -> None:
+        self._statements(phase, body)
+        for fold in phase.folds:
+            self._accumulate(fold)
+        if not body and not phase.folds:
+            self.w.line("pass")
+
+    def _groups(self, phase: Phase) -> None:
+        """Columns in groups of ``width``, wide accesses before and after the loop over a group's columns."""
+        w, mark, width = self.w, self.w.depth, phase.width
+        split = phase.chunked and self.segment.chunks > 1
+        whole = phase.cols - phase.cols % width
+        own = f"lane * {width}" if width > 1 else "lane"
+        own, stride = f"start + {own}" if split else own, self.threads * width
+        first = "first" if width > 1 else "col"
+        if phase.turns:
+            w.line(f"for turn in range({phase.turns}):")
+            w.depth += 1
+            last = "stop" if split else str(whole) if phase.turns * stride > whole else ""
+            inside = ["live"] * self.ragged + ([f"{first} < {last}"] if last else [])
+            if last or phase.wide or self._names_column(phase):
+                w.line(f"{first} = {own} + turn * {stride}")
+            if inside:
+                w.line(f"if {' and '.join(inside)}:")
+                w.depth += 1
+        else:
+            stop = f"min(stop, {whole})" if split and whole < phase.cols else "stop" if split else str(whole)
+            w.line(f"for first in range({own}, {f'{stop} if live else 0' if self.ragged else stop}, {stride}):")
+            w.depth += 1
+        self._wide(phase, False)
+        inner = w.depth
+        if width > 1:
+            w.line(f"for each in range({width}):")
+            w.depth += 1
+            if self._names_column(phase):
+                w.line("col = first + each")
+        self._columns_body(phase, phase.body)
+        w.depth = inner
+        self._wide(phase, True)
+        w.depth = mark
+
+    def _names_column(self, phase: Phase) -> bool:
+        """True if something in a group's loop depends on more than the place of its column in the group."""
+        return any("col" in index.variables for stmt in phase.body for index in indices(stmt))
+
+    def _wide(self, phase: Phase, stores: bool) -> None:
+        totals = extents(self.segment, phase)
+        for x in phase.wide:
+            if x.stores == stores:
+                there, here = f"{x.buffer}, {show(x.index, totals, {'col': 'first'})}", f"{x.registers}, {show(x.at, totals)}"
+                text = f"store_wide({there}, {here}" if stores else f"load_wide({here}, {there}"
+                self.w.line(f"{text}, {x.columns})", comment_of(self.kernel.graph, x.node))
 
     def _column_phase(self, phase: Phase) -> None:
         """Each thread, or each warp, owns a column and walks down the reduced rows."""

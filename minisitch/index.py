@@ -201,6 +201,26 @@ def _divmod(index: Index, by: int) -> tuple[Index, Index]:
             _canonical(0, ((1, Remainder(remainder, by)),)))
 
 
+def grouped(index: Index, cols: int, width: int, chunk: int) -> bool:
+    """True if ``width`` neighbouring columns, from a multiple of ``width`` on, lie side by side from a multiple of it on.
+
+    Columns run over ``cols``; ``start`` is a multiple of ``chunk``. What is loaded may be any number.
+    """
+    steps = 0
+    for c, atom in index.terms:
+        if isinstance(atom, Digit) and atom.var == "col":
+            if (c, atom.stride) == (1, 1) and (atom.size >= cols or atom.size % width == 0):
+                steps += 1
+            elif c % width or atom.stride % width:
+                return False
+        elif isinstance(atom, Digit) and (atom.var, atom.stride) == ("start", 1) and atom.size >= cols:
+            if c * chunk % width:
+                return False
+        elif c % width or (isinstance(atom, Quotient | Remainder) and "col" in atom.of.variables):
+            return False
+    return steps == 1 and index.const % width == 0
+
+
 Position = tuple[Index, ...]
 
 

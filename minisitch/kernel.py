@@ -7,13 +7,14 @@ Three nested levels (design: section 4):
 - statements: one scalar operation each.
 
 Loop variables in indices: ``row`` ``col`` ``ser`` (the reduced rows of a column space), ``chunk``
-and ``start`` (task splitting), ``slice``, ``block``, ``lane_row`` (the row's place in its block).
+and ``start`` (task splitting), ``slice``, ``block``, ``lane_row`` (the row's place in its block); where a thread takes several
+columns at once, ``each`` of them and ``turn``.
 A kernel prints as a program, is checked by ``verify_kernel`` and is frozen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,7 +22,7 @@ from .device import Device
 from .errors import KernelError
 from .fuse import Decision
 from .graph import Graph
-from .index import ZERO, Guard, Index, footprint, show
+from .index import ZERO, Guard, Index, footprint, grouped, show
 from .mapping import ThreadMap
 from .ops import SHORT, itemsize
 from .stitch import StitchPlan
@@ -32,7 +33,7 @@ class Buffer:
     """Memory a kernel touches. ``size`` in elements; shared memory is per block.
 
     ``scope``: ``input``, ``output``, ``scratch`` (global), ``shared`` (a block's; on a CPU a
-    scratch row that stays in cache).
+    scratch row that stays in cache), ``register`` (a thread's own, under indices that are known when it is compiled).
     """
 
     name: str
@@ -43,6 +44,7 @@ class Buffer:
     slot: int = 0  # buffers of one scope that share bytes have one slot
     why: str = ""
     role: str = ""  # "partial" | "carry" | "kept" | "exchange": what its lifetime follows from; else its value's own
+    window: bool = False  # of an array, beginning anywhere in it: only single elements are moved
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,22 @@ Stmt = Load | Compute | FromIndex | Clamp | Choose | Store
 
 
 @dataclass(frozen=True)
+class Wide:
+    """``registers[at : at + columns] = buffer[index : index + columns]`` in accesses of up to 16 bytes; or, if it ``stores``, back.
+
+    ``index`` is where the first of the columns lies, which is a multiple of their number.
+    """
+
+    buffer: str
+    index: Index
+    registers: str
+    at: Index
+    columns: int
+    stores: bool
+    node: int
+
+
+@dataclass(frozen=True)
 class Fold:
     """A reduction of a phase: ``accumulator = op(accumulator, value)``, then ``result``.
 
@@ -167,6 +185,9 @@ class Phase:
     ``block``: the two axes are the blocks of a long row and a block's columns, of which the last has fewer.
     ``sweep``: the innermost axis is that many reduced rows, added up before they join the sums of the columns around it.
     ``barrier``: ``none``, ``warp`` or ``block``, after the phase.
+    ``width``: neighbouring columns that a thread of a GPU takes at once, with ``wide`` accesses before and after them; what is
+    left of a row are the columns of ``rest``, its body one at a time. ``turns``: how often a thread does so, if that is
+    written out (0: a loop), since rows of its columns stay in registers from phase to phase.
     """
 
     cols: int
@@ -181,6 +202,10 @@ class Phase:
     outer: int = 0
     block: int = 0
     sweep: int = 1
+    width: int = 1
+    turns: int = 0
+    wide: tuple[Wide, ...] = ()
+    rest: tuple[Stmt, ...] = ()
 
     @property
     def vector(self) -> tuple[str, int]:
@@ -260,7 +285,7 @@ class Kernel:
     @cached_property
     def parameters(self) -> tuple[Buffer, ...]:
         """Global buffers in calling order: inputs, outputs, scratch, each slot once."""
-        return tuple(b for b in self.buffers if b.scope != "shared" and self.owners[b.name] == b.name)
+        return tuple(b for b in self.buffers if b.scope not in ("shared", "register") and self.owners[b.name] == b.name)
 
     @cached_property
     def owners(self) -> dict[str, str]:
@@ -283,6 +308,11 @@ class Kernel:
     @cached_property
     def by_name(self) -> dict[str, Buffer]:
         return {b.name: b for b in self.buffers}
+
+    @cached_property
+    def aligned(self) -> frozenset[str]:
+        """Buffers, by the name of who owns the bytes, that must begin at a multiple of 16 bytes."""
+        return frozenset(self.owners[w.buffer] for s in self.segments for p in s.phases for w in p.wide)
 
     @property
     def grid_barriers(self) -> int:
@@ -362,14 +392,22 @@ def _print_segment(number: int, segment: Segment) -> Iterator[str]:
         ends += [f"barrier: {phase.barrier}"] if phase.barrier != "none" else []
         ends += [f"a total for each block of {phase.block} columns"] if phase.block and phase.folds else []
         ends += [f"{phase.sweep} reduced rows a sweep"] if phase.sweep > 1 else []
+        ends += [f"{phase.width} columns a thread at once"] if phase.width > 1 else []
+        ends += [f"{phase.turns} turns written out"] if phase.turns else []
         yield f"    phase {p}: {loops}" + "".join(f"   {end}" for end in ends)
         totals = extents(segment, phase)
         for view in phase.views:
             yield f"      {view.name} = {view.buffer}[{show(view.base, totals)} : +{view.length}]"
         for stmt in phase.before:
             yield f"      once {show_stmt(stmt, totals)}"
+        for access in phase.wide:
+            if not access.stores:
+                yield f"      {show_wide(access, totals)}"
         for stmt in phase.body:
             yield f"      {show_stmt(stmt, totals)}"
+        for access in phase.wide:
+            if access.stores:
+                yield f"      {show_wide(access, totals)}"
         for fold in phase.folds:
             yield f"      {fold.op} {fold.value} -> {fold.result or fold.buffer}  along {fold.along}  # %{fold.node}"
             for store in fold.stores:
@@ -381,7 +419,8 @@ def _print_segment(number: int, segment: Segment) -> Iterator[str]:
 def extents(segment: Segment, phase: Phase) -> dict[str, int]:
     """Extents of the loop variables of a phase, so that an index prints no needless remainder."""
     return {"row": segment.rows, "chunk": segment.chunks, "slice": segment.slices, "ser": phase.serial, "col": phase.cols,
-            "start": phase.cols, "lane_row": max(segment.thread_map.rows_per_block, segment.together), **dict(phase.axes)}
+            "start": phase.cols, "lane_row": max(segment.thread_map.rows_per_block, segment.together),
+            "turn": phase.turns, "each": phase.width, **dict(phase.axes)}
 
 
 def show_guard(guard: Guard, totals: Mapping[str, int] | None = None) -> str:
@@ -405,6 +444,13 @@ def show_stmt(stmt: Stmt, totals: Mapping[str, int] | None = None) -> str:
     return f"{stmt.buffer}[{show(stmt.index, totals)}] = {stmt.value}{where}  # %{stmt.node}"
 
 
+def show_wide(access: Wide, totals: Mapping[str, int] | None = None) -> str:
+    """A wide access as a line of the printed kernel."""
+    here = f"{access.registers}[{show(access.at, totals)} : +{access.columns}]"
+    there = f"{access.buffer}[{show(access.index, totals)} : +{access.columns}]"
+    return f"{there} = {here}  # %{access.node}" if access.stores else f"{here} = {there}  # %{access.node}"
+
+
 # ---------------------------------------------------------------- checks
 def statements(phase: Phase) -> Iterator[Stmt]:
     """Every statement of a phase, the stores of its folds included."""
@@ -414,12 +460,15 @@ def statements(phase: Phase) -> Iterator[Stmt]:
         yield from fold.stores
 
 
+def indices(stmt: Stmt) -> list[Index]:
+    """The indices a statement uses, those of its guard included."""
+    found = [c.index for c in getattr(stmt, "guard", ())]
+    return [*found, stmt.index] if isinstance(stmt, Load | Store | FromIndex) else found
+
+
 def operands(stmt: Stmt) -> tuple[str, ...]:
     """Names of the values a statement reads, those in its indices and guards included."""
-    indices = [c.index for c in getattr(stmt, "guard", ())]
-    if isinstance(stmt, (Load, Store, FromIndex)):
-        indices.append(stmt.index)
-    read = sorted(frozenset().union(*(i.loaded for i in indices)))
+    read = sorted(frozenset().union(*(i.loaded for i in indices(stmt))))
     if isinstance(stmt, Compute):
         return (*stmt.args, *read)
     if isinstance(stmt, Clamp):
@@ -433,8 +482,8 @@ def verify_kernel(kernel: Kernel) -> Kernel:
     """Check what an emitter may rely on, and return the kernel unchanged.
 
     Raises KernelError: a value or buffer is read before it is written or after its bytes were taken
-    over, bytes are taken over while another thread may still read them, an output is not written whole,
-    a grid with a barrier is larger than one wave, shared memory exceeds the device.
+    over, bytes are taken over while another thread may still read them, an output is not written whole, a wide
+    access begins where it may not, a grid with a barrier is larger than one wave, shared memory exceeds the device.
     """
     written = _Written(kernel)
     constants = {name for name, _, _ in kernel.constants}
@@ -442,7 +491,8 @@ def verify_kernel(kernel: Kernel) -> Kernel:
         registers: set[str] = set()
         for p, phase in enumerate(segment.phases):
             known = constants | registers
-            _verify_phase(phase, known, written, f"{kernel.name}, segment {s}, phase {p}", bool(wide_folds(segment, phase)))
+            meets = bool(wide_folds(segment, phase))
+            _verify_phase(phase, known, written, f"{kernel.name}, segment {s}, phase {p}", meets, segment.chunk)
             if phase.barrier != "none" or kernel.device.kind == "cpu":
                 written.meet("shared")
             registers |= {f.result for f in phase.folds if f.along == "row"}
@@ -455,7 +505,7 @@ def verify_kernel(kernel: Kernel) -> Kernel:
     for b in kernel.parameters:
         if b.scope == "output" and (cells := footprint(stored[b.name], b.size)) < b.size and any(g.rows for g in kernel.segments):
             raise KernelError(f"{kernel.name} writes {cells} of the {b.size} cells of its output {b.name} (%{b.node})")
-    wave = kernel.device.wave(kernel.block, kernel.shared_bytes)
+    wave = kernel.device.wave(kernel.block, kernel.shared_bytes, kernel.registers)
     if kernel.grid_barriers and kernel.device.kind == "gpu" and kernel.grid > wave:
         raise KernelError(f"{kernel.name} has a grid barrier and {kernel.grid} blocks; one wave holds {wave}")
     if kernel.device.kind == "gpu" and kernel.shared_bytes > kernel.device.shared_per_block:
@@ -473,6 +523,9 @@ def _stored(kernel: Kernel) -> dict[str, set[Index]]:
             if isinstance(stmt, Store):
                 view = views.get(stmt.buffer)
                 found[view.buffer if view else stmt.buffer].add(view.base + stmt.index if view else stmt.index)
+        for access in phase.wide:
+            if access.stores:
+                found[access.buffer].add(access.index)
     return found
 
 
@@ -482,6 +535,7 @@ class _Written(set[str]):
     def __init__(self, kernel: Kernel) -> None:
         super().__init__(b.name for b in kernel.buffers if b.scope == "input")
         self.scope = {b.name: b.scope for b in kernel.buffers}
+        self.windows = {b.name for b in kernel.buffers if b.window}
         self.owners = kernel.owners
         self.holder: dict[str, str] = {}  # of some bytes: the buffer whose value they hold
         self.reads: dict[str, dict[str, set[Index | None]]] = {}  # by owner and buffer, since a barrier: where; None where
@@ -506,7 +560,7 @@ class _Written(set[str]):
         self.reads = {owner: read for owner, read in self.reads.items() if self.scope[owner] not in scopes}
 
 
-def _verify_phase(phase: Phase, known: set[str], written: _Written, place: str, meets: bool) -> None:
+def _verify_phase(phase: Phase, known: set[str], written: _Written, place: str, meets: bool, chunk: int) -> None:
     views = {v.name: v for v in phase.views}
     dealt = not any(f.along == "warp" for f in phase.folds)  # a column is one thread's
 
@@ -515,19 +569,42 @@ def _verify_phase(phase: Phase, known: set[str], written: _Written, place: str, 
         buffer, index = (view.buffer, view.base + stmt.index) if view else (stmt.buffer, stmt.index)
         return buffer, index if of_a_column and dealt and written.scope[buffer] == "shared" else None
 
-    for k, stmt in enumerate((*phase.before, *phase.body)):
-        for name in operands(stmt):
-            if name not in known:
-                raise KernelError(f"{place}: {name} is read before it is computed, in: {show_stmt(stmt)}")
-        if isinstance(stmt, Store):
-            written.write(*cell(stmt, k >= len(phase.before)), place)
-            continue
-        known.add(stmt.target)
-        if isinstance(stmt, Load):
-            buffer, where = cell(stmt, k >= len(phase.before))
-            if buffer not in written:
-                raise KernelError(f"{place}: {stmt.buffer} is read but holds no value here, in: {show_stmt(stmt)}")
-            written.read(buffer, where)
+    def follow(stmts: Iterable[Stmt], known: set[str], of_a_column: bool) -> None:
+        for stmt in stmts:
+            for name in operands(stmt):
+                if name not in known:
+                    raise KernelError(f"{place}: {name} is read before it is computed, in: {show_stmt(stmt)}")
+            if isinstance(stmt, Store):
+                written.write(*cell(stmt, of_a_column), place)
+                continue
+            known.add(stmt.target)
+            if isinstance(stmt, Load):
+                buffer, where = cell(stmt, of_a_column)
+                if buffer not in written:
+                    raise KernelError(f"{place}: {stmt.buffer} is read but holds no value here, in: {show_stmt(stmt)}")
+                written.read(buffer, where)
+
+    def move(access: Wide) -> None:
+        if access.buffer in written.windows or not grouped(access.index, phase.cols, access.columns, chunk):
+            raise KernelError(f"{place}: a thread's columns do not lie side by side from a multiple of {access.columns} on, "
+                              f"in: {show_wide(access)}")
+        source, target = (access.registers, access.buffer) if access.stores else (access.buffer, access.registers)
+        if source not in written:
+            raise KernelError(f"{place}: {source} is read but holds no value here, in: {show_wide(access)}")
+        where = {name: access.index if written.scope[name] == "shared" else None for name in (source, target)}
+        written.read(source, where[source])
+        written.write(target, where[target], place)
+
+    follow(phase.before, known, False)
+    alone = set(known)
+    for access in phase.wide:
+        if not access.stores:
+            move(access)
+    follow(phase.body, known, True)
+    for access in phase.wide:
+        if access.stores:
+            move(access)
+    follow(phase.rest, alone, True)
     if meets:
         written.meet("shared")
     for fold in phase.folds:

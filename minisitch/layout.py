@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from .fuse import Decision
+from .fuse import Decision, Stitching
 from .graph import Graph
 from .index import Key, Pull, pull
 from .kernel import MEET_TOGETHER, Buffer
-from .mapping import WARP, ThreadMap
+from .mapping import WARP, ThreadMap, deal
 from .ops import SHORT, compute_dtype, shuffle_dtype
 from .stitch import Sink, Space, StitchPlan, makes_near
 from .triples import BlockComposition
@@ -79,6 +79,8 @@ class Layout:
                 self.readers.setdefault(value, []).append(loop.order)
         self.reads = self._who_reads()
         self.maps = self._segment_maps()
+        self.dealt = [key for key in self.maps if self._dealt(key)]
+        self.maps |= {key: deal(self.maps[key], self.device) for key in self.dealt}
         self.block = max((m.threads for m in self.maps.values()), default=1)
         self.maps = {key: self._widen(m) if key[1].kind == "row" else m for key, m in self.maps.items()}
         self.buffers: dict[str, Buffer] = {}
@@ -155,6 +157,14 @@ class Layout:
             found[key] = best
         return found
 
+    def _dealt(self, key: tuple[int, Space]) -> bool:
+        """True if a thread takes several columns: in a GPU's segment of row loops, unless somebody has enumerated schedules
+        (FusionStitching 2018 and 2020), whose choice it then is how many threads there are."""
+        how = self.plan.composition
+        asked = not isinstance(how, Stitching) or how.threads_per_row or how.threads or how.kept is not None or not how.barriers
+        return (self.device.kind == "gpu" and not asked and key[1].kind == "row"
+                and all(s.along not in ("column", "warp") and s.role != "carry" for loop in self.segments[key] for s in loop.sinks))
+
     def _widen(self, m: ThreadMap) -> ThreadMap:
         """Fill the kernel's block with more rows when another segment asks for a larger block."""
         if m.splits > 1 or m.threads == self.block:
@@ -166,8 +176,8 @@ class Layout:
         graph = self.graph
         for k, value in enumerate(graph.inputs):
             t = graph[value].type
-            length = dict(graph[value].attrs).get("length", t.size)  # of which only a window is read
-            self.add(Buffer(f"x{k}", t.dtype, length, "input", value))
+            length = dict(graph[value].attrs).get("length")  # of which only a window is read
+            self.add(Buffer(f"x{k}", t.dtype, length or t.size, "input", value, window=length is not None))
         self.input_names = {value: f"x{k}" for k, value in enumerate(graph.inputs)}
         for k, value in enumerate(graph.outputs):
             t = graph[value].type
@@ -223,8 +233,7 @@ class Layout:
             self.memory[s.node] = name
             self._decide(s, "shared-memory", f"demoted to global scratch: {self.device.shared_per_block} B a block")
             return Place("global", name)
-        chunk = -(-m.cols // m.splits) if s.space.kind == "row" and m.splits > 1 else m.chunk
-        width = min(s.extents[2], chunk) if m.splits > 1 else s.extents[2]
+        width = min(s.extents[2], m.chunk) if m.splits > 1 else s.extents[2]
         self.add(Buffer(f"k{s.node}", dtype, m.rows_per_block * width, "shared", s.node, why="read again by the same block",
                         role="kept"))
         return Place("row", f"k{s.node}")

@@ -11,13 +11,17 @@ The paper's two irregular shapes show why one rule does not fit all (V100, one w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .device import Device
 
 WARP = 32
 LONG_ROW = 1024  # the paper's bound: only rows above it are worth splitting
 CPU_TILE = 4096  # columns a core sums up at a time: 16 kB of float32, half an L1 cache
+COLUMNS = 8  # of a packed row for each of its threads, two accesses of 16 bytes in flight; half as many of a chunk of a row
+DEALT_BLOCK = 256  # threads of a block, if a row leaves room: few wait for each other
+MANY_REGISTERS = 64  # a thread's, where it holds several columns, and
+MANY_THREADS = 512  # of these leave a multiprocessor two blocks
 SHORTEST_SLICE = {"gpu": 64, "cpu": 256}  # reduced rows that are worth a partial result
 
 
@@ -69,6 +73,8 @@ def map_rows(rows: int, cols: int, device: Device, shared: int = 0, *, adaptive:
     if rows < wave and cols > LONG_ROW and not whole and not threads_per_row:
         splits = min(max(1, wave // max(1, rows)), -(-cols // LONG_ROW))  # a chunk keeps a whole block busy
         chunk = -(-cols // splits)
+        if device.kind == "gpu":
+            chunk = -(-chunk // COLUMNS) * COLUMNS  # chunks begin where wide accesses may
         splits = -(-cols // chunk)
         return ThreadMap(rows, cols, max(1, rows * splits), block, 1, block, 1, splits, chunk, "task-splitting",
                          f"{rows} rows fill {rows} of {wave} resident blocks; {splits} chunks of {chunk} columns each")
@@ -80,6 +86,34 @@ def map_rows(rows: int, cols: int, device: Device, shared: int = 0, *, adaptive:
     why = f"{per_row} threads a row, {together} rows a block, {steps} in turn: {blocks} of {wave} resident" \
         if device.kind == "gpu" else f"{blocks} ranges of {steps} rows, each a core's in turn"
     return ThreadMap(rows, cols, blocks, together * per_row, together, per_row, steps, 1, cols, "task-packing", why)
+
+
+def deal(m: ThreadMap, device: Device) -> ThreadMap:
+    """The same rows dealt out to fewer threads with several columns each; unchanged where that would leave lanes idle.
+
+    Before:  1024 threads a row, 1 rows a block        After:  128 threads a row, 2 rows a block
+    A thread with eight columns has two accesses of 16 bytes in flight, and registers for what it reads again. A chunk of a row
+    keeps its block, of no more than 512 threads with 64 registers: then as many blocks are resident as ``map_rows`` counted on.
+    """
+    if m.splits > 1:
+        threads = min(m.threads, MANY_THREADS, max(WARP, power_of_two_at_least(-(-2 * m.chunk // COLUMNS))))
+        return replace(m, threads=threads, threads_per_row=threads, why=f"{m.why}, on {threads} threads")
+    most = device.max_block if m.cols > COLUMNS * MANY_THREADS else MANY_THREADS
+    per_row = min(m.threads_per_row, most, max(WARP, power_of_two_at_least(-(-m.cols // COLUMNS))))
+    if per_row == m.threads_per_row:
+        return m
+    if m.rule == "row-per-block":
+        return replace(m, threads=per_row, threads_per_row=per_row, why=f"a block of {per_row} threads for each of {m.rows} rows")
+    together = max(1, min(DEALT_BLOCK, device.max_block) // per_row)
+    while together > 1 and -(-m.rows // together) < device.sms:
+        together //= 2  # few rows: rather on more multiprocessors
+    groups = max(1, -(-m.rows // together))
+    threads, wave = together * per_row, device.wave(together * per_row, registers=MANY_REGISTERS)
+    steps = -(-groups // wave)
+    blocks = -(-groups // steps)
+    why = f"{per_row} threads a row, {-(-m.cols // per_row)} columns each, {together} rows a block, {steps} in turn: " \
+          f"{blocks} of {wave} resident"
+    return replace(m, blocks=blocks, threads=threads, rows_per_block=together, threads_per_row=per_row, steps=steps, why=why)
 
 
 def map_columns(rows: int, serial: int, cols: int, device: Device, whole: bool = False) -> tuple[ThreadMap, int]:

@@ -19,12 +19,13 @@ from .index import Index, Loaded, footprint
 from .kernel import Buffer, Kernel, Load, Phase, Segment, Store, Touch, statements, verify_kernel
 from .layout import Layout, Loop
 from .loops import nest_columns
-from .mapping import WARP, ThreadMap
+from .mapping import MANY_REGISTERS, WARP, ThreadMap
 from .ops import compute_dtype
 from .reuse import reuse
 from .statements import Names, Statements
 from .stitch import Space, StitchPlan
 from .together import take_together
+from .wide import widen
 
 TILE_ROWS = 64  # that are read across while their lines stay in cache: each has another page for each of its operands
 
@@ -36,7 +37,9 @@ def schedule(plan: StitchPlan) -> Kernel:
     """
     demoted: set[int] = set()
     while True:
-        kernel = _Builder(Layout(plan, frozenset(demoted))).build()
+        layout = Layout(plan, frozenset(demoted))
+        kernel = _Builder(layout).build()
+        kernel = _launch(widen(kernel) if layout.dealt else kernel)
         limit = kernel.device.shared_per_block
         movable = [b for b in kernel.buffers if b.scope == "shared" and b.node not in demoted and b.role == "kept"]
         if kernel.shared_bytes <= limit or not movable or kernel.device.kind == "cpu":
@@ -47,8 +50,20 @@ def schedule(plan: StitchPlan) -> Kernel:
 # Registers a thread that are assumed, as the assembler taught. A grid barrier is a call, and only half of a thread's registers
 # outlive a call: column sums over five arrays and four barriers spilled 132 bytes of 32 registers, and of 64 none. What
 # lives across are the arrays' addresses and what later segments count with. A float64 value takes two registers. Where no
-# grid barrier needs its blocks resident, a block less costs less than a register in memory.
-REGISTERS, MANY_REGISTERS, CROWDED = 32, 64, 8
+# grid barrier needs its blocks resident, a block less costs less than a register in memory. Threads that take several columns
+# hold them, and half as many make a block.
+REGISTERS, CROWDED = 32, 8
+
+
+def _launch(kernel: Kernel) -> Kernel:
+    """All blocks of a kernel with a grid barrier fit in one wave; no thread has fewer registers than were assumed."""
+    device, gpu = kernel.device, kernel.device.kind == "gpu"
+    grid = max((s.thread_map.blocks for s in kernel.segments), default=1)
+    if kernel.grid_barriers and gpu:
+        grid = min(grid, device.wave(kernel.block, kernel.shared_bytes, kernel.registers))
+    registers = device.relaxed_registers(kernel.block, kernel.shared_bytes, grid, kernel.registers) if gpu else 255
+    single = tuple(replace(s, task_barrier="none") if s.tasks <= grid else s for s in kernel.segments)  # none takes a second task
+    return replace(kernel, segments=single, grid=max(1, grid), registers=registers)
 
 
 class _Builder:
@@ -61,7 +76,7 @@ class _Builder:
         self.buffers = dict(layout.buffers)  # and, for a core, the rows it sums up in
 
     def build(self) -> Kernel:
-        """Segments in order, then the launch: all blocks of a kernel with a grid barrier fit in one wave."""
+        """Segments in order, and the registers of a thread that are assumed."""
         groups = list(self.layout.segments.items())
         segments = []
         for number, ((level, _), loops) in enumerate(groups):
@@ -72,18 +87,10 @@ class _Builder:
         kernel = Kernel(self._name(), self.plan, self.device, buffers, tuple(self.constants.values()), tuple(segments),
                         1, self.layout.block, REGISTERS, self._touches(),
                         tuple(map(self.layout.home, self.plan.sinks)), tuple(self.layout.decisions))
-        wide = any(b.dtype == "float64" for b in kernel.buffers)
+        doubles = any(b.dtype == "float64" for b in kernel.buffers)
         crowded = kernel.grid_barriers and len(kernel.parameters) + kernel.grid_barriers >= CROWDED
-        assumed = MANY_REGISTERS if crowded or wide or not kernel.grid_barriers else REGISTERS
-        wave = self.device.wave(self.layout.block, kernel.shared_bytes, assumed)
-        grid = max((s.thread_map.blocks for s in segments), default=1)
-        if kernel.grid_barriers and self.device.kind == "gpu":
-            grid = min(grid, wave)
-        registers = 255
-        if self.device.kind == "gpu":
-            registers = self.device.relaxed_registers(self.layout.block, kernel.shared_bytes, grid, assumed)
-        single = tuple(replace(s, task_barrier="none") if s.tasks <= grid else s for s in segments)  # no block takes a second task
-        return replace(kernel, segments=single, grid=max(1, grid), registers=registers)
+        many = crowded or doubles or self.layout.dealt or not kernel.grid_barriers
+        return replace(kernel, registers=MANY_REGISTERS if many else REGISTERS)
 
     def _name(self) -> str:
         """What it computes, in the user's words, and a digest: equal kernels have equal names."""

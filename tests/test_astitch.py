@@ -96,7 +96,7 @@ SCHEMES = {  # scheme: (program, grid barriers, block barriers, schemes of the v
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_each_scheme_where_its_dependency_asks_for_it(scheme):
     graph, grid, block, between = SCHEMES[scheme]
-    kernel = one_kernel(graph)
+    kernel = one_kernel(graph, threads=64)
     assert (kernel.grid_barriers, kernel.block_barriers) == (grid, block)
     assert {s.scheme for s in kernel.plan.sinks if s.node not in graph.outputs} == between
     results_of(kernel)
@@ -108,7 +108,7 @@ def test_one_pair_under_regional_and_under_global():
     graph = traced(softmax, (2, 1500))
     regional = one_kernel(graph, replace(TOY, sms=1, blocks_per_sm=1))
     split = one_kernel(graph, replace(TOY, max_block=32))
-    demoted = one_kernel(graph, replace(TOY, sms=1, blocks_per_sm=1, shared_per_block=1024))
+    demoted = one_kernel(graph, replace(TOY, sms=1, blocks_per_sm=1, shared_per_block=1024), threads=64)
     assert regional.grid_barriers == demoted.grid_barriers == 0 < split.grid_barriers
     assert {s.scheme for s in regional.plan.sinks if s.node not in graph.outputs} == {"regional"}
     assert {s.scheme for s in split.plan.sinks if s.role == "partial"} == {"global"}

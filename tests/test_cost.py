@@ -103,7 +103,7 @@ def test_a_gather_counts_what_it_takes_not_the_whole_table():
 def test_block_barriers():
     """``block_barriers`` are those of one task; a block passes them once a task, and one more between tasks."""
     graph = traced(softmax, (8, 96))
-    kernel = one_kernel(graph, TOY)
+    kernel = one_kernel(graph, TOY, threads=64)
     (segment,) = kernel.segments
     turns = -(-segment.tasks // kernel.grid)
     between = segment.task_barrier == "block"

@@ -13,6 +13,7 @@ from stitch_help import (
     ROOT,
     TOY,
     attention,
+    bodies,
     lowered,
     one_kernel,
     program,
@@ -48,6 +49,8 @@ def sources(count=40, **options):
         for strategy in BASIC:
             for target, device in (("step", TOY), ("cpu", CPU)):
                 yield from lowered(graph, strategy, target, device).sources
+        for body in bodies(graph, "astitch", TOY):  # a column a thread, so that rows take several warps
+            yield cuda_emit.emit(one_kernel(body, TOY, threads=64))
 
 
 # ---------------------------------------------------------------- one screen

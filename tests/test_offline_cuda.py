@@ -49,6 +49,11 @@ def gelu(x, b):
     return 0.5 * x * (1 + np.tanh(0.8 * (x + 0.04 * x ** 3)))
 
 
+def adam(p, g, m, v):
+    m, v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g * g
+    return p - 0.001 * m / (np.sqrt(v) + 1e-8), m, v
+
+
 def standardised(x):
     return (x - np.mean(x, axis=0)) / np.sqrt(np.var(x, axis=0) + 1)
 
@@ -61,14 +66,9 @@ STANDARD = {
     "softmax": (softmax, "f32[8192,1024]"), "split rows": (softmax, "f32[64,30000]"), "packed rows": (softmax, "f32[750000,32]"),
     "layernorm": (layernorm, "f32[4096,1024]", "f32[1024]", "f32[1024]"),
     "layernorm's gradient": (layernorm_gradient, "f32[4096,1024]", "f32[1024]", "f32[4096,1024]"),
-    "gelu": (gelu, "f32[4096,3072]", "f32[3072]"), "columns": (standardised, "f32[5000,700]"),
+    "gelu": (gelu, "f32[4096,3072]", "f32[3072]"), "adam": (adam, *["f32[1024,1024]"] * 4), "columns": (standardised, "f32[5000,700]"),
     "float16": (softmax, "f16[512,768]"), "float64": (softmax, "f64[512,768]"), "integers": (whole_numbers, "i32[300,200]", "i64[300,200]"),
 }
-
-
-# Split rows on sm_100 are left out: 16 bytes of registers are spilled there at the 32 that their wave allows
-# (docs/machine-code.md).
-CASES = [(name, arch) for name in STANDARD for arch in ARCHITECTURES if (name, arch) != ("split rows", "sm_100")]
 
 
 def kernels(name, strategy="astitch"):
@@ -84,9 +84,44 @@ def check(sources, architecture):
         assert not found, f"{made.name}, {made}\n" + "\n".join(found) + f"\n\n{source.text}"
 
 
-@pytest.mark.parametrize(("name", "architecture"), CASES)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("name", STANDARD)
 def test_standard_kernels_keep_what_was_assumed(name, architecture):
     check(kernels(name), architecture)
+
+
+def global_widths(made):
+    """(instruction, bits) of all accesses of global memory."""
+    return {(what, bits) for what, bits, _ in made.widths if what in ("LDG", "STG")}
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("name", ["softmax", "layernorm", "gelu", "adam", "float16", "float64"])
+def test_standard_kernels_move_16_bytes_a_thread(name, architecture):
+    """No access of another width: LDG.E.128 and STG.E.128 alone."""
+    (source,) = kernels(name)
+    made = assemble(source, architecture)
+    assert global_widths(made) == {("LDG", 128), ("STG", 128)}, made
+    assert ".128" in made.sass and "LDL" not in made.sass and "STL" not in made.sass, "registers have no addresses"
+
+
+def test_a_row_is_fetched_once_and_stays_in_registers():
+    (source,) = kernels("softmax")
+    made = assemble(source, "sm_90")
+    assert ("LDG", 128, 2) in made.widths and ("STG", 128, 2) in made.widths, "eight columns a thread, in and out"
+    assert made.shared_bytes == 64, "and two times eight warps meet"
+
+
+def test_odd_rows_stay_narrow():
+    (source,) = ms.lower(softmax, "f32[8192,1023]", strategy="astitch", target="cuda", device="h100")
+    made = assemble(source, "sm_90")
+    assert not broken(source, made) and global_widths(made) == {("LDG", 32), ("STG", 32)}
+
+
+def test_a_single_odd_row_has_a_narrow_rest():
+    (source,) = ms.lower(np.tanh, "f32[1000003]", strategy="astitch", target="cuda", device="h100")
+    made = assemble(source, "sm_90")
+    assert not broken(source, made) and global_widths(made) == {(what, bits) for what in ("LDG", "STG") for bits in (32, 128)}
 
 
 @pytest.mark.parametrize("strategy", ms.STRATEGIES)
@@ -162,8 +197,8 @@ def test_a_load_by_the_read_only_path_is_found():
     """Such loads are for what no kernel writes while this one runs: a grid barrier does not order them."""
     source, = kernels("split rows")
     made = assemble(source, "sm_80")
-    assert made.ptx.count("ld.global.f32")
-    cached = read_back(made.name, made.ptx.replace("ld.global.f32", "ld.global.nc.f32"), source.kernel.registers, "sm_80")
+    assert made.ptx.count("ld.global.v4.u32")
+    cached = read_back(made.name, made.ptx.replace("ld.global.v4.u32", "ld.global.nc.v4.u32"), source.kernel.registers, "sm_80")
     assert ".CONSTANT" in cached.sass and ".CONSTANT" not in made.sass
     assert any("read-only path" in why for why in broken(source, cached))
 

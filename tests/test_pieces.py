@@ -38,11 +38,11 @@ def times_written(kernel):
     count = {b.name: np.zeros(b.size, int) for b in kernel.buffers if b.scope == "output" and b.size}
     for segment in kernel.segments:
         for phase in segment.phases:
-            for stmt in statements(phase):
-                row, col, ser = np.meshgrid(np.arange(segment.rows), np.arange(phase.cols), np.arange(phase.serial))
-                if isinstance(stmt, Store) and stmt.buffer in count:
-                    assert stmt.guard == (), "no guard is needed where no row is cut"
-                    np.add.at(count[stmt.buffer], value_at(stmt.index, {"row": row, "col": col, "ser": ser}), 1)
+            row, col, ser = np.meshgrid(np.arange(segment.rows), np.arange(phase.cols), np.arange(phase.serial))
+            stores = [s for s in statements(phase) if isinstance(s, Store)] + [w for w in phase.wide if w.stores]
+            for stmt in [s for s in stores if s.buffer in count]:
+                assert not getattr(stmt, "guard", ()), "no guard is needed where no row is cut"
+                np.add.at(count[stmt.buffer], value_at(stmt.index, {"row": row, "col": col, "ser": ser}), 1)
     return count
 
 

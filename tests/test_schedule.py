@@ -69,12 +69,13 @@ def test_the_last_rows_together_may_be_fewer(rows):
 
 
 # ---------------------------------------------------------------- mutants
-SOFTMAX = one_kernel(traced(softmax, (8, 96)), TOY)  # phases: max | exp, sum | divide
+ASKED = {"threads": 64}  # who says how many threads gets a column a thread, and rows in shared memory
+SOFTMAX = one_kernel(traced(softmax, (8, 96)), TOY, **ASKED)  # phases: max | exp, sum | divide
 FIGURE_7 = one_kernel(figure_7(64, 128, 1024), V100)  # three segments, two grid barriers
-TWO_ROWS = one_kernel(traced(lambda x, y: (softmax(x), softmax(y)), (4, 96), (4, 96)), TOY)  # kept at the same time
-REPEATED = one_kernel(traced(lambda x: softmax(softmax(x)), (4, 96)), TOY)  # three kept rows, each in place of the last
+TWO_ROWS = one_kernel(traced(lambda x, y: (softmax(x), softmax(y)), (4, 96), (4, 96)), TOY, **ASKED)  # kept at the same time
+REPEATED = one_kernel(traced(lambda x: softmax(softmax(x)), (4, 96)), TOY, **ASKED)  # three kept rows, each in place of the last
 IN_TURN = one_kernel(traced(lambda x: [x := np.exp(x[:, ::-1] - np.max(x, axis=1, keepdims=True)) for _ in range(4)][-1],
-                            (8, 96)), TOY)  # three kept rows that are read backwards, so that two slots take turns
+                            (8, 96)), TOY, **ASKED)  # three kept rows that are read backwards, so that two slots take turns
 
 
 def in_phase(kernel, s, p, **changes):
@@ -132,7 +133,7 @@ MUTANTS = {
         r"segment 0, phase 0: t8 is read but holds no value"),
     "scratch is not written": (
         lambda: body(FIGURE_7, 0, 1, lambda x: not isinstance(x, Store)), r"t8 is read but holds no value"),
-    "a grid of more than a wave": (lambda: replace(FIGURE_7, grid=161), r"grid barrier and 161 blocks; one wave holds 160"),
+    "a grid of more than a wave": (lambda: replace(FIGURE_7, grid=161), r"grid barrier and 161 blocks; one wave holds 80"),
     "more shared memory than there is": (
         lambda: replace(SOFTMAX, device=replace(TOY, shared_per_block=100)), r"wants \d+ B of shared memory a block; toy has 100"),
     "shared memory lowers the wave": (
@@ -173,6 +174,8 @@ def accesses(kernel):
                 if isinstance(stmt, (Load, Store)):
                     name = views.get(stmt.buffer, stmt.buffer)
                     (writes if isinstance(stmt, Store) else reads).setdefault(name, []).append((s, p))
+            for access in phase.wide:
+                (writes if access.stores else reads).setdefault(access.buffer, []).append((s, p))
             for fold in phase.folds:
                 if fold.along == "carry":
                     writes.setdefault(fold.buffer, []).append((s, 0))
@@ -257,7 +260,7 @@ def naive(kernel, scope):
 def test_kept_rows_take_turns():
     """Seven rows of 800 bytes in the bytes of one: each is overwritten by the thread that reads it last."""
     graph = simplify(traced(repeated(4), (4, 200)))
-    kernel = one_kernel(graph)
+    kernel = one_kernel(graph, **ASKED)
     rows = [b for b in kernel.buffers if b.name.startswith("k")]
     assert len(rows) == 7 and len({b.slot for b in rows}) == 1
     assert check_sharing(kernel) == 6
@@ -313,15 +316,15 @@ def many_maxima(count):
 
 def test_many_reductions_meet_in_turns():
     """400 maxima of one row wanted 51 kB for their warps to meet in; 32 at a time need 8."""
-    assert one_kernel(simplify(traced(many_maxima(400), (64, 512))), V100).shared_bytes == 2 * 32 * 32 * 4
+    assert one_kernel(simplify(traced(many_maxima(400), (64, 512))), V100, threads=1024).shared_bytes == 2 * 32 * 32 * 4
     graph = simplify(traced(many_maxima(70), (5, 96)))
-    kernel = one_kernel(graph)
+    kernel = one_kernel(graph, **ASKED)
     assert kernel.block_barriers == 3, "one for each 32"
     x = np.random.default_rng(0).integers(-8, 9, (5, 96)).astype(np.float32)
     results, traffic = stepped(cuda_emit.emit(kernel), [x])
     assert all(v.ok for v in judge(graph, [x], results))
     assert traffic.block_barriers_each == 2 * (kernel.block_barriers + 1), "two tasks, and one barrier before the next"
-    alone = one_kernel(simplify(traced(many_maxima(70), (4, 96))))
+    alone = one_kernel(simplify(traced(many_maxima(70), (4, 96))), **ASKED)
     assert alone.segments[0].task_barrier == "none" and alone.block_barriers == 3, "a block with one task waits for no other"
 
 
@@ -330,16 +333,21 @@ def test_many_reductions_meet_in_turns():
 def test_assume_relax_apply():
     """Blocks that must be resident bound the registers of a thread; more than 48 KiB a block halves the wave of a V100."""
     split = one_kernel(traced(softmax, (64, 30_000)), V100)
-    assert split.grid_barriers and split.grid > V100.sms and split.registers == 32, "two blocks of 1024 threads a multiprocessor"
-    few = one_kernel(figure_7(), V100)
+    assert split.grid_barriers and split.grid > V100.sms, "two blocks a multiprocessor"
+    assert (split.block, split.registers) == (512, 64), "of half as many threads, for these hold several columns each"
+    asked = one_kernel(traced(softmax, (64, 30_000)), V100, threads=1024)
+    assert (asked.block, asked.grid, asked.registers) == (1024, split.grid, 32), "with a column each, they need no more"
+    few = one_kernel(figure_7(), V100, threads=1024)
     assert few.grid_barriers and few.grid <= V100.sms and few.registers == 64, "its blocks leave one a multiprocessor"
     graph = traced(softmax, (4096, 15_000))
-    small = one_kernel(graph, V100)
+    held = one_kernel(graph, V100)
+    assert held.shared_bytes == 256 and not any(d.rule == "shared-memory" for d in held.decisions), "16 columns a thread, in registers"
+    small = one_kernel(graph, V100, threads=1024)
     assert small.shared_bytes <= V100.shared_per_block, "the row of exp is demoted"
     assert any(d.rule == "shared-memory" for d in small.decisions)
     assert not small.grid_barriers and small.registers == 64, "no wave has to fit"
     assert V100.wave(small.block, small.shared_bytes) == 160
-    roomy = one_kernel(graph, replace(V100, shared_per_block=98_304))
+    roomy = one_kernel(graph, replace(V100, shared_per_block=98_304), threads=1024)
     assert roomy.shared_bytes > 49_152 and roomy.registers == 64 and V100.wave(roomy.block, roomy.shared_bytes) == 80
     assert one_kernel(graph, CPU).registers == 255
 

@@ -74,7 +74,7 @@ def test_figure_9_without_dominant_merging():
 def test_figure_7_schemes_and_barriers(golden):
     """R.1 Regional, Pw.1 and R.2 Global; one block barrier, two grid barriers; XLA needs four kernels."""
     graph = figure_7(64, 128, 1024)
-    plan = stitch(graph, V100)
+    plan = stitch(graph, V100, Stitching(threads=1024))  # a column a thread, as in the paper
     assert {s.node: s.scheme for s in plan.sinks} == {R1: "regional", PW1: "global", R2: "global", M1: "local"}
     kernel = schedule(plan)
     assert (kernel.grid_barriers, kernel.block_barriers) == (2, 1)
@@ -368,12 +368,12 @@ def kept_rows(kernel):
 def test_shared_memory_is_demoted_row_by_row():
     graph = simplify(traced(several_softmaxes, (4, 40), (4, 48), (4, 56)))
     inputs = inputs_of(graph)
-    full = one_kernel(graph)
+    full = one_kernel(graph, threads=64)
     assert len(kept_rows(full)) == 3
     expected, _ = stepped_kernel(full, inputs)
     counts = [3]
     for limit in range(full.shared_bytes - 4, 0, -16):
-        plan = stitch(graph, replace(TOY, shared_per_block=limit))
+        plan = stitch(graph, replace(TOY, shared_per_block=limit), Stitching(threads=64))
         try:
             kernel = schedule(plan)
         except Exception as error:  # the warps' meeting places alone do not fit
@@ -392,9 +392,9 @@ def test_shared_memory_is_demoted_row_by_row():
 
 def test_the_largest_row_goes_first():
     graph = simplify(traced(several_softmaxes, (4, 40), (4, 48), (4, 56)))
-    full = one_kernel(graph)
+    full = one_kernel(graph, threads=64)
     sizes = {b.node: b.size for b in full.buffers if b.name in kept_rows(full)}
-    kernel = schedule(stitch(graph, replace(TOY, shared_per_block=full.shared_bytes - 4)))
+    kernel = schedule(stitch(graph, replace(TOY, shared_per_block=full.shared_bytes - 4), Stitching(threads=64)))
     assert [d.at[0] for d in kernel.decisions if d.rule == "shared-memory"] == [max(sizes, key=sizes.get)]
 
 

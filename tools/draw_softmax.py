@@ -141,6 +141,8 @@ def look(kernel: Kernel) -> list[PhaseView]:
                 found["store"].append(buffer.node)
             elif not isinstance(stmt, Load | Store):
                 found["do"].append(stmt.node)
+        for access in phase.wide:
+            found["store" if access.stores else "load"].append(scope[access.buffer].node)
         found["do"] += [fold.node for fold in phase.folds]
         loads, back, operations, stores = (tuple(dict.fromkeys(values)) for values in found.values())
         together = kernel.segments[0].thread_map.threads_per_row > 32 and any(f.along == "row" for f in phase.folds)
@@ -194,6 +196,7 @@ def notes(kernel: Kernel, view: PhaseView) -> list[str]:
     found = [f"{graph[node].op}: read back from shared memory" for node in view.back]
     keeps = {node for node, _, _, _ in kernel.placements}
     shared = {b.node: b for b in kernel.buffers if b.scope == "shared"}
+    held = {b.node: b.size for b in kernel.buffers if b.scope == "register"}
     for node in view.operations:
         if node not in keeps or node in graph.outputs:
             continue
@@ -202,7 +205,8 @@ def notes(kernel: Kernel, view: PhaseView) -> list[str]:
             what = "which keep the row" if graph[node].kind == "map" else "where the warps meet"
             found.append(f"{graph[node].op}: {nbytes:,} bytes of shared memory, {what}")
         else:
-            found.append(f"{graph[node].op}: a register of every thread")
+            found.append(f"{graph[node].op}: {held[node]} registers of every thread" if node in held else
+                         f"{graph[node].op}: a register of every thread")
     return found
 
 

@@ -13,6 +13,7 @@ come, that what is read was written. The rules:
     lane-mask          a lane outside its own mask, or a value from a lane that takes no part
     unwritten-read     of shared, local or output memory that nothing has written
     wrong-owner        bytes with two names, written under one and read under the other
+    misaligned         a wide access that does not begin at a multiple of its size
     out-of-bounds      an index outside the array, negative, or no integer
     one-wave           a grid barrier and more blocks than are resident at once
     deadlock           threads go round while loops and nothing changes

@@ -98,8 +98,8 @@ class Cuda:
     def threadfence_block(self) -> None:
         """Orders nothing here: threads of one block meet at barriers."""
 
-    def shared_array(self, site: int, name: str, shape: int | tuple[int, ...], dtype: Any) -> Memory:
-        """The same array for all threads of the block: one a site, as on the device."""
+    def shared_array(self, site: int, name: str, shape: int | tuple[int, ...], dtype: Any, alignment: int = 0) -> Memory:
+        """The same array for all threads of the block: one a site, as on the device. All begin where any access may."""
         if site not in self.block.shared:
             self.block.shared[site] = self.local_array(site, name, shape, dtype, "shared")
         return self.block.shared[site]

@@ -167,6 +167,9 @@ ATOMICS: dict[str, Callable[..., Any]] = {
 }
 
 
+WIDEST = 16  # bytes of one access
+
+
 class Memory:
     """One array as kernel text sees it. ``space`` is "global", "shared" or "local".
 
@@ -202,21 +205,7 @@ class Memory:
         access, cells = self.now.trace[self, site]
         cells.append(cell)
         if self.watched:
-            stamp = access[0]
-            write = self.writes.get(cell)
-            if write is None:
-                self.require_written(site, cell)
-            elif write[0] is not stamp and not ordered(write[0], stamp):
-                raise self.race(site, cell, write)
-            elif self.has_owners:
-                self.require_owner(site, cell, write)
-            if self.atomics:
-                self.require_order(site, cell, self.atomics.get(cell))
-            reads = self.reads.get(cell)
-            if reads is None:
-                self.reads[cell] = [access]
-            elif reads[-1] is not access:
-                reads.append(access)
+            self.see(access, site, cell)
         value = self.data[cell]
         return self.convert(value) if self.wraps else value
 
@@ -225,6 +214,56 @@ class Memory:
         cell = index if type(index) is int and 0 <= index < self.length else self.cell(site, index)
         access, cells = self.now.trace[self, site]
         cells.append(cell)
+        self.overwrite(access, site, cell, value)
+
+    def load_wide(self, site: int, index: Any, count: int) -> list[Any]:
+        """``x[index : index + count]``, one access."""
+        first = self.aligned(site, index, count)
+        access, cells = self.now.trace[self, site]
+        cells.append(first)
+        if self.watched:
+            for cell in range(first, first + count):
+                self.see(access, site, cell)
+        values = self.data[first:first + count]
+        return [self.convert(value) for value in values] if self.wraps else list(values)
+
+    def store_wide(self, site: int, index: Any, values: list[Any]) -> None:
+        """``x[index : index + count] = values``, one access."""
+        first = self.aligned(site, index, len(values))
+        access, cells = self.now.trace[self, site]
+        cells.append(first)
+        for cell, value in enumerate(values, first):
+            self.overwrite(access, site, cell, value)
+
+    def put(self, site: int, at: Any, values: list[Any]) -> None:
+        """Registers take the values of a wide load."""
+        for k, value in enumerate(values):
+            self.store(site, at + k, value)
+
+    def take(self, site: int, at: Any, count: int) -> list[Any]:
+        """Registers give the values of a wide store."""
+        return [self.load(site, at + k) for k in range(count)]
+
+    def see(self, access: Access, site: int, cell: int) -> None:
+        """Refuse a read of what is not written, or not yet for sure; remember it."""
+        stamp = access[0]
+        write = self.writes.get(cell)
+        if write is None:
+            self.require_written(site, cell)
+        elif write[0] is not stamp and not ordered(write[0], stamp):
+            raise self.race(site, cell, write)
+        elif self.has_owners:
+            self.require_owner(site, cell, write)
+        if self.atomics:
+            self.require_order(site, cell, self.atomics.get(cell))
+        reads = self.reads.get(cell)
+        if reads is None:
+            self.reads[cell] = [access]
+        elif reads[-1] is not access:
+            reads.append(access)
+
+    def overwrite(self, access: Access, site: int, cell: int, value: Any) -> None:
+        """Refuse a write that overtakes another access; else write."""
         stamp, write = access[0], self.writes.get(cell)
         if write is not None and write[0] is not stamp and not ordered(write[0], stamp):
             raise self.race(site, cell, write)
@@ -290,6 +329,16 @@ class Memory:
         return cell
 
     # ------------------------------------------------------------ what it refuses
+    def aligned(self, site: int, index: Any, count: int) -> int:
+        """The first cell of a wide access, which must lie inside and begin at a multiple of its size, or of 16 bytes."""
+        first = self.cell(site, index)
+        self.cell(site, index + count - 1)
+        size = min(WIDEST, count * self.data.itemsize)
+        if first * self.data.itemsize % size:
+            raise self.bug("misaligned", f"{self.show(first)} and the {count - 1} behind it are one access of {size} bytes, which "
+                           f"does not begin at a multiple of {size}", site)
+        return first
+
     def cell(self, site: int, index: Any) -> int:
         """The position of ``index`` in row-major order, checked against the shape."""
         indices = index if isinstance(index, tuple) else (index,)

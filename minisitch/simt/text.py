@@ -10,6 +10,8 @@ The rewriting, line for line (the numbers are *sites*: indices into ``Program.si
     cuda.atomic.add(h, b, 1)                  h.atomic(5, 'add', b, 1)
     add_release(c, 0, 1)                      c.add_release(5, 0, 1)
     s = cuda.shared.array(8, np.float32)      s = cuda.shared_array(6, 's', 8, np.float32)
+    load_wide(v, 0, x, i, 4)                  v.put(7, 0, x.load_wide(8, i, 4))
+    store_wide(y, i, v, 0, 4)                 y.store_wide(9, i, v.take(10, 0, 4))
     while q[0] == 0: ...                      while q.load(7, 0) == 0: yield (8,); ...
 
 A thread runs until it yields; what it yields says where it waits and with what. ``cuda`` becomes the
@@ -38,6 +40,7 @@ WARP_MEETINGS = (*SHUFFLES, *VOTES, "syncwarp")
 CUDA_NAMES = {"threadIdx", "blockIdx", "blockDim", "gridDim", "laneid", "warpsize", "grid", "gridsize", "cg", "shared",
               "local", "atomic", "threadfence", "threadfence_block", "syncthreads", *WARP_MEETINGS}
 ARRAY_MAKERS = {"cuda.shared.array": "shared_array", "cuda.local.array": "local_array"}
+WIDE = {"load_wide": 2, "store_wide": 0}  # which argument is the array in memory
 EXIT, START = 0, 1  # the sites of a thread that has ended, and of one that may run
 
 
@@ -52,6 +55,7 @@ class Site:
     verb: str  # "load" | "store" | "atomic" | one of ORDERED | "array" | "syncthreads" | "grid.sync" | "while" | a warp meeting
     array: str = ""
     names: tuple[str, ...] = ()  # of a "while": the variables in its condition
+    columns: int = 1  # elements of one access
 
 
 @dataclass(frozen=True)
@@ -138,11 +142,13 @@ def _names_of(function: ast.FunctionDef, context: type[ast.expr_context] = ast.e
 
 
 def _written_names(kernel: ast.FunctionDef) -> frozenset[str]:
-    """Parameters with any use but ``x[...]`` as a value and ``x.shape``: the text may write to them."""
+    """Parameters with any use but ``x[...]`` as a value, ``x.shape`` and wide loads: the text may write to them."""
     names = _names_of(kernel)
     reads = Counter(node.value.id for node in ast.walk(kernel)
                     if isinstance(node, ast.Subscript | ast.Attribute)
                     and isinstance(node.ctx, ast.Load) and isinstance(node.value, ast.Name))
+    reads += Counter(dotted(node.args[WIDE["load_wide"]]) for node in ast.walk(kernel)
+                     if isinstance(node, ast.Call) and dotted(node.func) == "load_wide")
     return frozenset(argument.arg for argument in kernel.args.args if names[argument.arg] > reads[argument.arg])
 
 
@@ -193,8 +199,8 @@ class _Rewriter(ast.NodeTransformer):
         self.assigned = assigned  # how often the kernel assigns each name
         self.sites: list[Site] = []
 
-    def site(self, node: Any, verb: str, array: str = "") -> ast.Constant:
-        self.sites.append(Site(node.lineno, verb, array if self.assigned[array] <= 1 else ""))
+    def site(self, node: Any, verb: str, array: str = "", columns: int = 1) -> ast.Constant:
+        self.sites.append(Site(node.lineno, verb, array if self.assigned[array] <= 1 else "", columns=columns))
         return ast.Constant(len(self.sites) - 1)
 
     def touch(self, node: Any, array: ast.expr, verb: str, *arguments: ast.expr) -> ast.Call:
@@ -204,6 +210,22 @@ class _Rewriter(ast.NodeTransformer):
 
     def wait(self, node: Any, verb: str, *arguments: ast.expr) -> ast.Yield:
         return _located(ast.Yield(ast.Tuple([self.site(node, verb), *arguments], ast.Load())), node)
+
+    def wide(self, node: ast.Call, verb: str, *arguments: ast.expr) -> ast.Call:
+        """Several elements between an array and registers: one access of the array."""
+        first, index, second, other, count = arguments
+        columns = count.value if isinstance(count, ast.Constant) else 0
+        if not isinstance(columns, int) or columns not in (2, 4, 8, 16):
+            raise KernelBug(f"outside-dialect: line {node.lineno}: {ast.unparse(count)} elements at once; 2, 4, 8 or 16")
+        array, place, held, at = (second, other, first, index) if verb == "load_wide" else (first, index, second, other)
+        memory, registers = (ast.Attribute(array, verb, ast.Load()),
+                             ast.Attribute(held, "put" if verb == "load_wide" else "take", ast.Load()))
+        way = verb.removesuffix("_wide")
+        far = [self.site(node, way, dotted(array), columns), place]
+        near = [self.site(node, "store" if way == "load" else "load", dotted(held)), at]
+        if way == "load":
+            return _located(ast.Call(registers, [*near, ast.Call(memory, [*far, count], [])], []), node)
+        return _located(ast.Call(memory, [*far, ast.Call(registers, [*near, count], [])], []), node)
 
     def is_array(self, node: ast.AST) -> bool:
         return (isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name)
@@ -226,6 +248,8 @@ class _Rewriter(ast.NodeTransformer):
         if verb in ORDERED:
             array, *rest = arguments
             return self.touch(node, array, verb, *rest)
+        if verb in WIDE:
+            return self.wide(node, verb, *node.args)
         if verb.startswith("atomic."):
             array, *rest = arguments
             return self.touch(node, array, "atomic", ast.Constant(verb.removeprefix("atomic.")), *rest)

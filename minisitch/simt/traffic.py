@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .memory import Memory
+from .memory import WIDEST, Memory
 from .text import Program
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def _largest() -> int:
 class Traffic:
     """The counts of one launch; ``+`` is one launch after another (maxima stay maxima).
 
-    ``loads`` and ``stores`` are of global memory, one for each thread; local arrays are not counted.
+    ``loads`` and ``stores`` are of global memory, one for each thread, a wide one too; local arrays are not counted.
     ``sectors_*`` are the 32-byte pieces a warp asks for at once; ``bank_conflicts`` the extra turns its
     shared accesses take. ``touched`` is the least any cache could do with: each cell counts once per
     array, direction and grid epoch (the time between two grid barriers), and a cell that was first written
@@ -143,27 +143,29 @@ class Tally:
                 what = COUNTED.get((memory.space, self.program.sites[site].verb))
                 if what:
                     instructions[memory, site].append(cells)
-                    thread.counts[what] += len(cells)
+                    thread.counts[what] += len(cells) * _accesses(self.program.sites[site].columns, memory.data.itemsize)
         for (memory, site), lanes in instructions.items():
             self._instruction(memory, site, lanes)
 
     def _instruction(self, memory: Memory, site: int, lanes: list[list[int]]) -> None:
-        line, verb = self.program.sites[site].line, self.program.sites[site].verb
+        line, verb, columns = (s := self.program.sites[site]).line, s.verb, s.columns
         what, total = COUNTED[memory.space, verb], sum(map(len, lanes))
-        self.counts[what] += total
-        self.by_line[line][what] += total
         itemsize = memory.data.itemsize
+        self.counts[what] += total * _accesses(columns, itemsize)
+        self.by_line[line][what] += total * _accesses(columns, itemsize)
         if memory.space == "shared":
-            self.counts["bank_conflicts"] += sum(_bank_conflicts(row, itemsize) for row in zip_longest(*lanes))
+            self.counts["bank_conflicts"] += sum(_bank_conflicts(row, itemsize, columns) for row in zip_longest(*lanes))
         else:
             for way in WAYS.get(verb, (verb,)):
                 if memory.is_queue:
-                    self.queues[memory.name][way] += total * itemsize
+                    self.queues[memory.name][way] += total * columns * itemsize
                 else:
                     memory.touched[way].update(chain(*lanes))
+                    for column in range(1, columns):
+                        memory.touched[way].update(cell + column for cell in chain(*lanes))
             if what != "atomics":
-                self.counts[f"bytes_{PAST[verb]}"] += total * itemsize
-                self.counts[f"sectors_{PAST[verb]}"] += sum(_sectors(row, itemsize) for row in zip_longest(*lanes))
+                self.counts[f"bytes_{PAST[verb]}"] += total * columns * itemsize
+                self.counts[f"sectors_{PAST[verb]}"] += sum(_sectors(row, itemsize, columns) for row in zip_longest(*lanes))
 
     def block(self, threads: Sequence[Mapping[str, int]], barriers: int) -> None:
         """Count a block that has ended: what each of its threads did, and its barriers."""
@@ -194,12 +196,24 @@ class Tally:
             by_line={line: LineTraffic(**counts) for line, counts in sorted(self.by_line.items())})
 
 
-def _sectors(cells: Iterable[int | None], itemsize: int) -> int:
-    return len({cell * itemsize // SECTOR for cell in cells if cell is not None})
+def _accesses(columns: int, itemsize: int) -> int:
+    return max(1, columns * itemsize // WIDEST)
 
 
-def _bank_conflicts(cells: Iterable[int | None], itemsize: int) -> int:
-    """Turns beyond the first: the most distinct words of one bank, less one. Equal words are one word."""
-    words = {cell * itemsize // WORD for cell in cells if cell is not None}
-    banks = Counter(word % BANKS for word in words)
-    return max(banks.values()) - 1
+def _sectors(cells: Iterable[int | None], itemsize: int, columns: int = 1) -> int:
+    return len({(cell + column) * itemsize // SECTOR for cell in cells if cell is not None
+                for column in range(0, columns, WIDEST // itemsize)})
+
+
+def _bank_conflicts(cells: Sequence[int | None], itemsize: int, columns: int = 1) -> int:
+    """Turns beyond the first: the most distinct words of one bank, less one. Equal words are one word.
+
+    A wide access is made for as many lanes at a time as have 128 bytes together.
+    """
+    lanes = max(1, 4 * BANKS // (columns * itemsize)) if columns > 1 else len(cells)
+    return sum(_turns(cells[k:k + lanes], itemsize, columns) - 1 for k in range(0, len(cells), lanes))
+
+
+def _turns(cells: Sequence[int | None], itemsize: int, columns: int) -> int:
+    words = {(cell + column) * itemsize // WORD for cell in cells if cell is not None for column in range(columns)}
+    return max(Counter(word % BANKS for word in words).values(), default=1)
