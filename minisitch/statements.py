@@ -211,7 +211,7 @@ class Statements:
     def _fold(self, s: Sink, result: str, value: str, stores: tuple[Store, ...]) -> Fold:
         """A core sums columns up in a row of memory, unless ``loops`` finds that one number at a time will do."""
         node, m = self.graph[s.node], self.m
-        row = f"{'c' if s.role == 'combine' else 'a'}{s.node}" if s.along == "column" and self.layout.device.kind == "cpu" else ""
+        row = f"{'m' if s.role == 'combine' else 'a'}{s.node}" if s.along == "column" and self.layout.device.kind == "cpu" else ""
         lanes = {"row": min(m.threads_per_row, WARP), "warp": WARP}.get(s.along, 1)
         return Fold(result, node.op, node.type.dtype, value, s.along, s.node, row, stores,
                     self.layout.exchange.get((self.loop.order, s.node), ""), lanes=lanes)

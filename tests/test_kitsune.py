@@ -313,6 +313,22 @@ def test_a_pipeline_runs_tile_by_tile(name, target, short_tiles):
     assert all(v.ok for v in verdicts), verdicts
 
 
+def test_a_gpus_pipeline_is_one_kernel_with_blocks_for_each_stage(monkeypatch):
+    """The whole road on the stepper: chosen, designed, balanced, printed, run."""
+    monkeypatch.setattr(pipeline, "PAYLOAD", 256)
+    monkeypatch.setattr(pipeline, "LEAST_PAYLOAD", 128)
+    rng = np.random.default_rng(0)
+    x, w, v = (rng.standard_normal(shape).astype(np.float32) for shape in ((12, 8), (8, 16), (16, 6)))
+    device = replace(DEVICES["v100"], name="small", sms=3)
+
+    def mlp(x, w, v):
+        return np.tanh(x @ w) @ v
+
+    (pattern,) = ms.lower(mlp, x, w, v, strategy="kitsune", target="step", device=device, stop_after="fuse").patterns
+    assert [s.blocks for s in pattern.composition.stages] == [2, 3, 1], pattern.composition
+    np.testing.assert_allclose(ms.jit(mlp, strategy="kitsune", target="step", device=device)(x, w, v), mlp(x, w, v), rtol=1e-5, atol=1e-5)
+
+
 @given(st.data())
 def test_random_programs_run_as_pipelines(data):
     """The whole strategy on whatever holds products, with tiles of one unit."""

@@ -25,7 +25,7 @@ from .call import Call, Memory, ready, write_call
 from .memory import Layout, Resident, Slot
 from .pool import fresh
 from .stages import Stages
-from .steps import CopyStep, KernelStep, Step, build_kernels, library_step, view
+from .steps import CopyStep, FlowStep, KernelStep, Step, build_kernels, library_step, view
 from .tiling import TiledRun, TileStep
 
 Array = np.ndarray
@@ -176,16 +176,20 @@ def assemble(stages: Stages, target: str, progress: Callable[[int, int, str], No
     layout = Layout(stages)
     steps: list[Step] = []
     kernels = iter(zip(stages.bodies, stages.digests, stages.kernels, strict=True))
-    loops = iter(stages.loops)
+    loops, flows = iter(stages.loops), iter(stages.flows)
     for pattern in stages.plan.patterns:
         if pattern.kind == "library":
             node = stages.graph[pattern.members[0]]
             chains = [view_chain(stages.graph, a) for a in node.args]
             steps.append(library_step(node, chains, (*(layout.value[c[0].id] for c in chains), layout.value[node.id])))
             continue
-        if pattern.kind == "pipeline":
+        if pattern.kind == "pipeline" and stages.flows:
             if target == "cuda":
                 raise DeviceError("a pipeline is not launched on a GPU yet: take strategy='auto', or look at it with target='step'")
+            flow = next(flows)
+            steps.append(FlowStep(flow.source, tuple(layout.value[v] for v in (*flow.body.inputs, *flow.body.outputs))))
+            continue
+        if pattern.kind == "pipeline":
             tiled = next(loops)
             rest, after = (assemble(s, target) if s else None for s in (tiled.rest, tiled.after))
             run = TiledRun(tiled.loop, assemble(tiled.tile, target), rest, after)

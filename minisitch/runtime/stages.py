@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from .. import cpu_emit, cuda_emit
 from ..build import built, compose, digest, shared_kernels
+from ..cuda_pipeline import PipelineSource, emit_pipeline, even_tiles
 from ..dataflow.loop import TileLoop, tile_loop
 from ..dataflow.pipeline import Pipeline
 from ..device import DEVICES, Device, get_device, this_cpu
@@ -82,7 +83,7 @@ def parse_type(text: str) -> TensorType:
 class Stages:
     """One program at every stage. ``bodies``, their ``digests``, ``stitches``, ``kernels`` and ``sources`` have one
     entry a kernel pattern of ``plan``, in its order; patterns with equal bodies share one entry's value. ``loops`` has one
-    entry a pipeline."""
+    entry a pipeline on a CPU, ``flows`` one on a GPU."""
 
     program: Program
     graph: Graph
@@ -94,6 +95,7 @@ class Stages:
     kernels: tuple[Kernel, ...] = ()
     sources: tuple[KernelSource, ...] = ()
     loops: tuple[TiledStages, ...] = ()
+    flows: tuple[Flow, ...] = ()
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
@@ -115,6 +117,14 @@ class TiledStages:
     tile: Stages
     rest: Stages | None
     after: Stages | None
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A GPU's pipeline: its body, and the text of its one kernel."""
+
+    body: Body
+    source: PipelineSource
 
 
 def program_of(graph: Graph) -> Program:
@@ -145,7 +155,9 @@ def lower_plan(program: Program, plan: FusionPlan, target: str, device: Device, 
     if stop_after == "fuse":
         return stages
     bodies = tuple(extract(graph, p) for p in plan.kernels)
-    loops = tuple(_tiled(extract(graph, p), p.composition, target, device, stop_after) for p in plan.pipelines)
+    pipelines = [(extract(graph, p), p.composition) for p in plan.pipelines]
+    loops = tuple(_tiled(body, how, target, device, stop_after) for body, how in pipelines if device.kind == "cpu")
+    flows = tuple(_flow(body, how, device) for body, how in pipelines if device.kind == "gpu" and stop_after == "emit")
     emit = cuda_emit.emit if target in ("cuda", "step") else cpu_emit.emit
     compositions = [p.composition for p in plan.kernels]
     keys = tuple(digest(body.graph, how) for body, how in zip(bodies, compositions, strict=True))
@@ -156,7 +168,12 @@ def lower_plan(program: Program, plan: FusionPlan, target: str, device: Device, 
     kernels = {key: built(body, device, how) for key, (body, how) in different.items()}
     sources = {key: emit(k) for key, k in kernels.items()} if stop_after == "emit" else {}
     return Stages(program, graph, device, plan, bodies, keys, tuple(kernels[key].plan for key in keys),
-                  tuple(kernels[key] for key in keys), tuple(sources[key] for key in keys if sources), loops)
+                  tuple(kernels[key] for key in keys), tuple(sources[key] for key in keys if sources), loops, flows)
+
+
+def _flow(body: Body, pipeline: Composition, device: Device) -> Flow:
+    assert isinstance(pipeline, Pipeline), "only kitsune makes pipelines"
+    return Flow(body, emit_pipeline(body.graph, even_tiles(body.graph, pipeline), device))
 
 
 def _tiled(body: Body, pipeline: Composition, target: str, device: Device, stop_after: str) -> TiledStages:

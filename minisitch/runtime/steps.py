@@ -16,6 +16,7 @@ import numpy as np
 
 from .. import compile as compiler
 from .. import simt, workers
+from ..cuda_pipeline import PipelineSource
 from ..device import Device
 from ..graph import Node
 from ..reference import apply
@@ -101,6 +102,34 @@ class LibraryStep:
     def bind(self, arrays: Sequence[Array]) -> Callable[[], Any]:
         seen = [view.of(arrays[slot]) for slot, view in zip(self.slots, self.views, strict=True)]
         return functools.partial(self.function or np.matmul, *seen)
+
+
+@dataclass(frozen=True)
+class FlowStep:
+    """A pipeline's one kernel, in the stepper; ``slots`` are its inputs and outputs, queues and counters a launch's own."""
+
+    source: PipelineSource
+    slots: tuple[int, ...]
+    warns: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+    def in_c_order(self, slots: Sequence[Slot]) -> Iterable[int]:
+        return self.slots
+
+    def write(self, w: Writer) -> None:
+        w.line(f"{w.bind(self.name, self.launch)}({', '.join(map(w.flat, self.slots))})")
+
+    def bind(self, arrays: Sequence[Array]) -> Callable[[], Any]:
+        return functools.partial(self.launch, *(arrays[s] for s in self.slots))
+
+    def launch(self, *buffers: Array) -> None:
+        given = iter(buffers)
+        arrays = {a.name: next(given) if a.kind in ("input", "output") else np.zeros(a.size, a.dtype) for a in self.source.arrays}
+        simt.step(self.source.text, arrays, self.source.grid, self.source.block, wave=self.source.grid,
+                  queues=self.source.resident, inputs=[a.name for a in self.source.arrays if a.kind == "input"])
 
 
 def library_step(node: Node, chains: Sequence[Sequence[Node]], slots: tuple[int, ...]) -> LibraryStep:

@@ -16,7 +16,9 @@ from dataclasses import replace
 
 from ..build import digest
 from ..cost import library_us
+from ..dataflow.balance import balance
 from ..dataflow.pipeline import Pipeline, Refusal, design, sources
+from ..dataflow.predict import workload
 from ..dataflow.select import select
 from ..device import Device
 from ..fuse import (
@@ -67,7 +69,7 @@ def _design(graph: Graph, pattern: Pattern, device: Device, known: dict[str, Pip
 
 def _finish(plan: FusionPlan, designs: dict[Pattern, Pipeline | Refusal], decisions: Sequence[Decision],
             device: Device) -> FusionPlan:
-    """Each pipeline with its stages and queues: on a GPU one kernel, on a CPU a loop over tiles."""
+    """Each pipeline with its stages and queues; on a GPU with the blocks of each stage."""
     patterns, said = [], list(decisions)
     for pattern in plan.patterns:
         pipeline = designs.get(pattern)
@@ -76,9 +78,17 @@ def _finish(plan: FusionPlan, designs: dict[Pattern, Pipeline | Refusal], decisi
             queued = sum(nodes[q.node].type.nbytes for q in pipeline.queues)
             why = f"{count(len(pipeline.stages), 'stage')} over {pipeline.tiles} tiles: {queued} B in queues, not in memory"
             said.append(Decision(pattern.members, "pipeline", "dataflow", why))
-            pattern = replace(pattern, composition=pipeline, kind="pipeline" if device.kind == "cpu" else "kernel")
+            pattern = replace(pattern, composition=pipeline if device.kind == "cpu" else _balanced(nodes, pipeline, device))
         patterns.append(pattern)
     return verify_plan(replace(plan, patterns=tuple(patterns), decisions=tuple(said)))
+
+
+def _balanced(graph: Graph, pipeline: Pipeline, device: Device) -> Pipeline:
+    """With as many thread blocks a stage as Kitsune's load balance gives it (4b B7), no more than there are tiles."""
+    loads, channels = workload(graph, pipeline, device)
+    blocks = balance(loads, device, channels).blocks
+    stages = (replace(s, blocks=1 if s.role == "final" else min(blocks[s.name], pipeline.tiles)) for s in pipeline.stages)
+    return replace(pipeline, stages=tuple(stages))
 
 
 # ---------------------------------------------------------------- what of a subgraph can be a pipeline
