@@ -23,6 +23,7 @@ from ..dataflow.select import select
 from ..device import Device
 from ..fuse import (
     ALL_INGREDIENTS,
+    FREE,
     Decision,
     FusionPlan,
     Pattern,
@@ -103,7 +104,7 @@ def _retry(graph: Graph, part: Part, pattern: Pattern, result: Pipeline | Refusa
     away = _taken_out(graph, part, refused)
     complete_late = {v for n in refused for v in sources(graph, graph[n])}
     decisions += _spilled(graph, set(part) - away - complete_late, away, device)
-    pieces = [tuple(n for n in part if n not in away), tuple(sorted(away))] if len(away) < len(part) else []
+    pieces = [tuple(n for n in part if n not in away), tuple(sorted(away))] if 0 < len(away) < len(part) else []
     return [piece for piece in pieces if any(graph[n].op == "matmul" for n in piece)]
 
 
@@ -133,8 +134,13 @@ def _taken_out(graph: Graph, part: Part, refused: Iterable[int]) -> set[int]:
 
     Either leaves what remains contiguous: a path that left it and came back would lead through what is taken out.
     """
-    inside = set(part)
-    starts = {u for r in refused for u in ([r] if r in inside else graph.users[r])} & inside
+    inside, starts, seen = set(part), set[int](), list(refused)
+    while seen:  # a refused view that the part only reads through: what reads it is what cannot be computed
+        node = seen.pop()
+        if node in inside:
+            starts.add(node)
+        else:
+            seen += [u for u in graph.users[node] if u in inside or graph[u].op in FREE]
     ways = []
     for upwards in (False, True):
         reached, pending = set(starts), list(starts)
