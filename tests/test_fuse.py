@@ -203,7 +203,7 @@ def test_what_is_not_one_window_stays_an_argument(lines):
 
 
 def test_unknown_strategies_are_refused_and_own_ones_taken():
-    with pytest.raises(PlanError, match=r"unknown strategy 'magic'; known: astitch, auto, fs18, fs18-dot, fs20, none, xla"):
+    with pytest.raises(PlanError, match=r"unknown strategy 'magic'; known: astitch, auto, fs18, fs18-dot, fs20, kitsune, none, xla"):
         fuse(MUTABLE, "magic", V100)
 
     @strategy("everything-alone")

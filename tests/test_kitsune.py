@@ -17,7 +17,7 @@ from minisitch.dataflow import pipeline
 from minisitch.dataflow.loop import loop_traffic
 from minisitch.dataflow.pipeline import Pipeline, Queue, Refusal, Stage, design, least_depths, verify_pipeline
 from minisitch.dataflow.tiles import COMBINE, FINAL, FOLD, WHOLE, after_tiles, at_tile, best_cut, cut
-from minisitch.device import DEVICES, this_cpu
+from minisitch.device import BUILT_IN, DEVICES, cpu_with, this_cpu
 from minisitch.errors import PlanError
 from minisitch.fuse import fuse
 from minisitch.graph import parse, verify
@@ -368,3 +368,22 @@ def test_a_pipeline_is_cut_off_at_what_waits_for_all_of_it():
     assert "complete only after the last tile" in str([d.why for d in plan.decisions])
     (spilled,) = [d for d in plan.decisions if d.rule == "reconverging"]
     assert spilled.at == (2,) and "spill" in spilled.why and "recompute" in spilled.why
+
+
+# ---------------------------------------------------------------- auto
+def wide_layers(x, w, v):
+    h = np.maximum(x @ w, 0)
+    for _ in range(5):
+        h = np.maximum(h @ v, 0)
+    return h @ w.T
+
+
+@pytest.mark.parametrize(("rows", "pipelines"), [(262144, 1), (4096, 0)], ids=["larger than the cache", "within it"])
+def test_auto_takes_a_pipeline_only_where_it_pays(rows, pipelines):
+    """Narrow layers over many rows, which won when measured; the same layers in cache, where nothing is to be won."""
+    types = (f"f32[{rows},32]", "f32[32,64]", "f32[64,64]")
+    device = cpu_with(BUILT_IN, cores=2)
+    plan = ms.lower(wide_layers, *types, target="cpu", device=device, stop_after="fuse")
+    assert len(plan.pipelines) == pipelines
+    said = next(d.why for d in plan.decisions if d.rule == "cheapest-plan")
+    assert ("kitsune's pipelines" in said) == bool(pipelines)

@@ -15,7 +15,7 @@ def softmax(x):
     return e / np.sum(e, axis=-1, keepdims=True)
 
 
-x = np.random.default_rng(0).standard_normal((8, 100)).astype(np.float32)
+x = np.random.default_rng(0).standard_normal((8, 500)).astype(np.float32)
 
 # %% [markdown]
 # A real GPU would give each of these eight rows a block of its own and be done. To see a block work, we
@@ -45,14 +45,14 @@ for name in ("none", "xla", "astitch"):
     print(f"{name:10} {row.kernels:8} {row.bytes_read:11} {row.bytes_written:8}")
 
 # %% [markdown]
-# The array has 3,200 bytes. A kernel that reads it and writes a result of the same size moves at least 6,400,
+# The array has 16,000 bytes. A kernel that reads it and writes a result of the same size moves at least 32,000,
 # and that is what the stitched kernel moves. The price is barriers, and a barrier costs tens of nanoseconds
 # where a launch costs microseconds.
 #
 # ## Where each value lives
 #
 # The plan says what became of each value: `regional` means *the block that makes it is the block that reads
-# it*, so shared memory will do.
+# it*, so registers or shared memory will do.
 
 # %%
 (kernel,) = ms.lower(softmax, x, strategy="astitch", target="cuda", device=toy, stop_after="schedule")
@@ -60,11 +60,11 @@ for node, scheme, where, why in kernel.placements:
     print(f"%{node} {kernel.graph[node].op:4} {scheme:9} {where:24} {why}")
 
 # %% [markdown]
-# And this is the kernel, in Python that Numba compiles for a GPU. A row of 100 columns is dealt out to 64
+# And this is the kernel, in Python that Numba compiles for a GPU. A row of 500 columns is dealt out to 64
 # threads, which are two warps. Each warp folds its part with shuffles, from register to register, and leaves
 # one partial result in shared memory (`w00_f32`); behind a barrier every thread reads both and knows the
-# maximum. The same happens for the sum. The exponentials stay in shared memory (`k4`) until the sum is known,
-# so nothing goes back to global memory in between.
+# maximum. The same happens for the sum. A thread takes 16 bytes at once (`load_wide`) and keeps its part of the row
+# (`x0s`) and of the exponentials (`k4s`) in registers until the sum is known, so nothing goes back to global memory in between.
 
 # %%
 (source,) = ms.lower(softmax, x, strategy="astitch", target="cuda", device=toy, stop_after="emit")

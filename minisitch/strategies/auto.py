@@ -3,7 +3,7 @@
 In:  a ``Graph`` and a ``Device``. Out: a plan no dearer than that of any strategy that was asked, by the calibrated
 cost model on the very kernels that would run.
 
-Two steps:
+Three steps:
 
 1. *Stitch, then judge.* AStitch says how far a kernel could reach: everything between library calls.
    Each such kernel is then a small program of its own, and every other strategy plans it anew; so do
@@ -11,6 +11,8 @@ Two steps:
    judged once.
 2. *Compare.* The other strategies plan the whole graph too; should one of these plans be cheaper, its
    kernels are judged as in the first step, and it is taken.
+3. *Pipelines*, on a CPU and where products write more than a cache holds: Kitsune's plan is taken if it is modelled
+   ``PIPELINE_GAIN`` times faster. Below that they lost when measured.
 
 A way that launches and writes alone make too dear is dropped before its kernels are built: its decision says *bound*.
 
@@ -26,6 +28,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ..build import Prices, digest
+from ..dataflow.loop import loop_us, tile_loop
+from ..dataflow.pipeline import Pipeline
 from ..device import Device
 from ..errors import KernelError, PlanError
 from ..fuse import (
@@ -49,6 +53,7 @@ PROPOSERS = ("astitch", "fs20", "fs18", "xla", "none")  # of equally cheap plans
 ABLATIONS = {"without keeping": Stitching(keep=False), "without merging": Stitching(merge=False)}
 MOST_COMPARED = {"fs20": 3500, "fs18": 3500}  # nodes of a graph that a slow planner is still asked to plan whole
 MOST_CUTS = 8  # of a kernel with more grid barriers, that many are tried, evenly spread
+PIPELINE_GAIN = 1.25  # what pipelines must be modelled to gain: see docs/strategies/auto.md
 MOST_JUDGED = 1000  # nodes of a kernel that is planned anew; a larger one stays as it was proposed
 
 
@@ -104,8 +109,26 @@ def decide(graph: Graph, device: Device, steps: Judgement = ALL_STEPS, proposers
         if way.us < us:
             chosen = judge.judged(plan)
             us = judge.prices.plan_us(chosen)
+    if (piped := _pipelined(graph, judge.prices)) and piped[1] * PIPELINE_GAIN <= us:
+        chosen, said = judge.judged(piped[0]), [*said, f"kitsune's pipelines {piped[1]:.4g} us: taken"]
+    elif piped:
+        said.append(f"kitsune's pipelines {piped[1]:.4g} us: taken from {PIPELINE_GAIN} times faster on")
     decision = Decision(graph.outputs, "fuse", "cheapest-plan", "; ".join(said))
     return replace(chosen, decisions=(decision, *chosen.decisions))
+
+
+def _pipelined(graph: Graph, prices: Prices) -> tuple[FusionPlan, float] | None:
+    """Kitsune's plan and what it takes, if products write more than the largest cache holds and it has pipelines."""
+    device = prices.device
+    written = sum(n.type.nbytes for n in graph.nodes if n.op == "matmul")
+    if device.kind != "cpu" or len(device.levels) < 2 or written <= device.levels[-2].size:
+        return None
+    plan = fuse(graph, "kitsune", device)
+    us = sum(map(prices.pattern_us, (p for p in plan.patterns if p.kind != "pipeline")))
+    for pattern in plan.pipelines:
+        assert isinstance(pattern.composition, Pipeline)
+        us += loop_us(tile_loop(extract(graph, pattern), pattern.composition, device), device)
+    return (plan, us) if plan.pipelines else None
 
 
 class _Judge:
