@@ -197,8 +197,8 @@ def test_a_load_by_the_read_only_path_is_found():
     """Such loads are for what no kernel writes while this one runs: a grid barrier does not order them."""
     source, = kernels("split rows")
     made = assemble(source, "sm_80")
-    assert made.ptx.count("ld.global.v4.u32")
-    cached = read_back(made.name, made.ptx.replace("ld.global.v4.u32", "ld.global.nc.v4.u32"), source.kernel.registers, "sm_80")
+    assert made.ptx.count("ld.global.v4.f32")
+    cached = read_back(made.name, made.ptx.replace("ld.global.v4.f32", "ld.global.nc.v4.f32"), source.kernel.registers, "sm_80")
     assert ".CONSTANT" in cached.sass and ".CONSTANT" not in made.sass
     assert any("read-only path" in why for why in broken(source, cached))
 
@@ -223,9 +223,9 @@ def test_what_is_read_after_a_grid_barrier_is_loaded_after_it():
 
 # ---------------------------------------------------------------- the doors
 def test_lower_and_explain_show_machine_code():
-    sources = ms.lower(softmax, "f32[64,128]", target="cuda")
+    sources = ms.lower(softmax, "f32[64,4096]", target="cuda")
     assert "BAR.SYNC" in sources.sass("sm_75") and ".target sm_75" in sources.ptx("sm_75")
-    report = ms.explain(softmax, "f32[64,128]", target="cuda", architecture="sm_75")
+    report = ms.explain(softmax, "f32[64,4096]", target="cuda", architecture="sm_75")
     figures = sources.assembled("sm_75")[0]
     assert f"{figures.registers} registers, no spills" in str(report) and f"{figures.registers} registers" in report.html
     assert traced(softmax, (4, 8)) and "machine" in report.json
