@@ -7,6 +7,7 @@ import ctypes
 import sys
 import threading
 import types
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import minisitch as ms
+from minisitch.dataflow import pipeline
 from minisitch.errors import DeviceError, MinisitchError
 from minisitch.runtime import compile_graph, cublas, cuda_driver, cuda_memory
 from minisitch.runtime.cuda_graph import KEPT
@@ -91,6 +93,21 @@ def test_a_kernel_with_a_grid_barrier_is_launched_together(gpu):
     assert "grid.sync()" in f.lower(x)[0].text
     np.testing.assert_allclose(f(x), softmax(x), rtol=1e-5)
     assert gpu.named(*LAUNCHES) == ["cuLaunchCooperativeKernel"]
+
+
+def test_a_pipeline_is_one_cooperative_launch(gpu, monkeypatch):
+    """Queues and counters belong to the thread's session: a second call finds them as the first one left them."""
+    monkeypatch.setattr(pipeline, "PAYLOAD", 256)
+    monkeypatch.setattr(pipeline, "LEAST_PAYLOAD", 128)
+
+    def mlp(x, w, v):
+        return np.tanh(x @ w) @ v
+
+    x, w, v = array(12, 8), array(8, 16, seed=1), array(16, 6, seed=2)
+    f = ms.jit(mlp, strategy="kitsune", target="cuda", device=replace(ms.get_device("v100"), name="small", sms=3))
+    for k in range(2):
+        np.testing.assert_allclose(f(x + k, w, v), mlp(x + k, w, v), rtol=1e-4, atol=1e-5)
+    assert gpu.named(*LAUNCHES) == ["cuLaunchCooperativeKernel"] * 2
 
 
 def test_empty_arrays_and_scalars(gpu):

@@ -34,7 +34,7 @@ from .executable import Executable, finish, refuse_overlap, view_chain
 from .memory import Slot
 from .pool import fresh, is_pooled
 from .stages import Stages
-from .steps import CopyStep, KernelStep, LibraryStep, Step, library_step
+from .steps import CopyStep, FlowStep, KernelStep, LibraryStep, Step, library_step
 
 VECTOR = 16  # bytes: what the widest load of a thread wants an address to be a multiple of
 
@@ -56,6 +56,23 @@ def _issue_kernel(kernel: DeviceKernel, slots: Sequence[int], offsets: Sequence[
     def issue(addresses: Addresses, stream: int) -> None:
         for word, slot, offset in places:
             arguments.words[word] = addresses[slot] + offset
+        arguments.launch(function, stream)
+    return issue
+
+
+def _issue_flow(step: FlowStep, device: int, stream: int) -> Issue:
+    """A pipeline's launch: queues, scratch and counters are the session's, and a kernel sets its counters to zero itself."""
+    source = step.source
+    kernel = DeviceKernel(source.name, source.text, source.grid, source.block, tuple(a.dtype for a in source.arrays),
+                          tuple(a.size for a in source.arrays), source.registers, together=True)
+    own = [Block(a.size * np.dtype(a.dtype).itemsize, device, stream) for a in source.arrays[len(step.slots):]]
+    function, arguments = kernel.load(device), Arguments(kernel)
+    for place, block in enumerate(own, len(step.slots)):
+        arguments.words[place * WORDS + ADDRESS] = block.address
+
+    def issue(addresses: Addresses, stream: int, own: Sequence[Block] = tuple(own)) -> None:  # they live as long as this does
+        for place, slot in enumerate(step.slots):
+            arguments.words[place * WORDS + ADDRESS] = addresses[slot]
         arguments.launch(function, stream)
     return issue
 
@@ -143,6 +160,8 @@ class Session:
         if isinstance(step, KernelStep):
             assert isinstance(step.launch, DeviceKernel)
             return _issue_kernel(step.launch, step.slots, step.offsets, self.device) if step.launch.grid else None
+        if isinstance(step, FlowStep):
+            return _issue_flow(step, self.device, self.stream)
         if isinstance(step, CopyStep):
             nbytes = slots[step.slots[0]].size * slots[step.slots[0]].dtype.itemsize
             return _issue_copy(*step.slots, nbytes) if nbytes else None

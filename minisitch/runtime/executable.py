@@ -184,8 +184,6 @@ def assemble(stages: Stages, target: str, progress: Callable[[int, int, str], No
             steps.append(library_step(node, chains, (*(layout.value[c[0].id] for c in chains), layout.value[node.id])))
             continue
         if pattern.kind == "pipeline" and stages.flows:
-            if target == "cuda":
-                raise DeviceError("a pipeline is not launched on a GPU yet: take strategy='auto', or look at it with target='step'")
             flow = next(flows)
             steps.append(FlowStep(flow.source, tuple(layout.value[v] for v in (*flow.body.inputs, *flow.body.outputs))))
             continue
