@@ -206,6 +206,17 @@ def view_source(graph: Graph, value: int) -> int:
     return read_in_place(graph, value)
 
 
+def sources(graph: Graph, node: Node) -> set[int]:
+    """The computed or given values a node reads, through views; numbers left out."""
+    found = set()
+    for arg in node.args:
+        while graph[arg].op in FREE:
+            arg = graph[arg].args[0]
+        if graph[arg].op not in ("constant", "iota"):
+            found.add(arg)
+    return found
+
+
 # ---------------------------------------------------------------- from assignment to plan
 def make_plan(graph: Graph, strategy: str, groups: Iterable[Sequence[int]],
               decisions: Iterable[Decision] = (),

@@ -22,7 +22,7 @@ from typing import ClassVar
 
 from ..device import Device
 from ..errors import PlanError
-from ..fuse import FREE, Composition, Decision, is_heavy
+from ..fuse import FREE, Composition, Decision, is_heavy, sources
 from ..graph import Graph, Node
 from .balance import Channel, Load
 from .rates import depths
@@ -180,17 +180,6 @@ class _Stages:
         last = nodes[-1]
         name = "product" if product else last.via or last.op
         return Stage(name, tuple(n.id for n in nodes), "tensor" if product else "simt", role)
-
-
-def sources(graph: Graph, node: Node) -> set[int]:
-    """The computed or given values a node reads, through views; numbers left out."""
-    found = set()
-    for arg in node.args:
-        while graph[arg].op in FREE:
-            arg = graph[arg].args[0]
-        if graph[arg].op not in ("constant", "iota"):
-            found.add(arg)
-    return found
 
 
 def _crossing(found: Cut, stages: Sequence[Stage]) -> list[tuple[int, int, tuple[int, ...]]]:

@@ -19,10 +19,10 @@ from collections.abc import Sequence
 
 from ..cost import HEAVY_OPERATIONS
 from ..device import Device
-from ..fuse import FREE, is_heavy
+from ..fuse import FREE, is_heavy, sources
 from ..graph import Graph, Node
 from .balance import KINDS, Channel, Kind, Load
-from .pipeline import Pipeline, Stage, sources
+from .pipeline import Pipeline, Stage
 from .simulate import Run, bulk_synchronous, dataflow, vertical
 from .tiles import FINAL, FOLD
 

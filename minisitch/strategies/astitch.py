@@ -23,10 +23,11 @@ from ..fuse import (
     Stitching,
     is_fusible,
     make_plan,
+    sources,
     stored_values,
     strategy,
 )
-from ..graph import Graph, Node
+from ..graph import Graph
 from .xla import xla
 
 
@@ -119,7 +120,7 @@ def _readers(graph: Graph, stored: set[int]) -> Counter[int]:
     found: Counter[int] = Counter()
     for node in graph.nodes:
         if node.kind not in ("source", "library") and (node.op not in FREE or node.id in stored):
-            found.update(_sources(graph, node))
+            found.update(sources(graph, node))
     return found
 
 
@@ -139,14 +140,14 @@ def _depth_first(graph: Graph, members: Sequence[int]) -> list[int]:
     Before:  m1 m2 v1 v2 w1 w2 (the moments of an optimiser, then its weights)    After:  m1 v1 w1 m2 v2 w2
     """
     inside = set(members)
-    sources = {m: _sources(graph, graph[m]) & inside for m in members}
-    read = frozenset().union(*sources.values())
+    operands = {m: sources(graph, graph[m]) & inside for m in members}
+    read = frozenset().union(*operands.values())
     order: dict[int, None] = {}
     opened: set[int] = set()
     for last in members:
         pending = [last] if last not in read else []
         while pending:
-            fresh = sorted(sources[pending[-1]] - opened)
+            fresh = sorted(operands[pending[-1]] - opened)
             opened.add(pending[-1])
             if fresh:
                 pending += reversed(fresh)
@@ -161,7 +162,7 @@ def _longest(graph: Graph, members: Sequence[int], stored: set[int], readers: Co
     reads: set[int] = set()
     leaving, longest = 0, 1
     for count, member in enumerate(members, start=1):
-        for value in _sources(graph, graph[member]):
+        for value in sources(graph, graph[member]):
             if value in waiting:
                 waiting[value] -= 1
                 leaving -= waiting[value] == 0
@@ -174,14 +175,3 @@ def _longest(graph: Graph, members: Sequence[int], stored: set[int], readers: Co
         elif len(reads) > MOST_ARGUMENTS:
             break
     return longest
-
-
-def _sources(graph: Graph, node: Node) -> set[int]:
-    """The values in memory or registers that a node reads, through views."""
-    found = set()
-    for arg in node.args:
-        while graph[arg].op in FREE:
-            arg = graph[arg].args[0]
-        if graph[arg].op not in ("constant", "iota"):
-            found.add(arg)
-    return found

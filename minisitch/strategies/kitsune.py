@@ -17,7 +17,7 @@ from dataclasses import replace
 from ..build import digest
 from ..cost import library_us
 from ..dataflow.balance import balance
-from ..dataflow.pipeline import Pipeline, Refusal, design, sources
+from ..dataflow.pipeline import Pipeline, Refusal, design
 from ..dataflow.predict import workload
 from ..dataflow.select import select
 from ..device import Device
@@ -31,6 +31,7 @@ from ..fuse import (
     extract,
     is_fusible,
     make_plan,
+    sources,
     strategy,
     verify_plan,
 )
