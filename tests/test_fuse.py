@@ -313,7 +313,7 @@ def softmaxes(count):
     return traced(repeated, (64, 128))
 
 
-LARGE = {"chain": (chain, 10_000), "wide": (wide, 5_000), "layers": (layers, 100), "softmaxes": (softmaxes, 350),
+LARGE = {"chain": (chain, 10_000), "wide": (wide, 5_000), "layers": (layers, 100), "softmaxes": (softmaxes, 700),
          "stencil": (stencil, 60)}
 MILLION_CALLS = {"fs20": 30.0}  # of Python functions; others have 12. Here a million took 0.2 to 0.6 seconds
 
