@@ -18,7 +18,8 @@ In:  a body, the ``Pipeline`` it was designed as, a ``Device``. Out: a ``Pipelin
 
 Each stage's operations are scheduled as an ordinary kernel for a device of one block, at the shape of a tile: its grid barriers
 are block barriers here. Where its buffers lie in the whole (a tile of an input, an entry of a queue, a block's own scratch) is
-a change of its indices (``_Place``). A product goes through shared memory (``cuda_product``). The counters are set to zero by
+a change of its indices (``_Place``). A product goes through shared memory (``cuda_product``), element by element where an
+operand is no matrix where it lies: heads side by side again, a number that is everywhere the same. The counters are set to zero by
 the kernel itself; the grid barrier behind that also makes the launch cooperative: all blocks are resident, or none starts.
 
 Left out: a last tile of fewer units, trees of reductions (one final stage takes all tiles in order), tensor cores.
@@ -34,7 +35,7 @@ from typing import Any, TypeVar
 
 from .build import compose
 from .cuda_emit import emit_segments
-from .cuda_product import Matrix, Product, Tile
+from .cuda_product import Elements, Matrix, Product, Tile
 from .dataflow.pipeline import Pipeline, Queue, Stage, least_depths, verify_pipeline
 from .dataflow.tiles import COMBINE, resized
 from .device import Device
@@ -45,7 +46,7 @@ from .index import ZERO, Digit, Index, digits, linear, operands_at, show, unrave
 from .kernel import Buffer, Compute, Fold, Kernel, Load, Phase, Stmt, Store
 from .ops import SHORT, compute_dtype, itemsize
 from .schedule import schedule
-from .source import Writer, combine, header, numpy_name
+from .source import Writer, combine, header, literal, numpy_name
 
 AnyStmt = TypeVar("AnyStmt", bound=Stmt)
 
@@ -107,7 +108,7 @@ def emit_pipeline(graph: Graph, pipeline: Pipeline, device: Device, *, threads: 
                   tile: Tile | None = None) -> PipelineSource:
     """The pipeline's text. ``threads`` a block, of which ``tile`` (a product's) must make use of all.
 
-    Raises KernelError: the last tile is smaller, more blocks than are resident, operands that are no matrices.
+    Raises KernelError: the last tile is smaller, more blocks than are resident.
     """
     return _Emitter(graph, pipeline, device, threads, tile or Tile()).emit()
 
@@ -225,6 +226,8 @@ class _Emitter:
 
     def _acquire(self, number: int) -> None:
         reads, writes = self._touching(number)
+        if not reads and not writes:  # it makes a result of arguments
+            return
         for depth in sorted({q.depth for q in reads + writes}):
             self.w.line(f"entry{depth} = tile % {depth}")
             self.w.line(f"turn{depth} = tile // {depth}")
@@ -243,7 +246,8 @@ class _Emitter:
     def _release(self, number: int) -> None:
         reads, writes = self._touching(number)
         self.w.line("cuda.syncthreads()")
-        self.w.line("if thread == 0:")
+        if reads or writes:
+            self.w.line("if thread == 0:")
         for q in writes:
             self.w.line(f"    add_release(counters, Q{q.node}_WRITTEN + entry{q.depth} * {LINE}, 1)")
         for q in reads:
@@ -285,12 +289,12 @@ class _Emitter:
         if stage.kind == "tensor":
             product = next(n for n in stage.nodes if self.graph[n].op == "matmul")
             direct = [place for node, place in results if node == product]
-            rest = [(node, place) for node, place in results if node != product] + [(product, p) for p in direct[1:]]
+            results = [(node, place) for node, place in results if node != product]
             t = self.small[product].type
-            place = direct[0] if direct else self._scratch(f"s{number}_m{product}", compute_dtype(t.dtype), t.size, stage.blocks)
-            self._product(number, self.small[product], place)
-            results, known = rest, {product: place}
-            if rest:
+            direct = direct or [self._scratch(f"s{number}_m{product}", compute_dtype(t.dtype), t.size, stage.blocks)]
+            self._product(self.small[product], direct)
+            known = {product: direct[0]}
+            if results:
                 self.w.line("cuda.syncthreads()")
         self._kernel(number, stage, results, known)
 
@@ -341,15 +345,14 @@ class _Emitter:
         emit_segments(moved, self.w, "0", "cuda.syncthreads()")
 
     # ------------------------------------------------------------ products
-    def _product(self, number: int, node: Node, place: _Place) -> None:
-        """One tile's product, piece by piece through shared memory, a batch one after the other."""
+    def _product(self, node: Node, places: Sequence[_Place]) -> None:
+        """One tile's product, piece by piece through shared memory, a batch one after the other, to all ``places``."""
         *batch, rows, cols = node.type.shape
         inner = self.small[node.args[0]].type.shape[-1]
         count, matrix = math.prod(batch), digits("matrix", batch)
-        a = self._matrix(number, node.args[0], matrix, rows, inner)
-        b = self._matrix(number, node.args[1], matrix, inner, cols)
+        a = self._operand(node.args[0], matrix, rows, inner)
+        b = self._operand(node.args[1], matrix, inner, cols)
         position = (*matrix, variable("row", rows), variable("col", cols))
-        c = self._flat(place.at(linear(position, node.type.shape)), place.name, node.type.dtype, rows, cols)
         product = Product(rows, cols, inner, a, b, self.product_tile)
         product = replace(product, prefix=f"{SHORT[product.held]}_")  # products of one dtype share what they declare
         self.products.setdefault(product.prefix, product)
@@ -360,12 +363,17 @@ class _Emitter:
         self.w.line(f"for first_row in range(0, {rows}, {self.product_tile.rows}):", f"%{node.id} matmul")
         self.w.line(f"    for first_col in range(0, {cols}, {self.product_tile.cols}):")
         self.w.depth += 2
-        for line in (*product.sums("first_row", "first_col"), *product.stores(c, "first_row", "first_col")):
+        lines = [*product.sums("first_row", "first_col")]
+        for place in places:
+            c = self._flat(place.at(linear(position, node.type.shape)), place.name, node.type.dtype, rows, cols)
+            assert c is not None, "a tile of a result is a matrix wherever it lies"
+            lines += product.stores(c, "first_row", "first_col")
+        for line in lines:
             self.w.line(line)
         self.w.depth = mark
 
-    def _matrix(self, number: int, value: int, matrix: Sequence[Index], rows: int, cols: int) -> Matrix:
-        """An operand, looked for through views."""
+    def _operand(self, value: int, matrix: Sequence[Index], rows: int, cols: int) -> Matrix | Elements:
+        """A product's operand, looked for through views: as a matrix, or element by element where it is none."""
         shape = self.small[value].type.shape
         lead = [i if n > 1 else ZERO for i, n in zip(matrix[len(matrix) - len(shape) + 2:], shape, strict=False)]
         node, position = self.small[value], (*lead, variable("row", rows), variable("col", cols))
@@ -373,24 +381,27 @@ class _Emitter:
             read, = operands_at(self.small, node, position, lambda *_: ZERO)
             assert read is not None
             node, position = self.small[read.node], read.position
-        if node.op != "input" and self.home.get(node.id, number) == number:
-            raise KernelError(f"%{value}, an operand of a product, is made in the product's own stage; give it one before")
+        dtype, totals = compute_dtype(node.type.dtype), {"row": rows, "col": cols}
+        if node.op == "constant":
+            return Elements(dtype, literal(node.type.dtype, node.attr("value")))
+        if node.op == "iota":
+            return Elements(dtype, f"{numpy_name(dtype)}({show(position[node.attr('axis')], totals)})")
         place = self._place(node.id)
-        return self._flat(place.at(linear(position, node.type.shape)), place.name, self.arrays[place.name].dtype, rows, cols)
+        index, dtype = place.at(linear(position, node.type.shape)), self.arrays[place.name].dtype
+        return self._flat(index, place.name, dtype, rows, cols) or Elements(dtype, f"{place.name}[{show(index, totals)}]")
 
-    def _flat(self, index: Index, name: str, dtype: str, rows: int, cols: int) -> Matrix:
-        """An index that is affine in row and column, as a matrix. Raises KernelError for any other."""
-        steps, rest = {"row": 0, "col": 0}, Index(index.const)
+    def _flat(self, index: Index, name: str, dtype: str, rows: int, cols: int) -> Matrix | None:
+        """An index that is affine in row and column, as a matrix; None for any other."""
+        sizes, steps, rest = {"row": rows, "col": cols}, {"row": 0, "col": 0}, Index(index.const)
         for c, atom in index.terms:
-            if isinstance(atom, Digit) and atom.var in steps:
-                if atom.stride != 1 or atom.size < {"row": rows, "col": cols}[atom.var]:
-                    raise KernelError(f"{name} is not a matrix where a product reads it: {show(index)}")
+            if isinstance(atom, Digit) and atom.var in steps and atom.stride == 1 and atom.size >= sizes[atom.var]:
                 steps[atom.var] += c
-            elif {"row", "col"} & Index(0, ((c, atom),)).variables:
-                raise KernelError(f"{name} is not a matrix where a product reads it: {show(index)}")
+            elif sizes.keys() & Index(0, ((c, atom),)).variables:
+                return None
             else:
                 rest = rest + Index(0, ((c, atom),))
-        return Matrix(name, dtype, steps["row"] or 1, steps["col"] or 1, "" if rest == ZERO else show(rest))
+        row_step, col_step = (steps[name] if size > 1 else 1 for name, size in sizes.items())
+        return Matrix(name, dtype, row_step, col_step, "" if rest == ZERO else show(rest))
 
     # ------------------------------------------------------------ the final stage
     def _final(self, number: int, stage: Stage) -> None:

@@ -78,9 +78,23 @@ class Matrix:
         """The element, as text."""
         terms = [self.offset] * bool(self.offset)
         for name, step in ((row, self.row_step), (col, self.col_step)):
+            if not step:
+                continue  # broadcast: the same element all along
             whole = f"({name})" if " " in name and step != 1 else name
             terms.append(whole if step == 1 else f"{whole} * {step}")
-        return f"{self.buffer}[{' + '.join(terms)}]"
+        return f"{self.buffer}[{' + '.join(terms) or '0'}]"
+
+
+@dataclass(frozen=True)
+class Elements:
+    """An operand that is no matrix where it lies: ``element`` is the text of one, in the names ``row`` and ``col``.
+
+    Heads put side by side again, a transposed reshape, a number that is everywhere the same: copied into shared memory one
+    by one like any other, only the index takes longer to compute.
+    """
+
+    dtype: str
+    element: str
 
 
 @dataclass(frozen=True)
@@ -91,8 +105,8 @@ class Product:
     rows: int
     cols: int
     inner: int
-    a: Matrix
-    b: Matrix
+    a: Matrix | Elements
+    b: Matrix | Elements
     tile: Tile = Tile()
     prefix: str = ""
 
@@ -161,19 +175,23 @@ class Product:
     def _col(self, j: int) -> str:
         return f"{self.prefix}thread_col" + (f" + {j * self.tile.threads_per_row}" if j else "")
 
-    def _copy(self, name: str, m: Matrix, shape: tuple[int, int], first: tuple[str, str],
+    def _copy(self, name: str, m: Matrix | Elements, shape: tuple[int, int], first: tuple[str, str],
               limits: tuple[int, int]) -> Iterator[str]:
         """All threads fill a shared tile; neighbours read neighbours, whichever way the matrix lies."""
         p, (rows, cols) = self.prefix, shape
         at, row, col = f"{p}at", f"{p}tile_row", f"{p}tile_col"
         yield f"for {at} in range(thread, {rows * cols}, {self.tile.threads}):"
-        if m.col_step <= m.row_step:
+        if isinstance(m, Elements) or m.col_step <= m.row_step:
             yield f"    {row}, {col} = {at} // {cols}, {at} % {cols}"
         else:
             yield f"    {row}, {col} = {at} % {rows}, {at} // {rows}"
         where = f"{first[0]} + {row}", f"{first[1]} + {col}"
+        if isinstance(m, Elements):
+            yield f"    row, col = {where[0]}, {where[1]}"
+            where = "row", "col"
         inside = self._inside(shape, where, limits)
-        loaded = m.at(*where) if m.dtype == self.held else f"np.{self.held}({m.at(*where)})"
+        element = m.element if isinstance(m, Elements) else m.at(*where)
+        loaded = element if m.dtype == self.held else f"np.{self.held}({element})"
         yield f"    {p}{name}[{row} * {cols + 1} + {col}] = {loaded}" + (f" if {inside} else np.{self.held}(0)" if inside else "")
 
     @staticmethod

@@ -60,9 +60,9 @@ def woven(x, w, v):
 PROGRAMS = {
     "mlp": (mlp, (12, 8), (8, 16), (16, 6)), "residual": (residual, (12, 8), (8, 16), (16, 8)),
     "hidden": (hidden, (1, 8), (8, 24), (24,), (24, 6)), "layernorm": (layernorm, (12, 8), (8, 20), (20,)),
-    "gradient": (gradient, (12, 8), (8, 10), (12, 10)), "attention": (attention, (6, 5, 4), (6, 7, 4), (6, 7, 3)),
+    "gradient": (gradient, (12, 8), (8, 10), (12, 10)), "attention": (attention, (6, 5, 4), (6, 7, 4), (6, 7, 3)), "woven": (woven, (12, 8), (8, 16), (12, 8)),
 }
-MORE = {"wide": (mlp, (4, 2), (2, 1024), (1024, 2)), "woven": (woven, (12, 8), (8, 16), (12, 8))}
+MORE = {"wide": (mlp, (4, 2), (2, 1024), (1024, 2))}
 
 
 def designed(name, blocks=2, payload=240):
@@ -192,11 +192,6 @@ def test_refusals():
     twice = replace(pipeline, stages=tuple(replace(s, blocks=2) for s in pipeline.stages))
     with pytest.raises(KernelError, match="is final and has 2 blocks"):
         emit_pipeline(graph, twice, DEVICE, threads=32, tile=TINY)
-
-
-def test_an_operand_that_is_no_matrix_is_refused():
-    with pytest.raises(KernelError, match="x2 is not a matrix where a product reads it"):
-        emitted("woven")
 
 
 # ---------------------------------------------------------------- the three-stage MLP of the paper's size

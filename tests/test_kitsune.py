@@ -210,12 +210,23 @@ return %7 %10""")
     check_cut(found.cut(graph), random_inputs(graph, np.random.default_rng(0)), 100)
 
 
+LATE = """%0: f32[1,64] = input name='x'
+%1: f32[64,65536] = input name='w'
+%2: f32[1,65536] = matmul %0 %1
+%3: f32[65536,64] = input name='v'
+%4: f32[1,64] = matmul %2 %3
+%5: f32[64,64] = input name='u'
+%6: f32[1,64] = matmul %4 %5
+return %6"""
+
+
 @pytest.mark.parametrize(("text", "rule"), [
     (CENTRED, "not-tile-by-tile"),
     ("%0: f32[512,64] = input name='x'\n%1: f32[64,32] = input name='w'\n%2: f32[512,32] = matmul %0 %1\nreturn %2", "one-stage"),
     ("%0: f32[1,1] = input name='x'\n%1: f32[1,1] = input name='w'\n%2: f32[1,1] = matmul %0 %1\nreturn %2", "no-tiles"),
     (MLP.replace("512", "2").replace("1024", "2"), "one-tile"),
-], ids=["reconverging", "one product", "one number", "small"])
+    (LATE, "late-product"),
+], ids=["reconverging", "one product", "one number", "small", "a product of sums over the tiles"])
 def test_what_is_no_pipeline_says_why(text, rule):
     found = design(parse(text), A100)
     assert isinstance(found, Refusal) and {d.rule for d in found.decisions} == {rule}

@@ -110,6 +110,10 @@ def design(graph: Graph, device: Device) -> Pipeline | Refusal:
     lost = tuple(n.id for n in graph.nodes if found.axes[n.id] is None and n.op not in ("input", "constant") and n.op not in FREE)
     if lost:
         return Refusal(lost, (Decision(lost, "keep apart", "unconnected", "no tile of the rest is made of it, or from it"),))
+    late = tuple(n.id for n in graph.nodes if n.op == "matmul" and found.axes[n.id] == FINAL)
+    if late:
+        why = "a product of what is complete only after the last tile has all tiles to wait for: it is a launch of its own"
+        return Refusal(late, (Decision(late, "keep apart", "late-product", why),))
     stages = _Stages(found).stages()
     if len(stages) < 2:
         return Refusal(everything, (Decision(everything, "keep apart", "one-stage", "one stage has no queue"),))
