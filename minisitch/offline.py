@@ -1,7 +1,8 @@
 """Assemble CUDA kernels on a machine without a GPU, and read back what the schedule assumed.
 
-In:  a ``KernelSource`` and an architecture. Out: ``Assembled``: registers, spills, shared memory, barriers, widths of
-memory accesses, PTX and SASS. ``broken`` says in words which promise of the schedule the machine code does not keep.
+In:  a ``KernelSource`` or a ``PipelineSource``, and an architecture. Out: ``Assembled``: registers, spills, shared memory,
+barriers, widths of memory accesses, PTX and SASS. ``broken`` says in words which promise of the schedule the machine
+code does not keep.
 
     text --numba-cuda--> PTX --ptxas--> machine code --nvdisasm--> SASS
 
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import cuda_compile
+from .cuda_pipeline import PipelineSource
 from .errors import DeviceError
 from .kernel import Kernel, statements
 from .source import KernelSource
@@ -99,16 +101,21 @@ def assemble(source: KernelSource, architecture: str) -> Assembled:
     """The kernel's machine code, read back. Raises DeviceError: no such architecture, a missing tool, no CUDA text."""
     if source.target != "cuda":
         raise DeviceError(f"{source.kernel.name} is text for {source.target}; lower with target='cuda' to see machine code")
-    if not re.fullmatch(r"sm_\d{2,3}", architecture):
-        raise DeviceError(f"unknown architecture {architecture!r}; take one of {', '.join(ARCHITECTURES)}")
-    if problem := missing():
-        raise DeviceError(problem)
     dtypes = tuple(b.dtype for b in source.kernel.parameters)
     return _assemble(source.text, source.kernel.name, dtypes, source.kernel.registers, architecture)
 
 
+def assemble_pipeline(source: PipelineSource, architecture: str) -> Assembled:
+    """As ``assemble``, for the one kernel of a pipeline."""
+    return _assemble(source.text, source.name, tuple(a.dtype for a in source.arrays), source.registers, architecture)
+
+
 @functools.lru_cache(maxsize=256)
 def _assemble(text: str, name: str, dtypes: tuple[str, ...], registers: int, architecture: str) -> Assembled:
+    if not re.fullmatch(r"sm_\d{2,3}", architecture):
+        raise DeviceError(f"unknown architecture {architecture!r}; take one of {', '.join(ARCHITECTURES)}")
+    if problem := missing():
+        raise DeviceError(problem)
     return read_back(name, cuda_compile.ptx(text, name, dtypes, architecture), registers, architecture)
 
 
@@ -155,11 +162,7 @@ def _tidy(listing: str, name: str) -> str:
 def broken(source: KernelSource, made: Assembled) -> tuple[str, ...]:
     """What the schedule assumed and the machine code does not keep, a sentence each."""
     kernel, text = source.kernel, source.text
-    found = []
-    if made.spill_bytes:
-        found.append(f"{made.spill_bytes} bytes of registers are spilled to memory: {kernel.registers} do not suffice")
-    if made.registers > kernel.registers:
-        found.append(f"{made.registers} registers a thread, where the wave was counted with at most {kernel.registers}")
+    found = _registers(made, kernel.registers)
     if made.shared_bytes > kernel.device.shared_per_block or made.shared_bytes < kernel.shared_bytes:
         found.append(f"{made.shared_bytes} B of shared memory a block, where the schedule says {kernel.shared_bytes}")
     if made.doubles and computes_in_single(kernel):
@@ -173,6 +176,34 @@ def broken(source: KernelSource, made: Assembled) -> tuple[str, ...]:
     if made.unordered and kernel.grid_barriers:
         found.append(f"{made.unordered} loads by the read-only path, which may miss what another block wrote before a barrier")
     return tuple(found)
+
+
+def broken_pipeline(source: PipelineSource, made: Assembled) -> tuple[str, ...]:
+    """As ``broken``, for a pipeline: what a queue holds is never read by a path that may be stale."""
+    found, text = _registers(made, source.registers), source.text
+    if made.shared_bytes != source.shared_bytes:
+        found.append(f"{made.shared_bytes} B of shared memory a block, where the text declares {source.shared_bytes}")
+    if made.doubles and all(a.dtype != "float64" for a in source.arrays):
+        found.append(f"{made.doubles} float64 instructions in a pipeline without float64 values")
+    if made.grid_barriers != 1 or made.block_barriers < text.count("cuda.syncthreads()"):
+        found.append(f"{made.grid_barriers} grid and {made.block_barriers} block barriers, where the text has one and "
+                     f"{text.count('cuda.syncthreads()')}")
+    if made.unordered:
+        found.append(f"{made.unordered} loads by the read-only path, which may miss what another stage wrote")
+    for call, instruction in (("load_acquire(", "ld.acquire.gpu.global"), ("add_release(", "red.release.gpu.global")):
+        if made.ptx.count(instruction) < text.count(call):
+            found.append(f"{made.ptx.count(instruction)} times {instruction}, where the text has {text.count(call)}")
+    return tuple(found)
+
+
+def _registers(made: Assembled, most: int) -> list[str]:
+    """What is wrong with the registers of a kernel that was given so many a thread."""
+    found = []
+    if made.spill_bytes:
+        found.append(f"{made.spill_bytes} bytes of registers are spilled to memory: {most} do not suffice")
+    if made.registers > most:
+        found.append(f"{made.registers} registers a thread, where the wave was counted with at most {most}")
+    return found
 
 
 def computes_in_single(kernel: Kernel) -> bool:
