@@ -210,9 +210,10 @@ def test_stitching_needs_less_than_a_third_of_the_kernels_of_xla(name):
     assert len(none.library_calls) == len(xla.library_calls) == len(astitch.library_calls)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("name", WORKLOADS)
-def test_a_workload_under_every_strategy_is_what_the_stepper_computes(name, strategy):
+@pytest.mark.parametrize(("name", "strategy"), [(name, strategy) for name in WORKLOADS for strategy in STRATEGIES
+                                                if name in ("lr", "w2v") or strategy in ("fs18", "fs20", "astitch", "auto")])
+def test_a_workload_under_its_strategies_is_what_the_stepper_computes(name, strategy):
+    """All on the two smallest; on the others those that stitch. Kitsune has no pipelines at this size."""
     function, arguments = small(name)
     program = trace(function, arguments)
     got = flatten(ms.jit(function, strategy=strategy, target="step")(*arguments))[0]

@@ -67,7 +67,7 @@ def test_numpy_functions(case, strategy):
     check_program(case, run_function)
 
 
-@pytest.mark.parametrize(("target", "count"), [("python", 80), ("step", 80)])
+@pytest.mark.parametrize(("target", "count"), [("python", 50), ("step", 50)])
 def test_a_slice_of_the_random_programs(target, count):
     """Deterministic; the closing note names the command that runs thousands."""
     failures = [f for seed in range(count) for f in tool.check_seed(seed, target)]
@@ -220,7 +220,7 @@ def test_split_rows_and_tiles(name):
         check_graph(graph, inputs, runner(strategy, "step", TOY if strategy == "astitch" else TOY128))
 
 
-@pytest.mark.parametrize(("target", "count"), [("python", 60), ("step", 50)])
+@pytest.mark.parametrize(("target", "count"), [("python", 40), ("step", 40)])
 def test_random_programs_in_small_pieces(monkeypatch, target, count):
     """With rows split from 24 columns on, tiles of 16 and slices of 3, random programs reach every cut."""
     monkeypatch.setattr(mapping, "LONG_ROW", 24)
