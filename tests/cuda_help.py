@@ -21,9 +21,18 @@ def package(name):
     return made
 
 
-def forget():
-    """Nothing that is known of a device outlives it."""
+@contextlib.contextmanager
+def forgotten():
+    """Nothing that is known of a device outlives the block, and nothing known before is known in it."""
+    _forget()
+    gc.freeze()  # what is there already need not be searched below: a second for each test
+    yield
     gc.collect()  # sessions hold memory, and die late
+    gc.unfreeze()
+    _forget()
+
+
+def _forget():
     for cached in (cuda_driver.bindings, cuda_driver.architecture, cuda_driver.this_gpu, cuda_kernel._loaded):
         cached.cache_clear()
     cuda_memory._free.clear()
@@ -41,6 +50,5 @@ def stand_in(monkeypatch):
     for name, module in {"cuda": package("cuda"), "cuda.bindings": package("cuda.bindings"), driver.__name__: driver}.items():
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr(cuda_link, "cubin", made.cubin)
-    forget()
-    yield made
-    forget()
+    with forgotten():
+        yield made

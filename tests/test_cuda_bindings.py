@@ -49,9 +49,8 @@ def gpu(library, monkeypatch):
     library.gpu = fake_cuda.Gpu()
     monkeypatch.setattr(cuda_link, "cubin", library.gpu.watching(cuda_link.cubin))
     monkeypatch.setattr(cublas, "path", lambda: "")
-    cuda_help.forget()
-    yield library.gpu
-    cuda_help.forget()
+    with cuda_help.forgotten():
+        yield library.gpu
 
 
 @pytest.fixture(scope="module")
