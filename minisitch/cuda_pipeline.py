@@ -7,13 +7,13 @@ In:  a body, the ``Pipeline`` it was designed as, a ``Device``. Out: a ``Pipelin
             entry2 = tile % 2
             turn2 = tile // 2
             if thread == 0:                         # acquire: the entry is free when its readers have read all before
-                while load_acquire(counters, Q2_READ_1 + entry2 * 32) < turn2:
+                while load_acquire(counters, Q2_0_READ_1 + entry2 * 32) < turn2:
                     pass
             cuda.syncthreads()
             ...                                     # the stage's own kernel, for one tile and one block
             cuda.syncthreads()
             if thread == 0:                         # release: whoever sees the count sees what this block wrote
-                add_release(counters, Q2_WRITTEN + entry2 * 32, 1)
+                add_release(counters, Q2_0_WRITTEN + entry2 * 32, 1)
     elif block < 3:                                 # stage 1 ...
 
 Each stage's operations are scheduled as an ordinary kernel for a device of one block, at the shape of a tile: its grid barriers
@@ -22,7 +22,11 @@ a change of its indices (``_Place``). A product goes through shared memory (``cu
 operand is no matrix where it lies: heads side by side again, a number that is everywhere the same. The counters are set to zero by
 the kernel itself; the grid barrier behind that also makes the launch cooperative: all blocks are resident, or none starts.
 
-Left out: a last tile of fewer units, trees of reductions (one final stage takes all tiles in order), tensor cores.
+A queue that holds all it is ever given has no credits: nobody waits for room. So it is with what is complete only after the last
+tile, one entry for all tiles of a later round; with the tiles that a round leaves for another; and with the parts that the
+blocks of a combining stage add up, each in its own entry.
+
+Left out: a last tile of fewer units, tensor cores.
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ from typing import Any, TypeVar
 from .build import compose
 from .cuda_emit import emit_segments
 from .cuda_product import Elements, Matrix, Product, Tile
-from .dataflow.pipeline import Pipeline, Queue, Stage, least_depths, verify_pipeline
+from .dataflow.pipeline import Pipeline, Queue, Stage, assemble
 from .dataflow.tiles import COMBINE, resized
 from .device import Device
 from .errors import KernelError
@@ -113,14 +117,11 @@ def emit_pipeline(graph: Graph, pipeline: Pipeline, device: Device, *, threads: 
     return _Emitter(graph, pipeline, device, threads, tile or Tile()).emit()
 
 
-def even_tiles(graph: Graph, pipeline: Pipeline) -> Pipeline:
-    """The pipeline with the largest tile, not above its own, that divides all units; its queues as deep as that takes."""
+def even_tiles(graph: Graph, pipeline: Pipeline, room: int = 0) -> Pipeline:
+    """The pipeline with the largest tile, not above its own, that divides all units; its queues as deep as that takes, and more
+    where there is ``room``."""
     tile = next(k for k in range(pipeline.tile, 0, -1) if pipeline.units % k == 0)
-    found = pipeline.cut(graph)
-    queues = [replace(q, tile_bytes=q.tile_bytes // pipeline.tile * tile) if found.tiled(q.node) else q for q in pipeline.queues]
-    enough = least_depths(pipeline.stages, queues, pipeline.units // tile, full_rate=True)
-    deep = (replace(q, depth=n) for q, n in zip(queues, enough, strict=True))
-    return verify_pipeline(replace(pipeline, tile=tile, queues=tuple(deep)))
+    return assemble(pipeline.cut(graph), pipeline.stages, tile, room)
 
 
 class _Emitter:
@@ -138,7 +139,8 @@ class _Emitter:
             raise KernelError(f"a product's tile for {tile.threads} threads in blocks of {threads}")
         self.small = Graph(tuple(resized(n, self.found, pipeline.tile) for n in graph.nodes), graph.outputs)
         self.home = {n: k for k, s in reversed([*enumerate(pipeline.stages)]) for n in s.nodes}
-        self.queue_of = {q.node: q for q in pipeline.queues}
+        self.entries = dict(zip(pipeline.queues, pipeline.entries, strict=True))
+        self.number = 0  # of the stage that is being written
         self.arrays: dict[str, Array] = {}
         self.pool: dict[str, list[int]] = {}  # shared arrays by dtype: stages are never in one block, and use the same
         self.constants: dict[str, str] = {}
@@ -153,10 +155,10 @@ class _Emitter:
             self._array(f"y{k}", node, "output")
         for q in self.pipeline.queues:
             t = self.small[q.node].type
-            self.arrays[f"q{q.node}"] = Array(f"q{q.node}", compute_dtype(t.dtype), t.size * q.depth, "queue")
+            self.arrays[q.name] = Array(q.name, compute_dtype(t.dtype), t.size * q.depth, "queue")
         grid = sum(s.blocks for s in self.pipeline.stages)
         stages = self._stages()
-        counters = sum(q.depth * (1 + len(q.consumers)) for q in self.pipeline.queues) * LINE
+        counters = sum(q.depth * (1 + len(self._credits(q))) for q in self.pipeline.queues) * LINE
         self.arrays["counters"] = Array("counters", "int32", counters, "counters")
         shared = sum(itemsize(dtype) * sum(sizes) for dtype, sizes in self.pool.items())
         shared += sum(p.shared_bytes for p in self.products.values())
@@ -179,8 +181,8 @@ class _Emitter:
         yield from (f"{constant} = {value}" for constant, value in self.constants.items())
         first = 0
         for q in self.pipeline.queues:
-            for what in ("WRITTEN", *(f"READ_{c}" for c in q.consumers)):
-                yield f"Q{q.node}_{what} = {first}  # {q}" if what == "WRITTEN" else f"Q{q.node}_{what} = {first}"
+            for what in ("WRITTEN", *(f"READ_{c}" for c in self._credits(q))):
+                yield f"{q.name.upper()}_{what} = {first}" + (f"  # {q}" if what == "WRITTEN" else "")
                 first += q.depth * LINE
         yield from ("", "", f"def {name}({', '.join(self.arrays)}):")
         yield "    thread = cuda.threadIdx.x"
@@ -201,10 +203,10 @@ class _Emitter:
             test = "else:" if number == len(self.pipeline.stages) - 1 else f"{'elif' if number else 'if'} block < {last}:"
             self.w.depth = 1
             self.w.line(test, f"stage {number} {stage}")
-            self.w.depth = 2
+            self.w.depth, self.number = 2, number
             self.w.line(f"mine = block - {first}" if first else "mine = block")
-            if stage.role == "final":
-                self._final(number, stage)
+            if stage.joins:
+                self._join(number, stage)
             else:
                 self._tiles(number, stage)
             first = last
@@ -212,11 +214,13 @@ class _Emitter:
 
     # ------------------------------------------------------------ the protocol
     def _tiles(self, number: int, stage: Stage) -> None:
+        reads, writes = self._touching(number)
         self.w.line(f"for tile in range(mine, {self.pipeline.tiles}, {stage.blocks}):")
         self.w.depth += 1
-        self._acquire(number)
+        self._acquire(reads, writes)
         self._body(number, stage)
-        self._release(number)
+        self.w.line("cuda.syncthreads()")
+        self._release(number, reads, writes)
         self.w.depth -= 1
 
     def _touching(self, number: int) -> tuple[list[Queue], list[Queue]]:
@@ -224,50 +228,57 @@ class _Emitter:
         queues = self.pipeline.queues
         return [q for q in queues if number in q.consumers], [q for q in queues if q.producer == number]
 
-    def _acquire(self, number: int) -> None:
-        reads, writes = self._touching(number)
-        if not reads and not writes:  # it makes a result of arguments
-            return
-        for depth in sorted({q.depth for q in reads + writes}):
+    def _credits(self, q: Queue) -> tuple[int, ...]:
+        """Whose reading is counted: nobody's where no entry is used twice."""
+        return q.consumers if q.depth < self.entries[q] else ()
+
+    def _acquire(self, reads: Sequence[Queue], writes: Sequence[Queue] = ()) -> None:
+        once = [q for q in reads if self.entries[q] == 1]
+        for depth in sorted({q.depth for q in (*reads, *writes) if q not in once}):
             self.w.line(f"entry{depth} = tile % {depth}")
             self.w.line(f"turn{depth} = tile // {depth}")
-        self.w.line("if thread == 0:")
-        for q in reads:
-            self.w.line(f"    while load_acquire(counters, Q{q.node}_WRITTEN + entry{q.depth} * {LINE}) <= turn{q.depth}:",
-                        f"until the tile of %{q.node} is there")
-            self.w.line("        pass")
-        for q in writes:
-            for c in q.consumers:
-                self.w.line(f"    while load_acquire(counters, Q{q.node}_READ_{c} + entry{q.depth} * {LINE}) < turn{q.depth}:",
-                            f"until stage {c} has read what the entry of %{q.node} held")
-                self.w.line("        pass")
-        self.w.line("cuda.syncthreads()")
-
-    def _release(self, number: int) -> None:
-        reads, writes = self._touching(number)
-        self.w.line("cuda.syncthreads()")
-        if reads or writes:
+        waits = [(f"{q.name.upper()}_WRITTEN] <= 0", f"until %{q.node} is complete") for q in once]
+        waits += [(f"{q.name.upper()}_WRITTEN + entry{q.depth} * {LINE}] <= turn{q.depth}", f"until the tile of %{q.node} is there")
+                  for q in reads if q not in once]
+        waits += [(f"{q.name.upper()}_READ_{c} + entry{q.depth} * {LINE}] < turn{q.depth}",
+                   f"until stage {c} has read what the entry of %{q.node} held") for q in writes for c in self._credits(q)]
+        if waits:
             self.w.line("if thread == 0:")
-        for q in writes:
-            self.w.line(f"    add_release(counters, Q{q.node}_WRITTEN + entry{q.depth} * {LINE}, 1)")
-        for q in reads:
-            self.w.line(f"    add_release(counters, Q{q.node}_READ_{number} + entry{q.depth} * {LINE}, 1)")
+        for until, why in waits:
+            self.w.line(f"    while load_acquire(counters, {until.replace(']', ')')}:", why)
+            self.w.line("        pass")
+        if waits:
+            self.w.line("cuda.syncthreads()")
+
+    def _release(self, number: int, reads: Sequence[Queue], writes: Sequence[Queue] = (), entry: str = "") -> None:
+        """Count what is written in the tile's entry, or the one given, and what is read; a block barrier comes before it."""
+        counts = [f"{q.name.upper()}_WRITTEN + {entry or f'entry{q.depth}'} * {LINE}" for q in writes]
+        counts += [f"{q.name.upper()}_READ_{number} + entry{q.depth} * {LINE}" for q in reads if self._credits(q)]
+        if counts:
+            self.w.line("if thread == 0:")
+        for count in counts:
+            self.w.line(f"    add_release(counters, {count}, 1)")
 
     # ------------------------------------------------------------ where values lie
     def _place(self, node: int, name: str = "") -> _Place:
-        """A value of the program: an entry of its queue, or a tile of an input or (by ``name``) an output."""
-        if not name and node in self.queue_of:
-            q, size = self.queue_of[node], self.small[node].type.size
-            return _Place(f"q{node}", size * q.depth, variable(f"entry{q.depth}", q.depth) * size)
+        """A value of the program: in a queue that this stage reads, or a tile of an input or (by ``name``) an output."""
+        q = next((q for q in self.pipeline.queues if q.node == node and self.number in q.consumers), None)
+        if not name and q:
+            return self._entry(q, ZERO if self.entries[q] == 1 else variable(f"entry{q.depth}", q.depth))
         whole, part, axis = self.graph[node].type, self.small[node].type, self.found.axes[node]
         name = name or f"x{self.graph.inputs.index(node)}"
         if axis is None or axis < 0:
             return _Place(name, whole.size)
         return _Place(name, whole.size, variable("tile", self.pipeline.tiles) * part.shape[axis], part.shape, whole.shape, axis)
 
+    def _entry(self, q: Queue, entry: Index) -> _Place:
+        size = self.small[q.node].type.size
+        return _Place(q.name, size * q.depth, entry * size)
+
     def _results(self, number: int) -> list[tuple[int, _Place]]:
         """What a stage gives out, and where to: queues, and outputs of the program that are views of what it makes."""
-        found = [(q.node, self._place(q.node)) for q in self.pipeline.queues if q.producer == number]
+        _, writes = self._touching(number)
+        found = [(q.node, self._entry(q, variable(f"entry{q.depth}", q.depth))) for q in writes]
         for k, o in enumerate(self.graph.outputs):
             if self.found.tiled(o) and self.home.get(self._source(o)) == number:
                 found.append((o, self._place(o, f"y{k}")))
@@ -298,10 +309,10 @@ class _Emitter:
                 self.w.line("cuda.syncthreads()")
         self._kernel(number, stage, results, known)
 
-    def _cut_out(self, number: int, results: Sequence[int], known: Mapping[int, _Place]) -> tuple[Graph, list[int]]:
+    def _cut_out(self, stage: Stage, results: Sequence[int], known: Mapping[int, _Place]) -> tuple[Graph, list[int]]:
         """The operations of a stage as a graph of their own, whose inputs are what they read of others; and the nodes' ids."""
         def leaf(node: Node) -> bool:
-            return node.op == "input" or node.id in known or self.home.get(node.id, number) != number
+            return node.op == "input" or node.id in known or (node.id in self.home and node.id not in stage.nodes)
 
         needed, pending = set(results), [r for r in results if not leaf(self.small[r])]
         while pending:
@@ -320,7 +331,7 @@ class _Emitter:
         """An ordinary kernel that makes ``results`` of what is ``known`` already, run by this block alone."""
         if not results:
             return
-        body, ids = self._cut_out(number, [node for node, _ in results], known)
+        body, ids = self._cut_out(stage, [node for node, _ in results], known)
         kernel = schedule(compose(body, self.one_block, Stitching(threads=self.threads)))
         places = {f"x{k}": known.get(ids[n]) or self._place(ids[n]) for k, n in enumerate(body.inputs)}
         places |= {f"y{k}": place for k, (_, place) in enumerate(results)}
@@ -403,36 +414,56 @@ class _Emitter:
         row_step, col_step = (steps[name] if size > 1 else 1 for name, size in sizes.items())
         return Matrix(name, dtype, row_step, col_step, "" if rest == ZERO else show(rest))
 
-    # ------------------------------------------------------------ the final stage
-    def _final(self, number: int, stage: Stage) -> None:
-        """One block adds up the parts of all tiles, in order; then what is made of the sums, and the outputs."""
-        if stage.blocks != 1:
+    # ------------------------------------------------------------ reductions over the tiles
+    def _join(self, number: int, stage: Stage) -> None:
+        """Each block adds up its share of the parts, in order; a final stage's one then makes what is made of the sums."""
+        if stage.role == "final" and stage.blocks != 1:
             raise KernelError(f"stage {number} {stage.name} is final and has {stage.blocks} blocks; sums in order take one")
-        places, w = dict[int, _Place](), self.w
-        for fold in self.found.folded:
-            t = self.graph[fold].type
-            places[fold] = self._scratch(f"s{number}_a{fold}", compute_dtype(t.dtype), t.size, 1)
-        w.line(f"for tile in range({self.pipeline.tiles}):")
+        reads, writes = self._touching(number)
+        taken, w, sums = self.pipeline.taken[number], self.w, dict[int, _Place]()
+        if taken < stage.blocks:
+            raise KernelError(f"stage {number} {stage.name} has {stage.blocks} blocks for {taken} parts; give it fewer blocks")
+        parts = [q for q in reads if q.node in stage.nodes]
+        for q in parts:
+            t, on = self.graph[q.node].type, next((to for to in writes if to.node == q.node), None)
+            sums[q.node] = self._entry(on, variable("mine", stage.blocks)) if on else self._scratch(
+                f"s{number}_a{q.node}", compute_dtype(t.dtype), t.size, 1)
+        w.line(f"for tile in range(mine, {taken}, {stage.blocks}):", "parts, in order")
         w.depth += 1
-        self._acquire(number)
-        for fold, place in places.items():
-            t, q = self.graph[fold].type, self.queue_of[fold]
-            part = f"q{fold}[entry{q.depth} * {t.size} + k]"
-            joined = combine(COMBINE[self.graph[fold].op], compute_dtype(t.dtype), f"{place.name}[k]", part, "cuda")
-            w.line(f"for k in range(thread, {t.size}, {self.threads}):", f"%{fold} {self.graph[fold].op} over the tiles")
-            w.line("    if tile == 0:")
-            w.line(f"        {place.name}[k] = {part}")
+        self._acquire(reads)
+        for q in parts:
+            t, place = self.graph[q.node].type, sums[q.node]
+            total = f"{place.name}[{show(place.at(variable('k', t.size)))}]"
+            part = f"{q.name}[{show(self._place(q.node).at(variable('k', t.size)))}]"
+            joined = combine(COMBINE[self.graph[q.node].op], compute_dtype(t.dtype), total, part, "cuda")
+            w.line(f"for k in range(thread, {t.size}, {self.threads}):", f"%{q.node} {self.graph[q.node].op} over the tiles")
+            w.line("    if tile == mine:")
+            w.line(f"        {total} = {part}")
             w.line("    else:")
-            w.line(f"        {place.name}[k] = {joined}")
-        self._release(number)
+            w.line(f"        {total} = {joined}")
+        again = any(map(self._credits, reads))
+        if again:
+            w.line("cuda.syncthreads()")
+            self._release(number, reads)
         w.depth -= 1
-        w.line("cuda.syncthreads()")
-        made = [(o, self._place(o, f"y{k}")) for k, o in enumerate(self.graph.outputs) if not self.found.tiled(o)]
+        if not again:
+            w.line("cuda.syncthreads()")
+        if stage.role == "final" and self._complete(number, stage, sums, writes):
+            w.line("cuda.syncthreads()")
+        self._release(number, (), writes, entry="mine")
+
+    def _complete(self, number: int, stage: Stage, sums: Mapping[int, _Place], writes: Sequence[Queue]) -> bool:
+        """What a final stage makes of its sums: outputs, and what a later round reads; whether there was anything to make."""
+        made = [(o, self._place(o, f"y{k}")) for k, o in enumerate(self.graph.outputs)
+                if not self.found.tiled(o) and self._source(o) in stage.nodes]
         for o, place in made:
-            if o in places:
-                w.line(f"for k in range(thread, {place.size}, {self.threads}):", f"%{o}")
-                w.line(f"    {place.name}[k] = {places[o].name}[k]")
-        self._kernel(number, stage, [(o, place) for o, place in made if o not in places], places)
+            if o in sums:
+                self.w.line(f"for k in range(thread, {place.size}, {self.threads}):", f"%{o}")
+                self.w.line(f"    {place.name}[k] = {sums[o].name}[k]")
+        made += [(q.node, self._entry(q, ZERO)) for q in writes]
+        made = [(o, place) for o, place in made if o not in sums]
+        self._kernel(number, stage, made, sums)
+        return bool(made)
 
 
 def _pooled(dtype: str, k: int) -> str:

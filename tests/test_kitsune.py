@@ -5,6 +5,7 @@ Queues as CUDA text are in test_queues.py, what could be a pipeline in test_sele
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -372,13 +373,56 @@ def test_explain_and_compare_show_pipelines(short_tiles):
     assert (moved.read, moved.written) == (x.nbytes + w.nbytes + v.nbytes, 132 * 16 * 4)
 
 
+def whole(x, w):
+    """Centred over everything: no cut keeps that sum within a tile."""
+    h = x @ w
+    return h - h.mean()
+
+
+def columns_of(x, w):
+    h = np.tanh(x @ w)
+    return h / np.sqrt((h * h).mean(0) + 1e-5)
+
+
+def one_query(q, k, v):
+    """Only the keys are many: attention cut along the rows of its softmax, in three rounds."""
+    e = q @ k.T
+    e = np.exp(e - e.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True) @ v
+
+
+@pytest.mark.parametrize(("function", "shapes", "taken", "ways"), [
+    (whole, ((8192, 1024), (1024, 512)), "hold", 3),
+    (whole, ((65536, 16), (16, 1024)), "recompute", 2),
+    (whole, ((65536, 4096), (4096, 1024)), "spill", 2),
+    (columns_of, ((8192, 256), (256, 512)), "keep together", 3),
+    (one_query, ((1, 128), (65536, 128), (65536, 128)), "hold", 5),
+], ids=["held", "again", "spilled", "together", "one query"])
+def test_what_reconverges_is_done_the_cheapest_way(function, shapes, taken, ways):
+    """A small value stays in L2; a large one is made again where that is little work, else it goes through memory."""
+    graph = ms.lower(function, *(f"f32{list(s)}" for s in shapes), stop_after="simplify")
+    plan = fuse(graph, "kitsune", A100)
+    said, = (d for d in plan.decisions if d.rule == "reconverging")
+    prices = [float(us) for us in re.findall(r" (\S+) us", said.why)]
+    assert said.verdict == taken and len(prices) == ways
+    assert ("L2 has 41943040" in said.why) == (shapes[0][0] == 65536 and function is whole)
+    (pattern, *others), names = plan.patterns, [way.rpartition(" us")[0].rpartition(" ")[0] for way in said.why.split("; ")]
+    pipeline, cheapest = pattern.composition, names[prices.index(min(prices))]
+    made = [n for s in pipeline.stages if not s.joins for n in s.nodes]
+    assert bool(others) == (taken == "spill") == (cheapest == "memory")
+    assert (len(made) > len(set(made))) == (taken == "recompute") == ("again" in cheapest)
+    finals = [k for k, s in enumerate(pipeline.stages) if s.role == "final"]
+    past = any(q.producer < k < max(q.consumers) and q.depth == pipeline.tiles for q in pipeline.queues for k in finals)
+    assert past == (taken == "hold") == ("queue" in cheapest)
+
+
 def test_a_pipeline_is_cut_off_at_what_waits_for_all_of_it():
     """Less the mean of everything: product and sum are a pipeline; what subtracts the sum reads the product from memory."""
     plan = fuse(parse(CENTRED), "kitsune", replace(this_cpu(), shared_per_sm=1 << 14))
     assert [(p.kind, p.outputs) for p in plan.patterns] == [("pipeline", (2, 3)), ("kernel", (5,))]
     assert "complete only after the last tile" in str([d.why for d in plan.decisions])
     (spilled,) = [d for d in plan.decisions if d.rule == "reconverging"]
-    assert spilled.at == (2,) and "spill" in spilled.why and "recompute" in spilled.why
+    assert (spilled.at, spilled.verdict) == ((2,), "spill")
 
 
 # ---------------------------------------------------------------- auto

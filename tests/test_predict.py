@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from stitch_help import traced
 
 from minisitch.dataflow.balance import balance
 from minisitch.dataflow.pipeline import Pipeline, design
-from minisitch.dataflow.predict import operators, predict, through_views, workload
+from minisitch.dataflow.predict import balanced, operators, predict, through_views, workload
 from minisitch.device import DEVICES
 from minisitch.simplify import simplify
 
@@ -50,13 +52,27 @@ def test_an_mlp_moves_its_inputs_and_its_result_and_no_hidden_layer():
 
 def test_a_fold_is_handed_over_once_and_its_last_stage_waits_for_it():
     graph, pipeline = designed(layer_gradient, (65536, 256), (256, 256), (65536, 256))
-    loads, channels = workload(graph, pipeline, A100)
+    loads, channels = workload(graph, pipeline, A100, pipeline.stages)
     final = loads[-1]
     assert final.tiles == 1 and {load.tiles for load in loads[:-1]} == {loads[0].tiles} != {1}
     assert {c.entries for c in channels if c.consumers == (final.name,)} == {1}
     assert any(len(c.consumers) == 3 for c in channels), "one write for three readers"
-    eager, fused, flow = predict(graph, pipeline, A100)
+    eager, fused, flow = predict(graph, balanced(graph, pipeline, A100)[0], A100)
     assert flow.dram_bytes < fused.dram_bytes < eager.dram_bytes and flow.makespan_us < fused.makespan_us < eager.makespan_us
+
+
+@pytest.mark.paper(65)
+def test_a_tree_comes_before_a_final_stage_that_keeps_the_others_waiting():
+    """512 parts of a weight's gradient, 256 kB each: too many for one block. A number each is not, nor is there a tree without SMs."""
+    graph, flat = designed(layer_gradient, (65536, 256), (256, 256), (65536, 256))
+    tree, (said,) = balanced(graph, flat, A100)
+    (combine,) = (s for s in tree.stages if s.role == "combine")
+    assert (said.rule, said.verdict) == ("reduction-tree", "19 blocks, then 1 block") and combine.blocks == 19 and tree.taken[-2:] == [512, 19]
+    assert predict(graph, tree, A100)[2].makespan_us * 10 < predict(graph, flat, A100)[2].makespan_us
+    assert balanced(graph, flat, replace(A100, sms=5))[1][0].verdict == "1 block"
+    graph, flat = designed(lambda x, w: np.sum(np.tanh(x @ w)), (65536, 256), (256, 256))
+    same, (said,) = balanced(graph, flat, A100)
+    assert said.verdict == "1 block" and len(same.stages) == len(flat.stages)
 
 
 def test_a_value_that_is_read_and_returned_is_written_once():

@@ -6,9 +6,12 @@ being one, each with its reason.
 1. Tiles: one axis of one product, and what follows for all other values (``tiles.py``).
 2. Stages: each product is one, of kind ``tensor``; light element-wise operations that only read its result are its
    *epilogue* (classic vertical fusion first); what else lies between two products is one of kind ``simt``. A reduction over
-   the tiles is split: each tile adds its part (*fan-in*), and a *final* stage combines the parts.
+   the tiles is split: each tile adds its part (*fan-in*), and a *final* stage combines the parts, behind a tree of stages that
+   each combine some of them where that is faster (``predict.balanced``).
 3. Queues: one for each value that another stage reads; several readers share it (*multicast*). A tile's bytes are its payload.
-4. Depth: a reader that must wait for tiles that are still to come needs them all in the queue (``least_depth``).
+4. Rounds: what needs a complete fold is made after the last tile. Of the values that it also reads tile by tile, some are *held*,
+   in a queue of all tiles, and the others computed again, in stages of the later round.
+5. Depth: a reader that must wait for tiles that are still to come needs them all in the queue (``least_depths``).
 
 Before:  %2 = matmul x w1; %3 = gelu %2; %4 = matmul %3 w2
 After:   stage 0 tensor {%2} -queue %2-> stage 1 simt {%3} -queue %3-> stage 2 tensor {%4}
@@ -16,7 +19,7 @@ After:   stage 0 tensor {%2} -queue %2-> stage 1 simt {%3} -queue %3-> stage 2 t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -41,8 +44,17 @@ class Stage:
     name: str
     nodes: tuple[int, ...]
     kind: str  # "simt" | "tensor": which unit it keeps busy
-    role: str = "map"  # "map" | "fan_in" (adds its part of a reduction, a tile) | "final" (needs all tiles)
+    role: str = "map"  # "map" | "fan_in" (a part of a reduction from each tile) | "combine" (each block some parts) | "final" (all)
     blocks: int = 1
+
+    @property
+    def joins(self) -> bool:
+        """Whether it takes parts of folds, and not tiles."""
+        return self.role in ("combine", "final")
+
+    def entries(self, tiles: int) -> int:
+        """What it puts in a queue: something of each tile, a part of each block, or what is complete, once."""
+        return {"final": 1, "combine": self.blocks}.get(self.role, tiles)
 
     def __str__(self) -> str:
         nodes = " ".join(f"%{n}" for n in self.nodes)
@@ -58,6 +70,11 @@ class Queue:
     consumers: tuple[int, ...]
     tile_bytes: int
     depth: int = 2  # one entry is written while another is read
+
+    @property
+    def name(self) -> str:
+        """Of its array; a value computed in two rounds has two queues, and so have the parts of a fold and the whole."""
+        return f"q{self.node}_{self.producer}"
 
     def __str__(self) -> str:
         return f"queue %{self.node}: {self.producer} -> {', '.join(map(str, self.consumers))}, {self.depth} x {self.tile_bytes} B"
@@ -79,6 +96,16 @@ class Pipeline(Composition):
         """How many, the last one perhaps smaller."""
         return -(-self.units // self.tile)
 
+    @property
+    def entries(self) -> list[int]:
+        """How many each queue is given in all."""
+        return [self.stages[q.producer].entries(self.tiles) for q in self.queues]
+
+    @property
+    def taken(self) -> list[int]:
+        """What each stage takes, one after the other: tiles, or parts of folds."""
+        return firings(self.stages, self.queues, self.tiles)
+
     def cut(self, graph: Graph) -> Cut:
         """The cut of a body that this pipeline was designed for."""
         return Cut(graph, self.axes, self.units, ())
@@ -97,9 +124,13 @@ class Refusal:
 
 
 # ---------------------------------------------------------------- from a body to a pipeline
-def design(graph: Graph, device: Device) -> Pipeline | Refusal:
-    """Make a body a pipeline (Algorithm 1), or say what keeps it from being one."""
-    found = best_cut(graph)
+def design(graph: Graph, device: Device, held: Collection[int] | None = None) -> Pipeline | Refusal:
+    """Make a body a pipeline (Algorithm 1), or say what keeps it from being one.
+
+    ``held``: there may be several rounds, with these of ``Cut.reconverging`` in queues of all tiles. None: one round, and what
+    waits for a complete fold keeps it from being a pipeline.
+    """
+    found = best_cut(graph, rounds=held is not None)
     everything = tuple(n.id for n in graph.nodes)
     if found is None:
         why = "no axis of a product can be cut in two along with what it is made of"
@@ -114,39 +145,62 @@ def design(graph: Graph, device: Device) -> Pipeline | Refusal:
     if late:
         why = "a product of what is complete only after the last tile has all tiles to wait for: it is a launch of its own"
         return Refusal(late, (Decision(late, "keep apart", "late-product", why),))
-    stages = _Stages(found).stages()
+    stages = _Stages(found, held or ()).stages()
     if len(stages) < 2:
         return Refusal(everything, (Decision(everything, "keep apart", "one-stage", "one stage has no queue"),))
     tile = _tile(found, stages, device)
     if tile >= found.units:
         why = f"all its tiles together are one tile for {device.name}: {found.units} of {tile} units"
         return Refusal(everything, (Decision(everything, "keep apart", "one-tile", why),))
-    return verify_pipeline(Pipeline(found.axes, found.units, tile, stages, _queues(found, stages, tile)))
+    return assemble(found, stages, tile)
+
+
+def assemble(found: Cut, stages: Sequence[Stage], tile: int, room: int = 0) -> Pipeline:
+    """Stages in order, tiles of so many units: their names, and the queues between them, with ``room`` bytes for all entries.
+
+    Entries enough for one block a stage are there in any case; as far as there is room, there are as many for each block.
+    """
+    named = tuple(replace(s, name=f"{s.name.rpartition('_')[0] or s.name}_{number}") for number, s in enumerate(stages))
+    return verify_pipeline(Pipeline(found.axes, found.units, tile, named, _queues(found, named, tile, room)))
 
 
 class _Stages:
     """Deals the nodes of a body out to stages."""
 
-    def __init__(self, found: Cut) -> None:
-        self.found, self.graph = found, found.graph
+    def __init__(self, found: Cut, held: Collection[int]) -> None:
+        self.found, self.graph, self.held = found, found.graph, held
         self.computes = [n for n in self.graph.nodes if n.kind != "source" and (n.op not in FREE) and found.axes[n.id] is not None]
         self.depth = [0] * len(self.graph)  # products on the longest path
         for node in self.graph.nodes:
             self.depth[node.id] = max((self.depth[a] for a in node.args), default=0) + (node.op == "matmul")
 
     def stages(self) -> tuple[Stage, ...]:
-        """In an order in which each stage comes after those it reads."""
-        axes, groups = self.found.axes, list[list[Node]]()
-        groups += [[n] for n in self.computes if n.op == "matmul"]
-        for part in self._components([n for n in self.computes if n.op != "matmul" and axes[n.id] not in (FOLD, FINAL)]):
+        """In an order in which each stage comes after those it reads, round after round."""
+        made = [stage for number in range(max(self.found.rounds) + 1) for stage in self._round(number)]
+        return tuple(replace(s, name=f"{s.name}_{number}") for number, s in enumerate(made))
+
+    def _round(self, number: int) -> list[Stage]:
+        axes, rounds, groups = self.found.axes, self.found.rounds, list[list[Node]]()
+        again = self._again(number)
+        computes = [n for n in self.computes if rounds[n.id] == number or n.id in again]
+        groups += [[n] for n in computes if n.op == "matmul" and axes[n.id] != FINAL]
+        for part in self._components([n for n in computes if n.op != "matmul" and axes[n.id] not in (FOLD, FINAL)]):
             self._place(part, groups)
-        groups += [[n] for n in self.computes if n.op != "matmul" and axes[n.id] == FOLD]
-        after = [n for n in self.computes if axes[n.id] == FINAL]
+        groups += [[n] for n in computes if n.op != "matmul" and axes[n.id] == FOLD]
         made = [self._stage(sorted(g, key=lambda n: n.id)) for g in groups]
         made.sort(key=lambda s: (self.depth[s.nodes[0]], s.kind == "simt", s.nodes[0]))
-        if self.found.folded:
-            made.append(Stage("combine", tuple(sorted((*self.found.folded, *(n.id for n in after)))), "simt", "final"))
-        return tuple(replace(s, name=f"{s.name}_{number}") for number, s in enumerate(made))
+        after = tuple(n.id for n in computes if axes[n.id] in (FOLD, FINAL))
+        return [*made, Stage("combine", after, "simt", "final")] if after else made
+
+    def _again(self, number: int) -> set[int]:
+        """What a round computes anew: values of rounds before that it reads and no queue holds, and what these are made of."""
+        found, pending = set[int](), [n.id for n in self.computes if self.found.rounds[n.id] == number]
+        while pending:
+            for value in sources(self.graph, self.graph[pending.pop()]) - found - set(self.held):
+                if self.found.tiled(value) and self.graph[value].op != "input" and self.found.rounds[value] < number:
+                    found.add(value)
+                    pending.append(value)
+        return found
 
     def _components(self, nodes: Sequence[Node]) -> list[list[Node]]:
         """Nodes of equal depth that read each other, through views or not."""
@@ -186,41 +240,48 @@ class _Stages:
         return Stage(name, tuple(n.id for n in nodes), "tensor" if product else "simt", role)
 
 
-def _crossing(found: Cut, stages: Sequence[Stage]) -> list[tuple[int, int, tuple[int, ...]]]:
-    """Values that another stage reads: (node, producer, consumers)."""
-    graph, home = found.graph, dict[int, int]()
+def crossing(graph: Graph, stages: Sequence[Stage]) -> list[Queue]:
+    """Values that another stage reads, without bytes. Of several stages that have one, a reader takes the last before it."""
+    readers: dict[tuple[int, int], list[int]] = {}
     for number, stage in enumerate(stages):
-        for node in stage.nodes:
-            home.setdefault(node, number)  # a fold belongs to the stage that makes its parts
-    readers: dict[int, set[int]] = {}
-    for number, stage in enumerate(stages):
-        for node in stage.nodes:
-            if stage.role == "final" and node in found.folded:
-                readers.setdefault(node, set()).add(number)
-                continue
-            for source in sources(graph, graph[node]):
-                if source in home and home[source] != number:
-                    readers.setdefault(source, set()).add(number)
-    return [(node, home[node], tuple(sorted(who - {home[node]}))) for node, who in sorted(readers.items())]
+        parts = {n for n in stage.nodes if stage.joins and any(n in s.nodes for s in stages[:number])}
+        made = [graph[n] for n in stage.nodes if n not in parts]
+        for node in parts | {s for n in made for s in sources(graph, n)} - (set(stage.nodes) - parts):
+            producers = [k for k in range(number) if node in stages[k].nodes]
+            if producers:
+                readers.setdefault((node, producers[-1]), []).append(number)
+    return [Queue(*key, tuple(who), 0) for key, who in sorted(readers.items())]
+
+
+def firings(stages: Sequence[Stage], queues: Sequence[Queue], tiles: int) -> list[int]:
+    """What each stage takes, one after the other: tiles, or parts of folds; one that joins none fires once."""
+    found = [1 if s.joins else tiles for s in stages]
+    for q in queues:
+        for number in q.consumers:
+            if stages[number].joins and q.node in stages[number].nodes:
+                found[number] = stages[q.producer].entries(tiles)
+    return found
 
 
 def _bytes_a_unit(found: Cut, node: int) -> int:
     return found.graph[node].type.nbytes // found.units
 
 
-def _queues(found: Cut, stages: Sequence[Stage], tile: int) -> tuple[Queue, ...]:
-    made = []
-    for node, producer, consumers in _crossing(found, stages):
-        payload = found.graph[node].type.nbytes if node in found.folded else _bytes_a_unit(found, node) * tile
-        made.append(Queue(node, producer, consumers, payload))
-    enough = least_depths(stages, made, -(-found.units // tile), full_rate=True)
-    return tuple(replace(q, depth=n) for q, n in zip(made, enough, strict=True))
+def _queues(found: Cut, stages: Sequence[Stage], tile: int, room: int) -> tuple[Queue, ...]:
+    made, tiles = crossing(found.graph, stages), -(-found.units // tile)
+    payload = [_bytes_a_unit(found, q.node) * tile if found.tiled(q.node) else found.graph[q.node].type.nbytes for q in made]
+    enough = least_depths(stages, made, tiles, full_rate=True)
+    made = [replace(q, tile_bytes=size, depth=n) for q, size, n in zip(made, payload, enough, strict=True)]
+    more = [min(q.depth * max(stages[k].blocks for k in (q.producer, *q.consumers)), stages[q.producer].entries(tiles)) - q.depth
+            for q in made]
+    wanted = sum(n * q.tile_bytes for q, n in zip(made, more, strict=True))
+    left = max(0, room - sum(q.depth * q.tile_bytes for q in made))
+    return tuple(replace(q, depth=q.depth + n * min(left, wanted) // max(1, wanted)) for q, n in zip(made, more, strict=True))
 
 
 def _tile(found: Cut, stages: Sequence[Stage], device: Device) -> int:
     """Units a tile: a GPU's keep the widest queue's entries at ``PAYLOAD``, a CPU's what crosses stages in a core's cache."""
-    crossing = [node for node, _, _ in _crossing(found, stages) if node not in found.folded]
-    each = [_bytes_a_unit(found, node) for node in crossing] or [1]
+    each = [_bytes_a_unit(found, q.node) for q in crossing(found.graph, stages) if found.tiled(q.node)] or [1]
     if device.kind == "gpu":
         return max(1, min(PAYLOAD // max(each), max(found.units // device.sms, LEAST_PAYLOAD // max(each))))
     return max(_fewest(found), int(device.shared_per_sm * RESIDENT) // max(1, max(each)))
@@ -242,11 +303,14 @@ def least_depths(stages: Sequence[Stage], queues: Sequence[Queue], tiles: int, f
     """How deep each queue must be so that no stage waits for ever, or with ``full_rate`` none that has work (``rates.depths``).
 
     The paper does not discuss it. What a final stage gives out comes after the last tile: where a path through it meets one
-    around it, the queue around it must hold all tiles. A skip past stages that pass tile after tile needs one entry.
+    around it, the queue around it must hold all tiles. A skip past stages that pass tile after tile needs one entry. The blocks
+    of a combining stage have an entry each, to add up in.
     """
-    loads = [Load(s.name, "tensor" if s.kind == "tensor" else "simt", 1.0, tiles=1 if s.role == "final" else tiles) for s in stages]
-    channels = [Channel(stages[q.producer].name, tuple(stages[c].name for c in q.consumers), q.tile_bytes) for q in queues]
-    return depths(loads, channels, full_rate)
+    loads = [Load(str(k), "simt", 1.0, tiles=n) for k, n in enumerate(firings(stages, queues, tiles))]
+    given = [stages[q.producer].entries(tiles) for q in queues]
+    channels = [Channel(str(q.producer), tuple(map(str, q.consumers)), 0, entries=n) for q, n in zip(queues, given, strict=True)]
+    found = depths(loads, channels, full_rate)
+    return [all_ if stages[q.producer].role == "combine" else n for q, all_, n in zip(queues, given, found, strict=True)]
 
 
 def verify_pipeline(pipeline: Pipeline) -> Pipeline:

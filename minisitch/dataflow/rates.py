@@ -16,6 +16,7 @@ After:   exp 8 times, with sum after each, then divide 8 times: the queue of exp
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from .balance import Channel, Load, entries_of
 
@@ -41,13 +42,23 @@ def needed(entries: int, load: Load, firings: int) -> int:
 
 
 def sequence(loads: Sequence[Load], channels: Sequence[Channel]) -> Iterator[tuple[Load, int]]:
-    """All firings one after the other, each tile as far down as it gets before the next begins: (stage, its tile)."""
+    """All firings one after the other, each tile as far down as it gets before the next begins: (stage, its tile).
+
+    A stage that no tiles set the pace of fires on demand: when the last stage that has work waits for what it makes.
+    """
     by_name, fired = {load.name: load for load in loads}, {load.name: 0 for load in loads}
     inputs = {load.name: [(entries_of(c, loads), by_name[c.producer]) for _, c in reads(channels, load.name)] for load in loads}
+    paced = [load for load in reversed(loads) if any(entries > 1 for entries, _ in inputs[load.name])]
+
+    def missing(load: Load) -> Load | None:
+        return next((producer for entries, producer in inputs[load.name]
+                     if passed(entries, producer, fired[producer.name]) < needed(entries, load, fired[load.name] + 1)), None)
+
     for _ in range(sum(load.tiles for load in loads)):
-        load = next(load for load in reversed(loads) if fired[load.name] < load.tiles and all(
-            passed(entries, producer, fired[producer.name]) >= needed(entries, load, fired[load.name] + 1)
-            for entries, producer in inputs[load.name]))
+        ready = next((load for load in paced if fired[load.name] < load.tiles and missing(load) is None), None)
+        load = ready or next(load for load in reversed(loads) if fired[load.name] < load.tiles)
+        while (producer := missing(load)) is not None:
+            load = producer
         yield load, fired[load.name]
         fired[load.name] += 1
 
@@ -58,6 +69,16 @@ def depths(loads: Sequence[Load], channels: Sequence[Channel], full_rate: bool =
     With ``full_rate`` it also never makes a stage wait that has work: one entry more for each stage on the longest path from
     its producer to a consumer. That is the paper's double buffer for neighbours, and three for a queue that passes a stage by.
     """
+    held = list(_held(tuple(loads), tuple(channels)))
+    if full_rate:
+        for i, channel in enumerate(channels):
+            below = _distances(loads, channels, channel.producer)
+            held[i] = min(entries_of(channel, loads), held[i] + max(below[consumer] for consumer in channel.consumers))
+    return held
+
+
+@lru_cache(maxsize=256)  # a design asks for the same again, with other blocks or other names
+def _held(loads: tuple[Load, ...], channels: tuple[Channel, ...]) -> tuple[int, ...]:
     by_name, fired = {load.name: load for load in loads}, {load.name: 0 for load in loads}
     entries, held = [entries_of(channel, loads) for channel in channels], [1] * len(channels)
     for load, tile in sequence(loads, channels):
@@ -65,11 +86,7 @@ def depths(loads: Sequence[Load], channels: Sequence[Channel], full_rate: bool =
         for i, channel in writes(channels, load.name):
             back = min(passed(entries[i], by_name[consumer], fired[consumer]) for consumer in channel.consumers)
             held[i] = max(held[i], passed(entries[i], load, tile + 1) - back)
-    if full_rate:
-        for i, channel in enumerate(channels):
-            below = _distances(loads, channels, channel.producer)
-            held[i] = min(entries[i], held[i] + max(below[consumer] for consumer in channel.consumers))
-    return held
+    return tuple(held)
 
 
 def _distances(loads: Sequence[Load], channels: Sequence[Channel], start: str) -> dict[str, int]:

@@ -7,6 +7,9 @@ tile); and what cannot be computed tile by tile, with the reason.
 One rule per operation, ``operand_axis``, says what a tile of the result needs of an operand. The axis of one value then
 determines the axes of all others, along operands and users alike.
 
+What needs a complete fold can be tiled too, where that is allowed: its tiles come in a second *round*, after the last tile of the
+first; a third waits for the folds of the second (``Cut.rounds``).
+
 Before:  %2 = matmul %0 %1, cut along axis 0    After:  %0 axis 0, %1 whole
 """
 
@@ -16,8 +19,9 @@ import heapq
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
-from ..fuse import FREE
+from ..fuse import FREE, sources
 from ..graph import Graph, Node, TensorType
 
 WHOLE, FOLD, FINAL = -1, -2, -3
@@ -121,13 +125,31 @@ class Cut:
     def folded(self) -> tuple[int, ...]:
         return tuple(n for n, axis in enumerate(self.axes) if axis == FOLD)
 
+    @cached_property
+    def rounds(self) -> tuple[int, ...]:
+        """For each node the round in which its tiles are computed, or its fold's parts: one after that of a fold it waits for."""
+        found: list[int] = []
+        for node in self.graph.nodes:
+            waits = self.axes[node.id] != FINAL
+            found.append(max((found[a] + (waits and self.axes[a] in (FOLD, FINAL)) for a in node.args), default=0))
+        return tuple(found)
 
-def cut(graph: Graph, seed: int, axis: int) -> Cut:
-    """Cut every value of a graph as follows from cutting ``seed`` along ``axis``."""
-    work = _Work(graph)
+    @cached_property
+    def reconverging(self) -> tuple[int, ...]:
+        """Computed values whose tiles a later round reads as well: one path to the reader leads through a fold, one around it."""
+        return tuple(sorted({s for n in self.graph.nodes if n.kind != "source" and n.op not in FREE for s in sources(self.graph, n)
+                             if self.tiled(s) and self.graph[s].op != "input" and self.rounds[s] < self.rounds[n.id]}))
+
+
+def cut(graph: Graph, seed: int, axis: int, rounds: bool = False) -> Cut:
+    """Cut every value of a graph as follows from cutting ``seed`` along ``axis``.
+
+    What needs a complete fold is refused, unless there may be several ``rounds``.
+    """
+    work = _Work(graph, rounds)
     work.give(seed, axis)
     while work.pending:
-        work.spread(heapq.heappop(work.pending))  # what is made first, first: a reduction is seen before what waits for it
+        work.spread(*heapq.heappop(work.pending)[1:])  # what is made first, first: a reduction is seen before what waits for it
     work.check_whole()
     sizes = [graph[n].type.shape[a] for n, a in work.axes.items() if a >= 0]
     axes = tuple(work.axes.get(n.id) for n in graph.nodes)
@@ -137,23 +159,29 @@ def cut(graph: Graph, seed: int, axis: int) -> Cut:
 class _Work:
     """The axes found so far, and the nodes whose neighbours are still to be looked at."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph, rounds: bool) -> None:
+        self.graph, self.rounds = graph, rounds
         self.axes: dict[int, int] = {}
-        self.pending: list[int] = []
+        self.pending: list[tuple[int, int, int]] = []  # turn, node, axis
         self.refused: dict[int, str] = {}
 
     def give(self, node: int, axis: int) -> bool:
-        """Note the axis of a node; False if it has another."""
+        """Note the axis of a node; False if it has another.
+
+        With several rounds all that tiles reach is tiled first; what is complete early or late is known only then.
+        """
         if self.graph[node].op == "constant" and node in self.axes:
             return True  # the same number everywhere
         if node not in self.axes:
-            self.axes[node] = axis
-            heapq.heappush(self.pending, node)
-        return self.axes[node] == axis
+            turn = (1 if axis in (FOLD, FINAL) else 2 if axis == WHOLE else 0) if self.rounds else 0
+            if turn < 2:
+                self.axes[node] = axis
+            heapq.heappush(self.pending, (turn, node, axis))
+        return self.axes.get(node, axis) == axis
 
-    def spread(self, node: int) -> None:
+    def spread(self, node: int, axis: int) -> None:
         """What follows for the operands and the users of a node."""
+        self.axes.setdefault(node, axis)
         for reader in (node, *self.graph.users[node]):
             if reader not in self.refused:
                 why = self._meet(self.graph[reader])
@@ -184,7 +212,8 @@ class _Work:
                     self.give(node.id, FINAL)
                     return
             elif known >= 0:
-                fits = [a for a in range(node.type.rank) if operand_axis(self.graph, node, position, a) == known]
+                fits = [a for a in range(node.type.rank) if node.type.shape[a] > 1
+                        and operand_axis(self.graph, node, position, a) == known]
                 self.give(node.id, fits[0] if fits else FOLD)
                 return
 
@@ -195,14 +224,15 @@ class _Work:
         if axis in (WHOLE, FINAL):
             if known is None:
                 self.give(arg, WHOLE)
-            return f"%{arg} is there tile by tile, and it needs all of it" if self.axes[arg] >= 0 else ""
+            return f"%{arg} is there tile by tile, and it needs all of it" if self.axes.get(arg, WHOLE) >= 0 else ""
         if axis == FOLD:
             return self._folded(node, position, arg, known)
         wanted = operand_axis(self.graph, node, position, axis)
         if wanted is None:
             return f"a tile along axis {axis} needs more than a tile of %{arg}"
         if known in (FOLD, FINAL):
-            return f"it needs %{arg}, which is complete only after the last tile"
+            allowed = self.rounds and wanted == WHOLE
+            return "" if allowed else f"it needs %{arg}, which is complete only after the last tile"
         if not self.give(arg, wanted):
             return f"it needs %{arg} cut along axis {wanted}, others along axis {self.axes[arg]}"
         return ""
@@ -223,20 +253,20 @@ class _Work:
                 self.refused.setdefault(node.id, "every tile needs all of it: it is computed once, before")
 
 
-def best_cut(graph: Graph) -> Cut | None:
+def best_cut(graph: Graph, rounds: bool = False) -> Cut | None:
     """The cut that keeps the most bytes from memory, of all that begin at a product: along its rows, columns or batch.
 
     Of equals the one with the fewest refusals, then with the smallest folds, since each tile adds to all of them, then along
-    the first axis. None where nothing can be cut in two.
+    the first axis. None where nothing can be cut in two; with ``rounds``, where nothing is to be done in more than one.
     """
-    found = [c for c in _cuts(graph) if c.units > 1]
+    found = [c for c in _cuts(graph, rounds) if c.units > 1 and not (rounds and (c.refused or not max(c.rounds)))]
     return max(found, key=lambda c: (_held(c), -len(c.refused), -sum(graph[n].type.nbytes for n in c.folded)), default=None)
 
 
-def _cuts(graph: Graph) -> Iterator[Cut]:
+def _cuts(graph: Graph, rounds: bool) -> Iterator[Cut]:
     for node in graph.nodes:
         if node.op == "matmul":
-            yield from (cut(graph, node.id, axis) for axis in range(node.type.rank) if node.type.shape[axis] > 1)
+            yield from (cut(graph, node.id, axis, rounds) for axis in range(node.type.rank) if node.type.shape[axis] > 1)
 
 
 def _held(found: Cut) -> int:

@@ -173,7 +173,7 @@ def lower_plan(program: Program, plan: FusionPlan, target: str, device: Device, 
 
 def _flow(body: Body, pipeline: Composition, device: Device) -> Flow:
     assert isinstance(pipeline, Pipeline), "only kitsune makes pipelines"
-    return Flow(body, emit_pipeline(body.graph, even_tiles(body.graph, pipeline), device))
+    return Flow(body, emit_pipeline(body.graph, even_tiles(body.graph, pipeline, device.l2_size), device))
 
 
 def _tiled(body: Body, pipeline: Composition, target: str, device: Device, stop_after: str) -> TiledStages:

@@ -5,25 +5,31 @@ queues (``pipeline``); on a CPU the stages run tile by tile (``loop``). What kee
 takes it, and what hangs on it, out of the pipeline: the rest may still be one, and so may what was taken out. Everything
 else is stitched, as ``astitch`` does it.
 
+Where a path through a reduction over all tiles meets one around it, four ways are weighed on a GPU: a cut that keeps the reduction
+within a tile, a queue of all tiles, computing the value again after the last tile, or two kernels with the value in memory.
+
 Before:  matmul | gelu | matmul, three launches, %2 and %3 through memory
 After:   one pipeline {matmul} -> {gelu} -> {matmul}, tiles of 128 kB in queues
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import combinations
 
-from ..build import digest
-from ..cost import library_us
-from ..dataflow.balance import balance
+from ..build import Prices, digest
+from ..cost import library_traffic
 from ..dataflow.pipeline import Pipeline, Refusal, design
-from ..dataflow.predict import workload
+from ..dataflow.predict import balanced, product_us, workload
 from ..dataflow.select import select
+from ..dataflow.simulate import dataflow
+from ..dataflow.tiles import best_cut
 from ..device import Device
 from ..fuse import (
     ALL_INGREDIENTS,
     FREE,
+    Body,
     Decision,
     FusionPlan,
     Pattern,
@@ -31,7 +37,6 @@ from ..fuse import (
     extract,
     is_fusible,
     make_plan,
-    sources,
     strategy,
     verify_plan,
 )
@@ -39,6 +44,11 @@ from ..graph import Graph
 from .astitch import astitch
 
 Part = tuple[int, ...]
+MOST_WEIGHED = 3  # values that reconverge: more are all held or none
+
+
+Designed = tuple[Pipeline | Refusal, list[Decision]]  # of a body, and what was decided about it, by the body's ids
+Designer = Callable[[Graph, Device], Designed]
 
 
 @strategy("kitsune")
@@ -46,88 +56,134 @@ def kitsune(graph: Graph, device: Device) -> FusionPlan:
     """Pipelines where patterns match and tiles can be cut, AStitch's kernels elsewhere."""
     chosen = select(graph)
     decisions = [*chosen.decisions, *(d for subgraph in chosen.subgraphs for d in subgraph.decisions)]
-    parts = _without_circles(graph, [subgraph.nodes for subgraph in chosen.subgraphs], decisions)
-    stitched, known = astitch(graph, device), dict[str, Pipeline | Refusal]()
+    return _planned(graph, device, [subgraph.nodes for subgraph in chosen.subgraphs], decisions, _cheapest)
+
+
+def _planned(graph: Graph, device: Device, parts: Sequence[Part], decisions: list[Decision], designer: Designer) -> FusionPlan:
+    """The plan in which these parts are pipelines, or what of them can be."""
+    parts = _without_circles(graph, parts, decisions)
+    stitched, known = astitch(graph, device), dict[str, Designed]()
     while True:
         plan = make_plan(graph, "kitsune", _rest(graph, stitched, parts), pipelines=parts)
-        designs = {pattern: _design(graph, pattern, device, known) for pattern in plan.pipelines}
-        if not any(isinstance(d, Refusal) for d in designs.values()):
-            return _finish(plan, designs, decisions, device)
+        designs = {pattern: _design(graph, pattern, device, known, designer) for pattern in plan.pipelines}
+        if not any(isinstance(result, Refusal) for result, _ in designs.values()):
+            return _finish(plan, designs, decisions)
         home = {node: part for part in parts for node in part}
         parts = []
-        for pattern, result in designs.items():
-            parts += _retry(graph, home[pattern.outputs[0]], pattern, result, decisions, device)
+        for pattern, made in designs.items():
+            parts += _retry(graph, home[pattern.outputs[0]], pattern, made, decisions)
         parts = _without_circles(graph, sorted(parts), decisions)
 
 
-def _design(graph: Graph, pattern: Pattern, device: Device, known: dict[str, Pipeline | Refusal]) -> Pipeline | Refusal:
+def _design(graph: Graph, pattern: Pattern, device: Device, known: dict[str, Designed], designer: Designer) -> Designed:
     """Equal bodies, as of twelve equal layers, are designed once."""
     body = extract(graph, pattern).graph
     key = digest(body, ALL_INGREDIENTS)
     if key not in known:
-        known[key] = design(body, device)
+        known[key] = designer(body, device)
     return known[key]
 
 
-def _finish(plan: FusionPlan, designs: dict[Pattern, Pipeline | Refusal], decisions: Sequence[Decision],
-            device: Device) -> FusionPlan:
+def _finish(plan: FusionPlan, designs: dict[Pattern, Designed], decisions: Sequence[Decision]) -> FusionPlan:
     """Each pipeline with its stages and queues; on a GPU with the blocks of each stage."""
     patterns, said = [], list(decisions)
     for pattern in plan.patterns:
-        pipeline = designs.get(pattern)
-        if isinstance(pipeline, Pipeline):
-            nodes = extract(plan.graph, pattern).graph
-            queued = sum(nodes[q.node].type.nbytes for q in pipeline.queues)
+        if pattern in designs:
+            (pipeline, decided), body = designs[pattern], extract(plan.graph, pattern)
+            assert isinstance(pipeline, Pipeline)
+            queued = sum(body.graph[q].type.nbytes for q in {q.node for q in pipeline.queues})
             why = f"{count(len(pipeline.stages), 'stage')} over {pipeline.tiles} tiles: {queued} B in queues, not in memory"
-            said.append(Decision(pattern.members, "pipeline", "dataflow", why))
-            pattern = replace(pattern, composition=pipeline if device.kind == "cpu" else _balanced(nodes, pipeline, device))
+            said += [*_in_whole(body, decided), Decision(pattern.members, "pipeline", "dataflow", why)]
+            pattern = replace(pattern, composition=pipeline)
         patterns.append(pattern)
     return verify_plan(replace(plan, patterns=tuple(patterns), decisions=tuple(said)))
 
 
-def _balanced(graph: Graph, pipeline: Pipeline, device: Device) -> Pipeline:
-    """With as many thread blocks a stage as Kitsune's load balance gives it (4b B7), no more than there are tiles."""
-    loads, channels = workload(graph, pipeline, device)
-    blocks = balance(loads, device, channels).blocks
-    stages = (replace(s, blocks=1 if s.role == "final" else min(blocks[s.name], pipeline.tiles)) for s in pipeline.stages)
-    return replace(pipeline, stages=tuple(stages))
+def _in_whole(body: Body, decisions: Iterable[Decision]) -> list[Decision]:
+    return [replace(d, at=tuple(body.origin[n] for n in d.at), why=body.in_whole(d.why)) for d in decisions]
+
+
+# ---------------------------------------------------------------- reconverging paths
+def _one_round(graph: Graph, device: Device) -> Designed:
+    """What waits for the last tile is no part of it; on a GPU with blocks for each stage."""
+    found = design(graph, device)
+    if isinstance(found, Refusal) or device.kind == "cpu":
+        return found, []
+    return balanced(graph, found, device)
+
+
+def _cheapest(graph: Graph, device: Device) -> Designed:
+    """The cheapest of all ways to go on after the last tile, where there is something to go on with.
+
+    A queue of all tiles is on offer only if L2 holds it with all other queues. On a CPU it would be memory, and
+    the tiles after it a kernel's loop: there the value is always spilled.
+    """
+    once, found = _one_round(graph, device), best_cut(graph, rounds=True)
+    if found is None or (device.kind == "cpu" and isinstance(once[0], Pipeline)):
+        return once
+    if device.kind == "cpu":
+        why = "on a CPU a queue of all tiles is memory, and the tiles after it are a kernel's loop"
+        return once[0], [Decision(found.reconverging or found.folded, "spill", "reconverging", why)]
+    verdicts = {"the stages together": "keep together"} if isinstance(once[0], Pipeline) else {"memory": "spill"}
+    ways, said = {name: (_us_of(graph, once[0], device), once) for name in verdicts}, []
+    for held in _subsets(found.reconverging):
+        name = ", ".join([*(f"a queue of all tiles of %{v}" for v in held),
+                          *(f"%{v} again" for v in found.reconverging if v not in held)]) or "a second round"
+        verdicts[name] = "hold" if held == found.reconverging else "hold and recompute" if held else "recompute"
+        made = design(graph, device, held)
+        if isinstance(made, Refusal):
+            continue
+        ring = sum(q.depth * q.tile_bytes for q in made.queues)
+        if ring > device.l2_size:
+            said.append(f"{name}: {ring} B of queues, L2 has {device.l2_size}")
+        elif len(made.stages) > device.sms:
+            said.append(f"{name}: {len(made.stages)} stages, {device.name} has {count(device.sms, 'SM')}")
+        else:
+            way = balanced(graph, made, device)
+            ways[name] = _us_of(graph, way[0], device), way
+    if len(ways) == 1 and not said:
+        return once
+    best = min(ways, key=lambda name: ways[name][0])
+    prices = [f"{name} {us:.4g} us" for name, (us, _) in ways.items()]
+    decision = Decision(found.reconverging or found.folded, verdicts[best], "reconverging", "; ".join([*prices, *said]))
+    _, (result, decided) = ways[best]
+    return result, [*decided, decision]
+
+
+def _subsets(values: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    sizes = range(len(values), -1, -1) if len(values) <= MOST_WEIGHED else (len(values), 0)
+    return (held for size in sizes for held in combinations(values, size))
+
+
+def _us_of(graph: Graph, result: Pipeline | Refusal, device: Device) -> float:
+    """Modelled microseconds of a body: of its pipeline, or of all launches it falls into without one."""
+    if isinstance(result, Pipeline):
+        return dataflow(*workload(graph, result, device), device).makespan_us
+    inside = tuple(n.id for n in graph.nodes if n.kind != "source")
+    plan, prices, total = _planned(graph, device, [inside], [], _one_round), Prices(graph, device), 0.0
+    for pattern in plan.patterns:
+        node = graph[pattern.members[0]]
+        if isinstance(pattern.composition, Pipeline):
+            total += _us_of(extract(graph, pattern).graph, pattern.composition, device)
+        elif node.op == "matmul" and pattern.kind == "library":  # on tensor cores, as in a pipeline
+            memory = library_traffic(graph, node).total / device.bandwidth * 1e6
+            total += device.launch_us + max(product_us(graph, node, device), memory)
+        else:
+            total += prices.pattern_us(pattern)
+    return total
 
 
 # ---------------------------------------------------------------- what of a subgraph can be a pipeline
-def _retry(graph: Graph, part: Part, pattern: Pattern, result: Pipeline | Refusal, decisions: list[Decision],
-           device: Device) -> list[Part]:
+def _retry(graph: Graph, part: Part, pattern: Pattern, made: Designed, decisions: list[Decision]) -> list[Part]:
     """What to try next in the place of a part: what refused is cut away from the rest, and tried by itself."""
+    result, decided = made
     if isinstance(result, Pipeline):
         return [part]
     body = extract(graph, pattern)
-    decisions += [replace(d, at=tuple(body.origin[n] for n in d.at), why=body.in_whole(d.why)) for d in result.decisions]
-    refused = {body.origin[n] for n in result.nodes}
-    away = _taken_out(graph, part, refused)
-    complete_late = {v for n in refused for v in sources(graph, graph[n])}
-    decisions += _spilled(graph, set(part) - away - complete_late, away, device)
+    decisions += _in_whole(body, (*result.decisions, *decided))
+    away = _taken_out(graph, part, {body.origin[n] for n in result.nodes})
     pieces = [tuple(n for n in part if n not in away), tuple(sorted(away))] if 0 < len(away) < len(part) else []
     return [piece for piece in pieces if any(graph[n].op == "matmul" for n in piece)]
-
-
-def _spilled(graph: Graph, kept: set[int], away: set[int], device: Device) -> list[Decision]:
-    """What now goes through memory, and what the alternatives would cost: only spilling is built here.
-
-    A queue that holds all tiles needs room in L2; one stage for both sides needs it in a block's shared memory; computing
-    the value again needs what it is made of.
-    """
-    found = []
-    for value in sorted({v for n in away for v in sources(graph, graph[n])} & kept):
-        node = graph[value]
-        prices = {"spill": 2 * node.type.nbytes / device.bandwidth * 1e6}
-        if node.type.nbytes <= device.l2_size // 2:
-            prices["a queue of all tiles"] = 2 * node.type.nbytes / device.l2_bandwidth * 1e6
-        if node.type.nbytes <= device.shared_per_block:
-            prices["one stage"] = 0.0
-        prices["recompute"] = library_us(graph, node, device) if node.op == "matmul" else sum(
-            graph[s].type.nbytes for s in sources(graph, node)) / device.bandwidth * 1e6
-        why = ", ".join(f"{way} {us:.3g} us" for way, us in prices.items())
-        found.append(Decision((value,), "spill", "reconverging", f"%{value} {node.op} is read after the last tile: {why}"))
-    return found
 
 
 def _taken_out(graph: Graph, part: Part, refused: Iterable[int]) -> set[int]:
