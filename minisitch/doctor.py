@@ -193,7 +193,10 @@ def _compiler(found: Driver | None) -> Iterator[Finding]:
         yield Finding("numba-cuda", MISSING, "it compiles CUDA kernels", fix if found or _has_card() else "")
         return
     yield Finding("numba-cuda", OK, f"{version('numba-cuda')}, with cuda-bindings {bindings} and cuda-core {version('cuda-core')}")
-    yield _toolkit()
+    toolkit = _toolkit()
+    yield toolkit
+    if toolkit.state == OK:
+        yield _trial()
     major = int(bindings.partition(".")[0] or 0)
     if found and major and 0 < found.version // 1000 < major:
         yield Finding("driver and compiler", BROKEN, f"the driver knows CUDA up to {_cuda_name(found.version)}, the compiler is of "
@@ -202,6 +205,16 @@ def _compiler(found: Driver | None) -> Iterator[Finding]:
     if nvvm and major and int(nvvm) != major:
         yield Finding("compiler and bindings", BROKEN, f"nvidia-nvvm {version('nvidia-nvvm')} beside cuda-bindings {bindings}",
                       CUDA12 if major == 12 else CUDA)
+
+
+def _trial() -> Finding:
+    """Compile a kernel, as far as no GPU is needed: versions clash in ways that no list foresees."""
+    try:
+        offline.cuda_compile.ptx("def k(x):\n    x[0] = x[1]\n", "k", ["float32"], "sm_80")
+    except Exception as problem:  # numba-cuda raises whatever its clash with another package makes of it
+        said = f"a kernel of one line is not compiled: {type(problem).__name__}: {' '.join(str(problem).split())}"
+        return Finding("CUDA compiler", BROKEN, said, CUDA12 if version("cuda-bindings").startswith("12.") else CUDA)
+    return Finding("CUDA compiler", OK, "compiles a kernel")
 
 
 def _cuda_name(number: int) -> str:
@@ -222,7 +235,7 @@ def _toolkit() -> Finding:
     if gone:
         fix = CUDA12 if version("cuda-bindings").startswith("12.") else CUDA
         return Finding("CUDA toolkit", MISSING, f"of what compiles and links kernels, {', '.join(gone)}", fix)
-    return Finding("CUDA toolkit", OK, f"{', '.join(searches)} {version('nvidia-nvvm') or 'of the system'}")
+    return Finding("CUDA toolkit", OK, f"{', '.join(searches)} {version('nvidia-nvvm') or version('nvidia-cuda-nvcc-cu12') or 'of the system'}")
 
 
 def _cublas(found: Driver | None) -> Finding:
@@ -253,7 +266,7 @@ def _targets(found: dict[str, Finding]) -> Iterator[Target]:
     """Each target of ``jit``, from the findings by name."""
     cpu = found["numba"].state == OK
     yield Target("cpu", cpu, f"on {os.cpu_count()} cores" if cpu else found["numba"].fix)
-    needed = ("numba", "NVIDIA driver", "GPU", "numba-cuda", "CUDA toolkit", "driver and compiler", "compiler and bindings")
+    needed = ("numba", "NVIDIA driver", "GPU", "numba-cuda", "CUDA toolkit", "CUDA compiler", "driver and compiler", "compiler and bindings")
     lacking = [found[name] for name in needed if name in found and found[name].state != OK]
     runs = not lacking and "GPU" in found
     yield Target("cuda", runs, found["GPU"].said if runs else "; ".join(f"{f.what} is {f.state}" for f in lacking))

@@ -30,6 +30,7 @@ def machine(monkeypatch):
         monkeypatch.setattr(doctor, "version", lambda package: packages.get(package, ""))
         monkeypatch.setattr(doctor.cublas, "path", lambda: cublas)
         monkeypatch.setattr(doctor.offline, "missing", lambda: "")
+        monkeypatch.setattr(doctor.offline.cuda_compile, "ptx", lambda *text: "")
         monkeypatch.setattr(doctor.importlib, "import_module", lambda name: pathfinder if name == "cuda.pathfinder" else real(name))
     return make
 
@@ -85,6 +86,20 @@ def test_hidden_gpus_are_found_to_be_hidden(machine, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     machine(Driver(100, 13000, ()))
     assert found("GPU")[0].fix == "unset CUDA_VISIBLE_DEVICES"
+
+
+@pytest.mark.parametrize(("bindings", "fix"), [("13.5.0", doctor.CUDA), ("12.9.10", doctor.CUDA12)])
+def test_a_clash_that_no_list_foresees(machine, monkeypatch, bindings, fix):
+    """NumPy 2.5 beside numba-cuda 0.30, as it was seen."""
+    machine(Driver(0, 13000, (H100,)), {**INSTALLED, "cuda-bindings": bindings, "nvidia-nvvm": ""})
+
+    def clash(*text):
+        raise AttributeError("module 'numpy' has no attribute 'row_stack'")
+
+    monkeypatch.setattr(doctor.offline.cuda_compile, "ptx", clash)
+    compiler, report = found("CUDA compiler")
+    assert "AttributeError: module 'numpy' has no attribute 'row_stack'" in compiler.said
+    assert (compiler.state, compiler.fix) == (BROKEN, fix) and not runs(report)["cuda"] and not report.healthy
 
 
 @pytest.mark.parametrize(("error", "state"), [
