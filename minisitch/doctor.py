@@ -235,7 +235,8 @@ def _toolkit() -> Finding:
     if gone:
         fix = CUDA12 if version("cuda-bindings").startswith("12.") else CUDA
         return Finding("CUDA toolkit", MISSING, f"of what compiles and links kernels, {', '.join(gone)}", fix)
-    return Finding("CUDA toolkit", OK, f"{', '.join(searches)} {version('nvidia-nvvm') or version('nvidia-cuda-nvcc-cu12') or 'of the system'}")
+    release = version("nvidia-nvvm") or version("nvidia-cuda-nvcc-cu12") or "of the system"
+    return Finding("CUDA toolkit", OK, f"{', '.join(searches)} {release}")
 
 
 def _cublas(found: Driver | None) -> Finding:
@@ -266,7 +267,8 @@ def _targets(found: dict[str, Finding]) -> Iterator[Target]:
     """Each target of ``jit``, from the findings by name."""
     cpu = found["numba"].state == OK
     yield Target("cpu", cpu, f"on {os.cpu_count()} cores" if cpu else found["numba"].fix)
-    needed = ("numba", "NVIDIA driver", "GPU", "numba-cuda", "CUDA toolkit", "CUDA compiler", "driver and compiler", "compiler and bindings")
+    needed = ("numba", "NVIDIA driver", "GPU", "numba-cuda", "CUDA toolkit", "CUDA compiler", "driver and compiler",
+              "compiler and bindings")
     lacking = [found[name] for name in needed if name in found and found[name].state != OK]
     runs = not lacking and "GPU" in found
     yield Target("cuda", runs, found["GPU"].said if runs else "; ".join(f"{f.what} is {f.state}" for f in lacking))
