@@ -26,7 +26,7 @@ A queue that holds all it is ever given has no credits: nobody waits for room. S
 tile, one entry for all tiles of a later round; with the tiles that a round leaves for another; and with the parts that the
 blocks of a combining stage add up, each in its own entry.
 
-Left out: a last tile of fewer units, tensor cores.
+A last tile of fewer units has text of its own in each stage: ``if tile < 12: ... else: ...``. Left out: tensor cores.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any, TypeVar
 
 from .build import compose
@@ -108,19 +109,28 @@ class _Place:
         return linear(position, self.shape)
 
 
+@dataclass(frozen=True)
+class _Tiles:
+    """Tiles of one size: the program for one of them, which of all it is, and what sets apart the names of what it declares."""
+
+    graph: Graph
+    number: Index
+    label: str = ""
+
+
 def emit_pipeline(graph: Graph, pipeline: Pipeline, device: Device, *, threads: int = 256,
                   tile: Tile | None = None) -> PipelineSource:
     """The pipeline's text. ``threads`` a block, of which ``tile`` (a product's) must make use of all.
 
-    Raises KernelError: the last tile is smaller, more blocks than are resident.
+    Raises KernelError: more blocks than are resident.
     """
     return _Emitter(graph, pipeline, device, threads, tile or Tile()).emit()
 
 
 def even_tiles(graph: Graph, pipeline: Pipeline, room: int = 0) -> Pipeline:
-    """The pipeline with the largest tile, not above its own, that divides all units; its queues as deep as that takes, and more
-    where there is ``room``."""
-    tile = next(k for k in range(pipeline.tile, 0, -1) if pipeline.units % k == 0)
+    """The pipeline with the largest tile that divides all units, if that is at least half of its own: no last tile is smaller,
+    and the text is half as long. Its queues are as deep as that takes, and deeper where there is ``room``."""
+    tile = next((k for k in range(pipeline.tile, (pipeline.tile - 1) // 2, -1) if pipeline.units % k == 0), pipeline.tile)
     return assemble(pipeline.cut(graph), pipeline.stages, tile, room)
 
 
@@ -132,20 +142,29 @@ class _Emitter:
         self.device = device
         self.one_block = replace(device, sms=1, blocks_per_sm=1, max_block=threads)
         self.found = pipeline.cut(graph)
-        if pipeline.units % pipeline.tile:
-            raise KernelError(f"{pipeline.units} units in tiles of {pipeline.tile}: on a GPU all tiles have one size; "
-                              "see even_tiles")
         if tile.threads != threads:
             raise KernelError(f"a product's tile for {tile.threads} threads in blocks of {threads}")
-        self.small = Graph(tuple(resized(n, self.found, pipeline.tile) for n in graph.nodes), graph.outputs)
+        rest = pipeline.units % pipeline.tile
+        self.even = _Tiles(self._at(pipeline.tile), variable("tile", pipeline.tiles - bool(rest)))
+        self.last = _Tiles(self._at(rest), Index(pipeline.tiles - 1), "last_") if rest else None
+        self.now = self.even  # what is written
         self.home = {n: k for k, s in reversed([*enumerate(pipeline.stages)]) for n in s.nodes}
         self.entries = dict(zip(pipeline.queues, pipeline.entries, strict=True))
         self.number = 0  # of the stage that is being written
         self.arrays: dict[str, Array] = {}
         self.pool: dict[str, list[int]] = {}  # shared arrays by dtype: stages are never in one block, and use the same
+        self.shared = self._left_by_products()
         self.constants: dict[str, str] = {}
         self.products: dict[str, Product] = {}
         self.w = Writer()
+
+    def _at(self, units: int) -> Graph:
+        return Graph(tuple(resized(n, self.found, units) for n in self.graph.nodes), self.graph.outputs)
+
+    @property
+    def small(self) -> Graph:
+        """The program for the tile whose stages are written."""
+        return self.now.graph
 
     # ------------------------------------------------------------ the whole
     def emit(self) -> PipelineSource:
@@ -160,8 +179,7 @@ class _Emitter:
         stages = self._stages()
         counters = sum(q.depth * (1 + len(self._credits(q))) for q in self.pipeline.queues) * LINE
         self.arrays["counters"] = Array("counters", "int32", counters, "counters")
-        shared = sum(itemsize(dtype) * sum(sizes) for dtype, sizes in self.pool.items())
-        shared += sum(p.shared_bytes for p in self.products.values())
+        shared = _bytes(self.pool) + sum(p.shared_bytes for p in self.products.values())
         wave = self.device.wave(self.threads, shared, REGISTERS)
         if grid > wave or shared > self.device.shared_per_block:
             raise KernelError(f"{grid} blocks of {self.threads} threads and {shared} B of shared memory; {self.device.name} holds "
@@ -218,7 +236,18 @@ class _Emitter:
         self.w.line(f"for tile in range(mine, {self.pipeline.tiles}, {stage.blocks}):")
         self.w.depth += 1
         self._acquire(reads, writes)
+        if self.last:
+            self.w.line(f"if tile < {self.pipeline.tiles - 1}:")
+            self.w.depth += 1
+            self._body(number, stage)
+            self.w.depth -= 1
+            self.w.line("else:", f"{self.pipeline.units % self.pipeline.tile} of {self.pipeline.tile} units are left")
+            self.w.depth += 1
+            self.now = self.last
         self._body(number, stage)
+        if self.last:
+            self.now = self.even
+            self.w.depth -= 1
         self.w.line("cuda.syncthreads()")
         self._release(number, reads, writes)
         self.w.depth -= 1
@@ -269,10 +298,11 @@ class _Emitter:
         name = name or f"x{self.graph.inputs.index(node)}"
         if axis is None or axis < 0:
             return _Place(name, whole.size)
-        return _Place(name, whole.size, variable("tile", self.pipeline.tiles) * part.shape[axis], part.shape, whole.shape, axis)
+        each = self.even.graph[node].type.shape[axis]
+        return _Place(name, whole.size, self.now.number * each, part.shape, whole.shape, axis)
 
     def _entry(self, q: Queue, entry: Index) -> _Place:
-        size = self.small[q.node].type.size
+        size = self.even.graph[q.node].type.size
         return _Place(q.name, size * q.depth, entry * size)
 
     def _results(self, number: int) -> list[tuple[int, _Place]]:
@@ -291,6 +321,7 @@ class _Emitter:
 
     def _scratch(self, name: str, dtype: str, size: int, blocks: int) -> _Place:
         """Global memory for each block of a stage, its own."""
+        name = f"{self.now.label}{name}"
         self.arrays[name] = Array(name, dtype, size * blocks, "scratch")
         return _Place(name, size * blocks, variable("mine", blocks) * size)
 
@@ -332,10 +363,11 @@ class _Emitter:
         if not results:
             return
         body, ids = self._cut_out(stage, [node for node, _ in results], known)
-        kernel = schedule(compose(body, self.one_block, Stitching(threads=self.threads)))
+        kernel = self._scheduled(body)
+        self.pool = _joined(self.pool, kernel)
         places = {f"x{k}": known.get(ids[n]) or self._place(ids[n]) for k, n in enumerate(body.inputs)}
         places |= {f"y{k}": place for k, (_, place) in enumerate(results)}
-        used: dict[str, int] = {}
+        pooled = _shared(kernel)
         for b in kernel.buffers:
             owner = kernel.owners[b.name]
             if owner != b.name:
@@ -343,17 +375,32 @@ class _Emitter:
             elif b.scope == "scratch":
                 places[b.name] = self._scratch(f"s{number}_{b.name}", b.dtype, b.size, stage.blocks)
             elif b.scope == "shared":
-                k = used.setdefault(b.dtype, 0)
-                used[b.dtype] += 1
-                sizes = self.pool.setdefault(b.dtype, [])
-                sizes += [0] * (k + 1 - len(sizes))
-                sizes[k] = max(sizes[k], b.size, 1)
-                places[b.name] = _Place(_pooled(b.dtype, k), b.size)
-        renamed = {name: f"S{number}_{name}" for name, _, _ in kernel.constants}
+                places[b.name] = _Place(_pooled(b.dtype, pooled[b.dtype].index(b)), b.size)
+        renamed = {name: f"{self.now.label.upper()}S{number}_{name}" for name, _, _ in kernel.constants}
         plan = replace(kernel.plan, graph=self.small)
         moved = replace(_moved(kernel, places, renamed, ids), plan=plan, block=self.threads, grid=1)
         self.constants |= dict(line.split(" = ", 1) for line in header(moved))
         emit_segments(moved, self.w, "0", "cuda.syncthreads()")
+
+    def _left_by_products(self) -> int:
+        """Bytes of shared memory that a stage's kernel may use, beside the tiles of products, so that all blocks are resident."""
+        blocks_per_sm = -(-sum(s.blocks for s in self.pipeline.stages) // self.device.sms)
+        left, operands = min(self.device.shared_per_block, self.device.shared_per_sm // blocks_per_sm), set[str]()
+        for node in self.graph.nodes:
+            if node.op == "matmul":
+                operands.add(compute_dtype(self.graph[node.args[0]].type.dtype))
+        for any_of in (Elements(dtype, "") for dtype in operands):
+            left -= Product(1, 1, 1, any_of, any_of, self.product_tile).shared_bytes
+        return max(0, left)
+
+    def _scheduled(self, body: Graph) -> Kernel:
+        """The body's kernel. It shares arrays with other stages; where it has others, it gets what those have left."""
+        for left in (self.shared, self.shared - _bytes(self.pool)):
+            block = replace(self.one_block, shared_per_block=left)
+            kernel = schedule(compose(body, block, Stitching(threads=self.threads)))
+            if _bytes(_joined(self.pool, kernel)) <= self.shared:
+                break
+        return kernel
 
     # ------------------------------------------------------------ products
     def _product(self, node: Node, places: Sequence[_Place]) -> None:
@@ -468,6 +515,26 @@ class _Emitter:
 
 def _pooled(dtype: str, k: int) -> str:
     return f"shared{k}_{SHORT[dtype]}"
+
+
+def _shared(kernel: Kernel) -> dict[str, list[Buffer]]:
+    """The kernel's shared arrays by dtype."""
+    found: dict[str, list[Buffer]] = {}
+    for b in kernel.buffers:
+        if b.scope == "shared" and kernel.owners[b.name] == b.name:
+            found.setdefault(b.dtype, []).append(b)
+    return found
+
+
+def _joined(pool: Mapping[str, Sequence[int]], kernel: Kernel) -> dict[str, list[int]]:
+    """The sizes of shared arrays by dtype, so that the kernel can use them, too."""
+    mine = {dtype: [max(b.size, 1) for b in buffers] for dtype, buffers in _shared(kernel).items()}
+    return {dtype: [max(sizes) for sizes in zip_longest(pool.get(dtype, ()), mine.get(dtype, ()), fillvalue=0)]
+            for dtype in {**pool, **mine}}
+
+
+def _bytes(pool: Mapping[str, Sequence[int]]) -> int:
+    return sum(itemsize(dtype) * sum(sizes) for dtype, sizes in pool.items())
 
 
 def _moved(kernel: Kernel, places: Mapping[str, _Place], renamed: Mapping[str, str], ids: Sequence[int]) -> Kernel:

@@ -15,11 +15,14 @@ for folder in (ROOT, ROOT / "benchmarks" / "models"):
         sys.path.insert(0, str(folder))
 
 from stitch_help import stepped, traced  # noqa: E402
+from test_cuda_pipeline import DEVICE, TINY, launch  # noqa: E402
 
 from benchmarks import counting, kitsune  # noqa: E402
 from minisitch import __main__ as cli  # noqa: E402
-from minisitch.build import built  # noqa: E402
+from minisitch.build import built, digest  # noqa: E402
 from minisitch.cuda_emit import emit  # noqa: E402
+from minisitch.cuda_pipeline import emit_pipeline, even_tiles  # noqa: E402
+from minisitch.dataflow import pipeline  # noqa: E402
 from minisitch.device import DEVICES  # noqa: E402
 from minisitch.fuse import extract, fuse  # noqa: E402
 from minisitch.graph import TensorType  # noqa: E402
@@ -60,16 +63,54 @@ def test_counted_bytes_are_the_steppers(name):
     program, leaves = program_of(name, "small")
     graph = simplify(program.graph)
     inputs = [np.asarray(x) for x in (*leaves, *program.captured)]
-    values = evaluate(graph_with_everything(graph), inputs)
+    values, known = evaluate(graph_with_everything(graph), inputs), set()
     for plan in (fuse(graph, "none", A100), fuse(graph, "astitch", A100), kitsune.operator_plan(graph)):
         for pattern in plan.kernels:
             body = extract(graph, pattern)
+            meaning = digest(body.graph, pattern.composition)
+            if meaning in known:  # equal layers are equal kernels
+                continue
+            known.add(meaning)
             seen = [np.roll(values[v].reshape(-1), -offset)[:body.graph[i].type.size].reshape(body.graph[i].type.shape)
                     for v, offset, i in zip(body.inputs, body.offsets, body.graph.inputs, strict=True)]
             _, found = stepped(emit(built(body.graph, A100, pattern.composition)), seen)
             counted, moved = kitsune.pattern_bytes(graph, pattern, A100), found.bytes_read + found.bytes_written
             gathers = any(graph[n].op == "gather" for n in pattern.members)  # two edges may read one node: counted twice
             assert moved == counted or (gathers and moved < counted)
+
+
+@pytest.mark.parametrize(("name", "payload"), [("dlrm", 256), ("llama_token", 64), *(
+    pytest.param(name, 64, marks=pytest.mark.slow) for name in ("graphcast", "meshgraphnets", "nerf", "llama_context"))])
+def test_counted_bytes_of_pipelines_are_the_steppers(name, payload, monkeypatch):
+    """The small workloads with tiles so small that they are pipelines: each moves what was counted, and computes what NumPy does."""
+    monkeypatch.setattr(pipeline, "PAYLOAD", payload)
+    monkeypatch.setattr(pipeline, "LEAST_PAYLOAD", payload)
+    program, leaves = program_of(name, "small")
+    graph, device = simplify(program.graph), replace(DEVICE, sms=20)
+    values = evaluate(graph_with_everything(graph), [np.asarray(x) for x in (*leaves, *program.captured)])
+    patterns = fuse(graph, "kitsune", device).pipelines
+    assert patterns
+    for pattern in patterns:
+        body = extract(graph, pattern)
+        types = [body.graph[i].type for i in body.graph.inputs]
+        seen = [values[v].ravel()[first:first + t.size].reshape(t.shape)
+                for v, first, t in zip(body.inputs, body.offsets, types, strict=True)]
+        source = emit_pipeline(body.graph, even_tiles(body.graph, pattern.composition), device, threads=32, tile=TINY)
+        found = launch(body.graph, source, inputs=seen)
+        assert found.bytes_read + found.bytes_written == kitsune.pattern_bytes(graph, pattern, device)
+
+
+QUICK = (("llama_context", "medium"), ("nerf", "full"))
+OTHER = [(name, preset) for name in kitsune.WORKLOADS for preset in ("medium", "full") if (name, preset) not in QUICK]
+
+
+@pytest.mark.parametrize(("name", "preset"), [*QUICK, *(pytest.param(*each, marks=pytest.mark.slow) for each in OTHER)])
+def test_every_pipeline_of_a_workload_can_be_written(name, preset):
+    graph = simplify(program_of(name, preset)[0].graph)
+    for pattern in fuse(graph, "kitsune", A100).pipelines:
+        body = extract(graph, pattern).graph
+        source = emit_pipeline(body, even_tiles(body, pattern.composition), A100)
+        assert source.grid <= A100.wave(source.block, source.shared_bytes, source.registers)
 
 
 def graph_with_everything(graph):

@@ -122,6 +122,9 @@ class Machine:
         self.running: list[Block] = []
         self.grid_epoch = 0
         self.tally = Tally(program)
+        self.verbs = tuple(site.verb for site in program.sites)
+        self.loops = frozenset(site for site, verb in enumerate(self.verbs) if verb == "while")
+        self.meetings = frozenset(site for site, verb in enumerate(self.verbs) if verb in WARP_MEETINGS)
 
     def run(self) -> Traffic:
         """Give turns to blocks, in random order, until all have finished."""
@@ -152,7 +155,7 @@ class Machine:
         """Run the block's threads as far as they get; let them past a barrier where all have come."""
         for warp in self.rng.sample(block.warps, len(block.warps)):
             self.run_warp(warp)
-        if any(self.spins(thread) for thread in block.threads):
+        if self.loops and any(map(self.spins, block.threads)):
             return
         self.require_one_stop(block.threads, "the threads of one block")
         for warp in block.warps:
@@ -174,7 +177,7 @@ class Machine:
             self.rng.shuffle(ready)
             for thread in ready:
                 self.resume(thread)
-            ready = self.meet(warp)
+            ready = self.meet(warp) if self.meetings else []
 
     def resume(self, thread: Thread) -> None:
         """Run one thread to its next stop."""
@@ -188,7 +191,7 @@ class Machine:
         except Exception as error:
             raise self.exception(error, thread) from error
         thread.reply = None
-        if not self.spins(thread):
+        if thread.stop[0] not in self.loops:
             self.now.progress += 1
 
     def release(self, block: Block) -> None:
@@ -219,9 +222,9 @@ class Machine:
         """Complete each shuffle or warp barrier whose lanes have all come; return the lanes that go on."""
         groups: dict[tuple[int, int], list[Thread]] = {}
         for thread in warp:
-            site, *details = thread.stop
-            if self.verb(site) in WARP_MEETINGS:
-                mask = int(details[0]) & FULL_MASK
+            site = thread.stop[0]
+            if site in self.meetings:
+                mask = int(thread.stop[1]) & FULL_MASK
                 if not mask >> thread.lane & 1:
                     raise self.bug("lane-mask", f"lane {thread.lane} calls {self.verb(site)} with mask {mask:#010x}, "
                                    "which leaves it out", thread)
@@ -269,10 +272,10 @@ class Machine:
 
     # ------------------------------------------------------------ refusals
     def verb(self, site: int) -> str:
-        return self.program.sites[site].verb
+        return self.verbs[site]
 
     def spins(self, thread: Thread) -> bool:
-        return self.verb(thread.stop[0]) == "while"
+        return thread.stop[0] in self.loops
 
     def require_one_stop(self, threads: list[Thread], who: str) -> None:
         if len({thread.stop[0] for thread in threads}) > 1:

@@ -130,6 +130,7 @@ class Tally:
 
     def __init__(self, program: Program):
         self.program = program
+        self.counted = {space: [COUNTED.get((space, s.verb)) for s in program.sites] for space in ("global", "shared", "local")}
         self.counts: Counter[str] = Counter()
         self.by_line: defaultdict[int, Counter[str]] = defaultdict(Counter)
         self.touched: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -140,10 +141,11 @@ class Tally:
         instructions: defaultdict[tuple[Memory, int], list[list[int]]] = defaultdict(list)
         for thread in threads:
             for (memory, site), (_, cells) in thread.trace.items():
-                what = COUNTED.get((memory.space, self.program.sites[site].verb))
+                what = self.counted[memory.space][site]
                 if what:
                     instructions[memory, site].append(cells)
-                    thread.counts[what] += len(cells) * _accesses(self.program.sites[site].columns, memory.data.itemsize)
+                    columns = self.program.sites[site].columns
+                    thread.counts[what] += len(cells) * (_accesses(columns, memory.data.itemsize) if columns > 1 else 1)
         for (memory, site), lanes in instructions.items():
             self._instruction(memory, site, lanes)
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -54,6 +55,7 @@ NUMPY = SimpleNamespace(float16=np.float16, float32=np.float32, float64=np.float
                         **{name: _integer(name) for name in INTEGERS})
 
 
+@cache
 def scalar_type(dtype: np.dtype) -> Callable[[Any], Any]:
     """What makes a scalar of ``dtype`` in kernel text: ``np.float32``, a wrapping ``int32`` ..."""
     return getattr(NUMPY, "bool_" if dtype.kind == "b" else dtype.name)
