@@ -17,13 +17,15 @@ import minisitch as ms
 from minisitch.dataflow import pipeline
 from minisitch.dataflow.loop import loop_traffic
 from minisitch.dataflow.pipeline import Pipeline, Queue, Refusal, Stage, design, least_depths, verify_pipeline
-from minisitch.dataflow.tiles import COMBINE, FINAL, FOLD, WHOLE, after_tiles, at_tile, best_cut, cut
+from minisitch.dataflow.tiles import COMBINE, FINAL, FOLD, WHOLE, after_tiles, at_tile, best_cut, cut, rounds_of
 from minisitch.device import BUILT_IN, DEVICES, cpu_with, this_cpu
 from minisitch.errors import PlanError
-from minisitch.fuse import fuse
+from minisitch.fuse import extract, fuse, make_plan
 from minisitch.graph import parse, verify
 from minisitch.ops import OPS
 from minisitch.reference import evaluate, judge
+from minisitch.runtime.executable import assemble
+from minisitch.runtime.stages import lower_plan, program_of
 from minisitch.testing import graphs, random_inputs
 
 A100 = DEVICES["a100"]
@@ -65,33 +67,35 @@ def test_a_tile_computes_its_part_of_every_value(data):
     node = data.draw(st.sampled_from([n for n in graph.nodes if n.type.rank] or [graph.nodes[0]]))
     if not node.type.rank:
         return
-    found = cut(graph, node.id, data.draw(st.integers(0, node.type.rank - 1)))
-    if found.refused or found.units < 2 or any(found.axes[o] is None for o in graph.outputs):
+    found = cut(graph, node.id, data.draw(st.integers(0, node.type.rank - 1)), rounds=data.draw(st.booleans()))
+    if found.refused or found.units < 2 or any(found.axes[o] is None or graph[o].op == "input" for o in graph.outputs):
         return
     inputs = random_inputs(graph, np.random.default_rng(0))
-    check_cut(found, inputs, data.draw(st.integers(1, found.units)))
+    held = [v for v in found.reconverging if data.draw(st.booleans())]
+    check_cut(found, inputs, data.draw(st.integers(1, found.units)), held)
 
 
-def check_cut(found, inputs, step):
-    """Run a cut by the reference, tile by tile, and compare with the whole program."""
-    graph = found.graph
-    results = {o: np.empty(graph[o].type.shape, graph[o].type.dtype) for o in graph.outputs}
-    totals: list[np.ndarray] = []
-    tiled = [o for o in graph.outputs if found.tiled(o)]
-    with np.errstate(all="ignore"):
-        for first in range(0, found.units, step):
-            last = min(first + step, found.units)
-            tile = verify(at_tile(found, last - first))
-            given_ = [part(found, i, a, first, last) for i, a in zip(graph.inputs, inputs, strict=True)]
-            made = evaluate(tile, given_)
-            for o, value in zip(tiled, made, strict=False):
-                part(found, o, results[o], first, last)[...] = value
-            added = made[len(tiled):]
-            totals = [OPS[COMBINE[graph[f].op]].numpy(a, b) for f, a, b in zip(found.folded, totals, added, strict=True)] if totals else added
-        after = verify(after_tiles(found))
-        final = [o for o in graph.outputs if not found.tiled(o) and found.axes[o] in (FOLD, FINAL)]
-        results |= dict(zip(final, evaluate(after, [*inputs, *totals]), strict=True))
-    answers = [results[o] for o in graph.outputs if found.axes[o] != WHOLE]
+def check_cut(found, inputs, step, held=()):
+    """Run a cut by the reference, round after round and tile by tile, and compare with the whole program."""
+    graph, values = found.graph, dict(zip(found.graph.inputs, inputs, strict=True))
+    for this in rounds_of(found, held):
+        totals: list[np.ndarray] = []
+        tiled = [n for n in this.made if n not in this.folds]
+        values |= {n: np.empty(graph[n].type.shape, graph[n].type.dtype) for n in tiled}
+        with np.errstate(all="ignore"):
+            for first in range(0, found.units, step):
+                last = min(first + step, found.units)
+                tile = verify(at_tile(found, last - first, this))
+                made = evaluate(tile, [part(found, n, values[n], first, last) for n in (*graph.inputs, *this.given)])
+                for n, value in zip(tiled, made, strict=False):
+                    part(found, n, values[n], first, last)[...] = value
+                added = made[len(tiled):]
+                joined = [OPS[COMBINE[graph[f].op]].numpy(a, b) for f, a, b in zip(this.folds, totals, added, strict=False)]
+                totals = joined if first else added
+            values |= dict(zip(this.folds, totals, strict=True))
+            after = evaluate(verify(after_tiles(found, this)), [values[n] for n in (*graph.inputs, *this.after_given)])
+            values |= dict(zip(this.after_made, after, strict=True))
+    answers = [values[o] for o in graph.outputs if found.axes[o] != WHOLE]
     wholes = replace(graph, outputs=tuple(o for o in graph.outputs if found.axes[o] != WHOLE))
     assert all(v.ok for v in judge(wholes, inputs, answers)), f"{found.axes} {found.units} {step}\n{graph}"
 
@@ -114,6 +118,16 @@ def test_one_axis_determines_all_others(text, seed, axis, axes, units):
     found = cut(parse(text), seed, axis)
     assert (found.axes, found.units, found.refused) == (axes, units, ())
     check_cut(found, random_inputs(found.graph, np.random.default_rng(0)), 100)
+
+
+@pytest.mark.parametrize("held", [(2,), ()], ids=["held", "again"])
+def test_what_needs_a_complete_sum_is_a_later_round(held):
+    found = cut(parse(CENTRED), 2, 0, rounds=True)
+    assert (found.axes, found.rounds, found.reconverging) == ((0, WHOLE, 0, FOLD, 0, 0), (0, 0, 0, 0, 1, 1), (2,))
+    first, second = rounds_of(found, held)
+    assert (first.made, second.given, second.made) == ((*held, 3), tuple(sorted((*held, 3))), (5,))
+    assert ("matmul" in [n.op for n in at_tile(found, 100, second).nodes]) == (not held)
+    check_cut(found, random_inputs(found.graph, np.random.default_rng(0)), 100, held)
 
 
 def test_what_no_tile_can_compute_is_refused_with_its_reason():
@@ -325,6 +339,22 @@ def test_a_pipeline_runs_tile_by_tile(name, target, short_tiles):
     assert all(v.ok for v in verdicts), verdicts
 
 
+@pytest.mark.parametrize("held", [True, False], ids=["held", "again"])
+def test_a_later_round_runs_tile_by_tile(held, short_tiles):
+    """Two reductions over all tiles, one after the other, and a smaller last tile."""
+    graph = ms.lower(one_query, "f32[1,8]", "f32[43,8]", "f32[43,3]", stop_after="simplify")
+    (pattern,) = (plan := make_plan(graph, "kitsune", [], pipelines=[[n.id for n in graph.nodes if n.op != "input"]])).patterns
+    body = extract(graph, pattern).graph
+    found = design(body, this_cpu(), best_cut(body, rounds=True).reconverging if held else ())
+    plan = replace(plan, patterns=(replace(pattern, composition=found),))
+    stages = lower_plan(program_of(graph), plan, "python", this_cpu())
+    loop, inputs = stages.loops[0].loop, random_inputs(graph, np.random.default_rng(0))
+    assert len(loop.rounds) == 3 and loop.rounds[0].rest and bool(found.held) == held
+    assert (loop_traffic(loop).read > sum(x.nbytes for x in inputs)) and (loop_traffic(loop).written > 12) == held
+    verdicts = judge(graph, inputs, assemble(stages, "python").outputs(inputs))
+    assert all(v.ok for v in verdicts), verdicts
+
+
 def test_a_gpus_pipeline_is_one_kernel_with_blocks_for_each_stage(monkeypatch):
     """The whole road on the stepper: chosen, designed, balanced, printed, run."""
     monkeypatch.setattr(pipeline, "PAYLOAD", 256)
@@ -402,6 +432,9 @@ def test_what_reconverges_is_done_the_cheapest_way(function, shapes, taken, ways
     """A small value stays in L2; a large one is made again where that is little work, else it goes through memory."""
     graph = ms.lower(function, *(f"f32{list(s)}" for s in shapes), stop_after="simplify")
     plan = fuse(graph, "kitsune", A100)
+    if taken in ("recompute", "spill"):  # the same on a CPU
+        ours = fuse(graph, "kitsune", cpu_with(BUILT_IN, cores=2))
+        assert [d.verdict for d in ours.decisions if d.rule == "reconverging"] == [taken]
     said, = (d for d in plan.decisions if d.rule == "reconverging")
     prices = [float(us) for us in re.findall(r" (\S+) us", said.why)]
     assert said.verdict == taken and len(prices) == ways

@@ -1,7 +1,7 @@
 """A pipeline on a CPU: its stages run tile by tile, so that what passes between them stays in a core's cache.
 
-In:  the body of a pattern, its ``Pipeline``, a ``Device``. Out: a ``TileLoop``: a plan for one tile, one for the last tile if
-that is smaller, one for what is made of folds after all tiles; and what they cost together.
+In:  the body of a pattern, its ``Pipeline``, a ``Device``. Out: a ``TileLoop``: for each round a plan for one tile, one for the
+last tile if that is smaller, one for what is made of folds after all tiles; and what they cost together.
 
 A CPU has no idle units to fill, so nothing is gained by running stages at the same time; what is gained is the locality
 that queues have on a GPU. A tile is a program like any other: AStitch plans its kernels, products are library calls.
@@ -17,26 +17,30 @@ from ..device import Device
 from ..fuse import Body, FusionPlan, fuse
 from ..graph import Graph
 from .pipeline import Pipeline
-from .tiles import Cut, after_tiles, at_tile
+from .tiles import Cut, Round, after_tiles, at_tile, rounds_of
 
 
 @dataclass(frozen=True)
-class TileLoop:
-    """What runs for each tile (``tile``), for a smaller last one (``rest``), and after them (``after``)."""
+class RoundPlans:
+    """What runs for each tile of a round (``tile``), for a smaller last one (``rest``), and after them (``after``)."""
 
-    body: Body
-    pipeline: Pipeline
+    values: Round
     tile: FusionPlan
     rest: FusionPlan | None
     after: FusionPlan | None
 
+
+@dataclass(frozen=True)
+class TileLoop:
+    """All tiles, round after round; a value that a later round reads is an array in memory."""
+
+    body: Body
+    pipeline: Pipeline
+    rounds: tuple[RoundPlans, ...]
+
     @property
     def cut(self) -> Cut:
         return self.pipeline.cut(self.body.graph)
-
-    @property
-    def plans(self) -> tuple[FusionPlan, ...]:
-        return tuple(plan for plan in (self.tile, self.rest, self.after) if plan)
 
 
 def tile_loop(body: Body, pipeline: Pipeline, device: Device) -> TileLoop:
@@ -47,14 +51,23 @@ def tile_loop(body: Body, pipeline: Pipeline, device: Device) -> TileLoop:
     def plan(graph: Graph) -> FusionPlan:
         return fuse(graph, "astitch", device)
 
-    return TileLoop(body, pipeline, plan(at_tile(found, pipeline.tile)), plan(at_tile(found, left)) if left else None,
-                    plan(after_tiles(found)) if found.folded else None)
+    made = (RoundPlans(r, plan(at_tile(found, pipeline.tile, r)), plan(at_tile(found, left, r)) if left else None,
+                       plan(after_tiles(found, r)) if r.after_made else None) for r in rounds_of(found, pipeline.held))
+    return TileLoop(body, pipeline, tuple(made))
 
 
 def loop_traffic(loop: TileLoop) -> Bytes:
-    """What a pipeline moves to and from memory: its inputs and outputs, once; tiles of what lies between stay in the cache."""
-    graph = loop.body.graph
-    return Bytes(*(sum(graph[v].type.nbytes for v in set(values)) for values in (graph.inputs, graph.outputs)))
+    """What a pipeline moves to and from memory: its inputs and outputs, once, and what it holds for a later round both ways;
+    tiles of what lies between stay in the cache."""
+    graph, held = loop.body.graph, loop.pipeline.held
+    inputs = [n for each in loop.rounds for n in graph.inputs if n in _arguments(graph, each)]
+    return Bytes(*(sum(graph[v].type.nbytes for v in values) for values in ((*inputs, *held), {*graph.outputs, *held})))
+
+
+def _arguments(graph: Graph, each: RoundPlans) -> set[int]:
+    """The graph's inputs that a round reads."""
+    read = {a for n in each.tile.graph.nodes for a in n.args}
+    return {i for k, i in enumerate(graph.inputs) if each.tile.graph.inputs[k] in read}
 
 
 def loop_operations(loop: TileLoop) -> int:
@@ -65,9 +78,9 @@ def loop_operations(loop: TileLoop) -> int:
 
 def loop_us(loop: TileLoop, device: Device) -> float:
     """Modelled microseconds: every tile in cache, and main memory for what goes in and comes out."""
-    whole, left = divmod(loop.pipeline.units, loop.pipeline.tile)
-    total = whole * _plan_us(loop.tile, device) + (_plan_us(loop.rest, device) if loop.rest and left else 0.0)
-    total += _plan_us(loop.after, device) if loop.after else 0.0
+    whole, total = loop.pipeline.units // loop.pipeline.tile, 0.0
+    for each in loop.rounds:
+        total += whole * _plan_us(each.tile, device) + sum(_plan_us(plan, device) for plan in (each.rest, each.after) if plan)
     return total + loop_traffic(loop).total / device.bandwidth * 1e6
 
 

@@ -110,6 +110,13 @@ class Pipeline(Composition):
         """The cut of a body that this pipeline was designed for."""
         return Cut(graph, self.axes, self.units, ())
 
+    @property
+    def held(self) -> tuple[int, ...]:
+        """The values in queues that lead past a final stage: a later round reads their tiles."""
+        finals = [k for k, s in enumerate(self.stages) if s.role == "final"]
+        past = (q for q in self.queues if any(q.producer < k < max(q.consumers) for k in finals))
+        return tuple(sorted({q.node for q in past if (self.axes[q.node] or 0) >= 0}))
+
     def __str__(self) -> str:
         parts = [f"{self.tiles} tiles of {self.tile} of {self.units} units"]
         return "\n".join([*parts, *(f"  stage {i} {s}" for i, s in enumerate(self.stages)), *(f"  {q}" for q in self.queues)])
@@ -281,10 +288,10 @@ def _queues(found: Cut, stages: Sequence[Stage], tile: int, room: int) -> tuple[
 
 def _tile(found: Cut, stages: Sequence[Stage], device: Device) -> int:
     """Units a tile: a GPU's keep the widest queue's entries at ``PAYLOAD``, a CPU's what crosses stages in a core's cache."""
-    each = [_bytes_a_unit(found, q.node) for q in crossing(found.graph, stages) if found.tiled(q.node)] or [1]
+    most = max((_bytes_a_unit(found, q.node) for q in crossing(found.graph, stages) if found.tiled(q.node)), default=1) or 1
     if device.kind == "gpu":
-        return max(1, min(PAYLOAD // max(each), max(found.units // device.sms, LEAST_PAYLOAD // max(each))))
-    return max(_fewest(found), int(device.shared_per_sm * RESIDENT) // max(1, max(each)))
+        return max(1, min(PAYLOAD // most, max(found.units // device.sms, LEAST_PAYLOAD // most)))
+    return max(_fewest(found), int(device.shared_per_sm * RESIDENT) // most)
 
 
 def _fewest(found: Cut) -> int:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -277,41 +277,69 @@ def _held(found: Cut) -> int:
 
 
 # ---------------------------------------------------------------- one tile as a program
-def at_tile(found: Cut, units: int) -> Graph:
+@dataclass(frozen=True)
+class Round:
+    """What the tiles of one round make, and what is made of them after the last: values, beside the graph's inputs."""
+
+    given: tuple[int, ...]  # complete values and held ones of rounds before
+    made: tuple[int, ...]  # tiled outputs, values that a later round reads, parts of folds
+    folds: tuple[int, ...]
+    after_given: tuple[int, ...]  # the folds, and complete values of rounds before
+    after_made: tuple[int, ...]
+
+
+def rounds_of(found: Cut, held: Collection[int] = ()) -> tuple[Round, ...]:
+    """The rounds of a cut in their order; tiles of ``held`` values are kept for later ones, others computed again."""
+    graph, made, wanted = found.graph, list[Round](), set[int]()
+    nodes, outputs = [n.id for n in graph.nodes], dict.fromkeys(graph.outputs)
+    for number in range(max(found.rounds), -1, -1):
+        now = {n for n in nodes if found.rounds[n] == number}
+        complete = [n for n in nodes if found.axes[n] in (FOLD, FINAL) and found.rounds[n] < number]
+        folds = [n for n in found.folded if n in now]
+        tiled = [n for n in dict.fromkeys((*outputs, *sorted(held))) if n in now and found.tiled(n)]
+        given = _read(graph, [*tiled, *folds], [*complete, *(n for n in held if found.rounds[n] < number)])
+        after = [n for n in dict.fromkeys((*outputs, *sorted(wanted))) if n in now and found.axes[n] == FINAL]
+        after += [n for n in folds if n in outputs]
+        after_given = [*folds, *_read(graph, after, [*folds, *complete], complete)]
+        wanted |= {*given, *after_given}
+        made.append(Round(tuple(given), (*tiled, *folds), tuple(folds), tuple(after_given), tuple(after)))
+    return tuple(reversed(made))
+
+
+def _read(graph: Graph, results: Sequence[int], stop: Collection[int], of: Collection[int] | None = None) -> list[int]:
+    """Of the values to stop at, or of others, those that are read to make some results."""
+    return sorted(_needed(graph, results, stop) & set(stop if of is None else of))
+
+
+def at_tile(found: Cut, units: int, this: Round | None = None) -> Graph:
     """The program for a tile of so many units: the same operations, on fewer elements along each tiled axis.
 
-    Inputs are all those of the graph; outputs are its tiled outputs, then the parts of its folds.
+    Inputs are all those of the graph, then what the round is given; outputs what it makes: of the only round, tiled outputs and
+    parts of folds.
     """
-    graph = found.graph
-    results = [o for o in graph.outputs if found.tiled(o)] + list(found.folded)
-    needed = _needed(graph, results)
-    nodes: list[Node] = []
-    number: dict[int, int] = {}
-    for node in graph.nodes:
-        if node.id in needed or node.op == "input":
+    this = this or rounds_of(found)[0]
+    small = Graph(tuple(resized(n, found, units) for n in found.graph.nodes), found.graph.outputs)
+    return _program(small, this.given, this.made)
+
+
+def after_tiles(found: Cut, this: Round | None = None) -> Graph:
+    """The program for what is made of folds: its inputs are those of the graph, then the folds and what else it is given."""
+    this = this or rounds_of(found)[0]
+    return _program(found.graph, this.after_given, this.after_made)
+
+
+def _program(graph: Graph, given: Sequence[int], results: Sequence[int]) -> Graph:
+    """What makes some values of a graph's inputs and of those that are given, which are inputs too."""
+    needed, nodes, number = _needed(graph, results, given), list[Node](), dict[int, int]()
+    for node in [*(graph[i] for i in (*graph.inputs, *given)), *(n for n in graph.nodes if n.id in needed)]:
+        if node.id not in number:
             number[node.id] = len(nodes)
-            nodes.append(replace(resized(node, found, units), id=len(nodes), args=tuple(number[a] for a in node.args)))
+            nodes.append(Node(len(nodes), "input", (), node.type) if node.id in given else
+                         replace(node, id=len(nodes), args=tuple(number[a] for a in node.args)))
     return Graph(tuple(nodes), tuple(number[r] for r in results))
 
 
-def after_tiles(found: Cut) -> Graph:
-    """The program for what is made of folds: its inputs are those of the graph, then the folds; outputs its final outputs."""
-    graph = found.graph
-    results = [o for o in graph.outputs if found.axes[o] in (FOLD, FINAL)]
-    needed = _needed(graph, results, stop=found.folded)
-    nodes: list[Node] = []
-    number: dict[int, int] = {}
-    for node in [*(graph[i] for i in graph.inputs), *(graph[f] for f in found.folded)]:
-        number[node.id] = len(nodes)
-        nodes.append(Node(len(nodes), "input", (), node.type))
-    for node in graph.nodes:
-        if node.id in needed and node.id not in number:
-            number[node.id] = len(nodes)
-            nodes.append(replace(node, id=len(nodes), args=tuple(number[a] for a in node.args)))
-    return Graph(tuple(nodes), tuple(number[r] for r in results))
-
-
-def _needed(graph: Graph, results: Sequence[int], stop: Sequence[int] = ()) -> set[int]:
+def _needed(graph: Graph, results: Sequence[int], stop: Collection[int] = ()) -> set[int]:
     found, pending = set(results), [r for r in results if r not in stop]
     while pending:
         for arg in graph[pending.pop()].args:

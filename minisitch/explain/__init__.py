@@ -140,7 +140,7 @@ class Report:
             out += ["", f"# {card.figures}"] * bool(card.figures)
         for tiled in self.stages.loops:
             out += ["", "# a pipeline, in the ids of its body", str(tiled.loop.body), "", str(tiled.loop.pipeline), "",
-                    "each tile runs " + str(tiled.loop.tile).removeprefix("# after fuse ")]
+                    *("each tile runs " + str(each.tile).removeprefix("# after fuse ") for each in tiled.loop.rounds)]
         out += ["", f"# memory: {self.workspace} bytes of workspace"]
         out += [f"  {r.label}: {r.life.nbytes} bytes at {r.offset}, steps {r.life.first} to {r.life.last}"
                 for r in self.residents]
@@ -185,7 +185,7 @@ def explain(fn: Callable[..., Any], *args: Any, strategy: str | None = None, tar
 def report_on(stages: Stages, name: str, architecture: str = "") -> Report:
     """The report on stages that went all the way to emitted text; see ``explain``."""
     cards: dict[int, Card] = {}
-    for one in (stages, *(tiled.tile for tiled in stages.loops)):
+    for one in (stages, *(each[0] for tiled in stages.loops for each in tiled.rounds)):
         for pattern, body, stitched, kernel in zip(one.plan.kernels, one.bodies, one.stitches, one.kernels, strict=True):
             card = cards.get(id(kernel)) or Card(kernel, stitched, body, (), both_texts(kernel))
             cards[id(kernel)] = replace(card, patterns=(*card.patterns, pattern))

@@ -189,8 +189,7 @@ def assemble(stages: Stages, target: str, progress: Callable[[int, int, str], No
             continue
         if pattern.kind == "pipeline":
             tiled = next(loops)
-            rest, after = (assemble(s, target) if s else None for s in (tiled.rest, tiled.after))
-            run = TiledRun(tiled.loop, assemble(tiled.tile, target), rest, after)
+            run = TiledRun(tiled.loop, tuple(tuple(assemble(s, target) if s else None for s in each) for each in tiled.rounds))
             steps.append(TileStep(run, tuple(layout.value[v] for v in (*tiled.loop.body.inputs, *tiled.loop.body.outputs))))
             continue
         body, key, kernel = next(kernels)

@@ -111,12 +111,11 @@ class Stages:
 
 @dataclass(frozen=True)
 class TiledStages:
-    """A CPU's pipeline: its loop, and the stages of the program for a tile, for a smaller last one, and for what follows them."""
+    """A CPU's pipeline: its loop, and for each round the stages of the program for a tile, for a smaller last one, and for what
+    follows them."""
 
     loop: TileLoop
-    tile: Stages
-    rest: Stages | None
-    after: Stages | None
+    rounds: tuple[tuple[Stages, Stages | None, Stages | None], ...]
 
 
 @dataclass(frozen=True)
@@ -180,7 +179,9 @@ def _tiled(body: Body, pipeline: Composition, target: str, device: Device, stop_
     """A pipeline's tile as a program of its own, down the same road."""
     assert isinstance(pipeline, Pipeline), "only kitsune makes pipelines"
     loop = tile_loop(body, pipeline, device)
-    tile, rest, after = (lower_plan(program_of(plan.graph), plan, target, device, stop_after) if plan else None
-                         for plan in (loop.tile, loop.rest, loop.after))
-    assert tile is not None
-    return TiledStages(loop, tile, rest, after)
+
+    def lowered(plan: FusionPlan) -> Stages:
+        return lower_plan(program_of(plan.graph), plan, target, device, stop_after)
+
+    return TiledStages(loop, tuple((lowered(r.tile), lowered(r.rest) if r.rest else None, lowered(r.after) if r.after else None)
+                                   for r in loop.rounds))

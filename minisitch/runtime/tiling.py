@@ -1,4 +1,4 @@
-"""A CPU's pipeline at run time: the program of a tile, once for each tile.
+"""A CPU's pipeline at run time: the program of a tile, once for each tile, round after round.
 
 In:  a ``TileLoop`` and the executables of its plans. Out: a ``TileStep``, a step like a launch.
 
@@ -22,7 +22,7 @@ from threadpoolctl import ThreadpoolController
 
 from .. import workers
 from ..dataflow.loop import TileLoop, loop_operations
-from ..dataflow.tiles import COMBINE
+from ..dataflow.tiles import COMBINE, Round
 from ..ops import OPS
 from .call import Writer
 from .memory import Slot
@@ -59,69 +59,68 @@ class Part:
 
 @dataclass(frozen=True)
 class TiledRun:
-    """A pipeline's executables; called with the flat arrays of its inputs, then of its outputs."""
+    """A pipeline's executables, three a round; called with the flat arrays of its inputs, then of its outputs."""
 
     loop: TileLoop
-    tile: Runnable
-    rest: Runnable | None
-    after: Runnable | None
+    programs: tuple[tuple[Runnable | None, ...], ...]
 
     def __call__(self, *buffers: Array) -> None:
         graph, loop = self.loop.body.graph, self.loop
         shaped = [b.reshape(graph[v].type.shape) for v, b in zip([*graph.inputs, *graph.outputs], buffers, strict=True)]
-        inputs, results = shaped[:len(graph.inputs)], dict(zip(graph.outputs, shaped[len(graph.inputs):], strict=True))
-        totals: dict[int, list[Array]] = {}
-        with _one_blas_thread():
-            workers.run(self._tiles, loop.pipeline.tiles, (inputs, results, totals), work=loop_operations(loop))
-        if self.after:
+        values = dict(zip(graph.inputs, shaped, strict=False))
+        results = dict(zip(graph.outputs, shaped[len(graph.inputs):], strict=True))
+        for each, programs in zip(loop.rounds, self.programs, strict=True):
+            this, after, totals = each.values, programs[2], dict[int, list[Array]]()
+            values |= {n: results[n] if n in results else self._empty(n) for n in this.made if n not in this.folds}
+            with _one_blas_thread():
+                workers.run(self._tiles, loop.pipeline.tiles, (this, programs[:2], values, totals), work=loop_operations(loop))
             parts = zip(*(totals[first] for first in sorted(totals)), strict=True)
-            folds = [functools.reduce(joins, each) for joins, each in zip(self.joins, parts, strict=True)]
-            self.after.write_to([results[o] for o in graph.outputs if o not in self.tiled], [*inputs, *folds])
+            values |= {f: functools.reduce(self.joins[f], part) for f, part in zip(this.folds, parts, strict=True)}
+            if after:
+                made = {n: results[n] if n in results else self._empty(n) for n in this.after_made}
+                after.write_to([*made.values()], [values[n] for n in (*graph.inputs, *this.after_given)])
+                values |= {n: array for n, array in made.items() if n not in this.folds}
 
-    def _tiles(self, first: int, last: int, inputs: Sequence[Array], results: dict[int, Array],
+    def _empty(self, node: int) -> Array:
+        t = self.loop.body.graph[node].type
+        return np.empty(t.shape, t.dtype)
+
+    def _tiles(self, first: int, last: int, this: Round, programs: Sequence[Runnable | None], values: dict[int, Array],
                totals: dict[int, list[Array]]) -> None:
         """The tiles from ``first`` up to ``last``, on one core."""
-        graph, size, units = self.loop.body.graph, self.loop.pipeline.tile, self.loop.pipeline.units
-        total, part = ([np.empty(graph[f].type.shape, graph[f].type.dtype) for f in self.folds] for _ in range(2))
+        size, units = self.loop.pipeline.tile, self.loop.pipeline.units
+        total, part = ([self._empty(f) for f in this.folds] for _ in range(2))
         for tile in range(first, last):
-            self._tile(inputs, results, total if tile == first else part, tile * size, min((tile + 1) * size, units))
+            self._tile(this, programs, values, total if tile == first else part, tile * size, min((tile + 1) * size, units))
             if tile > first:
-                for joins, a, b in zip(self.joins, total, part, strict=True):
-                    joins(a, b, out=a)
+                for f, a, b in zip(this.folds, total, part, strict=True):
+                    self.joins[f](a, b, out=a)
         totals[first] = total
 
-    def _tile(self, inputs: Sequence[Array], results: dict[int, Array], added: Sequence[Array], first: int, last: int) -> None:
-        """One tile: cut the inputs, run, put the outputs where they belong."""
-        parts = self.parts
-        seen = [(parts[o], parts[o].of(results[o], first, last)) for o in self.tiled]
+    def _tile(self, this: Round, programs: Sequence[Runnable | None], values: dict[int, Array], added: Sequence[Array],
+              first: int, last: int) -> None:
+        """One tile: cut what it reads, run, put what it makes where it belongs."""
+        parts, inputs = self.parts, (*self.loop.body.graph.inputs, *this.given)
+        seen = [(parts[n], parts[n].of(values[n], first, last)) for n in this.made if n not in this.folds]
         made = [view if part.in_place else np.empty(view.shape, view.dtype) for part, view in seen]
-        program = self.tile if last - first == self.loop.pipeline.tile else self.rest
+        program = programs[last - first != self.loop.pipeline.tile]
         assert program is not None, "a smaller last tile has a program of its own"
-        program.write_to([*made, *added],
-                         [parts[i].of(a, first, last) for i, a in zip(self.loop.body.graph.inputs, inputs, strict=True)])
+        program.write_to([*made, *added], [parts[n].of(values[n], first, last) for n in inputs])
         for (part, view), array in zip(seen, made, strict=True):
             if not part.in_place:
                 view[...] = array
 
     @functools.cached_property
-    def folds(self) -> tuple[int, ...]:
-        return self.loop.cut.folded
-
-    @functools.cached_property
-    def joins(self) -> tuple[Callable[..., Array], ...]:
+    def joins(self) -> dict[int, Callable[..., Array]]:
         """What joins two parts of each fold."""
-        return tuple(OPS[COMBINE[self.loop.body.graph[f].op]].numpy for f in self.folds)
-
-    @functools.cached_property
-    def tiled(self) -> tuple[int, ...]:
-        """The outputs that come tile by tile."""
-        return tuple(o for o in self.loop.body.graph.outputs if self.loop.cut.tiled(o))
+        graph = self.loop.body.graph
+        return {f: OPS[COMBINE[graph[f].op]].numpy for f in self.loop.cut.folded}
 
     @functools.cached_property
     def parts(self) -> dict[int, Part]:
         found = self.loop.cut
-        return {n: Part(found.graph[n].type.shape, axis if (axis := found.axes[n]) is not None else -1, found.units)
-                for n in {*found.graph.inputs, *found.graph.outputs}}
+        return {n.id: Part(n.type.shape, axis if axis is not None else -1, found.units)
+                for n, axis in zip(found.graph.nodes, found.axes, strict=True)}
 
 
 @functools.cache

@@ -5,8 +5,8 @@ queues (``pipeline``); on a CPU the stages run tile by tile (``loop``). What kee
 takes it, and what hangs on it, out of the pipeline: the rest may still be one, and so may what was taken out. Everything
 else is stitched, as ``astitch`` does it.
 
-Where a path through a reduction over all tiles meets one around it, four ways are weighed on a GPU: a cut that keeps the reduction
-within a tile, a queue of all tiles, computing the value again after the last tile, or two kernels with the value in memory.
+Where a path through a reduction over all tiles meets one around it, four ways are weighed: a cut that keeps the reduction within a
+tile, a queue of all tiles, computing the value again after the last tile, or two kernels with the value in memory.
 
 Before:  matmul | gelu | matmul, three launches, %2 and %3 through memory
 After:   one pipeline {matmul} -> {gelu} -> {matmul}, tiles of 128 kB in queues
@@ -20,6 +20,7 @@ from itertools import combinations
 
 from ..build import Prices, digest
 from ..cost import library_traffic
+from ..dataflow.loop import loop_us, tile_loop
 from ..dataflow.pipeline import Pipeline, Refusal, design
 from ..dataflow.predict import balanced, product_us, workload
 from ..dataflow.select import select
@@ -106,24 +107,21 @@ def _in_whole(body: Body, decisions: Iterable[Decision]) -> list[Decision]:
 # ---------------------------------------------------------------- reconverging paths
 def _one_round(graph: Graph, device: Device) -> Designed:
     """What waits for the last tile is no part of it; on a GPU with blocks for each stage."""
-    found = design(graph, device)
-    if isinstance(found, Refusal) or device.kind == "cpu":
-        return found, []
-    return balanced(graph, found, device)
+    return _dealt(graph, design(graph, device), device)
+
+
+def _dealt(graph: Graph, found: Pipeline | Refusal, device: Device) -> Designed:
+    return (found, []) if isinstance(found, Refusal) or device.kind == "cpu" else balanced(graph, found, device)
 
 
 def _cheapest(graph: Graph, device: Device) -> Designed:
     """The cheapest of all ways to go on after the last tile, where there is something to go on with.
 
-    A queue of all tiles is on offer only if L2 holds it with all other queues. On a CPU it would be memory, and
-    the tiles after it a kernel's loop: there the value is always spilled.
+    A queue of all tiles is on offer only if L2 holds it with all other queues. On a CPU it is an array in memory.
     """
     once, found = _one_round(graph, device), best_cut(graph, rounds=True)
-    if found is None or (device.kind == "cpu" and isinstance(once[0], Pipeline)):
+    if found is None:
         return once
-    if device.kind == "cpu":
-        why = "on a CPU a queue of all tiles is memory, and the tiles after it are a kernel's loop"
-        return once[0], [Decision(found.reconverging or found.folded, "spill", "reconverging", why)]
     verdicts = {"the stages together": "keep together"} if isinstance(once[0], Pipeline) else {"memory": "spill"}
     ways, said = {name: (_us_of(graph, once[0], device), once) for name in verdicts}, []
     for held in _subsets(found.reconverging):
@@ -134,12 +132,12 @@ def _cheapest(graph: Graph, device: Device) -> Designed:
         if isinstance(made, Refusal):
             continue
         ring = sum(q.depth * q.tile_bytes for q in made.queues)
-        if ring > device.l2_size:
+        if ring > device.l2_size and device.kind == "gpu":
             said.append(f"{name}: {ring} B of queues, L2 has {device.l2_size}")
-        elif len(made.stages) > device.sms:
+        elif len(made.stages) > device.sms and device.kind == "gpu":
             said.append(f"{name}: {len(made.stages)} stages, {device.name} has {count(device.sms, 'SM')}")
         else:
-            way = balanced(graph, made, device)
+            way = _dealt(graph, made, device)
             ways[name] = _us_of(graph, way[0], device), way
     if len(ways) == 1 and not said:
         return once
@@ -157,6 +155,8 @@ def _subsets(values: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 def _us_of(graph: Graph, result: Pipeline | Refusal, device: Device) -> float:
     """Modelled microseconds of a body: of its pipeline, or of all launches it falls into without one."""
+    if isinstance(result, Pipeline) and device.kind == "cpu":
+        return loop_us(tile_loop(Body(graph, graph.inputs, graph.outputs, (), ()), result, device), device)
     if isinstance(result, Pipeline):
         return dataflow(*workload(graph, result, device), device).makespan_us
     inside = tuple(n.id for n in graph.nodes if n.kind != "source")
@@ -165,7 +165,7 @@ def _us_of(graph: Graph, result: Pipeline | Refusal, device: Device) -> float:
         node = graph[pattern.members[0]]
         if isinstance(pattern.composition, Pipeline):
             total += _us_of(extract(graph, pattern).graph, pattern.composition, device)
-        elif node.op == "matmul" and pattern.kind == "library":  # on tensor cores, as in a pipeline
+        elif node.op == "matmul" and pattern.kind == "library" and device.kind == "gpu":  # on tensor cores, as in a pipeline
             memory = library_traffic(graph, node).total / device.bandwidth * 1e6
             total += device.launch_us + max(product_us(graph, node, device), memory)
         else:
