@@ -240,8 +240,9 @@ return %6"""
     ("%0: f32[512,64] = input name='x'\n%1: f32[64,32] = input name='w'\n%2: f32[512,32] = matmul %0 %1\nreturn %2", "one-stage"),
     ("%0: f32[1,1] = input name='x'\n%1: f32[1,1] = input name='w'\n%2: f32[1,1] = matmul %0 %1\nreturn %2", "no-tiles"),
     (MLP.replace("512", "2").replace("1024", "2"), "one-tile"),
+    (MLP.replace("1024", "0"), "no-tiles"),
     (LATE, "late-product"),
-], ids=["reconverging", "one product", "one number", "small", "a product of sums over the tiles"])
+], ids=["reconverging", "one product", "one number", "small", "empty", "a product of sums over the tiles"])
 def test_what_is_no_pipeline_says_why(text, rule):
     found = design(parse(text), A100)
     assert isinstance(found, Refusal) and {d.rule for d in found.decisions} == {rule}

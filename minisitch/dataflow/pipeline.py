@@ -139,8 +139,8 @@ def design(graph: Graph, device: Device, held: Collection[int] | None = None) ->
     """
     found = best_cut(graph, rounds=held is not None)
     everything = tuple(n.id for n in graph.nodes)
-    if found is None:
-        why = "no axis of a product can be cut in two along with what it is made of"
+    if found is None or not all(n.type.size for n in graph.nodes):
+        why = "no axis of a product can be cut in two along with what it is made of" if found is None else "a value of it is empty"
         return Refusal(everything, (Decision(everything, "keep apart", "no-tiles", why),))
     if found.refused:
         said = tuple(Decision((n,), "keep apart", "not-tile-by-tile", f"%{n} {graph[n].op}: {why}") for n, why in found.refused)
