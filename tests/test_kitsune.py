@@ -5,7 +5,9 @@ Queues as CUDA text are in test_queues.py, what could be a pipeline in test_sele
 
 from __future__ import annotations
 
+import itertools
 import re
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -14,11 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import minisitch as ms
+from minisitch import workers
 from minisitch.dataflow import pipeline
 from minisitch.dataflow.loop import loop_traffic
 from minisitch.dataflow.pipeline import Pipeline, Queue, Refusal, Stage, design, least_depths, verify_pipeline
 from minisitch.dataflow.tiles import COMBINE, FINAL, FOLD, WHOLE, after_tiles, at_tile, best_cut, cut, rounds_of
-from minisitch.device import BUILT_IN, DEVICES, cpu_with, this_cpu
+from minisitch.device import BUILT_IN, DEVICES, SERIAL_BELOW, cpu_with, this_cpu
 from minisitch.errors import PlanError
 from minisitch.fuse import extract, fuse, make_plan
 from minisitch.graph import parse, verify
@@ -26,6 +29,8 @@ from minisitch.ops import OPS
 from minisitch.reference import evaluate, judge
 from minisitch.runtime.executable import assemble
 from minisitch.runtime.stages import lower_plan, program_of
+from minisitch.runtime import tiling
+from minisitch.runtime.tiling import RANGES, _Folds
 from minisitch.testing import graphs, random_inputs
 
 A100 = DEVICES["a100"]
@@ -384,13 +389,62 @@ def test_random_programs_run_as_pipelines(data):
     assert all(v.ok for v in judge(graph, inputs, got)), graph
 
 
-def test_equal_results_however_many_threads(short_tiles):
-    """Parts of folds are joined in the order of the tiles, not of the threads."""
-    x, w = np.random.default_rng(0).standard_normal((2, 400, 400)).astype(np.float32)
-    run = ms.jit(statistics, strategy="kitsune", target="cpu")
-    first = run(x, w)
-    for _ in range(5):
-        assert all(np.array_equal(a, b) for a, b in zip(first, run(x, w), strict=True))
+def test_equal_results_however_many_threads(monkeypatch):
+    """Parts of folds are added up in the same order by any number of threads, and where another caller has the pool.
+
+    Other ranges of tiles for other threads gave other bits: a sum of 1,000 numbers was rounded elsewhere.
+    """
+    monkeypatch.setattr(pipeline, "FEWEST_ROWS", 1)
+    monkeypatch.setattr(pipeline, "RESIDENT", 3e-5)
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(shape, dtype=np.float32) for shape in ((1, 64), (64, 4000), (4000, 4))]
+    (pattern,) = ms.lower(hidden, *arrays, strategy="kitsune", target="cpu", stop_after="fuse").pipelines
+    assert "fan_in" in [s.role for s in pattern.composition.stages] and pattern.composition.tiles > RANGES
+    run = ms.jit(hidden, strategy="kitsune", target="cpu")
+    monkeypatch.setattr(tiling, "loop_operations", lambda loop: SERIAL_BELOW)  # many threads for a small program
+    results = []
+    for count in (1, 2, 3, 4):
+        with workers.threads(count):
+            results.append(run(*arrays))
+    with workers._busy:
+        results.append(run(*arrays))
+    assert all(np.array_equal(results[0], r) for r in results[1:])
+
+
+def test_ranges_are_joined_in_their_order_whoever_is_first():
+    parts = [[np.array([x], np.float32)] for x in (1e8, -1e8, 1.0, 3.0)]
+    for order in itertools.permutations(range(4)):
+        folds = _Folds([np.add], 4)
+        for number in order:
+            folds.add(number, [parts[number][0].copy()])
+        assert folds.total == [4.0], order
+
+
+def test_blas_has_its_threads_back_after_callers_that_overlapped():
+    """The number of BLAS's threads is the process's: what the second caller finds is the first one's limit."""
+    shared = tiling._blas()[1]
+    if not shared:
+        pytest.skip("there is no BLAS here whose threads can be set for the whole process")
+    had = [library.num_threads for library in shared]
+    tiling._set(shared, [2] * len(shared))
+    came, left = threading.Event(), threading.Event()
+
+    def first():
+        with tiling._one_blas_thread:
+            came.set()
+            left.wait(10)
+
+    thread = threading.Thread(target=first)
+    try:
+        thread.start()
+        came.wait(10)
+        with tiling._one_blas_thread:
+            left.set()
+            thread.join(10)
+            assert {library.num_threads for library in shared} == {1}, "one is still inside"
+        assert {library.num_threads for library in shared} == {2}
+    finally:
+        tiling._set(shared, had)
 
 
 def test_explain_and_compare_show_pipelines(short_tiles):

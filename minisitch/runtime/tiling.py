@@ -4,21 +4,22 @@ In:  a ``TileLoop`` and the executables of its plans. Out: a ``TileStep``, a ste
 
 A core takes a tile through all stages, and its products are BLAS's for one thread: two threads that share a small product
 wait for each other longer than they compute. A tile of an argument or a result is a part of its memory where the tiled
-axis is the outermost, else it is copied: by the tile's program before, out of a small array after. Parts of folds are joined
-in the order of the tiles.
+axis is the outermost, else it is copied: by the tile's program before, out of a small array after. Tiles are added up in
+ranges that no number of threads changes, and the ranges' parts of folds are joined in their order: equal bits on any of them.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+import os
+import threading
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import LibController, ThreadpoolController
 
 from .. import workers
 from ..dataflow.loop import TileLoop, loop_operations
@@ -28,6 +29,8 @@ from .call import Writer
 from .memory import Slot
 
 Array = np.ndarray
+Join = Callable[..., Array]  # what joins two parts of a fold
+RANGES = 32  # of tiles, whose parts of folds are added up apart from each other: as many threads can be busy
 
 
 class Runnable(Protocol):
@@ -70,12 +73,11 @@ class TiledRun:
         values = dict(zip(graph.inputs, shaped, strict=False))
         results = dict(zip(graph.outputs, shaped[len(graph.inputs):], strict=True))
         for each, programs in zip(loop.rounds, self.programs, strict=True):
-            this, after, totals = each.values, programs[2], dict[int, list[Array]]()
+            this, after = each.values, programs[2]
             values |= {n: results[n] if n in results else self._empty(n) for n in this.made if n not in this.folds}
-            with _one_blas_thread():
-                workers.run(self._tiles, loop.pipeline.tiles, (this, programs[:2], values, totals), work=loop_operations(loop))
-            parts = zip(*(totals[first] for first in sorted(totals)), strict=True)
-            values |= {f: functools.reduce(self.joins[f], part) for f, part in zip(this.folds, parts, strict=True)}
+            folds = _Folds([self.joins[f] for f in this.folds], loop.pipeline.tiles)
+            workers.run(self._ranges, folds.ranges, (this, programs[:2], values, folds), work=loop_operations(loop))
+            values |= zip(this.folds, folds.total, strict=True)
             if after:
                 made = {n: results[n] if n in results else self._empty(n) for n in this.after_made}
                 after.write_to([*made.values()], [values[n] for n in (*graph.inputs, *this.after_given)])
@@ -85,17 +87,23 @@ class TiledRun:
         t = self.loop.body.graph[node].type
         return np.empty(t.shape, t.dtype)
 
-    def _tiles(self, first: int, last: int, this: Round, programs: Sequence[Runnable | None], values: dict[int, Array],
-               totals: dict[int, list[Array]]) -> None:
-        """The tiles from ``first`` up to ``last``, on one core."""
+    def _ranges(self, first: int, last: int, this: Round, programs: Sequence[Runnable | None], values: dict[int, Array],
+                folds: _Folds) -> None:
+        """The ranges of tiles from ``first`` up to ``last``, on one core."""
+        with _one_blas_thread:
+            for number in range(first, last):
+                folds.add(number, self._tiles(folds.tiles_of(number), this, programs, values, folds.joins))
+
+    def _tiles(self, tiles: range, this: Round, programs: Sequence[Runnable | None], values: dict[int, Array],
+               joins: Sequence[Join]) -> list[Array]:
+        """Tiles one after the other, and their part of each fold."""
         size, units = self.loop.pipeline.tile, self.loop.pipeline.units
         total, part = ([self._empty(f) for f in this.folds] for _ in range(2))
-        for tile in range(first, last):
-            self._tile(this, programs, values, total if tile == first else part, tile * size, min((tile + 1) * size, units))
-            if tile > first:
-                for f, a, b in zip(this.folds, total, part, strict=True):
-                    self.joins[f](a, b, out=a)
-        totals[first] = total
+        for tile in tiles:
+            self._tile(this, programs, values, total if tile == tiles[0] else part, tile * size, min((tile + 1) * size, units))
+            if tile > tiles[0]:
+                _join(joins, total, part)
+        return total
 
     def _tile(self, this: Round, programs: Sequence[Runnable | None], values: dict[int, Array], added: Sequence[Array],
               first: int, last: int) -> None:
@@ -111,7 +119,7 @@ class TiledRun:
                 view[...] = array
 
     @functools.cached_property
-    def joins(self) -> dict[int, Callable[..., Array]]:
+    def joins(self) -> dict[int, Join]:
         """What joins two parts of each fold."""
         graph = self.loop.body.graph
         return {f: OPS[COMBINE[graph[f].op]].numpy for f in self.loop.cut.folded}
@@ -123,14 +131,101 @@ class TiledRun:
                 for n, axis in zip(found.graph.nodes, found.axes, strict=True)}
 
 
+class _Folds:
+    """The folds of a round: its tiles in ranges, whose parts are joined in their order as soon as those before are there.
+
+    Sums are rounded, so which parts are added to which must not depend on how many threads there are, or which was first.
+    """
+
+    def __init__(self, joins: Sequence[Join], tiles: int) -> None:
+        self.joins, self.tiles, self.lock = joins, tiles, threading.Lock()
+        self.ranges = min(tiles, RANGES) if joins else tiles
+        self.waiting: dict[int, list[Array]] = {}
+        self.total: list[Array] = []
+        self.joined = 0  # ranges
+
+    def tiles_of(self, number: int) -> range:
+        """The tiles of one range."""
+        return range(number * self.tiles // self.ranges, (number + 1) * self.tiles // self.ranges)
+
+    def add(self, number: int, part: list[Array]) -> None:
+        """The parts of one range; of any, in any order."""
+        with self.lock:
+            self.waiting[number] = part
+            while (following := self.waiting.pop(self.joined, None)) is not None:
+                self.total = _join(self.joins, self.total, following) if self.joined else following
+                self.joined += 1
+
+
+def _join(joins: Sequence[Join], total: list[Array], part: list[Array]) -> list[Array]:
+    for joins_two, a, b in zip(joins, total, part, strict=True):
+        joins_two(a, b, out=a)
+    return total
+
+
+# ---------------------------------------------------------------- BLAS's threads
 @functools.cache
-def _blas() -> ThreadpoolController:
-    """What sets BLAS's threads; looking for the libraries takes milliseconds, so once."""
-    return ThreadpoolController().select(user_api="blas")
+def _blas() -> tuple[list[LibController], list[LibController]]:
+    """The libraries that have a number of threads for each thread that calls them, and those that have one in all.
+
+    Looking for them takes milliseconds, so once.
+    """
+    found = ThreadpoolController().select(user_api="blas").lib_controllers
+    own = [library for library in found if getattr(library, "threading_layer", "") == "openmp"]
+    return own, [library for library in found if library not in own]
 
 
-def _one_blas_thread() -> AbstractContextManager[Any]:
-    return _blas().limit(limits=1)
+def _set(libraries: Sequence[LibController], threads: Iterable[int]) -> None:
+    for library, number in zip(libraries, threads, strict=True):
+        library.set_num_threads(number)
+        if hasattr(library, "clear_controlling_thread"):  # else no other thread may set it again: threadpoolctl from 3.8 on
+            library.clear_controlling_thread()
+
+
+def _limit(libraries: Sequence[LibController]) -> list[int]:
+    """Give the libraries one thread, and return how many they had."""
+    had = [library.num_threads for library in libraries]
+    _set(libraries, [1] * len(had))
+    return had
+
+
+class _OneBlasThread:
+    """BLAS with one thread while anybody is inside.
+
+    Most libraries have one number for the whole process: the first who comes notes it and the last who goes restores it.
+    If each did, one that comes while another is inside would note the other's 1, and leave BLAS with it for good.
+    """
+
+    def __init__(self) -> None:
+        self.lock, self.inside, self.had = threading.Lock(), 0, list[int]()
+        self.mine = threading.local()
+
+    def __enter__(self) -> None:
+        own, shared = _blas()
+        self.mine.had = _limit(own)
+        with self.lock:
+            if not self.inside:
+                self.had = _limit(shared)
+            self.inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        own, shared = _blas()
+        _set(own, self.mine.had)
+        with self.lock:
+            self.inside -= 1
+            if not self.inside:
+                _set(shared, self.had)
+
+    def after_fork(self) -> None:
+        """The child has only the thread that forked, which was not inside."""
+        if self.inside:
+            _set(_blas()[1], self.had)
+        self.lock, self.inside = threading.Lock(), 0
+
+
+_one_blas_thread = _OneBlasThread()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_one_blas_thread.after_fork)
 
 
 @dataclass(frozen=True)
