@@ -8,11 +8,12 @@ from __future__ import annotations
 import itertools
 import re
 import threading
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import minisitch as ms
@@ -24,7 +25,7 @@ from minisitch.dataflow.tiles import COMBINE, FINAL, FOLD, WHOLE, after_tiles, a
 from minisitch.device import BUILT_IN, DEVICES, SERIAL_BELOW, cpu_with, this_cpu
 from minisitch.errors import PlanError
 from minisitch.fuse import extract, fuse, make_plan
-from minisitch.graph import parse, verify
+from minisitch.graph import Builder, TensorType, parse, verify
 from minisitch.ops import OPS
 from minisitch.reference import evaluate, judge
 from minisitch.runtime.executable import assemble
@@ -65,19 +66,65 @@ return %5"""
 
 
 # ---------------------------------------------------------------- which axis a tile cuts
-@given(st.data())
-def test_a_tile_computes_its_part_of_every_value(data):
+@st.composite
+def layers(draw):
+    """Programs of products and what stands between them: linear layers, scores, gradients, sums over rows and over columns.
+
+    Random programs of everything hardly ever hold two products that meet.
+    """
+    b = Builder()
+    sides = st.sampled_from((2, 3, 4))
+    rows = draw(sides)
+    values = [b.add("input", type=TensorType((rows, draw(sides)), "float32"), name="x")]
+    kinds = ["linear", "linear", "tanh", "scores", "gradient", "add", "column sums", "less row maximum", "less column sum"]
+
+    def like(value):
+        return [v for v in values if b.type(v) == b.type(value)]
+
+    first = draw(st.sampled_from([["linear"], ["linear", "less column sum"]]))
+    for number, kind in enumerate([*first, *draw(st.lists(st.sampled_from(kinds), min_size=3, max_size=6))]):
+        x = draw(st.sampled_from(values[-2:]))
+        height, width = b.type(x).shape
+        y = draw(st.sampled_from(like(x)))
+        if kind == "linear":
+            weight = b.add("input", type=TensorType((width, draw(sides)), "float32"), name=f"w{number}")
+            made = b.add("matmul", [x, weight])
+        elif kind == "scores":
+            made = b.add("matmul", [x, b.add("transpose", [y], perm=(1, 0))])
+        elif kind == "gradient":
+            made = b.add("matmul", [b.add("transpose", [x], perm=(1, 0)), y])
+        elif kind == "tanh":
+            made = b.add("tanh", [x])
+        elif kind == "add":
+            made = b.add("add", [x, y])
+        elif kind == "column sums":
+            made = b.add("sum", [x], axes=(0,), keepdims=True)
+        else:  # what is subtracted is complete within a tile of rows, or only after the last of them
+            op, axis = ("max", 1) if kind == "less row maximum" else ("sum", 0)
+            reduced = b.add(op, [x], axes=(axis,), keepdims=True)
+            made = b.add("sub", [x, b.add("broadcast", [reduced], shape=(height, width))])
+        values.append(made)
+    return b.finish(dict.fromkeys([values[-1], draw(st.sampled_from(values[1:]))]))
+
+
+def test_a_tile_computes_its_part_of_every_value():
     """Whatever is cut along whatever axis: tiles put side by side, and parts of folds joined, are what the whole program gives."""
-    graph = data.draw(graphs(max_nodes=10))
-    node = data.draw(st.sampled_from([n for n in graph.nodes if n.type.rank] or [graph.nodes[0]]))
-    if not node.type.rank:
-        return
-    found = cut(graph, node.id, data.draw(st.integers(0, node.type.rank - 1)), rounds=data.draw(st.booleans()))
-    if found.refused or found.units < 2 or any(found.axes[o] is None or graph[o].op == "input" for o in graph.outputs):
-        return
-    inputs = random_inputs(graph, np.random.default_rng(0))
-    held = [v for v in found.reconverging if data.draw(st.booleans())]
-    check_cut(found, inputs, data.draw(st.integers(1, found.units)), held)
+    seen = Counter()
+
+    @given(data=st.data(), graph=st.one_of(layers(), layers(), graphs(max_nodes=10)))
+    def each(data, graph):
+        cuts = [cut(graph, n.id, axis, rounds=True) for n in graph.nodes for axis in range(n.type.rank)]
+        cuts = [c for c in cuts if not c.refused and c.units > 1
+                and all(c.axes[o] is not None and graph[o].op != "input" for o in graph.outputs)]
+        assume(cuts)
+        found = data.draw(st.sampled_from([c for c in cuts if c.reconverging] or cuts))
+        held = [v for v in found.reconverging if data.draw(st.booleans())]
+        check_cut(found, random_inputs(graph, np.random.default_rng(0)), data.draw(st.integers(1, found.units)), held)
+        seen.update({"cuts", *(f"{'folded' if found.axes[n.id] == FOLD else 'tiled'} {n.op}" for n in graph.nodes)})
+        seen.update(["rounds"] * bool(found.reconverging))
+
+    each()
+    assert seen["tiled matmul"] > seen["cuts"] // 4 and seen["folded matmul"] and seen["folded sum"] and seen["rounds"], seen
 
 
 def check_cut(found, inputs, step, held=()):
@@ -377,16 +424,22 @@ def test_a_gpus_pipeline_is_one_kernel_with_blocks_for_each_stage(monkeypatch):
     np.testing.assert_allclose(ms.jit(mlp, strategy="kitsune", target="step", device=device)(x, w, v), mlp(x, w, v), rtol=1e-5, atol=1e-5)
 
 
-@given(st.data())
-def test_random_programs_run_as_pipelines(data):
-    """The whole strategy on whatever holds products, with tiles of one unit."""
-    graph = data.draw(graphs(max_nodes=14))
-    inputs = random_inputs(graph, np.random.default_rng(0))
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(pipeline, "FEWEST_ROWS", 1)
-        patched.setattr(pipeline, "RESIDENT", 0.0)
-        got = ms.runtime.compile_graph(graph, "kitsune", "python").outputs(inputs)
-    assert all(v.ok for v in judge(graph, inputs, got)), graph
+def test_random_programs_run_as_pipelines(monkeypatch):
+    """The whole strategy on random layers, with tiles of one unit: as far as they are pipelines, and what is left of them."""
+    monkeypatch.setattr(pipeline, "FEWEST_ROWS", 1)
+    monkeypatch.setattr(pipeline, "RESIDENT", 0.0)
+    seen = Counter()
+
+    @given(graph=layers())
+    def each(graph):
+        inputs = random_inputs(graph, np.random.default_rng(0))
+        program = ms.runtime.compile_graph(graph, "kitsune", "python")
+        assert all(v.ok for v in judge(graph, inputs, program.outputs(inputs))), graph
+        found = program.stages.plan.pipelines
+        seen.update(["programs", *(s.role for p in found for s in p.composition.stages)] + ["with pipelines"] * bool(found))
+
+    each()
+    assert seen["with pipelines"] > seen["programs"] // 4 and seen["fan_in"], seen
 
 
 def test_equal_results_however_many_threads(monkeypatch):
