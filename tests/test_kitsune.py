@@ -6,6 +6,7 @@ Queues as CUDA text are in test_queues.py, what could be a pipeline in test_sele
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import threading
 from collections import Counter
@@ -408,20 +409,41 @@ def test_a_later_round_runs_tile_by_tile(held, short_tiles):
     assert all(v.ok for v in verdicts), verdicts
 
 
-def test_a_gpus_pipeline_is_one_kernel_with_blocks_for_each_stage(monkeypatch):
-    """The whole road on the stepper: chosen, designed, balanced, printed, run."""
+@pytest.fixture
+def small_gpu(monkeypatch):
+    """A GPU of three multiprocessors, and tiles for it: an MLP's pipeline is small enough to be stepped."""
     monkeypatch.setattr(pipeline, "PAYLOAD", 256)
     monkeypatch.setattr(pipeline, "LEAST_PAYLOAD", 128)
+    return replace(DEVICES["v100"], name="small", sms=3)
+
+
+def mlp(x, w, v):
+    return np.tanh(x @ w) @ v
+
+
+def test_a_gpus_pipeline_is_one_kernel_with_blocks_for_each_stage(small_gpu):
+    """The whole road on the stepper: chosen, designed, balanced, printed, run."""
     rng = np.random.default_rng(0)
     x, w, v = (rng.standard_normal(shape).astype(np.float32) for shape in ((12, 8), (8, 16), (16, 6)))
-    device = replace(DEVICES["v100"], name="small", sms=3)
-
-    def mlp(x, w, v):
-        return np.tanh(x @ w) @ v
-
-    (pattern,) = ms.lower(mlp, x, w, v, strategy="kitsune", target="step", device=device, stop_after="fuse").patterns
+    (pattern,) = ms.lower(mlp, x, w, v, strategy="kitsune", target="step", device=small_gpu, stop_after="fuse").patterns
     assert [s.blocks for s in pattern.composition.stages] == [2, 3, 1], pattern.composition
-    np.testing.assert_allclose(ms.jit(mlp, strategy="kitsune", target="step", device=device)(x, w, v), mlp(x, w, v), rtol=1e-5, atol=1e-5)
+    got = ms.jit(mlp, strategy="kitsune", target="step", device=small_gpu)(x, w, v)
+    np.testing.assert_allclose(got, mlp(x, w, v), rtol=1e-5, atol=1e-5)
+
+
+def test_explain_shows_a_gpus_pipeline_down_to_its_text(small_gpu):
+    """Stages with their blocks, queues, each array with its bytes, the text; what a session allocates is said under memory."""
+    report = ms.explain(mlp, "f32[12,8]", "f32[8,16]", "f32[16,6]", strategy="kitsune", target="step", device=small_gpu)
+    (flow,) = report.stages.flows
+    source, text = flow.source, str(report)
+    for part in (str(flow.body), str(source.pipeline), source.text.rstrip(), f"{source.grid} blocks of {source.block} threads",
+                 "mlp_1: 3 blocks from 2 on", "queue q2: ", f"{source.name}: {flow.own_bytes} bytes of its own"):
+        assert part in text, part
+    assert all(f"{a.kind} {a.name}: " in text for a in source.arrays)
+    assert flow.own_bytes > sum(q.depth * q.tile_bytes for q in source.pipeline.queues), "queues, and counters beside them"
+    assert json.loads(report.json)["pipelines"][0]["text"]["cuda"] == source.text
+    assert "mlp_1 (simt), tile" in report.html, "the simulated timeline"
+    assert "<b>1</b> pipelines" in report.html
 
 
 def test_random_programs_run_as_pipelines(monkeypatch):

@@ -23,6 +23,7 @@ from ..kernel import Kernel
 from ..runtime import Jitted, Stages, choose_device, choose_target, lower_program, read_types
 from ..runtime.cuda_launch import library_calls
 from ..runtime.memory import Layout, Resident
+from ..runtime.stages import Flow
 from ..schedule import schedule
 from ..source import KernelSource
 from ..stitch import StitchPlan
@@ -114,7 +115,7 @@ class Report:
 
     @property
     def json(self) -> str:
-        """The report as JSON: graph, steps, each kernel with placements, text and decisions, the memory plan."""
+        """The report as JSON: graph, steps, each kernel with placements, text and decisions, pipelines, the memory plan."""
         plan, graph = self.stages.plan, self.stages.graph
         name = {p: c.kernel.name for c in self.cards for p in c.patterns}
         steps = [{"kind": p.kind, "name": name.get(p, graph[p.members[0]].op), "members": p.members,
@@ -123,6 +124,7 @@ class Report:
                    "last": r.life.last} for r in self.residents]
         data = {"name": self.name, "strategy": plan.strategy, "device": self.stages.device.name, "graph": str(graph),
                 "steps": steps, "kernels": [_card_record(c) for c in self.cards],
+                "pipelines": [_flow_record(f) for f in self.stages.flows],
                 "workspace": {"bytes": self.workspace, "values": values},
                 "decisions": [asdict(d) for d in self.decisions]}
         return json.dumps(data, indent=1)
@@ -141,7 +143,10 @@ class Report:
         for tiled in self.stages.loops:
             out += ["", "# a pipeline, in the ids of its body", str(tiled.loop.body), "", str(tiled.loop.pipeline), "",
                     *("each tile runs " + str(each.tile).removeprefix("# after fuse ") for each in tiled.loop.rounds)]
+        out += [line for flow in self.stages.flows for line in ("", str(flow))]
         out += ["", f"# memory: {self.workspace} bytes of workspace"]
+        out += [f"  {flow.source.name}: {flow.own_bytes} bytes of its own, all the time: " +
+                ", ".join(f"{name} {nbytes}" for name, nbytes in flow.own) for flow in self.stages.flows]
         out += [f"  {r.label}: {r.life.nbytes} bytes at {r.offset}, steps {r.life.first} to {r.life.last}"
                 for r in self.residents]
         if self.stages.device.kind == "gpu" and plan.library_calls:
@@ -154,7 +159,12 @@ def _line(d: Decision) -> str:
     return f"  {' '.join(f'%{i}' for i in d.at)}: {d.verdict} [{d.rule}] {d.why}"
 
 
-
+def _flow_record(flow: Flow) -> dict[str, Any]:
+    source = flow.source
+    return {"name": source.name, "body": str(flow.body.graph), "pipeline": str(source.pipeline), "blocks": source.grid,
+            "threads": source.block, "stages": [asdict(s) for s in source.pipeline.stages],
+            "queues": [asdict(q) for q in source.pipeline.queues], "arrays": [asdict(a) for a in source.arrays],
+            "text": {"cuda": source.text}}
 
 
 def _card_record(card: Card) -> dict[str, Any]:

@@ -9,11 +9,14 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
+from ..dataflow.predict import predict
 from ..fuse import FREE, Decision, count, pattern_inputs
 from ..graph import Graph
 from ..kernel import Kernel
+from ..runtime.stages import Flow
 from ..stitch import StitchPlan
 from .picture import PALETTE, Box, layered, memory_map, thread_map
+from .timeline import timeline
 
 if TYPE_CHECKING:
     from . import Card, Report
@@ -59,11 +62,11 @@ def fragment(report: Report) -> str:
 
 
 def content(report: Report, heading: str = "") -> str:
-    """The report between two tags: overview, one card a kernel, memory, decisions, the program."""
+    """The report between two tags: overview, one card a kernel and a GPU's pipeline, memory, decisions, the program."""
     stages = report.stages
     facts = {"operations": len(stages.graph), "kernels": len(stages.plan.kernels), "different": len(report.cards),
-             "library calls": len(stages.plan.library_calls), "pipelines": len(stages.loops),
-             "bytes of workspace": report.workspace}
+             "library calls": len(stages.plan.library_calls), "pipelines": len(stages.plan.pipelines),
+             "bytes of workspace": report.workspace, "bytes of queues": sum(flow.own_bytes for flow in stages.flows)}
     out = [f"<h1>{escape(heading or report.name)}</h1>",
            f"<p>Strategy <b>{escape(stages.plan.strategy)}</b>, scheduled for <b>{escape(stages.device.name)}</b>.</p>",
            _facts(facts),
@@ -71,6 +74,7 @@ def content(report: Report, heading: str = "") -> str:
            "colour are the same kernel. Point at a box or an arrow for details.</p>",
            f'<div class="scroll">{overview(report)}</div>']
     out += [kernel_card(report, card) for card in report.cards]
+    out += [pipeline_card(report, number, flow) for number, flow in enumerate(stages.flows)]
     steps = len(stages.plan.patterns)
     residents = [(r.label, r.offset, r.life.nbytes, r.life.first, r.life.last) for r in report.residents]
     out += ["<h2>Memory between steps</h2><p>Values that are never alive at the same step share bytes.</p>",
@@ -145,6 +149,22 @@ def kernel_card(report: Report, card: Card) -> str:
             f"<details><summary>{len(kernel.decisions)} decisions</summary>",
             decisions_table(kernel.decisions), "</details></section>"]
     return "".join(out)
+
+
+def pipeline_card(report: Report, number: int, flow: Flow) -> str:
+    """A GPU's pipeline: when the model lets each stage have which tile, then stages, arrays and text."""
+    source, device = flow.source, report.stages.device
+    prefix = f"{report.prefix}-pipeline{number}"
+    run = predict(flow.body.graph, source.pipeline, device)[-1]
+    facts = {"stages": len(source.pipeline.stages), "queues": len(source.pipeline.queues), "blocks": source.grid,
+             "threads a block": source.block, "bytes of queues": flow.own_bytes}
+    return "".join([
+        f'<section class="kernel" style="--kernel:#888888" id="{prefix}">',
+        f"<h2>Pipeline <code>{escape(source.name)}</code></h2>", _facts(facts),
+        "<h3>Which tile each stage has when</h3><p>Simulated, not measured: full rates, and a tile here is as many of the "
+        "kernel's as a stage has blocks.</p>",
+        f'<div class="scroll">{timeline(run, prefix + "-timeline")}</div>',
+        "<h3>Body, stages, arrays and text</h3>", f"<pre>{escape(str(flow))}</pre></section>"])
 
 
 def _launch(kernel: Kernel) -> str:

@@ -22,9 +22,9 @@ from ..dataflow.loop import TileLoop, tile_loop
 from ..dataflow.pipeline import Pipeline
 from ..device import DEVICES, Device, get_device, this_cpu
 from ..errors import DeviceError, TraceError
-from ..fuse import Body, Composition, Decision, FusionPlan, extract
+from ..fuse import Body, Composition, Decision, FusionPlan, count, extract
 from ..graph import Graph, TensorType, verify
-from ..ops import DTYPES
+from ..ops import DTYPES, itemsize
 from ..schedule import Kernel
 from ..simplify import simplify
 from ..source import KernelSource
@@ -124,6 +124,27 @@ class Flow:
 
     body: Body
     source: PipelineSource
+
+    @property
+    def own(self) -> tuple[tuple[str, int], ...]:
+        """What each session allocates for it besides the workspace: queues, scratch, counters, each with its bytes."""
+        return tuple((a.name, a.size * itemsize(a.dtype)) for a in self.source.arrays if a.name in self.source.resident)
+
+    @property
+    def own_bytes(self) -> int:
+        return sum(nbytes for _, nbytes in self.own)
+
+    def __str__(self) -> str:
+        """The body, stages with their ranges of blocks and queues, the parameters, the kernel's text."""
+        source, first = self.source, 0
+        lines = [f"# pipeline {source.name}: a program of its own, whose ids are used from here on", str(self.body), "",
+                 str(source.pipeline), "", f"{source.name}: {source.grid} blocks of {source.block} threads, all resident; "
+                 f"{source.registers} registers a thread, {source.shared_bytes} B of shared memory a block"]
+        for stage in source.pipeline.stages:
+            lines.append(f"  {stage.name}: {count(stage.blocks, 'block')} from {first} on")
+            first += stage.blocks
+        lines += [f"  {a.kind} {a.name}: {a.size} x {a.dtype}, {a.size * itemsize(a.dtype)} B" for a in source.arrays]
+        return "\n".join([*lines, "", "# after emit, for cuda", source.text.rstrip()])
 
 
 def program_of(graph: Graph) -> Program:
