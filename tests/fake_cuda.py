@@ -15,6 +15,7 @@ import enum
 import functools
 import itertools
 import subprocess
+import threading
 from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,7 +30,9 @@ ATTRIBUTES = {"COMPUTE_CAPABILITY_MAJOR": (75, 9), "COMPUTE_CAPABILITY_MINOR": (
               "MAX_REGISTERS_PER_MULTIPROCESSOR": (82, 65536), "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": (81, 233472),
               "CLOCK_RATE": (13, 1_500_000), "MEMORY_CLOCK_RATE": (36, 2_000_000), "GLOBAL_MEMORY_BUS_WIDTH": (37, 5120)}
 OK, INVALID_VALUE, OUT_OF_MEMORY, NO_DEVICE, INVALID_CONTEXT, NOT_FOUND = 0, 1, 2, 100, 201, 500
-LAUNCH_FAILED, CAPTURE_UNSUPPORTED = 719, 900
+LAUNCH_FAILED, LAUNCH_TOO_LARGE, CAPTURE_UNSUPPORTED = 719, 720, 900
+WITHOUT_CONTEXT = {"cuInit", "cuDriverGetVersion", "cuGetErrorName", "cuDeviceGet", "cuDeviceGetName", "cuDeviceGetAttribute",
+                   "cuCtxGetDevice", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent"}
 
 
 class CUresult(enum.IntEnum):
@@ -42,6 +45,7 @@ class CUresult(enum.IntEnum):
     CUDA_ERROR_NOT_FOUND = NOT_FOUND
     CUDA_ERROR_ILLEGAL_ADDRESS = 700
     CUDA_ERROR_LAUNCH_FAILED = LAUNCH_FAILED
+    CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE = LAUNCH_TOO_LARGE
     CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = CAPTURE_UNSUPPORTED
 
 
@@ -51,6 +55,8 @@ def recorded(function):
     def call(self, *arguments):
         self.calls.append((function.__name__, *arguments))
         code = self.fails.get(function.__name__)
+        if not code and function.__name__ not in WITHOUT_CONTEXT and not self.context:
+            code = INVALID_CONTEXT
         answer = (code, 0) if code else function(self, *arguments)
         return CUresult(answer[0]), *answer[1:]
     return call
@@ -70,7 +76,7 @@ class Gpu:
         self.memory, self.blocks = memory, {}
         self.attributes = {code: value for code, value in ATTRIBUTES.values()}
         self.name = b"Fake GPU"
-        self.context = 0
+        self.current = threading.local()  # each thread's context
         self.handles = itertools.count(1000)
         self.programs = {}  # image -> (text, name, dtypes)
         self.modules, self.functions = {}, {}
@@ -79,6 +85,11 @@ class Gpu:
         self.recording = {}  # stream -> work being recorded
         self.graphs, self.events = {}, {}
         self.launched = []  # names of kernels in the order they ran
+
+    @property
+    def context(self):
+        """What is current in the thread that asks; 0 is nothing, and most functions refuse it."""
+        return getattr(self.current, "context", 0)
 
     def named(self, *names):
         """The calls of these functions, in order, without their arguments."""
@@ -162,7 +173,7 @@ class Gpu:
 
     @recorded
     def cuCtxSetCurrent(self, ctx):
-        self.context = int(ctx)
+        self.current.context = int(ctx)
         return (OK,)
 
     @recorded
@@ -179,7 +190,12 @@ class Gpu:
 
     @recorded
     def cuOccupancyMaxActiveBlocksPerMultiprocessor(self, func, blockSize, dynamicSMemSize):
-        return OK, 2048 // blockSize
+        return OK, self._blocks_at_once(blockSize)
+
+    @staticmethod
+    def _blocks_at_once(block):
+        """On one multiprocessor, by its threads."""
+        return 2048 // block
 
     @recorded
     def cuLaunchKernel(self, f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, hStream,
@@ -195,12 +211,19 @@ class Gpu:
         text, name, dtypes = self.functions[int(function)]
         if ("grid.sync()" in text) != together:
             return (LAUNCH_FAILED,)
+        if together and grid > self.attributes[ATTRIBUTES["MULTIPROCESSOR_COUNT"][0]] * self._blocks_at_once(block):
+            return (LAUNCH_TOO_LARGE,)
         count = WORDS * len(dtypes)
         pointers = (ctypes.c_uint64 * count).from_address(int(parameters))
         words = [ctypes.c_int64.from_address(p).value for p in pointers]  # copied here and now, as the driver does
         return self.work(stream, lambda: self._run(text, name, dtypes, words, grid, block))
 
     def _run(self, text, name, dtypes, words, grid, block):
+        """In the stepper, which refuses races and reads of what nobody wrote: what the text writes anywhere holds nothing before.
+
+        A launch does not say which arrays are queues, and need not: their bytes are only counted elsewhere. That all blocks of a
+        cooperative launch are resident was asked at the launch.
+        """
         arrays = []
         for dtype, first in zip(dtypes, range(0, len(words), WORDS), strict=True):
             meminfo, parent, size, itemsize, address, shape, stride = words[first:first + WORDS]
@@ -386,6 +409,7 @@ class Array:
     def __init__(self, gpu, values, stream=None, offset=0, strides=None):
         values = np.asarray(values)
         self.gpu, self.shape, self.dtype, self.stream, self.strides = gpu, values.shape, values.dtype, stream, strides
+        gpu.cuCtxSetCurrent(gpu.context or 77)  # as every library does that makes an array
         self.address = int(gpu.cuMemAlloc(max(1, values.nbytes + offset))[1]) + offset
         if values.nbytes:
             gpu.array(self.address, values.size, values.dtype)[:] = values.reshape(-1)

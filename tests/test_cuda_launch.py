@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import minisitch as ms
 from minisitch.dataflow import pipeline
-from minisitch.errors import DeviceError, MinisitchError
+from minisitch.errors import DeviceError, KernelBug, MinisitchError
 from minisitch.runtime import compile_graph, cublas, cuda_driver, cuda_memory
 from minisitch.runtime.cuda_graph import KEPT
 from minisitch.runtime.cuda_kernel import Arguments, DeviceKernel
@@ -407,6 +407,38 @@ def test_a_full_memory_is_emptied_of_what_nobody_uses_and_then_refused(gpu):
     assert cuda_memory.Block(2048, 0, 3).address and "cuMemFree" in gpu.named("cuMemFree")
     with pytest.raises(DeviceError, match="OUT_OF_MEMORY; the GPU's memory is full"):
         cuda_memory.Block(8192, 0, 3)
+
+
+def test_a_result_is_copied_to_the_host_by_a_thread_that_has_no_context_yet(gpu):
+    """Each thread has a context of its own, and a new one none: a worker of a pool that is handed a result."""
+    x, found = array(4, 8), []
+    y = ms.jit(softmax, target="cuda")(Array(gpu, x))
+    thread = threading.Thread(target=lambda: found.append((gpu.context, np.asarray(y))))
+    thread.start()
+    thread.join()
+    (before, values), = found
+    assert before == 0
+    np.testing.assert_allclose(values, softmax(x), rtol=1e-6)
+
+
+# ---------------------------------------------------------------- what the fake GPU refuses
+UNWRITTEN = """def k(x, y):
+    if cuda.threadIdx.x == 0:
+        y[0] = y[1] + x[0]"""
+TOGETHER = """def k(x, y):
+    grid = cuda.cg.this_grid()
+    grid.sync()
+    y[cuda.blockIdx.x] = x[0]"""
+
+
+def test_the_fake_gpu_refuses_what_a_gpu_would_get_wrong(gpu):
+    """Memory that nobody wrote, and more blocks together than are resident: also where our own check does not look."""
+    with pytest.raises(KernelBug, match="read before any write"):
+        DeviceKernel("k", UNWRITTEN, 1, 32, ("float32", "float32"), (1, 2))(array(1), array(2))
+    kernel = DeviceKernel("k", TOGETHER, 132 * 64, 32, ("float32", "float32"), (1, 9000), together=True)
+    function = kernel.load(cuda_driver.current())
+    with pytest.raises(DeviceError, match="COOPERATIVE_LAUNCH_TOO_LARGE; a grid barrier takes more blocks"):
+        Arguments(replace(kernel, grid=132 * 64 + 1)).launch(function, 0)
 
 
 # ---------------------------------------------------------------- products

@@ -82,15 +82,15 @@ def available() -> bool:
 
 
 # ---------------------------------------------------------------- devices
-def current() -> int:
-    """The ordinal of this thread's device; makes the first one current where none is, as CuPy, Torch and Numba do."""
+def current(otherwise: int = 0) -> int:
+    """The ordinal of this thread's device; makes the first one current where none is, as CuPy, Torch and Numba do, or another."""
     code, device = bindings().cuCtxGetDevice()
     if not int(code):
         return int(device)
     if int(code) != INVALID_CONTEXT:
         raise failure("cuCtxGetDevice", int(code))
-    ask("cuCtxSetCurrent", ask("cuDevicePrimaryCtxRetain", ask("cuDeviceGet", 0)))
-    return 0
+    ask("cuCtxSetCurrent", ask("cuDevicePrimaryCtxRetain", ask("cuDeviceGet", otherwise)))
+    return otherwise
 
 
 def attribute(name: str, ordinal: int) -> int:

@@ -80,6 +80,7 @@ class DeviceArray:
     def numpy(self) -> np.ndarray:
         """The values on the host; waits for the kernels that make them."""
         found = np.empty(self.shape, self.dtype)
+        current(self.block.key[0])  # a thread that has launched nothing has no context, and the driver refuses it
         ask("cuMemcpyDtoHAsync", found.ctypes.data, self.block.address, self.nbytes, self.stream)
         ask("cuStreamSynchronize", self.stream)
         return found
