@@ -93,7 +93,8 @@ ALL_INGREDIENTS = Stitching()
 
 @dataclass(frozen=True)
 class Pattern:
-    """One kernel, one library call, or one pipeline: a CPU's loop over tiles, with kernels and calls of its own.
+    """One kernel, one library call, or one pipeline: on a GPU a kernel whose blocks are stages that run at the same time, on a
+    CPU a loop over tiles, with kernels and calls of its own.
 
     ``members`` are ascending ids, so also a legal order; ``outputs`` are the members whose
     values other patterns or the caller read: they are written to memory.

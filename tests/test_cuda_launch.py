@@ -105,6 +105,8 @@ def test_a_pipeline_is_one_cooperative_launch(gpu, monkeypatch):
 
     x, w, v = array(12, 8), array(8, 16, seed=1), array(16, 6, seed=2)
     f = ms.jit(mlp, strategy="kitsune", target="cuda", device=replace(ms.get_device("v100"), name="small", sms=3))
+    f.compile(x, w, v)
+    assert gpu.named("cuModuleLoadData"), "loaded with the program, not at the first call"
     for k in range(2):
         np.testing.assert_allclose(f(x + k, w, v), mlp(x + k, w, v), rtol=1e-4, atol=1e-5)
     assert gpu.named(*LAUNCHES) == ["cuLaunchCooperativeKernel"] * 2

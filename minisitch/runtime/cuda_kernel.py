@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from .. import cuda_link
+from ..cuda_pipeline import PipelineSource
 from ..errors import DeviceError
 from ..source import KernelSource
 from .cuda_driver import architecture, ask, attribute, current
@@ -45,6 +46,12 @@ class DeviceKernel:
         kernel, buffers = source.kernel, source.kernel.parameters
         return cls(source.launches[0].name, source.text, kernel.grid, kernel.block, tuple(b.dtype for b in buffers),
                    tuple(b.size for b in buffers), kernel.registers, bool(kernel.grid_barriers))
+
+    @classmethod
+    def of_pipeline(cls, source: PipelineSource) -> DeviceKernel:
+        """A pipeline's one launch, of all its blocks together."""
+        return cls(source.name, source.text, source.grid, source.block, tuple(a.dtype for a in source.arrays),
+                   tuple(a.size for a in source.arrays), source.registers, together=True)
 
     def load(self, device: int) -> Any:
         """The function on a device; compiled and loaded once. Raises DeviceError, also where the grid does not fit."""
@@ -90,6 +97,12 @@ class Arguments:
         first = ctypes.addressof(self.words)
         self.pointers = (ctypes.c_void_p * count)(*range(first, first + 8 * count, 8))  # one to each word, for the driver
         self.where = ctypes.addressof(self.pointers)
+        self.fixed: list[Block] = []
+
+    def fix(self, place: int, block: Block) -> None:
+        """Let one argument be this memory at every launch; it lives as long as the arguments do."""
+        self.words[place * WORDS + ADDRESS] = block.address
+        self.fixed.append(block)
 
     def launch(self, function: Any, stream: int) -> None:
         """Put the kernel on a stream; the driver has copied the arguments when this returns."""

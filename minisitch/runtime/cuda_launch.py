@@ -22,6 +22,7 @@ import numpy as np
 
 from ..cuda_product import Matrix, product_text
 from ..errors import MinisitchError
+from ..ops import itemsize
 from ..trace.tree import unflatten
 from . import cublas
 from .call import ready
@@ -46,33 +47,20 @@ class Issue(Protocol):
     def __call__(self, addresses: Addresses, stream: int) -> None: ...
 
 
-def _issue_kernel(kernel: DeviceKernel, slots: Sequence[int], offsets: Sequence[int], device: int) -> Issue:
-    """A launch. ``offsets`` of buffers, in elements: the kernel sees each from there on."""
+def _issue_kernel(kernel: DeviceKernel, slots: Sequence[int], offsets: Sequence[int], device: int,
+                  own: Sequence[Block] = ()) -> Issue:
+    """A launch. ``offsets`` of buffers, in elements: the kernel sees each from there on. Behind the slots come blocks of its
+    ``own``, the same at every launch: a pipeline's queues, scratch, and counters, which it sets to zero itself."""
     function, arguments = kernel.load(device), Arguments(kernel)
     skipped = [offset * np.dtype(dtype).itemsize for offset, dtype in zip(offsets, kernel.dtypes, strict=False)]
     places = [(place * WORDS + ADDRESS, slot, nbytes) for place, (slot, nbytes) in
               enumerate(zip_longest(slots, skipped, fillvalue=0))]
+    for place, block in enumerate(own, len(slots)):
+        arguments.fix(place, block)
 
     def issue(addresses: Addresses, stream: int) -> None:
         for word, slot, offset in places:
             arguments.words[word] = addresses[slot] + offset
-        arguments.launch(function, stream)
-    return issue
-
-
-def _issue_flow(step: FlowStep, device: int, stream: int) -> Issue:
-    """A pipeline's launch: queues, scratch and counters are the session's, and a kernel sets its counters to zero itself."""
-    source = step.source
-    kernel = DeviceKernel(source.name, source.text, source.grid, source.block, tuple(a.dtype for a in source.arrays),
-                          tuple(a.size for a in source.arrays), source.registers, together=True)
-    own = [Block(a.size * np.dtype(a.dtype).itemsize, device, stream) for a in source.arrays[len(step.slots):]]
-    function, arguments = kernel.load(device), Arguments(kernel)
-    for place, block in enumerate(own, len(step.slots)):
-        arguments.words[place * WORDS + ADDRESS] = block.address
-
-    def issue(addresses: Addresses, stream: int, own: Sequence[Block] = tuple(own)) -> None:  # they live as long as this does
-        for place, slot in enumerate(step.slots):
-            arguments.words[place * WORDS + ADDRESS] = addresses[slot]
         arguments.launch(function, stream)
     return issue
 
@@ -161,7 +149,9 @@ class Session:
             assert isinstance(step.launch, DeviceKernel)
             return _issue_kernel(step.launch, step.slots, step.offsets, self.device) if step.launch.grid else None
         if isinstance(step, FlowStep):
-            return _issue_flow(step, self.device, self.stream)
+            assert isinstance(step.launch, DeviceKernel)
+            own = [Block(a.size * itemsize(a.dtype), self.device, self.stream) for a in step.source.arrays[len(step.slots):]]
+            return _issue_kernel(step.launch, step.slots, (), self.device, own)
         if isinstance(step, CopyStep):
             nbytes = slots[step.slots[0]].size * slots[step.slots[0]].dtype.itemsize
             return _issue_copy(*step.slots, nbytes) if nbytes else None

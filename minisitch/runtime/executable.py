@@ -25,7 +25,7 @@ from .call import Call, Memory, ready, write_call
 from .memory import Layout, Resident, Slot
 from .pool import fresh
 from .stages import Stages
-from .steps import CopyStep, FlowStep, KernelStep, Step, build_kernels, library_step, view
+from .steps import CopyStep, KernelStep, Step, build_kernels, flow_step, library_step, view
 from .tiling import TiledRun, TileStep
 
 Array = np.ndarray
@@ -185,7 +185,8 @@ def assemble(stages: Stages, target: str, progress: Callable[[int, int, str], No
             continue
         if pattern.kind == "pipeline" and stages.flows:
             flow = next(flows)
-            steps.append(FlowStep(flow.source, tuple(layout.value[v] for v in (*flow.body.inputs, *flow.body.outputs))))
+            memory = (*flow.body.inputs, *flow.body.outputs)
+            steps.append(flow_step(flow.source, tuple(layout.value[v] for v in memory), target))
             continue
         if pattern.kind == "pipeline":
             tiled = next(loops)

@@ -1,6 +1,7 @@
-"""What a program does at a call, step by step: launch a kernel, call a library, copy.
+"""What a program does at a call, step by step: launch a kernel or a GPU's pipeline, call a library, copy.
 
-In:  emitted kernels and library nodes. Out: ``Step`` values, which ``bind`` turns into calls on given arrays.
+In:  emitted kernels and pipelines, library nodes. Out: ``Step`` values, which ``bind`` turns into calls on given arrays. A CPU's
+pipeline is a step of many: ``tiling.TileStep``.
 """
 
 from __future__ import annotations
@@ -106,9 +107,11 @@ class LibraryStep:
 
 @dataclass(frozen=True)
 class FlowStep:
-    """A pipeline's one kernel, in the stepper; ``slots`` are its inputs and outputs, queues and counters a launch's own."""
+    """A GPU's pipeline: one kernel, in the stepper or launched. ``slots`` are its inputs and outputs; queues, scratch and counters
+    are not the program's: a step's own, or a session's."""
 
     source: PipelineSource
+    launch: Callable[..., None]
     slots: tuple[int, ...]
     warns: ClassVar[bool] = False
 
@@ -125,11 +128,21 @@ class FlowStep:
     def bind(self, arrays: Sequence[Array]) -> Callable[[], Any]:
         return functools.partial(self.launch, *(arrays[s] for s in self.slots))
 
-    def launch(self, *buffers: Array) -> None:
-        given = iter(buffers)
-        arrays = {a.name: next(given) if a.kind in ("input", "output") else np.zeros(a.size, a.dtype) for a in self.source.arrays}
-        simt.step(self.source.text, arrays, self.source.grid, self.source.block, wave=self.source.grid,
-                  queues=self.source.resident, inputs=[a.name for a in self.source.arrays if a.kind == "input"])
+
+def flow_step(source: PipelineSource, slots: tuple[int, ...], target: str) -> FlowStep:
+    """The launch of a pipeline; on a GPU its kernel is loaded here, as the others are, and not at the first call."""
+    if target != "cuda":
+        return FlowStep(source, functools.partial(_step_pipeline, source), slots)
+    kernel = DeviceKernel.of_pipeline(source)
+    kernel.load(current())
+    return FlowStep(source, kernel, slots)
+
+
+def _step_pipeline(source: PipelineSource, *buffers: Array) -> None:
+    given = iter(buffers)
+    arrays = {a.name: next(given) if a.kind in ("input", "output") else np.zeros(a.size, a.dtype) for a in source.arrays}
+    simt.step(source.text, arrays, source.grid, source.block, wave=source.grid, queues=source.resident,
+              inputs=[a.name for a in source.arrays if a.kind == "input"])
 
 
 def library_step(node: Node, chains: Sequence[Sequence[Node]], slots: tuple[int, ...]) -> LibraryStep:
