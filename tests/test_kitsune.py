@@ -320,6 +320,13 @@ def test_a_path_around_a_full_reduction_needs_all_its_tiles():
     assert least_depths(stages, (Queue(0, 0, (1, 2), 64), Queue(1, 1, (2,), 64)), 100, full_rate=True) == [3, 2]
 
 
+def test_two_stages_of_one_name_are_refused():
+    whole = softmax_stages(8)
+    stages = tuple(replace(s, name="exp") for s in whole.stages[:2])
+    with pytest.raises(PlanError, match="two stages are named 'exp', .*: rename one"):
+        verify_pipeline(replace(whole, stages=(*stages, whole.stages[2])))
+
+
 @pytest.mark.parametrize(("queue", "message"), [
     (Queue(0, 0, (), 64), "there are stages 0 to 2"),
     (Queue(0, 0, (3,), 64), "there are stages 0 to 2"),

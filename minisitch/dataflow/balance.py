@@ -22,7 +22,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from math import inf, isfinite
 from typing import Literal
 
@@ -187,7 +186,7 @@ def _bounds(loads: Sequence[Load], channels: Sequence[Channel], device: Device, 
     dram, l2 = pipeline_bytes(loads, channels, device)
     for name, moved, bandwidth in (("DRAM", dram, device.bandwidth), ("L2", l2, device.l2_bandwidth)):
         rate = tiles * bandwidth / 1e6 / moved if moved else inf
-        found.append(Bound(name, rate, f"{float(Fraction(moved, tiles)):,.0f} bytes a tile at {bandwidth / 1e9:,.0f} GB/s"))
+        found.append(Bound(name, rate, f"{moved / tiles:,.0f} bytes a tile at {bandwidth / 1e9:,.0f} GB/s"))
     return found
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
+from ..errors import PlanError
 from .balance import Channel, Load, entries_of
 
 
@@ -68,6 +69,7 @@ def depths(loads: Sequence[Load], channels: Sequence[Channel], full_rate: bool =
 
     With ``full_rate`` it also never makes a stage wait that has work: one entry more for each stage on the longest path from
     its producer to a consumer. That is the paper's double buffer for neighbours, and three for a queue that passes a stage by.
+    Raises PlanError for two stages of one name.
     """
     held = list(_held(tuple(loads), tuple(channels)))
     if full_rate:
@@ -80,6 +82,9 @@ def depths(loads: Sequence[Load], channels: Sequence[Channel], full_rate: bool =
 @lru_cache(maxsize=256)  # a design asks for the same again, with other blocks or other names
 def _held(loads: tuple[Load, ...], channels: tuple[Channel, ...]) -> tuple[int, ...]:
     by_name, fired = {load.name: load for load in loads}, {load.name: 0 for load in loads}
+    if len(by_name) < len(loads):
+        twice = next(load.name for load in loads if load is not by_name[load.name])
+        raise PlanError(f"two stages are named {twice!r}, and queues know stages by their names: rename one")
     entries, held = [entries_of(channel, loads) for channel in channels], [1] * len(channels)
     for load, tile in sequence(loads, channels):
         fired[load.name] = tile + 1

@@ -18,7 +18,9 @@ deadlock of reconverging paths, such as softmax's as stages, whose division want
 the sum of all. It is found, named, and refused with the depth that would do.
 
 Before:  exp -> sum, divide (depth 2), sum -> divide; 8 tiles
-After:   PipelineError: sum waits for a tile from exp, exp for room (2 of 2, divide has taken 0), divide for sum
+After:   PipelineError: deadlock at 12 us: exp (tile 2) waits for room in exp -> sum, divide (depth 2; divide has given back 0);
+         sum (tile 2) waits for a tile of exp, which has published 2; divide (tile 0) waits for a tile of sum, which has
+         published 0. It runs with depths of exp -> sum, divide 8; or keep these stages in one, compute again what waits, ...
 """
 
 from __future__ import annotations
@@ -111,6 +113,11 @@ def vertical(loads: Sequence[Load], channels: Sequence[Channel], device: Device,
     groups = vertical_groups(loads, channels) if groups is None else groups
     if sorted(name for group in groups for name in group) != sorted(load.name for load in loads):
         raise PipelineError(f"groups hold every stage once; got {groups}")
+    place = {name: number for number, group in enumerate(groups) for name in group}
+    for channel in channels:
+        if (reader := min(place[name] for name in channel.consumers)) < place[channel.producer]:
+            raise PipelineError(f"group {reader} reads {channel.name}, which group {place[channel.producer]} makes: put the groups "
+                                "in the order of their data")
     kernels = [[_together([load for load in loads if load.name in group], loads, channels, device)] for group in groups]
     unbounded = [replace(c, depth=max(c.depth, entries_of(c, loads))) for c in channels]
     found = _Simulation(loads, unbounded, device).run(kernels)
@@ -327,7 +334,9 @@ class _Simulation:
         """Who waits for what, and the depth of each queue that would do."""
         said = []
         for task in tasks:
-            i, wanted = self._waits_for(task) or (0, "")
+            found = self._waits_for(task)
+            assert found, "whoever waits for nothing has started"
+            i, wanted = found
             channel = self.channels[i]
             if wanted == "room":
                 last = min(self.taken[i], key=lambda name: self.taken[i][name])
@@ -337,5 +346,6 @@ class _Simulation:
             said.append(f"{task.load.name} (tile {task.tile}) waits for {wanted}")
         enough = depths(self.loads, self.channels)
         deeper = [f"{c.name} {enough[i]}" for i, c in enumerate(self.channels) if c.depth < enough[i]]
+        assert deeper, "with all depths that large every stage comes to its turn"
         return (f"deadlock at {self.clock:.4g} us: {'; '.join(said)}. It runs with depths of {', '.join(deeper)}; or keep these "
                 "stages in one, compute again what waits, or let it go through DRAM")

@@ -86,12 +86,11 @@ def _reshaped_axis(result: TensorType, operand: TensorType, axis: int) -> int | 
 
 def _gathered_axis(node: Node, operand: TensorType, position: int, axis: int) -> int | None:
     """The index shape comes first in the result, then the axes that were not looked up."""
-    axes = node.attr("axes")
-    rest = [a for a in range(operand.rank) if a not in axes] if position == 0 else []
-    index_rank = node.type.rank - len(rest) if position == 0 else operand.rank
-    if position == 0:
-        return WHOLE if axis < index_rank else rest[axis - index_rank]
-    return axis if axis < index_rank else WHOLE
+    if position:
+        return axis if axis < operand.rank else WHOLE
+    rest = [a for a in range(operand.rank) if a not in node.attr("axes")]
+    index_rank = node.type.rank - len(rest)
+    return WHOLE if axis < index_rank else rest[axis - index_rank]
 
 
 def folds(graph: Graph, node: Node, position: int, axis: int) -> bool:
