@@ -43,6 +43,15 @@ def test_the_papers_three_patterns():
     assert both == [("multicast", ["tanh", "matmul", "matmul", "exp"])]
 
 
+def test_layers_that_share_their_weights_are_no_siblings():
+    """What a sibling reads must travel to both products; weights are read from memory by each."""
+    tied = simplify(traced(lambda x, w: np.tanh(np.tanh(np.tanh(x @ w) @ w) @ w), (4, 8), (8, 8)))
+    assert spell(tied)[1] == "pepepe" and [s.pattern for s in select(tied).subgraphs] == ["mlp"]
+    for fn in (lambda h, u, v: u.T @ h + v.T @ h, lambda h, u, v: h @ u @ (h @ v), lambda h, u, v: h.T @ u + h @ v):
+        _, letters = spell(simplify(traced(lambda x, u, v: fn(np.tanh(x), u, v), (8, 8), (8, 8), (8, 8))))  # noqa: B023
+        assert "s" in letters, letters
+
+
 @pytest.mark.paper(62)
 @pytest.mark.parametrize("function, inputs", [
     (lambda x: softmax(x), [(4, 8)]),  # no product
@@ -88,8 +97,8 @@ def test_what_nobody_would_take_in_stays():
         new = old + h
         total = np.zeros((3, 8), np.float32)
         np.add.at(total, ends, h)
-        return np.tanh(total @ v) @ w, np.exp(new)
-    first, _ = select(simplify(traced(step, (4, 8), (8, 8), (8, 8), (4, 8), np.arange(4) % 3))).subgraphs
+        return np.tanh(total), np.exp(new)
+    first, = select(simplify(traced(step, (4, 8), (8, 8), (8, 8), (4, 8), np.arange(4) % 3))).subgraphs
     assert len(first.nodes) == 4 and [d.rule for d in first.decisions] == ["mlp"]
 
 

@@ -29,7 +29,7 @@ LETTERS = {
     "join": "m",  # moves that a kernel computes: concatenate, a gather within rows
     "reduction": "r",
     "product": "p",  # one operand is a parameter: a linear layer
-    "sibling": "s",  # a product that reads what the product before it reads: that value is multicast
+    "sibling": "s",  # a product that reads what the product before it reads, but for common weights: that value is multicast
     "attend": "a",  # a product of two computed values
     "excluded": "x",
 }
@@ -121,13 +121,14 @@ def exclusion(graph: Graph, node: Node) -> tuple[str, str] | None:
 def spell(graph: Graph) -> tuple[tuple[int, ...], str]:
     """The line: the nodes that compute, and a letter for each."""
     line = tuple(n.id for n in graph.nodes if n.kind != "source" and n.op not in FREE)
-    last_read: frozenset[int] = frozenset()
+    before: list[int] = []  # what the product before read
     letters = []
     for node in map(graph.__getitem__, line):
         word = _word(graph, node)
         if word == "product":
-            read = frozenset(_operands(graph, node))
-            word, last_read = ("sibling" if read & last_read else word), read
+            first, second = read = _operands(graph, node)
+            weights = second in before[1:] and graph[second].kind == "source"  # that two layers share, which are not multicast
+            word, before = ("sibling" if first in before or second in before and not weights else word), read
         letters.append(LETTERS[word])
     return line, "".join(letters)
 
