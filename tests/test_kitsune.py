@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import minisitch as ms
 from minisitch import workers
 from minisitch.dataflow import pipeline
-from minisitch.dataflow.loop import loop_traffic
+from minisitch.dataflow.loop import loop_operations, loop_traffic
 from minisitch.dataflow.pipeline import Pipeline, Queue, Refusal, Stage, design, least_depths, verify_pipeline
 from minisitch.dataflow.tiles import COMBINE, FINAL, FOLD, WHOLE, after_tiles, at_tile, best_cut, cut, rounds_of
 from minisitch.device import BUILT_IN, DEVICES, SERIAL_BELOW, cpu_with, this_cpu
@@ -584,6 +584,13 @@ def test_what_reconverges_is_done_the_cheapest_way(function, shapes, taken, ways
     finals = [k for k, s in enumerate(pipeline.stages) if s.role == "final"]
     past = any(q.producer < k < max(q.consumers) and q.depth == pipeline.tiles for q in pipeline.queues for k in finals)
     assert past == (taken == "hold") == ("queue" in cheapest)
+
+
+def test_the_work_of_a_pipeline_is_what_its_operations_do(short_tiles):
+    """A product, tanh, a sum and a maximum that each take all of it in, 31 times two: arguments and constants are no work."""
+    program = ms.lower(statistics, "f32[132,16]", "f32[16,31]", target="cpu", stop_after="trace")
+    (tiled,) = ms.runtime.lower_program(program, "kitsune", "cpu", this_cpu()).loops
+    assert loop_operations(tiled.loop) == 2 * 132 * 16 * 31 + 3 * 132 * 31 + 31
 
 
 def test_a_pipeline_is_cut_off_at_what_waits_for_all_of_it():

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from ..build import Prices
 from ..cost import Bytes
 from ..device import Device
-from ..fuse import Body, FusionPlan, fuse
-from ..graph import Graph
+from ..fuse import FREE, Body, FusionPlan, fuse
+from ..graph import Graph, Node
 from .pipeline import Pipeline
 from .tiles import Cut, Round, after_tiles, at_tile, rounds_of
 
@@ -71,9 +71,16 @@ def _arguments(graph: Graph, each: RoundPlans) -> set[int]:
 
 
 def loop_operations(loop: TileLoop) -> int:
-    """Scalar operations of all tiles: of a product two for each element of an operand's row that meets a column."""
+    """Scalar operations of all tiles: one for each element that is computed, or that a reduction takes in; of a product two for
+    each pair of elements that meet, which is 2 x inner for each element of the result."""
     graph = loop.body.graph
-    return sum(2 * n.type.size * graph[n.args[0]].type.shape[-1] if n.op == "matmul" else n.type.size for n in graph.nodes)
+    return sum(_operations(graph, node) for node in graph.nodes if node.kind != "source" and node.op not in FREE)
+
+
+def _operations(graph: Graph, node: Node) -> int:
+    if node.op == "matmul":
+        return 2 * node.type.size * graph[node.args[0]].type.shape[-1]
+    return graph[node.args[0]].type.size if node.kind == "reduce" else node.type.size
 
 
 def loop_us(loop: TileLoop, device: Device) -> float:

@@ -128,7 +128,7 @@ def spell(graph: Graph) -> tuple[tuple[int, ...], str]:
         if word == "product":
             first, second = read = _operands(graph, node)
             weights = second in before[1:] and graph[second].kind == "source"  # that two layers share, which are not multicast
-            word, before = ("sibling" if first in before or second in before and not weights else word), read
+            word, before = ("sibling" if first in before or (second in before and not weights) else word), read
         letters.append(LETTERS[word])
     return line, "".join(letters)
 
