@@ -207,15 +207,20 @@ def view_source(graph: Graph, value: int) -> int:
     return read_in_place(graph, value)
 
 
+def behind_views(graph: Graph, value: int) -> int:
+    """The value that a chain of views shows, whatever they do to it.
+
+    Of the three, ``read_in_place`` stops at all but reshapes (same bytes, same order: what a kernel's buffer is),
+    ``view_source`` where strides end (what a library call is handed), and this one never: who made the data.
+    """
+    while graph[value].op in FREE:
+        value = graph[value].args[0]
+    return value
+
+
 def sources(graph: Graph, node: Node) -> set[int]:
     """The computed or given values a node reads, through views; numbers left out."""
-    found = set()
-    for arg in node.args:
-        while graph[arg].op in FREE:
-            arg = graph[arg].args[0]
-        if graph[arg].op not in ("constant", "iota"):
-            found.add(arg)
-    return found
+    return {source for arg in node.args if graph[source := behind_views(graph, arg)].op not in ("constant", "iota")}
 
 
 # ---------------------------------------------------------------- from assignment to plan

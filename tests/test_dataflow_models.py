@@ -19,7 +19,7 @@ from minisitch.dataflow.rates import depths, sequence
 from minisitch.dataflow.sensitivity import PAPER, Scale, moved, scaled, sensitivity
 from minisitch.dataflow.simulate import bulk_synchronous, dataflow, executions, vertical, vertical_groups
 from minisitch.device import DEVICES, this_cpu
-from minisitch.errors import PipelineError
+from minisitch.errors import PipelineError, PlanError
 from minisitch.explain.timeline import chrome_trace, timeline
 
 A100, H100 = DEVICES["a100"], DEVICES["h100"]
@@ -355,6 +355,12 @@ def test_a_deadlock_says_who_waits_for_what_and_what_would_do():
         "deadlock at 12 us: exp (tile 2) waits for room in exp -> sum, divide (depth 2; divide has given back 0); "
         "sum (tile 2) waits for a tile of exp, which has published 2; divide (tile 0) waits for a tile of sum, which has published 0. "
         "It runs with depths of exp -> sum, divide 8; or keep these stages in one, compute again what waits, or let it go through DRAM")
+
+
+def test_two_stages_of_one_name_are_refused():
+    loads = [Load("a", "simt", 1.0, tiles=3), Load("a", "simt", 2.0, tiles=3), Load("b", "simt", 1.0, tiles=3)]
+    with pytest.raises(PlanError, match="two stages are named 'a', .*: rename one"):
+        depths(loads, [Channel("a", ("b",), 1)])
 
 
 def test_groups_in_another_order_than_their_data_are_named():

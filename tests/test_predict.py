@@ -10,8 +10,9 @@ from stitch_help import traced
 
 from minisitch.dataflow.balance import balance
 from minisitch.dataflow.pipeline import Pipeline, design
-from minisitch.dataflow.predict import balanced, operators, predict, through_views, workload
+from minisitch.dataflow.predict import balanced, operators, predict, workload
 from minisitch.device import DEVICES
+from minisitch.fuse import behind_views
 from minisitch.simplify import simplify
 
 A100, H100 = DEVICES["a100"], DEVICES["h100"]
@@ -111,4 +112,4 @@ def test_a_machine_with_more_of_everything_is_faster():
 
 def test_views_are_looked_through():
     graph = simplify(traced(lambda x, w: np.transpose(np.tanh(x @ w)), (64, 32), (32, 16)))
-    assert graph[through_views(graph, graph.outputs[0])].op == "tanh"
+    assert graph[behind_views(graph, graph.outputs[0])].op == "tanh"

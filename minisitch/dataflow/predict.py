@@ -24,7 +24,7 @@ from dataclasses import replace
 
 from ..cost import HEAVY_OPERATIONS
 from ..device import Device
-from ..fuse import FREE, Decision, count, is_heavy, sources
+from ..fuse import FREE, Decision, behind_views, count, is_heavy, sources
 from ..graph import Graph, Node
 from .balance import KINDS, Channel, Kind, Load, balance, pass_tiles
 from .pipeline import Pipeline, Stage, assemble, crossing, firings
@@ -63,7 +63,7 @@ def workload(graph: Graph, pipeline: Pipeline, device: Device,
     whole = {n for n, axis in enumerate(pipeline.axes) if axis in (FOLD, FINAL)}
     returned: dict[int, int] = {}
     for output in graph.outputs:
-        node = through_views(graph, output)
+        node = behind_views(graph, output)
         owners = [k for k, s in enumerate(stages) if node in s.nodes]
         if owners:
             returned[node] = owners[-1] if node in whole else owners[0]
@@ -157,10 +157,3 @@ def balanced(graph: Graph, pipeline: Pipeline, device: Device) -> tuple[Pipeline
     dealt = balance(loads, device, channels).blocks
     stages = [s if s.joins else replace(s, blocks=min(dealt[s.name], found.tiles)) for s in found.stages]
     return assemble(pipeline.cut(graph), stages, pipeline.tile, device.l2_size), said
-
-
-def through_views(graph: Graph, node: int) -> int:
-    """The value that a view shows."""
-    while graph[node].op in FREE:
-        node = graph[node].args[0]
-    return node

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..fuse import FREE, MOST_ARGUMENTS, Decision, count, read_in_place, view_source
+from ..fuse import FREE, MOST_ARGUMENTS, Decision, behind_views, count, read_in_place, view_source
 from ..graph import Graph, Node
 
 # ---------------------------------------------------------------- the words of patterns
@@ -143,13 +143,7 @@ def _word(graph: Graph, node: Node) -> str:
 
 def _operands(graph: Graph, node: Node) -> list[int]:
     """What a product reads, through views."""
-    return [_behind_views(graph, a) for a in node.args]
-
-
-def _behind_views(graph: Graph, value: int) -> int:
-    while graph[value].op in FREE:
-        value = graph[value].args[0]
-    return value
+    return [behind_views(graph, a) for a in node.args]
 
 
 # ---------------------------------------------------------------- the pass
@@ -253,7 +247,7 @@ class _Match:
 
     def _read_by_stages(self, nodes: Iterable[int]) -> bool:
         """Whether operations that may be stages read these values, and nobody else."""
-        return all(_behind_views(self.graph, o) != n for n in nodes for o in self.graph.outputs) and not any(
+        return all(behind_views(self.graph, o) != n for n in nodes for o in self.graph.outputs) and not any(
             exclusion(self.graph, self.graph[u]) for n in nodes for u in _readers(self.graph, n))
 
 
@@ -290,7 +284,7 @@ def leaving(graph: Graph, nodes: Sequence[int]) -> tuple[int, ...]:
 
 def _needed(graph: Graph, nodes: set[int], inside: set[int]) -> list[int]:
     """Those of the nodes, views aside, that the caller gets, or that somebody who is not ``inside`` reads."""
-    returned = {_behind_views(graph, o) for o in graph.outputs}
+    returned = {behind_views(graph, o) for o in graph.outputs}
     return [n for n in nodes if graph[n].op not in FREE and (n in returned or not inside.issuperset(_readers(graph, n)))]
 
 

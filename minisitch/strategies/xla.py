@@ -15,6 +15,7 @@ from ..fuse import (
     Decision,
     FusionPlan,
     Stitching,
+    behind_views,
     is_fusible,
     is_heavy,
     make_plan,
@@ -99,20 +100,13 @@ def _too_many_arguments(graph: Graph, roots: set[int]) -> list[int]:
         pending = sorted(dict.fromkeys(node.args), key=lambda a: -len(reads[a]))
         mine = frozenset().union(*(reads[a] for a in pending))
         while len(mine) >= MOST_ARGUMENTS and pending and len(reads[pending[0]]) > 1 and is_fusible(node):
-            found.append(_source(graph, pending[0]))
+            found.append(behind_views(graph, pending[0]))
             reads[pending[0]] = frozenset((found[-1],))
             pending.pop(0)
             mine = frozenset().union(*(reads[a] for a in node.args))
         leaf = node.op == "input" or node.id in roots or node.kind == "library"
         reads.append(frozenset((node.id,)) if leaf else mine)
     return found
-
-
-def _source(graph: Graph, value: int) -> int:
-    """What a chain of views looks at."""
-    while graph[value].op in FREE:
-        value = graph[value].args[0]
-    return value
 
 
 def _chain_lengths(graph: Graph) -> list[int]:
