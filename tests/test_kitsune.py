@@ -29,9 +29,9 @@ from minisitch.fuse import extract, fuse, make_plan
 from minisitch.graph import Builder, TensorType, parse, verify
 from minisitch.ops import OPS
 from minisitch.reference import evaluate, judge
+from minisitch.runtime import tiling
 from minisitch.runtime.executable import assemble
 from minisitch.runtime.stages import lower_plan, program_of
-from minisitch.runtime import tiling
 from minisitch.runtime.tiling import RANGES, _Folds
 from minisitch.testing import graphs, random_inputs
 
