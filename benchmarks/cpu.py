@@ -37,7 +37,7 @@ from minisitch.errors import MinisitchError
 
 from .cpu_peer import COMPILE, LIBRARIES
 from .cpu_programs import WORKLOADS, cases
-from .results import ROOT, Record, Results, code_digest, measure_all, path_of, say
+from .results import ROOT, Record, Results, as_a_program, code_digest, complain, measure_all, path_of, say
 
 MOST_ROUNDS, FEWEST_ROUNDS = 41, 9
 REST_S = 0.01  # between two turns: threads that wait for work in a loop fall asleep
@@ -202,7 +202,6 @@ def main(options: argparse.Namespace) -> None:
 
     Raises MinisitchError at the end if a case failed, or minisitch did, or its results are wrong.
     """
-    from . import cpu_report
     files = {Path(name).name: str(Path(name).absolute()) for name in options.peers if name.endswith(".py")}  # no record has a path
     setting = Setting(options.target, options.peer_python or sys.executable, files)
     peers = list(dict.fromkeys(["minisitch", "numpy", *(Path(name).name for name in options.peers)]))
@@ -217,13 +216,17 @@ def main(options: argparse.Namespace) -> None:
     failed = measure_all("cpu", results, wanted, options.fresh, {"python": setting.python, "files": files})
     records = {name: results.records[name] for name in chosen if name not in failed}
     if records:
-        print(cpu_report.report(records), end="\n\n")
-        results.path.with_suffix(".svg").write_text(cpu_report.picture(records), encoding="utf-8")
+        show(records, results.path)
     print(f"raw results: {results.path}")
-    wrong = [name for name, record in records.items() if "error" in record["peers"]["minisitch"]]
-    if failed or wrong:
-        raise MinisitchError("; ".join([*(f"{name} failed: {error}" for name, error in failed.items()),
-                                        *(f"{name}: {records[name]['peers']['minisitch']['error']}" for name in wrong)]))
+    mine = {name: record["peers"]["minisitch"] for name, record in records.items()}
+    complain(failed, [f"{name}: {row['error']}" for name, row in mine.items() if "error" in row])
+
+
+def show(records: dict[str, Record], path: Path) -> None:
+    """Print the report, and draw the picture beside the raw results."""
+    from . import cpu_report
+    print(cpu_report.report(records), end="\n\n")
+    path.with_suffix(".svg").write_text(cpu_report.picture(records), encoding="utf-8")
 
 
 def choose(named: Sequence[str], preset: str) -> list[str]:
@@ -238,11 +241,4 @@ def choose(named: Sequence[str], preset: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--one":
-        say(measure(**json.loads(sys.argv[2])))
-    else:
-        from . import cpu_report
-        path = Path(sys.argv[1])
-        records = Results(path).records
-        print(cpu_report.report(records))
-        path.with_suffix(".svg").write_text(cpu_report.picture(records), encoding="utf-8")
+    as_a_program("cpu", measure, lambda file: show(Results(file).records, file))

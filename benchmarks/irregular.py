@@ -14,9 +14,7 @@ takes rows in turn either way, and differs only where a row is cut. The preset `
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -37,7 +35,7 @@ from minisitch.schedule import schedule
 from minisitch.simplify import simplify
 
 from .papers import FAR, median, rounds
-from .results import Record, Results, run_suite, say, table, where_and_when
+from .results import Record, Results, as_a_program, complain, run_suite, say, table, where_and_when
 
 SHAPES = {
     "750000x32": "DIEN's row-reduce: rows far too short for a block (AStitch, figure 6a)",
@@ -200,12 +198,8 @@ def main(options: argparse.Namespace) -> None:
     print(f"raw results: {results.path}")
     wrong = [f"{name}, {variant}: results are wrong" for name, r in records.items() for variant, row in r["strategies"].items()
              if not row["max_error"] <= FAR * max(r["numpy"]["max_error"], 1e-6)]
-    if failed or wrong:
-        raise MinisitchError("; ".join([*(f"{name} failed: {problem}" for name, problem in failed.items()), *wrong]))
+    complain(failed, wrong)
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--one":
-        say(measure(**json.loads(sys.argv[2])))
-    else:
-        print(report(Results(Path(sys.argv[1])).records))
+    as_a_program("irregular", measure, lambda file: print(report(Results(file).records)))

@@ -3,8 +3,8 @@
     python -m minisitch bench --suite kitsune [--preset full] [--workload nerf,dlrm] [--strategy none,kitsune] [--fresh]
     python -m benchmarks.kitsune benchmarks/results/FILE.json       (the report on a file that is there)
 
-In:  the programs of the five workloads in ``benchmarks/models/``, and what the paper reports of them. Out: tables, and
-``benchmarks/results/*.json`` with all samples.
+In:  six programs in ``benchmarks/models/``, of the paper's five networks: Llama's two phases are apart; and what the paper
+reports of them. Out: tables, and ``benchmarks/results/*.json`` with all samples.
 
 *Operators* are what the published code calls once (``benchmarks/counting.py``): the paper's unit. *Vertical* is ``astitch``: an
 operator counts as fused where its nodes lie in a kernel with another's; products are library calls there, never fused.
@@ -13,8 +13,9 @@ operands and result, a pipeline's inputs and outputs and those of its queues tha
 baselines: every operation a launch, as NumPy calls them (``none``), and every operator a launch, as PyTorch calls them, with a
 linear layer's bias added inside its product.
 
-*Modelled* is ``minisitch.dataflow.predict`` for each pipeline, and nothing of it is measured; what lies outside of pipelines
-takes the larger of its memory and arithmetic time, and a launch.
+*Modelled* is ``minisitch.dataflow.predict`` for each pipeline, and nothing of it is measured. What lies outside of pipelines
+takes a launch and its memory time, a product the larger of that and its arithmetic time. *Sensitivity* is what the pipelines
+would gain on other machines (``minisitch.dataflow.sensitivity``): with twice the SMs, L2 bandwidth, DRAM bandwidth.
 
 ``--preset full`` counts and models the published sizes, of which only shapes exist here, and measures at the models' ``medium``,
 which fits this machine. ``small`` is to try the suite out: such programs are no larger than a tile, so there are no pipelines.
@@ -23,11 +24,10 @@ which fits this machine. ``small`` is to try the suite out: such programs are no
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
-import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,10 +35,12 @@ import numpy as np
 from minisitch import STRATEGIES, Program, get_device, trace
 from minisitch.build import built
 from minisitch.cost import library_traffic, traffic
-from minisitch.dataflow.balance import Channel, in_dram
+from minisitch.dataflow.balance import Channel, Load, in_dram
 from minisitch.dataflow.pipeline import Pipeline, Stage
 from minisitch.dataflow.predict import predict, workload
-from minisitch.dataflow.simulate import bulk_synchronous
+from minisitch.dataflow.sensitivity import PAPER as MACHINES
+from minisitch.dataflow.sensitivity import sensitivity
+from minisitch.dataflow.simulate import EXECUTIONS, bulk_synchronous
 from minisitch.dataflow.tiles import FINAL
 from minisitch.device import Device
 from minisitch.errors import MinisitchError
@@ -51,8 +53,19 @@ from minisitch.simplify import simplify
 from minisitch.trace.tree import flatten
 
 from .counting import Operator, fused, operators
-from .papers import agrees, distances, error_text, errors, median, rounds
-from .results import ROOT, Record, Results, geometric_mean, run_suite, say, table, where_and_when
+from .papers import distances, error_text, errors, median, rounds, wrong_rows
+from .results import (
+    ROOT,
+    Record,
+    Results,
+    as_a_program,
+    complain,
+    geometric_mean,
+    run_suite,
+    say,
+    table,
+    where_and_when,
+)
 
 WORKLOADS = ("dlrm", "graphcast", "meshgraphnets", "nerf", "llama_context", "llama_token")
 MEASURED = ("none", "astitch", "kitsune", "auto")
@@ -168,6 +181,7 @@ def modelled(graph: Graph, device: Device) -> Record:
     plan, found = fuse(graph, "kitsune", device), operators(graph)
     others = {"operators": operator_plan(graph), "vertical": fuse(graph, "astitch", device), "kitsune": plan}
     total = dict.fromkeys(others, 0.0)
+    scaled = {str(scale): dict.fromkeys(EXECUTIONS, 0.0) for scale in MACHINES}
     inside: set[int] = set()
     for pattern in pipelines(plan):
         body, pipeline = extract(graph, pattern), pattern.composition
@@ -176,10 +190,20 @@ def modelled(graph: Graph, device: Device) -> Record:
         eager = bulk_synchronous(*workload(body.graph, pipeline, device, launches(found, body, pipeline)), device)
         for way, run in zip(total, (eager, vertical, dataflow), strict=True):
             total[way] += run.makespan_us
+        for scale, times in study(*workload(body.graph, pipeline, device), device).items():
+            for execution, us in times.items():
+                scaled[scale][execution] += us
         inside |= set(pattern.members)
     outside = {way: sum(outside_us(graph, p, device) for p in other.patterns if not inside.issuperset(_computing(graph, p)))
                for way, other in others.items()}
-    return {"pipelines_us": rounded(total), "whole_us": rounded({way: total[way] + outside[way] for way in total})}
+    return {"pipelines_us": rounded(total), "whole_us": rounded({way: total[way] + outside[way] for way in total}),
+            "scaled_us": {scale: rounded(times) for scale, times in scaled.items()}}
+
+
+@functools.cache  # equal layers
+def study(loads: tuple[Load, ...], channels: tuple[Channel, ...], device: Device) -> dict[str, dict[str, float]]:
+    """For each machine of the sensitivity study each execution's microseconds."""
+    return {str(point.scale): dict(point.us) for point in sensitivity(loads, channels, device)}
 
 
 def launches(found: Sequence[Operator], body: Body, pipeline: Pipeline) -> tuple[Stage, ...]:
@@ -200,7 +224,7 @@ def _computing(graph: Graph, pattern: Pattern) -> list[int]:
 
 
 def outside_us(graph: Graph, pattern: Pattern, device: Device) -> float:
-    """The larger of memory and arithmetic time, and a launch; a product runs on tensor cores as in a pipeline."""
+    """A launch and memory time; of a product, on tensor cores as in a pipeline, the larger of memory and arithmetic time."""
     moved = pattern_bytes(graph, pattern, device) / device.bandwidth
     node = graph[pattern.members[0]]
     work = 2.0 * node.type.size * graph[node.args[0]].type.shape[-1] / (device.tensor_flops / 2) if node.op == "matmul" else 0.0
@@ -219,6 +243,8 @@ def report(records: dict[str, Record]) -> str:
     return "\n\n".join([where_and_when(records), f"## Operators fused ({presets})\n\n{fused_table(records)}",
                         f"## Off-chip traffic cut ({presets})\n\n{traffic_table(records)}",
                         f"## Modelled, times faster than an operator a launch ({presets})\n\n{model_table(records)}",
+                        f"## Modelled, times faster on other machines than on an {DEVICES[0]} ({presets})\n\n"
+                        f"{sensitivity_table(records)}",
                         f"## Measured on this CPU ({smaller})\n\n{measured_table(records)}"])
 
 
@@ -267,6 +293,18 @@ def model_table(records: dict[str, Record]) -> str:
     return table(lines)
 
 
+def sensitivity_table(records: dict[str, Record]) -> str:
+    """How many times faster the work of the pipelines is on each machine: a stage a launch, vertical fusion, a pipeline."""
+    studies = {name: r["models"][DEVICES[0]].get("scaled_us", {}) for name, r in records.items()}
+    scales = [str(scale) for scale in MACHINES[1:]]
+    lines = [("", *scales)]
+    for name, times in studies.items():
+        base = times.get(str(MACHINES[0]), {})
+        lines.append((name, *(" / ".join(f"{base[way] / times[scale][way]:.2f}" for way in EXECUTIONS if base.get(way)) or "-"
+                              for scale in scales)))
+    return table(lines) + f"\n\nEach cell: {', '.join(EXECUTIONS)}. The pipelines' own work; nothing where there are none."
+
+
 def measured_table(records: dict[str, Record]) -> str:
     """Whole calls: medians, and how many times faster than NumPy and than the other strategies ``kitsune`` is."""
     names = list(dict.fromkeys(n for r in records.values() for n in r["strategies"]))
@@ -298,15 +336,8 @@ def main(options: argparse.Namespace) -> None:
     if records:
         print(report(records), end="\n\n")
     print(f"raw results: {results.path}")
-    wrong = [f"{name} under {strategy}" for name, record in records.items() for strategy, row in record["strategies"].items()
-             if "error" in row or not agrees(row)]
-    if failed or wrong:
-        raise MinisitchError("; ".join([*(f"{name} failed: {error}" for name, error in failed.items()),
-                                        *(f"{each}: an error, or results that are wrong, see the table" for each in wrong)]))
+    complain(failed, wrong_rows(records))
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--one":
-        say(measure(**json.loads(sys.argv[2])))
-    else:
-        print(report(Results(Path(sys.argv[1])).records))
+    as_a_program("kitsune", measure, lambda file: print(report(Results(file).records)))

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import random
 import resource
 import statistics
@@ -27,7 +26,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,7 +40,18 @@ from minisitch.runtime import Executable, Stages, assemble, choose_device, lower
 from minisitch.runtime.steps import LibraryStep, requests
 from minisitch.trace.tree import flatten
 
-from .results import ROOT, Record, Results, geometric_mean, run_suite, say, table, where_and_when
+from .results import (
+    ROOT,
+    Record,
+    Results,
+    as_a_program,
+    complain,
+    geometric_mean,
+    run_suite,
+    say,
+    table,
+    where_and_when,
+)
 
 WORKLOADS = ("lr", "w2v", "rnn", "birnn", "speech", "nmt", "bert_train", "bert_infer", "dien_train", "dien_infer",
              "transformer_train", "transformer_infer", "asr", "crnn")
@@ -302,6 +311,12 @@ def slower(records: dict[str, Record]) -> str:
                       *(lines or ["nowhere" if asked else "auto was not measured"])])
 
 
+def wrong_rows(records: dict[str, Record]) -> list[str]:
+    """The strategies that failed on a workload, or computed something else."""
+    return [f"{name} under {strategy}: an error, or results that are wrong, see the table" for name, record in records.items()
+            for strategy, row in record["strategies"].items() if "error" in row or not agrees(row)]
+
+
 # ---------------------------------------------------------------- the suite
 def main(options: argparse.Namespace) -> None:
     """Measure what the results lack and print the report of what was asked for.
@@ -316,15 +331,8 @@ def main(options: argparse.Namespace) -> None:
     if records:
         print(report(records), end="\n\n")
     print(f"raw results: {results.path}")
-    wrong = [f"{name} under {strategy}" for name, record in records.items() for strategy, row in record["strategies"].items()
-             if "error" in row or not agrees(row)]
-    if failed or wrong:
-        raise MinisitchError("; ".join([*(f"{name} failed: {error}" for name, error in failed.items()),
-                                        *(f"{each}: an error, or results that are wrong, see the table" for each in wrong)]))
+    complain(failed, wrong_rows(records))
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--one":
-        say(measure(**json.loads(sys.argv[2])))
-    else:
-        print(report(Results(Path(sys.argv[1])).records))
+    as_a_program("papers", measure, lambda file: print(report(Results(file).records)))

@@ -103,6 +103,29 @@ def path_of(suite: str, preset: str) -> Path:
     return ROOT / "benchmarks" / "results" / f"{here['date']}-{suite}-{preset}-{here['machine']}.json"
 
 
+def complain(failed: dict[str, str], wrong: Sequence[str]) -> None:
+    """How a suite ends. Raises MinisitchError where a workload failed, or something is ``wrong``, a sentence each."""
+    if failed or wrong:
+        raise MinisitchError("; ".join([*(f"{name} failed: {error}" for name, error in failed.items()), *wrong]))
+
+
+def as_a_program(suite: str, measure: Callable[..., Record], show: Callable[[Path], None]) -> None:
+    """``python -m benchmarks.SUITE FILE``: show the report on results that are there. With ``--one`` it is the process that
+    measures one workload for ``measure_all``."""
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{suite}", description="Print the report on raw results that are "
+                                     f"there. To measure: python -m minisitch bench --suite {suite}.")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("file", nargs="?", type=Path, help="raw results, as in benchmarks/results/")
+    what.add_argument("--one", metavar="SETTINGS", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        say(measure(**json.loads(options.one)))
+    elif not options.file.is_file():
+        parser.error(f"there is no file {options.file}")
+    else:
+        show(options.file)
+
+
 # ---------------------------------------------------------------- a process for each workload
 def run_suite(suite: str, workloads: dict[str, Path], strategies: Sequence[str],
               options: argparse.Namespace) -> tuple[Results, dict[str, Record], dict[str, str]]:

@@ -17,7 +17,7 @@ for folder in (ROOT, ROOT / "benchmarks" / "models"):
 from stitch_help import stepped, traced  # noqa: E402
 from test_cuda_pipeline import DEVICE, TINY, launch  # noqa: E402
 
-from benchmarks import counting, kitsune  # noqa: E402
+from benchmarks import counting, kitsune, results  # noqa: E402
 from minisitch import __main__ as cli  # noqa: E402
 from minisitch.build import built, digest  # noqa: E402
 from minisitch.cuda_emit import emit  # noqa: E402
@@ -172,6 +172,8 @@ def test_the_model_counts_every_operator_once():
     assert len(stages) == 24 and len(set(nodes)) == len(nodes)
     times = kitsune.modelled(graph, A100)
     assert times["pipelines_us"] == times["whole_us"]  # nothing lies outside
+    as_it_is, more_of_all = (times["scaled_us"][str(kitsune.MACHINES[k])] for k in (0, -1))
+    assert as_it_is["dataflow"] == times["pipelines_us"]["kitsune"] and all(more_of_all[way] < us for way, us in as_it_is.items())
     assert times["whole_us"]["kitsune"] < times["whole_us"]["vertical"] < times["whole_us"]["operators"]
 
 
@@ -185,7 +187,9 @@ RECORD = {
     "fused": {"vertical": 5, "kitsune": 18}, "pipelines": [{"stages": 4}, {"stages": 2}],
     "bytes": {"none": 1000, "operators": 800, "vertical": 500, "kitsune": 200},
     "models": {d: {"pipelines_us": {"operators": 8.0, "vertical": 4.0, "kitsune": 2.0},
-                   "whole_us": {"operators": 9.0, "vertical": 6.0, "kitsune": 3.0}} for d in kitsune.DEVICES},
+                   "whole_us": {"operators": 9.0, "vertical": 6.0, "kitsune": 3.0},
+                   "scaled_us": {str(s): {"bulk-synchronous": 8.0 / s.dram, "vertical": 4.0 / s.dram, "dataflow": 2.0 / s.sms}
+                                 for s in kitsune.MACHINES}} for d in kitsune.DEVICES},
     "paper": {"kitsune": {"operators": 10, "fused": {"vertical": 4, "kitsune": 8}, "traffic_cut": {"vertical": 12.34, "kitsune": 56.78}}},
     "numpy": row(400.0), "strategies": {"none": row(300.0), "kitsune": row(100.0)},
     "where": {"date": "2026-01-02", "machine": "2-core", "system": "S", "python": "3", "numpy": "2", "numba": "0", "load": 0.1, "load_after": 0.2},
@@ -198,7 +202,17 @@ def test_the_report_says_what_the_records_hold():
     assert cells[0] == ["net", "20", "10", "5 (25%)", "4 (40%)", "18 (90%)", "8 (80%)", "2", "4+2", "embedding"]
     assert cells[1] == ["net", "1.0 kB", "50.0%", "80.0%", "800 B", "37.5%", "75.0%", "12.3%", "56.8%"]
     assert cells[2] == ["net", *["2.00", "4.00", "3.00"] * 3]
-    assert cells[3][-4:] == ["4.00", "3.00", "1", "1.0e-07"]
+    assert cells[3] == ["net", "1.00 / 1.00 / 2.00", "1.00 / 1.00 / 1.00", "2.00 / 2.00 / 1.00", "1.00 / 1.00 / 2.00", "2.00 / 2.00 / 2.00"]
+    assert cells[4][-4:] == ["4.00", "3.00", "1", "1.0e-07"]
+
+
+@pytest.mark.parametrize(("words", "said"), [([], "error"), (["nowhere.json"], "there is no file nowhere.json")])
+def test_a_suites_module_says_how_it_is_called(words, said, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["kitsune.py", *words])
+    with pytest.raises(SystemExit) as ended:
+        results.as_a_program("kitsune", kitsune.measure, print)
+    shown = capsys.readouterr().err
+    assert ended.value.code == 2 and "usage: python -m benchmarks.kitsune" in shown and said in shown
 
 
 def test_a_strategy_that_failed_is_a_row():

@@ -27,17 +27,20 @@ class Scale:
     l2: float = 1.0
     dram: float = 1.0
 
+    def __str__(self) -> str:
+        return f"{self.sms:g}x SMs, {self.l2:g}x L2, {self.dram:g}x DRAM"
+
 
 @dataclass(frozen=True)
 class Point:
-    """One machine of the study, and each execution's speed-up on it."""
+    """One machine of the study, each execution's makespan on it, and its speed-up."""
 
     scale: Scale
+    us: Mapping[str, float]
     speedup: Mapping[str, float]
 
     def __str__(self) -> str:
-        gains = "  ".join(f"{name} {gain:.2f}x" for name, gain in self.speedup.items())
-        return f"{self.scale.sms:g}x SMs, {self.scale.l2:g}x L2, {self.scale.dram:g}x DRAM:  {gains}"
+        return f"{self.scale}:  " + "  ".join(f"{name} {gain:.2f}x" for name, gain in self.speedup.items())
 
 
 PAPER = (Scale(), Scale(sms=2), Scale(l2=2), Scale(dram=2), Scale(sms=2, l2=2), Scale(sms=2, l2=2, dram=2))
@@ -51,7 +54,8 @@ def sensitivity(loads: Sequence[Load], channels: Sequence[Channel], device: Devi
     for scale in scales:
         other = scaled(device, scale)
         runs = executions([moved(load, device, other) for load in loads], channels, other)
-        points.append(Point(scale, {run.execution: base[run.execution] / run.makespan_us for run in runs}))
+        us = {run.execution: run.makespan_us for run in runs}
+        points.append(Point(scale, us, {name: base[name] / us[name] for name in us}))
     return tuple(points)
 
 
