@@ -41,12 +41,12 @@ from typing import Any, TypeVar
 from .build import compose
 from .cuda_emit import emit_segments
 from .cuda_product import Elements, Matrix, Product, Tile
-from .dataflow.pipeline import Pipeline, Queue, Stage, assemble
+from .dataflow.pipeline import Pipeline, Queue, Stage
 from .dataflow.tiles import COMBINE, resized
 from .device import Device
 from .errors import KernelError
-from .fuse import FREE, Stitching
-from .graph import Graph, Node
+from .fuse import FREE, Stitching, behind_views
+from .graph import Graph, Node, label
 from .index import ZERO, Digit, Index, digits, linear, operands_at, show, unravel, variable
 from .kernel import Buffer, Compute, Fold, Kernel, Load, Phase, Stmt, Store
 from .ops import SHORT, compute_dtype, itemsize
@@ -122,16 +122,9 @@ def emit_pipeline(graph: Graph, pipeline: Pipeline, device: Device, *, threads: 
                   tile: Tile | None = None) -> PipelineSource:
     """The pipeline's text. ``threads`` a block, of which ``tile`` (a product's) must make use of all.
 
-    Raises KernelError: more blocks than are resident.
+    Raises KernelError: more blocks than are resident, more shared memory than a block has, blocks that a stage cannot use.
     """
     return _Emitter(graph, pipeline, device, threads, tile or Tile()).emit()
-
-
-def even_tiles(graph: Graph, pipeline: Pipeline, room: int = 0) -> Pipeline:
-    """The pipeline with the largest tile that divides all units, if that is at least half of its own: no last tile is smaller,
-    and the text is half as long. Its queues are as deep as that takes, and deeper where there is ``room``."""
-    tile = next((k for k in range(pipeline.tile, (pipeline.tile - 1) // 2, -1) if pipeline.units % k == 0), pipeline.tile)
-    return assemble(pipeline.cut(graph), pipeline.stages, tile, room)
 
 
 class _Emitter:
@@ -143,7 +136,7 @@ class _Emitter:
         self.one_block = replace(device, sms=1, blocks_per_sm=1, max_block=threads)
         self.found = pipeline.cut(graph)
         if tile.threads != threads:
-            raise KernelError(f"a product's tile for {tile.threads} threads in blocks of {threads}")
+            raise KernelError(f"blocks of {threads} threads, and a product's tile for {tile.threads}: take as many of both")
         rest = pipeline.units % pipeline.tile
         self.even = _Tiles(self._at(pipeline.tile), variable("tile", pipeline.tiles - bool(rest)))
         self.last = _Tiles(self._at(rest), Index(pipeline.tiles - 1), "last_") if rest else None
@@ -174,16 +167,20 @@ class _Emitter:
             self._array(f"y{k}", node, "output")
         for q in self.pipeline.queues:
             t = self.small[q.node].type
-            self.arrays[q.name] = Array(q.name, compute_dtype(t.dtype), t.size * q.depth, "queue")
+            self.arrays[q.name] = Array(q.name, t.dtype, t.size * q.depth, "queue")
         grid = sum(s.blocks for s in self.pipeline.stages)
         stages = self._stages()
         counters = sum(q.depth * (1 + len(self._credits(q))) for q in self.pipeline.queues) * LINE
         self.arrays["counters"] = Array("counters", "int32", counters, "counters")
         shared = _bytes(self.pool) + sum(p.shared_bytes for p in self.products.values())
         wave = self.device.wave(self.threads, shared, REGISTERS)
-        if grid > wave or shared > self.device.shared_per_block:
-            raise KernelError(f"{grid} blocks of {self.threads} threads and {shared} B of shared memory; {self.device.name} holds "
-                              f"{wave} at once, of {self.device.shared_per_block} B: give the stages fewer blocks")
+        first = next((label(self.graph[n]) for s in self.pipeline.stages for n in s.nodes), "the pipeline")
+        if shared > self.device.shared_per_block:
+            raise KernelError(f"the pipeline from {first} on takes {shared} B of shared memory a block, {self.device.name} has "
+                              f"{self.device.shared_per_block}: take strategy=\"astitch\", or smaller tiles of products")
+        if grid > wave:
+            raise KernelError(f"the stages of the pipeline from {first} on have {grid} blocks of {self.threads} threads, "
+                              f"{self.device.name} holds {wave} at once: give them fewer, or take strategy=\"astitch\"")
         meaning = repr((self.graph.structure, self.pipeline, self.threads, self.product_tile))
         name = f"pipeline_{hashlib.sha256(meaning.encode()).hexdigest()[:6]}"
         text = "\n".join([*self._head(name, grid, counters), *stages]) + "\n"
@@ -310,14 +307,9 @@ class _Emitter:
         _, writes = self._touching(number)
         found = [(q.node, self._entry(q, variable(f"entry{q.depth}", q.depth))) for q in writes]
         for k, o in enumerate(self.graph.outputs):
-            if self.found.tiled(o) and self.home.get(self._source(o)) == number:
+            if self.found.tiled(o) and self.home.get(behind_views(self.graph, o)) == number:
                 found.append((o, self._place(o, f"y{k}")))
         return found
-
-    def _source(self, node: int) -> int:
-        while self.graph[node].op in FREE:
-            node = self.graph[node].args[0]
-        return node
 
     def _scratch(self, name: str, dtype: str, size: int, blocks: int) -> _Place:
         """Global memory for each block of a stage, its own."""
@@ -333,7 +325,7 @@ class _Emitter:
             direct = [place for node, place in results if node == product]
             results = [(node, place) for node, place in results if node != product]
             t = self.small[product].type
-            direct = direct or [self._scratch(f"s{number}_m{product}", compute_dtype(t.dtype), t.size, stage.blocks)]
+            direct = direct or [self._scratch(f"s{number}_m{product}", t.dtype, t.size, stage.blocks)]
             self._product(self.small[product], direct)
             known = {product: direct[0]}
             if results:
@@ -464,12 +456,13 @@ class _Emitter:
     # ------------------------------------------------------------ reductions over the tiles
     def _join(self, number: int, stage: Stage) -> None:
         """Each block adds up its share of the parts, in order; a final stage's one then makes what is made of the sums."""
+        named = f"stage {number} {stage.name} of {label(self.graph[stage.nodes[0]])}"
         if stage.role == "final" and stage.blocks != 1:
-            raise KernelError(f"stage {number} {stage.name} is final and has {stage.blocks} blocks; sums in order take one")
+            raise KernelError(f"{named} is final and has {stage.blocks} blocks: give it one, which adds up in order")
         reads, writes = self._touching(number)
         taken, w, sums = self.pipeline.taken[number], self.w, dict[int, _Place]()
         if taken < stage.blocks:
-            raise KernelError(f"stage {number} {stage.name} has {stage.blocks} blocks for {taken} parts; give it fewer blocks")
+            raise KernelError(f"{named} has {stage.blocks} blocks for {taken} parts: give it {taken} at most")
         parts = [q for q in reads if q.node in stage.nodes]
         for q in parts:
             t, on = self.graph[q.node].type, next((to for to in writes if to.node == q.node), None)
@@ -502,7 +495,7 @@ class _Emitter:
     def _complete(self, number: int, stage: Stage, sums: Mapping[int, _Place], writes: Sequence[Queue]) -> bool:
         """What a final stage makes of its sums: outputs, and what a later round reads; whether there was anything to make."""
         made = [(o, self._place(o, f"y{k}")) for k, o in enumerate(self.graph.outputs)
-                if not self.found.tiled(o) and self._source(o) in stage.nodes]
+                if not self.found.tiled(o) and behind_views(self.graph, o) in stage.nodes]
         for o, place in made:
             if o in sums:
                 self.w.line(f"for k in range(thread, {place.size}, {self.threads}):", f"%{o}")

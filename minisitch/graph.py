@@ -171,18 +171,19 @@ def infer_type(node: Node, types: Sequence[TensorType]) -> TensorType:
     """
     op = OPS[node.op]
     if op.arity is not None and len(types) != op.arity:
-        raise GraphError(f"{_label(node)} takes {op.arity} operands, got {len(types)}")
+        raise GraphError(f"{label(node)} takes {op.arity} operands, got {len(types)}")
     if op.kind == "source":
         return _source_type(node)
     if not types:
-        raise GraphError(f"{_label(node)} needs at least one operand")
+        raise GraphError(f"{label(node)} needs at least one operand")
     try:
         return _RULES[op.kind if op.kind in ("map", "reduce") else node.op](node, list(types))
     except KeyError as missing:
-        raise GraphError(f"{_label(node)}: attribute {missing} is missing") from None
+        raise GraphError(f"{label(node)}: attribute {missing} is missing") from None
 
 
-def _label(node: Node) -> str:
+def label(node: Node) -> str:
+    """``%4 sum (softmax.py:12)``, as errors name a node."""
     return f"%{node.id} {node.op}" + (f" ({node.where})" if node.where else "")
 
 
@@ -190,7 +191,7 @@ def _require(condition: bool, node: Node, message: str, *values: Any) -> None:
     """Raises GraphError, with a message that is only formatted then: this is on every node's path."""
     if not condition:
         shown = (", ".join(map(str, value)) if isinstance(value, list) else value for value in values)
-        raise GraphError(f"{_label(node)}: {message.format(*shown)}")
+        raise GraphError(f"{label(node)}: {message.format(*shown)}")
 
 
 def _source_type(node: Node) -> TensorType:
@@ -303,7 +304,7 @@ def _matmul_type(node: Node, types: list[TensorType]) -> TensorType:
     try:
         batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     except ValueError:
-        raise GraphError(f"{_label(node)}: batch axes of {a} and {b} do not broadcast") from None
+        raise GraphError(f"{label(node)}: batch axes of {a} and {b} do not broadcast") from None
     return TensorType((*batch, a.shape[-2], b.shape[-1]), a.dtype)
 
 
@@ -346,12 +347,12 @@ def verify(graph: Graph) -> Graph:
         if node.op not in OPS:
             raise GraphError(f"%{node.id}: unknown op {node.op!r}; known: {', '.join(sorted(OPS))}")
         if any(not 0 <= a < node.id for a in node.args):
-            raise GraphError(f"{_label(node)} reads {node.args}; operands must come earlier")
+            raise GraphError(f"{label(node)} reads {node.args}; operands must come earlier")
         if node.type.dtype not in SHORT:
-            raise GraphError(f"{_label(node)}: dtype {node.type.dtype!r}; known: {', '.join(SHORT)}")
+            raise GraphError(f"{label(node)}: dtype {node.type.dtype!r}; known: {', '.join(SHORT)}")
         expected = infer_type(node, [graph.nodes[a].type for a in node.args])
         if expected != node.type:
-            raise GraphError(f"{_label(node)} says {node.type}, its operands give {expected}")
+            raise GraphError(f"{label(node)} says {node.type}, its operands give {expected}")
     if any(not 0 <= o < len(graph.nodes) for o in graph.outputs):
         raise GraphError(f"outputs {graph.outputs} name no node")
     return graph

@@ -21,7 +21,7 @@ from benchmarks import counting, kitsune, results  # noqa: E402
 from minisitch import __main__ as cli  # noqa: E402
 from minisitch.build import built, digest  # noqa: E402
 from minisitch.cuda_emit import emit  # noqa: E402
-from minisitch.cuda_pipeline import emit_pipeline, even_tiles  # noqa: E402
+from minisitch.cuda_pipeline import emit_pipeline  # noqa: E402
 from minisitch.dataflow import pipeline  # noqa: E402
 from minisitch.device import DEVICES  # noqa: E402
 from minisitch.fuse import extract, fuse  # noqa: E402
@@ -95,7 +95,7 @@ def test_counted_bytes_of_pipelines_are_the_steppers(name, payload, monkeypatch)
         types = [body.graph[i].type for i in body.graph.inputs]
         seen = [values[v].ravel()[first:first + t.size].reshape(t.shape)
                 for v, first, t in zip(body.inputs, body.offsets, types, strict=True)]
-        source = emit_pipeline(body.graph, even_tiles(body.graph, pattern.composition), device, threads=32, tile=TINY)
+        source = emit_pipeline(body.graph, pattern.composition, device, threads=32, tile=TINY)
         found = launch(body.graph, source, inputs=seen)
         assert found.bytes_read + found.bytes_written == kitsune.pattern_bytes(graph, pattern, device)
 
@@ -109,7 +109,7 @@ def test_every_pipeline_of_a_workload_can_be_written(name, preset):
     graph = simplify(program_of(name, preset)[0].graph)
     for pattern in fuse(graph, "kitsune", A100).pipelines:
         body = extract(graph, pattern).graph
-        source = emit_pipeline(body, even_tiles(body, pattern.composition), A100)
+        source = emit_pipeline(body, pattern.composition, A100)
         assert source.grid <= A100.wave(source.block, source.shared_bytes, source.registers)
 
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stitch_help import TOY, traced
+from stitch_help import TOY, lowered, traced
 
 from minisitch import reference
-from minisitch.cuda_pipeline import emit_pipeline, even_tiles
+from minisitch.cuda_pipeline import emit_pipeline
 from minisitch.cuda_product import Tile
 from minisitch.dataflow import pipeline as designs
 from minisitch.dataflow.tiles import FOLD, best_cut
@@ -24,6 +24,7 @@ from minisitch.trace import trace
 
 DEVICE = replace(TOY, sms=8, max_block=32)
 WIDE = replace(DEVICE, sms=16)
+ROOMY = replace(DEVICE, sms=20, blocks_per_sm=4)  # as many as any GPU of the table holds of a pipeline's 256 threads
 TINY = Tile(8, 8, 4, 2, 1)  # 32 threads
 
 
@@ -80,16 +81,15 @@ ROUNDS = {"normalised": (normalised, (8, 4), (4, 8), (8, 3)), "one query": (atte
 MORE = {"wide": (mlp, (3, 2), (2, 1024), (1024, 2))}
 
 
-def designed(name, blocks=2, payload=240, held=None):
+def designed(name, blocks=2, payload=240, held=None, dtype=np.float32):
     """A program's graph and its pipeline, with tiles that fit ``payload`` bytes. ``held``: see ``design``; "all" that reconverges."""
     function, *shapes = (PROGRAMS | ROUNDS | MORE)[name]
-    graph = simplify(traced(function, *shapes))
+    graph = simplify(traced(function, *(np.zeros(s, dtype) for s in shapes)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(designs, "PAYLOAD", payload)
         patch.setattr(designs, "LEAST_PAYLOAD", 1)
         found = designs.design(graph, DEVICE, best_cut(graph, rounds=True).reconverging if held == "all" else held)
     assert isinstance(found, designs.Pipeline), found
-    found = even_tiles(graph, found)
     return graph, replace(found, stages=tuple(replace(s, blocks=1 if s.role == "final" else blocks) for s in found.stages))
 
 
@@ -101,7 +101,7 @@ def emitted(name, **options):
 def launch(graph, source, seed=0, text="", inputs=None, results=None):
     """Step a pipeline and compare; its traffic. ``results``: where to put them, of the same inputs whatever the seed."""
     rng = np.random.default_rng(seed if results is None else 0)
-    inputs = inputs or [rng.standard_normal(graph[i].type.shape).astype(np.float32) for i in graph.inputs]
+    inputs = inputs or [rng.standard_normal(graph[i].type.shape).astype(graph[i].type.dtype) for i in graph.inputs]
     arrays = {a.name: inputs[int(a.name[1:])].flatten() if a.kind == "input" else np.full(a.size, 99, a.dtype) for a in source.arrays}
     traffic = step(text or source.text, arrays, source.grid, source.block, seed, wave=source.grid, queues=source.resident,
                    inputs=[a.name for a in source.arrays if a.kind == "input"])
@@ -126,9 +126,9 @@ def test_any_number_of_blocks_a_stage(blocks):
     launch(*emitted("residual", blocks=blocks))
 
 
-@pytest.mark.parametrize("name", ["residual", "gradient"])
-def test_only_inputs_and_outputs_move_to_and_from_memory(name):
-    graph, source = emitted(name)
+@pytest.mark.parametrize(("name", "dtype"), [("residual", np.float32), ("gradient", np.float32), ("residual", np.float16)])
+def test_only_inputs_and_outputs_move_to_and_from_memory(name, dtype):
+    graph, source = emitted(name, dtype=dtype)
     traffic = launch(graph, source)
     given = sum(graph[i].type.nbytes for i in graph.inputs)
     assert traffic.bytes_read == given and traffic.bytes_written == sum(graph[o].type.nbytes for o in graph.outputs)
@@ -217,10 +217,19 @@ def test_each_line_of_a_trees_protocol_is_needed(monkeypatch):
                 launch(graph, source, 0, text)
             assert str(refusal.value).split(":")[0] in rules, source.text[first:last]
 # ---------------------------------------------------------------- the last tile
-def test_tiles_are_even_where_that_does_not_make_them_many():
-    graph, pipeline = designed("mlp")
-    assert [even_tiles(graph, replace(pipeline, tile=k)).tile for k in (3, 5, 7, 11)] == [3, 4, 6, 6]
-    assert [even_tiles(graph, replace(pipeline, units=13, tile=k)).tile for k in (1, 4, 13)] == [1, 4, 13]
+@pytest.mark.parametrize(("rows", "sizes"), [
+    (8192, "128 tiles of 64"), (8191, "110 tiles of 75, the last of 16"), (1026, "65 tiles of 16, the last of 2"), (1024, "64 tiles of 16")])
+def test_what_is_designed_is_what_is_written(rows, sizes):
+    """A divisor where one is near, else a smaller last tile; never entries of fewer than 16 kB. The plan, its decision and the text agree."""
+    a100, shapes = DEVICES["a100"], ((rows, 64), (64, 256), (256, 64))
+    stages = lowered(traced(mlp, *(np.broadcast_to(np.float32(0), s) for s in shapes)), "kitsune", device=a100)
+    (pattern,), (flow,) = stages.plan.pipelines, stages.flows
+    assert flow.source.pipeline == pattern.composition and pattern.composition.sizes == sizes
+    decision, = (d for d in stages.plan.decisions if d.rule == "dataflow")
+    assert decision.why == f"3 stages over {sizes}: {rows * 256 * 4 * 2} B in queues, not in memory"
+    assert all(q.tile_bytes >= designs.LEAST_PAYLOAD for q in pattern.composition.queues)
+    arrays = {a.name: a.size * np.dtype(a.dtype).itemsize for a in flow.source.arrays if a.kind == "queue"}
+    assert arrays == {q.name: q.depth * q.tile_bytes for q in pattern.composition.queues}
 
 
 @pytest.mark.parametrize("name", ["residual", "gradient", "woven"])
@@ -253,7 +262,8 @@ def heads(h):
 
 
 def chain(seed):
-    """A random function that holds products: operands that lie in any order, heads, skips, sums over all rows."""
+    """A random function that holds products: operands that lie in any order, heads, skips, sums over all rows, and what others
+    read returned as well."""
     def function(x, w):
         rng, h, results = np.random.default_rng(seed), x, []
         for _ in range(rng.integers(2, 7)):
@@ -264,8 +274,8 @@ def chain(seed):
                 h = heads(h)
             else:
                 h = STEPS[rng.integers(len(STEPS))](h)
-            if rng.random() < 0.2:
-                results.append(h.sum(0) if rng.random() < 0.5 else x.swapaxes(-1, -2) @ h)
+            if rng.random() < 0.4:
+                results.append((h, h.sum(0), x.swapaxes(-1, -2) @ h)[rng.integers(3)])
         return h, *results
     return function
 
@@ -275,20 +285,21 @@ def chain(seed):
 def test_what_kitsune_designs_can_be_written_and_stepped(seed):
     rng = np.random.default_rng(seed)
     shapes = [(7, 4), (12, 3), (3, 5, 4)][rng.integers(3)], (12, 12)
-    arguments = [rng.integers(-8, 9, shape).astype(np.float32) / 8 for shape in shapes]
+    dtype = (np.float32, np.float32, np.float16)[rng.integers(3)]
+    arguments = [rng.integers(-8, 9, shape).astype(dtype) / 8 for shape in shapes]
     program = trace(chain(seed), arguments)
     graph = simplify(program.graph)
     with pytest.MonkeyPatch.context() as patch:
         for name in ("PAYLOAD", "LEAST_PAYLOAD"):
             patch.setattr(designs, name, int(rng.choice([1, 60, 120])))
-        plan = fuse(graph, "kitsune", replace(DEVICE, sms=20))
+        plan = fuse(graph, "kitsune", ROOMY)
     values = reference.evaluate(Graph(graph.nodes, tuple(range(len(graph)))), [*arguments, *program.captured])
     for pattern in plan.pipelines:
         body = extract(graph, pattern)
         types = [body.graph[i].type for i in body.graph.inputs]
         seen = [values[v].ravel()[first:first + t.size].reshape(t.shape)
                 for v, first, t in zip(body.inputs, body.offsets, types, strict=True)]
-        source = emit_pipeline(body.graph, pattern.composition, replace(DEVICE, sms=20), threads=32, tile=TINY)
+        source = emit_pipeline(body.graph, pattern.composition, ROOMY, threads=32, tile=TINY)
         launch(body.graph, source, seed, inputs=seen)
 
 
@@ -341,17 +352,20 @@ def test_rows_beside_products_leave_room_for_them():
 
 def test_refusals():
     graph, pipeline = designed("mlp")
-    with pytest.raises(KernelError, match="in blocks of 64"):
+    with pytest.raises(KernelError, match="blocks of 64 threads, and a product's tile for 32: take as many of both"):
         emit_pipeline(graph, pipeline, DEVICE, threads=64, tile=TINY)
     crowd = replace(pipeline, stages=tuple(replace(s, blocks=9) for s in pipeline.stages))
-    with pytest.raises(KernelError, match="give the stages fewer blocks"):
-        emit_pipeline(graph, crowd, replace(DEVICE, sms=2), threads=32, tile=TINY)
+    for refuses, device, message in (
+            (crowd, replace(DEVICE, sms=2), r"%3 matmul \(test_cuda_pipeline.py:\d+\) on have 27 blocks of 32 threads, toy holds 4 at once: give"),
+            (pipeline, replace(DEVICE, shared_per_block=64), r"\(test_cuda_pipeline.py:\d+\) on takes \d+ B of shared memory a block, toy has 64:")):
+        with pytest.raises(KernelError, match=message + ".*astitch"):
+            emit_pipeline(graph, refuses, device, threads=32, tile=TINY)
     graph, pipeline = designed("gradient")
     twice = replace(pipeline, stages=tuple(replace(s, blocks=2) for s in pipeline.stages))
-    with pytest.raises(KernelError, match="is final and has 2 blocks"):
+    with pytest.raises(KernelError, match=r"stage 4 combine_4 of %\d+ matmul \(.*:\d+\) is final and has 2 blocks: give it one"):
         emit_pipeline(graph, twice, DEVICE, threads=32, tile=TINY)
     graph, pipeline = with_tree("hidden", 9)
-    with pytest.raises(KernelError, match="has 9 blocks for 8 parts; give it fewer"):
+    with pytest.raises(KernelError, match="has 9 blocks for 8 parts: give it 8 at most"):
         emit_pipeline(graph, pipeline, WIDE, threads=32, tile=TINY)
 
 

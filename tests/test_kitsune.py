@@ -202,7 +202,7 @@ def test_a_wide_hidden_dimension_is_cut_where_there_are_no_rows():
 
 
 # ---------------------------------------------------------------- stages and queues
-GOLDEN = """128 tiles of 4 of 512 units
+GOLDEN = """512 units in 128 tiles of 4
   stage 0 product_0: tensor map, %2
   stage 1 tanh_1: simt map, %3
   stage 2 product_2: tensor map, %5 %6
@@ -329,6 +329,21 @@ def test_queues_that_lead_nowhere_are_refused(queue, message):
     whole = softmax_stages(8)
     with pytest.raises(PlanError, match=message):
         verify_pipeline(replace(whole, queues=(*whole.queues[:1], queue)))
+
+
+def test_what_a_pipeline_returns_is_not_said_to_stay_out_of_memory():
+    """Of two values of 8 MB in queues one is an output; a CPU has no queues."""
+    graph = parse("""%0: f32[8192,64] = input
+%1: f32[64,256] = input
+%2: f32[256,64] = input
+%3: f32[8192,256] = matmul %0 %1
+%4: f32[8192,256] = tanh %3
+%5: f32[8192,64] = matmul %4 %2
+%6: f32[256,8192] = transpose %4 perm=(1, 0)
+return %5 %6""")
+    for device, where in ((A100, "queues"), (this_cpu(), "cache")):
+        decision, = (d for d in fuse(graph, "kitsune", device).decisions if d.rule == "dataflow")
+        assert decision.why.endswith(f": {8192 * 256 * 4} B in {where}, not in memory")
 
 
 # ---------------------------------------------------------------- tiles on this CPU

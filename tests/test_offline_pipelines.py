@@ -8,7 +8,7 @@ from stitch_help import traced
 from test_cuda_pipeline import gradient, layernorm, mlp
 
 from minisitch import cuda_compile
-from minisitch.cuda_pipeline import emit_pipeline, even_tiles
+from minisitch.cuda_pipeline import emit_pipeline
 from minisitch.dataflow.pipeline import design
 from minisitch.device import DEVICES
 from minisitch.offline import ARCHITECTURES, assemble_pipeline, broken_pipeline, missing
@@ -23,7 +23,7 @@ PROGRAMS = {"mlp": (mlp, (8192, 256), (256, 1024), (1024, 256)), "layernorm": (l
 def emitted(name):
     function, *shapes = PROGRAMS[name]
     graph = simplify(traced(function, *shapes))
-    found = even_tiles(graph, design(graph, H100))
+    found = design(graph, H100)
     return emit_pipeline(graph, replace(found, stages=tuple(replace(s, blocks=1 if s.role == "final" else 32) for s in found.stages)), H100)
 
 

@@ -21,20 +21,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from ..device import Device
 from ..errors import PlanError
 from ..fuse import FREE, Composition, Decision, is_heavy, sources
 from ..graph import Graph, Node
-from .balance import Channel, Load
+from .balance import Channel, Kind, Load
 from .rates import depths
 from .tiles import FINAL, FOLD, Cut, best_cut
 
 PAYLOAD = 128 << 10  # bytes of a queue's entry: from 64 to 256 kB synchronisation costs little and the queues stay in L2 (4b B3)
 LEAST_PAYLOAD = 16 << 10  # fewer bytes are sent only where there are no more; above, each multiprocessor should see a tile
-RESIDENT = 0.5  # of a core's own cache, that a tile's values between stages may take
+RESIDENT = 0.5  # of a core's own cache, that a tile of the widest value may take: a stage reads one and writes one
 FEWEST_ROWS = 48  # of a CPU's tile: a product of fewer rows keeps BLAS from its speed
+
+
+# What a stage makes: of each tile a tile, or a part of a reduction; of the parts each block a sum of some, or one block all.
+Role = Literal["map", "fan_in", "combine", "final"]
 
 
 @dataclass(frozen=True)
@@ -43,8 +47,8 @@ class Stage:
 
     name: str
     nodes: tuple[int, ...]
-    kind: str  # "simt" | "tensor": which unit it keeps busy
-    role: str = "map"  # "map" | "fan_in" (a part of a reduction from each tile) | "combine" (each block some parts) | "final" (all)
+    kind: Kind  # which unit it keeps busy
+    role: Role = "map"
     blocks: int = 1
 
     @property
@@ -97,6 +101,12 @@ class Pipeline(Composition):
         return -(-self.units // self.tile)
 
     @property
+    def sizes(self) -> str:
+        """``256 tiles of 32, the last of 31``."""
+        rest = self.units % self.tile
+        return f"{self.tiles} tiles of {self.tile}" + (f", the last of {rest}" if rest else "")
+
+    @property
     def entries(self) -> list[int]:
         """How many each queue is given in all."""
         return [self.stages[q.producer].entries(self.tiles) for q in self.queues]
@@ -118,8 +128,8 @@ class Pipeline(Composition):
         return tuple(sorted({q.node for q in past if (self.axes[q.node] or 0) >= 0}))
 
     def __str__(self) -> str:
-        parts = [f"{self.tiles} tiles of {self.tile} of {self.units} units"]
-        return "\n".join([*parts, *(f"  stage {i} {s}" for i, s in enumerate(self.stages)), *(f"  {q}" for q in self.queues)])
+        lines = [f"{self.units} units in {self.sizes}", *(f"  stage {i} {s}" for i, s in enumerate(self.stages))]
+        return "\n".join([*lines, *(f"  {q}" for q in self.queues)])
 
 
 @dataclass(frozen=True)
@@ -177,9 +187,9 @@ class _Stages:
     def __init__(self, found: Cut, held: Collection[int]) -> None:
         self.found, self.graph, self.held = found, found.graph, held
         self.computes = [n for n in self.graph.nodes if n.kind != "source" and (n.op not in FREE) and found.axes[n.id] is not None]
-        self.depth = [0] * len(self.graph)  # products on the longest path
+        self.level = [0] * len(self.graph)  # products on the longest path
         for node in self.graph.nodes:
-            self.depth[node.id] = max((self.depth[a] for a in node.args), default=0) + (node.op == "matmul")
+            self.level[node.id] = max((self.level[a] for a in node.args), default=0) + (node.op == "matmul")
 
     def stages(self) -> tuple[Stage, ...]:
         """In an order in which each stage comes after those it reads, round after round."""
@@ -195,7 +205,7 @@ class _Stages:
             self._place(part, groups)
         groups += [[n] for n in computes if n.op != "matmul" and axes[n.id] == FOLD]
         made = [self._stage(sorted(g, key=lambda n: n.id)) for g in groups]
-        made.sort(key=lambda s: (self.depth[s.nodes[0]], s.kind == "simt", s.nodes[0]))
+        made.sort(key=lambda s: (self.level[s.nodes[0]], s.kind == "simt", s.nodes[0]))
         after = tuple(n.id for n in computes if axes[n.id] in (FOLD, FINAL))
         return [*made, Stage("combine", after, "simt", "final")] if after else made
 
@@ -210,7 +220,7 @@ class _Stages:
         return found
 
     def _components(self, nodes: Sequence[Node]) -> list[list[Node]]:
-        """Nodes of equal depth that read each other, through views or not."""
+        """Nodes of equal level that read each other, through views or not."""
         inside = {n.id for n in nodes}
         root = {n.id: n.id for n in nodes}
 
@@ -221,7 +231,7 @@ class _Stages:
 
         for node in nodes:
             for source in sources(self.graph, node):
-                if source in inside and self.depth[source] == self.depth[node.id]:
+                if source in inside and self.level[source] == self.level[node.id]:
                     root[find(source)] = find(node.id)
         found: dict[int, list[Node]] = {}
         for node in nodes:
@@ -241,7 +251,7 @@ class _Stages:
 
     def _stage(self, nodes: Sequence[Node]) -> Stage:
         product = next((n for n in nodes if n.op == "matmul"), None)
-        role = "fan_in" if any(self.found.axes[n.id] == FOLD for n in nodes) else "map"
+        role: Role = "fan_in" if any(self.found.axes[n.id] == FOLD for n in nodes) else "map"
         last = nodes[-1]
         name = "product" if product else last.via or last.op
         return Stage(name, tuple(n.id for n in nodes), "tensor" if product else "simt", role)
@@ -287,11 +297,18 @@ def _queues(found: Cut, stages: Sequence[Stage], tile: int, room: int) -> tuple[
 
 
 def _tile(found: Cut, stages: Sequence[Stage], device: Device) -> int:
-    """Units a tile: a GPU's keep the widest queue's entries at ``PAYLOAD``, a CPU's what crosses stages in a core's cache."""
+    """Units a tile: a GPU's keep the widest queue's entries at ``PAYLOAD``, a CPU's the widest value in a part of a core's cache.
+
+    On a GPU a somewhat smaller tile that divides all units is taken, if there is one of half the bytes and no fewer than
+    ``LEAST_PAYLOAD``: a smaller last tile would have text of its own in each stage.
+    """
     most = max((_bytes_a_unit(found, q.node) for q in crossing(found.graph, stages) if found.tiled(q.node)), default=1) or 1
-    if device.kind == "gpu":
-        return max(1, min(PAYLOAD // most, max(found.units // device.sms, LEAST_PAYLOAD // most)))
-    return max(_fewest(found), int(device.shared_per_sm * RESIDENT) // most)
+    if device.kind == "cpu":
+        return max(_fewest(found), int(device.shared_per_sm * RESIDENT) // most)
+    enough = LEAST_PAYLOAD // most
+    wanted = max(1, min(PAYLOAD // most, max(found.units // device.sms, enough)))
+    least = max((wanted + 1) // 2, min(wanted, enough))
+    return next((tile for tile in range(wanted, least - 1, -1) if found.units % tile == 0), wanted)
 
 
 def _fewest(found: Cut) -> int:

@@ -26,8 +26,8 @@ from ..cost import HEAVY_OPERATIONS
 from ..device import Device
 from ..fuse import FREE, Decision, behind_views, count, is_heavy, sources
 from ..graph import Graph, Node
-from .balance import KINDS, Channel, Kind, Load, balance, pass_tiles
-from .pipeline import Pipeline, Stage, assemble, crossing, firings
+from .balance import KINDS, Channel, Load, balance, pass_tiles
+from .pipeline import Pipeline, Role, Stage, assemble, crossing, firings
 from .rates import depths
 from .simulate import Run, bulk_synchronous, dataflow, vertical
 from .tiles import FINAL, FOLD
@@ -42,7 +42,7 @@ def predict(graph: Graph, pipeline: Pipeline, device: Device) -> tuple[Run, Run,
 
 def operators(graph: Graph, pipeline: Pipeline) -> tuple[Stage, ...]:
     """A stage for each operation."""
-    role = {FOLD: "fan_in", FINAL: "final"}
+    role: dict[int, Role] = {FOLD: "fan_in", FINAL: "final"}
     return tuple(Stage(f"{node.op}_{node.id}", (node.id,), "tensor" if node.op == "matmul" else "simt",
                        role.get(pipeline.axes[node.id] or 0, "map"))
                  for node in graph.nodes if node.kind != "source" and node.op not in FREE)
@@ -107,8 +107,7 @@ def _load(graph: Graph, stage: Stage, tiles: int, device: Device, makes: Sequenc
                 size = min(graph[source].type.nbytes, node.type.nbytes) if node.op == "gather" else graph[source].type.nbytes
                 inputs[source] = max(inputs.get(source, 0), size)
     moved = sum(inputs.values()) + sum(graph[n].type.nbytes for n in written)
-    kind: Kind = "tensor" if stage.kind == "tensor" else "simt"
-    return Load(stage.name, kind, us / tiles, -(-moved // tiles), tiles=tiles)
+    return Load(stage.name, stage.kind, us / tiles, -(-moved // tiles), tiles=tiles)
 
 
 def product_us(graph: Graph, node: Node, device: Device) -> float:

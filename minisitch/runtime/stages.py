@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from .. import cpu_emit, cuda_emit
 from ..build import built, compose, digest, shared_kernels
-from ..cuda_pipeline import PipelineSource, emit_pipeline, even_tiles
+from ..cuda_pipeline import PipelineSource, emit_pipeline
 from ..dataflow.loop import TileLoop, tile_loop
 from ..dataflow.pipeline import Pipeline
 from ..device import DEVICES, Device, get_device, this_cpu
@@ -193,7 +193,7 @@ def lower_plan(program: Program, plan: FusionPlan, target: str, device: Device, 
 
 def _flow(body: Body, pipeline: Composition, device: Device) -> Flow:
     assert isinstance(pipeline, Pipeline), "only kitsune makes pipelines"
-    return Flow(body, emit_pipeline(body.graph, even_tiles(body.graph, pipeline, device.l2_size), device))
+    return Flow(body, emit_pipeline(body.graph, pipeline, device))
 
 
 def _tiled(body: Body, pipeline: Composition, target: str, device: Device, stop_after: str) -> TiledStages:

@@ -34,6 +34,7 @@ from ..fuse import (
     Decision,
     FusionPlan,
     Pattern,
+    behind_views,
     count,
     extract,
     is_fusible,
@@ -44,7 +45,7 @@ from ..fuse import (
 from ..graph import Graph
 from .astitch import astitch
 
-Part = tuple[int, ...]
+Members = tuple[int, ...]  # ids of the nodes that are to be a pipeline
 MOST_WEIGHED = 3  # values that reconverge: more are all held or none
 
 
@@ -60,7 +61,7 @@ def kitsune(graph: Graph, device: Device) -> FusionPlan:
     return _planned(graph, device, [subgraph.nodes for subgraph in chosen.subgraphs], decisions, _cheapest)
 
 
-def _planned(graph: Graph, device: Device, parts: Sequence[Part], decisions: list[Decision], designer: Designer) -> FusionPlan:
+def _planned(graph: Graph, device: Device, parts: Sequence[Members], decisions: list[Decision], designer: Designer) -> FusionPlan:
     """The plan in which these parts are pipelines, or what of them can be."""
     parts = _without_circles(graph, parts, decisions)
     stitched, known = astitch(graph, device), dict[str, Designed]()
@@ -68,7 +69,7 @@ def _planned(graph: Graph, device: Device, parts: Sequence[Part], decisions: lis
         plan = make_plan(graph, "kitsune", _rest(graph, stitched, parts), pipelines=parts)
         designs = {pattern: _design(graph, pattern, device, known, designer) for pattern in plan.pipelines}
         if not any(isinstance(result, Refusal) for result, _ in designs.values()):
-            return _finish(plan, designs, decisions)
+            return _finish(plan, device, designs, decisions)
         home = {node: part for part in parts for node in part}
         parts = []
         for pattern, made in designs.items():
@@ -85,15 +86,17 @@ def _design(graph: Graph, pattern: Pattern, device: Device, known: dict[str, Des
     return known[key]
 
 
-def _finish(plan: FusionPlan, designs: dict[Pattern, Designed], decisions: Sequence[Decision]) -> FusionPlan:
+def _finish(plan: FusionPlan, device: Device, designs: dict[Pattern, Designed], decisions: Sequence[Decision]) -> FusionPlan:
     """Each pipeline with its stages and queues; on a GPU with the blocks of each stage."""
     patterns, said = [], list(decisions)
     for pattern in plan.patterns:
         if pattern in designs:
             (pipeline, decided), body = designs[pattern], extract(plan.graph, pattern)
             assert isinstance(pipeline, Pipeline)
-            queued = sum(body.graph[q].type.nbytes for q in {q.node for q in pipeline.queues})
-            why = f"{count(len(pipeline.stages), 'stage')} over {pipeline.tiles} tiles: {queued} B in queues, not in memory"
+            kept = {behind_views(body.graph, o) for o in body.graph.outputs} | set(() if device.kind == "gpu" else pipeline.held)
+            saved = sum(body.graph[q].type.nbytes for q in {q.node for q in pipeline.queues} - kept)
+            where = "queues" if device.kind == "gpu" else "cache"
+            why = f"{count(len(pipeline.stages), 'stage')} over {pipeline.sizes}: {saved} B in {where}, not in memory"
             said += [*_in_whole(body, decided), Decision(pattern.members, "pipeline", "dataflow", why)]
             pattern = replace(pattern, composition=pipeline)
         patterns.append(pattern)
@@ -174,7 +177,7 @@ def _us_of(graph: Graph, result: Pipeline | Refusal, device: Device) -> float:
 
 
 # ---------------------------------------------------------------- what of a subgraph can be a pipeline
-def _retry(graph: Graph, part: Part, pattern: Pattern, made: Designed, decisions: list[Decision]) -> list[Part]:
+def _retry(graph: Graph, part: Members, pattern: Pattern, made: Designed, decisions: list[Decision]) -> list[Members]:
     """What to try next in the place of a part: what refused is cut away from the rest, and tried by itself."""
     result, decided = made
     if isinstance(result, Pipeline):
@@ -186,7 +189,7 @@ def _retry(graph: Graph, part: Part, pattern: Pattern, made: Designed, decisions
     return [piece for piece in pieces if any(graph[n].op == "matmul" for n in piece)]
 
 
-def _taken_out(graph: Graph, part: Part, refused: Iterable[int]) -> set[int]:
+def _taken_out(graph: Graph, part: Members, refused: Iterable[int]) -> set[int]:
     """The refused nodes with all of the part that is made of them, or with all that they are made of: whichever is less.
 
     Either leaves what remains contiguous: a path that left it and came back would lead through what is taken out.
@@ -211,9 +214,9 @@ def _taken_out(graph: Graph, part: Part, refused: Iterable[int]) -> set[int]:
 
 
 # ---------------------------------------------------------------- everything else
-def _without_circles(graph: Graph, parts: Sequence[Part], decisions: list[Decision]) -> list[Part]:
+def _without_circles(graph: Graph, parts: Sequence[Members], decisions: list[Decision]) -> list[Members]:
     """The parts, without those that would wait for an earlier one that waits for them."""
-    kept: list[Part] = []
+    kept: list[Members] = []
     for part in parts:
         if _upstream(graph, [*kept, part]) is None:
             decisions.append(Decision(part, "keep apart", "circle", "it would wait for another pipeline that waits for it"))
@@ -222,7 +225,7 @@ def _without_circles(graph: Graph, parts: Sequence[Part], decisions: list[Decisi
     return kept
 
 
-def _upstream(graph: Graph, pipelines: Sequence[Part]) -> list[int] | None:
+def _upstream(graph: Graph, pipelines: Sequence[Members]) -> list[int] | None:
     """For each node outside of them the pipelines it waits for, as bits; None if one of them would wait for itself."""
     home = {n: k for k, nodes in enumerate(pipelines) for n in nodes}
     waits = [0] * len(pipelines)
@@ -247,7 +250,7 @@ def _upstream(graph: Graph, pipelines: Sequence[Part]) -> list[int] | None:
         waits = now
 
 
-def _rest(graph: Graph, stitched: FusionPlan, pipelines: Sequence[Part]) -> list[list[int]]:
+def _rest(graph: Graph, stitched: FusionPlan, pipelines: Sequence[Members]) -> list[list[int]]:
     """AStitch's kernels without what the pipelines hold, parted by the pipelines that each operation waits for.
 
     What waits for the same pipelines is on no path through another: such parts cannot wait for each other in a circle.
