@@ -17,15 +17,15 @@ from llvmlite import ir
 from numba.core import types
 from numba.core.extending import intrinsic
 
-ACCESS = 16  # bytes
+from .wide import ACCESS
 
 
 @intrinsic(prefer_literal=True)
 def load_wide(typing: Any, registers: Any, at: Any, array: Any, index: Any, count: Any) -> Any:
     """``registers[at : at + count] = array[index : index + count]``."""
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        held = _Place(context, builder, signature.args[0], arguments[0], arguments[1])
-        memory = _Place(context, builder, signature.args[2], arguments[2], arguments[3])
+        held = _Cells(context, builder, signature.args[0], arguments[0], arguments[1])
+        memory = _Cells(context, builder, signature.args[2], arguments[2], arguments[3])
         for first, vector, lanes in memory.pieces(count.literal_value):
             value = builder.load(memory.pointer(first, vector))
             value.align = memory.bytes(vector)
@@ -40,8 +40,8 @@ def load_wide(typing: Any, registers: Any, at: Any, array: Any, index: Any, coun
 def store_wide(typing: Any, array: Any, index: Any, registers: Any, at: Any, count: Any) -> Any:
     """``array[index : index + count] = registers[at : at + count]``."""
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        memory = _Place(context, builder, signature.args[0], arguments[0], arguments[1])
-        held = _Place(context, builder, signature.args[2], arguments[2], arguments[3])
+        memory = _Cells(context, builder, signature.args[0], arguments[0], arguments[1])
+        held = _Cells(context, builder, signature.args[2], arguments[2], arguments[3])
         for first, vector, lanes in memory.pieces(count.literal_value):
             elements = [builder.load(held.pointer(first + k, held.bits)) for k in range(lanes)]
             stored = builder.store(_joined(builder, elements, vector), memory.pointer(first, vector))
@@ -51,8 +51,8 @@ def store_wide(typing: Any, array: Any, index: Any, registers: Any, at: Any, cou
     return types.void(array, index, registers, at, count), build
 
 
-class _Place:
-    """A place in an array. Elements move as integers of their size: what they mean is nothing to an access."""
+class _Cells:
+    """Neighbouring cells of an array. Elements move as integers of their size: what they mean is nothing to an access."""
 
     def __init__(self, context: Any, builder: Any, type_: Any, array: Any, index: Any) -> None:
         self.builder, self.index = builder, index

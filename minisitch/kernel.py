@@ -262,6 +262,14 @@ class Touch:
 
 
 @dataclass(frozen=True)
+class Home:
+    """One of the places where a value lives: in a buffer, by its name, of which ``words`` say more; without one, what they say."""
+
+    buffer: str = ""
+    words: str = ""
+
+
+@dataclass(frozen=True)
 class Kernel:
     """One launch: segments, the buffers they touch, and the plan they came from."""
 
@@ -275,7 +283,7 @@ class Kernel:
     block: int
     registers: int
     touches: tuple[Touch, ...]
-    homes: tuple[str, ...]  # where each sink of the plan lives, in words
+    homes: tuple[tuple[Home, ...], ...]  # where each sink of the plan lives
     decisions: tuple[Decision, ...]
 
     @property
@@ -337,7 +345,12 @@ class Kernel:
     @property
     def placements(self) -> tuple[tuple[int, str, str, str], ...]:
         """(node, scheme, where, why) of each sink."""
-        return tuple((sink.node, sink.scheme, where, sink.why) for sink, where in zip(self.plan.sinks, self.homes, strict=True))
+        return tuple((sink.node, sink.scheme, ", ".join(map(self._place, homes)), sink.why)
+                     for sink, homes in zip(self.plan.sinks, self.homes, strict=True))
+
+    def _place(self, home: Home) -> str:
+        b = self.by_name.get(home.buffer)
+        return (f"{b.scope} {b.name}[{b.size}]" if b else "") + home.words
 
     def __str__(self) -> str:
         return "\n".join(_print_kernel(self))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from .fuse import Decision, Stitching
 from .graph import Graph
 from .index import Key, Pull, pull
-from .kernel import MEET_TOGETHER, Buffer
+from .kernel import MEET_TOGETHER, Buffer, Home
 from .mapping import WARP, ThreadMap, deal
 from .ops import SHORT, compute_dtype, shuffle_dtype
 from .stitch import Sink, Space, StitchPlan, makes_near
@@ -311,23 +311,22 @@ class Layout:
     def _decide(self, s: Sink, rule: str, why: str) -> None:
         self.decisions.append(Decision((s.node,), "place", rule, why))
 
-    def home(self, s: Sink) -> str:
-        """Where a sink's value lives, in words."""
+    def home(self, s: Sink) -> tuple[Home, ...]:
+        """Where a sink's value lives."""
         if s.role in ("partial", "carry"):
-            block = [f"shared a{s.node}[{self.buffers[f'a{s.node}'].size}] of each block"] if s.role == "carry" else []
-            return ", ".join([*block, f"scratch p{s.node}[{self.buffers[f'p{s.node}'].size}]"])
+            block = [Home(f"a{s.node}", " of each block")] if s.role == "carry" else []
+            return (*block, Home(f"p{s.node}"))
         found, place = [], self.places.get(s.node)
         if place is not None and place.where == "register":
             who = "warp" if self.maps[s.level, s.space].threads_per_row <= WARP else "block"
-            found.append("register" if self.alone(s.level, s.space) else f"register of every thread ({who} reduce)")
+            found.append(Home(words="register" + ("" if self.alone(s.level, s.space) else f" of every thread ({who} reduce)")))
         elif place is not None:
-            b = self.buffers[place.buffer]
-            found.append(f"{b.scope} {b.name}[{b.size}]" if b.node == s.node else f"the row of {b.name}, which is written last")
+            mine = self.buffers[place.buffer].node == s.node
+            found.append(Home(place.buffer) if mine else Home(words=f"the row of {place.buffer}, which is written last"))
         for name in dict.fromkeys([self.memory.get(s.node), *(f"y{k}" for k, o in enumerate(self.graph.outputs) if o == s.node)]):
             if name and (place is None or name != place.buffer):
-                found.append(f"{self.buffers[name].scope} {name}[{self.buffers[name].size}]"
-                             + (f", the piece of %{s.operand}" if s.role == "piece" else ""))
-        return ", ".join(found) or "register"
+                found.append(Home(name, f", the piece of %{s.operand}" if s.role == "piece" else ""))
+        return tuple(found) or (Home(words="register"),)
 
     # ------------------------------------------------------------ barriers
     def _meet(self, loop: Loop) -> int:

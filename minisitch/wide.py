@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 
 from .fuse import Decision
 from .index import ZERO, Index, grouped, variable
-from .kernel import Buffer, Kernel, Load, Phase, Segment, Stmt, Store, Wide, statements
+from .kernel import Buffer, Home, Kernel, Load, Phase, Segment, Stmt, Store, Wide, statements
 from .ops import itemsize
 
 ACCESS = 16  # bytes of the widest access of a thread
@@ -62,11 +62,8 @@ class _Widening:
 
     def result(self) -> Kernel:
         segments = tuple(map(self._segment, self.kernel.segments))
-        homes = []
-        for home in self.kernel.homes:
-            for name, words in self.moved.items():
-                home = home.replace(f"shared {name}[{self.buffers[name].size}]", words)
-            homes.append(home)
+        homes = (tuple(Home(words=self.moved[h.buffer] + h.words) if h.buffer in self.moved else h for h in each)
+                 for each in self.kernel.homes)
         buffers = tuple(b for b in self.buffers.values() if b.name not in self.moved)
         return replace(self.kernel, segments=segments, buffers=buffers, homes=tuple(homes), decisions=tuple(self.decisions))
 
@@ -135,29 +132,36 @@ class _Group:
         near = [size[s.buffer] for k, s in moved if self._side_by_side(k, s, 2)]
         if not moved:
             return 1
-        node, longest = moved[0][1].node, max(len(self.segment.phases[k].body) for k in self.members)
-        narrow = "no two neighbours lie side by side from an even place on, in every row"
-        found, least, width = 1, float(len(moved)), 2
-        while near and width <= min(WIDEST, ACCESS // min((n for n in near if n > 1), default=2)):
+        most = min(WIDEST, ACCESS // min((n for n in near if n > 1), default=2)) if near else 1
+        found, least, narrow = 1, float(len(moved)), list[str]()
+        for width in (w for w in (2, 4, 8) if w <= most):
             whole = [s for k, s in moved if self._side_by_side(k, s, width)]
             price = sum(max(1, width * size[s.buffer] // ACCESS) / width for s in whole) + APART * (len(moved) - len(whole))
-            if 2 * self.columns <= self.threads * width:
-                narrow = f"{width} of {self.columns} columns at once would leave half of {self.threads} threads without any"
-            elif self.split and self.segment.chunk % width:
-                narrow = f"chunks of {self.segment.chunk} columns do not begin at multiples of {width}"
-            elif width * longest > LONGEST:
-                narrow = f"{width} times {longest} statements are more than {LONGEST}"
+            if why := self._refused(width):
+                narrow.append(why)
             elif price > least:
-                narrow = f"{len(whole)} of {len(moved)} accesses lie side by side from multiples of {width} on: too few"
+                narrow.append(f"{len(whole)} of {len(moved)} accesses lie side by side from multiples of {width} on: too few")
             else:
                 found, least = width, price
-            width *= 2
+        node = moved[0][1].node
         if found > 1:
             self.work.decide(node, "widen", "vector-width", f"{found} columns a thread at once: {least:g} accesses a column, where "
                              f"one at a time takes {len(moved)}")
         else:
-            self.work.decide(node, "narrow", "vector-width", narrow)
+            self.work.decide(node, "narrow", "vector-width",
+                             "; ".join(narrow) or "no two neighbours lie side by side from an even place on, in every row")
         return found
+
+    def _refused(self, width: int) -> str:
+        """Why a thread cannot take so many columns at once, whatever it would gain; empty if it can."""
+        longest = max(len(self.segment.phases[k].body) for k in self.members)
+        if 2 * self.columns <= self.threads * width:
+            return f"{width} of {self.columns} columns at once would leave half of {self.threads} threads without any"
+        if self.split and self.segment.chunk % width:
+            return f"chunks of {self.segment.chunk} columns do not begin at multiples of {width}"
+        if width * longest > LONGEST:
+            return f"{width} times {longest} statements are more than {LONGEST}"
+        return ""
 
     # ------------------------------------------------------------ what stays in registers
     def _streams(self) -> list[_Stream]:

@@ -24,6 +24,7 @@ from ..cuda_product import Matrix, product_text
 from ..errors import MinisitchError
 from ..ops import itemsize
 from ..trace.tree import unflatten
+from ..wide import ACCESS
 from . import cublas
 from .call import ready
 from .cuda_driver import ask, bindings, current
@@ -36,8 +37,6 @@ from .memory import Slot
 from .pool import fresh, is_pooled
 from .stages import Stages
 from .steps import CopyStep, FlowStep, KernelStep, LibraryStep, Step, library_step
-
-VECTOR = 16  # bytes: what the widest load of a thread wants an address to be a multiple of
 
 
 # ---------------------------------------------------------------- steps on a device
@@ -303,7 +302,7 @@ class CudaExecutable(Executable):
             if there is None:
                 kept.append(ready(leaf, slot.dtype))
                 inputs.append(session.send(i, kept[-1]))
-            elif there.address % VECTOR:  # a part of an array; kernels read 16 bytes at once
+            elif there.address % ACCESS:  # a part of an array; kernels read 16 bytes at once
                 nbytes = slot.size * slot.dtype.itemsize
                 ask("cuMemcpyDtoDAsync", session.buffer(i), there.address, nbytes, stream)
                 inputs.append(session.buffer(i))
