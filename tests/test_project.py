@@ -17,11 +17,13 @@ from size import PACKAGE_BUDGET, code_lines  # noqa: E402
 
 PACKAGE = sorted((ROOT / "minisitch").rglob("*.py"))
 WORDS = (  # design.md, section 7, and the words the loop program adds; docs/words.md defines each once
-    "beam search", "block barrier", "calibration", "column-reduce", "composition", "decision", "delta-evaluator", "demotion",
-    "dominant", "frame", "grid barrier", "group", "horizontal packing", "kernel", "latency-evaluator", "layer", "library call",
-    "memory-intensive", "one-to-many", "optimum", "pattern", "patternreduction", "phase", "placement", "queue", "refusal",
-    "remote fusion", "row-reduce", "scheme", "segment", "span", "stage", "stepper", "stitching", "strategy", "sub-dominant",
-    "sub-root", "task", "task splitting", "template", "thread mapping", "tile", "traffic", "vertex", "vertical packing", "wave",
+    "acquire", "beam search", "block barrier", "calibration", "column-reduce", "composition", "credit", "decision",
+    "delta-evaluator", "demotion", "dominant", "entry", "epilogue", "fan-in", "final", "firing", "fold", "frame",
+    "grid barrier", "group", "horizontal packing", "kernel", "lane", "latency-evaluator", "layer", "library call",
+    "load balance", "memory-intensive", "multicast", "one-to-many", "optimum", "pattern", "patternreduction", "payload",
+    "phase", "pipeline", "placement", "queue", "reduction tree", "refusal", "release", "remote fusion", "round", "row-reduce",
+    "scheme", "segment", "span", "stage", "stepper", "stitching", "strategy", "sub-dominant", "sub-root", "subgraph", "task",
+    "task splitting", "template", "thread mapping", "tile", "tiling", "traffic", "unit", "vertex", "vertical packing", "wave",
 )
 BOLD_WORDS = ("packing", "thread", "warp", "block", "independent", "local", "regional", "global", "light", "heavy")
 

@@ -17,7 +17,7 @@ from ..device import Device
 from ..fuse import FREE, Body, FusionPlan, fuse
 from ..graph import Graph, Node
 from .pipeline import Pipeline
-from .tiles import Cut, Round, after_tiles, at_tile, rounds_of
+from .tiles import Round, Tiling, after_tiles, at_tile, rounds_of
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class TileLoop:
     rounds: tuple[RoundPlans, ...]
 
     @property
-    def cut(self) -> Cut:
+    def cut(self) -> Tiling:
         return self.pipeline.cut(self.body.graph)
 
 

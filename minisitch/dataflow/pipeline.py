@@ -29,7 +29,7 @@ from ..fuse import FREE, Composition, Decision, is_heavy, sources
 from ..graph import Graph, Node
 from .balance import Channel, Kind, Load
 from .rates import depths
-from .tiles import FINAL, FOLD, Cut, best_cut
+from .tiles import FINAL, FOLD, Tiling, best_cut
 
 PAYLOAD = 128 << 10  # bytes of a queue's entry: from 64 to 256 kB synchronisation costs little and the queues stay in L2 (4b B3)
 LEAST_PAYLOAD = 16 << 10  # fewer bytes are sent only where there are no more; above, each multiprocessor should see a tile
@@ -86,7 +86,7 @@ class Queue:
 
 @dataclass(frozen=True)
 class Pipeline(Composition):
-    """Stages and queues over tiles of ``tile`` units; ``axes`` and ``units`` are the ``tiles.Cut`` of the body."""
+    """Stages and queues over tiles of ``tile`` units; ``axes`` and ``units`` are the ``tiles.Tiling`` of the body."""
 
     products: ClassVar[bool] = True
     axes: tuple[int | None, ...] = ()
@@ -116,9 +116,9 @@ class Pipeline(Composition):
         """What each stage takes, one after the other: tiles, or parts of folds."""
         return firings(self.stages, self.queues, self.tiles)
 
-    def cut(self, graph: Graph) -> Cut:
+    def cut(self, graph: Graph) -> Tiling:
         """The cut of a body that this pipeline was designed for."""
-        return Cut(graph, self.axes, self.units, ())
+        return Tiling(graph, self.axes, self.units, ())
 
     @property
     def held(self) -> tuple[int, ...]:
@@ -144,7 +144,7 @@ class Refusal:
 def design(graph: Graph, device: Device, held: Collection[int] | None = None) -> Pipeline | Refusal:
     """Make a body a pipeline (Algorithm 1), or say what keeps it from being one.
 
-    ``held``: there may be several rounds, with these of ``Cut.reconverging`` in queues of all tiles. None: one round, and what
+    ``held``: there may be several rounds, with these of ``Tiling.reconverging`` in queues of all tiles. None: one round, and what
     waits for a complete fold keeps it from being a pipeline.
     """
     found = best_cut(graph, rounds=held is not None)
@@ -172,7 +172,7 @@ def design(graph: Graph, device: Device, held: Collection[int] | None = None) ->
     return assemble(found, stages, tile)
 
 
-def assemble(found: Cut, stages: Sequence[Stage], tile: int, room: int = 0) -> Pipeline:
+def assemble(found: Tiling, stages: Sequence[Stage], tile: int, room: int = 0) -> Pipeline:
     """Stages in order, tiles of so many units: their names, and the queues between them, with ``room`` bytes for all entries.
 
     Entries enough for one block a stage are there in any case; as far as there is room, there are as many for each block.
@@ -184,7 +184,7 @@ def assemble(found: Cut, stages: Sequence[Stage], tile: int, room: int = 0) -> P
 class _Stages:
     """Deals the nodes of a body out to stages."""
 
-    def __init__(self, found: Cut, held: Collection[int]) -> None:
+    def __init__(self, found: Tiling, held: Collection[int]) -> None:
         self.found, self.graph, self.held = found, found.graph, held
         self.computes = [n for n in self.graph.nodes if n.kind != "source" and (n.op not in FREE) and found.axes[n.id] is not None]
         self.level = [0] * len(self.graph)  # products on the longest path
@@ -280,11 +280,11 @@ def firings(stages: Sequence[Stage], queues: Sequence[Queue], tiles: int) -> lis
     return found
 
 
-def _bytes_a_unit(found: Cut, node: int) -> int:
+def _bytes_a_unit(found: Tiling, node: int) -> int:
     return found.graph[node].type.nbytes // found.units
 
 
-def _queues(found: Cut, stages: Sequence[Stage], tile: int, room: int) -> tuple[Queue, ...]:
+def _queues(found: Tiling, stages: Sequence[Stage], tile: int, room: int) -> tuple[Queue, ...]:
     made, tiles = crossing(found.graph, stages), -(-found.units // tile)
     payload = [_bytes_a_unit(found, q.node) * tile if found.tiled(q.node) else found.graph[q.node].type.nbytes for q in made]
     enough = least_depths(stages, made, tiles, full_rate=True)
@@ -296,7 +296,7 @@ def _queues(found: Cut, stages: Sequence[Stage], tile: int, room: int) -> tuple[
     return tuple(replace(q, depth=q.depth + n * min(left, wanted) // max(1, wanted)) for q, n in zip(made, more, strict=True))
 
 
-def _tile(found: Cut, stages: Sequence[Stage], device: Device) -> int:
+def _tile(found: Tiling, stages: Sequence[Stage], device: Device) -> int:
     """Units a tile: a GPU's keep the widest queue's entries at ``PAYLOAD``, a CPU's the widest value in a part of a core's cache.
 
     On a GPU a somewhat smaller tile that divides all units is taken, if there is one of half the bytes and no fewer than
@@ -311,7 +311,7 @@ def _tile(found: Cut, stages: Sequence[Stage], device: Device) -> int:
     return next((tile for tile in range(wanted, least - 1, -1) if found.units % tile == 0), wanted)
 
 
-def _fewest(found: Cut) -> int:
+def _fewest(found: Tiling) -> int:
     """Units a tile of which no product has fewer than ``FEWEST_ROWS`` along the axis that is cut, unless a batch is cut."""
     graph, most = found.graph, 1
     for node in (n for n in graph.nodes if n.op == "matmul"):

@@ -1,6 +1,6 @@
 """Which axis of each value the tiles of a pipeline cut, and what the program is for one tile.
 
-In:  a graph, one of its values and an axis of it. Out: a ``Cut``: for each node the axis that a tile cuts, or WHOLE (every
+In:  a graph, one of its values and an axis of it. Out: a ``Tiling``: for each node the axis that a tile cuts, or WHOLE (every
 tile needs all of it), FOLD (a reduction over the tiles: each adds its part) or FINAL (made of folds, after the last
 tile); and what cannot be computed tile by tile, with the reason.
 
@@ -8,7 +8,7 @@ One rule per operation, ``operand_axis``, says what a tile of the result needs o
 determines the axes of all others, along operands and users alike.
 
 What needs a complete fold can be tiled too, where that is allowed: its tiles come in a second *round*, after the last tile of the
-first; a third waits for the folds of the second (``Cut.rounds``).
+first; a third waits for the folds of the second (``Tiling.rounds``).
 
 Before:  %2 = matmul %0 %1, cut along axis 0    After:  %0 axis 0, %1 whole
 """
@@ -105,7 +105,7 @@ def folds(graph: Graph, node: Node, position: int, axis: int) -> bool:
 
 # ---------------------------------------------------------------- a whole graph
 @dataclass(frozen=True)
-class Cut:
+class Tiling:
     """How a graph is cut in tiles. ``axes``: for each node an axis, or WHOLE, FOLD or FINAL; None if nothing reached it.
 
     ``units``: in how many equal parts each tiled axis can be cut. ``refused``: nodes that cannot be part of it, and why.
@@ -140,7 +140,7 @@ class Cut:
                              if self.tiled(s) and self.graph[s].op != "input" and self.rounds[s] < self.rounds[n.id]}))
 
 
-def cut(graph: Graph, seed: int, axis: int, rounds: bool = False) -> Cut:
+def cut(graph: Graph, seed: int, axis: int, rounds: bool = False) -> Tiling:
     """Cut every value of a graph as follows from cutting ``seed`` along ``axis``.
 
     What needs a complete fold is refused, unless there may be several ``rounds``.
@@ -152,7 +152,7 @@ def cut(graph: Graph, seed: int, axis: int, rounds: bool = False) -> Cut:
     work.check_whole()
     sizes = [graph[n].type.shape[a] for n, a in work.axes.items() if a >= 0]
     axes = tuple(work.axes.get(n.id) for n in graph.nodes)
-    return Cut(graph, axes, math.gcd(*sizes), tuple(sorted(work.refused.items())))
+    return Tiling(graph, axes, math.gcd(*sizes), tuple(sorted(work.refused.items())))
 
 
 class _Work:
@@ -252,7 +252,7 @@ class _Work:
                 self.refused.setdefault(node.id, "every tile needs all of it: it is computed once, before")
 
 
-def best_cut(graph: Graph, rounds: bool = False) -> Cut | None:
+def best_cut(graph: Graph, rounds: bool = False) -> Tiling | None:
     """The cut that keeps the most bytes from memory, of all that begin at a product: along its rows, columns or batch.
 
     Of equals the one with the fewest refusals, then with the smallest folds, since each tile adds to all of them, then along
@@ -262,13 +262,13 @@ def best_cut(graph: Graph, rounds: bool = False) -> Cut | None:
     return max(found, key=lambda c: (_held(c), -len(c.refused), -sum(graph[n].type.nbytes for n in c.folded)), default=None)
 
 
-def _cuts(graph: Graph, rounds: bool) -> Iterator[Cut]:
+def _cuts(graph: Graph, rounds: bool) -> Iterator[Tiling]:
     for node in graph.nodes:
         if node.op == "matmul":
             yield from (cut(graph, node.id, axis, rounds) for axis in range(node.type.rank) if node.type.shape[axis] > 1)
 
 
-def _held(found: Cut) -> int:
+def _held(found: Tiling) -> int:
     """Bytes of the computed values that live tile by tile and never whole; a view of an argument is nobody's gain."""
     kept = set(found.graph.outputs) | {n for n, _ in found.refused}
     return sum(n.type.nbytes for n in found.graph.nodes
@@ -287,7 +287,7 @@ class Round:
     after_made: tuple[int, ...]
 
 
-def rounds_of(found: Cut, held: Collection[int] = ()) -> tuple[Round, ...]:
+def rounds_of(found: Tiling, held: Collection[int] = ()) -> tuple[Round, ...]:
     """The rounds of a cut in their order; tiles of ``held`` values are kept for later ones, others computed again."""
     graph, made, wanted = found.graph, list[Round](), set[int]()
     nodes, outputs = [n.id for n in graph.nodes], dict.fromkeys(graph.outputs)
@@ -310,7 +310,7 @@ def _read(graph: Graph, results: Sequence[int], stop: Collection[int], of: Colle
     return sorted(_needed(graph, results, stop) & set(stop if of is None else of))
 
 
-def at_tile(found: Cut, units: int, this: Round | None = None) -> Graph:
+def at_tile(found: Tiling, units: int, this: Round | None = None) -> Graph:
     """The program for a tile of so many units: the same operations, on fewer elements along each tiled axis.
 
     Inputs are all those of the graph, then what the round is given; outputs what it makes: of the only round, tiled outputs and
@@ -321,7 +321,7 @@ def at_tile(found: Cut, units: int, this: Round | None = None) -> Graph:
     return _program(small, this.given, this.made)
 
 
-def after_tiles(found: Cut, this: Round | None = None) -> Graph:
+def after_tiles(found: Tiling, this: Round | None = None) -> Graph:
     """The program for what is made of folds: its inputs are those of the graph, then the folds and what else it is given."""
     this = this or rounds_of(found)[0]
     return _program(found.graph, this.after_given, this.after_made)
@@ -349,7 +349,7 @@ def _needed(graph: Graph, results: Sequence[int], stop: Collection[int] = ()) ->
     return found
 
 
-def resized(node: Node, found: Cut, units: int) -> Node:
+def resized(node: Node, found: Tiling, units: int) -> Node:
     """The node on a tile: its type, and the shapes its attributes hold."""
     axis = found.axes[node.id]
     if axis is None or axis < 0:
