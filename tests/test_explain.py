@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,11 +16,11 @@ from hypothesis import strategies as st
 import minisitch as ms
 from minisitch.demo import gpt, make_batch, make_weights
 from minisitch.device import get_device
-from minisitch.errors import MinisitchError
+from minisitch.errors import MinisitchError, PlanError
 from minisitch.explain import picture
 from minisitch.explain.compare import HEADINGS, Comparison, error_of, interleaved, sample
 from minisitch.explain.page import page
-from minisitch.fuse import STRATEGIES
+from minisitch.fuse import STRATEGIES, fuse
 from minisitch.graph import TensorType
 from minisitch.mapping import map_columns, map_rows
 
@@ -222,6 +223,16 @@ def test_comparing_leaves_the_arguments_alone():
     x = np.zeros(4, np.float32)
     ms.compare(step, x, target="python", strategies=("none", "astitch"))
     assert not x.any()
+
+
+def test_a_strategys_error_costs_no_other_its_row(monkeypatch):
+    """A plan that loses an operation is refused by the verifier: its row is missing, and the table says why."""
+    monkeypatch.setitem(STRATEGIES, "forgetful", lambda graph, device: replace(fuse(graph, "none", device), patterns=()))
+    found = ms.compare(softmax, "f32[4,8]", target="reference", strategies=("forgetful", "none"))
+    assert [r.strategy for r in found.rows] == ["none"] == list(found.parts)
+    assert "No row for forgetful: PlanError: " in str(found) and "No row for forgetful" in found._repr_html_()
+    with pytest.raises(PlanError):
+        ms.compare(softmax, "f32[4,8]", target="reference", strategies=("forgetful",))
 
 
 @pytest.mark.parametrize(("target", "device", "instead"), [("cpu", "v100", "step"), ("python", "v100", "step"), ("step", "cpu", "cpu")])

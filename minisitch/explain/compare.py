@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from html import escape
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from ..trace.tree import flatten
 from .page import table as html_table
 
 Progress = Callable[[int, int, str], None]
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Win:
 @dataclass(frozen=True)
 class Comparison:
     """Prints as a table. ``numpy_us`` is the program run by NumPy as it stands; ``parts`` the kernels a strategy;
-    ``remark`` why there is no optimum, where it was asked for."""
+    ``remark`` which rows are missing, and why: a strategy's error costs no other its row."""
 
     name: str
     target: str
@@ -200,8 +201,8 @@ def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None
 
     ``seconds`` bounds the time spent measuring. ``progress(done, total, name)`` hears of each compiled kernel.
     ``optimum`` adds the best plan there is and each strategy's modelled distance to it, if the program is small enough.
-    Raises MinisitchError where the outputs of a strategy have the wrong shape or dtype, DeviceError where the target runs
-    nothing that is scheduled for the device.
+    A strategy that raises a MinisitchError, or returns another shape than the reference, has its error in the remark; that of the
+    first is raised if all do. Raises DeviceError where the target runs nothing that is scheduled for the device.
     """
     fn = fn.function if isinstance(fn, Jitted) else fn
     args, kwargs = sample(read_types(args), seed), sample(read_types(kwargs), seed)
@@ -209,23 +210,26 @@ def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None
     machine = choose_device(target, device)
     refuse_other_machine(machine, target)
     program = trace(fn, args, kwargs)
-    lowered = {name: lower_program(program, name, target, machine) for name in strategies or STRATEGIES}
+    failed: dict[str, MinisitchError] = {}
+    lowered = _each(lambda name: lower_program(program, name, target, machine), strategies or STRATEGIES, failed)
     if strategies is None:  # the baselines first
         lowered = dict(sorted(lowered.items(), key=lambda item: -len(item[1].kernels)))
     remark = _add_optimum(lowered, program, target, machine) if optimum else ""
-    names = tuple(lowered)
     if target == "cpu":
         wanted = [r for stages in lowered.values() for source in stages.sources for r in requests(source)]
         compiler.compile_many(wanted, progress=progress)
-    ready = {name: assemble(stages, target) for name, stages in lowered.items()}
+    ready = _each(lambda name: assemble(lowered[name], target), lowered, failed)
     leaves = flatten((args, kwargs))[0]
-    errors = _errors(program, ready, leaves)
+    exact = evaluate(program.graph, [np.asarray(x) for x in (*leaves, *program.captured)], float64=True)
+    errors = _each(lambda name: _error(ready[name], leaves, exact), ready, failed)
+    ready = {name: ready[name] for name in errors}
+    remark += "".join(f" No row for {name}: {type(why).__name__}: {why}." for name, why in failed.items())
     measured = target in ("cpu", "cuda")
     calls = {name: _call(run, leaves) for name, run in ready.items()}
     own = copy.deepcopy((args, kwargs)) if program.mutated else (args, kwargs)
     calls[""] = lambda: fn(*own[0], **own[1])
     times = interleaved(calls, seconds) if measured else dict.fromkeys(calls, 0.0)
-    rows = tuple(_row(name, ready[name].stages, machine, times[name], errors[name]) for name in names)
+    rows = tuple(_row(name, ready[name].stages, machine, times[name], errors[name]) for name in ready)
     best_us = next((r.modelled_us for r in rows if r.strategy == "optimum"), 0.0)
     rows = tuple(replace(r, over_optimum=r.modelled_us / best_us) for r in rows) if best_us else rows
     parts = {name: _parts(run, leaves, seconds / 2 / len(ready) if measured else 0) for name, run in ready.items()}
@@ -264,15 +268,23 @@ def _call(run: Executable, leaves: Sequence[Any]) -> Callable[[], Any]:
     return lambda: run(own)
 
 
-def _errors(program: Program, ready: dict[str, Executable], leaves: Sequence[Any]) -> dict[str, float]:
-    """The largest error of each strategy over all outputs."""
-    inputs = [np.asarray(x) for x in (*leaves, *program.captured)]
-    exact = evaluate(program.graph, inputs, float64=True)
-    found = {}
-    for name, run in ready.items():
-        results = run.outputs([np.array(x) for x in leaves])
-        found[name] = max((error_of(got, want) for got, want in zip(results, exact, strict=True)), default=0.0)
+def _each(make: Callable[[str], Made], names: Iterable[str], failed: dict[str, MinisitchError]) -> dict[str, Made]:
+    """What is made for each strategy, without those that cannot have it: these are noted as failed."""
+    found: dict[str, Made] = {}
+    for name in names:
+        try:
+            found[name] = make(name)
+        except MinisitchError as why:
+            failed[name] = why
+    if failed and not found:
+        raise next(iter(failed.values()))
     return found
+
+
+def _error(run: Executable, leaves: Sequence[Any], exact: Sequence[np.ndarray]) -> float:
+    """The largest error over all outputs."""
+    results = run.outputs([np.array(x) for x in leaves])
+    return max((error_of(got, want) for got, want in zip(results, exact, strict=True)), default=0.0)
 
 
 def error_of(got: np.ndarray, exact: np.ndarray) -> float:

@@ -22,7 +22,7 @@ from ..dataflow.loop import TileLoop, tile_loop
 from ..dataflow.pipeline import Pipeline
 from ..device import DEVICES, Device, get_device, this_cpu
 from ..errors import DeviceError, TraceError
-from ..fuse import Body, Composition, Decision, FusionPlan, count, extract
+from ..fuse import Body, Composition, Decision, FusionPlan, count, extract, verify_plan
 from ..graph import Graph, TensorType, verify
 from ..ops import DTYPES, itemsize
 from ..schedule import Kernel
@@ -162,10 +162,12 @@ def in_whole_graph(body: Body, decisions: Iterable[Decision]) -> tuple[Decision,
 def lower_program(program: Program, strategy: str, target: str, device: Device, stop_after: str = "emit") -> Stages:
     """Take a traced program down the road until ``stop_after`` (``"fuse"`` or later)."""
     graph = simplify(program.graph)
-    if os.environ.get("MINISITCH_CHECK", "1") != "0":
+    check = os.environ.get("MINISITCH_CHECK", "1") != "0"
+    if check:
         verify(graph)
     with shared_kernels(device):  # what a strategy has built to know its price is not built again
-        return lower_plan(program, plan_of(graph, strategy, device), target, device, stop_after)
+        plan = plan_of(graph, strategy, device)
+        return lower_plan(program, verify_plan(plan) if check else plan, target, device, stop_after)
 
 
 def lower_plan(program: Program, plan: FusionPlan, target: str, device: Device, stop_after: str = "emit") -> Stages:
