@@ -18,7 +18,7 @@ from minisitch.ops import DTYPES
 from minisitch.runtime import compile_graph, cublas, cuda_driver
 from minisitch.runtime.cuda_driver import ask
 from minisitch.runtime.cuda_memory import DeviceArray, release
-from minisitch.runtime.steps import FlowStep
+from minisitch.runtime.steps import PipelineStep
 from minisitch.testing import arrays_for, check_graph, graphs, random_inputs
 from minisitch.trace import flatten, trace
 
@@ -134,7 +134,7 @@ PIPELINES = [(mlp, (4096, 64), (64, 1024), (1024, 64)), (mlp, (1, 64), (64, 8192
 
 def runs_as_a_pipeline(fn, shapes):
     f, arrays = ms.jit(fn, strategy="kitsune", target="cuda"), [normal(*shape, seed=k) for k, shape in enumerate(shapes)]
-    assert any(isinstance(step, FlowStep) for step in f.compile(*arrays).steps)
+    assert any(isinstance(step, PipelineStep) for step in f.compile(*arrays).steps)
     check(fn, *(f"f32[{rows},{columns}]" for rows, columns in shapes), strategy="kitsune")
     return f, arrays
 

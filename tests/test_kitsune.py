@@ -581,7 +581,7 @@ def test_what_reconverges_is_done_the_cheapest_way(function, shapes, taken, ways
         ours = fuse(graph, "kitsune", cpu_with(BUILT_IN, cores=2))
         assert [d.verdict for d in ours.decisions if d.rule == "reconverging"] == [taken]
     said, = (d for d in plan.decisions if d.rule == "reconverging")
-    prices = [float(us) for us in re.findall(r" (\S+) us", said.why)]
+    prices = [float(us.replace(",", "")) for us in re.findall(r" (\S+) us", said.why)]
     assert said.verdict == taken and len(prices) == ways
     assert ("L2 has 41943040" in said.why) == (shapes[0][0] == 65536 and function is whole)
     (pattern, *others), names = plan.patterns, [way.rpartition(" us")[0].rpartition(" ")[0] for way in said.why.split("; ")]

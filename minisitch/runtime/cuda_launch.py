@@ -36,7 +36,7 @@ from .executable import Executable, finish, refuse_overlap, view_chain
 from .memory import Slot
 from .pool import fresh, is_pooled
 from .stages import Stages
-from .steps import CopyStep, FlowStep, KernelStep, LibraryStep, Step, library_step
+from .steps import CopyStep, KernelStep, LibraryStep, PipelineStep, Step, library_step
 
 
 # ---------------------------------------------------------------- steps on a device
@@ -147,7 +147,7 @@ class Session:
         if isinstance(step, KernelStep):
             assert isinstance(step.launch, DeviceKernel)
             return _issue_kernel(step.launch, step.slots, step.offsets, self.device) if step.launch.grid else None
-        if isinstance(step, FlowStep):
+        if isinstance(step, PipelineStep):
             assert isinstance(step.launch, DeviceKernel)
             own = [Block(a.size * itemsize(a.dtype), self.device, self.stream) for a in step.source.arrays[len(step.slots):]]
             return _issue_kernel(step.launch, step.slots, (), self.device, own)

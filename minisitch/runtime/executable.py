@@ -25,7 +25,7 @@ from .call import Call, Memory, ready, write_call
 from .memory import Layout, Resident, Slot
 from .pool import fresh
 from .stages import Stages
-from .steps import CopyStep, KernelStep, Step, build_kernels, flow_step, library_step, view
+from .steps import CopyStep, KernelStep, Step, build_kernels, library_step, pipeline_step, view
 from .tiling import TiledRun, TileStep
 
 Array = np.ndarray
@@ -186,7 +186,7 @@ def assemble(stages: Stages, target: str, progress: Callable[[int, int, str], No
         if pattern.kind == "pipeline" and stages.flows:
             flow = next(flows)
             memory = (*flow.body.inputs, *flow.body.outputs)
-            steps.append(flow_step(flow.source, tuple(layout.value[v] for v in memory), target))
+            steps.append(pipeline_step(flow.source, tuple(layout.value[v] for v in memory), target))
             continue
         if pattern.kind == "pipeline":
             tiled = next(loops)

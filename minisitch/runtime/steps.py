@@ -106,7 +106,7 @@ class LibraryStep:
 
 
 @dataclass(frozen=True)
-class FlowStep:
+class PipelineStep:
     """A GPU's pipeline: one kernel, in the stepper or launched. ``slots`` are its inputs and outputs; queues, scratch and counters
     are not the program's: a step's own, or a session's."""
 
@@ -129,13 +129,13 @@ class FlowStep:
         return functools.partial(self.launch, *(arrays[s] for s in self.slots))
 
 
-def flow_step(source: PipelineSource, slots: tuple[int, ...], target: str) -> FlowStep:
+def pipeline_step(source: PipelineSource, slots: tuple[int, ...], target: str) -> PipelineStep:
     """The launch of a pipeline; on a GPU its kernel is loaded here, as the others are, and not at the first call."""
     if target != "cuda":
-        return FlowStep(source, functools.partial(_step_pipeline, source), slots)
+        return PipelineStep(source, functools.partial(_step_pipeline, source), slots)
     kernel = DeviceKernel.of_pipeline(source)
     kernel.load(current())
-    return FlowStep(source, kernel, slots)
+    return PipelineStep(source, kernel, slots)
 
 
 def _step_pipeline(source: PipelineSource, *buffers: Array) -> None:

@@ -145,7 +145,7 @@ def _cheapest(graph: Graph, device: Device) -> Designed:
     if len(ways) == 1 and not said:
         return once
     best = min(ways, key=lambda name: ways[name][0])
-    prices = [f"{name} {us:.4g} us" for name, (us, _) in ways.items()]
+    prices = [f"{name} {us:,.1f} us" for name, (us, _) in ways.items()]
     decision = Decision(found.reconverging or found.folded, verdicts[best], "reconverging", "; ".join([*prices, *said]))
     _, (result, decided) = ways[best]
     return result, [*decided, decision]
