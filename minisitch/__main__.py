@@ -34,7 +34,7 @@ from .runtime import TARGETS, choose_device, choose_target, jit, parse_type
 from .trace import trace
 from .trace.tree import flatten
 
-SUITES = ("papers", "irregular", "kitsune", "cpu")
+SUITES = ("papers", "irregular", "kitsune", "cpu", "cpu_pipelines")
 WHERE = "FILE.py:FUNCTION, or FILE.py that defines make(preset)"
 
 
@@ -120,7 +120,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _bench_options(one: argparse.ArgumentParser) -> None:
     one.add_argument("--suite", choices=SUITES, help="the papers' workloads (the default), their irregular shapes, "
-                     "Kitsune's workloads, or common programs on this CPU beside other libraries")
+                     "Kitsune's workloads, common programs on this CPU beside other libraries, or what pipelines are worth on it")
     one.add_argument("--preset", default="small", choices=("small", "full"), help="full: the papers' shapes, many minutes")
     one.add_argument("--workload", "--case", action="append", metavar="NAME[,NAME]", help="some of the suite (default: all)")
     one.add_argument("--strategy", action="append", metavar="NAME[,NAME]", help="some strategies (default: the suite's)")

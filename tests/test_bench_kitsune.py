@@ -17,7 +17,7 @@ for folder in (ROOT, ROOT / "benchmarks" / "models"):
 from stitch_help import stepped, traced  # noqa: E402
 from test_cuda_pipeline import DEVICE, TINY, launch  # noqa: E402
 
-from benchmarks import counting, kitsune, results  # noqa: E402
+from benchmarks import counting, cpu_pipelines, kitsune, results  # noqa: E402
 from minisitch import __main__ as cli  # noqa: E402
 from minisitch.build import built, digest  # noqa: E402
 from minisitch.cuda_emit import emit  # noqa: E402
@@ -213,6 +213,23 @@ def test_a_suites_module_says_how_it_is_called(words, said, monkeypatch, capsys)
         results.as_a_program("kitsune", kitsune.measure, print)
     shown = capsys.readouterr().err
     assert ended.value.code == 2 and "usage: python -m benchmarks.kitsune" in shown and said in shown
+
+
+def test_pipelines_on_a_cpu_are_measured_and_modelled(monkeypatch):
+    """Two of the nine programs at a 64th of their rows, without a clock: pipelines compute what stitched kernels do."""
+    monkeypatch.setattr(cpu_pipelines, "rounds", lambda ready, *rest: {n: {"call_us": [2.0, 1.0, 3.0]} for n in (*ready, "numpy")})
+    monkeypatch.setattr(cpu_pipelines, "say", lambda message: None)
+    monkeypatch.setattr(pipeline, "FEWEST_ROWS", 1)
+    monkeypatch.setattr(pipeline, "RESIDENT", 1e-3)
+    records = {}
+    for name in ("mlp-512x64x1024", "projected-32x4x128x16"):
+        found = cpu_pipelines.measure(name, "small", list(cpu_pipelines.STRATEGIES), "python", 0.0)
+        assert not found["wrong"] and found["strategies"]["kitsune"]["pipelines"] and found["device"]["source"]
+        records[name] = json.loads(json.dumps(found)) | {"where": RECORD["where"]}
+    line = next(line for line in cpu_pipelines.report(records).splitlines() if "mlp-512" in line)
+    modelled = [records["mlp-512x64x1024"]["strategies"][s]["modelled_us"] for s in cpu_pipelines.STRATEGIES]
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells[1:] == ["0.002", "0.002", "1.00", f"{modelled[0] / modelled[1]:.2f}", "1"]
 
 
 def test_a_strategy_that_failed_is_a_row():
