@@ -97,7 +97,7 @@ def test_a_single_row_has_a_scalar_rest(golden):
 
 @pytest.mark.parametrize(("function", "shape", "reason"), [
     (softmax, (6, 1003), "no two neighbours"),
-    (lambda x: np.tanh(x[1:]), (1025,), "1 of 2 accesses lie side by side from multiples of 4 on"),
+    (lambda x: np.tanh(x[1:]), (1025,), "multiples of 2 on: too few; 1 of 2 accesses lie side by side from multiples of 4 on: too few"),
     (lambda x: np.tanh(x[:, ::-1]), (4, 512), "1 of 2 accesses lie side by side from multiples of 4 on"),
     (softmax, (200, 32), "would leave half of 32 threads without any"),
 ])
