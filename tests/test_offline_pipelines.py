@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from stitch_help import traced
 from test_cuda_pipeline import gradient, layernorm, mlp
@@ -17,7 +18,8 @@ from minisitch.simplify import simplify
 pytestmark = [pytest.mark.offline_cuda, pytest.mark.skipif(bool(missing()), reason=missing() or "present")]
 H100 = DEVICES["h100"]
 PROGRAMS = {"mlp": (mlp, (8192, 256), (256, 1024), (1024, 256)), "layernorm": (layernorm, (8192, 256), (256, 512), (512,)),
-            "gradient": (gradient, (8192, 128), (128, 256), (8192, 256))}
+            "gradient": (gradient, (8192, 128), (128, 256), (8192, 256)),
+            "half": (mlp, *(np.broadcast_to(np.float16(0), shape) for shape in ((8191, 64), (64, 256), (256, 64))))}
 
 
 def emitted(name):
@@ -31,7 +33,7 @@ def assembled(source, architecture, text=""):
     return assemble_pipeline(replace(source, text=text or source.text), architecture)
 
 
-@pytest.mark.parametrize(("name", "architecture"), [*(("mlp", a) for a in ARCHITECTURES), ("layernorm", "sm_80"), ("gradient", "sm_90")])
+@pytest.mark.parametrize(("name", "architecture"), [*(("mlp", a) for a in ARCHITECTURES), ("layernorm", "sm_80"), ("gradient", "sm_90"), ("half", "sm_90")])
 def test_pipelines_assemble_as_they_were_meant(name, architecture):
     source = emitted(name)
     assert not broken_pipeline(source, assembled(source, architecture))
