@@ -72,10 +72,16 @@ def normalised(x, w, v):
     return np.maximum(h - h.mean(0), 0) @ v
 
 
+def returned(x, w, row, column):
+    """A product that others read and the caller gets, twice; operands of products that are a row or a column all along."""
+    h = x @ w
+    return h, np.tanh(h) @ np.broadcast_to(row, (16, 6)), np.abs(h) @ np.broadcast_to(column, (16, 5)), h.T
+
+
 PROGRAMS = {
     "mlp": (mlp, (12, 8), (8, 16), (16, 6)), "residual": (residual, (12, 8), (8, 16), (16, 8)),
     "hidden": (hidden, (1, 8), (8, 24), (24,), (24, 6)), "layernorm": (layernorm, (12, 8), (8, 20), (20,)),
-    "gradient": (gradient, (12, 8), (8, 10), (12, 10)), "attention": (attention, (6, 5, 4), (6, 7, 4), (6, 7, 3)), "woven": (woven, (12, 8), (8, 16), (12, 8)),
+    "returned": (returned, (12, 8), (8, 16), (1, 6), (16, 1)), "gradient": (gradient, (12, 8), (8, 10), (12, 10)), "attention": (attention, (6, 5, 4), (6, 7, 4), (6, 7, 3)), "woven": (woven, (12, 8), (8, 16), (12, 8)),
 }
 ROUNDS = {"normalised": (normalised, (8, 4), (4, 8), (8, 3)), "one query": (attention, (1, 4), (12, 4), (12, 3))}
 MORE = {"wide": (mlp, (3, 2), (2, 1024), (1024, 2))}
