@@ -282,7 +282,7 @@ class _Segment:
             self._accumulate(fold)
         w.depth = mark
         for fold in phase.folds:
-            self._shuffle(fold)
+            self._shuffle(fold, fold.lanes)
             self._finish(fold)
         if warps:
             w.line(f"if thread % {WARP} == 0:")
@@ -327,34 +327,35 @@ class _Segment:
         line = f"{target} += {value}" if text == f"{target} + {value}" else f"{target} = {text}"
         self.w.line(line, comment_of(self.kernel.graph, fold.node))
 
-    def _shuffle(self, fold: Fold) -> None:
-        """All lanes end up with the result of all."""
-        if fold.lanes == 1:
+    def _shuffle(self, fold: Fold, lanes: int) -> None:
+        """All of so many neighbours, a power of two, end up with the result of all."""
+        if lanes == 1:
             return
-        steps = ", ".join(str(fold.lanes >> k) for k in range(1, fold.lanes.bit_length()))
-        self.w.line(f"for offset in ({steps}{',' * (fold.lanes == 2)}):", f"%{fold.node} {fold.op} over the warp")
+        steps = ", ".join(str(lanes >> k) for k in range(1, lanes.bit_length()))
+        self.w.line(f"for offset in ({steps}{',' * (lanes == 2)}):", f"%{fold.node} {fold.op} over {lanes} lanes")
         other = f"cuda.shfl_xor_sync({MASK}, {fold.result}, offset)"
         if self._held(fold) == "uint64":  # a shuffle takes signed integers; as such they would compare wrongly
             other = f"np.uint64(cuda.shfl_xor_sync({MASK}, np.int64({fold.result}), offset))"
         self.w.line(f"    {fold.result} = {self._combined(fold, fold.result, other)}")
 
     def _meet(self, folds: list[Fold]) -> None:
-        """All threads of a row end up with its result: shuffles in the warp, shared memory between warps."""
+        """All threads of a row end up with its result: shuffles in the warp, shared memory between warps, and shuffles again.
+
+        Each thread fetches one warp's result, and not all of them in turn: with 32 warps the assembler would hold 32 in registers.
+        """
         w = self.w
         for fold in folds:
-            self._shuffle(fold)
+            self._shuffle(fold, fold.lanes)
         if self.threads > WARP:
             warps = self.threads // WARP
             w.line(f"if thread % {WARP} == 0:")
             for fold in folds:
                 w.line(f"    {fold.exchange}[thread // {WARP}] = {fold.result}")
             w.line("cuda.syncthreads()")
-            first = f"lane_row * {warps}" if self.together > 1 else "0"
-            last = f"lane_row * {warps} + {warps}" if self.together > 1 else str(warps)
+            first = f"lane_row * {warps} + " if self.together > 1 else ""
             for fold in folds:
-                w.line(f"{fold.result} = {self._identity(fold)}", f"%{fold.node} {fold.op} over the row's warps")
-                w.line(f"for warp in range({first}, {last}):")
-                w.line(f"    {fold.result} = {self._combined(fold, fold.result, f'{fold.exchange}[warp]')}")
+                w.line(f"{fold.result} = {fold.exchange}[{first}thread % {warps}]", f"%{fold.node} one of the row's {warps} warps")
+                self._shuffle(fold, warps)
         for fold in folds:
             self._finish(fold)
 

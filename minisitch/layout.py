@@ -18,7 +18,7 @@ from .graph import Graph
 from .index import Key, Pull, pull
 from .kernel import MEET_TOGETHER, Buffer, Home
 from .mapping import WARP, ThreadMap, deal
-from .ops import SHORT, compute_dtype, shuffle_dtype
+from .ops import SHORT, compute_dtype, itemsize, shuffle_dtype
 from .stitch import Sink, Space, StitchPlan, makes_near
 from .triples import BlockComposition
 
@@ -80,8 +80,9 @@ class Layout:
         self.reads = self._who_reads()
         self.maps = self._segment_maps()
         self.dealt = [key for key in self.maps if self._dealt(key)]
-        self.maps |= {key: deal(self.maps[key], self.device) for key in self.dealt}
-        self.block = max((m.threads for m in self.maps.values()), default=1)
+        words = 2 if any(itemsize(n.type.dtype) > 4 for n in self.graph.nodes) else 1
+        self.maps |= {key: deal(self.maps[key], self.device, words) for key in self.dealt}
+        self.block = self._threads()
         self.maps = {key: self._widen(m) if key[1].kind == "row" else m for key, m in self.maps.items()}
         self.buffers: dict[str, Buffer] = {}
         self.turn = 0
@@ -165,8 +166,15 @@ class Layout:
         return (self.device.kind == "gpu" and not asked and key[1].kind == "row"
                 and all(s.along not in ("column", "warp") and s.role != "carry" for loop in self.segments[key] for s in loop.sinks))
 
+    def _threads(self) -> int:
+        """Of a block: as many as the segment with most asks for. Where a row is dealt out in chunks, rows that are packed beside it
+        need not fill a block: with 1024 threads a multiprocessor has 64 registers for each, and a chunk's loop spilled them."""
+        chunked = any(self.maps[key].splits > 1 for key in self.dealt)
+        return max((m.threads_per_row if chunked and key[1].kind == "row" and m.splits == 1 else m.threads
+                    for key, m in self.maps.items()), default=1)
+
     def _widen(self, m: ThreadMap) -> ThreadMap:
-        """Fill the kernel's block with more rows when another segment asks for a larger block."""
+        """Fill the kernel's block with as many rows as it has room for, more or fewer than the segment asked for."""
         if m.splits > 1 or m.threads == self.block:
             return replace(m, threads=self.block, threads_per_row=self.block if m.splits > 1 else m.threads_per_row)
         return replace(m, threads=self.block, rows_per_block=max(1, self.block // m.threads_per_row))
