@@ -112,6 +112,13 @@ def test_a_row_is_fetched_once_and_stays_in_registers():
     assert made.shared_bytes == 64, "and two times eight warps meet"
 
 
+@pytest.mark.parametrize(("fn", "types"), [(np.var, ["f32[1000000]"]), (layernorm, ["f64[4096,1024]", "f64[1024]", "f64[1024]"])],
+                         ids=["chunks beside a single number", "rows of float64"])
+def test_blocks_leave_each_thread_its_registers(fn, types):
+    """Both spilled once: a scalar's segment made the chunks' blocks twice as large, and a float64 takes two registers."""
+    check(ms.lower(fn, *types, strategy="astitch", target="cuda", device="v100"), "sm_75")
+
+
 def test_odd_rows_stay_narrow():
     (source,) = ms.lower(softmax, "f32[8192,1023]", strategy="astitch", target="cuda", device="h100")
     made = assemble(source, "sm_90")
