@@ -314,7 +314,7 @@ def softmaxes(count):
 
 
 # What builds a large graph, its full size, and the size from which it is doubled to see how planning grows.
-LARGE = {"chain": (chain, 10_000, 1000), "wide": (wide, 5_000, 600), "layers": (layers, 100, 10), "softmaxes": (softmaxes, 700, 40),
+LARGE = {"chain": (chain, 10_000, 1000), "wide": (wide, 5_000, 600), "layers": (layers, 100, 10), "softmaxes": (softmaxes, 700, 20),
          "stencil": (stencil, 60, 8)}
 MILLION_CALLS = {"fs20": 30.0}  # of Python functions; others have 12. Here a million took 0.2 to 0.6 seconds
 
