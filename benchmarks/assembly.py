@@ -134,7 +134,7 @@ def main(arguments: list[str] | None = None) -> None:
         raise MinisitchError(f"unknown workload {unknown[0]!r}; take some of {', '.join(workloads())}")
     code = code_digest(ROOT / "minisitch" / "offline.py")
     wanted = {name: {"architectures": options.architecture, "code": code} for name in chosen}
-    results = Results(options.out or path_of("assembly", "small"), options.fresh)
+    results = Results(options.out or path_of("assembly", "all"), options.fresh)
     failed = measure_all("assembly", results, wanted, options.fresh, {"jobs": options.jobs})
     print(report({name: results.records[name] for name in chosen if name not in failed}), end="\n\n")
     print(f"raw results: {results.path}")

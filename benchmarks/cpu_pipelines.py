@@ -83,7 +83,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Shapes]] = {
 
 
 def arguments(name: str, preset: str) -> list[np.ndarray]:
-    """Numbers of the size that keeps a chain of layers near one; ``small`` has a 64th of the rows, or of the batch's."""
+    """Numbers of the size that keeps a chain of layers near one; ``small`` has a 64th of the rows, four at least."""
     rng = np.random.default_rng(0)
     first, *rest = PROGRAMS[name][1]
     least = first if preset == "full" else (*first[:-2], max(4, first[-2] // 64), first[-1])

@@ -331,6 +331,7 @@ class _Segment:
         """All of so many neighbours, a power of two, end up with the result of all."""
         if lanes == 1:
             return
+        assert lanes & (lanes - 1) == 0, f"{lanes} lanes cannot halve their distance"
         steps = ", ".join(str(lanes >> k) for k in range(1, lanes.bit_length()))
         self.w.line(f"for offset in ({steps}{',' * (lanes == 2)}):", f"%{fold.node} {fold.op} over {lanes} lanes")
         other = f"cuda.shfl_xor_sync({MASK}, {fold.result}, offset)"

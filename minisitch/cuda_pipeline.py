@@ -2,8 +2,9 @@
 
 In:  a body, the ``Pipeline`` it was designed as, a ``Device``. Out: a ``PipelineSource``: text, grid and arrays.
 
-    if block < 2:                                   # stage 0 product_0: tensor map, %2
-        for tile in range(block, 16, 2):
+    if block < 2:                                   # stage 0 product_0: tensor map, %2, 2 blocks
+        mine = block
+        for tile in range(mine, 16, 2):
             entry2 = tile % 2
             turn2 = tile // 2
             if thread == 0:                         # acquire: the entry is free when its readers have read all before
@@ -26,7 +27,8 @@ A queue that holds all it is ever given has no credits: nobody waits for room. S
 tile, one entry for all tiles of a later round; with the tiles that a round leaves for another; and with the parts that the
 blocks of a combining stage add up, each in its own entry.
 
-A last tile of fewer units has text of its own in each stage: ``if tile < 12: ... else: ...``. Left out: tensor cores.
+A last tile of fewer units has text of its own in each stage: ``if tile < 12: ... else: ...``. Left out: tensor cores, and products'
+tiles of their own size: one of 64 x 64 throws half of its sums away where a pipeline's tile has 32 rows.
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ REGISTERS = 64  # a thread, assumed: the grid barrier is a call
 @dataclass(frozen=True)
 class Array:
     """One parameter of the kernel. ``kind``: "input" | "output" | "queue" | "scratch" | "counters"; all but the first two
-    are the launch's to allocate, and stay in L2."""
+    are the session's to allocate (in the stepper the step's), and are meant to stay in L2."""
 
     name: str
     dtype: str
@@ -135,6 +137,8 @@ class _Emitter:
         self.device = device
         self.one_block = replace(device, sms=1, blocks_per_sm=1, max_block=threads)
         self.found = pipeline.cut(graph)
+        if threads & (threads - 1):
+            raise KernelError(f"blocks of {threads} threads: the warps of a row meet by shuffles; take a power of two, such as 256")
         if tile.threads != threads:
             raise KernelError(f"blocks of {threads} threads, and a product's tile for {tile.threads}: take as many of both")
         rest = pipeline.units % pipeline.tile

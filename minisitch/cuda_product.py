@@ -14,9 +14,10 @@ What a block does for its tile of the result, 64 x 64 with 256 threads if nothin
 
 From global memory an operand's element is read once a tile and not once a product: 1/64 of it. ``Product`` gives the
 parts, so that a pipeline's stage can have its own lines before and behind: ``declare`` once a kernel, then for every
-tile ``sums`` and ``stores``. All threads of the block take part, and no name but ``thread`` is expected of the text
-around. Left out: tensor cores (Numba has no way to them), 16-byte loads, copies that overlap with the sums. Where
-cuBLAS is installed it does a library call's product; this text is for where it is not, and for inside a kernel.
+tile ``sums`` and ``stores``. All threads of the block take part, and no name is expected of the text around but ``thread``
+and those in an operand's own index; ``row`` and ``col`` are assigned where an operand is ``Elements``. Left out: tensor
+cores (Numba has no way to them), 16-byte loads, copies that overlap with the sums. Where cuBLAS is installed it does a
+library call's product; this text is for where it is not, and for inside a kernel.
 """
 
 from __future__ import annotations
@@ -177,7 +178,7 @@ class Product:
 
     def _copy(self, name: str, m: Matrix | Elements, shape: tuple[int, int], first: tuple[str, str],
               limits: tuple[int, int]) -> Iterator[str]:
-        """All threads fill a shared tile; neighbours read neighbours, whichever way the matrix lies."""
+        """All threads fill a shared tile; neighbours read neighbours, whichever way a matrix lies, and ``Elements`` row by row."""
         p, (rows, cols) = self.prefix, shape
         at, row, col = f"{p}at", f"{p}tile_row", f"{p}tile_col"
         yield f"for {at} in range(thread, {rows * cols}, {self.tile.threads}):"

@@ -41,7 +41,8 @@ class Level:
 class Device:
     """One machine. Bytes, bytes per second, microseconds; a CPU's "SM" is a core.
 
-    ``shared_per_block`` bounds one block's static shared memory (a CPU's: what should stay in L2).
+    ``shared_per_block`` bounds one block's static shared memory (a CPU's: what should stay in L2). Raises DeviceError where
+    ``max_block`` is no power of two.
     """
 
     name: str
@@ -65,6 +66,11 @@ class Device:
     l2_size: int = 0  # a GPU's, as the two below: bytes of the cache that all SMs share
     l2_bandwidth: float = 0.0  # bytes per second from it
     tensor_flops: float = 0.0  # operations per second of its tensor cores: float16 operands, float32 sums
+
+    def __post_init__(self) -> None:
+        if self.max_block < 1 or self.max_block & (self.max_block - 1):
+            raise DeviceError(f"{self.name} with blocks of up to {self.max_block} threads: the warps of a row meet by shuffles, "
+                              "which takes a power of two; give it the next smaller one")
 
     @functools.cached_property
     def nanoseconds(self) -> Mapping[str, float]:

@@ -80,8 +80,8 @@ class Layout:
         self.reads = self._who_reads()
         self.maps = self._segment_maps()
         self.dealt = [key for key in self.maps if self._dealt(key)]
-        words = 2 if any(itemsize(n.type.dtype) > 4 for n in self.graph.nodes) else 1
-        self.maps |= {key: deal(self.maps[key], self.device, words) for key in self.dealt}
+        registers_each = 2 if any(itemsize(n.type.dtype) > 4 for n in self.graph.nodes) else 1
+        self.maps |= {key: deal(self.maps[key], self.device, registers_each) for key in self.dealt}
         self.block = self._threads()
         self.maps = {key: self._widen(m) if key[1].kind == "row" else m for key, m in self.maps.items()}
         self.buffers: dict[str, Buffer] = {}

@@ -88,16 +88,16 @@ def map_rows(rows: int, cols: int, device: Device, shared: int = 0, *, adaptive:
     return ThreadMap(rows, cols, blocks, together * per_row, together, per_row, steps, 1, cols, "task-packing", why)
 
 
-def deal(m: ThreadMap, device: Device, words: int = 1) -> ThreadMap:
+def deal(m: ThreadMap, device: Device, registers_each: int = 1) -> ThreadMap:
     """The same rows dealt out to fewer threads with several columns each; unchanged where that would leave lanes idle.
 
     Before:  1024 threads a row, 1 rows a block        After:  128 threads a row, 2 rows a block
     A thread with eight columns has two accesses of 16 bytes in flight, and registers for what it reads again. A chunk of a row
     keeps its block, of no more than 512 threads with 64 registers: then as many blocks are resident as ``map_rows`` counted on.
-    ``words``: registers that a value takes, 2 for float64; then a chunk has half as many threads, and fewer rows are resident.
+    ``registers_each``: what a value takes, 2 if it has 8 bytes; then a chunk has half as many threads, and fewer rows are resident.
     """
     if m.splits > 1:
-        threads = min(m.threads, MANY_THREADS // words, max(WARP, power_of_two_at_least(-(-2 * m.chunk // COLUMNS))))
+        threads = min(m.threads, MANY_THREADS // registers_each, max(WARP, power_of_two_at_least(-(-2 * m.chunk // COLUMNS))))
         return replace(m, threads=threads, threads_per_row=threads, why=f"{m.why}, on {threads} threads")
     most = device.max_block if m.cols > COLUMNS * MANY_THREADS else MANY_THREADS
     per_row = min(m.threads_per_row, most, max(WARP, power_of_two_at_least(-(-m.cols // COLUMNS))))
@@ -109,7 +109,7 @@ def deal(m: ThreadMap, device: Device, words: int = 1) -> ThreadMap:
     while together > 1 and -(-m.rows // together) < device.sms:
         together //= 2  # few rows: rather on more multiprocessors
     groups = max(1, -(-m.rows // together))
-    threads, wave = together * per_row, device.wave(together * per_row, registers=MANY_REGISTERS * words)
+    threads, wave = together * per_row, device.wave(together * per_row, registers=MANY_REGISTERS * registers_each)
     steps = -(-groups // wave)
     blocks = -(-groups // steps)
     why = f"{per_row} threads a row, {-(-m.cols // per_row)} columns each, {together} rows a block, {steps} in turn: " \

@@ -26,6 +26,7 @@ from stitch_help import (
 
 from minisitch import cost, cuda_emit
 from minisitch.device import BUILT_IN, LOOP_NS, SERIAL_BELOW, Level
+from minisitch.errors import DeviceError
 from minisitch.simplify import simplify
 from minisitch.testing import random_graph, random_inputs
 
@@ -138,6 +139,13 @@ def test_fewer_kernels_and_bytes_are_faster():
         graph = traced(function, *shapes)
         astitch, xla, none = (time_of(graph, strategy=s) for s in ("astitch", "xla", "none"))
         assert astitch <= xla <= none
+
+
+@pytest.mark.parametrize("threads", [0, 96, 192, 768])
+def test_a_block_of_a_device_has_a_power_of_two_of_threads(threads):
+    """The warps of a row meet by shuffles: with three of them a sum was wrong without a word."""
+    with pytest.raises(DeviceError, match=f"blocks of up to {threads} threads"):
+        replace(V100, max_block=threads)
 
 
 def test_an_idle_device_is_slower():

@@ -360,6 +360,8 @@ def test_refusals():
     graph, pipeline = designed("mlp")
     with pytest.raises(KernelError, match="blocks of 64 threads, and a product's tile for 32: take as many of both"):
         emit_pipeline(graph, pipeline, DEVICE, threads=64, tile=TINY)
+    with pytest.raises(KernelError, match="blocks of 96 threads: .*take a power of two"):
+        emit_pipeline(graph, pipeline, DEVICE, threads=96, tile=Tile(48, 32, 16, 4, 4))
     crowd = replace(pipeline, stages=tuple(replace(s, blocks=9) for s in pipeline.stages))
     for refuses, device, message in (
             (crowd, replace(DEVICE, sms=2), r"%3 matmul \(test_cuda_pipeline.py:\d+\) on have 27 blocks of 32 threads, toy holds 4 at once: give"),
@@ -368,7 +370,7 @@ def test_refusals():
             emit_pipeline(graph, refuses, device, threads=32, tile=TINY)
     graph, pipeline = designed("gradient")
     twice = replace(pipeline, stages=tuple(replace(s, blocks=2) for s in pipeline.stages))
-    with pytest.raises(KernelError, match=r"stage 4 combine_4 of %\d+ matmul \(.*:\d+\) is final and has 2 blocks: give it one"):
+    with pytest.raises(KernelError, match=r"stage 4 final_4 of %\d+ matmul \(.*:\d+\) is final and has 2 blocks: give it one"):
         emit_pipeline(graph, twice, DEVICE, threads=32, tile=TINY)
     graph, pipeline = with_tree("hidden", 9)
     with pytest.raises(KernelError, match="has 9 blocks for 8 parts: give it 8 at most"):

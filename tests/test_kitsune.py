@@ -321,8 +321,8 @@ def test_a_path_around_a_full_reduction_needs_all_its_tiles():
 
 
 @pytest.mark.parametrize(("queue", "message"), [
-    (Queue(0, 0, (), 64), "there are stages 0 to 2"),
-    (Queue(0, 0, (3,), 64), "there are stages 0 to 2"),
+    (Queue(0, 0, (), 64), "stages are 0 to 2"),
+    (Queue(0, 0, (3,), 64), "stages are 0 to 2"),
     (Queue(0, 2, (1,), 64), "goes back"),
 ])
 def test_queues_that_lead_nowhere_are_refused(queue, message):

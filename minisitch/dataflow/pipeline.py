@@ -62,7 +62,8 @@ class Stage:
 
     def __str__(self) -> str:
         nodes = " ".join(f"%{n}" for n in self.nodes)
-        return f"{self.name}: {self.kind} {self.role}, {nodes}"
+        blocks = f", {self.blocks} blocks" if self.blocks > 1 else ""
+        return f"{self.name}: {self.kind} {self.role}, {nodes}{blocks}"
 
 
 @dataclass(frozen=True)
@@ -207,7 +208,7 @@ class _Stages:
         made = [self._stage(sorted(g, key=lambda n: n.id)) for g in groups]
         made.sort(key=lambda s: (self.level[s.nodes[0]], s.kind == "simt", s.nodes[0]))
         after = tuple(n.id for n in computes if axes[n.id] in (FOLD, FINAL))
-        return [*made, Stage("combine", after, "simt", "final")] if after else made
+        return [*made, Stage("final", after, "simt", "final")] if after else made
 
     def _again(self, number: int) -> set[int]:
         """What a round computes anew: values of rounds before that it reads and no queue holds, and what these are made of."""
@@ -345,9 +346,9 @@ def verify_pipeline(pipeline: Pipeline) -> Pipeline:
     count = len(pipeline.stages)
     for q in pipeline.queues:
         if not q.consumers or not all(0 <= s < count for s in (q.producer, *q.consumers)):
-            raise PlanError(f"{q}: there are stages 0 to {count - 1}")
+            raise PlanError(f"{q} has no reader, or names a stage that is not there: stages are 0 to {count - 1}")
         if min(q.consumers) <= q.producer:
-            raise PlanError(f"{q} goes back to an earlier stage")
+            raise PlanError(f"{q} goes back to an earlier stage: put the stages in the order of their data")
     for q, needed in zip(pipeline.queues, least_depths(pipeline.stages, pipeline.queues, pipeline.tiles), strict=True):
         if q.depth < needed:
             raise PlanError(f"{q} waits for ever: a reader takes its first tile when {needed} are made; make it {needed} deep, "

@@ -125,13 +125,16 @@ def _us(graph: Graph, node: Node, device: Device) -> float:
 
 
 # ---------------------------------------------------------------- blocks, and trees of reductions
+QUEUED = 0.5  # of L2, for queues deeper than they must be: weights, inputs and counters lie there too
+
+
 def balanced(graph: Graph, pipeline: Pipeline, device: Device) -> tuple[Pipeline, list[Decision]]:
     """A design with as many thread blocks a stage as Kitsune's load balance gives it (4b B7), no more than there are tiles.
 
     A final stage that would take longer for its parts than any other stage for its work gets a tree before it: each
     block adds up as many parts as it can while the others work, and so on with what these leave.
 
-    Before:  sum_2 fan_in -> combine_3 final, 512 parts    After:  sum_2 fan_in -> combine_3, 31 blocks -> combine_4 final
+    Before:  sum_2 fan_in -> final_3 final, 512 parts    After:  sum_2 fan_in -> combine_3, 31 blocks -> final_4 final
     """
     loads, channels = workload(graph, pipeline, device)
     bounds, stages, said = balance(loads, device, channels).bounds, list[Stage](), list[Decision]()
@@ -155,4 +158,4 @@ def balanced(graph: Graph, pipeline: Pipeline, device: Device) -> tuple[Pipeline
     loads, channels = workload(graph, found, device)
     dealt = balance(loads, device, channels).blocks
     stages = [s if s.joins else replace(s, blocks=min(dealt[s.name], found.tiles)) for s in found.stages]
-    return assemble(pipeline.cut(graph), stages, pipeline.tile, device.l2_size), said
+    return assemble(pipeline.cut(graph), stages, pipeline.tile, int(device.l2_size * QUEUED)), said

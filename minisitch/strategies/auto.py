@@ -11,7 +11,7 @@ Three steps:
    judged once.
 2. *Compare.* The other strategies plan the whole graph too; should one of these plans be cheaper, its
    kernels are judged as in the first step, and it is taken.
-3. *Pipelines*, on a CPU and where products write more than a cache holds: Kitsune's plan is taken if it is modelled
+3. *Pipelines*, on a CPU and where products write more than the largest cache holds: Kitsune's plan is taken if it is modelled
    ``PIPELINE_GAIN`` times faster. Below that they lost when measured.
 
 A way that launches and writes alone make too dear is dropped before its kernels are built: its decision says *bound*.
@@ -67,7 +67,7 @@ class Judgement:
     replan: bool = True  # let the other strategies plan each stitched kernel
     ablate: bool = True  # try it with fewer of AStitch's ingredients
     cut: bool = True  # try it in two, at a grid barrier
-    compare: bool = True  # with the other strategies' plans of the whole graph
+    compare: bool = True  # with the other strategies' plans of the whole graph, and Kitsune's pipelines
 
 
 ALL_STEPS = Judgement()
