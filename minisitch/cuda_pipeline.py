@@ -133,12 +133,12 @@ class _Emitter:
     """Writes one pipeline's text; what the stages turn out to need is declared in front of them at the end."""
 
     def __init__(self, graph: Graph, pipeline: Pipeline, device: Device, threads: int, tile: Tile) -> None:
+        if threads & (threads - 1):
+            raise KernelError(f"blocks of {threads} threads: the warps of a row meet by shuffles; take a power of two, such as 256")
         self.graph, self.pipeline, self.threads, self.product_tile = graph, pipeline, threads, tile
         self.device = device
         self.one_block = replace(device, sms=1, blocks_per_sm=1, max_block=threads)
         self.found = pipeline.cut(graph)
-        if threads & (threads - 1):
-            raise KernelError(f"blocks of {threads} threads: the warps of a row meet by shuffles; take a power of two, such as 256")
         if tile.threads != threads:
             raise KernelError(f"blocks of {threads} threads, and a product's tile for {tile.threads}: take as many of both")
         rest = pipeline.units % pipeline.tile
