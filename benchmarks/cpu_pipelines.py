@@ -21,11 +21,8 @@ import numpy as np
 
 from minisitch import Program, trace
 from minisitch.build import Prices
-from minisitch.dataflow.loop import loop_us, tile_loop
-from minisitch.dataflow.pipeline import Pipeline
-from minisitch.device import Device
+from minisitch.dataflow.price import plan_us
 from minisitch.errors import MinisitchError
-from minisitch.fuse import FusionPlan, extract
 from minisitch.runtime import assemble, choose_device, lower_program
 from minisitch.trace.tree import flatten
 
@@ -101,7 +98,8 @@ def measure(workload: str, preset: str, strategies: list[str], target: str, seco
         say(f"{name}: compiling")
         stages = lower_program(program, name, target, device)
         ready[name] = assemble(stages, target)
-        rows[name] = {"modelled_us": round(modelled_us(stages.plan, device), 1), "kernels": len(stages.plan.kernels),
+        modelled = plan_us(stages.plan, Prices(stages.graph, device))
+        rows[name] = {"modelled_us": round(modelled, 1), "kernels": len(stages.plan.kernels),
                       "pipelines": [str(p.composition) for p in stages.plan.pipelines]}
     samples = rounds(ready, lambda: fn(*arrays), flatten((tuple(arrays), {}))[0], seconds)
     for name, found in samples.items():
@@ -115,17 +113,6 @@ def disagreement(program: Program, ready: Record, arrays: list[np.ndarray]) -> s
     names = [name for name, got in zip(list(ready)[1:], others, strict=True)
              if not all(np.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in zip(first, got, strict=True))]
     return ", ".join(names)
-
-
-def modelled_us(plan: FusionPlan, device: Device) -> float:
-    """What the model says of a plan: its kernels and calls, and its pipelines tile by tile."""
-    prices, total = Prices(plan.graph, device), 0.0
-    for pattern in plan.patterns:
-        if isinstance(pattern.composition, Pipeline):
-            total += loop_us(tile_loop(extract(plan.graph, pattern), pattern.composition, device), device)
-        else:
-            total += prices.pattern_us(pattern)
-    return total
 
 
 # ---------------------------------------------------------------- the report

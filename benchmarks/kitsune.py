@@ -35,9 +35,10 @@ import numpy as np
 from minisitch import STRATEGIES, Program, get_device, trace
 from minisitch.build import built
 from minisitch.cost import library_traffic, traffic
-from minisitch.dataflow.balance import Channel, Load, in_dram
+from minisitch.dataflow.balance import Channel, Load
 from minisitch.dataflow.pipeline import Pipeline, Stage
 from minisitch.dataflow.predict import predict, workload
+from minisitch.dataflow.price import pipeline_traffic
 from minisitch.dataflow.sensitivity import PAPER as MACHINES
 from minisitch.dataflow.sensitivity import sensitivity
 from minisitch.dataflow.simulate import EXECUTIONS, bulk_synchronous
@@ -144,22 +145,8 @@ def pattern_bytes(graph: Graph, pattern: Pattern, device: Device) -> int:
         return library_traffic(graph, graph[pattern.members[0]]).total
     body = extract(graph, pattern)
     if isinstance(pattern.composition, Pipeline):
-        around = sum(read(body.graph, v) for v in body.graph.inputs) + sum(body.graph[v].type.nbytes for v in body.graph.outputs)
-        return around + spilled(body.graph, pattern.composition, device)
+        return pipeline_traffic(body.graph, pattern.composition, device).total
     return traffic(built(body.graph, device, pattern.composition)).total
-
-
-def spilled(graph: Graph, pipeline: Pipeline, device: Device) -> int:
-    """Bytes of the queues that L2 has no room for: written once, read by each consumer."""
-    queues = [Channel(str(q.producer), tuple(map(str, q.consumers)), q.tile_bytes, q.depth) for q in pipeline.queues]
-    return sum(graph[pipeline.queues[i].node].type.nbytes * (1 + len(queues[i].consumers)) for i in in_dram(queues, device))
-
-
-def read(graph: Graph, value: int) -> int:
-    """Bytes of an input that are read, once: where only slices of it are taken, no more than these."""
-    seen = [user for user in graph.users[value]]
-    part = sum(graph[u].type.nbytes for u in seen) if all(graph[u].op == "slice" for u in seen) else graph[value].type.nbytes
-    return min(part, graph[value].type.nbytes)
 
 
 def operator_plan(graph: Graph) -> FusionPlan:

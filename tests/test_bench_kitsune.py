@@ -20,9 +20,10 @@ from test_cuda_pipeline import DEVICE, TINY, launch  # noqa: E402
 from benchmarks import counting, cpu_pipelines, kitsune, results  # noqa: E402
 from minisitch import __main__ as cli  # noqa: E402
 from minisitch.build import built, digest  # noqa: E402
+from minisitch.cost import Bytes  # noqa: E402
 from minisitch.cuda_emit import emit  # noqa: E402
 from minisitch.cuda_pipeline import emit_pipeline  # noqa: E402
-from minisitch.dataflow import pipeline  # noqa: E402
+from minisitch.dataflow import pipeline, price  # noqa: E402
 from minisitch.device import DEVICES  # noqa: E402
 from minisitch.fuse import extract, fuse  # noqa: E402
 from minisitch.graph import TensorType  # noqa: E402
@@ -132,12 +133,13 @@ def test_a_queue_that_does_not_fit_in_l2_travels():
     pattern, = kitsune.pipelines(fuse(graph, "kitsune", A100))
     wide = replace(pattern.composition, queues=tuple(replace(q, tile_bytes=1 << 25) for q in pattern.composition.queues))
     body, hidden = extract(graph, pattern).graph, 4 * 4096 * 1024
-    assert kitsune.spilled(body, pattern.composition, A100) == 0 and kitsune.spilled(body, wide, A100) == 2 * hidden * len(wide.queues)
+    less, more = (price.pipeline_traffic(body, each, A100) for each in (pattern.composition, wide))
+    assert (more.read - less.read, more.written - less.written) == (hidden * len(wide.queues),) * 2
 
 
 def test_of_what_is_sliced_only_the_slices_are_read():
     graph = traced(lambda x, w: np.tanh(x[:16] @ w) @ w, (4096, 8), (8, 8))
-    assert [kitsune.read(graph, i) for i in graph.inputs] == [16 * 8 * 4, 8 * 8 * 4]
+    assert price.pipeline_traffic(graph, pipeline.Pipeline(), A100) == Bytes(16 * 8 * 4 + 8 * 8 * 4, 16 * 8 * 4)
 
 
 def test_a_linear_layers_bias_is_added_inside_its_product():

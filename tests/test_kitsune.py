@@ -19,9 +19,12 @@ from hypothesis import strategies as st
 
 import minisitch as ms
 from minisitch import workers
+from minisitch.build import Prices
 from minisitch.dataflow import pipeline
 from minisitch.dataflow.loop import loop_operations, loop_traffic
 from minisitch.dataflow.pipeline import Pipeline, Queue, Refusal, Stage, design, least_depths, verify_pipeline
+from minisitch.dataflow.predict import predict
+from minisitch.dataflow.price import plan_us
 from minisitch.dataflow.tiles import COMBINE, FINAL, FOLD, WHOLE, after_tiles, at_tile, best_cut, cut, rounds_of
 from minisitch.device import BUILT_IN, DEVICES, SERIAL_BELOW, cpu_with, this_cpu
 from minisitch.errors import PlanError
@@ -437,13 +440,18 @@ def mlp(x, w, v):
 
 
 def test_a_gpus_pipeline_is_one_kernel_with_blocks_for_each_stage(small_gpu):
-    """The whole road on the stepper: chosen, designed, balanced, printed, run."""
+    """The whole road on the stepper: chosen, designed, balanced, printed, run, and counted as one launch by ``compare``."""
     rng = np.random.default_rng(0)
     x, w, v = (rng.standard_normal(shape).astype(np.float32) for shape in ((12, 8), (8, 16), (16, 6)))
-    (pattern,) = ms.lower(mlp, x, w, v, strategy="kitsune", target="step", device=small_gpu, stop_after="fuse").patterns
+    stages = ms.explain(mlp, x, w, v, strategy="kitsune", target="step", device=small_gpu).stages
+    (pattern,), (flow,) = stages.plan.patterns, stages.flows
     assert [s.blocks for s in pattern.composition.stages] == [2, 3, 1], pattern.composition
-    got = ms.jit(mlp, strategy="kitsune", target="step", device=small_gpu)(x, w, v)
-    np.testing.assert_allclose(got, mlp(x, w, v), rtol=1e-5, atol=1e-5)
+    (row,) = ms.compare(mlp, x, w, v, strategies=("kitsune",), target="step", device=small_gpu).rows
+    assert (row.kernels, row.library_calls, row.grid_barriers) == (1, 0, 1) and row.max_error < 1e-5
+    assert row.block_barriers == flow.source.text.count("cuda.syncthreads()") > 0
+    assert (row.bytes_read, row.bytes_written) == (x.nbytes + w.nbytes + v.nbytes, mlp(x, w, v).nbytes)
+    assert row.modelled_us == predict(flow.body.graph, pattern.composition, small_gpu)[-1].makespan_us > 0
+    assert row.modelled_us == plan_us(stages.plan, Prices(stages.graph, small_gpu)), "the strategies' own price"
 
 
 def test_explain_shows_a_gpus_pipeline_down_to_its_text(small_gpu):
@@ -545,7 +553,8 @@ def test_explain_and_compare_show_pipelines(short_tiles):
     assert (row.kernels, row.library_calls) == (1, 0)
     stages = ms.runtime.lower_program(ms.lower(hidden, x, w, v, target="cpu", stop_after="trace"), "kitsune", "cpu", this_cpu())
     moved = loop_traffic(stages.loops[0].loop)
-    assert (moved.read, moved.written) == (x.nbytes + w.nbytes + v.nbytes, 132 * 16 * 4)
+    assert (moved.read, moved.written) == (x.nbytes + w.nbytes + v.nbytes, 132 * 16 * 4) == (row.bytes_read, row.bytes_written)
+    assert row.modelled_us == plan_us(stages.plan, Prices(stages.graph, stages.device))
 
 
 def whole(x, w):

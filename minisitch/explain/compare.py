@@ -3,7 +3,8 @@
 In:  a function and arguments. Out: a ``Comparison``: ``rows``, one record a strategy, and ``wins``.
 
 Times are medians of rounds in which the strategies take turns, after a first run that warms caches and memory.
-Bytes are the kernels' own traffic (``cost.traffic``); library calls move the same bytes under every strategy.
+Bytes are those of kernels (``cost.traffic``) and of pipelines with their products (``dataflow.price``); library calls' are not
+counted: outside of pipelines they are the same under every strategy.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 from .. import compile as compiler
 from .. import cost
 from .. import optimum as exhaustive
-from ..dataflow.loop import loop_traffic, loop_us
+from ..dataflow.price import pipeline_traffic, pipeline_us
 from ..device import Device
 from ..errors import MinisitchError, PlanError
 from ..fuse import STRATEGIES, Body, count
@@ -323,16 +324,18 @@ def _time(call: Callable[[], Any], repeats: int) -> float:
 
 
 def _row(name: str, stages: Stages, device: Device, measured_us: float, error: float) -> Row:
-    """A pipeline counts as one kernel: it is one launch on a GPU, and its tiles never meet memory on a CPU."""
-    loops = [tiled.loop for tiled in stages.loops]
-    traffic = [cost.traffic(k) for k in stages.kernels] + [loop_traffic(loop) for loop in loops]
+    """A pipeline counts as one kernel: one launch with a grid barrier on a GPU, and its tiles never meet memory on a CPU."""
+    pipelines = [*((tiled.loop.body.graph, tiled.loop.pipeline) for tiled in stages.loops),
+                 *((flow.body.graph, flow.source.pipeline) for flow in stages.flows)]
+    traffic = [cost.traffic(k) for k in stages.kernels] + [pipeline_traffic(*each, device) for each in pipelines]
     library = stages.plan.library_calls
     modelled = sum(cost.kernel_us(k, cost.working_set(stages.graph)) for k in stages.kernels)
     modelled += sum(cost.library_us(stages.graph, stages.graph[p.members[0]], device) for p in library)
-    modelled += sum(loop_us(loop, device) for loop in loops)
-    return Row(name, len(stages.kernels) + len(loops), len(library), sum(t.read for t in traffic),
-               sum(t.written for t in traffic), sum(k.block_barriers for k in stages.kernels),
-               sum(k.grid_barriers for k in stages.kernels), modelled, measured_us, error)
+    modelled += sum(pipeline_us(*each, device) for each in pipelines)
+    return Row(name, len(stages.kernels) + len(pipelines), len(library), sum(t.read for t in traffic),
+               sum(t.written for t in traffic),
+               sum(k.block_barriers for k in stages.kernels) + sum(f.source.text.count("cuda.syncthreads()") for f in stages.flows),
+               sum(k.grid_barriers for k in stages.kernels) + len(stages.flows), modelled, measured_us, error)
 
 
 def _parts(run: Executable, leaves: Sequence[Any], seconds: float) -> tuple[Part, ...]:

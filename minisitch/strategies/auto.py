@@ -28,8 +28,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ..build import Prices, digest
-from ..dataflow.loop import loop_us, tile_loop
-from ..dataflow.pipeline import Pipeline
+from ..dataflow.price import plan_us
 from ..device import Device
 from ..errors import KernelError, PlanError
 from ..fuse import (
@@ -128,11 +127,7 @@ def _pipelined(graph: Graph, prices: Prices) -> tuple[FusionPlan, float] | None:
     if device.kind != "cpu" or len(device.levels) < 2 or written <= device.levels[-2].size:
         return None
     plan = fuse(graph, "kitsune", device)
-    us = sum(map(prices.pattern_us, (p for p in plan.patterns if p.kind != "pipeline")))
-    for pattern in plan.pipelines:
-        assert isinstance(pattern.composition, Pipeline)
-        us += loop_us(tile_loop(extract(graph, pattern), pattern.composition, device), device)
-    return (plan, us) if plan.pipelines else None
+    return (plan, plan_us(plan, prices)) if plan.pipelines else None
 
 
 class _Judge:

@@ -20,11 +20,10 @@ from itertools import combinations
 
 from ..build import Prices, digest
 from ..cost import library_traffic
-from ..dataflow.loop import loop_us, tile_loop
 from ..dataflow.pipeline import Pipeline, Refusal, design
-from ..dataflow.predict import balanced, product_us, workload
+from ..dataflow.predict import balanced, product_us
+from ..dataflow.price import pattern_us, pipeline_us
 from ..dataflow.select import select
-from ..dataflow.simulate import dataflow
 from ..dataflow.tiles import best_cut
 from ..device import Device
 from ..fuse import (
@@ -158,21 +157,17 @@ def _subsets(values: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 def _us_of(graph: Graph, result: Pipeline | Refusal, device: Device) -> float:
     """Modelled microseconds of a body: of its pipeline, or of all launches it falls into without one."""
-    if isinstance(result, Pipeline) and device.kind == "cpu":
-        return loop_us(tile_loop(Body(graph, graph.inputs, graph.outputs, (), ()), result, device), device)
     if isinstance(result, Pipeline):
-        return dataflow(*workload(graph, result, device), device).makespan_us
+        return pipeline_us(graph, result, device)
     inside = tuple(n.id for n in graph.nodes if n.kind != "source")
     plan, prices, total = _planned(graph, device, [inside], [], _one_round), Prices(graph, device), 0.0
     for pattern in plan.patterns:
         node = graph[pattern.members[0]]
-        if isinstance(pattern.composition, Pipeline):
-            total += _us_of(extract(graph, pattern).graph, pattern.composition, device)
-        elif node.op == "matmul" and pattern.kind == "library" and device.kind == "gpu":  # on tensor cores, as in a pipeline
+        if node.op == "matmul" and pattern.kind == "library" and device.kind == "gpu":  # on tensor cores, as in a pipeline
             memory = library_traffic(graph, node).total / device.bandwidth * 1e6
             total += device.launch_us + max(product_us(graph, node, device), memory)
         else:
-            total += prices.pattern_us(pattern)
+            total += pattern_us(pattern, prices)
     return total
 
 
