@@ -11,7 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from .array import Array, broadcast, cast, common_dtype, composite, deliver, handles, iota, lift, permuted, record, reshaped
+from .array import (
+    Array,
+    broadcast,
+    cast,
+    common_dtype,
+    composite,
+    deliver,
+    handles,
+    iota,
+    lift,
+    permuted,
+    record,
+    reshaped,
+)
 from .shim import opened
 from .ufuncs import WHOLE, resolve
 

@@ -22,7 +22,21 @@ from typing import Any
 import numpy as np
 
 from ..errors import TraceError
-from .array import FUNCTIONS, Array, cast, constant, fresh, handles, iota, is_traced, lift, method, operand, record, settle
+from .array import (
+    FUNCTIONS,
+    Array,
+    cast,
+    constant,
+    fresh,
+    handles,
+    iota,
+    is_traced,
+    lift,
+    method,
+    operand,
+    record,
+    settle,
+)
 from .recorder import current, refuse, user_file
 from .shapes import shape_of
 
