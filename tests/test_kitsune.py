@@ -27,7 +27,8 @@ from minisitch.dataflow.predict import predict
 from minisitch.dataflow.price import plan_us
 from minisitch.dataflow.tiles import COMBINE, FINAL, FOLD, WHOLE, after_tiles, at_tile, best_cut, cut, rounds_of
 from minisitch.device import BUILT_IN, DEVICES, SERIAL_BELOW, cpu_with, this_cpu
-from minisitch.errors import PlanError
+from minisitch.errors import MinisitchError, PlanError
+from minisitch.explain import report_on
 from minisitch.fuse import extract, fuse, make_plan
 from minisitch.graph import Builder, TensorType, parse, verify
 from minisitch.ops import OPS
@@ -425,6 +426,11 @@ def test_a_later_round_runs_tile_by_tile(held, short_tiles):
     assert (loop_traffic(loop).read > sum(x.nbytes for x in inputs)) and (loop_traffic(loop).written > 12) == held
     verdicts = judge(graph, inputs, assemble(stages, "python").outputs(inputs))
     assert all(v.ok for v in verdicts), verdicts
+    text = str(report_on(stages, "one_query"))
+    for each in loop.rounds:  # a plan's ids are those of the program above it
+        for what, own in (("of a tile", each.tile), ("of a smaller last tile", each.rest), ("after all tiles", each.after)):
+            assert own is None or f"# the program {what}, with ids of its own\n{own.graph}\n\n{own}" in text, what
+    assert text.count("# the program after all tiles") == sum(each.after is not None for each in loop.rounds) > 0
 
 
 @pytest.fixture
@@ -464,7 +470,14 @@ def test_explain_shows_a_gpus_pipeline_down_to_its_text(small_gpu):
         assert part in text, part
     assert all(f"{a.kind} {a.name}: " in text for a in source.arrays)
     assert flow.own_bytes > sum(q.depth * q.tile_bytes for q in source.pipeline.queues), "queues, and counters beside them"
-    assert json.loads(report.json)["pipelines"][0]["text"]["cuda"] == source.text
+    assert json.loads(report.json)["pipelines"][0]["text"]["cuda"] == source.text == report.source(0) == report.source(0, "cuda")
+    assert [(step["kind"], step["name"]) for step in json.loads(report.json)["steps"]] == [("pipeline", source.name)]
+    with pytest.raises(MinisitchError, match="kernel 1 of 1"):
+        report.source(1)
+    with pytest.raises(MinisitchError, match="no text for 'cpu'; take one of cuda"):
+        report.source(0, "cpu")
+    products = [n.id for n in report.stages.graph.nodes if n.op == "matmul"]
+    assert "share step 0" in report.why(*products) and "library call" not in report.why(*products)
     assert "mlp_1 (simt), tile" in report.html, "the simulated timeline"
     assert "<b>1</b> pipelines" in report.html
 
@@ -549,6 +562,8 @@ def test_explain_and_compare_show_pipelines(short_tiles):
     x, w, v = (np.ones(s, np.float32) for s in ((132, 16), (16, 31), (31, 16)))
     report = ms.explain(hidden, x, w, v, strategy="kitsune", target="cpu")
     assert "# a pipeline" in str(report) and "queue %" in str(report) and ">pipeline<" in report.html
+    assert [step["name"] for step in json.loads(report.json)["steps"]] == ["pipeline"]
+    assert report.source(0) == report.cards[0].sources["cpu"].text, "a tile's kernel"
     row = next(r for r in ms.compare(hidden, x, w, v, target="cpu", seconds=0.01).rows if r.strategy == "kitsune")
     assert (row.kernels, row.library_calls) == (1, 0)
     stages = ms.runtime.lower_program(ms.lower(hidden, x, w, v, target="cpu", stop_after="trace"), "kitsune", "cpu", this_cpu())

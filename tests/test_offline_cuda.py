@@ -3,6 +3,7 @@
 Takes ``pip install 'minisitch[offline-cuda]'``; every check has a mutant that it must reject.
 """
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -233,6 +234,15 @@ def test_lower_and_explain_show_machine_code():
     figures = sources.assembled("sm_75")[0]
     assert f"{figures.registers} registers, no spills" in str(report) and f"{figures.registers} registers" in report.html
     assert traced(softmax, (4, 8)) and "machine" in report.json
+
+
+def test_explain_shows_a_pipelines_machine_code():
+    types = ("f32[8192,64]", "f32[64,256]", "f32[256,64]")
+    report = ms.explain(lambda x, w, v: np.tanh(x @ w) @ v, *types, strategy="kitsune", target="step", architecture="sm_80")
+    (made,), (flow,) = report.machines, report.stages.flows
+    said = f"machine code, at most {flow.source.registers} registers assumed, {made}"
+    assert made.architecture == "sm_80" and said in str(report) and said in report.html
+    assert json.loads(report.json)["pipelines"][0]["machine"] == said, "no promise is broken"
 
 
 # ---------------------------------------------------------------- products

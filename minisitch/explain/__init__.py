@@ -52,19 +52,24 @@ class Card:
         if self.machine is None:
             return ""
         source = self.sources["cuda"]
-        return "; ".join([f"machine code, at most {source.kernel.registers} registers assumed, {self.machine}",
-                          *offline.broken(source, self.machine)])
+        return _figures(source.kernel.registers, self.machine, offline.broken(source, self.machine))
+
+
+def _figures(registers: int, machine: offline.Assembled, broken: tuple[str, ...]) -> str:
+    return "; ".join([f"machine code, at most {registers} registers assumed, {machine}", *broken])
 
 
 @dataclass(frozen=True)
 class Report:
-    """A compiled program explained: ``str`` as text, ``html`` as a page, ``svg`` as a picture, ``json`` as data."""
+    """A compiled program explained: ``str`` as text, ``html`` as a page, ``svg`` as a picture, ``json`` as data. ``machines`` is
+    what an assembler made of each of ``stages.flows``, where that was asked for."""
 
     name: str
     stages: Stages
     cards: tuple[Card, ...]
     residents: tuple[Resident, ...]
     workspace: int
+    machines: tuple[offline.Assembled, ...] = ()
 
     @cached_property
     def prefix(self) -> str:
@@ -91,11 +96,26 @@ class Report:
         return pages.fragment(self)
 
     def source(self, k: int = 0, target: str = "") -> str:
-        """The text of the kernel that the ``k``-th kernel pattern launches. Raises MinisitchError if there is none."""
-        if not 0 <= k < len(self.stages.kernels):
-            raise MinisitchError(f"kernel {k} of {len(self.stages.kernels)}; count from 0")
-        card = next(c for c in self.cards if self.stages.plan.kernels[k] in c.patterns)
-        return card.sources[target or next(iter(card.sources))].text
+        """The text of the ``k``-th kernel: of the plan's in their order, then a CPU's for tiles of pipelines, or a GPU's pipelines.
+
+        Raises MinisitchError if there is none, or none for that target.
+        """
+        plan, cards = self.stages.kernels, {id(c.kernel): c for c in self.cards}
+        ordered = [*(cards[id(kernel)] for kernel in plan), *(c for c in self.cards if all(c.kernel is not own for own in plan))]
+        texts = [*({name: source.text for name, source in card.sources.items()} for card in ordered),
+                 *({"cuda": flow.source.text} for flow in self.stages.flows)]
+        if not 0 <= k < len(texts):
+            raise MinisitchError(f"kernel {k} of {len(texts)}; count from 0, and print the report to see what each step runs")
+        if target and target not in texts[k]:
+            raise MinisitchError(f"kernel {k} has no text for {target!r}; take one of {', '.join(texts[k])}")
+        return texts[k][target or next(iter(texts[k]))]
+
+    def machine_code(self, number: int) -> str:
+        """Of a GPU's pipeline what ``Card.figures`` says of a kernel."""
+        if not self.machines:
+            return ""
+        source, machine = self.stages.flows[number].source, self.machines[number]
+        return _figures(source.registers, machine, offline.broken_pipeline(source, machine))
 
     def why(self, a: int, b: int) -> str:
         """Whether two nodes share a kernel, and every decision that names both, else either."""
@@ -109,7 +129,7 @@ class Report:
         both = [d for d in self.decisions if a in d.at and b in d.at]
         lines += [_line(d) for d in both or [d for d in self.decisions if a in d.at or b in d.at]]
         for node in (a, b):
-            if graph[node].kind == "library":
+            if any(node in call.members for call in self.stages.plan.library_calls):
                 lines.append(f"  %{node} {graph[node].op} is a library call: it runs between kernels")
         return "\n".join(lines)
 
@@ -117,14 +137,15 @@ class Report:
     def json(self) -> str:
         """The report as JSON: graph, steps, each kernel with placements, text and decisions, pipelines, the memory plan."""
         plan, graph = self.stages.plan, self.stages.graph
-        name = {p: c.kernel.name for c in self.cards for p in c.patterns}
-        steps = [{"kind": p.kind, "name": name.get(p, graph[p.members[0]].op), "members": p.members,
-                  "outputs": p.outputs} for p in plan.patterns]
+        kernels, flows = iter([k.name for k in self.stages.kernels]), iter([f.source.name for f in self.stages.flows])
+        names = {"kernel": kernels, "pipeline": flows}
+        steps = [{"kind": p.kind, "name": graph[p.members[0]].op if p.kind == "library" else next(names[p.kind], "pipeline"),
+                  "members": p.members, "outputs": p.outputs} for p in plan.patterns]
         values = [{"label": r.label, "offset": r.offset, "bytes": r.life.nbytes, "first": r.life.first,
                    "last": r.life.last} for r in self.residents]
         data = {"name": self.name, "strategy": plan.strategy, "device": self.stages.device.name, "graph": str(graph),
                 "steps": steps, "kernels": [_card_record(c) for c in self.cards],
-                "pipelines": [_flow_record(f) for f in self.stages.flows],
+                "pipelines": [{**_flow_record(f), "machine": self.machine_code(k)} for k, f in enumerate(self.stages.flows)],
                 "workspace": {"bytes": self.workspace, "values": values},
                 "decisions": [asdict(d) for d in self.decisions]}
         return json.dumps(data, indent=1)
@@ -141,9 +162,13 @@ class Report:
                     "", f"# after emit, for {own.target}", own.text.rstrip()]
             out += ["", f"# {card.figures}"] * bool(card.figures)
         for tiled in self.stages.loops:
-            out += ["", "# a pipeline, in the ids of its body", str(tiled.loop.body), "", str(tiled.loop.pipeline), "",
-                    *("each tile runs " + str(each.tile).removeprefix("# after fuse ") for each in tiled.loop.rounds)]
-        out += [line for flow in self.stages.flows for line in ("", str(flow))]
+            out += ["", "# a pipeline, in the ids of its body", str(tiled.loop.body), "", str(tiled.loop.pipeline)]
+            for each in tiled.loop.rounds:
+                plans = {"of a tile": each.tile, "of a smaller last tile": each.rest, "after all tiles": each.after}
+                out += [line for what, own in plans.items() if own
+                        for line in ("", f"# the program {what}, with ids of its own", str(own.graph), "", str(own))]
+        for number, flow in enumerate(self.stages.flows):
+            out += ["", str(flow), *["", f"# {self.machine_code(number)}"] * bool(self.machines)]
         out += ["", f"# memory: {self.workspace} bytes of workspace"]
         out += [f"  {flow.source.name}: {flow.own_bytes} bytes of its own, all the time: " +
                 ", ".join(f"{name} {nbytes}" for name, nbytes in flow.own) for flow in self.stages.flows]
@@ -181,8 +206,8 @@ def explain(fn: Callable[..., Any], *args: Any, strategy: str | None = None, tar
             device: str | Device | None = None, architecture: str = "", **kwargs: Any) -> Report:
     """Explain what becomes of ``fn(*args)``; arrays may be given as types, ``"f32[128,768]"``. Nothing is run.
 
-    With an ``architecture`` such as ``sm_90`` each kernel's CUDA text is assembled for it, a second or two each, and its
-    registers, spills and barriers are shown. Raises DeviceError if the tools for that are not installed.
+    With an ``architecture`` such as ``sm_90`` the CUDA text of each kernel and of each pipeline on a GPU is assembled for it, a
+    second or two each, and registers, spills and barriers are shown. Raises DeviceError if the tools for that are not installed.
     """
     if isinstance(fn, Jitted):
         strategy, device, fn = strategy or fn.strategy, device or fn.device, fn.function
@@ -199,10 +224,11 @@ def report_on(stages: Stages, name: str, architecture: str = "") -> Report:
         for pattern, body, stitched, kernel in zip(one.plan.kernels, one.bodies, one.stitches, one.kernels, strict=True):
             card = cards.get(id(kernel)) or Card(kernel, stitched, body, (), both_texts(kernel))
             cards[id(kernel)] = replace(card, patterns=(*card.patterns, pattern))
+    machines = tuple(offline.assemble_pipeline(flow.source, architecture) for flow in stages.flows if architecture)
     if architecture:
         cards = {k: replace(card, machine=offline.assemble(card.sources["cuda"], architecture)) for k, card in cards.items()}
     layout = Layout(stages)
-    return Report(name, stages, tuple(cards.values()), layout.residents, layout.workspace)
+    return Report(name, stages, tuple(cards.values()), layout.residents, layout.workspace, machines)
 
 
 def both_texts(kernel: Kernel) -> dict[str, KernelSource]:

@@ -164,7 +164,8 @@ def pipeline_card(report: Report, number: int, flow: Flow) -> str:
         "<h3>Which tile each stage has when</h3><p>Simulated, not measured: full rates, and a tile here is as many of the "
         "kernel's as a stage has blocks.</p>",
         f'<div class="scroll">{timeline(run, prefix + "-timeline")}</div>',
-        "<h3>Body, stages, arrays and text</h3>", f"<pre>{escape(str(flow))}</pre></section>"])
+        "<h3>Body, stages, arrays and text</h3>", f"<pre>{escape(str(flow))}</pre>",
+        f"<p>{escape(report.machine_code(number))}</p>" * bool(report.machines), "</section>"])
 
 
 def _launch(kernel: Kernel) -> str:
