@@ -157,7 +157,9 @@ class Report:
         for card in self.cards:
             launched = f"  # launched {len(card.patterns)} times" if len(card.patterns) > 1 else ""
             own = next(iter(card.sources.values()))
-            out += ["", f"# kernel {card.kernel.name}: a program of its own, whose ids are used from here on",
+            inside = all(card.kernel is not own for own in self.stages.kernels)
+            out += ["", f"# kernel {card.kernel.name}: a program of its own, whose ids are used from here on"
+                    + "; the whole is a tile's program in a pipeline, below" * inside,
                     str(card.body), "", str(card.stitched), "", str(card.kernel) + launched,
                     "", f"# after emit, for {own.target}", own.text.rstrip()]
             out += ["", f"# {card.figures}"] * bool(card.figures)
