@@ -101,6 +101,7 @@ def decide(graph: Graph, device: Device, steps: Judgement = ALL_STEPS, proposers
     if not steps.compare:
         return chosen
     us = judge.prices.plan_us(chosen)
+    calls = sum(judge.prices.pattern_us(p) for p in chosen.patterns if p.kind == "library")  # the same whoever plans
     said = [str(Way(f"each kernel of {first} judged", chosen.patterns, us))]
     for name in others:
         if len(graph) > MOST_COMPARED.get(name, len(graph)):
@@ -109,7 +110,7 @@ def decide(graph: Graph, device: Device, steps: Judgement = ALL_STEPS, proposers
         plan = fuse(graph, name, device)
         way = _priced(name, plan.patterns, judge.prices, us)
         said.append(str(way))
-        if way.us * judge.resolution < us:
+        if (way.us - calls) * judge.resolution < us - calls:
             chosen = judge.judged(plan)
             us = judge.prices.plan_us(chosen)
     if (piped := _pipelined(graph, judge.prices)) and piped[1] * PIPELINE_GAIN <= us:
