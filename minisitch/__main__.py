@@ -46,7 +46,8 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run one command; gives back the exit code."""
     options = _parser().parse_args(words)
     try:
-        return options.command(options) or 0
+        found = options.command(options)
+        return found if isinstance(found, int) else 0  # the demo gives its page's path
     except UsageError as problem:
         print(f"minisitch: {problem}", file=sys.stderr)
         return 2

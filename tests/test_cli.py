@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import re
@@ -217,6 +218,15 @@ def small(monkeypatch):
     monkeypatch.setattr(demo, "BATCH", 1)
     monkeypatch.setattr(demo, "SEQUENCE", 8)
     monkeypatch.setattr(demo, "HIDDEN", 16)
+
+
+def test_the_command_ends_well(small, tmp_path, capsys, monkeypatch):
+    """``make demo`` failed for a day: what the command gave back, the page's path, was taken for an exit code."""
+    monkeypatch.setattr(demo, "compare", functools.partial(demo.compare, strategies=("xla", "astitch")))
+    text = tmp_path / "text.txt"
+    text.write_bytes(b"a small text, again and again")
+    assert cli.main(["demo", str(text), "--report", str(tmp_path / "page.html")]) == 0
+    assert "max error" in capsys.readouterr().out and (tmp_path / "page.html").exists()
 
 
 def test_the_demo_prints_a_table_a_story_and_a_page(small, tmp_path):
