@@ -535,7 +535,7 @@ def test_blas_has_its_threads_back_after_callers_that_overlapped():
     """The number of BLAS's threads is the process's: what the second caller finds is the first one's limit."""
     shared = tiling._blas()[1]
     if not shared:
-        pytest.skip("there is no BLAS here whose threads can be set for the whole process")
+        pytest.skip("needs a BLAS with threads of its own, such as NumPy's OpenBLAS: here there is none, or one of OpenMP's threads")
     had = [library.num_threads for library in shared]
     tiling._set(shared, [2] * len(shared))
     came, left = threading.Event(), threading.Event()
