@@ -26,8 +26,8 @@ from unittest.mock import patch
 import numpy as np
 
 from minisitch import compile as compiler
-from minisitch import get_device, trace, workers
-from minisitch.runtime import assemble, lower_program, pool, steps
+from minisitch import crew, get_device, trace, workers
+from minisitch.runtime import assemble, lower_program, memory, pool, steps
 from minisitch.trace.tree import flatten
 
 from .results import Bar, geometric_mean, load, surroundings, table
@@ -67,6 +67,21 @@ def column_sums(x):
     return (x * x).sum(axis=0)
 
 
+def layernorm_backward(x, gain, gradient):
+    """The gradients of x, gain and bias."""
+    centred = x - x.mean(axis=-1, keepdims=True)
+    scale = 1 / np.sqrt((centred * centred).mean(axis=-1, keepdims=True) + F32(1e-5))
+    normed, inner = centred * scale, gradient * gain
+    outer = inner - inner.mean(axis=-1, keepdims=True) - normed * (inner * normed).mean(axis=-1, keepdims=True)
+    return outer * scale, (gradient * normed).sum(axis=0), gradient.sum(axis=0)
+
+
+def unrolled_gradient(x, gradient):
+    """A weight's gradient over 24 steps of a recurrent network: a product a step, then one sum over all of them."""
+    products = [x[:, i:i + 8] @ gradient[i:i + 8] for i in range(0, 192, 8)]
+    return np.tanh(sum(products[1:], products[0]))
+
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "softmax 1x768": (softmax, ((1, 768),)),
     "softmax 512x768": (softmax, ((512, 768),)),
@@ -77,6 +92,8 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "adam 1000000": (adam, ((1_000_000,),) * 4),
     "chain 100000": (chain, ((100_000,),)),
     "column sums 4096x768": (column_sums, ((4096, 768),)),
+    "layernorm backward 512x768": (layernorm_backward, ((512, 768), (768,), (512, 768))),
+    "24 products 160x512": (unrolled_gradient, ((160, 192), (192, 512))),
 }
 
 
@@ -129,7 +146,10 @@ INGREDIENTS = (
     Ingredient("arrays that do not overlap", _without_flag("noalias")),
     Ingredient("short loops vectorised before they are unrolled",
                lambda: patch.object(compiler, "_short_loops", lambda on: nullcontext())),
+    Ingredient("scratch rows on the stack", lambda: patch.object(compiler, "STACK", 0)),
+    Ingredient("arrays that start apart in a page", lambda: patch.object(memory, "LARGE", 1 << 62)),
     Ingredient("results' memory taken again", running=lambda: patch.object(pool, "SMALLEST", 1 << 62)),  # asked at the first call
+    Ingredient("threads that wait in machine code", lambda: patch.object(crew, "can_work", lambda: False)),
     Ingredient("the second core", running=lambda: workers.threads(1)),
 )
 

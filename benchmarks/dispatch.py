@@ -1,10 +1,10 @@
-"""What it costs to hand a kernel's rows to the cores: ``workers.run`` against Numba's own thread layers.
+"""What it costs to hand a kernel's rows to the cores: ``crew`` and ``workers.run`` against Numba's own thread layers.
 
     python -m benchmarks.dispatch
 
 For softmax kernels of about 50 us to 5 ms on one core: microseconds a call, serial and parallel, called back to
 back and after the threads slept for 5 ms. Each thread layer gets a process of its own; three rounds, best and
-median of 123 calls. The figures in the docstring of ``minisitch/workers.py`` come from here.
+median of 123 calls. The figures in ``docs/performance.md`` come from here.
 """
 
 from __future__ import annotations
@@ -39,11 +39,15 @@ def softmax(first, last, x, y):
 
 
 def serial_and_ours():
-    from minisitch import workers
+    from minisitch import crew, workers
     from minisitch.compile import compile_cpu
 
-    kernel = compile_cpu(TEXT, "softmax", ("float32", "float32")).function
+    compiled = compile_cpu(TEXT, "softmax", ("float32", "float32"))
+    kernel = compiled.function
+    launches = {rows: crew.launcher(compiled.address, rows, [(rows * WIDTH, 4)] * 2) for rows in ROWS.values()}
+    helpers = workers.thread_count() - 1
     return {"serial": lambda rows, *a: kernel(0, rows, *a),
+            "crew": lambda rows, *a: launches[rows](helpers, 4 * helpers + 4, True, *a),
             "workers": lambda rows, *a: workers.run(kernel, rows, a, work=10**9)}
 
 

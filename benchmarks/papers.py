@@ -26,6 +26,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -146,24 +147,44 @@ def errors(each: Sequence[float], numpy_each: Sequence[float]) -> Record:
 def rounds(ready: dict[str, Executable], numpy_call: Callable[[], Any], leaves: Sequence[Any],
            seconds: float) -> dict[str, Record]:
     """Microseconds of whole calls and of their kernels, a sample a round, for each strategy and for NumPy itself."""
-    timed = {name: {"call_us": lambda run=run: microseconds(lambda: run(leaves)),
-                    "in_kernels_us": lambda run=run: in_kernels(run, leaves)} for name, run in ready.items()}
-    timed["numpy"] = {"call_us": lambda: microseconds(numpy_call)}
-    found: dict[str, Record] = {name: {what: [] for what in ways} for name, ways in timed.items()}
+    calls: dict[str, Callable[[], Any]] = {name: lambda run=run: run(leaves) for name, run in ready.items()}
+    calls["numpy"] = numpy_call
+    found: dict[str, Record] = {name: {"call_us": []} for name in calls}
+    steps: dict[str, list[list[float]]] = {name: [] for name in ready}  # a round's times, step by step
     repeats = {}
-    for name, ways in timed.items():
-        ways["call_us"]()  # the first call makes its memory
-        repeats[name] = max(1, min(MOST_REPEATS, int(LONG_ENOUGH / ways["call_us"]())))
-    began, order, chance = time.perf_counter(), list(timed), random.Random(0)
+    for name, call in calls.items():
+        call()  # the first call makes its memory
+        repeats[name] = max(1, min(MOST_REPEATS, int(LONG_ENOUGH / microseconds(call))))
+    began, order, chance = time.perf_counter(), list(calls), random.Random(0)
     for number in range(MOST_ROUNDS):
         if number >= FEWEST_ROUNDS and time.perf_counter() - began > seconds:
             break
         say(f"round {number + 1}")
         chance.shuffle(order)
         for name in order:
-            for what, way in timed[name].items():
-                found[name][what].append(round(statistics.median(way() for _ in range(repeats[name])), 1))
+            found[name]["call_us"].append(round(statistics.median(microseconds(calls[name]) for _ in range(repeats[name])), 1))
+            if name in ready:
+                taken = [in_kernels(ready[name], leaves) for _ in range(repeats[name])]
+                steps[name].append([statistics.median(each) for each in zip(*taken, strict=True)])
+    for name, each_round in steps.items():
+        found[name]["in_kernels_us"] = [round(sum(times), 1) for times in each_round]
+        found[name]["profile"] = profile(ready[name].stages, [statistics.median(each) for each in zip(*each_round, strict=True)])
     return found
+
+
+def profile(stages: Stages, us: Sequence[float]) -> list[Record]:
+    """For each kernel how often it is launched, and of all launches the bytes, the modelled and the measured time.
+
+    ``us``: the times of all steps but library calls; those that follow the kernels are copies, and pipelines have no kernel here.
+    """
+    kernels: list[tuple[str, int, float]] = [(k.name, traffic(k).total, kernel_us(k, working_set(stages.graph)))
+                                             for k in stages.kernels] if not stages.plan.pipelines else []
+    found: dict[str, Record] = {}
+    for (name, moved, modelled), measured in zip_longest(kernels, us, fillvalue=("other", 0, 0.0)):
+        row = found.setdefault(name, {"kernel": name, "launches": 0, "bytes": 0, "modelled_us": 0.0, "us": 0.0})
+        for key, more in (("launches", 1), ("bytes", moved), ("modelled_us", modelled), ("us", measured)):
+            row[key] += more
+    return [{**row, "modelled_us": round(row["modelled_us"], 1), "us": round(row["us"], 1)} for row in found.values()]
 
 
 def microseconds(call: Callable[[], Any]) -> float:
@@ -173,8 +194,8 @@ def microseconds(call: Callable[[], Any]) -> float:
     return (time.perf_counter() - began) * 1e6
 
 
-def in_kernels(run: Executable, leaves: Sequence[Any]) -> float:
-    """One call whose steps are timed one by one: all but the library calls.
+def in_kernels(run: Executable, leaves: Sequence[Any]) -> list[float]:
+    """One call whose steps are timed one by one: microseconds of all but the library calls.
 
     It is run once before, untimed: the system clears new memory page by page at the first touch, which for large results
     costs more than the kernel, and now this strategy and now that one.
@@ -184,7 +205,7 @@ def in_kernels(run: Executable, leaves: Sequence[Any]) -> float:
         for call in calls:
             call()
         times = [microseconds(call) for call in calls]
-    return sum(us for us, step in zip(times, run.steps, strict=True) if not isinstance(step, LibraryStep))
+    return [us for us, step in zip(times, run.steps, strict=True) if not isinstance(step, LibraryStep)]
 
 
 # ---------------------------------------------------------------- the report

@@ -24,8 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from . import compile as compiler
-from . import cost, workers
+from . import cost
 from .device import BUILT_IN, FILE_VERSION, HEAVY_NS, LOOP_NS, SERIAL_BELOW, Device, cpu_with, machine
 from .errors import DeviceError
 from .explain.compare import Progress, duration, launch_times, size
@@ -33,7 +32,7 @@ from .graph import Builder, Graph, TensorType
 from .kernel import Kernel
 from .ops import OPS, kind_of
 from .runtime import Executable, assemble, compile_graph, lower_program
-from .runtime.steps import requests
+from .runtime.steps import requests, to_the_cores
 from .testing import DTYPES, random_inputs
 from .testing.choices import FromNumpy
 from .testing.grower import Grower
@@ -46,6 +45,7 @@ WORKING_SETS = tuple(1 << power for power in range(16, 29))  # bytes a copy read
 PATTERNS = 40  # random graphs to fit on at most, and as many others to check on
 FIT_SEED, CHECK_SEED = 0, 1000
 WORTH = (10.0, 10_000.0)  # microseconds of kernels that the correlation over random patterns is about
+MUCH = 1 << 40  # scalar operations, for which threads are always woken
 MOST_WORK = 3 << 22  # scalar operations of the largest kernel that is tried with a second core
 FACTORS = (0.5, 0.75, 1.33, 2.0)  # by which the fit changes one figure at a time
 
@@ -210,15 +210,15 @@ class _Call:
         run = compile_graph(graph, "xla", "cpu", cpu_with(BUILT_IN))
         (source,) = run.stages.sources
         (request,), (launch,) = requests(source), source.launches
-        self.function = compiler.compile_cpu(request.text, request.name, request.dtypes, short=request.short).function
-        self.tasks, self.arguments = launch.tasks, tuple(run.prepare(arrays)[0])
+        self.arguments = tuple(run.prepare(arrays)[0])
+        self.ways = {shared: to_the_cores(source.kernel, replace(launch, work=shared * MUCH), request) for shared in (False, True)}
 
-    def __call__(self, work: int = 0) -> None:
-        workers.run(self.function, self.tasks, self.arguments, work=work)
+    def __call__(self, shared: bool = False) -> None:
+        self.ways[shared](*self.arguments)
 
-    def us(self, work: int = 0, after: Callable[[], Any] | None = None) -> float:
+    def us(self, shared: bool = False, after: Callable[[], Any] | None = None) -> float:
         """The least microseconds of a call; ``after`` is called before each, and takes the caches for itself."""
-        return _least(lambda: self(work), 0.02, after)
+        return _least(lambda: self(shared), 0.02, after)
 
 
 def _least(call: Callable[[], Any], seconds: float, before: Callable[[], Any] | None = None) -> float:
@@ -267,7 +267,7 @@ def _figures(tick: Callable[[str], None]) -> tuple[dict[str, Any], dict[str, Any
     for nbytes in WORKING_SETS:
         tick(f"copy {size(nbytes)}")
         copy = _copy(nbytes // 8)
-        one, both = copy.us(), copy.us(work=SERIAL_BELOW)
+        one, both = copy.us(), copy.us(shared=True)
         raw[f"copy {nbytes}"] = [one, both]
         rate = nbytes / max(one - hot, 0.1) * 1e6
         levels.append([nbytes, rate, max(rate, nbytes / both * 1e6)])
@@ -282,7 +282,7 @@ def _figures(tick: Callable[[str], None]) -> tuple[dict[str, Any], dict[str, Any
         base[dtype] = base.get(dtype) or _one_operation("", dtype).us()
         raw[name] = us = _one_operation(op, dtype).us()
         core[name] = max(0.01, (us - base[dtype]) * 1e3 / (256 * 1024))
-    raw |= {"launch, at once": hot, "launch, after other work": cold, "join": joins, "serial below": _break_even(other)}
+    raw |= {"launch, at once": hot, "launch, after other work": cold, "join": joins, "serial below": _break_even()}
     x = np.ones((1024, 1024), np.float32)
     raw["matmul 1024"] = product = _least(lambda: np.matmul(x, x), 0.1)
     return {"levels": levels, "flops": 2e6 * 1024**3 / product, "launch_us": math.sqrt(hot * cold),
@@ -291,15 +291,13 @@ def _figures(tick: Callable[[str], None]) -> tuple[dict[str, Any], dict[str, Any
             "source": f"measured with `python -m minisitch calibrate` on {machine()}"}, raw
 
 
-def _break_even(other: Callable[[], Any]) -> int:
-    """The least work (scalar operations, loads and stores among them) from which all cores beat one; -1 if none does.
-
-    One core does ``other`` work before each call, as in a program: the threads of the pool have gone to sleep.
-    """
+def _break_even() -> int:
+    """The least work (scalar operations, loads and stores among them) from which all cores beat one, when they are awake; -1 if
+    none does."""
     for rows in (1 << power for power in range(4, MOST_WORK.bit_length() - 11)):
         x = np.ones((rows, 1024), np.float32)
         call = _Call(trace(lambda x: np.exp(x), (x,)).graph, [x])
-        if call.us(SERIAL_BELOW, other) < 0.95 * call.us(0, other):
+        if call.us(shared=True) < 0.95 * call.us():
             return rows * 1024 * 3
     return -1
 

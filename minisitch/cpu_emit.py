@@ -54,7 +54,7 @@ def emit(kernel: Kernel) -> KernelSource:
         writer.depth -= 1
         tasks = _tasks(segments[0]) if len(segments) == 1 else 1
         memory = tuple(kernel.owners[b] for b in arguments)
-        launches.append(Launch(name, tasks, sum(s.work for s in segments), memory, any(map(_short, segments))))
+        launches.append(Launch(name, tasks, sum(s.work for s in segments), memory, max(segments, key=lambda s: s.work).short))
     return KernelSource(kernel, "cpu", writer.text(), tuple(launches))
 
 
@@ -71,11 +71,6 @@ def _scratch_rows(kernel: Kernel, local: list[str], w: Writer) -> None:
 
 def _tasks(segment: Segment) -> int:
     return segment.thread_map.blocks if segment.carries else segment.tasks
-
-
-def _short(segment: Segment) -> bool:
-    """LLVM would unroll a loop of at most 64 turns before its vectoriser sees it (measured)."""
-    return any(1 < p.vector[1] <= 64 for p in segment.phases)
 
 
 class _Segment:
@@ -222,8 +217,12 @@ class _Segment:
             if view.depth == depth and (view.name, view.length) not in self.taken:
                 if depth == 0:
                     self.taken.add((view.name, view.length))
-                start = show(view.base, extents(self.segment, phase))
+                totals = extents(self.segment, phase)
+                start = show(view.base, totals)
                 stop = str(view.base.const + view.length) if not view.base.terms else f"{start} + {view.length}"
+                if view.guard:
+                    self.w.line(f"{view.name}_at = {start} if {guard_text(view.guard, totals)} else 0")
+                    start, stop = f"{view.name}_at", f"{view.name}_at + {view.length}"
                 self.w.line(f"{view.name} = {view.buffer}[{start}:{stop}]")
 
     def _statements(self, phase: Phase, stmts: tuple) -> None:

@@ -62,6 +62,11 @@ def window(array, first, last):
     return array[first:last]
 
 
+def on_the_stack(size, dtype):
+    """Memory for a scratch row of constant size, with anything in it; ``compile`` puts it in place of ``np.empty``."""
+    return np.empty(size, dtype)
+
+
 def copysign(a, b):
     """The size of ``a`` with the sign of ``b``."""
     return np.copysign(a, b)

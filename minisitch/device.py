@@ -22,10 +22,10 @@ from typing import Any
 
 from .errors import DeviceError
 
-# Scalar operations, loads and stores among them: 0.03 (max, add) to 0.1 ns (tanh) each, so 100 to 400 us of one core.
-# That is where waking a thread that slept (50 us) begins to pay, unless the device file knows better.
-SERIAL_BELOW = 4_000_000
-FILE_VERSION = 2  # of the device file
+# Scalar operations, loads and stores among them: 0.03 (max, add) to 0.1 ns (tanh) each, so 10 to 50 us of one core.
+# That is where a second one that is awake begins to pay, unless the device file knows better.
+SERIAL_BELOW = 500_000
+FILE_VERSION = 3  # of the device file
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ HEAVY_NS = _heavy("""
 BUILT_IN: dict[str, Any] = {
     "levels": [[1 << 20, 85e9, 140e9], [1 << 21, 50e9, 80e9], [1 << 25, 29.5e9, 47e9], [1 << 26, 25e9, 40e9],
                [1 << 40, 10e9, 11e9]],
-    "flops": 250e9, "launch_us": 0.7, "grid_barrier_us": 20.0, "serial_below": SERIAL_BELOW, "core_ns": LOOP_NS | HEAVY_NS,
+    "flops": 250e9, "launch_us": 0.7, "grid_barrier_us": 5.0, "serial_below": SERIAL_BELOW, "core_ns": LOOP_NS | HEAVY_NS,
     "source": "measured with `python -m minisitch calibrate` on a two-core x86-64 server",
 }
 

@@ -46,10 +46,12 @@ class Buffer:
     role: str = ""  # "partial" | "carry" | "kept" | "exchange": what its lifetime follows from; else its value's own
     window: bool = False  # of an array, beginning anywhere in it: only single elements are moved
 
+LITTLE = 20_000  # scalar operations of a CPU's segment that is never worth a call of its own
+
 
 @dataclass(frozen=True)
 class Load:
-    """``target = buffer[index]``; not executed where the guard fails, clamped if ``clamp``."""
+    """``target = buffer[index]``; zero where the guard fails, and then not executed unless ``harmless``; clamped if ``clamp``."""
 
     target: str
     buffer: str
@@ -58,6 +60,7 @@ class Load:
     clamp: bool
     dtype: str
     node: int
+    harmless: bool = False
 
 
 @dataclass(frozen=True)
@@ -164,7 +167,7 @@ class Fold:
 class View:
     """A window of a buffer whose start moves with the outer loops: ``name = buffer[base : base + length]``.
 
-    ``depth`` loops of the phase are open where it is taken.
+    ``depth`` loops of the phase are open where it is taken. Where its guard fails, it is the buffer's beginning.
     """
 
     name: str
@@ -172,6 +175,7 @@ class View:
     base: Index
     length: int
     depth: int
+    guard: Guard = ()
 
 
 @dataclass(frozen=True)
@@ -247,6 +251,12 @@ class Segment:
         columns = sum(p.cols * p.serial * (len(p.body) + len(p.folds)) for p in self.phases)
         return self.rows * columns
 
+    @property
+    def short(self) -> bool:
+        """Whether it has loops that a CPU's compiler had better not unroll before it looks for vectors: those of at most 64 turns
+        (measured). The few rows of a sweep it must, or the loop around them is left alone (column sums were 10 times as slow)."""
+        return any(1 < p.vector[1] <= 64 for p in self.phases) and all(p.sweep == 1 for p in self.phases)
+
 
 @dataclass(frozen=True)
 class Touch:
@@ -304,10 +314,13 @@ class Kernel:
 
     @cached_property
     def calls(self) -> tuple[tuple[Segment, ...], ...]:
-        """What a CPU calls, in order: a segment whose tasks several cores share, or neighbours that one core does."""
+        """What a CPU calls, in order: a segment whose tasks several cores share, or neighbours that one core does and whose loops
+        the compiler is to treat alike, as far as they have much to do."""
         found: list[tuple[Segment, ...]] = []
         for segment in self.segments:
-            if found and max(segment.work, found[-1][-1].work) < self.device.serial_below:
+            lead = max(found[-1], key=lambda s: s.work) if found else segment
+            alike = segment.short == lead.short or min(segment.work, lead.work) < LITTLE
+            if found and max(segment.work, lead.work) < self.device.serial_below and alike:
                 found[-1] += (segment,)
             else:
                 found.append((segment,))
@@ -410,7 +423,8 @@ def _print_segment(number: int, segment: Segment) -> Iterator[str]:
         yield f"    phase {p}: {loops}" + "".join(f"   {end}" for end in ends)
         totals = extents(segment, phase)
         for view in phase.views:
-            yield f"      {view.name} = {view.buffer}[{show(view.base, totals)} : +{view.length}]"
+            where = f" if {show_guard(view.guard, totals)}" if view.guard else ""
+            yield f"      {view.name} = {view.buffer}[{show(view.base, totals)} : +{view.length}]{where}"
         for stmt in phase.before:
             yield f"      once {show_stmt(stmt, totals)}"
         for access in phase.wide:

@@ -51,7 +51,7 @@ def nest_columns(phases: Sequence[Phase], chunk: int, chunks: int, tiles: bool =
         chunk = -(-chunk // inner) * inner
         cuts = [c if not p.chunked or chunk % (c[-2] if len(c) > 2 else 1) == 0 else (1, c[-1])
                 for p, c in zip(phases, cuts, strict=True)]
-    names: dict[tuple[str, Index], str] = {}
+    names: dict[tuple[str, Index, Guard], str] = {}
     across = len(phases) == 1 and chunks == 1 and not tiles and _across(phases[0])
     nested = [_with_views(_nest(p, cut, chunk, p.chunked and chunks > 1, tiles, across), names)
               for p, cut in zip(phases, cuts, strict=True)]
@@ -227,12 +227,15 @@ def _rewrite(stmt: Stmt, rewrite: Rewrite) -> Stmt:
 
 
 # ---------------------------------------------------------------- views
-def _with_views(phase: Phase, names: dict[tuple[str, Index], str]) -> Phase:
+def _with_views(phase: Phase, names: dict[tuple[str, Index, Guard], str]) -> Phase:
     """Turn accesses that are affine in the innermost axis, or a sweep's two, into accesses of a view; ``names`` are the
-    segment's."""
+    segment's.
+
+    A load whose guard all of a row passes or none does keeps it as a choice: a branch would keep the loop from being vectorised.
+    """
     inner = dict(phase.axes[-1:] if phase.sweep == 1 else phase.axes[-2:])
     loops = [name for name, _ in phase.axes]
-    views: dict[tuple[str, Index], View] = {}
+    views: dict[tuple[str, Index, Guard], View] = {}
 
     def window(stmt: Stmt) -> Stmt:
         if not isinstance(stmt, (Load, Store)) or (isinstance(stmt, Load) and stmt.clamp):
@@ -243,18 +246,21 @@ def _with_views(phase: Phase, names: dict[tuple[str, Index], str]) -> Phase:
         whole = [c for c, a in mine for name, size in inner.items() if a == Digit(name, 1, size) and c > 0]
         if not mine or len(whole) != len(mine) or len(mine) > len(inner) or any(v.startswith("at") for v in fixed):
             return stmt
-        if stmt.guard:
-            return stmt  # the window of a guarded access may lie outside
-        key = (stmt.buffer, rest)
+        asked = {name for c in stmt.guard for name in c.index.variables}
+        if stmt.guard and (isinstance(stmt, Store) or asked & inner.keys() or any(v.startswith("at") for v in asked)):
+            return stmt  # part of the window may lie outside
+        fixed |= asked
+        key = (stmt.buffer, rest, stmt.guard)
         length = Index(0, tuple(mine)).bounds[1] + 1
         if key not in views:
             depth = max((k + 1 for k, name in enumerate(loops) if name in fixed), default=0)
-            taken = sum(buffer == stmt.buffer for buffer, _ in names) if key not in names else 0
+            taken = sum(buffer == stmt.buffer for buffer, *_ in names) if key not in names else 0
             name = names.setdefault(key, f"{stmt.buffer}_row{taken or ''}")
-            views[key] = View(name, stmt.buffer, rest, length, depth)
+            views[key] = View(name, stmt.buffer, rest, length, depth, stmt.guard)
         elif views[key].length < length:
             views[key] = replace(views[key], length=length)
-        return replace(stmt, buffer=views[key].name, index=Index(0, tuple(mine)))
+        seen = replace(stmt, buffer=views[key].name, index=Index(0, tuple(mine)))
+        return replace(seen, harmless=bool(stmt.guard)) if isinstance(seen, Load) else seen
 
     body = tuple(window(s) for s in phase.body)
     return replace(phase, body=body, views=tuple(sorted(views.values(), key=lambda v: v.depth)))

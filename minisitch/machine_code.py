@@ -20,7 +20,7 @@ import os
 import platform
 import sys
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from typing import Any
@@ -32,22 +32,23 @@ VARARGS_AND_KEYWORDS = 3  # how CPython is to call a wrapper of Numba's
 
 @dataclass(frozen=True)
 class Image:
-    """Object code, the symbol of the wrapper in it, and the symbols of cells that have to be set (``load``)."""
+    """Object code, the symbols in it of the function and of its wrapper, and those of cells that have to be set (``load``)."""
 
     name: str
+    function: str
     wrapper: str
     cells: tuple[str, ...]
     code: bytes
 
     def pack(self) -> bytes:
         """As one string of bytes: a line of names, then the code."""
-        return json.dumps([self.name, self.wrapper, self.cells]).encode() + b"\n" + self.code
+        return json.dumps([self.name, self.function, self.wrapper, self.cells]).encode() + b"\n" + self.code
 
     @staticmethod
     def unpack(content: bytes) -> Image:
         names, _, code = content.partition(b"\n")
-        name, wrapper, cells = json.loads(names)
-        return Image(name, wrapper, tuple(cells), code)
+        name, function, wrapper, cells = json.loads(names)
+        return Image(name, function, wrapper, tuple(cells), code)
 
 
 class _Method(ctypes.Structure):
@@ -59,8 +60,8 @@ class _Method(ctypes.Structure):
 _kept: list[Any] = []  # object code and methods that functions refer to: they live as long as the process
 
 
-def load(image: Image) -> Callable[..., None]:
-    """Link the code into this process.
+def load(image: Image) -> tuple[Callable[..., None], int]:
+    """Link the code into this process: the function for Python, and the address of its machine code.
 
     Numba keeps Python objects that a function refers to in a cell that its wrapper refuses to find empty. Kernels refer to
     none, so that anything will do.
@@ -76,7 +77,31 @@ def load(image: Image) -> Callable[..., None]:
     method = _Method(image.name.encode(), engine.get_function_address(image.wrapper), VARARGS_AND_KEYWORDS, None)
     _kept.extend((code, method))
     make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.POINTER(_Method), ctypes.c_void_p, ctypes.c_void_p)
-    return make(("PyCFunction_NewEx", ctypes.pythonapi))(ctypes.byref(method), None, None)
+    function = make(("PyCFunction_NewEx", ctypes.pythonapi))(ctypes.byref(method), None, None)
+    return function, engine.get_function_address(image.function)
+
+
+def object_code(text: str) -> bytes:
+    """LLVM's text as object code for this processor."""
+    from llvmlite import binding as llvm
+
+    _engine()
+    module = llvm.parse_assembly(text)
+    module.verify()
+    return llvm.Target.from_default_triple().create_target_machine(opt=2).emit_object(module)
+
+
+def link(code: bytes, names: Sequence[str], symbols: Mapping[str, int]) -> list[int]:
+    """The addresses of functions of some object code; the ``symbols`` it looks for elsewhere are at these addresses."""
+    from llvmlite import binding as llvm
+
+    for name, address in symbols.items():
+        llvm.add_symbol(name, address)
+    engine, linked = _engine(), llvm.ObjectFileRef.from_data(code)
+    engine.add_object_file(linked)
+    engine.finalize_object()
+    _kept.append(linked)
+    return [engine.get_function_address(name) for name in names]
 
 
 @functools.cache

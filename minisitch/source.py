@@ -226,9 +226,10 @@ def _load(stmt: Load, column: str, totals: Mapping[str, int], sizes: Mapping[str
     text = f"{stmt.buffer}[{index}]"
     if dtype == "float16":
         text = f"half_to_float({text})" if column == "cpu" else f"np.float32({text})"
-    if stmt.guard:
-        text = f"{text} if {guard_text(stmt.guard, totals)} else {zero_name(compute_dtype(dtype))}"
-    return text
+    if not stmt.guard:
+        return text
+    condition, zero = guard_text(stmt.guard, totals), zero_name(compute_dtype(dtype))
+    return f"select({condition}, {text}, {zero})" if stmt.harmless else f"{text} if {condition} else {zero}"
 
 
 def _stored(stmt: Store, column: str, sizes: Mapping[str, tuple[str, int]]) -> str:

@@ -1,24 +1,12 @@
-"""A segment's tasks to the cores.
+"""Tasks of a Python function to the cores: a pipeline's tiles, and kernels where there is no ``crew``.
 
-In: a kernel ``function(first, last, *args)`` that releases the interpreter lock, and how many tasks there are.
+In: a ``function(first, last, *args)`` that mostly releases the interpreter lock, and how many tasks there are.
 Out: nothing; every task was run exactly once.
 
 The caller's thread works too, so a machine with one core, a busy pool and a small job all take the same road: the
 plain call. Threads are started at the first use, sleep when there is nothing to do and never spin. Jobs are cut in
 more chunks than threads, and a chunk goes to whoever is free: a thread that wakes up late finds less to do, or
 nothing, and nobody waits for it.
-
-Measured on two shared cores with softmax rows (``benchmarks/dispatch.py``; microseconds, medians, called at once
-and after 5 ms of idleness), against Numba's ``prange`` over the same body:
-
-    serial               50 /  75     270 /  310    1400 /  1800
-    this file           128 / 123     256 /  345     880 /  1560
-    tbb                  35 /  97     194 /  360    1020 /  1640
-    omp (it spins)     6800 / 6800    176 / 6900    8000 /  6900
-    omp, passive        105 / 144     275 /  470     840 /  1690
-    workqueue           177 /  91     414 /  304    1420 /  1640
-
-So plain threads are as good as tbb, which is one more package to find, from where a second core pays at all.
 """
 
 from __future__ import annotations
@@ -32,8 +20,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
-from .device import SERIAL_BELOW
-
+SERIAL_BELOW = 4_000_000  # scalar operations, some 100 us of one core: where waking a Python thread (50 to 100 us) begins to pay
 CHUNKS_EACH = 4  # chunks a thread, so that a core disturbed by other programs does not hold up the rest
 
 _limit: ContextVar[int | None] = ContextVar("minisitch_threads", default=None)
@@ -41,13 +28,13 @@ _busy = threading.Lock()  # held by the one caller that has the pool; any other 
 _inboxes: list[queue.SimpleQueue[_Job]] = []  # one a worker thread
 
 
-def run(function: Callable[..., None], tasks: int, args: tuple[Any, ...], *, work: int, serial_below: int = SERIAL_BELOW) -> None:
+def run(function: Callable[..., None], tasks: int, args: tuple[Any, ...], *, work: int) -> None:
     """Call ``function(first, last, *args)`` until [0, ``tasks``) is covered; ``work`` is all their scalar operations, of which
-    one core does less than ``serial_below`` by itself.
+    one core does less than ``SERIAL_BELOW`` by itself.
 
     The first exception that a chunk raises is raised here, after the chunks under way have ended.
     """
-    count = min(thread_count(), tasks) if work >= serial_below else 1
+    count = min(thread_count(), tasks) if work >= SERIAL_BELOW else 1
     busy = _busy  # after a fork inside ``function`` the name means another lock
     if count <= 1 or not busy.acquire(blocking=False):
         function(0, tasks, *args)
@@ -58,11 +45,16 @@ def run(function: Callable[..., None], tasks: int, args: tuple[Any, ...], *, wor
         busy.release()
 
 
-def runner(function: Callable[..., None], tasks: int, *, work: int, serial_below: int = SERIAL_BELOW) -> Callable[..., None]:
+def runner(function: Callable[..., None], tasks: int, *, work: int) -> Callable[..., None]:
     """``run`` as a function of the arguments alone; for a small job the plain call, with nothing in between."""
-    if work < serial_below:
+    if work < SERIAL_BELOW:
         return functools.partial(function, 0, tasks)
-    return lambda *args: run(function, tasks, args, work=work, serial_below=serial_below)
+    return lambda *args: run(function, tasks, args, work=work)
+
+
+def is_busy() -> bool:
+    """Whether a job is under way; what it calls has one core."""
+    return _busy.locked()
 
 
 def thread_count() -> int:

@@ -9,9 +9,10 @@ import re
 
 import numpy as np
 import pytest
-from stitch_help import CPU, layernorm, lowered, softmax, traced
+from stitch_help import CPU, layernorm, layernorm_backward, lowered, softmax, traced
 from test_compile import widest_register
 
+from minisitch import compile as compiler
 from minisitch.compile import compile_cpu, inspect_assembly
 from minisitch.runtime.steps import requests
 
@@ -33,6 +34,11 @@ def adam(p, g, m, v):
     m2 = np.float32(0.9) * m + np.float32(0.1) * g
     v2 = np.float32(0.999) * v + np.float32(0.001) * g * g
     return p - np.float32(1e-3) * m2 / (np.sqrt(v2) + np.float32(1e-8)), m2, v2
+
+
+def neighbours(x):
+    """Each row with those around it, none of which is there for the first and the last: one loop has all of it."""
+    return sum((np.pad(x, ((0, k), (0, 0)))[k:] + np.pad(x, ((k, 0), (0, 0)))[:len(x)] for k in range(1, 6)), x)
 
 
 ROWS = (128, 6144)  # so long that no loop is unrolled whole
@@ -75,6 +81,24 @@ def test_hot_loops_are_vectors(name):
     vectors = [block for text in texts for block in loops(text)
                if any(wide.search(line) and ARITHMETIC.search(line) for line in block.splitlines())]
     assert len(vectors) >= least, f"{len(vectors)} innermost loops of vectors, at least {least} expected"
+
+
+def test_rows_that_are_there_or_not_as_a_whole_are_chosen_in_vectors():
+    """A branch in the loop for each of ten neighbours would leave it scalar."""
+    wide = re.compile(widest_register())
+    text, = assembly_of(neighbours, [(1024, 768)])
+    packed = [line for line in text.splitlines() if wide.search(line) and ARITHMETIC.search(line)]
+    assert len(packed) >= 10
+
+
+def test_scratch_rows_on_the_stack_need_no_loops_for_rows_that_overlap(monkeypatch):
+    """Of a row from the heap LLVM cannot tell that it is no argument's: it compares addresses, and has each loop a second time."""
+    function, inputs = layernorm_backward, [(1024, 1024), (1024, 1024), (1024,)]
+    on_the_stack = sum(len(list(loops(text))) for text in assembly_of(function, inputs))
+    monkeypatch.setattr(compiler, "STACK", 0)
+    monkeypatch.setattr(compiler, "_memory", {})
+    monkeypatch.setenv("MINISITCH_CACHE", "0")
+    assert on_the_stack < sum(len(list(loops(text))) for text in assembly_of(function, inputs))
 
 
 @pytest.mark.parametrize("name", STANDARD)

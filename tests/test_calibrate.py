@@ -163,7 +163,7 @@ def little(monkeypatch):
     monkeypatch.setattr(cal, "PATTERNS", 2)
     monkeypatch.setattr(cal, "random_pattern",
                         lambda seed: random_graph(np.random.default_rng(seed), max_nodes=6, library=False))
-    monkeypatch.setattr(cal, "_break_even", lambda other: 123_456)
+    monkeypatch.setattr(cal, "_break_even", lambda: 123_456)
     monkeypatch.setattr(cal, "LOOP_NS", dict(list(LOOP_NS.items())[:2]))
 
 

@@ -746,9 +746,9 @@ def test_the_predictor_is_the_first_term_of_amdahls_law(fusable, speedup):
 
 
 @pytest.mark.parametrize(("function", "shapes", "rows"), [
-    (softmax, [(1024, 300)], False), (layernorm_backward, [(1024, 1024), (1024, 1024), (1024,)], True)])
+    (lambda x: x / np.sqrt((x * x).sum(-1, keepdims=True)), [(512, 512)], False), (layernorm_backward, [(1024, 1024), (1024, 1024), (1024,)], True)])
 def test_a_cpu_takes_the_cheaper_of_blocks_and_rows(function, shapes, rows):
-    """Rows of middle length go well in blocks; a column-reduce beside row-reduces does not. A GPU has blocks for both."""
+    """Rows that are read twice go well in blocks; a column-reduce beside row-reduces does not. A GPU has blocks for both."""
     graph = simplify(traced(function, *shapes))
     on_cpu, on_gpu = fuse(graph, "fs18", CPU), fuse(graph, "fs18", V100)
     assert [d.rule for d in on_cpu.decisions].count("cheaper-on-cpu") > 0

@@ -26,7 +26,7 @@ from minisitch.dataflow.pipeline import Pipeline, Queue, Refusal, Stage, design,
 from minisitch.dataflow.predict import predict
 from minisitch.dataflow.price import plan_us
 from minisitch.dataflow.tiles import COMBINE, FINAL, FOLD, WHOLE, after_tiles, at_tile, best_cut, cut, rounds_of
-from minisitch.device import BUILT_IN, DEVICES, SERIAL_BELOW, cpu_with, this_cpu
+from minisitch.device import BUILT_IN, DEVICES, cpu_with, this_cpu
 from minisitch.errors import MinisitchError, PlanError
 from minisitch.explain import report_on
 from minisitch.fuse import extract, fuse, make_plan
@@ -512,7 +512,7 @@ def test_equal_results_however_many_threads(monkeypatch):
     (pattern,) = ms.lower(hidden, *arrays, strategy="kitsune", target="cpu", stop_after="fuse").pipelines
     assert "fan_in" in [s.role for s in pattern.composition.stages] and pattern.composition.tiles > RANGES
     run = ms.jit(hidden, strategy="kitsune", target="cpu")
-    monkeypatch.setattr(tiling, "loop_operations", lambda loop: SERIAL_BELOW)  # many threads for a small program
+    monkeypatch.setattr(tiling, "loop_operations", lambda loop: workers.SERIAL_BELOW)  # many threads for a small program
     results = []
     for count in (1, 2, 3, 4):
         with workers.threads(count):

@@ -15,7 +15,7 @@ ORDER = (
     "mapping", "fuse", "groups", "keeping", "triples", "stitch", "blocks", "kernel", "layout", "statements", "loops", "reuse", "together",
     "wide", "schedule", "cost", "build", "cuda_product", "dataflow", "strategies", "optimum", "source",
     "cuda_math", "cuda_order", "cpu_math", "cuda_emit", "cuda_pipeline", "cpu_emit", "simt", "machine_code", "compile", "cuda_wide", "cuda_compile", "cuda_link", "offline",
-    "workers", "runtime", "explain",
+    "crew", "workers", "runtime", "explain",
     "testing", "torch_backend", "api", "__init__", "calibrate", "demo", "doctor", "__main__",
 )
 NUMBA = {"machine_code", "compile", "cuda_compile", "cuda_order", "cuda_wide"}  # who may import numba and llvmlite

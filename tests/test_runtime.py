@@ -362,6 +362,21 @@ def test_values_that_are_live_together_share_no_byte(values):
             assert at + a.nbytes <= bt or bt + b.nbytes <= at
 
 
+@given(st.lists(st.builds(lambda pages, first, length: Lifetime(pages * 4096, first, first + length),
+                          st.integers(8, 40), st.integers(0, 6), st.integers(0, 3)), max_size=20))
+def test_large_values_that_are_live_together_start_at_different_places_of_a_page(values):
+    offsets, total = plan_memory(values)
+    for (a, at), (b, bt) in itertools.combinations(zip(values, offsets, strict=True), 2):
+        if a.meets(b):
+            assert (at - bt) % 4096 and (at + a.nbytes <= bt or bt + b.nbytes <= at)
+    assert total <= plan_memory([Lifetime(v.nbytes + 4096, v.first, v.last) for v in values])[1]
+
+
+def test_more_large_values_than_a_page_has_places_are_placed_all_the_same():
+    offsets, total = plan_memory([Lifetime(1 << 15, 0, 0)] * 70)
+    assert len({o % 4096 for o in offsets}) == 64 and total < 70 * ((1 << 15) + 4096)
+
+
 def test_a_chain_reuses_its_bytes():
     offsets, total = plan_memory([Lifetime(100, 0, 1), Lifetime(100, 1, 2), Lifetime(100, 2, 3)])
     assert offsets == (0, 128, 0) and total == 256
@@ -524,6 +539,7 @@ def test_the_pool_keeps_no_more_than_its_limit(small_pool):
             assert kept() <= 1 << 20
     assert not any(np.shares_memory(a, b) for a, b in itertools.combinations(held, 2))
     assert all(a.ctypes.data % 64 == 0 for a in held)
+    assert len({a.ctypes.data % 4096 for a in held}) == len(held)
     assert not pool.is_pooled((1 << 19) + 1) and pool.is_pooled(1 << 19) and not pool.is_pooled(1 << 15)
 
 

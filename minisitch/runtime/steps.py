@@ -16,12 +16,14 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from .. import compile as compiler
-from .. import simt, workers
+from .. import crew, simt, workers
 from ..cuda_pipeline import PipelineSource
 from ..device import Device
 from ..graph import Node
+from ..kernel import Kernel
+from ..ops import itemsize
 from ..reference import apply
-from ..source import KernelSource
+from ..source import KernelSource, Launch
 from .call import View, Writer
 from .cuda_driver import current
 from .cuda_kernel import DeviceKernel
@@ -29,6 +31,7 @@ from .memory import Slot
 from .stages import Stages
 
 Array = np.ndarray
+WORTH_WAKING = 4  # from so many times the work that one core does by itself, a launch wakes threads that sleep
 
 
 # ---------------------------------------------------------------- steps
@@ -261,11 +264,11 @@ def _launcher(source: KernelSource, target: str) -> Callable[..., None]:
     function: Callable[..., None]
     for launch, request in zip(source.launches, requests(source), strict=True):
         if target == "python":
-            function = functools.partial(_run_plain, compiler.load_text(request.text, request.name))
+            plain = functools.partial(_run_plain, compiler.load_text(request.text, request.name))
+            function = workers.runner(plain, launch.tasks, work=launch.work)
         else:
-            function = compiler.compile_cpu(request.text, request.name, request.dtypes, short=request.short).function
-        run = workers.runner(function, launch.tasks, work=launch.work, serial_below=source.kernel.device.serial_below)
-        parts.append((run, [position[b] for b in launch.buffers]))
+            function = to_the_cores(source.kernel, launch, request)
+        parts.append((function, [position[b] for b in launch.buffers]))
     halves = any(b.dtype == "float16" for b in source.kernel.parameters)
     if len(parts) == 1 and parts[0][1] == list(range(len(position))) and not halves:
         return parts[0][0]
@@ -276,6 +279,30 @@ def _launcher(source: KernelSource, target: str) -> Callable[..., None]:
         for run, picked in parts:
             run(*[buffers[i] for i in picked])
     return launch_all
+
+
+def to_the_cores(kernel: Kernel, launch: Launch, request: compiler.Request) -> Callable[..., None]:
+    """A launch's tasks to the cores: the plain call where one core is enough, and whenever somebody else has the others.
+
+    Each core gets at least half of the work that one does by itself; threads that sleep are woken from ``WORTH_WAKING`` times that
+    work on.
+    """
+    compiled = compiler.compile_cpu(request.text, request.name, request.dtypes, short=request.short)
+    function, tasks, work, alone = compiled.function, launch.tasks, launch.work, kernel.device.serial_below
+    serial = functools.partial(function, 0, tasks)
+    if work < alone or tasks < 2:
+        return serial
+    arrays = [(kernel.by_name[b].size, itemsize(kernel.by_name[b].dtype)) for b in launch.buffers]
+    shared = crew.launcher(compiled.address, tasks, arrays) if compiled.address else None
+    if shared is None:
+        return workers.runner(function, tasks, work=work)
+    most, large = min(tasks, 2 * work // alone), work >= WORTH_WAKING * alone
+
+    def run(*buffers: Array) -> None:
+        threads = min(workers.thread_count(), most)
+        if threads < 2 or workers.is_busy() or shared(threads - 1, min(tasks, threads * workers.CHUNKS_EACH), large, *buffers):
+            serial(*buffers)
+    return run
 
 
 def _run_plain(function: Callable[..., None], first: int, last: int, *buffers: Array) -> None:

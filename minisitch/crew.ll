@@ -1,0 +1,172 @@
+; The crew's code: what crew.py says of boards, tickets and chunks, for threads that hold no interpreter lock.
+; crew.py puts positions in words of 8 bytes for $$NAMES, and what depends on the number of arrays for $$names.
+; All shared words are read and written as atomics; a job's own are written before its ticket is there, and read after.
+
+declare i32 @sched_yield()
+declare i32 @pthread_mutex_lock(ptr)
+declare i32 @pthread_mutex_unlock(ptr)
+declare i32 @pthread_cond_wait(ptr, ptr)
+declare i32 @pthread_cond_broadcast(ptr)
+
+define internal void @chunk(ptr %job, i64 %number, i64 %chunks) {  ; run the tasks of one chunk
+  %retired = alloca ptr
+  %error = alloca ptr
+  %kernel = load ptr, ptr %job
+  %tasks_at = getelementptr i64, ptr %job, i64 $TASKS
+  %tasks = load i64, ptr %tasks_at
+  %before = mul i64 %number, %tasks
+  %first = udiv i64 %before, %chunks
+  %next = add i64 %number, 1
+  %until = mul i64 %next, %tasks
+  %last = udiv i64 %until, %chunks$arrays
+  %status = call i32 %kernel(ptr %retired, ptr %error, i64 %first, i64 %last$passed)
+  %fine = icmp eq i32 %status, 0
+  br i1 %fine, label %done, label %failed
+failed:
+  %status_at = getelementptr i64, ptr %job, i64 $STATUS
+  store atomic i64 $FAILED, ptr %status_at release, align 8
+  br label %done
+done:
+  ret void
+}
+
+define internal i1 @open(ptr %board) {  ; has the job a chunk that nobody has taken?
+  %ticket = load atomic i64, ptr %board seq_cst, align 8
+  %next = and i64 %ticket, $CLOSED
+  %chunks_at = getelementptr i64, ptr %board, i64 $CHUNKS
+  %chunks = load atomic i64, ptr %chunks_at monotonic, align 8
+  %open = icmp ult i64 %next, %chunks
+  ret i1 %open
+}
+
+define internal void @work(ptr %board) {  ; take chunks and run them until none is left
+start:
+  %chunks_at = getelementptr i64, ptr %board, i64 $CHUNKS
+  %job_at = getelementptr i64, ptr %board, i64 $JOB
+  %finished_at = getelementptr i64, ptr %board, i64 $FINISHED
+  br label %look
+look:
+  %ticket = load atomic i64, ptr %board seq_cst, align 8
+  %next = and i64 %ticket, $CLOSED
+  %chunks = load atomic i64, ptr %chunks_at monotonic, align 8
+  %open = icmp ult i64 %next, %chunks
+  br i1 %open, label %take, label %leave
+take:
+  %raised = add i64 %ticket, 1
+  %pair = cmpxchg ptr %board, i64 %ticket, i64 %raised seq_cst seq_cst
+  %mine = extractvalue { i64, i1 } %pair, 1
+  br i1 %mine, label %run, label %look
+run:
+  %job = load ptr, ptr %job_at
+  %chunk_at = getelementptr i64, ptr %job, i64 $CHUNK
+  %chunk = load ptr, ptr %chunk_at
+  call void %chunk(ptr %job, i64 %next, i64 %chunks)
+  %count = atomicrmw add ptr %finished_at, i64 1 seq_cst
+  br label %look
+leave:
+  ret void
+}
+
+define void @serve_${arity}(ptr %board, i64 %number) {  ; a thread's life
+start:
+  %helpers_at = getelementptr i64, ptr %board, i64 $HELPERS
+  %asleep_at = getelementptr i64, ptr %board, i64 $ASLEEP
+  %mutex = getelementptr i64, ptr %board, i64 $MUTEX
+  %condition = getelementptr i64, ptr %board, i64 $CONDITION
+  br label %look
+look:
+  %looks = phi i64 [ 0, %start ], [ 0, %help ], [ %more, %pause ], [ 0, %awake ]
+  %helpers = load atomic i64, ptr %helpers_at monotonic, align 8
+  %wanted = icmp slt i64 %number, %helpers
+  %open = call i1 @open(ptr %board)
+  %both = and i1 %wanted, %open
+  br i1 %both, label %help, label %idle
+help:
+  call void @work(ptr %board)
+  br label %look
+idle:
+  %tired = icmp sge i64 %looks, $LOOKS
+  br i1 %tired, label %rest, label %pause
+pause:
+  %more = add i64 %looks, 1
+  %yielded = call i32 @sched_yield()
+  br label %look
+rest:
+  %locked = call i32 @pthread_mutex_lock(ptr %mutex)
+  %one_more = atomicrmw add ptr %asleep_at, i64 1 seq_cst
+  br label %sleep
+sleep:
+  %now_helpers = load atomic i64, ptr %helpers_at monotonic, align 8
+  %now_wanted = icmp slt i64 %number, %now_helpers
+  %now_open = call i1 @open(ptr %board)
+  %now_both = and i1 %now_wanted, %now_open
+  br i1 %now_both, label %awake, label %wait
+wait:
+  %woken = call i32 @pthread_cond_wait(ptr %condition, ptr %mutex)
+  br label %sleep
+awake:
+  %one_less = atomicrmw sub ptr %asleep_at, i64 1 seq_cst
+  %unlocked = call i32 @pthread_mutex_unlock(ptr %mutex)
+  br label %look
+}
+
+define i64 @run_${arity}(ptr %board, ptr %job, i64 %helpers, i64 %chunks, i1 zeroext %large$parameters) {
+  %busy_at = getelementptr i64, ptr %board, i64 $BUSY
+  %taken = cmpxchg ptr %busy_at, i64 0, i64 1 seq_cst seq_cst
+  %mine = extractvalue { i64, i1 } %taken, 1
+  br i1 %mine, label %post, label %refuse
+refuse:
+  ret i64 $REFUSED
+post:  ; nobody reads the job before its ticket is there$fetched
+  %chunk_at = getelementptr i64, ptr %job, i64 $CHUNK
+  store ptr @chunk, ptr %chunk_at
+  %status_at = getelementptr i64, ptr %job, i64 $STATUS
+  store atomic i64 $DONE, ptr %status_at monotonic, align 8
+  %job_at = getelementptr i64, ptr %board, i64 $JOB
+  store ptr %job, ptr %job_at
+  %finished_at = getelementptr i64, ptr %board, i64 $FINISHED
+  store atomic i64 0, ptr %finished_at monotonic, align 8
+  %helpers_at = getelementptr i64, ptr %board, i64 $HELPERS
+  store atomic i64 %helpers, ptr %helpers_at monotonic, align 8
+  %chunks_at = getelementptr i64, ptr %board, i64 $CHUNKS
+  store atomic i64 %chunks, ptr %chunks_at monotonic, align 8
+  %old = load atomic i64, ptr %board monotonic, align 8
+  %ticket = add i64 %old, 1  ; closed, so this is the next number's first chunk
+  store atomic i64 %ticket, ptr %board seq_cst, align 8
+  %asleep_at = getelementptr i64, ptr %board, i64 $ASLEEP
+  %asleep = load atomic i64, ptr %asleep_at seq_cst, align 8
+  %somebody = icmp ne i64 %asleep, 0
+  br i1 %somebody, label %weigh, label %work
+weigh:
+  %spared_at = getelementptr i64, ptr %board, i64 $SPARED
+  %spared = load i64, ptr %spared_at
+  %again = add i64 %spared, 1
+  store i64 %again, ptr %spared_at
+  %enough = icmp uge i64 %again, $SPARED_MOST
+  %worth = or i1 %large, %enough
+  br i1 %worth, label %wake, label %work
+wake:
+  store i64 0, ptr %spared_at
+  %mutex = getelementptr i64, ptr %board, i64 $MUTEX
+  %condition = getelementptr i64, ptr %board, i64 $CONDITION
+  %locked = call i32 @pthread_mutex_lock(ptr %mutex)
+  %unlocked = call i32 @pthread_mutex_unlock(ptr %mutex)
+  %told = call i32 @pthread_cond_broadcast(ptr %condition)
+  br label %work
+work:
+  call void @work(ptr %board)
+  br label %check
+check:
+  %finished = load atomic i64, ptr %finished_at seq_cst, align 8
+  %all = icmp eq i64 %finished, %chunks
+  br i1 %all, label %close, label %wait
+wait:
+  %yielded = call i32 @sched_yield()
+  br label %check
+close:
+  %closed = or i64 %ticket, $CLOSED
+  store atomic i64 %closed, ptr %board seq_cst, align 8
+  %status = load atomic i64, ptr %status_at acquire, align 8
+  store atomic i64 0, ptr %busy_at release, align 8
+  ret i64 %status
+}

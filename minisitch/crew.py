@@ -1,0 +1,137 @@
+"""The cores of a kernel's tasks, without the interpreter: threads that wait, take chunks and finish in machine code.
+
+In:  the address of a kernel's machine code and the sizes of its arrays. Out: a function of the arrays that runs all tasks.
+
+A Python thread that is woken needs the interpreter's lock before it can do anything, which for a kernel of 50 microseconds takes
+longer than half of it. So the threads of a crew live in a loop of machine code. What they share with a caller is a *board*:
+
+    ticket     number of the job, and the chunk that is taken next; with every bit of the chunk set, no job is open
+    finished   chunks of this job that are done; the caller returns when all are
+    busy       1 while a caller has the crew; another one runs its tasks by itself
+    asleep     threads that have to be woken
+    spared     small jobs since the last one for which somebody was woken
+
+A chunk is taken by raising the ticket, which fails if it is another job's by now: so nobody takes a chunk of a job that is over.
+A thread that finds nothing to do looks again for some microseconds, letting others have the core each time, since one kernel often
+follows another; then it sleeps. The caller takes chunks too and waits for nobody who has not taken one. Waking a thread costs the
+caller some ten microseconds, and it comes as much later, or a hundred: for a small job only every 16th time, in case more follow.
+
+Where the system has no POSIX threads, or NumPy keeps an array's address elsewhere, there is no crew: ``workers.run`` does it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import pkgutil
+import string
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import compile as compiler
+
+# Positions on the board, in words of 8 bytes: what several threads write has a cache line, or two, of its own.
+TICKET, FINISHED, BUSY, ASLEEP, CHUNKS, JOB, HELPERS, SPARED, MUTEX, CONDITION, BOARD = 0, 16, 32, 48, 64, 65, 66, 67, 80, 96, 112
+KERNEL, TASKS, CHUNK, STATUS, ARRAYS = 0, 1, 2, 3, 4  # positions in a job; three words an array: address, elements, bytes of one
+CLOSED = (1 << 32) - 1  # no chunk has this number
+LOOKS = 200  # of a thread with nothing to do, before it sleeps: 60 to 100 microseconds
+SPARED_MOST = 16  # small jobs for which nobody is woken, before one for which somebody is
+SYMBOLS = ("sched_yield", "pthread_mutex_lock", "pthread_mutex_unlock", "pthread_cond_wait", "pthread_cond_broadcast")
+DONE, REFUSED, FAILED = 0, 1, 2  # what a job comes to: all tasks ran; the crew was busy and none did; a chunk reported an error
+
+_board: int | None = None  # its address; another one after a fork
+_threads = 0  # that serve it
+_starting = threading.Lock()
+
+
+def launcher(kernel: int, tasks: int, arrays: Sequence[tuple[int, int]]) -> Callable[..., int] | None:
+    """``launch(helpers, chunks, large, *arrays)``: all tasks, in so many chunks, by the caller and at most ``helpers`` threads.
+
+    ``kernel``: address of the code that Numba made of ``kernel(first, last, *arrays)``. ``arrays``: elements and bytes of one, of
+    each. ``large``: worth waking threads for. Gives back DONE, REFUSED or FAILED. None where there can be no crew.
+    """
+    if not can_work():
+        return None
+    job = (ctypes.c_int64 * (ARRAYS + 3 * len(arrays)))(kernel, tasks)
+    for k, (size, itemsize) in enumerate(arrays):
+        job[ARRAYS + 3 * k + 1], job[ARRAYS + 3 * k + 2] = size, itemsize
+    (run, _), _, at = _code(len(arrays)), _code(0), ctypes.addressof(job)
+
+    def launch(helpers: int, chunks: int, large: bool, *given: np.ndarray) -> int:
+        assert job
+        return run(_board if _board and helpers <= _threads else board(helpers), at, helpers, chunks, large, *given)
+    return launch
+
+
+@functools.cache
+def can_work() -> bool:
+    """Whether the system has what a crew needs."""
+    probe = np.zeros(3, np.int8)
+    address = ctypes.c_void_p.from_address(id(probe) + object.__basicsize__).value
+    return address == probe.ctypes.data and all(hasattr(ctypes.pythonapi, s) for s in (*SYMBOLS, "pthread_mutex_init"))
+
+
+def board(helpers: int) -> int:
+    """The board's address, once ``helpers`` threads serve it, or as many as the system starts. Never freed: they may outlive us."""
+    global _board, _threads
+    with _starting:
+        if _board is None:
+            allocate = ctypes.pythonapi.PyMem_RawCalloc
+            allocate.restype, allocate.argtypes = ctypes.c_void_p, (ctypes.c_size_t, ctypes.c_size_t)
+            _board = -(-allocate(BOARD + 8, 8) // 64) * 64
+            ctypes.c_int64.from_address(_board + 8 * TICKET).value = CLOSED
+            for init, where in (("pthread_mutex_init", MUTEX), ("pthread_cond_init", CONDITION)):
+                getattr(ctypes.pythonapi, init)(ctypes.c_void_p(_board + 8 * where), None)
+        while _threads < helpers:
+            serve = _code(0)[1]
+            try:
+                threading.Thread(target=serve, args=(_board, _threads), name="minisitch crew", daemon=True).start()
+            except RuntimeError:  # the system starts no more, as at the interpreter's exit
+                break
+            _threads += 1
+        return _board
+
+
+def _after_fork() -> None:
+    """The child has none of the threads: another board, and another crew once it is wanted."""
+    global _board, _threads, _starting
+    _board, _threads, _starting = None, 0, threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+# ---------------------------------------------------------------- machine code
+@functools.cache
+def _code(arity: int) -> tuple[Callable[..., int], Callable[..., None]]:
+    """``run(board, job, helpers, chunks, large, *arrays)`` for so many arrays, and ``serve(board, number)``, a thread's life."""
+    addresses = {s: ctypes.cast(getattr(ctypes.pythonapi, s), ctypes.c_void_p).value or 0 for s in SYMBOLS}
+    run, serve = compiler.assemble(text(arity), (f"run_{arity}", f"serve_{arity}"), addresses)
+    words: list[Any] = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_bool]
+    return (ctypes.CFUNCTYPE(ctypes.c_int64, *words, *[ctypes.py_object] * arity)(run),
+            ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(serve))
+
+
+def text(arity: int) -> str:
+    """``crew.ll`` for kernels of so many arrays."""
+    numbers = range(arity)
+    load = "\n  %{name}{k}_at = getelementptr i64, ptr %job, i64 {at}\n  %{name}{k} = load {type}, ptr %{name}{k}_at"
+    fields = (("data", "ptr"), ("size", "i64"), ("item", "i64"))
+    arrays = "".join(load.format(name=name, k=k, at=ARRAYS + 3 * k + n, type=type)
+                     for k in numbers for n, (name, type) in enumerate(fields))
+    # An array as Numba hands it on: no owner to be counted, elements, bytes of one, address, shape, strides.
+    passed = "".join(f", ptr null, ptr null, i64 %size{k}, i64 %item{k}, ptr %data{k}, i64 %size{k}, i64 %item{k}" for k in numbers)
+    fetched = "".join(f"""
+  %field{k} = getelementptr i8, ptr %array{k}, i64 {object.__basicsize__}
+  %data{k} = load ptr, ptr %field{k}
+  %data{k}_at = getelementptr i64, ptr %job, i64 {ARRAYS + 3 * k}
+  store ptr %data{k}, ptr %data{k}_at""" for k in numbers)
+    positions = {name: value for name, value in globals().items() if name.isupper() and isinstance(value, int)}
+    template = string.Template((pkgutil.get_data(__package__, "crew.ll") or b"").decode())
+    return template.substitute(positions, arrays=arrays, passed=passed, fetched=fetched,
+                               parameters="".join(f", ptr %array{k}" for k in numbers), arity=arity)

@@ -1,0 +1,217 @@
+"""A crew runs every task once, under all orders of threads that this machine comes up with; nothing hangs, also around forks and exits."""
+
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import minisitch as ms
+from minisitch import crew, workers
+from minisitch.compile import compile_cpu
+from minisitch.device import BUILT_IN, cpu_with
+from minisitch.runtime import lower_program, steps
+
+ROOT = Path(__file__).resolve().parent.parent
+COUNT = """
+def count(first, last, x, y):
+    for i in range(first, last):
+        y[i] = y[i] + x[i]
+"""
+pytestmark = pytest.mark.skipif(not crew.can_work(), reason="needs POSIX threads")
+
+
+@pytest.fixture(scope="module")
+def count():
+    """``count(tasks, helpers, chunks)`` runs so many tasks, each of which adds one to a cell, and gives the cells and the outcome."""
+    compiled = compile_cpu(COUNT, "count", ("int64", "int64"))
+
+    def run(tasks, helpers, chunks, large=True, times=1):
+        x, y = np.ones(max(1, tasks), np.int64), np.zeros(max(1, tasks), np.int64)
+        launch = crew.launcher(compiled.address, tasks, [(x.size, 8), (y.size, 8)])
+        outcomes = {launch(helpers, chunks, large, x, y) for _ in range(times)}
+        return y[:tasks], outcomes
+    return run
+
+
+@pytest.mark.parametrize("helpers", [0, 1, 2, 7])
+@pytest.mark.parametrize("tasks", [1, 2, 3, 7, 8, 31, 32, 33, 1000])
+def test_every_task_runs_once(count, tasks, helpers):
+    for chunks in {1, min(2, tasks), min(tasks, 8), tasks}:
+        cells, outcomes = count(tasks, helpers, chunks)
+        assert (cells == 1).all() and outcomes == {crew.DONE}
+
+
+def test_jobs_that_follow_each_other_closely_keep_their_chunks_apart(count):
+    """A thread that is late for one job must not run its chunk of the next one; jobs here are as short as they get."""
+    generator = random.Random(0)
+    for _ in range(300):
+        tasks = generator.randint(1, 40)
+        cells, outcomes = count(tasks, generator.randint(0, 5), generator.randint(1, tasks), generator.random() < 0.5, times=100)
+        assert (cells == 100).all() and outcomes == {crew.DONE}
+
+
+def test_helpers_take_part_and_the_limit_is_kept(count):
+    """How many threads were in the kernel at once, said by the addresses of their stacks."""
+    where = compile_cpu("def where(first, last, x, y):\n    for i in range(first, last):\n        total = 0.0\n"
+                        "        for k in range(20000):\n            total += np.sqrt(x[k % 7])\n        y[i] = total\n",
+                        "where", ("float64", "float64"))
+    x, y = np.ones(7), np.zeros(64)
+    launch = crew.launcher(where.address, 64, [(7, 8), (64, 8)])
+    alone = time.thread_time_ns(), time.process_time_ns()
+    assert launch(0, 64, True, x, y) == crew.DONE
+    mine, everybodys = time.thread_time_ns() - alone[0], time.process_time_ns() - alone[1]
+    assert mine > 0.5 * everybodys, "with no helpers the caller does all"
+    shared = []
+    for _ in range(20):
+        before = time.thread_time_ns()
+        launch(1, 64, True, x, y)
+        shared.append(time.thread_time_ns() - before)
+    assert min(shared) < 0.9 * mine or workers.thread_count() == 1, "a helper has done some of it"
+    assert (y == 20000).all()
+
+
+def test_a_caller_that_finds_the_crew_busy_is_refused_and_nothing_was_run(count):
+    slow = compile_cpu("def slow(first, last, x, y):\n    for i in range(first, last):\n        total = 0.0\n"
+                       "        for k in range(40_000_000):\n            total += np.sqrt(x[k % 7])\n        y[i] = total\n",
+                       "slow", ("float64", "float64"))
+    x, y = np.ones(7), np.zeros(2)
+    launch = crew.launcher(slow.address, 2, [(7, 8), (2, 8)])
+    other = threading.Thread(target=launch, args=(1, 2, True, x, y))
+    other.start()
+    time.sleep(0.01)
+    cells, outcomes = count(10, 1, 2)
+    refused = outcomes == {crew.REFUSED} and not cells.any()
+    other.join()
+    assert refused and (y == 40_000_000).all()
+    assert count(10, 1, 2)[1] == {crew.DONE}
+
+
+def test_many_callers_at_once_run_all_they_have():
+    def softmax(x):
+        e = np.exp(x - x.max(-1, keepdims=True))
+        return e / e.sum(-1, keepdims=True)
+
+    f, wrong = ms.jit(softmax, target="cpu"), []
+
+    def user(seed):
+        x = np.random.default_rng(seed).normal(size=(300, 700)).astype(np.float32)
+        want = softmax(x)
+        for _ in range(50):
+            if not np.allclose(f(x), want, atol=1e-6):
+                wrong.append(seed)
+
+    users = [threading.Thread(target=user, args=(seed,)) for seed in range(5)]
+    for u in users:
+        u.start()
+    for u in users:
+        u.join(60)
+    assert not wrong and not any(u.is_alive() for u in users)
+
+
+def test_a_kernel_that_reports_an_error_is_run_again_to_raise_it(monkeypatch):
+    text = "def fails(first, last, x, y):\n    for i in range(first, last):\n        if x[i] > 5:\n            raise ValueError('of cell 6')\n"
+    compiled = compile_cpu(text, "fails", ("float64", "float64"))
+    x, y = np.arange(10.0), np.zeros(10)
+    launch = crew.launcher(compiled.address, 10, [(10, 8), (10, 8)])
+    assert launch(1, 5, True, x, y) == crew.FAILED
+    assert launch(1, 5, True, x[::-1].copy() * 0, y) == crew.DONE, "one error is not another job's"
+
+
+def traced_launch(rows, serial_below=None):
+    """The function of ``exp(x) + 1`` over so many rows of 1000, how much work that is, and the device."""
+    device = cpu_with(BUILT_IN, 2)
+    device = replace(device, serial_below=serial_below) if serial_below else device
+    program = ms.trace(lambda x: np.exp(x) + 1, (np.ones((rows, 1000), np.float32),), {})
+    stages = lower_program(program, "xla", "cpu", device)
+    (source,), (kernel,) = stages.sources, stages.kernels
+    return steps.to_the_cores(kernel, source.launches[0], steps.requests(source)[0]), source.launches[0].work, device
+
+
+def test_small_work_is_a_plain_call_and_the_pools_are_not_used_at_once(monkeypatch):
+    small, work, device = traced_launch(16)
+    assert work < device.serial_below and hasattr(small, "func"), "a partial of the compiled function"
+    taken = []
+    monkeypatch.setattr(crew, "launcher", lambda *given: lambda *given: taken.append(given[:3]) or crew.DONE)
+    run, work, device = traced_launch(3000)
+    x, y = np.zeros(3_000_000, np.float32), np.zeros(3_000_000, np.float32)
+    with workers.threads(2):
+        run(x, y)
+        with workers._busy:
+            run(x, y)
+    with workers.threads(1):
+        run(x, y)
+    assert len(taken) == 1 and taken[0][0] == 1 and taken[0][2], "once: the others found the pool taken, or had one thread"
+    assert y[0] == 2.0
+
+
+def test_threads_are_woken_for_large_work_only(monkeypatch):
+    asked = []
+    monkeypatch.setattr(crew, "launcher", lambda *given: lambda *given: asked.append(given[:3]) or crew.DONE)
+    x = np.zeros(1_000_000, np.float32)
+    limits = (3_000_000, 1_000_000, 700_000, 100_000)
+    for serial_below in limits:
+        run, work, _ = traced_launch(1000, serial_below)
+        with workers.threads(64):
+            run(x, x.copy())
+    assert [(helpers, large) for helpers, _, large in asked] == [
+        (min(15, 2 * work // limit - 1), work >= 4 * limit) for limit in limits]
+    assert [large for _, _, large in asked] == [False, True, True, True]
+
+
+def test_without_posix_threads_the_python_pool_does_it(monkeypatch):
+    monkeypatch.setattr(crew, "can_work", lambda: False)
+    assert crew.launcher(1, 10, [(10, 8)]) is None
+    run, _, _ = traced_launch(3000)
+    x, y = np.zeros(3_000_000, np.float32), np.zeros(3_000_000, np.float32)
+    run(x, y)
+    assert (y == 2.0).all()
+
+
+# ---------------------------------------------------------------- processes
+PRELUDE = f"""
+import os, sys, threading, time
+import numpy as np
+from minisitch import crew
+from minisitch.compile import compile_cpu
+compiled = compile_cpu({COUNT!r}, "count", ("int64", "int64"))
+x, y = np.ones(1000, np.int64), np.zeros(1000, np.int64)
+launch = crew.launcher(compiled.address, 1000, [(1000, 8), (1000, 8)])
+"""
+
+
+def in_fresh_python(code):
+    done = subprocess.run([sys.executable, "-c", PRELUDE + code], capture_output=True, text=True, timeout=60,
+                          env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_exits_and_forks():
+    code = """
+import warnings; warnings.simplefilter("ignore")
+import atexit; atexit.register(lambda: print(launch(3, 8, True, x, y)))
+def forever():
+    while True: launch(3, 16, True, x, np.zeros_like(y))
+busy = threading.Thread(target=forever, daemon=True); busy.start(); time.sleep(0.05)
+child = os.fork()
+if child == 0:
+    mine = np.zeros_like(y)
+    print(launch(2, 8, True, x, mine), (mine == 1).all(), threading.active_count(), flush=True)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+    said = in_fresh_python(code)
+    assert said[:3] == ["0", "True", "3"] and said[3] in "01", "the child's own crew; at exit, done or refused"
+
+
+def test_threads_with_nothing_to_do_use_no_time():
+    spent = in_fresh_python("launch(3, 8, True, x, y); time.sleep(0.1); began = time.process_time(); time.sleep(0.3)\n"
+                            "print(time.process_time() - began)")
+    assert float(spent[0]) < 0.1
