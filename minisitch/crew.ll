@@ -3,6 +3,7 @@
 ; All shared words are read and written as atomics; a job's own are written before its ticket is there, and read after.
 
 declare i32 @sched_yield()
+declare i32 @clock_gettime(i32, ptr)
 declare i32 @pthread_mutex_lock(ptr)
 declare i32 @pthread_mutex_unlock(ptr)
 declare i32 @pthread_cond_wait(ptr, ptr)
@@ -67,30 +68,46 @@ leave:
   ret void
 }
 
+define internal i64 @now() {  ; nanoseconds
+  %time = alloca [2 x i64]
+  %asked = call i32 @clock_gettime(i32 $CLOCK, ptr %time)
+  %seconds = load i64, ptr %time
+  %rest_at = getelementptr i64, ptr %time, i64 1
+  %rest = load i64, ptr %rest_at
+  %whole = mul i64 %seconds, 1000000000
+  %sum = add i64 %whole, %rest
+  ret i64 %sum
+}
+
 define void @serve_${arity}(ptr %board, i64 %number) {  ; a thread's life
 start:
   %helpers_at = getelementptr i64, ptr %board, i64 $HELPERS
   %asleep_at = getelementptr i64, ptr %board, i64 $ASLEEP
   %mutex = getelementptr i64, ptr %board, i64 $MUTEX
   %condition = getelementptr i64, ptr %board, i64 $CONDITION
+  br label %begin
+begin:
+  %since = call i64 @now()
   br label %look
 look:
-  %looks = phi i64 [ 0, %start ], [ 0, %help ], [ %more, %pause ], [ 0, %awake ]
+  %before = phi i64 [ %since, %begin ], [ %now, %pause ]
   %helpers = load atomic i64, ptr %helpers_at monotonic, align 8
   %wanted = icmp slt i64 %number, %helpers
   %open = call i1 @open(ptr %board)
   %both = and i1 %wanted, %open
-  br i1 %both, label %help, label %idle
+  br i1 %both, label %help, label %pause
 help:
   call void @work(ptr %board)
-  br label %look
-idle:
-  %tired = icmp sge i64 %looks, $LOOKS
-  br i1 %tired, label %rest, label %pause
+  br label %begin
 pause:
-  %more = add i64 %looks, 1
   %yielded = call i32 @sched_yield()
-  br label %look
+  %now = call i64 @now()
+  %away = sub i64 %now, %before
+  %crowded = icmp ugt i64 %away, $CROWDED
+  %spent = sub i64 %now, %since
+  %tired = icmp ugt i64 %spent, $LOOKING
+  %enough = or i1 %crowded, %tired
+  br i1 %enough, label %rest, label %look
 rest:
   %locked = call i32 @pthread_mutex_lock(ptr %mutex)
   %one_more = atomicrmw add ptr %asleep_at, i64 1 seq_cst
@@ -107,7 +124,7 @@ wait:
 awake:
   %one_less = atomicrmw sub ptr %asleep_at, i64 1 seq_cst
   %unlocked = call i32 @pthread_mutex_unlock(ptr %mutex)
-  br label %look
+  br label %begin
 }
 
 define i64 @run_${arity}(ptr %board, ptr %job, i64 %helpers, i64 %chunks, i1 zeroext %large$parameters) {

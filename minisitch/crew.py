@@ -13,7 +13,7 @@ longer than half of it. So the threads of a crew live in a loop of machine code.
 
 A chunk is taken by raising the ticket, which fails if it is another job's by now: so nobody takes a chunk of a job that is over.
 A thread that finds nothing to do looks again for some microseconds, letting others have the core each time, since one kernel often
-follows another; then it sleeps. The caller takes chunks too and waits for nobody who has not taken one. Waking a thread costs the
+follows another; then it sleeps, and at once where others wanted the core, as a matrix product's threads do. The caller takes chunks too and waits for nobody who has not taken one. Waking a thread costs the
 caller some ten microseconds, and it comes as much later, or a hundred: for a small job only every 16th time, in case more follow.
 
 Where the system has no POSIX threads, or NumPy keeps an array's address elsewhere, there is no crew: ``workers.run`` does it.
@@ -27,6 +27,7 @@ import os
 import pkgutil
 import string
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -38,9 +39,11 @@ from . import compile as compiler
 TICKET, FINISHED, BUSY, ASLEEP, CHUNKS, JOB, HELPERS, SPARED, MUTEX, CONDITION, BOARD = 0, 16, 32, 48, 64, 65, 66, 67, 80, 96, 112
 KERNEL, TASKS, CHUNK, STATUS, ARRAYS = 0, 1, 2, 3, 4  # positions in a job; three words an array: address, elements, bytes of one
 CLOSED = (1 << 32) - 1  # no chunk has this number
-LOOKS = 200  # of a thread with nothing to do, before it sleeps: 60 to 100 microseconds
+LOOKING = 80_000  # nanoseconds that a thread with nothing to do looks for a job, before it sleeps
+CROWDED = 4_000  # nanoseconds away from a core that it let others have: they need it, so the thread sleeps at once
+CLOCK = getattr(time, "CLOCK_MONOTONIC", 0)
 SPARED_MOST = 16  # small jobs for which nobody is woken, before one for which somebody is
-SYMBOLS = ("sched_yield", "pthread_mutex_lock", "pthread_mutex_unlock", "pthread_cond_wait", "pthread_cond_broadcast")
+SYMBOLS = ("sched_yield", "clock_gettime", "pthread_mutex_lock", "pthread_mutex_unlock", "pthread_cond_wait", "pthread_cond_broadcast")
 DONE, REFUSED, FAILED = 0, 1, 2  # what a job comes to: all tasks ran; the crew was busy and none did; a chunk reported an error
 
 _board: int | None = None  # its address; another one after a fork
