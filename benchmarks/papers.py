@@ -217,7 +217,7 @@ def report(records: dict[str, Record]) -> str:
     """All tables, geometric means, and where ``auto`` is slower than another strategy."""
     parts = [f"## {name} ({record['preset']})\n\n{one_table(record)}\n\n{paper_lines(record['paper'])}"
              for name, record in records.items()]
-    return "\n\n".join([where_and_when(records), *parts, means(records), slower(records)])
+    return "\n\n".join([where_and_when(records), *parts, means(records), profiles(records), slower(records)])
 
 
 def one_table(record: Record) -> str:
@@ -315,6 +315,32 @@ def mean_of(found: Any) -> float | None:
     """The geometric mean, if every workload has the figure."""
     values = list(found)
     return geometric_mean(values) if values and all(values) else None
+
+
+def profiles(records: dict[str, Record], name: str = "auto") -> str:
+    """A table: how much faster than ``xla`` a strategy's kernels are, as the product of how many times fewer bytes they move and
+    how many times faster each; then its three largest kernels."""
+    lines = [("", "xla", name, "times faster", "fewer bytes", "times the rate", "xla's rate", f"{name}'s rate",
+              "largest kernels: share of the time, rate")]
+    found: list[tuple[float, float]] = []
+    for workload, record in records.items():
+        rows = [record["strategies"].get(n, {}) for n in ("xla", name)]
+        times = [median(row, "in_kernels_us") for row in rows]
+        if not all(times):
+            continue
+        moved = [row["here"]["read"] + row["here"]["written"] for row in rows]
+        fewer, rates = moved[0] / moved[1], [b / us / 1e3 for b, us in zip(moved, times, strict=True)]
+        found.append((fewer, rates[1] / rates[0]))
+        largest = sorted(rows[1].get("profile", []), key=lambda p: -p["us"])[:3]
+        lines.append((workload, *map(duration, times), number(times[0] / times[1]), number(fewer), number(rates[1] / rates[0]),
+                      *(f"{rate:.1f} GB/s" for rate in rates),
+                      "; ".join(f"{p['kernel']} x{p['launches']} {p['us'] / times[1]:.0%}, {p['bytes'] / p['us'] / 1e3:.1f} GB/s"
+                                for p in largest if p["us"])))
+    if found:
+        fewer, faster = (geometric_mean(each) for each in zip(*found, strict=True))
+        lines.append(("geometric mean", "", "", number(fewer * faster), number(fewer), number(faster), "", "", ""))
+    return (f"## Where the time in kernels goes: {name} against xla, here\n\nTimes faster = how many times fewer bytes, times how "
+            f"many times faster each of them.\n\n{table(lines)}")
 
 
 def slower(records: dict[str, Record]) -> str:

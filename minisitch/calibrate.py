@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from . import cost
+from . import cost, workers
 from .device import BUILT_IN, FILE_VERSION, HEAVY_NS, LOOP_NS, SERIAL_BELOW, Device, cpu_with, machine
 from .errors import DeviceError
 from .explain.compare import Progress, duration, launch_times, size
@@ -292,13 +292,14 @@ def _figures(tick: Callable[[str], None]) -> tuple[dict[str, Any], dict[str, Any
 
 
 def _break_even() -> int:
-    """The least work (scalar operations, loads and stores among them) from which all cores beat one, when they are awake; -1 if
+    """The least work (scalar operations, loads and stores among them) from which two cores beat one, when both are awake; -1 if
     none does."""
     for rows in (1 << power for power in range(4, MOST_WORK.bit_length() - 11)):
         x = np.ones((rows, 1024), np.float32)
         call = _Call(trace(lambda x: np.exp(x), (x,)).graph, [x])
-        if call.us(shared=True) < 0.95 * call.us():
-            return rows * 1024 * 3
+        with workers.threads(2):
+            if call.us(shared=True) < 0.95 * call.us():
+                return rows * 1024 * 3
     return -1
 
 

@@ -57,7 +57,7 @@ KERNEL_FLAGS: dict[str, Any] = dict(nogil=True, error_model="numpy", noalias=Tru
                                     fastmath={"contract"})
 HELPER_FLAGS: dict[str, Any] = dict(forceinline=True, error_model="numpy", no_cpython_wrapper=True,
                                     no_cfunc_wrapper=True, fastmath={"contract"})
-STACK = 1 << 16  # bytes of a kernel's scratch rows there
+STACK = 1 << 16  # bytes of scratch rows that one function keeps on the stack; the rest come from the allocator
 PARALLEL_FROM = 8  # cold kernels below this number are compiled in this process: a worker takes a second to start
 
 lock = threading.RLock()  # LLVM at work: neither a fork nor the end of the process comes in between
@@ -148,7 +148,7 @@ def compile_many(requests: Iterable[Request], workers: int | None = None,
     return [made[request] for request in wanted]
 
 
-def assemble(text: str, names: Sequence[str], symbols: Mapping[str, int]) -> list[int]:
+def assemble_llvm(text: str, names: Sequence[str], symbols: Mapping[str, int]) -> list[int]:
     """The addresses of functions of LLVM's text, whose other ``symbols`` are at these addresses. Kept on disk as kernels are."""
     folder, key = store.folder(), hashlib.sha256(repr((text, _surroundings())).encode()).hexdigest()
     with lock:
@@ -215,8 +215,9 @@ class _Idioms(ast.NodeTransformer):
 
     FREE: ClassVar = {ast.Add: "add_any_order", ast.Mult: "mul_any_order"}
 
-    def __init__(self) -> None:
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         self.stack = STACK
+        return self.generic_visit(node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
         if not isinstance(node.target, ast.Name):
@@ -561,7 +562,8 @@ def _key(request: Request) -> str:
 @functools.cache
 def _surroundings() -> tuple[str, ...]:
     """What machine code depends on besides the request: our sources, and what is outside."""
-    sources = [hashlib.sha256(pkgutil.get_data(__package__, f) or b"").hexdigest() for f in ("compile.py", "cpu_math.py")]
+    files = ("compile.py", "cpu_math.py", "machine_code.py")
+    sources = [hashlib.sha256(pkgutil.get_data(__package__, f) or b"").hexdigest() for f in files]
     return (*sources, *machine_code.surroundings())
 
 

@@ -149,7 +149,7 @@ def _cpu_us(kernel: Kernel, stretches: Sequence[tuple[list[Segment], int]], arou
             price = _Loops(kernel, segment)
             dragged += _again(kernel, segment)
             cores = min(device.sms, segment.thread_map.blocks if segment.carries else segment.tasks)
-            cores = cores if segment.work >= device.serial_below else 1
+            cores = min(cores, int(2 * segment.work // device.serial_below)) if segment.work >= device.serial_below else 1
             loops, dragged, parallel = loops + price.ns / cores, dragged + price.dragged, parallel or cores > 1
             total += device.grid_barrier_us if cores > 1 else 0.0
         memory = (moved + dragged) / (level.all_cores if parallel else level.one_core) * 1e9

@@ -1,6 +1,7 @@
 ; The crew's code: what crew.py says of boards, tickets and chunks, for threads that hold no interpreter lock.
-; crew.py puts positions in words of 8 bytes for $$NAMES, and what depends on the number of arrays for $$names.
-; All shared words are read and written as atomics; a job's own are written before its ticket is there, and read after.
+; crew.py puts numbers for $$NAMES (positions are in words of 8 bytes), and what depends on the number of arrays for $$names.
+; Words that change while a job is open are atomics. The job's own and the board's JOB are written before the ticket and read
+; after it; SPARED is the caller's that has BUSY.
 
 declare i32 @sched_yield()
 declare i32 @clock_gettime(i32, ptr)
@@ -10,7 +11,7 @@ declare i32 @pthread_cond_wait(ptr, ptr)
 declare i32 @pthread_cond_broadcast(ptr)
 
 define internal void @chunk(ptr %job, i64 %number, i64 %chunks) {  ; run the tasks of one chunk
-  %retired = alloca ptr
+  %result = alloca ptr  ; where Numba's code puts its result, which is none, and its exception
   %error = alloca ptr
   %kernel = load ptr, ptr %job
   %tasks_at = getelementptr i64, ptr %job, i64 $TASKS
@@ -20,7 +21,7 @@ define internal void @chunk(ptr %job, i64 %number, i64 %chunks) {  ; run the tas
   %next = add i64 %number, 1
   %until = mul i64 %next, %tasks
   %last = udiv i64 %until, %chunks$arrays
-  %status = call i32 %kernel(ptr %retired, ptr %error, i64 %first, i64 %last$passed)
+  %status = call i32 %kernel(ptr %result, ptr %error, i64 %first, i64 %last$passed)
   %fine = icmp eq i32 %status, 0
   br i1 %fine, label %done, label %failed
 failed:
@@ -31,16 +32,19 @@ done:
   ret void
 }
 
-define internal i1 @open(ptr %board) {  ; has the job a chunk that nobody has taken?
-  %ticket = load atomic i64, ptr %board seq_cst, align 8
+define internal i1 @open(ptr %board, i64 %ticket, i64 %thread) {  ; has its job a chunk that nobody has taken, for this thread?
   %next = and i64 %ticket, $CLOSED
   %chunks_at = getelementptr i64, ptr %board, i64 $CHUNKS
-  %chunks = load atomic i64, ptr %chunks_at monotonic, align 8
-  %open = icmp ult i64 %next, %chunks
+  %chunks = load atomic i64, ptr %chunks_at acquire, align 8
+  %left = icmp ult i64 %next, %chunks
+  %helpers_at = getelementptr i64, ptr %board, i64 $HELPERS
+  %helpers = load atomic i64, ptr %helpers_at acquire, align 8
+  %wanted = icmp slt i64 %thread, %helpers
+  %open = and i1 %left, %wanted
   ret i1 %open
 }
 
-define internal void @work(ptr %board) {  ; take chunks and run them until none is left
+define internal void @work(ptr %board, i64 %thread) {  ; take chunks and run them until none is left
 start:
   %chunks_at = getelementptr i64, ptr %board, i64 $CHUNKS
   %job_at = getelementptr i64, ptr %board, i64 $JOB
@@ -48,16 +52,16 @@ start:
   br label %look
 look:
   %ticket = load atomic i64, ptr %board seq_cst, align 8
-  %next = and i64 %ticket, $CLOSED
-  %chunks = load atomic i64, ptr %chunks_at monotonic, align 8
-  %open = icmp ult i64 %next, %chunks
+  %open = call i1 @open(ptr %board, i64 %ticket, i64 %thread)
   br i1 %open, label %take, label %leave
 take:
   %raised = add i64 %ticket, 1
   %pair = cmpxchg ptr %board, i64 %ticket, i64 %raised seq_cst seq_cst
   %mine = extractvalue { i64, i1 } %pair, 1
   br i1 %mine, label %run, label %look
-run:
+run:  ; the ticket was still the same, so all that was read belongs to its job
+  %next = and i64 %ticket, $CLOSED
+  %chunks = load atomic i64, ptr %chunks_at acquire, align 8
   %job = load ptr, ptr %job_at
   %chunk_at = getelementptr i64, ptr %job, i64 $CHUNK
   %chunk = load ptr, ptr %chunk_at
@@ -79,9 +83,8 @@ define internal i64 @now() {  ; nanoseconds
   ret i64 %sum
 }
 
-define void @serve_${arity}(ptr %board, i64 %number) {  ; a thread's life
+define void @serve_${arity}(ptr %board, i64 %thread) {  ; a thread's life
 start:
-  %helpers_at = getelementptr i64, ptr %board, i64 $HELPERS
   %asleep_at = getelementptr i64, ptr %board, i64 $ASLEEP
   %mutex = getelementptr i64, ptr %board, i64 $MUTEX
   %condition = getelementptr i64, ptr %board, i64 $CONDITION
@@ -91,13 +94,11 @@ begin:
   br label %look
 look:
   %before = phi i64 [ %since, %begin ], [ %now, %pause ]
-  %helpers = load atomic i64, ptr %helpers_at monotonic, align 8
-  %wanted = icmp slt i64 %number, %helpers
-  %open = call i1 @open(ptr %board)
-  %both = and i1 %wanted, %open
-  br i1 %both, label %help, label %pause
+  %ticket = load atomic i64, ptr %board seq_cst, align 8
+  %open = call i1 @open(ptr %board, i64 %ticket, i64 %thread)
+  br i1 %open, label %help, label %pause
 help:
-  call void @work(ptr %board)
+  call void @work(ptr %board, i64 %thread)
   br label %begin
 pause:
   %yielded = call i32 @sched_yield()
@@ -113,11 +114,9 @@ rest:
   %one_more = atomicrmw add ptr %asleep_at, i64 1 seq_cst
   br label %sleep
 sleep:
-  %now_helpers = load atomic i64, ptr %helpers_at monotonic, align 8
-  %now_wanted = icmp slt i64 %number, %now_helpers
-  %now_open = call i1 @open(ptr %board)
-  %now_both = and i1 %now_wanted, %now_open
-  br i1 %now_both, label %awake, label %wait
+  %now_ticket = load atomic i64, ptr %board seq_cst, align 8
+  %now_open = call i1 @open(ptr %board, i64 %now_ticket, i64 %thread)
+  br i1 %now_open, label %awake, label %wait
 wait:
   %woken = call i32 @pthread_cond_wait(ptr %condition, ptr %mutex)
   br label %sleep
@@ -127,7 +126,7 @@ awake:
   br label %begin
 }
 
-define i64 @run_${arity}(ptr %board, ptr %job, i64 %helpers, i64 %chunks, i1 zeroext %large$parameters) {
+define i64 @run_${arity}(ptr %board, ptr %job, i64 %threads, i64 %helpers, i64 %chunks, i1 zeroext %large$parameters) {
   %busy_at = getelementptr i64, ptr %board, i64 $BUSY
   %taken = cmpxchg ptr %busy_at, i64 0, i64 1 seq_cst seq_cst
   %mine = extractvalue { i64, i1 } %taken, 1
@@ -144,15 +143,16 @@ post:  ; nobody reads the job before its ticket is there$fetched
   %finished_at = getelementptr i64, ptr %board, i64 $FINISHED
   store atomic i64 0, ptr %finished_at monotonic, align 8
   %helpers_at = getelementptr i64, ptr %board, i64 $HELPERS
-  store atomic i64 %helpers, ptr %helpers_at monotonic, align 8
+  store atomic i64 %helpers, ptr %helpers_at release, align 8
   %chunks_at = getelementptr i64, ptr %board, i64 $CHUNKS
-  store atomic i64 %chunks, ptr %chunks_at monotonic, align 8
+  store atomic i64 %chunks, ptr %chunks_at release, align 8
   %old = load atomic i64, ptr %board monotonic, align 8
   %ticket = add i64 %old, 1  ; closed, so this is the next number's first chunk
   store atomic i64 %ticket, ptr %board seq_cst, align 8
   %asleep_at = getelementptr i64, ptr %board, i64 $ASLEEP
   %asleep = load atomic i64, ptr %asleep_at seq_cst, align 8
-  %somebody = icmp ne i64 %asleep, 0
+  %awake = sub i64 %threads, %asleep  ; of so many, some may be those that this job does not want: then it has fewer
+  %somebody = icmp slt i64 %awake, %helpers
   br i1 %somebody, label %weigh, label %work
 weigh:
   %spared_at = getelementptr i64, ptr %board, i64 $SPARED
@@ -171,7 +171,7 @@ wake:
   %told = call i32 @pthread_cond_broadcast(ptr %condition)
   br label %work
 work:
-  call void @work(ptr %board)
+  call void @work(ptr %board, i64 -1)
   br label %check
 check:
   %finished = load atomic i64, ptr %finished_at seq_cst, align 8

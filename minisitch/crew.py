@@ -10,11 +10,13 @@ longer than half of it. So the threads of a crew live in a loop of machine code.
     busy       1 while a caller has the crew; another one runs its tasks by itself
     asleep     threads that have to be woken
     spared     small jobs since the last one for which somebody was woken
+    chunks, job, helpers   of the open job: how many chunks, its block of memory, how many threads may help
 
 A chunk is taken by raising the ticket, which fails if it is another job's by now: so nobody takes a chunk of a job that is over.
 A thread that finds nothing to do looks again for some microseconds, letting others have the core each time, since one kernel often
-follows another; then it sleeps, and at once where others wanted the core, as a matrix product's threads do. The caller takes chunks too and waits for nobody who has not taken one. Waking a thread costs the
-caller some ten microseconds, and it comes as much later, or a hundred: for a small job only every 16th time, in case more follow.
+follows another; then it sleeps. Where others want the core, as a matrix product's threads do, it sleeps at once. The caller takes
+chunks too, and waits only for chunks that a thread has taken. To wake a thread costs the caller some ten microseconds, and the
+thread begins ten to a hundred microseconds later. So a small job wakes nobody, but every 16th one does, in case more follow.
 
 Where the system has no POSIX threads, or NumPy keeps an array's address elsewhere, there is no crew: ``workers.run`` does it.
 """
@@ -38,16 +40,20 @@ from . import compile as compiler
 # Positions on the board, in words of 8 bytes: what several threads write has a cache line, or two, of its own.
 TICKET, FINISHED, BUSY, ASLEEP, CHUNKS, JOB, HELPERS, SPARED, MUTEX, CONDITION, BOARD = 0, 16, 32, 48, 64, 65, 66, 67, 80, 96, 112
 KERNEL, TASKS, CHUNK, STATUS, ARRAYS = 0, 1, 2, 3, 4  # positions in a job; three words an array: address, elements, bytes of one
+# (CHUNK: the address of the code that runs one chunk of so many arrays)
 CLOSED = (1 << 32) - 1  # no chunk has this number
 LOOKING = 80_000  # nanoseconds that a thread with nothing to do looks for a job, before it sleeps
 CROWDED = 4_000  # nanoseconds away from a core that it let others have: they need it, so the thread sleeps at once
 CLOCK = getattr(time, "CLOCK_MONOTONIC", 0)
 SPARED_MOST = 16  # small jobs for which nobody is woken, before one for which somebody is
-SYMBOLS = ("sched_yield", "clock_gettime", "pthread_mutex_lock", "pthread_mutex_unlock", "pthread_cond_wait", "pthread_cond_broadcast")
+SYMBOLS = ("sched_yield", "clock_gettime", "pthread_mutex_lock", "pthread_mutex_unlock", "pthread_cond_wait",
+           "pthread_cond_broadcast")
 DONE, REFUSED, FAILED = 0, 1, 2  # what a job comes to: all tasks ran; the crew was busy and none did; a chunk reported an error
 
 _board: int | None = None  # its address; another one after a fork
 _threads = 0  # that serve it
+_full = False  # the system starts no more
+_jobs: list[Any] = []  # their blocks of memory: machine code has the addresses
 _starting = threading.Lock()
 
 
@@ -55,7 +61,8 @@ def launcher(kernel: int, tasks: int, arrays: Sequence[tuple[int, int]]) -> Call
     """``launch(helpers, chunks, large, *arrays)``: all tasks, in so many chunks, by the caller and at most ``helpers`` threads.
 
     ``kernel``: address of the code that Numba made of ``kernel(first, last, *arrays)``. ``arrays``: elements and bytes of one, of
-    each. ``large``: worth waking threads for. Gives back DONE, REFUSED or FAILED. None where there can be no crew.
+    each. ``large``: worth waking threads for. 1 <= ``chunks`` <= ``tasks``, and every array is flat, in C order, of the dtype
+    compiled for and no shorter than said: nothing is checked. Gives back DONE, REFUSED or FAILED. None where there can be no crew.
     """
     if not can_work():
         return None
@@ -64,9 +71,11 @@ def launcher(kernel: int, tasks: int, arrays: Sequence[tuple[int, int]]) -> Call
         job[ARRAYS + 3 * k + 1], job[ARRAYS + 3 * k + 2] = size, itemsize
     (run, _), _, at = _code(len(arrays)), _code(0), ctypes.addressof(job)
 
+    _jobs.append(job)
+
     def launch(helpers: int, chunks: int, large: bool, *given: np.ndarray) -> int:
-        assert job
-        return run(_board if _board and helpers <= _threads else board(helpers), at, helpers, chunks, large, *given)
+        ready = _board and (_full or helpers <= _threads)
+        return run(_board if ready else board(helpers), at, _threads, helpers, chunks, large, *given)
     return launch
 
 
@@ -79,8 +88,9 @@ def can_work() -> bool:
 
 
 def board(helpers: int) -> int:
-    """The board's address, once ``helpers`` threads serve it, or as many as the system starts. Never freed: they may outlive us."""
-    global _board, _threads
+    """The board's address, once ``helpers`` threads serve it, or as many as the system starts. Never freed: the threads
+    may still read it while the process ends."""
+    global _board, _threads, _full
     with _starting:
         if _board is None:
             allocate = ctypes.pythonapi.PyMem_RawCalloc
@@ -93,7 +103,8 @@ def board(helpers: int) -> int:
             serve = _code(0)[1]
             try:
                 threading.Thread(target=serve, args=(_board, _threads), name="minisitch crew", daemon=True).start()
-            except RuntimeError:  # the system starts no more, as at the interpreter's exit
+            except RuntimeError:  # as at the interpreter's exit
+                _full = True
                 break
             _threads += 1
         return _board
@@ -101,8 +112,8 @@ def board(helpers: int) -> int:
 
 def _after_fork() -> None:
     """The child has none of the threads: another board, and another crew once it is wanted."""
-    global _board, _threads, _starting
-    _board, _threads, _starting = None, 0, threading.Lock()
+    global _board, _threads, _full, _starting
+    _board, _threads, _full, _starting = None, 0, False, threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -112,10 +123,11 @@ if hasattr(os, "register_at_fork"):
 # ---------------------------------------------------------------- machine code
 @functools.cache
 def _code(arity: int) -> tuple[Callable[..., int], Callable[..., None]]:
-    """``run(board, job, helpers, chunks, large, *arrays)`` for so many arrays, and ``serve(board, number)``, a thread's life."""
+    """``run(board, job, threads, helpers, chunks, large, *arrays)`` for so many arrays, and ``serve(board, thread)``, a thread's
+    life."""
     addresses = {s: ctypes.cast(getattr(ctypes.pythonapi, s), ctypes.c_void_p).value or 0 for s in SYMBOLS}
-    run, serve = compiler.assemble(text(arity), (f"run_{arity}", f"serve_{arity}"), addresses)
-    words: list[Any] = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_bool]
+    run, serve = compiler.assemble_llvm(text(arity), (f"run_{arity}", f"serve_{arity}"), addresses)
+    words: list[Any] = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_bool]
     return (ctypes.CFUNCTYPE(ctypes.c_int64, *words, *[ctypes.py_object] * arity)(run),
             ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(serve))
 

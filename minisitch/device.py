@@ -22,7 +22,7 @@ from typing import Any
 
 from .errors import DeviceError
 
-# Scalar operations, loads and stores among them: 0.03 (max, add) to 0.1 ns (tanh) each, so 20 to 100 us of one core.
+# Scalar operations, loads and stores among them: 0.03 (max, add) to 0.1 ns (tanh) each, so 30 to 100 us of one core.
 # That is where a second one that is awake begins to pay, unless the device file knows better.
 SERIAL_BELOW = 1_000_000
 FILE_VERSION = 3  # of the device file

@@ -27,6 +27,8 @@ from .mapping import ThreadMap
 from .ops import SHORT, itemsize
 from .stitch import StitchPlan
 
+LITTLE = 20_000  # scalar operations, below which a CPU's segment joins its neighbours' call, however its loops are to be compiled
+
 
 @dataclass(frozen=True)
 class Buffer:
@@ -45,9 +47,6 @@ class Buffer:
     why: str = ""
     role: str = ""  # "partial" | "carry" | "kept" | "exchange": what its lifetime follows from; else its value's own
     window: bool = False  # of an array, beginning anywhere in it: only single elements are moved
-
-LITTLE = 20_000  # scalar operations of a CPU's segment that is never worth a call of its own
-
 
 @dataclass(frozen=True)
 class Load:
@@ -247,7 +246,7 @@ class Segment:
 
     @property
     def work(self) -> int:
-        """Scalar operations of all tasks together: whether a second core is worth waking."""
+        """Scalar operations of all tasks together: from ``serial_below`` on, several cores share them."""
         columns = sum(p.cols * p.serial * (len(p.body) + len(p.folds)) for p in self.phases)
         return self.rows * columns
 

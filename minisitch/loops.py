@@ -231,7 +231,8 @@ def _with_views(phase: Phase, names: dict[tuple[str, Index, Guard], str]) -> Pha
     """Turn accesses that are affine in the innermost axis, or a sweep's two, into accesses of a view; ``names`` are the
     segment's.
 
-    A load whose guard all of a row passes or none does keeps it as a choice: a branch would keep the loop from being vectorised.
+    Where a guard holds for a whole row or for none of it, the window is taken either way (from the buffer's beginning where it
+    fails), every element is loaded, and zero is chosen instead: a branch would keep the loop from being vectorised.
     """
     inner = dict(phase.axes[-1:] if phase.sweep == 1 else phase.axes[-2:])
     loops = [name for name, _ in phase.axes]

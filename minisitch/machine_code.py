@@ -82,7 +82,7 @@ def load(image: Image) -> tuple[Callable[..., None], int]:
 
 
 def object_code(text: str) -> bytes:
-    """LLVM's text as object code for this processor."""
+    """LLVM's text as object code for any processor of this kind. Raises RuntimeError where the text is wrong."""
     from llvmlite import binding as llvm
 
     _engine()

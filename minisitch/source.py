@@ -207,6 +207,8 @@ def statement(stmt: Stmt, column: str, totals: Mapping[str, int], sizes: Mapping
     if isinstance(stmt, Clamp):
         return f"{stmt.target} = min(max(np.int64({stmt.source}), 0), {stmt.size - 1})"
     if isinstance(stmt, Choose):
+        if not stmt.guard:
+            return f"{stmt.target} = {stmt.value}"
         condition = guard_text(stmt.guard, totals)
         if column == "cpu":
             return f"{stmt.target} = select({condition}, {stmt.value}, {stmt.other})"

@@ -2,7 +2,7 @@
 
 In:  the name of an entry and its bytes. Out: the same bytes in a later process, or None.
 
-    <key>.bin    machine code of one kernel (``compile.py``), with its text beside it in <key>.py, only for eyes
+    <key>.bin    machine code of one kernel, with its text beside it in <key>.py, only for eyes; or a crew's (``compile.py``)
     <key>.plan   what a strategy decided for one graph (``runtime/plans.py``)
     secret       32 random bytes
 

@@ -300,6 +300,16 @@ def test_a_profile_has_each_kernel_with_its_launches_bytes_and_times():
     assert found[0]["kernel"] == stages.kernels[0].name and found[0]["modelled_us"] > 0 and found[1]["kernel"] == "other"
 
 
+def test_a_speedup_is_fewer_bytes_times_a_faster_rate():
+    rows = {"xla": {"here": {"read": 600, "written": 200}, "in_kernels_us": [4.0, 5.0, 4.0]},
+            "auto": {"here": {"read": 300, "written": 100}, "in_kernels_us": [1.0], "profile": [
+                {"kernel": "small", "launches": 1, "bytes": 100, "modelled_us": 0.2, "us": 0.25},
+                {"kernel": "large", "launches": 2, "bytes": 300, "modelled_us": 0.4, "us": 0.75}]}}
+    text = papers.profiles({"one": {"strategies": rows}, "other": {"strategies": {"auto": rows["auto"]}}})
+    assert "large x2 75%, 0.4 GB/s; small x1 25%, 0.4 GB/s" in text and "other" not in text
+    assert [cell.strip() for cell in text.splitlines()[-1].split("|")][1:7] == ["geometric mean", "", "", "4.00", "2.00", "2.00"]
+
+
 def test_strategies_take_turns_in_changing_order_and_short_calls_are_repeated(monkeypatch):
     turns = []
     clock = {"short": 500.0, "long": 1e6, "numpy": 3000.0}

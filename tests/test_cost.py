@@ -227,7 +227,7 @@ def test_a_gather_waits_for_the_level_its_table_is_in():
 
 
 def test_small_work_stays_on_one_core():
-    """One task more of work wakes the second core; then twice as many cores halve what loops cost."""
+    """From one task more on the second core helps; then twice as many cores halve what loops cost."""
     rows = SERIAL_BELOW // (1024 * 3)
     below, above = (one_kernel(program(f"f32[{n},1024] = input name='x'", f"f32[{n},1024] = tan %0"), CPU)
                     for n in (rows, rows + 1))

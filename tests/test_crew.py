@@ -81,6 +81,26 @@ def test_helpers_take_part_and_the_limit_is_kept():
     assert (y == 20000).all()
 
 
+def test_a_limit_holds_from_the_first_chunk_of_the_next_job_on(count):
+    """Threads that still look for chunks of a job for eight find one for two."""
+    marks = compile_cpu("def marks(first, last, x, y):\n    for i in range(first, last):\n        total = 0.0\n"
+                        "        for k in range(2000):\n            total += np.sqrt(x[k % 7])\n        y[i] = total\n",
+                        "marks", ("float64", "float64"))
+    x, y = np.ones(7), np.zeros(256)
+    launch = crew.launcher(marks.address, 256, [(7, 8), (256, 8)])
+    launch(7, 256, True, x, y)
+    crowd = [t for t in threading.enumerate() if t.name == "minisitch crew"]
+    before = None
+    for _ in range(50):
+        launch(7, 256, True, x, y)
+        now = [time.clock_gettime(time.pthread_getcpuclockid(t.ident)) for t in crowd]
+        launch(0, 256, True, x, y)
+        then = [time.clock_gettime(time.pthread_getcpuclockid(t.ident)) for t in crowd]
+        spent = sum(b - a for a, b in zip(now, then, strict=True))
+        before = min(before or spent, spent)
+    assert before < 0.001 and (y == 2000).all(), "the others looked for work, found none, and slept"
+
+
 def test_a_caller_that_finds_the_crew_busy_is_refused_and_nothing_was_run(count):
     slow = compile_cpu("def slow(first, last, x, y):\n    for i in range(first, last):\n        total = 0.0\n"
                        "        for k in range(40_000_000):\n            total += np.sqrt(x[k % 7])\n        y[i] = total\n",
@@ -120,12 +140,18 @@ def test_many_callers_at_once_run_all_they_have():
 
 
 def test_a_kernel_that_reports_an_error_is_run_again_to_raise_it(monkeypatch):
+    """The crew says that some chunk failed; the plain call then says what."""
     text = "def fails(first, last, x, y):\n    for i in range(first, last):\n        if x[i] > 5:\n            raise ValueError('of cell 6')\n"
     compiled = compile_cpu(text, "fails", ("float64", "float64"))
     x, y = np.arange(10.0), np.zeros(10)
     launch = crew.launcher(compiled.address, 10, [(10, 8), (10, 8)])
     assert launch(1, 5, True, x, y) == crew.FAILED
-    assert launch(1, 5, True, x[::-1].copy() * 0, y) == crew.DONE, "one error is not another job's"
+    assert launch(1, 5, True, x * 0, y) == crew.DONE, "one error is not another job's"
+    large = 3000 * 1000
+    monkeypatch.setattr(steps.compiler, "compile_cpu", lambda *given, **how: compiled)
+    run, _, _ = traced_launch(3000)
+    with workers.threads(2), pytest.raises(ValueError, match="of cell 6"):
+        run(np.arange(float(large)), np.zeros(large))
 
 
 def traced_launch(rows, serial_below=None):

@@ -23,11 +23,13 @@ from stitch_help import (
     traced,
 )
 
+import minisitch as ms
 from minisitch import cpu_emit, cuda_emit
 from minisitch.device import SERIAL_BELOW
 from minisitch.fuse import extract, make_plan
 from minisitch.graph import Builder, Graph, TensorType
-from minisitch.kernel import LITTLE
+from minisitch.index import Digit, Index, Within
+from minisitch.kernel import LITTLE, Choose, FromIndex, Load, Store
 from minisitch.ops import DTYPES, OPS, SHORT, kind_of
 from minisitch.reference import judge
 from minisitch.simplify import simplify
@@ -402,3 +404,43 @@ def test_one_call_has_loops_that_the_compiler_treats_alike():
     large = [[s.short for s in call if s.work >= LITTLE] for call in kernel.calls]
     assert large == [[True], [False]]
     assert all(p.sweep == 1 for s in kernel.segments if s.short for p in s.phases)
+
+
+# ---------------------------------------------------------------- a loop in pieces, where arrays are joined
+def joined(x, y):
+    return np.tanh(np.concatenate([x, y[:, ::-1], x * y], axis=-1)).sum(-1), np.concatenate([x, y], axis=-1) * np.float32(2)
+
+
+def test_a_loop_is_cut_where_arrays_are_joined(golden):
+    source = emitted(traced(lambda x, y: np.concatenate([x, y], axis=-1) * np.float32(2), (4, 20), (4, 12)), "cpu")
+    assert "range(0, 20)" in source.text and "range(20, 32)" in source.text
+    assert " if " not in source.text and "select" not in source.text
+    golden("joined_in_pieces", source.text)
+    uncut = emitted(traced(lambda x, y: np.concatenate([x, y], axis=0) * np.float32(2), (4, 20), (3, 20)), "cpu")
+    assert "range(0, 20)" not in uncut.text, "rows are joined, not columns"
+
+
+def test_more_pieces_than_a_few_stay_one_loop():
+    parts = [(4, 3)] * 6
+    source = emitted(traced(lambda *xs: np.concatenate(xs, axis=-1) * np.float32(2), *parts), "cpu")
+    assert "range(18)" in source.text and "range(0, 3)" not in source.text
+
+
+@pytest.mark.parametrize("n", [1, 3, 16, 33])
+@pytest.mark.parametrize("strategy", ["xla", "astitch", "auto"])
+def test_joined_arrays_have_the_references_values(n, strategy):
+    x, y = (np.random.default_rng(k).normal(size=(5, n)).astype(np.float32) for k in range(2))
+    for got, want in zip(ms.jit(joined, target="cpu", strategy=strategy)(x, y), joined(x, y), strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-6, atol=1e-6)
+
+
+def test_what_holds_in_a_piece_is_decided():
+    """Below its first column a condition fails, up to its last it holds; one of another variable is left to the loop."""
+    name, size = "col", 32
+    here, there = Within(Index(-4, ((1, Digit("col", 1, 32)),)), 0, 16), Within(Index(0, ((1, Digit("row", 1, 8)),)), 0, 4)
+    load = Load("v1", "x", Index(), (here, there), False, "float32", 1)
+    choice, store = Choose("v2", (here,), "v1", "v0", "float32", 2), Store("y", Index(), "v2", (here,), 2)
+    before, inside, after = (cpu_emit.within((load, choice, store), name, size, *piece) for piece in ((0, 4), (4, 20), (20, 32)))
+    assert [s.guard for s in inside] == [(there,), (), ()] and inside[1].value == "v1"
+    for fails in (before, after):
+        assert isinstance(fails[0], FromIndex) and fails[1].value == "v0" and len(fails) == 2

@@ -91,7 +91,7 @@ class Memory(threading.local):
 
     def __init__(self, nbytes: int) -> None:
         raw = np.empty(nbytes + PAGE, np.uint8)
-        self.raw = raw[staggered(raw, 1):]  # arguments are NumPy's, whose large arrays all start where a page does
+        self.raw = raw[staggered(raw, 1):]  # arguments are NumPy's, whose large arrays all start at the same place
         self.made: Any = None
 
 

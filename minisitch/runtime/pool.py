@@ -30,7 +30,7 @@ SMALLEST = 1 << 16  # bytes; below, the allocator itself takes memory again
 LIMIT = 1 << 30  # bytes, unless MINISITCH_POOL says otherwise
 LOOKS = 8  # memories of the right size that are looked at before a new one is made; the next call looks at others
 
-Kept = tuple[np.ndarray, int]  # bytes, and where in them a cache line starts
+Kept = tuple[np.ndarray, int]  # bytes, and where in them the array starts
 
 _kept: dict[int, deque[Kept]] = {}  # by size
 _turns = itertools.count(1)  # results start at different places of a page, from the other end than the workspace's arrays
@@ -44,7 +44,7 @@ def is_pooled(nbytes: int) -> bool:
 def fresh(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """An array for a result, at the start of a cache line; nobody else sees its memory, and its content is anything.
 
-    It starts at another place of a page than the one before (``memory.py`` says why).
+    New memory starts at another place of a page than the last new one (``memory.py`` says why).
     No lock: who looks at a memory has taken it out of the queue, and puts it back when the new array refers to it.
     """
     nbytes = dtype.itemsize
