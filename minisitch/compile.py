@@ -433,6 +433,8 @@ def _on_the_stack() -> Any:
 
         def emit(context, builder, signature, values):
             item = context.get_data_type(row.dtype)
+            # A thread whose stack is too small is to stop at the page behind it, and not to write past.
+            set.add(builder.function.attributes, '"probe-stack"="inline-asm"')
             with builder.goto_entry_block():
                 memory = builder.alloca(ir.ArrayType(item, size.literal_value))
                 memory.align = 64

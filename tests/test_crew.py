@@ -66,18 +66,21 @@ def test_helpers_take_part_and_the_limit_is_kept():
     launch = crew.launcher(compiled.address, 64, [(7, 8), (64, 8)])
     launch(2, 64, True, x, y)  # starts the threads
 
-    def helped(helpers):
-        """Seconds that each of the crew's threads computed meanwhile."""
+    def helped(helpers, enough):
+        """Seconds that each of the crew's threads computed in 20 jobs, and in more where other processes have the cores."""
         clocks = [time.pthread_getcpuclockid(t.ident) for t in threading.enumerate() if t.name == "minisitch crew"]
         time.sleep(0.01)  # those awake go to sleep
-        before = [time.clock_gettime(clock) for clock in clocks]
-        for _ in range(20):
-            launch(helpers, 64, True, x, y)
-        return sorted(time.clock_gettime(clock) - was for clock, was in zip(clocks, before, strict=True))
+        before, until = [time.clock_gettime(clock) for clock in clocks], time.monotonic() + 20
+        while True:
+            for _ in range(20):
+                launch(helpers, 64, True, x, y)
+            spent = sorted(time.clock_gettime(clock) - was for clock, was in zip(clocks, before, strict=True))
+            if spent[-1] >= enough or time.monotonic() > until:
+                return spent
 
-    assert helped(0)[-1] < 0.002
-    some = helped(1)
-    assert some[-1] > 0.01 > some[-2], "one of them, and no other"
+    assert helped(0, enough=0.0)[-1] < 0.002
+    some = helped(1, enough=0.02)
+    assert some[-1] >= 0.02 and some[-2] < some[-1] / 2, "one of them, and no other"
     assert (y == 20000).all()
 
 
