@@ -47,19 +47,23 @@ def emit(kernel: Kernel) -> KernelSource:
     for number, segments in enumerate(kernel.calls):
         name = kernel.name if len(kernel.calls) == 1 else f"{kernel.name}_s{number}"
         buffers = used_buffers(kernel, [p for s in segments for p in s.phases])
-        arguments = tuple(b for b in buffers if kernel.by_name[b].scope != "shared")
+        outside = [b for b in buffers if kernel.by_name[b].scope != "shared"]
+        # Numba is told that no two arguments overlap, so buffers that share bytes are one argument.
+        arguments = tuple(dict.fromkeys(kernel.owners[b] for b in outside))
         writer.line("")
         writer.line("")
         writer.line(f"def {name}(first, last, {', '.join(arguments)}):")
         writer.depth += 1
-        _scratch_rows(kernel, [b for b in buffers if b not in arguments], writer)
+        for b in outside:
+            if b not in arguments:
+                writer.line(f"{b} = {kernel.owners[b]}", f"%{kernel.by_name[b].node} takes over its bytes")
+        _scratch_rows(kernel, [b for b in buffers if b not in outside], writer)
         for segment in segments:
             _Segment(kernel, segment, writer).emit("first" if len(segments) == 1 else "0",
                                                    "last" if len(segments) == 1 else str(_tasks(segment)))
         writer.depth -= 1
         tasks = _tasks(segments[0]) if len(segments) == 1 else 1
-        memory = tuple(kernel.owners[b] for b in arguments)
-        launches.append(Launch(name, tasks, sum(s.work for s in segments), memory, max(segments, key=lambda s: s.work).short))
+        launches.append(Launch(name, tasks, sum(s.work for s in segments), arguments, max(segments, key=lambda s: s.work).short))
     return KernelSource(kernel, "cpu", writer.text(), tuple(launches))
 
 

@@ -140,7 +140,9 @@ def _sweep(phase: Phase) -> int:
     if not light or not _flat(phase) or any(f.along != "column" for f in phase.folds) or phase.cols < SWEEP or phase.serial < FEW:
         return 1
     most = min(SWEEP, MOST_UNROLLED // (len(phase.body) + len(phase.folds)))
-    return next((n for n in range(most, 1, -1) if phase.serial % n == 0), 1)
+    digits = (d for s in phase.body for index in _indices(s) for d in _digits_of(index, "ser"))
+    edges = {phase.serial, *(edge for d in digits for edge in (d.stride, d.stride * d.size))} - {1}
+    return next((n for n in range(most, 1, -1) if all(edge % n == 0 for edge in edges)), 1)
 
 
 # ---------------------------------------------------------------- rewriting indices
@@ -203,9 +205,11 @@ def _split(digit: Digit, axes: Sequence[Axis], cols: int, chunked: bool) -> Inde
         quotient = whole.divmod(low)[0] if low > 1 else whole
         return quotient.divmod(digit.size)[1] if high < cols else quotient
     total = Index()
-    for name, stride, size in axes:
-        if low <= stride and (stride * size <= high or (stride == axes[-1][1] and high >= cols)) and stride < high:
-            total = total + variable(name, size) * (stride // low)
+    for name, stride, size in axes:  # of each axis the part that lies within the digit
+        end = stride * size
+        first, last = max(low, stride), end if high >= cols and stride == axes[-1][1] else min(high, end)
+        if first < last:
+            total = total + Index(0, ((first // low, Digit(name, first // stride, last // first)),))
     if chunked and high >= cols:
         total = total + (Index(0, ((1, Digit("start", low, max(2, cols // low))),)))
     return total

@@ -9,6 +9,7 @@ import json
 import re
 import sys
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +22,11 @@ sys.path.insert(0, str(ROOT))
 
 import minisitch as ms  # noqa: E402
 from benchmarks import ablation, cpu, cpu_peer, cpu_programs, cpu_report, irregular, papers, results  # noqa: E402
+from benchmarks.kernelwise import wrong_kernels  # noqa: E402
 from minisitch import __main__ as cli  # noqa: E402
 from minisitch import compile as compiler  # noqa: E402
 from minisitch.runtime import assemble, choose_device, lower_program  # noqa: E402
+from minisitch.trace import trace  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +52,26 @@ def test_a_workload_of_the_papers(tmp_path, capsys):
         assert f"| {name} " in shown
     assert record["strategies"]["none"]["v100"]["kernels"] > record["strategies"]["xla"]["v100"]["kernels"]
     assert set(record["where"]) >= {"date", "machine", "python", "numpy", "numba", "load", "load_after"}
+
+
+def test_a_kernel_that_computes_something_else_is_named():
+    """Also where the program hardly shows it, as here, and where a later kernel is right on what it was given."""
+    def twice(x, w):
+        return np.tanh(np.sum(np.exp(x), axis=0) * 1e-6 @ w)
+
+    x, w = np.ones((7, 33), np.float32), np.ones((33, 5), np.float32)
+    run = assemble(lower_program(trace(twice, (x, w), {}), "xla", "python", choose_device("python")), "python")
+    assert dict(wrong_kernels(run, (x, w))) == {}
+    first, *rest = run.steps
+
+    def off_by_a_little(*buffers):
+        first.launch(*buffers)
+        buffers[-1][:] *= np.float32(1.001)
+
+    broken = replace(run, steps=(replace(first, launch=off_by_a_little), *rest))
+    (name, why), = wrong_kernels(broken, (x, w))
+    assert name == first.name and why.startswith("33 of 33 elements are wrong")
+    assert np.allclose(broken.outputs((x, w)), run.outputs((x, w)), atol=1e-3)
 
 
 def test_an_irregular_shape(tmp_path, capsys):
