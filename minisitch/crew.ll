@@ -9,6 +9,10 @@ declare i32 @pthread_mutex_lock(ptr)
 declare i32 @pthread_mutex_unlock(ptr)
 declare i32 @pthread_cond_wait(ptr, ptr)
 declare i32 @pthread_cond_broadcast(ptr)
+declare i32 @getpid()
+declare i32 @sched_getcpu()
+declare i32 @sched_getaffinity(i32, i64, ptr)
+declare i32 @sched_setaffinity(i32, i64, ptr)
 
 define internal void @chunk(ptr %job, i64 %number, i64 %chunks) {  ; run the tasks of one chunk
   %result = alloca ptr  ; where Numba's code puts its result, which is none, and its exception
@@ -83,6 +87,35 @@ define internal i64 @now() {  ; nanoseconds
   ret i64 %sum
 }
 
+define internal void @move(ptr %board) {  ; to any core of the process but the caller's, from that one
+  %cores = alloca [$CORES x i64]  ; a bit each
+  %here = call i32 @sched_getcpu()
+  %callers_at = getelementptr i64, ptr %board, i64 $CORE
+  %callers = load atomic i64, ptr %callers_at acquire, align 8
+  %core = sext i32 %here to i64
+  %same = icmp eq i64 %core, %callers
+  br i1 %same, label %ask, label %stay
+ask:
+  %process = call i32 @getpid()
+  %bytes = mul i64 $CORES, 8
+  %got = call i32 @sched_getaffinity(i32 %process, i64 %bytes, ptr %cores)
+  %known = icmp eq i32 %got, 0
+  br i1 %known, label %leave, label %stay
+leave:
+  %word = lshr i64 %core, 6
+  %bits_at = getelementptr i64, ptr %cores, i64 %word
+  %bits = load i64, ptr %bits_at
+  %place = and i64 %core, 63
+  %bit = shl i64 1, %place
+  %others = xor i64 %bit, -1
+  %rest = and i64 %bits, %others
+  store i64 %rest, ptr %bits_at
+  %moved = call i32 @sched_setaffinity(i32 0, i64 %bytes, ptr %cores)  ; refused where there is no other core
+  br label %stay
+stay:
+  ret void
+}
+
 define void @serve_${arity}(ptr %board, i64 %thread) {  ; a thread's life
 start:
   %asleep_at = getelementptr i64, ptr %board, i64 $ASLEEP
@@ -123,6 +156,7 @@ wait:
 awake:
   %one_less = atomicrmw sub ptr %asleep_at, i64 1 seq_cst
   %unlocked = call i32 @pthread_mutex_unlock(ptr %mutex)
+  call void @move(ptr %board)
   br label %begin
 }
 
@@ -164,6 +198,10 @@ weigh:
   br i1 %worth, label %wake, label %work
 wake:
   store i64 0, ptr %spared_at
+  %here = call i32 @sched_getcpu()
+  %core = sext i32 %here to i64
+  %core_at = getelementptr i64, ptr %board, i64 $CORE
+  store atomic i64 %core, ptr %core_at release, align 8
   %mutex = getelementptr i64, ptr %board, i64 $MUTEX
   %condition = getelementptr i64, ptr %board, i64 $CONDITION
   %locked = call i32 @pthread_mutex_lock(ptr %mutex)

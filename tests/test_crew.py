@@ -84,6 +84,37 @@ def test_helpers_take_part_and_the_limit_is_kept():
     assert (y == 20000).all()
 
 
+@pytest.mark.skipif(os.cpu_count() == 1, reason="there is nowhere to move to")
+def test_a_thread_that_wakes_on_the_callers_core_moves_and_may_use_all_others(count):
+    """Linux lets it begin there: so it does here, being allowed on that core alone."""
+    everywhere = os.sched_getaffinity(0)
+    core, *others = sorted(everywhere)
+    if not others:
+        pytest.skip("the process has one core")
+    count(64, 1, 8)  # starts a thread
+    crowd = [t.native_id for t in threading.enumerate() if t.name == "minisitch crew"]
+    time.sleep(0.01)  # those awake go to sleep
+    for thread in crowd:
+        os.sched_setaffinity(thread, {core})
+
+    def call():
+        os.sched_setaffinity(0, {core})  # this thread alone
+        until = time.monotonic() + 20
+        while not any(os.sched_getaffinity(thread) == set(others) for thread in crowd) and time.monotonic() < until:
+            count(64, 1, 8, True)
+            time.sleep(0.001)
+
+    other = threading.Thread(target=call)
+    other.start()
+    other.join()
+    moved = [os.sched_getaffinity(thread) for thread in crowd]
+    for thread in crowd:
+        os.sched_setaffinity(thread, everywhere)
+    assert set(others) in moved and os.sched_getaffinity(0) == everywhere
+    cells, outcomes = count(64, 1, 8, True)
+    assert (cells == 1).all() and outcomes == {crew.DONE}
+
+
 def test_a_limit_holds_from_the_first_chunk_of_the_next_job_on(count):
     """Threads that still look for chunks of a job for eight find one for two."""
     marks = compile_cpu("def marks(first, last, x, y):\n    for i in range(first, last):\n        total = 0.0\n"
