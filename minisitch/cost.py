@@ -193,10 +193,22 @@ class _Loops:
         name, n = next(((name, n) for name, n in reversed(axes) if n > 1), ("ser", phase.serial))
         if all(p.cols * p.serial == 1 for p in segment.phases):  # nothing but rows: theirs is the innermost loop
             name, n, body, before = "row", segment.rows, before + body, ()
+        starts = trips / n if n else 0.0
+        for first, last, part in phase.pieces if phase.cuts else ((0, n, body),):
+            self._loop(phase, part, name, last - first, starts)
+        waits = segment.together == 1
+        each_before = [self._compute(s) if isinstance(s, Compute) else self.cost["light"] for s in before]
+        row = sum(self._alone(each) if waits else each for each in each_before)
+        if n > UNROLLED:
+            row += (self.cost["row"] + self.cost["meet"] * sum(f.along == "row" for f in phase.folds)) * waits
+        self.ns += segment.rows * row
+
+    def _loop(self, phase: Phase, body: tuple[Stmt, ...], name: str, n: int, starts: float) -> None:
+        """One loop of ``n`` turns over ``name``, so many times."""
         vector, alone, once, fits = 0.0, 0.0, 0.0, True
         varying: set[str] = set()
         for stmt in body:
-            each = self._statement(stmt, name, n, trips, varying)
+            each = self._statement(stmt, name, n, int(starts * n), varying)
             if not isinstance(stmt, Store):
                 if not _varies(stmt, name, varying):
                     once += self._alone(each)
@@ -207,18 +219,12 @@ class _Loops:
         for fold in phase.folds:
             each = self._fold(fold)
             vector, alone = vector + each, alone + self._alone(each)
-        starts = trips / n if n else 0.0
-        waits = segment.together == 1
-        each_before = [self._compute(s) if isinstance(s, Compute) else self.cost["light"] for s in before]
-        row = sum(self._alone(each) if waits else each for each in each_before)
         if n <= UNROLLED:
-            self.ns += trips * alone / 2
+            self.ns += starts * (n * alone / 2 + once)
         else:
             whole = n // LANES * LANES if fits else 0
             tail = (n - whole) * alone / (2 if fits else 1)
-            self.ns += starts * (self.cost["loop"] + whole * vector + tail)
-            row += (self.cost["row"] + self.cost["meet"] * sum(f.along == "row" for f in phase.folds)) * waits
-        self.ns += starts * once + segment.rows * row
+            self.ns += starts * (self.cost["loop"] + whole * vector + tail + once)
 
     def _alone(self, each: float) -> float:
         """A statement outside vectors; what never was in one (``math.pow``) costs the same."""

@@ -12,12 +12,9 @@ memory is a scratch row that stays in cache, and the grid barrier is the end of 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import replace
-from itertools import pairwise
 
-from .index import ZERO, Digit, Guard, Within, show
-from .kernel import Choose, Fold, FromIndex, Kernel, Load, Phase, Segment, Stmt, Store, extents
+from .index import show
+from .kernel import Fold, Kernel, Phase, Segment, Stmt, Store, extents
 from .source import (
     KernelSource,
     Launch,
@@ -34,8 +31,6 @@ from .source import (
     task_parts,
     used_buffers,
 )
-
-MOST_CUTS = 3  # of an innermost loop; with more it stays whole
 
 
 def emit(kernel: Kernel) -> KernelSource:
@@ -167,7 +162,6 @@ class _Segment:
         mark = w.depth
         self._views(phase, 0)
         self._statements(phase, phase.before)
-        pieces = self._pieces(phase)
         for k in range(len(phase.axes) + 1):
             if k == phase.outer:
                 inside = w.depth
@@ -176,15 +170,15 @@ class _Segment:
                 around = w.depth
                 for fold in [f for f in phase.folds if f.inner]:
                     w.line(f"{fold.inner} = {identity_name(fold.op, fold.dtype)}")
-            if k < len(phase.axes) - bool(pieces) and (phase.body or phase.folds):
+            if k < len(phase.axes) - bool(phase.cuts) and (phase.body or phase.folds):
                 self._open(phase, k)
                 self._views(phase, k + 1)
-        for first, last in pieces:
+        for first, last, body in phase.pieces if phase.cuts else ():
             w.line(f"for {phase.axes[-1][0]} in range({first}, {last}):")
             w.depth += 1
-            self._innermost(phase, within(phase.body, *phase.axes[-1], first, last))
+            self._innermost(phase, body)
             w.depth -= 1
-        if not pieces:
+        if not phase.cuts:
             self._innermost(phase, phase.body)
         for fold in [f for f in phase.folds if f.inner]:
             w.depth = around
@@ -197,16 +191,6 @@ class _Segment:
         self._statements(phase, body)
         for fold in phase.folds:
             self._accumulate(fold, fold.inner or self._total(fold), fold.value)
-
-    def _pieces(self, phase: Phase) -> list[tuple[int, int]]:
-        """Where the innermost loop is cut so that each of its guards holds for a whole piece or for none of it, as where arrays are
-        joined; nothing if it is not cut."""
-        if phase.sweep > 1 or phase.outer >= len(phase.axes) or not phase.axes:
-            return []
-        name, size = phase.axes[-1]
-        whole = self._bound(phase, len(phase.axes) - 1) == str(size)
-        cuts = sorted({edge for c in guards(phase.body) for edge in edges(c, name, size) if 0 < edge < size})
-        return list(pairwise([0, *cuts, size])) if whole and 0 < len(cuts) <= MOST_CUTS else []
 
     def _start(self, phase: Phase) -> None:
         for fold in phase.folds:
@@ -298,44 +282,3 @@ def _variables(segment: Segment) -> frozenset[str]:
             for condition in getattr(stmt, "guard", ()):
                 found |= condition.index.variables
     return frozenset(found)
-
-
-# ---------------------------------------------------------------- a loop in pieces
-def guards(body: tuple[Stmt, ...]) -> Iterator[Within]:
-    """The conditions of all statements."""
-    for stmt in body:
-        if isinstance(stmt, (Load, Choose, Store)):
-            yield from stmt.guard
-
-
-def edges(condition: Within, name: str, size: int) -> tuple[int, ...]:
-    """The values of the variable from which on a condition of it alone begins and ceases to hold; none for another's condition."""
-    if condition.index.terms != ((1, Digit(name, 1, size)),):
-        return ()
-    return condition.low - condition.index.const, condition.high - condition.index.const
-
-
-def within(body: tuple[Stmt, ...], name: str, size: int, first: int, last: int) -> tuple[Stmt, ...]:
-    """The statements of a piece of a loop, without the guards that hold there.
-
-    Before:  for col in range(32): v1 = a[col] if col < 16; v2 = b[col - 16] if col >= 16; v3 = v1 if col < 16 else v2
-    After:   for col in range(0, 16): v1 = a[col]; v2 = 0; v3 = v1       for col in range(16, 32): v1 = 0; v2 = b[col - 16]; v3 = v2
-    """
-    found: list[Stmt] = []
-    for stmt in body:
-        if not isinstance(stmt, (Load, Choose, Store)):
-            found.append(stmt)
-            continue
-        left: Guard = ()
-        fails = False
-        for condition in stmt.guard:
-            known = edges(condition, name, size)
-            fails = fails or (bool(known) and (last <= known[0] or known[1] <= first))
-            left += () if known else (condition,)
-        if not fails:
-            found.append(replace(stmt, guard=left))
-        elif isinstance(stmt, Load):
-            found.append(FromIndex(stmt.target, ZERO, stmt.dtype, stmt.node))
-        elif isinstance(stmt, Choose):
-            found.append(replace(stmt, guard=(), value=stmt.other))
-    return tuple(found)

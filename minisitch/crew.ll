@@ -94,10 +94,13 @@ define internal void @move(ptr %board) {  ; to any core of the process but the c
   %callers = load atomic i64, ptr %callers_at acquire, align 8
   %core = sext i32 %here to i64
   %same = icmp eq i64 %core, %callers
-  br i1 %same, label %ask, label %stay
+  %bytes = mul i64 $CORES, 8
+  %all = mul i64 $CORES, 64
+  %counted = icmp ult i64 %core, %all  ; and not -1, if the system does not say
+  %meet = and i1 %same, %counted
+  br i1 %meet, label %ask, label %stay
 ask:
   %process = call i32 @getpid()
-  %bytes = mul i64 $CORES, 8
   %got = call i32 @sched_getaffinity(i32 %process, i64 %bytes, ptr %cores)
   %known = icmp eq i32 %got, 0
   br i1 %known, label %leave, label %stay

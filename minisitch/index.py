@@ -272,6 +272,12 @@ class Within:
             return True
         return False if high < self.low or low >= self.high or self.low >= self.high else None
 
+    def span(self, name: str, size: int) -> tuple[int, int] | None:
+        """The values of a variable from which on it holds and ceases to; None if it is not a condition of that variable alone."""
+        if self.index.terms != ((1, Digit(name, 1, size)),):
+            return None
+        return self.low - self.index.const, self.high - self.index.const
+
 
 Guard = tuple[Within, ...]  # all must hold
 

@@ -15,8 +15,9 @@ A kernel prints as a program, is checked by ``verify_kernel`` and is frozen.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 from .device import Device
 from .errors import KernelError
@@ -187,6 +188,8 @@ class Phase:
     ``outer`` of them stand around the folds: results are complete, and stored, once the others are done.
     ``block``: the two axes are the blocks of a long row and a block's columns, of which the last has fewer.
     ``sweep``: the innermost axis is that many reduced rows, added up before they join the sums of the columns around it.
+    ``cuts``: where the innermost axis is cut, so that each guard of it alone holds for a whole piece or for none of it, as where
+    arrays are joined.
     ``barrier``: ``none``, ``warp`` or ``block``, after the phase.
     ``width``: neighbouring columns that a thread of a GPU takes at once, with ``wide`` accesses before and after them; what is
     left of a row are the columns of ``rest``, its body one at a time. ``turns``: how often a thread does so, if that is
@@ -205,6 +208,7 @@ class Phase:
     outer: int = 0
     block: int = 0
     sweep: int = 1
+    cuts: tuple[int, ...] = ()
     width: int = 1
     turns: int = 0
     wide: tuple[Wide, ...] = ()
@@ -216,9 +220,42 @@ class Phase:
         return self.axes[-1 if self.sweep == 1 else -2]
 
     @property
+    def pieces(self) -> tuple[tuple[int, int, tuple[Stmt, ...]], ...]:
+        """The innermost loop in parts: from, to, and its body without the guards that hold there; one part if nothing cuts it."""
+        (name, size), *_ = reversed(self.axes)
+        return tuple((first, last, _within(self.body, name, size, first, last) if self.cuts else self.body)
+                     for first, last in pairwise([0, *self.cuts, size]))
+
+    @property
     def inner(self) -> tuple[tuple[str, int], ...]:
         """The column axes inside the folds: a fold's buffer has one cell for each of their positions."""
         return tuple(axis for axis in self.axes[self.outer:] if axis[0].startswith("c"))
+
+
+def _within(body: tuple[Stmt, ...], name: str, size: int, first: int, last: int) -> tuple[Stmt, ...]:
+    """The statements of a piece of a loop.
+
+    Before:  for col in range(32): v1 = a[col] if col < 16; v2 = b[col - 16] if col >= 16; v3 = v1 if col < 16 else v2
+    After:   for col in range(0, 16): v1 = a[col]; v2 = 0; v3 = v1       for col in range(16, 32): v1 = 0; v2 = b[col - 16]; v3 = v2
+    """
+    found: list[Stmt] = []
+    for stmt in body:
+        if not isinstance(stmt, (Load, Choose, Store)):
+            found.append(stmt)
+            continue
+        left: Guard = ()
+        fails = False
+        for condition in stmt.guard:
+            known = condition.span(name, size)
+            fails = fails or (known is not None and (last <= known[0] or known[1] <= first))
+            left += () if known else (condition,)
+        if not fails:
+            found.append(replace(stmt, guard=left))
+        elif isinstance(stmt, Load):
+            found.append(FromIndex(stmt.target, ZERO, stmt.dtype, stmt.node))
+        elif isinstance(stmt, Choose):
+            found.append(replace(stmt, guard=(), value=stmt.other))
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -417,6 +454,7 @@ def _print_segment(number: int, segment: Segment) -> Iterator[str]:
         ends += [f"barrier: {phase.barrier}"] if phase.barrier != "none" else []
         ends += [f"a total for each block of {phase.block} columns"] if phase.block and phase.folds else []
         ends += [f"{phase.sweep} reduced rows a sweep"] if phase.sweep > 1 else []
+        ends += [f"cut at {' '.join(map(str, phase.cuts))}"] if phase.cuts else []
         ends += [f"{phase.width} columns a thread at once"] if phase.width > 1 else []
         ends += [f"{phase.turns} turns written out"] if phase.turns else []
         yield f"    phase {p}: {loops}" + "".join(f"   {end}" for end in ends)

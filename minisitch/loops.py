@@ -33,6 +33,7 @@ BLOCK = 8192  # columns of a long row that have a total of their own: 32 kB of f
 SWEEP = 8  # reduced rows at once, and
 LINE = 16  # columns of a block where rows lie across each other: a cache line of float32
 FEW = 64  # reduced rows, as partial results are, that are not worth it
+MOST_CUTS = 3  # of an innermost loop; with more it stays whole
 MOST_UNROLLED = 32  # statements that this may make of a loop's body (measured: 4 rows help nearly as much)
 
 
@@ -53,8 +54,9 @@ def nest_columns(phases: Sequence[Phase], chunk: int, chunks: int, tiles: bool =
                 for p, c in zip(phases, cuts, strict=True)]
     names: dict[tuple[str, Index, Guard], str] = {}
     across = len(phases) == 1 and chunks == 1 and not tiles and _across(phases[0])
-    nested = [_with_views(_nest(p, cut, chunk, p.chunked and chunks > 1, tiles, across), names)
-              for p, cut in zip(phases, cuts, strict=True)]
+    split = [p.chunked and chunks > 1 for p in phases]
+    nested = [_with_cuts(_with_views(_nest(p, cut, chunk, s, tiles, across), names), s)
+              for p, cut, s in zip(phases, cuts, split, strict=True)]
     longest: dict[str, int] = {}  # phases share a view, so it is as long as any of them needs
     for view in (v for p in nested for v in p.views):
         longest[view.name] = max(longest.get(view.name, 0), view.length)
@@ -269,6 +271,17 @@ def _with_views(phase: Phase, names: dict[tuple[str, Index, Guard], str]) -> Pha
 
     body = tuple(window(s) for s in phase.body)
     return replace(phase, body=body, views=tuple(sorted(views.values(), key=lambda v: v.depth)))
+
+
+def _with_cuts(phase: Phase, split: bool) -> Phase:
+    """Cut the innermost loop, if it runs over columns and always over as many, where guards of it alone begin and cease to hold:
+    unless that is in more places than a few."""
+    if not phase.inner or phase.axes[-1] != phase.inner[-1] or phase.block or (split and len(phase.inner) == 1):
+        return phase
+    name, size = phase.axes[-1]
+    spans = [c.span(name, size) for s in phase.body if isinstance(s, (Load, Choose, Store)) for c in s.guard]
+    cuts = sorted({edge for span in spans if span for edge in span if 0 < edge < size})
+    return replace(phase, cuts=tuple(cuts)) if len(cuts) <= MOST_CUTS else phase
 
 
 def _depends(atom: object, name: str) -> bool:

@@ -14,18 +14,22 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from .kernel import Choose, Clamp, Compute, Fold, Load, Phase, Stmt, Store
+from .kernel import Choose, Clamp, Compute, Fold, FromIndex, Load, Phase, Stmt, Store
 
 
 def reuse(phases: Sequence[Phase], inputs: Collection[str]) -> list[Phase]:
     """Drop each statement before a loop that an earlier one equals; ``inputs`` are buffers that nobody writes."""
     known: dict[Stmt, str] = {}
     names: dict[str, str] = {}
+    at: dict[str, Clamp] = {}  # what each position now is: loops number theirs from 0
     found = []
     for phase in phases:
         before: list[Stmt] = []
         for stmt in phase.before:
             stmt = _renamed(stmt, names)
+            if isinstance(stmt, Clamp) and at.setdefault(stmt.target, stmt) != stmt:
+                at[stmt.target] = stmt
+                known = {s: name for s, name in known.items() if stmt.target not in _positions(s)}
             if isinstance(stmt, (Store, Clamp)) or (isinstance(stmt, Load) and stmt.buffer not in inputs):
                 before.append(stmt)
                 continue
@@ -37,6 +41,13 @@ def reuse(phases: Sequence[Phase], inputs: Collection[str]) -> list[Phase]:
         folds = tuple(_renamed_fold(f, names) for f in phase.folds)
         found.append(replace(phase, before=tuple(before), body=tuple(_renamed(s, names) for s in phase.body), folds=folds))
     return found
+
+
+def _positions(stmt: Stmt) -> frozenset[str]:
+    """The integers read from memory that decide what it reads, and whether."""
+    indices = [stmt.index] if isinstance(stmt, (Load, FromIndex, Store)) else []
+    guard = stmt.guard if isinstance(stmt, (Load, Choose, Store)) else ()
+    return frozenset().union(*(i.loaded for i in (*indices, *(c.index for c in guard))))
 
 
 def _renamed(stmt: Stmt, names: dict[str, str]) -> Stmt:

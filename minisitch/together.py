@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, count
 
 from .index import variable
 from .kernel import Buffer, Clamp, Load, Phase, Segment, Stmt, Store, operands, statements
@@ -35,11 +36,17 @@ def take_together(segment: Segment, buffers: Mapping[str, Buffer]) -> tuple[Segm
     rows = min(MOST_ROWS, max(FEWEST_ROWS, ELEMENTS // cols))
     if segment.rows < 2 * rows:
         return segment, ()
-    made = tuple(Buffer(f"b_{name}", dtype, rows, "shared", node, len(buffers) + k, "of the rows taken together", "together")
+    made = tuple(Buffer(_unused(f"b_{name}", buffers), dtype, rows, "shared", node, len(buffers) + k, "of the rows taken together",
+                        "together")
                  for k, ((name, node), dtype) in enumerate(crossing.items()))
     names = {name: (b, Load(name, b.name, variable("lane_row", rows), (), False, b.dtype, b.node))
              for (name, _), b in zip(crossing, made, strict=True)}
     return replace(segment, phases=tuple(_passing(p, names) for p in segment.phases), together=rows), made
+
+
+def _unused(name: str, buffers: Mapping[str, Buffer]) -> str:
+    """Segments name their values each from the beginning, and take other numbers of rows together."""
+    return next(n for n in chain([name], (f"{name}_{k}" for k in count(1))) if n not in buffers)
 
 
 def _made(phase: Phase) -> Iterator[tuple[str, int, str]]:

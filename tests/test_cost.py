@@ -205,6 +205,14 @@ def test_operations_have_their_own_price_on_a_cpu():
     assert cpu_us("f64[1024,1024] = exp %0", dtype="f64") > 1.9 * exp
 
 
+def test_a_piece_of_a_loop_is_priced_without_what_its_guards_leave_out():
+    """Where arrays are joined each element is of one of them, and no guard is asked; a loop that is not cut loads both and chooses."""
+    kernel = one_kernel(traced(lambda x, y: np.concatenate([x, y], axis=-1) * np.float32(2), (4000, 96), (4000, 160)), CPU)
+    whole = replace(kernel, segments=tuple(replace(s, phases=tuple(replace(p, cuts=()) for p in s.phases)) for s in kernel.segments))
+    assert [p.cuts for s in kernel.segments for p in s.phases] == [(96,)]
+    assert cost.kernel_us(kernel) < cost.kernel_us(whole)
+
+
 def test_a_stride_drags_lines_through_the_cache():
     straight = cpu_us("f32[4096,4096] = neg %0", "4096,4096")
     across = cpu_us("f32[4096,4096] = transpose %0 perm=(1,0)", "4096,4096")

@@ -33,7 +33,7 @@ from minisitch.device import SERIAL_BELOW
 from minisitch.fuse import extract, make_plan
 from minisitch.graph import Builder, Graph, TensorType
 from minisitch.index import Digit, Index, Within
-from minisitch.kernel import LITTLE, Choose, FromIndex, Load, Store
+from minisitch.kernel import LITTLE, Choose, FromIndex, Load, Phase, Store
 from minisitch.loops import _split
 from minisitch.ops import DTYPES, OPS, SHORT, kind_of
 from minisitch.reference import judge
@@ -485,6 +485,7 @@ def test_a_loop_is_cut_where_arrays_are_joined(golden):
     source = emitted(traced(lambda x, y: np.concatenate([x, y], axis=-1) * np.float32(2), (4, 20), (4, 12)), "cpu")
     assert "range(0, 20)" in source.text and "range(20, 32)" in source.text
     assert " if " not in source.text and "select" not in source.text
+    assert [p.cuts for s in source.kernel.segments for p in s.phases] == [(20,)] and "   cut at 20" in str(source.kernel)
     golden("joined_in_pieces", source.text)
     uncut = emitted(traced(lambda x, y: np.concatenate([x, y], axis=0) * np.float32(2), (4, 20), (3, 20)), "cpu")
     assert "range(0, 20)" not in uncut.text, "rows are joined, not columns"
@@ -506,11 +507,12 @@ def test_joined_arrays_have_the_references_values(n, strategy):
 
 def test_what_holds_in_a_piece_is_decided():
     """Below its first column a condition fails, up to its last it holds; one of another variable is left to the loop."""
-    name, size = "col", 32
     here, there = Within(Index(-4, ((1, Digit("col", 1, 32)),)), 0, 16), Within(Index(0, ((1, Digit("row", 1, 8)),)), 0, 4)
     load = Load("v1", "x", Index(), (here, there), False, "float32", 1)
     choice, store = Choose("v2", (here,), "v1", "v0", "float32", 2), Store("y", Index(), "v2", (here,), 2)
-    before, inside, after = (cpu_emit.within((load, choice, store), name, size, *piece) for piece in ((0, 4), (4, 20), (20, 32)))
+    phase = Phase(32, 1, False, (), (load, choice, store), (), "none", (("col", 32),), cuts=(4, 20))
+    (*_, before), (*_, inside), (*_, after) = phase.pieces
+    assert [piece[:2] for piece in phase.pieces] == [(0, 4), (4, 20), (20, 32)]
     assert [s.guard for s in inside] == [(there,), (), ()] and inside[1].value == "v1"
     for fails in (before, after):
         assert isinstance(fails[0], FromIndex) and fails[1].value == "v0" and len(fails) == 2

@@ -28,6 +28,18 @@ def column_sums_too_many_for_shared_memory(x):
     return x.sum(-1), x.sum(0), (x * x).sum(0), (x + 1).prod(0)
 
 
+def one_table_two_indices(x, t, i, j):
+    """Each loop numbers the positions it has read from memory; the second one's first is not the first one's first."""
+    return x * t[j][:, None] - np.max(x * t[i][:, None], axis=1, keepdims=True)
+
+
+def rows_together_of_two_widths(x, y, t):
+    """What crosses the loops of short rows had one name in both segments, and the length of the wider rows, of which fewer
+    are taken together."""
+    a, b = x * t, y * t
+    return a - np.max(a, axis=1, keepdims=True), b - np.max(b, axis=1, keepdims=True)
+
+
 def array(*shape, scale=1.0):
     return (np.random.default_rng(0).standard_normal(shape) * scale).astype(np.float32)
 
@@ -37,6 +49,8 @@ CASES = [
     (column_sums_beside_a_wider_row, (array(100, 64), array(100, 512))),
     (views_of_two_lengths, (array(40, 16),)),
     (column_sums_too_many_for_shared_memory, (array(8, 4096, scale=0.01),)),
+    (one_table_two_indices, (array(64, 40), array(30), np.arange(64) % 30, np.arange(64)[::-1] % 30)),
+    (rows_together_of_two_widths, (array(128, 32), array(120, 200), array(1, 1))),
 ]
 
 

@@ -52,6 +52,22 @@ def test_short_rows_are_taken_together():
     assert one_kernel(traced(softmax, (200, 33)), V100).segments[0].together == 1, "threads hide what waits"
 
 
+@pytest.mark.parametrize("swap", [False, True])
+def test_what_crosses_loops_has_a_buffer_of_its_own_in_each_segment(swap):
+    """Segments name their values each from the beginning, and of wider rows fewer are taken together."""
+    def f(x, y, t):
+        a, b = x * t, y * t
+        return a - np.max(a, axis=1, keepdims=True), b - np.max(b, axis=1, keepdims=True)
+
+    shapes = [(1024, 32), (4096, 200)]
+    kernel = one_kernel(traced(f, *(shapes[::-1] if swap else shapes), (1, 1)), CPU)
+    sizes = {b.name: b.size for b in kernel.buffers if b.role == "together"}
+    assert len(sizes) == len({b.slot for b in kernel.buffers if b.role == "together"}) == 4
+    for segment in kernel.segments:
+        touched = {s.buffer for p in segment.phases for s in statements(p) if getattr(s, "buffer", "") in sizes}
+        assert segment.together > 1 and len(touched) == 2 and {sizes[name] for name in touched} == {segment.together}
+
+
 def test_rows_are_not_taken_together_over_a_scratch_row():
     kernel = one_kernel(traced(lambda x: np.sum(softmax(x)[:, ::-1] * softmax(x), axis=1), (200, 33)), CPU)
     assert any(b.role == "kept" for b in kernel.buffers)
