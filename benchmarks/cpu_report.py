@@ -31,7 +31,7 @@ def us(record: Record, peer: str, how: Callable[[list[float]], float] = statisti
 
 def is_right(row: Record) -> bool:
     """Close enough for its time to count: another question than whether it is as exact as NumPy."""
-    return max(row.get("distances", [float("inf")])) < WRONG or row.get("of_numpys", float("inf")) <= EXACT
+    return max(row.get("distances", [float("inf")]), default=0.0) < WRONG or row.get("of_numpys", float("inf")) <= EXACT
 
 
 def ratio(record: Record, peer: str) -> float:
