@@ -146,8 +146,8 @@ def measure(workload: str, peers: Sequence[str], target: str, seconds: float, py
 
 
 def leave_out_noise(rows: dict[str, Record]) -> int:
-    """Forget the outputs that NumPy itself gets wrong by more than a hundredth, as gradients that are zero on paper: they are nothing
-    but rounding. How many those are."""
+    """Forget the outputs that NumPy itself gets wrong by more than a hundredth, as gradients that are zero on paper: they are
+    nothing but rounding. Gives how many."""
     own = rows["numpy"].get("distances", [])
     kept = [k for k, distance in enumerate(own) if distance <= NOISE]
     for row in rows.values():
