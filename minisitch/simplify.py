@@ -322,8 +322,9 @@ def _twice_negated(r: Rewriter, n: Node) -> int | None:
 
 @rule("abs")
 def _abs_of_sign_change(r: Rewriter, n: Node) -> int | None:
-    """Before: ``abs(-x)``. After: ``abs(x)``."""
-    return r.make(n, "abs", r.nodes[n.args[0]].args[0]) if r.is_a(n.args[0], "neg") else None
+    """Before: ``abs(-x)``. After: ``abs(x)``, but for unsigned integers, of which ``-3`` is 253."""
+    signed = not n.type.dtype.startswith("uint")
+    return r.make(n, "abs", r.nodes[n.args[0]].args[0]) if signed and r.is_a(n.args[0], "neg") else None
 
 
 @rule("abs", "sign", "floor", "ceil", "trunc", "rint")

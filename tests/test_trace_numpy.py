@@ -7,6 +7,7 @@ import pytest
 import scipy.special
 from trace_help import check
 
+import minisitch as ms
 from minisitch.trace import erf
 
 RNG = np.random.default_rng(7)
@@ -137,3 +138,122 @@ def test_one_line(row: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         check(function, *(VALUES[name] for name in used))
+
+
+# ---------------------------------------------------------------- what a reader's eye found
+def square():
+    return np.arange(9.0).reshape(3, 3)
+
+
+def fills_a_diagonal_backwards(x):
+    np.fill_diagonal(np.fliplr(x), 7)
+    return x
+
+
+def fills_an_inner_diagonal(x):
+    np.fill_diagonal(x[1:, 1:], 0)
+    x.T.flat[1] = 9
+    np.put(x.T, [2, 5], -1.0)
+    return x
+
+
+def changes_a_contiguous_copy(x):
+    y = np.ascontiguousarray(x.T)
+    z = np.asfortranarray(x)
+    w = np.ascontiguousarray(x)
+    y += 1
+    z += 2
+    w += 4
+    return x, y, z, np.ascontiguousarray(x.sum())
+
+
+def views_a_scalar(x):
+    m = x.max()
+    v, w = np.atleast_1d(m), m[None]
+    v += 1
+    w += 2
+    return m, v, w
+
+
+def adds_where(a, o, m):
+    np.add(a, a, out=o, where=m)
+    return o
+
+
+def unsigned_distance(u):
+    return np.abs(-u)
+
+
+def ignores_a_label(t, i):
+    return t[np.where(i < 0, 0, i)], t[i % 4]
+
+
+def looks_up_bytes(t, i):
+    return t[i.astype(np.uint8)]
+
+
+BYTES = np.array([0, 2], np.uint8)
+
+
+def picks_by_tuples(x):
+    return x[:, (0, 2)], np.take(x, (0, 2), 1), x[BYTES]
+
+
+@pytest.mark.parametrize(("function", "inputs"), [
+    (fills_a_diagonal_backwards, (square(),)),
+    (fills_an_inner_diagonal, (square(),)),
+    (changes_a_contiguous_copy, (square(),)),
+    (views_a_scalar, (square(),)),
+    (adds_where, (np.ones(2, np.int8), np.array([1000, 1000]), np.array([True, False]))),
+    (adds_where, (np.ones(2, np.float32), np.array([0.1, 0.1]), np.array([True, False]))),
+    (unsigned_distance, (np.array([3], np.uint8),)),
+    (ignores_a_label, (np.arange(5.0), np.array([-100, 2]))),
+    (looks_up_bytes, (np.arange(256.0), np.array([-1, 300]))),
+    (picks_by_tuples, (square(),)),
+], ids=lambda case: getattr(case, "__name__", ""))
+def test_ordinary_programs_mean_what_numpy_means(function, inputs):
+    theirs, ours = [x.copy() for x in inputs], [x.copy() for x in inputs]
+    wanted, got = function(*theirs), ms.jit(function, target="reference")(*ours)
+    for w, g in zip(wanted if isinstance(wanted, tuple) else (wanted,), got if isinstance(got, tuple) else (got,), strict=True):
+        np.testing.assert_array_equal(g, w)
+        assert np.shape(g) == np.shape(w)
+    for mine, its in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(mine, its)
+
+
+def test_out_where_keeps_the_rule_of_casting():
+    with pytest.raises(TypeError, match="Cannot cast"):
+        ms.jit(adds_where, target="reference")(np.ones(2), np.ones(2, np.int8), np.array([True, False]))
+
+
+def test_an_index_out_of_bounds_is_still_found():
+    for index in (np.array([5, 0]), np.array([-6, 0])):
+        with pytest.raises(IndexError, match="out of bounds for axis 0 with size 5"):
+            ms.jit(lambda t, i: t[i], target="reference")(np.arange(5.0), index)
+
+
+def test_a_real_array_that_changes_during_the_trace_is_refused():
+    def f(x):
+        k = np.linspace(0.0, 1.0, 3)
+        y = x + k
+        k *= 10
+        return y, x + k
+
+    with pytest.raises(ms.TraceError, match=r"test_trace_numpy\.py:\d+ reads a real array of shape \(3,\) that changes while"):
+        ms.jit(f, target="reference")(np.zeros(3))
+
+
+def test_an_assignment_into_an_argument_is_refused():
+    def step(p, g):
+        p["w"] = p["w"] - g
+        return g.sum()
+
+    def in_place(p, g):
+        p["w"] -= g
+        return g.sum()
+
+    with pytest.raises(ms.TraceError, match="puts something else into a dict or list of its arguments"):
+        ms.jit(step, target="reference")({"w": np.ones(3)}, np.ones(3))
+    p = {"w": np.ones(3)}
+    ms.jit(in_place, target="reference")(p, np.ones(3))
+    assert (p["w"] == 0).all()

@@ -17,7 +17,7 @@ import tokenize
 from pathlib import Path
 
 FILE_BUDGET = 500
-PACKAGE_BUDGET = 18_600
+PACKAGE_BUDGET = 18_750
 
 
 def docstring_lines(tree: ast.AST) -> set[int]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..device import Device
 from ..errors import DeviceError, MinisitchError
-from ..fuse import FREE, view_source
+from ..fuse import FREE, behind_views, view_source
 from ..graph import Graph, Node
 from ..reference import evaluate
 from ..trace import Program
@@ -61,7 +61,7 @@ def index_checks(graph: Graph) -> tuple[IndexCheck, ...]:
             continue
         sizes = [graph[node.args[0]].type.shape[a] for a in node.attr("axes")]
         for index, axis, size in zip(node.args[-len(sizes):], node.attr("axes"), sizes, strict=True):
-            source, moves, wraps = _index_source(graph, index)
+            source, moves, wraps = _index_source(graph, index, size)
             if source in position:
                 chain = (graph[source], *moves)
                 checks.append(IndexCheck(position[source], chain, -size if wraps else 0, size,
@@ -69,8 +69,9 @@ def index_checks(graph: Graph) -> tuple[IndexCheck, ...]:
     return tuple(dict.fromkeys(checks))
 
 
-def _index_source(graph: Graph, index: int) -> tuple[int, list[Node], bool]:
-    """Back through moves, casts and ``select(i < 0, i + n, i)``: the source, the moves on the way, whether it wraps."""
+def _index_source(graph: Graph, index: int, size: int) -> tuple[int, list[Node], bool]:
+    """Back through moves, casts that keep the value and ``select(i < 0, i + n, i)``: the source, the moves on the way, whether it
+    wraps."""
     moves: list[Node] = []
     wraps = False
     while True:
@@ -78,12 +79,23 @@ def _index_source(graph: Graph, index: int) -> tuple[int, list[Node], bool]:
         if node.op in FREE:
             moves.insert(0, node)
             index = node.args[0]
-        elif node.op == "cast" and graph[node.args[0]].type.dtype.startswith(("int", "uint")):
+        elif node.op == "cast" and np.can_cast(source := graph[node.args[0]].type.dtype, node.type.dtype) and source != "bool":
             index = node.args[0]
-        elif node.op == "select" and graph[node.args[0]].op == "lt" and graph[node.args[0]].args[0] == node.args[2]:
+        elif node.op == "select" and _wraps_around(graph, node, size):
             wraps, index = True, node.args[2]
         else:
             return index, moves, wraps
+
+
+def _wraps_around(graph: Graph, node: Node, size: int) -> bool:
+    """``select(i < 0, i + size, i)``, and not another choice, as of what a label of -100 stands for."""
+    def is_number(value: int, number: int) -> bool:
+        made = graph[behind_views(graph, value)]
+        return made.op == "constant" and made.attr("value") == number
+
+    negative, around, index = (graph[a] for a in node.args)
+    return (negative.op == "lt" and negative.args[0] == index.id and is_number(negative.args[1], 0)
+            and around.op == "add" and index.id in around.args and any(is_number(a, size) for a in around.args))
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,8 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
         positional, named = unflatten(inputs, arrays)
         result = rebind(fn)(*positional, **named)
         recorder.require_honest()
+        recorder.require_unchanged()
+        _require_same_nest((positional, named), inputs, arrays)
         results, outputs = flatten(result, _is_traced)
         nodes = [each.node for each in results]
         changed = [(i, array._storage.node) for i, array in enumerate(arrays) if array._storage.version]
@@ -85,6 +87,14 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
     graph = recorder.builder.finish([*nodes, *(node for _, node in changed)])
     mutated = tuple((i, len(nodes) + place) for place, (i, _) in enumerate(changed))
     return Program(graph, inputs, outputs, tuple(array for array, _ in recorder.captured.values()), mutated)
+
+
+def _require_same_nest(arguments: Any, inputs: Tree, arrays: Sequence[Array]) -> None:
+    """Raises TraceError if the program put something into a dict or list of its arguments, which the caller would never see."""
+    left, tree = flatten(arguments, lambda value: isinstance(value, Array))
+    if tree != inputs or any(a is not b for a, b in zip(left, arrays, strict=True)):
+        raise TraceError("the program puts something else into a dict or list of its arguments, as p['w'] = p['w'] - step does: "
+                         "the caller's would stay as it is. Change the array in place, p['w'][...] = ..., or return what is new")
 
 
 def _parameter(leaf: Any, name: str) -> Array:

@@ -174,7 +174,7 @@ class Array(NDArrayOperatorsMixin):
     mT = property(lambda self: traced.swapaxes(self, -1, -2))
     real = property(lambda self: self)
     imag = property(lambda self: traced.zeros_like(self))
-    flat = property(lambda self: traced.reshape(self, -1))
+    flat = property(lambda self: flat_view(self))
 
     def __len__(self) -> int:
         if not self.shape:
@@ -281,7 +281,7 @@ class Array(NDArrayOperatorsMixin):
         self[...] = value
 
     def put(self, indices, values, mode="raise"):
-        np.reshape(self, -1)[indices] = values
+        self.flat[indices] = values
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_") and hasattr(np.ndarray, name):
@@ -364,11 +364,19 @@ def record(op: str, *operands: Array, row_major: bool | None = None, **attrs: An
 
 def view(parent: Array, op: str, *indices: int, strides: tuple[int, ...] | None = None, shape: tuple[int, ...],
          **attrs: Any) -> Array:
-    """Another way to see ``parent``: writes go through. Nothing is recorded until it is read."""
+    """Another way to see ``parent``: writes go through, but to a scalar, of which it is a copy. Nothing is recorded until it is
+    read."""
+    if parent.is_scalar:
+        parent = fresh(parent.node, scalar=False)
     if op in ("reshape", "broadcast"):
         attrs["shape"] = shape
     return Array(parent.recorder, parent._storage, TensorType(shape, parent.type.dtype), parent=parent,
                  move=Move(op, tuple(sorted(attrs.items())), indices), strides=strides)
+
+
+def flat_view(x: Array) -> Array:
+    """All elements in C order, to be read and written whatever the layout: a reshape would copy where NumPy's does."""
+    return view(x, "reshape", shape=(x.type.size,), strides=(1,))
 
 
 def constant(value: Any, shape: Sequence[int], dtype: Any) -> Array:

@@ -93,7 +93,7 @@ def _plain(entry: Any) -> list[Any]:
         return [entry]
     if is_dynamic_mask(entry):
         return [entry] * entry.ndim
-    if isinstance(entry, list | range):
+    if isinstance(entry, list | range | tuple):
         entry = lift(entry) if is_traced(entry) else np.asarray(entry, None if len(entry) else np.intp)
     if np.shape(entry) == () and getattr(entry, "dtype", type(entry)) in (bool, np.bool_):
         raise refuse("a single bool as an index", "it adds an axis of length 0 or 1", "Write x[None] or a slice")
@@ -137,7 +137,7 @@ def _in_bounds(index: Array | np.ndarray, axis: int, n: int, recorder: Recorder)
     values = index if isinstance(index, np.ndarray) else recorder.known(index.node)
     low = None
     if values is not None:
-        low, high = values.min(initial=0), values.max(initial=-1)
+        low, high = (min(0, int(values.min())), int(values.max())) if values.size else (0, -1)
         if low < -n or high >= n:
             raise IndexError(f"index {low if low < -n else high} is out of bounds for axis {axis} with size {n}")
     positions = lift(index)

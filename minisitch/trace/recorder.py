@@ -17,6 +17,7 @@ import inspect
 import os
 import sys
 import sysconfig
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -144,6 +145,7 @@ class Recorder:
         self.refused: list[TraceError] = []
         self.builder = Builder()
         self.captured: dict[int, tuple[np.ndarray, int]] = {}  # id of an ndarray -> itself, its node
+        self._content: dict[int, int] = {}  # and a checksum of what it held then
         self.nonnegative: set[int] = set()  # integer nodes that need no wrap-around as an index
         self._composite = ""
         self._reads_input: list[bool] = []
@@ -180,7 +182,21 @@ class Recorder:
             check_dtype(array.dtype)
             name = f"captured{len(self.captured)}"
             self.captured[id(array)] = array, self.input(TensorType(array.shape, array.dtype.name), name)
+            self._content[id(array)] = zlib.crc32(array.tobytes())
         return self.captured[id(array)][1]
+
+    def require_unchanged(self) -> None:
+        """Raises TraceError if the program has changed a real array that it has read: kernels read the one it is in the end."""
+        for key, (array, node) in self.captured.items():
+            if zlib.crc32(array.tobytes()) != self._content[key]:
+                where = self.builder.nodes[self.reader(node)].where
+                raise TraceError(f"{where or 'the program'} reads a real array of shape {array.shape} that changes while it is "
+                                 "traced: a change of a real array is nothing that the program does at each call. Make the array "
+                                 "with np.zeros, np.ones or np.full inside the traced function, or pass it as an argument")
+
+    def reader(self, node: int) -> int:
+        """The first node that reads this one, or itself."""
+        return next((n.id for n in self.builder.nodes if node in n.args), node)
 
     def type(self, node: int) -> TensorType:
         return self.builder.type(node)

@@ -36,6 +36,7 @@ from .array import (
     operand,
     record,
     settle,
+    strides_of,
 )
 from .recorder import current, refuse, user_file
 from .shapes import shape_of
@@ -114,7 +115,28 @@ def array(object, dtype=None, *, copy=True, order="K", subok=False, ndmin=0, lik
     return np.reshape(result, (1,) * (ndmin - result.ndim) + result.shape) if result.ndim < ndmin else result
 
 
-@replaces(np.asarray, np.asanyarray, np.ascontiguousarray, np.asfortranarray, np.require, np.asarray_chkfinite)
+@replaces(np.ascontiguousarray)
+def ascontiguousarray(a, dtype=None, *, like=None):
+    """The array itself where it is known to lie in C order, else a copy; at least one axis."""
+    if not is_traced(a):
+        return np.ascontiguousarray(a, dtype)
+    return _laid_out(lift(a) if dtype is None else cast(lift(a), dtype), strides_of(np.shape(a)))
+
+
+@replaces(np.asfortranarray)
+def asfortranarray(a, dtype=None, *, like=None):
+    """The array itself where it is known to lie in Fortran's order, else a copy; at least one axis."""
+    if not is_traced(a):
+        return np.asfortranarray(a, dtype)
+    return _laid_out(lift(a) if dtype is None else cast(lift(a), dtype), strides_of(np.shape(a)[::-1])[::-1])
+
+
+def _laid_out(x: Array, strides: tuple[int, ...]) -> Any:
+    given = x if x.ndim and x.strides_in_elements == strides else fresh(x.node, scalar=False)
+    return given if given.ndim else np.reshape(given, 1)
+
+
+@replaces(np.asarray, np.asanyarray, np.require, np.asarray_chkfinite)
 def asarray(a, dtype=None, *args, copy=None, **options):
     """A traced array is one already."""
     return array(a, dtype, copy=bool(copy)) if is_traced(a) else np.asarray(a, dtype)

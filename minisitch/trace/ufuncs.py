@@ -188,7 +188,7 @@ def call(ufunc: np.ufunc, *inputs: Any, out: Any = None, where: Any = True, dtyp
     results = elementwise(ufunc, [operand(each) for each in inputs], dtype)
     outs = out if isinstance(out, tuple) else (out,) * len(results)
     if where is not True:
-        results = tuple(_chosen(ufunc, lift(where), each, o) for each, o in zip(results, outs, strict=True))
+        results = tuple(_chosen(ufunc, lift(where), each, o, casting) for each, o in zip(results, outs, strict=True))
     results = tuple(deliver(each, o, casting) for each, o in zip(results, outs, strict=True))
     return results if len(results) > 1 else results[0]
 
@@ -217,13 +217,15 @@ def elementwise(ufunc: np.ufunc, operands: list[Any], dtype: Any = None) -> tupl
     return tuple(cast(r, g) for r, g in zip(results, gives, strict=True))
 
 
-def _chosen(ufunc: np.ufunc, where: Array, result: Array, out: Any) -> Array:
-    """``where=`` keeps what ``out`` held at the other places."""
+def _chosen(ufunc: np.ufunc, where: Array, result: Array, out: Any, casting: str) -> Array:
+    """``where=`` keeps what ``out`` held at the other places, as it is."""
     if not isinstance(out, Array):
         raise refuse(f"np.{ufunc.__name__} with where= but no traced out=", "the other places would hold no value",
                      "Pass out=np.zeros_like(x), or write np.where(condition, a, b)")
     shape = np.broadcast_shapes(where.shape, result.shape, out.shape)
-    return choose(where, result, out, result.dtype, shape)
+    if not np.can_cast(result.dtype, out.dtype, casting):  # type: ignore[arg-type]
+        return result  # refused by whoever delivers it, as NumPy does
+    return choose(where, cast(result, out.dtype), out, out.dtype, shape)
 
 
 def outer(ufunc: np.ufunc, a: Any, b: Any, **options: Any) -> Any:
