@@ -257,3 +257,14 @@ def test_an_assignment_into_an_argument_is_refused():
     p = {"w": np.ones(3)}
     ms.jit(in_place, target="reference")(p, np.ones(3))
     assert (p["w"] == 0).all()
+
+
+def test_arrays_whose_operators_mean_something_else_are_refused():
+    """At the first call, and where a program for the same shape is there already."""
+    total = ms.jit(lambda x: x.sum(), target="cpu")
+    masked = np.ma.array([1.0, 2.0, 3.0], mask=[0, 1, 0])
+    for _ in range(2):
+        for odd in (masked, np.matrix([1.0, 2.0, 3.0])):
+            with pytest.raises(ms.TraceError, match=r"a (MaskedArray|matrix) among the arrays"):
+                total(odd)
+        assert total(np.ones(3)) == 3 and total(np.ones((1, 3))) == 3

@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 
 from ..trace import Program
-from ..trace.tree import Branch, Leaf, Tree
+from ..trace.tree import Branch, Leaf, Tree, refuse_other_meanings
 from .memory import PAGE, Slot, staggered
 from .pool import fresh, is_pooled
 
@@ -45,7 +45,9 @@ READY = 0x101  # of an array's flags: in C order, and aligned
 
 
 def ready(x: Any, dtype: np.dtype) -> Array:
-    """An argument as an aligned, C-ordered array of the dtype; a copy only where it is not one already."""
+    """An argument as an aligned, C-ordered array of the dtype; a copy only where it is not one already. Raises TraceError for a
+    masked array or a matrix."""
+    refuse_other_meanings(x)
     return np.asarray(np.require(np.asarray(x), dtype, ["C", "A"]))
 
 

@@ -25,7 +25,7 @@ from .array import Array, fresh
 from .masked import Masked
 from .recorder import ACTIVE, Recorder, check_dtype, current, program_file
 from .shim import rebind
-from .tree import Branch, Leaf, Static, Tree, flatten, is_array, leaf_names, type_of, unflatten
+from .tree import Branch, Leaf, Static, Tree, flatten, is_array, leaf_names, refuse_other_meanings, type_of, unflatten
 from .ufuncs import erf
 
 __all__ = ["Array", "Branch", "Leaf", "Program", "Static", "Tree", "erf", "flatten", "is_array", "trace", "type_of",
@@ -99,6 +99,7 @@ def _require_same_nest(arguments: Any, inputs: Tree, arrays: Sequence[Array]) ->
 
 def _parameter(leaf: Any, name: str) -> Array:
     """An argument as a traced array; a NumPy scalar stays one that nothing changes in place."""
+    refuse_other_meanings(leaf)
     dtype = leaf.dtype if isinstance(leaf.dtype, np.dtype) else np.dtype(type_of(leaf).dtype)
     check_dtype(dtype.newbyteorder("="), f"the argument {name} is an array")
     return fresh(current().input(type_of(leaf), name), scalar=isinstance(leaf, np.generic))

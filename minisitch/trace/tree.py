@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import TraceError
 from ..graph import TensorType
 
 
@@ -50,6 +51,15 @@ def is_array(value: object) -> bool:
     """Does a value become an input? NumPy arrays and scalars, abstract types, other libraries' arrays."""
     return isinstance(value, np.ndarray | np.generic | TensorType) or (
         hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, type))
+
+
+def refuse_other_meanings(array: Any) -> None:
+    """Raises TraceError for a masked array or a matrix, whose operators do not mean what an array's do."""
+    if type(array) is np.ndarray or not isinstance(array, np.ndarray):
+        return  # without asking for numpy.ma, which would be imported
+    if isinstance(array, np.ma.MaskedArray | np.matrix):
+        raise TraceError(f"a {type(array).__name__} among the arrays: its operators mean something else than an array's, which is "
+                         "all that is compiled. Pass np.asarray(it), and a mask as an array of its own")
 
 
 def type_of(leaf: Any) -> TensorType:
