@@ -170,7 +170,8 @@ class Layout:
         """Of a block: as many as the segment with most asks for. Where a row is dealt out in chunks, rows that are packed beside it
         need not fill a block: with 1024 threads a multiprocessor has 64 registers for each, and a chunk's loop spilled them."""
         chunked = any(self.maps[key].splits > 1 for key in self.dealt)
-        return max((m.threads_per_row if chunked and key[1].kind == "row" and m.splits == 1 else m.threads
+        carries = {(loop.level, loop.space) for loop in self.loops if any(s.role == "carry" for s in loop.sinks)}
+        return max((m.threads_per_row if chunked and key[1].kind == "row" and m.splits == 1 and key not in carries else m.threads
                     for key, m in self.maps.items()), default=1)
 
     def _widen(self, m: ThreadMap) -> ThreadMap:
@@ -281,27 +282,40 @@ class Layout:
 
     def _in_place(self, old: Buffer, new: Buffer, clock: Sequence[int]) -> bool:
         """True if every read of ``old`` that no barrier separates from the loop that writes ``new`` is one that the
-        writing thread makes of that very element, in that loop or before."""
+        writing thread makes of that very element, in that loop or before: in one segment, since another one deals elements out to
+        threads in its own way."""
         if {old.role, new.role} != {"kept"} or old.size != new.size or self.final[new.node].role != "map":
             return False
         writer = self.loops_of[new.node][-1]
         late = [(loop, same) for loop, same in self.reads[old.node].near if clock[loop.order] >= clock[writer]]
-        return bool(late) and all(same and loop.order <= writer for loop, same in late)
+        home = self.loops[writer].level, self.loops[writer].space
+        return bool(late) and all(same and loop.order <= writer and (loop.level, loop.space) == home for loop, same in late)
 
     def _grid_clock(self) -> list[int]:
         """For each loop, the grid barriers before it."""
         return [loop.level for loop in self.loops]
 
     def _block_clock(self) -> list[int]:
-        """For each loop, the block barriers before it that every warp waits at; a core takes its loops in turn."""
+        """For each loop, the block barriers before it that every warp waits at; a core takes its loops in turn.
+
+        A block that has no task in a segment passes none of its barriers. If it reads in one segment and writes in another it has
+        tasks in both, but perhaps not in those between.
+        """
         if self.device.kind == "cpu":
             return list(range(len(self.loops)))
         found, now = [], 0
         for k, loop in enumerate(self.loops):
             found.append(now)
             last = k + 1 < len(self.loops) and self.loops[k + 1].level != loop.level
-            now += self.meetings[k] + (self.barriers[k] == "block") + last
+            beside = self._beside(loop)
+            if loop.space in (beside[0], beside[-1]):
+                now += self.meetings[k] + (self.barriers[k] == "block")
+            now += last
         return found
+
+    def _beside(self, loop: Loop) -> list[Space]:
+        """The segments of a loop's level: no barrier stands between them."""
+        return [space for level, space in self.segments if level == loop.level]
 
     def _life(self, b: Buffer, clock: Sequence[int]) -> tuple[int, int]:
         """First write and last read of a buffer on a clock of barriers; a block's column sums live as long as its tasks."""
@@ -338,12 +352,15 @@ class Layout:
 
     # ------------------------------------------------------------ barriers
     def _meet(self, loop: Loop) -> int:
-        """Give the row folds of a loop their places to meet, two sets in turn, so that one barrier a meeting is enough."""
+        """Give the row folds of a loop their places to meet, two sets in turn, so that one barrier a meeting is enough.
+
+        Segments that no grid barrier separates have sets of their own: a block may have no task in the one between two others.
+        """
         wide = [s for s in loop.sinks if s.along == "row"] if self.maps[loop.level, loop.space].threads_per_row > WARP else []
-        turn = self.turn
+        turn, place = self.turn, self._beside(loop).index(loop.space)
         for k, s in enumerate(wide):
             dtype = shuffle_dtype(self.graph[s.node].type.dtype)
-            name = f"w{(turn + k // MEET_TOGETHER) % 2}{k % MEET_TOGETHER}_{SHORT[dtype]}"
+            name = f"w{(turn + k // MEET_TOGETHER) % 2}{k % MEET_TOGETHER}_{SHORT[dtype]}" + (f"_{place}" if place else "")
             self.exchange[loop.order, s.node] = name
             if name not in self.buffers:
                 self.add(Buffer(name, dtype, max(1, self.block // WARP), "shared", s.node, EXCHANGE + len(self.buffers),

@@ -69,7 +69,8 @@ class Statements:
         clamped: set[str] = set()
         for key in pulled.order:
             variables = self._position_variables(key)
-            guarding = frozenset().union(*(c.index.variables for guard in pulled.guards[key] for c in guard))
+            asked = pulled.guards[key] if len(pulled.guards[key]) == 1 else ()  # of several none is: the load is clamped
+            guarding = frozenset().union(*(c.index.variables for guard in asked for c in guard))
             for name in sorted((variables | guarding) & pulled.indices.keys()):
                 if name not in clamped:
                     clamped.add(name)

@@ -13,7 +13,7 @@ Not for split rows, nor where a whole row of values is kept in a scratch row: th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, count
 
@@ -36,15 +36,16 @@ def take_together(segment: Segment, buffers: Mapping[str, Buffer]) -> tuple[Segm
     rows = min(MOST_ROWS, max(FEWEST_ROWS, ELEMENTS // cols))
     if segment.rows < 2 * rows:
         return segment, ()
-    made = tuple(Buffer(_unused(f"b_{name}", buffers), dtype, rows, "shared", node, len(buffers) + k, "of the rows taken together",
-                        "together")
-                 for k, ((name, node), dtype) in enumerate(crossing.items()))
+    made: dict[str, Buffer] = {}
+    for (name, node), dtype in crossing.items():
+        own = _unused(f"b_{name}", {*buffers, *made})
+        made[own] = Buffer(own, dtype, rows, "shared", node, len(buffers) + len(made), "of the rows taken together", "together")
     names = {name: (b, Load(name, b.name, variable("lane_row", rows), (), False, b.dtype, b.node))
-             for (name, _), b in zip(crossing, made, strict=True)}
-    return replace(segment, phases=tuple(_passing(p, names) for p in segment.phases), together=rows), made
+             for (name, _), b in zip(crossing, made.values(), strict=True)}
+    return replace(segment, phases=tuple(_passing(p, names) for p in segment.phases), together=rows), tuple(made.values())
 
 
-def _unused(name: str, buffers: Mapping[str, Buffer]) -> str:
+def _unused(name: str, buffers: Collection[str]) -> str:
     """Segments name their values each from the beginning, and take other numbers of rows together."""
     return next(n for n in chain([name], (f"{name}_{k}" for k in count(1))) if n not in buffers)
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 
 from .fuse import Decision
 from .index import ZERO, Index, grouped, variable
-from .kernel import Buffer, Home, Kernel, Load, Phase, Segment, Stmt, Store, Wide, statements
+from .kernel import Buffer, Clamp, Home, Kernel, Load, Phase, Segment, Stmt, Store, Wide, statements
 from .ops import itemsize
 
 ACCESS = 16  # bytes of the widest access of a thread
@@ -174,6 +174,9 @@ class _Group:
         everywhere = [s for p in self.segment.phases for s in statements(p) if isinstance(s, Load | Store)]
         found = []
         for (buffer, index), uses in touched.items():
+            if len({self._positions(k, index) for k, p in enumerate(self.segment.phases)
+                    if any(isinstance(s, Load | Store) and (s.buffer, s.index) == (buffer, index) for s in statements(p))}) > 1:
+                continue  # loops number the positions that they have read from memory each from 0
             stores = [s for s in everywhere if isinstance(s, Store) and s.buffer == buffer]
             first, stored = uses[0]
             again = tuple(sorted({k for k, _ in uses} - {first}))
@@ -183,6 +186,10 @@ class _Group:
                     and sum(k == first for k, _ in uses) == 1 and not (shared and (others or not stored))):
                 found.append(_Stream(buffer, index, first, again, stored))
         return found
+
+    def _positions(self, k: int, index: Index) -> frozenset[Stmt]:
+        """What the positions in an index mean in this loop."""
+        return frozenset(s for s in self.segment.phases[k].before if isinstance(s, Clamp) and s.target in index.loaded)
 
     def _keep(self) -> None:
         """As many rows as there is room for, those first that would cost shared memory."""
@@ -237,7 +244,7 @@ class _Group:
                 continue
             key, b = (stmt.buffer, stmt.index), self.work.buffers[stmt.buffer]
             row = self.kept.get(key, "")
-            if row and isinstance(stmt, Load) and k != self.first[key]:
+            if row and isinstance(stmt, Load) and k > self.first[key]:
                 body.append(replace(stmt, buffer=row, index=kept_at + each))
                 continue
             at_once = (self.width > 1 and self._side_by_side(k, stmt, self.width) and stored.count(stmt.buffer) < 2

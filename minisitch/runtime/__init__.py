@@ -273,8 +273,9 @@ def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "auto", target:
 
     As ``@jit``, ``@jit(strategy="xla")`` or ``jit(fn)``. Arrays are arguments; everything else in the arguments is
     part of the program. Arrays that the function reads from outside its arguments are read anew at each call; which arrays
-    those are, what is computed from them alone, and outside numbers are fixed at the first. ``target`` is ``auto``, ``cpu``, ``cuda``, or, to look inside, ``step``
-    (the CUDA text, thread by thread), ``python`` (the CPU text uncompiled), ``reference`` (NumPy, node by node).
+    those are, what is computed from them alone, and outside numbers are fixed at the first. ``target`` is ``auto``, ``cpu``,
+    ``cuda``, or, to look inside, ``step`` (the CUDA text, thread by thread), ``python`` (the CPU text uncompiled), ``reference``
+    (NumPy, node by node).
     With ``background`` no call waits for kernels: the first ones run unfused, by NumPy, until a thread has compiled
     them (``runtime/background.py``); ``ready(*args)`` says whether it has, and ``wait(*args)`` waits for it.
     """
