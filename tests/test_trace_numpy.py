@@ -259,6 +259,7 @@ def test_an_assignment_into_an_argument_is_refused():
     assert (p["w"] == 0).all()
 
 
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
 def test_arrays_whose_operators_mean_something_else_are_refused():
     """At the first call, and where a program for the same shape is there already."""
     total = ms.jit(lambda x: x.sum(), target="cpu")
