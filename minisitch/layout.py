@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from .errors import KernelError
 from .fuse import Decision, Stitching
 from .graph import Graph
 from .index import Key, Pull, pull
@@ -84,6 +85,7 @@ class Layout:
         self.maps |= {key: deal(self.maps[key], self.device, registers_each) for key in self.dealt}
         self.block = self._threads()
         self.maps = {key: self._widen(m) if key[1].kind == "row" else m for key, m in self.maps.items()}
+        self._require_counted_parts()
         self.buffers: dict[str, Buffer] = {}
         self.turn = 0
         self.places: dict[int, Place] = {}
@@ -179,6 +181,16 @@ class Layout:
         if m.splits > 1 or m.threads == self.block:
             return replace(m, threads=self.block, threads_per_row=self.block if m.splits > 1 else m.threads_per_row)
         return replace(m, threads=self.block, rows_per_block=max(1, self.block // m.threads_per_row))
+
+    def _require_counted_parts(self) -> None:
+        """Raises KernelError where column sums have as many partial rows as the row lanes of another block than the kernel's."""
+        parts = {s.node: s.extents[1] for s in self.plan.sinks if s.role == "combine"}
+        for loop in self.loops:
+            m = self.maps[loop.level, loop.space]
+            for s in loop.sinks:
+                if s.role == "carry" and parts[s.node] != m.blocks * m.rows_per_block:
+                    raise KernelError(f"%{s.node} {self.graph[s.node].op}: {parts[s.node]} partial rows were planned, and blocks "
+                                      f"of {self.block} threads make {m.blocks * m.rows_per_block}")
 
     # ------------------------------------------------------------ buffers
     def _make_buffers(self) -> None:

@@ -30,7 +30,9 @@ from minisitch.kernel import Compute, Load, Store, statements, verify_kernel
 from minisitch.reference import judge
 from minisitch.runtime.executable import assemble
 from minisitch.runtime.stages import lower_plan
+from minisitch.schedule import schedule
 from minisitch.simplify import simplify
+from minisitch.stitch import stitch
 from minisitch.testing import check_graph, random_graph, random_inputs
 from minisitch.trace import Program
 from minisitch.trace.tree import Static
@@ -447,3 +449,14 @@ def test_a_dead_phase_costs_nothing():
     kernel = one_kernel(graph)
     ops = [s.op for g in kernel.segments for p in g.phases for s in statements(p) if isinstance(s, Compute)]
     assert ops == ["neg"]
+
+
+# ---------------------------------------------------------------- column sums beside rows
+@pytest.mark.parametrize("shape", [(100, 256), (20000, 256)])
+def test_partial_rows_are_counted_for_the_block_that_the_kernel_has(shape):
+    """Blocks of 128 threads were planned; the sum of the partial rows takes 256, and these would make twice as many. Of those the
+    second half was never read."""
+    graph = traced(lambda x: (x.sum(1), x.sum(0)), shape)
+    with pytest.raises(KernelError, match="partial rows were planned, and blocks of 256 threads make"):
+        schedule(stitch(graph, V100, Stitching(barriers=False, threads_per_row=32, threads=128)))
+    assert schedule(stitch(graph, V100)).grid_barriers == 1
