@@ -48,16 +48,23 @@ define internal i1 @open(ptr %board, i64 %ticket, i64 %thread) {  ; has its job 
   ret i1 %open
 }
 
-define internal void @work(ptr %board, i64 %thread) {  ; take chunks and run them until none is left
+define internal i64 @work(ptr %board, i64 %thread) {  ; take chunks and run them until none is left: so many it took
 start:
   %chunks_at = getelementptr i64, ptr %board, i64 $CHUNKS
   %job_at = getelementptr i64, ptr %board, i64 $JOB
   %finished_at = getelementptr i64, ptr %board, i64 $FINISHED
   br label %look
 look:
+  %ran = phi i64 [ 0, %start ], [ %ran, %take ], [ %more, %run ]
   %ticket = load atomic i64, ptr %board seq_cst, align 8
   %open = call i1 @open(ptr %board, i64 %ticket, i64 %thread)
-  br i1 %open, label %take, label %leave
+  br i1 %open, label %weigh, label %leave
+weigh:
+  %calls = icmp slt i64 %thread, 0
+  br i1 %calls, label %apart, label %take
+apart:
+  call void @part(ptr %board)
+  br label %take
 take:
   %raised = add i64 %ticket, 1
   %pair = cmpxchg ptr %board, i64 %ticket, i64 %raised seq_cst seq_cst
@@ -71,9 +78,10 @@ run:  ; the ticket was still the same, so all that was read belongs to its job
   %chunk = load ptr, ptr %chunk_at
   call void %chunk(ptr %job, i64 %next, i64 %chunks)
   %count = atomicrmw add ptr %finished_at, i64 1 seq_cst
+  %more = add i64 %ran, 1
   br label %look
 leave:
-  ret void
+  ret i64 %ran
 }
 
 define internal i64 @now() {  ; nanoseconds
@@ -87,24 +95,25 @@ define internal i64 @now() {  ; nanoseconds
   ret i64 %sum
 }
 
-define internal void @move(ptr %board) {  ; to any core of the process but the caller's, from that one
+define internal void @part(ptr %board) {  ; the crew's threads to any core of the process but the caller's, who asks for it
   %cores = alloca [$CORES x i64]  ; a bit each
   %here = call i32 @sched_getcpu()
-  %callers_at = getelementptr i64, ptr %board, i64 $CORE
-  %callers = load atomic i64, ptr %callers_at acquire, align 8
   %core = sext i32 %here to i64
-  %same = icmp eq i64 %core, %callers
-  %bytes = mul i64 $CORES, 8
+  %core_at = getelementptr i64, ptr %board, i64 $CORE
+  %before = load atomic i64, ptr %core_at monotonic, align 8
+  %come = icmp ne i64 %core, %before
   %all = mul i64 $CORES, 64
   %counted = icmp ult i64 %core, %all  ; and not -1, if the system does not say
-  %meet = and i1 %same, %counted
-  br i1 %meet, label %ask, label %stay
-ask:
+  %ask = and i1 %come, %counted
+  br i1 %ask, label %which, label %done
+which:
+  store atomic i64 %core, ptr %core_at monotonic, align 8
   %process = call i32 @getpid()
+  %bytes = mul i64 $CORES, 8
   %got = call i32 @sched_getaffinity(i32 %process, i64 %bytes, ptr %cores)
   %known = icmp eq i32 %got, 0
-  br i1 %known, label %leave, label %stay
-leave:
+  br i1 %known, label %but, label %done
+but:
   %word = lshr i64 %core, 6
   %bits_at = getelementptr i64, ptr %cores, i64 %word
   %bits = load i64, ptr %bits_at
@@ -113,11 +122,53 @@ leave:
   %others = xor i64 %bit, -1
   %rest = and i64 %bits, %others
   store i64 %rest, ptr %bits_at
-  %moved = call i32 @sched_setaffinity(i32 0, i64 %bytes, ptr %cores)  ; refused where there is no other core
-  br label %stay
-stay:
+  call void @send(ptr %board, ptr %cores)
+  br label %done
+done:
   ret void
 }
+
+define internal void @fetch(ptr %board) {  ; the crew's threads to the caller's core, where one can go on that waits for another
+  %cores = alloca [$CORES x i64]
+  %bytes = mul i64 $CORES, 8
+  call void @llvm.memset.p0.i64(ptr %cores, i8 0, i64 %bytes, i1 false)
+  %core_at = getelementptr i64, ptr %board, i64 $CORE
+  %core = load atomic i64, ptr %core_at monotonic, align 8
+  %nowhere = icmp slt i64 %core, 0
+  br i1 %nowhere, label %done, label %here
+here:
+  %word = lshr i64 %core, 6
+  %bits_at = getelementptr i64, ptr %cores, i64 %word
+  %place = and i64 %core, 63
+  %bit = shl i64 1, %place
+  store i64 %bit, ptr %bits_at
+  call void @send(ptr %board, ptr %cores)
+  store atomic i64 -1, ptr %core_at monotonic, align 8  ; the next job sends them away again
+  br label %done
+done:
+  ret void
+}
+
+define internal void @send(ptr %board, ptr %cores) {  ; the crew's threads to some cores
+start:
+  %bytes = mul i64 $CORES, 8
+  br label %look
+look:
+  %at = phi i64 [ $NATIVE_IDS, %start ], [ %next, %one ]
+  %id_at = getelementptr i64, ptr %board, i64 %at
+  %id = load atomic i64, ptr %id_at acquire, align 8
+  %nobody = icmp eq i64 %id, 0
+  br i1 %nobody, label %done, label %one
+one:
+  %thread = trunc i64 %id to i32
+  %sent = call i32 @sched_setaffinity(i32 %thread, i64 %bytes, ptr %cores)  ; refused where there is no other core
+  %next = add i64 %at, 1
+  br label %look
+done:
+  ret void
+}
+
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 
 define void @serve_${arity}(ptr %board, i64 %thread) {  ; a thread's life
 start:
@@ -134,7 +185,7 @@ look:
   %open = call i1 @open(ptr %board, i64 %ticket, i64 %thread)
   br i1 %open, label %help, label %pause
 help:
-  call void @work(ptr %board, i64 %thread)
+  %ran = call i64 @work(ptr %board, i64 %thread)
   br label %begin
 pause:
   %yielded = call i32 @sched_yield()
@@ -159,7 +210,6 @@ wait:
 awake:
   %one_less = atomicrmw sub ptr %asleep_at, i64 1 seq_cst
   %unlocked = call i32 @pthread_mutex_unlock(ptr %mutex)
-  call void @move(ptr %board)
   br label %begin
 }
 
@@ -170,7 +220,8 @@ define i64 @run_${arity}(ptr %board, ptr %job, i64 %threads, i64 %helpers, i64 %
   br i1 %mine, label %post, label %refuse
 refuse:
   ret i64 $REFUSED
-post:  ; nobody reads the job before its ticket is there$fetched
+post:  ; nobody reads the job before its ticket is there
+  call void @part(ptr %board)$fetched
   %chunk_at = getelementptr i64, ptr %job, i64 $CHUNK
   store ptr @chunk, ptr %chunk_at
   %status_at = getelementptr i64, ptr %job, i64 $STATUS
@@ -201,10 +252,6 @@ weigh:
   br i1 %worth, label %wake, label %work
 wake:
   store i64 0, ptr %spared_at
-  %here = call i32 @sched_getcpu()
-  %core = sext i32 %here to i64
-  %core_at = getelementptr i64, ptr %board, i64 $CORE
-  store atomic i64 %core, ptr %core_at release, align 8
   %mutex = getelementptr i64, ptr %board, i64 $MUTEX
   %condition = getelementptr i64, ptr %board, i64 $CONDITION
   %locked = call i32 @pthread_mutex_lock(ptr %mutex)
@@ -212,14 +259,32 @@ wake:
   %told = call i32 @pthread_cond_broadcast(ptr %condition)
   br label %work
 work:
-  call void @work(ptr %board, i64 -1)
+  %started = call i64 @now()
+  %ran = call i64 @work(ptr %board, i64 -1)
+  %since = call i64 @now()
+  %own = call i64 @llvm.umax.i64(i64 %ran, i64 1)
+  %spent = sub i64 %since, %started
+  %each = udiv i64 %spent, %own
+  %patience = add i64 %each, $STALLED
+  %but_one = sub i64 %chunks, 1
   br label %check
 check:
+  %fetched = phi i1 [ false, %work ], [ %fetched, %wait ], [ true, %stalled ]
   %finished = load atomic i64, ptr %finished_at seq_cst, align 8
   %all = icmp eq i64 %finished, %chunks
   br i1 %all, label %close, label %wait
 wait:
   %yielded = call i32 @sched_yield()
+  %now = call i64 @now()
+  %waited = sub i64 %now, %since
+  %long = icmp ugt i64 %waited, %patience
+  %last = icmp eq i64 %finished, %but_one
+  %late = and i1 %long, %last
+  %first = xor i1 %fetched, true
+  %stuck = and i1 %late, %first
+  br i1 %stuck, label %stalled, label %check
+stalled:
+  call void @fetch(ptr %board)
   br label %check
 close:
   %closed = or i64 %ticket, $CLOSED
@@ -228,3 +293,5 @@ close:
   store atomic i64 0, ptr %busy_at release, align 8
   ret i64 %status
 }
+
+declare i64 @llvm.umax.i64(i64, i64)

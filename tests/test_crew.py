@@ -24,6 +24,14 @@ def count(first, last, x, y):
     for i in range(first, last):
         y[i] = y[i] + x[i]
 """
+LONG = """
+def long(first, last, x, y):
+    for i in range(first, last):
+        total = 0.0
+        for k in range(400000):
+            total += np.sqrt(x[k % 7])
+        y[i] = total
+"""
 pytestmark = pytest.mark.skipif(not crew.can_work(), reason="needs POSIX threads")
 
 
@@ -85,32 +93,66 @@ def test_helpers_take_part_and_the_limit_is_kept():
 
 
 @pytest.mark.skipif(len(getattr(os, "sched_getaffinity", lambda _: [0])(0)) < 2, reason="needs two cores")
-def test_a_thread_that_wakes_on_the_callers_core_moves_and_may_use_all_others(count):
-    """Linux lets it begin there: so it does here, being allowed on that core alone."""
+def test_threads_are_sent_away_from_the_callers_core_and_may_use_all_others(count):
+    """Linux lets them begin there: so they do here, being allowed on that core alone."""
     everywhere = os.sched_getaffinity(0)
-    core, *others = sorted(everywhere)
     count(64, 1, 8)  # starts a thread
     crowd = [t.native_id for t in threading.enumerate() if t.name == "minisitch crew"]
-    time.sleep(0.01)  # those awake go to sleep
-    for thread in crowd:
-        os.sched_setaffinity(thread, {core})
+    seen = []
 
     def call():
-        os.sched_setaffinity(0, {core})  # this thread alone
-        until = time.monotonic() + 20
-        while not any(os.sched_getaffinity(thread) == set(others) for thread in crowd) and time.monotonic() < until:
-            count(64, 1, 8, True)
-            time.sleep(0.001)
+        for core in [*sorted(everywhere), min(everywhere)]:
+            for thread in crowd:
+                os.sched_setaffinity(thread, {core})
+            os.sched_setaffinity(0, {core})  # this thread alone
+            cells, outcomes = count(64, 1, 8)
+            assert (cells == 1).all() and outcomes == {crew.DONE}
+            seen.append((core, [os.sched_getaffinity(thread) for thread in crowd]))
 
     other = threading.Thread(target=call)
     other.start()
     other.join()
-    moved = [os.sched_getaffinity(thread) for thread in crowd]
     for thread in crowd:
         os.sched_setaffinity(thread, everywhere)
-    assert set(others) in moved and os.sched_getaffinity(0) == everywhere
-    cells, outcomes = count(64, 1, 8, True)
-    assert (cells == 1).all() and outcomes == {crew.DONE}
+    assert len(seen) == len(everywhere) + 1 and os.sched_getaffinity(0) == everywhere
+    for core, allowed in seen[1:]:  # the first may be where the caller was before
+        assert allowed == [everywhere - {core}] * len(crowd), core
+
+
+@pytest.mark.skipif(len(getattr(os, "sched_getaffinity", lambda _: [0])(0)) < 2, reason="needs two cores")
+def test_a_caller_that_waits_for_a_thread_without_a_core_lends_it_its_own(count):
+    """Another process computes where the thread may be; in the middle of a chunk the thread loses that core for milliseconds."""
+    everywhere = os.sched_getaffinity(0)
+    mine, other = sorted(everywhere)[:2]
+    count(64, 1, 8)  # starts a thread
+    crowd = [t.native_id for t in threading.enumerate() if t.name == "minisitch crew"]
+    compiled = compile_cpu(LONG, "long", ("float64", "float64"))
+    x, y = np.ones(7), np.zeros(8)
+    launch = crew.launcher(compiled.address, 8, [(7, 8), (8, 8)])
+    lent = []
+
+    def call():
+        os.sched_setaffinity(0, {mine})
+        until = time.monotonic() + 30
+        while not lent and time.monotonic() < until:
+            for thread in crowd:
+                os.sched_setaffinity(thread, {other})
+            y[:] = 0
+            assert launch(1, 8, True, x, y) == crew.DONE and (y == 400_000).all()
+            lent.extend(thread for thread in crowd if os.sched_getaffinity(thread) == {mine})
+
+    command = f"import os\nos.sched_setaffinity(0, {{{other}}})\nwhile True: pass"
+    busy = subprocess.Popen([sys.executable, "-c", command])
+    caller = threading.Thread(target=call)
+    try:
+        caller.start()
+        caller.join()
+    finally:
+        busy.kill()
+        busy.wait()
+        for thread in crowd:
+            os.sched_setaffinity(thread, everywhere)
+    assert lent
 
 
 def test_a_limit_holds_from_the_first_chunk_of_the_next_job_on(count):
