@@ -22,7 +22,7 @@ thread begins ten to a hundred microseconds later. So a small job wakes nobody, 
 Linux often lets a thread begin on the core of the one that woke it, and leaves both there for milliseconds, more so where another
 core looks busy because a product's threads still wait in it (measured: a kernel of 3.6 ms took 6.5). So the caller looks where it
 is, before it wakes anybody and before each of its chunks, and sends all threads away from a core that it has come to. There one may
-lose its core in the middle of a chunk, for milliseconds, to such a product's thread. A caller that has waited for the last chunk for
+lose its core in the middle of a chunk, for milliseconds, to such a product's thread. A caller that has waited for the last chunk
 longer than its own ones took lends its core to the threads until the next job.
 
 Elsewhere than on Linux, or where NumPy keeps an array's address elsewhere, there is no crew: ``workers.run`` does it.
