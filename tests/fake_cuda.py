@@ -14,6 +14,7 @@ import ctypes
 import enum
 import functools
 import itertools
+import re
 import subprocess
 import threading
 from collections import defaultdict
@@ -225,10 +226,12 @@ class Gpu:
         cooperative launch are resident was asked at the launch.
         """
         arrays = []
-        for dtype, first in zip(dtypes, range(0, len(words), WORDS), strict=True):
+        names = re.search(rf"def {name}\((.*)\):", text)[1].split(", ")
+        wide = set(re.findall(r"store_wide\((\w+),|load_wide\(\w+, \w+, (\w+),", text)) if "_wide(" in text else set()
+        for buffer, dtype, first in zip(names, dtypes, range(0, len(words), WORDS), strict=True):
             meminfo, parent, size, itemsize, address, shape, stride = words[first:first + WORDS]
             assert (meminfo, parent, itemsize, shape, stride) == (0, 0, np.dtype(dtype).itemsize, size, itemsize), words
-            assert address % 16 == 0 or not size, "wide loads want addresses of 16 bytes"
+            assert address % 16 == 0 or not any(buffer in pair for pair in wide), "wide accesses want addresses of 16 bytes"
             arrays.append(self.array(address, size, dtype))
         self.launched.append(name)
         same = {a.__array_interface__["data"][0]: a for a in arrays}  # one memory given twice is one array

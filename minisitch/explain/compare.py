@@ -27,6 +27,7 @@ from ..errors import MinisitchError, PlanError
 from ..fuse import STRATEGIES, Body, count
 from ..graph import Graph, TensorType
 from ..kernel import Kernel
+from ..online import online
 from ..reference import evaluate
 from ..runtime import Executable, Jitted, Stages, assemble, choose_device, choose_target, lower_program, read_types
 from ..runtime.executable import refuse_other_machine
@@ -242,7 +243,7 @@ def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None
 def _add_optimum(lowered: dict[str, Stages], program: Program, target: str, device: Device) -> str:
     """Add the best plan as one more strategy, or say why there is none."""
     try:
-        best = exhaustive.optimum(simplify(program.graph), device, [stages.plan for stages in lowered.values()])
+        best = exhaustive.optimum(online(simplify(program.graph), device)[0], device, [stages.plan for stages in lowered.values()])
     except PlanError as too_large:
         return f" No optimum: {too_large}."
     lowered["optimum"] = lower_plan(program, best, target, device)

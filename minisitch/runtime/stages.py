@@ -13,7 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .. import cpu_emit, cuda_emit
 from ..build import built, compose, digest, shared_kernels
@@ -24,6 +24,7 @@ from ..device import DEVICES, Device, get_device, this_cpu
 from ..errors import DeviceError, TraceError
 from ..fuse import Body, Composition, Decision, FusionPlan, count, extract, verify_plan
 from ..graph import Graph, TensorType, verify
+from ..online import online
 from ..ops import DTYPES, itemsize
 from ..schedule import Kernel
 from ..simplify import simplify
@@ -161,12 +162,13 @@ def in_whole_graph(body: Body, decisions: Iterable[Decision]) -> tuple[Decision,
 
 def lower_program(program: Program, strategy: str, target: str, device: Device, stop_after: str = "emit") -> Stages:
     """Take a traced program down the road until ``stop_after`` (``"fuse"`` or later)."""
-    graph = simplify(program.graph)
+    graph, rewritten = online(simplify(program.graph), device)
     check = os.environ.get("MINISITCH_CHECK", "1") != "0"
     if check:
         verify(graph)
     with shared_kernels(device):  # what a strategy has built to know its price is not built again
         plan = plan_of(graph, strategy, device)
+        plan = replace(plan, decisions=(*rewritten, *plan.decisions))
         return lower_plan(program, verify_plan(plan) if check else plan, target, device, stop_after)
 
 
