@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from .errors import KernelError
 from .index import Index, footprint, grouped
-from .kernel import Kernel, Load, Phase, Segment, Stmt, Store, Wide, meetings, operands, show_stmt, show_wide
+from .kernel import Kernel, Load, Phase, Segment, Stmt, Store, meetings, operands, show_stmt, show_wide
 
 
 def verify_kernel(kernel: Kernel) -> Kernel:
@@ -56,25 +56,21 @@ def _verify_task(kernel: Kernel, segment: Segment, written: _Written, place: str
         if alone or phase.barrier != "none":
             written.meet(phase.barrier if phase.barrier == "block" else alone or phase.barrier)
         known |= {f.result for f in phase.folds if f.along == "row"}
-        known |= {stmt.target for stmt in phase.before if not isinstance(stmt, Store)}  # once a row: every thread has it
-        if phase.cols == 1 or not phase.body:
-            known |= {stmt.target for stmt in phase.body if not isinstance(stmt, Store)}
+        once = (*phase.before, *(phase.body if phase.cols == 1 else ()))  # a row: every thread has it
+        known |= {stmt.target for stmt in once if not isinstance(stmt, Store)}
     for phase, fold in carries:
         written.read(fold.buffer, (phase.width, fold.cell), place, f"the store of {fold.result}")
     written.meet(segment.task_barrier if segment.task_barrier == "block" else alone or segment.task_barrier)
 
 
 Where = tuple[int, Index] | None  # how a phase deals out columns, and the element of the thread's own; None: not its own
+Access = tuple[str, Where, bool, int]  # of a buffer: where, whether it is a store, and in which segment
 
 
 @dataclass
-class _Access:
-    """What was done with a buffer; the threads of the blocks from ``first`` to ``last`` have not waited for each other since."""
+class _Since:
+    """Since an access the threads of the blocks from ``first`` to ``last`` have not waited for each other."""
 
-    buffer: str
-    where: Where
-    stores: bool
-    segment: int
     first: int
     last: int
     met: bool = False  # the threads of a row have, and other rows lie elsewhere
@@ -90,7 +86,7 @@ class _Written(set[str]):
         super().__init__(b.name for b in kernel.buffers if b.scope == "input")
         self.buffers, self.owners = kernel.by_name, kernel.owners
         self.holder: dict[str, str] = {}  # of some bytes: the buffer whose value they hold
-        self.since: dict[str, dict[tuple[str, Where, bool, int], _Access]] = {}  # by owner
+        self.since: dict[str, dict[Access, _Since]] = {}  # by owner of the bytes
         self.segment, self.reach = 0, 0
 
     def read(self, name: str, where: Where, place: str, words: str) -> None:
@@ -111,29 +107,29 @@ class _Written(set[str]):
         if self.buffers[name].scope in ("input", "register"):
             return
         found = self.since.setdefault(self.owners[name], {})
-        for other in found.values():
-            rival, here = other.buffer != name, other.segment == self.segment
-            alike = not rival or (shared and self.buffers[name].size == self.buffers[other.buffer].size)  # rows lie in one place
-            own = here and where is not None and where == other.where
-            if own or (here and alike and other.met) or other.first >= min(other.last, self.reach):
+        for (other, there, stored, segment), since in found.items():
+            here = segment == self.segment
+            alike = other == name or (shared and self.buffers[name].size == self.buffers[other].size)  # rows lie in one place
+            own = here and where is not None and where == there
+            if own or (here and alike and since.met) or since.first >= min(since.last, self.reach):
                 continue
-            if rival and stores:
-                raise KernelError(f"{place}: {name} takes over the bytes of {other.buffer}, which other threads may still be "
+            if other != name and stores:
+                raise KernelError(f"{place}: {name} takes over the bytes of {other}, which other threads may still be "
                                   "reading; it takes a barrier in between, or one thread that reads and overwrites each element")
-            if not rival and stores != other.stores:
+            if other == name and stores != stored:
                 raise KernelError(f"{place}: {name} is {'written' if stores else 'read'} where other threads may still be "
-                                  f"{'writing' if other.stores else 'reading'} it; it takes a barrier in between")
-        found[name, where, stores, self.segment] = _Access(name, where, stores, self.segment, 0, self.reach)
+                                  f"{'writing' if stored else 'reading'} it; it takes a barrier in between")
+        found[name, where, stores, self.segment] = _Since(0, self.reach)
 
     def meet(self, barrier: str) -> None:
         """A barrier, or the end of a task, each of which has elements of its own: those who wait there are done."""
         if barrier == "grid":
             self.since.clear()
-        for access in (access for found in self.since.values() for access in found.values()):
-            shared = self.buffers[access.buffer].scope == "shared"
+        for (name, _, _, segment), since in (item for found in self.since.values() for item in found.items()):
+            shared = self.buffers[name].scope == "shared"
             if barrier == "block" and shared:
-                access.first = max(access.first, self.reach)
-            access.met |= access.segment == self.segment and (barrier != "none" or not shared)
+                since.first = max(since.first, self.reach)
+            since.met |= segment == self.segment and (barrier != "none" or not shared)
 
 
 def _verify_phase(segment: Segment, phase: Phase, known: set[str], written: _Written, place: str) -> None:
@@ -157,23 +153,20 @@ def _verify_phase(segment: Segment, phase: Phase, known: set[str], written: _Wri
             if isinstance(stmt, Load):
                 written.read(*cell(stmt, of_a_column), place, show_stmt(stmt))
 
-    def move(access: Wide) -> None:
-        if written.buffers[access.buffer].window or not grouped(access.index, phase.cols, access.columns, segment.chunk):
-            raise KernelError(f"{place}: a thread's columns do not lie side by side from a multiple of {access.columns} on, "
-                              f"in: {show_wide(access)}")
-        source, target = (access.registers, access.buffer) if access.stores else (access.buffer, access.registers)
-        written.read(source, (phase.width, access.index), place, show_wide(access))
-        written.write(target, (phase.width, access.index), place)
+    def move(stores: bool) -> None:
+        for access in [w for w in phase.wide if w.stores == stores]:
+            if written.buffers[access.buffer].window or not grouped(access.index, phase.cols, access.columns, segment.chunk):
+                raise KernelError(f"{place}: a thread's columns do not lie side by side from a multiple of {access.columns} on, "
+                                  f"in: {show_wide(access)}")
+            source, target = (access.registers, access.buffer) if stores else (access.buffer, access.registers)
+            written.read(source, (phase.width, access.index), place, show_wide(access))
+            written.write(target, (phase.width, access.index), place)
 
     follow(phase.before, known, False)
     alone = set(known)
-    for access in phase.wide:
-        if not access.stores:
-            move(access)
+    move(stores=False)
     follow(phase.body, known, True)
-    for access in phase.wide:
-        if access.stores:
-            move(access)
+    move(stores=True)
     follow(phase.rest, alone, True)
     for meeting in meetings(segment, phase):  # warps put their results down, wait, and read them all
         places = {f.exchange for f in meeting}
