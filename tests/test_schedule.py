@@ -466,6 +466,35 @@ def test_kernels_without_elements():
             assert run(graph, [x], "astitch", target, TOY if target == "step" else CPU)[0].shape == shape
 
 
+UNLIKE = {
+    "a column that one thread has": program(
+        "f32[2,1] = input", "f32[2,7] = input", "f32[2,1] = log1p %0", "f32[2,1] = sum %2 axes=(1,) keepdims=True",
+        "f32[2,1] = sum %0 axes=(1,) keepdims=True", "f32[2,1] = add %0 %4", "f32[2,7] = broadcast %5 shape=(2, 7)",
+        "f32[2,7] = minimum %6 %1", "f32[1,1] = min %4 axes=(0, 1) keepdims=True", "f32[2,1] = max %4 axes=(1,) keepdims=True",
+        "return %7 %8 %9 %3"),
+    "an empty row beside another": program(
+        "f32[0] = input", "f32[3] = input", "f32[0] = cos %0", "f32[1] = sum %2 axes=(0,) keepdims=True",
+        "f32[0] = broadcast %3 shape=(0,)", "f32[0] = add %2 %4", "f32[3] = exp %1", "f32[1] = sum %6 axes=(0,) keepdims=True",
+        "return %5 %7"),
+}
+
+
+@pytest.mark.parametrize("name", UNLIKE)
+@pytest.mark.parametrize("device", [TOY, V100, CPU], ids=lambda d: d.name)
+def test_who_has_no_turn_reads_nothing(name, device):
+    """Loads were made once a row, also by threads that have no column of it: of a row that nobody had written, or that is empty."""
+    graph = UNLIKE[name]
+    kernel = one_kernel(graph, device)
+    assert verify_kernel(kernel) is kernel
+    if device.kind == "gpu":
+        inputs = random_inputs(graph, np.random.default_rng(0))
+        inputs = [np.abs(x) for x in inputs]
+        results, _ = stepped(cuda_emit.emit(kernel), inputs)
+        assert all(v.ok for v in judge(graph, inputs, results))
+    for phase in kernel.segments[0].phases:
+        assert phase.cols or not phase.before
+
+
 def test_equal_kernels_have_equal_names_and_different_ones_different():
     first, second = (one_kernel(traced(softmax, (8, 96)), TOY) for _ in range(2))
     assert first.name == second.name and first == second
