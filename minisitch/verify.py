@@ -85,7 +85,6 @@ class _Written(set[str]):
     def __init__(self, kernel: Kernel) -> None:
         super().__init__(b.name for b in kernel.buffers if b.scope == "input")
         self.buffers, self.owners = kernel.by_name, kernel.owners
-        self.holder: dict[str, str] = {}  # of some bytes: the buffer whose value they hold
         self.since: dict[str, dict[Access, _Since]] = {}  # by owner of the bytes
         self.segment, self.reach = 0, 0
 
@@ -96,9 +95,7 @@ class _Written(set[str]):
 
     def write(self, name: str, where: Where, place: str) -> None:
         self._access(name, where, True, place)
-        owner = self.owners[name]
-        self.discard(self.holder.get(owner, owner))
-        self.holder[owner] = name
+        self.difference_update([held for held in self if self.owners[held] == self.owners[name]])
         self.add(name)
 
     def _access(self, name: str, where: Where, stores: bool, place: str) -> None:
@@ -163,10 +160,11 @@ def _verify_phase(segment: Segment, phase: Phase, known: set[str], written: _Wri
             written.write(target, (phase.width, access.index), place)
 
     follow(phase.before, known, False)
-    alone = set(known)
+    alone, held = set(known), set(written)
     move(stores=False)
     follow(phase.body, known, True)
     move(stores=True)
+    written.update(held if phase.rest else ())  # the rest are other columns
     follow(phase.rest, alone, True)
     for meeting in meetings(segment, phase):  # warps put their results down, wait, and read them all
         places = {f.exchange for f in meeting}
