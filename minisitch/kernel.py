@@ -9,21 +9,20 @@ Three nested levels (design: section 4):
 Loop variables in indices: ``row`` ``col`` ``ser`` (the reduced rows of a column space), ``chunk``
 and ``start`` (task splitting), ``slice``, ``block``, ``lane_row`` (the row's place in its block); where a thread takes several
 columns at once, ``each`` of them and ``turn``.
-A kernel prints as a program, is checked by ``verify_kernel`` and is frozen.
+A kernel prints as a program, is checked by ``verify.verify_kernel`` and is frozen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
 from .device import Device
-from .errors import KernelError
 from .fuse import Decision
 from .graph import Graph
-from .index import ZERO, Guard, Index, footprint, grouped, show
+from .index import ZERO, Guard, Index, show
 from .mapping import ThreadMap
 from .ops import SHORT, itemsize
 from .stitch import StitchPlan
@@ -363,6 +362,21 @@ class Kernel:
         return tuple(found)
 
     @cached_property
+    def stored(self) -> dict[str, set[Index]]:
+        """Where each buffer is stored to."""
+        found: dict[str, set[Index]] = {b.name: set() for b in self.buffers}
+        for phase in (phase for segment in self.segments for phase in segment.phases):
+            views = {v.name: v for v in phase.views}
+            for stmt in statements(phase):
+                if isinstance(stmt, Store):
+                    view = views.get(stmt.buffer)
+                    found[view.buffer if view else stmt.buffer].add(view.base + stmt.index if view else stmt.index)
+            for access in phase.wide:
+                if access.stores:
+                    found[access.buffer].add(access.index)
+        return found
+
+    @cached_property
     def by_name(self) -> dict[str, Buffer]:
         return {b.name: b for b in self.buffers}
 
@@ -380,7 +394,7 @@ class Kernel:
         """Block barriers one block passes for one task of each segment."""
         if self.device.kind == "cpu":
             return 0
-        return sum((p.barrier == "block") + -(-len(wide_folds(s, p)) // MEET_TOGETHER) for s in self.segments for p in s.phases)
+        return sum((p.barrier == "block") + len(meetings(s, p)) for s in self.segments for p in s.phases)
 
     @property
     def shared_bytes(self) -> int:
@@ -408,9 +422,10 @@ class Kernel:
 MEET_TOGETHER = 32  # reductions of a row whose warps meet at one barrier: two sets of places, 128 bytes each
 
 
-def wide_folds(segment: Segment, phase: Phase) -> tuple[Fold, ...]:
-    """The folds whose threads are several warps, which meet in shared memory."""
-    return tuple(f for f in phase.folds if f.along == "row" and segment.thread_map.threads_per_row > 32)
+def meetings(segment: Segment, phase: Phase) -> list[tuple[Fold, ...]]:
+    """The folds whose threads are several warps, which meet in shared memory: together those that do so at one barrier."""
+    wide = tuple(f for f in phase.folds if f.along == "row" and segment.thread_map.threads_per_row > 32)
+    return [wide[k:k + MEET_TOGETHER] for k in range(0, len(wide), MEET_TOGETHER)]
 
 
 # ---------------------------------------------------------------- the printed form
@@ -515,7 +530,7 @@ def show_wide(access: Wide, totals: Mapping[str, int] | None = None) -> str:
     return f"{there} = {here}  # %{access.node}" if access.stores else f"{here} = {there}  # %{access.node}"
 
 
-# ---------------------------------------------------------------- checks
+# ---------------------------------------------------------------- what statements use
 def statements(phase: Phase) -> Iterator[Stmt]:
     """Every statement of a phase, the stores of its folds included."""
     yield from phase.before
@@ -540,141 +555,3 @@ def operands(stmt: Stmt) -> tuple[str, ...]:
     if isinstance(stmt, Choose):
         return (stmt.value, stmt.other, *read)
     return (stmt.value, *read) if isinstance(stmt, Store) else tuple(read)
-
-
-def verify_kernel(kernel: Kernel) -> Kernel:
-    """Check what an emitter may rely on, and return the kernel unchanged.
-
-    Raises KernelError: a value or buffer is read before it is written or after its bytes were taken
-    over, bytes are taken over while another thread may still read them, an output is not written whole, a wide
-    access begins where it may not, a grid with a barrier is larger than one wave, shared memory exceeds the device.
-    """
-    written = _Written(kernel)
-    constants = {name for name, _, _ in kernel.constants}
-    for s, segment in enumerate(kernel.segments):
-        registers: set[str] = set()
-        for p, phase in enumerate(segment.phases):
-            known = constants | registers
-            meets = bool(wide_folds(segment, phase))
-            _verify_phase(phase, known, written, f"{kernel.name}, segment {s}, phase {p}", meets, segment.chunk)
-            if phase.barrier != "none" or kernel.device.kind == "cpu":
-                written.meet("shared")
-            registers |= {f.result for f in phase.folds if f.along == "row"}
-            registers |= {stmt.target for stmt in phase.before if not isinstance(stmt, Store)}  # once a row: every thread has it
-            if phase.cols == 1 or not phase.body:
-                registers |= {stmt.target for stmt in phase.body if not isinstance(stmt, Store)}
-        if segment.barrier == "grid":
-            written.meet("shared", "scratch")
-    stored = _stored(kernel)
-    for b in kernel.parameters:
-        if b.scope == "output" and (cells := footprint(stored[b.name], b.size)) < b.size and any(g.rows for g in kernel.segments):
-            raise KernelError(f"{kernel.name} writes {cells} of the {b.size} cells of its output {b.name} (%{b.node})")
-    wave = kernel.device.wave(kernel.block, kernel.shared_bytes, kernel.registers)
-    if kernel.grid_barriers and kernel.device.kind == "gpu" and kernel.grid > wave:
-        raise KernelError(f"{kernel.name} has a grid barrier and {kernel.grid} blocks; one wave holds {wave}")
-    if kernel.device.kind == "gpu" and kernel.shared_bytes > kernel.device.shared_per_block:
-        raise KernelError(f"{kernel.name} wants {kernel.shared_bytes} B of shared memory a block; "
-                          f"{kernel.device.name} has {kernel.device.shared_per_block}")
-    return kernel
-
-
-def _stored(kernel: Kernel) -> dict[str, set[Index]]:
-    """Where each buffer is stored to."""
-    found: dict[str, set[Index]] = {b.name: set() for b in kernel.buffers}
-    for phase in (phase for segment in kernel.segments for phase in segment.phases):
-        views = {v.name: v for v in phase.views}
-        for stmt in statements(phase):
-            if isinstance(stmt, Store):
-                view = views.get(stmt.buffer)
-                found[view.buffer if view else stmt.buffer].add(view.base + stmt.index if view else stmt.index)
-        for access in phase.wide:
-            if access.stores:
-                found[access.buffer].add(access.index)
-    return found
-
-
-class _Written(set[str]):
-    """Names of the buffers that hold their values: writing one ends the one whose bytes it takes over."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        super().__init__(b.name for b in kernel.buffers if b.scope == "input")
-        self.scope = {b.name: b.scope for b in kernel.buffers}
-        self.windows = {b.name for b in kernel.buffers if b.window}
-        self.owners = kernel.owners
-        self.holder: dict[str, str] = {}  # of some bytes: the buffer whose value they hold
-        self.reads: dict[str, dict[str, set[Index | None]]] = {}  # by owner and buffer, since a barrier: where; None where
-        #                                                           not by the thread of that column
-
-    def read(self, name: str, where: Index | None) -> None:
-        self.reads.setdefault(self.owners[name], {}).setdefault(name, set()).add(where)
-
-    def write(self, name: str, where: Index | None, place: str) -> None:
-        """A thread may overwrite what it alone has read there."""
-        owner = self.owners[name]
-        for rival, read in self.reads.get(owner, {}).items():
-            if rival != name and read - ({where} - {None}):
-                raise KernelError(f"{place}: {name} takes over the bytes of {rival}, which other threads may still be reading; "
-                                  "it takes a barrier in between, or one thread that reads and overwrites each element")
-        self.discard(self.holder.get(owner, owner))
-        self.holder[owner] = name
-        self.add(name)
-
-    def meet(self, *scopes: str) -> None:
-        """A barrier: all that was read was read."""
-        self.reads = {owner: read for owner, read in self.reads.items() if self.scope[owner] not in scopes}
-
-
-def _verify_phase(phase: Phase, known: set[str], written: _Written, place: str, meets: bool, chunk: int) -> None:
-    views = {v.name: v for v in phase.views}
-    dealt = not any(f.along == "warp" for f in phase.folds)  # a column is one thread's
-
-    def cell(stmt: Load | Store, of_a_column: bool) -> tuple[str, Index | None]:
-        view = views.get(stmt.buffer)
-        buffer, index = (view.buffer, view.base + stmt.index) if view else (stmt.buffer, stmt.index)
-        return buffer, index if of_a_column and dealt and written.scope[buffer] == "shared" else None
-
-    def follow(stmts: Iterable[Stmt], known: set[str], of_a_column: bool) -> None:
-        for stmt in stmts:
-            for name in operands(stmt):
-                if name not in known:
-                    raise KernelError(f"{place}: {name} is read before it is computed, in: {show_stmt(stmt)}")
-            if isinstance(stmt, Store):
-                written.write(*cell(stmt, of_a_column), place)
-                continue
-            known.add(stmt.target)
-            if isinstance(stmt, Load):
-                buffer, where = cell(stmt, of_a_column)
-                if buffer not in written:
-                    raise KernelError(f"{place}: {stmt.buffer} is read but holds no value here, in: {show_stmt(stmt)}")
-                written.read(buffer, where)
-
-    def move(access: Wide) -> None:
-        if access.buffer in written.windows or not grouped(access.index, phase.cols, access.columns, chunk):
-            raise KernelError(f"{place}: a thread's columns do not lie side by side from a multiple of {access.columns} on, "
-                              f"in: {show_wide(access)}")
-        source, target = (access.registers, access.buffer) if access.stores else (access.buffer, access.registers)
-        if source not in written:
-            raise KernelError(f"{place}: {source} is read but holds no value here, in: {show_wide(access)}")
-        where = {name: access.index if written.scope[name] == "shared" else None for name in (source, target)}
-        written.read(source, where[source])
-        written.write(target, where[target], place)
-
-    follow(phase.before, known, False)
-    alone = set(known)
-    for access in phase.wide:
-        if not access.stores:
-            move(access)
-    follow(phase.body, known, True)
-    for access in phase.wide:
-        if access.stores:
-            move(access)
-    follow(phase.rest, alone, True)
-    if meets:
-        written.meet("shared")
-    for fold in phase.folds:
-        if fold.value not in known:
-            raise KernelError(f"{place}: {fold.value} is folded before it is computed")
-        for store in fold.stores:
-            written.write(*cell(store, fold.along == "column"), place)
-        if fold.buffer:
-            written.write(fold.buffer, None, place)

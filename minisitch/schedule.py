@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from .index import Index, Loaded, footprint
-from .kernel import Buffer, Kernel, Load, Phase, Segment, Store, Touch, statements, verify_kernel
+from .kernel import Buffer, Kernel, Load, Phase, Segment, Store, Touch, statements
 from .layout import Layout, Loop
 from .loops import nest_columns
 from .mapping import MANY_REGISTERS, WARP, ThreadMap
@@ -25,6 +25,7 @@ from .reuse import reuse
 from .statements import Names, Statements
 from .stitch import Space, StitchPlan
 from .together import take_together
+from .verify import verify_kernel
 from .wide import widen
 
 TILE_ROWS = 64  # that are read across while their lines stay in cache: each has another page for each of its operands

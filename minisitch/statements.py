@@ -52,10 +52,14 @@ class Statements:
 
     # -- where a statement goes
     def _once(self, names: Iterable[str]) -> bool:
-        """True if it can run once a row: nothing it depends on changes along the loop."""
-        if self.loop.cols == 1 and self.loop.serial == 1:
-            return self.layout.alone(self.loop.level, self.space)
-        return not self.moving.intersection(names)
+        """True if it can run once a row: nothing it depends on changes along the loop, which has a turn for each thread.
+
+        What one thread alone has in its column it alone may read, and of an empty row there is nothing to read.
+        """
+        cols, serial = self.loop.cols, self.loop.serial
+        if cols * serial == 0 or (cols == 1 and not self.layout.alone(self.loop.level, self.space)):
+            return False
+        return cols * serial == 1 or not self.moving.intersection(names)
 
     def _emit(self, stmt: Stmt, variables: Iterable[str]) -> None:
         (self.before if self._once(variables) else self.body).append(stmt)

@@ -12,11 +12,12 @@ from minisitch import cost
 from minisitch.errors import KernelError
 from minisitch.graph import Graph
 from minisitch.index import value_at
-from minisitch.kernel import Choose, Compute, Store, statements, verify_kernel
+from minisitch.kernel import Choose, Compute, Store, statements
 from minisitch.runtime.executable import assemble
 from minisitch.simplify import simplify
 from minisitch.stitch import stitch
 from minisitch.testing import check_graph, random_inputs
+from minisitch.verify import verify_kernel
 
 
 def beside(x, y):

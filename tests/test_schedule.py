@@ -9,6 +9,7 @@ from stitch_help import (
     CPU,
     TOY,
     TOY32,
+    TOY128,
     V100,
     bodies,
     figure_7,
@@ -26,7 +27,7 @@ from stitch_help import (
 from minisitch import cuda_emit
 from minisitch.errors import KernelError
 from minisitch.fuse import Stitching, fuse
-from minisitch.kernel import Compute, Load, Store, statements, verify_kernel
+from minisitch.kernel import Compute, Load, Store, statements
 from minisitch.reference import judge
 from minisitch.runtime.executable import assemble
 from minisitch.runtime.stages import lower_plan
@@ -36,6 +37,7 @@ from minisitch.stitch import stitch
 from minisitch.testing import check_graph, random_graph, random_inputs
 from minisitch.trace import Program
 from minisitch.trace.tree import Static
+from minisitch.verify import verify_kernel
 
 
 @pytest.mark.parametrize(("name", "device"), [("toy", TOY), ("cpu", CPU)])
@@ -96,6 +98,21 @@ IN_TURN = one_kernel(traced(lambda x: [x := np.exp(x[:, ::-1] - np.max(x, axis=1
                             (8, 96)), TOY, **ASKED)  # three kept rows that are read backwards, so that two slots take turns
 
 
+def beside(rows):
+    """Two kept rows, in segments on both sides of one whose blocks take two rows each: no grid barrier between any of them."""
+    def f(x, y, z):
+        e, g = np.exp(x), np.exp(z[:, 1:])
+        return e / e.sum(1, keepdims=True), y.sum(1), g / g.sum(1, keepdims=True)
+    return one_kernel(traced(f, (3, 128), (rows, 64), (7, 129)), TOY128, threads=128)
+
+
+TWO_SEGMENTS = one_kernel(traced(lambda x, z: ((e := np.exp(x)) / e.sum(1, keepdims=True),
+                                               (g := np.exp(z[:, 1:])) / g.sum(1, keepdims=True)), (4, 96), (6, 97)), TOY, **ASKED)
+THREE_SEGMENTS = beside(4)  # of 3, 2 and 7 tasks: the third block skips the second segment
+ENOUGH_BETWEEN = beside(6)  # of 3, 3 and 7
+CARRYING = one_kernel(traced(lambda x: (softmax(x), np.sum(x, axis=0)), (8, 96)), TOY, **ASKED)
+
+
 def in_phase(kernel, s, p, **changes):
     """The kernel with one phase changed."""
     segment = kernel.segments[s]
@@ -130,6 +147,20 @@ def elsewhere(kernel, name):
     return kernel
 
 
+def on_one_slot(kernel):
+    return with_slots(kernel, {b.name: 0 for b in kernel.buffers if b.role in ("kept", "carry")})
+
+
+def meeting_by_turns(kernel):
+    """The kernel whose segments use two sets of places to meet in turn, as if each block waited in each of them."""
+    def moved(name):
+        return "_".join(name.split("_")[:2])
+    for s, segment in enumerate(kernel.segments):
+        for p, phase in enumerate(segment.phases):
+            kernel = in_phase(kernel, s, p, folds=tuple(replace(f, exchange=moved(f.exchange)) for f in phase.folds))
+    return replace(kernel, buffers=tuple({b.name: b for b in (replace(b, name=moved(b.name)) for b in kernel.buffers)}.values()))
+
+
 def last_phase(kernel):
     return len(kernel.segments[0].phases) - 1
 
@@ -161,11 +192,23 @@ MUTANTS = {
     "live rows share bytes": (
         lambda: with_slots(TWO_ROWS, dict.fromkeys((b.name for b in TWO_ROWS.buffers if b.name[0] == "k"), 0)),
         r"k\d+ is read but holds no value"),
+    "a row takes over the bytes of another segment's": (
+        lambda: on_one_slot(TWO_SEGMENTS), r"segment 1, phase 0: k\d+ takes over the bytes of k\d+, which other threads may still be"),
+    "a block skips the barrier between two rows of one slot": (
+        lambda: on_one_slot(THREE_SEGMENTS), r"segment 2, phase 0: k\d+ takes over the bytes of k\d+, which other threads may still be"),
+    "a block skips the barrier between two meetings in one place": (
+        lambda: meeting_by_turns(THREE_SEGMENTS), r"segment 2, phase 0: w00_f32 is written where other threads may still be reading it"),
+    "a row takes over the bytes of column sums": (
+        lambda: on_one_slot(CARRYING), r"takes over the bytes of a\d+|a\d+ is read but holds no value"),
+    "nobody waits for a row that others write": (
+        lambda: in_phase(IN_TURN, 0, 1, barrier="none", folds=()), r"k\d+ is read where other threads may still be writing it"),
+    "a next task overtakes": (
+        lambda: in_segment(THREE_SEGMENTS, 2, task_barrier="none"), r"w\d+_f32_2 is written where other threads may still be reading it"),
 }
 
 
 def test_the_kernels_that_the_mutants_come_from():
-    for kernel in (SOFTMAX, FIGURE_7, REPEATED, TWO_ROWS, IN_TURN):
+    for kernel in (SOFTMAX, FIGURE_7, REPEATED, TWO_ROWS, IN_TURN, TWO_SEGMENTS, THREE_SEGMENTS, CARRYING):
         assert verify_kernel(kernel) is kernel
     assert len(SOFTMAX.segments[0].phases) == 3 and len([b for b in REPEATED.buffers if b.name[0] == "k"]) == 3
 
@@ -175,6 +218,13 @@ def test_mutants_are_refused(name):
     make, message = MUTANTS[name]
     with pytest.raises(KernelError, match=message):
         verify_kernel(make())
+
+
+def test_a_barrier_that_all_of_them_pass_is_enough():
+    """Of blocks that have tasks in the first and the last segment, none skips the one in between."""
+    assert [s.tasks for s in THREE_SEGMENTS.segments] == [3, 2, 7] and [s.tasks for s in ENOUGH_BETWEEN.segments] == [3, 3, 7]
+    for change in (on_one_slot, meeting_by_turns):
+        verify_kernel(change(ENOUGH_BETWEEN))
 
 
 def test_renaming_a_slot_is_no_mutation():
@@ -414,6 +464,35 @@ def test_kernels_without_elements():
         x = np.zeros(shape, np.float32)
         for target in ("step", "python"):
             assert run(graph, [x], "astitch", target, TOY if target == "step" else CPU)[0].shape == shape
+
+
+UNLIKE = {
+    "a column that one thread has": program(
+        "f32[2,1] = input", "f32[2,7] = input", "f32[2,1] = log1p %0", "f32[2,1] = sum %2 axes=(1,) keepdims=True",
+        "f32[2,1] = sum %0 axes=(1,) keepdims=True", "f32[2,1] = add %0 %4", "f32[2,7] = broadcast %5 shape=(2, 7)",
+        "f32[2,7] = minimum %6 %1", "f32[1,1] = min %4 axes=(0, 1) keepdims=True", "f32[2,1] = max %4 axes=(1,) keepdims=True",
+        "return %7 %8 %9 %3"),
+    "an empty row beside another": program(
+        "f32[0] = input", "f32[3] = input", "f32[0] = cos %0", "f32[1] = sum %2 axes=(0,) keepdims=True",
+        "f32[0] = broadcast %3 shape=(0,)", "f32[0] = add %2 %4", "f32[3] = exp %1", "f32[1] = sum %6 axes=(0,) keepdims=True",
+        "return %5 %7"),
+}
+
+
+@pytest.mark.parametrize("name", UNLIKE)
+@pytest.mark.parametrize("device", [TOY, V100, CPU], ids=lambda d: d.name)
+def test_who_has_no_turn_reads_nothing(name, device):
+    """Loads were made once a row, also by threads that have no column of it: of a row that nobody had written, or that is empty."""
+    graph = UNLIKE[name]
+    kernel = one_kernel(graph, device)
+    assert verify_kernel(kernel) is kernel
+    if device.kind == "gpu":
+        inputs = random_inputs(graph, np.random.default_rng(0))
+        inputs = [np.abs(x) for x in inputs]
+        results, _ = stepped(cuda_emit.emit(kernel), inputs)
+        assert all(v.ok for v in judge(graph, inputs, results))
+    for phase in kernel.segments[0].phases:
+        assert phase.cols or not phase.before
 
 
 def test_equal_kernels_have_equal_names_and_different_ones_different():

@@ -77,6 +77,37 @@ def test_options_are_kept():
         assert {graph[i].type.dtype for i in graph.inputs} == {"float64"}
 
 
+def row_sizes(graph):
+    """The rows that are reduced: how many, and how long."""
+    shapes = [graph[n.args[0]].type.shape for n in graph.nodes if n.kind == "reduce"]
+    return {(shape[-2], shape[-1]) for shape in shapes if len(shape) > 1}
+
+
+def tables_under_several_indices(graph):
+    """Values whose rows are read under two indices of the caller's, inside rows that are reduced."""
+    def caller_s(value):
+        node = graph[value]
+        return node.op == "input" or (node.op == "mod" and graph[node.args[0]].op == "input")
+    read = {}
+    for n in graph.nodes:
+        if n.op == "gather" and all(map(caller_s, n.args[1:])):
+            read.setdefault(n.args[0], set()).add(n.args[1:])
+    return [table for table, indices in read.items() if len(indices) > 1]
+
+
+def test_rows_beside_rows_and_tables_under_two_indices_come_up():
+    """Shares of 400 programs, and none of those that are asked for few nodes."""
+    several, three, tables = 0, 0, 0
+    for seed in range(400):
+        graph = random_graph(generator(seed))
+        several += len(row_sizes(graph)) > 1
+        three += len(row_sizes(graph)) > 2
+        tables += bool(tables_under_several_indices(graph))
+        assert len({graph[i].attr("name") for i in graph.inputs}) == len(graph.inputs)
+        assert not tables_under_several_indices(random_graph(generator(seed), max_nodes=11))
+    assert several > 100 and three > 20 and tables > 60, "a quarter, a twentieth, a seventh"
+
+
 @given(graphs(max_nodes=5, max_elements=100))
 def test_hypothesis_draws_the_same_family(graph):
     assert verify(graph) is graph and len(graph) <= 5 + 12  # the last step may add a dozen: a scatter with its indices

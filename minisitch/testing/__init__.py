@@ -38,6 +38,8 @@ def random_graph(rng: np.random.Generator, *, max_nodes: int = 16, dtypes: Seque
                  allow_empty: bool = True, max_elements: int = 4096) -> Graph:
     """A random well-typed program of about ``max_nodes`` nodes at most.
 
+    From 12 nodes on, half of them have other rows beside their own, with reductions of theirs; a fifth has rows that one table
+    scales under two indices.
     ``dtypes`` are those of inputs and casts (repeat one to draw it more often); indices are
     int64 and conditions bool all the same. ``library=False`` leaves out matmul, cumsum, cumprod, sort,
     scatter and foreign ufuncs;

@@ -21,6 +21,7 @@ from ..graph import Builder, Graph, TensorType
 from ..ops import OPS, kind_of
 from .choices import Choices
 
+ROOMY = 12  # nodes asked for, of a program that may have other rows beside its own
 SIDES = (1, 2, 3, 7, 31, 32, 33, 123)
 DTYPES = ("float32",) * 6 + ("float64", "float16", "int32", "int64", "uint8", "bool")  # repetition is weight
 
@@ -132,7 +133,7 @@ class Grower:
 
     def input(self, shape: tuple[int, ...], dtype: str) -> int:
         fact = input_fact(dtype)
-        name = "abcdefgh"[len(self.facts) % 8]
+        name = "abcdefgh"[len(self.facts):][:1] or f"i{len(self.facts)}"
         return self.put("input", (), fact.low, fact.high, fact.grid, type=TensorType(shape, dtype), name=name)
 
     def constant(self, type: TensorType, value: float) -> int:
@@ -548,6 +549,23 @@ class Grower:
             found.append(self.choices.integer(0, len(self.facts) - 1))
         return tuple(found)
 
+    def beside(self, tables: bool) -> int:
+        """Rows of another number and length, and a reduction of theirs; ``tables``: scaled by one table under two indices."""
+        rows, cols, length = (self.choices.pick([n for n in SIDES if n * n <= self.max_elements]) for _ in range(3))
+        dtype = self.choices.pick([d for d in self.dtypes if kind_of(d) == "float"] or ["float32"])
+        x = y = self.input((rows, cols), dtype)
+        if tables:
+            table = self.input((length, self.choices.pick((1, cols))), dtype)
+            x, y = (self.binary("mul", x, self.stretch(self.picked(table, rows), (rows, cols))) for _ in range(2))
+        return self.combine(x, self.stretch(self.fold(y, (1,), True), (rows, cols)))
+
+    def picked(self, table: int, rows: int) -> int:
+        """So many rows of a table, under an index of the program's caller."""
+        length, fact = self.type(table).shape[0], self.facts[table]
+        at = self.input((rows,), "int64")
+        at = self.put("mod", (at, self.constant(self.type(at), length)), 0, length - 1, 0)
+        return self.put("gather", (table, at), fact.low, fact.high, fact.grid, axes=(0,))
+
     def computed(self) -> list[int]:
         """All values but constants."""
         return [n.id for n in self.builder.nodes if n.op != "constant"]
@@ -566,4 +584,6 @@ class Grower:
                 break
             x = self.newest() if self.chance(70) else self.choices.pick(self.computed())
             getattr(self, f"step_{self.choices.pick(steps)}")(x)
-        return self.builder.finish(self.outputs())
+        outputs = self.outputs()
+        others = [tables for tables in (False, True, False) if max_nodes >= ROOMY and self.chance(20)]
+        return self.builder.finish((*outputs, *map(self.beside, others)))
