@@ -17,12 +17,15 @@ from .blocks import arrange
 from .cost import kernel_us, library_us, working_set
 from .device import Device
 from .errors import PlanError
-from .fuse import ALL_INGREDIENTS, Composition, FusionPlan, Pattern, Stitching, extract
+from .fuse import ALL_INGREDIENTS, Composition, FusionPlan, Pattern, Stitching, extract, read_in_place
 from .graph import Graph
 from .kernel import Kernel
 from .schedule import schedule
 from .stitch import StitchPlan, stitch
 from .triples import BlockComposition
+
+
+WHOLE = ("broadcast", "reshape", "transpose", "concatenate")  # moves that read every element of their operands
 
 
 def compose(graph: Graph, device: Device, composition: Composition = ALL_INGREDIENTS) -> StitchPlan:
@@ -94,13 +97,28 @@ class Prices:
         return sum(map(self.pattern_us, plan.patterns))
 
     def least_us(self, pattern: Pattern) -> float:
-        """What a pattern takes at least, known before its kernel is built: the launch, and writing its outputs."""
+        """What a pattern takes at least, known before its kernel is built: the launch, reading what it needs all of, writing its
+        outputs. So does any plan that computes the same."""
         if pattern.kind == "library":
             return self.pattern_us(pattern)
-        return self.device.launch_us + sum(moved_us(self.graph[o].type.nbytes, self.device) for o in pattern.outputs)
+        moved = sum(self.graph[v].type.nbytes for v in {*pattern.outputs, *read_whole(self.graph, pattern)})
+        return self.device.launch_us + moved_us(moved, self.device, self.around)
 
 
-def moved_us(nbytes: int, device: Device) -> float:
-    """What moving one value takes at least: as if it moved alone, since a CPU's cache holds more of it than of many."""
-    level = next((at for at in device.levels if nbytes <= at.size), device.levels[-1]) if device.levels else None
+def read_whole(graph: Graph, pattern: Pattern) -> set[int]:
+    """Values in memory of which a kernel needs every element, however it is composed.
+
+    Before:  %1 = exp %0; %3 = slice %2; %4 = add %1 %3; write %4      After:  %0
+    """
+    inside, whole = set(pattern.members), set(pattern.outputs)
+    for node in (graph[m] for m in reversed(pattern.members) if m in whole):
+        if node.type.size and (node.kind in ("map", "reduce") or node.op in WHOLE):
+            whole.update(node.args)
+    return {read_in_place(graph, v) for v in whole - inside}
+
+
+def moved_us(nbytes: int, device: Device, around: int = 0) -> float:
+    """What moving so many bytes takes at least, in a program that needs ``around`` bytes: as if nothing else were moved."""
+    near = max(nbytes, around)
+    level = next((at for at in device.levels if near <= at.size), device.levels[-1]) if device.levels else None
     return nbytes / (max(level.one_core, level.all_cores) if level else device.bandwidth) * 1e6
