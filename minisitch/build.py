@@ -9,7 +9,7 @@ would run, not of a guess at it. Equal bodies are built once.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from weakref import WeakValueDictionary
 
@@ -20,12 +20,10 @@ from .errors import PlanError
 from .fuse import ALL_INGREDIENTS, Composition, FusionPlan, Pattern, Stitching, extract, read_in_place
 from .graph import Graph
 from .kernel import Kernel
-from .schedule import schedule
+from .layout import asked
+from .schedule import as_scheduled, schedule
 from .stitch import StitchPlan, stitch
 from .triples import BlockComposition
-
-
-WHOLE = ("broadcast", "reshape", "transpose", "concatenate")  # moves that read every element of their operands
 
 
 def compose(graph: Graph, device: Device, composition: Composition = ALL_INGREDIENTS) -> StitchPlan:
@@ -39,11 +37,19 @@ def compose(graph: Graph, device: Device, composition: Composition = ALL_INGREDI
 
 def digest(graph: Graph, composition: Composition = ALL_INGREDIENTS) -> str:
     """The name of a kernel's meaning: equal for structurally equal graphs composed alike (0.0 and -0.0 differ)."""
-    return hashlib.sha256(repr((graph.structure, composition)).encode()).hexdigest()
+    return hashlib.sha256(f"({graph.structure_text}, {composition!r})".encode()).hexdigest()
 
 
 class _Kernels(dict[str, Kernel]):
-    """Kernels for one device by digest; a class of its own, since a plain dict cannot be referred to weakly."""
+    """Kernels for one device by digest; a class of its own, since a plain dict cannot be referred to weakly.
+
+    ``bodies``: one graph of each structure, which keeps what is worked out about it for all compositions. ``by_loops``: one
+    kernel of all that differ in nothing but their composition's name, as an ablation that changes no loop does.
+    """
+
+    def __init__(self) -> None:
+        self.bodies: dict[str, Graph] = {}
+        self.by_loops: dict[tuple[Hashable, ...], Kernel] = {}
 
 
 _tables: WeakValueDictionary[Device, _Kernels] = WeakValueDictionary()  # each lives as long as somebody uses it
@@ -61,7 +67,10 @@ def built(graph: Graph, device: Device, composition: Composition) -> Kernel:
     """The kernel of a body. Within ``shared_kernels``, or while some ``Prices`` is in use, equal bodies are built once."""
     known, key = _tables.get(device, _Kernels()), digest(graph, composition)
     if key not in known:
-        known[key] = schedule(compose(graph, device, composition))
+        plan = compose(known.bodies.setdefault(graph.structure_text, graph), device, composition)
+        loops = asked(plan)
+        known[key] = as_scheduled(known.by_loops[loops], plan) if loops in known.by_loops else schedule(plan)
+        known.by_loops.setdefault(loops, known[key])
     return known[key]
 
 
@@ -112,7 +121,7 @@ def read_whole(graph: Graph, pattern: Pattern) -> set[int]:
     """
     inside, whole = set(pattern.members), set(pattern.outputs)
     for node in (graph[m] for m in reversed(pattern.members) if m in whole):
-        if node.type.size and (node.kind in ("map", "reduce") or node.op in WHOLE):
+        if node.type.size and (node.kind in ("map", "reduce") or node.op in ("broadcast", "reshape", "transpose", "concatenate")):
             whole.update(node.args)
     return {read_in_place(graph, v) for v in whole - inside}
 

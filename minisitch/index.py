@@ -386,17 +386,24 @@ class Pull:
     guards: Mapping[Key, tuple[Guard, ...]]
     indices: Mapping[str, tuple[Key, int]]
 
-    @property
+    @cached_property
     def leaves(self) -> tuple[Key, ...]:
         """The pairs read from memory."""
         return tuple(key for key in self.order if self.reads[key] is None)
 
 
-def pull(graph: Graph, roots: Sequence[Key], in_memory: Callable[[int], bool], own: Iterable[Key] = ()) -> Pull:
-    """Walk from ``roots`` to values in memory, position by position, each pair once.
+def pull(graph: Graph, roots: Sequence[Key], in_memory: frozenset[int], own: Iterable[Key] = ()) -> Pull:
+    """Walk from ``roots`` to values in memory, position by position, each pair once; the graph remembers what was found.
 
     The pairs in ``own`` are computed although their values are in memory: this is what writes them.
     """
+    asked = tuple(roots), in_memory, frozenset(key for key in own if key[0] in in_memory)
+    if asked not in graph.pulled:
+        graph.pulled[asked] = _pull(graph, *asked)
+    return graph.pulled[asked]
+
+
+def _pull(graph: Graph, roots: Sequence[Key], in_memory: frozenset[int], own: frozenset[Key]) -> Pull:
     indices: dict[str, tuple[Key, int]] = {}
     names: dict[tuple[Key, int], str] = {}
 
@@ -411,21 +418,17 @@ def pull(graph: Graph, roots: Sequence[Key], in_memory: Callable[[int], bool], o
 
     reads: dict[Key, tuple[Read | None, ...] | None] = {}
     order: list[Key] = []
-    started: set[Key] = set()
-    computed = set(own)
     stack: list[tuple[Key, bool]] = [(root, False) for root in reversed(roots)]
     while stack:
         key, done = stack.pop()
         if done:
             order.append(key)
             continue
-        if key in started:
+        if key in reads:
             continue
-        started.add(key)
         node = graph[key[0]]
-        leaf = node.op == "input" or (key not in computed and in_memory(node.id))
-        found = None if leaf else operands_at(graph, node, key[1], load)
-        reads[key] = found
+        leaf = node.op == "input" or (node.id in in_memory and key not in own)
+        reads[key] = found = None if leaf else operands_at(graph, node, key[1], load)
         stack.append((key, True))
         for read in reversed(found or ()):
             if read is not None:

@@ -24,6 +24,9 @@ def reuse(phases: Sequence[Phase], inputs: Collection[str]) -> list[Phase]:
     at: dict[str, Clamp] = {}  # what each position now is: loops number theirs from 0
     found = []
     for phase in phases:
+        if not phase.before and not names:
+            found.append(phase)
+            continue
         before: list[Stmt] = []
         for stmt in phase.before:
             stmt = _renamed(stmt, names)
@@ -51,6 +54,8 @@ def _positions(stmt: Stmt) -> frozenset[str]:
 
 
 def _renamed(stmt: Stmt, names: dict[str, str]) -> Stmt:
+    if not names:
+        return stmt
     if isinstance(stmt, Compute):
         return replace(stmt, args=tuple(names.get(a, a) for a in stmt.args))
     if isinstance(stmt, Clamp):
