@@ -50,6 +50,12 @@ class _Kernels(dict[str, Kernel]):
     def __init__(self) -> None:
         self.bodies: dict[str, Graph] = {}
         self.by_loops: dict[tuple[Hashable, ...], Kernel] = {}
+        self.us: dict[tuple[int, int], float] = {}
+
+    def price(self, kernel: Kernel, around: int) -> float:
+        """Kernels that share their loops take as long."""
+        key = id(kernel.segments), around
+        return self.us[key] if key in self.us else self.us.setdefault(key, kernel_us(kernel, around))
 
 
 _tables: WeakValueDictionary[Device, _Kernels] = WeakValueDictionary()  # each lives as long as somebody uses it
@@ -85,12 +91,18 @@ class Prices:
         self.graph, self.device, self.around = graph, device, around or working_set(graph)
         self._shared = _tables.setdefault(device, _Kernels())  # keeps the table that ``built`` looks into
         self._by_pattern: dict[Pattern, Kernel] = {}
+        self._bodies: dict[tuple[tuple[int, ...], tuple[int, ...], bool], Graph] = {}
         self._us: dict[Pattern, float] = {}
+
+    def body(self, pattern: Pattern) -> Graph:
+        """The pattern as a graph of its own, cut out once for all ways to compose it."""
+        key = pattern.members, pattern.outputs, pattern.composition.products
+        return self._bodies[key] if key in self._bodies else self._bodies.setdefault(key, extract(self.graph, pattern).graph)
 
     def kernel(self, pattern: Pattern) -> Kernel:
         """The kernel that would run for this pattern (its outputs must be set)."""
         if pattern not in self._by_pattern:
-            self._by_pattern[pattern] = built(extract(self.graph, pattern).graph, self.device, pattern.composition)
+            self._by_pattern[pattern] = built(self.body(pattern), self.device, pattern.composition)
         return self._by_pattern[pattern]
 
     def pattern_us(self, pattern: Pattern) -> float:
@@ -98,7 +110,7 @@ class Prices:
         if pattern not in self._us:
             library = pattern.kind == "library"
             self._us[pattern] = (library_us(self.graph, self.graph[pattern.members[0]], self.device) if library
-                                 else kernel_us(self.kernel(pattern), self.around))
+                                 else self._shared.price(self.kernel(pattern), self.around))
         return self._us[pattern]
 
     def plan_us(self, plan: FusionPlan) -> float:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -64,14 +64,14 @@ class Index:
 
     const: int = 0
     terms: tuple[tuple[int, Atom], ...] = ()
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Indices are looked up all the time: a fifth of planning was hashing their terms."""
+        object.__setattr__(self, "_hash", hash((self.const, self.terms)))
 
     def __hash__(self) -> int:
         return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        """Indices are looked up all the time: a fifth of planning was hashing their terms."""
-        return hash((self.const, self.terms))
 
     def __reduce__(self) -> tuple:
         return Index, (self.const, self.terms)  # another process hashes names differently

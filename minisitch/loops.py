@@ -61,8 +61,7 @@ def nest_columns(phases: Sequence[Phase], chunk: int, chunks: int, tiles: bool =
     longest: dict[str, int] = {}  # phases share a view, so it is as long as any of them needs
     for view in (v for p in nested for v in p.views):
         longest[view.name] = max(longest.get(view.name, 0), view.length)
-    return [replace(p, views=tuple(v if v.length == longest[v.name] else replace(v, length=longest[v.name]) for v in p.views))
-            for p in nested], chunk
+    return [replace(p, views=tuple(replace(v, length=longest[v.name]) for v in p.views)) if p.views else p for p in nested], chunk
 
 
 # ---------------------------------------------------------------- where the column splits

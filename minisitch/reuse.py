@@ -24,12 +24,9 @@ def reuse(phases: Sequence[Phase], inputs: Collection[str]) -> list[Phase]:
     at: dict[str, Clamp] = {}  # what each position now is: loops number theirs from 0
     found = []
     for phase in phases:
-        if not phase.before and not names:
-            found.append(phase)
-            continue
         before: list[Stmt] = []
         for stmt in phase.before:
-            stmt = _renamed(stmt, names)
+            stmt = _renamed(stmt, names) if names else stmt
             if isinstance(stmt, Clamp) and at.setdefault(stmt.target, stmt) != stmt:
                 at[stmt.target] = stmt
                 known = {s: name for s, name in known.items() if stmt.target not in _positions(s)}
@@ -41,8 +38,9 @@ def reuse(phases: Sequence[Phase], inputs: Collection[str]) -> list[Phase]:
                 before.append(stmt)
             else:
                 names[stmt.target] = first
-        folds = tuple(_renamed_fold(f, names) for f in phase.folds)
-        found.append(replace(phase, before=tuple(before), body=tuple(_renamed(s, names) for s in phase.body), folds=folds))
+        folds = tuple(_renamed_fold(f, names) for f in phase.folds) if names else phase.folds
+        body = tuple(_renamed(s, names) for s in phase.body) if names else phase.body
+        found.append(replace(phase, before=tuple(before), body=body, folds=folds))
     return found
 
 
@@ -54,8 +52,6 @@ def _positions(stmt: Stmt) -> frozenset[str]:
 
 
 def _renamed(stmt: Stmt, names: dict[str, str]) -> Stmt:
-    if not names:
-        return stmt
     if isinstance(stmt, Compute):
         return replace(stmt, args=tuple(names.get(a, a) for a in stmt.args))
     if isinstance(stmt, Clamp):

@@ -101,10 +101,9 @@ class _Builder:
             segments.append(self._segment(loops, "grid" if last_of_level else "none"))
         ranked = {"input": 0, "output": 1, "scratch": 2, "shared": 3}
         buffers = tuple(sorted(self.buffers.values(), key=lambda b: (ranked[b.scope], b.role == "exchange")))
-        name = _name(self.plan, self.layout.block)
-        kernel = Kernel(name, self.plan, self.device, buffers, tuple(self.constants.values()), tuple(segments),
-                        1, self.layout.block, REGISTERS, self._touches(), tuple(map(self.layout.home, self.plan.sinks)),
-                        tuple(self.layout.decisions))
+        kernel = Kernel(_name(self.plan, self.layout.block), self.plan, self.device, buffers, tuple(self.constants.values()),
+                        tuple(segments), 1, self.layout.block, REGISTERS, self._touches(),
+                        tuple(map(self.layout.home, self.plan.sinks)), tuple(self.layout.decisions))
         doubles = any(b.dtype == "float64" for b in kernel.buffers)
         crowded = kernel.grid_barriers and len(kernel.parameters) + kernel.grid_barriers >= CROWDED
         many = crowded or doubles or self.layout.dealt or not kernel.grid_barriers

@@ -145,6 +145,8 @@ class Fusion:
         found = [self._through(schedule, read, schedule.asked[reader])
                  for reader in self.reads.readers[member] if reader in inside
                  for read in self.reads.of[reader] if read.source == member]
+        if len(found) == 1 and isinstance(found[0], Cut):
+            return found[0]
         cuts = {cut for cut in found if isinstance(cut, Cut)}
         scattered = [asked for asked in found if isinstance(asked, Scattered)]
         if scattered or len(cuts) > 1:
