@@ -103,7 +103,7 @@ def _reads(graph: Graph, sink: Sink, schedules: Mapping[int, Triple]) -> Sequenc
     """The scheduled values read in a sink's loop, each with the position it is read at."""
     node = graph[sink.node]
     root = (node.args[0] if sink.role == "reduce" else node.id, sink.partition.position(sink.domain))
-    found = pull(graph, [root], schedules.__contains__, own=[root] if sink.role == "map" else [])
+    found = pull(graph, [root], frozenset(schedules), own=[root] if sink.role == "map" else [])
     return [key for key in found.leaves if key[0] in schedules]
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import heapq
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -148,14 +148,16 @@ def count(n: int, word: str) -> str:
     return f"{n} {word}" + ("" if n == 1 else "s")
 
 
-def bits(mask: int) -> Iterator[int]:
+def bits(mask: int) -> list[int]:
     """The members of a set of small numbers that is kept as one integer, ascending: ``0b1010`` holds 1 and 3."""
     start = (mask & -mask).bit_length() - 1
     mask >>= max(0, start)  # neighbours, mostly: the rest is a short integer
+    found = []
     while mask:
         low = mask & -mask
-        yield start + low.bit_length() - 1
+        found.append(start + low.bit_length() - 1)
         mask ^= low
+    return found
 
 
 # ---------------------------------------------------------------- what every strategy asks
@@ -191,8 +193,9 @@ def stretches(graph: Graph, node: Node) -> bool:
 
 def read_in_place(graph: Graph, value: int) -> int:
     """The value whose memory ``value`` is a plain reinterpretation of (reshapes cost nothing)."""
-    while graph[value].op == "reshape":
-        value = graph[value].args[0]
+    nodes = graph.nodes
+    while nodes[value].op == "reshape":
+        value = nodes[value].args[0]
     return value
 
 
@@ -202,8 +205,9 @@ def view_source(graph: Graph, value: int) -> int:
     Transposes, slices and broadcasts of a reshape are strides; a reshape of a transpose is a copy,
     so there the walk stops and the transposed value must be in memory.
     """
-    while graph[value].op in FREE and graph[value].op != "reshape":
-        value = graph[value].args[0]
+    nodes = graph.nodes
+    while nodes[value].op in FREE and nodes[value].op != "reshape":
+        value = nodes[value].args[0]
     return read_in_place(graph, value)
 
 
@@ -268,10 +272,10 @@ def _close(graph: Graph, pattern: Pattern) -> Pattern:
     """Pull constants, iotas and the views that members read into the pattern."""
     if pattern.kind == "library":
         return pattern
-    members, pending = set(pattern.members), list(pattern.members)
+    nodes, members, pending = graph.nodes, set(pattern.members), list(pattern.members)
     while pending:
-        for arg in graph[pending.pop()].args:
-            if arg not in members and (graph[arg].op in FREE | COUNTED):
+        for arg in nodes[pending.pop()].args:
+            if arg not in members and (nodes[arg].op in FREE or nodes[arg].op in COUNTED):
                 members.add(arg)
                 pending.append(arg)
     return replace(pattern, members=tuple(sorted(members)))
@@ -283,7 +287,7 @@ def _needed_outside(graph: Graph, patterns: Sequence[Pattern]) -> set[int]:
     for pattern in patterns:
         inside = set(pattern.members)
         for member in pattern.members:
-            for arg in graph[member].args:
+            for arg in graph.nodes[member].args:
                 if arg not in inside:
                     needed.add(view_source(graph, arg) if pattern.kind == "library" else read_in_place(graph, arg))
     return needed
@@ -338,11 +342,11 @@ def topological(after: Sequence[Iterable[int]], rank: Callable[[int], int]) -> l
 
 def pattern_inputs(graph: Graph, pattern: Pattern) -> tuple[int, ...]:
     """The values in memory that a pattern reads, ascending; views are resolved to what they view."""
-    inside, found = set(pattern.members), set()
+    nodes, inside, found = graph.nodes, set(pattern.members), set()
     for member in pattern.members:
-        if graph[member].op == "input":
+        if nodes[member].op == "input":
             found.add(member)
-        for arg in graph[member].args:
+        for arg in nodes[member].args:
             if arg not in inside:
                 found.add(view_source(graph, arg) if pattern.kind == "library" else read_in_place(graph, arg))
     return tuple(sorted(found))
@@ -357,7 +361,7 @@ def verify_plan(plan: FusionPlan) -> FusionPlan:
     graph, written = plan.graph, set(plan.graph.inputs)
     for pattern in plan.patterns:
         plain = pattern.kind == "kernel" and not pattern.composition.products
-        if plain and (calls := [m for m in pattern.members if graph[m].kind == "library"]):
+        if plain and (calls := [m for m in pattern.members if graph.nodes[m].kind == "library"]):
             raise PlanError(f"%{calls[0]} {graph[calls[0]].op} is a library call inside a kernel")
         for value in pattern_inputs(graph, pattern):
             if value not in written and value not in pattern.members:

@@ -126,13 +126,23 @@ class Graph:
         """Ids of the ``input`` nodes, in order: the program's parameters."""
         return tuple(node.id for node in self.nodes if node.op == "input")
 
-    @property
+    @cached_property
     def structure(self) -> tuple:
         """What the graph means without where it came from: the key of structurally equal graphs.
 
         Attributes by their text: 0.0 and -0.0 are equal in Python, and are different constants.
         """
         return tuple((n.op, n.args, n.type, repr(n.attrs)) for n in self.nodes), self.outputs
+
+    @cached_property
+    def structure_text(self) -> str:
+        """``structure`` as text, for digests."""
+        return repr(self.structure)
+
+    @cached_property
+    def pulled(self) -> dict[Any, Any]:
+        """What ``index.pull`` has found in this graph: kernels composed in several ways mostly read in the same ways."""
+        return {}
 
 
 class Builder:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -64,14 +64,14 @@ class Index:
 
     const: int = 0
     terms: tuple[tuple[int, Atom], ...] = ()
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Indices are looked up all the time: a fifth of planning was hashing their terms."""
+        object.__setattr__(self, "_hash", hash((self.const, self.terms)))
 
     def __hash__(self) -> int:
         return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        """Indices are looked up all the time: a fifth of planning was hashing their terms."""
-        return hash((self.const, self.terms))
 
     def __reduce__(self) -> tuple:
         return Index, (self.const, self.terms)  # another process hashes names differently
@@ -386,17 +386,24 @@ class Pull:
     guards: Mapping[Key, tuple[Guard, ...]]
     indices: Mapping[str, tuple[Key, int]]
 
-    @property
+    @cached_property
     def leaves(self) -> tuple[Key, ...]:
         """The pairs read from memory."""
         return tuple(key for key in self.order if self.reads[key] is None)
 
 
-def pull(graph: Graph, roots: Sequence[Key], in_memory: Callable[[int], bool], own: Iterable[Key] = ()) -> Pull:
-    """Walk from ``roots`` to values in memory, position by position, each pair once.
+def pull(graph: Graph, roots: Sequence[Key], in_memory: frozenset[int], own: Iterable[Key] = ()) -> Pull:
+    """Walk from ``roots`` to values in memory, position by position, each pair once; the graph remembers what was found.
 
     The pairs in ``own`` are computed although their values are in memory: this is what writes them.
     """
+    asked = tuple(roots), in_memory, frozenset(key for key in own if key[0] in in_memory)
+    if asked not in graph.pulled:
+        graph.pulled[asked] = _pull(graph, *asked)
+    return graph.pulled[asked]
+
+
+def _pull(graph: Graph, roots: Sequence[Key], in_memory: frozenset[int], own: frozenset[Key]) -> Pull:
     indices: dict[str, tuple[Key, int]] = {}
     names: dict[tuple[Key, int], str] = {}
 
@@ -411,21 +418,17 @@ def pull(graph: Graph, roots: Sequence[Key], in_memory: Callable[[int], bool], o
 
     reads: dict[Key, tuple[Read | None, ...] | None] = {}
     order: list[Key] = []
-    started: set[Key] = set()
-    computed = set(own)
     stack: list[tuple[Key, bool]] = [(root, False) for root in reversed(roots)]
     while stack:
         key, done = stack.pop()
         if done:
             order.append(key)
             continue
-        if key in started:
+        if key in reads:
             continue
-        started.add(key)
         node = graph[key[0]]
-        leaf = node.op == "input" or (key not in computed and in_memory(node.id))
-        found = None if leaf else operands_at(graph, node, key[1], load)
-        reads[key] = found
+        leaf = node.op == "input" or (node.id in in_memory and key not in own)
+        reads[key] = found = None if leaf else operands_at(graph, node, key[1], load)
         stack.append((key, True))
         for read in reversed(found or ()):
             if read is not None:

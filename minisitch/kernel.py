@@ -547,9 +547,9 @@ def indices(stmt: Stmt) -> list[Index]:
 
 def operands(stmt: Stmt) -> tuple[str, ...]:
     """Names of the values a statement reads, those in its indices and guards included."""
-    read = sorted(frozenset().union(*(i.loaded for i in indices(stmt))))
     if isinstance(stmt, Compute):
-        return (*stmt.args, *read)
+        return stmt.args
+    read = sorted(frozenset().union(*(i.loaded for i in indices(stmt))))
     if isinstance(stmt, Clamp):
         return (stmt.source, *read)
     if isinstance(stmt, Choose):

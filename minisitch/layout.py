@@ -10,7 +10,7 @@ overwrites it in place.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
 from .errors import KernelError
@@ -113,7 +113,7 @@ class Layout:
 
     def _pull(self, sinks: Sequence[Sink]) -> Pull:
         roots = [root(self.graph, s) for s in sinks if s.role != "combine"]
-        return pull(self.graph, roots, self.final.__contains__, [root(self.graph, s) for s in sinks if s.role == "map"])
+        return pull(self.graph, roots, frozenset(self.final), [root(self.graph, s) for s in sinks if s.role == "map"])
 
     def alone(self, level: int, space: Space) -> bool:
         """True where one thread makes all of a row: what it keeps no other reads."""
@@ -161,11 +161,8 @@ class Layout:
         return found
 
     def _dealt(self, key: tuple[int, Space]) -> bool:
-        """True if a thread takes several columns: in a GPU's segment of row loops, unless somebody has enumerated schedules
-        (FusionStitching 2018 and 2020), whose choice it then is how many threads there are."""
-        how = self.plan.composition
-        asked = not isinstance(how, Stitching) or how.threads_per_row or how.threads or how.kept is not None or not how.barriers
-        return (self.device.kind == "gpu" and not asked and key[1].kind == "row"
+        """True if a thread takes several columns: in a GPU's segment of row loops, if it may."""
+        return (_may_deal(self.plan) and key[1].kind == "row"
                 and all(s.along not in ("column", "warp") and s.role != "carry" for loop in self.segments[key] for s in loop.sinks))
 
     def _threads(self) -> int:
@@ -402,6 +399,21 @@ class Layout:
                 if self.meetings[loop.order]:
                     written.clear()
         return found
+
+
+def asked(plan: StitchPlan) -> tuple[Hashable, ...]:
+    """All that a layout takes from a plan; of its composition how rows are mapped, and whether threads take several columns."""
+    how = plan.composition
+    maps = tuple(how.map_rows(s.space.rows, s.extents[2], plan.device) for s in plan.sinks if s.space.kind == "row")
+    return plan.graph.structure_text, plan.sinks, maps, _may_deal(plan), isinstance(how, BlockComposition) and how
+
+
+def _may_deal(plan: StitchPlan) -> bool:
+    """True on a GPU, unless somebody has enumerated schedules (FusionStitching 2018 and 2020), whose choice it then is how many
+    threads there are."""
+    how = plan.composition
+    enumerated = not isinstance(how, Stitching) or how.threads_per_row or how.threads or how.kept is not None or not how.barriers
+    return plan.device.kind == "gpu" and not enumerated
 
 
 EXCHANGE = 1000  # slots from here on are no one's to share

@@ -21,6 +21,7 @@ innermost one has a total of its own.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
@@ -60,7 +61,7 @@ def nest_columns(phases: Sequence[Phase], chunk: int, chunks: int, tiles: bool =
     longest: dict[str, int] = {}  # phases share a view, so it is as long as any of them needs
     for view in (v for p in nested for v in p.views):
         longest[view.name] = max(longest.get(view.name, 0), view.length)
-    return [replace(p, views=tuple(replace(v, length=longest[v.name]) for v in p.views)) for p in nested], chunk
+    return [replace(p, views=tuple(replace(v, length=longest[v.name]) for v in p.views)) if p.views else p for p in nested], chunk
 
 
 # ---------------------------------------------------------------- where the column splits
@@ -165,6 +166,7 @@ def _nest(phase: Phase, cuts: Sequence[int], chunk: int, chunked: bool, tiles: b
     elif phase.serial != 1:
         serial = _axes("ser", phase.serial, (1, phase.serial) if tiles else _cuts(phase, "ser", phase.serial))
 
+    @functools.cache
     def rewrite(index: Index) -> Index:
         total = Index(index.const)
         for c, atom in index.terms:

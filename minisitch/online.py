@@ -2,17 +2,18 @@
 
 In:  a simplified graph and a device. Out: the graph with such pairs in pieces, and the decisions.
 
-The sum of squares about the mean needs the mean, and the sum of exp needs the maximum, so a row is read twice. A row that no core's
-cache holds comes from memory twice. In pieces that a cache does hold, each has a mean or a maximum of its own, and pieces are joined
-by algebra: Chan, Golub and LeVeque 1979 (equation 2.1) for the squares, Milakov and Gimelshein 2018 (section 3) for the exponentials.
+The sum of squares about the mean needs the mean, and the sum of exp needs the maximum, so a row is read twice. A row that no
+core's cache holds comes from memory twice. In pieces that a cache does hold, each has a mean or a maximum of its own, and pieces
+are joined by algebra: Chan, Golub and LeVeque 1979 (equation 2.1) for squares, Milakov and Gimelshein 2018 (section 3) for
+exponentials.
 
 Before:  %1 = max %0 axes=(1,)                    After:  %1 = reshape %0 to [8,500,8000]
          %3 = sub %0, %1 broadcast                        %2 = max %1 axes=(2,); %3 = max %2 axes=(1,)
          %4 = exp %3                                      %8 = sum exp(%1 - %2) axes=(2,)
          %5 = sum %4 axes=(1,)                            %9 = sum %8 * exp(%2 - %3) axes=(1,)
 
-What is infinite stays so, and NaN where it was: a piece of nothing but -inf is taken about 0. Squares about a mean that overflowed are
-NaN and not inf.
+What is infinite stays so, and NaN where it was: a piece of nothing but -inf is taken about 0. Squares about a mean that overflowed
+are NaN and not inf.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def reuse(phases: Sequence[Phase], inputs: Collection[str]) -> list[Phase]:
     for phase in phases:
         before: list[Stmt] = []
         for stmt in phase.before:
-            stmt = _renamed(stmt, names)
+            stmt = _renamed(stmt, names) if names else stmt
             if isinstance(stmt, Clamp) and at.setdefault(stmt.target, stmt) != stmt:
                 at[stmt.target] = stmt
                 known = {s: name for s, name in known.items() if stmt.target not in _positions(s)}
@@ -38,8 +38,9 @@ def reuse(phases: Sequence[Phase], inputs: Collection[str]) -> list[Phase]:
                 before.append(stmt)
             else:
                 names[stmt.target] = first
-        folds = tuple(_renamed_fold(f, names) for f in phase.folds)
-        found.append(replace(phase, before=tuple(before), body=tuple(_renamed(s, names) for s in phase.body), folds=folds))
+        folds = tuple(_renamed_fold(f, names) for f in phase.folds) if names else phase.folds
+        body = tuple(_renamed(s, names) for s in phase.body) if names else phase.body
+        found.append(replace(phase, before=tuple(before), body=body, folds=folds))
     return found
 
 

@@ -48,6 +48,23 @@ def schedule(plan: StitchPlan) -> Kernel:
         demoted.add(max(movable, key=lambda b: (b.size, -b.node)).node)
 
 
+def as_scheduled(kernel: Kernel, plan: StitchPlan) -> Kernel:
+    """The kernel of a plan whose loops are those of ``kernel`` (``layout.asked`` is equal): another name, and other decisions."""
+    placed = kernel.decisions[len(kernel.plan.decisions):]
+    return replace(kernel, name=_name(plan, kernel.block), plan=plan, decisions=(*plan.decisions, *placed))
+
+
+def _name(plan: StitchPlan, block: int) -> str:
+    """What it computes, in the user's words, and a digest: equal kernels have equal names."""
+    nodes = plan.graph.nodes
+    words = list(dict.fromkeys(n.via for n in nodes if n.via and n.kind != "source"))
+    words = words or list(dict.fromkeys(n.op for n in nodes if n.kind in ("map", "reduce")))
+    words = words or [n.op for n in nodes[-1:]]
+    text = f"({plan.graph.structure_text}, {plan.composition!r}, {plan.device.name!r}, {block!r})"
+    digest = hashlib.sha256(text.encode()).hexdigest()[:6]
+    return re.sub(r"\W", "_", "_".join(words[:2]))[:32].strip("_") + f"_{digest}"
+
+
 # Registers a thread that are assumed, as the assembler taught. A grid barrier is a call, and only half of a thread's registers
 # outlive a call: column sums over five arrays and four barriers spilled 132 bytes of 32 registers, and of 64 none. What
 # lives across are the arrays' addresses and what later segments count with. A float64 value takes two registers. Where no
@@ -85,22 +102,13 @@ class _Builder:
             segments.append(self._segment(loops, "grid" if last_of_level else "none"))
         ranked = {"input": 0, "output": 1, "scratch": 2, "shared": 3}
         buffers = tuple(sorted(self.buffers.values(), key=lambda b: (ranked[b.scope], b.role == "exchange")))
-        kernel = Kernel(self._name(), self.plan, self.device, buffers, tuple(self.constants.values()), tuple(segments),
-                        1, self.layout.block, REGISTERS, self._touches(),
+        kernel = Kernel(_name(self.plan, self.layout.block), self.plan, self.device, buffers, tuple(self.constants.values()),
+                        tuple(segments), 1, self.layout.block, REGISTERS, self._touches(),
                         tuple(map(self.layout.home, self.plan.sinks)), tuple(self.layout.decisions))
         doubles = any(b.dtype == "float64" for b in kernel.buffers)
         crowded = kernel.grid_barriers and len(kernel.parameters) + kernel.grid_barriers >= CROWDED
         many = crowded or doubles or self.layout.dealt or not kernel.grid_barriers
         return replace(kernel, registers=MANY_REGISTERS if many else REGISTERS)
-
-    def _name(self) -> str:
-        """What it computes, in the user's words, and a digest: equal kernels have equal names."""
-        words = list(dict.fromkeys(n.via for n in self.graph.nodes if n.via and n.kind != "source"))
-        words = words or list(dict.fromkeys(n.op for n in self.graph.nodes if n.kind in ("map", "reduce")))
-        words = words or [n.op for n in self.graph.nodes[-1:]]
-        text = repr((self.graph.structure, self.plan.composition, self.device.name, self.layout.block))
-        digest = hashlib.sha256(text.encode()).hexdigest()[:6]
-        return re.sub(r"\W", "_", "_".join(words[:2]))[:32].strip("_") + f"_{digest}"
 
     def _segment(self, loops: Sequence[Loop], barrier: str) -> Segment:
         space = loops[0].space

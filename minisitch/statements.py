@@ -74,7 +74,7 @@ class Statements:
         for key in pulled.order:
             variables = self._position_variables(key)
             asked = pulled.guards[key] if len(pulled.guards[key]) == 1 else ()  # of several none is: the load is clamped
-            guarding = frozenset().union(*(c.index.variables for guard in asked for c in guard))
+            guarding = frozenset().union(*(c.index.variables for guard in asked for c in guard)) if pulled.indices else variables
             for name in sorted((variables | guarding) & pulled.indices.keys()):
                 if name not in clamped:
                     clamped.add(name)

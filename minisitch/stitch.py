@@ -197,7 +197,7 @@ class _Arranger:
     def _pull(self, value: int, position: Position) -> Sequence[Key]:
         """All that is read from memory to have ``value`` at ``position``."""
         root = value, position
-        return pull(self.graph, [root], self.wanted.__contains__, own=() if value in self.made else [root]).leaves
+        return pull(self.graph, [root], self.wanted, own=() if value in self.made else [root]).leaves
 
     def _level(self, leaves: Sequence[Key], space: Space, floor: int) -> int:
         level = floor

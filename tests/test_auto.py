@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import minisitch as ms
-from minisitch.build import Prices, built
+from minisitch.build import Prices, built, read_whole
 from minisitch.device import DEVICES, get_device
 from minisitch.fuse import extract, fuse
 from minisitch.simplify import simplify
@@ -140,6 +140,24 @@ def test_what_costs_too_much_is_not_built(monkeypatch):
     plan = decide(graph, V100, proposers=("astitch", "none"))
     assert any("none" in d.why and "(bound)" in d.why for d in plan.decisions) and "(bound)" not in plan.decisions[-1].why.split(",")[0]
     assert all(len(p.outputs) == 1 and graph.outputs[0] in p.outputs for p in built), "only wholes"
+
+
+def test_a_kernel_that_nothing_can_beat_is_not_planned_anew(monkeypatch):
+    """Two sums of arrays that no cache holds take what their bytes take: nobody is asked for another way, and the decision says so."""
+    graph = graph_of(lambda x, y: (x + y, x - y), "f32[4096,4096]", "f32[4096,4096]")
+    asked = []
+    monkeypatch.setattr(auto, "fuse", lambda graph, name, device: asked.append(name) or fuse(graph, name, device))
+    plan = decide(graph, get_device("cpu"))
+    (why,) = [d.why for d in plan.decisions if d.rule == "cheapest-way"]
+    assert ", any other way " in why and why.endswith("(bound): astitch, which any other way does not beat 1.1 times")
+    assert asked == [*PROPOSERS], "for plans of the whole graph, and of no body"
+
+
+def test_what_is_read_whole():
+    """Neither what only a window is read of, nor what only the window of a made value needs."""
+    graph = graph_of(lambda x, y, z: (x + y[:64], np.exp(z + 1.0)[:8]), "f32[64]", "f32[128]", "f32[64]")
+    (pattern,) = fuse(graph, "astitch", V100).kernels
+    assert read_whole(graph, pattern) == {graph.inputs[0]}
 
 
 @given(seed=st.integers(0, 10_000))

@@ -245,7 +245,7 @@ def owned(plan):
     for s in plan.sinks:
         node, position = plan.graph[s.node], s.partition.position(s.domain)
         root = (s.node if s.role == "map" else node.args[0], position)
-        for value, at in pull(plan.graph, [root], plan.final.__contains__, own=[root] if s.role == "map" else []).leaves:
+        for value, at in pull(plan.graph, [root], frozenset(plan.final), own=[root] if s.role == "map" else []).leaves:
             producer = plan.final.get(value)
             if producer is None or any(i.loaded for i in at):
                 continue

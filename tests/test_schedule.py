@@ -1,9 +1,12 @@
 """The loop IR: golden kernels, mutants that ``verify_kernel`` must refuse, memory that is shared only by turns."""
 
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from stitch_help import (
     BASIC,
     CPU,
@@ -25,13 +28,15 @@ from stitch_help import (
 )
 
 from minisitch import cuda_emit
-from minisitch.errors import KernelError
-from minisitch.fuse import Stitching, fuse
+from minisitch.device import get_device
+from minisitch.errors import KernelError, PlanError
+from minisitch.fuse import Stitching, extract, fuse
 from minisitch.kernel import Compute, Load, Store, statements
+from minisitch.layout import asked
 from minisitch.reference import judge
 from minisitch.runtime.executable import assemble
 from minisitch.runtime.stages import lower_plan
-from minisitch.schedule import schedule
+from minisitch.schedule import as_scheduled, schedule
 from minisitch.simplify import simplify
 from minisitch.stitch import stitch
 from minisitch.testing import check_graph, random_graph, random_inputs
@@ -539,3 +544,18 @@ def test_partial_rows_are_counted_for_the_block_that_the_kernel_has(shape):
     with pytest.raises(KernelError, match="partial rows were planned, and blocks of 256 threads make"):
         schedule(stitch(graph, V100, Stitching(barriers=False, threads_per_row=32, threads=128)))
     assert schedule(stitch(graph, V100)).grid_barriers == 1
+
+
+@pytest.mark.parametrize("device", ["cpu", "v100"])
+@given(seed=st.integers(0, 10_000))
+def test_equal_answers_make_equal_kernels(device, seed):
+    """A kernel whose plan asks for the loops of another's is that kernel under its own name."""
+    graph, machine = random_graph(np.random.default_rng(seed), max_nodes=12, library=False), get_device(device)
+    first = {}
+    for how in (Stitching(), Stitching(merge=False), Stitching(keep=False), Stitching(barriers=False), Stitching(kept=()),
+                Stitching(adaptive=False)):
+        for pattern in fuse(graph, "astitch", machine).kernels:
+            with suppress(PlanError, KernelError):
+                plan = stitch(extract(graph, pattern).graph, machine, how)
+                kernel = schedule(plan)
+                assert as_scheduled(first.setdefault(asked(plan), kernel), plan) == kernel

@@ -247,7 +247,7 @@ def local_reads(plan):
             continue
         node, position = plan.graph[s.node], s.partition.position(s.domain)
         root = (s.node if s.role == "map" else node.args[0], position)
-        found = pull(plan.graph, [root], plan.final.__contains__, own=[root] if s.role == "map" else [])
+        found = pull(plan.graph, [root], frozenset(plan.final), own=[root] if s.role == "map" else [])
         for value, at in found.leaves:
             if value in plan.final:
                 yield s, plan.final[value], at

@@ -14,7 +14,7 @@ Three steps:
 3. *Pipelines*, on a CPU and where products write more than the largest cache holds: Kitsune's plan is taken if it is modelled
    ``PIPELINE_GAIN`` times faster. Below that they lost when measured.
 
-A way that launches and writes alone make too dear is dropped before its kernels are built: its decision says *bound*.
+A way that launches and compulsory bytes alone make too dear is dropped before its kernels are built: its decision says *bound*.
 
 Before:  astitch: {a b c} with two grid barriers 20 us, {d e} 12 us      fs18: {a b c} by blocks 13 us
 After:   {a b c} by blocks, {d e} stitched
@@ -108,7 +108,7 @@ def decide(graph: Graph, device: Device, steps: Judgement = ALL_STEPS, proposers
             said.append(f"{name} not asked: {len(graph)} nodes are more than {MOST_COMPARED[name]}")
             continue
         plan = fuse(graph, name, device)
-        way = _priced(name, plan.patterns, judge.prices, us)
+        way = _priced(name, plan.patterns, judge.prices, calls + (us - calls) / judge.resolution)
         said.append(str(way))
         if (way.us - calls) * judge.resolution < us - calls:
             chosen = judge.judged(plan)
@@ -171,19 +171,31 @@ class _Judge:
         inside = tuple(n.id for n in graph.nodes if n.op != "input" or n.id in graph.outputs)
         whole = Pattern(inside, graph.outputs, "kernel", pattern.composition)
         ways = [Way(proposer, (whole,), prices.pattern_us(whole))]
-        plan = prices.kernel(whole).plan
+        plan, least = prices.kernel(whole).plan, prices.least_us(whole)
         if len(plan.sinks) == 1 or len(graph) > MOST_JUDGED:
             return ways
+        if least * self.resolution >= ways[0].us:  # so much takes whatever computes the same
+            return [*ways, Way("any other way", (whole,), least, exact=False)]
         if self.steps.ablate and pattern.composition == Stitching():
-            _try(ways, prices, {name: partial(_with, whole, how) for name, how in ABLATIONS.items() if changes(plan, how)})
+            self._try(ways, prices, {name: partial(_with, whole, how) for name, how in ABLATIONS.items() if changes(plan, how)})
         if self.steps.replan:
             others = [name for name in self.proposers if name != proposer]
-            _try(ways, prices, {name: partial(_planned, name, graph, prices.device) for name in others})
+            self._try(ways, prices, {name: partial(_planned, name, graph, prices.device) for name in others})
         if self.steps.cut:
-            us = min(way.us for way in ways)
+            us = self._worth(ways)
             cuts = [_priced(f"cut at barrier {k}", halves, prices, us) for k, halves in _halves(whole, prices, us)]
             ways += sorted(cuts, key=lambda way: way.us)[:1]
         return ways
+
+    def _try(self, ways: list[Way], prices: Prices, makers: dict[str, Callable[[], Sequence[Pattern]]]) -> None:
+        """Add the ways that can be built."""
+        for name, make in makers.items():
+            with suppress(PlanError, KernelError):  # refused: no way
+                ways.append(_priced(name, tuple(make()), prices, self._worth(ways)))
+
+    def _worth(self, ways: Sequence[Way]) -> float:
+        """What another way must take less than, to be taken."""
+        return min(ways[0].us / self.resolution, *(way.us for way in ways))
 
     def _placed(self, part: Pattern, twin: Body, body: Body) -> Pattern:
         """A pattern of a kernel's body as one of the whole graph; its composition counts the nodes of its own body."""
@@ -208,20 +220,14 @@ def _planned(name: str, graph: Graph, device: Device) -> Sequence[Pattern]:
     return fuse(graph, name, device).patterns
 
 
-def _try(ways: list[Way], prices: Prices, makers: dict[str, Callable[[], Sequence[Pattern]]]) -> None:
-    """Add the ways that can be built."""
-    for name, make in makers.items():
-        with suppress(PlanError, KernelError):  # refused: no way
-            ways.append(_priced(name, tuple(make()), prices, min(way.us for way in ways)))
-
-
 def _priced(name: str, patterns: tuple[Pattern, ...], prices: Prices, limit: float) -> Way:
     """What a way takes. Its kernels are built one after the other, as long as those to come leave room below ``limit``."""
-    us = sum(map(prices.least_us, patterns))
-    for pattern in patterns:
+    least = list(map(prices.least_us, patterns))
+    us = sum(least)
+    for pattern, at_least in zip(patterns, least, strict=True):
         if us >= limit:
             return Way(name, patterns, us, exact=False)
-        us += prices.pattern_us(pattern) - prices.least_us(pattern)
+        us += prices.pattern_us(pattern) - at_least
     return Way(name, patterns, sum(map(prices.pattern_us, patterns)))
 
 

@@ -145,6 +145,8 @@ class Fusion:
         found = [self._through(schedule, read, schedule.asked[reader])
                  for reader in self.reads.readers[member] if reader in inside
                  for read in self.reads.of[reader] if read.source == member]
+        if len(found) == 1 and isinstance(found[0], Cut):
+            return found[0]
         cuts = {cut for cut in found if isinstance(cut, Cut)}
         scattered = [asked for asked in found if isinstance(asked, Scattered)]
         if scattered or len(cuts) > 1:
@@ -175,8 +177,8 @@ class Fusion:
             return f"%{member} {node.type} has no {cut.blocks} blocks"
         if member in self.limits.products and math.prod(node.type.shape[:-2]) % cut.blocks:
             return f"{cut.blocks} blocks cut the matrices of product %{member}"
-        work = max([node.type.size, *(self.graph[a].type.size for a in node.args)])
-        if not schedule.threads and cut.blocks < self.limits.device.sms and work > self.limits.serial * cut.blocks:
+        idle = not schedule.threads and cut.blocks < self.limits.device.sms
+        if idle and (work := max(self.graph[a].type.size for a in (member, *node.args))) > self.limits.serial * cut.blocks:
             return (f"{work // cut.blocks} elements a block of %{member} {node.op} "
                     f"keep {cut.blocks} of {self.limits.device.sms} SMs busy")
         return ""

@@ -8,6 +8,7 @@ to finish a reduce that nobody in the kernel reads, which stands for the paper's
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -40,15 +41,15 @@ def decide(graph: Graph, device: Device, width: int = WIDTH, best: int = BEST) -
     """As ``fs20``, with another beam width and another number of patterns a vertex."""
     evaluator = Evaluator(xla(graph, device), device)
     maker = _Maker(graph, device, evaluator)
-    made: list[FusionPlan] = []
+    made: list[tuple[float, str, FusionPlan]] = []
     for _ in range(MOST_LESSONS):
         known = maker.lessons
-        made += [maker.make(sets) for sets in plans(evaluator, width, best)]
+        for sets in plans(evaluator, width, best):
+            made.append(maker.make(sets, min([us for us, *_ in made], default=math.inf)))
         if maker.lessons == known:
             break
-    costs = [sum(map(maker.generator.price, plan.patterns)) for plan in made]
-    chosen = made[costs.index(min(costs))]
-    said = ", ".join(f"{us:.4g} us in {count(len(plan.kernels), 'kernel')}" for us, plan in zip(costs, made, strict=True))
+    *_, chosen = min(made, key=lambda one: one[0])
+    said = ", ".join(f"{us:.4g} us in {count(len(plan.kernels), 'kernel')}{bound}" for us, bound, plan in made)
     patterns, decisions = [], [Decision(graph.outputs, "fuse", "cheapest-of-beam", said), *chosen.decisions]
     for pattern in chosen.patterns:
         if pattern.kind == "kernel" and pattern.composition == LOCAL:
@@ -68,13 +69,17 @@ class _Maker:
         self.lessons = 0  # refusals that the next exploration knows beforehand
         self.vertex_of = {value: v for v, p in enumerate(self.vertices) for value in p.outputs}
 
-    def make(self, chosen: Sequence[int]) -> FusionPlan:
-        """The plan of these sets of vertices, all other vertices as XLA has them."""
+    def make(self, chosen: Sequence[int], limit: float) -> tuple[float, str, FusionPlan]:
+        """The plan of these sets of vertices, all other vertices as XLA has them, and what it takes. If that is ``limit`` at least,
+        no kernel is generated to know more; of the latency-evaluator no bound is known."""
+        bounded = self.generator.device.kind == "cpu"
         taken = sum(chosen)
         masks = [*chosen, *(1 << v for v in range(len(self.vertices)) if not (taken | self.evaluator.library) >> v & 1)]
         refusals: dict[str, Decision] = {}
         while True:
             plan = make_plan(self.graph, "fs20", [self._members(m) for m in masks], (), LOCAL)
+            if bounded and (least := sum(map(self.generator.prices.least_us, plan.patterns))) >= limit:
+                return least, " (bound)", plan
             owner = {v: k for k, mask in enumerate(masks) for v in bits(mask)}
             parts: dict[int, list[int]] = {}
             patterns = []
@@ -88,7 +93,8 @@ class _Maker:
                 patterns.append(pattern)
             if not parts:
                 reasons = [*self._fused(masks), *refusals.values(), *self._apart(masks, owner)]
-                return replace(plan, patterns=tuple(patterns), decisions=tuple(reasons))
+                us = sum(map(self.generator.price, patterns))
+                return us, "", replace(plan, patterns=tuple(patterns), decisions=tuple(reasons))
             masks = [part for k, mask in enumerate(masks) for part in parts.get(k, [mask])]
 
     def _members(self, mask: int) -> list[int]:

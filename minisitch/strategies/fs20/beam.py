@@ -93,7 +93,7 @@ def _round(evaluator: Evaluator, fused: Sequence[int], width: int, best: int) ->
     own = [evaluator.score(part) for part in parts]
 
     def score(mask: int) -> float:
-        return evaluator.score(together(parts, mask)) - sum(own[k] for k in bits(mask))
+        return evaluator.score(together(parts, mask)) - sum(map(own.__getitem__, bits(mask)))
 
     def allowed(mask: int) -> bool:
         whole = together(parts, mask)
@@ -118,7 +118,7 @@ def all_candidates(explorer: Explorer) -> list[list[Candidate]]:
 
 
 def together(parts: Sequence[int], mask: int) -> int:
-    return sum(parts[k] for k in bits(mask))
+    return sum(map(parts.__getitem__, bits(mask)))
 
 
 def contract(dag: Dag, parts: Sequence[int]) -> tuple[Dag, list[int]]:

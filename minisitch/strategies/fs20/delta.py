@@ -164,7 +164,7 @@ class Evaluator:
             return False
         if not mask & (mask - 1):
             return True
-        return not any(e.refused & mask for v in bits(mask) for e in self.edges[v]) and self.arguments(mask) <= MOST_ARGUMENTS
+        return not any([e.refused & mask for v in bits(mask) for e in self.edges[v]]) and self.arguments(mask) <= MOST_ARGUMENTS
 
     def arguments(self, mask: int) -> int:
         """Values in memory that one kernel of the set would read or write."""
@@ -202,7 +202,7 @@ class Evaluator:
 
     def _penalty(self, mask: int, ids: Sequence[int]) -> float:
         """Cycles that the vertices take longer together: rows too few, less room beside shared memory, values evaluated again."""
-        shared = min(max(self.vertices[v].shared for v in ids), self.device.shared_per_block)
+        shared = min(max([self.vertices[v].shared for v in ids]), self.device.shared_per_block)
         limit: dict[int, float] = {}  # warps of vertices that share the rows or columns of a reduce
         for v in ids:
             for e in self.edges[v]:
@@ -212,10 +212,10 @@ class Evaluator:
         room = self._resident(shared)
         together = 0.0
         for v in ids:
-            again = max((e.repeats - 1 for e in self.edges[v] if e.readers & mask), default=0)
+            again = max([e.repeats - 1 for e in self.edges[v] if e.readers & mask], default=0)
             busy = min(limit.get(v, math.inf), self.vertices[v].warps)
             together += self._latency(self.vertices[v], busy, room, again)
-        return max(0.0, together - sum(self._alone[v] for v in ids))
+        return max(0.0, together - sum(map(self._alone.__getitem__, ids)))
 
     def _resident(self, shared: int) -> int:
         return resident_warps(self.device, min(BLOCK, self.device.max_block), shared, FIXED_REGISTERS)

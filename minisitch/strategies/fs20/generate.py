@@ -107,7 +107,7 @@ class Generator:
 
     def choose(self, pattern: Pattern) -> Choice:
         """The cheapest composition: first the template and launch size, then which expensive values are sub-roots."""
-        body = extract(self.prices.graph, pattern).graph
+        body = self.prices.body(pattern)
         if body.structure not in self._chosen:
             self._chosen[body.structure] = self._enumerate(pattern, body)
         return self._chosen[body.structure]
