@@ -1,4 +1,4 @@
-"""minisitch: a reference compiler for GPU operator fusion that you can read in an afternoon.
+"""minisitch: a reference compiler for GPU operator fusion whose main road can be read in an afternoon.
 
     import numpy as np, minisitch as ms
 

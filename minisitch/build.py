@@ -19,7 +19,7 @@ from .device import Device
 from .errors import PlanError
 from .fuse import ALL_INGREDIENTS, Composition, FusionPlan, Pattern, Stitching, extract, read_in_place
 from .graph import Graph
-from .kernel import Kernel
+from .kernel import Kernel, Segment
 from .layout import asked
 from .schedule import as_scheduled, schedule
 from .stitch import StitchPlan, stitch
@@ -50,12 +50,14 @@ class _Kernels(dict[str, Kernel]):
     def __init__(self) -> None:
         self.bodies: dict[str, Graph] = {}
         self.by_loops: dict[tuple[Hashable, ...], Kernel] = {}
-        self.us: dict[tuple[int, int], float] = {}
+        self.us: dict[tuple[int, int], tuple[tuple[Segment, ...], float]] = {}  # with the loops, so that their id stays theirs
 
     def price(self, kernel: Kernel, around: int) -> float:
         """Kernels that share their loops take as long."""
         key = id(kernel.segments), around
-        return self.us[key] if key in self.us else self.us.setdefault(key, kernel_us(kernel, around))
+        if key not in self.us:
+            self.us[key] = kernel.segments, kernel_us(kernel, around)
+        return self.us[key][1]
 
 
 _tables: WeakValueDictionary[Device, _Kernels] = WeakValueDictionary()  # each lives as long as somebody uses it
@@ -117,13 +119,13 @@ class Prices:
         """Modelled microseconds of all launches and calls, one after the other."""
         return sum(map(self.pattern_us, plan.patterns))
 
-    def least_us(self, pattern: Pattern) -> float:
+    def least_us(self, pattern: Pattern, *, divided: bool = False) -> float:
         """What a pattern takes at least, known before its kernel is built: the launch, reading what it needs all of, writing its
-        outputs. So does any plan that computes the same."""
+        outputs. ``divided``: so does any plan that computes the same, whose smaller kernels may be served by a nearer cache."""
         if pattern.kind == "library":
             return self.pattern_us(pattern)
         moved = sum(self.graph[v].type.nbytes for v in {*pattern.outputs, *read_whole(self.graph, pattern)})
-        return self.device.launch_us + moved_us(moved, self.device, self.around)
+        return self.device.launch_us + moved_us(moved, self.device, self.around, divided)
 
 
 def read_whole(graph: Graph, pattern: Pattern) -> set[int]:
@@ -138,8 +140,9 @@ def read_whole(graph: Graph, pattern: Pattern) -> set[int]:
     return {read_in_place(graph, v) for v in whole - inside}
 
 
-def moved_us(nbytes: int, device: Device, around: int = 0) -> float:
-    """What moving so many bytes takes at least, in a program that needs ``around`` bytes: as if nothing else were moved."""
-    near = max(nbytes, around)
+def moved_us(nbytes: int, device: Device, around: int = 0, divided: bool = False) -> float:
+    """What moving so many bytes takes at least, in a program that needs ``around`` bytes: as if nothing else were moved, and by one
+    kernel unless ``divided``."""
+    near = around if divided else max(nbytes, around)
     level = next((at for at in device.levels if near <= at.size), device.levels[-1]) if device.levels else None
     return nbytes / (max(level.one_core, level.all_cores) if level else device.bandwidth) * 1e6

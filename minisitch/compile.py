@@ -1,4 +1,4 @@
-"""Emitted CPU text to machine code; with ``cuda_compile``, the importer of Numba.
+"""Emitted CPU text to machine code, by Numba.
 
 In: the text of one kernel and the dtypes of its arrays. Out: a ``Compiled``, whose ``function(first, last,
 *arrays)`` runs without the interpreter lock. Numba is imported when the first kernel is compiled, never before; a kernel from

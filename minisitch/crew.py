@@ -11,19 +11,19 @@ longer than half of it. So the threads of a crew live in a loop of machine code.
     asleep     threads that have to be woken
     spared     small jobs since the last one for which somebody was woken
     chunks, job, helpers   of the open job: how many chunks, its block of memory, how many threads may help
-    core       the caller's, from which all threads were sent away
+    core, parted   the caller's, from which all threads were sent away; whether they could be
 
 A chunk is taken by raising the ticket, which fails if it is another job's by now: so nobody takes a chunk of a job that is over.
-A thread that finds nothing to do looks again for some microseconds, letting others have the core each time, since one kernel often
+A thread that finds nothing to do looks again for 80 microseconds, letting others have the core each time, since one kernel often
 follows another; then it sleeps. Where others want the core, as a matrix product's threads do, it sleeps at once. The caller takes
 chunks too, and waits only for chunks that a thread has taken. To wake a thread costs the caller some ten microseconds, and the
 thread begins ten to a hundred microseconds later. So a small job wakes nobody, but every 16th one does, in case more follow.
 
 Linux often lets a thread begin on the core of the one that woke it, and leaves both there for milliseconds, more so where another
 core looks busy because a product's threads still wait in it (measured: a kernel of 3.6 ms took 6.5). So the caller looks where it
-is, before it wakes anybody and before each of its chunks, and sends all threads away from a core that it has come to. There one may
-lose its core in the middle of a chunk, for milliseconds, to such a product's thread. A caller that has waited for the last chunk
-longer than its own ones took lends its core to the threads until the next job.
+is, before it wakes anybody and before each of its chunks, and sends all threads away from a core that it has come to. On its
+new core a thread may be displaced in the middle of a chunk, for milliseconds, by a product's thread. A caller that has waited for
+the last chunk longer than its own ones took lends its core to the threads until the next job.
 
 Elsewhere than on Linux, or where NumPy keeps an array's address elsewhere, there is no crew: ``workers.run`` does it.
 """
@@ -45,7 +45,7 @@ import numpy as np
 from . import compile as compiler
 
 # Positions on the board, in words of 8 bytes: what several threads write has a cache line, or two, of its own.
-TICKET, FINISHED, BUSY, ASLEEP, CHUNKS, JOB, HELPERS, SPARED, CORE = 0, 16, 32, 48, 64, 65, 66, 67, 68
+TICKET, FINISHED, BUSY, ASLEEP, CHUNKS, JOB, HELPERS, SPARED, CORE, PARTED = 0, 16, 32, 48, 64, 65, 66, 67, 68, 69
 MUTEX, CONDITION, NATIVE_IDS = 80, 96, 112  # the threads' numbers in the system, then a zero
 KERNEL, TASKS, CHUNK, STATUS, ARRAYS = 0, 1, 2, 3, 4  # positions in a job; three words an array: address, elements, bytes of one
 # (CHUNK: the address of the code that runs one chunk of so many arrays)
@@ -53,11 +53,13 @@ CLOSED = (1 << 32) - 1  # no chunk has this number
 LOOKING = 80_000  # nanoseconds that a thread with nothing to do looks for a job, before it sleeps
 CROWDED = 4_000  # nanoseconds away from a core that it let others have: they need it, so the thread sleeps at once
 STALLED = 20_000  # nanoseconds by which the last chunk may take longer than the caller's own, before the caller makes room for it
+WEARY = 2_000_000  # nanoseconds after which it does not wait by yielding any more, and
+NAP = 20  # microseconds that it sleeps instead before it looks again
 CLOCK = getattr(time, "CLOCK_MONOTONIC", 0)
 SPARED_MOST = 16  # small jobs for which nobody is woken, before one for which somebody is
 CORES = 16  # words of 64 cores each: as many as the C library knows
 SYMBOLS = ("sched_yield", "clock_gettime", "pthread_mutex_lock", "pthread_mutex_unlock", "pthread_cond_wait",
-           "pthread_cond_broadcast", "getpid", "sched_getcpu", "sched_getaffinity", "sched_setaffinity")
+           "pthread_cond_broadcast", "getpid", "usleep", "sched_getcpu", "sched_getaffinity", "sched_setaffinity")
 DONE, REFUSED, FAILED = 0, 1, 2  # what a job comes to: all tasks ran; the crew was busy and none did; a chunk reported an error
 
 _board: int | None = None  # its address; another one after a fork

@@ -1,6 +1,8 @@
 """The loop IR: what ``schedule`` makes and both emitters print without taking one decision.
 
-Three nested levels (design: section 4):
+In: what ``schedule`` puts together. Out: a ``Kernel``, frozen, which prints; ``verify`` checks it.
+
+Three nested levels:
 
 - ``Segment``: a loop over tasks, between grid barriers (on a CPU: one parallel region);
 - ``Phase``: a loop over columns inside a task, between block barriers (on a CPU: one vector loop);

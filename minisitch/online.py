@@ -2,18 +2,18 @@
 
 In:  a simplified graph and a device. Out: the graph with such pairs in pieces, and the decisions.
 
-The sum of squares about the mean needs the mean, and the sum of exp needs the maximum, so a row is read twice. A row that no
-core's cache holds comes from memory twice. In pieces that a cache does hold, each has a mean or a maximum of its own, and pieces
-are joined by algebra: Chan, Golub and LeVeque 1979 (equation 2.1) for squares, Milakov and Gimelshein 2018 (section 3) for
-exponentials.
+A variance needs the mean first, a log-sum-exp the maximum: two reductions, so a row of more than ``LONG`` bytes comes from memory
+twice. Here the row is cut into pieces of 512 to 8192 elements, which stay in a cache. Each piece is reduced about its own mean or
+maximum, and the results are joined: Chan, Golub and LeVeque 1979 (2.1) for squares, Milakov and Gimelshein 2018 (section 3) for
+exponentials. Roundings change; no other pass on the graph does that.
 
 Before:  %1 = max %0 axes=(1,)                    After:  %1 = reshape %0 to [8,500,8000]
          %3 = sub %0, %1 broadcast                        %2 = max %1 axes=(2,); %3 = max %2 axes=(1,)
          %4 = exp %3                                      %8 = sum exp(%1 - %2) axes=(2,)
          %5 = sum %4 axes=(1,)                            %9 = sum %8 * exp(%2 - %3) axes=(1,)
 
-What is infinite stays so, and NaN where it was: a piece of nothing but -inf is taken about 0. Squares about a mean that overflowed
-are NaN and not inf.
+Left out: rows that no such length divides, and sums whose elements are wanted elsewhere too (softmax, layernorm). Infinities and
+NaN stay, but for squares about a mean that overflowed: NaN, where there was inf. A piece of nothing but -inf is taken about 0.
 """
 
 from __future__ import annotations

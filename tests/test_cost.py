@@ -223,6 +223,15 @@ def test_a_stride_drags_lines_through_the_cache():
     assert far > 2 * near
 
 
+def test_a_short_run_of_a_wide_row_drags_what_is_fetched_ahead_of_it():
+    """As many elements of one array: its first rows, and the first 64 columns of each row."""
+    rows, columns, halves = (cpu_us(f"f32[{n},{m}] = slice %0 start=(0,0) size=({n},{m}) step=(1,1)", "16384,4096")
+                             for n, m in ((256, 4096), (16384, 64), (512, 2048)))
+    assert columns > 1.2 * rows and rows < halves < 1.1 * rows
+    near, far = (cpu_us("f32[16384,64] = slice %0 start=(0,0) size=(16384,64) step=(1,1)", f"16384,{m}") for m in (128, 4096))
+    assert near < far, "the next row is in the same page"
+
+
 def test_what_a_cache_holds_moves_faster():
     small, large = (cpu_us(f"f32[{n},1024] = neg %0", f"{n},1024") / n for n in (100, 100_000))
     assert large > 2 * small

@@ -120,6 +120,36 @@ def test_threads_are_sent_away_from_the_callers_core_and_may_use_all_others(coun
 
 
 @pytest.mark.skipif(len(getattr(os, "sched_getaffinity", lambda _: [0])(0)) < 2, reason="needs two cores")
+def test_a_process_that_is_confined_to_one_core_and_freed_again(count):
+    """Its threads have nowhere else to be, and then they have."""
+    everywhere = os.sched_getaffinity(0)
+    core, other, *_ = sorted(everywhere)
+    count(64, 1, 8)  # starts a thread
+    crowd = [t.native_id for t in threading.enumerate() if t.name == "minisitch crew"]
+    seen = []
+
+    def call(allowed):
+        os.sched_setaffinity(0, {other})
+        count(64, 1, 8)
+        os.sched_setaffinity(0, {core})  # to which this thread has come
+        os.sched_setaffinity(os.getpid(), allowed)  # the first thread
+        cells, outcomes = count(64, 1, 8)
+        assert (cells == 1).all() and outcomes == {crew.DONE}
+        seen.append([os.sched_getaffinity(thread) for thread in crowd])
+
+    try:
+        for allowed in ({core}, everywhere):
+            caller = threading.Thread(target=call, args=(allowed,))
+            caller.start()
+            caller.join()
+    finally:
+        os.sched_setaffinity(os.getpid(), everywhere)
+        for thread in crowd:
+            os.sched_setaffinity(thread, everywhere)
+    assert seen == [[{core}] * len(crowd), [everywhere - {core}] * len(crowd)]
+
+
+@pytest.mark.skipif(len(getattr(os, "sched_getaffinity", lambda _: [0])(0)) < 2, reason="needs two cores")
 def test_a_caller_that_waits_for_a_thread_without_a_core_lends_it_its_own(count):
     """Another process computes where the thread may be; in the middle of a chunk the thread loses that core for milliseconds."""
     everywhere = os.sched_getaffinity(0)

@@ -35,6 +35,7 @@ from .. import offline
 from ..device import Device
 from ..errors import MinisitchError
 from ..graph import Graph, TensorType
+from ..online import online
 from ..simplify import simplify
 from ..source import KernelSource
 from ..trace import Program, trace
@@ -71,8 +72,8 @@ def lower(fn: Callable[..., Any], *args: Any, strategy: str | None = None, targe
           device: str | Device | None = None, stop_after: str = "emit", **kwargs: Any) -> Any:
     """What one stage makes of ``fn(*args)``; arrays may be given as types, ``"f32[128,768]"``.
 
-    ``trace``: a Program; ``simplify``: a Graph; ``fuse``: a FusionPlan; ``stitch``, ``schedule``, ``emit``: a tuple
-    of StitchPlan, Kernel or KernelSource, one a kernel. Each prints. Raises MinisitchError for an unknown stage.
+    ``trace``: a Program; ``simplify``: the Graph that strategies get; ``fuse``: a FusionPlan; ``stitch``, ``schedule``,
+    ``emit``: a tuple of StitchPlan, Kernel or KernelSource, one a kernel. Each prints. Raises MinisitchError for an unknown stage.
     The tuple of sources also shows machine code, where the tools are installed: ``lower(fn, x, target="cuda").sass()``.
     """
     if stop_after not in STAGES:
@@ -84,7 +85,7 @@ def lower(fn: Callable[..., Any], *args: Any, strategy: str | None = None, targe
     if stop_after == "trace":
         return program
     if stop_after == "simplify":
-        return simplify(program.graph)
+        return online(simplify(program.graph), choose_device(target, device))[0]
     stages = lower_program(program, strategy or "auto", target, choose_device(target, device), stop_after)
     return {"fuse": stages.plan, "stitch": stages.stitches, "schedule": stages.kernels,
             "emit": Sources(stages.sources)}[stop_after]

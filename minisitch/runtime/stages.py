@@ -168,7 +168,8 @@ def lower_program(program: Program, strategy: str, target: str, device: Device, 
         verify(graph)
     with shared_kernels(device):  # what a strategy has built to know its price is not built again
         plan = plan_of(graph, strategy, device)
-        plan = replace(plan, decisions=(*rewritten, *plan.decisions))
+        if rewritten and plan.graph == graph:  # else the strategy has taken products apart, and ids mean other nodes
+            plan = replace(plan, decisions=(*rewritten, *plan.decisions))
         return lower_plan(program, verify_plan(plan) if check else plan, target, device, stop_after)
 
 

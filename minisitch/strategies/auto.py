@@ -110,7 +110,7 @@ def decide(graph: Graph, device: Device, steps: Judgement = ALL_STEPS, proposers
         plan = fuse(graph, name, device)
         way = _priced(name, plan.patterns, judge.prices, calls + (us - calls) / judge.resolution)
         said.append(str(way))
-        if (way.us - calls) * judge.resolution < us - calls:
+        if way.exact and (way.us - calls) * judge.resolution < us - calls:
             chosen = judge.judged(plan)
             us = judge.prices.plan_us(chosen)
     if (piped := _pipelined(graph, judge.prices)) and piped[1] * PIPELINE_GAIN <= us:
@@ -153,12 +153,13 @@ class _Judge:
         if key not in self.known:
             self.known[key] = body, self._ways(body, pattern, proposer)
         twin, ways = self.known[key]
-        cheapest = min(ways, key=lambda way: way.us)
+        cheapest = min((way for way in ways if way.exact), key=lambda way: way.us)
         best = cheapest if cheapest.us * self.resolution < ways[0].us else ways[0]
         if len(ways) > 1:
+            nearest = min(ways, key=lambda way: way.us)
             why = f"{', '.join(map(str, ways))}: {best.name}"
-            if best is not cheapest and cheapest.us < best.us:
-                why += f", which {cheapest.name} does not beat {self.resolution} times"
+            if best is not nearest and nearest.us < best.us:
+                why += f", which {nearest.name} does not beat {self.resolution} times"
             decisions.append(Decision(pattern.outputs, "fuse", "cheapest-way", why))
         if best is ways[0]:
             return [pattern]
@@ -171,7 +172,7 @@ class _Judge:
         inside = tuple(n.id for n in graph.nodes if n.op != "input" or n.id in graph.outputs)
         whole = Pattern(inside, graph.outputs, "kernel", pattern.composition)
         ways = [Way(proposer, (whole,), prices.pattern_us(whole))]
-        plan, least = prices.kernel(whole).plan, prices.least_us(whole)
+        plan, least = prices.kernel(whole).plan, prices.least_us(whole, divided=True)
         if len(plan.sinks) == 1 or len(graph) > MOST_JUDGED:
             return ways
         if least * self.resolution >= ways[0].us:  # so much takes whatever computes the same

@@ -71,14 +71,14 @@ class _Maker:
 
     def make(self, chosen: Sequence[int], limit: float) -> tuple[float, str, FusionPlan]:
         """The plan of these sets of vertices, all other vertices as XLA has them, and what it takes. If that is ``limit`` at least,
-        no kernel is generated to know more; of the latency-evaluator no bound is known."""
+        no kernel is generated to know more, nor what would be refused of it; of the latency-evaluator no bound is known."""
         bounded = self.generator.device.kind == "cpu"
         taken = sum(chosen)
         masks = [*chosen, *(1 << v for v in range(len(self.vertices)) if not (taken | self.evaluator.library) >> v & 1)]
         refusals: dict[str, Decision] = {}
         while True:
             plan = make_plan(self.graph, "fs20", [self._members(m) for m in masks], (), LOCAL)
-            if bounded and (least := sum(map(self.generator.prices.least_us, plan.patterns))) >= limit:
+            if bounded and (least := sum(self.generator.prices.least_us(p, divided=True) for p in plan.patterns)) >= limit:
                 return least, " (bound)", plan
             owner = {v: k for k, mask in enumerate(masks) for v in bits(mask)}
             parts: dict[int, list[int]] = {}
