@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import re
 import statistics
 import sys
 import time
@@ -26,7 +27,7 @@ from unittest.mock import patch
 import numpy as np
 
 from minisitch import compile as compiler
-from minisitch import crew, get_device, trace, workers
+from minisitch import crew, get_device, online, trace, workers
 from minisitch.runtime import assemble, lower_program, memory, pool, steps
 from minisitch.trace.tree import flatten
 
@@ -63,6 +64,10 @@ def chain(x):
     return x
 
 
+def variance(x):
+    return x.var()
+
+
 def column_sums(x):
     return (x * x).sum(axis=0)
 
@@ -91,6 +96,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "gelu+layernorm 512x768": (gelu_layernorm, ((512, 768), (512, 768), (768,), (768,))),
     "adam 1000000": (adam, ((1_000_000,),) * 4),
     "chain 100000": (chain, ((100_000,),)),
+    "variance 20000000": (variance, ((20_000_000,),)),
     "column sums 4096x768": (column_sums, ((4096, 768),)),
     "layernorm backward 512x768": (layernorm_backward, ((512, 768), (768,), (512, 768))),
     "24 products 160x512": (unrolled_gradient, ((160, 192), (192, 512))),
@@ -140,12 +146,14 @@ def _library_math() -> dict[str, Callable[..., Any]]:
 INGREDIENTS = (
     Ingredient("stitching", strategy="none"),
     Ingredient("polynomials for exp and tanh", _helpers(**_library_math())),
+    Ingredient("several vectors side by side", lambda: patch.object(compiler._Idioms, "POLYNOMIALS", re.compile("(?!)"))),
     Ingredient("sums in any order", lambda: patch.object(compiler._Idioms, "FREE", {})),
     Ingredient("maximum in vectors", _helpers(maximum=lambda a, b: a if a > b or a != a else b)),
     Ingredient("division without a check", _without_flag("error_model")),
     Ingredient("arrays that do not overlap", _without_flag("noalias")),
     Ingredient("short loops vectorised before they are unrolled",
                lambda: patch.object(compiler, "_short_loops", lambda on: nullcontext())),
+    Ingredient("two reductions of a long row in one sweep", lambda: patch.object(online, "LONG", 1 << 62)),
     Ingredient("scratch rows on the stack", lambda: patch.object(compiler, "STACK", 0)),
     Ingredient("arrays that start apart in a page", lambda: patch.object(memory, "LARGE", 1 << 62)),
     Ingredient("results' memory taken again", running=lambda: patch.object(pool, "SMALLEST", 1 << 62)),  # asked at the first call

@@ -57,6 +57,7 @@ KERNEL_FLAGS: dict[str, Any] = dict(nogil=True, error_model="numpy", noalias=Tru
                                     fastmath={"contract"})
 HELPER_FLAGS: dict[str, Any] = dict(forceinline=True, error_model="numpy", no_cpython_wrapper=True,
                                     no_cfunc_wrapper=True, fastmath={"contract"})
+SIDE_BY_SIDE, SIDE_BY_SIDE_FROM = 4, 256  # vectors, and turns of a loop: of a shorter one too much is left over
 STACK = 1 << 16  # bytes of scratch rows that one function keeps on the stack; the rest come from the allocator
 PARALLEL_FROM = 8  # cold kernels below this number are compiled in this process: a worker takes a second to start
 
@@ -211,12 +212,28 @@ class _Idioms(ast.NodeTransformer):
 
     Before:  x_row = x[row * 4:row * 4 + 4]           total += x_row[col]                      k = np.empty(32, np.float32)
     After:   x_row = window(x, row * 4, row * 4 + 4)  total = add_any_order(total, x_row[col])  k = on_the_stack(32, np.float32)
+
+    A polynomial waits for itself: each step takes the one before. Several vectors side by side fill the time. LLVM takes loops of
+    few instructions that way, and has to be asked for others.
+
+    Before:  for col in range(768): y[col] = tanh_f32(x[col])
+    After:   for col in range(768): y[col] = tanh_f32(x[col]); side_by_side()
     """
 
     FREE: ClassVar = {ast.Add: "add_any_order", ast.Mult: "mul_any_order"}
+    POLYNOMIALS = re.compile(r"_f(32|64)$")
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         self.stack = STACK
+        return self.generic_visit(node)
+
+    def visit_For(self, node: ast.For) -> ast.AST:
+        inside = [n for stmt in node.body for n in ast.walk(stmt)]
+        turns = node.iter.args[-1] if isinstance(node.iter, ast.Call) else None
+        long = not isinstance(turns, ast.Constant) or turns.value >= SIDE_BY_SIDE_FROM
+        calls = {n.func.id for n in inside if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+        if long and not any(isinstance(n, ast.For) for n in inside) and any(map(self.POLYNOMIALS.search, calls)):
+            node.body.append(ast.parse("side_by_side()").body[0])
         return self.generic_visit(node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
@@ -278,8 +295,8 @@ def over_helpers(functions: dict[str, Callable[..., Any]], name: str, helper: Ca
 @functools.cache
 def _intrinsics() -> dict[str, Any]:
     """The primitives of ``cpu_math`` that are one LLVM instruction each; its Python bodies say what they mean."""
-    return {**_choices(), **_float_calls(), **_accumulations(), "widest_vectors": _widest_vectors(), "window": _window(),
-            "on_the_stack": _on_the_stack()}
+    return {**_choices(), **_float_calls(), **_accumulations(), "widest_vectors": _widest_vectors(), "side_by_side": _side_by_side(),
+            "window": _window(), "on_the_stack": _on_the_stack()}
 
 
 def _cast_all(context, builder, signature, values, start=0):
@@ -400,6 +417,20 @@ def _widest_vectors() -> Any:
     return widest_vectors
 
 
+def _side_by_side() -> Any:
+    from numba import types as nb
+    from numba.extending import intrinsic
+
+    @intrinsic
+    def side_by_side(typing):
+        def emit(context, builder, signature, values):
+            builder.block.ends_side_by_side = True  # the last of a loop's body: its branch goes back, and is not there yet
+            return context.get_dummy_value()
+        return nb.void(), emit
+
+    return side_by_side
+
+
 def _window() -> Any:
     from numba import types as nb
     from numba.core.imputils import impl_ret_borrowed
@@ -508,7 +539,7 @@ def _build(request: Request, key: str, path: str) -> Any:
     # Symbols of all loaded kernels live in one name space, also those that another process compiled.
     function.__qualname__ = f"{request.name}_{key[:24]}"
     signature = numba.void(numba.int64, numba.int64, *arrays)
-    with _noalias_spelled(), _short_loops(request.short):
+    with _noalias_spelled(), _short_loops(request.short), _loops_side_by_side():
         dispatcher = numba.njit(signature, **KERNEL_FLAGS)(function)
     return dispatcher.overloads[signature.args]
 
@@ -534,6 +565,28 @@ def _short_loops(on: bool) -> Iterator[None]:
         yield
     finally:
         codegen.create_pass_builder = before
+
+
+@contextlib.contextmanager
+def _loops_side_by_side() -> Iterator[None]:
+    """Tell LLVM of the loops that ``side_by_side`` marked, while one kernel compiles."""
+    from llvmlite import ir
+    from numba.core.cpu import CPUContext
+
+    def tell(context: Any, module: Any, library: Any) -> None:
+        for block in (b for f in module.functions for b in f.blocks if hasattr(b, "ends_side_by_side")):
+            wish = module.add_metadata(["llvm.loop.interleave.count", ir.Constant(ir.IntType(32), SIDE_BY_SIDE)])
+            loop = module.add_metadata([f"loop {len(module.metadata)}"])
+            loop.operands = (loop, wish)  # what makes it a loop's: it names itself first
+            block.terminator.set_metadata("llvm.loop", loop)
+        before(context, module, library)
+
+    before = CPUContext.post_lowering
+    CPUContext.post_lowering = tell
+    try:
+        yield
+    finally:
+        CPUContext.post_lowering = before
 
 
 @contextlib.contextmanager

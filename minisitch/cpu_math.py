@@ -57,6 +57,10 @@ def widest_vectors():
     """Ask for the machine's widest vectors in this kernel; ``compile`` begins every kernel with it."""
 
 
+def side_by_side():
+    """End a loop's body of which several vectors are to be computed at once; ``compile`` puts it behind polynomials."""
+
+
 def window(array, first, last):
     """``array[first:last]``, which lies inside the array; ``compile`` puts it in place of the slice: no case to tell apart."""
     return array[first:last]
