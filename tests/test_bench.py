@@ -472,7 +472,7 @@ def test_an_ablation_takes_out_what_it_says_and_leaves_results_right(monkeypatch
 
     def noted(*args):
         result = build(*args)
-        code[list(code)[-1]] += re.sub(r"_ZN\w+|\w*softmax\w*", "", result.library.get_asm_str())
+        code[list(code)[-1]] += re.sub(r"_ZN\w+|\w*(softmax|chain|variance)\w*", "", result.library.get_asm_str())
         return result
 
     def named(program, ingredient):
@@ -481,10 +481,13 @@ def test_an_ablation_takes_out_what_it_says_and_leaves_results_right(monkeypatch
 
     monkeypatch.setattr(compiler, "_build", noted)
     monkeypatch.setattr(ablation, "compiled", named)
-    shown = ablation.report({"softmax": ablation.measure(ablation.softmax, ((24, 64),), 0.0)})
-    assert all(f"| {i.name} " in shown for i in ablation.INGREDIENTS)
-    same = {name for name, text in code.items() if text == code["all"]} - {"all"}
-    assert len(code) == len(ablation.INGREDIENTS) + 1
+    same, found = {i.name for i in ablation.INGREDIENTS}, {}
+    for program, shape in (ablation.softmax, (24, 64)), (ablation.chain, (1024,)), (ablation.variance, (1 << 19,)):
+        code.clear()
+        found[program.__name__] = ablation.measure(program, (shape,), 0.0)
+        same &= {name for name, text in code.items() if text == code["all"]}
+        assert len(code) == len(ablation.INGREDIENTS) + 1
+    assert all(f"| {i.name} " in ablation.report(found) for i in ablation.INGREDIENTS)
     elsewhere = {"arrays that do not overlap", "scratch rows on the stack"}
     at_run_time = {"results' memory taken again", "arrays that start apart in a page", "threads that wait in machine code", "the second core"}
     assert same <= elsewhere | at_run_time, "of use to other kernels, or at run time"
