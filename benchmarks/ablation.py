@@ -27,7 +27,7 @@ from unittest.mock import patch
 import numpy as np
 
 from minisitch import compile as compiler
-from minisitch import crew, get_device, online, trace, workers
+from minisitch import crew, get_device, loops, online, trace, workers
 from minisitch.runtime import assemble, lower_program, memory, pool, steps
 from minisitch.trace.tree import flatten
 
@@ -95,6 +95,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "layernorm 512x768": (layernorm, ((512, 768), (768,), (768,))),
     "gelu+layernorm 512x768": (gelu_layernorm, ((512, 768), (512, 768), (768,), (768,))),
     "adam 1000000": (adam, ((1_000_000,),) * 4),
+    "adam 10000000": (adam, ((10_000_000,),) * 4),
     "chain 100000": (chain, ((100_000,),)),
     "variance 20000000": (variance, ((20_000_000,),)),
     "column sums 4096x768": (column_sums, ((4096, 768),)),
@@ -154,6 +155,7 @@ INGREDIENTS = (
     Ingredient("short loops vectorised before they are unrolled",
                lambda: patch.object(compiler, "_short_loops", lambda on: nullcontext())),
     Ingredient("two reductions of a long row in one sweep", lambda: patch.object(online, "LONG", 1 << 62)),
+    Ingredient("stores past the caches", lambda: patch.object(loops, "STREAM", 1 << 40)),
     Ingredient("scratch rows on the stack", lambda: patch.object(compiler, "STACK", 0)),
     Ingredient("arrays that start apart in a page", lambda: patch.object(memory, "LARGE", 1 << 62)),
     Ingredient("results' memory taken again", running=lambda: patch.object(pool, "SMALLEST", 1 << 62)),  # asked at the first call

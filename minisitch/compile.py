@@ -29,7 +29,6 @@ import hashlib
 import json
 import linecache
 import math
-import operator
 import os
 import pkgutil
 import queue
@@ -47,6 +46,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from . import cpu_math, machine_code, store
+from .cpu_primitives import intrinsics
 from .machine_code import Image
 
 # IEEE arithmetic, operation by operation, with one freedom: a product and a sum may fuse into one rounding. NaN, inf
@@ -229,8 +229,9 @@ class _Idioms(ast.NodeTransformer):
 
     def visit_For(self, node: ast.For) -> ast.AST:
         inside = [n for stmt in node.body for n in ast.walk(stmt)]
-        turns = node.iter.args[-1] if isinstance(node.iter, ast.Call) else None
-        long = not isinstance(turns, ast.Constant) or turns.value >= SIDE_BY_SIDE_FROM
+        turns = node.iter.args if isinstance(node.iter, ast.Call) else []
+        known = [n.value for n in turns if isinstance(n, ast.Constant) and isinstance(n.value, int)]
+        long = len(known) < len(turns) or len(range(*known)) >= SIDE_BY_SIDE_FROM
         calls = {n.func.id for n in inside if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
         if long and not any(isinstance(n, ast.For) for n in inside) and any(map(self.POLYNOMIALS.search, calls)):
             node.body.append(ast.parse("side_by_side()").body[0])
@@ -275,8 +276,8 @@ def names_in(code: types.CodeType) -> set[str]:
 @functools.cache
 def _helper(name: str) -> Any:
     """One ``cpu_math`` function for Numba: an intrinsic, or the Python text jitted over its own helpers."""
-    if name in _intrinsics():
-        return _intrinsics()[name]
+    if name in intrinsics():
+        return intrinsics()[name]
     import numba
 
     return numba.njit(**HELPER_FLAGS)(over_helpers(_cpu_math_functions(), name, _helper))
@@ -287,196 +288,6 @@ def over_helpers(functions: dict[str, Callable[..., Any]], name: str, helper: Ca
     function = functions[name]
     used = {n: helper(n) for n in names_in(function.__code__) & functions.keys()}
     return types.FunctionType(function.__code__, function.__globals__ | used, name, function.__defaults__)
-
-
-# ---------------------------------------------------------------- primitives of cpu_math as LLVM instructions
-
-
-@functools.cache
-def _intrinsics() -> dict[str, Any]:
-    """The primitives of ``cpu_math`` that are one LLVM instruction each; its Python bodies say what they mean."""
-    return {**_choices(), **_float_calls(), **_accumulations(), "widest_vectors": _widest_vectors(), "side_by_side": _side_by_side(),
-            "window": _window(), "on_the_stack": _on_the_stack()}
-
-
-def _cast_all(context, builder, signature, values, start=0):
-    """The operands from ``start`` on, in the type of the result."""
-    return [context.cast(builder, v, t, signature.return_type)
-            for v, t in zip(values[start:], signature.args[start:], strict=True)]
-
-
-def _one_type(typing, *operands):
-    """The operands' common type; a literal takes the type of the others."""
-    from numba import types as nb
-
-    real = [t for t in operands if not isinstance(t, nb.Literal)] or [nb.unliteral(t) for t in operands]
-    return typing.unify_types(*real) if len(real) > 1 else real[0]
-
-
-def _call(builder, llvm_name, values, **flags):
-    from llvmlite import ir
-
-    t = values[0].type
-    declared = builder.module.declare_intrinsic(llvm_name, [t], ir.FunctionType(t, [t] * len(values)))
-    return builder.call(declared, values, **flags)
-
-
-def _choices() -> dict[str, Any]:
-    from numba import types as nb
-    from numba.extending import intrinsic
-
-    @intrinsic(prefer_literal=True)
-    def select(typing, c, a, b):
-        def emit(context, builder, signature, values):
-            chosen = _cast_all(context, builder, signature, values, 1)
-            return builder.select(context.cast(builder, values[0], signature.args[0], nb.boolean), *chosen)
-        return _one_type(typing, a, b)(c, a, b), emit
-
-    @intrinsic(prefer_literal=True)
-    def like(typing, value, x):
-        def emit(context, builder, signature, values):
-            return context.cast(builder, values[0], signature.args[0], signature.return_type)
-        return nb.unliteral(x)(value, x), emit
-
-    def extremum(float_name, sign):
-        @intrinsic(prefer_literal=True)
-        def choose(typing, a, b):
-            def emit(context, builder, signature, values):
-                a, b = _cast_all(context, builder, signature, values)
-                if isinstance(signature.return_type, nb.Float):
-                    return _call(builder, float_name, [a, b], fastmath=("nsz",))
-                signed = getattr(signature.return_type, "signed", False)
-                compare = builder.icmp_signed if signed else builder.icmp_unsigned
-                return builder.select(compare(sign, a, b), a, b)
-            return _one_type(typing, a, b)(a, b), emit
-        return choose
-
-    return {"select": select, "like": like,
-            "maximum": extremum("llvm.maximum", ">"), "minimum": extremum("llvm.minimum", "<")}
-
-
-def _float_calls() -> dict[str, Any]:
-    from numba import types as nb
-    from numba.extending import intrinsic
-
-    def emit_call(llvm_name):
-        def emit(context, builder, signature, values):
-            return _call(builder, llvm_name, _cast_all(context, builder, signature, values))
-        return emit
-
-    def rounding(llvm_name):
-        @intrinsic
-        def round_one(typing, x):
-            return (x(x), emit_call(llvm_name)) if isinstance(x, nb.Float) else None
-        return round_one
-
-    @intrinsic
-    def copysign(typing, a, b):
-        return a(a, b), emit_call("llvm.copysign")
-
-    return {"copysign": copysign} | {n: rounding(f"llvm.{n}") for n in ("floor", "ceil", "trunc", "rint")}
-
-
-def _accumulations() -> dict[str, Any]:
-    from numba import types as nb
-    from numba.extending import intrinsic
-
-    def any_order(operation, instruction):
-        @intrinsic
-        def combine(typing, a, b):
-            plain = typing.resolve_function_type(operation, (a, b), {})
-
-            def emit(context, builder, signature, values):
-                if not isinstance(signature.return_type, nb.Float):
-                    values = [context.cast(builder, v, t, p)
-                              for v, t, p in zip(values, signature.args, plain.args, strict=True)]
-                    return context.get_function(operation, plain)(builder, values)
-                # Without nsz: with both, LLVM also takes apart what is added, (x + big) - big into x.
-                values = _cast_all(context, builder, signature, values)
-                return getattr(builder, instruction)(*values, flags=("reassoc", "contract"))
-            return plain.return_type(a, b), emit
-        return combine
-
-    return {"add_any_order": any_order(operator.add, "fadd"), "mul_any_order": any_order(operator.mul, "fmul")}
-
-
-def _widest_vectors() -> Any:
-    from numba import types as nb
-    from numba.extending import intrinsic
-
-    @intrinsic
-    def widest_vectors(typing):
-        def emit(context, builder, signature, values):
-            # LLVM stays at 256 bits on Intel for the sake of processors that slowed down with 512; since Ice Lake
-            # (the first with vbmi2) they do not. llvmlite does not know the attribute, so past its check.
-            if "+avx512vbmi2" in context.codegen().magic_tuple()[2]:
-                set.add(builder.function.attributes, '"prefer-vector-width"="512"')
-            return context.get_dummy_value()
-        return nb.void(), emit
-
-    return widest_vectors
-
-
-def _side_by_side() -> Any:
-    from numba import types as nb
-    from numba.extending import intrinsic
-
-    @intrinsic
-    def side_by_side(typing):
-        def emit(context, builder, signature, values):
-            builder.block.ends_side_by_side = True  # the last of a loop's body: its branch goes back, and is not there yet
-            return context.get_dummy_value()
-        return nb.void(), emit
-
-    return side_by_side
-
-
-def _window() -> Any:
-    from numba import types as nb
-    from numba.core.imputils import impl_ret_borrowed
-    from numba.extending import intrinsic
-    from numba.np.arrayobj import make_array, populate_array
-
-    @intrinsic
-    def window(typing, array, first, last):
-        def emit(context, builder, signature, values):
-            whole = make_array(signature.args[0])(context, builder, values[0])
-            start, end = (context.cast(builder, v, t, nb.intp) for v, t in zip(values[1:], signature.args[1:], strict=True))
-            view = make_array(signature.return_type)(context, builder)
-            populate_array(view, data=builder.gep(whole.data, [start], inbounds=True), shape=[builder.sub(end, start)],
-                           strides=[whole.itemsize], itemsize=whole.itemsize, meminfo=whole.meminfo, parent=whole.parent)
-            return impl_ret_borrowed(context, builder, signature.return_type, view._getvalue())
-        return array(array, first, last), emit
-
-    return window
-
-
-def _on_the_stack() -> Any:
-    from llvmlite import ir
-    from numba import types as nb
-    from numba.core.typing.npydecl import parse_dtype
-    from numba.extending import intrinsic
-    from numba.np.arrayobj import make_array, populate_array
-
-    @intrinsic(prefer_literal=True)
-    def on_the_stack(typing, size, dtype):
-        row = nb.Array(parse_dtype(dtype), 1, "C")
-
-        def emit(context, builder, signature, values):
-            item = context.get_data_type(row.dtype)
-            # A thread whose stack is too small is to stop at the page behind it, and not to write past.
-            set.add(builder.function.attributes, '"probe-stack"="inline-asm"')
-            with builder.goto_entry_block():
-                memory = builder.alloca(ir.ArrayType(item, size.literal_value))
-                memory.align = 64
-            number, nbytes = context.get_constant(nb.intp, size.literal_value), context.get_abi_sizeof(item)
-            made = make_array(row)(context, builder)
-            populate_array(made, data=builder.bitcast(memory, item.as_pointer()), shape=[number], itemsize=nbytes,
-                           strides=[context.get_constant(nb.intp, nbytes)], meminfo=None)
-            return made._getvalue()
-        return row(size, dtype), emit
-
-    return on_the_stack
 
 
 # ---------------------------------------------------------------- compiling
@@ -582,11 +393,11 @@ def _loops_side_by_side() -> Iterator[None]:
         before(context, module, library)
 
     before = CPUContext.post_lowering
-    CPUContext.post_lowering = tell
+    CPUContext.post_lowering = tell  # type: ignore[method-assign]
     try:
         yield
     finally:
-        CPUContext.post_lowering = before
+        CPUContext.post_lowering = before  # type: ignore[method-assign]
 
 
 @contextlib.contextmanager

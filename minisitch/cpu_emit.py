@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 
 from .index import show
-from .kernel import Fold, Kernel, Phase, Segment, Stmt, Store, extents
+from .kernel import Fold, Kernel, Phase, Segment, Stmt, Store, View, extents
 from .source import (
     KernelSource,
     Launch,
@@ -180,12 +180,28 @@ class _Segment:
             w.depth -= 1
         if not phase.cuts:
             self._innermost(phase, phase.body)
+        if phase.streams:
+            self._stream(phase, around)
         for fold in [f for f in phase.folds if f.inner]:
             w.depth = around
             self._accumulate(fold, self._total(fold), fold.inner)
         w.depth = inside
         self._stores(phase)
         w.depth = mark
+
+    def _stream(self, phase: Phase, around: int) -> None:
+        """A block's results to where its views are, and, once all blocks are done, the promise that others see them."""
+        self.w.depth = around
+        for view in self._staged(phase):
+            start = show(view.base, extents(self.segment, phase))
+            self.w.line(f"stream({view.buffer}, {start}, {view.name}, {self._bound(phase, 1)})")
+        self.w.depth -= 1
+        self.w.line("streamed()")
+
+    def _staged(self, phase: Phase) -> list[View]:
+        """Where a loop that streams stores: rows of a block, each filled before it goes to memory."""
+        stored = {stmt.buffer for stmt in phase.body if isinstance(stmt, Store)}
+        return [view for view in phase.views if phase.streams and view.name in stored]
 
     def _innermost(self, phase: Phase, body: tuple[Stmt, ...]) -> None:
         self._statements(phase, body)
@@ -226,8 +242,12 @@ class _Segment:
         return "width" if inner == 1 else f"width // {inner}"
 
     def _views(self, phase: Phase, depth: int) -> None:
+        staged = self._staged(phase)
+        for view in staged if depth == 0 else ():
+            dtype = self.kernel.by_name[view.buffer].dtype
+            self.w.line(f"{view.name} = np.empty({phase.block}, {numpy_name('uint16' if dtype == 'float16' else dtype)})")
         for view in phase.views:
-            if view.depth == depth and (view.name, view.length) not in self.taken:
+            if view.depth == depth and view not in staged and (view.name, view.length) not in self.taken:
                 if depth == 0:
                     self.taken.add((view.name, view.length))
                 totals = extents(self.segment, phase)

@@ -71,6 +71,15 @@ def on_the_stack(size, dtype):
     return np.empty(size, dtype)
 
 
+def stream(target, first, block, count):
+    """``target[first : first + count] = block[:count]``, past the caches: no line is fetched that is stored whole."""
+    target[first:first + count] = block[:count]
+
+
+def streamed():
+    """From here on, other cores see what this one has streamed."""
+
+
 def copysign(a, b):
     """The size of ``a`` with the sign of ``b``."""
     return np.copysign(a, b)

@@ -188,6 +188,7 @@ class Phase:
     columns are split in (a CPU's; a GPU deals the flat column out to threads), ``s..`` the serial axis.
     ``outer`` of them stand around the folds: results are complete, and stored, once the others are done.
     ``block``: the two axes are the blocks of a long row and a block's columns, of which the last has fewer.
+    ``streams``: what a block stores goes past the caches, in whole lines, when the block is done.
     ``sweep``: the innermost axis is that many reduced rows, added up before they join the sums of the columns around it.
     ``cuts``: where the innermost axis is cut, so that each guard of it alone holds for a whole piece or for none of it, as where
     arrays are joined.
@@ -208,6 +209,7 @@ class Phase:
     views: tuple[View, ...] = ()
     outer: int = 0
     block: int = 0
+    streams: bool = False
     sweep: int = 1
     cuts: tuple[int, ...] = ()
     width: int = 1

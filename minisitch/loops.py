@@ -17,6 +17,14 @@ they can several at once: the sums are then fetched and stored once for all of t
 A long row is summed up block by block: a float32 total that has grown large swallows what is added to it (the variance of
 fifty million numbers was wrong in the third digit), and totals of blocks are few. Where it is nested axes already, the
 innermost one has a total of its own.
+
+Before a core stores into a line of memory it fetches the line: a third of all traffic of an element-wise loop with one input and
+one output. Where no cache could hold what is stored until it is wanted again, the loop runs block by block: a block's results
+stay in the nearest cache until they are whole lines, and these are stored unfetched.
+
+Before:  for col in 0..width:         y_row[col] = f(x_row[col])
+After:   for c0 in 0..width / 128:    for c1 in 0..128: y_row[c1] = f(x_row[c1])
+                                      stream(y, start + c0 * 128, y_row, 128)
 """
 
 from __future__ import annotations
@@ -33,16 +41,19 @@ Rewrite = Callable[[Index], Index]
 BLOCK = 8192  # columns of a long row that have a total of their own: 32 kB of float32
 SWEEP = 8  # reduced rows at once, and
 LINE = 16  # columns of a block where rows lie across each other: a cache line of float32
+STREAM = 128  # columns of a block that is stored past the caches (measured: of 512 a copy gains nothing, of 64 a chain loses)
 FEW = 64  # reduced rows, as partial results are, that are not worth it
 MOST_CUTS = 3  # of an innermost loop; with more it stays whole
 MOST_UNROLLED = 32  # statements that this may make of a loop's body (measured: 4 rows help nearly as much)
 
 
-def nest_columns(phases: Sequence[Phase], chunk: int, chunks: int, tiles: bool = False) -> tuple[list[Phase], int]:
+def nest_columns(phases: Sequence[Phase], chunk: int, chunks: int, tiles: bool = False,
+                 large: bool = False) -> tuple[list[Phase], int]:
     """Split each phase's columns into nested axes and take views; the chunk is rounded up to whole inner axes.
 
     ``tiles``: the phases are those of a column space. A lone element-wise loop that reads what lies across its rows, as a
-    transpose does, is cut into blocks of columns, which its segment takes for many rows before the next.
+    transpose does, is cut into blocks of columns, which its segment takes for many rows before the next. ``large``: no cache
+    holds what the kernel moves, so that a lone element-wise loop streams what it stores.
     """
     cuts = [_cuts(p, "col", p.cols) for p in phases]
     inner = 1
@@ -55,8 +66,11 @@ def nest_columns(phases: Sequence[Phase], chunk: int, chunks: int, tiles: bool =
                 for p, c in zip(phases, cuts, strict=True)]
     names: dict[tuple[str, Index, Guard], str] = {}
     across = len(phases) == 1 and chunks == 1 and not tiles and _across(phases[0])
+    streams = large and len(phases) == 1 and not tiles and not across and _streams(phases[0])
+    if streams:
+        chunk = -(-chunk // STREAM) * STREAM
     split = [p.chunked and chunks > 1 for p in phases]
-    nested = [_with_cuts(_with_views(_nest(p, cut, chunk, s, tiles, across), names), s)
+    nested = [_with_cuts(_with_views(_nest(p, cut, chunk, s, tiles, across, streams), names), s)
               for p, cut, s in zip(phases, cuts, split, strict=True)]
     longest: dict[str, int] = {}  # phases share a view, so it is as long as any of them needs
     for view in (v for p in nested for v in p.views):
@@ -122,6 +136,18 @@ def _across(phase: Phase) -> bool:
     return any(at.get(("row", 1)) == 1 and at.get(("col", 1), 0) >= LINE for at in steps)
 
 
+def _streams(phase: Phase) -> bool:
+    """True if it stores column by column what it does not load, and neither strides nor adds up."""
+    if phase.folds or phase.serial != 1 or phase.cols < 2 * STREAM or not _flat(phase):
+        return False
+    stores = [s for s in phase.body if isinstance(s, Store)]
+    loads = [s for s in phase.body if isinstance(s, Load)]
+    loaded, column = {s.buffer for s in loads}, Digit("col", 1, phase.cols)
+    return (all([c for c, a in s.index.terms if a == column] == [1] for s in stores)
+            and all([c for c, a in s.index.terms if a == column] in ([], [1]) for s in loads)
+            and not any(s.guard or s.buffer in loaded for s in stores))
+
+
 def _block(phase: Phase, axes: Sequence[Axis]) -> int:
     """How many columns of a row have a total of their own: 0 where its sums are short, exact, or run over nested axes."""
     return BLOCK if _rounds(phase) and len(axes) == 1 and axes[0][2] > 2 * BLOCK and _flat(phase) else 0
@@ -149,12 +175,12 @@ def _sweep(phase: Phase) -> int:
 
 
 # ---------------------------------------------------------------- rewriting indices
-def _nest(phase: Phase, cuts: Sequence[int], chunk: int, chunked: bool, tiles: bool, across: bool) -> Phase:
+def _nest(phase: Phase, cuts: Sequence[int], chunk: int, chunked: bool, tiles: bool, across: bool, streams: bool) -> Phase:
     """The phase over nested axes, major first; a chunked column starts at ``start``."""
     axes = _axes("col", phase.cols, cuts)
     if chunked:
         axes[-1] = axes[-1][0], axes[-1][1], max(1, min(chunk, phase.cols) // cuts[-2] if len(cuts) > 1 else chunk)
-    block = LINE if across else _block(phase, axes)
+    block = LINE if across else STREAM if streams else _block(phase, axes)
     parts = _rounds(phase) and len(axes) > 1 and axes[0][2] >= FEW
     if block:
         axes = [("c1", 1, block), ("c0", block, -(-axes[0][2] // block))]
@@ -198,7 +224,7 @@ def _nest(phase: Phase, cuts: Sequence[int], chunk: int, chunked: bool, tiles: b
     swept = [reduced.pop()] if sweep > 1 else []
     order = (*columns[:outer], *reduced, *columns[outer:], *swept)
     return replace(phase, body=tuple(_rewrite(s, rewrite) for s in phase.body), folds=tuple(map(nested, phase.folds)),
-                   axes=order, outer=outer, block=block, sweep=sweep)
+                   axes=order, outer=outer, block=block, streams=streams, sweep=sweep)
 
 
 def _split(digit: Digit, axes: Sequence[Axis], cols: int, chunked: bool) -> Index:

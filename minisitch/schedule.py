@@ -20,7 +20,7 @@ from .kernel import Buffer, Kernel, Load, Phase, Segment, Store, Touch, statemen
 from .layout import Layout, Loop
 from .loops import nest_columns
 from .mapping import MANY_REGISTERS, WARP, ThreadMap
-from .ops import compute_dtype
+from .ops import compute_dtype, itemsize
 from .reuse import reuse
 from .statements import Names, Statements
 from .stitch import Space, StitchPlan
@@ -122,13 +122,15 @@ class _Builder:
         self._touch(loops[0].level, space.rows, phases)
         chunk = m.chunk
         if self.device.kind == "cpu":
-            phases, chunk = nest_columns(phases, chunk, space.chunks, space.kind == "column")
+            moved = sum((t.read + t.written) * itemsize(self.buffers[t.buffer].dtype) for t in self._touches())
+            large = len(self.device.levels) > 1 and moved > self.device.levels[-2].size
+            phases, chunk = nest_columns(phases, chunk, space.chunks, space.kind == "column", large)
             self._lengthen_rows(phases, m.chunk, chunk)
             sweep = math.lcm(*(p.sweep for p in phases))
             slice_size = -(-slice_size // sweep) * sweep if space.slices > 1 else slice_size
         task = "none" if self.device.kind == "cpu" else self._between_tasks(m, loops)
         carries = tuple(f"a{s.node}" for loop in loops for s in loop.sinks if s.role == "carry")
-        tile = TILE_ROWS if any(p.block and not p.folds for p in phases) else 0
+        tile = TILE_ROWS if any(p.block and not p.folds and not p.streams for p in phases) else 0
         segment = Segment(space.kind, space.rows, space.chunks, chunk, space.slices, slice_size, m, tuple(phases), task,
                           barrier, carries, tile)
         if self.device.kind == "cpu" and not tile:

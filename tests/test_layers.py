@@ -11,14 +11,14 @@ PACKAGE = Path(__file__).parent.parent / "minisitch"
 
 # design.md section 3, with the files added since. A folder counts as its name.
 ORDER = (
-    "errors", "special", "store", "ops", "graph", "index", "trace", "reference", "simplify", "grad", "device",
+    "errors", "special", "store", "ops", "graph", "index", "trace", "reference", "simplify", "device",
     "mapping", "fuse", "online", "groups", "keeping", "triples", "stitch", "blocks", "kernel", "verify", "layout", "statements", "loops", "reuse", "together",
     "wide", "schedule", "cost", "build", "cuda_product", "dataflow", "strategies", "optimum", "source",
-    "cuda_math", "cuda_order", "cpu_math", "cuda_emit", "cuda_pipeline", "cpu_emit", "simt", "machine_code", "compile", "cuda_wide", "cuda_compile", "cuda_link", "offline",
+    "cuda_math", "cuda_order", "cpu_math", "cuda_emit", "cuda_pipeline", "cpu_emit", "simt", "machine_code", "cpu_primitives", "compile", "cuda_wide", "cuda_compile", "cuda_link", "offline",
     "crew", "workers", "runtime", "explain",
-    "testing", "torch_backend", "api", "__init__", "calibrate", "demo", "doctor", "__main__",
+    "testing", "__init__", "calibrate", "demo", "doctor", "__main__",
 )
-NUMBA = {"machine_code", "compile", "cuda_compile", "cuda_order", "cuda_wide"}  # who may import numba and llvmlite
+NUMBA = {"machine_code", "cpu_primitives", "compile", "cuda_compile", "cuda_order", "cuda_wide"}  # who may import numba and llvmlite
 MAX_FILE, MAX_FUNCTION = 500, 60
 
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if "__pycache__" not in path.parts)

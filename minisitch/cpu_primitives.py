@@ -1,0 +1,240 @@
+"""The primitives of ``cpu_math`` in LLVM's terms: what Python cannot spell, and one instruction or a few can.
+
+In:  nothing. Out: Numba intrinsics by name. The Python bodies in ``cpu_math`` say what each means; ``compile`` replaces them.
+
+Numba is imported by those that are asked for, not with this file: a process that finds its kernels on the disk needs none.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import Any
+
+LINE = 64  # bytes of a cache line
+
+
+@functools.cache
+def intrinsics() -> dict[str, Any]:
+    """All of them, by name."""
+    return {**_choices(), **_float_calls(), **_accumulations(), **_past_the_caches(), "widest_vectors": _widest_vectors(),
+            "side_by_side": _side_by_side(), "window": _window(), "on_the_stack": _on_the_stack()}
+
+
+def _cast_all(context, builder, signature, values, start=0):
+    """The operands from ``start`` on, in the type of the result."""
+    return [context.cast(builder, v, t, signature.return_type)
+            for v, t in zip(values[start:], signature.args[start:], strict=True)]
+
+
+def _one_type(typing, *operands):
+    """The operands' common type; a literal takes the type of the others."""
+    from numba import types as nb
+
+    real = [t for t in operands if not isinstance(t, nb.Literal)] or [nb.unliteral(t) for t in operands]
+    return typing.unify_types(*real) if len(real) > 1 else real[0]
+
+
+def _call(builder, llvm_name, values, **flags):
+    from llvmlite import ir
+
+    t = values[0].type
+    declared = builder.module.declare_intrinsic(llvm_name, [t], ir.FunctionType(t, [t] * len(values)))
+    return builder.call(declared, values, **flags)
+
+
+def _choices() -> dict[str, Any]:
+    from numba import types as nb
+    from numba.extending import intrinsic
+
+    @intrinsic(prefer_literal=True)
+    def select(typing, c, a, b):
+        def emit(context, builder, signature, values):
+            chosen = _cast_all(context, builder, signature, values, 1)
+            return builder.select(context.cast(builder, values[0], signature.args[0], nb.boolean), *chosen)
+        return _one_type(typing, a, b)(c, a, b), emit
+
+    @intrinsic(prefer_literal=True)
+    def like(typing, value, x):
+        def emit(context, builder, signature, values):
+            return context.cast(builder, values[0], signature.args[0], signature.return_type)
+        return nb.unliteral(x)(value, x), emit
+
+    def extremum(float_name, sign):
+        @intrinsic(prefer_literal=True)
+        def choose(typing, a, b):
+            def emit(context, builder, signature, values):
+                a, b = _cast_all(context, builder, signature, values)
+                if isinstance(signature.return_type, nb.Float):
+                    return _call(builder, float_name, [a, b], fastmath=("nsz",))
+                signed = getattr(signature.return_type, "signed", False)
+                compare = builder.icmp_signed if signed else builder.icmp_unsigned
+                return builder.select(compare(sign, a, b), a, b)
+            return _one_type(typing, a, b)(a, b), emit
+        return choose
+
+    return {"select": select, "like": like,
+            "maximum": extremum("llvm.maximum", ">"), "minimum": extremum("llvm.minimum", "<")}
+
+
+def _float_calls() -> dict[str, Any]:
+    from numba import types as nb
+    from numba.extending import intrinsic
+
+    def emit_call(llvm_name):
+        def emit(context, builder, signature, values):
+            return _call(builder, llvm_name, _cast_all(context, builder, signature, values))
+        return emit
+
+    def rounding(llvm_name):
+        @intrinsic
+        def round_one(typing, x):
+            return (x(x), emit_call(llvm_name)) if isinstance(x, nb.Float) else None
+        return round_one
+
+    @intrinsic
+    def copysign(typing, a, b):
+        return a(a, b), emit_call("llvm.copysign")
+
+    return {"copysign": copysign} | {n: rounding(f"llvm.{n}") for n in ("floor", "ceil", "trunc", "rint")}
+
+
+def _accumulations() -> dict[str, Any]:
+    from numba import types as nb
+    from numba.extending import intrinsic
+
+    def any_order(operation, instruction):
+        @intrinsic
+        def combine(typing, a, b):
+            plain = typing.resolve_function_type(operation, (a, b), {})
+
+            def emit(context, builder, signature, values):
+                if not isinstance(signature.return_type, nb.Float):
+                    values = [context.cast(builder, v, t, p)
+                              for v, t, p in zip(values, signature.args, plain.args, strict=True)]
+                    return context.get_function(operation, plain)(builder, values)
+                # Without nsz: with both, LLVM also takes apart what is added, (x + big) - big into x.
+                values = _cast_all(context, builder, signature, values)
+                return getattr(builder, instruction)(*values, flags=("reassoc", "contract"))
+            return plain.return_type(a, b), emit
+        return combine
+
+    return {"add_any_order": any_order(operator.add, "fadd"), "mul_any_order": any_order(operator.mul, "fmul")}
+
+
+def _widest_vectors() -> Any:
+    from numba import types as nb
+    from numba.extending import intrinsic
+
+    @intrinsic
+    def widest_vectors(typing):
+        def emit(context, builder, signature, values):
+            # LLVM stays at 256 bits on Intel for the sake of processors that slowed down with 512; since Ice Lake
+            # (the first with vbmi2) they do not. llvmlite does not know the attribute, so past its check.
+            if "+avx512vbmi2" in context.codegen().magic_tuple()[2]:
+                set.add(builder.function.attributes, '"prefer-vector-width"="512"')
+            return context.get_dummy_value()
+        return nb.void(), emit
+
+    return widest_vectors
+
+
+def _side_by_side() -> Any:
+    from numba import types as nb
+    from numba.extending import intrinsic
+
+    @intrinsic
+    def side_by_side(typing):
+        def emit(context, builder, signature, values):
+            builder.block.ends_side_by_side = True  # the last of a loop's body: its branch goes back, and is not there yet
+            return context.get_dummy_value()
+        return nb.void(), emit
+
+    return side_by_side
+
+
+def _window() -> Any:
+    from numba import types as nb
+    from numba.core.imputils import impl_ret_borrowed
+    from numba.extending import intrinsic
+    from numba.np.arrayobj import make_array, populate_array
+
+    @intrinsic
+    def window(typing, array, first, last):
+        def emit(context, builder, signature, values):
+            whole = make_array(signature.args[0])(context, builder, values[0])
+            start, end = (context.cast(builder, v, t, nb.intp) for v, t in zip(values[1:], signature.args[1:], strict=True))
+            view = make_array(signature.return_type)(context, builder)
+            populate_array(view, data=builder.gep(whole.data, [start], inbounds=True), shape=[builder.sub(end, start)],
+                           strides=[whole.itemsize], itemsize=whole.itemsize, meminfo=whole.meminfo, parent=whole.parent)
+            return impl_ret_borrowed(context, builder, signature.return_type, view._getvalue())
+        return array(array, first, last), emit
+
+    return window
+
+
+def _on_the_stack() -> Any:
+    from llvmlite import ir
+    from numba import types as nb
+    from numba.core.typing.npydecl import parse_dtype
+    from numba.extending import intrinsic
+    from numba.np.arrayobj import make_array, populate_array
+
+    @intrinsic(prefer_literal=True)
+    def on_the_stack(typing, size, dtype):
+        row = nb.Array(parse_dtype(dtype), 1, "C")
+
+        def emit(context, builder, signature, values):
+            item = context.get_data_type(row.dtype)
+            # A thread whose stack is too small is to stop at the page behind it, and not to write past.
+            set.add(builder.function.attributes, '"probe-stack"="inline-asm"')
+            with builder.goto_entry_block():
+                memory = builder.alloca(ir.ArrayType(item, size.literal_value))
+                memory.align = 64
+            number, nbytes = context.get_constant(nb.intp, size.literal_value), context.get_abi_sizeof(item)
+            made = make_array(row)(context, builder)
+            populate_array(made, data=builder.bitcast(memory, item.as_pointer()), shape=[number], itemsize=nbytes,
+                           strides=[context.get_constant(nb.intp, nbytes)], meminfo=None)
+            return made._getvalue()
+        return row(size, dtype), emit
+
+    return on_the_stack
+
+
+def _past_the_caches() -> dict[str, Any]:
+    """Whole lines are stored by one instruction each that asks for no cache; a block may begin or end with a part of one."""
+    from llvmlite import ir
+    from numba import types as nb
+    from numba.core import cgutils
+    from numba.extending import intrinsic
+    from numba.np.arrayobj import make_array
+
+    @intrinsic
+    def stream(typing, target, first, block, count):
+        def emit(context, builder, signature, values):
+            to, own = (make_array(signature.args[k])(context, builder, values[k]) for k in (0, 2))
+            first, count = (context.cast(builder, values[k], signature.args[k], nb.intp) for k in (1, 3))
+            item, word = context.get_abi_sizeof(context.get_data_type(block.dtype)), first.type
+            begin, source = (builder.bitcast(p, cgutils.voidptr_t) for p in (builder.gep(to.data, [first]), own.data))
+            nbytes = builder.mul(count, word(item))
+            ahead = builder.and_(builder.neg(builder.ptrtoint(begin, word)), word(LINE - 1))
+            ahead = builder.select(builder.icmp_signed("<", ahead, nbytes), ahead, nbytes)
+            stop = builder.add(ahead, builder.and_(builder.sub(nbytes, ahead), word(-LINE)))
+            lines = ir.VectorType(ir.IntType(8), LINE).as_pointer()
+            cgutils.raw_memcpy(builder, begin, source, ahead, 1)
+            with cgutils.for_range_slice(builder, ahead, stop, word(LINE)) as (at, _):
+                line = builder.load(builder.bitcast(builder.gep(source, [at]), lines), align=1)
+                store = builder.store(line, builder.bitcast(builder.gep(begin, [at]), lines), align=LINE)
+                store.set_metadata("nontemporal", builder.module.add_metadata([ir.IntType(32)(1)]))
+            cgutils.raw_memcpy(builder, builder.gep(begin, [stop]), builder.gep(source, [stop]), builder.sub(nbytes, stop), 1)
+            return context.get_dummy_value()
+        return nb.void(target, first, block, count), emit
+
+    @intrinsic
+    def streamed(typing):
+        def emit(context, builder, signature, values):
+            builder.fence("seq_cst")
+            return context.get_dummy_value()
+        return nb.void(), emit
+
+    return {"stream": stream, "streamed": streamed}
