@@ -82,7 +82,7 @@ def _user_line(problem: BaseException, program: str) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m minisitch", description="NumPy programs to stitched kernels.",
                                      epilog="example: compare softmax.py:softmax --arg x=f32[4096,1024]")
-    commands = parser.add_subparsers(required=True, metavar="demo | run | explain | compare | bench | calibrate")
+    commands = parser.add_subparsers(required=True, metavar="demo | run | explain | compare | bench | calibrate | doctor")
     one = commands.add_parser("demo", help="a GPT block over a text file, under every strategy")
     one.add_argument("file", nargs="?", help="whose bytes to read (default: the README)")
     one.add_argument("--report", metavar="PATH", help="where to write the page (default: minisitch-demo.html here)")

@@ -7,7 +7,7 @@ In:  seconds, and programs to check on. Out: a ``Calibration``: figures for the 
     the other half, and the kernels of programs    -> Spearman's rank correlation of modelled and measured time
 
 Times are the least of several runs: what other programs on the machine add is never negative. FusionStitching 2020
-fits its delta-evaluator (B6) offline on measured latencies and does not say how; this is our reading of it.
+fits its delta-evaluator (FusionStitching 2020 B6) offline on measured latencies and does not say how; this is our reading of it.
 """
 
 from __future__ import annotations

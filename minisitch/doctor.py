@@ -2,8 +2,8 @@
 
 In:  the machine. Out: a ``Report`` of findings and targets; ``str`` as text, ``json`` as data.
 
-Every look is one function that imports nothing before it knows that it is there, so the doctor works where nothing is
-installed. ``missing`` is no illness: a laptop has no GPU. ``broken`` is: something is there, and does not work; a
+Every look is one function that imports nothing before it knows that it is there, so the doctor works where nothing but NumPy
+is installed. ``missing`` is no illness: a laptop has no GPU. ``broken`` is: something is there, and does not work; a
 finding that is broken makes the exit status 1.
 """
 

@@ -18,7 +18,7 @@ class PlanError(MinisitchError):
 
 
 class KernelError(MinisitchError):
-    """A loop-IR kernel breaks a rule: a read before a write, overlapping live buffers, an uneven barrier."""
+    """A loop program breaks a rule: a read before a write, overlapping live buffers, an uneven barrier."""
 
 
 class KernelBug(MinisitchError):

@@ -36,6 +36,9 @@ class Decision:
     rule: str  # stable name: "same-level", "library-call", "argument-limit" ...
     why: str  # one sentence with the numbers used
 
+    def __str__(self) -> str:
+        return f"{' '.join(f'%{i}' for i in self.at)}: {self.verdict} [{self.rule}] {self.why}"
+
 
 @dataclass(frozen=True)
 class Composition:
@@ -403,6 +406,10 @@ class Body:
     def in_whole(self, text: str) -> str:
         """A sentence about the body with the ids of the whole graph: ``%3`` becomes ``%17``."""
         return re.sub(r"%(\d+)", lambda found: f"%{self.origin[int(found[1])]}", text)
+
+    def decisions_in_whole(self, decisions: Iterable[Decision]) -> tuple[Decision, ...]:
+        """Decisions about the body, with the ids of the whole graph."""
+        return tuple(Decision(tuple(self.origin[i] for i in d.at), d.verdict, d.rule, self.in_whole(d.why)) for d in decisions)
 
 
 def extract(graph: Graph, pattern: Pattern) -> Body:

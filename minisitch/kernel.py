@@ -1,4 +1,4 @@
-"""The loop IR: what ``schedule`` makes and both emitters print without taking one decision.
+"""The loop program: what ``schedule`` makes and both emitters print without taking one decision.
 
 In: what ``schedule`` puts together. Out: a ``Kernel``, frozen, which prints; ``verify`` checks it.
 
@@ -9,8 +9,9 @@ Three nested levels:
 - statements: one scalar operation each.
 
 Loop variables in indices: ``row`` ``col`` ``ser`` (the reduced rows of a column space), ``chunk``
-and ``start`` (task splitting), ``slice``, ``block``, ``lane_row`` (the row's place in its block); where a thread takes several
-columns at once, ``each`` of them and ``turn``.
+and ``start`` (task splitting), ``slice``, ``block``, ``lane_row`` (the row's place in its block), ``part`` (of the rows whose
+columns a block adds up); where a thread of a GPU takes several columns at once, ``each`` of them and ``turn``; on a CPU ``c0`` ...
+and ``s0`` ..., the axes that ``col`` and ``ser`` are split in.
 A kernel prints as a program, is checked by ``verify.verify_kernel`` and is frozen.
 """
 

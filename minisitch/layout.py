@@ -46,7 +46,8 @@ class Loop:
 
 @dataclass(frozen=True)
 class Place:
-    """Where readers in the same block find a value: ``register``, or ``buffer`` (with its own index rule)."""
+    """Where readers in the same block find a value: ``register``; ``row``, a buffer of the block's own, by row and column; or
+    ``global``, a buffer that is indexed as the whole value."""
 
     where: str  # "register" | "row" | "global"
     buffer: str = ""

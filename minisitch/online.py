@@ -5,7 +5,7 @@ In:  a simplified graph and a device. Out: the graph with such pairs in pieces, 
 A variance needs the mean first, a log-sum-exp the maximum: two reductions, so a row of more than ``LONG`` bytes comes from memory
 twice. Here the row is cut into pieces of 512 to 8192 elements, which stay in a cache. Each piece is reduced about its own mean or
 maximum, and the results are joined: Chan, Golub and LeVeque 1979 (2.1) for squares, Milakov and Gimelshein 2018 (section 3) for
-exponentials. Roundings change; no other pass on the graph does that.
+exponentials. Roundings change; no other pass before the strategies does that.
 
 Before:  %1 = max %0 axes=(1,)                    After:  %1 = reshape %0 to [8,500,8000]
          %3 = sub %0, %1 broadcast                        %2 = max %1 axes=(2,); %3 = max %2 axes=(1,)

@@ -3,8 +3,9 @@
 In:  nothing. Out: ``OPS``, a mapping from name to ``Op``, and the dtype names.
 
 Adding an elementwise operation is adding one row here: its NumPy meaning, its scalar text
-for each target, the dtypes it takes and its cost class. No other file knows an op by name,
-except ``graph.infer_type`` and ``index`` for the few *moves* (ops that only re-index).
+for each target, the dtypes it takes and its cost class. Another file names an op only for a law about that very op:
+``simplify`` and ``online`` (identities), ``graph``, ``index`` and ``dataflow.tiles`` (the few *moves*, which only re-index, and
+folds), ``fuse.is_heavy`` (division by a constant), ``source`` (casts), ``device.HEAVY_NS`` (its nanoseconds on a core).
 
 The cost classes are the papers' (AStitch section 2.2, FusionStitching 2018 section 4):
 *light* element-wise (add, sub, mul ...) and *heavy* element-wise (exp, tanh, log, power, div ...).

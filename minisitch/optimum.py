@@ -49,10 +49,12 @@ COMPOSITIONS = (Stitching(), Stitching(adaptive=False), Stitching(merge=False), 
 
 
 def optimum(graph: Graph, device: Device, plans: Sequence[FusionPlan] = ()) -> FusionPlan:
-    """The plan of least modelled time (``build.Prices``) over all plans of the space above and over ``plans``.
+    """The plan of least modelled time (``build.Prices``) over all plans of the space above and over ``plans``, of which those with
+    pipelines are left out: they run tile by tile, and are in no such space.
 
     Raises PlanError where the graph has more than ``MOST_VALUES`` operations.
     """
+    plans = [plan for plan in plans if not plan.pipelines]
     space = Space(graph, device, plans)
     known = min(((Prices(p.graph, device).plan_us(p), i) for i, p in enumerate(plans)), default=(inf, -1))
     path = search(space, known[0] - sum(library_us(graph, graph[call], device) for call in space.needs))

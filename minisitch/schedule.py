@@ -1,4 +1,4 @@
-"""From a stitch plan to the loop IR: segments, phases, launch configuration.
+"""From a stitch plan to the loop program: segments, phases, launch configuration.
 
 In:  a ``StitchPlan``. Out: a verified ``Kernel``, ready to be printed for a GPU or a CPU.
 

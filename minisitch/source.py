@@ -1,6 +1,6 @@
 """Emitted text, how to launch it, and what both emitters share: how one statement reads.
 
-In:  statements of the loop IR. Out: lines of Python, each naming its graph node and the user's line.
+In:  statements of the loop program. Out: lines of Python, each naming its graph node and the user's line.
 
 Every literal is written with its dtype (``C0 = np.float32(0.5)`` at the top): Numba would make a
 bare ``0.5`` a float64 and the whole loop with it. Integer results are wrapped in their dtype,

@@ -124,7 +124,7 @@ def batch_norm(x, scale, shift):
 
 
 def figure_7(m=64, k=128, n=32):
-    """AStitch's Fig. 7 and 9: names of the paper in the comments; shapes derived in papers.md 3f."""
+    """AStitch's Fig. 7 and 9: names of the paper in the comments; shapes derived."""
     return program(
         f"f32[{m},1] = input name='pr2'",
         f"f32[{m},{k}] = input name='pr1'",

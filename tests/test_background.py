@@ -1,4 +1,4 @@
-"""Compiling in the background (papers' row 37): calls run unfused until the kernels are there, and never see half of it.
+"""Compiling in the background (row 37 of docs/papers.md): calls run unfused until the kernels are there, and never see half of it.
 
 No test sleeps or measures time: a strategy of the test holds the background thread at an event.
 """

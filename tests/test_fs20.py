@@ -592,7 +592,7 @@ def test_shared_memory_is_shared_by_dataflow_row34():
 
 
 def statement_counts(graph, device=TOY):
-    """Statements of the loop IR before the loops, and lines of the text; results are judged."""
+    """Statements of the loop program before the loops, and lines of the text; results are judged."""
     kernel = one_kernel(graph, device, barriers=False, kept=())
     source = cuda_emit.emit(kernel)
     inputs = random_inputs(graph, np.random.default_rng(0))

@@ -17,7 +17,7 @@ ROWS = st.sampled_from([0, 1, 2, 3, 31, 32, 33, 64, 159, 160, 161, 1000, 4096, 8
 COLS = st.sampled_from([0, 1, 2, 17, 31, 32, 33, 123, 1023, 1024, 1025, 12_345, 30_000]) | st.integers(0, 5000)
 
 
-# ---------------------------------------------------------------- papers.md 3b-B5 and B8
+# ---------------------------------------------------------------- AStitch B5 and B8
 @pytest.mark.paper(45, 46, 47)
 @pytest.mark.parametrize(("shape", "blocks", "threads", "rows_per_block", "threads_per_row", "steps", "splits"), [
     ((750_000, 32), 160, 1024, 32, 32, 147, 1),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from stitch_help import CPU, ROOT, TOY, V100, figure_7, layernorm, softmax, traced
+from stitch_help import CPU, ROOT, TOY, V100, figure_7, layernorm, program, softmax, traced
 
 sys.path.insert(0, str(ROOT))
 
@@ -267,3 +267,12 @@ def test_strategies_are_graded():
     assert np.mean(grades.ratios["none"]) > np.mean(grades.ratios["astitch"])
     head, _, worst, *_ = str(grades).splitlines()
     assert head.startswith("6 random programs") and worst.startswith("none")
+
+
+def test_plans_with_pipelines_are_not_in_the_space():
+    """They run tile by tile: no kernel of theirs has a price of its own."""
+    graph = program("f32[4096,256] = input name='x'", "f32[256,256] = input name='w'", "f32[4096,256] = matmul %0 %1",
+                    "f32[4096,256] = tanh %2", "f32[4096,256] = matmul %3 %1")
+    piped, apart = (fuse(graph, name, V100) for name in ("kitsune", "none"))
+    assert piped.pipelines and not apart.pipelines
+    assert optimum(graph, V100, [piped, apart]).strategy == "optimum"

@@ -16,13 +16,13 @@ sys.path.insert(0, str(ROOT / "tools"))
 from size import PACKAGE_BUDGET, code_lines  # noqa: E402
 
 PACKAGE = sorted((ROOT / "minisitch").rglob("*.py"))
-WORDS = (  # design.md, section 7, and the words the loop program adds; docs/words.md defines each once
-    "acquire", "beam search", "block barrier", "calibration", "column-reduce", "composition", "credit", "decision",
+WORDS = (  # docs/words.md defines each once
+    "acquire", "beam search", "block barrier", "body", "bound", "calibration", "column-reduce", "composition", "credit", "decision",
     "delta-evaluator", "demotion", "dominant", "entry", "epilogue", "fan-in", "final", "firing", "fold", "frame",
-    "grid barrier", "group", "horizontal packing", "kernel", "lane", "latency-evaluator", "layer", "library call",
-    "load balance", "memory-intensive", "multicast", "one-to-many", "optimum", "pattern", "patternreduction", "payload",
+    "gauge", "grid barrier", "group", "horizontal packing", "ingredient", "kernel", "lane", "latency-evaluator", "layer", "library call",
+    "load balance", "loop program", "meeting", "memory-intensive", "multicast", "one-to-many", "optimum", "pattern", "patternreduction", "payload",
     "phase", "pipeline", "placement", "queue", "reduction tree", "refusal", "release", "remote fusion", "round", "row-reduce",
-    "scheme", "segment", "span", "stage", "stepper", "stitching", "strategy", "sub-dominant", "sub-root", "subgraph", "task",
+    "root", "scheme", "segment", "span", "stage", "stepper", "stitching", "strategy", "streaming", "sub-dominant", "sub-root", "subgraph", "task",
     "task splitting", "template", "thread mapping", "tile", "tiling", "traffic", "unit", "vertex", "vertical packing", "wave",
 )
 BOLD_WORDS = ("packing", "thread", "warp", "block", "independent", "local", "regional", "global", "light", "heavy")

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 import minisitch as ms
 from minisitch.demo import gelu, gpt, layernorm, make_batch, make_weights
+from minisitch.device import BUILT_IN, cpu_with
 from minisitch.errors import DeviceError, MinisitchError, PlanError, TraceError
 from minisitch.fuse import STRATEGIES
 from minisitch.graph import Graph, TensorType
@@ -683,3 +684,19 @@ def test_a_mistyped_shape_is_named(mistyped):
     with pytest.raises(ms.MinisitchError, match="cannot read the type"):
         ms.lower(lambda x: x + 1, mistyped)
     assert ms.lower(lambda x, mode: x + len(mode), "f32[3]", "first", stop_after="trace").graph.inputs == (0,)
+
+
+def test_a_jitted_function_is_shown_as_it_was_told_to_run():
+    """``lower``, ``explain`` and ``compare`` ask it for what they are not told; its device goes with its target."""
+    def f(x):
+        return x / x.sum(-1, keepdims=True)
+
+    told, x = ms.jit(f, strategy="none", target="cpu", device=cpu_with(BUILT_IN)), np.ones((4, 8), np.float32)
+    for sources in (ms.lower(told, x), told.lower(x)):
+        assert [s.target for s in sources] == ["cpu"] * 2
+    assert ms.explain(told, x).stages.device.kind == told.explain(x).stages.device.kind == "cpu"
+    other, = ms.lower(told, x, target="step", strategy="astitch")
+    assert other.target == "cuda" and other.kernel.device.kind == "gpu"
+    assert ms.compare(told, x, strategies=["none"], seconds=0.01).target == "cpu"
+    decisions = ms.lower(told, x, strategy="xla", stop_after="fuse").decisions
+    assert str(decisions[0]).startswith("%") and f"[{decisions[0].rule}] {decisions[0].why}" in str(decisions[0])

@@ -1,4 +1,4 @@
-"""The loop IR: golden kernels, mutants that ``verify_kernel`` must refuse, memory that is shared only by turns."""
+"""The loop program: golden kernels, mutants that ``verify_kernel`` must refuse, memory that is shared only by turns."""
 
 from contextlib import suppress
 from dataclasses import replace

@@ -159,7 +159,7 @@ def test_ten_thousand_nodes_trace_in_about_a_second() -> None:
     assert time.process_time() - start < 3
 
 
-# ---------------------------------------------------------------- the traps of ecosystem.md, one by one
+# ---------------------------------------------------------------- what tracing gets wrong unless it takes care, one by one
 def test_trap_promotion_float64_scalars_are_strong() -> None:
     program = check(lambda x: (x * np.sqrt(2 / np.pi), x / np.sqrt(64), x / math.sqrt(64)), X)
     assert [program.graph[o].type.dtype for o in program.graph.outputs] == ["float64", "float64", "float32"]

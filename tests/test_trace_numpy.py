@@ -1,5 +1,6 @@
 """One-line NumPy programs: the traced graph, evaluated, is what NumPy computes: dtype, shape, values."""
 
+import collections
 import warnings
 
 import numpy as np
@@ -269,3 +270,90 @@ def test_arrays_whose_operators_mean_something_else_are_refused():
             with pytest.raises(ms.TraceError, match=r"a (MaskedArray|matrix) among the arrays"):
                 total(odd)
         assert total(np.ones(3)) == 3 and total(np.ones((1, 3))) == 3
+
+
+def in_place(change):
+    """``change`` is handed an array, and what else it sees of that array's memory counts."""
+    def f(x, *others):
+        y = change(x, *others)
+        y += 1
+        return x * 1, y * 1
+    return f
+
+
+@pytest.mark.parametrize("change", [
+    lambda x: np.tile(x, 1), lambda x: np.tile(x, (1, 1)), lambda x: np.tile(x, (2, 1)), lambda x: np.asarray(x, order="F"),
+    lambda x: np.asarray(x, order="C"), lambda x: np.require(x, requirements="F"), lambda x: np.require(x, requirements=["C"]),
+    lambda x: np.asarray(x), lambda x: x.copy(order="F"), lambda x: x.copy(order="K"),
+], ids=range(10))
+def test_what_is_a_copy_in_numpy_is_one_here(change):
+    for shape in ((2, 3), (1, 3), (4,)):
+        check(in_place(change), np.arange(np.prod(shape), dtype=np.float32).reshape(shape), exact=True)
+
+
+def test_an_array_of_one_position_copies_and_a_scalar_looks():
+    x = np.zeros((3, 2))
+    check(in_place(lambda x, i: x[i]), x, np.array(1), exact=True)
+    check(in_place(lambda x, i: x[i, :]), x, np.array(1), exact=True)
+    check(in_place(lambda x: x[np.array(2)]), x, exact=True)
+    check(in_place(lambda x: x[np.int64(2)]), x, exact=True)
+    check(in_place(lambda x: x[np.argmax(x[:, 0])]), x, exact=True)
+
+
+def test_a_copy_in_fortrans_order_is_not_written_through_a_reshape():
+    def f(x):
+        flat = x.copy(order="F").reshape(-1)
+        flat += 1
+        return flat
+
+    with pytest.raises(ms.TraceError, match="a reshape of a transposed result is written to"):
+        ms.jit(f, target="reference")(np.zeros((2, 3)))
+
+
+@pytest.mark.parametrize("values", [[1.0, 2.0], [7.0], 3.0, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], []])
+def test_put_repeats_its_values(values):
+    def f(x):
+        np.put(x, [0, 3, 1, 2], values)
+        x.put([[4]], 9)
+        return x * 1
+
+    check(f, np.zeros(5), exact=True)
+    with pytest.raises(ms.TraceError, match="np.put with mode='clip': positions are checked"):
+        ms.jit(lambda x: np.put(x, 9, 1.0, mode="clip"), target="reference")(np.zeros(3))
+
+
+def test_an_extreme_of_nothing_is_where_it_starts():
+    for f in (np.max, np.min):
+        check(lambda x, f=f: f(x, axis=0, initial=0.5), np.zeros((0, 3), np.float32))
+        check(lambda x, f=f: f(x, axis=(0, 1), initial=2, keepdims=True), np.zeros((4, 0), np.int16))
+        check(lambda x, f=f: f(x, initial=1.0), np.zeros(0))
+
+
+def test_bounds_that_an_integer_cannot_pass_are_none():
+    for dtype in (np.uint8, np.int8, np.int64):
+        x = np.arange(-4, 4).astype(dtype)
+        for low, high in ((-1, 300), (None, 1 << 70), (-(1 << 70), 2), (0, 100), (-1000, 1000)):
+            check(lambda x, low=low, high=high: np.clip(x, low, high), x)
+
+
+def test_many_halves_are_counted_exactly():
+    x = np.random.default_rng(0).random(70_000).astype(np.float16)
+    for f in (np.var, np.std, np.mean, lambda x: np.mean(x[:3001] / 64, dtype=np.float16)):
+        check(f, x)
+
+
+def test_unsigned_numbers_that_fall():
+    check(lambda x: x + np.arange(3, 0, -1, dtype=np.uint8), np.zeros(3))
+    check(lambda x: x + np.arange(200, 0, -7, dtype=np.uint16)[:3], np.zeros(3, np.int32))
+
+
+def test_a_scalar_and_an_array_of_one_in_a_named_tuple_are_two_programs():
+    Pair = collections.namedtuple("Pair", "a")
+
+    def f(p):
+        b = p.a
+        b += 1
+        return p.a * 1
+
+    g = ms.jit(f, target="reference")
+    assert g(Pair(np.array(1, np.float32))) == 2 and g(Pair(np.float32(1))) == 1

@@ -39,7 +39,9 @@ print(report)
 report
 
 # %% [markdown]
-# Everything you see is data, so it can be counted. One kernel does the five trips' work in one.
+# Everything you see is data, so it can be counted. One kernel does the work of five trips.
+# Who shares a kernel is decided by a *strategy*: `none` fuses nothing, `xla` stops at each reduction, `astitch` goes on. Skip words
+# of the report that you do not know; `docs/words.md` has each.
 
 # %%
 print("kernels:", len(ms.lower(softmax, x, strategy="astitch", stop_after="fuse").kernels))

@@ -52,7 +52,7 @@ for name in ("none", "xla", "astitch"):
 # ## Where each value lives
 #
 # The plan says what became of each value: `regional` means *the block that makes it is the block that reads
-# it*, so registers or shared memory will do.
+# it*, so registers or shared memory will do. `local` means that nobody else in the kernel reads it.
 
 # %%
 (kernel,) = ms.lower(softmax, x, strategy="astitch", target="cuda", device=toy, stop_after="schedule")

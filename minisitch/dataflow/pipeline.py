@@ -1,4 +1,4 @@
-"""What a pipeline is: stages that run at the same time, and the queues between them (*Kitsune*, 4b B6, Algorithm 1).
+"""What a pipeline is: stages that run at the same time, and the queues between them (*Kitsune*, B6, Algorithm 1).
 
 In:  the body of a pattern that holds matrix products, and a ``Device``. Out: a ``Pipeline``, or the nodes that keep it from
 being one, each with its reason.
@@ -31,7 +31,7 @@ from .balance import Channel, Kind, Load
 from .rates import depths
 from .tiles import FINAL, FOLD, Tiling, best_cut
 
-PAYLOAD = 128 << 10  # bytes of a queue's entry: from 64 to 256 kB synchronisation costs little and the queues stay in L2 (4b B3)
+PAYLOAD = 128 << 10  # bytes of a queue's entry: from 64 to 256 kB synchronisation is cheap and the queues stay in L2 (Kitsune B3)
 LEAST_PAYLOAD = 16 << 10  # fewer bytes are sent only where there are no more; above, each multiprocessor should see a tile
 RESIDENT = 0.5  # of a core's own cache, that a tile of the widest value may take: a stage reads one and writes one
 FEWEST_ROWS = 48  # of a CPU's tile: a product of fewer rows keeps BLAS from its speed

@@ -129,7 +129,7 @@ QUEUED = 0.5  # of L2, for queues deeper than they must be: weights, inputs and 
 
 
 def balanced(graph: Graph, pipeline: Pipeline, device: Device) -> tuple[Pipeline, list[Decision]]:
-    """A design with as many thread blocks a stage as Kitsune's load balance gives it (4b B7), no more than there are tiles.
+    """A design with as many thread blocks a stage as Kitsune's load balance gives it (Kitsune B7), no more than there are tiles.
 
     A final stage that would take longer for its parts than any other stage for its work gets a tree before it: each
     block adds up as many parts as it can while the others work, and so on with what these leave.

@@ -20,7 +20,7 @@ from ..device import Device
 from ..errors import MinisitchError
 from ..fuse import Body, Decision, Pattern, count
 from ..kernel import Kernel
-from ..runtime import Jitted, Stages, choose_device, choose_target, lower_program, read_types
+from ..runtime import Stages, choose_device, lower_program, read_types, settings
 from ..runtime.cuda_launch import library_calls
 from ..runtime.memory import Layout, Resident
 from ..runtime.stages import Flow
@@ -127,7 +127,7 @@ class Report:
         lines = [f"%{a} {graph[a].op} and %{b} {graph[b].op} "
                  + (f"share step {together[0]}" if together else "are kept apart")]
         both = [d for d in self.decisions if a in d.at and b in d.at]
-        lines += [_line(d) for d in both or [d for d in self.decisions if a in d.at or b in d.at]]
+        lines += [f"  {d}" for d in both or [d for d in self.decisions if a in d.at or b in d.at]]
         for node in (a, b):
             if any(node in call.members for call in self.stages.plan.library_calls):
                 lines.append(f"  %{node} {graph[node].op} is a library call: it runs between kernels")
@@ -178,12 +178,8 @@ class Report:
                 for r in self.residents]
         if self.stages.device.kind == "gpu" and plan.library_calls:
             out += ["", "# library calls on a GPU", *(f"  {line}" for line in library_calls(self.stages))]
-        out += ["", f"# decisions: {len(self.decisions)}", *(_line(d) for d in self.decisions)]
+        out += ["", f"# decisions: {len(self.decisions)}", *(f"  {d}" for d in self.decisions)]
         return "\n".join(out)
-
-
-def _line(d: Decision) -> str:
-    return f"  {' '.join(f'%{i}' for i in d.at)}: {d.verdict} [{d.rule}] {d.why}"
 
 
 def _flow_record(flow: Flow) -> dict[str, Any]:
@@ -204,18 +200,16 @@ def _card_record(card: Card) -> dict[str, Any]:
             "decisions": [asdict(d) for d in kernel.decisions]}
 
 
-def explain(fn: Callable[..., Any], *args: Any, strategy: str | None = None, target: str = "auto",
+def explain(fn: Callable[..., Any], *args: Any, strategy: str | None = None, target: str | None = None,
             device: str | Device | None = None, architecture: str = "", **kwargs: Any) -> Report:
     """Explain what becomes of ``fn(*args)``; arrays may be given as types, ``"f32[128,768]"``. Nothing is run.
 
     With an ``architecture`` such as ``sm_90`` the CUDA text of each kernel and of each pipeline on a GPU is assembled for it, a
     second or two each, and registers, spills and barriers are shown. Raises DeviceError if the tools for that are not installed.
     """
-    if isinstance(fn, Jitted):
-        strategy, device, fn = strategy or fn.strategy, device or fn.device, fn.function
-    target = choose_target(target)
+    fn, strategy, target, device = settings(fn, strategy, target, device)
     program = trace(fn, read_types(args), read_types(kwargs))
-    stages = lower_program(program, strategy or "auto", target, choose_device(target, device))
+    stages = lower_program(program, strategy, target, choose_device(target, device))
     return report_on(stages, getattr(fn, "__name__", "program"), architecture)
 
 

@@ -29,9 +29,9 @@ from ..graph import Graph, TensorType
 from ..kernel import Kernel
 from ..online import online
 from ..reference import evaluate
-from ..runtime import Executable, Jitted, Stages, assemble, choose_device, choose_target, lower_program, read_types
+from ..runtime import Executable, Stages, assemble, choose_device, lower_program, read_types, settings
 from ..runtime.executable import refuse_other_machine
-from ..runtime.stages import in_whole_graph, lower_plan
+from ..runtime.stages import lower_plan
 from ..runtime.steps import requests
 from ..simplify import simplify
 from ..trace import Program, trace
@@ -159,7 +159,7 @@ class Comparison:
 
 def _reason(graph: Graph, kernel: Kernel, body: Body, nodes: frozenset[int]) -> str:
     """Which values stay inside the kernel although a loop ends between their writer and their reader, and why they can."""
-    decisions = in_whole_graph(body, kernel.decisions)
+    decisions = body.decisions_in_whole(kernel.decisions)
     for scheme in ("regional", "global", "keep"):
         chosen = [d for d in decisions if d.verdict == scheme and d.why]
         if chosen:
@@ -198,7 +198,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 # ---------------------------------------------------------------- comparing
-def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None = None, target: str = "auto",
+def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None = None, target: str | None = None,
             device: str | Device | None = None, seconds: float = 2.0, seed: int = 0, progress: Progress | None = None,
             optimum: bool = False, **kwargs: Any) -> Comparison:
     """Run ``fn`` under every strategy; arrays may be given as types, ``"f32[128,768]"``, and are then drawn at random.
@@ -208,9 +208,8 @@ def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None
     A strategy that raises a MinisitchError, or returns another shape than the reference, has its error in the remark; that of the
     first is raised if all do. Raises DeviceError where the target runs nothing that is scheduled for the device.
     """
-    fn = fn.function if isinstance(fn, Jitted) else fn
+    fn, _, target, device = settings(fn, None, target, device)
     args, kwargs = sample(read_types(args), seed), sample(read_types(kwargs), seed)
-    target = choose_target(target)
     machine = choose_device(target, device)
     refuse_other_machine(machine, target)
     program = trace(fn, args, kwargs)
@@ -244,8 +243,8 @@ def _add_optimum(lowered: dict[str, Stages], program: Program, target: str, devi
     """Add the best plan as one more strategy, or say why there is none."""
     try:
         best = exhaustive.optimum(online(simplify(program.graph), device)[0], device, [stages.plan for stages in lowered.values()])
-    except PlanError as too_large:
-        return f" No optimum: {too_large}."
+    except PlanError as refusal:
+        return f" No optimum: {refusal}."
     lowered["optimum"] = lower_plan(program, best, target, device)
     return ""
 

@@ -68,7 +68,16 @@ def read_types(value: Any) -> Any:
     return value
 
 
-def lower(fn: Callable[..., Any], *args: Any, strategy: str | None = None, target: str = "auto",
+def settings(fn: Callable[..., Any], strategy: str | None, target: str | None,
+             device: str | Device | None) -> tuple[Callable[..., Any], str, str, str | Device | None]:
+    """The function itself, and what is left open here as ``jit`` was told; its device goes with its target."""
+    if not isinstance(fn, Jitted):
+        return fn, strategy or "auto", choose_target(target or "auto"), device
+    chosen, told = choose_target(target or fn.target), choose_target(fn.target)
+    return fn.function, strategy or fn.strategy, chosen, device or (fn.device if chosen == told else None)
+
+
+def lower(fn: Callable[..., Any], *args: Any, strategy: str | None = None, target: str | None = None,
           device: str | Device | None = None, stop_after: str = "emit", **kwargs: Any) -> Any:
     """What one stage makes of ``fn(*args)``; arrays may be given as types, ``"f32[128,768]"``.
 
@@ -78,15 +87,13 @@ def lower(fn: Callable[..., Any], *args: Any, strategy: str | None = None, targe
     """
     if stop_after not in STAGES:
         raise MinisitchError(f"unknown stage {stop_after!r}; take one of {', '.join(STAGES)}")
-    if isinstance(fn, Jitted):
-        strategy, fn = strategy or fn.strategy, fn.function
-    target = choose_target(target)
+    fn, strategy, target, device = settings(fn, strategy, target, device)
     program = trace(fn, read_types(args), read_types(kwargs))
     if stop_after == "trace":
         return program
     if stop_after == "simplify":
         return online(simplify(program.graph), choose_device(target, device))[0]
-    stages = lower_program(program, strategy or "auto", target, choose_device(target, device), stop_after)
+    stages = lower_program(program, strategy, target, choose_device(target, device), stop_after)
     return {"fuse": stages.plan, "stitch": stages.stitches, "schedule": stages.kernels,
             "emit": Sources(stages.sources)}[stop_after]
 
@@ -327,7 +334,7 @@ def _add_to_key(value: Any, leaves: list[Any], key: list[Any]) -> None:
     else:
         found, tree = flatten(value)
         leaves += found
-        key += tree, tuple(map(type_of, found))
+        key += tree, tuple((type_of(leaf), isinstance(leaf, np.generic)) for leaf in found)
 
 
 def _find(module: str | None, name: str) -> Any:
@@ -354,7 +361,7 @@ def _debug(jitted: Jitted, made: Executable, seconds: float) -> None:
              f"({len({k.name for k in stages.kernels})} different), {len(stages.plan.library_calls)} library calls, "
              f"{made.workspace} bytes of workspace; {jitted.strategy} on {made.target}, {seconds:.2f} s"]
     if level >= 2:
-        lines += [f"  {' '.join(f'%{i}' for i in d.at)}: {d.verdict} [{d.rule}] {d.why}" for d in stages.decisions]
+        lines += [f"  {decision}" for decision in stages.decisions]
     if level >= 3:
         lines += [f"# after trace\n{stages.program.graph}", f"# after simplify\n{stages.graph}", str(stages.plan),
                   *{k.name: str(k) for k in stages.kernels}.values()]

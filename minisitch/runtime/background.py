@@ -1,4 +1,4 @@
-"""Compiling behind a program that already runs (FusionStitching 2020, asynchronous mode; papers' row 37).
+"""Compiling behind a program that already runs (FusionStitching 2020, asynchronous mode; row 37 of docs/papers.md).
 
 In:  the table in which calls find their program, and a function that plans and compiles. Out: the same table, in which
 the unfused plan stands at once and the fused one as soon as it is ready.

@@ -12,7 +12,6 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from .. import cpu_emit, cuda_emit
@@ -106,7 +105,7 @@ class Stages:
         for body, kernel in zip(self.bodies, self.kernels, strict=True):
             if kernel.name not in seen:
                 seen.add(kernel.name)
-                found.update(dict.fromkeys(in_whole_graph(body, kernel.decisions)))
+                found.update(dict.fromkeys(body.decisions_in_whole(kernel.decisions)))
         return tuple(found)
 
 
@@ -153,11 +152,6 @@ def program_of(graph: Graph) -> Program:
     leaves = [graph[i].type for i in graph.inputs]
     results = [graph[o].type for o in graph.outputs]
     return Program(graph, flatten((tuple(leaves), {}))[1], flatten(tuple(results))[1], (), ())
-
-
-def in_whole_graph(body: Body, decisions: Iterable[Decision]) -> tuple[Decision, ...]:
-    """Decisions about a pattern's own graph, with the node ids of the program's."""
-    return tuple(Decision(tuple(body.origin[i] for i in d.at), d.verdict, d.rule, body.in_whole(d.why)) for d in decisions)
 
 
 def lower_program(program: Program, strategy: str, target: str, device: Device, stop_after: str = "emit") -> Stages:

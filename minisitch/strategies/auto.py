@@ -3,15 +3,15 @@
 In:  a ``Graph`` and a ``Device``. Out: a plan no dearer than that of any strategy that was asked, by the calibrated
 cost model on the very kernels that would run, and as far as that model can tell (``RESOLUTION``).
 
-Three steps:
+Four steps:
 
-1. *Stitch, then judge.* AStitch says how far a kernel could reach: everything between library calls.
-   Each such kernel is then a small program of its own, and every other strategy plans it anew; so do
+1. *Stitch.* AStitch says how far a kernel could reach: everything between library calls.
+2. *Judge.* Each such kernel is then a small program of its own, and every other strategy plans it anew; so do
    AStitch's ablations, and cuts at its grid barriers. The cheapest takes its place. Equal kernels are
    judged once.
-2. *Compare.* The other strategies plan the whole graph too; should one of these plans be cheaper, its
-   kernels are judged as in the first step, and it is taken.
-3. *Pipelines*, on a CPU and where products write more than the largest cache holds: Kitsune's plan is taken if it is modelled
+3. *Compare.* The other strategies plan the whole graph too; should one of these plans be cheaper, its
+   kernels are judged as in the second step, and it is taken.
+4. *Pipelines*, on a CPU and where products write more than the largest cache holds: Kitsune's plan is taken if it is modelled
    ``PIPELINE_GAIN`` times faster. Below that they lost when measured.
 
 A way that launches and compulsory bytes alone make too dear is dropped before its kernels are built: its decision says *bound*.

@@ -29,7 +29,6 @@ from ..device import Device
 from ..fuse import (
     ALL_INGREDIENTS,
     FREE,
-    Body,
     Decision,
     FusionPlan,
     Pattern,
@@ -96,14 +95,10 @@ def _finish(plan: FusionPlan, device: Device, designs: dict[Pattern, Designed], 
             saved = sum(body.graph[q].type.nbytes for q in {q.node for q in pipeline.queues} - kept)
             where = "queues" if device.kind == "gpu" else "cache"
             why = f"{count(len(pipeline.stages), 'stage')} over {pipeline.sizes}: {saved} B in {where}, not in memory"
-            said += [*_in_whole(body, decided), Decision(pattern.members, "pipeline", "dataflow", why)]
+            said += [*body.decisions_in_whole(decided), Decision(pattern.members, "pipeline", "dataflow", why)]
             pattern = replace(pattern, composition=pipeline)
         patterns.append(pattern)
     return verify_plan(replace(plan, patterns=tuple(patterns), decisions=tuple(said)))
-
-
-def _in_whole(body: Body, decisions: Iterable[Decision]) -> list[Decision]:
-    return [replace(d, at=tuple(body.origin[n] for n in d.at), why=body.in_whole(d.why)) for d in decisions]
 
 
 # ---------------------------------------------------------------- reconverging paths
@@ -178,7 +173,7 @@ def _retry(graph: Graph, part: Members, pattern: Pattern, made: Designed, decisi
     if isinstance(result, Pipeline):
         return [part]
     body = extract(graph, pattern)
-    decisions += _in_whole(body, (*result.decisions, *decided))
+    decisions += body.decisions_in_whole((*result.decisions, *decided))
     away = _taken_out(graph, part, {body.origin[n] for n in result.nodes})
     pieces = [tuple(n for n in part if n not in away), tuple(sorted(away))] if 0 < len(away) < len(part) else []
     return [piece for piece in pieces if any(graph[n].op == "matmul" for n in piece)]

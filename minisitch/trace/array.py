@@ -16,6 +16,7 @@ is a function in a neighbouring file, which ``handles`` puts into the table ``FU
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -259,7 +260,7 @@ class Array(NDArrayOperatorsMixin):
     conjugate = conj
 
     def copy(self, order="C"):
-        return fresh(self.node, scalar=self.is_scalar)
+        return fresh(self.node, order == "C" or self.ndim < 2 or (order in ("A", "K") and self.row_major), self.is_scalar)
 
     __copy__ = copy
 
@@ -281,7 +282,13 @@ class Array(NDArrayOperatorsMixin):
         self[...] = value
 
     def put(self, indices, values, mode="raise"):
-        self.flat[indices] = values
+        """Values are repeated until there are enough; of too many the last are left out."""
+        if mode != "raise":
+            raise refuse(f"np.put with mode={mode!r}", "positions are checked, not wrapped or clipped",
+                         "Write indices % x.size, or np.clip(indices, 0, x.size - 1)")
+        count, given = math.prod(np.shape(indices)), np.ravel(lift(values))
+        if count and given.size:
+            self.flat[np.ravel(indices)] = given if given.size == count else given[np.arange(count) % given.size]
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_") and hasattr(np.ndarray, name):

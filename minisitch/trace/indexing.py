@@ -87,6 +87,11 @@ def _entries(index: Any) -> tuple:
     return index if isinstance(index, tuple) else (index,)
 
 
+def _is_array_of_one(entry: Any) -> bool:
+    """Whether an index is an array of no axes, which copies, and no scalar, which does not."""
+    return isinstance(entry, Array | np.ndarray) and not np.shape(entry) and not getattr(entry, "is_scalar", False)
+
+
 def _plain(entry: Any) -> list[Any]:
     """An entry as None, Ellipsis, slice, int, arrays (a known mask becomes several), or a mask for each of its axes."""
     if entry is None or entry is Ellipsis or isinstance(entry, slice):
@@ -220,7 +225,7 @@ def __getitem__(x: Array, index: Any) -> Any:
     result = place(x, items)
     if any(item.kind == "mask" for item in items):
         return Masked(result, broadcast(_mask(x, items)[0], result.shape))
-    if any(item.kind == "array" and item.value.ndim for item in items):
+    if any(item.kind == "array" and item.value.ndim for item in items) or any(map(_is_array_of_one, _entries(index))):
         return fresh(result.node, row_major=False)
     if not seen(result).shape and not any(each is Ellipsis for each in _entries(index)):
         return fresh(result.node)  # a scalar: it keeps its value when x changes

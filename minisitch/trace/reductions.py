@@ -68,6 +68,9 @@ def reduce_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out
         raise ValueError(f"zero-size array to reduction operation {ufunc.__name__} which has no identity")
     if x.dtype.kind == "b":
         op = ON_BOOL.get(op, op)
+    if initial is not None and op in ("max", "min") and x.size == 0 and count_of(x, axes) == 0:  # nothing else to choose from
+        shape = [1 if i in axes else n for i, n in enumerate(x.shape) if keepdims or i not in axes]
+        return deliver(cast(broadcast(lift(initial), shape), x.dtype), out, "unsafe")
     result = record(op, x, axes=axes, keepdims=bool(keepdims)) if axes else fresh(x.node, x.row_major)
     return deliver(result if initial is None else cast(ufunc(result, initial), result.dtype), out, "unsafe")
 
@@ -108,7 +111,9 @@ def _count(x: Array, axis: Any, where: Any) -> Any:
 
 
 def _quotient(total: Array, count: Any) -> Array:
-    """total / count in the dtype of total."""
+    """total / count in the dtype of total; float16, which holds few integers, by way of float32."""
+    if total.dtype == np.float16:
+        return cast(_quotient(cast(total, np.float32), count), np.float16)
     if isinstance(count, Array):
         return cast(traced.true_divide(total, reshaped(count, total.shape)), total.dtype)
     if total.dtype.kind != "f":

@@ -100,7 +100,7 @@ def arange(*args, dtype=None, device=None, like=None, **named):
     start, step = int(values[0]), int(values[1]) - int(values[0])
     result = iota(values.shape, 0, values.dtype.name)
     if step != 1:
-        result = record("mul", result, constant(step, values.shape, values.dtype))
+        result = record("mul", result, constant(np.int64(step), values.shape, values.dtype))  # -1 wraps where there is no sign
     return record("add", result, constant(start, values.shape, values.dtype)) if start else result
 
 
@@ -113,6 +113,13 @@ def array(object, dtype=None, *, copy=True, order="K", subok=False, ndmin=0, lik
     if copy and isinstance(object, Array):
         result = fresh(result.node, result.row_major, scalar=False)
     return np.reshape(result, (1,) * (ndmin - result.ndim) + result.shape) if result.ndim < ndmin else result
+
+
+@handles(np.tile)
+def tile(A, reps):
+    """NumPy's own, which asks for an ndarray before it makes a copy where nothing is repeated."""
+    counts = np.atleast_1d(reps)
+    return array(lift(A), ndmin=len(counts)) if (counts == 1).all() else NotImplemented
 
 
 @replaces(np.ascontiguousarray)
@@ -132,14 +139,21 @@ def asfortranarray(a, dtype=None, *, like=None):
 
 
 def _laid_out(x: Array, strides: tuple[int, ...]) -> Any:
-    given = x if x.ndim and x.strides_in_elements == strides else fresh(x.node, scalar=False)
+    mine = x.strides_in_elements
+    lies = mine is not None and all(a == b for a, b, n in zip(mine, strides, x.shape, strict=True) if n != 1)
+    given = x if x.ndim and lies else fresh(x.node, scalar=False)
     return given if given.ndim else np.reshape(given, 1)
 
 
 @replaces(np.asarray, np.asanyarray, np.require, np.asarray_chkfinite)
-def asarray(a, dtype=None, *args, copy=None, **options):
-    """A traced array is one already."""
-    return array(a, dtype, copy=bool(copy)) if is_traced(a) else np.asarray(a, dtype)
+def asarray(a, dtype=None, order=None, *args, copy=None, requirements=None, **options):
+    """A traced array is one already, unless it is asked for in another order."""
+    if not is_traced(a):
+        return np.asarray(a, dtype)
+    result = array(a, dtype, copy=bool(copy))
+    asked = {order, *([requirements] if isinstance(requirements, str) else requirements or ())}
+    fortran = bool(asked & {"F", "F_CONTIGUOUS", "FORTRAN"})
+    return asfortranarray(result) if fortran and np.ndim(result) else result
 
 
 @replaces(np.broadcast)

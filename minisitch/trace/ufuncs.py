@@ -259,6 +259,10 @@ def where(condition, x=None, y=None, /):
 @composite(np.clip)
 def clip(a, a_min=None, a_max=None, out=None, *, min=None, max=None, dtype=None, **options):
     low, high = (min if a_min is None else a_min), (max if a_max is None else a_max)
+    if lift(a).dtype.kind in "iu":  # a Python integer beyond what the dtype holds is no bound
+        ends = np.iinfo(lift(a).dtype)  # type: ignore[arg-type]
+        low = None if type(low) is int and low <= ends.min else low
+        high = None if type(high) is int and high >= ends.max else high
     operands = [lift(a), *(operand(each) for each in (low, high) if each is not None)]
     x = cast(operands[0], dtype or common_dtype(*operands))
     if low is not None:

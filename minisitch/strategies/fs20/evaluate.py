@@ -4,7 +4,7 @@ In:  a ``Kernel``. Out: microseconds, and the registers a thread needs.
 
     L = N_wave * L_warp         N_wave = N_warp / resident warps        L_warp = sum over kinds of count * cycles
 
-Every count is read off the loop IR that will be printed: statements, index terms, shuffles, barriers. It ranks
+Every count is read off the loop program that will be printed: statements, index terms, shuffles, barriers. It ranks
 schedules of a GPU, where templates differ; on a CPU they do not, and ``build.Prices`` (measured there) ranks plans: of
 a CPU's cycles only the delta-evaluator asks.
 

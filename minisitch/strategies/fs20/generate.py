@@ -4,7 +4,7 @@ In:  a pattern. Out: the ``Stitching`` whose kernel the latency-evaluator likes 
 
 Every reduce is a sub-root. An expensive element-wise value that several groups need is one or not: both are tried. On a
 GPU each template is tried with each launch size: *thread* (each thread owns a row), *warp* (lanes meet by shuffles),
-*block* (warps meet in shared memory). Our loop IR gives the rows of a kernel one thread map, so a kernel has one template
+*block* (warps meet in shared memory). Our loop program gives the rows of a kernel one thread map, so a kernel has one template
 where the paper has one a sub-root; templates of different sub-roots of one row space would not be local to each other but
 for block composition. On a CPU a row is a core's whatever the template.
 
