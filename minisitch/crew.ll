@@ -242,14 +242,12 @@ pause:
 rest:
   %locked = call i32 @pthread_mutex_lock(ptr %mutex)
   %one_more = atomicrmw add ptr %asleep_at, i64 1 seq_cst
-  br label %sleep
-sleep:
   %now_ticket = load atomic i64, ptr %board seq_cst, align 8
   %now_open = call i1 @open(ptr %board, i64 %now_ticket, i64 %thread)
   br i1 %now_open, label %awake, label %wait
 wait:
   %woken = call i32 @pthread_cond_wait(ptr %condition, ptr %mutex)
-  br label %sleep
+  br label %awake  ; though the job may be over: another one like it is likely near
 awake:
   %one_less = atomicrmw sub ptr %asleep_at, i64 1 seq_cst
   %unlocked = call i32 @pthread_mutex_unlock(ptr %mutex)
