@@ -12,8 +12,8 @@ call; peers that compile then get a second process, with the disk cache that the
 again. The processes now take turns: one measures, all others sleep. A turn is calls for some milliseconds that warm the
 caches and wake the threads, then calls for another that are the sample. Each round has another order, and medians count.
 Between the peers a gauge takes its turn: a spin on all cores at once, which takes longer where other programs are running,
-and a copy past every cache of a core's own, by ordinary stores on all cores, the speed that a case's least traffic (every input in, every
-output out, once) is held against. Allocator and threads are everybody's defaults.
+and a copy past every cache of a core's own, by ordinary stores on all cores, the speed that a case's least traffic (every input
+in, every output out, once) is held against. Allocator and threads are everybody's defaults.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ A chunk is taken by raising the ticket, which fails if it is another job's by no
 A thread that finds nothing to do looks again for 80 microseconds, letting others have the core each time, since one kernel often
 follows another; then it sleeps. Where others want the core, as a matrix product's threads do, it sleeps at once. The caller takes
 chunks too, and waits only for chunks that a thread has taken. To wake a thread costs the caller some ten microseconds, and the
-thread begins ten to a hundred microseconds later. So a small job wakes nobody, but every 16th one does, in case more follow; a thread
-that comes too late for it looks for the next one all the same.
+thread begins ten to a hundred microseconds later. So a small job wakes nobody, but every 16th one does, in case more follow; a
+thread that comes too late for it looks for the next one all the same.
 
 Linux often lets a thread begin on the core of the one that woke it, and leaves both there for milliseconds, more so where another
 core looks busy because a product's threads still wait in it (measured: a kernel of 3.6 ms took 6.5). So the caller looks where it
