@@ -65,7 +65,6 @@ def test_jobs_that_follow_each_other_closely_keep_their_chunks_apart(count):
         assert (cells == 100).all() and outcomes == {crew.DONE}
 
 
-@pytest.mark.skipif(not hasattr(time, "pthread_getcpuclockid"), reason="needs Linux, where a thread's processor time can be asked for")
 def test_helpers_take_part_and_the_limit_is_kept():
     text = ("def where(first, last, x, y):\n    for i in range(first, last):\n        total = 0.0\n"
             "        for k in range(20000):\n            total += np.sqrt(x[k % 7])\n        y[i] = total\n")
@@ -92,9 +91,8 @@ def test_helpers_take_part_and_the_limit_is_kept():
     assert (y == 20000).all()
 
 
-@pytest.mark.skipif(len(getattr(os, "sched_getaffinity", lambda _: [0])(0)) < 2, reason="needs two cores")
 def test_threads_are_sent_away_from_the_callers_core_and_may_use_all_others(count):
-    """Linux lets them begin there: so they do here, being allowed on that core alone."""
+    """Linux lets them begin there: so they do here, being allowed on that core alone. Where it is the only one, they stay."""
     everywhere = os.sched_getaffinity(0)
     count(64, 1, 8)  # starts a thread
     crowd = [t.native_id for t in threading.enumerate() if t.name == "minisitch crew"]
@@ -116,14 +114,13 @@ def test_threads_are_sent_away_from_the_callers_core_and_may_use_all_others(coun
         os.sched_setaffinity(thread, everywhere)
     assert len(seen) == len(everywhere) + 1 and os.sched_getaffinity(0) == everywhere
     for core, allowed in seen[1:]:  # the first may be where the caller was before
-        assert allowed == [everywhere - {core}] * len(crowd), core
+        assert allowed == [everywhere - {core} or everywhere] * len(crowd), core
 
 
-@pytest.mark.skipif(len(getattr(os, "sched_getaffinity", lambda _: [0])(0)) < 2, reason="needs two cores")
 def test_a_process_that_is_confined_to_one_core_and_freed_again(count):
     """Its threads have nowhere else to be, and then they have."""
     everywhere = os.sched_getaffinity(0)
-    core, other, *_ = sorted(everywhere)
+    core, other = min(everywhere), max(everywhere)
     count(64, 1, 8)  # starts a thread
     crowd = [t.native_id for t in threading.enumerate() if t.name == "minisitch crew"]
     seen = []
@@ -146,14 +143,13 @@ def test_a_process_that_is_confined_to_one_core_and_freed_again(count):
         os.sched_setaffinity(os.getpid(), everywhere)
         for thread in crowd:
             os.sched_setaffinity(thread, everywhere)
-    assert seen == [[{core}] * len(crowd), [everywhere - {core}] * len(crowd)]
+    assert seen == [[{core}] * len(crowd), [everywhere - {core} or everywhere] * len(crowd)]
 
 
-@pytest.mark.skipif(len(getattr(os, "sched_getaffinity", lambda _: [0])(0)) < 2, reason="needs two cores")
 def test_a_caller_that_waits_for_a_thread_without_a_core_lends_it_its_own(count):
     """Another process computes where the thread may be; in the middle of a chunk the thread loses that core for milliseconds."""
     everywhere = os.sched_getaffinity(0)
-    mine, other = sorted(everywhere)[:2]
+    mine, other = min(everywhere), max(everywhere)  # of one core nothing is to be lent: the thread is there
     count(64, 1, 8)  # starts a thread
     crowd = [t.native_id for t in threading.enumerate() if t.name == "minisitch crew"]
     compiled = compile_cpu(LONG, "long", ("float64", "float64"))
