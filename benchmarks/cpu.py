@@ -35,7 +35,7 @@ from typing import Any
 
 from minisitch.errors import MinisitchError
 
-from .cpu_peer import COMPILE, LIBRARIES
+from .cpu_peer import COMPILE, LIBRARIES, ROUNDING
 from .cpu_programs import WORKLOADS, cases
 from .results import ROOT, Record, Results, as_a_program, code_digest, complain, measure_all, path_of, say
 
@@ -193,8 +193,7 @@ def take_turns(ready: dict[str, Peer], gauge: Peer, rows: dict[str, Record], sec
 
 def in_units_of(numpys: Record, distances: Sequence[float]) -> float:
     """The worst output's distance in NumPy's own, which is at least one rounding; 0 where integers must be equal and are."""
-    rounding = {"float16": 2.0 ** -11, "float32": 2.0 ** -24, "float64": 2.0 ** -53}
-    own = [max(d, rounding.get(t, 1.0)) for d, t in zip(numpys["distances"], numpys["dtypes"], strict=True)]
+    own = [max(d, ROUNDING.get(t, 1.0)) for d, t in zip(numpys["distances"], numpys["dtypes"], strict=True)]
     return round(max((d / o for d, o in zip(distances, own, strict=True)), default=0.0), 3)
 
 

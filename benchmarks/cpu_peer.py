@@ -6,13 +6,15 @@ In:  a word a line on stdin. Out: a line of JSON each on stdout.
     (at the start)  the library's version and how long its import took; or that it is missing
     first           seconds of the first call: tracing, planning, compiling and running; or the error
     sample          microseconds a call
-    check           each output's distance from a wider type, relative to its largest magnitude; the bytes in and out
+    check           each output's distance from a wider type, relative to its largest magnitude; the bytes in and out.
+                    Where these are few, distances of several draws of arguments, their geometric mean
 
 Other libraries' Pythons run this file: it imports nothing but NumPy before a peer is chosen.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import json
@@ -21,7 +23,7 @@ import os
 import sys
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -33,7 +35,11 @@ from . import cpu_forms, cpu_programs
 ROOT = Path(__file__).resolve().parent.parent
 WARM_S, SAMPLE_S = 2e-3, 1.5e-3  # calls before a sample, and calls that make one
 WIDER = {"float32": numpy.float64, "float64": numpy.longdouble}
+ROUNDING = {"float16": 2.0 ** -11, "float32": 2.0 ** -24, "float64": 2.0 ** -53}
+DRAWS = 9  # of the arguments of a case of less than SMALL_BYTES. One rounding more or less is a factor of two in a few numbers, and
+SMALL_BYTES = 1 << 20  # the worst of a hundred outputs of one draw was 4 times NumPy's error where NumPy's worst was 4 times ours
 Call = Callable[[], Any]
+Ready = Callable[..., Call]  # of a seed, 0 unless given: the same program on arguments drawn anew
 
 
 def walk(change: Callable[[Any], Any], tree: Any) -> Any:
@@ -67,24 +73,25 @@ class NoForm(Exception):
 
 
 # ---------------------------------------------------------------- libraries: a version, and what runs a case
-def with_numpy(case: str, target: str) -> tuple[str, Callable[[], Call]]:
-    def ready() -> Call:
-        fn, args = cpu_programs.load(case)
+def with_numpy(case: str, target: str) -> tuple[str, Ready]:
+    def ready(seed: int = 0) -> Call:
+        fn, args = cpu_programs.load(case, seed)
         return lambda: fn(*args)
     return numpy.__version__, ready
 
 
-def with_minisitch(case: str, target: str) -> tuple[str, Callable[[], Call]]:
+def with_minisitch(case: str, target: str) -> tuple[str, Ready]:
     ms = importlib.import_module("minisitch")
+    jit = functools.cache(functools.partial(ms.jit, target=target))  # one compilation for all draws
 
-    def ready() -> Call:
-        fn, args = cpu_programs.load(case)
-        compiled = ms.jit(fn, target=target)
+    def ready(seed: int = 0) -> Call:
+        fn, args = cpu_programs.load(case, seed)
+        compiled = jit(fn)
         return lambda: compiled(*args)
     return ms.__version__, ready
 
 
-def with_kernels(case: str, path: str) -> tuple[str, Callable[[], Call]]:
+def with_kernels(case: str, path: str) -> tuple[str, Ready]:
     """A file of hand-written kernels: its ``jit(fn)`` finds one by ``fn.workload``, the program's name."""
     spec = importlib.util.spec_from_file_location(Path(path).stem, path)
     if spec is None or spec.loader is None or not Path(path).is_file():
@@ -92,8 +99,8 @@ def with_kernels(case: str, path: str) -> tuple[str, Callable[[], Call]]:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
 
-    def ready() -> Call:
-        fn, args = cpu_programs.load(case)
+    def ready(seed: int = 0) -> Call:
+        fn, args = cpu_programs.load(case, seed)
         fn.workload = case.rpartition("-")[0]
         try:
             compiled = module.jit(fn)
@@ -103,17 +110,17 @@ def with_kernels(case: str, path: str) -> tuple[str, Callable[[], Call]]:
     return "of its own", ready
 
 
-def with_numexpr(case: str, target: str) -> tuple[str, Callable[[], Call]]:
+def with_numexpr(case: str, target: str) -> tuple[str, Ready]:
     numexpr = importlib.import_module("numexpr")
 
-    def ready() -> Call:
-        _, args = cpu_programs.load(case)
+    def ready(seed: int = 0) -> Call:
+        _, args = cpu_programs.load(case, seed)
         form = form_of(cpu_forms.numexpr_forms(numexpr), case)
         return lambda: form(*args)
     return numexpr.__version__, ready
 
 
-def with_jax(case: str, target: str) -> tuple[str, Callable[[], Call]]:
+def with_jax(case: str, target: str) -> tuple[str, Ready]:
     """The NumPy text itself, with ``jax.numpy`` for ``np``; what is no array in the arguments is part of the program."""
     jax = importlib.import_module("jax")
     jax.config.update("jax_platforms", "cpu")
@@ -122,24 +129,27 @@ def with_jax(case: str, target: str) -> tuple[str, Callable[[], Call]]:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
-    def ready() -> Call:
-        fn, args = cpu_programs.load(case)
+    def ready(seed: int = 0) -> Call:
+        fn, args = cpu_programs.load(case, seed)
         there = [jax.numpy.asarray(x) for x in leaves(args) if isinstance(x, numpy.ndarray)]
-        in_place_of(numpy, jax.numpy)
 
-        def run(arrays: list[Any]) -> Any:
+        def run(arrays: list[Any]) -> Any:  # by Python while JAX traces, not afterwards
             given = iter(arrays)
-            return fn(*walk(on_arrays(lambda _: next(given)), args))
+            in_place_of(numpy, jax.numpy)
+            try:
+                return fn(*walk(on_arrays(lambda _: next(given)), args))
+            finally:
+                in_place_of(jax.numpy, numpy)
         compiled = jax.jit(run)
         return lambda: jax.block_until_ready(compiled(there))
     return jax.__version__, ready
 
 
-def with_torch(case: str, target: str, compiled: bool = False) -> tuple[str, Callable[[], Call]]:
+def with_torch(case: str, target: str, compiled: bool = False) -> tuple[str, Ready]:
     torch = importlib.import_module("torch")
 
-    def ready() -> Call:
-        _, args = cpu_programs.load(case)
+    def ready(seed: int = 0) -> Call:
+        _, args = cpu_programs.load(case, seed)
         form = form_of(cpu_forms.torch_forms(torch), case)
         there = [torch.from_numpy(x) for x in args]
         if case.startswith("xent"):
@@ -150,7 +160,7 @@ def with_torch(case: str, target: str, compiled: bool = False) -> tuple[str, Cal
     return torch.__version__, ready
 
 
-def with_inductor(case: str, target: str) -> tuple[str, Callable[[], Call]]:
+def with_inductor(case: str, target: str) -> tuple[str, Ready]:
     return with_torch(case, target, compiled=True)
 
 
@@ -163,12 +173,12 @@ def form_of(forms: cpu_forms.Forms, case: str) -> Callable[..., Any]:
 
 
 # ---------------------------------------------------------------- what else is measured: the machine
-def with_gauge(case: str, target: str) -> tuple[str, Callable[[], Call]]:
+def with_gauge(case: str, target: str) -> tuple[str, Ready]:
     """Not a library but the machine: a spin and a copy on all cores at once. A call gives their seconds."""
     places = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     cores, free = len(places), iter(places)
 
-    def ready() -> Call:
+    def ready(seed: int = 0) -> Call:
         pool = ThreadPoolExecutor(cores, initializer=lambda: stay_on(next(free)))
         source = numpy.ones(GAUGE_BYTES // 8, numpy.float32)
         to = numpy.ones_like(source)
@@ -193,14 +203,14 @@ def stay_on(core: int) -> None:
 
 SCALE = numpy.float32(1.5)  # a plain copy would be a library's, which streams past the cache
 GAUGE_BYTES = 1 << 27  # that a copy reads and writes: past every cache of a core's own
-LIBRARIES: dict[str, Callable[[str, str], tuple[str, Callable[[], Call]]]] = {
+LIBRARIES: dict[str, Callable[[str, str], tuple[str, Ready]]] = {
     "numpy": with_numpy, "minisitch": with_minisitch, "numexpr": with_numexpr, "jax": with_jax, "torch": with_torch,
     "inductor": with_inductor, "gauge": with_gauge}
 COMPILE = ("minisitch", "jax", "inductor")  # their first call fills a cache on the disk
 
 
 # ---------------------------------------------------------------- commands
-def first(ready: Callable[[], Call]) -> tuple[dict[str, Any], Call | None]:
+def first(ready: Ready) -> tuple[dict[str, Any], Call | None]:
     """Make the case ready, and call it for the first time."""
     try:
         call = ready()
@@ -228,17 +238,34 @@ def sample(call: Call) -> float:
     return round((time.perf_counter() - began) / repeats * 1e6, 3)
 
 
-def check(call: Call, case: str) -> dict[str, Any]:
+def check(ready: Ready, case: str) -> dict[str, Any]:
     """How far each output is from the same program in a wider type; the least traffic: all that goes in or comes out, once."""
-    results = [numpy.asarray(x) for x in leaves(call())]
-    if "jax" in sys.modules:
-        in_place_of(sys.modules["jax"].numpy, numpy)
-    fn, args = cpu_programs.load(case)
+    dtypes, distances, traffic = distances_of(ready, case, 0)
+    draws = [distances] + [distances_of(ready, case, seed)[1] for seed in range(1, DRAWS if traffic < SMALL_BYTES else 1)]
+    of_outputs = zip(zip(*draws, strict=True), dtypes, strict=True)
+    return {"distances": [middle(of_draws, ROUNDING.get(dtype, 0.0)) for of_draws, dtype in of_outputs],
+            "dtypes": dtypes, "draws": len(draws), "bytes": traffic}
+
+
+def distances_of(ready: Ready, case: str, seed: int) -> tuple[list[str], list[float], int]:
+    """Of one draw of the arguments: the outputs' types, their distances, and the bytes in and out."""
+    results = [numpy.asarray(x) for x in leaves(ready(seed)())]
+    fn, args = cpu_programs.load(case, seed)
     given = [x for x in leaves(args) if isinstance(x, numpy.ndarray)]
     with numpy.errstate(all="ignore"):
         exact = leaves(fn(*walk(on_arrays(lambda x: x.astype(WIDER.get(x.dtype.name, x.dtype))), args)))
-        return {"distances": [distance(got, numpy.asarray(want)) for got, want in zip(results, exact, strict=True)],
-                "dtypes": [x.dtype.name for x in results], "bytes": sum(x.nbytes for x in [*given, *results])}
+        return ([x.dtype.name for x in results],
+                [distance(got, numpy.asarray(want)) for got, want in zip(results, exact, strict=True)],
+                sum(x.nbytes for x in [*given, *results]))
+
+
+def middle(distances: Sequence[float], rounding: float) -> float:
+    """Their geometric mean, each at least one rounding where it is the mean of several."""
+    if len(distances) == 1:
+        return distances[0]
+    if max(distances) in (0.0, math.inf):  # one draw that is wrong is enough
+        return max(distances)
+    return math.exp(math.fsum(math.log(max(d, rounding)) for d in distances) / len(distances))
 
 
 def distance(got: Any, exact: Any) -> float:
@@ -278,7 +305,7 @@ def serve(peer: str, case: str, target: str, file: str = "") -> None:
             say(dict(zip(("spin_us", "copy_us"), (round(s * 1e6, 1) for s in call()), strict=True)) if peer == "gauge"
                 else {"us": sample(call)})
         else:
-            say(check(call, case))
+            say(check(ready, case))
 
 
 if __name__ == "__main__":

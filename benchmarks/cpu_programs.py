@@ -46,14 +46,14 @@ def cases(preset: str) -> list[str]:
                                                        if "def make(" in path.read_text(encoding="utf-8")]
 
 
-def load(case: str) -> tuple[Callable[..., Any], tuple]:
-    """The function and the arguments of a case; the same each time."""
+def load(case: str, seed: int = 0) -> tuple[Callable[..., Any], tuple]:
+    """The function and the arguments of a case; for one seed the same each time."""
     name, _, shape = case.rpartition("-")
     if name.startswith("model_"):
         sys.path.insert(0, str(MODELS))  # a model imports what it shares with others by name
-        return importlib.import_module(name.removeprefix("model_")).make(shape)
+        return importlib.import_module(name.removeprefix("model_")).make(shape, seed)
     found = WORKLOADS[name]
-    return found.run, found.make(np.random.default_rng(0), *map(int, shape.split("x")))
+    return found.run, found.make(np.random.default_rng(seed), *map(int, shape.split("x")))
 
 
 # ---------------------------------------------------------------- arguments

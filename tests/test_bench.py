@@ -159,6 +159,27 @@ def test_errors_are_counted_in_numpys_own():
     assert cpu.in_units_of(own, [0.0, 0.0, float("inf")]) == float("inf")
 
 
+def test_errors_of_several_draws():
+    assert cpu_peer.middle([3e-9], 2.0 ** -24) == 3e-9
+    assert cpu_peer.middle([1e-6, 4e-6], 2.0 ** -24) == pytest.approx(2e-6)
+    assert cpu_peer.middle([0.0, 2.0 ** -20], 2.0 ** -24) == pytest.approx(2.0 ** -22)  # exact counts as one rounding
+    assert cpu_peer.middle([0.0] * 9, 0.0) == 0.0 and cpu_peer.middle([0.0] * 8 + [float("inf")], 0.0) == float("inf")
+    assert cpu_peer.middle([1e-7] * 8 + [1.0], 2.0 ** -24) > 4e-7  # a draw that is wrong shows
+
+
+def test_cases_of_few_numbers_are_drawn_several_times_and_an_error_of_each_draw_is_found():
+    def twelve_roundings_off(seed=0):
+        fn, args = cpu_programs.load("model_speech-small", seed)
+        seeds.append(seed)
+        return lambda: cpu_peer.walk(cpu_peer.on_arrays(lambda x: x * np.float32(1 + 12 * 2.0 ** -24)), fn(*args))
+    seeds = []
+    numpys = cpu_peer.check(cpu_peer.with_numpy("model_speech-small", "cpu")[1], "model_speech-small")
+    found = cpu_peer.check(twelve_roundings_off, "model_speech-small")
+    assert seeds == list(range(cpu_peer.DRAWS)) and found["draws"] == numpys["draws"] == cpu_peer.DRAWS
+    assert cpu.in_units_of(numpys, found["distances"]) > cpu_report.EXACT > 1 == cpu.in_units_of(numpys, numpys["distances"])
+    assert cpu_peer.check(cpu_peer.with_numpy("softmax-512x768", "cpu")[1], "softmax-512x768")["draws"] == 1
+
+
 def test_an_output_that_is_nothing_but_rounding_is_left_out_for_everybody():
     rows = {"numpy": {"distances": [1e-7, 1.0, 2e-7], "dtypes": ["float32", "float32", "float64"]},
             "minisitch": {"distances": [1e-7, 1e17, 3e-7], "dtypes": ["float32", "float32", "float64"]}, "jax": {"failed": "no"}}
