@@ -12,13 +12,14 @@ Every ingredient is one place in the package, and is taken out by replacing what
 from __future__ import annotations
 
 import argparse
+import functools
 import random
 import re
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from unittest.mock import patch
 import numpy as np
 
 from minisitch import compile as compiler
-from minisitch import crew, get_device, loops, online, trace, workers
+from minisitch import crew, get_device, loops, online, together, trace, workers
 from minisitch.runtime import assemble, lower_program, memory, pool, steps
 from minisitch.trace.tree import flatten
 
@@ -81,6 +82,20 @@ def layernorm_backward(x, gain, gradient):
     return outer * scale, (gradient * normed).sum(axis=0), gradient.sum(axis=0)
 
 
+def cross_entropy_gradient(logits, wanted):
+    """The loss of each row, and the gradient of the logits."""
+    e = np.exp(logits - logits.max(axis=1, keepdims=True))
+    likely = e / e.sum(axis=1, keepdims=True)
+    inner = -wanted / likely
+    return (inner - (inner * likely).sum(axis=1, keepdims=True)) * likely, -(wanted * np.log(likely)).sum(axis=1)
+
+
+def product_and_gelu(x, weight):
+    """The threads of the product's library still wait for the next one while the kernel runs."""
+    x = x @ weight
+    return F32(0.5) * x * (1 + np.tanh(F32(0.7978846) * (x + F32(0.044715) * x * x * x)))
+
+
 def unrolled_gradient(x, gradient):
     """A weight's gradient over 24 steps of a recurrent network: a product a step, then one sum over all of them."""
     products = [x[:, i:i + 8] @ gradient[i:i + 8] for i in range(0, 192, 8)]
@@ -100,7 +115,9 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "variance 20000000": (variance, ((20_000_000,),)),
     "column sums 4096x768": (column_sums, ((4096, 768),)),
     "layernorm backward 512x768": (layernorm_backward, ((512, 768), (768,), (512, 768))),
+    "cross-entropy backward 4000x10": (cross_entropy_gradient, ((4000, 10),) * 2),
     "24 products 160x512": (unrolled_gradient, ((160, 192), (192, 512))),
+    "product+gelu 2048x768x3072": (product_and_gelu, ((2048, 768), (768, 3072))),
 }
 
 
@@ -144,6 +161,37 @@ def _library_math() -> dict[str, Callable[..., Any]]:
             "log_f32": lambda x: np.float32(math.log(x)), "erf_f32": lambda x: np.float32(math.erf(x))}
 
 
+class _Crew:
+    """Callers without one step of ``crew.ll``, and threads of their own: those of other variants were sent elsewhere."""
+
+    def __init__(self, step: str) -> None:
+        self.step = step
+        self.threads: dict[str, Any] = {"_board": None, "_threads": 0, "_full": False}
+
+    @contextmanager
+    def compiling(self) -> Iterator[None]:
+        usual = compiler.assemble_llvm
+
+        def assembled(text: str, names: Sequence[str], symbols: Mapping[str, int]) -> list[int]:
+            """Under names of its own: all code is linked into one program."""
+            left, others = text.replace(self.step, ""), [f"{name}_{id(self)}" for name in names]
+            assert left != text
+            for name, other in zip(names, others, strict=True):
+                left = left.replace(f"@{name}(", f"@{other}(")
+            return usual(left, others, symbols)
+
+        with (patch.object(compiler, "assemble_llvm", assembled),
+              patch.object(crew, "_code", functools.cache(crew._code.__wrapped__))):
+            yield
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        with patch.multiple(crew, **self.threads):
+            yield
+            self.threads = {name: getattr(crew, name) for name in self.threads}
+
+
+APART, LENT = _Crew("call void @part(ptr %board)"), _Crew("call void @fetch(ptr %board)")
 INGREDIENTS = (
     Ingredient("stitching", strategy="none"),
     Ingredient("polynomials for exp and tanh", _helpers(**_library_math())),
@@ -155,11 +203,14 @@ INGREDIENTS = (
     Ingredient("short loops vectorised before they are unrolled",
                lambda: patch.object(compiler, "_short_loops", lambda on: nullcontext())),
     Ingredient("two reductions of a long row in one sweep", lambda: patch.object(online, "LONG", 1 << 62)),
+    Ingredient("short rows together", lambda: patch.object(together, "SHORT_ROW", 1)),
     Ingredient("stores past the caches", lambda: patch.object(loops, "STREAM", 1 << 40)),
     Ingredient("scratch rows on the stack", lambda: patch.object(compiler, "STACK", 0)),
     Ingredient("arrays that start apart in a page", lambda: patch.object(memory, "LARGE", 1 << 62)),
     Ingredient("results' memory taken again", running=lambda: patch.object(pool, "SMALLEST", 1 << 62)),  # asked at the first call
     Ingredient("threads that wait in machine code", lambda: patch.object(crew, "can_work", lambda: False)),
+    Ingredient("threads away from the caller's core", APART.compiling, APART.running),
+    Ingredient("a core lent", LENT.compiling, LENT.running),
     Ingredient("the second core", running=lambda: workers.threads(1)),
 )
 

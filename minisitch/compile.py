@@ -428,7 +428,7 @@ def _key(request: Request) -> str:
 @functools.cache
 def _surroundings() -> tuple[str, ...]:
     """What machine code depends on besides the request: our sources, and what is outside."""
-    files = ("compile.py", "cpu_math.py", "machine_code.py")
+    files = ("compile.py", "cpu_math.py", "cpu_primitives.py", "machine_code.py")
     sources = [hashlib.sha256(pkgutil.get_data(__package__, f) or b"").hexdigest() for f in files]
     return (*sources, *machine_code.surroundings())
 

@@ -95,7 +95,7 @@ class _Segment:
             if s.together > 1:
                 w.line("for lane_row in range(rows):")
                 w.depth += 1
-                w.line("row = block + lane_row")
+                w.line("row = first_row + lane_row")
                 self.taken.clear()
             self._phase(phase)
             w.depth = inside
@@ -109,10 +109,10 @@ class _Segment:
         """A loop over rows, or over blocks of those that are taken together."""
         together = self.segment.together
         tasks = last if first == "0" else f"{first}, {last}"
-        self.w.line(f"for row in range({tasks}):" if together == 1 else f"for block in range({first}, {last}, {together}):")
+        self.w.line(f"for row in range({tasks}):" if together == 1 else f"for first_row in range({first}, {last}, {together}):")
         self.w.depth += 1
         if together > 1:
-            self.w.line(f"rows = min({together}, {last} - block)")
+            self.w.line(f"rows = min({together}, {last} - first_row)")
 
     def _open_tasks(self, first: str, last: str) -> None:
         w, s = self.w, self.segment

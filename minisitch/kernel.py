@@ -48,7 +48,7 @@ class Buffer:
     node: int
     slot: int = 0  # buffers of one scope that share bytes have one slot
     why: str = ""
-    role: str = ""  # "partial" | "carry" | "kept" | "exchange": what its lifetime follows from; else its value's own
+    role: str = ""  # "partial" | "carry" | "kept" | "together" | "exchange": what its lifetime follows from; else its value's own
     window: bool = False  # of an array, beginning anywhere in it: only single elements are moved
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ of 32 columns are over before the first result is there, so the core waits. Loop
 Before:  row: max -> r1; exp, sum -> r5; divide
 After:   8 rows: max -> r1, kept in b1[lane_row]; 8 rows: r1 = b1[lane_row], exp, sum -> r5, kept in b5[lane_row]; ...
 
-Not for split rows, nor where a whole row of values is kept in a scratch row: the next row would overwrite it.
+A scratch row that keeps a whole row of values becomes one for each of the rows. Not for split rows.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, count
+from typing import Any
 
-from .index import variable
+from .index import Index, variable
 from .kernel import Buffer, Clamp, Load, Phase, Segment, Stmt, Store, operands, statements
 from .ops import compute_dtype
 
@@ -31,7 +32,7 @@ def take_together(segment: Segment, buffers: Mapping[str, Buffer]) -> tuple[Segm
     cols = max((p.cols * p.serial for p in segment.phases), default=0)
     crossing = _crossing(segment.phases)
     if (segment.kind != "row" or segment.chunks != 1 or segment.slices != 1 or not 1 < cols <= SHORT_ROW
-            or not crossing or "" in crossing.values() or _keeps_rows(segment, buffers)):
+            or not crossing or "" in crossing.values()):
         return segment, ()
     rows = min(MOST_ROWS, max(FEWEST_ROWS, ELEMENTS // cols))
     if segment.rows < 2 * rows:
@@ -42,7 +43,11 @@ def take_together(segment: Segment, buffers: Mapping[str, Buffer]) -> tuple[Segm
         made[own] = Buffer(own, dtype, rows, "shared", node, len(buffers) + len(made), "of the rows taken together", "together")
     names = {name: (b, Load(name, b.name, variable("lane_row", rows), (), False, b.dtype, b.node))
              for (name, _), b in zip(crossing, made.values(), strict=True)}
-    return replace(segment, phases=tuple(_passing(p, names) for p in segment.phases), together=rows), tuple(made.values())
+    kept = {name: buffers[name] for name in sorted(_touched(segment)) if buffers[name].role == "kept"}
+    starts = {name: variable("lane_row", rows) * b.size for name, b in kept.items()}
+    phases = tuple(_passing(_apart(p, starts), names) for p in segment.phases)
+    longer = (replace(b, size=b.size * rows) for b in kept.values())
+    return replace(segment, phases=phases, together=rows), (*longer, *made.values())
 
 
 def _unused(name: str, buffers: Collection[str]) -> str:
@@ -74,10 +79,20 @@ def _crossing(phases: Sequence[Phase]) -> dict[tuple[str, int], str]:
     return found
 
 
-def _keeps_rows(segment: Segment, buffers: Mapping[str, Buffer]) -> bool:
+def _touched(segment: Segment) -> set[str]:
     views = {v.name: v.buffer for p in segment.phases for v in p.views}
-    touched = {views.get(s.buffer, s.buffer) for p in segment.phases for s in statements(p) if isinstance(s, (Load, Store))}
-    return any(buffers[name].role == "kept" for name in touched)
+    return {views.get(s.buffer, s.buffer) for p in segment.phases for s in statements(p) if isinstance(s, (Load, Store))}
+
+
+def _apart(phase: Phase, starts: Mapping[str, Index]) -> Phase:
+    """The loop with each row's kept values in a place of their own."""
+    def moved(stmts: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(replace(s, index=s.index + starts[s.buffer]) if isinstance(s, (Load, Store)) and s.buffer in starts else s
+                     for s in stmts)
+
+    return replace(phase, before=moved(phase.before), body=moved(phase.body),
+                   folds=tuple(replace(f, stores=moved(f.stores)) for f in phase.folds),
+                   views=tuple(replace(v, base=v.base + starts[v.buffer]) if v.buffer in starts else v for v in phase.views))
 
 
 def _passing(phase: Phase, names: Mapping[str, tuple[Buffer, Load]]) -> Phase:

@@ -35,6 +35,13 @@ def test_page_renders(page):
     assert "```python run" not in text
 
 
+def test_the_reference_has_every_module():
+    package = ROOT / "minisitch"
+    modules = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in package.rglob("*.py")}
+    named = re.findall(r"^::: (\S+)$", (ROOT / "docs" / "reference.md").read_text(encoding="utf-8"), re.M)
+    assert sorted(named) == sorted(modules)
+
+
 def test_every_page_is_in_the_navigation():
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").split("\nnav:\n")[1]
     named = set(re.findall(r"[\w/-]+\.md", navigation))

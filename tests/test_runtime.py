@@ -167,6 +167,20 @@ def test_results_are_new_memory():
     np.testing.assert_array_equal(second[0], x)
 
 
+@pytest.mark.parametrize("target", ["python", "reference"])
+def test_an_array_of_the_programs_own_is_new_in_each_call(target):
+    """A state that a program begins with is not computed from its arguments: its caller may change it all the same."""
+    outside = array(3)
+    f = ms.jit(lambda x: (x + 1, {"state": np.zeros(3)}, outside), target=target)
+    _, nest, again = f(array(4))
+    nest["state"] += 5
+    again += 5
+    outside[:] = 2
+    _, nest, again = f(array(4))
+    np.testing.assert_array_equal(nest["state"], np.zeros(3))
+    np.testing.assert_array_equal(again, [2, 2, 2])
+
+
 def test_a_large_result_is_taken_again_only_when_nobody_refers_to_it():
     f = ms.jit(lambda x: x + 1, target="python")
     x = np.zeros((256, 256), np.float32)

@@ -27,10 +27,11 @@ from stitch_help import (
     traced,
 )
 
-from minisitch import cuda_emit
+from minisitch import cuda_emit, together
 from minisitch.device import get_device
 from minisitch.errors import KernelError, PlanError
 from minisitch.fuse import Stitching, extract, fuse
+from minisitch.index import variable
 from minisitch.kernel import Compute, Load, Store, statements
 from minisitch.layout import asked
 from minisitch.reference import judge
@@ -77,10 +78,37 @@ def test_what_crosses_loops_has_a_buffer_of_its_own_in_each_segment(swap):
         assert segment.together > 1 and len(touched) == 2 and {sizes[name] for name in touched} == {segment.together}
 
 
-def test_rows_are_not_taken_together_over_a_scratch_row():
-    kernel = one_kernel(traced(lambda x: np.sum(softmax(x)[:, ::-1] * softmax(x), axis=1), (200, 33)), CPU)
-    assert any(b.role == "kept" for b in kernel.buffers)
-    assert kernel.segments[0].together == 1
+def backwards(x):
+    return np.sum(softmax(x)[:, ::-1] * softmax(x), axis=1)
+
+
+def test_rows_taken_together_have_a_scratch_row_each():
+    kernel = one_kernel(traced(backwards, (200, 33)), CPU)
+    kept = {b.name: b for b in kernel.buffers if b.role == "kept"}
+    (segment,) = kernel.segments
+    assert kept and segment.together == 31 and {b.size for b in kept.values()} == {31 * 33}
+    bases = [v.base for p in segment.phases for v in p.views if v.buffer in kept]
+    assert bases and all(base == variable("lane_row", 31) * 33 for base in bases)
+    assert {b.size for b in one_kernel(traced(backwards, (61, 33)), CPU).buffers if b.role == "kept"} == {33}, "too few rows"
+
+
+@pytest.mark.parametrize("rows", [62, 63, 64, 200])
+def test_scratch_rows_of_rows_taken_together_do_not_meet(rows):
+    """Read backwards, so no element is where it was written; and in two segments, of which the second takes over bytes."""
+    def several(x, y):
+        return backwards(x), backwards(x @ x.T @ x * 2), np.sum(backwards(y)), softmax(y).sum(axis=0)
+    graph = simplify(traced(several, (rows, 33), (rows + 1, 65)))
+    inputs = random_inputs(graph, np.random.default_rng(rows))
+    check_graph(graph, inputs, lambda graph, inputs: run(graph, inputs, "astitch", "python", CPU))
+
+
+def test_scratch_rows_that_meet_are_found_out(monkeypatch):
+    """A mutant: one scratch row for all rows taken together."""
+    graph = simplify(traced(backwards, (200, 33)))
+    inputs = random_inputs(graph, np.random.default_rng(0))
+    monkeypatch.setattr(together, "_apart", lambda phase, starts: phase)
+    with pytest.raises(AssertionError, match="elements are wrong"):
+        check_graph(graph, inputs, lambda graph, inputs: run(graph, inputs, "astitch", "python", CPU))
 
 
 @pytest.mark.parametrize("rows", [62, 63, 64, 200])

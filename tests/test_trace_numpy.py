@@ -291,6 +291,17 @@ def test_what_is_a_copy_in_numpy_is_one_here(change):
         check(in_place(change), np.arange(np.prod(shape), dtype=np.float32).reshape(shape), exact=True)
 
 
+@pytest.mark.parametrize(("letters", "shape"), [
+    ("ii->i", (3, 3)), ("ij->ji", (2, 3)), ("ij->ij", (2, 3)), ("iji->ji", (2, 3, 2)), ("iijj->ij", (2, 2, 3, 3)), ("iiji->ji", (2, 2, 3, 2)),
+    ("i...i->...i", (2, 3, 2)), ("ii->", (3, 3)), ("ij->j", (2, 3))])
+def test_an_einsum_that_computes_nothing_is_a_view(letters, shape):
+    """``np.einsum("ii->i", a)[:] = 1`` is how NumPy's documentation writes to a diagonal."""
+    x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    check(in_place(lambda x: np.einsum(letters, x)), x, exact=True)
+    check(in_place(lambda x: np.einsum(letters, x, dtype=np.float64)), x, exact=True)
+    check(lambda x: (np.einsum(letters, x).reshape(-1), np.einsum(letters, x).T + 1), x, exact=True)
+
+
 def test_an_array_of_one_position_copies_and_a_scalar_looks():
     x = np.zeros((3, 2))
     check(in_place(lambda x, i: x[i]), x, np.array(1), exact=True)

@@ -191,7 +191,8 @@ class Writer:
         if isinstance(tree, Leaf):
             return results[tree.position]
         if not isinstance(tree, Branch):
-            return self.bind("static", tree.value)
+            made = self.bind("static", tree.value)
+            return f"{made}.copy()" if isinstance(tree.value, np.ndarray) else made
         children = [self.nest(child, results) for child in tree.children]
         if tree.container is dict:
             keys = (repr(k) if type(k) in (str, int) else self.bind("key", k) for k in tree.keys)

@@ -106,7 +106,7 @@ def _parameter(leaf: Any, name: str) -> Array:
 
 
 def _is_traced(value: object) -> bool:
-    """Is a value of the result an output? Real arrays in it are returned as they are."""
+    """Is a value of the result an output? Of real arrays in it each call gives a copy."""
     if isinstance(value, Masked):
         value.refuse()
     return isinstance(value, Array)

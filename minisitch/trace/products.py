@@ -24,7 +24,9 @@ from .array import (
     permuted,
     record,
     reshaped,
+    view,
 )
+from .shapes import transpose_view
 from .shim import opened
 from .ufuncs import WHOLE, resolve
 
@@ -102,7 +104,7 @@ class Term:
 
 
 def _diagonal(term: Term) -> Term:
-    """A repeated letter reads the diagonal: one gather along its axes."""
+    """A repeated letter sees the diagonal: one gather along its axes, and a scatter where that is written to."""
     array, letters = term.array, term.letters
     for letter in dict.fromkeys(letters):
         axes = tuple(i for i, each in enumerate(letters) if each == letter)
@@ -110,7 +112,8 @@ def _diagonal(term: Term) -> Term:
             raise ValueError(f"einsum: label {letter!r} stands for axes of different lengths in {array.shape}")
         if len(axes) > 1:
             along = iota((array.shape[axes[0]],), 0)
-            array = record("gather", array, *[along] * len(axes), axes=axes, row_major=False)
+            kept = [side for i, side in enumerate(array.shape) if i not in axes]
+            array = view(array, "gather", *[along.node] * len(axes), shape=(*along.shape, *kept), axes=axes, mode="set")
             letters = letter + letters.replace(letter, "")
     return Term(array, letters)
 
@@ -156,8 +159,11 @@ def einsum(*operands, out=None, dtype=None, optimize=False, order="K", casting="
     """Operands from left to right; NumPy's own parser reads the subscripts, or the lists of numbers."""
     inputs, result, arrays = opened(np.einsum).__globals__["_parse_einsum_input"](operands)
     arrays = [lift(each) for each in arrays]
+    terms = [_diagonal(Term(x, each)) for x, each in zip(arrays, inputs.split(","), strict=True)]
+    if len(terms) == 1 and sorted(terms[0].letters) == sorted(result):  # nothing to compute: NumPy gives a view, whatever the dtype
+        return deliver(transpose_view(terms[0].array, [terms[0].letters.index(letter) for letter in result]), out)
     target = common_dtype(*arrays) if dtype is None else np.dtype(dtype)
-    terms = [_diagonal(Term(cast(x, target), each)) for x, each in zip(arrays, inputs.split(","), strict=True)]
+    terms = [Term(cast(term.array, target), term.letters) for term in terms]
     while len(terms) > 1:
         first, second, *others = terms
         needed = result + "".join(each.letters for each in others)

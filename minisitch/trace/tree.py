@@ -101,11 +101,14 @@ def _static_key(value: Any) -> Hashable:
 
 
 def unflatten(tree: Tree, leaves: Sequence[Any]) -> Any:
-    """The nest again, with ``leaves`` in the places of its arrays; the inverse of ``flatten``."""
+    """The nest again, with ``leaves`` in the places of its arrays; the inverse of ``flatten``.
+
+    An array that is part of the program is copied, so that what one caller does to it the next does not see.
+    """
     if isinstance(tree, Leaf):
         return leaves[tree.position]
     if isinstance(tree, Static):
-        return tree.value
+        return tree.value.copy() if isinstance(tree.value, np.ndarray) else tree.value
     children = [unflatten(child, leaves) for child in tree.children]
     if tree.container is dict:
         return dict(zip(tree.keys, children, strict=True))
