@@ -1,7 +1,9 @@
 """One-line NumPy programs: the traced graph, evaluated, is what NumPy computes: dtype, shape, values."""
 
 import collections
+import types
 import warnings
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -300,6 +302,84 @@ def test_an_einsum_that_computes_nothing_is_a_view(letters, shape):
     check(in_place(lambda x: np.einsum(letters, x)), x, exact=True)
     check(in_place(lambda x: np.einsum(letters, x, dtype=np.float64)), x, exact=True)
     check(lambda x: (np.einsum(letters, x).reshape(-1), np.einsum(letters, x).T + 1), x, exact=True)
+
+
+@pytest.mark.parametrize("change", [
+    lambda x: np.asarray(x.T, order="C"), lambda x: np.require(x.T, requirements="C"), lambda x: np.asarray(x.T),
+    lambda x: np.ravel(np.einsum("ii->i", x)), lambda x: np.einsum("ii->i", x)[::2], lambda x: np.ravel(x.T[0]), lambda x: x[0].ravel(),
+    lambda x: np.ascontiguousarray(x[np.array([0, 2]), 0]), lambda x: x.T.astype(np.float32, order="C"), lambda x: np.array(x.T, order="F"),
+], ids=range(10))
+def test_what_is_a_copy_of_a_transposed_array_is_one_here(change):
+    check(in_place(change), np.arange(9, dtype=np.float32).reshape(3, 3), exact=True)
+
+
+@pytest.mark.parametrize("make", [
+    lambda x: np.zeros_like(x.T), lambda x: np.zeros(x.shape, order="F"), lambda x: np.full(x.shape, 1.0, order="F"),
+    lambda x: np.ones(x.shape, order="F"), lambda x: np.array(x, order="F"), lambda x: x.astype(x.dtype, order="F"), lambda x: x.T + 1,
+], ids=range(7))
+def test_a_layout_that_is_not_known_is_read_and_refused_to_be_written_flat(make):
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+    def flat(x, how):
+        y = make(x)
+        z = how(y)
+        z += 1
+        return y
+
+    check(lambda x: (make(x) + 1, make(x).reshape(-1), make(x)[0].ravel()), x)
+    for how in (lambda y: y.reshape(-1), lambda y: y[0].ravel()):
+        with pytest.raises(ms.TraceError, match="memory layout"):
+            ms.jit(lambda x, how=how: flat(x, how), target="reference")(x)
+
+
+@pytest.mark.parametrize("see", [
+    np.diagonal, np.diag, lambda x: np.diagonal(x, 1), lambda x: np.diagonal(x, -2), lambda x: np.lib.stride_tricks.sliding_window_view(x, 2, 0),
+    lambda x: np.lib.stride_tricks.sliding_window_view(x, (2, 3)), lambda x: np.lib.stride_tricks.sliding_window_view(x, 2, 1).T[0],
+    lambda x: np.lib.stride_tricks.sliding_window_view(x.T, (1, 2, 2), (0, 1, 0)),
+], ids=range(8))
+def test_what_is_a_read_only_view_sees_later_changes_and_takes_none(see):
+    x = np.arange(16, dtype=np.float32).reshape(4, 4)
+
+    def later(x):
+        y = see(x)
+        first = y * 2
+        x[1:3] += 10
+        return y, first, y.reshape(-1), np.ravel(y)
+
+    def written(x):
+        see(x)[...] = 1
+
+    check(later, x, exact=True)
+    with pytest.raises(ValueError, match="read-only"):
+        written(x)
+    with pytest.raises(ValueError, match="read-only"):
+        ms.jit(written, target="reference")(x)
+
+
+@dataclass
+class State:
+    step: int
+    weight: object
+
+
+def test_a_result_that_hides_traced_arrays_in_an_object_is_refused():
+    hold = types.SimpleNamespace()
+
+    def kept(x):
+        hold.x = x + 1
+        return hold
+    for hides in (lambda x: State(1, x + 1), lambda x: (x, [State(1, x * 2)]), kept, lambda x: types.SimpleNamespace(y=x)):
+        with pytest.raises(ms.TraceError, match=r"a (State|SimpleNamespace) that holds a traced array.*tuples"):
+            ms.jit(hides, target="reference")(np.ones(3))
+    state, _ = ms.jit(lambda x: (State(3, None), x), target="reference")(np.ones(3))
+    assert state == State(3, None)
+
+
+def test_an_einsum_casts_into_out_only_where_it_is_told_to():
+    x = np.ones((2, 3))
+    with pytest.raises(TypeError, match="safe"):
+        ms.jit(lambda x: np.einsum("ij->ji", x, out=np.zeros((3, 2), np.float32)), target="reference")(x)
+    check(lambda x: np.einsum("ij->ji", x, out=np.zeros((3, 2), np.float32), casting="same_kind"), x)
 
 
 def test_an_array_of_one_position_copies_and_a_scalar_looks():

@@ -281,7 +281,8 @@ def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "auto", target:
 
     As ``@jit``, ``@jit(strategy="xla")`` or ``jit(fn)``. Arrays are arguments; everything else in the arguments is
     part of the program. Arrays that the function reads from outside its arguments are read anew at each call; which arrays
-    those are, what is computed from them alone, and outside numbers are fixed at the first. ``target`` is ``auto``, ``cpu``,
+    those are, what is computed from them alone, outside numbers, and what is drawn at random are fixed at the first. Arguments
+    are taken to lie in C order, and are copied where they do not. ``target`` is ``auto``, ``cpu``,
     ``cuda``, or, to look inside, ``step`` (the CUDA text, thread by thread), ``python`` (the CPU text uncompiled), ``reference``
     (NumPy, node by node).
     With ``background`` no call waits for kernels: the first ones run unfused, by NumPy, until a thread has compiled

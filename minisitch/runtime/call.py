@@ -4,11 +4,11 @@ In:  slots, steps, checks and the nest of results. Out: a ``Call``, whose ``text
 
 After, for a softmax of one row (``print(jitted.compile(x).call.text)``):
 
-    def call(leaves, nested=True):
+    def call(leaves, nested=True, into=None):
         (a0,) = leaves
         if type(a0) is not ndarray or a0.dtype is not float32 or a0.flags.num & READY != READY:
             a0 = ready(a0, float32)
-        r1 = empty((1, 768), float32)
+        r1 = empty((1, 768), float32) if into is None else into[0]
         a0_flat = a0.ravel()
         r1_flat = r1.ravel()
         softmax_4ae2fc(a0_flat, r1_flat)

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,7 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
         recorder.require_unchanged()
         _require_same_nest((positional, named), inputs, arrays)
         results, outputs = flatten(result, _is_traced)
+        _require_arrays_in_nests(outputs)
         nodes = [each.node for each in results]
         changed = [(i, array._storage.node) for i, array in enumerate(arrays) if array._storage.version]
     except ValueError as error:
@@ -95,6 +97,26 @@ def _require_same_nest(arguments: Any, inputs: Tree, arrays: Sequence[Array]) ->
     if tree != inputs or any(a is not b for a, b in zip(left, arrays, strict=True)):
         raise TraceError("the program puts something else into a dict or list of its arguments, as p['w'] = p['w'] - step does: "
                          "the caller's would stay as it is. Change the array in place, p['w'][...] = ..., or return what is new")
+
+
+def _require_arrays_in_nests(tree: Tree) -> None:
+    """Raises TraceError where a result holds a traced array in an object of another kind, whose caller would get the stand-in."""
+    if isinstance(tree, Branch):
+        for child in tree.children:
+            _require_arrays_in_nests(child)
+    if not isinstance(tree, Static) or isinstance(tree.value, type | ModuleType):
+        return
+    value: Any = tree.value
+    held: Iterable[object] = ()
+    if is_dataclass(value):
+        held = [getattr(value, field.name, None) for field in fields(value)]
+    elif isinstance(value, set | frozenset):
+        held = value
+    elif hasattr(value, "__dict__"):
+        held = vars(value).values()
+    if any(isinstance(each, Array) for each in held):
+        raise TraceError(f"the program returns a {type(value).__name__} that holds a traced array, and only what is in tuples, "
+                         "named tuples, lists and dicts is computed. Return the arrays in one of those; make the object outside")
 
 
 def _parameter(leaf: Any, name: str) -> Array:

@@ -48,6 +48,11 @@ class Move:
     attrs: tuple[tuple[str, Any], ...] = ()
     indices: tuple[int, ...] = ()  # of a gather: the nodes that say where
 
+    @property
+    def unsure(self) -> bool:
+        """Is it a copy in NumPy, if the layout asks for one, where ``reshape`` never makes one?"""
+        return ("mode", "unsure") in self.attrs
+
     def take(self, recorder: Recorder, parent: int) -> int:
         """The view's node, from the parent's."""
         if self.op == "alias":
@@ -64,9 +69,9 @@ class Move:
             return recorder.add("transpose", (value,), perm=inverse(attrs["perm"]))
         if self.op == "reshape":
             return recorder.add("reshape", (value,), shape=parent.shape)
-        if self.op == "gather":
+        if self.op == "gather" and attrs["mode"] != "read-only":
             return recorder.add("scatter", (parent.node, value, *self.indices), **attrs)
-        if self.op == "broadcast":
+        if self.op in ("broadcast", "gather"):
             raise ValueError("assignment destination is read-only")
         return value
 
@@ -136,8 +141,8 @@ class Array(NDArrayOperatorsMixin):
 
     def _require_layout(self, happened: str) -> None:
         """Raises TraceError for a reshape that NumPy makes a view or a copy, depending on a layout we do not know."""
-        if self.strides_in_elements is None and self._move.op == "reshape" \
-                and not only_ones_differ(self.shape, self._parent.shape):
+        if self._move.op == "reshape" and (self._move.unsure or (self.strides_in_elements is None
+                                                                 and not only_ones_differ(self.shape, self._parent.shape))):
             raise refuse(f"a reshape of a transposed result is {happened}",
                          "whether NumPy makes it a view or a copy depends on the memory layout, which is not traced",
                          "Write .reshape(...).copy(), or assign to the array before it is reshaped")
@@ -260,7 +265,7 @@ class Array(NDArrayOperatorsMixin):
     conjugate = conj
 
     def copy(self, order="C"):
-        return fresh(self.node, order == "C" or self.ndim < 2 or (order in ("A", "K") and self.row_major), self.is_scalar)
+        return fresh(self.node, lies_in_rows(order, self), self.is_scalar)
 
     __copy__ = copy
 
@@ -272,8 +277,8 @@ class Array(NDArrayOperatorsMixin):
         if not np.can_cast(self.dtype, target, casting):
             raise TypeError(f"Cannot cast array data from {self.dtype!r} to {target!r} according to the rule {casting!r}")
         if target == self.dtype:
-            return fresh(self.node, self.row_major) if copy else self
-        return cast(self, target)
+            return fresh(self.node, lies_in_rows(order, self)) if copy else self
+        return fresh(cast(self, target).node, lies_in_rows(order, self))
 
     def sort(self, axis=-1, kind=None, order=None, stable=None):
         self.write(record("sort", self, axis=normal_axes(axis, self.ndim)[0]).node)
@@ -353,12 +358,17 @@ def only_ones_differ(a: Sequence[int], b: Sequence[int]) -> bool:
     return [n for n in a if n != 1] == [n for n in b if n != 1]
 
 
+def lies_in_rows(order: str | None, like: Array | None = None) -> bool:
+    """Is what NumPy makes in this ``order`` known to lie in C order?"""
+    return order == "C" or (order in ("A", "K", None) and (like is None or like.row_major))
+
+
 def fresh(node: int, row_major: bool = True, scalar: bool | None = None) -> Array:
-    """A new array with memory of its own; a result of shape () is a scalar unless said otherwise."""
+    """A new array with memory of its own; a result of shape () is a scalar unless said otherwise. One axis has but one layout."""
     recorder = current()
     type = recorder.type(node)
     storage = Storage(node, type.shape == () if scalar is None else scalar)
-    return Array(recorder, storage, type, strides=strides_of(type.shape) if row_major else None)
+    return Array(recorder, storage, type, strides=strides_of(type.shape) if row_major or len(type.shape) < 2 else None)
 
 
 def record(op: str, *operands: Array, row_major: bool | None = None, **attrs: Any) -> Array:

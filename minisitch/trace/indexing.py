@@ -296,16 +296,20 @@ def take(a, indices, axis=None, out=None, mode="raise"):
 
 @handles(np.lib.stride_tricks.sliding_window_view)
 def sliding_window_view(x, window_shape, axis=None, **options):
-    """Windows as a gather along each windowed axis; NumPy's is a read-only view."""
+    """Windows as a gather along each windowed axis, read-only as NumPy's view."""
     sides = shape_of(window_shape)
-    axes = normalize_axis_tuple(tuple(range(x.ndim)) if axis is None else axis, x.ndim)
+    axes = normalize_axis_tuple(tuple(range(x.ndim)) if axis is None else axis, x.ndim, allow_duplicate=True)
     for along, side in zip(axes, sides, strict=True):
         count = x.shape[along] - side + 1
         if count <= 0:
             raise ValueError("window shape cannot be larger than input array shape")
-        places = iota((count, side), 0) + iota((count, side), 1)
-        x = np.moveaxis(x[(slice(None),) * along + (places,)], along + 1, -1)
-    return x.copy()
+        x = np.moveaxis(x, along, 0)
+        places, step = iota((count, side), 0) + iota((count, side), 1), x.strides_in_elements
+        strides = step and (step[0], step[0], *step[1:])
+        shape = count, side, *x.shape[1:]
+        windows: Any = view(x, "gather", places.node, shape=shape, strides=strides, axes=(0,), mode="read-only")
+        x = np.moveaxis(windows, (0, 1), (along, -1))
+    return x
 
 
 @handles(np.put_along_axis)

@@ -112,8 +112,11 @@ def _diagonal(term: Term) -> Term:
             raise ValueError(f"einsum: label {letter!r} stands for axes of different lengths in {array.shape}")
         if len(axes) > 1:
             along = iota((array.shape[axes[0]],), 0)
-            kept = [side for i, side in enumerate(array.shape) if i not in axes]
-            array = view(array, "gather", *[along.node] * len(axes), shape=(*along.shape, *kept), axes=axes, mode="set")
+            kept = [i for i in range(array.ndim) if i not in axes]
+            strides = array.strides_in_elements and (sum(array.strides_in_elements[i] for i in axes),
+                                                     *(array.strides_in_elements[i] for i in kept))
+            array = view(array, "gather", *[along.node] * len(axes), shape=(*along.shape, *(array.shape[i] for i in kept)),
+                         strides=strides, axes=axes, mode="set")
             letters = letter + letters.replace(letter, "")
     return Term(array, letters)
 
@@ -161,11 +164,11 @@ def einsum(*operands, out=None, dtype=None, optimize=False, order="K", casting="
     arrays = [lift(each) for each in arrays]
     terms = [_diagonal(Term(x, each)) for x, each in zip(arrays, inputs.split(","), strict=True)]
     if len(terms) == 1 and sorted(terms[0].letters) == sorted(result):  # nothing to compute: NumPy gives a view, whatever the dtype
-        return deliver(transpose_view(terms[0].array, [terms[0].letters.index(letter) for letter in result]), out)
+        return deliver(transpose_view(terms[0].array, [terms[0].letters.index(letter) for letter in result]), out, casting)
     target = common_dtype(*arrays) if dtype is None else np.dtype(dtype)
     terms = [Term(cast(term.array, target), term.letters) for term in terms]
     while len(terms) > 1:
         first, second, *others = terms
         needed = result + "".join(each.letters for each in others)
         terms = [_contract(first, second, needed), *others]
-    return deliver(_arrange(_sum_out(terms[0], result), result), out)
+    return deliver(_arrange(_sum_out(terms[0], result), result), out, casting)

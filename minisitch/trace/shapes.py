@@ -131,7 +131,9 @@ def ravel(a, order="C"):
     x = lift(a)
     if _order(order, x) == "F":
         x = _backwards(x)
-    contiguous = x.strides_in_elements is None or stand_in(x).flags.c_contiguous
+    if x.strides_in_elements is None:
+        return seen(view(x, "reshape", shape=(x.size,), strides=(1,), mode="unsure"))
+    contiguous = stand_in(x).flags.c_contiguous
     return seen(reshape_view(x, (x.size,))) if contiguous else reshaped(x, (x.size,)).copy()
 
 
@@ -237,11 +239,14 @@ def pad(array, pad_width, mode="constant", **options):
 
 @handles(np.diagonal)
 def diagonal(a, offset=0, axis1=0, axis2=1):
-    """A gather along both axes; NumPy's is a read-only view."""
-    x = np.moveaxis(a, (axis1, axis2), (-2, -1))
+    """A gather along both axes, read-only as NumPy's view."""
+    x: Array = np.moveaxis(a, (axis1, axis2), (0, 1))
     rows, columns = max(0, -offset), max(0, offset)
-    along = iota((max(0, min(x.shape[-2] - rows, x.shape[-1] - columns)),), 0)
-    return x[..., along + rows, along + columns]
+    along = iota((max(0, min(x.shape[0] - rows, x.shape[1] - columns)),), 0)
+    places = (along + rows).node, (along + columns).node
+    strides = x.strides_in_elements and (x.strides_in_elements[0] + x.strides_in_elements[1], *x.strides_in_elements[2:])
+    found: Any = view(x, "gather", *places, shape=along.shape + x.shape[2:], strides=strides, axes=(0, 1), mode="read-only")
+    return np.moveaxis(found, 0, -1)
 
 
 @handles(np.trace)

@@ -31,6 +31,7 @@ from .array import (
     handles,
     iota,
     is_traced,
+    lies_in_rows,
     lift,
     method,
     operand,
@@ -59,24 +60,24 @@ def full(shape, fill_value, dtype=None, order="C", *, device=None, like=None):
     value = operand(fill_value)
     if dtype is None:
         dtype = value.dtype if isinstance(value, Array) else np.asarray(value).dtype
-    return fresh(settle(value, dtype, shape_of(shape)).node, scalar=False)
+    return fresh(settle(value, dtype, shape_of(shape)).node, lies_in_rows(order), scalar=False)
 
 
 @handles(np.empty_like)
 def empty_like(prototype, dtype=None, order="K", subok=True, shape=None, *, device=None):
     like = lift(prototype)
     empty = constant(0, like.shape if shape is None else shape_of(shape), dtype or like.dtype)
-    return fresh(empty.node, scalar=False)
+    return fresh(empty.node, lies_in_rows(order, like), scalar=False)
 
 
 @replaces(np.zeros, np.empty)
 def zeros(shape, dtype=None, order="C", *, device=None, like=None):
-    return full(shape, 0, dtype or float)
+    return full(shape, 0, dtype or float, order)
 
 
 @replaces(np.ones)
 def ones(shape, dtype=None, order="C", *, device=None, like=None):
-    return full(shape, 1, dtype or float)
+    return full(shape, 1, dtype or float, order)
 
 
 def _diagonals(op: str, N: Any, M: Any = None, k: Any = 0, dtype: Any = float, order: str = "C", **options: Any) -> Array:
@@ -111,7 +112,7 @@ def array(object, dtype=None, *, copy=True, order="K", subok=False, ndmin=0, lik
         return np.array(object, dtype=dtype, copy=copy, order=order, subok=subok, ndmin=ndmin)
     result = lift(object) if dtype is None else cast(lift(object), dtype)
     if copy and isinstance(object, Array):
-        result = fresh(result.node, result.row_major, scalar=False)
+        result = fresh(result.node, lies_in_rows(order, result), scalar=False)
     return np.reshape(result, (1,) * (ndmin - result.ndim) + result.shape) if result.ndim < ndmin else result
 
 
@@ -152,8 +153,11 @@ def asarray(a, dtype=None, order=None, *args, copy=None, requirements=None, **op
         return np.asarray(a, dtype)
     result = array(a, dtype, copy=bool(copy))
     asked = {order, *([requirements] if isinstance(requirements, str) else requirements or ())}
-    fortran = bool(asked & {"F", "F_CONTIGUOUS", "FORTRAN"})
-    return asfortranarray(result) if fortran and np.ndim(result) else result
+    if not np.ndim(result):
+        return result
+    if asked & {"F", "F_CONTIGUOUS", "FORTRAN"}:
+        return asfortranarray(result)
+    return ascontiguousarray(result) if asked & {"C", "C_CONTIGUOUS", "CONTIGUOUS"} else result
 
 
 @replaces(np.broadcast)
