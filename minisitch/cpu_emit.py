@@ -1,6 +1,6 @@
-"""Print a kernel as Numba CPU source: one function a segment, its tasks a range given to a core.
+"""Print a kernel as Numba CPU source: a function for each segment whose tasks are dealt out to cores, in ranges.
 
-Segments that one core does anyway follow each other in one function: what is one launch on a GPU is one call here.
+Segments that one core does anyway follow each other in one function (``Kernel.calls``).
 
 In:  a ``Kernel`` scheduled for a CPU. Out: ``KernelSource`` whose functions are
 ``name(first, last, *flat_arrays)``. Takes no decision: loops, views, guards, buffers are the kernel's.

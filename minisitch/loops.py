@@ -52,26 +52,26 @@ def nest_columns(phases: Sequence[Phase], chunk: int, chunks: int, tiles: bool =
     """Split each phase's columns into nested axes and take views; the chunk is rounded up to whole inner axes.
 
     ``tiles``: the phases are those of a column space. A lone element-wise loop that reads what lies across its rows, as a
-    transpose does, is cut into blocks of columns, which its segment takes for many rows before the next. ``large``: no cache
+    transpose does, is split into blocks of columns, which its segment takes for many rows before the next. ``large``: no cache
     holds what the kernel moves, so that a lone element-wise loop streams what it stores.
     """
-    cuts = [_cuts(p, "col", p.cols) for p in phases]
+    strides = [_digit_strides(p, "col", p.cols) for p in phases]
     inner = 1
-    for p, cut in zip(phases, cuts, strict=True):
-        if p.chunked and chunks > 1 and len(cut) > 2:
-            inner = max(inner, cut[-2])
+    for p, own in zip(phases, strides, strict=True):
+        if p.chunked and chunks > 1 and len(own) > 2:
+            inner = max(inner, own[-2])
     if chunks > 1 and inner > 1:
         chunk = -(-chunk // inner) * inner
-        cuts = [c if not p.chunked or chunk % (c[-2] if len(c) > 2 else 1) == 0 else (1, c[-1])
-                for p, c in zip(phases, cuts, strict=True)]
+        strides = [own if not p.chunked or chunk % (own[-2] if len(own) > 2 else 1) == 0 else (1, own[-1])
+                   for p, own in zip(phases, strides, strict=True)]
     names: dict[tuple[str, Index, Guard], str] = {}
     across = len(phases) == 1 and chunks == 1 and not tiles and _across(phases[0])
     streams = large and len(phases) == 1 and not tiles and not across and _streams(phases[0])
     if streams:
         chunk = -(-chunk // STREAM) * STREAM
     split = [p.chunked and chunks > 1 for p in phases]
-    nested = [_with_cuts(_with_views(_nest(p, cut, chunk, s, tiles, across, streams), names), s)
-              for p, cut, s in zip(phases, cuts, split, strict=True)]
+    nested = [_with_cuts(_with_views(_nest(p, own, chunk, s, tiles, across, streams), names), s)
+              for p, own, s in zip(phases, strides, split, strict=True)]
     longest: dict[str, int] = {}  # phases share a view, so it is as long as any of them needs
     for view in (v for p in nested for v in p.views):
         longest[view.name] = max(longest.get(view.name, 0), view.length)
@@ -97,7 +97,7 @@ def _digits_of(index: Index, var: str) -> Iterable[Digit]:
             yield from _digits_of(atom.of, var)
 
 
-def _cuts(phase: Phase, var: str, total: int) -> tuple[int, ...]:
+def _digit_strides(phase: Phase, var: str, total: int) -> tuple[int, ...]:
     """Strides at which a flat loop splits, ascending, 1 and the whole included; just these two if they do not nest."""
     total = max(1, total)
     found = {1, total}
@@ -105,21 +105,21 @@ def _cuts(phase: Phase, var: str, total: int) -> tuple[int, ...]:
         for index in _indices(stmt):
             for digit in _digits_of(index, var):
                 found |= {digit.stride, digit.stride * digit.size}
-    cuts = sorted(found - {0})  # an empty axis splits nothing
-    nested = all(b % a == 0 for a, b in zip(cuts, cuts[1:], strict=False)) and cuts[-1] == total
-    return tuple(cuts) if nested and len(cuts) <= 6 else (1, total)
+    strides = sorted(found - {0})  # an empty axis splits nothing
+    nested = all(b % a == 0 for a, b in zip(strides, strides[1:], strict=False)) and strides[-1] == total
+    return tuple(strides) if nested and len(strides) <= 6 else (1, total)
 
 
 # ---------------------------------------------------------------- which loop is inside
 Axis = tuple[str, int, int]  # name, stride, size; a flat loop's axes are listed minor first
 
 
-def _axes(var: str, total: int, cuts: Sequence[int]) -> list[Axis]:
-    sizes = [b // a for a, b in zip(cuts, cuts[1:], strict=False)] or [total]
+def _axes(var: str, total: int, strides: Sequence[int]) -> list[Axis]:
+    sizes = [b // a for a, b in zip(strides, strides[1:], strict=False)] or [total]
     if total == 0:
         sizes = [0]
     names = [var] if len(sizes) == 1 else [f"{var[0]}{k}" for k in reversed(range(len(sizes)))]
-    return list(zip(names, cuts[:-1] or (1,), sizes, strict=True))
+    return list(zip(names, strides[:-1] or (1,), sizes, strict=True))
 
 
 def _folds_together(phase: Phase) -> bool:
@@ -175,11 +175,11 @@ def _sweep(phase: Phase) -> int:
 
 
 # ---------------------------------------------------------------- rewriting indices
-def _nest(phase: Phase, cuts: Sequence[int], chunk: int, chunked: bool, tiles: bool, across: bool, streams: bool) -> Phase:
+def _nest(phase: Phase, strides: Sequence[int], chunk: int, chunked: bool, tiles: bool, across: bool, streams: bool) -> Phase:
     """The phase over nested axes, major first; a chunked column starts at ``start``."""
-    axes = _axes("col", phase.cols, cuts)
+    axes = _axes("col", phase.cols, strides)
     if chunked:
-        axes[-1] = axes[-1][0], axes[-1][1], max(1, min(chunk, phase.cols) // cuts[-2] if len(cuts) > 1 else chunk)
+        axes[-1] = axes[-1][0], axes[-1][1], max(1, min(chunk, phase.cols) // strides[-2] if len(strides) > 1 else chunk)
     block = LINE if across else STREAM if streams else _block(phase, axes)
     parts = _rounds(phase) and len(axes) > 1 and axes[0][2] >= FEW
     if block:
@@ -190,7 +190,7 @@ def _nest(phase: Phase, cuts: Sequence[int], chunk: int, chunked: bool, tiles: b
     if sweep > 1:
         serial = [("s1", 1, sweep), ("s0", sweep, phase.serial // sweep)]
     elif phase.serial != 1:
-        serial = _axes("ser", phase.serial, (1, phase.serial) if tiles else _cuts(phase, "ser", phase.serial))
+        serial = _axes("ser", phase.serial, (1, phase.serial) if tiles else _digit_strides(phase, "ser", phase.serial))
 
     @functools.cache
     def rewrite(index: Index) -> Index:

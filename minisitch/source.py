@@ -24,7 +24,7 @@ from .ops import OPS, SHORT, compute_dtype, kind_of
 class Launch:
     """One function of the text: what to call, over how many tasks, with which buffers.
 
-    On a CPU there is one a segment, ``name(first, last, *buffers)``, and all tasks of one end
+    On a CPU there is one for each of ``Kernel.calls``, ``name(first, last, *buffers)``, and all tasks of one end
     before the next begins. On a GPU there is one a kernel, ``name[grid, block](*buffers)``.
     """
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
-SERIAL_BELOW = 4_000_000  # scalar operations, some 100 us of one core: where waking a Python thread (50 to 100 us) begins to pay
+WORTH_PYTHON_THREADS = 4_000_000  # scalar operations, some 100 us of one core: waking a Python thread takes 50 to 100 us
 CHUNKS_EACH = 4  # chunks a thread, so that a core disturbed by other programs does not hold up the rest
 
 _limit: ContextVar[int | None] = ContextVar("minisitch_threads", default=None)
@@ -30,11 +30,11 @@ _inboxes: list[queue.SimpleQueue[_Job]] = []  # one a worker thread
 
 def run(function: Callable[..., None], tasks: int, args: tuple[Any, ...], *, work: int) -> None:
     """Call ``function(first, last, *args)`` until [0, ``tasks``) is covered; ``work`` is all their scalar operations, of which
-    one core does less than ``SERIAL_BELOW`` by itself.
+    one core does less than ``WORTH_PYTHON_THREADS`` by itself.
 
     The first exception that a chunk raises is raised here, after the chunks under way have ended.
     """
-    count = min(thread_count(), tasks) if work >= SERIAL_BELOW else 1
+    count = min(thread_count(), tasks) if work >= WORTH_PYTHON_THREADS else 1
     busy = _busy  # after a fork inside ``function`` the name means another lock
     if count <= 1 or not busy.acquire(blocking=False):
         function(0, tasks, *args)
@@ -47,7 +47,7 @@ def run(function: Callable[..., None], tasks: int, args: tuple[Any, ...], *, wor
 
 def runner(function: Callable[..., None], tasks: int, *, work: int) -> Callable[..., None]:
     """``run`` as a function of the arguments alone; for a small job the plain call, with nothing in between."""
-    if work < SERIAL_BELOW:
+    if work < WORTH_PYTHON_THREADS:
         return functools.partial(function, 0, tasks)
     return lambda *args: run(function, tasks, args, work=work)
 

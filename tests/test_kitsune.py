@@ -512,7 +512,7 @@ def test_equal_results_however_many_threads(monkeypatch):
     (pattern,) = ms.lower(hidden, *arrays, strategy="kitsune", target="cpu", stop_after="fuse").pipelines
     assert "fan_in" in [s.role for s in pattern.composition.stages] and pattern.composition.tiles > RANGES
     run = ms.jit(hidden, strategy="kitsune", target="cpu")
-    monkeypatch.setattr(tiling, "loop_operations", lambda loop: workers.SERIAL_BELOW)  # many threads for a small program
+    monkeypatch.setattr(tiling, "loop_operations", lambda loop: workers.WORTH_PYTHON_THREADS)  # many threads for a small program
     results = []
     for count in (1, 2, 3, 4):
         with workers.threads(count):

@@ -13,7 +13,7 @@ import pytest
 from minisitch import workers
 from minisitch.compile import compile_cpu
 
-BIG = 10 * workers.SERIAL_BELOW
+BIG = 10 * workers.WORTH_PYTHON_THREADS
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -50,7 +50,7 @@ def test_other_threads_take_part():
 def test_small_jobs_stay_here_in_one_call():
     calls = []
     with workers.threads(4):
-        workers.run(lambda first, last: calls.append((first, last)), 100, (), work=workers.SERIAL_BELOW - 1)
+        workers.run(lambda first, last: calls.append((first, last)), 100, (), work=workers.WORTH_PYTHON_THREADS - 1)
     assert calls == [(0, 100)]
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 import re
 import sys
 from dataclasses import dataclass, replace
@@ -157,14 +156,12 @@ def program_of(graph: Graph) -> Program:
 def lower_program(program: Program, strategy: str, target: str, device: Device, stop_after: str = "emit") -> Stages:
     """Take a traced program down the road until ``stop_after`` (``"fuse"`` or later)."""
     graph, rewritten = online(simplify(program.graph), device)
-    check = os.environ.get("MINISITCH_CHECK", "1") != "0"
-    if check:
-        verify(graph)
+    verify(graph)
     with shared_kernels(device):  # what a strategy has built to know its price is not built again
         plan = plan_of(graph, strategy, device)
         if rewritten and plan.graph == graph:  # else the strategy has taken products apart, and ids mean other nodes
             plan = replace(plan, decisions=(*rewritten, *plan.decisions))
-        return lower_plan(program, verify_plan(plan) if check else plan, target, device, stop_after)
+        return lower_plan(program, verify_plan(plan), target, device, stop_after)
 
 
 def lower_plan(program: Program, plan: FusionPlan, target: str, device: Device, stop_after: str = "emit") -> Stages:
