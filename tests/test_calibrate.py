@@ -154,6 +154,15 @@ def test_the_fit_finds_a_machine_that_differs():
     assert {n: fitted[n] for n in HEAVY_NS} == HEAVY_NS, "what was measured by itself is not fitted"
 
 
+def test_a_fit_is_kept_only_if_it_puts_other_kernels_in_a_better_order():
+    other = {**BUILT_IN["core_ns"], "light": 4 * LOOP_NS["light"], "row": 6 * LOOP_NS["row"]}
+    fitted, others = BUILT_IN | {"core_ns": other}, samples(other, 20)
+    assert cal.better(fitted, BUILT_IN, others) is fitted
+    assert cal.better(fitted, BUILT_IN, samples(BUILT_IN["core_ns"], 20)) is BUILT_IN
+    assert cal.better(fitted, BUILT_IN, others[:1]) is BUILT_IN, "nothing to put in order"
+    assert cal.better(BUILT_IN, BUILT_IN, others) is BUILT_IN
+
+
 # ---------------------------------------------------------------- the whole
 @pytest.fixture
 def little(monkeypatch):
