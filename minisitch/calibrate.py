@@ -29,7 +29,7 @@ from .device import BUILT_IN, FILE_VERSION, HEAVY_NS, LOOP_NS, SERIAL_BELOW, Dev
 from .errors import DeviceError
 from .explain.compare import Progress, duration, launch_times, size
 from .graph import Builder, Graph, TensorType
-from .kernel import Kernel
+from .kernel import HEAVY, Kernel
 from .ops import OPS, kind_of
 from .runtime import Executable, assemble, compile_graph, lower_program
 from .runtime.steps import requests, to_the_cores
@@ -46,7 +46,7 @@ PATTERNS = 40  # random graphs to fit on at most, and as many others to check on
 FIT_SEED, CHECK_SEED = 0, 1000
 WORTH = (10.0, 10_000.0)  # microseconds of kernels that the correlation over random patterns is about
 MUCH = 1 << 40  # scalar operations, for which threads are always woken
-MOST_WORK = 3 << 22  # scalar operations of the largest kernel that is tried with a second core
+MOST_WORK = (2 + HEAVY) << 22  # scalar operations of the largest kernel that is tried with a second core
 FACTORS = (0.5, 0.75, 1.33, 2.0)  # by which the fit changes one figure at a time
 
 
@@ -302,14 +302,15 @@ def _figures(tick: Callable[[str], None]) -> tuple[dict[str, Any], dict[str, Any
 
 
 def _break_even() -> int:
-    """The least work (scalar operations, loads and stores among them) from which two cores beat one, when both are awake; -1 if
+    """The least work (``Segment.work``: scalar operations, loads and stores among them) from which two cores beat one, when both are awake; -1 if
     none does."""
-    for rows in (1 << power for power in range(4, MOST_WORK.bit_length() - 11)):
+    each = 1024 * (2 + HEAVY)  # a row's loads and stores, and its exp
+    for rows in (1 << power for power in range(4, (MOST_WORK // each).bit_length())):
         x = np.ones((rows, 1024), np.float32)
         call = _Call(trace(lambda x: np.exp(x), (x,)).graph, [x])
         with workers.threads(2):
             if call.us(shared=True) < 0.95 * call.us():
-                return rows * 1024 * 3
+                return rows * each
     return -1
 
 

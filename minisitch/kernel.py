@@ -30,6 +30,7 @@ from .mapping import ThreadMap
 from .ops import SHORT, itemsize
 from .stitch import StitchPlan
 
+HEAVY = 8  # scalar operations that a heavy one takes as long as on a core (measured: exp and a division; ``device.HEAVY_NS``)
 LITTLE = 20_000  # scalar operations, below which a CPU's segment joins its neighbours' call, however its loops are to be compiled
 
 
@@ -287,8 +288,12 @@ class Segment:
 
     @property
     def work(self) -> int:
-        """Scalar operations of all tasks together: from ``serial_below`` on, several cores share them."""
-        columns = sum(p.cols * p.serial * (len(p.body) + len(p.folds)) for p in self.phases)
+        """Scalar operations of all tasks together, a heavy one counted as ``HEAVY``: from ``serial_below`` on, several cores share
+        them."""
+        columns = 0
+        for p in self.phases:
+            heavy = sum(isinstance(s, Compute) and s.heavy for s in p.body)
+            columns += p.cols * p.serial * (len(p.body) + (HEAVY - 1) * heavy + len(p.folds))
         return self.rows * columns
 
     @property

@@ -487,6 +487,15 @@ def test_wrong_words_are_answered(words, message, capsys, tmp_path):
 
 
 # ---------------------------------------------------------------- what each rule buys
+def test_the_page_has_the_ablation_of_today():
+    page = (Path(ablation.__file__).parent.parent / "docs" / "performance.md").read_text(encoding="utf-8")
+    for name in ablation.PROGRAMS:
+        assert f"| {name} |" in page
+    for ingredient in ablation.INGREDIENTS:
+        assert re.search(rf"^\| {re.escape(ingredient.name)} +\|", page, re.M), ingredient.name
+    assert f"takes {len(ablation.INGREDIENTS)} of them out" in page
+
+
 def test_an_ablation_takes_out_what_it_says_and_leaves_results_right(monkeypatch):
     """An ingredient whose place in the package has moved would change no machine code: a column of ones."""
     code, build, compiled = {}, compiler._build, ablation.compiled

@@ -27,6 +27,7 @@ from stitch_help import (
 from minisitch import cost, cuda_emit
 from minisitch.device import BUILT_IN, LOOP_NS, SERIAL_BELOW, Level
 from minisitch.errors import DeviceError
+from minisitch.kernel import HEAVY
 from minisitch.simplify import simplify
 from minisitch.testing import random_graph, random_inputs
 
@@ -245,14 +246,14 @@ def test_a_gather_waits_for_the_level_its_table_is_in():
 
 def test_small_work_stays_on_one_core():
     """From one task more on the second core helps; then twice as many cores halve what loops cost."""
-    rows = SERIAL_BELOW // (1024 * 3)
+    rows = SERIAL_BELOW // (1024 * (2 + HEAVY))  # a load, a store and a heavy operation
     below, above = (one_kernel(program(f"f32[{n},1024] = input name='x'", f"f32[{n},1024] = tan %0"), CPU)
                     for n in (rows, rows + 1))
     assert below.segments[0].work < SERIAL_BELOW <= above.segments[0].work
     assert cost.kernel_us(above) < 0.6 * cost.kernel_us(below)
     assert cost.kernel_us(replace(above, device=replace(CPU, sms=1))) > cost.kernel_us(below)
     early = replace(CPU, serial_below=below.segments[0].work)  # where a second core is woken sooner
-    assert cost.kernel_us(replace(below, device=early)) == pytest.approx(cost.kernel_us(above), rel=0.01)
+    assert cost.kernel_us(replace(below, device=early)) == pytest.approx(cost.kernel_us(above), rel=0.02)  # a row is 1%
     slow_join = replace(CPU, grid_barrier_us=CPU.grid_barrier_us + 50)
     assert cost.kernel_us(replace(above, device=slow_join)) == pytest.approx(cost.kernel_us(above) + 50)
     assert cost.kernel_us(replace(below, device=slow_join)) == cost.kernel_us(below)
