@@ -302,8 +302,7 @@ def _figures(tick: Callable[[str], None]) -> tuple[dict[str, Any], dict[str, Any
 
 
 def _break_even() -> int:
-    """The least work (``Segment.work``: scalar operations, loads and stores among them) from which two cores beat one, when both are awake; -1 if
-    none does."""
+    """The least work (``Segment.work``) from which two cores beat one, when both are awake; -1 if none does."""
     each = 1024 * (2 + HEAVY)  # a row's loads and stores, and its exp
     for rows in (1 << power for power in range(4, (MOST_WORK // each).bit_length())):
         x = np.ones((rows, 1024), np.float32)
