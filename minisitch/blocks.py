@@ -21,7 +21,8 @@ from .graph import Graph, Node
 from .groups import is_row_reduce
 from .index import Key, pull
 from .mapping import WARP, ThreadMap
-from .stitch import Partition, Sink, Space, StitchPlan, column_of, result_position
+from .sinks import Partition, Sink, Space, column_of, result_position
+from .stitch import StitchPlan
 from .triples import BlockComposition, Triple, triples_of
 
 

@@ -20,7 +20,8 @@ from .index import Key, Pull, pull
 from .kernel import MEET_TOGETHER, Buffer, Home
 from .mapping import WARP, ThreadMap, deal
 from .ops import SHORT, compute_dtype, itemsize, shuffle_dtype
-from .stitch import Sink, Space, StitchPlan, makes_near
+from .sinks import Sink, Space, makes_near
+from .stitch import StitchPlan
 from .triples import BlockComposition
 
 

@@ -22,8 +22,9 @@ from .loops import nest_columns
 from .mapping import MANY_REGISTERS, WARP, ThreadMap
 from .ops import compute_dtype, itemsize
 from .reuse import reuse
+from .sinks import Space
 from .statements import Names, Statements
-from .stitch import Space, StitchPlan
+from .stitch import StitchPlan
 from .together import take_together
 from .verify import verify_kernel
 from .wide import widen

@@ -14,7 +14,7 @@ from .index import Guard, Index, Key, Within, linear, variable
 from .kernel import Choose, Clamp, Compute, Fold, FromIndex, Load, Stmt, Store
 from .layout import Layout, Loop, root
 from .mapping import WARP, ThreadMap
-from .stitch import Sink, Space, column_of
+from .sinks import Sink, Space, column_of
 
 
 class Names:

@@ -18,7 +18,6 @@ After:   segment 0, rows:  phase 0 %1   phase 1 %4 %5   phase 2 %7      (all Reg
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -28,108 +27,23 @@ from .errors import PlanError
 from .fuse import ALL_INGREDIENTS, Composition, Decision, Stitching, count, is_heavy
 from .graph import Graph, Node
 from .groups import MOST_POSITIONS, Group, candidates, groups_of, is_row_reduce, many_positions
-from .index import ZERO, Digit, Index, Key, Position, digits, linear, pull
+from .index import ZERO, Digit, Index, Key, Position, linear, pull
 from .keeping import Loop, heavy_inside, worth_keeping
 from .mapping import ThreadMap, map_columns, map_rows
+from .sinks import Partition, Sink, Space, adopt, column_of, makes_near, result_position
 
 MEETING_PLACES = 16_384  # bytes of shared memory left to warps that meet: two sets of 32 results, 32 warps, 8 bytes
 
 
 # All derived: the paper gives none of these.
 MOST_CHOICES = 8  # operands of a concatenation among which a reader in the kernel may choose
+SHORT_PIECE = 4096  # bytes of a concatenation, below which a CPU stores neighbours together
 SMALL_TASK = 4096  # elements a single task may take although the rest of the device idles
 LOOK_AHEAD = 64  # values to pass through in search of the reduce that reads one
 SHORTEST_ROW, LONGEST_ROW = 512, 1 << 16  # elements of a row that is made up for an element-wise value
 
-# ---------------------------------------------------------------- what a sink is
-@dataclass(frozen=True)
-class Space:
-    """What the tasks of a segment are.
 
-    ``row``: a task is one of ``rows`` rows, or one of its ``chunks`` (task splitting).
-    ``column``: a task is one of ``rows`` problems, one tile (of ``chunks``) of the kept columns
-    and one slice (of ``slices``) of the serial axis.
-    ``block``: a task is one of ``rows`` blocks, which owns a piece of every sink (``blocks.arrange``).
-    """
-
-    kind: str  # "row" | "column" | "block"
-    rows: int
-    chunks: int = 1
-    slices: int = 1
-    serial: int = 1
-    cols: int = 0  # of a column space: the kept columns; of split rows: what the chunks share out; else each phase's own
-
-
-@dataclass(frozen=True)
-class Partition:
-    """Which axes of a sink's domain become tasks, which run inside a thread, which across threads.
-
-    An axis in both ``rows`` and ``cols`` is cut into ``pieces``: the task says which, the column where inside.
-    """
-
-    rows: tuple[int, ...]
-    serial: tuple[int, ...]
-    cols: tuple[int, ...]
-    pieces: int = 1
-
-    def _sizes(self, shape: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
-        """How far each axis of ``rows``, ``serial`` and ``cols`` is counted."""
-        return ([self.pieces if a in self.cols else shape[a] for a in self.rows], [shape[a] for a in self.serial],
-                [shape[a] // self.pieces if a in self.rows else shape[a] for a in self.cols])
-
-    def position(self, shape: Sequence[int]) -> Position:
-        """The domain position as digits of ``row``, ``ser`` and ``col``."""
-        found: list[Index] = [ZERO] * len(shape)
-        rows, serial, cols = self._sizes(shape)
-        for axis, digit in zip(self.rows, digits("row", rows), strict=True):
-            found[axis] = digit * (shape[axis] // self.pieces) if axis in self.cols else digit
-        for var, axes, sizes in (("ser", self.serial, serial), ("col", self.cols, cols)):
-            for axis, digit in zip(axes, digits(var, sizes), strict=True):
-                found[axis] = found[axis] + digit
-        return tuple(found)
-
-    def extents(self, shape: Sequence[int]) -> tuple[int, int, int]:
-        """Elements along rows, serial and cols."""
-        rows, serial, cols = map(math.prod, self._sizes(shape))
-        return rows, serial, cols
-
-
-@dataclass(frozen=True)
-class Sink:
-    """A value with a loop of its own.
-
-    ``role``: ``map`` (evaluated element by element), ``piece`` (so is an operand of a concatenation, over its own
-    domain, and stored where it belongs), ``reduce`` (folded in one task), ``partial``
-    (folded by several tasks, one partial result each), ``carry`` (folded over the tasks of a block,
-    one partial result a block), ``combine`` (folds the partial results).
-    """
-
-    node: int
-    role: str
-    domain: tuple[int, ...]
-    partition: Partition
-    space: Space
-    level: int  # grid barriers before it
-    phase: int  # block barriers before it, in its segment
-    home: Position  # where its result lies, in terms of row and col
-    thread_map: ThreadMap
-    scheme: str = "local"
-    why: str = ""
-    warps: bool = False  # of a reduce in a block: a warp for each column, whose lanes share the serial axis
-    operand: int = -1  # of a piece: the value it evaluates
-
-    @property
-    def along(self) -> str:
-        """What a reduce folds: ``row`` (the columns, by all threads), ``column`` (the serial axis), ``warp``, ``carry``."""
-        if self.role in ("map", "piece", "carry"):
-            return "carry" if self.role == "carry" else ""
-        return "warp" if self.warps else "column" if self.partition.serial or "col" in _names(self.home) else "row"
-
-    @property
-    def extents(self) -> tuple[int, int, int]:
-        return self.partition.extents(self.domain)
-
-
+# ---------------------------------------------------------------- the plan
 @dataclass(frozen=True)
 class StitchPlan:
     """The sinks of one kernel in order, with every decision that placed them."""
@@ -166,6 +80,9 @@ class StitchPlan:
 
 
 # ---------------------------------------------------------------- placing sinks in segments and phases
+Mapped = tuple[Partition, Space, ThreadMap]  # how a loop runs over a value
+
+
 class _Arranger:
     """Places sinks one by one, producers first; the only mutable object of this file."""
 
@@ -364,10 +281,9 @@ class _Arranger:
 
         An operand that is itself a concatenation, and not in memory, is stored operand by operand.
         """
-        pending = [(node, (0,) * len(node.type.shape))]
+        pending, operands = [(node, (0,) * len(node.type.shape))], []
         while pending:
             operand, origin = pending.pop()
-            shape = operand.type.shape
             if operand is node or (operand.op == "concatenate" and operand.id not in self.wanted):
                 axis, inner = operand.attr("axis"), []
                 for arg in map(self.graph.__getitem__, operand.args):
@@ -375,25 +291,50 @@ class _Arranger:
                     origin = *origin[:axis], origin[axis] + arg.type.shape[axis], *origin[axis + 1:]
                 pending += reversed(inner)
             elif operand.type.size:
-                partition, space, mapping = self._over(operand)
-                position = partition.position(shape)
-                home = tuple(i + first for i, first in zip(position, origin, strict=True))
-                self._add(node, "piece", shape, partition, space, self._leaves(operand.id, position), mapping, home,
-                          operand=operand.id)
+                operands.append((operand, origin))
+        loops = [self._over(operand) for operand, _ in operands]
+        floors = [0] * len(loops)
+        if self.device.kind == "cpu":
+            loops, floors = self._side_by_side(node, [operand for operand, _ in operands], loops)
+        for (operand, origin), (partition, space, mapping), floor in zip(operands, loops, floors, strict=True):
+            position = partition.position(operand.type.shape)
+            home = tuple(i + first for i, first in zip(position, origin, strict=True))
+            self._add(node, "piece", operand.type.shape, partition, space, self._leaves(operand.id, position), mapping, home, floor,
+                      operand.id)
         pieces = [s for s in self.order if s.node == node.id]
         self.made[node.id] = max(pieces, key=lambda s: s.level)
         self._decide(node, "pieces", f"whoever reads it waits until all is written, so nothing is chosen element by element: "
                                      f"{count(len(pieces), 'operand')} stored each where it belongs")
 
-    def _over(self, node: Node) -> tuple[Partition, Space, ThreadMap]:
+    def _side_by_side(self, node: Node, operands: Sequence[Node], loops: Sequence[Mapped]) -> tuple[list[Mapped], list[int]]:
+        """The loops over a concatenation's operands, and the least number of grid barriers before each.
+
+        A short piece that could be stored before a barrier goes behind it, where the barrier is for the very values that it reads,
+        into the loop of an equal one that has to wait. Lines that are stored in order are fetched ahead; 6400 runs of 256 bytes,
+        two kilobytes apart, are waited for one by one (0.5 ms more on one core). And a result of which nothing is stored before
+        the barrier can have the bytes of what is read for the last time there.
+        """
+        leaves = [self._leaves(operand.id, partition.position(operand.type.shape))
+                  for operand, (partition, _, _) in zip(operands, loops, strict=True)]
+        levels = [self._level(read, space, 0) for read, (_, space, _) in zip(leaves, loops, strict=True)]
+        last = [k for k, level in enumerate(levels) if level == max(levels)]
+        awaited = {value for k in last for value, _ in leaves[k]}
+        found, floors = list(loops), [0] * len(loops)
+        for k, operand in enumerate(operands):
+            twin = next((j for j in last if operands[j].type == operand.type), k)
+            waits = leaves[k] and awaited.issuperset(value for value, _ in leaves[k]) and _run(operand, node) < SHORT_PIECE
+            if twin != k and levels[k] < max(levels) and waits:
+                found[k], floors[k] = loops[twin], max(levels)
+        return found, floors
+
+    def _over(self, node: Node) -> Mapped:
         """How a loop runs over a value that is evaluated element by element."""
         shape = node.type.shape
         everything = self._pull(node.id, tuple(Index(0, ((1, Digit(f"d{a}", 1, n)),)) if n > 1 else ZERO
                                                for a, n in enumerate(shape)))
         return self._adapt(node, shape, [key for key in everything if key[0] in self.made], everything)
 
-    def _adapt(self, node: Node, shape: tuple[int, ...], leaves: Sequence[Key],
-               everything: Sequence[Key]) -> tuple[Partition, Space, ThreadMap]:
+    def _adapt(self, node: Node, shape: tuple[int, ...], leaves: Sequence[Key], everything: Sequence[Key]) -> Mapped:
         """Proactive adaptation: an element-wise sink takes over its producer's rows, so that it stays Regional."""
         for value, position in sorted(leaves, key=lambda key: -self.made[key[0]].level):
             producer = self.made[value]
@@ -468,6 +409,16 @@ class _Arranger:
         self.decisions.append(Decision((node.id,), "map", rule, why))
 
 
+def _run(operand: Node, node: Node) -> int:
+    """Bytes of an operand that lie together in a concatenation."""
+    run = node.type.itemsize
+    for size, whole in zip(reversed(operand.type.shape), reversed(node.type.shape), strict=True):
+        run *= size
+        if size != whole:
+            break
+    return run
+
+
 def _row_space(m: ThreadMap) -> Space:
     """The tasks of a row mapping; rows split into chunks of other columns are other tasks."""
     return Space("row", m.rows, m.splits, cols=m.cols if m.splits > 1 else 0)
@@ -482,88 +433,6 @@ def _reads_straight(offset: Index, shape: Sequence[int]) -> bool:
         stride *= shape[axis]
     return all(isinstance(a, Digit) and a.stride == 1 and a.size == shape[int(a.var[1:])] and c == expected[a.var]
                for c, a in offset.terms) and len(offset.terms) == sum(n > 1 for n in shape)
-
-
-def result_position(node: Node, position: Position) -> Position:
-    """Where a reduce's result lies, from where its operand is read."""
-    axes, keepdims = node.attr("axes"), node.attr("keepdims")
-    return tuple(ZERO if a in axes else i for a, i in enumerate(position) if keepdims or a not in axes)
-
-
-def makes_near(producer: Sink, space: Space, position: Position) -> bool:
-    """True when each task of ``space`` makes what it reads at ``position``; a piece is not all of its value."""
-    return producer.space == space and producer.role != "piece" and column_of(producer, position) is not None
-
-
-def column_of(producer: Sink, position: Position) -> Index | None:
-    """Passive locality check: the producer's column read at ``position``, None if another task makes it.
-
-    The consumer runs over the same ``Space``. A row space: the consumer's row must be the
-    producer's, any column will do. A column space: the very same column (it lives in one thread).
-    An axis that blocks share is read inside the consumer's own piece.
-    """
-    column = ZERO
-    for index, home in zip(position, producer.home, strict=True):
-        names = home.variables
-        if home == ZERO:
-            continue  # an axis of one: whatever is read is read there
-        if "ser" in names or (("col" not in names or producer.space.kind == "column") and index != home):
-            return None
-        if "col" in names:
-            ((coefficient, digit),) = [(c, atom) for c, atom in home.terms if isinstance(atom, Digit) and atom.var == "col"]
-            piece = Index(home.const, tuple(term for term in home.terms if term[1] != digit))
-            inside = index + piece * -1
-            low, high = inside.bounds
-            if coefficient != 1 or (piece.terms and not 0 <= low <= high < digit.size):
-                return None
-            column = column + inside * digit.stride
-    if producer.space.chunks > 1 and producer.role == "map" and "col" in _names(producer.home) and position != producer.home:
-        return None  # another chunk of the row belongs to another task
-    return column
-
-
-def _names(position: Position) -> frozenset[str]:
-    return frozenset().union(*(i.variables for i in position)) if position else frozenset()
-
-
-def adopt(producer: Sink, position: Position, shape: Sequence[int]) -> Partition | None:
-    """The partition of ``shape`` under which reading ``producer`` at ``position`` is local, if there is one."""
-    space = producer.space
-    if space.slices > 1 or (space.kind == "row" and space.rows <= 1):
-        return None
-    chosen: dict[str, tuple[int, ...]] = {}
-    for var, extent in (("row", space.rows), ("col", space.cols if space.kind == "column" else 0)):
-        terms = []
-        for index, home in zip(position, producer.home, strict=True):
-            if var in home.variables:
-                ((_, digit),) = home.terms
-                if not isinstance(digit, Digit) or index.const:
-                    return None
-                terms += [(c * digit.stride, atom) for c, atom in index.terms]
-        if var == "col" and space.kind == "row":
-            continue
-        axes = _mixed_radix(terms, shape, extent)
-        if axes is None:
-            return None
-        chosen[var] = axes
-    rest = tuple(a for a in range(len(shape)) if a not in chosen["row"] and a not in chosen.get("col", ()))
-    if space.kind == "row":
-        return Partition(chosen["row"], (), rest)
-    return Partition(chosen["row"], rest, chosen["col"])
-
-
-def _mixed_radix(terms: Sequence[tuple[int, object]], shape: Sequence[int], extent: int) -> tuple[int, ...] | None:
-    """Axes whose whole digits, major first, count exactly to ``extent``."""
-    expected, axes = 1, []
-    for coefficient, atom in sorted(terms, key=lambda term: term[0]):
-        if not isinstance(atom, Digit) or not atom.var.startswith("d") or atom.stride != 1:
-            return None
-        axis = int(atom.var[1:])
-        if coefficient != expected or atom.size != shape[axis]:
-            return None
-        axes.append(axis)
-        expected *= atom.size
-    return tuple(reversed(axes)) if expected == extent else None
 
 
 # ---------------------------------------------------------------- the pass

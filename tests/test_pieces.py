@@ -108,6 +108,28 @@ def test_a_recurrent_step_needs_no_barrier():
     assert evaluations(kernel, "tanh") == 256 * 32
 
 
+def around(x):
+    """exp of each row beside those of the rows before and after it."""
+    y = np.pad(np.exp(x), ((1, 1), (0, 0)))
+    return np.concatenate([y[:-2], y[1:-1], y[2:]], axis=1)
+
+
+@pytest.mark.parametrize(("device", "columns", "levels"), [(CPU, 64, {1}), (CPU, 1024, {0, 1}), (V100, 64, {0, 1})])
+def test_short_pieces_are_stored_side_by_side_behind_a_barrier_on_a_cpu(device, columns, levels):
+    """Two of three wait for other tasks; the third could be stored at once. Long runs are, and a GPU's threads write any."""
+    kernel = one_kernel(traced(around, (64, columns)), device)
+    pieces = [s for s in kernel.plan.sinks if s.role == "piece"]
+    assert (len(pieces), {s.level for s in pieces}) == (3, levels)
+
+
+def test_a_piece_that_the_barrier_is_not_for_is_not_held_up():
+    def beside_another(x, z):
+        return np.concatenate([around(x), z * z], axis=1)
+
+    kernel = one_kernel(traced(beside_another, (64, 32), (64, 32)), CPU)
+    assert [s.level for s in kernel.plan.sinks if s.role == "piece"] == [1, 1, 1, 0]
+
+
 @pytest.mark.parametrize(("operands", "pieces"), [(4, False), (8, False), (9, True), (16, True)])
 def test_of_many_operands_a_reader_does_not_choose(operands, pieces):
     """What is returned and read in the same kernel: from eight operands on, the reader waits and reads memory."""

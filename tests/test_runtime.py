@@ -397,6 +397,25 @@ def test_a_chain_reuses_its_bytes():
     assert offsets == (0, 128, 0) and total == 256
 
 
+@pytest.mark.parametrize("early", [False, True])
+def test_what_a_launch_read_last_gives_its_bytes_to_the_next_one(early):
+    """A product, then one kernel of two launches: exp, and each row of it beside its neighbours. The refusal: the product is a part
+    of the result, too, and stored at once."""
+    def beside(x, w, v):
+        product = x @ w
+        y = np.pad(np.exp(product), ((1, 1), (0, 0)))
+        return np.concatenate([y[:-2], y[1:-1], y[2:], *([product] if early else [])], axis=1) @ v
+
+    args = array(4096, 8), array(8, 64), array(256 if early else 192, 4)
+    run = executable(ms.jit(beside, strategy="astitch"), *args)
+    (source,) = run.stages.sources
+    product, both = (r for r in run.residents if r.value is not None)
+    assert len(source.launches) == 2 and product.steps == (0, 1) and both.steps == (1, 2)
+    assert product.life.meets(both.life) == early
+    assert (run.workspace >= product.life.nbytes + both.life.nbytes + 4096 * 64 * 4) == early, "the scratch of exp is the third"
+    np.testing.assert_allclose(run(list(args)), expected := beside(*args), rtol=1e-5, atol=1e-6 * np.max(np.abs(expected)))
+
+
 def test_a_long_chain_needs_two_buffers():
     def chain(x, w):
         for _ in range(10):

@@ -28,7 +28,8 @@ from minisitch.index import linear, pull, value_at
 from minisitch.reference import judge
 from minisitch.schedule import schedule
 from minisitch.simplify import simplify
-from minisitch.stitch import column_of, stitch
+from minisitch.sinks import column_of
+from minisitch.stitch import stitch
 from minisitch.testing import random_graph, random_inputs
 
 # figure_7's ids by the paper's names

@@ -76,7 +76,7 @@ def content(report: Report, heading: str = "") -> str:
     out += [kernel_card(report, card) for card in report.cards]
     out += [pipeline_card(report, number, flow) for number, flow in enumerate(stages.flows)]
     steps = len(stages.plan.patterns)
-    residents = [(r.label, r.offset, r.life.nbytes, r.life.first, r.life.last) for r in report.residents]
+    residents = [(r.label, r.offset, r.life.nbytes, *r.steps) for r in report.residents]
     out += ["<h2>Memory between steps</h2><p>Values that are never alive at the same step share bytes.</p>",
             f'<div class="scroll">{memory_map(residents, report.workspace, steps, report.prefix + "-memory")}</div>',
             "<h2>What was decided about the plan</h2>", decisions_table(stages.plan.decisions),
