@@ -12,7 +12,8 @@ Time is memory against arithmetic, between grid barriers (docs/calibration.md sa
     CPU   both overlap in part: sqrt(memory^2 + loops^2); a segment that is worth it has all cores
             memory  bytes over the rate of the cache that holds the program's inputs and outputs, or the kernel's
                     buffers if they are larger; a stride drags a line an element, a short run the lines that were fetched
-                    ahead of it, and a row too long for a core's cache is fetched by each loop over it
+                    ahead of it, and a row too long for a core's cache is fetched by each loop over it; what no cache
+                    holds is fetched before it is stored to, unless the stores go past the caches
             loops   innermost trips x nanoseconds of their statements (``Device.core_ns``), and the starts of loops
 """
 
@@ -79,9 +80,10 @@ def _weight(stmt: object) -> int:
 def kernel_us(kernel: Kernel, around: int = 0) -> float:
     """Modelled microseconds of one launch, in a program that needs ``around`` bytes: its arrays push each other out of a cache."""
     size = {b.name: itemsize(b.dtype) for b in kernel.buffers}
-    moved: dict[int, int] = {}
+    moved: dict[int, Bytes] = {}
     for t in kernel.touches:
-        moved[t.level] = moved.get(t.level, 0) + (t.read + t.written) * size[t.buffer]
+        before = moved.get(t.level, Bytes(0, 0))
+        moved[t.level] = Bytes(before.read + t.read * size[t.buffer], before.written + t.written * size[t.buffer])
     stretches = list(zip(epochs(kernel), (moved[level] for level in sorted(moved)), strict=False))
     return _cpu_us(kernel, stretches, around) if kernel.device.kind == "cpu" else _gpu_us(kernel, stretches)
 
@@ -102,7 +104,7 @@ def epochs(kernel: Kernel) -> list[list[Segment]]:
 
 
 # ---------------------------------------------------------------- a GPU
-def _gpu_us(kernel: Kernel, stretches: Sequence[tuple[list[Segment], int]]) -> float:
+def _gpu_us(kernel: Kernel, stretches: Sequence[tuple[list[Segment], Bytes]]) -> float:
     """Between two grid barriers the larger of memory and arithmetic time.
 
     Each is stretched by the share of the device that the busiest segment of that time leaves idle; the
@@ -112,7 +114,7 @@ def _gpu_us(kernel: Kernel, stretches: Sequence[tuple[list[Segment], int]]) -> f
     total = device.launch_us + device.grid_barrier_us * kernel.grid_barriers
     for segments, moved in stretches:
         compute = sum(map(operations, segments)) / device.flops
-        total += max(moved / device.bandwidth, compute) / _share(kernel, segments) * 1e6
+        total += max(moved.total / device.bandwidth, compute) / _share(kernel, segments) * 1e6
     turns = max((_turns(kernel, s) for s in kernel.segments), default=1)
     return total + device.block_barrier_us * kernel.block_barriers * turns
 
@@ -139,8 +141,12 @@ def _in_flight(segment: Segment) -> int:
 
 
 # ---------------------------------------------------------------- a CPU
-def _cpu_us(kernel: Kernel, stretches: Sequence[tuple[list[Segment], int]], around: int) -> float:
-    """Each call, and the join of a parallel one; between two grid barriers memory and loops overlap in part."""
+def _cpu_us(kernel: Kernel, stretches: Sequence[tuple[list[Segment], Bytes]], around: int) -> float:
+    """Each call, and the join of a parallel one; between two grid barriers memory and loops overlap in part.
+
+    A line that is stored to is fetched first. The rates of what a cache holds were measured with that; a copy that none holds
+    goes past the caches, as lone element-wise loops do, so there all other loops move twice what they store.
+    """
     device, total = kernel.device, kernel.device.launch_us * len(kernel.calls)
     near = max(around, sum(b.size * itemsize(b.dtype) for b in kernel.parameters))
     level = next((at for at in device.levels if near <= at.size), device.levels[-1])
@@ -153,7 +159,8 @@ def _cpu_us(kernel: Kernel, stretches: Sequence[tuple[list[Segment], int]], arou
             cores = min(cores, int(2 * segment.work // device.serial_below)) if segment.work >= device.serial_below else 1
             loops, dragged, parallel = loops + price.ns / cores, dragged + price.dragged, parallel or cores > 1
             total += device.grid_barrier_us if cores > 1 else 0.0
-        memory = (moved + dragged) / (level.all_cores if parallel else level.one_core) * 1e9
+        fetched = moved.written if level is device.levels[-1] and not any(p.streams for s in segments for p in s.phases) else 0
+        memory = (moved.total + fetched + dragged) / (level.all_cores if parallel else level.one_core) * 1e9
         total += math.hypot(memory, loops) / 1e3
     return total
 

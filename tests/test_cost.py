@@ -25,7 +25,7 @@ from stitch_help import (
 )
 
 from minisitch import cost, cuda_emit
-from minisitch.device import BUILT_IN, LOOP_NS, SERIAL_BELOW, Level
+from minisitch.device import BUILT_IN, LOOP_NS, SERIAL_BELOW, Level, cpu_with
 from minisitch.errors import DeviceError
 from minisitch.kernel import HEAVY
 from minisitch.simplify import simplify
@@ -236,6 +236,20 @@ def test_a_short_run_of_a_wide_row_drags_what_is_fetched_ahead_of_it():
 def test_what_a_cache_holds_moves_faster():
     small, large = (cpu_us(f"f32[{n},1024] = neg %0", f"{n},1024") / n for n in (100, 100_000))
     assert large > 2 * small
+
+
+def test_what_no_cache_holds_is_fetched_before_it_is_stored_unless_it_goes_past_the_caches():
+    """Bytes alone: a device whose loops cost nothing. Rows with a sum, 64 MB read and 64 written, then a lone loop of as many."""
+    device = cpu_with({**BUILT_IN, "core_ns": dict.fromkeys(BUILT_IN["core_ns"], 0.0), "launch_us": 0.0, "grid_barrier_us": 0.0}, 2)
+    rate, each = device.levels[-1].all_cores / 1e6, 4 * 16384 * 1024
+    rows = one_kernel(traced(lambda x: x / np.sum(x, axis=1, keepdims=True), (16384, 1024)), device)
+    alone = one_kernel(traced(lambda x: x * np.float32(2), (16384, 1024)), device)
+    assert (cost.traffic(rows), cost.traffic(alone)) == (cost.Bytes(each, each),) * 2
+    assert cost.kernel_us(rows) == pytest.approx(3 * each / rate) and cost.kernel_us(alone) == pytest.approx(2 * each / rate)
+    small = one_kernel(traced(lambda x: x / np.sum(x, axis=1, keepdims=True), (2048, 1024)), device)
+    held, around = cost.kernel_us(small), cost.kernel_us(small, 1 << 30)
+    assert held == pytest.approx(each / 4 / (device.levels[-3].all_cores / 1e6)), "16 MB: measured with its fetches"
+    assert around == pytest.approx(3 * each / 8 / rate), "in a program that needs more than any cache"
 
 
 def test_a_gather_waits_for_the_level_its_table_is_in():
