@@ -30,7 +30,7 @@ from .kernel import Compute, Fold, Kernel, Load, Phase, Segment, Stmt, Store, op
 from .mapping import COLUMNS, MANY_REGISTERS
 from .ops import compute_dtype, itemsize, kind_of
 
-HEAVY_OPERATIONS = 16  # scalar operations a heavy one counts for on a GPU (a polynomial of that length)
+HEAVY_OPERATIONS = 16  # scalar operations a heavy one counts for on a GPU (a polynomial of that length); on a core: kernel.HEAVY
 LANES = 16  # float32 elements of a core's widest vector
 UNROLLED = 16  # an innermost loop of at most so many elements is unrolled, and what is around it vectorised
 LINE, PAGE = 64, 4096  # bytes

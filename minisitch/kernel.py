@@ -17,7 +17,7 @@ A kernel prints as a program, is checked by ``verify.verify_kernel`` and is froz
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -30,7 +30,7 @@ from .mapping import ThreadMap
 from .ops import SHORT, itemsize
 from .stitch import StitchPlan
 
-HEAVY = 8  # scalar operations that a heavy one takes as long as on a core (measured: exp and a division; ``device.HEAVY_NS``)
+HEAVY = 8  # light operations that take a core as long as a heavy one (measured: exp and a division; ``device.HEAVY_NS``)
 LITTLE = 20_000  # scalar operations, below which a CPU's segment joins its neighbours' call, however its loops are to be compiled
 
 
@@ -290,11 +290,9 @@ class Segment:
     def work(self) -> int:
         """Scalar operations of all tasks together, a heavy one counted as ``HEAVY``: from ``serial_below`` on, several cores share
         them."""
-        columns = 0
-        for p in self.phases:
-            heavy = sum(isinstance(s, Compute) and s.heavy for s in p.body)
-            columns += p.cols * p.serial * (len(p.body) + (HEAVY - 1) * heavy + len(p.folds))
-        return self.rows * columns
+        def count(body: Sequence[Stmt]) -> int:
+            return len(body) + (HEAVY - 1) * sum(isinstance(s, Compute) and s.heavy for s in body)
+        return self.rows * sum(p.cols * p.serial * (count(p.body) + len(p.folds)) + count(p.before) for p in self.phases)
 
     @property
     def short(self) -> bool:

@@ -1,9 +1,10 @@
 """The loops of a kernel before they are loops: what each runs over, and which task makes what another reads.
 
-In:  a value's shape and a mapping. Out: ``Sink``, ``Space`` and ``Partition``, and AStitch's two locality questions (2022, section
-4.3): does the block that reads a value make it (``column_of``), and how must a loop run so that it does (``adopt``)?
+In:  a loop (``Sink``: what it evaluates, over which ``Space`` of tasks, how the axes are dealt out: ``Partition``) and the
+position at which another one reads its value. Out: AStitch's two locality questions (2022, section 4.3): does the task that reads
+an element make it (``column_of``), and how must the reader run so that it does (``adopt``)?
 
-Before:  %4 of [64,1024] read at [row, col]; its producer runs over 64 rows
+Before:  %4 of [64,64], whose loop has its 64 rows for tasks, read at [row, col] by another over the same rows
 After:   ``column_of``: col; read at [col, row]: None, other tasks make it
 """
 

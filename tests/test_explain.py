@@ -131,7 +131,7 @@ def test_a_whole_block_is_reported(strategy):
 
 def test_a_program_without_kernels_is_reported():
     report = ms.explain(lambda a, b: a @ b, "f32[2,3]", "f32[3,4]", target="step")
-    assert not report.cards and "nothing lives between steps" in report.html and "matmul" in report.svg
+    assert not report.cards and "nothing lives between launches" in report.html and "matmul" in report.svg
 
 
 # ---------------------------------------------------------------- pictures
@@ -174,8 +174,8 @@ def test_the_papers_two_shapes_show_packing_and_splitting():
 
 
 def test_memory_maps_show_who_shares():
-    svg = picture.memory_map([("%3 exp", 0, 100, 0, 1), ("%5 sum", 128, 64, 1, 2)], 192, 3, "m")
-    assert "%3 exp: 100 bytes at 0, steps 0 to 1" in svg and tags(svg).count("rect") == 3
+    svg = picture.memory_map([("%3 exp", 0, 100, 0, 1), ("%5 sum", 128, 64, 1, 2)], 192, "m")
+    assert "%3 exp: 100 bytes at 0, launches 0 to 1" in svg and tags(svg).count("rect") == 3
 
 
 # ---------------------------------------------------------------- comparing

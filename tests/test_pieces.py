@@ -128,6 +128,28 @@ def test_a_piece_that_the_barrier_is_not_for_is_not_held_up():
 
     kernel = one_kernel(traced(beside_another, (64, 32), (64, 32)), CPU)
     assert [s.level for s in kernel.plan.sinks if s.role == "piece"] == [1, 1, 1, 0]
+    (why,) = [d.why for d in kernel.decisions if d.rule == "side-by-side"]
+    assert "runs of 128 bytes" in why
+
+
+def test_a_piece_that_reads_more_than_the_barrier_is_for_is_not_held_up():
+    """Its rows would be fetched once more, behind the barrier: the argument's, in a core's cache where their sum is made."""
+    def less(z):
+        s = z.sum(axis=1, keepdims=True)
+        before = np.pad(s, ((1, 0), (0, 0)))[:-1]
+        return np.concatenate([z - s, np.broadcast_to(before, z.shape)], axis=1)
+
+    kernel = one_kernel(traced(less, (64, 32)), CPU)
+    assert [s.level for s in kernel.plan.sinks if s.role == "piece"] == [0, 1]
+
+
+def test_a_heavy_value_is_not_computed_again_behind_the_barrier():
+    def twice(x):
+        h = np.arctan(x.sum(axis=2))
+        return np.concatenate([h, np.pad(h, ((1, 0), (0, 0)))[:-1]], axis=1)
+
+    plan = one_kernel(traced(twice, (64, 32, 16)), CPU).plan
+    assert [(s.role, s.level) for s in plan.sinks if plan.graph[s.node].op == "arctan"] == [("map", 0)], "kept, and read twice"
 
 
 @pytest.mark.parametrize(("operands", "pieces"), [(4, False), (8, False), (9, True), (16, True)])

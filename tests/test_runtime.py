@@ -13,11 +13,13 @@ import multiprocessing
 import pickle
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stitch_help import lowered
 
 import minisitch as ms
 from minisitch.demo import gelu, gpt, layernorm, make_batch, make_weights
@@ -35,7 +37,9 @@ from minisitch.runtime import (
     plan_memory,
     pool,
 )
+from minisitch.runtime.memory import Layout
 from minisitch.runtime.steps import KernelStep, LibraryStep, requests
+from minisitch.testing import check_graph, random_graph, random_inputs
 
 TEXT_TARGETS = ("python", "step", "reference")
 
@@ -410,10 +414,37 @@ def test_what_a_launch_read_last_gives_its_bytes_to_the_next_one(early):
     run = executable(ms.jit(beside, strategy="astitch"), *args)
     (source,) = run.stages.sources
     product, both = (r for r in run.residents if r.value is not None)
-    assert len(source.launches) == 2 and product.steps == (0, 1) and both.steps == (1, 2)
+    assert len(source.launches) == 2 and (product.step, both.step) == (0, 1)
     assert product.life.meets(both.life) == early
     assert (run.workspace >= product.life.nbytes + both.life.nbytes + 4096 * 64 * 4) == early, "the scratch of exp is the third"
     np.testing.assert_allclose(run(list(args)), expected := beside(*args), rtol=1e-5, atol=1e-6 * np.max(np.abs(expected)))
+
+
+SPLIT = replace(cpu_with(BUILT_IN, 2), serial_below=1)  # a launch for each segment, however little it does
+
+
+@given(st.integers(0, 2**16), st.sampled_from(["astitch", "fs20", "fs18", "auto"]))
+def test_launches_take_bytes_over_from_each_other_and_from_nobody_else(seed, strategy):
+    """Random programs, a launch a segment. What one launch is given lies apart, and the program computes what it says."""
+    graph = random_graph(np.random.default_rng(seed), max_nodes=30)
+    inputs = random_inputs(graph, np.random.default_rng(seed))
+    run = assemble(lowered(graph, strategy, "python", SPLIT), "python")
+    sources = iter(run.stages.sources)
+    for step in run.steps:
+        source = next(sources) if isinstance(step, KernelStep) else None
+        for launch in source.launches if source else ():
+            slot = dict(zip((b.name for b in source.kernel.parameters), (run.slots[s] for s in step.slots), strict=True))
+            given = [slot[name] for name in launch.buffers if slot[name].place == "workspace" and slot[name].size]
+            ranges = sorted({(s.index, s.index + s.size * s.dtype.itemsize) for s in given})
+            assert all(end <= start for (_, end), (start, _) in itertools.pairwise(ranges)), (launch, ranges)
+    check_graph(graph, inputs, lambda _, given: run.outputs([np.array(x) for x in given]))
+
+
+def test_a_gpus_kernel_is_one_launch_also_where_only_its_report_is_made():
+    """explain for a GPU, on a machine without one: the text is the CPU's, and the kernel is not."""
+    stages = ms.explain(lambda x, w: np.exp(x @ w).sum(axis=0), array(4096, 16), array(16, 64), device="v100").stages
+    lives = [r.life for r in Layout(stages).residents]
+    assert len(stages.sources[0].launches) > 1 and {(life.first, life.last) for life in lives} <= {(0, 1), (1, 1)}
 
 
 def test_a_long_chain_needs_two_buffers():

@@ -84,11 +84,13 @@ def _operations(graph: Graph, node: Node) -> int:
 
 
 def loop_us(loop: TileLoop, device: Device) -> float:
-    """Modelled microseconds: every tile in cache, and main memory for what goes in and comes out."""
+    """Modelled microseconds: every tile in cache, and main memory for what goes in and comes out, which is fetched before it is
+    stored to."""
     whole, total = loop.pipeline.units // loop.pipeline.tile, 0.0
     for each in loop.rounds:
         total += whole * _plan_us(each.tile, device) + sum(_plan_us(plan, device) for plan in (each.rest, each.after) if plan)
-    return total + loop_traffic(loop).total / device.bandwidth * 1e6
+    moved = loop_traffic(loop)
+    return total + (moved.total + moved.written) / device.bandwidth * 1e6
 
 
 def _plan_us(plan: FusionPlan, device: Device) -> float:

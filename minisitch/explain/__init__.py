@@ -141,8 +141,8 @@ class Report:
         names = {"kernel": kernels, "pipeline": flows}
         steps = [{"kind": p.kind, "name": graph[p.members[0]].op if p.kind == "library" else next(names[p.kind], "pipeline"),
                   "members": p.members, "outputs": p.outputs} for p in plan.patterns]
-        values = [{"label": r.label, "offset": r.offset, "bytes": r.life.nbytes, "first": r.steps[0],
-                   "last": r.steps[1]} for r in self.residents]
+        values = [{"label": r.label, "offset": r.offset, "bytes": r.life.nbytes, "first": r.life.first,
+                   "last": r.life.last} for r in self.residents]
         data = {"name": self.name, "strategy": plan.strategy, "device": self.stages.device.name, "graph": str(graph),
                 "steps": steps, "kernels": [_card_record(c) for c in self.cards],
                 "pipelines": [{**_flow_record(f), "machine": self.machine_code(k)} for k, f in enumerate(self.stages.flows)],
@@ -171,10 +171,10 @@ class Report:
                         for line in ("", f"# the program {what}, with ids of its own", str(own.graph), "", str(own))]
         for number, flow in enumerate(self.stages.flows):
             out += ["", str(flow), *["", f"# {self.machine_code(number)}"] * bool(self.machines)]
-        out += ["", f"# memory: {self.workspace} bytes of workspace"]
+        out += ["", f"# memory: {self.workspace} bytes of workspace; launches and library calls are counted from 0"]
         out += [f"  {flow.source.name}: {flow.own_bytes} bytes of its own, all the time: " +
                 ", ".join(f"{name} {nbytes}" for name, nbytes in flow.own) for flow in self.stages.flows]
-        out += [f"  {r.label}: {r.life.nbytes} bytes at {r.offset}, steps {r.steps[0]} to {r.steps[1]}"
+        out += [f"  {r.label}: {r.life.nbytes} bytes at {r.offset}, launches {r.life.first} to {r.life.last}"
                 for r in self.residents]
         if self.stages.device.kind == "gpu" and plan.library_calls:
             out += ["", "# library calls on a GPU", *(f"  {line}" for line in library_calls(self.stages))]

@@ -75,10 +75,10 @@ def content(report: Report, heading: str = "") -> str:
            f'<div class="scroll">{overview(report)}</div>']
     out += [kernel_card(report, card) for card in report.cards]
     out += [pipeline_card(report, number, flow) for number, flow in enumerate(stages.flows)]
-    steps = len(stages.plan.patterns)
-    residents = [(r.label, r.offset, r.life.nbytes, *r.steps) for r in report.residents]
-    out += ["<h2>Memory between steps</h2><p>Values that are never alive at the same step share bytes.</p>",
-            f'<div class="scroll">{memory_map(residents, report.workspace, steps, report.prefix + "-memory")}</div>',
+    residents = [(r.label, r.offset, r.life.nbytes, r.life.first, r.life.last) for r in report.residents]
+    out += ["<h2>Memory between launches</h2><p>Values that are never alive at the same launch share bytes; on a CPU a kernel with "
+            "grid barriers is several launches.</p>",
+            f'<div class="scroll">{memory_map(residents, report.workspace, report.prefix + "-memory")}</div>',
             "<h2>What was decided about the plan</h2>", decisions_table(stages.plan.decisions),
             f"<details><summary>The program, {len(stages.graph)} operations</summary>"
             f"<pre>{escape(str(stages.graph))}</pre></details>"]

@@ -261,19 +261,20 @@ def _columns_of(found: ThreadMap) -> str:
 
 
 # ---------------------------------------------------------------- memory
-def memory_map(values: Sequence[tuple[str, int, int, int, int]], total: int, steps: int, name: str) -> str:
-    """Steps across, bytes down: (label, offset, bytes, first step, last step) a rectangle each."""
+def memory_map(values: Sequence[tuple[str, int, int, int, int]], total: int, name: str) -> str:
+    """Launches across, bytes down: (label, offset, bytes, first launch, last launch) a rectangle each."""
     if not values:
-        return svg(260, 22, [text(4, 15, "no workspace: nothing lives between steps")], name, "memory plan")
-    wide, left, height, top = max(18.0, min(60.0, 720 / max(1, steps))), 84, 220.0, 24
-    body = [text(left, 14, f"workspace of {total:,} bytes; steps from left to right"),
+        return svg(260, 22, [text(4, 15, "no workspace: nothing lives between launches")], name, "memory plan")
+    launches = 1 + max(value[-1] for value in values)
+    wide, left, height, top = max(18.0, min(60.0, 720 / launches)), 84, 220.0, 24
+    body = [text(left, 14, f"workspace of {total:,} bytes; launches and library calls from left to right"),
             text(left - 6, top + 10, "byte 0", "end"), text(left - 6, top + height, f"{total:,}", "end"),
-            rectangle(left, top, wide * steps, height, "", "", ' stroke-opacity="0.4"')]
+            rectangle(left, top, wide * launches, height, "", "", ' stroke-opacity="0.4"')]
     for n, (label, offset, nbytes, first, last) in enumerate(values):
         y, tall = top + height * offset / total, max(1.5, height * nbytes / total)
         x, across = left + wide * first, wide * (last - first + 1)
-        tip = f"{label}: {nbytes:,} bytes at {offset:,}, steps {first} to {last}"
+        tip = f"{label}: {nbytes:,} bytes at {offset:,}, launches {first} to {last}"
         body.append(rectangle(x, y, across, tall, PALETTE[n % len(PALETTE)], tip))
         if tall > 11 and across > len(label) * CHARACTER:
             body.append(text(x + 3, y + min(tall, 14) - 3, label, extra=' font-size="10"'))
-    return svg(left + wide * steps + 8, top + height + 8, body, name, "memory plan of the workspace")
+    return svg(left + wide * launches + 8, top + height + 8, body, name, "memory plan of the workspace")

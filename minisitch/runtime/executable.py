@@ -133,7 +133,10 @@ class Executable:
         return write_call(self.stages.program, self.slots, self.steps, self.checks, self.memory, refuse_overlap)
 
     def prepare(self, leaves: Sequence[Any]) -> tuple[list[Array], list[Callable[[], Any]]]:
-        """A call taken apart, to be timed: the flat array of every slot, and one call a step. Raises IndexError."""
+        """A call taken apart, to be timed: the flat array of every slot, and one call a step. Raises IndexError.
+
+        To be run in order: values share bytes, so a step alone may find its operands overwritten, by itself, too.
+        """
         inputs = iter([*leaves, *self.stages.program.captured])
         arrays = [ready(next(inputs), s.dtype).reshape(-1) if s.place == "input" else
                   fresh((s.size,), s.dtype) if s.place == "output" else

@@ -30,7 +30,7 @@ LARGE = 8 * PAGE  # smaller arrays fit the nearest cache together
 # ---------------------------------------------------------------- memory
 @dataclass(frozen=True)
 class Lifetime:
-    """A value of ``nbytes`` bytes, written at the moment ``first`` and last read at ``last``: a step, or a launch of it."""
+    """A value of ``nbytes`` bytes, written at the moment ``first`` and last read at ``last``: launches and library calls."""
 
     nbytes: int
     first: int
@@ -108,7 +108,7 @@ class Resident:
     value: int | None
     type: TensorType
     life: Lifetime
-    steps: tuple[int, int]  # the first that writes it, the last that reads it
+    step: int  # that writes it
     offset: int = 0
 
 
@@ -136,7 +136,7 @@ class Layout:
         for resident in self.residents:
             slot = self._add("workspace", resident.offset, resident.type)
             if resident.value is None:
-                self.scratch.setdefault(resident.steps[0], []).append(slot)
+                self.scratch.setdefault(resident.step, []).append(slot)
             else:
                 self.value[resident.value] = slot
 
@@ -148,26 +148,26 @@ class Layout:
 def _residents(stages: Stages, elsewhere: Container[int]) -> Iterator[Resident]:
     """What lives in the workspace: values that patterns write and others read, and what kernels keep there for themselves.
 
-    A CPU launches a kernel once for each stretch between its grid barriers. What one launch is the last to read gives its bytes
-    to what a later one of the same kernel writes, and these are in a cache then: a relu, a pooling and the windows of a convolution
-    (15 MB) take 1.9 ms as one kernel, no more than as two, and took 2.4.
+    On a CPU a kernel is so many launches (``Kernel.calls``). What one is the last to read gives its bytes to what a later one of
+    the same kernel writes, and these are in a cache then: a relu, a pooling and the windows of a convolution (15 MB) take
+    1.9 ms as one kernel, no more than as two, and took 2.4.
     """
     graph, uses = stages.graph, list(_uses(stages))
-    written: dict[int, tuple[int, int]] = {}  # value -> moment and step
-    read: dict[int, tuple[int, int]] = {}
-    for step, (values, _) in enumerate(uses):
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for values, _ in uses:
         for value, moments in values.items():
-            written.setdefault(value, (moments[0], step))
-            read[value] = moments[-1], step
+            first.setdefault(value, moments[0])
+            last[value] = moments[-1]
     for step, pattern in enumerate(stages.plan.patterns):
         for value in pattern.outputs:
             if value not in elsewhere:
-                node, (first, _), (last, until) = graph[value], written[value], read[value]
-                yield Resident(f"%{value} {node.op}", value, node.type, Lifetime(node.type.nbytes, first, last), (step, until))
+                node = graph[value]
+                yield Resident(f"%{value} {node.op}", value, node.type, Lifetime(node.type.nbytes, first[value], last[value]), step)
     for step, (_, scratch) in enumerate(uses):
         for buffer, moments in scratch:
             type = TensorType((buffer.size,), buffer.dtype)
-            yield Resident(f"scratch {buffer.name}", None, type, Lifetime(type.nbytes, moments[0], moments[-1]), (step, step))
+            yield Resident(f"scratch {buffer.name}", None, type, Lifetime(type.nbytes, moments[0], moments[-1]), step)
 
 
 Moments = Sequence[int]  # at which something is used, in order
@@ -183,11 +183,11 @@ def _uses(stages: Stages) -> Iterator[Uses]:
             now += 1
             continue
         body, kernel, source = next(kernels)
-        launches = source.launches if source.target == "cpu" else ()
+        launches = source.launches if source.target == "cpu" and kernel.device.kind == "cpu" else ()
         used = [[k for k, launch in enumerate(launches, now) if b.name in launch.buffers] or [now] for b in kernel.parameters]
         values, scratch = (*body.inputs, *body.outputs), [b for b in kernel.parameters if b.scope == "scratch"]
         found: dict[int, Moments] = {}
-        for value, moments in zip(values, used, strict=False):
+        for value, moments in zip(values, used[:len(values)], strict=True):
             found[value] = sorted({*found.get(value, ()), *moments})
         yield found, list(zip(scratch, used[len(values):], strict=True))
         now += max(1, len(launches))
