@@ -444,7 +444,7 @@ def test_a_gpus_kernel_is_one_launch_also_where_only_its_report_is_made():
     """explain for a GPU, on a machine without one: the text is the CPU's, and the kernel is not."""
     stages = ms.explain(lambda x, w: np.exp(x @ w).sum(axis=0), array(4096, 16), array(16, 64), device="v100").stages
     lives = [r.life for r in Layout(stages).residents]
-    assert len(stages.sources[0].launches) > 1 and {(life.first, life.last) for life in lives} <= {(0, 1), (1, 1)}
+    assert len(stages.sources[0].launches) > 1 and {(life.first, life.last) for life in lives} in ({(0, 1)}, {(0, 1), (1, 1)})
 
 
 def test_a_long_chain_needs_two_buffers():
