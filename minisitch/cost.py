@@ -21,9 +21,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from .device import Device
+from .device import SERIAL_BESIDE_LIBRARY, Device
 from .graph import Graph, Node
 from .index import Digit, Index
 from .kernel import Compute, Fold, Kernel, Load, Phase, Segment, Stmt, Store, operands
@@ -35,6 +35,7 @@ LANES = 16  # float32 elements of a core's widest vector
 UNROLLED = 16  # an innermost loop of at most so many elements is unrolled, and what is around it vectorised
 LINE, PAGE = 64, 4096  # bytes
 AHEAD = 512  # bytes fetched in vain where a run of neighbours ends and the next begins in another page; no more than its own
+THREADED = 1_000_000  # multiplications of a matrix product, above which a BLAS has several threads (measured; others begin earlier)
 KEPT = 1 << 20  # bytes a stride may sweep over before the first line is gone from the cache
 
 
@@ -305,6 +306,21 @@ def _stride(index: Index, name: str, n: int) -> int | None:
 
 
 # ---------------------------------------------------------------- library calls
+def beside_library(graph: Graph, device: Device) -> Device:
+    """The device as kernels of this graph find it: the threads of a CPU's matrix products wait for the next one on the cores that
+    our threads would have, so a second core is for much work alone.
+
+    Measured with NumPy's OpenBLAS, two cores: a product's thread waits 100 ms, without letting anybody in. Softmax of 120 us
+    right after it took 5% longer on both cores than on one, of 380 us 2% less, of 800 us 15%. Products up to
+    ``THREADED`` wake nobody.
+    """
+    def threaded(node: Node) -> bool:
+        return node.op == "matmul" and math.prod(node.type.shape[-2:]) * graph[node.args[0]].type.shape[-1] > THREADED
+    if device.kind == "gpu" or not any(map(threaded, graph.nodes)):
+        return device
+    return replace(device, serial_below=max(device.serial_below, SERIAL_BESIDE_LIBRARY))
+
+
 def library_us(graph: Graph, node: Node, device: Device) -> float:
     """Modelled microseconds of a library call: the larger of its memory and arithmetic time.
 

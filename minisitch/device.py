@@ -25,6 +25,7 @@ from .errors import DeviceError
 # Scalar operations, loads and stores among them, a heavy one counted as eight: 0.03 ns each, so 30 us of one core, or 60 of a slow
 # one. That is where a second one that is awake begins to pay, unless the device file knows better.
 SERIAL_BELOW = 1_000_000
+SERIAL_BESIDE_LIBRARY = 10 * SERIAL_BELOW  # where the other cores are a matrix product's (``cost.beside_library``)
 FILE_VERSION = 4  # of the device file
 
 

@@ -25,7 +25,7 @@ from stitch_help import (
 )
 
 from minisitch import cost, cuda_emit
-from minisitch.device import BUILT_IN, LOOP_NS, SERIAL_BELOW, Level, cpu_with
+from minisitch.device import BUILT_IN, LOOP_NS, SERIAL_BELOW, SERIAL_BESIDE_LIBRARY, Level, cpu_with
 from minisitch.errors import DeviceError
 from minisitch.kernel import HEAVY
 from minisitch.simplify import simplify
@@ -271,6 +271,24 @@ def test_small_work_stays_on_one_core():
     slow_join = replace(CPU, grid_barrier_us=CPU.grid_barrier_us + 50)
     assert cost.kernel_us(replace(above, device=slow_join)) == pytest.approx(cost.kernel_us(above) + 50)
     assert cost.kernel_us(replace(below, device=slow_join)) == cost.kernel_us(below)
+
+
+def test_beside_products_of_several_threads_a_second_core_is_for_much_work_alone():
+    def shares(n, device=CPU):
+        """Softmax of 512 rows, of n columns that a product made: whether several cores share it; and the device it is planned for."""
+        stages = lowered(traced(lambda x, w: softmax(x @ w), (512, 16), (16, n)), "astitch", "cpu", device)
+        (kernel,) = stages.kernels
+        return kernel.segments[0].work >= kernel.device.serial_below, stages.device
+
+    assert 512 * 16 * 64 < cost.THREADED < 512 * 16 * 128
+    assert shares(64) == (False, CPU) and shares(64, replace(CPU, serial_below=100_000))[0]
+    for early in (100_000, SERIAL_BELOW):
+        few, machine = shares(512, replace(CPU, serial_below=early))
+        assert not few and machine == replace(CPU, serial_below=SERIAL_BESIDE_LIBRARY)
+    assert shares(1024)[0], "and so it shares much work"
+    late = replace(CPU, serial_below=2 * SERIAL_BESIDE_LIBRARY)
+    assert shares(1024, late) == (False, late), "never less than where nobody else has the cores"
+    assert cost.beside_library(traced(np.matmul, (512, 512), (512, 512)), V100) == V100
 
 
 def test_what_does_not_change_along_the_row_is_priced_once_a_row():

@@ -157,8 +157,11 @@ def test_no_strategy_beats_the_optimum(graph, device):
     alone = Prices(graph, device).plan_us(optimum(graph, device))
     for name in STRATEGIES:
         plan = fuse(graph, name, device)
-        us = Prices(plan.graph, device).plan_us(plan)
         known = optimum(graph, device, [plan])
+        if plan.pipelines:  # in no space of kernels, so left out
+            assert Prices(graph, device).plan_us(known) == alone
+            continue
+        us = Prices(plan.graph, device).plan_us(plan)
         assert Prices(known.graph, device).plan_us(known) <= min(us, alone) + TINY, name
         if plan.graph == graph and {p.composition for p in plan.kernels} <= set(COMPOSITIONS):
             assert alone <= us + TINY, f"{name} is better without being shown"

@@ -410,13 +410,13 @@ def test_what_a_launch_read_last_gives_its_bytes_to_the_next_one(early):
         y = np.pad(np.exp(product), ((1, 1), (0, 0)))
         return np.concatenate([y[:-2], y[1:-1], y[2:], *([product] if early else [])], axis=1) @ v
 
-    args = array(4096, 8), array(8, 64), array(256 if early else 192, 4)
+    args = array(16384, 8), array(8, 64), array(256 if early else 192, 4)
     run = executable(ms.jit(beside, strategy="astitch"), *args)
     (source,) = run.stages.sources
     product, both = (r for r in run.residents if r.value is not None)
     assert len(source.launches) == 2 and (product.step, both.step) == (0, 1)
     assert product.life.meets(both.life) == early
-    assert (run.workspace >= product.life.nbytes + both.life.nbytes + 4096 * 64 * 4) == early, "the scratch of exp is the third"
+    assert (run.workspace >= product.life.nbytes + both.life.nbytes + 16384 * 64 * 4) == early, "the scratch of exp is the third"
     np.testing.assert_allclose(run(list(args)), expected := beside(*args), rtol=1e-5, atol=1e-6 * np.max(np.abs(expected)))
 
 

@@ -241,11 +241,13 @@ def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None
 
 def _add_optimum(lowered: dict[str, Stages], program: Program, target: str, device: Device) -> str:
     """Add the best plan as one more strategy, or say why there is none."""
+    graph = online(simplify(program.graph), device)[0]
+    machine = cost.beside_library(graph, device)  # as for the others
     try:
-        best = exhaustive.optimum(online(simplify(program.graph), device)[0], device, [stages.plan for stages in lowered.values()])
+        best = exhaustive.optimum(graph, machine, [stages.plan for stages in lowered.values()])
     except PlanError as refusal:
         return f" No optimum: {refusal}."
-    lowered["optimum"] = lower_plan(program, best, target, device)
+    lowered["optimum"] = lower_plan(program, best, target, machine)
     return ""
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from .. import cpu_emit, cuda_emit
 from ..build import built, compose, digest, shared_kernels
+from ..cost import beside_library
 from ..cuda_pipeline import PipelineSource, emit_pipeline
 from ..dataflow.loop import TileLoop, tile_loop
 from ..dataflow.pipeline import Pipeline
@@ -157,6 +158,7 @@ def lower_program(program: Program, strategy: str, target: str, device: Device, 
     """Take a traced program down the road until ``stop_after`` (``"fuse"`` or later)."""
     graph, rewritten = online(simplify(program.graph), device)
     verify(graph)
+    device = beside_library(graph, device)
     with shared_kernels(device):  # what a strategy has built to know its price is not built again
         plan = plan_of(graph, strategy, device)
         if rewritten and plan.graph == graph:  # else the strategy has taken products apart, and ids mean other nodes
