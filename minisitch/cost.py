@@ -32,7 +32,8 @@ from .ops import compute_dtype, itemsize, kind_of
 
 HEAVY_OPERATIONS = 16  # scalar operations a heavy one counts for on a GPU (a polynomial of that length); on a core: kernel.HEAVY
 LANES = 16  # float32 elements of a core's widest vector
-UNROLLED = 16  # an innermost loop of at most so many elements is unrolled, and what is around it vectorised
+VECTORS = LANES, 8, 4  # and of those that a loop's last elements have
+UNROLLED = 16  # an innermost loop of at most so many elements is unrolled: its row starts nothing
 LINE, PAGE = 64, 4096  # bytes
 AHEAD = 512  # bytes fetched in vain where a run of neighbours ends and the next begins in another page; no more than its own
 THREADED = 1_000_000  # multiplications of a matrix product, above which a BLAS has several threads (measured; others begin earlier)
@@ -184,9 +185,9 @@ def _again(kernel: Kernel, segment: Segment) -> int:
 class _Loops:
     """What one core needs for the loops of a segment: ``ns``, and the bytes that its strides drag along.
 
-    Each statement costs as part of a vector, or alone. A loop's last elements, which fill no vector, and the
-    few of a short one share what was vectorised around them: half of what they cost alone. Of rows taken together
-    none waits for what another does once a row.
+    Each statement costs as part of a vector, or alone. A short loop, and the last elements of another one, have narrower
+    vectors: these save half of the lanes that they do without. What fills none costs what it does alone. Of rows taken
+    together none waits for what another does once a row.
     """
 
     def __init__(self, kernel: Kernel, segment: Segment) -> None:
@@ -233,12 +234,10 @@ class _Loops:
         for fold in phase.folds:
             each = self._fold(fold)
             vector, alone = vector + each, alone + self._alone(each)
-        if n <= UNROLLED:
-            self.ns += starts * (n * alone / 2 + once)
-        else:
-            whole = n // LANES * LANES if fits else 0
-            tail = (n - whole) * alone / (2 if fits else 1)
-            self.ns += starts * (self.cost["loop"] + whole * vector + tail + once)
+        turns, rest = 0.0, n
+        for lanes in VECTORS if fits else ():
+            turns, rest = turns + rest // lanes * min((LANES + lanes) / 2 * vector, lanes * alone), rest % lanes
+        self.ns += starts * (self.cost["loop"] * (n > 1) + turns + rest * alone + once)
 
     def _alone(self, each: float) -> float:
         """A statement outside vectors; what never was in one (``math.pow``) costs the same."""

@@ -291,6 +291,19 @@ def test_beside_products_of_several_threads_a_second_core_is_for_much_work_alone
     assert cost.beside_library(traced(np.matmul, (512, 512), (512, 512)), V100) == V100
 
 
+def test_a_short_loop_has_narrower_vectors():
+    """Sixteen elements are a vector; eight and four save a part of it; one to three are alone, as what is in no vector always is."""
+    def row(n, op="exp"):
+        x = "f32[1024,{n}] = input name='x'", "f32[1,{n}] = input name='w'"  # what differs along the row is no array of one dimension
+        lines = *x, "f32[1024,{n}] = broadcast %1 shape=(1024,{n})", "f32[1024,{n}] = add %0 %2", "f32[1024,{n}] = {op} %3"
+        return cost.kernel_us(one_kernel(program(*(line.format(n=n, op=op) for line in lines)), CPU)) - CPU.launch_us
+
+    assert row(32) == pytest.approx(2 * row(16), rel=0.25)
+    assert row(4) < row(8) < row(16) < 2 * row(4)
+    assert row(15) > 2 * row(16), "three of fifteen are alone"
+    assert row(8, "tan") == pytest.approx(4 * row(2, "tan"), rel=0.1)
+
+
 def test_what_does_not_change_along_the_row_is_priced_once_a_row():
     inside = one_kernel(program("f32[64,1024] = input name='x'", "f32[64,1024] = tan %0", "f32[64,1024] = add %1 %0"), CPU)
     outside = one_kernel(program("f32[64,1024] = input name='x'", "f32[64,1] = input name='s'", "f32[64,1] = tan %1",
