@@ -98,7 +98,7 @@ def measure(workload: str, preset: str, strategies: list[str], target: str, seco
         say(f"{name}: compiling")
         stages = lower_program(program, name, target, device)
         ready[name] = assemble(stages, target)
-        modelled = plan_us(stages.plan, Prices(stages.graph, device))
+        modelled = plan_us(stages.plan, Prices(stages.graph, stages.device))
         rows[name] = {"modelled_us": round(modelled, 1), "kernels": len(stages.plan.kernels),
                       "pipelines": [str(p.composition) for p in stages.plan.pipelines]}
     samples = rounds(ready, lambda: fn(*arrays), flatten((tuple(arrays), {}))[0], seconds)

@@ -8,8 +8,8 @@ quantity by running the text; a test holds the two together.
 
 Time is memory against arithmetic, between grid barriers (docs/calibration.md says how well that predicts):
 
-    GPU   the larger of the two, over the share of the device that is busy; launch and barriers are added
-    CPU   both overlap in part: sqrt(memory^2 + loops^2); a segment that is worth it has all cores
+    GPU   the larger of the two, over the root of the share of the device that is busy; launch and barriers are added
+    CPU   both overlap in part: sqrt(memory^2 + loops^2); a segment has as many cores as its work is worth
             memory  bytes over the rate of the cache that holds the program's inputs and outputs, or the kernel's
                     buffers if they are larger; a stride drags a line an element, a short run the lines that were fetched
                     ahead of it, and a row too long for a core's cache is fetched by each loop over it; what no cache
@@ -32,8 +32,8 @@ from .ops import compute_dtype, itemsize, kind_of
 
 HEAVY_OPERATIONS = 16  # scalar operations a heavy one counts for on a GPU (a polynomial of that length); on a core: kernel.HEAVY
 LANES = 16  # float32 elements of a core's widest vector
-VECTORS = LANES, 8, 4  # and of those that a loop's last elements have
-UNROLLED = 16  # an innermost loop of at most so many elements is unrolled: its row starts nothing
+VECTORS = LANES, 8, 4  # float32 elements of vectors, widest first; a loop's last elements have the narrower ones
+BRIEF = 16  # an innermost loop of at most so many elements hides what starting its row costs
 LINE, PAGE = 64, 4096  # bytes
 AHEAD = 512  # bytes fetched in vain where a run of neighbours ends and the next begins in another page; no more than its own
 THREADED = 1_000_000  # multiplications of a matrix product, above which a BLAS has several threads (measured; others begin earlier)
@@ -214,7 +214,7 @@ class _Loops:
         waits = segment.together == 1
         each_before = [self._compute(s) if isinstance(s, Compute) else self.cost["light"] for s in before]
         row = sum(self._alone(each) if waits else each for each in each_before)
-        if n > UNROLLED:
+        if n > BRIEF:
             row += (self.cost["row"] + self.cost["meet"] * sum(f.along == "row" for f in phase.folds)) * waits
         self.ns += segment.rows * row
 
@@ -234,10 +234,11 @@ class _Loops:
         for fold in phase.folds:
             each = self._fold(fold)
             vector, alone = vector + each, alone + self._alone(each)
-        turns, rest = 0.0, n
+        vectors_ns, rest = 0.0, n
         for lanes in VECTORS if fits else ():
-            turns, rest = turns + rest // lanes * min((LANES + lanes) / 2 * vector, lanes * alone), rest % lanes
-        self.ns += starts * (self.cost["loop"] * (n > 1) + turns + rest * alone + once)
+            vectors_ns += rest // lanes * min((LANES + lanes) / 2 * vector, lanes * alone)
+            rest %= lanes
+        self.ns += starts * (self.cost["loop"] * (n > 1) + vectors_ns + rest * alone + once)
 
     def _alone(self, each: float) -> float:
         """A statement outside vectors; what never was in one (``math.pow``) costs the same."""
@@ -306,18 +307,25 @@ def _stride(index: Index, name: str, n: int) -> int | None:
 
 # ---------------------------------------------------------------- library calls
 def beside_library(graph: Graph, device: Device) -> Device:
-    """The device as kernels of this graph find it: the threads of a CPU's matrix products wait for the next one on the cores that
-    our threads would have, so a second core is for much work alone.
+    """The device as kernels of this graph find it: where the threads of a CPU's matrix products wait for the next one on the cores
+    that ours would have, a second core pays only for much work.
 
     Measured with NumPy's OpenBLAS, two cores: a product's thread waits 100 ms, without letting anybody in. Softmax of 120 us
-    right after it took 5% longer on both cores than on one, of 380 us 2% less, of 800 us 15%. Products up to
-    ``THREADED`` wake nobody.
+    right after it took 5% longer on both cores than on one, of 380 us 2% less, of 800 us 15%. A product of integers has no
+    threads, and a small one neither.
     """
-    def threaded(node: Node) -> bool:
-        return node.op == "matmul" and math.prod(node.type.shape[-2:]) * graph[node.args[0]].type.shape[-1] > THREADED
-    if device.kind == "gpu" or not any(map(threaded, graph.nodes)):
+    if device.kind == "gpu" or not any(_has_threads(graph, node) for node in graph.nodes):
         return device
     return replace(device, serial_below=max(device.serial_below, SERIAL_BESIDE_LIBRARY))
+
+
+def _has_threads(graph: Graph, node: Node) -> bool:
+    """Whether a node is a matrix product that the library shares among threads. With one matrix at its right, a batch is one."""
+    if node.op != "matmul" or kind_of(node.type.dtype) != "float":
+        return False
+    left, right = (graph[a].type.shape for a in node.args)
+    rows = math.prod(left[:-1]) if len(right) == 2 else left[-2]
+    return rows * left[-1] * right[-1] > THREADED
 
 
 def library_us(graph: Graph, node: Node, device: Device) -> float:

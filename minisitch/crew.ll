@@ -1,7 +1,7 @@
 ; The crew's code: what crew.py says of boards, tickets and chunks, for threads that hold no interpreter lock.
 ; crew.py puts numbers for $$NAMES (positions are in words of 8 bytes), and what depends on the number of arrays for $$names.
 ; Words that change while a job is open are atomics. The job's own and the board's JOB are written before the ticket and read
-; after it; SPARED is the caller's that has BUSY.
+; after it.
 
 declare i32 @sched_yield()
 declare i32 @clock_gettime(i32, ptr)
@@ -254,7 +254,7 @@ awake:
   br label %begin
 }
 
-define i64 @run_${arity}(ptr %board, ptr %job, i64 %threads, i64 %helpers, i64 %chunks, i1 zeroext %large$parameters) {
+define i64 @run_${arity}(ptr %board, ptr %job, i64 %threads, i64 %helpers, i64 %chunks, i1 zeroext %wake$parameters) {
   %busy_at = getelementptr i64, ptr %board, i64 $BUSY
   %taken = cmpxchg ptr %busy_at, i64 0, i64 1 seq_cst seq_cst
   %mine = extractvalue { i64, i1 } %taken, 1
@@ -281,18 +281,10 @@ post:  ; nobody reads the job before its ticket is there
   %asleep_at = getelementptr i64, ptr %board, i64 $ASLEEP
   %asleep = load atomic i64, ptr %asleep_at seq_cst, align 8
   %awake = sub i64 %threads, %asleep  ; of so many, some may be those that this job does not want: then it has fewer
-  %somebody = icmp slt i64 %awake, %helpers
-  br i1 %somebody, label %weigh, label %work
-weigh:
-  %spared_at = getelementptr i64, ptr %board, i64 $SPARED
-  %spared = load i64, ptr %spared_at
-  %again = add i64 %spared, 1
-  store i64 %again, ptr %spared_at
-  %enough = icmp uge i64 %again, $SPARED_MOST
-  %worth = or i1 %large, %enough
-  br i1 %worth, label %wake, label %work
-wake:
-  store i64 0, ptr %spared_at
+  %few = icmp slt i64 %awake, %helpers
+  %worth = and i1 %few, %wake
+  br i1 %worth, label %rouse, label %work
+rouse:
   %mutex = getelementptr i64, ptr %board, i64 $MUTEX
   %condition = getelementptr i64, ptr %board, i64 $CONDITION
   %locked = call i32 @pthread_mutex_lock(ptr %mutex)

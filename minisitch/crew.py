@@ -9,7 +9,6 @@ longer than half of it. So the threads of a crew live in a loop of machine code.
     finished   chunks of this job that are done; the caller returns when all are
     busy       1 while a caller has the crew; another one runs its tasks by itself
     asleep     threads that have to be woken
-    spared     small jobs since the last one for which somebody was woken
     chunks, job, helpers   of the open job: how many chunks, its block of memory, how many threads may help
     core, parted   the caller's, from which all threads were sent away; whether they could be
 
@@ -17,8 +16,9 @@ A chunk is taken by raising the ticket, which fails if it is another job's by no
 A thread that finds nothing to do looks again for 80 microseconds, letting others have the core each time, since one kernel often
 follows another; then it sleeps. Where others want the core, as a matrix product's threads do, it sleeps at once. The caller takes
 chunks too, and waits only for chunks that a thread has taken. To wake a thread costs the caller some ten microseconds, and the
-thread begins ten to a hundred microseconds later. So a small job wakes nobody, but every 16th one does, in case more follow; a
-thread that comes too late for it looks for the next one all the same.
+thread begins ten to a hundred microseconds later. So a job that is not large wakes nobody, but every 16th one does, in case more
+follow; a thread that comes too late for it looks for the next one all the same. The other fifteen are refused where nobody
+is awake: their caller runs them by itself, and does not pay two microseconds for handing them over.
 
 Linux often lets a thread begin on the core of the one that woke it, and leaves both there for milliseconds, more so where another
 core looks busy because a product's threads still wait in it (measured: a kernel of 3.6 ms took 6.5). So the caller looks where it
@@ -46,7 +46,7 @@ import numpy as np
 from . import compile as compiler
 
 # Positions on the board, in words of 8 bytes: what several threads write has a cache line, or two, of its own.
-TICKET, FINISHED, BUSY, ASLEEP, CHUNKS, JOB, HELPERS, SPARED, CORE, PARTED = 0, 16, 32, 48, 64, 65, 66, 67, 68, 69
+TICKET, FINISHED, BUSY, ASLEEP, CHUNKS, JOB, HELPERS, CORE, PARTED = 0, 16, 32, 48, 64, 65, 66, 67, 68
 MUTEX, CONDITION, NATIVE_IDS = 80, 96, 112  # the threads' numbers in the system, then a zero
 KERNEL, TASKS, CHUNK, STATUS, ARRAYS = 0, 1, 2, 3, 4  # positions in a job; three words an array: address, elements, bytes of one
 # (CHUNK: the address of the code that runs one chunk of so many arrays)
@@ -57,15 +57,16 @@ STALLED = 20_000  # nanoseconds by which the last chunk may take longer than the
 WEARY = 2_000_000  # nanoseconds after which it does not wait by yielding any more, and
 NAP = 20  # microseconds that it sleeps instead before it looks again
 CLOCK = getattr(time, "CLOCK_MONOTONIC", 0)
-SPARED_MOST = 16  # small jobs for which nobody is woken, before one for which somebody is
+SPARED = 16  # of so many small jobs that meet a thread asleep, the last one wakes it
 CORES = 16  # words of 64 cores each: as many as the C library knows
 SYMBOLS = ("sched_yield", "clock_gettime", "pthread_mutex_lock", "pthread_mutex_unlock", "pthread_cond_wait",
            "pthread_cond_broadcast", "getpid", "usleep", "sched_getcpu", "sched_getaffinity", "sched_setaffinity")
-DONE, REFUSED, FAILED = 0, 1, 2  # what a job comes to: all tasks ran; the crew was busy and none did; a chunk reported an error
+DONE, REFUSED, FAILED = 0, 1, 2  # what a job comes to: all tasks ran; the crew was busy, or asleep, and none did; a chunk failed
 
 _board: int | None = None  # its address; another one after a fork
 _threads = 0  # that serve it
 _full = False  # the system starts no more
+_spared = 0  # small jobs since the last one for which somebody was woken
 _jobs: list[Any] = []  # their blocks of memory: machine code has the addresses
 _starting = threading.Lock()
 
@@ -87,8 +88,14 @@ def launcher(kernel: int, tasks: int, arrays: Sequence[tuple[int, int]]) -> Call
     _jobs.append(job)
 
     def launch(helpers: int, chunks: int, large: bool, *given: np.ndarray) -> int:
-        ready = _board and (_full or helpers <= _threads)
-        return run(_board if ready else board(helpers), at, _threads, helpers, chunks, large, *given)
+        global _spared
+        ready, wake = _board if _board and (_full or helpers <= _threads) else board(helpers), large
+        if not large and _threads - (asleep := ctypes.c_int64.from_address(ready + 8 * ASLEEP).value) < helpers:
+            _spared = (_spared + 1) % SPARED
+            wake = _spared == 0
+            if asleep >= _threads and not wake:
+                return REFUSED
+        return run(ready, at, _threads, helpers, chunks, wake, *given)
     return launch
 
 
@@ -139,7 +146,7 @@ if hasattr(os, "register_at_fork"):
 # ---------------------------------------------------------------- machine code
 @functools.cache
 def _code(arity: int) -> tuple[Callable[..., int], Callable[..., None]]:
-    """``run(board, job, threads, helpers, chunks, large, *arrays)`` for so many arrays, and ``serve(board, thread)``, a thread's
+    """``run(board, job, threads, helpers, chunks, wake, *arrays)`` for so many arrays, and ``serve(board, thread)``, a thread's
     life."""
     addresses = {s: ctypes.cast(getattr(ctypes.pythonapi, s), ctypes.c_void_p).value or 0 for s in SYMBOLS}
     run, serve = compiler.assemble_llvm(text(arity), (f"run_{arity}", f"serve_{arity}"), addresses)

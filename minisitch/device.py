@@ -62,7 +62,7 @@ class Device:
     max_block: int = 1024
     source: str = ""
     levels: tuple[Level, ...] = ()  # a CPU's, nearest first; what none of them holds moves at the last one's rate
-    core_ns: tuple[tuple[str, float], ...] = ()  # a CPU's: nanoseconds of one core, by what it does (``CORE_NS``)
+    core_ns: tuple[tuple[str, float], ...] = ()  # a CPU's: nanoseconds of one core, by what it does (``LOOP_NS`` and ``HEAVY_NS``)
     serial_below: int = SERIAL_BELOW  # a CPU's: work of a segment that one core does by itself
     l2_size: int = 0  # a GPU's, as the two below: bytes of the cache that all SMs share
     l2_bandwidth: float = 0.0  # bytes per second from it
@@ -197,13 +197,13 @@ def this_cpu() -> Device:
     except OSError:
         found = None
     if path is None or found is None:
-        return _known(None, 0, 0, _cores())
-    return _known(path, found.st_mtime_ns, found.st_size, _cores())
+        return _known(None, 0, 0, usable_cores())
+    return _known(path, found.st_mtime_ns, found.st_size, usable_cores())
 
 
 def cpu_with(figures: Mapping[str, Any], cores: int = 0) -> Device:
     """A CPU with these figures (``BUILT_IN`` shows which there are), and as many cores as here or ``cores``."""
-    cores = cores or _cores()
+    cores = cores or usable_cores()
     levels = tuple(Level(int(size), one, both if cores > 1 else one) for size, one, both in figures["levels"])
     return Device("cpu", "cpu", cores, threads_per_sm=8, blocks_per_sm=8, registers_per_sm=1 << 30, shared_per_sm=1 << 21,
                   shared_per_block=1 << 19, bandwidth=levels[-1].all_cores, flops=figures["flops"],
@@ -212,8 +212,13 @@ def cpu_with(figures: Mapping[str, Any], cores: int = 0) -> Device:
                   serial_below=int(figures["serial_below"]))
 
 
-def _cores() -> int:
-    return int(os.environ.get("MINISITCH_THREADS", "0")) or os.cpu_count() or 1
+def usable_cores() -> int:
+    """How many cores to use: MINISITCH_THREADS, else those that this process may run on. Raises DeviceError."""
+    if setting := os.environ.get("MINISITCH_THREADS"):
+        if not setting.isdigit() or int(setting) < 1:
+            raise DeviceError(f"MINISITCH_THREADS={setting!r}: it is the number of threads to use, 1 or more")
+        return int(setting)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @functools.lru_cache(maxsize=16)

@@ -221,6 +221,3 @@ def search(space: Space, bound: float) -> list[tuple[float, Pattern]] | None:
                 if least < bound:
                     heapq.heappush(pending, (least, done, more))
     return None
-
-
-

@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
+from .device import usable_cores
+
 WORTH_PYTHON_THREADS = 4_000_000  # scalar operations, some 100 us of one core: waking a Python thread takes 50 to 100 us
 CHUNKS_EACH = 4  # chunks a thread, so that a core disturbed by other programs does not hold up the rest
 
@@ -130,14 +132,7 @@ def _serve(inbox: queue.SimpleQueue[_Job]) -> None:
         inbox.get().work()
 
 
-@functools.cache
-def _default_threads() -> int:
-    setting = os.environ.get("MINISITCH_THREADS")
-    if setting:
-        if not setting.isdigit() or int(setting) < 1:
-            raise ValueError(f"MINISITCH_THREADS={setting!r}: it is the number of threads to use, 1 or more")
-        return int(setting)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+_default_threads = functools.cache(usable_cores)
 
 
 def _after_fork() -> None:

@@ -211,7 +211,7 @@ def test_one_operation_is_all_that_is_priced():
         np.testing.assert_allclose(call.arguments[2], meaning(x * r[:, None]).sum(1), rtol=1e-5)
 
 
-def test_random_patterns_are_large_and_different_to_the_tests():
+def test_random_patterns_are_large_and_have_no_library_call():
     sizes = [max(n.type.size for n in cal.random_pattern(seed).nodes) for seed in range(20)]
     assert min(sizes) >= 1 << 12 and max(sizes) > 1 << 20 and max(sizes) <= 1 << 22
     assert all(n.kind != "library" for seed in range(20) for n in cal.random_pattern(seed).nodes)

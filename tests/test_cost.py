@@ -24,10 +24,11 @@ from stitch_help import (
     traced,
 )
 
-from minisitch import cost, cuda_emit
+from minisitch import cost, crew, cuda_emit, workers
 from minisitch.device import BUILT_IN, LOOP_NS, SERIAL_BELOW, SERIAL_BESIDE_LIBRARY, Level, cpu_with
 from minisitch.errors import DeviceError
 from minisitch.kernel import HEAVY
+from minisitch.runtime.steps import requests, to_the_cores
 from minisitch.simplify import simplify
 from minisitch.testing import random_graph, random_inputs
 
@@ -273,28 +274,46 @@ def test_small_work_stays_on_one_core():
     assert cost.kernel_us(replace(below, device=slow_join)) == cost.kernel_us(below)
 
 
-def test_beside_products_of_several_threads_a_second_core_is_for_much_work_alone():
-    def shares(n, device=CPU):
-        """Softmax of 512 rows, of n columns that a product made: whether several cores share it; and the device it is planned for."""
+def test_beside_products_of_several_threads_a_second_core_is_only_for_much_work():
+    def cores(n, device=CPU):
+        """Softmax of 512 rows, of n columns that a product made: how many cores share it, and what wakes those that sleep."""
         stages = lowered(traced(lambda x, w: softmax(x @ w), (512, 16), (16, n)), "astitch", "cpu", device)
-        (kernel,) = stages.kernels
-        return kernel.segments[0].work >= kernel.device.serial_below, stages.device
+        (source,), (kernel,) = stages.sources, stages.kernels
+        with pytest.MonkeyPatch.context() as patched:
+            asked = [(1, False)]
+            patched.setattr(crew, "launcher", lambda *_: lambda helpers, chunks, large, *_: asked.append((1 + helpers, large)) or crew.DONE)
+            with workers.threads(2):
+                run = to_the_cores(kernel, source.launches[0], requests(source)[0])
+                run(*(np.zeros(b.size, b.dtype) for b in kernel.parameters))
+        if asked[-1][0] == 1:  # one core does it, and so it is priced
+            assert cost.kernel_us(kernel) == cost.kernel_us(replace(kernel, device=replace(kernel.device, sms=1)))
+        return asked[-1]
 
     assert 512 * 16 * 64 < cost.THREADED < 512 * 16 * 128
-    assert shares(64) == (False, CPU) and shares(64, replace(CPU, serial_below=100_000))[0]
-    for early in (100_000, SERIAL_BELOW):
-        few, machine = shares(512, replace(CPU, serial_below=early))
-        assert not few and machine == replace(CPU, serial_below=SERIAL_BESIDE_LIBRARY)
-    assert shares(1024)[0], "and so it shares much work"
+    early = replace(CPU, serial_below=100_000)
+    assert cores(64) == (1, False) and cores(64, early) == (2, True)
+    assert cores(512) == cores(512, early) == (1, False), "five million operations"
+    assert cores(1024) == cores(1024, early) == (2, True), "ten million"
     late = replace(CPU, serial_below=2 * SERIAL_BESIDE_LIBRARY)
-    assert shares(1024, late) == (False, late), "never less than where nobody else has the cores"
-    assert cost.beside_library(traced(np.matmul, (512, 512), (512, 512)), V100) == V100
+    assert cores(1024, late) == (1, False), "never sooner than where nobody else has the cores"
+
+
+def test_products_that_wake_no_threads_leave_the_device_as_it_is():
+    def beside(*lines, device=CPU):
+        return cost.beside_library(program(*lines), device) != device
+
+    square = "f32[512,512] = input name='x'", "f32[512,512] = matmul %0 %0"
+    assert beside(*square) and not beside(*square, device=V100)
+    assert not beside(*(line.replace("f32", "i64") for line in square)), "NumPy multiplies integers by itself"
+    batch = "f32[512,16,64] = input name='x'", "f32[{}64,64] = input name='w'", "f32[512,16,64] = matmul %0 %1"
+    assert beside(*(line.format("") for line in batch)), "one product of 8192 rows"
+    assert not beside(*(line.format("512,") for line in batch)), "512 of 16 rows each"
 
 
 def test_a_short_loop_has_narrower_vectors():
     """Sixteen elements are a vector; eight and four save a part of it; one to three are alone, as what is in no vector always is."""
     def row(n, op="exp"):
-        x = "f32[1024,{n}] = input name='x'", "f32[1,{n}] = input name='w'"  # what differs along the row is no array of one dimension
+        x = "f32[1024,{n}] = input name='x'", "f32[1,{n}] = input name='w'"  # without a row to add, there are no rows: one long loop
         lines = *x, "f32[1024,{n}] = broadcast %1 shape=(1024,{n})", "f32[1024,{n}] = add %0 %2", "f32[1024,{n}] = {op} %3"
         return cost.kernel_us(one_kernel(program(*(line.format(n=n, op=op) for line in lines)), CPU)) - CPU.launch_us
 

@@ -128,7 +128,7 @@ def test_idle_threads_use_no_time():
 
 def in_fresh_python(code, **environment):
     """Run ``code`` in a process of its own, which must end by itself."""
-    prelude = ("import os, sys, threading, time\nfrom minisitch import workers\nBIG = 10**9\n"
+    prelude = ("import os, sys, threading, time\nfrom minisitch import workers\nfrom minisitch.device import get_device\nfrom minisitch.errors import DeviceError\nBIG = 10**9\n"
                "def nap(first, last): time.sleep(0.001)\n")
     done = subprocess.run([sys.executable, "-c", prelude + code], capture_output=True, text=True, timeout=20,
                           env={**os.environ, "PYTHONPATH": str(ROOT), **environment})
@@ -140,8 +140,10 @@ def test_the_environment_sets_the_number_of_threads():
     assert in_fresh_python("print(workers.thread_count())", MINISITCH_THREADS="3") == ["3"]
     assert in_fresh_python("workers.run(nap, 9, (), work=BIG); print(threading.active_count())",
                            MINISITCH_THREADS="1") == ["1"]
-    bad = "try: workers.thread_count()\nexcept ValueError as e: print('MINISITCH_THREADS' in str(e))"
-    assert in_fresh_python(bad, MINISITCH_THREADS="many") == ["True"]
+    for asked in ("workers.thread_count()", "get_device('cpu')"):
+        bad = f"try: {asked}\nexcept DeviceError as e: print('MINISITCH_THREADS' in str(e))"
+        for setting in ("many", "-1", "0"):
+            assert in_fresh_python(bad, MINISITCH_THREADS=setting) == ["True"]
 
 
 def test_exit_does_not_hang():

@@ -232,7 +232,7 @@ def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None
     own = copy.deepcopy((args, kwargs)) if program.mutated else (args, kwargs)
     calls[""] = lambda: fn(*own[0], **own[1])
     times = interleaved(calls, seconds) if measured else dict.fromkeys(calls, 0.0)
-    rows = tuple(_row(name, ready[name].stages, machine, times[name], errors[name]) for name in ready)
+    rows = tuple(_row(name, ready[name].stages, times[name], errors[name]) for name in ready)
     best_us = next((r.modelled_us for r in rows if r.strategy == "optimum"), 0.0)
     rows = tuple(replace(r, over_optimum=r.modelled_us / best_us) for r in rows) if best_us else rows
     parts = {name: _parts(run, leaves, seconds / 2 / len(ready) if measured else 0) for name, run in ready.items()}
@@ -327,15 +327,15 @@ def _time(call: Callable[[], Any], repeats: int) -> float:
     return (time.perf_counter() - began) / repeats
 
 
-def _row(name: str, stages: Stages, device: Device, measured_us: float, error: float) -> Row:
+def _row(name: str, stages: Stages, measured_us: float, error: float) -> Row:
     """A pipeline counts as one kernel: one launch with a grid barrier on a GPU, and its tiles never meet memory on a CPU."""
     pipelines = [*((tiled.loop.body.graph, tiled.loop.pipeline) for tiled in stages.loops),
                  *((flow.body.graph, flow.source.pipeline) for flow in stages.flows)]
-    traffic = [cost.traffic(k) for k in stages.kernels] + [pipeline_traffic(*each, device) for each in pipelines]
+    traffic = [cost.traffic(k) for k in stages.kernels] + [pipeline_traffic(*each, stages.device) for each in pipelines]
     library = stages.plan.library_calls
     modelled = sum(cost.kernel_us(k, cost.working_set(stages.graph)) for k in stages.kernels)
-    modelled += sum(cost.library_us(stages.graph, stages.graph[p.members[0]], device) for p in library)
-    modelled += sum(pipeline_us(*each, device) for each in pipelines)
+    modelled += sum(cost.library_us(stages.graph, stages.graph[p.members[0]], stages.device) for p in library)
+    modelled += sum(pipeline_us(*each, stages.device) for each in pipelines)
     return Row(name, len(stages.kernels) + len(pipelines), len(library), sum(t.read for t in traffic),
                sum(t.written for t in traffic),
                sum(k.block_barriers for k in stages.kernels) + sum(f.source.text.count("cuda.syncthreads()") for f in stages.flows),

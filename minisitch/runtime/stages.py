@@ -155,7 +155,8 @@ def program_of(graph: Graph) -> Program:
 
 
 def lower_program(program: Program, strategy: str, target: str, device: Device, stop_after: str = "emit") -> Stages:
-    """Take a traced program down the road until ``stop_after`` (``"fuse"`` or later)."""
+    """Take a traced program down the road until ``stop_after`` (``"fuse"`` or later), for the device as it is beside the program's
+    library calls."""
     graph, rewritten = online(simplify(program.graph), device)
     verify(graph)
     device = beside_library(graph, device)

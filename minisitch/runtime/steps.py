@@ -18,7 +18,7 @@ import numpy as np
 from .. import compile as compiler
 from .. import crew, simt, workers
 from ..cuda_pipeline import PipelineSource
-from ..device import Device
+from ..device import SERIAL_BESIDE_LIBRARY, Device
 from ..graph import Node
 from ..kernel import Kernel
 from ..ops import itemsize
@@ -282,10 +282,11 @@ def _launcher(source: KernelSource, target: str) -> Callable[..., None]:
 
 
 def to_the_cores(kernel: Kernel, launch: Launch, request: compiler.Request) -> Callable[..., None]:
-    """A launch's tasks to the cores: the plain call where one core is enough, and whenever somebody else has the others.
+    """A launch's tasks to the cores: the plain call where one core is enough, where threads that sleep are not worth waking, and
+    whenever somebody else has them.
 
     Each core gets at least half of the work that one does by itself; threads that sleep are woken from ``WORTH_WAKING`` times that
-    work on.
+    work on, and where it is so much that one has it to itself only beside a library's threads.
     """
     compiled = compiler.compile_cpu(request.text, request.name, request.dtypes, short=request.short)
     function, tasks, work, alone = compiled.function, launch.tasks, launch.work, kernel.device.serial_below
@@ -296,7 +297,7 @@ def to_the_cores(kernel: Kernel, launch: Launch, request: compiler.Request) -> C
     shared = crew.launcher(compiled.address, tasks, arrays) if compiled.address else None
     if shared is None:
         return workers.runner(function, tasks, work=work)
-    most, large = min(tasks, 2 * work // alone), work >= WORTH_WAKING * alone
+    most, large = min(tasks, 2 * work // alone), work >= min(WORTH_WAKING * alone, SERIAL_BESIDE_LIBRARY)
 
     def run(*buffers: Array) -> None:
         threads = min(workers.thread_count(), most)
