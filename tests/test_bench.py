@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import minisitch as ms  # noqa: E402
-from benchmarks import ablation, cpu, cpu_peer, cpu_programs, cpu_report, irregular, papers, results  # noqa: E402
+from benchmarks import ablation, cpu, cpu_peer, cpu_programs, cpu_report, irregular, papers, results, short_loops  # noqa: E402
 from benchmarks.kernelwise import wrong_kernels  # noqa: E402
 from minisitch import __main__ as cli  # noqa: E402
 from minisitch import compile as compiler  # noqa: E402
@@ -522,3 +522,24 @@ def test_an_ablation_takes_out_what_it_says_and_leaves_results_right(monkeypatch
     at_run_time = {"results' memory taken again", "arrays that start apart in a page", "threads that wait in machine code",
                    "threads away from the caller's core", "a core lent", "the second core"}
     assert same <= elsewhere | at_run_time, "of use to other kernels, or at run time"
+
+
+# ---------------------------------------------------------------- loops of few turns
+def test_short_loops_says_how_far_off_the_model_is(monkeypatch, capsys):
+    monkeypatch.setenv("MINISITCH_THREADS", "1")
+    monkeypatch.setattr(short_loops, "PROGRAMS", {name: short_loops.PROGRAMS[name] for name in ("looked up", "masked sum")})
+    real = short_loops.measured
+
+    def half_as_long(fn, columns, elements):
+        us, modelled = real(fn, columns, elements)
+        assert us > 0 and modelled > 0
+        return modelled / 2, modelled
+
+    monkeypatch.setattr(short_loops, "measured", half_as_long)
+    short_loops.main(["--elements", "64", "--columns", "2,16"])
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("looked up   2: ") and said[1].startswith("masked sum  2: ") and ", 16: " in said[1]
+    assert said[2:] == ["modelled over measured: 2: 2.00, 16: 2.00", "it errs by a factor of 2.00"]
+    monkeypatch.delenv("MINISITCH_THREADS")
+    with pytest.raises(SystemExit):
+        short_loops.main([])
