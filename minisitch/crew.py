@@ -18,7 +18,7 @@ follows another; then it sleeps. Where others want the core, as a matrix product
 chunks too, and waits only for chunks that a thread has taken. To wake a thread costs the caller some ten microseconds, and the
 thread begins ten to a hundred microseconds later. So a job that is not large wakes nobody, but every 16th one does, in case more
 follow; a thread that comes too late for it looks for the next one all the same. The other fifteen are refused where nobody
-is awake: their caller runs them by itself, and does not pay two microseconds for handing them over.
+is awake: their caller runs them by itself, and pays one microsecond instead of two and a half for having asked.
 
 Linux often lets a thread begin on the core of the one that woke it, and leaves both there for milliseconds, more so where another
 core looks busy because a product's threads still wait in it (measured: a kernel of 3.6 ms took 6.5). So the caller looks where it
