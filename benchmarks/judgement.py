@@ -30,9 +30,10 @@ from .papers import WORKLOADS
 from .results import ROOT
 
 STEPS = {  # each adds one step to the line before
-    "cut": Judgement(replan=False, ablate=False, cut=True, compare=False),
-    "ablate": Judgement(replan=False, ablate=True, cut=True, compare=False),
-    "replan": Judgement(replan=True, ablate=True, cut=True, compare=False),
+    "cut": Judgement(replan=False, ablate=False, restitch=False, compare=False),
+    "ablate": Judgement(replan=False, restitch=False, compare=False),
+    "replan": Judgement(restitch=False, compare=False),
+    "restitch": Judgement(compare=False),
     "compare": Judgement(),
 }
 

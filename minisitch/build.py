@@ -21,6 +21,7 @@ from .fuse import ALL_INGREDIENTS, Composition, FusionPlan, Pattern, Stitching, 
 from .graph import Graph
 from .kernel import Kernel, Segment
 from .layout import asked
+from .restitch import Restitching, restitch
 from .schedule import as_scheduled, schedule
 from .stitch import StitchPlan, stitch
 from .triples import BlockComposition
@@ -32,7 +33,9 @@ def compose(graph: Graph, device: Device, composition: Composition = ALL_INGREDI
         return stitch(graph, device, composition)
     if isinstance(composition, BlockComposition):
         return arrange(graph, device, composition)
-    raise PlanError(f"nothing here builds a {type(composition).__name__}; known: Stitching, BlockComposition")
+    if isinstance(composition, Restitching):
+        return restitch(graph, device, composition, compose)
+    raise PlanError(f"nothing here builds a {type(composition).__name__}; known: Stitching, BlockComposition, Restitching")
 
 
 def digest(graph: Graph, composition: Composition = ALL_INGREDIENTS) -> str:

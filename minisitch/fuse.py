@@ -49,6 +49,15 @@ class Composition:
 
     products: ClassVar[bool] = False  # whether such a kernel may hold matrix products
 
+    @property
+    def deals(self) -> bool:
+        """Whether a GPU's threads may take several columns of a row: not where somebody has enumerated how many threads there are."""
+        return False
+
+    def shares(self, node: int) -> bool:
+        """Whether a block is to keep a value in shared memory, though it is in memory as well."""
+        return False
+
     def map_rows(self, rows: int, cols: int, device: Device) -> ThreadMap:
         """How rows that nobody splits are dealt out to threads."""
         return map_rows(rows, cols, device)
@@ -76,6 +85,10 @@ class Stitching(Composition):
     kept: tuple[int, ...] | None = None
     threads_per_row: int = 0
     threads: int = 0
+
+    @property
+    def deals(self) -> bool:
+        return not (self.threads_per_row or self.threads or self.kept is not None or not self.barriers)
 
     def map_rows(self, rows: int, cols: int, device: Device, whole: bool = True) -> ThreadMap:
         """The mapping asked for; rows that are not ``whole`` may be split over blocks, with grid barriers any may."""

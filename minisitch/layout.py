@@ -14,15 +14,13 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
 from .errors import KernelError
-from .fuse import Decision, Stitching
-from .graph import Graph
+from .fuse import Decision
 from .index import Key, Pull, pull
 from .kernel import MEET_TOGETHER, Buffer, Home
 from .mapping import WARP, ThreadMap, deal
 from .ops import SHORT, compute_dtype, itemsize, shuffle_dtype
-from .sinks import Sink, Space, makes_near
+from .sinks import Sink, Space, makes_near, root
 from .stitch import StitchPlan
-from .triples import BlockComposition
 
 
 @dataclass
@@ -86,7 +84,7 @@ class Layout:
         registers_each = 2 if any(itemsize(n.type.dtype) > 4 for n in self.graph.nodes) else 1
         self.maps |= {key: deal(self.maps[key], self.device, registers_each) for key in self.dealt}
         self.block = self._threads()
-        self.maps = {key: self._widen(m) if key[1].kind == "row" else m for key, m in self.maps.items()}
+        self.maps = {key: m if key[1].kind == "column" else self._widen(m) for key, m in self.maps.items()}
         self._require_counted_parts()
         self.buffers: dict[str, Buffer] = {}
         self.turn = 0
@@ -164,7 +162,7 @@ class Layout:
 
     def _dealt(self, key: tuple[int, Space]) -> bool:
         """True if a thread takes several columns: in a GPU's segment of row loops, if it may."""
-        return (_may_deal(self.plan) and key[1].kind == "row"
+        return (self.device.kind == "gpu" and self.plan.composition.deals and key[1].kind == "row"
                 and all(s.along not in ("column", "warp") and s.role != "carry" for loop in self.segments[key] for s in loop.sinks))
 
     def _threads(self) -> int:
@@ -176,9 +174,11 @@ class Layout:
                     for key, m in self.maps.items()), default=1)
 
     def _widen(self, m: ThreadMap) -> ThreadMap:
-        """Fill the kernel's block with as many rows as it has room for, more or fewer than the segment asked for."""
-        if m.splits > 1 or m.threads == self.block:
-            return replace(m, threads=self.block, threads_per_row=self.block if m.splits > 1 else m.threads_per_row)
+        """Fill the kernel's block with as many rows as it has room for, more or fewer than the segment asked for. A chunk of a
+        row, or what one block composes, has all of it."""
+        whole = m.splits > 1 or m.rule == "block-composition"
+        if whole or m.threads == self.block:
+            return replace(m, threads=self.block, threads_per_row=self.block if whole else m.threads_per_row)
         return replace(m, threads=self.block, rows_per_block=max(1, self.block // m.threads_per_row))
 
     def _require_counted_parts(self) -> None:
@@ -240,9 +240,7 @@ class Layout:
         if s.role == "map" and s.extents[2] == 1 and self.alone(s.level, s.space):
             return Place("register")
         everyone = s.space.chunks > 1 and s.space.kind == "row" and s.extents[2] != s.space.cols  # each chunk makes its own
-        how = self.plan.composition
-        asked = isinstance(how, BlockComposition) and s.node in how.shared
-        if s.role == "map" and s.node in self.memory and not everyone and not asked:
+        if s.role == "map" and s.node in self.memory and not everyone and not self.plan.composition.shares(s.node):
             return Place("global", self.memory[s.node])
         if s.role == "map" and (host := self._output_row(s, reads)):
             self._decide(s, "output-row", f"kept in {host}, which the same loop overwrites last")
@@ -404,27 +402,15 @@ class Layout:
 
 
 def asked(plan: StitchPlan) -> tuple[Hashable, ...]:
-    """All that a layout takes from a plan; of its composition how rows are mapped, and whether threads take several columns."""
+    """All that a layout takes from a plan; of its composition how rows are mapped, whether threads take several columns, and
+    what blocks share."""
     how = plan.composition
     maps = tuple(how.map_rows(s.space.rows, s.extents[2], plan.device) for s in plan.sinks if s.space.kind == "row")
-    return plan.graph.structure_text, plan.sinks, maps, _may_deal(plan), isinstance(how, BlockComposition) and how
-
-
-def _may_deal(plan: StitchPlan) -> bool:
-    """True on a GPU, unless somebody has enumerated schedules (FusionStitching 2018 and 2020), whose choice it then is how many
-    threads there are."""
-    how = plan.composition
-    enumerated = not isinstance(how, Stitching) or how.threads_per_row or how.threads or how.kept is not None or not how.barriers
-    return plan.device.kind == "gpu" and not enumerated
+    shared = tuple(s.node for s in plan.sinks if how.shares(s.node))
+    return plan.graph.structure_text, plan.sinks, maps, plan.device.kind == "gpu" and how.deals, shared
 
 
 EXCHANGE = 1000  # slots from here on are no one's to share
-
-
-def root(graph: Graph, s: Sink) -> Key:
-    """What a sink's loop computes: the value, at its place in the domain, that is stored or folded."""
-    value = s.operand if s.role == "piece" else s.node if s.role == "map" else graph[s.node].args[0]
-    return value, s.partition.position(s.domain)
 
 
 def space_order(space: Space) -> tuple:

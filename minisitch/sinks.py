@@ -14,8 +14,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .graph import Node
-from .index import ZERO, Digit, Index, Position, digits
+from .graph import Graph, Node
+from .index import ZERO, Digit, Index, Key, Position, digits
 from .mapping import ThreadMap
 
 
@@ -106,6 +106,12 @@ class Sink:
     @property
     def extents(self) -> tuple[int, int, int]:
         return self.partition.extents(self.domain)
+
+
+def root(graph: Graph, s: Sink) -> Key:
+    """What a sink's loop computes: the value, at its place in the domain, that is stored or folded."""
+    value = s.operand if s.role == "piece" else s.node if s.role == "map" else graph[s.node].args[0]
+    return value, s.partition.position(s.domain)
 
 
 # ---------------------------------------------------------------- who makes what near whom

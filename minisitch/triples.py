@@ -55,6 +55,9 @@ class BlockComposition(Composition):
     shared: tuple[int, ...] = ()
     threads: int = 256
 
+    def shares(self, node: int) -> bool:
+        return node in self.shared
+
     def renumber(self, number: Callable[[int], int]) -> BlockComposition:
         return replace(self, schedules=tuple((number(node), triple) for node, triple in self.schedules),
                        shared=tuple(map(number, self.shared)))

@@ -22,7 +22,7 @@ After:   {a b c} by blocks, {d e} stitched
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -41,11 +41,14 @@ from ..fuse import (
     count,
     extract,
     fuse,
+    in_order,
     pattern_inputs,
+    read_in_place,
     strategy,
     verify_plan,
 )
 from ..graph import Graph
+from ..restitch import in_one_launch
 from ..stitch import StitchPlan
 
 PROPOSERS = ("astitch", "fs20", "fs18", "xla", "none")  # of equally cheap plans the first one's is taken
@@ -55,7 +58,9 @@ MOST_CUTS = 8  # of a kernel with more grid barriers, that many are tried, evenl
 # How many times cheaper a way must be modelled to take the place of AStitch's. Of two plans of a program on a CPU that are modelled
 # closer than that, the cheaper one is slower as often as not; of a GPU only the model is known: see docs/strategies/auto.md.
 RESOLUTION = {"cpu": 1.03, "gpu": 1.0}
+MORE_LAUNCHES = 1.03  # the same for a way in several launches: what they cost beside the device's time is not modelled
 PIPELINE_GAIN = 1.25  # what pipelines must be modelled to gain: see docs/strategies/auto.md
+MOST_RESTITCHED = 8  # kernels of a way that are tried in one launch; of more, joining them takes long and was never the cheapest
 MOST_JUDGED = 1000  # nodes of a kernel that is planned anew; a larger one stays as it was proposed
 
 
@@ -66,6 +71,7 @@ class Judgement:
     replan: bool = True  # let the other strategies plan each stitched kernel
     ablate: bool = True  # try it with fewer of AStitch's ingredients
     cut: bool = True  # try it in two, at a grid barrier
+    restitch: bool = True  # try the kernels of each of these ways in one launch, and those of the plan
     compare: bool = True  # with the other strategies' plans of the whole graph, and Kitsune's pipelines
 
 
@@ -113,6 +119,9 @@ def decide(graph: Graph, device: Device, steps: Judgement = ALL_STEPS, proposers
         if way.exact and (way.us - calls) * judge.resolution < us - calls:
             chosen = judge.judged(plan)
             us = judge.prices.plan_us(chosen)
+    if steps.restitch:
+        chosen = _restitched_plan(chosen, judge.prices)
+        us = judge.prices.plan_us(chosen)
     if (piped := _pipelined(graph, judge.prices)) and piped[1] * PIPELINE_GAIN <= us:
         chosen, said = judge.judged(piped[0]), [*said, f"kitsune's pipelines {piped[1]:.4g} us: taken"]
     elif piped:
@@ -153,17 +162,21 @@ class _Judge:
         if key not in self.known:
             self.known[key] = body, self._ways(body, pattern, proposer)
         twin, ways = self.known[key]
-        cheapest = min((way for way in ways if way.exact), key=lambda way: way.us)
-        best = cheapest if cheapest.us * self.resolution < ways[0].us else ways[0]
+        better = [way for way in ways if way.exact and way.us * self._margin(way) < ways[0].us]
+        best = min(better, key=lambda way: way.us, default=ways[0])
         if len(ways) > 1:
             nearest = min(ways, key=lambda way: way.us)
             why = f"{', '.join(map(str, ways))}: {best.name}"
             if best is not nearest and nearest.us < best.us:
-                why += f", which {nearest.name} does not beat {self.resolution} times"
+                why += f", which {nearest.name} does not beat {self._margin(nearest)} times"
             decisions.append(Decision(pattern.outputs, "fuse", "cheapest-way", why))
         if best is ways[0]:
             return [pattern]
         return [self._placed(part, twin, body) for part in best.patterns]
+
+    def _margin(self, way: Way) -> float:
+        """How many times cheaper than AStitch's kernel a way must be."""
+        return max(self.resolution, MORE_LAUNCHES) if len(way.patterns) > 1 else self.resolution
 
     def _ways(self, body: Body, pattern: Pattern, proposer: str) -> list[Way]:
         """The kernel as it is, then every other way worth a try; one loop leaves nothing to decide, and a huge kernel too much."""
@@ -186,6 +199,9 @@ class _Judge:
             us = self._worth(ways)
             cuts = [_priced(f"cut at barrier {k}", halves, prices, us) for k, halves in _halves(whole, prices, us)]
             ways += sorted(cuts, key=lambda way: way.us)[:1]
+        if self.steps.restitch:
+            for way in ways[1:]:
+                ways += _restitched(way, prices, self._worth(ways))
         return ways
 
     def _try(self, ways: list[Way], prices: Prices, makers: dict[str, Callable[[], Sequence[Pattern]]]) -> None:
@@ -230,6 +246,64 @@ def _priced(name: str, patterns: tuple[Pattern, ...], prices: Prices, limit: flo
             return Way(name, patterns, us, exact=False)
         us += prices.pattern_us(pattern) - at_least
     return Way(name, patterns, sum(map(prices.pattern_us, patterns)))
+
+
+# ---------------------------------------------------------------- several kernels in one launch
+def _restitched(way: Way, prices: Prices, limit: float) -> list[Way]:
+    """The way with kernels of it in one launch where that is cheaper, if it could so become cheaper than ``limit``."""
+    if way.us - (len(way.patterns) - 1) * prices.device.launch_us >= limit or not 1 < len(way.patterns) <= MOST_RESTITCHED:
+        return []
+    found = in_fewer_launches(way.patterns, _returned(prices.graph), prices)
+    return [Way(f"{way.name} restitched", found, sum(map(prices.pattern_us, found)))] if len(found) < len(way.patterns) else []
+
+
+def in_fewer_launches(kernels: Sequence[Pattern], outside: Set[int], prices: Prices) -> tuple[Pattern, ...]:
+    """Kernels in one launch wherever that is cheaper, each tried with those before it, the last first. ``outside``: what others
+    read, or the caller gets.
+
+    Before:  {%3 by blocks} 12 us, {%9} 11 us, {%12 of %3} 11 us      After:  {%3 by blocks, %9; %12} 16 us
+    """
+    graph = prices.graph
+    parts = {kernel: [kernel] for kernel in kernels}  # of each launch
+    reads = {kernel: set(pattern_inputs(graph, kernel)) for kernel in kernels}
+    found: list[Pattern] = []
+    for k, kernel in enumerate(kernels):
+        found.append(kernel)
+        for other in reversed(found[-1 - MOST_RESTITCHED:-1]):
+            rest = [p for p in (*found[:-1], *kernels[k + 1:]) if p is not other]
+            with suppress(PlanError, KernelError):  # they wait for each other in a circle, or are refused: they stay apart
+                inside = in_order(graph, [*parts[other], kernel])
+                together = in_one_launch(graph, inside, set(outside).union(*(reads[p] for p in rest)))
+                in_order(graph, [*rest, together])
+                if prices.pattern_us(together) < prices.pattern_us(other) + prices.pattern_us(kernel):
+                    parts[together], reads[together] = list(inside), set(pattern_inputs(graph, together))
+                    found = [*(p for p in found[:-1] if p is not other), together]
+                    break
+    return in_order(graph, found)
+
+
+def _restitched_plan(plan: FusionPlan, prices: Prices) -> FusionPlan:
+    """The plan with kernels that have equally many library calls before them in one launch where that is cheaper."""
+    reads = {p: pattern_inputs(plan.graph, p) for p in plan.patterns}
+    depth: dict[Pattern, int] = {}  # library calls on the longest way to a pattern
+    for pattern in plan.patterns:
+        before = [plan.producer[v] for v in reads[pattern] if plan.producer.get(v, pattern) is not pattern]
+        depth[pattern] = max((depth[p] + (p.kind != "kernel") for p in before), default=0)
+    patterns = [p for p in plan.patterns if p.kind != "kernel"]
+    for level in sorted(set(depth.values())):
+        kernels = [p for p in plan.kernels if depth[p] == level]
+        outside = _returned(plan.graph).union(*(reads[p] for p in plan.patterns if p not in kernels))
+        patterns += in_fewer_launches(kernels, outside, prices)
+    if len(patterns) == len(plan.patterns):
+        return plan
+    fewer = verify_plan(replace(plan, patterns=in_order(plan.graph, patterns)))
+    why = f"{count(len(plan.kernels), 'kernel')} {prices.plan_us(plan):.4g} us, {len(fewer.kernels)} {prices.plan_us(fewer):.4g} us"
+    return replace(fewer, decisions=(*plan.decisions, Decision(plan.graph.outputs, "stitch", "fewer-launches", why)))
+
+
+def _returned(graph: Graph) -> set[int]:
+    """The values in memory that the caller gets."""
+    return {read_in_place(graph, output) for output in graph.outputs}
 
 
 # ---------------------------------------------------------------- in two, at a grid barrier

@@ -1,0 +1,203 @@
+"""Several kernels in one launch: any of any strategy's parts are right together, the right ones wait, and some are refused."""
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from stitch_help import CPU, TOY, V100, Program, Static, assemble, program, softmax, stepped, traced
+from test_blocks import blocky_graph
+
+from minisitch.build import Prices, built, compose
+from minisitch.cost import kernel_us, traffic
+from minisitch.cuda_emit import emit
+from minisitch.errors import KernelError, PlanError
+from minisitch.fuse import ALL_INGREDIENTS, Pattern, extract, fuse, verify_plan
+from minisitch.restitch import Restitching, in_one_launch, restitch
+from minisitch.runtime.stages import lower_plan
+from minisitch.schedule import schedule
+from minisitch.simplify import simplify
+from minisitch.strategies import auto
+from minisitch.testing import judge, random_graph, random_inputs
+from minisitch.triples import BlockComposition, Triple
+
+BLOCKS = BlockComposition(((1, Triple(0, 4)),), threads=32)
+
+
+def chain():
+    """Row sums by blocks, an independent map beside them, and what reads the sums."""
+    graph = program("f32[8,40] = input", "f32[8] = sum %0 axes=(1,) keepdims=False", "f32[50] = input", "f32[50] = exp %2",
+                    "f32[8] = neg %1", "return %3 %4")
+    return graph, (Pattern((1,), (1,), composition=BLOCKS), Pattern((3,), (3,)), Pattern((4,), (4,)))
+
+
+# ---------------------------------------------------------------- one kernel, read by a person
+def test_each_part_keeps_its_composition_and_waits_for_what_it_reads(golden):
+    graph, parts = chain()
+    whole = in_one_launch(graph, parts, {3, 4})
+    assert whole.outputs == (3, 4), "nobody else reads the sums"
+    plan = compose(extract(graph, whole).graph, TOY, whole.composition)
+    kernel = schedule(plan)
+    golden("restitched", f"{plan}\n\n{kernel}")
+    assert [(s.space.kind, s.level) for s in plan.sinks] == [("block", 0), ("row", 0), ("row", 1)]
+    assert kernel.grid_barriers == 1 and [d.rule for d in plan.decisions].count("restitched") == 3
+    inputs = random_inputs(graph, np.random.default_rng(0))
+    results, found = stepped(emit(kernel), inputs)
+    assert all(v.ok for v in judge(graph, inputs, results))
+    assert found.grid_barriers == 1
+
+
+def test_what_it_saves_is_launches_and_what_both_parts_read():
+    graph, parts = chain()
+    prices = Prices(graph, V100)
+    alone, together = sum(map(prices.pattern_us, parts)), prices.pattern_us(in_one_launch(graph, parts, {3, 4}))
+    saved = 2 * V100.launch_us - V100.grid_barrier_us
+    assert alone - together == pytest.approx(saved, rel=0.02)
+    graph = program("f32[64,64] = input", "f32[64,64] = exp %0", "f32[64,64] = neg %0", "return %1 %2")
+    parts = Pattern((1,), (1,)), Pattern((2,), (2,))
+    prices, whole = Prices(graph, V100), in_one_launch(graph, parts, {1, 2})
+    apart = sum(traffic(prices.kernel(p)).total for p in parts)
+    assert apart - traffic(prices.kernel(whole)).total == graph[0].type.nbytes
+
+
+def test_block_barriers_cost_as_often_as_a_block_passes_them():
+    """Sixty thousand packed rows, which meet nowhere, beside four that do: the rows' turns are not the meetings'."""
+    few, many = "f32[4,300]", "f32[60000,8]"
+    graph = program(f"{few} = input", "f32[4,1] = max %0 axes=(1,) keepdims=True", f"{many} = input",
+                    "f32[60000] = sum %2 axes=(1,) keepdims=False", "return %1 %3")
+    kernel = built(graph, V100, ALL_INGREDIENTS)
+    turns = [-(-s.tasks // kernel.grid) for s in kernel.segments]
+    assert kernel.block_barriers > 0 and max(turns) > 5
+    free = kernel_us(replace(kernel, device=replace(V100, block_barrier_us=0.0)))
+    assert kernel_us(kernel) - free == pytest.approx(V100.block_barrier_us * kernel.block_barriers)
+
+
+# ---------------------------------------------------------------- random plans
+def in_as_few_launches_as_can_be(plan, monkeypatch, device):
+    """All kernels between library calls in one launch, whatever it costs."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Prices, "pattern_us", lambda self, pattern: self.kernel(pattern) and 1.0)
+        return verify_plan(auto._restitched_plan(plan, Prices(plan.graph, device)))
+
+
+def test_random_plans_of_every_strategy_in_fewer_launches(monkeypatch):
+    """On both targets; the stepper sees every race, and the emitted texts are those of the runtime."""
+    seen = Counter()
+    graphs = [simplify(random_graph(np.random.default_rng(seed), max_nodes=26, max_elements=400)) for seed in range(30)]
+    for graph in [*graphs, *map(blocky_graph, range(10))]:
+        inputs = random_inputs(graph, np.random.default_rng(0))
+        for name in ("none", "xla", "fs18", "fs20"):
+            for target, device in (("step", TOY), ("python", CPU)):
+                plan = fuse(graph, name, device)
+                fewer = in_as_few_launches_as_can_be(plan, monkeypatch, device)
+                stages = lower_plan(Program(graph, Static(None, ()), Static(None, ()), (), ()), fewer, target, device)
+                with np.errstate(all="ignore"):
+                    verdicts = judge(graph, inputs, assemble(stages, target).outputs(list(inputs)))
+                assert all(v.ok for v in verdicts), "\n".join([str(verdicts), str(fewer), *(s.text for s in stages.sources)])
+                seen[f"{target} launches saved"] += len(plan.kernels) - len(fewer.kernels)
+                parts = [p for k in fewer.kernels if isinstance(k.composition, Restitching) for p in k.composition.parts]
+                seen["blocks"] += sum(isinstance(p.composition, BlockComposition) for p in parts)
+                seen["barriers"] += sum(k.grid_barriers for k in stages.kernels)
+                seen["side by side"] += sum(len(k.plan.composition.parts) > 1 + k.grid_barriers for k in stages.kernels
+                                            if isinstance(k.plan.composition, Restitching))
+    assert min(seen.values()) > 20 and len(seen) == 5 and seen["step launches saved"] > 300, seen
+
+
+@pytest.mark.parametrize("device", [V100, CPU])
+def test_auto_takes_fewer_launches_only_where_they_are_cheaper(device):
+    """The plan in fewer launches is no dearer, and says what it was before."""
+    said = 0
+    for seed in range(25):
+        graph = random_graph(np.random.default_rng(seed), max_nodes=40, max_elements=1 << (6 + seed % 12))
+        prices, plan = Prices(graph, device), fuse(graph, "xla", device)
+        fewer = auto._restitched_plan(plan, prices)
+        assert prices.plan_us(fewer) <= prices.plan_us(plan) * (1 + 1e-9)
+        assert (fewer.patterns == plan.patterns) == (len(fewer.kernels) == len(plan.kernels))
+        said += any(d.rule == "fewer-launches" for d in fewer.decisions)
+    assert said > 10
+
+
+# ---------------------------------------------------------------- what auto does with it
+def two_cells(x, w, u, v, first, second, left, right):
+    """Two steps back through a recurrent cell: column sums of concatenations, which want blocks, and an addition beside them."""
+    def cell(x, w, u, v):
+        y = x * w
+        return np.concatenate([y * (1 - w * w), u * y * v, y * (1 - v), u + x * x], axis=1), y * v
+    (one, carry), (other, back) = cell(x, w, u, v), cell(u, v, w, x)
+    return one, carry, other, back, first + np.sum(one, axis=0), second + np.sum(other, axis=0), left + right
+
+
+def test_auto_puts_a_cheaper_way_in_several_kernels_into_one_launch():
+    graph = simplify(traced(two_cells, *[(128, 128)] * 4, (512,), (512,), (156, 512), (156, 512)))
+    apart = auto.decide(graph, V100, auto.Judgement(restitch=False, compare=False))
+    plan = auto.decide(graph, V100, auto.Judgement(compare=False))
+    prices = Prices(graph, V100)
+    assert (len(apart.kernels), len(plan.kernels)) == (2, 1)
+    assert prices.plan_us(plan) < prices.plan_us(apart) - 9
+    assert isinstance(plan.kernels[0].composition, Restitching)
+    (why,) = [d.why for d in plan.decisions if d.rule == "cheapest-way"]
+    assert why.endswith(": fs18 restitched") and "fs18 restitched" in why.split(": ")[0]
+
+
+def test_a_launch_more_must_be_worth_it(monkeypatch):
+    """A way in several launches is taken from 1.03 times cheaper on, also where the model's word counts without a margin."""
+    graph = simplify(traced(lambda x: softmax(x) @ np.zeros((30, 4), np.float32), (64, 30)))
+    judge_of = auto._Judge(Prices(graph, V100), auto.ALL_STEPS, auto.PROPOSERS)
+    kernel = fuse(graph, "astitch", V100).kernels[0]
+    body = extract(graph, kernel)
+    whole = judge_of._ways(body, kernel, "astitch")[0]
+    halves = tuple(p for p in fuse(body.graph, "none", V100).patterns)
+
+    def taken(us, patterns):
+        monkeypatch.setattr(judge_of, "known", {})
+        monkeypatch.setattr(judge_of, "_ways", lambda *_: [whole, auto.Way("other", patterns, us)])
+        return judge_of._cheapest(kernel, "astitch", []) != [kernel]
+
+    assert taken(whole.us / 1.031, halves) and not taken(whole.us / 1.029, halves)
+    one = (replace(whole.patterns[0], composition=replace(ALL_INGREDIENTS, keep=False)),)
+    assert taken(whole.us / 1.001, one)
+
+
+def test_it_moves_with_its_kernel():
+    """Equal layers are judged once; each has the kernel that was chosen, though its nodes have other ids."""
+    def layers(x, w, down, sums, total):
+        found = []
+        for _ in range(3):
+            found += two_cells(x, w, w, x, sums, sums, total, total)
+            x = found[-7] @ down
+        return tuple(found)
+    graph = simplify(traced(layers, (128, 128), (128, 128), (512, 128), (512,), (156, 512)))
+    prices, plan = Prices(graph, V100), auto.decide(graph, V100, auto.Judgement(compare=False))
+    held = [p for p in plan.kernels if isinstance(p.composition, Restitching)]
+    assert len(held) == 3
+    for pattern in held:
+        body = extract(graph, pattern).graph
+        assert all(body[m].op != "input" for part in pattern.composition.parts for m in part.members)
+        assert prices.kernel(pattern).plan.composition == pattern.composition
+
+
+# ---------------------------------------------------------------- what it refuses, and who would see it
+def test_a_part_before_what_it_reads_is_refused():
+    graph, (sums, beside, reader) = chain()
+    with pytest.raises(PlanError, match=r"reads %\d+ sum, which a later part of the kernel makes; put that part first"):
+        whole = in_one_launch(graph, (reader, beside, sums), {3, 4})
+        compose(extract(graph, whole).graph, TOY, whole.composition)
+
+
+def test_one_value_with_two_loops_is_refused():
+    graph = program("f32[8,40] = input", "f32[8] = sum %0 axes=(1,) keepdims=False", "f32[8] = neg %1", "f32[8] = exp %1",
+                    "return %2 %3")
+    parts = Pattern((1, 2), (2,)), Pattern((1, 3), (3,))
+    whole = in_one_launch(graph, parts, {2, 3})
+    with pytest.raises(PlanError, match=r"%1 sum has a loop in two parts of a kernel; it takes one, or two kernels"):
+        compose(extract(graph, whole).graph, TOY, whole.composition)
+
+
+def test_a_part_that_does_not_wait_is_caught():
+    """The mutant: without its grid barrier the reader finds nothing, which the checker of kernels says."""
+    graph, parts = chain()
+    whole = in_one_launch(graph, parts, {3, 4})
+    plan = restitch(extract(graph, whole).graph, TOY, whole.composition, compose)
+    early = tuple(replace(s, level=0) for s in plan.sinks)
+    with pytest.raises(KernelError, match="is read"):
+        schedule(replace(plan, sinks=early))
