@@ -51,7 +51,7 @@ class Composition:
 
     @property
     def deals(self) -> bool:
-        """Whether a GPU's threads may take several columns of a row: not where somebody has enumerated how many threads there are."""
+        """Whether a GPU's threads may take several columns of a row; not where somebody has enumerated how many there are."""
         return False
 
     def shares(self, node: int) -> bool:

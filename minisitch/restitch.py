@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from .device import Device
 from .errors import PlanError
-from .fuse import Body, Composition, Decision, Pattern, count, extract, pattern_inputs
+from .fuse import MOST_ARGUMENTS, Body, Composition, Decision, Pattern, count, extract, pattern_inputs
 from .graph import Graph
 from .groups import Group
 from .index import pull
@@ -55,12 +55,14 @@ def _renumbered(pattern: Pattern, number: Callable[[int], int], inner: Callable[
 def in_one_launch(graph: Graph, parts: Sequence[Pattern], wanted: Set[int]) -> Pattern:
     """Kernels of a plan as one, which writes of their outputs what is ``wanted`` outside, and what none of them reads.
 
-    ``parts`` are in order: none before those it reads.
+    ``parts`` are in order: none before those it reads. Raises PlanError where the kernel would have too many arguments.
     """
     passed = set().union(*(pattern_inputs(graph, p) for p in parts)) - wanted
     members = tuple(sorted(set().union(*(p.members for p in parts))))
     outputs = tuple(sorted(o for p in parts for o in p.outputs if o not in passed))
     whole = Pattern(members, outputs)
+    if (arguments := len(pattern_inputs(graph, whole)) + len(outputs)) > MOST_ARGUMENTS:
+        raise PlanError(f"one kernel of {count(len(parts), 'part')} would have {arguments} arguments; at most {MOST_ARGUMENTS}")
     new = {outer: k for k, outer in enumerate(extract(graph, whole).origin)}
 
     def placed(part: Pattern) -> Pattern:

@@ -184,6 +184,18 @@ def test_a_part_before_what_it_reads_is_refused():
         compose(extract(graph, whole).graph, TOY, whole.composition)
 
 
+def test_a_kernel_has_no_more_arguments_than_it_may(monkeypatch):
+    """Thirty sums of two arrays each fit in no single launch, whatever it would save."""
+    def many(*arrays):
+        return tuple(a + b for a, b in zip(arrays[::2], arrays[1::2], strict=True))
+    graph = simplify(traced(many, *[(8,)] * 60))
+    plan = fuse(graph, "none", V100)
+    with pytest.raises(PlanError, match=r"one kernel of 30 parts would have 90 arguments; at most 64"):
+        in_one_launch(graph, plan.kernels, set(graph.outputs))
+    fewer = in_as_few_launches_as_can_be(plan, monkeypatch, V100)
+    assert [len(p.outputs) for p in fewer.kernels] == [21, 9], "21 sums have 63 arguments"
+
+
 def test_one_value_with_two_loops_is_refused():
     graph = program("f32[8,40] = input", "f32[8] = sum %0 axes=(1,) keepdims=False", "f32[8] = neg %1", "f32[8] = exp %1",
                     "return %2 %3")

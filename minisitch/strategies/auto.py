@@ -270,6 +270,8 @@ def in_fewer_launches(kernels: Sequence[Pattern], outside: Set[int], prices: Pri
     for k, kernel in enumerate(kernels):
         found.append(kernel)
         for other in reversed(found[-1 - MOST_RESTITCHED:-1]):
+            if len(other.members) + len(kernel.members) > MOST_JUDGED:
+                continue
             rest = [p for p in (*found[:-1], *kernels[k + 1:]) if p is not other]
             with suppress(PlanError, KernelError):  # they wait for each other in a circle, or are refused: they stay apart
                 inside = in_order(graph, [*parts[other], kernel])
