@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 from .blocks import arrange
 from .cost import kernel_us, library_us, working_set
 from .device import Device
-from .errors import PlanError
+from .errors import KernelError, PlanError
 from .fuse import ALL_INGREDIENTS, Composition, FusionPlan, Pattern, Stitching, extract, read_in_place
 from .graph import Graph
 from .kernel import Kernel, Segment
@@ -53,6 +53,7 @@ class _Kernels(dict[str, Kernel]):
     def __init__(self) -> None:
         self.bodies: dict[str, Graph] = {}
         self.by_loops: dict[tuple[Hashable, ...], Kernel] = {}
+        self.refused: dict[str, PlanError | KernelError] = {}  # what cannot be built, and why
         self.us: dict[tuple[int, int], tuple[tuple[Segment, ...], float]] = {}  # with the loops, so that their id stays theirs
 
     def price(self, kernel: Kernel, around: int) -> float:
@@ -77,10 +78,16 @@ def shared_kernels(device: Device) -> Iterator[None]:
 def built(graph: Graph, device: Device, composition: Composition) -> Kernel:
     """The kernel of a body. Within ``shared_kernels``, or while some ``Prices`` is in use, equal bodies are built once."""
     known, key = _tables.get(device, _Kernels()), digest(graph, composition)
+    if key in known.refused:
+        raise known.refused[key].with_traceback(None)
     if key not in known:
-        plan = compose(known.bodies.setdefault(graph.structure_text, graph), device, composition)
-        loops = asked(plan)
-        known[key] = as_scheduled(known.by_loops[loops], plan) if loops in known.by_loops else schedule(plan)
+        try:
+            plan = compose(known.bodies.setdefault(graph.structure_text, graph), device, composition)
+            loops = asked(plan)
+            known[key] = as_scheduled(known.by_loops[loops], plan) if loops in known.by_loops else schedule(plan)
+        except (PlanError, KernelError) as refused:
+            known.refused[key] = refused
+            raise
         known.by_loops.setdefault(loops, known[key])
     return known[key]
 

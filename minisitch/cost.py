@@ -117,7 +117,7 @@ def _gpu_us(kernel: Kernel, stretches: Sequence[tuple[list[Segment], Bytes]]) ->
     for segments, moved in stretches:
         compute = sum(map(operations, segments)) / device.flops
         total += max(moved.total / device.bandwidth, compute) / _share(kernel, segments) * 1e6
-    return total + device.block_barrier_us * sum(barriers * _turns(kernel, s) for s, barriers in kernel.waits)
+    return total + device.block_barrier_us * sum(kernel.block_barriers_of(s) * _turns(kernel, s) for s in kernel.segments)
 
 
 def _turns(kernel: Kernel, segment: Segment) -> int:

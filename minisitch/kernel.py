@@ -400,13 +400,13 @@ class Kernel:
     @property
     def block_barriers(self) -> int:
         """Block barriers one block passes for one task of each segment."""
-        return sum(barriers for _, barriers in self.waits)
+        return sum(map(self.block_barriers_of, self.segments))
 
-    @property
-    def waits(self) -> tuple[tuple[Segment, int], ...]:
-        """Each segment with the block barriers that a block passes for one of its tasks; a core has none."""
-        gpu = self.device.kind == "gpu"
-        return tuple((s, gpu * sum((p.barrier == "block") + len(meetings(s, p)) for p in s.phases)) for s in self.segments)
+    def block_barriers_of(self, segment: Segment) -> int:
+        """Block barriers one block passes for one task of a segment; a core has none."""
+        if self.device.kind == "cpu":
+            return 0
+        return sum((p.barrier == "block") + len(meetings(segment, p)) for p in segment.phases)
 
     @property
     def shared_bytes(self) -> int:

@@ -84,7 +84,7 @@ class Layout:
         registers_each = 2 if any(itemsize(n.type.dtype) > 4 for n in self.graph.nodes) else 1
         self.maps |= {key: deal(self.maps[key], self.device, registers_each) for key in self.dealt}
         self.block = self._threads()
-        self.maps = {key: m if key[1].kind == "column" else self._widen(m) for key, m in self.maps.items()}
+        self.maps = {key: m if key[1].kind == "column" else self._widen(m, key[1].kind == "block") for key, m in self.maps.items()}
         self._require_counted_parts()
         self.buffers: dict[str, Buffer] = {}
         self.turn = 0
@@ -173,10 +173,10 @@ class Layout:
         return max((m.threads_per_row if chunked and key[1].kind == "row" and m.splits == 1 and key not in carries else m.threads
                     for key, m in self.maps.items()), default=1)
 
-    def _widen(self, m: ThreadMap) -> ThreadMap:
+    def _widen(self, m: ThreadMap, composed: bool) -> ThreadMap:
         """Fill the kernel's block with as many rows as it has room for, more or fewer than the segment asked for. A chunk of a
-        row, or what one block composes, has all of it."""
-        whole = m.splits > 1 or m.rule == "block-composition"
+        row, or a piece in a block composition (``composed``), has all of it."""
+        whole = composed or m.splits > 1
         if whole or m.threads == self.block:
             return replace(m, threads=self.block, threads_per_row=self.block if whole else m.threads_per_row)
         return replace(m, threads=self.block, rows_per_block=max(1, self.block // m.threads_per_row))

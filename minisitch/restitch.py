@@ -3,9 +3,10 @@
 In:  a body and a ``Restitching``: its parts, with the composition of each. Out: a ``StitchPlan``.
 
 AStitch composes a kernel by one set of rules. Where another strategy found a cheaper way in several kernels, these are
-stitched together again: parts that do not read each other run side by side (FusionStitching 2020's packing), one that
+restitched: parts that do not read each other run side by side (FusionStitching 2020's packing), one that
 reads what another makes waits behind a grid barrier (AStitch 2022, 4.3: the Global scheme). Ours is that each part
-keeps its own composition.
+keeps its own composition: its loops are as they were. Threads are dealt out for the whole kernel, whose blocks are as large as
+the largest part's.
 
 Before:  kernel 0, in blocks: %3 max, %7 sum      kernel 1: %9 add      kernel 2: %8 div of %3 and %7
 After:   one kernel: %3 %7 in blocks, %9 beside them; grid barrier; %8
@@ -46,28 +47,29 @@ class Restitching(Composition):
         return Restitching(tuple(_renumbered(part, number, number) for part in self.parts))
 
 
-def _renumbered(pattern: Pattern, number: Callable[[int], int], inner: Callable[[int], int]) -> Pattern:
-    """The pattern where nodes have other ids; ``inner`` are those of the nodes that its composition names."""
+def _renumbered(pattern: Pattern, number: Callable[[int], int], named: Callable[[int], int]) -> Pattern:
+    """The pattern where nodes have other ids; ``named``: those of the nodes that its composition names."""
     members, outputs = (tuple(sorted(map(number, ids))) for ids in (pattern.members, pattern.outputs))
-    return replace(pattern, members=members, outputs=outputs, composition=pattern.composition.renumber(inner))
+    return replace(pattern, members=members, outputs=outputs, composition=pattern.composition.renumber(named))
 
 
-def in_one_launch(graph: Graph, parts: Sequence[Pattern], wanted: Set[int]) -> Pattern:
+def one_kernel(graph: Graph, parts: Sequence[Pattern], wanted: Set[int]) -> Pattern:
     """Kernels of a plan as one, which writes of their outputs what is ``wanted`` outside, and what none of them reads.
 
-    ``parts`` are in order: none before those it reads. Raises PlanError where the kernel would have too many arguments.
+    ``parts`` are in order: none before those it reads. What they pass to each other is an argument, too: it lies in scratch memory.
+    Raises PlanError where the kernel would have too many.
     """
     passed = set().union(*(pattern_inputs(graph, p) for p in parts)) - wanted
     members = tuple(sorted(set().union(*(p.members for p in parts))))
     outputs = tuple(sorted(o for p in parts for o in p.outputs if o not in passed))
     whole = Pattern(members, outputs)
-    if (arguments := len(pattern_inputs(graph, whole)) + len(outputs)) > MOST_ARGUMENTS:
+    if (arguments := len(pattern_inputs(graph, whole)) + sum(len(p.outputs) for p in parts)) > MOST_ARGUMENTS:
         raise PlanError(f"one kernel of {count(len(parts), 'part')} would have {arguments} arguments; at most {MOST_ARGUMENTS}")
-    new = {outer: k for k, outer in enumerate(extract(graph, whole).origin)}
+    new = {of_graph: of_body for of_body, of_graph in enumerate(extract(graph, whole).origin)}
 
     def placed(part: Pattern) -> Pattern:
-        own = extract(graph, part).origin  # what the part's composition counts
-        return _renumbered(part, new.__getitem__, lambda node: new[own[node]])
+        origin = extract(graph, part).origin  # a kernel's composition counts the nodes of its own body
+        return _renumbered(part, new.__getitem__, lambda node: new[origin[node]])
 
     return replace(whole, composition=Restitching(tuple(map(placed, parts))))
 
@@ -94,23 +96,26 @@ def restitch(graph: Graph, device: Device, composition: Restitching,
             for value in _read(graph, sink, stops) - own:
                 if value not in made:
                     raise PlanError(f"%{sink.node} {graph[sink.node].op} reads %{value} {graph[value].op}, which a later part "
-                                    "of the kernel makes; put that part first")
+                                    "of the kernel makes, or makes again; put that part first, or leave it another kernel")
                 waits = max(waits, made[value] + 1 - sink.level)
                 across.setdefault(value, f"%{sink.node} {graph[sink.node].op}, of another part, reads it behind a grid barrier")
         for sink in sinks:
             order.append(replace(sink, level=sink.level + waits))
             made[sink.node] = max(made.get(sink.node, 0), sink.level + waits)
-        why = f"{count(len(own), 'loop')} composed apart, {'behind ' + count(waits, 'grid barrier') if waits else 'from the start'}"
+        after = f"behind {count(waits, 'grid barrier')}" if waits else "from the start"
+        why = f"a part with loops for {count(len(own), 'value')}, {after}"
         decisions += [Decision(part.outputs, "stitch", "restitched", why), *body.decisions_in_whole(plan.decisions)]
-    order = [replace(s, scheme="global", why=across[s.node]) if s.node in across else s for s in order]
+    order = [replace(s, scheme="global", why=across[s.node]) if s.node in across and s.role not in ("partial", "carry") else s
+             for s in order]
+    decisions += [Decision((value,), "global", "locality", why) for value, why in across.items()]
     groups = tuple(_group_placed(g, body) for body, plan in zip(bodies, plans, strict=True) for g in plan.groups)
     return StitchPlan(graph, device, composition, groups, tuple(order), tuple(decisions))
 
 
 def _composed(body: Body, device: Device, part: Pattern, compose: Callable[[Graph, Device, Composition], StitchPlan]) -> StitchPlan:
     """A part's plan, in the ids of its own body."""
-    inner = {outer: k for k, outer in enumerate(body.origin)}
-    return compose(body.graph, device, part.composition.renumber(inner.__getitem__))
+    number = {whole: own for own, whole in enumerate(body.origin)}
+    return compose(body.graph, device, part.composition.renumber(number.__getitem__))
 
 
 def _placed(sink: Sink, body: Body) -> Sink:

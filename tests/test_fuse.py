@@ -313,9 +313,17 @@ def softmaxes(count):
     return traced(repeated, (64, 128))
 
 
+def steps_of_products(count):
+    def repeated(x, w):
+        for _ in range(count):
+            x = np.tanh(x @ w + 1)
+        return x
+    return traced(repeated, (64, 128), (128, 128))
+
+
 # What builds a large graph, its full size, and the size from which it is doubled to see how planning grows.
 LARGE = {"chain": (chain, 10_000, 1000), "wide": (wide, 5_000, 600), "layers": (layers, 100, 10), "softmaxes": (softmaxes, 700, 20),
-         "stencil": (stencil, 60, 8)}
+         "stencil": (stencil, 60, 8), "products": (steps_of_products, 3_300, 300)}
 MILLION_CALLS = {"fs20": 30.0}  # of Python functions; others have 12. Here a million took 0.2 to 0.6 seconds
 
 

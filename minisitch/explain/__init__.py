@@ -17,7 +17,7 @@ from typing import Any
 from .. import cpu_emit, cuda_emit, offline
 from ..build import compose
 from ..device import Device
-from ..errors import MinisitchError
+from ..errors import KernelError, MinisitchError, PlanError
 from ..fuse import Body, Decision, Pattern, count
 from ..kernel import Kernel
 from ..runtime import Stages, choose_device, lower_program, read_types, settings
@@ -228,8 +228,14 @@ def report_on(stages: Stages, name: str, architecture: str = "") -> Report:
 
 
 def both_texts(kernel: Kernel) -> dict[str, KernelSource]:
-    """The kernel's text for its own device, and that of the other kind of device for the same body."""
+    """The kernel's text for its own device, and that of the other kind of device for the same body.
+
+    What is worth keeping depends on the device, so parts that fit in one kernel here may not there: then as AStitch has it.
+    """
     other = choose_device("cpu" if kernel.device.kind == "gpu" else "cuda")
-    twin = schedule(compose(kernel.graph, other, kernel.plan.composition))
+    try:
+        twin = schedule(compose(kernel.graph, other, kernel.plan.composition))
+    except (PlanError, KernelError):
+        twin = schedule(compose(kernel.graph, other))
     texts = {k.device.kind: (cuda_emit if k.device.kind == "gpu" else cpu_emit).emit(k) for k in (kernel, twin)}
     return {"cuda" if kind == "gpu" else kind: source for kind, source in texts.items()}

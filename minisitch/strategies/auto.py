@@ -3,18 +3,20 @@
 In:  a ``Graph`` and a ``Device``. Out: a plan no dearer than that of any strategy that was asked, by the calibrated
 cost model on the very kernels that would run, and as far as that model can tell (``RESOLUTION``).
 
-Four steps:
+Five steps:
 
 1. *Stitch.* AStitch says how far a kernel could reach: everything between library calls.
 2. *Judge.* Each such kernel is then a small program of its own, and every other strategy plans it anew; so do
-   AStitch's ablations, and cuts at its grid barriers. The cheapest takes its place. Equal kernels are
-   judged once.
+   AStitch's ablations, and cuts at its grid barriers. A way in several kernels is also tried *restitched*, with kernels of it in
+   one launch. The cheapest way takes the kernel's place. Equal kernels are judged once.
 3. *Compare.* The other strategies plan the whole graph too; should one of these plans be cheaper, its
    kernels are judged as in the second step, and it is taken.
-4. *Pipelines*, on a CPU and where products write more than the largest cache holds: Kitsune's plan is taken if it is modelled
+4. *Restitch* the plan: kernels between the same library calls share a launch where that is cheaper.
+5. *Pipelines*, on a CPU and where products write more than the largest cache holds: Kitsune's plan is taken if it is modelled
    ``PIPELINE_GAIN`` times faster. Below that they lost when measured.
 
-A way that launches and compulsory bytes alone make too dear is dropped before its kernels are built: its decision says *bound*.
+A way that launches and compulsory bytes alone make too dear is dropped before its kernels are built, unless it could be cheap
+enough in one launch: its decision says *bound*.
 
 Before:  astitch: {a b c} with two grid barriers 20 us, {d e} 12 us      fs18: {a b c} by blocks 13 us
 After:   {a b c} by blocks, {d e} stitched
@@ -22,7 +24,7 @@ After:   {a b c} by blocks, {d e} stitched
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -41,14 +43,12 @@ from ..fuse import (
     count,
     extract,
     fuse,
-    in_order,
     pattern_inputs,
-    read_in_place,
     strategy,
     verify_plan,
 )
 from ..graph import Graph
-from ..restitch import in_one_launch
+from ..launches import restitched, restitched_plan, returned
 from ..stitch import StitchPlan
 
 PROPOSERS = ("astitch", "fs20", "fs18", "xla", "none")  # of equally cheap plans the first one's is taken
@@ -58,9 +58,9 @@ MOST_CUTS = 8  # of a kernel with more grid barriers, that many are tried, evenl
 # How many times cheaper a way must be modelled to take the place of AStitch's. Of two plans of a program on a CPU that are modelled
 # closer than that, the cheaper one is slower as often as not; of a GPU only the model is known: see docs/strategies/auto.md.
 RESOLUTION = {"cpu": 1.03, "gpu": 1.0}
-MORE_LAUNCHES = 1.03  # the same for a way in several launches: what they cost beside the device's time is not modelled
+MORE_LAUNCHES = 1.03  # the same for a kernel's way in several launches, on a GPU too: what they cost the host is not modelled
 PIPELINE_GAIN = 1.25  # what pipelines must be modelled to gain: see docs/strategies/auto.md
-MOST_RESTITCHED = 8  # kernels of a way that are tried in one launch; of more, joining them takes long and was never the cheapest
+MOST_RESTITCHED = 8  # kernels of a way that are tried in one launch; more take long, and were never the cheapest
 MOST_JUDGED = 1000  # nodes of a kernel that is planned anew; a larger one stays as it was proposed
 
 
@@ -105,7 +105,7 @@ def decide(graph: Graph, device: Device, steps: Judgement = ALL_STEPS, proposers
     first, *others = proposers
     chosen = judge.judged(fuse(graph, first, device))
     if not steps.compare:
-        return chosen
+        return judge.restitched(chosen)
     us = judge.prices.plan_us(chosen)
     calls = sum(judge.prices.pattern_us(p) for p in chosen.patterns if p.kind == "library")  # the same whoever plans
     said = [str(Way(f"each kernel of {first} judged", chosen.patterns, us))]
@@ -119,11 +119,10 @@ def decide(graph: Graph, device: Device, steps: Judgement = ALL_STEPS, proposers
         if way.exact and (way.us - calls) * judge.resolution < us - calls:
             chosen = judge.judged(plan)
             us = judge.prices.plan_us(chosen)
-    if steps.restitch:
-        chosen = _restitched_plan(chosen, judge.prices)
-        us = judge.prices.plan_us(chosen)
+    chosen = judge.restitched(chosen)
+    us = judge.prices.plan_us(chosen)
     if (piped := _pipelined(graph, judge.prices)) and piped[1] * PIPELINE_GAIN <= us:
-        chosen, said = judge.judged(piped[0]), [*said, f"kitsune's pipelines {piped[1]:.4g} us: taken"]
+        chosen, said = judge.restitched(judge.judged(piped[0])), [*said, f"kitsune's pipelines {piped[1]:.4g} us: taken"]
     elif piped:
         said.append(f"kitsune's pipelines {piped[1]:.4g} us: taken from {PIPELINE_GAIN} times faster on")
     decision = Decision(graph.outputs, "fuse", "cheapest-plan", "; ".join(said))
@@ -156,14 +155,17 @@ class _Judge:
             patterns += self._cheapest(pattern, plan.strategy, decisions) if pattern.kind == "kernel" else [pattern]
         return verify_plan(FusionPlan(plan.graph, "auto", tuple(patterns), tuple(decisions)))
 
+    def restitched(self, plan: FusionPlan) -> FusionPlan:
+        """The plan in fewer launches, if that step is taken."""
+        return restitched_plan(plan, self.prices) if self.steps.restitch else plan
+
     def _cheapest(self, pattern: Pattern, proposer: str, decisions: list[Decision]) -> list[Pattern]:
         body = extract(self.prices.graph, pattern)
         key = digest(body.graph, pattern.composition)
         if key not in self.known:
             self.known[key] = body, self._ways(body, pattern, proposer)
         twin, ways = self.known[key]
-        better = [way for way in ways if way.exact and way.us * self._margin(way) < ways[0].us]
-        best = min(better, key=lambda way: way.us, default=ways[0])
+        best = min(self._better(ways), key=lambda way: way.us, default=ways[0])
         if len(ways) > 1:
             nearest = min(ways, key=lambda way: way.us)
             why = f"{', '.join(map(str, ways))}: {best.name}"
@@ -175,8 +177,13 @@ class _Judge:
         return [self._placed(part, twin, body) for part in best.patterns]
 
     def _margin(self, way: Way) -> float:
-        """How many times cheaper than AStitch's kernel a way must be."""
+        """How many times cheaper than the kernel as it was proposed a way must be."""
         return max(self.resolution, MORE_LAUNCHES) if len(way.patterns) > 1 else self.resolution
+
+    def _better(self, ways: Sequence[Way]) -> list[Way]:
+        """Those that may take the place of the first. Among them the cheapest does, whatever the margins between them: so a
+        way more to choose from never makes the choice dearer."""
+        return [way for way in ways[1:] if way.exact and way.us * self._margin(way) < ways[0].us]
 
     def _ways(self, body: Body, pattern: Pattern, proposer: str) -> list[Way]:
         """The kernel as it is, then every other way worth a try; one loop leaves nothing to decide, and a huge kernel too much."""
@@ -199,9 +206,13 @@ class _Judge:
             us = self._worth(ways)
             cuts = [_priced(f"cut at barrier {k}", halves, prices, us) for k, halves in _halves(whole, prices, us)]
             ways += sorted(cuts, key=lambda way: way.us)[:1]
-        if self.steps.restitch:
-            for way in ways[1:]:
-                ways += _restitched(way, prices, self._worth(ways))
+        for way in ways[1:] if self.steps.restitch else ():
+            if 1 < len(way.patterns) <= MOST_RESTITCHED and least < (limit := self._worth(ways)):
+                saved = (len(way.patterns) - 1) * prices.device.launch_us
+                with suppress(PlanError, KernelError):
+                    parts = restitched(way.patterns, returned(graph), prices) if way.us - saved < limit else way.patterns
+                    if len(parts) < len(way.patterns):
+                        ways.append(Way(f"{way.name} restitched", parts, sum(map(prices.pattern_us, parts))))
         return ways
 
     def _try(self, ways: list[Way], prices: Prices, makers: dict[str, Callable[[], Sequence[Pattern]]]) -> None:
@@ -212,7 +223,7 @@ class _Judge:
 
     def _worth(self, ways: Sequence[Way]) -> float:
         """What another way must take less than, to be taken."""
-        return min(ways[0].us / self.resolution, *(way.us for way in ways))
+        return min([ways[0].us / self.resolution, *(way.us for way in self._better(ways))])
 
     def _placed(self, part: Pattern, twin: Body, body: Body) -> Pattern:
         """A pattern of a kernel's body as one of the whole graph; its composition counts the nodes of its own body."""
@@ -246,66 +257,6 @@ def _priced(name: str, patterns: tuple[Pattern, ...], prices: Prices, limit: flo
             return Way(name, patterns, us, exact=False)
         us += prices.pattern_us(pattern) - at_least
     return Way(name, patterns, sum(map(prices.pattern_us, patterns)))
-
-
-# ---------------------------------------------------------------- several kernels in one launch
-def _restitched(way: Way, prices: Prices, limit: float) -> list[Way]:
-    """The way with kernels of it in one launch where that is cheaper, if it could so become cheaper than ``limit``."""
-    if way.us - (len(way.patterns) - 1) * prices.device.launch_us >= limit or not 1 < len(way.patterns) <= MOST_RESTITCHED:
-        return []
-    found = in_fewer_launches(way.patterns, _returned(prices.graph), prices)
-    return [Way(f"{way.name} restitched", found, sum(map(prices.pattern_us, found)))] if len(found) < len(way.patterns) else []
-
-
-def in_fewer_launches(kernels: Sequence[Pattern], outside: Set[int], prices: Prices) -> tuple[Pattern, ...]:
-    """Kernels in one launch wherever that is cheaper, each tried with those before it, the last first. ``outside``: what others
-    read, or the caller gets.
-
-    Before:  {%3 by blocks} 12 us, {%9} 11 us, {%12 of %3} 11 us      After:  {%3 by blocks, %9; %12} 16 us
-    """
-    graph = prices.graph
-    parts = {kernel: [kernel] for kernel in kernels}  # of each launch
-    reads = {kernel: set(pattern_inputs(graph, kernel)) for kernel in kernels}
-    found: list[Pattern] = []
-    for k, kernel in enumerate(kernels):
-        found.append(kernel)
-        for other in reversed(found[-1 - MOST_RESTITCHED:-1]):
-            if len(other.members) + len(kernel.members) > MOST_JUDGED:
-                continue
-            rest = [p for p in (*found[:-1], *kernels[k + 1:]) if p is not other]
-            with suppress(PlanError, KernelError):  # they wait for each other in a circle, or are refused: they stay apart
-                inside = in_order(graph, [*parts[other], kernel])
-                together = in_one_launch(graph, inside, set(outside).union(*(reads[p] for p in rest)))
-                in_order(graph, [*rest, together])
-                if prices.pattern_us(together) < prices.pattern_us(other) + prices.pattern_us(kernel):
-                    parts[together], reads[together] = list(inside), set(pattern_inputs(graph, together))
-                    found = [*(p for p in found[:-1] if p is not other), together]
-                    break
-    return in_order(graph, found)
-
-
-def _restitched_plan(plan: FusionPlan, prices: Prices) -> FusionPlan:
-    """The plan with kernels that have equally many library calls before them in one launch where that is cheaper."""
-    reads = {p: pattern_inputs(plan.graph, p) for p in plan.patterns}
-    depth: dict[Pattern, int] = {}  # library calls on the longest way to a pattern
-    for pattern in plan.patterns:
-        before = [plan.producer[v] for v in reads[pattern] if plan.producer.get(v, pattern) is not pattern]
-        depth[pattern] = max((depth[p] + (p.kind != "kernel") for p in before), default=0)
-    patterns = [p for p in plan.patterns if p.kind != "kernel"]
-    for level in sorted(set(depth.values())):
-        kernels = [p for p in plan.kernels if depth[p] == level]
-        outside = _returned(plan.graph).union(*(reads[p] for p in plan.patterns if p not in kernels))
-        patterns += in_fewer_launches(kernels, outside, prices)
-    if len(patterns) == len(plan.patterns):
-        return plan
-    fewer = verify_plan(replace(plan, patterns=in_order(plan.graph, patterns)))
-    why = f"{count(len(plan.kernels), 'kernel')} {prices.plan_us(plan):.4g} us, {len(fewer.kernels)} {prices.plan_us(fewer):.4g} us"
-    return replace(fewer, decisions=(*plan.decisions, Decision(plan.graph.outputs, "stitch", "fewer-launches", why)))
-
-
-def _returned(graph: Graph) -> set[int]:
-    """The values in memory that the caller gets."""
-    return {read_in_place(graph, output) for output in graph.outputs}
 
 
 # ---------------------------------------------------------------- in two, at a grid barrier
