@@ -1,5 +1,6 @@
 """Several kernels in one launch: any of any strategy's parts are right together, the right ones wait, and some are refused."""
 
+import re
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
@@ -73,6 +74,12 @@ def test_block_barriers_cost_as_often_as_a_block_passes_them():
     assert kernel.block_barriers > 0 and max(turns) > 5
     free = kernel_us(replace(kernel, device=replace(V100, block_barrier_us=0.0)))
     assert kernel_us(kernel) - free == pytest.approx(V100.block_barrier_us * kernel.block_barriers)
+    graph = program("f32[60000,300] = input", "f32[60000] = max %0 axes=(1,) keepdims=False")
+    kernel = built(graph, V100, ALL_INGREDIENTS)
+    (segment,) = kernel.segments
+    passed = kernel.block_barriers * -(-segment.tasks // kernel.grid)
+    free = kernel_us(replace(kernel, device=replace(V100, block_barrier_us=0.0)))
+    assert passed > 10 * kernel.block_barriers and kernel_us(kernel) - free == pytest.approx(V100.block_barrier_us * passed)
 
 
 def test_a_part_waits_no_longer_than_it_must():
@@ -86,6 +93,8 @@ def test_a_part_waits_no_longer_than_it_must():
     whole = one_kernel(graph, parts, {6})
     kernel = schedule(compose(extract(graph, whole).graph, TOY, whole.composition))
     assert kernel.grid_barriers == 1
+    named = re.findall(r"%(\d+) (\w+)", " ".join(s.why for s in kernel.plan.sinks))
+    assert len(named) > 1 and all(kernel.graph[int(node)].op == op for node, op in named), "the ids are those of the whole kernel"
     inputs = random_inputs(graph, np.random.default_rng(0))
     assert all(v.ok for v in judge(graph, inputs, stepped(emit(kernel), inputs)[0]))
 
@@ -170,10 +179,11 @@ def test_auto_takes_fewer_launches_only_where_they_are_cheaper(device):
     assert said > 10
 
 
-def test_auto_restitches_the_whole_plan_too():
+@pytest.mark.parametrize("compare", [False, True])
+def test_auto_restitches_the_whole_plan_too(compare):
     """Without a library call between them nothing but the way they were proposed keeps kernels apart."""
     graph = simplify(traced(lambda x, y: (softmax(x), softmax(y)), (64, 30), (50, 70)))
-    steps = auto.Judgement(replan=False, ablate=False, cut=False, compare=False)
+    steps = auto.Judgement(replan=False, ablate=False, cut=False, compare=compare)
     plan = auto.decide(graph, V100, steps, ("xla",))
     assert len(fuse(graph, "xla", V100).kernels) > len(plan.kernels) == 1
     assert "restitched" in [d.rule for d in plan.decisions]
@@ -251,6 +261,14 @@ def test_it_is_explained_for_both_kinds_of_device(target):
 
 
 # ---------------------------------------------------------------- what it refuses, and who would see it
+def test_kernels_that_wait_for_another_between_them_stay_apart(monkeypatch):
+    """The first and the last would be cheaper together, but what is between them reads the one and is read by the other."""
+    graph = program("f32[8] = input", "f32[8] = exp %0", "f32[8] = neg %1", "f32[8] = abs %2", "return %3")
+    kernels = [Pattern((k,), (k,)) for k in (1, 2, 3)]
+    monkeypatch.setattr(Prices, "pattern_us", lambda self, pattern: 10.0 if 2 in pattern.members and len(pattern.members) > 1 else 1.0)
+    assert launches.restitched(kernels, {3}, Prices(graph, V100)) == tuple(kernels)
+
+
 def test_a_part_before_what_it_reads_is_refused():
     graph, (sums, beside, reader) = chain()
     with pytest.raises(PlanError, match=r"reads %\d+ sum, which a later part of the kernel makes, or makes again; put"):
