@@ -171,6 +171,9 @@ def cast(name: str, to: str, of: str, column: str) -> str:
     texts = OPS["cast"].cuda if column == "cuda" else OPS["cast"].cpu
     if to == "bool" and of == "bool":
         return name
+    if of == "bool" and column == "cpu":  # measured: a mask made in a softmax's loops, 7.4 ms converted and 1.7 chosen
+        held = f"np.{compute_dtype(to)}"
+        return f"select({name}, {held}(1), {held}(0))"
     return texts[kind_of(to)].format(name, T=f"np.{compute_dtype(to)}", S=f"np.{compute_dtype(of)}")
 
 

@@ -449,6 +449,14 @@ def test_every_cast_compiled(dtype):
     check_graph(graph, inputs, runner("astitch", "cpu"))
 
 
+def test_a_core_chooses_what_it_makes_of_a_comparison():
+    """A mask of a softmax took four times as long as a conversion; a GPU's text converts."""
+    graph = program("f32[64] = input", "f32[64] = constant value=0.0", "bool[64] = gt %0 %1", "f32[64] = cast %2 dtype='float32'",
+                    "f32[64] = mul %3 %0", "return %4")
+    texts = {target: lowered(graph, "astitch", target, device).sources[0].text for target, device in (("cpu", CPU), ("step", TOY))}
+    assert "select(v2, np.float32(1), np.float32(0))" in texts["cpu"] and "np.float32(v2)" in texts["step"]
+
+
 def test_special_floats_become_bool_and_float16_as_in_numpy():
     graph = program("f32[8] = input name='x'", "bool[8] = cast %0 dtype='bool'", "f16[8] = cast %0 dtype='float16'",
                     "f32[8] = cast %2 dtype='float32'", "f64[8] = cast %0 dtype='float64'", "return %1 %2 %3 %4")
