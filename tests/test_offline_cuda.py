@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from stitch_help import traced
 from test_emit import all_maps
+from test_restitch import two_cells
 
 import minisitch as ms
 from minisitch import cuda_compile
@@ -19,6 +20,7 @@ from minisitch.cuda_product import SMALL, Matrix, Product, Tile, product_text
 from minisitch.device import DEVICES
 from minisitch.offline import ARCHITECTURES, REDUCE_IN_DOUBLE, assemble, broken, missing, read_back
 from minisitch.ops import OPS
+from minisitch.restitch import Restitching
 from minisitch.runtime.stages import lower_program
 from minisitch.testing import graphs
 from minisitch.trace import Program
@@ -89,6 +91,15 @@ def check(sources, architecture):
 @pytest.mark.parametrize("name", STANDARD)
 def test_standard_kernels_keep_what_was_assumed(name, architecture):
     check(kernels(name), architecture)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_restitched_kernels_keep_what_was_assumed(architecture):
+    """Parts that are composed in different ways, side by side in one kernel."""
+    sources = ms.lower(two_cells, *["f32[128,128]"] * 4, *["f32[512]"] * 2, *["f32[156,512]"] * 2, strategy="auto", target="cuda",
+                       device="v100")
+    assert any(isinstance(s.kernel.plan.composition, Restitching) for s in sources)
+    check(sources, architecture)
 
 
 def global_widths(made):
