@@ -86,8 +86,8 @@ def kernel_us(kernel: Kernel, around: int = 0) -> float:
     for t in kernel.touches:
         before = moved.get(t.level, Bytes(0, 0))
         moved[t.level] = Bytes(before.read + t.read * size[t.buffer], before.written + t.written * size[t.buffer])
-    stretches = list(zip(epochs(kernel), (moved[level] for level in sorted(moved)), strict=False))
-    return _cpu_us(kernel, stretches, around) if kernel.device.kind == "cpu" else _gpu_us(kernel, stretches)
+    by_epoch = list(zip(epochs(kernel), (moved[level] for level in sorted(moved)), strict=False))
+    return _cpu_us(kernel, by_epoch, around) if kernel.device.kind == "cpu" else _gpu_us(kernel, by_epoch)
 
 
 def working_set(graph: Graph) -> int:
@@ -96,7 +96,7 @@ def working_set(graph: Graph) -> int:
 
 
 def epochs(kernel: Kernel) -> list[list[Segment]]:
-    """The segments between grid barriers, in order."""
+    """The segments between grid barriers, in order: side by side in an epoch, epochs one after the other."""
     found: list[list[Segment]] = [[]]
     for segment in kernel.segments:
         found[-1].append(segment)
@@ -106,15 +106,15 @@ def epochs(kernel: Kernel) -> list[list[Segment]]:
 
 
 # ---------------------------------------------------------------- a GPU
-def _gpu_us(kernel: Kernel, stretches: Sequence[tuple[list[Segment], Bytes]]) -> float:
-    """Between two grid barriers the larger of memory and arithmetic time.
+def _gpu_us(kernel: Kernel, by_epoch: Sequence[tuple[list[Segment], Bytes]]) -> float:
+    """For each epoch the larger of memory and arithmetic time.
 
-    Each is stretched by the share of the device that the busiest segment of that time leaves idle; the
+    Each is stretched by the share of the device that the busiest segment of the epoch leaves idle; the
     launch and the barriers are added.
     """
     device = kernel.device
     total = device.launch_us + device.grid_barrier_us * kernel.grid_barriers
-    for segments, moved in stretches:
+    for segments, moved in by_epoch:
         compute = sum(map(operations, segments)) / device.flops
         total += max(moved.total / device.bandwidth, compute) / _share(kernel, segments) * 1e6
     return total + device.block_barrier_us * sum(kernel.block_barriers_of(s) * _turns(kernel, s) for s in kernel.segments)
@@ -142,8 +142,8 @@ def _in_flight(segment: Segment) -> int:
 
 
 # ---------------------------------------------------------------- a CPU
-def _cpu_us(kernel: Kernel, stretches: Sequence[tuple[list[Segment], Bytes]], around: int) -> float:
-    """Each call, and the join of a parallel one; between two grid barriers memory and loops overlap in part.
+def _cpu_us(kernel: Kernel, by_epoch: Sequence[tuple[list[Segment], Bytes]], around: int) -> float:
+    """Each call, and the join of a parallel one; in an epoch memory and loops overlap in part.
 
     A line that is stored to is fetched first. The rates of what a cache holds were measured with that; a copy that none holds
     goes past the caches, as lone element-wise loops do, so there all other loops move twice what they store.
@@ -151,7 +151,7 @@ def _cpu_us(kernel: Kernel, stretches: Sequence[tuple[list[Segment], Bytes]], ar
     device, total = kernel.device, kernel.device.launch_us * len(kernel.calls)
     near = max(around, sum(b.size * itemsize(b.dtype) for b in kernel.parameters))
     level = next((at for at in device.levels if near <= at.size), device.levels[-1])
-    for segments, moved in stretches:
+    for segments, moved in by_epoch:
         loops, dragged, parallel = 0.0, 0, False
         for segment in segments:
             price = _Loops(kernel, segment)

@@ -230,6 +230,14 @@ def float_to_half(x):
     return np.uint16(half | np.int32(np.int32(bits >> np.int32(16)) & np.int32(0x8000)))
 
 
+def float_to_odd(x):
+    """float64 to float32 so that ``float_to_half`` of it rounds once: what is inexact is cut, and its last bit set."""
+    near = np.float32(x)
+    back = np.float64(near)
+    cut = np.int32(near.view(np.int32) - np.int32(abs(back) > abs(x)))
+    return np.int32(cut | np.int32(back != x)).view(np.float32)
+
+
 # ---------------------------------------------------------------- float32
 
 _ZERO, _HALF, _ONE, _TWO = (np.float32(v) for v in (0.0, 0.5, 1.0, 2.0))

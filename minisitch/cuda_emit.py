@@ -75,8 +75,8 @@ class _Segment:
         self.kernel, self.segment, self.w, self.block, self.barrier = kernel, segment, writer, block, barrier
         self.sizes = buffer_sizes(kernel)
         m = segment.thread_map
-        self.per_row, self.together = m.threads_per_row, m.rows_per_block
-        self.ragged = segment.kind == "row" and segment.rows % self.together != 0
+        self.per_row, self.rows_per_block = m.threads_per_row, m.rows_per_block
+        self.ragged = segment.kind == "row" and segment.rows % self.rows_per_block != 0
         self.threads = kernel.block if segment.kind == "column" or segment.chunks > 1 else self.per_row
 
     def emit(self, number: int) -> None:
@@ -90,7 +90,7 @@ class _Segment:
             w.line(f"lane_row = thread // {self.threads}")
         else:
             w.line("lane = thread")
-            if self.together > 1:
+            if self.rows_per_block > 1:
                 w.line("lane_row = 0")
         mark = w.depth
         grid = self.kernel.grid
@@ -118,8 +118,8 @@ class _Segment:
     def _open_task(self) -> None:
         w, s = self.w, self.segment
         per_row = s.chunks * s.slices
-        if s.kind == "row" and self.together > 1:
-            w.line(f"row = task * {self.together} + lane_row")
+        if s.kind == "row" and self.rows_per_block > 1:
+            w.line(f"row = task * {self.rows_per_block} + lane_row")
             if self.ragged:
                 w.line(f"live = row < {s.rows}")
         else:
@@ -141,7 +141,7 @@ class _Segment:
         """A block's column sums, each in a loop over this thread's columns."""
         for phase in self.segment.phases:
             for fold in [f for f in phase.folds if f.along == "carry"]:
-                cols = self.kernel.by_name[fold.buffer].size // self.together
+                cols = self.kernel.by_name[fold.buffer].size // self.rows_per_block
                 self.w.line(f"for col in range(lane, {cols}, {self.threads}):")
                 self.w.depth += 1
                 yield phase, fold
@@ -153,7 +153,7 @@ class _Segment:
 
     def _store_carries(self) -> None:
         """One partial row for each row lane."""
-        self.w.line(f"part = part_block * {self.together} + lane_row" if self.together > 1 else "part = part_block")
+        self.w.line(f"part = part_block * {self.rows_per_block} + lane_row" if self.rows_per_block > 1 else "part = part_block")
         for phase, fold in self._carries():
             self.w.line(f"{fold.result} = {fold.buffer}[{show(fold.cell)}]", f"%{fold.node} {fold.op}")
             self._statements(phase, fold.stores)
@@ -353,7 +353,7 @@ class _Segment:
             for fold in folds:
                 w.line(f"    {fold.exchange}[thread // {WARP}] = {fold.result}")
             w.line("cuda.syncthreads()")
-            first = f"lane_row * {warps} + " if self.together > 1 else ""
+            first = f"lane_row * {warps} + " if self.rows_per_block > 1 else ""
             for fold in folds:
                 w.line(f"{fold.result} = {fold.exchange}[{first}thread % {warps}]", f"%{fold.node} one of the row's {warps} warps")
                 self._shuffle(fold, warps)

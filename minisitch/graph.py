@@ -89,9 +89,13 @@ class Node:
         """One attribute; KeyError if the op has none of that name."""
         return dict(self.attrs)[name]
 
+    @property
+    def attrs_shown(self) -> list[str]:
+        """``axes=(1,)``, ``keepdims=True``: as programs print them."""
+        return [f"{key}={value!r}" for key, value in self.attrs]
+
     def __str__(self) -> str:
-        parts = [f"%{self.id}: {self.type} = {self.op}", *(f"%{a}" for a in self.args),
-                 *(f"{key}={value!r}" for key, value in self.attrs)]
+        parts = [f"%{self.id}: {self.type} = {self.op}", *(f"%{a}" for a in self.args), *self.attrs_shown]
         origin = self.where + (f" in {self.via}" if self.via else "")
         return " ".join(parts) + (f"  # {origin}" if origin else "")
 
@@ -190,6 +194,8 @@ def infer_type(node: Node, types: Sequence[TensorType]) -> TensorType:
         return _RULES[op.kind if op.kind in ("map", "reduce") else node.op](node, list(types))
     except KeyError as missing:
         raise GraphError(f"{label(node)}: attribute {missing} is missing") from None
+    except TypeError as wrong:  # axes=(1), a number, is no axes=(1,)
+        raise GraphError(f"{label(node)}: an attribute is of the wrong kind in {' '.join(node.attrs_shown)}: {wrong}") from None
 
 
 def label(node: Node) -> str:
@@ -370,6 +376,7 @@ def verify(graph: Graph) -> Graph:
 
 _STRING = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 _LINE = re.compile(rf"%(\d+): (\w+)\[([\d,]*)\] = (\w+)((?: %\d+)*)((?:{_STRING}|[^'\"])*?)(?:  # (.*))?$")
+_RETURN = re.compile(r"return((?: %\d+)*)(?: *#.*)?$")
 _SPACE = re.compile(rf"{_STRING}| (?=[a-z_]+=)")  # between attributes; strings are passed over
 
 
@@ -381,17 +388,18 @@ def parse(text: str) -> Graph:
     nodes: list[Node] = []
     outputs: tuple[int, ...] | None = None
     for number, line in enumerate(filter(None, map(str.strip, text.splitlines())), 1):
-        if line.startswith("return"):
-            outputs = tuple(int(word[1:]) for word in line.split()[1:])
+        if returned := _RETURN.match(line):
+            outputs = tuple(int(word[1:]) for word in returned[1].split())
             continue
         match = _LINE.match(line)
         if not match or match[2] not in DTYPES:
-            raise GraphError(f"line {number}: cannot read {line!r}; expected '%1: f32[4,8] = exp %0'")
+            raise GraphError(f"line {number}: cannot read {line!r}; expected '%1: f32[4,8] = exp %0', or 'return %1' at the end")
         node_id, dtype, shape, op, args, attrs, origin = match.groups()
         try:
             pairs = _parse_attrs(attrs.strip())
-        except (SyntaxError, ValueError, KeyError):
-            raise GraphError(f"line {number}: cannot read the attributes {attrs.strip()!r}") from None
+        except (SyntaxError, ValueError, KeyError, TypeError):
+            raise GraphError(f"line {number}: cannot read the attributes {attrs.strip()!r}; expected "
+                             "numbers, strings and tuples, as in axes=(1,) keepdims=True") from None
         where, _, via = (origin or "").partition(" in ")
         nodes.append(Node(int(node_id), op, tuple(int(a[1:]) for a in args.split()),
                           TensorType(tuple(int(n) for n in shape.split(",") if n), DTYPES[dtype]),
@@ -405,7 +413,9 @@ def _parse_attrs(text: str) -> tuple[tuple[str, Any], ...]:
     call = ast.parse(f"f({_SPACE.sub(lambda m: ', ' if m[0] == ' ' else m[0], text)})", mode="eval").body
     if not isinstance(call, ast.Call) or call.args:
         raise ValueError(text)
-    return tuple((str(k.arg), _literal(k.value)) for k in call.keywords)
+    pairs = tuple((str(k.arg), _literal(k.value)) for k in call.keywords)
+    hash(pairs)  # raises TypeError for a list, which no node may hold
+    return pairs
 
 
 def _literal(tree: ast.expr) -> Any:

@@ -3,8 +3,8 @@
 In:  a pattern's body. Out: ``Group``s (AStitch 2022, 4.2 step 1) and the ids of values that would
 otherwise be recomputed at too many places.
 
-Before:  %1 = sum %0; %2 = power %1; %3 = broadcast %2; %4 = div %5 %3; %6 = sum %4
-After:   group 0: %0 %1 %2, dominant %1, sub-dominant %2     group 1: %3 %4 %5 %6, dominant %6
+Before:  %3 = broadcast %1; %4 = mul %0 %3; %5 = sum %4; %6 = power %5 %1; %7 = broadcast %6; %8 = div %2 %7; %9 = sum %8
+After:   group 0: %0 %1 %3 %4 %5 %6, dominant %5, sub-dominant %6: both read %1     group 1: %2 %7 %8 %9, dominant %9
 """
 
 from __future__ import annotations
@@ -95,16 +95,17 @@ def is_row_reduce(graph: Graph, node: Node) -> bool:
 # ---------------------------------------------------------------- which values need memory
 MOST_POSITIONS = 4  # a light value may be recomputed at this many places
 MOST_HEAVY_POSITIONS = 2
+MOST_CHAINS = 8 * MOST_POSITIONS  # of moves that any value may be read through; with moves of moves they multiply
 
 
-def many_positions(graph: Graph, sinks: Iterable[int]) -> tuple[int, ...]:
-    """Values that would be recomputed at too many places: shifted windows of a stencil, for example.
+def many_positions(graph: Graph, sinks: Iterable[int]) -> dict[int, str]:
+    """Values that would be recomputed at too many places, and what each would be: shifted windows of a stencil, for example.
 
     One backward pass; a position is told apart by the chain of moves it was reached through.
     """
     in_memory = set(sinks)
     ways: list[set[tuple[int, int]]] = [set() for _ in graph.nodes]
-    found = []
+    found: dict[int, str] = {}
     for node in reversed(graph.nodes):
         if node.op == "input" or node.kind == "source":
             continue
@@ -112,15 +113,16 @@ def many_positions(graph: Graph, sinks: Iterable[int]) -> tuple[int, ...]:
         if node.id not in in_memory:
             roots = [root for root, _ in mine]
             worst = max((roots.count(r) for r in set(roots)), default=0) if len(mine) > 2 else len(mine)
-            if node.kind == "map" and worst > (MOST_HEAVY_POSITIONS if is_heavy(graph, node) else MOST_POSITIONS):
+            most = MOST_HEAVY_POSITIONS if is_heavy(graph, node) else MOST_POSITIONS
+            if node.kind == "map" and worst > most:
                 in_memory.add(node.id)
-                found.append(node.id)
-            elif len(mine) > 8 * MOST_POSITIONS:  # moves of moves: cut before it explodes
+                found[node.id] = f"%{node.id} {node.op} would be recomputed at {worst} places; at most {most}"
+            elif len(mine) > MOST_CHAINS:
                 in_memory.add(node.id)
-                found.append(node.id)
+                found[node.id] = f"%{node.id} {node.op} would be read through {len(mine)} chains of moves; at most {MOST_CHAINS}"
         if node.id in in_memory:
             mine = {(node.id, 0)}
         step = {(root, hash((way, node.id))) for root, way in mine} if node.kind == "move" else mine
         for arg in node.args:
             ways[arg] |= step
-    return tuple(sorted(found))
+    return dict(sorted(found.items()))

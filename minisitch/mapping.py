@@ -56,7 +56,7 @@ def power_of_two_at_least(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
-def map_rows(rows: int, cols: int, device: Device, shared: int = 0, *, adaptive: bool = True, whole: bool = False,
+def map_rows(rows: int, cols: int, device: Device, *, adaptive: bool = True, whole: bool = False,
              threads_per_row: int = 0, threads: int = 0) -> ThreadMap:
     """Map ``rows`` x ``cols`` as in AStitch B5 (split factor and threads per row derived).
 
@@ -65,7 +65,7 @@ def map_rows(rows: int, cols: int, device: Device, shared: int = 0, *, adaptive:
     Raises nothing: any shape, empty ones included, has a mapping.
     """
     block = min(threads or device.max_block, device.max_block)
-    wave = device.wave(block, shared)
+    wave = device.wave(block)
     if not adaptive:  # as XLA does: 750,000 blocks of 32 threads for <750000, 32>
         per_row = min(block, max(WARP, power_of_two_at_least(cols))) if device.kind == "gpu" else 1
         return ThreadMap(rows, cols, max(1, rows), per_row, 1, per_row, 1, 1, cols, "row-per-block",

@@ -4,8 +4,10 @@ In:  nothing. Out: ``OPS``, a mapping from name to ``Op``, and the dtype names.
 
 Adding an elementwise operation is adding one row here: its NumPy meaning, its scalar text
 for each target, the dtypes it takes and its cost class. Another file names an op only for a law about that very op:
-``simplify`` and ``online`` (identities), ``graph``, ``index`` and ``dataflow.tiles`` (the few *moves*, which only re-index, and
-folds), ``fuse.is_heavy`` (division by a constant), ``source`` (casts), ``device.HEAVY_NS`` (its nanoseconds on a core).
+``simplify`` and ``online`` (identities), ``graph``, ``index``, ``statements``, ``stitch``, ``triples`` and ``dataflow.tiles``
+(sources, folds and the few *moves*, which only re-index), ``fuse.is_heavy`` (division by a constant), ``source`` (casts; which
+integers can overflow), ``cost`` (products, casts to float16), ``device.HEAVY_NS`` (nanoseconds on a core), ``reference`` (how
+often an op rounds; one it does not know counts as inexact).
 
 The cost classes are the papers' (AStitch section 2.2, FusionStitching 2018 section 4):
 *light* element-wise (add, sub, mul ...) and *heavy* element-wise (exp, tanh, log, power, div ...).
@@ -64,8 +66,9 @@ class Op:
     - ``library``: a call between kernels (BLAS or NumPy), never inside one.
 
     ``cuda`` and ``cpu`` are scalar texts by dtype kind. ``{0} {1} {2}`` are operand names,
-    ``{t}`` the short dtype (f32), ``{T}`` the NumPy dtype (np.float32). A reduce's text
-    combines the accumulator ``{0}`` with one more value ``{1}``.
+    ``{t}`` the operands' short dtype (f32), ``{T}`` their NumPy dtype (np.float32); only a cast has two
+    dtypes, ``{T}`` of what it makes and ``{S}`` of what it is given. A reduce's text combines the
+    accumulator ``{0}`` with one more value ``{1}``.
     """
 
     name: str
@@ -173,7 +176,7 @@ _map("isinf", 1, np.isinf, "isinf({0})", domain=FLOAT, result="bool")
 _map("isfinite", 1, np.isfinite, "isfinite({0})", domain=FLOAT, result="bool")
 _map("signbit", 1, np.signbit, "math.copysign({T}(1), {0}) < {T}(0)", domain=FLOAT, result="bool")
 _map("select", 3, np.where, "({1} if {0} else {2})", "select({0}, {1}, {2})")
-# The target dtype is the node's own; `cast_bool` asks "is it nonzero", as NumPy does.
+# What a number is as a bool asks "is it nonzero", as NumPy does.
 _map("cast", 1, lambda x, dtype: x.astype(dtype), {"bool": "({0} != {S}(0))", "int": "{T}({0})", "float": "{T}({0})"})
 
 # ---------------------------------------------------------------- reductions

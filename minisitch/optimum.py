@@ -25,7 +25,7 @@ from math import inf
 from .build import Prices, moved_us
 from .cost import library_us
 from .device import Device
-from .errors import PlanError
+from .errors import KernelError, PlanError
 from .fuse import (
     FREE,
     MOST_ARGUMENTS,
@@ -184,7 +184,7 @@ class Space:
         """Its modelled time; infinite where a composition that some plan used elsewhere cannot hold this kernel."""
         try:
             return self.prices.pattern_us(pattern)
-        except PlanError:
+        except (PlanError, KernelError):
             if pattern.composition in COMPOSITIONS:
                 raise
             return inf

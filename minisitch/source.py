@@ -166,6 +166,8 @@ def scalar(stmt: Compute, column: str) -> str:
 def cast(name: str, to: str, of: str, column: str) -> str:
     """A conversion as NumPy makes it; a cast to float16 rounds, though the value stays in float32."""
     if to == "float16":
+        if of == "float64":  # by way of float32 it would be rounded twice
+            return f"half_to_float(float_to_half(float_to_odd({name})))" if column == "cpu" else f"np.float32(np.float16({name}))"
         wide = name if compute_dtype(of) == "float32" else f"np.float32({name})"
         return f"half_to_float(float_to_half({wide}))" if column == "cpu" else f"np.float32(np.float16({wide}))"
     texts = OPS["cast"].cuda if column == "cuda" else OPS["cast"].cpu

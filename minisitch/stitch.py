@@ -26,7 +26,7 @@ from .device import Device
 from .errors import PlanError
 from .fuse import ALL_INGREDIENTS, Composition, Decision, Stitching, count, is_heavy
 from .graph import Graph, Node
-from .groups import MOST_POSITIONS, Group, candidates, groups_of, is_row_reduce, many_positions
+from .groups import Group, candidates, groups_of, is_row_reduce, many_positions
 from .index import ZERO, Digit, Index, Key, Position, linear, pull
 from .keeping import Loop, heavy_inside, worth_keeping
 from .mapping import ThreadMap, map_columns, map_rows
@@ -465,8 +465,7 @@ def stitch(graph: Graph, device: Device, stitching: Stitching = ALL_INGREDIENTS)
     scattered = many_positions(graph, base)
     base.update(scattered)
     arranged = _arrange(graph, device, stitching, groups, base, {})
-    decisions = [Decision((v,), "keep", "many-positions", f"%{v} {graph[v].op} would be recomputed at more than "
-                          f"{MOST_POSITIONS} places") for v in scattered]
+    decisions = [Decision((v,), "keep", "many-positions", why) for v, why in scattered.items()]
     if not stitching.barriers and stitching.kept is None:  # a value that other blocks would wait for is recomputed by them
         while far := {v for v in _behind_barriers(arranged) if graph[v].kind != "reduce" and v not in graph.outputs} - {*scattered}:
             base -= far

@@ -80,7 +80,7 @@ def stepped(source, inputs, seed=0):
                 results.append(arrays[b.name].reshape(kernel.graph[b.node].type.shape))
     traffic = simt.step(source.text, arrays, kernel.grid, kernel.block, seed,
                         inputs=[b.name for b in kernel.parameters if b.scope == "input"],
-                        wave=kernel.device.wave(kernel.block, kernel.shared_bytes))
+                        wave=kernel.device.wave(kernel.block, kernel.shared_bytes, kernel.registers))
     return results, traffic
 
 

@@ -238,6 +238,24 @@ def test_float_to_half_rounds_as_numpy():
         assert np.array_equal(got[want == 0] >> 15, np.signbit(want[want == 0]))
 
 
+def test_float64_to_half_is_rounded_once():
+    """A little above or below a tie float32 has the tie itself, which is then rounded to even: that would be the wrong way half of the time."""
+    rng = np.random.default_rng(6)
+    every = np.arange(2**16, dtype=np.uint16).view(np.float16).astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        ties = (every[:-1] + every[1:]) / 2
+    near = [ties * (1 + sign * 2.0 ** -power) for sign in (-1, 1) for power in (30, 40, 52)]
+    x = np.concatenate([every, ties, *near, random_bits(rng, np.float64, 200_000), rng.normal(size=100_000), [1e300, -1e300, 1e-300, -1e-320]])
+    with np.errstate(over="ignore", under="ignore"):
+        want = x.astype(np.float16)
+        twice = x.astype(np.float32).astype(np.float16)
+        plain = cpu_math.float_to_half(cpu_math.float_to_odd(x))
+    assert not np.array_equal(twice, want, equal_nan=True), "or this test could not fail"
+    for got in (plain, each("float_to_half(float_to_odd(x))", x, out=np.empty(len(x), np.uint16))):
+        assert np.array_equal(got.view(np.float16), want, equal_nan=True)
+        assert np.array_equal(got[want == 0] >> 15, np.signbit(want[want == 0]))
+
+
 def test_scalars_work_without_numba():
     assert cpu_math.exp_f32(np.float32(0)) == 1 and cpu_math.exp_f32(np.float32(0)).dtype == np.float32
     assert cpu_math.sign(np.int8(-5)) == -1 and cpu_math.select(True, 2, 3) == 2

@@ -466,6 +466,15 @@ def test_special_floats_become_bool_and_float16_as_in_numpy():
             check_graph(graph, [x], runner("astitch", target))
 
 
+def test_float64_to_float16_is_rounded_once():
+    """Just above a tie: by way of float32, which has the tie itself, each would end one float16 lower."""
+    x = np.array([2049.0, -6146.0, 1 / 4096 + 2**-23]) * (1 + 2.0**-40)
+    graph = program(f"f64[{len(x)}] = input name='x'", f"f16[{len(x)}] = cast %0 dtype='float16'", "return %1")
+    for target in ("step", "python", "cpu"):
+        (got,) = runner("astitch", target)(graph, [x])
+        assert np.array_equal(got, x.astype(np.float16)) and not np.array_equal(got, x.astype(np.float32).astype(np.float16))
+
+
 def test_no_operation_is_missing():
     """A row added to the table is tested here from then on."""
     seen = set()

@@ -405,6 +405,16 @@ def test_instructions_are_counted_off_the_kernel_row30():
     assert counts["memory"] == 2 * 128 * 32 / 4, "lanes read a row apart: 32 sectors each where neighbours take 4"
 
 
+def test_warps_that_meet_are_counted_as_they_are_printed_row30():
+    """Of 32 warps each stores a result, and each thread fetches one of them: five shuffles in the warp, five more over the warps."""
+    kernel = template((64, 1024), 1024, 1024, kept=())
+    counts = instructions(kernel, kernel.segments[0])
+    reduces = sum(len(phase.folds) for phase in kernel.segments[0].phases)
+    assert counts["shuffle"] == reduces * (5 + 5) and counts["shared"] == 2 * reduces and counts["barrier"] == kernel.block_barriers
+    text = cuda_emit.emit(kernel).text
+    assert text.count("for offset in (16, 8, 4, 2, 1):") == 2 * reduces and text.count("syncthreads") == kernel.block_barriers
+
+
 def test_modelled_cycles_rank_schedules_as_the_stepper_counts_them_row30():
     """Accesses of the busiest thread, as interpreted, against cycles of the busiest warp, over shapes and templates."""
     modelled, counted = [], []

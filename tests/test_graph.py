@@ -64,6 +64,11 @@ def test_structure_tells_signed_zeros_apart_and_forgets_lines():
     assert hash(constant(1.0)) == hash(constant(1.0))
 
 
+def test_the_return_line_may_have_a_comment():
+    text = "%0: f32[2] = input name='x'\nreturn %0 %0"
+    assert parse(text + "  # twice") == parse(text) and parse(text).outputs == (0, 0)
+
+
 def test_names_may_hold_anything_printable():
     b = Builder()
     for name in ("x", "a b=c", "info nan inf", "it's", 'say "x"', "x  # y", "%1"):
@@ -78,6 +83,9 @@ def test_names_may_hold_anything_printable():
     ("%0 = input\nreturn %0", "line 1: cannot read"),
     ("%0: f32[] = constant value=x\nreturn %0", "line 1: cannot read the attributes 'value=x'"),
     ("%0: f32[] = constant value=\nreturn %0", "line 1: cannot read the attributes 'value='"),
+    ("%0: f32[] = constant value=[1]\nreturn %0", r"line 1: cannot read the attributes 'value=\[1\]'; expected numbers, strings and tuples"),
+    ("%0: f32[2] = input\n%1: f32[] = sum %0 axes=(0) keepdims=False\nreturn %1", r"%1 sum: an attribute is of the wrong kind in axes=0 "),
+    ("%0: f32[2] = input\nreturn %a", "line 2: cannot read 'return %a'; expected .* or 'return %1' at the end"),
     ("%0: f32[2] = input\n%1: f32[3] = exp %0\nreturn %1", r"%1 exp says f32\[3\], its operands give f32\[2\]"),
     ("%0: f32[2] = input\n%1: f32[2] = frobnicate %0\nreturn %1", "unknown op 'frobnicate'; known: abs, add"),
 ])

@@ -18,7 +18,7 @@ import minisitch as ms
 from benchmarks.optimum import grade
 from minisitch import __main__ as cli
 from minisitch.build import Prices
-from minisitch.errors import PlanError
+from minisitch.errors import KernelError, PlanError
 from minisitch.fuse import FREE, STRATEGIES, FusionPlan, Stitching, fuse, is_fusible, make_plan, stored_values
 from minisitch.optimum import COMPOSITIONS, MOST_VALUES, Space, bits, optimum, search, union
 from minisitch.reference import judge
@@ -231,6 +231,19 @@ def test_a_known_kernel_brings_its_composition():
     us, pattern = space.price(1 << graph.outputs[0], 0)
     assert us < float("inf") and pattern.composition != general, "that one needs grid barriers"
     assert space.price(1 << 5, 0)[0] <= min(Prices(graph, V100).pattern_us(p) for p in space.known if p.outputs == (5,))
+
+
+def test_a_composition_that_cannot_hold_another_kernel_prices_it_infinite():
+    """Blocks of 128 threads do for a softmax; eight rows at a time of 512 column sums are more partial rows than were counted."""
+    graph = program("f32[512,512] = input name='x'", "f32[512] = sum %0 axes=(1,) keepdims=False",
+                    "f32[512] = sum %0 axes=(0,) keepdims=False", "return %1 %2")
+    small = Stitching(barriers=False, threads_per_row=32, threads=128)
+    space = Space(graph, V100, [make_plan(graph, "mine", [[1], [2]], (), small)])
+    (pattern,) = make_plan(graph, "mine", [[1, 2]], (), small).kernels
+    with pytest.raises(KernelError):
+        Prices(graph, V100).pattern_us(pattern)
+    assert small in space.ways and space._us(pattern) == float("inf")
+    assert optimum(graph, V100, [make_plan(graph, "mine", [[1], [2]], (), small)]).kernels
 
 
 def test_a_larger_graph_is_refused():

@@ -726,9 +726,13 @@ def test_debug_prints_a_line_then_decisions_then_text(monkeypatch, capsys):
         monkeypatch.setenv("MINISITCH_DEBUG", level)
         ms.jit(softmax, target="python")(array(2, 9))
         assert expected in capsys.readouterr().err
-    monkeypatch.setenv("MINISITCH_DEBUG", "0")
-    ms.jit(softmax, target="python")(array(2, 9))
-    assert capsys.readouterr() == ("", "")
+    for silent in ("0", "off", ""):
+        monkeypatch.setenv("MINISITCH_DEBUG", silent)
+        ms.jit(softmax, target="python")(array(2, 9))
+        assert capsys.readouterr() == ("", "")
+    monkeypatch.setenv("MINISITCH_DEBUG", "true")
+    with pytest.raises(ms.MinisitchError, match="MINISITCH_DEBUG='true': it is .*1 to 4; 0 or off"):
+        ms.jit(softmax, target="python")(array(2, 9))
 
 
 def test_a_program_of_thousands_of_steps():

@@ -457,7 +457,7 @@ def test_assume_relax_apply():
 def test_a_grid_barrier_bounds_the_grid():
     for device in (TOY, TOY32, V100):
         kernel = one_kernel(figure_7(2048, 128, 64), device)
-        assert kernel.grid_barriers and kernel.grid <= device.wave(kernel.block, kernel.shared_bytes)
+        assert kernel.grid_barriers and kernel.grid <= device.wave(kernel.block, kernel.shared_bytes, kernel.registers)
 
 
 @pytest.mark.parametrize("rows", [1, 3, 159, 161, 5000])

@@ -61,6 +61,19 @@ def test_figure_9_groups():
     assert (second.dominant, second.subdominants) == (R2, (M1,))
 
 
+def test_groups_as_their_docstring_has_them():
+    """A parameter that both read makes ``power`` a sub-dominant; with one of its own it is a group."""
+    lines = ["f32[64,100] = input name='x'", "f32[64,1] = input name='p'", "f32[64,100] = input name='y'",
+             "f32[64,100] = broadcast %1 shape=(64, 100)", "f32[64,100] = mul %0 %3", "f32[64,1] = sum %4 axes=(1,) keepdims=True",
+             "f32[64,1] = power %5 %1", "f32[64,100] = broadcast %6 shape=(64, 100)", "f32[64,100] = div %2 %7",
+             "f32[64,1] = sum %8 axes=(1,) keepdims=True", "return %9"]
+    first, second = groups_of(program(*lines))
+    assert (first.members, first.dominant, first.subdominants) == ((0, 1, 3, 4, 5, 6), 5, (6,))
+    assert (second.members, second.dominant, second.subdominants) == ((2, 7, 8, 9), 9, ())
+    apart = groups_of(program(*lines[:6], "f32[64,1] = power %5 %5", *lines[7:]))
+    assert [(g.dominant, g.subdominants) for g in apart] == [(5, ()), (9, ()), (6, ())]
+
+
 @pytest.mark.paper(43)
 def test_figure_9_without_dominant_merging():
     """The ablation: B.2 is in two groups and would get two mappings."""

@@ -23,6 +23,7 @@ import minisitch as ms
 from minisitch.fuse import fuse, pattern_inputs, verify_plan
 from minisitch.graph import Builder, TensorType
 from minisitch.simplify import simplify
+from minisitch.stitch import stitch
 from minisitch.strategies.astitch import levels
 from minisitch.strategies.xla import MOST_RECOMPUTED
 from minisitch.testing import check_graph, random_graph
@@ -99,6 +100,13 @@ def test_light_windows_may_be_recomputed_at_four_places():
     assert any(d.rule == "many-positions" for d in fuse(windows(5, "abs"), "xla", V100).decisions)
 
 
+@pytest.mark.parametrize("count, op, why", [(5, "abs", "at 5 places; at most 4"), (3, "exp", "at 3 places; at most 2")])
+def test_a_value_at_many_positions_says_at_how_many(count, op, why):
+    graph = windows(count, op)
+    assert [d.why for d in stitch(graph, V100).decisions if d.rule == "many-positions"] == [f"%1 {op} would be recomputed {why}"]
+    assert {d.why for d in fuse(graph, "xla", V100).decisions if d.rule == "many-positions"} == {f"%1 {op} would be recomputed {why}"}
+
+
 def test_every_cut_of_xla_has_a_reason():
     """No kernel boundary without a decision that names it."""
     for seed in range(60):
@@ -112,7 +120,7 @@ def test_every_cut_of_xla_has_a_reason():
                 returned = value in {read_in_place(graph, o) for o in graph.outputs}
                 feeds_library = not any(is_fusible(graph[u]) for u in graph.users[value])
                 assert value in reasons or returned or feeds_library or graph[value].kind != "map", f"%{value}\n{found}"
-        assert not fused & reasons or any(d.rule in ("many-positions", "argument-limit") for d in found.decisions)
+        assert not fused & reasons, "each value is either inlined or ends a kernel"
 
 
 # ---------------------------------------------------------------- counts

@@ -230,12 +230,15 @@ def report_on(stages: Stages, name: str, architecture: str = "") -> Report:
 def both_texts(kernel: Kernel) -> dict[str, KernelSource]:
     """The kernel's text for its own device, and that of the other kind of device for the same body.
 
-    What is worth keeping depends on the device, so parts that fit in one kernel here may not there: then as AStitch has it.
+    What is worth keeping depends on the device, so parts that fit in one kernel here may not there: then as AStitch has it, and
+    the text begins with the reason.
     """
-    other = choose_device("cpu" if kernel.device.kind == "gpu" else "cuda")
+    other, remark = choose_device("cpu" if kernel.device.kind == "gpu" else "cuda"), ""
     try:
         twin = schedule(compose(kernel.graph, other, kernel.plan.composition))
-    except (PlanError, KernelError):
+    except (PlanError, KernelError) as refusal:
         twin = schedule(compose(kernel.graph, other))
+        remark = f"# Composed as AStitch would, since what runs on {kernel.device.name} cannot be one kernel here: {refusal}\n"
     texts = {k.device.kind: (cuda_emit if k.device.kind == "gpu" else cpu_emit).emit(k) for k in (kernel, twin)}
+    texts[other.kind] = replace(texts[other.kind], text=remark + texts[other.kind].text)
     return {"cuda" if kind == "gpu" else kind: source for kind, source in texts.items()}

@@ -23,7 +23,7 @@ from .. import cost
 from .. import optimum as exhaustive
 from ..dataflow.price import pipeline_traffic, pipeline_us
 from ..device import Device
-from ..errors import MinisitchError, PlanError
+from ..errors import KernelError, MinisitchError, PlanError
 from ..fuse import STRATEGIES, Body, count
 from ..graph import Graph, TensorType
 from ..kernel import Kernel
@@ -245,7 +245,7 @@ def _add_optimum(lowered: dict[str, Stages], program: Program, target: str, devi
     machine = cost.beside_library(graph, device)  # as for the others
     try:
         best = exhaustive.optimum(graph, machine, [stages.plan for stages in lowered.values()])
-    except PlanError as refusal:
+    except (PlanError, KernelError) as refusal:
         return f" No optimum: {refusal}."
     lowered["optimum"] = lower_plan(program, best, target, machine)
     return ""

@@ -189,12 +189,13 @@ class Jitted:
         return self._build(trace(self.function, args, kwargs), began)
 
     def _build(self, program: Program, began: float) -> Run:
-        target = choose_target(self.target)
+        target, said = choose_target(self.target), _debug_level()
         if target == "reference":
             return ReferenceExecutable(program)
         stages = lower_program(program, self.strategy, target, choose_device(target, self.device))
         made = assemble(stages, target)
-        _debug(self, made, time.perf_counter() - began)
+        if said:
+            _debug(self, made, time.perf_counter() - began, said)
         return made
 
     def ready(self, *args: Any, **kwargs: Any) -> bool:
@@ -352,11 +353,16 @@ def _restore(module: str, name: str, strategy: str, target: str, device: str | D
 
 
 # ---------------------------------------------------------------- MINISITCH_DEBUG
-def _debug(jitted: Jitted, made: Executable, seconds: float) -> None:
-    """MINISITCH_DEBUG=1: a line a compile; 2: decisions; 3: each stage's text; 4: the kernels' source. On stderr."""
-    level = int(os.environ.get("MINISITCH_DEBUG", "0") or 0)
-    if not level:
-        return
+def _debug_level() -> int:
+    """How much each compile says. Raises MinisitchError, before anything is compiled."""
+    setting = os.environ.get("MINISITCH_DEBUG") or "off"
+    if setting not in ("off", *"01234"):
+        raise MinisitchError(f"MINISITCH_DEBUG={setting!r}: it is how much each compile says, 1 to 4; 0 or off for nothing")
+    return 0 if setting == "off" else int(setting)
+
+
+def _debug(jitted: Jitted, made: Executable, seconds: float, level: int) -> None:
+    """1: a line a compile; 2: decisions; 3: each stage's text; 4: the kernels' source. On stderr."""
     stages = made.stages
     lines = [f"minisitch: {jitted.__qualname__}: {len(stages.graph)} nodes -> {len(stages.plan.kernels)} kernels "
              f"({len({k.name for k in stages.kernels})} different), {len(stages.plan.library_calls)} library calls, "

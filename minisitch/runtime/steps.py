@@ -317,6 +317,6 @@ def _step_launcher(source: KernelSource) -> Callable[..., None]:
     def launch(*buffers: Array) -> None:
         names = [b.name for b in kernel.parameters]
         reads = [b.name for b in kernel.buffers if b.scope == "input"]
-        wave = kernel.device.wave(kernel.block, kernel.shared_bytes)
+        wave = kernel.device.wave(kernel.block, kernel.shared_bytes, kernel.registers)
         simt.step(source.text, dict(zip(names, buffers, strict=True)), kernel.grid, kernel.block, inputs=reads, wave=wave)
     return launch

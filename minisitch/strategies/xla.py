@@ -8,6 +8,8 @@ evaluated once for each element it stretches to.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
+
 from ..device import Device
 from ..fuse import (
     FREE,
@@ -36,37 +38,45 @@ def xla(graph: Graph, device: Device) -> FusionPlan:
     Before:  %1 = max %0; %2 = %0 - %1; %3 = exp %2; %4 = sum %3; %5 = %3 / %4
     After:   kernel 0: %1   kernel 1: %2 %3   kernel 2: %4   kernel 3: %5
     """
-    decisions: list[Decision] = []
     in_memory = stored_values(graph)
-    roots: set[int] = set()
-    kernels: list[frozenset[int]] = [frozenset()] * len(graph)
     chain = _chain_lengths(graph)
+    cuts: dict[int, tuple[str, str]] = {}  # values that end a kernel, each with the rule and the reason
+    kernels: list[frozenset[int]] = [frozenset()] * len(graph)
     for node in reversed(graph.nodes):
-        if not is_fusible(node):
-            continue
-        landing = frozenset().union(*(kernels[u] for u in graph.users[node.id])) if graph.users[node.id] else frozenset()
-        free = node.op in FREE and node.id not in in_memory
-        reason = "" if free else _why_cut(graph, node, landing, in_memory, chain[node.id])
-        if reason:
-            roots.add(node.id)
+        if is_fusible(node):
+            landing = _landing(graph, node, kernels)
+            free = node.op in FREE and node.id not in in_memory
+            rule = "" if free else _why_cut(graph, node, landing, in_memory, chain[node.id])
+            if rule:
+                cuts[node.id] = rule, _SENTENCES[rule].format(node.op, len(landing))
+            kernels[node.id] = frozenset((node.id,)) if rule else landing
+    cuts |= {value: ("many-positions", why) for value, why in many_positions(graph, cuts).items()}
+    for crowded in _too_many_arguments(graph, cuts.keys()):
+        why = f"the kernel that reads %{crowded} would have more than {MOST_ARGUMENTS} arguments"
+        cuts.setdefault(crowded, ("argument-limit", why))
+    return make_plan(graph, "xla", _members(graph, cuts), _decisions(graph, cuts), Stitching(adaptive=False))
+
+
+def _landing(graph: Graph, node: Node, kernels: Sequence[frozenset[int]]) -> frozenset[int]:
+    """The kernels that evaluate a value, named by what they end at; ``kernels``: those of each value after it."""
+    return frozenset().union(*(kernels[u] for u in graph.users[node.id]))
+
+
+def _decisions(graph: Graph, cuts: Mapping[int, tuple[str, str]]) -> list[Decision]:
+    """Why each value ends a kernel, or which kernels it is inlined into."""
+    found: list[Decision] = []
+    kernels: list[frozenset[int]] = [frozenset()] * len(graph)
+    for node in filter(is_fusible, reversed(graph.nodes)):
+        if node.id in cuts:
             kernels[node.id] = frozenset((node.id,))
-            decisions += [Decision((node.id, u), "keep apart", reason, _SENTENCES[reason].format(node.op, len(landing)))
-                          for u in graph.users[node.id] if is_fusible(graph[u])]
-        else:
-            kernels[node.id] = landing
-            if node.op not in FREE:
-                decisions += [Decision((node.id, k), "fuse", "thread-composition",
-                                       f"%{node.id} {node.op} stays in a register of the kernel that ends at %{k}")
-                              for k in sorted(landing)]
-    for scattered in many_positions(graph, roots):
-        roots.add(scattered)
-        decisions.append(Decision((scattered,), "keep apart", "many-positions",
-                                  f"%{scattered} would be recomputed at too many places"))
-    for crowded in _too_many_arguments(graph, roots):
-        roots.add(crowded)
-        decisions.append(Decision((crowded,), "keep apart", "argument-limit",
-                                  f"the kernel that reads %{crowded} would have more than {MOST_ARGUMENTS} arguments"))
-    return make_plan(graph, "xla", _members(graph, roots), reversed(decisions), Stitching(adaptive=False))
+            rule, why = cuts[node.id]
+            found += [Decision((node.id, u), "keep apart", rule, why) for u in graph.users[node.id] if is_fusible(graph[u])]
+            continue
+        kernels[node.id] = landing = _landing(graph, node, kernels)
+        if node.op not in FREE:
+            kept = f"%{node.id} {node.op} stays in a register of the kernel that ends at"
+            found += [Decision((node.id, k), "fuse", "thread-composition", f"{kept} %{k}") for k in sorted(landing)]
+    return found[::-1]
 
 
 _SENTENCES = {
@@ -92,7 +102,7 @@ def _why_cut(graph: Graph, node: Node, landing: frozenset[int], in_memory: set[i
     return ""
 
 
-def _too_many_arguments(graph: Graph, roots: set[int]) -> list[int]:
+def _too_many_arguments(graph: Graph, roots: Collection[int]) -> list[int]:
     """Values to keep in memory so that no kernel reads more than the limit: the operand that reads most, first."""
     reads: list[frozenset[int]] = []
     found: list[int] = []
@@ -118,7 +128,7 @@ def _chain_lengths(graph: Graph) -> list[int]:
     return found
 
 
-def _members(graph: Graph, roots: set[int]) -> list[list[int]]:
+def _members(graph: Graph, roots: Collection[int]) -> list[list[int]]:
     """Each root with everything inlined into it."""
     found = []
     for root in sorted(roots):

@@ -17,15 +17,13 @@ from dataclasses import dataclass, field
 
 from ...device import Device
 from ...fuse import MOST_ARGUMENTS, count, is_heavy
-from ...groups import MOST_POSITIONS
+from ...groups import MOST_CHAINS, MOST_POSITIONS
 from ...triples import Cut, cut_of, triple_for, triples_of
 from .reads import Read, Reads, Scattered
 
 SHARED_LIMIT = 20 * 1024  # bytes of a block (the paper's evaluation)
 # Fewer blocks than the device has SMs leave some idle; they are taken where a block has no more than this to do (ours).
 SERIAL_ELEMENTS = 16384
-# A value read through windows of windows is evaluated at ever more places; so many end the kernel (ours).
-MOST_PLACES = 8 * MOST_POSITIONS
 WINDOWS = ("slice", "update", "concatenate", "gather", "scatter")
 # Intra-layer packing is for operations of less than 10 us; a pack moves no more than the device does in this time.
 TINY_US = 10.0
@@ -93,9 +91,9 @@ class Fusion:
         order = sorted(fresh, reverse=True)
         for m in order:
             self.places[m] = self._places(m, inside)
-            if self.places[m] > MOST_PLACES:
+            if self.places[m] > MOST_CHAINS:
                 wanted = self.places[m]
-                return "too-many-places", f"%{m} {self.graph[m].op} would be wanted at {wanted} places; at most {MOST_PLACES}"
+                return "too-many-places", f"%{m} {self.graph[m].op} would be wanted at {wanted} places; at most {MOST_CHAINS}"
         left: list[Schedule] = []
         reasons: dict[str, str] = {}
         for schedule in sorted(self.schedules, key=lambda s: s.threads):  # of several, a block schedule's reason says more

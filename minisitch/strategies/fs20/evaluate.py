@@ -20,7 +20,8 @@ from dataclasses import dataclass
 
 from ...device import Device
 from ...index import Digit, Index
-from ...kernel import Compute, Kernel, Load, Segment, Stmt, Store, operands
+from ...kernel import Compute, Kernel, Load, Segment, Stmt, Store, meetings, operands
+from ...mapping import WARP
 from ...ops import itemsize
 
 FIXED_REGISTERS = 16  # a thread's addresses and loop counters; the delta-evaluator assumes no others (the paper's figure)
@@ -97,13 +98,14 @@ def instructions(kernel: Kernel, segment: Segment) -> dict[str, float]:
             for kind, n in _costs(stmt, views, sizes, seen, across).items():
                 found[kind] += n * trips
         found["light"] += len(phase.folds) * turns
-        for fold in phase.folds:  # lanes meet by shuffles, warps in shared memory
-            steps = min(lanes, 32).bit_length() - 1 if fold.along == "row" else 0
+        for fold in phase.folds:  # lanes meet by shuffles, warps in shared memory and by shuffles again
+            steps = fold.lanes.bit_length() - 1
+            if fold.exchange:  # a store and a load, by each warp
+                steps += (lanes // WARP).bit_length() - 1
+                found["shared"] += 2
             found["shuffle"] += steps
             found["light"] += steps
-            found["shared"] += 1 + lanes // 32 if fold.exchange else 0
-            found["barrier"] += bool(fold.exchange)
-        found["barrier"] += phase.barrier == "block"
+        found["barrier"] += len(meetings(segment, phase)) + (phase.barrier == "block")
     return found
 
 
@@ -130,9 +132,6 @@ def _sectors(index: Index, across: str, size: int) -> float:
              if across in (a.var if isinstance(a, Digit) else "col row")]
     step = min((abs(s) for s in steps), default=0)
     return min(32.0, max(1.0, step * size * 32 / SECTOR))
-
-
-
 
 
 # ---------------------------------------------------------------- registers
