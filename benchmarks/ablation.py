@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import random
 import re
 import statistics
 import sys
@@ -32,7 +31,7 @@ from minisitch import crew, get_device, loops, online, together, trace, workers
 from minisitch.runtime import assemble, lower_program, memory, pool, steps
 from minisitch.trace.tree import flatten
 
-from .results import Bar, geometric_mean, load, surroundings, table
+from .results import Bar, geometric_mean, load, surroundings, table, take_turns
 
 F32 = np.float32
 
@@ -243,9 +242,9 @@ def measure(fn: Callable[..., Any], shapes: Sequence[tuple[int, ...]], seconds: 
                 np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-5, err_msg=f"without {name}")
             repeats[name] = max(3, int(1000 / _call_us(run, leaves, 3)))
     until = time.perf_counter() + seconds
-    order, shuffle = list(variants), random.Random(0).shuffle
-    while time.perf_counter() < until or len(samples[""]) < 5:
-        shuffle(order)
+    for order in take_turns(list(variants)):
+        if time.perf_counter() >= until and len(samples[""]) >= 5:
+            break
         for name in order:
             run, running = variants[name]
             with running():

@@ -22,7 +22,6 @@ import argparse
 import json
 import os
 import platform
-import random
 import subprocess
 import sys
 import tempfile
@@ -30,6 +29,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ from minisitch.errors import MinisitchError
 
 from .cpu_peer import COMPILE, LIBRARIES, ROUNDING
 from .cpu_programs import WORKLOADS, cases
-from .results import ROOT, Record, Results, as_a_program, code_digest, complain, measure_all, path_of, say
+from .results import ROOT, Record, Results, as_a_program, code_digest, complain, measure_all, path_of, say, take_turns
 
 MOST_ROUNDS, FEWEST_ROUNDS = 41, 9
 NOISE = 0.01  # from this distance of NumPy's own from a wider type an output is nothing but rounding
@@ -133,7 +133,7 @@ def measure(workload: str, peers: Sequence[str], target: str, seconds: float, py
                 ready[name] = peer
         gauge = stack.enter_context(Peer("gauge", workload, setting, cache))
         gauge.ask("first")
-        machine = take_turns(ready, gauge, rows, seconds)
+        machine = sample_each(ready, gauge, rows, seconds)
         say("comparing with a wider type")
         for name, peer in ready.items():
             rows[name] |= peer.ask("check")
@@ -170,17 +170,16 @@ def start(name: str, case: str, setting: Setting, folder: str) -> tuple[Record, 
     return row, peer
 
 
-def take_turns(ready: dict[str, Peer], gauge: Peer, rows: dict[str, Record], seconds: float) -> Record:
+def sample_each(ready: dict[str, Peer], gauge: Peer, rows: dict[str, Record], seconds: float) -> Record:
     """A sample a round of each peer, into ``rows``; gives what the gauge found."""
     machine: Record = {"spin_us": [], "copy_us": []}
-    began, order, chance = time.perf_counter(), [*ready.values()], random.Random(0)
-    for number in range(MOST_ROUNDS):
+    began = time.perf_counter()
+    for number, order in enumerate(islice(take_turns([*ready.values()]), MOST_ROUNDS)):
         if number >= FEWEST_ROUNDS and time.perf_counter() - began > seconds:
             break
         say(f"round {number + 1}")
         for what, us in gauge.ask("sample").items():
             machine[what].append(us)
-        chance.shuffle(order)
         for peer in order:
             time.sleep(REST_S)
             answer = peer.ask("sample")

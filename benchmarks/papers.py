@@ -7,8 +7,9 @@ In:  the programs in ``benchmarks/models/``; each has ``PRESETS``, ``make(preset
 report of it. Out: a table for each, geometric means over each paper's set, and ``benchmarks/results/*.json`` with all samples.
 
 How it is measured. The strategies take turns, so that a busy machine is unfair to none, each round in another order; the medians
-count. A round of a strategy is a whole call, then a call whose steps are timed one by one: *in kernels* is all of them but the
-library calls, the papers' memory-intensive part. Short calls are made several times a round, so that caches are warm.
+count. A turn is a call that does not count, for what ran before leaves its caches and clocks behind; a call whose steps are timed
+one by one: *in kernels* is all of them but the library calls, the papers' memory-intensive part; and a whole call. Short calls are
+made several times.
 *Kernels* and shared memory are those of the plan for a V100, the papers' machine; the plan for this machine may differ.
 *Error* is the largest distance from the program in float64, relative to the largest magnitude of the same output, over all
 outputs but those that NumPy in float32 gets wrong by more than a hundredth: these are nothing but rounding (a gradient that is
@@ -19,14 +20,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import random
 import resource
 import statistics
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,7 @@ from .results import (
     run_suite,
     say,
     table,
+    take_turns,
     where_and_when,
 )
 
@@ -157,17 +158,16 @@ def rounds(ready: dict[str, Executable], numpy_call: Callable[[], Any], leaves: 
     for name, call in calls.items():
         call()  # the first call makes its memory
         repeats[name] = max(1, min(MOST_REPEATS, int(LONG_ENOUGH / microseconds(call))))
-    began, order, chance = time.perf_counter(), list(calls), random.Random(0)
-    for number in range(MOST_ROUNDS):
+    began = time.perf_counter()
+    for number, order in enumerate(islice(take_turns(list(calls)), MOST_ROUNDS)):
         if number >= FEWEST_ROUNDS and time.perf_counter() - began > seconds:
             break
         say(f"round {number + 1}")
-        chance.shuffle(order)
         for name in order:
-            found[name]["call_us"].append(round(statistics.median(microseconds(calls[name]) for _ in range(repeats[name])), 1))
             if name in ready:
                 taken = [in_kernels(ready[name], leaves) for _ in range(repeats[name])]
                 steps[name].append([statistics.median(each) for each in zip(*taken, strict=True)])
+            found[name]["call_us"].append(round(statistics.median(microseconds(calls[name]) for _ in range(repeats[name])), 1))
     for name, each_round in steps.items():
         found[name]["in_kernels_us"] = [round(sum(times), 1) for times in each_round]
         found[name]["profile"] = profile(ready[name].stages, [statistics.median(each) for each in zip(*each_round, strict=True)])

@@ -5,10 +5,12 @@ The suites are in the repository, not in the package; nothing here is about how 
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import sys
 from argparse import Namespace
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -389,6 +391,15 @@ def test_strategies_take_turns_in_changing_order_and_short_calls_are_repeated(mo
     assert [turns[warm:].count(name) for name in clock] == [20 * 3, 20, 20]  # 2 ms hold three calls of 500 us
     each = [turns[warm + 5 * n:warm + 5 * (n + 1)] for n in range(20)]
     assert all(set(turn) == set(clock) for turn in each) and len({turn[-1] for turn in each}) == 3
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 8])
+def test_turns_are_fair(count):
+    """Each has each place equally often, and each comes after each other equally often."""
+    orders = list(itertools.islice(results.take_turns("abcdefgh"[:count]), 2 * count))
+    assert all(sorted(column) == sorted("abcdefgh"[:count] * 2) for column in zip(*orders, strict=True))
+    pairs = Counter(pair for order in orders for pair in itertools.pairwise(order))
+    assert set(pairs.values()) <= {2} and len(pairs) == count * (count - 1)
 
 
 def test_an_output_that_is_only_rounding_is_compared_with_numpys_own():
