@@ -171,16 +171,19 @@ class _Group:
             for stmt in self._accesses(k):
                 if self._plain(k, stmt):
                     touched.setdefault((stmt.buffer, stmt.index), []).append((k, isinstance(stmt, Store)))
-        everywhere = [s for p in self.segment.phases for s in statements(p) if isinstance(s, Load | Store)]
+        everywhere: dict[str, list[tuple[int, Load | Store]]] = {}  # what touches a buffer, and in which loop
+        for k, phase in enumerate(self.segment.phases):
+            for s in statements(phase):
+                if isinstance(s, Load | Store):
+                    everywhere.setdefault(s.buffer, []).append((k, s))
         found = []
         for (buffer, index), uses in touched.items():
-            if len({self._positions(k, index) for k, p in enumerate(self.segment.phases)
-                    if any(isinstance(s, Load | Store) and (s.buffer, s.index) == (buffer, index) for s in statements(p))}) > 1:
+            if len({self._positions(k, index) for k, s in everywhere[buffer] if s.index == index}) > 1:
                 continue  # loops number the positions that they have read from memory each from 0
-            stores = [s for s in everywhere if isinstance(s, Store) and s.buffer == buffer]
+            stores = [s for _, s in everywhere[buffer] if isinstance(s, Store)]
             first, stored = uses[0]
             again = tuple(sorted({k for k, _ in uses} - {first}))
-            others = [s for s in everywhere if s.buffer == buffer and s.index != index]
+            others = [s for _, s in everywhere[buffer] if s.index != index]
             shared = self.work.buffers[buffer].scope == "shared"
             if (again and not any(is_store for _, is_store in uses[1:]) and len(stores) == stored
                     and sum(k == first for k, _ in uses) == 1 and not (shared and (others or not stored))):
