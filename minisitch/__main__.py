@@ -156,11 +156,13 @@ def _run(options: argparse.Namespace) -> None:
     began = time.perf_counter()
     run = compiled.compile(*args, **kwargs)
     ready = time.perf_counter()
-    results = flatten(run(flatten((args, kwargs))[0]))[0]
+    given = flatten((args, kwargs))[0]
+    results = flatten(run(given))[0]
     ran = time.perf_counter()
-    for i, (got, want) in enumerate(zip(results, exact, strict=False)):
+    for i, (got, want) in enumerate(zip([*results, *(given[k] for k, _ in program.mutated)], exact, strict=True)):
         got = np.asarray(got)
-        print(f"result {i}: {got.dtype.name}{list(got.shape)}, "
+        what = f"result {i}" if i < len(results) else f"changed in place, argument {program.mutated[i - len(results)][0]}"
+        print(f"{what}: {got.dtype.name}{list(got.shape)}, "
               f"error {error_of(got, want):.1e} of the largest magnitude, against the reference in float64")
     done = "reference: traced" if target == "reference" else f"{options.strategy} on {target}: compiled"
     print(f"{done} in {ready - began:.2f} s, "
@@ -172,6 +174,8 @@ def _explain(options: argparse.Namespace) -> None:
     report = explain(fn, *args, strategy=options.strategy, target=_with_text(options.target),
                      device=options.device, architecture=options.architecture, **kwargs)
     if options.html:
+        if options.json:
+            raise UsageError("--html and --json are two ways to say the same; take one of them")
         try:
             Path(options.html).write_text(report.html, encoding="utf-8")
         except OSError as problem:

@@ -255,7 +255,9 @@ def make_plan(graph: Graph, strategy: str, groups: Iterable[Sequence[int]],
     are worked out here; ``composition`` says how its kernels are put together, one for all or one a group.
     Raises PlanError for an id that is none, and for groups that cannot be put in an order.
     """
-    groups, loops = [tuple(g) for g in groups], [tuple(sorted(set(p))) for p in pipelines]
+    groups, loops = list(groups), [tuple(sorted(set(p))) for p in pipelines]
+    if flat := [g for g in groups if isinstance(g, int)]:
+        raise PlanError(f"strategy {strategy}: {flat[0]} stands for a group; each group is a list of ids: [[1, 2], [3]]")
     inside = {v for p in loops for v in p}
     for value in (v for g in groups for v in g):
         if not isinstance(value, int) or not 0 <= value < len(graph) or not is_fusible(graph[value]):
@@ -512,8 +514,11 @@ def strategy(name: str) -> Callable[[Strategy], Strategy]:
 
     A strategy from outside the package registers the same way and is used by name:
     ``minisitch.jit(f, strategy="mine")``. The package's own names stay its own: ``auto`` asks for their plans, and
-    plans kept on disk are trusted by their names. Raises PlanError for one of these.
+    plans kept on disk are trusted by their names. Raises PlanError for one of these, and for no name.
     """
+    if not isinstance(name, str):
+        raise PlanError("a strategy is registered under a name; write @strategy('mine')")
+
     def register(function: Strategy) -> Strategy:
         known = getattr(STRATEGIES.get(name), "__module__", "")
         if known.startswith(f"{__package__}.") and known != function.__module__:
@@ -524,7 +529,11 @@ def strategy(name: str) -> Callable[[Strategy], Strategy]:
 
 
 def fuse(graph: Graph, name: str, device: Device) -> FusionPlan:
-    """Ask the named strategy for a plan. Raises PlanError when there is no strategy of that name."""
+    """Ask the named strategy for a plan. Raises PlanError when there is no strategy of that name, or what it returns is no plan."""
     if name not in STRATEGIES:
         raise PlanError(f"unknown strategy {name!r}; known: {', '.join(sorted(STRATEGIES))}")
-    return STRATEGIES[name](graph, device)
+    plan = STRATEGIES[name](graph, device)
+    if not isinstance(plan, FusionPlan):
+        raise PlanError(f"strategy {name} returns {type(plan).__name__} where a FusionPlan is expected; "
+                        f"end it with: return make_plan(graph, {name!r}, groups)")
+    return plan

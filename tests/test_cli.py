@@ -51,6 +51,9 @@ def too_large(x):
 def takes(x, i, target=2, *, seconds=1):
     return x[i] * target
 
+def inplace(x, y):
+    y += x
+
 import minisitch
 @minisitch.strategy("registered")
 def registered(graph, device):
@@ -172,11 +175,17 @@ def test_errors_of_our_own_keep_their_traceback(program, monkeypatch):
     (["run", "{program}:softmax", "--arg", "x=f32[2]", "--strategy", "magic"], "unknown strategy 'magic'"),
     (["run", "{program}", "--preset", "huge"], "no preset 'huge'; take one of tiny"),
     (["explain", "{program}:softmax", "--arg", "x=f32[2]", "--html", "/nowhere/x.html"], "cannot write /nowhere/x"),
+    (["explain", "{program}:softmax", "--arg", "x=f32[2]", "--html", "x.html", "--json"], "--html and --json are two ways"),
 ])
 def test_wrong_words_are_answered_in_one_line(program, words, message, capsys):
     assert cli.main([w.format(program=program) for w in words]) == 2
     err = capsys.readouterr().err
     assert message in err and err.count("\n") == 1 and err.startswith("minisitch: ")
+
+
+def test_run_checks_what_was_changed_in_place(program, capsys):
+    assert cli.main(["run", f"{program}:inplace", "--arg", "x=f32[4]", "--arg", "y=f32[4]", "--target", "python"]) == 0
+    assert "changed in place, argument 1: float32[4], error " in capsys.readouterr().out
 
 
 def test_a_file_that_does_not_import_is_named(tmp_path, capsys):

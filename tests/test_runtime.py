@@ -721,6 +721,12 @@ def test_cuda_without_a_device_says_what_to_do():
             ms.jit(softmax, target="cuda")(array(2, 2))
 
 
+def test_jit_takes_a_function():
+    for wrong in ("astitch", 3):
+        with pytest.raises(ms.MinisitchError, match=r"jit takes a function, not .*; its options have names: @minisitch.jit\(strategy="):
+            ms.jit(wrong)
+
+
 def test_debug_prints_a_line_then_decisions_then_text(monkeypatch, capsys):
     for level, expected in (("1", "kernels"), ("2", "["), ("3", "# after simplify"), ("4", "def ")):
         monkeypatch.setenv("MINISITCH_DEBUG", level)

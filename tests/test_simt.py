@@ -226,6 +226,10 @@ def second(x):
     assert x[0] == 2
     step(text.replace("[1]", "[0]"), [x], 1, 1)
     assert x[0] == 1
+    with pytest.raises(KernelBug, match="outside-dialect: no function in the text; it has none"):
+        step("x = 1", {}, 1, 32)
+    with pytest.raises(KernelBug, match=r"the text is not Python: expected ':'\n  line 2: def k\(y\)    <- here"):
+        step("\ndef k(y)\n    y[0] = 1.0", {}, 1, 32)
     with pytest.raises(KernelBug, match="no function third"):
         step(text, [x], 1, 1, name="third")
     with pytest.raises(ValueError, match="takes"):

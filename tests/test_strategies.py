@@ -20,7 +20,7 @@ from stitch_help import (
 )
 
 import minisitch as ms
-from minisitch.fuse import fuse, pattern_inputs, verify_plan
+from minisitch.fuse import fuse, make_plan, pattern_inputs, verify_plan
 from minisitch.graph import Builder, TensorType
 from minisitch.simplify import simplify
 from minisitch.stitch import stitch
@@ -105,6 +105,23 @@ def test_a_value_at_many_positions_says_at_how_many(count, op, why):
     graph = windows(count, op)
     assert [d.why for d in stitch(graph, V100).decisions if d.rule == "many-positions"] == [f"%1 {op} would be recomputed {why}"]
     assert {d.why for d in fuse(graph, "xla", V100).decisions if d.rule == "many-positions"} == {f"%1 {op} would be recomputed {why}"}
+
+
+@pytest.mark.parametrize("draft, message", [
+    (lambda graph, device: None, "strategy draft returns NoneType where a FusionPlan is expected; end it with: return make_plan"),
+    (lambda graph, device: [[1]], "returns list where"),
+    (lambda graph, device: make_plan(graph, "draft", [1, 2]), r"1 stands for a group; each group is a list of ids: \[\[1, 2\], \[3\]\]"),
+])
+def test_a_draft_of_a_strategy_is_told_what_is_missing(monkeypatch, draft, message):
+    monkeypatch.setitem(ms.STRATEGIES, "draft", draft)
+    with pytest.raises(ms.PlanError, match=message):
+        fuse(chain(2), "draft", V100)
+    assert "No row for draft: PlanError" in str(ms.compare(np.exp, "f32[4]", target="python", strategies=("draft", "xla")))
+
+
+def test_a_strategy_needs_a_name():
+    with pytest.raises(ms.PlanError, match="write @strategy\\('mine'\\)"):
+        ms.strategy(lambda graph, device: None)
 
 
 def test_every_cut_of_xla_has_a_reason():

@@ -442,13 +442,15 @@ def test_numpys_own_errors_stay_numpys(row: str) -> None:
 
 
 def test_arrays_that_escape_their_trace() -> None:
-    kept: list[Array] = []
-    trace(lambda x: kept.append(x + 1) or x, (X,))
+    class Kept:
+        array: Array
+
+    trace(lambda x: setattr(Kept, "array", x + 1) or x, (X,))
     with pytest.raises(TraceError, match=r"test_trace.py:\d+: an array of a finished trace is used.*Return it"):
-        kept[0] + 1
+        Kept.array + 1
     with pytest.raises(TraceError, match="another trace"):
-        trace(lambda x: x + kept[0], (X,))
-    assert "f32[3,4]" in repr(kept[0])
+        trace(lambda x: x + Kept.array, (X,))
+    assert "f32[3,4]" in repr(Kept.array)
 
 
 def test_unsupported_inputs() -> None:

@@ -448,3 +448,79 @@ def test_a_scalar_and_an_array_of_one_in_a_named_tuple_are_two_programs():
 
     g = ms.jit(f, target="reference")
     assert g(Pair(np.array(1, np.float32))) == 2 and g(Pair(np.float32(1))) == 1
+
+
+# ---------------------------------------------------------------- what outlives the program, and what asks for arrays
+class Model:
+    def __init__(self):
+        self.weights, self.log = np.ones(3, np.float32), [0.0]
+
+    def assign(self, x):
+        self.weights = self.weights - 0.1 * x
+        return self.weights.sum()
+
+    def append(self, x):
+        self.log.append(x.max())
+        return x
+
+    def write(self, x):
+        self.weights[...] = 2.0
+        return x
+
+
+KEPT: dict = {"best": 1.0}
+
+
+def keep_in_a_global(x):
+    KEPT["last"] = x.mean()
+    return x
+
+
+@pytest.mark.parametrize("name", ["assign", "append"])
+def test_state_that_no_later_call_would_change_is_refused_and_left_as_it_was(name):
+    """It compiled, was wrong from the second call on, and left a stand-in behind."""
+    model = Model()
+    weights = model.weights
+    for call in (ms.jit(getattr(model, name)), lambda x: ms.jit(getattr(Model, name))(model, x)):
+        with pytest.raises(ms.TraceError, match="keeps a computed array in (weights|log), outside of it: its text runs once"):
+            call(np.ones(3, np.float32))
+        assert model.weights is weights and model.log == [0.0]
+
+
+def test_a_list_or_dict_from_outside_keeps_no_traced_array():
+    log = [1.0]
+
+    def closure(x):
+        log.append(x.sum())
+        return x
+
+    for fn, name in ((closure, "log"), (keep_in_a_global, "KEPT")):
+        with pytest.raises(ms.TraceError, match=f"keeps a computed array in {name}"):
+            ms.jit(fn)(np.ones(3, np.float32))
+    assert log == [1.0] and KEPT == {"best": 1.0}
+
+
+def test_an_object_may_hold_what_is_no_part_of_the_program():
+    model = Model()
+    model.note = {"kept": [1, 2]}
+    assert ms.jit(lambda m, x: (x * m.weights).sum())(model, np.ones(3, np.float32)) == 3.0
+
+
+def test_isinstance_knows_arrays():
+    """It was false of a traced array, and the branch for other things was compiled in silence."""
+    def doubled(x):
+        return x * 2 if isinstance(x, np.ndarray) else np.ones(3, np.float32)
+
+    def annotated(x: np.ndarray | None) -> np.ndarray:
+        return x + (1 if isinstance(x, np.ndarray | None) else 100)
+
+    assert ms.jit(doubled)(np.full(3, 5, np.float32)).tolist() == [10.0] * 3
+    assert ms.jit(annotated)(np.zeros(2, np.float32)).tolist() == [1.0] * 2
+    assert ms.jit(lambda x: 1.0 if isinstance(x, np.ndarray) else x * 2)(np.float32(3)) == 6.0, "a scalar is none"
+    assert ms.jit(lambda x: x + issubclass(type(np.zeros(1)), np.ndarray) * 0)(np.zeros(1)).tolist() == [0.0]
+
+
+def test_a_range_of_a_traced_length_says_what_to_pass():
+    with pytest.raises(ms.TraceError, match="np.arange with a traced number: its length depends on values. Pass the number as a Python int"):
+        ms.jit(lambda n: np.arange(n))(np.int64(4))
+    assert ms.jit(lambda n: np.arange(n) * 2)(4).tolist() == [0, 2, 4, 6]

@@ -93,5 +93,5 @@ assert np.allclose(meaning, softmax(values))
 assert np.array_equal(evaluate(doubled, [values])[0], 2 * values)
 
 # %% [markdown]
-# **Try.** Take the `broadcast` lines out of the softmax by hand and `parse` the result. Which line is refused,
-# and why is it right to refuse it?
+# **Try.** Take the `broadcast` lines out of the softmax by hand, number the rest anew, and `parse` the result. Which line is
+# refused, and why is it right to refuse it?

@@ -291,6 +291,8 @@ def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "auto", target:
     """
     if fn is None:
         return functools.partial(jit, strategy=strategy, target=target, device=device, background=background)
+    if not callable(fn):
+        raise MinisitchError(f"jit takes a function, not {fn!r}; its options have names: @minisitch.jit(strategy='astitch')")
     if target != "auto":
         choose_target(target)
     return Jitted(fn.__wrapped__ if isinstance(fn, Jitted) else fn, strategy, target, device, background)

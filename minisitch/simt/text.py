@@ -93,10 +93,16 @@ def kernel_bug(rule: str, what: str, lines: tuple[str, ...], *places: tuple[int,
 @lru_cache(maxsize=64)
 def read_program(text: str, name: str | None = None) -> Program:
     """Rewrite ``text``; the kernel is its function ``name``, or the last one."""
-    tree, lines = ast.parse(text), tuple(text.splitlines())
+    lines = tuple(text.splitlines())
+    try:
+        tree = ast.parse(text)
+    except SyntaxError as error:
+        place = error.lineno or 1, "here"
+        raise kernel_bug("outside-dialect", f"the text is not Python: {error.msg}", (*lines, ""), place) from None
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     if not functions or (name is not None and name not in functions):
-        raise KernelBug(f"outside-dialect: no function {name or ''} in the text; it has {sorted(functions)}")
+        wanted, there = f"function {name}" if name else "function", ", ".join(sorted(functions)) or "none"
+        raise KernelBug(f"outside-dialect: no {wanted} in the text; it has {there}")
     kernel = functions[name] if name else list(functions.values())[-1]
     helpers = [node for node in functions.values() if node is not kernel and not _names_of(node)["cuda"]]
     constants = [node for node in tree.body if isinstance(node, ast.Assign)]

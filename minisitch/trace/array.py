@@ -37,7 +37,8 @@ BRANCH = ("Choose between values with np.where(condition, a, b) or np.maximum(a,
 NUMBER = ("Compute with the array itself, return it, and convert the result outside the traced function; write NumPy's "
           "functions instead of those of math or builtins: np.exp for math.exp, np.round for round. ") + BRANCH
 REAL = ("Make the array with np.zeros(shape, dtype) inside the traced function, or np.zeros_like(x), or pass it in as an "
-        "argument: those take traced values")
+        "argument: those take traced values. (If it is made by a function of another module, import that function by its name: "
+        "only then is it traced, too)")
 
 
 @dataclass(frozen=True)

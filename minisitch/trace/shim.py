@@ -96,6 +96,9 @@ replaces(np.identity)(lambda n, dtype=float, *, like=None: _diagonals("eq", n, d
 @replaces(np.arange)
 def arange(*args, dtype=None, device=None, like=None, **named):
     """An iota where the numbers are 0, 1, 2 ..., scaled and shifted where they are integers; else NumPy's array."""
+    if any(map(is_traced, (*args, *named.values()))):
+        raise refuse("np.arange with a traced number", "its length depends on values",
+                     "Pass the number as a Python int, n and not np.int64(n): it is part of the program then")
     values = np.arange(*args, dtype=dtype, **named)
     if values.dtype.kind not in "iu" or values.size < 2:
         return values
@@ -202,6 +205,25 @@ for _function in DATA_DEPENDENT:
 
 
 # ---------------------------------------------------------------- the stand-in module
+class _AsksForArrays(type):
+    """What ``np.ndarray`` is to a traced function: a traced array is one of them, and the rest is NumPy's."""
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return not value.is_scalar if isinstance(value, Array) else isinstance(value, np.ndarray)
+
+    def __subclasscheck__(cls, other: type) -> bool:
+        return issubclass(other, np.ndarray)
+
+    def __getattr__(cls, name: str) -> Any:
+        return getattr(np.ndarray, name)
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        return np.ndarray(*args, **kwargs)
+
+
+OVERRIDES[np.ndarray] = _AsksForArrays("ndarray", (), {"__module__": "numpy", "__doc__": np.ndarray.__doc__})
+
+
 class StandIn(types.ModuleType):
     """A module of NumPy as a traced function sees it: everything is NumPy's, but for ``OVERRIDES``."""
 
