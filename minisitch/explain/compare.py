@@ -61,6 +61,9 @@ class Row:
     over_optimum: float = 0.0
 
 
+UNREST, UNREST_US = 2.0, 1000.0  # from this ratio on, and this long, what equal library calls take says that others use the machine
+
+
 @dataclass(frozen=True)
 class Part:
     """One kernel launch of one strategy: the graph nodes it computes, its bytes, its time, and what keeps it whole."""
@@ -124,7 +127,18 @@ class Comparison:
         """What the table does not say of itself."""
         measured = f"NumPy itself: {duration(self.numpy_us)}. " if self.numpy_us else ""
         return (f"{measured}Target {self.target}, modelled for {self.device.name}. "
-                f"Error: largest distance from float64, relative to the largest magnitude.{self.remark}")
+                f"Error: largest distance from float64, relative to the largest magnitude.{self.remark}{self._unrest}")
+
+    @property
+    def _unrest(self) -> str:
+        """Says so where the same library calls took twice as long under one strategy as under another."""
+        for calls in sorted({r.library_calls for r in self.rows}):
+            taken = [r.measured_us - self.kernel_us(r.strategy) for r in self.rows if r.library_calls == calls and r.measured_us]
+            if calls and taken and max(taken) > max(UNREST * min(taken), UNREST_US):
+                least, most = duration(max(0.0, min(taken))), duration(max(taken))
+                return (f" The same {count(calls, 'library call')} took {least} to {most}: "
+                        "something else keeps this machine busy. Compare times in kernels, or measure again.")
+        return ""
 
     def _repr_html_(self) -> str:
         headings, *rows = self._table()
