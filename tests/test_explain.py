@@ -215,6 +215,21 @@ def test_measured_times_and_machine_code():
     assert found.best == "astitch" and 0 < found.kernel_us("astitch")
 
 
+def test_the_best_has_least_time_in_kernels_unless_another_has_fewer_calls_and_is_faster():
+    """Whole calls are noise where a busy machine has them differ by what equal library calls take."""
+    found = ms.compare(lambda x, w: np.tanh(x @ w), *["f32[16,16]"] * 2, target="python", strategies=("none", "xla", "fs18"))
+
+    def best(kernels, whole, calls):
+        rows = [replace(r, measured_us=us, library_calls=n) for r, us, n in zip(found.rows, whole, calls, strict=True)]
+        parts = {r.strategy: (replace(found.parts[r.strategy][0], measured_us=us),) for r, us in zip(rows, kernels, strict=True)}
+        return replace(found, rows=tuple(rows), parts=parts).best
+
+    assert best((7.0, 2.0, 3.0), (90.0, 430.0, 440.0), (1, 1, 1)) == "xla", "though none had the luck of a quiet moment"
+    assert best((7.0, 2.0, 1.0), (90.0, 430.0, 440.0), (1, 1, 0)) == "xla", "fs18 has a product in its kernel, and is slower in all"
+    assert best((7.0, 2.0, 50.0), (90.0, 430.0, 400.0), (1, 1, 0)) == "fs18"
+    assert found.best in ("none", "xla", "fs18"), "by the model"
+
+
 def test_a_comparison_on_a_busy_machine_says_so():
     """Library calls are the same under every strategy; where they took several times as long, a neighbour is to blame."""
     found = ms.compare(lambda x, w: np.tanh(x @ w), *["f32[16,16]"] * 2, target="python", strategies=("none", "xla"))
