@@ -165,8 +165,7 @@ def _run(options: argparse.Namespace) -> None:
         print(f"{what}: {got.dtype.name}{list(got.shape)}, "
               f"error {error_of(got, want):.1e} of the largest magnitude, against the reference in float64")
     done = "reference: traced" if target == "reference" else f"{options.strategy} on {target}: compiled"
-    print(f"{done} in {ready - began:.2f} s, "
-          f"first run {(ran - ready) * 1e3:.2f} ms")
+    print(f"{done} in {ready - began:.2f} s, first run {(ran - ready) * 1e3:.2f} ms")
 
 
 def _explain(options: argparse.Namespace) -> None:
@@ -292,8 +291,7 @@ def _load(path: Path) -> Any:
     try:
         spec.loader.exec_module(module)
     except Exception as problem:
-        raise UsageError(f"cannot import {path}: {type(problem).__name__}: {problem}; "
-                         "it must run on its own") from problem
+        raise UsageError(f"cannot import {path}: {type(problem).__name__}: {problem}; it must run on its own") from problem
     return module
 
 

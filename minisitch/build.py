@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from weakref import WeakValueDictionary
 
 from .blocks import arrange
@@ -79,14 +80,14 @@ def built(graph: Graph, device: Device, composition: Composition) -> Kernel:
     """The kernel of a body. Within ``shared_kernels``, or while some ``Prices`` is in use, equal bodies are built once."""
     known, key = _tables.get(device, _Kernels()), digest(graph, composition)
     if key in known.refused:
-        raise known.refused[key].with_traceback(None)
+        raise copy(known.refused[key])
     if key not in known:
         try:
             plan = compose(known.bodies.setdefault(graph.structure_text, graph), device, composition)
             loops = asked(plan)
             known[key] = as_scheduled(known.by_loops[loops], plan) if loops in known.by_loops else schedule(plan)
         except (PlanError, KernelError) as refused:
-            known.refused[key] = refused
+            known.refused[key] = copy(refused)  # without its traceback, whose frames keep this table
             raise
         known.by_loops.setdefault(loops, known[key])
     return known[key]

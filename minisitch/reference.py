@@ -134,8 +134,7 @@ def _same_type(got: Array, expected: Array) -> bool:
 
 def _judge_one(got: Array, expected: Array, exact: Array, bound: Array) -> Verdict:
     if not _same_type(got, expected):
-        return Verdict(False, f"expected {expected.dtype.name}{list(expected.shape)}, "
-                              f"got {got.dtype.name}{list(got.shape)}")
+        return Verdict(False, f"expected {expected.dtype.name}{list(expected.shape)}, got {got.dtype.name}{list(got.shape)}")
     with np.errstate(all="ignore"):
         wide = [a.astype(np.float64) for a in (got, expected, exact)]
         stored = exact.astype(expected.dtype).astype(np.float64)  # a float16 store may overflow

@@ -448,8 +448,11 @@ class BarrierNeeded(PlanError):
     """A kernel that may have no grid barrier needs one between ``value`` and ``reader``."""
 
     def __init__(self, message: str, value: int, reader: int) -> None:
-        super().__init__(message)
+        super().__init__(message, value, reader)
         self.value, self.reader = value, reader
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 def stitch(graph: Graph, device: Device, stitching: Stitching = ALL_INGREDIENTS) -> StitchPlan:

@@ -1,6 +1,8 @@
 """``auto`` never takes a dearer plan than a proposal; what it took, and why, is in its decisions."""
 
+import gc
 from dataclasses import replace
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -11,8 +13,9 @@ import minisitch as ms
 from benchmarks.judgement import STEPS
 from minisitch.build import Prices, built, read_whole
 from minisitch.device import DEVICES, get_device
-from minisitch.fuse import extract, fuse
+from minisitch.fuse import Stitching, extract, fuse
 from minisitch.simplify import simplify
+from minisitch.stitch import BarrierNeeded
 from minisitch.strategies import auto
 from minisitch.strategies.auto import ABLATIONS, PROPOSERS, RESOLUTION, Judgement, changes, decide
 from minisitch.testing import check_graph, graphs, random_graph, random_inputs
@@ -183,15 +186,36 @@ def test_a_huge_kernel_is_taken_as_proposed(monkeypatch):
 
 
 def test_prices_share_kernels_while_one_of_them_is_in_use():
+    device = replace(V100, sms=83)  # nobody else's: what another test's traceback still holds is not this one's table
     graph = graph_of(softmax, "f32[64,64]")
-    (pattern,) = fuse(graph, "astitch", V100).kernels
+    (pattern,) = fuse(graph, "astitch", device).kernels
     body = extract(graph, pattern).graph
-    asking = Prices(graph, V100)
+    asking = Prices(graph, device)
     kernel = asking.kernel(pattern)
-    assert Prices(graph, V100).kernel(pattern) is kernel is built(body, V100, pattern.composition)
-    assert Prices(graph, replace(V100, sms=3)).kernel(pattern) is not kernel, "another machine's"
+    assert Prices(graph, device).kernel(pattern) is kernel is built(body, device, pattern.composition)
+    assert Prices(graph, replace(device, sms=3)).kernel(pattern) is not kernel, "another machine's"
     del asking
-    assert Prices(graph, V100).kernel(pattern) is not kernel, "nothing outlives its use"
+    assert Prices(graph, device).kernel(pattern) is not kernel, "nothing outlives its use"
+
+
+def test_a_refused_kernel_keeps_no_table_alive():
+    """Its error is told again each time; its traceback, whose frames hold the table, is not kept with it."""
+    device, graph = replace(V100, sms=84), graph_of(lambda x: x.sum(1, keepdims=True) - x.sum(1, keepdims=True).max(), "f32[64,64]")
+    pattern = replace(fuse(graph, "astitch", device).kernels[0], composition=Stitching(barriers=False))
+    gc.disable()
+    try:
+        asking = Prices(graph, device)
+        table, said = ref(asking._shared), []
+        for _ in range(2):
+            try:
+                asking.kernel(pattern)
+            except BarrierNeeded as refused:
+                said.append((str(refused), refused.value, refused.reader))
+        assert said[0] == said[1] and "takes a grid barrier" in said[0][0]
+        del asking
+        assert table() is None
+    finally:
+        gc.enable()
 
 
 def test_equal_kernels_are_judged_once(monkeypatch):

@@ -73,8 +73,7 @@ def parse_type(text: str) -> TensorType:
     """``"f32[128,768]"`` as a ``TensorType``. Raises TraceError with the form that is expected."""
     match = re.fullmatch(r"\s*(\w+)\[([\d,\s]*)\]\s*", text)
     if not match or match[1] not in DTYPES:
-        raise TraceError(f"cannot read the type {text!r}; write for example f32[128,768], "
-                         f"with one of {' '.join(DTYPES)}")
+        raise TraceError(f"cannot read the type {text!r}; write for example f32[128,768], with one of {' '.join(DTYPES)}")
     return TensorType(tuple(int(n) for n in match[2].split(",") if n.strip()), DTYPES[match[1]])
 
 
