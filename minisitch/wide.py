@@ -172,10 +172,9 @@ class _Group:
                 if self._plain(k, stmt):
                     touched.setdefault((stmt.buffer, stmt.index), []).append((k, isinstance(stmt, Store)))
         everywhere: dict[str, list[tuple[int, Load | Store]]] = {}  # what touches a buffer, and in which loop
-        for k, phase in enumerate(self.segment.phases):
-            for s in statements(phase):
-                if isinstance(s, Load | Store):
-                    everywhere.setdefault(s.buffer, []).append((k, s))
+        for k, s in ((k, s) for k, phase in enumerate(self.segment.phases) for s in statements(phase)):
+            if isinstance(s, Load | Store):
+                everywhere.setdefault(s.buffer, []).append((k, s))
         found = []
         for (buffer, index), uses in touched.items():
             if len({self._positions(k, index) for k, s in everywhere[buffer] if s.index == index}) > 1:

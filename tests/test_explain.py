@@ -237,7 +237,7 @@ def test_a_comparison_on_a_busy_machine_says_so():
     def note(*times, **more):
         return replace(found, rows=tuple(replace(r, measured_us=us, **more) for r, us in zip(found.rows, times, strict=True))).note
 
-    assert "The same 1 library call took 90.00 ms to 430.00 ms: something else keeps this machine busy." in note(90e3, 430e3)
+    assert "The same library calls took 90.00 ms to 430.00 ms: something else keeps this machine busy." in note(90e3, 430e3)
     assert "busy" not in note(300e3, 430e3), "that is noise"
     assert "busy" not in note(20.0, 900.0), "so short a time says nothing"
     assert "busy" not in note(0.0, 0.0), "nothing was measured"

@@ -228,7 +228,7 @@ def second(x):
     assert x[0] == 1
     with pytest.raises(KernelBug, match="outside-dialect: no function in the text; it has none"):
         step("x = 1", {}, 1, 32)
-    with pytest.raises(KernelBug, match=r"the text is not Python: expected ':'\n  line 2: def k\(y\)    <- here"):
+    with pytest.raises(KernelBug, match=r"this is not Python: expected ':'\n  line 2: def k\(y\)    <- here"):
         step("\ndef k(y)\n    y[0] = 1.0", {}, 1, 32)
     with pytest.raises(KernelBug, match="no function third"):
         step(text, [x], 1, 1, name="third")

@@ -472,7 +472,7 @@ KEPT: dict = {"best": 1.0}
 
 
 def keep_in_a_global(x):
-    KEPT["last"] = x.mean()
+    KEPT["best"] = x.mean()
     return x
 
 
@@ -498,6 +498,19 @@ def test_a_list_or_dict_from_outside_keeps_no_traced_array():
         with pytest.raises(ms.TraceError, match=f"keeps a computed array in {name}"):
             ms.jit(fn)(np.ones(3, np.float32))
     assert log == [1.0] and KEPT == {"best": 1.0}
+
+
+def test_state_is_put_back_also_where_something_else_is_refused():
+    model = Model()
+    weights = model.weights
+
+    def step(m, x):
+        m.weights, m.log[0] = m.weights - x, x.max()
+        return x if x.sum() > 0 else -x
+
+    with pytest.raises(ms.TraceError, match="depends on values|bool"):
+        ms.jit(step)(model, np.ones(3, np.float32))
+    assert model.weights is weights and model.log == [0.0]
 
 
 def test_an_object_may_hold_what_is_no_part_of_the_program():

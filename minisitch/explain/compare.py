@@ -136,8 +136,7 @@ class Comparison:
         for calls in sorted({r.library_calls for r in self.rows}):
             taken = [r.measured_us - self.kernel_us(r.strategy) for r in self.rows if r.library_calls == calls and r.measured_us]
             if calls and taken and max(taken) > max(UNREST * min(taken), UNREST_US):
-                least, most = duration(max(0.0, min(taken))), duration(max(taken))
-                return (f" The same {count(calls, 'library call')} took {least} to {most}: "
+                return (f" The same library calls took {duration(max(0.0, min(taken)))} to {duration(max(taken))}: "
                         "something else keeps this machine busy. Compare times in kernels, or measure again.")
         return ""
 
@@ -156,8 +155,7 @@ class Comparison:
         usual = statistics.mode(r.library_calls for r in self.rows)
         alike = [r for r in self.rows if r.library_calls == usual]
         first = min(alike, key=lambda r: self.kernel_us(r.strategy) or r.modelled_us)
-        others = [r for r in self.rows if r.library_calls != usual]
-        return min([first, *others], key=lambda r: r.measured_us or r.modelled_us).strategy
+        return min([first, *(r for r in self.rows if r not in alike)], key=lambda r: r.measured_us or r.modelled_us).strategy
 
     def records(self) -> list[dict[str, Any]]:
         """The rows as dictionaries, for a data frame or JSON."""

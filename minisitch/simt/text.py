@@ -97,8 +97,7 @@ def read_program(text: str, name: str | None = None) -> Program:
     try:
         tree = ast.parse(text)
     except SyntaxError as error:
-        place = error.lineno or 1, "here"
-        raise kernel_bug("outside-dialect", f"the text is not Python: {error.msg}", (*lines, ""), place) from None
+        raise kernel_bug("outside-dialect", f"this is not Python: {error.msg}", (*lines, ""), (error.lineno or 1, "here")) from None
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     if not functions or (name is not None and name not in functions):
         wanted, there = f"function {name}" if name else "function", ", ".join(sorted(functions)) or "none"

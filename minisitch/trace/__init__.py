@@ -14,7 +14,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from types import CellType, ModuleType
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from ..graph import Graph
 from . import indexing, products, reductions, shapes, ufuncs  # noqa: F401  they fill the tables
 from .array import Array, fresh
 from .masked import Masked
+from .outside import Outside
 from .recorder import ACTIVE, Recorder, check_dtype, current, program_file
 from .shim import rebind
 from .tree import Branch, Leaf, Static, Tree, flatten, is_array, leaf_names, refuse_other_meanings, type_of, unflatten
@@ -67,15 +68,16 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
     arguments = (tuple(args), dict(kwargs or {}))
     leaves, inputs = flatten(arguments)
     recorder = Recorder(program_file(fn))
+    outside = Outside(fn, (*args, *(kwargs or {}).values()))
     token = ACTIVE.set(recorder)
     try:
         arrays = [_parameter(leaf, name) for leaf, name in zip(leaves, _names(fn, inputs), strict=True)]
         positional, named = unflatten(inputs, arrays)
-        owners = [vars(x) for x in (getattr(fn, "__self__", None), *args, *(kwargs or {}).values()) if _has_attributes(x)]
-        before = [dict(each) for each in owners]
         result = rebind(fn)(*positional, **named)
         recorder.require_honest()
-        _require_nothing_kept(fn, owners, before)
+        if name := outside.put_back():
+            raise TraceError(f"the program keeps a computed array in {name}, outside of it: its text runs once, so no later call "
+                             "would change what is there. Return the array and keep it outside, or write into one: w[...] = new")
         recorder.require_unchanged()
         _require_same_nest((positional, named), inputs, arrays)
         results, outputs = flatten(result, _is_traced)
@@ -87,6 +89,7 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
             raise error.__cause__ from None
         raise
     finally:
+        outside.put_back()
         recorder.refused.clear()  # they hold the frames of the program
         ACTIVE.reset(token)
     graph = recorder.builder.finish([*nodes, *(node for _, node in changed)])
@@ -100,46 +103,6 @@ def _require_same_nest(arguments: Any, inputs: Tree, arrays: Sequence[Array]) ->
     if tree != inputs or any(a is not b for a, b in zip(left, arrays, strict=True)):
         raise TraceError("the program puts something else into a dict or list of its arguments, as p['w'] = p['w'] - step does: "
                          "the caller's would stay as it is. Change the array in place, p['w'][...] = ..., or return what is new")
-
-
-def _has_attributes(value: object) -> bool:
-    return hasattr(value, "__dict__") and not isinstance(value, type | ModuleType | np.ndarray | Array)
-
-
-def _require_nothing_kept(fn: Callable, owners: Sequence[dict[str, Any]], before: Sequence[dict[str, Any]]) -> None:
-    """Raises TraceError if the program left a traced array in an attribute of an object, or in a list or dict from outside, which
-    no later call would change. Attributes get back what they were."""
-    code, cells = getattr(fn, "__code__", None), getattr(fn, "__closure__", None) or ()
-    outside = {name: value for name, value in getattr(fn, "__globals__", {}).items() if code and name in code.co_names}
-    free = code.co_freevars if code else ()
-    outside |= {name: cell.cell_contents for name, cell in zip(free, cells, strict=True) if _is_filled(cell)}
-    named = [*((name, value) for owner in owners for name, value in owner.items()),
-             *((name, value) for name, value in outside.items() if isinstance(value, list | dict))]
-    for name, value in named:
-        inside = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else (value,)
-        if any(isinstance(each, Array) for each in inside):
-            for owner, was in zip(owners, before, strict=True):
-                owner.clear()
-                owner.update(was)
-            _forget(value)
-            raise TraceError(f"the program keeps a computed array in {name}, outside of it: its text runs once, so no later call "
-                             "would change what is there. Return the array and keep it outside, or write into one: w[...] = new")
-
-
-def _is_filled(cell: CellType) -> bool:
-    try:
-        return cell.cell_contents is not None
-    except ValueError:
-        return False
-
-
-def _forget(value: object) -> None:
-    """Take traced arrays out of a list or dict that outlives the program."""
-    if isinstance(value, list):
-        value[:] = [each for each in value if not isinstance(each, Array)]
-    elif isinstance(value, dict):
-        for key in [key for key, each in value.items() if isinstance(each, Array)]:
-            del value[key]
 
 
 def _require_arrays_in_nests(tree: Tree) -> None:
