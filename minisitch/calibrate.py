@@ -169,8 +169,7 @@ def calibrate(seconds: float = 120.0, programs: Programs | None = None, progress
         rankings.append(Ranking(name, {strategy: (sum(s.modelled(device) for s in each), sum(s.us for s in each))
                                        for strategy, each in plans.items()}))
         kernels += _different(found)
-    return Calibration(figures, raw, tuple(fitted), tuple(checked), tuple(_different(kernels)), tuple(rankings),
-                       tuple(left_out))
+    return Calibration(figures, raw, tuple(fitted), tuple(checked), tuple(_different(kernels)), tuple(rankings), tuple(left_out))
 
 
 def spearman(a: Sequence[float], b: Sequence[float]) -> float:

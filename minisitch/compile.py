@@ -188,8 +188,7 @@ def _cpu_math_functions() -> dict[str, Callable[..., Any]]:
 
 
 def functions_of(module: types.ModuleType) -> dict[str, Callable[..., Any]]:
-    return {n: f for n, f in vars(module).items()
-            if isinstance(f, types.FunctionType) and f.__module__ == module.__name__}
+    return {n: f for n, f in vars(module).items() if isinstance(f, types.FunctionType) and f.__module__ == module.__name__}
 
 
 @functools.cache

@@ -55,8 +55,7 @@ class Bytes:
 def traffic(kernel: Kernel) -> Bytes:
     """Compulsory main-memory traffic of one launch."""
     size = {b.name: itemsize(b.dtype) for b in kernel.buffers}
-    return Bytes(sum(t.read * size[t.buffer] for t in kernel.touches),
-                 sum(t.written * size[t.buffer] for t in kernel.touches))
+    return Bytes(sum(t.read * size[t.buffer] for t in kernel.touches), sum(t.written * size[t.buffer] for t in kernel.touches))
 
 
 def library_traffic(graph: Graph, node: Node) -> Bytes:

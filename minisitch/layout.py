@@ -225,8 +225,7 @@ class Layout:
         if s.role == "carry":
             m = self.maps[s.level, s.space]
             size = m.blocks * m.rows_per_block * cols
-            self.add(Buffer(f"a{s.node}", dtype, m.rows_per_block * cols, "shared", s.node, why="one sum a column",
-                            role="carry"))
+            self.add(Buffer(f"a{s.node}", dtype, m.rows_per_block * cols, "shared", s.node, why="one sum a column", role="carry"))
         else:
             size = rows * s.space.chunks if s.space.kind == "row" else rows * s.space.slices * cols
         self.add(Buffer(f"p{s.node}", dtype, size, "scratch", s.node, why="partial results", role="partial"))

@@ -458,8 +458,7 @@ def _slice_of_slice(r: Rewriter, n: Node) -> int | None:
 def _plain_step(r: Rewriter, n: Node) -> int | None:
     """Before: ``x[3:4:5]``. After: ``x[3:4:1]``: one element needs no step."""
     plain = tuple(1 if size == 1 else s for s, size in zip(n.attr("step"), n.attr("size"), strict=True))
-    return None if plain == n.attr("step") else r.make(n, "slice", *n.args, start=n.attr("start"), size=n.attr("size"),
-                                                       step=plain)
+    return None if plain == n.attr("step") else r.make(n, "slice", *n.args, start=n.attr("start"), size=n.attr("size"), step=plain)
 
 
 @rule("slice")

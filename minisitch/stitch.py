@@ -177,8 +177,7 @@ class _Arranger:
             self._add(node, "reduce", shape, partition, space, leaves, mapping, home)
             return
         first = self._add(node, "partial", shape, partition, space, leaves, mapping, home)
-        self._add(node, "combine", (rows, mapping.splits), Partition((0,), (), (1,)), space, (), mapping, home,
-                  first.level + 1)
+        self._add(node, "combine", (rows, mapping.splits), Partition((0,), (), (1,)), space, (), mapping, home, first.level + 1)
 
     def _place_column_reduce(self, node: Node, shape: tuple[int, ...], axes: tuple[int, ...],
                              kept: tuple[int, ...]) -> None:

@@ -469,11 +469,23 @@ class Model:
 
 
 KEPT: dict = {"best": 1.0}
+COUNT = 0
 
 
 def keep_in_a_global(x):
     KEPT["best"] = x.mean()
     return x
+
+
+def count(x):
+    global COUNT
+    COUNT = COUNT + 1
+    return x * COUNT
+
+
+@ms.jit
+def counted(x):
+    return count(x) + 1
 
 
 @pytest.mark.parametrize("name", ["assign", "append"])
@@ -482,7 +494,7 @@ def test_state_that_no_later_call_would_change_is_refused_and_left_as_it_was(nam
     model = Model()
     weights = model.weights
     for call in (ms.jit(getattr(model, name)), lambda x: ms.jit(getattr(Model, name))(model, x)):
-        with pytest.raises(ms.TraceError, match="keeps a computed array in (weights|log), outside of it: its text runs once"):
+        with pytest.raises(ms.TraceError, match=r"puts what it computed into (weights|log), outside of it: its text runs once"):
             call(np.ones(3, np.float32))
         assert model.weights is weights and model.log == [0.0]
 
@@ -495,9 +507,30 @@ def test_a_list_or_dict_from_outside_keeps_no_traced_array():
         return x
 
     for fn, name in ((closure, "log"), (keep_in_a_global, "KEPT")):
-        with pytest.raises(ms.TraceError, match=f"keeps a computed array in {name}"):
+        with pytest.raises(ms.TraceError, match=f"puts what it computed into {name}"):
             ms.jit(fn)(np.ones(3, np.float32))
     assert log == [1.0] and KEPT == {"best": 1.0}
+
+
+def test_a_name_from_outside_that_is_bound_anew_is_refused_and_as_it_was():
+    total, seen = np.zeros(3, np.float32), []
+
+    def add(x):
+        nonlocal total
+        total = total + x
+        return total
+
+    def note(x):
+        seen.append(x)
+        return x
+
+    before = total
+    called = ((count, "COUNT"), (counted, "COUNT"), (lambda x: counted(x) * 2, "COUNT"), (add, "total"), (lambda x: add(x), "total"),
+              (lambda x: note(x) + 1, "seen"))
+    for fn, name in called:
+        with pytest.raises(ms.TraceError, match=f"puts what it computed into {name}, outside of it"):
+            ms.jit(fn)(np.ones(3, np.float32))
+    assert COUNT == 0 and total is before and seen == []
 
 
 def test_state_is_put_back_also_where_something_else_is_refused():

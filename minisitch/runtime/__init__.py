@@ -222,8 +222,7 @@ class Jitted:
     def explain(self, *args: Any, **kwargs: Any) -> Any:
         """The report on this function for these arguments; see ``explain``."""
         report = importlib.import_module("minisitch.explain")  # by name: no stage imports what reads it
-        return report.explain(self.function, *args, strategy=self.strategy, target=self.target,
-                              device=self.device, **kwargs)
+        return report.explain(self.function, *args, strategy=self.strategy, target=self.target, device=self.device, **kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else _Method(self, instance)

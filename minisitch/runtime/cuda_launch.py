@@ -273,8 +273,7 @@ class CudaExecutable(Executable):
         if device not in self.mine.streams:
             self.mine.streams[device] = int(ask("cuStreamCreate", int(bindings().CUstream_flags.CU_STREAM_NON_BLOCKING)))
         session = self.session(device, self.mine.streams[device])
-        arrays = [ready(x, slot.dtype) for x, slot in
-                  zip([*leaves, *self.stages.program.captured], self.inputs, strict=True)]
+        arrays = [ready(x, slot.dtype) for x, slot in zip([*leaves, *self.stages.program.captured], self.inputs, strict=True)]
         for check in self.checks:
             check(arrays[check.source].reshape(-1))
         return session, self._addresses(session, [session.send(i, array) for i, array in enumerate(arrays)], None), arrays

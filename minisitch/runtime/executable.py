@@ -48,8 +48,7 @@ class IndexCheck:
         index = view(self.chain, array)
         if index.size and (index.max() >= self.high or index.min() < self.low):
             bad = int(index[(index >= self.high) | (index < self.low)].flat[0])
-            raise IndexError(f"index {bad} is out of bounds for axis {self.axis} with size {self.high} "
-                             f"(in {self.label})")
+            raise IndexError(f"index {bad} is out of bounds for axis {self.axis} with size {self.high} (in {self.label})")
 
 
 def index_checks(graph: Graph) -> tuple[IndexCheck, ...]:
@@ -64,8 +63,7 @@ def index_checks(graph: Graph) -> tuple[IndexCheck, ...]:
             source, moves, wraps = _index_source(graph, index, size)
             if source in position:
                 chain = (graph[source], *moves)
-                checks.append(IndexCheck(position[source], chain, -size if wraps else 0, size,
-                                         node.where or f"%{node.id}", axis))
+                checks.append(IndexCheck(position[source], chain, -size if wraps else 0, size, node.where or f"%{node.id}", axis))
     return tuple(dict.fromkeys(checks))
 
 

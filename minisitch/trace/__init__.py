@@ -22,7 +22,7 @@ import numpy as np
 from ..errors import TraceError
 from ..graph import Graph
 from . import indexing, products, reductions, shapes, ufuncs  # noqa: F401  they fill the tables
-from .array import Array, fresh
+from .array import Array, fresh, is_traced
 from .masked import Masked
 from .outside import Outside
 from .recorder import ACTIVE, Recorder, check_dtype, current, program_file
@@ -67,8 +67,8 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
     """
     arguments = (tuple(args), dict(kwargs or {}))
     leaves, inputs = flatten(arguments)
-    recorder = Recorder(program_file(fn))
-    outside = Outside(fn, (*args, *(kwargs or {}).values()))
+    outside = Outside((getattr(fn, "__self__", fn), *args, *(kwargs or {}).values()), is_traced)
+    recorder = Recorder(program_file(fn), outside)
     token = ACTIVE.set(recorder)
     try:
         arrays = [_parameter(leaf, name) for leaf, name in zip(leaves, _names(fn, inputs), strict=True)]
@@ -76,8 +76,8 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
         result = rebind(fn)(*positional, **named)
         recorder.require_honest()
         if name := outside.put_back():
-            raise TraceError(f"the program keeps a computed array in {name}, outside of it: its text runs once, so no later call "
-                             "would change what is there. Return the array and keep it outside, or write into one: w[...] = new")
+            raise TraceError(f"the program puts what it computed into {name}, outside of it: its text runs once, so no later call "
+                             "would change what is there. Return it and keep it outside, or write into an array: w[...] = new")
         recorder.require_unchanged()
         _require_same_nest((positional, named), inputs, arrays)
         results, outputs = flatten(result, _is_traced)

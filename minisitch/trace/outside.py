@@ -1,54 +1,67 @@
 """What a program can write to besides its arguments, and how it is put back.
 
-In:  a function and its arguments. Out: ``Outside``, which knows what was there before the function ran.
+In:  the objects that a function is given, then each function as it is copied. Out: ``Outside``, which knows what was there.
 
-A function's text runs once. A traced array that it leaves in an attribute, or in a list or dict from outside, would be a dead
-stand-in there, and no later call would change it: ``trace`` refuses such a program, and nothing of what was there is lost.
+A function's text runs once, so no later call would write again what it leaves outside: ``trace`` refuses a program that puts a
+traced array into an attribute, or a list or dict, and one that binds a ``global`` or ``nonlocal`` name anew. Nothing is lost.
 
-Before:  self.w = self.w - step          After:  TraceError: ... keeps a computed array in w ...; self.w is the array that it was
+Before:  self.w = self.w - step          After:  TraceError: the program puts what it computed into w ...; self.w is as it was
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from types import CellType, ModuleType
+from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 
-from .array import Array
-
 
 class Outside:
-    """Attributes of ``given`` objects and of a method's own; lists and dicts among these, the globals and the closure."""
+    """Attributes of objects; the globals and closures of functions; lists and dicts among all these.
 
-    def __init__(self, fn: Callable, given: Iterable[object]) -> None:
-        objects = getattr(fn, "__self__", None), *given
-        owners = [vars(x) for x in objects if hasattr(x, "__dict__") and not isinstance(x, type | ModuleType | np.ndarray | Array)]
-        reached = [*(("", owner) for owner in owners), *(pair for owner in owners for pair in owner.items()), *_named_in(fn)]
-        self._before = [(name, value, value.copy()) for name, value in reached if isinstance(value, list | dict)]
+    ``is_traced``: whether a value is an array of the running trace, or a list of such.
+    """
+
+    def __init__(self, objects: Iterable[object], is_traced: Callable[[object], bool]) -> None:
+        self._is_traced = is_traced
+        self._before: list[tuple[str, Any, Any]] = []  # a list or dict, and its copy
+        self._cells: list[tuple[str, CellType, Any]] = []
+        self._modules: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        for owner in objects:
+            if hasattr(owner, "__dict__") and not isinstance(owner, type | ModuleType | np.ndarray):
+                self._keep("", vars(owner))
+                for name, value in vars(owner).items():
+                    self._keep(name, value)
+
+    def _keep(self, name: str, value: object) -> None:
+        if isinstance(value, list | dict):
+            self._before.append((name, value, value.copy()))
+
+    def watch(self, fn: FunctionType) -> None:
+        """What the function names outside of itself; an empty cell has nothing yet."""
+        for name in fn.__code__.co_names:
+            self._keep(name, fn.__globals__.get(name))
+        for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
+            if cell != CellType():
+                self._cells.append((name, cell, cell.cell_contents))
+                self._keep(name, cell.cell_contents)
+
+    def watch_module(self, seen: dict[str, Any]) -> None:
+        """The globals that copied functions see, and may write to: a module's own are not changed by that."""
+        self._modules.append((seen, dict(seen)))
 
     def put_back(self) -> str:
-        """What holds a traced array is as it was before; the name of the first such thing, empty if there is none."""
-        found = ""
+        """What was written is as it was before; the name of the first such thing, empty if there is none."""
+        found = next((name for seen, was in self._modules for name in seen if seen[name] is not was.get(name)), "")
+        for name, cell, content in self._cells:
+            if cell.cell_contents is not content:
+                found = found or name
+                cell.cell_contents = content
         for name, value, was in self._before:
             items = value.items() if isinstance(value, dict) else [(name, each) for each in value]
-            if held := [key for key, each in items if _holds_traced(each)]:
+            if held := [key for key, each in items if self._is_traced([*each.values()] if isinstance(each, dict) else each)]:
                 found = found or name or str(held[0])
                 value.clear()
                 value.update(was) if isinstance(value, dict) else value.extend(was)
         return found
-
-
-def _named_in(fn: Callable) -> list[tuple[str, Any]]:
-    """The values of the globals and of the closure that a function names; an empty cell has none."""
-    if (code := getattr(fn, "__code__", None)) is None:
-        return []
-    cells = zip(code.co_freevars, getattr(fn, "__closure__", None) or (), strict=True)
-    known = [(name, value) for name, value in fn.__globals__.items() if name in code.co_names]
-    return known + [(name, cell.cell_contents) for name, cell in cells if cell != CellType()]
-
-
-def _holds_traced(value: object) -> bool:
-    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else (value,)
-    return any(isinstance(each, Array) for each in inside)

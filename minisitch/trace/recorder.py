@@ -30,6 +30,7 @@ import numpy as np
 from ..errors import TraceError
 from ..graph import Builder, Node, TensorType, constant_value, iota_value
 from ..ops import OPS, SHORT
+from .outside import Outside
 
 ACTIVE: ContextVar[Recorder | None] = ContextVar("active recorder", default=None)
 
@@ -140,8 +141,8 @@ def current() -> Recorder:
 class Recorder:
     """Grows the graph of one trace. The only mutable thing that outlives a handler."""
 
-    def __init__(self, program: str = "") -> None:
-        self.program = program  # the file of the traced function
+    def __init__(self, program: str, outside: Outside) -> None:
+        self.program, self.outside = program, outside  # the file of the traced function, and what it can write to
         self.refused: list[TraceError] = []
         self.builder = Builder()
         self.captured: dict[int, tuple[np.ndarray, int]] = {}  # id of an ndarray -> itself, its node

@@ -49,8 +49,7 @@ def reduce_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out
                   initial: Any = None, where: Any = True) -> Array:
     """``ufunc.reduce``: one node, after what NumPy casts and leaves out."""
     if ufunc.__name__ not in FOLDS:
-        raise refuse(f"np.{ufunc.__name__}.reduce", "it is no reduction of the graph",
-                     f"Reductions are {', '.join(FOLDS)}")
+        raise refuse(f"np.{ufunc.__name__}.reduce", "it is no reduction of the graph", f"Reductions are {', '.join(FOLDS)}")
     op, x = FOLDS[ufunc.__name__], lift(a)
     axes = normal_axes(axis, x.ndim)
     initial = None if initial is np._NoValue else initial

@@ -277,6 +277,7 @@ class Rebinder:
             copied = self._copies[id(original)] = dict(original)
             for name, value in original.items():
                 copied[name] = self.function(value) if isinstance(value, types.FunctionType) else stand_in(value)
+            current().outside.watch_module(copied)
         return self._copies[id(original)]
 
     def function(self, fn: types.FunctionType) -> Callable:
@@ -285,8 +286,8 @@ class Rebinder:
             return OVERRIDES[fn]
         if not self._belongs(fn.__code__.co_filename):
             return fn
-        copied = types.FunctionType(fn.__code__, self.globals(fn.__globals__), fn.__name__, fn.__defaults__,
-                                    self._closure(fn))
+        current().outside.watch(fn)
+        copied = types.FunctionType(fn.__code__, self.globals(fn.__globals__), fn.__name__, fn.__defaults__, self._closure(fn))
         copied.__kwdefaults__ = fn.__kwdefaults__
         copied.__dict__.update(fn.__dict__)
         copied.__qualname__, copied.__module__ = fn.__qualname__, fn.__module__

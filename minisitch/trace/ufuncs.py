@@ -71,8 +71,7 @@ def _primitive(ufunc: np.ufunc, *operands: Array) -> Array:
 def _library(ufunc: np.ufunc, *operands: Array) -> Any:
     """The ufunc as it is, called between kernels: every real-valued ufunc has a place in the graph."""
     dtypes = _resolve(ufunc, tuple(o.dtype for o in operands), None)[ufunc.nin:]
-    results = tuple(record("ufunc", *operands, name=ufunc.__name__, output=i, dtype=dtype.name)
-                    for i, dtype in enumerate(dtypes))
+    results = tuple(record("ufunc", *operands, name=ufunc.__name__, output=i, dtype=dtype.name) for i, dtype in enumerate(dtypes))
     return results if len(results) > 1 else results[0]
 
 
@@ -161,8 +160,7 @@ def _loop_type(value: Any) -> Any:
 def resolve(ufunc: np.ufunc, operands: list[Any], dtype: Any = None) -> tuple[np.dtype, ...]:
     """``_resolve`` for operands; a dtype the graph does not have (complex) is refused later, on use."""
     if not hasattr(np, ufunc.__name__) and ufunc.__name__ not in PRIMITIVES:
-        raise refuse(f"the ufunc {ufunc.__name__}", "it is not NumPy's and has no primitive here",
-                     "Write it with NumPy functions")
+        raise refuse(f"the ufunc {ufunc.__name__}", "it is not NumPy's and has no primitive here", "Write it with NumPy functions")
     return _resolve(ufunc, tuple(map(_loop_type, operands)), None if dtype is None else np.dtype(dtype))
 
 
