@@ -1,4 +1,4 @@
-"""The one exception family. Every error the package raises on purpose is a ``MinisitchError``."""
+"""The one exception family. Every error the package raises on purpose is a ``MinisitchError``, but for those of NumPy."""
 
 
 class MinisitchError(Exception):

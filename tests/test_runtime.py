@@ -13,6 +13,7 @@ import multiprocessing
 import pickle
 import threading
 import time
+import types
 from dataclasses import replace
 
 import numpy as np
@@ -40,6 +41,7 @@ from minisitch.runtime import (
 from minisitch.runtime.memory import Layout
 from minisitch.runtime.steps import KernelStep, LibraryStep, requests
 from minisitch.testing import check_graph, random_graph, random_inputs
+from minisitch.trace.tree import type_of
 
 TEXT_TARGETS = ("python", "step", "reference")
 
@@ -680,10 +682,30 @@ def test_methods_are_compiled_for_each_object_and_forgotten_with_it():
     assert two.forward.lower(x, stop_after="simplify").outputs
     assert pickle.loads(pickle.dumps(three.forward))(x).tolist() == [3, 3, 3]
     from minisitch.runtime import _methods
-    before = len(_methods[Model.forward])
+    own = id(two)
+    assert own in _methods[Model.forward]
     del two
     gc.collect()
-    assert len(_methods[Model.forward]) == before - 1
+    assert own not in _methods[Model.forward]
+
+
+def test_methods_of_what_cannot_be_referred_to_weakly_say_so_each_time():
+    class Tight:
+        __slots__ = ("scale",)
+
+        @ms.jit
+        def forward(self, x, more=1.0):
+            return x * more
+
+    tight = Tight()
+    for _ in range(2):
+        with pytest.raises(ms.TraceError, match="forward is a jitted method of a Tight.*'__weakref__'"):
+            tight.forward(np.ones(2))
+
+
+def test_an_array_of_a_type_that_numpy_does_not_know_is_refused_in_words():
+    with pytest.raises(ms.TraceError, match="an array of bfloat16, which NumPy does not know: convert it"):
+        type_of(types.SimpleNamespace(dtype="torch.bfloat16", shape=(3,)))
 
 
 @pytest.mark.paper(56)

@@ -33,7 +33,7 @@ import numpy as np
 
 from .. import offline
 from ..device import Device
-from ..errors import MinisitchError
+from ..errors import MinisitchError, TraceError
 from ..graph import Graph, TensorType
 from ..online import online
 from ..simplify import simplify
@@ -63,9 +63,7 @@ def read_types(value: Any) -> Any:
         return parse_type(value)
     if isinstance(value, dict):
         return {k: read_types(v) for k, v in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(map(read_types, value))
-    return value
+    return type(value)(map(read_types, value)) if type(value) in (list, tuple) else value
 
 
 def settings(fn: Callable[..., Any], strategy: str | None, target: str | None,
@@ -94,8 +92,7 @@ def lower(fn: Callable[..., Any], *args: Any, strategy: str | None = None, targe
     if stop_after == "simplify":
         return online(simplify(program.graph), choose_device(target, device))[0]
     stages = lower_program(program, strategy, target, choose_device(target, device), stop_after)
-    return {"fuse": stages.plan, "stitch": stages.stitches, "schedule": stages.kernels,
-            "emit": Sources(stages.sources)}[stop_after]
+    return {"fuse": stages.plan, "stitch": stages.stitches, "schedule": stages.kernels, "emit": Sources(stages.sources)}[stop_after]
 
 
 class Sources(tuple[KernelSource, ...]):
@@ -117,8 +114,7 @@ class Sources(tuple[KernelSource, ...]):
         return "\n".join(f"# {made.name}, {made}\n{made.sass}" for made in self.assembled(architecture))
 
 
-def compile_graph(graph: Graph, strategy: str = "auto", target: str = "cpu",
-                  device: str | Device | None = None) -> Executable:
+def compile_graph(graph: Graph, strategy: str = "auto", target: str = "cpu", device: str | Device | None = None) -> Executable:
     """A graph that was built, parsed or drawn at random, ready to run: ``.outputs(arrays)`` gives a list of arrays."""
     return assemble(lower_program(program_of(graph), strategy, target, choose_device(target, device)), target)
 
@@ -166,6 +162,7 @@ class Jitted:
                 future.set_result(self._ready[key])
             except BaseException as error:
                 future.set_exception(error)
+                del future  # it holds the error, whose traceback holds this frame, and with it the arguments
                 raise
             finally:
                 with self._lock:
@@ -266,9 +263,14 @@ class _Method:
         """The cache of this object; it holds the object weakly, so the two do not keep each other alive."""
         methods, key = _methods.setdefault(self.function, {}), id(self.instance)
         if key not in methods:
-            methods[key] = Jitted(self.function.__wrapped__, self.function.strategy, self.function.target,
-                                  self.function.device, self.function.background)
-            methods[key]._owner = weakref.ref(self.instance, lambda _: methods.pop(key, None))
+            fn = self.function
+            bound = Jitted(fn.__wrapped__, fn.strategy, fn.target, fn.device, fn.background)
+            try:
+                bound._owner = weakref.ref(self.instance, lambda _: methods.pop(key, None))
+            except TypeError:
+                raise TraceError(f"{fn.__name__} is a jitted method of a {type(self.instance).__name__}, which nothing can refer "
+                                 "to weakly: add '__weakref__' to its __slots__, or weakref_slot=True to its dataclass") from None
+            methods.setdefault(key, bound)
         return methods[key]
 
 

@@ -102,8 +102,7 @@ class Writer:
 
     def __init__(self, slots: Sequence[Slot]) -> None:
         self.slots = slots
-        self.names: dict[str, Any] = {"np": np, "ndarray": Array, "empty": np.empty, "fresh": fresh, "ready": ready,
-                                      "READY": READY}
+        self.names: dict[str, Any] = {"np": np, "ndarray": Array, "empty": np.empty, "fresh": fresh, "ready": ready, "READY": READY}
         self.once: list[str] = []  # lines that need to run once a thread
         self.kept: dict[str, None] = {}  # the names they make
         self.lines: list[str] = []

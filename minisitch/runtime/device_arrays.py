@@ -102,9 +102,7 @@ def current_stream(library: str) -> int:
     """The stream on which a library puts its work now, which is where the caller expects ours."""
     if library == "torch":
         return int(sys.modules["torch"].cuda.current_stream().cuda_stream)
-    if library == "cupy":
-        return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
-    return LEGACY
+    return int(sys.modules["cupy"].cuda.get_current_stream().ptr) if library == "cupy" else LEGACY
 
 
 def callers_stream(seen: Sequence[Seen | None]) -> int:

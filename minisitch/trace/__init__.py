@@ -30,8 +30,7 @@ from .shim import rebind
 from .tree import Branch, Leaf, Static, Tree, flatten, is_array, leaf_names, refuse_other_meanings, type_of, unflatten
 from .ufuncs import erf
 
-__all__ = ["Array", "Branch", "Leaf", "Program", "Static", "Tree", "erf", "flatten", "is_array", "trace", "type_of",
-           "unflatten"]
+__all__ = ["Array", "Branch", "Leaf", "Program", "Static", "Tree", "erf", "flatten", "is_array", "trace", "type_of", "unflatten"]
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
     """
     arguments = (tuple(args), dict(kwargs or {}))
     leaves, inputs = flatten(arguments)
-    outside = Outside((getattr(fn, "__self__", fn), *args, *(kwargs or {}).values()), is_traced)
+    outside = Outside((fn, *args, *(kwargs or {}).values()), is_traced)
     recorder = Recorder(program_file(fn), outside)
     token = ACTIVE.set(recorder)
     try:

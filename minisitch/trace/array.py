@@ -27,6 +27,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ..graph import TensorType
 from .recorder import Recorder, assigns_element, check_dtype, current, refuse
+from .tree import refuse_other_meanings
 
 FUNCTIONS: dict[Callable, Callable] = {}  # numpy function -> handler; for one without, NumPy's own source is traced
 
@@ -181,7 +182,8 @@ class Array(NDArrayOperatorsMixin):
     mT = property(lambda self: traced.swapaxes(self, -1, -2))
     real = property(lambda self: self)
     imag = property(lambda self: traced.zeros_like(self))
-    flat = property(lambda self: flat_view(self))
+    # All elements in C order, to be read and written whatever the layout: a reshape would copy where NumPy's does.
+    flat = property(lambda self: view(self, "reshape", shape=(self.type.size,), strides=(1,)))
 
     def __len__(self) -> int:
         if not self.shape:
@@ -392,11 +394,6 @@ def view(parent: Array, op: str, *indices: int, strides: tuple[int, ...] | None 
                  move=Move(op, tuple(sorted(attrs.items())), indices), strides=strides)
 
 
-def flat_view(x: Array) -> Array:
-    """All elements in C order, to be read and written whatever the layout: a reshape would copy where NumPy's does."""
-    return view(x, "reshape", shape=(x.type.size,), strides=(1,))
-
-
 def constant(value: Any, shape: Sequence[int], dtype: Any) -> Array:
     """An array with one value everywhere.
 
@@ -447,6 +444,7 @@ def lift(value: Any) -> Array:
         raise TypeError("unsupported operand: None")
     if is_traced(value):
         return traced.stack([lift(each) for each in value])
+    refuse_other_meanings(value)
     array = np.asarray(value)
     check_dtype(array.dtype)
     if not isinstance(value, np.ndarray) and not array.shape:
@@ -481,9 +479,7 @@ def cast(x: Array, dtype: Any) -> Array:
     if value is not None:
         with np.errstate(all="ignore"):
             return constant(np.asarray(value, x.dtype).astype(target).item(), x.shape, target)
-    if target.kind == "b":
-        return record("ne", x, constant(0, x.shape, x.dtype))
-    return record("cast", x, dtype=target.name)
+    return record("ne", x, constant(0, x.shape, x.dtype)) if target.kind == "b" else record("cast", x, dtype=target.name)
 
 
 def broadcast(x: Array, shape: Sequence[int]) -> Array:
@@ -527,9 +523,7 @@ def choose(condition: Any, a: Array | Weak, b: Array | Weak, dtype: Any, shape: 
 
 def assignable(value: Any, dtype: np.dtype) -> Array | Weak:
     """The right side of ``x[i] = value``; a Python float for integers is truncated, as by ``int()``."""
-    if isinstance(value, float) and is_weak(value) and dtype.kind in "iu":
-        return int(value)
-    return operand(value)
+    return int(value) if isinstance(value, float) and is_weak(value) and dtype.kind in "iu" else operand(value)
 
 
 def must_be_traced(target: Any) -> None:

@@ -322,7 +322,8 @@ def put_along_axis(arr, indices, values, axis):
 def copyto(dst, src, casting="same_kind", where=True):
     must_be_traced(dst)
     value = operand(src)
-    if isinstance(value, Array) and not np.can_cast(value.dtype, dst.dtype, casting):
-        raise TypeError(f"Cannot cast array data from {value.dtype!r} to {dst.dtype!r} according to the rule {casting!r}")
+    given = value.dtype if isinstance(value, Array) else np.dtype(float) if isinstance(value, float) else dst.dtype
+    if not np.can_cast(given, dst.dtype, casting):
+        raise TypeError(f"Cannot cast array data from {given!r} to {dst.dtype!r} according to the rule {casting!r}")
     settled = settle(value, dst.dtype, dst.shape)
     dst.write((settled if where is True else choose(where, settled, dst, dst.dtype, dst.shape)).node)

@@ -57,8 +57,7 @@ class Masked(NDArrayOperatorsMixin):
 
 def is_dynamic_mask(index: Any) -> bool:
     """Is it a boolean array whose values are not known yet?"""
-    return isinstance(index, Array) and index.dtype.kind == "b" and index.ndim > 0 \
-        and index.recorder.known(index.node) is None
+    return isinstance(index, Array) and index.dtype.kind == "b" and index.ndim > 0 and index.recorder.known(index.node) is None
 
 
 def same_value(a: Array, b: Array) -> bool:

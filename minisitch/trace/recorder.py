@@ -23,14 +23,16 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from types import CodeType, FrameType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import TraceError
 from ..graph import Builder, Node, TensorType, constant_value, iota_value
 from ..ops import OPS, SHORT
-from .outside import Outside
+
+if TYPE_CHECKING:
+    from .outside import Outside
 
 ACTIVE: ContextVar[Recorder | None] = ContextVar("active recorder", default=None)
 

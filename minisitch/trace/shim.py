@@ -154,7 +154,7 @@ def _laid_out(x: Array, strides: tuple[int, ...]) -> Any:
 def asarray(a, dtype=None, order=None, *args, copy=None, requirements=None, **options):
     """A traced array is one already, unless it is asked for in another order."""
     if not is_traced(a):
-        return np.asarray(a, dtype)
+        return np.array(a, dtype) if copy else np.asarray(a, dtype)
     result = array(a, dtype, copy=bool(copy))
     asked = {order, *([requirements] if isinstance(requirements, str) else requirements or ())}
     if not np.ndim(result):
@@ -270,6 +270,7 @@ class Rebinder:
     def __init__(self, belongs: Callable[[str], bool]) -> None:
         self._belongs = belongs  # is a source file one whose functions are copied?
         self._copies: dict[int, dict[str, Any]] = {}
+        self._functions: dict[types.FunctionType, types.FunctionType] = {}
 
     def globals(self, original: Mapping[str, Any]) -> dict[str, Any]:
         """A module's globals with stand-ins, and its functions copied to see them."""
@@ -277,7 +278,7 @@ class Rebinder:
             copied = self._copies[id(original)] = dict(original)
             for name, value in original.items():
                 copied[name] = self.function(value) if isinstance(value, types.FunctionType) else stand_in(value)
-            current().outside.watch_module(copied)
+            current().outside.modules.append((copied, dict(copied)))
         return self._copies[id(original)]
 
     def function(self, fn: types.FunctionType) -> Callable:
@@ -286,29 +287,27 @@ class Rebinder:
             return OVERRIDES[fn]
         if not self._belongs(fn.__code__.co_filename):
             return fn
+        if fn in self._functions:
+            return self._functions[fn]
         current().outside.watch(fn)
-        copied = types.FunctionType(fn.__code__, self.globals(fn.__globals__), fn.__name__, fn.__defaults__, self._closure(fn))
+        cells = tuple(types.CellType() if _is_seen_otherwise(cell) else cell for cell in fn.__closure__ or ())
+        copied = types.FunctionType(fn.__code__, self.globals(fn.__globals__), fn.__name__, fn.__defaults__, cells)
+        self._functions[fn] = copied  # before its closure is filled, which may hold functions that call this one
+        for mine, cell in zip(cells, fn.__closure__ or (), strict=True):
+            if mine is not cell:
+                value = cell.cell_contents
+                mine.cell_contents = self.function(value) if isinstance(value, types.FunctionType) else stand_in(value)
         copied.__kwdefaults__ = fn.__kwdefaults__
         copied.__dict__.update(fn.__dict__)
         copied.__qualname__, copied.__module__ = fn.__qualname__, fn.__module__
         return copied
 
-    def _closure(self, fn: types.FunctionType) -> tuple[types.CellType, ...]:
-        """Cells with functions and modules replaced; other cells are shared, so that nonlocal still works."""
-        cells = []
-        for cell in fn.__closure__ or ():
-            try:
-                changed = self._closed_over(cell.cell_contents, fn)
-                cells.append(cell if changed is cell.cell_contents else types.CellType(changed))
-            except ValueError:  # not assigned yet
-                cells.append(cell)
-        return tuple(cells)
 
-    def _closed_over(self, value: Any, owner: types.FunctionType) -> Any:
-        if isinstance(value, types.FunctionType):
-            recursive = value.__code__ is owner.__code__
-            return value if recursive else self.function(value)
-        return stand_in(value)
+def _is_seen_otherwise(cell: types.CellType) -> bool:
+    """Whether a closure's value has a stand-in or a copy. Other cells are shared, so that what is written there is found."""
+    if cell == types.CellType():  # not assigned yet
+        return False
+    return isinstance(cell.cell_contents, types.FunctionType) or stand_in(cell.cell_contents) is not cell.cell_contents
 
 
 def rebind(fn: Callable) -> Callable:

@@ -67,7 +67,10 @@ def type_of(leaf: Any) -> TensorType:
     if isinstance(leaf, TensorType):
         return leaf
     dtype = leaf.dtype if isinstance(leaf.dtype, np.dtype) else str(leaf.dtype).removeprefix("torch.")
-    return TensorType(tuple(map(int, leaf.shape)), np.dtype(dtype).name)
+    try:
+        return TensorType(tuple(map(int, leaf.shape)), np.dtype(dtype).name)
+    except TypeError:  # bfloat16, say
+        raise TraceError(f"an array of {dtype}, which NumPy does not know: convert it first, to float32 for example") from None
 
 
 def flatten(value: Any, is_leaf: Callable[[object], bool] = is_array) -> tuple[list[Any], Tree]:
@@ -112,9 +115,7 @@ def unflatten(tree: Tree, leaves: Sequence[Any]) -> Any:
     children = [unflatten(child, leaves) for child in tree.children]
     if tree.container is dict:
         return dict(zip(tree.keys, children, strict=True))
-    if hasattr(tree.container, "_fields"):
-        return tree.container(*children)
-    return tree.container(children)
+    return tree.container(*children) if hasattr(tree.container, "_fields") else tree.container(children)
 
 
 def leaf_names(tree: Tree, name: str = "") -> Iterator[str]:

@@ -107,7 +107,7 @@ COMPOSITES: dict[str, Callable[..., Any]] = {  # the same for those of many node
 
 # ---------------------------------------------------------------- power and mixed comparisons
 def _power(ufunc: np.ufunc, x: Array, exponent: Any, settled: Array) -> Array:
-    """Small Python exponents become products or roots, as in NumPy's own fast path."""
+    """Small Python exponents become products or roots, as NumPy's own fast path has 2 and 0.5."""
     if x.dtype.kind in "iu":
         if exponent < 0:
             raise ValueError("Integers to negative integer powers are not allowed.")
@@ -159,7 +159,8 @@ def _loop_type(value: Any) -> Any:
 
 def resolve(ufunc: np.ufunc, operands: list[Any], dtype: Any = None) -> tuple[np.dtype, ...]:
     """``_resolve`` for operands; a dtype the graph does not have (complex) is refused later, on use."""
-    if not hasattr(np, ufunc.__name__) and ufunc.__name__ not in PRIMITIVES:
+    ours = getattr(np, ufunc.__name__, None)
+    if (isinstance(ours, np.ufunc) and ours is not ufunc) or (ours is None and ufunc.__name__ not in PRIMITIVES):
         raise refuse(f"the ufunc {ufunc.__name__}", "it is not NumPy's and has no primitive here", "Write it with NumPy functions")
     return _resolve(ufunc, tuple(map(_loop_type, operands)), None if dtype is None else np.dtype(dtype))
 
