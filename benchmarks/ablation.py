@@ -28,10 +28,11 @@ import numpy as np
 
 from minisitch import compile as compiler
 from minisitch import crew, get_device, loops, online, together, trace, workers
+from minisitch.explain.compare import take_turns
 from minisitch.runtime import assemble, lower_program, memory, pool, steps
 from minisitch.trace.tree import flatten
 
-from .results import Bar, geometric_mean, load, surroundings, table, take_turns
+from .results import Bar, geometric_mean, load, surroundings, table
 
 F32 = np.float32
 

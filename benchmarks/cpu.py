@@ -34,10 +34,11 @@ from pathlib import Path
 from typing import Any
 
 from minisitch.errors import MinisitchError
+from minisitch.explain.compare import take_turns
 
 from .cpu_peer import COMPILE, LIBRARIES, ROUNDING
 from .cpu_programs import WORKLOADS, cases
-from .results import ROOT, Record, Results, as_a_program, code_digest, complain, measure_all, path_of, say, take_turns
+from .results import ROOT, Record, Results, as_a_program, code_digest, complain, measure_all, path_of, say
 
 MOST_ROUNDS, FEWEST_ROUNDS = 41, 9
 NOISE = 0.01  # from this distance of NumPy's own from a wider type an output is nothing but rounding

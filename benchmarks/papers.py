@@ -35,7 +35,7 @@ from minisitch import STRATEGIES, Program, get_device, trace
 from minisitch.compile import Compiled, Request, compile_cpu
 from minisitch.cost import kernel_us, library_us, traffic, working_set
 from minisitch.errors import MinisitchError
-from minisitch.explain.compare import duration, error_of, size
+from minisitch.explain.compare import duration, error_of, size, take_turns
 from minisitch.reference import evaluate
 from minisitch.runtime import Executable, Stages, assemble, choose_device, lower_program
 from minisitch.runtime.steps import LibraryStep, requests
@@ -52,7 +52,6 @@ from .results import (
     run_suite,
     say,
     table,
-    take_turns,
     where_and_when,
 )
 

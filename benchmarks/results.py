@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import itertools
 import json
 import os
 import platform
@@ -20,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -125,18 +124,6 @@ def as_a_program(suite: str, measure: Callable[..., Record], show: Callable[[Pat
         parser.error(f"there is no file {options.file}")
     else:
         show(options.file)
-
-
-# ---------------------------------------------------------------- taking turns
-def take_turns(names: Sequence[Any]) -> Iterator[list[Any]]:
-    """The order of each round: in as many rounds as there are names each has each place once, and in twice as many each comes after
-    each other one equally often (Williams 1949), so that what one leaves behind is unfair to none. Drawn by lot, with one seed,
-    `auto` came right after NumPy's long call in two of the first four rounds of every run, and two others in none."""
-    count = len(names)
-    zigzag = [k // 2 if k % 2 == 0 else count - 1 - k // 2 for k in range(count)]
-    for turn in itertools.count():
-        row = zigzag if turn // count % 2 == 0 else zigzag[::-1]
-        yield [names[(k + turn) % count] for k in row]
 
 
 # ---------------------------------------------------------------- a process for each workload

@@ -22,10 +22,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from minisitch import trace
+from minisitch.explain.compare import take_turns
 from minisitch.runtime import assemble, choose_device, lower_program
 from minisitch.trace.tree import flatten
 
-from .results import ROOT, table, take_turns
+from .results import ROOT, table
 
 WORTH_SAYING = 1.0  # milliseconds of a thread
 

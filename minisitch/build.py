@@ -132,7 +132,8 @@ class Prices:
 
     def least_us(self, pattern: Pattern, *, divided: bool = False) -> float:
         """What a pattern takes at least, known before its kernel is built: the launch, reading what it needs all of, writing its
-        outputs. ``divided``: so does any plan that computes the same, whose smaller kernels may be served by a nearer cache."""
+        outputs. ``divided``: what several kernels that compute the same take at least, since these may find what they read in a
+        nearer cache."""
         if pattern.kind == "library":
             return self.pattern_us(pattern)
         moved = sum(self.graph[v].type.nbytes for v in {*pattern.outputs, *read_whole(self.graph, pattern)})

@@ -53,8 +53,7 @@ from .machine_code import Image
 # and -0 mean what they mean in NumPy. No reassoc (it turns x - y + y into x, NaN or not, and undoes every helper's
 # range reduction; only accumulators may be summed in any order, see _Idioms), no afn (1 / sqrt(0) became NaN),
 # no arcp (x / y became inf for denormal y; an emitter that wants one division a row writes it so).
-KERNEL_FLAGS: dict[str, Any] = dict(nogil=True, error_model="numpy", noalias=True, no_cfunc_wrapper=True,
-                                    fastmath={"contract"})
+KERNEL_FLAGS: dict[str, Any] = dict(nogil=True, error_model="numpy", noalias=True, no_cfunc_wrapper=True, fastmath={"contract"})
 HELPER_FLAGS: dict[str, Any] = dict(forceinline=True, error_model="numpy", no_cpython_wrapper=True,
                                     no_cfunc_wrapper=True, fastmath={"contract"})
 SIDE_BY_SIDE, SIDE_BY_SIDE_FROM = 4, 256  # vectors, and turns of a loop: of a shorter one too much is left over

@@ -514,8 +514,7 @@ def pow_f32(x, y):
 
 # ---------------------------------------------------------------- float64: the same recipes, longer polynomials
 
-_LOG2E_64, _LN2_HIGH_64, _LN2_LOW_64 = (np.float64(v) for v in (
-    1.4426950408889634, 0.6931471803691238, 1.9082149292705877e-10))
+_LOG2E_64, _LN2_HIGH_64, _LN2_LOW_64 = (np.float64(v) for v in (1.4426950408889634, 0.6931471803691238, 1.9082149292705877e-10))
 _ROUND_EXP_64 = np.float64(1.5 * 2**52 + 1022)  # leaves n + 1022 in the low bits: the exponent of 2**(n - 1)
 _EXP_LOW_64, _EXP_HIGH_64, _EXPM1_LOW_64 = np.float64(-708.3), np.float64(709.9), np.float64(-37.5)
 _M2_64, _M3_64, _M4_64, _M5_64, _M6_64, _M7_64, _M8_64, _M9_64, _M10_64, _M11_64, _M12_64 = (np.float64(v) for v in (

@@ -23,8 +23,7 @@ def intrinsics() -> dict[str, Any]:
 
 def _cast_all(context, builder, signature, values, start=0):
     """The operands from ``start`` on, in the type of the result."""
-    return [context.cast(builder, v, t, signature.return_type)
-            for v, t in zip(values[start:], signature.args[start:], strict=True)]
+    return [context.cast(builder, v, t, signature.return_type) for v, t in zip(values[start:], signature.args[start:], strict=True)]
 
 
 def _one_type(typing, *operands):
@@ -73,8 +72,7 @@ def _choices() -> dict[str, Any]:
             return _one_type(typing, a, b)(a, b), emit
         return choose
 
-    return {"select": select, "like": like,
-            "maximum": extremum("llvm.maximum", ">"), "minimum": extremum("llvm.minimum", "<")}
+    return {"select": select, "like": like, "maximum": extremum("llvm.maximum", ">"), "minimum": extremum("llvm.minimum", "<")}
 
 
 def _float_calls() -> dict[str, Any]:
@@ -110,8 +108,7 @@ def _accumulations() -> dict[str, Any]:
 
             def emit(context, builder, signature, values):
                 if not isinstance(signature.return_type, nb.Float):
-                    values = [context.cast(builder, v, t, p)
-                              for v, t, p in zip(values, signature.args, plain.args, strict=True)]
+                    values = [context.cast(builder, v, t, p) for v, t, p in zip(values, signature.args, plain.args, strict=True)]
                     return context.get_function(operation, plain)(builder, values)
                 # Without nsz: with both, LLVM also takes apart what is added, (x + big) - big into x.
                 values = _cast_all(context, builder, signature, values)

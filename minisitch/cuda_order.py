@@ -44,8 +44,7 @@ def ordered_operations() -> dict[str, Any]:
     def add_release(typing: Any, counters: Any, index: Any, value: Any) -> tuple[Any, Callable[..., Any]]:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             address = _address(context, builder, signature, arguments)
-            add = instruction(ir.VoidType(), address.type, word, text="red.release.gpu.global.add.s32 [$0], $1;",
-                              constraints="l,r")
+            add = instruction(ir.VoidType(), address.type, word, text="red.release.gpu.global.add.s32 [$0], $1;", constraints="l,r")
             builder.call(add, [address, context.cast(builder, arguments[2], signature.args[2], types.int32)])
             return context.get_dummy_value()
 

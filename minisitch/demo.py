@@ -157,8 +157,7 @@ def story(found: Comparison, best: str) -> list[tuple[str, tuple[Win, ...]]]:
     return told
 
 
-def write_report(found: Comparison, told: list[tuple[str, tuple[Win, ...]]], reports: list[Report],
-                 path: str | None) -> Path:
+def write_report(found: Comparison, told: list[tuple[str, tuple[Win, ...]]], reports: list[Report], path: str | None) -> Path:
     """The table, the story and the reports, the best first and whole, the others' pictures folded, as one page."""
     target = Path(path or "minisitch-demo.html").absolute()
     best, *others = reports

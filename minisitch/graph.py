@@ -225,10 +225,8 @@ def _map_type(node: Node, types: list[TensorType]) -> TensorType:
     values = types[1:] if node.op == "select" else types
     if node.op == "select":
         _require(types[0].dtype == "bool", node, "the condition must be bool, got {}", types[0])
-    _require(len({t.shape for t in types}) == 1, node,
-             "operands must have one shape, got {}; broadcast first", types)
-    _require(len({t.dtype for t in values}) == 1, node,
-             "operands must have one dtype, got {}; cast first", types)
+    _require(len({t.shape for t in types}) == 1, node, "operands must have one shape, got {}; broadcast first", types)
+    _require(len({t.dtype for t in values}) == 1, node, "operands must have one dtype, got {}; cast first", types)
     _require(kind_of(values[0].dtype) in op.domain, node, "takes {}, got {}", " or ".join(op.domain), values[0])
     if node.op == "cast":
         _require(node.attr("dtype") in SHORT, node, "unknown dtype {!r}", node.attr("dtype"))
@@ -292,8 +290,7 @@ def _concatenate_type(node: Node, types: list[TensorType]) -> TensorType:
     first, axis = types[0], node.attr("axis")
     _require(0 <= axis < first.rank, node, "axis {} of {}", axis, first)
     for t in types:
-        same = t.rank == first.rank and all(a == b for i, (a, b) in enumerate(zip(t.shape, first.shape, strict=True))
-                                            if i != axis)
+        same = t.rank == first.rank and all(a == b for i, (a, b) in enumerate(zip(t.shape, first.shape, strict=True)) if i != axis)
         _require(same and t.dtype == first.dtype, node, "cannot join {} along axis {}", types, axis)
     shape = list(first.shape)
     shape[axis] = sum(t.shape[axis] for t in types)
@@ -302,8 +299,7 @@ def _concatenate_type(node: Node, types: list[TensorType]) -> TensorType:
 
 def _gather_type(node: Node, types: list[TensorType]) -> TensorType:
     x, indices, axes = types[0], types[1:], node.attr("axes")
-    _require(len(indices) == len(axes) > 0 and len(set(axes)) == len(axes), node,
-             "{} indices for axes {}", len(indices), axes)
+    _require(len(indices) == len(axes) > 0 and len(set(axes)) == len(axes), node, "{} indices for axes {}", len(indices), axes)
     _require(all(0 <= a < x.rank for a in axes), node, "axes {} of {}", axes, x)
     _require(all(kind_of(i.dtype) == "int" for i in indices), node, "indices must be integers")
     _require(len({i.shape for i in indices}) == 1, node, "indices must have one shape; broadcast first")

@@ -147,9 +147,7 @@ def _atom_bounds(atom: Atom) -> tuple[int, int]:
 
 def _order(term: tuple[int, Atom]) -> tuple:
     atom = term[1]
-    if isinstance(atom, Digit):
-        return (0, atom.var, -atom.stride, -atom.size)
-    return (1, repr(atom), 0, 0)
+    return (0, atom.var, -atom.stride, -atom.size) if isinstance(atom, Digit) else (1, repr(atom), 0, 0)
 
 
 def _canonical(const: int, terms: Iterable[tuple[int, Atom]]) -> Index:

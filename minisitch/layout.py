@@ -132,8 +132,7 @@ class Layout:
                     continue
                 if self.near(loop, key):
                     producer = self.final[key[0]]
-                    same = (producer.home == key[1] and producer.extents[2] == loop.cols
-                            and not loop.warps and not producer.warps)
+                    same = (producer.home == key[1] and producer.extents[2] == loop.cols and not loop.warps and not producer.warps)
                     found[key[0]].near.append((loop, same))
                 else:
                     found[key[0]].far = True
@@ -276,7 +275,7 @@ class Layout:
         A buffer takes over another's bytes if a barrier separates the old value's last read from
         the new value's first write: a grid barrier for scratch, a block barrier for shared memory.
         """
-        for scope, clock in (("scratch", self._grid_clock()), ("shared", self._block_clock())):
+        for scope, clock in (("scratch", [loop.level for loop in self.loops]), ("shared", self._block_clock())):
             slots: list[list[Buffer]] = []  # those that share bytes: first the largest, which owns them, last the present one
             for b in [b for b in self.buffers.values() if b.scope == scope and b.role != "exchange"]:
                 start, _ = self._life(b, clock)
@@ -298,10 +297,6 @@ class Layout:
         late = [(loop, same) for loop, same in self.reads[old.node].near if clock[loop.order] >= clock[writer]]
         home = self.loops[writer].level, self.loops[writer].space
         return bool(late) and all(same and loop.order <= writer and (loop.level, loop.space) == home for loop, same in late)
-
-    def _grid_clock(self) -> list[int]:
-        """For each loop, the grid barriers before it."""
-        return [loop.level for loop in self.loops]
 
     def _block_clock(self) -> list[int]:
         """For each loop, the block barriers before it that every warp waits at; a core takes its loops in turn.

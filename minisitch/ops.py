@@ -193,16 +193,12 @@ def _fold(ufunc):
     return meaning
 
 
-def _sum(x, axes, keepdims):
-    return np.sum(x, axis=axes, keepdims=keepdims, dtype=x.dtype)
+def _in_its_type(fold: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda x, axes, keepdims: fold(x, axis=axes, keepdims=keepdims, dtype=x.dtype)
 
 
-def _prod(x, axes, keepdims):
-    return np.prod(x, axis=axes, keepdims=keepdims, dtype=x.dtype)
-
-
-_reduce("sum", _sum, ("{0} + {1}", "{0} + {1}"), "0", NUMBER)
-_reduce("prod", _prod, ("{0} * {1}", "{0} * {1}"), "1", NUMBER)
+_reduce("sum", _in_its_type(np.sum), ("{0} + {1}", "{0} + {1}"), "0", NUMBER)
+_reduce("prod", _in_its_type(np.prod), ("{0} * {1}", "{0} * {1}"), "1", NUMBER)
 _reduce("max", _fold(np.maximum), ({"int": "max({0}, {1})", "float": "maximum({0}, {1})"}, "maximum({0}, {1})"), "lowest", NUMBER)
 _reduce("min", _fold(np.minimum), ({"int": "min({0}, {1})", "float": "minimum({0}, {1})"}, "minimum({0}, {1})"), "highest", NUMBER)
 _reduce("any", _fold(np.logical_or), ("{0} | {1}", "{0} | {1}"), "False", ("bool",))

@@ -60,7 +60,7 @@ def optimum(graph: Graph, device: Device, plans: Sequence[FusionPlan] = ()) -> F
     path = search(space, known[0] - sum(library_us(graph, graph[call], device) for call in space.needs))
     if path is None:
         best = plans[known[1]]
-        said = [(p, f"as {best.strategy} has it: no plan takes less than its {known[0]:.1f} us") for p in best.kernels]
+        said = [(p, f"as {best.strategy} has it: no plan of the space takes less than its {known[0]:.1f} us") for p in best.kernels]
     else:
         calls = [Pattern((call,), (call,), "library") for call in space.needs]
         best = verify_plan(FusionPlan(graph, "optimum", in_order(graph, [*(p for _, p in path), *calls])))

@@ -121,8 +121,7 @@ def judge(graph: Graph, inputs: Sequence[Array], got: Sequence[Array]) -> tuple[
     if len(got) != len(graph.outputs):
         return (Verdict(False, f"{len(graph.outputs)} outputs expected, got {len(got)}"),)
     expected = evaluate(graph, inputs)
-    if all(_same_type(a, b) and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
-           for a, b in zip(got, expected, strict=True)):
+    if all(_same_type(a, b) and np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in zip(got, expected, strict=True)):
         return tuple(Verdict(True) for _ in got)
     bounded = error_bounds(graph, inputs)
     return tuple(_judge_one(np.asarray(g), e, *b) for g, e, b in zip(got, expected, bounded, strict=True))

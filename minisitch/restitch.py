@@ -107,6 +107,7 @@ def restitch(graph: Graph, device: Device, composition: Restitching,
         decisions += [Decision(part.outputs, "stitch", "restitched", why), *body.decisions_in_whole(plan.decisions)]
     order = [replace(s, scheme="global", why=across[s.node]) if s.node in across and s.role not in ("partial", "carry") else s
              for s in order]
+    decisions = [d for d in decisions if d.rule != "locality" or across.keys().isdisjoint(d.at)]  # which is said here instead
     decisions += [Decision((value,), "global", "locality", why) for value, why in across.items()]
     groups = tuple(_group_placed(g, body) for body, plan in zip(bodies, plans, strict=True) for g in plan.groups)
     return StitchPlan(graph, device, composition, groups, tuple(order), tuple(decisions))

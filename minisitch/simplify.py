@@ -175,11 +175,6 @@ def _is_float(node: Node) -> bool:
     return kind_of(node.type.dtype) == "float"
 
 
-def _is_whole(node: Node) -> bool:
-    """Integers of any width: arithmetic modulo a power of two, where every law of rings holds."""
-    return kind_of(node.type.dtype) == "int"
-
-
 # ---------------------------------------------------------------- nothing to compute
 @rule("*")
 def _no_elements(r: Rewriter, n: Node) -> int | None:
@@ -288,7 +283,7 @@ def _integer_times_zero(r: Rewriter, n: Node) -> int | None:
 @rule("div", "floor_divide", "power")
 def _divide_by_one(r: Rewriter, n: Node) -> int | None:
     """Before: ``x / 1``, ``i // 1``, ``i ** 1``. After: ``x``. A float ``x // 1`` rounds down."""
-    return n.args[0] if r.stands_for(n.args[1], 1) and (n.op == "div" or _is_whole(n)) else None
+    return n.args[0] if r.stands_for(n.args[1], 1) and (n.op == "div" or kind_of(n.type.dtype) == "int") else None
 
 
 @rule("div")
@@ -309,9 +304,7 @@ def _add_negated(r: Rewriter, n: Node) -> int | None:
     x, y = n.args
     if r.is_a(y, "neg"):
         return r.make(n, "sub" if n.op == "add" else "add", x, r.nodes[y].args[0])
-    if n.op == "add" and r.is_a(x, "neg"):
-        return r.make(n, "sub", y, r.nodes[x].args[0])
-    return None
+    return r.make(n, "sub", y, r.nodes[x].args[0]) if n.op == "add" and r.is_a(x, "neg") else None
 
 
 @rule("neg", "not")

@@ -178,9 +178,7 @@ def adopt(producer: Sink, position: Position, shape: Sequence[int]) -> Partition
             return None
         chosen[var] = axes
     rest = tuple(a for a in range(len(shape)) if a not in chosen["row"] and a not in chosen.get("col", ()))
-    if space.kind == "row":
-        return Partition(chosen["row"], (), rest)
-    return Partition(chosen["row"], rest, chosen["col"])
+    return Partition(chosen["row"], (), rest) if space.kind == "row" else Partition(chosen["row"], rest, chosen["col"])
 
 
 def _mixed_radix(terms: Sequence[tuple[int, object]], shape: Sequence[int], extent: int) -> tuple[int, ...] | None:

@@ -26,6 +26,4 @@ def _float64_erf() -> Callable[[np.ndarray], Any]:
 def erf(x: Any) -> np.ndarray:
     """Error function of each element; float16 and float32 are computed in float64 and rounded once."""
     x = np.asarray(x)
-    if x.size == 0:
-        return np.array(x, copy=True)
-    return _float64_erf()(np.asarray(x, dtype=np.float64)).astype(x.dtype)
+    return np.array(x, copy=True) if x.size == 0 else _float64_erf()(np.asarray(x, dtype=np.float64)).astype(x.dtype)

@@ -150,8 +150,7 @@ class Statements:
                 result = self.name[read.node, read.position]
                 continue
             target = self.names.fresh(node.id)
-            self._emit(Choose(target, read.guard, self.name[read.node, read.position], result, node.type.dtype, node.id),
-                       variables)
+            self._emit(Choose(target, read.guard, self.name[read.node, read.position], result, node.type.dtype, node.id), variables)
             result = target
         return result
 

@@ -124,8 +124,7 @@ class _Arranger:
             level = max(level, producer.level + (0 if local else 1))
         return level
 
-    def _phase(self, leaves: Sequence[Key], space: Space, level: int, extents: tuple[int, int, int],
-               position: Position) -> int:
+    def _phase(self, leaves: Sequence[Key], space: Space, level: int, extents: tuple[int, int, int], position: Position) -> int:
         phase = 0
         for value, at in leaves:
             producer = self.made[value]
@@ -179,8 +178,7 @@ class _Arranger:
         first = self._add(node, "partial", shape, partition, space, leaves, mapping, home)
         self._add(node, "combine", (rows, mapping.splits), Partition((0,), (), (1,)), space, (), mapping, home, first.level + 1)
 
-    def _place_column_reduce(self, node: Node, shape: tuple[int, ...], axes: tuple[int, ...],
-                             kept: tuple[int, ...]) -> None:
+    def _place_column_reduce(self, node: Node, shape: tuple[int, ...], axes: tuple[int, ...], kept: tuple[int, ...]) -> None:
         last = max(a for a in axes if shape[a] != 1) if any(shape[a] != 1 for a in axes) else max(axes)
         tail = tuple(a for a in kept if a > last)
         head = tuple(a for a in kept if a < last)
@@ -230,8 +228,7 @@ class _Arranger:
         wanted = sum(size * max(4, self.graph[value].type.itemsize) for value, size in rows)
         return wanted <= self.device.shared_per_block - MEETING_PLACES
 
-    def _place_carry(self, node: Node, shape: tuple[int, ...], axes: tuple[int, ...], kept: tuple[int, ...],
-                     host: Node) -> None:
+    def _place_carry(self, node: Node, shape: tuple[int, ...], axes: tuple[int, ...], kept: tuple[int, ...], host: Node) -> None:
         partition = Partition(axes, (), kept)
         rows, _, cols = partition.extents(shape)
         mapping = self._map_whole(rows, cols)
@@ -352,8 +349,7 @@ class _Arranger:
         anchored = self._with_dominant(node, shape) or self._with_reader(node, shape)
         partition = anchored or self._flat(shape, everything)
         rows, _, cols = partition.extents(shape)
-        mapping = self._map_whole(rows, cols) if anchored else \
-            map_rows(rows, cols, self.device, threads=self.stitching.threads)
+        mapping = self._map_whole(rows, cols) if anchored else map_rows(rows, cols, self.device, threads=self.stitching.threads)
         self._decide(node, mapping.rule, mapping.why)
         return partition, _row_space(mapping), mapping
 

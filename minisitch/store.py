@@ -71,9 +71,7 @@ def _refusal(path: Path, others: int) -> str | None:
     found = path.stat()
     if found.st_uid != os.geteuid():
         return f"{path} belongs to user {found.st_uid}, not to {os.geteuid()}"
-    if found.st_mode & others:
-        return f"{path} has mode {found.st_mode & 0o777:o}, open to other users"
-    return None
+    return f"{path} has mode {found.st_mode & 0o777:o}, open to other users" if found.st_mode & others else None
 
 
 def _secret_file(folder: Path) -> Path:

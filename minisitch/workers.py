@@ -34,7 +34,7 @@ def run(function: Callable[..., None], tasks: int, args: tuple[Any, ...], *, wor
     """Call ``function(first, last, *args)`` until [0, ``tasks``) is covered; ``work`` is all their scalar operations, of which
     one core does less than ``WORTH_PYTHON_THREADS`` by itself.
 
-    The first exception that a chunk raises is raised here, after the chunks under way have ended.
+    An exception that a chunk raises is raised here, after the chunks under way have ended.
     """
     count = min(thread_count(), tasks) if work >= WORTH_PYTHON_THREADS else 1
     busy = _busy  # after a fork inside ``function`` the name means another lock

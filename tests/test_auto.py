@@ -100,6 +100,7 @@ def test_softmax_is_stitched_and_says_what_was_weighed():
     assert len(plan.kernels) == 1 and plan.strategy == "auto"
     (weighed,) = [d for d in plan.decisions if d.rule == "cheapest-plan"]
     assert weighed.why.startswith("each kernel of astitch judged ") and "; xla " in weighed.why and "in 4 kernels" in weighed.why
+    assert weighed.why.endswith(": astitch"), "and what was taken"
 
 
 def test_each_kernel_is_computed_in_its_own_cheapest_way():

@@ -27,6 +27,7 @@ from benchmarks import ablation, cpu, cpu_peer, cpu_programs, cpu_report, irregu
 from benchmarks.kernelwise import wrong_kernels  # noqa: E402
 from minisitch import __main__ as cli  # noqa: E402
 from minisitch import compile as compiler  # noqa: E402
+from minisitch.explain.compare import take_turns  # noqa: E402
 from minisitch.runtime import assemble, choose_device, lower_program  # noqa: E402
 from minisitch.trace import trace  # noqa: E402
 
@@ -396,7 +397,7 @@ def test_strategies_take_turns_in_changing_order_and_short_calls_are_repeated(mo
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 8])
 def test_turns_are_fair(count):
     """Each has each place equally often, and each comes after each other equally often."""
-    orders = list(itertools.islice(results.take_turns("abcdefgh"[:count]), 2 * count))
+    orders = list(itertools.islice(take_turns("abcdefgh"[:count]), 2 * count))
     assert all(sorted(column) == sorted("abcdefgh"[:count] * 2) for column in zip(*orders, strict=True))
     pairs = Counter(pair for order in orders for pair in itertools.pairwise(order))
     assert set(pairs.values()) <= {2} and len(pairs) == count * (count - 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import time
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
@@ -288,9 +289,10 @@ def test_errors_are_relative_to_the_largest_magnitude():
 
 def test_calls_take_turns():
     order = []
-    times = interleaved({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 0.001)
-    assert set(times) == {"a", "b"} and all(t >= 0 for t in times.values())
-    assert order[-1] == "b" and "a" in order[-2000:]
+    times = interleaved({name: lambda name=name: (order.append(name), time.sleep(0.001)) for name in "abc"}, 0.05)
+    assert set(times) == {*"abc"} and all(t >= 0 for t in times.values())
+    rounds = ["".join(order[at:at + 3]) for at in range(3, len(order), 3)]
+    assert all(sorted(each) == [*"abc"] for each in rounds) and len({*rounds}) > 2, "not always in the same order"
 
 
 def normalise(x, scale, shift):

@@ -366,12 +366,14 @@ def test_what_is_composed_owns_what_it_reads():
 
 @pytest.mark.paper(11)
 def test_trivial_operations_are_bypassed(monkeypatch):
-    """A bias read through a broadcast has no row blocks: refused without the bypass, inlined with it."""
+    """Broadcasts are no operations: who reads through one computes another index. A light value behind one is evaluated again by
+    each block that asks for it; if nothing may be, the same kernel is refused."""
     graph = program("f32[64,128] = input name='x'", "f32[1,128] = input name='b'", "f32[64,128] = broadcast %1 shape=(64, 128)",
                     "f32[64,128] = add %0 %2", "f32[64,1] = sum %3 axes=(1,) keepdims=True", "f32[1,128] = neg %1",
                     "f32[64,128] = broadcast %5 shape=(64, 128)", "f32[64,1] = broadcast %4 shape=(64, 1)",
                     "f32[64,128] = broadcast %7 shape=(64, 128)", "f32[64,128] = mul %6 %8")
     members = [3, 4, 5, 9]
+    assert Reads(graph).operations == members and Reads(graph).sources(9) == [5, 4] and Reads(graph).arguments(3) == {0, 1}
     bypassed = Fusion(Reads(graph), Limits(V100, serial=128), members)
     assert not bypassed.refused[0] and {s.cut.blocks for s in bypassed.schedules} >= {64}
     monkeypatch.setattr(fusion_module, "MOST_POSITIONS", 0)  # nothing is evaluated where it is read
@@ -675,6 +677,17 @@ def test_ten_thousand_nodes_plan_in_ten_seconds():
     began = time.process_time()
     found = fuse(graph, "fs18", V100)
     assert time.process_time() - began < 10 and len(found.kernels) <= 2
+
+
+def test_an_operation_that_reads_too_much_for_a_kernel_costs_no_other_its_own():
+    """Seventy arrays stacked: no kernel can take anything in beside that. What is above it is fused as ever."""
+    def stacked(*rows):
+        return np.stack([np.tanh(np.exp(row) + 1) for row in rows])
+
+    found = fuse(simplify(traced(stacked, *[(8,)] * 70)), "fs18", V100)
+    (alone,) = [p for p in found.kernels if any(found.graph[m].op == "concatenate" for m in p.members)]
+    assert len([m for m in alone.members if found.graph[m].kind == "map"]) == 0
+    assert len(found.kernels) < 1 + 70 and not any(set(d.at) & set(alone.members) and d.verdict == "fuse" for d in found.decisions)
 
 
 def test_equal_kernels_are_composed_once():

@@ -645,6 +645,18 @@ def wide_layers(x, w, v):
     return h @ w.T
 
 
+def test_kernels_beside_a_pipeline_may_share_a_launch():
+    """A gather of the pipeline's result and the exponentials of something sorted: one call deep both, and small."""
+    def program(x, w, v, places, a):
+        return wide_layers(x, w, v)[places], np.exp(np.sort(a))
+
+    types = ("f32[262144,32]", "f32[32,64]", "f32[64,64]", "i64[100]", "f32[100]")
+    plan = ms.lower(program, *types, target="cpu", device=cpu_with(BUILT_IN, cores=2), stop_after="fuse")
+    assert len(plan.pipelines) == 1 and len(plan.kernels) == 2
+    (said,) = [d.why for d in plan.decisions if d.rule == "restitched"]
+    assert "2 kernels instead of 3: " in said and " us in them instead of " in said
+
+
 @pytest.mark.parametrize(("rows", "pipelines"), [(262144, 1), (4096, 0)], ids=["larger than the cache", "within it"])
 def test_auto_takes_a_pipeline_only_where_it_pays(rows, pipelines):
     """Narrow layers over many rows, which won when measured; the same layers in cache, where nothing is to be won."""

@@ -11,6 +11,12 @@ from trace_help import check
 RNG = np.random.default_rng(3)
 
 
+@pytest.fixture(autouse=True)
+def numbers_do_not_depend_on_the_tests_before():
+    global RNG
+    RNG = np.random.default_rng(3)
+
+
 def normal(*shape: int, dtype: str = "f4", scale: float = 1.0) -> np.ndarray:
     return (scale * RNG.normal(size=shape)).astype(dtype)
 

@@ -124,8 +124,7 @@ def vertical(loads: Sequence[Load], channels: Sequence[Channel], device: Device,
     return replace(found, execution="vertical", channels=tuple(channels))
 
 
-def dataflow(loads: Sequence[Load], channels: Sequence[Channel], device: Device,
-             blocks: Mapping[str, float] | None = None) -> Run:
+def dataflow(loads: Sequence[Load], channels: Sequence[Channel], device: Device, blocks: Mapping[str, float] | None = None) -> Run:
     """One kernel of co-resident stages, with these blocks each (SMs' worth of its unit), by default ``balance``'s.
 
     Raises PipelineError where stages would wait for each other.

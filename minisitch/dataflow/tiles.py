@@ -67,9 +67,7 @@ def _moved_axis(node: Node, operand: TensorType, position: int, axis: int) -> in
         return axis if whole else None
     if node.op == "concatenate":
         return None if axis == node.attr("axis") else axis
-    if node.op == "gather":
-        return _gathered_axis(node, operand, position, axis)
-    return None
+    return _gathered_axis(node, operand, position, axis) if node.op == "gather" else None
 
 
 def _reshaped_axis(result: TensorType, operand: TensorType, axis: int) -> int | None:

@@ -124,8 +124,7 @@ class Report:
             if not 0 <= node < len(graph):
                 raise MinisitchError(f"%{node} is no node of {self.name}; it has %0 to %{len(graph) - 1}")
         together = [i for i, p in enumerate(self.stages.plan.patterns) if a in p.members and b in p.members]
-        lines = [f"%{a} {graph[a].op} and %{b} {graph[b].op} "
-                 + (f"share step {together[0]}" if together else "are kept apart")]
+        lines = [f"%{a} {graph[a].op} and %{b} {graph[b].op} " + (f"share step {together[0]}" if together else "are kept apart")]
         both = [d for d in self.decisions if a in d.at and b in d.at]
         lines += [f"  {d}" for d in both or [d for d in self.decisions if a in d.at or b in d.at]]
         for node in (a, b):

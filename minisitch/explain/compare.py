@@ -10,9 +10,10 @@ counted: outside of pipelines they are the same under every strategy.
 from __future__ import annotations
 
 import copy
+import itertools
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from html import escape
 from typing import Any, TypeVar
@@ -133,11 +134,10 @@ class Comparison:
     @property
     def _unrest(self) -> str:
         """Says so where the same library calls took twice as long under one strategy as under another."""
-        for calls in sorted({r.library_calls for r in self.rows}):
-            taken = [r.measured_us - self.kernel_us(r.strategy) for r in self.rows if r.library_calls == calls and r.measured_us]
-            if calls and taken and max(taken) > max(UNREST * min(taken), UNREST_US):
-                return (f" The same library calls took {duration(max(0.0, min(taken)))} to {duration(max(taken))}: "
-                        "something else keeps this machine busy. Compare times in kernels, or measure again.")
+        taken = [r.measured_us - self.kernel_us(r.strategy) for r in self._alike if r.library_calls and r.measured_us]
+        if taken and max(taken) > max(UNREST * min(taken), UNREST_US):
+            return (f" The same library calls took {duration(max(0.0, min(taken)))} to {duration(max(taken))}: "
+                    "something else keeps this machine busy. Compare times in kernels, or measure again.")
         return ""
 
     def _repr_html_(self) -> str:
@@ -152,10 +152,14 @@ class Comparison:
     def best(self) -> str:
         """The strategy with the least time in kernels, unless one that has products in its kernels or pipelines, which most call a
         library for, takes less in whole calls; by the model where nothing was measured."""
+        first = min(self._alike, key=lambda r: self.kernel_us(r.strategy) or r.modelled_us)
+        return min([first, *(r for r in self.rows if r not in self._alike)], key=lambda r: r.measured_us or r.modelled_us).strategy
+
+    @property
+    def _alike(self) -> list[Row]:
+        """The strategies that call a library as often as most do: the others have products in kernels or pipelines."""
         usual = statistics.mode(r.library_calls for r in self.rows)
-        alike = [r for r in self.rows if r.library_calls == usual]
-        first = min(alike, key=lambda r: self.kernel_us(r.strategy) or r.modelled_us)
-        return min([first, *(r for r in self.rows if r not in alike)], key=lambda r: r.measured_us or r.modelled_us).strategy
+        return [r for r in self.rows if r.library_calls == usual]
 
     def records(self) -> list[dict[str, Any]]:
         """The rows as dictionaries, for a data frame or JSON."""
@@ -180,8 +184,11 @@ def _reason(graph: Graph, kernel: Kernel, body: Body, nodes: frozenset[int]) -> 
         chosen = [d for d in decisions if d.verdict == scheme and d.why]
         if chosen:
             values = ", ".join(f"%{i} {graph[i].op}" for d in chosen for i in d.at)
-            barriers = f", {kernel.block_barriers} block barriers" if kernel.block_barriers else ""
-            return f"{scheme} {values}: {chosen[0].why}{barriers}"
+            barriers = f", {count(kernel.block_barriers, 'block barrier')}" if kernel.block_barriers else ""
+            whose = "" if len({d.why for d in chosen}) == 1 else " (the first of these)"
+            return f"{scheme} {values}: {chosen[0].why}{whose}{barriers}"
+    if (loops := sum(len(segment.phases) for segment in kernel.segments)) > 1:
+        return f"{count(loops, 'loop')} side by side in one launch"
     if len(body.outputs) > 1:
         return f"one pass over memory writes {len(body.outputs)} results"
     return f"{count(len(nodes), 'operation')} in one loop, and their values never leave the registers"
@@ -219,7 +226,8 @@ def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None
             optimum: bool = False, **kwargs: Any) -> Comparison:
     """Run ``fn`` under every strategy; arrays may be given as types, ``"f32[128,768]"``, and are then drawn at random.
 
-    ``seconds`` bounds the time spent measuring. ``progress(done, total, name)`` hears of each compiled kernel.
+    ``seconds``: about how long whole calls are measured, in three rounds at least; kernels one by one take half as long again.
+    ``progress(done, total, name)`` hears of each compiled kernel.
     ``optimum`` adds the best plan there is and each strategy's modelled distance to it, if the program is small enough.
     A strategy that raises a MinisitchError, or returns another shape than the reference, has its error in the remark; that of the
     first is raised if all do. Raises DeviceError where the target runs nothing that is scheduled for the device.
@@ -324,16 +332,27 @@ def error_of(got: np.ndarray, exact: np.ndarray) -> float:
 
 
 def interleaved(calls: dict[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
-    """Median microseconds of each call; they take turns, so that a busy machine is unfair to none."""
+    """Median microseconds of each call; they take turns, in a changing order, so that neither a busy machine nor what one leaves
+    behind is unfair to any."""
     once = {name: _time(call, 1) for name, call in calls.items()}
     repeats = {name: max(1, min(1000, int(2e-4 / max(t, 1e-7)))) for name, t in once.items()}
     whole = sum(once[n] * repeats[n] for n in calls)
-    rounds = max(2, min(101, int(seconds / max(whole, 1e-6))))
-    times = {name: [t] if rounds < 5 else [] for name, t in once.items()}
-    for _ in range(rounds):
-        for name, call in calls.items():
-            times[name].append(_time(call, repeats[name]))
+    rounds = max(3, min(101, int(seconds / max(whole, 1e-6))))
+    times: dict[str, list[float]] = {name: [] for name in calls}  # what was cold in the first calls is over
+    for order in itertools.islice(take_turns(list(calls)), rounds):
+        for name in order:
+            times[name].append(_time(calls[name], repeats[name]))
     return {name: float(np.median(t)) * 1e6 for name, t in times.items()}
+
+
+def take_turns(names: Sequence[Made]) -> Iterator[list[Made]]:
+    """The order of each round: in as many rounds as there are names each has each place once, and in twice as many each comes after
+    each other one equally often (Williams 1949). Drawn by lot, with one seed, one strategy came right after NumPy's long call in
+    two of the first four rounds of every run, and two others in none."""
+    number = len(names)
+    zigzag = [k // 2 if k % 2 == 0 else number - 1 - k // 2 for k in range(number)]
+    for turn in itertools.count():
+        yield [names[(k + turn) % number] for k in (zigzag if turn // number % 2 == 0 else zigzag[::-1])]
 
 
 def _time(call: Callable[[], Any], repeats: int) -> float:

@@ -104,8 +104,7 @@ def overview(report: Report) -> str:
             boxes.append(Box((result.op, str(result.type)), "", f"library call, step {number}: {result}", dashed=True))
             continue
         work = [graph[m] for m in pattern.members if graph[m].kind in ("map", "reduce") or graph[m].op == "matmul"]
-        tip = "\n".join([f"step {number}: {len(work)} operations -> {kinds}",
-                         *(str(graph[m]) for m in pattern.members[:40])])
+        tip = "\n".join([f"step {number}: {len(work)} operations -> {kinds}", *(str(graph[m]) for m in pattern.members[:40])])
         kernel = None if pattern.kind == "pipeline" else next(kernels)
         lines = (kernel.name if kernel else "pipeline", _few((n.op for n in work), 5) or "copy", str(result.type))
         boxes.append(Box(lines, colour[kernel.name] if kernel else "", tip if kernel else f"{tip}\n{pattern.composition}"))

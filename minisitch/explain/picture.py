@@ -51,8 +51,7 @@ def text(x: float, y: float, words: str, anchor: str = "start", extra: str = "")
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{extra}>{escape(words)}</text>'
 
 
-def rectangle(x: float, y: float, width: float, height: float, colour: str = "", tooltip: str = "",
-              extra: str = "") -> str:
+def rectangle(x: float, y: float, width: float, height: float, colour: str = "", tooltip: str = "", extra: str = "") -> str:
     """One rectangle, filled lightly with its colour so that text stays readable on light and dark pages."""
     fill = f'fill="{colour}" fill-opacity="0.28" stroke="{colour}"' if colour else 'fill="none" stroke="currentColor"'
     tip = f"<title>{escape(tooltip)}</title>" if tooltip else ""

@@ -104,16 +104,14 @@ class Cuda:
             self.block.shared[site] = self.local_array(site, name, shape, dtype, "shared")
         return self.block.shared[site]
 
-    def local_array(self, site: int, name: str, shape: int | tuple[int, ...], dtype: Any,
-                    space: str = "local") -> Memory:
+    def local_array(self, site: int, name: str, shape: int | tuple[int, ...], dtype: Any, space: str = "local") -> Memory:
         return Memory(name, np.zeros(shape, dtype_of(dtype)), space, self.machine.now, self.machine.program)
 
 
 class Machine:
     """One launch."""
 
-    def __init__(self, program: Program, arguments: Sequence[Any], now: Now, grid: int, block: int, seed: int,
-                 in_flight: int):
+    def __init__(self, program: Program, arguments: Sequence[Any], now: Now, grid: int, block: int, seed: int, in_flight: int):
         self.program, self.arguments, self.now = program, arguments, now
         self.arrays = list({id(a): a for a in arguments if isinstance(a, Memory)}.values())
         self.grid_size, self.block_size, self.in_flight = Dim3(grid, 1, 1), Dim3(block, 1, 1), in_flight

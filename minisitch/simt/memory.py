@@ -152,18 +152,11 @@ class Now:
         self.progress = 0  # grows with each change of memory and each thread that gets somewhere
 
 
-def _exchange(_old: Any, new: Any) -> Any:
-    return new
-
-
-def _compare_and_swap(old: Any, expected: Any, new: Any) -> Any:
-    return new if old == expected else old
-
-
 ATOMICS: dict[str, Callable[..., Any]] = {
     "add": lambda old, value: old + value, "sub": lambda old, value: old - value,
     "max": max, "min": min, "and_": lambda old, value: old & value, "or_": lambda old, value: old | value,
-    "xor": lambda old, value: old ^ value, "exch": _exchange, "cas": _compare_and_swap,
+    "xor": lambda old, value: old ^ value, "exch": lambda old, new: new,
+    "cas": lambda old, expected, new: new if old == expected else old,
 }
 
 

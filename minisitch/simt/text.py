@@ -122,8 +122,7 @@ def read_program(text: str, name: str | None = None) -> Program:
     module = ast.fix_missing_locations(ast.Module([*constants, *helpers, kernel], type_ignores=[]))
     space: dict[str, Any] = {"np": NUMPY, "math": MATH, **DEVICE_FUNCTIONS}
     exec(compile(module, f"<{kernel.name}>", "exec"), space)
-    return Program(kernel.name, parameters, space[kernel.name], tuple(rewriter.sites), lines, written,
-                   renames_arrays)
+    return Program(kernel.name, parameters, space[kernel.name], tuple(rewriter.sites), lines, written, renames_arrays)
 
 
 def dotted(node: ast.AST) -> str:
@@ -164,8 +163,7 @@ def _renames_arrays(kernel: ast.FunctionDef) -> bool:
                for node in ast.walk(kernel) for target in getattr(node, "targets", ()))
 
 
-def _refuse_float64(constants: Iterable[ast.Assign], functions: Iterable[ast.FunctionDef],
-                    lines: tuple[str, ...]) -> None:
+def _refuse_float64(constants: Iterable[ast.Assign], functions: Iterable[ast.FunctionDef], lines: tuple[str, ...]) -> None:
     """Refuse float literals outside ``np.<dtype>(...)``: Numba types them float64, and all they meet.
 
     In a module constant the whole argument is computed by Python, once; in a function only a bare
@@ -233,8 +231,7 @@ class _Rewriter(ast.NodeTransformer):
         return _located(ast.Call(memory, [*far, ast.Call(registers, [*near, count], [])], []), node)
 
     def is_array(self, node: ast.AST) -> bool:
-        return (isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name)
-                and node.value.id not in self.constants)
+        return (isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id not in self.constants)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         self.generic_visit(node)
@@ -279,8 +276,7 @@ class _Rewriter(ast.NodeTransformer):
             return target
         name = f"_{len(stores)}"
         value = _located(ast.Name(name, ast.Load()), target)
-        stores.append(_located(ast.Expr(self.touch(target, target.value, "store", self.visit(target.slice), value)),
-                               target))
+        stores.append(_located(ast.Expr(self.touch(target, target.value, "store", self.visit(target.slice), value)), target))
         return _located(ast.Name(name, ast.Store()), target)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:

@@ -21,6 +21,7 @@ from ..fuse import (
     Decision,
     FusionPlan,
     Stitching,
+    count,
     is_fusible,
     make_plan,
     sources,
@@ -50,8 +51,8 @@ def astitch(graph: Graph, device: Device) -> FusionPlan:
     for number, members in sorted(groups.items()):
         pieces = _within_arguments(graph, members, stored, readers)
         found += pieces
-        decisions.append(Decision(tuple(members), "fuse", "same-level",
-                                  f"{len(members)} operations with {number} library calls before them"))
+        why = f"{count(len(members), 'operation')} at level {number}: so many library calls before them or their readers"
+        decisions.append(Decision(tuple(members), "fuse", "same-level", why))
         if len(pieces) > 1:
             decisions.append(Decision(tuple(p[0] for p in pieces), "keep apart", "argument-limit",
                                       f"more than {MOST_ARGUMENTS} kernel arguments: {len(pieces)} kernels"))
@@ -161,7 +162,7 @@ def _longest(graph: Graph, members: Sequence[int], stored: set[int], readers: Co
     waiting: dict[int, int] = {}  # member -> readers that are not inside yet
     reads: set[int] = set()
     leaving, longest = 0, 1
-    for count, member in enumerate(members, start=1):
+    for place, member in enumerate(members, start=1):
         for value in sources(graph, graph[member]):
             if value in waiting:
                 waiting[value] -= 1
@@ -171,7 +172,7 @@ def _longest(graph: Graph, members: Sequence[int], stored: set[int], readers: Co
         waiting[member] = readers[member] + (member in stored)
         leaving += waiting[member] > 0
         if len(reads) + leaving <= MOST_ARGUMENTS:
-            longest = count
+            longest = place
         elif len(reads) > MOST_ARGUMENTS:
             break
     return longest

@@ -24,12 +24,13 @@ After:   {a b c} by blocks, {d e} stitched
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ..build import Prices, digest
+from ..build import Prices, digest, moved_us
 from ..dataflow.price import plan_us
 from ..device import Device
 from ..errors import KernelError, PlanError
@@ -59,7 +60,7 @@ MOST_CUTS = 8  # of a kernel with more grid barriers, that many are tried, evenl
 # closer than that, the cheaper one is slower as often as not; of a GPU only the model is known: see docs/strategies/auto.md.
 RESOLUTION = {"cpu": 1.03, "gpu": 1.0}
 # The same for a kernel's way in several launches, since what these cost the host is not modelled. On a GPU it is the CPU's figure,
-# not a measured one.
+# not a measured one; whole plans are compared without it, since none is to be cheaper than ours.
 MORE_LAUNCHES = 1.03
 PIPELINE_GAIN = 1.25  # what pipelines must be modelled to gain: see docs/strategies/auto.md
 MOST_RESTITCHED = 8  # kernels of a way that are tried in one launch. With a limit of 16 one of 14 workloads is 0.03% cheaper
@@ -110,7 +111,7 @@ def decide(graph: Graph, device: Device, steps: Judgement = ALL_STEPS, proposers
         return judge.restitched(chosen)
     us = judge.prices.plan_us(chosen)
     calls = sum(judge.prices.pattern_us(p) for p in chosen.patterns if p.kind == "library")  # the same whoever plans
-    said = [str(Way(f"each kernel of {first} judged", chosen.patterns, us))]
+    taken, said = first, [str(Way(f"each kernel of {first} judged", chosen.patterns, us))]
     for name in others:
         if len(graph) > MOST_COMPARED.get(name, len(graph)):
             said.append(f"{name} not asked: {len(graph)} nodes are more than {MOST_COMPARED[name]}")
@@ -119,8 +120,9 @@ def decide(graph: Graph, device: Device, steps: Judgement = ALL_STEPS, proposers
         way = _priced(name, plan.patterns, judge.prices, calls + (us - calls) / judge.resolution)
         said.append(str(way))
         if way.exact and (way.us - calls) * judge.resolution < us - calls:
-            chosen = judge.judged(plan)
+            taken, chosen = name, judge.judged(plan)
             us = judge.prices.plan_us(chosen)
+    said[-1] += f": {taken}"
     chosen = judge.restitched(chosen)
     us = judge.prices.plan_us(chosen)
     if (piped := _pipelined(graph, judge.prices)) and piped[1] * PIPELINE_GAIN <= us:
@@ -174,9 +176,7 @@ class _Judge:
             if best is not nearest and nearest.us < best.us:
                 why += f", which {nearest.name} does not beat {self._margin(nearest)} times"
             decisions.append(Decision(pattern.outputs, "fuse", "cheapest-way", why))
-        if best is ways[0]:
-            return [pattern]
-        return [self._placed(part, twin, body) for part in best.patterns]
+        return [pattern] if best is ways[0] else [self._placed(part, twin, body) for part in best.patterns]
 
     def _margin(self, way: Way) -> float:
         """How many times cheaper than the kernel as it was proposed a way must be."""
@@ -204,10 +204,11 @@ class _Judge:
         if self.steps.replan:
             others = [name for name in self.proposers if name != proposer]
             self._try(ways, prices, {name: partial(_planned, name, graph, prices.device) for name in others})
-        if self.steps.cut:
+        if self.steps.cut and pattern.composition.renumber(lambda node: -1) == pattern.composition:  # names no node of the whole
             us = self._worth(ways)
-            cuts = [_priced(f"cut at barrier {k}", halves, prices, us) for k, halves in _halves(whole, prices, us)]
-            ways += sorted(cuts, key=lambda way: way.us)[:1]
+            with suppress(PlanError, KernelError):
+                cuts = [_priced(f"cut at barrier {k}", halves, prices, us) for k, halves in _halves(whole, prices, us)]
+                ways += sorted(cuts, key=lambda way: way.us)[:1]
         if self.steps.restitch:
             self._try_restitched(ways, prices, least)
         return ways
@@ -219,10 +220,12 @@ class _Judge:
                 ways.append(_priced(name, tuple(make()), prices, self._worth(ways)))
 
     def _try_restitched(self, ways: list[Way], prices: Prices, least: float) -> None:
-        """Add each way that has several kernels in fewer launches, if these could make it cheap enough. ``least``: what any way
-        takes."""
+        """Add each way that has several kernels in fewer launches, if these could make it cheap enough, with what several of them
+        read read once. ``least``: what any way takes."""
         for way in ways[1:]:
-            saved, limit = (len(way.patterns) - 1) * prices.device.launch_us, self._worth(ways)
+            reads, limit = Counter(v for p in way.patterns for v in pattern_inputs(prices.graph, p)), self._worth(ways)
+            again = sum((times - 1) * prices.graph[v].type.nbytes for v, times in reads.items())
+            saved = (len(way.patterns) - 1) * prices.device.launch_us + moved_us(again, prices.device, prices.around)
             if len(way.patterns) > MOST_RESTITCHED or max(least, way.us - saved) >= limit:
                 continue
             with suppress(PlanError, KernelError):  # a kernel that was only bounded so far is refused: no way

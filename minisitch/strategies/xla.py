@@ -97,9 +97,7 @@ def _why_cut(graph: Graph, node: Node, landing: frozenset[int], in_memory: set[i
         return "expensive-then-broadcast"
     if len(landing) > 1 and is_heavy(graph, node):
         return "expensive-in-several-kernels"
-    if len(landing) > 1 and chain > MOST_RECOMPUTED:
-        return "recompute-limit"
-    return ""
+    return "recompute-limit" if len(landing) > 1 and chain > MOST_RECOMPUTED else ""
 
 
 def _too_many_arguments(graph: Graph, roots: Collection[int]) -> list[int]:

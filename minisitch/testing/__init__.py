@@ -134,8 +134,7 @@ def snippet(graph: Graph, inputs: Sequence[np.ndarray], *, seed: int | None = No
     """Python text that rebuilds a case: the graph from its program, inputs from the seed or written out."""
     text = ["import numpy as np", "from minisitch.graph import parse", f'graph = parse("""{graph}""")']
     if seed is not None:
-        text += ["from minisitch.testing import random_inputs",
-                 f"inputs = random_inputs(graph, np.random.default_rng({seed}))"]
+        text += ["from minisitch.testing import random_inputs", f"inputs = random_inputs(graph, np.random.default_rng({seed}))"]
     else:
         text.append(array_texts(inputs))
     return "\n".join(text)

@@ -101,8 +101,7 @@ class Grower:
 
     def some(self, *kinds: str, exact: bool = False) -> int | None:
         """A value of one of these kinds, the newest half the time; None if there is none."""
-        fits = [i for i, f in enumerate(self.facts)
-                if kind_of(self.type(i).dtype) in kinds and (f.grid is not None or not exact)]
+        fits = [i for i, f in enumerate(self.facts) if kind_of(self.type(i).dtype) in kinds and (f.grid is not None or not exact)]
         if not fits:
             return None
         return fits[-1] if self.chance(50) else self.choices.pick(fits)
@@ -264,8 +263,7 @@ class Grower:
     def _integer_pair(self, x: int, y: int) -> int:
         type, fact = self.type(x), self.facts[x]
         signed = not type.dtype.startswith("u")
-        name = self.choices.pick(("mod", "floor_divide", "and", "or", "xor", "shift_left", "shift_right", "power",
-                                  "fmod"))
+        name = self.choices.pick(("mod", "floor_divide", "and", "or", "xor", "shift_left", "shift_right", "power", "fmod"))
         if name in ("mod", "floor_divide", "fmod"):
             y = self.constant(type, self.choices.pick((3, 2, 7) + ((-3,) if signed else ())))
             return self.put(name, (x, y), -fact.reach - 7 if signed else 0, fact.reach + 7, 0)

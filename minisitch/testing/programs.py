@@ -39,8 +39,7 @@ MOVES = (
     "np.swapaxes({x}, 0, -1)", "np.expand_dims({x}, {a})", "np.broadcast_to({x}, (2,) + {x}.shape)",
     "{x}[np.arange(len({x})) // 2]", "{x}[-1]", "np.roll({x}, 1, axis={a})",
 )
-PAIRS = ("{x} + {y}", "{x} * {y}", "{x} - {y}", "np.maximum({x}, {y})", "{x} / (np.abs({y}) + 1)",
-         "np.where({x} > 0, {x}, {y})")
+PAIRS = ("{x} + {y}", "{x} * {y}", "{x} - {y}", "np.maximum({x}, {y})", "{x} / (np.abs({y}) + 1)", "np.where({x} > 0, {x}, {y})")
 LIBRARY = ("np.cumsum({x}, axis={a})", "{x} @ {x}.T", "np.sort({x}, axis={a})", "np.cbrt({x})")
 SHAPES = ((3,), (2, 3), (7, 33), (31, 32), (2, 3, 7), (1, 123), (4, 1), (33,))
 

@@ -44,7 +44,7 @@ def compose_kernel(fusion: Fusion, body: Body) -> tuple[Composition, list[Decisi
     for example. Such a kernel's values meet behind barriers.
     """
     at = (fusion.roots[0],)
-    if not fusion.schedules or any(s.threads for s in fusion.schedules):
+    if any(s.threads for s in fusion.schedules):
         why = f"one loop makes all {count(len(fusion.members), 'operation')}: nothing that one thread makes is read by another"
         return THREAD, [Decision(at, "thread", "thread-composition", why)]
     parts = [m for m in sorted(fusion.members, reverse=True) if fusion.graph[m].kind in ("map", "reduce")]
@@ -68,8 +68,7 @@ def compose_kernel(fusion: Fusion, body: Body) -> tuple[Composition, list[Decisi
 
 
 # ---------------------------------------------------------------- tuning
-def tune(options: Sequence[Option], parts: Sequence[int],
-         price_of: Callable[[int, Option], float]) -> tuple[Option, float, int]:
+def tune(options: Sequence[Option], parts: Sequence[int], price_of: Callable[[int, Option], float]) -> tuple[Option, float, int]:
     """The first option with the least sum of prices over all parts, that sum in microseconds, and how many prices it took.
 
     The sum is no prediction of the kernel's time; it only ranks. An option is dropped as soon as its sum has

@@ -72,6 +72,8 @@ class Fusion:
         if len(sizes) == 1 and (len(shapes) == 1 or all(self.graph[r].kind != "reduce" for r in self.roots)):
             self.schedules.append(Schedule(Cut("row", max(1, *sizes)), threads=True))
         self.refused = self.add(members)
+        if self.refused[0]:  # nothing can be taken in, either
+            self.schedules = []
 
     def is_of(self, members: Sequence[int]) -> bool:
         """Whether a fusion of these operations would start and end as this one did."""

@@ -46,7 +46,7 @@ class Choice:
         name = {0: "adaptive mapping", 1: "thread template", 32: "warp template"}.get(c.threads_per_row, "block template")
         kept = "sub-roots by rule" if c.kept is None else f"{len(c.kept)} expensive sub-roots"
         size = f", {c.threads} threads a block" if c.threads else ""
-        return f"{name}{size}, {kept}: {self.us:.4g} us, the least of {self.tried} schedules ({self.dropped} not local)"
+        return f"{name}{size}, {kept}: {self.us:.4g} us, the least of {self.tried} schedules ({self.dropped} could not be built)"
 
 
 @dataclass(frozen=True)
