@@ -73,9 +73,7 @@ def operations(segment: Segment) -> int:
 
 
 def _weight(stmt: object) -> int:
-    if not isinstance(stmt, Compute):
-        return 0
-    return HEAVY_OPERATIONS if stmt.heavy else 1
+    return 0 if not isinstance(stmt, Compute) else HEAVY_OPERATIONS if stmt.heavy else 1
 
 
 def kernel_us(kernel: Kernel, around: int = 0) -> float:

@@ -422,9 +422,7 @@ def _moves_only_ones(r: Rewriter, n: Node) -> int | None:
 @rule("reshape", "broadcast")
 def _only_the_last(r: Rewriter, n: Node) -> int | None:
     """Before: ``reshape (reshape x)``, ``broadcast (broadcast x)``. After: the last one, of ``x``."""
-    if not r.is_a(n.args[0], n.op):
-        return None
-    return r.make(n, n.op, r.nodes[n.args[0]].args[0], shape=n.type.shape)
+    return None if not r.is_a(n.args[0], n.op) else r.make(n, n.op, r.nodes[n.args[0]].args[0], shape=n.type.shape)
 
 
 @rule("transpose")

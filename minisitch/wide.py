@@ -159,9 +159,7 @@ class _Group:
             return f"{width} of {self.columns} columns at once would leave half of {self.threads} threads without any"
         if self.split and self.segment.chunk % width:
             return f"chunks of {self.segment.chunk} columns do not begin at multiples of {width}"
-        if width * longest > LONGEST:
-            return f"{width} times {longest} statements are more than {LONGEST}"
-        return ""
+        return f"{width} times {longest} statements are more than {LONGEST}" if width * longest > LONGEST else ""
 
     # ------------------------------------------------------------ what stays in registers
     def _streams(self) -> list[_Stream]:

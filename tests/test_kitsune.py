@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import minisitch as ms
 from minisitch import workers
 from minisitch.build import Prices
-from minisitch.dataflow import pipeline
+from minisitch.dataflow import pipeline, tiles
 from minisitch.dataflow.loop import loop_operations, loop_traffic
 from minisitch.dataflow.pipeline import Pipeline, Queue, Refusal, Stage, design, least_depths, verify_pipeline
 from minisitch.dataflow.predict import predict
@@ -655,6 +655,34 @@ def test_kernels_beside_a_pipeline_may_share_a_launch():
     assert len(plan.pipelines) == 1 and len(plan.kernels) == 2
     (said,) = [d.why for d in plan.decisions if d.rule == "restitched"]
     assert "2 kernels instead of 3: " in said and " us in them instead of " in said
+
+
+def test_more_stages_than_sms_make_two_pipelines():
+    """Seven products; a device of three SMs has room for three at a time."""
+    graph, V100 = ms.lower(wide_layers, "f32[8192,32]", "f32[32,64]", "f32[64,64]", stop_after="simplify"), DEVICES["v100"]
+    assert len(fuse(graph, "kitsune", V100).pipelines) == 1
+    plan = fuse(graph, "kitsune", replace(V100, sms=3))
+    assert [len(p.composition.stages) <= 6 for p in plan.pipelines] == [True] * len(plan.pipelines) and len(plan.pipelines) > 1
+    assert any(d.rule == "more-stages-than-sms" and "3 SMs" in d.why for d in plan.decisions)
+
+
+def recurrent(x, h, w, u):
+    for t in range(x.shape[0]):
+        gate = 1 / (1 + np.exp(-(x[t] @ u)))
+        h = gate * h + (1 - gate) * np.tanh(x[t] @ w + h @ u)
+    return h
+
+
+def test_what_every_tile_needs_whole_is_asked_for_once(monkeypatch):
+    """What is to be whole was pending once for each reader, and its operands once for each of those: planning DIEN never ended."""
+    pushed = []
+    push = tiles.heapq.heappush
+    monkeypatch.setattr(tiles.heapq, "heappush", lambda heap, item: (pushed.append(item), push(heap, item)))
+    graph = ms.lower(recurrent, "f32[12,64,16]", "f32[64,16]", "f32[16,16]", "f32[16,16]", stop_after="simplify")
+    for node, axis in itertools.product([n.id for n in graph.nodes if n.op == "matmul"], (0, 1)):
+        pushed.clear()
+        tiles.cut(graph, node, axis, rounds=True)
+        assert len(pushed) == len(set(pushed)) > len(graph) / 2
 
 
 @pytest.mark.parametrize(("rows", "pipelines"), [(262144, 1), (4096, 0)], ids=["larger than the cache", "within it"])

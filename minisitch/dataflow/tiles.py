@@ -160,6 +160,7 @@ class _Work:
         self.graph, self.rounds = graph, rounds
         self.axes: dict[int, int] = {}
         self.pending: list[tuple[int, int, int]] = []  # turn, node, axis
+        self.last: set[int] = set()  # those whose turn comes last: asked for by many, and pending once
         self.refused: dict[int, str] = {}
 
     def give(self, node: int, axis: int) -> bool:
@@ -169,10 +170,12 @@ class _Work:
         """
         if self.graph[node].op == "constant" and node in self.axes:
             return True  # the same number everywhere
-        if node not in self.axes:
+        if node not in self.axes and not (axis == WHOLE and node in self.last):
             turn = (1 if axis in (FOLD, FINAL) else 2 if axis == WHOLE else 0) if self.rounds else 0
             if turn < 2:
                 self.axes[node] = axis
+            else:
+                self.last.add(node)
             heapq.heappush(self.pending, (turn, node, axis))
         return self.axes.get(node, axis) == axis
 

@@ -14,6 +14,7 @@ After:   one pipeline {matmul} -> {gelu} -> {matmul}, tiles of 128 kB in queues
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -108,7 +109,16 @@ def _one_round(graph: Graph, device: Device) -> Designed:
 
 
 def _dealt(graph: Graph, found: Pipeline | Refusal, device: Device) -> Designed:
-    return (found, []) if isinstance(found, Refusal) or device.kind == "cpu" else balanced(graph, found, device)
+    """With the blocks of each stage on a GPU. Where it has fewer SMs than stages of a kind, the later half is to go elsewhere."""
+    if isinstance(found, Refusal) or device.kind == "cpu":
+        return found, []
+    kind, stages = Counter(stage.kind for stage in found.stages).most_common(1)[0]
+    if stages <= device.sms:
+        return balanced(graph, found, device)
+    half = len(found.stages) // 2
+    early, late = ({n for stage in part for n in stage.nodes} for part in (found.stages[:half], found.stages[half:]))
+    apart, why = tuple(sorted(late - early)), f"{stages} {kind} stages; {device.name} has {count(device.sms, 'SM')}"
+    return Refusal(apart, (Decision(apart, "keep apart", "more-stages-than-sms", why),)), []
 
 
 def _cheapest(graph: Graph, device: Device) -> Designed:

@@ -102,9 +102,7 @@ class Grower:
     def some(self, *kinds: str, exact: bool = False) -> int | None:
         """A value of one of these kinds, the newest half the time; None if there is none."""
         fits = [i for i, f in enumerate(self.facts) if kind_of(self.type(i).dtype) in kinds and (f.grid is not None or not exact)]
-        if not fits:
-            return None
-        return fits[-1] if self.chance(50) else self.choices.pick(fits)
+        return None if not fits else fits[-1] if self.chance(50) else self.choices.pick(fits)
 
     # ------------------------------------------------ adding nodes
     def put(self, op: str, args: Sequence[int], low: float, high: float, grid: int | None, **attrs: Any) -> int:
