@@ -41,7 +41,7 @@ from .trace.tree import flatten
 
 Programs = dict[str, Callable[[], tuple[Callable[..., Any], tuple]]]  # made when it is their turn: they may be large
 PRICED = ("none", "xla", "astitch")  # whose kernels and plans are timed
-WORKING_SETS = (*(1 << power for power in range(16, 27)), 1 << 28)  # bytes a copy reads and writes; the last goes past the caches
+WORKING_SETS = (*(1 << power for power in range(16, 27)), 1 << 29)  # bytes a copy reads and writes; the last past the caches
 PATTERNS = 40  # random graphs to fit on at most, and as many others to check on
 FIT_SEED, CHECK_SEED = 0, 1000
 WORTH = (10.0, 10_000.0)  # microseconds of kernels that the correlation over random patterns is about

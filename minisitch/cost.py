@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from .device import SERIAL_BESIDE_LIBRARY, Device
 from .graph import Graph, Node
 from .index import Digit, Index
-from .kernel import Compute, Fold, Kernel, Load, Phase, Segment, Stmt, Store, operands
+from .kernel import Compute, Fold, Kernel, Load, Phase, Segment, Stmt, Store, indices, operands
 from .mapping import COLUMNS, MANY_REGISTERS
 from .ops import compute_dtype, itemsize, kind_of
 
@@ -190,7 +190,7 @@ class _Loops:
         self.cost, self.ns, self.dragged = kernel.device.nanoseconds, 0.0, 0
         self.outer: tuple[str, int] | None = None  # the loop around the innermost one
         self.starts: dict[str, Index] = {}  # of rows that have a name
-        self.dtype = {b.name: b.dtype for b in kernel.buffers}
+        self.dtype, self.constants = {b.name: b.dtype for b in kernel.buffers}, {name for name, _, _ in kernel.constants}
         for phase in segment.phases:
             self.dtype |= {v.name: self.dtype[v.buffer] for v in phase.views}
             self._phase(segment, phase)
@@ -217,10 +217,13 @@ class _Loops:
     def _loop(self, phase: Phase, body: tuple[Stmt, ...], name: str, n: int, starts: float) -> None:
         """One loop of ``n`` turns over ``name``, so many times."""
         vector, alone, once, fits = 0.0, 0.0, 0.0, True
-        varying: set[str] = set()
+        varying, known = set[str](), set(self.constants)
         for stmt in body:
             each = self._statement(stmt, name, n, int(starts * n), varying)
             if not isinstance(stmt, Store):
+                if _is_known(stmt, known):
+                    known.add(stmt.target)
+                    continue
                 if not _varies(stmt, name, varying):
                     once += self._alone(each)
                     continue
@@ -282,10 +285,12 @@ class _Loops:
 
 def _varies(stmt: Stmt, name: str, varying: set[str]) -> bool:
     """Whether a statement's value changes within the loop over ``name``; else it is computed before it."""
-    indices = [c.index for c in getattr(stmt, "guard", ())]
-    if hasattr(stmt, "index"):
-        indices.append(stmt.index)
-    return any(name in i.variables for i in indices) or not varying.isdisjoint(operands(stmt))
+    return any(name in i.variables for i in indices(stmt)) or not varying.isdisjoint(operands(stmt))
+
+
+def _is_known(stmt: Stmt, known: set[str]) -> bool:
+    """Whether the compiler knows a statement's value, and leaves it out: what a concatenation does to the zeros of the other side."""
+    return not isinstance(stmt, Load | Store) and not any(i.variables for i in indices(stmt)) and known.issuperset(operands(stmt))
 
 
 def _stride(index: Index, name: str, n: int) -> int | None:

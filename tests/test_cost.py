@@ -215,6 +215,18 @@ def test_a_piece_of_a_loop_is_priced_without_what_its_guards_leave_out():
     assert cost.kernel_us(kernel) < cost.kernel_us(whole)
 
 
+def test_what_a_piece_knows_is_not_priced():
+    """Half of a row is looked up in one place, half in another. In each piece the other's index is 0, and what comes of it known."""
+    def us(at):
+        rows = np.zeros((10, 30), np.int32)
+        joined = traced(lambda t, i, j: np.concatenate([t[at(i)], t[at(j)]], axis=2).sum((1, 2)), (50, 16), rows, rows)
+        (kernel,) = lowered(joined, "astitch", "cpu", CPU, "schedule").kernels
+        assert [p.cuts for s in kernel.segments for p in s.phases] == [(16,)] and kernel.segments[0].work < SERIAL_BELOW
+        return cost.kernel_us(kernel)
+    each = BUILT_IN["core_ns"]["mod int"] + BUILT_IN["core_ns"]["scalar"]
+    assert us(lambda i: i % 7) - us(lambda i: i) == pytest.approx(2 * 300 * each / 1e3, rel=0.05)
+
+
 def test_a_stride_drags_lines_through_the_cache():
     straight = cpu_us("f32[4096,4096] = neg %0", "4096,4096")
     across = cpu_us("f32[4096,4096] = transpose %0 perm=(1,0)", "4096,4096")

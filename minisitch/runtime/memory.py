@@ -36,10 +36,6 @@ class Lifetime:
     first: int
     last: int
 
-    def meets(self, other: Lifetime) -> bool:
-        """Are both live at some moment?"""
-        return self.first <= other.last and other.first <= self.last
-
 
 def plan_memory(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
     """An offset for each value and the total, so that values that are live together share no byte.
