@@ -289,7 +289,7 @@ def _varies(stmt: Stmt, name: str, varying: set[str]) -> bool:
 
 
 def _is_known(stmt: Stmt, known: set[str]) -> bool:
-    """Whether the compiler knows a statement's value, and leaves it out: what a concatenation does to the zeros of the other side."""
+    """Whether the compiler knows a statement's value and leaves it out, as what a concatenation does to the other side's zeros."""
     return not isinstance(stmt, Load | Store) and not any(i.variables for i in indices(stmt)) and known.issuperset(operands(stmt))
 
 
