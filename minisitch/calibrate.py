@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from . import cost, workers
-from .device import BUILT_IN, FILE_VERSION, HEAVY_NS, LOOP_NS, SERIAL_BELOW, Device, cpu_with, machine
+from .device import BUILT_IN, FILE_VERSION, HEAVY_NS, LOOP_NS, SERIAL_BELOW, Device, cpu_with, machine, usable_cores
 from .errors import DeviceError
 from .explain.compare import Progress, duration, launch_times, size
 from .graph import Builder, Graph, TensorType
@@ -274,16 +275,13 @@ def _figures(tick: Callable[[str], None]) -> tuple[dict[str, Any], dict[str, Any
     raw: dict[str, Any] = {}
     empty, other = _copy(16), _copy(1 << 19)
     hot, cold = empty.us(), empty.us(after=other)
-    levels, joins = [], []
+    copies: dict[int, tuple[float, float]] = {}
     for nbytes in WORKING_SETS:
         tick(f"copy {size(nbytes)}")
         copy = _copy(nbytes // 8)
-        one, both = copy.us(), copy.us(shared=True)
-        raw[f"copy {nbytes}"] = [one, both]
-        rate = nbytes / max(one - hot, 0.1) * 1e6
-        levels.append([nbytes, rate, max(rate, nbytes / both * 1e6)])
-        if 1 << 18 <= nbytes <= 1 << 20:
-            joins.append(max(1.0, both - one / 2))
+        copies[nbytes] = copy.us(), copy.us(shared=True)
+    levels, join = rates(copies, hot, usable_cores())
+    raw |= {f"copy {nbytes}": list(us) for nbytes, us in copies.items()}
     core: dict[str, float] = dict(BUILT_IN["core_ns"])
     base: dict[str, float] = {}
     for name in HEAVY_NS:
@@ -293,13 +291,29 @@ def _figures(tick: Callable[[str], None]) -> tuple[dict[str, Any], dict[str, Any
         base[dtype] = base.get(dtype) or _one_operation("", dtype).us()
         raw[name] = us = _one_operation(op, dtype).us()
         core[name] = max(0.01, (us - base[dtype]) * 1e3 / (256 * 1024))
-    raw |= {"launch, at once": hot, "launch, after other work": cold, "join": joins, "serial below": _break_even()}
+    raw |= {"launch, at once": hot, "launch, after other work": cold, "serial below": _break_even()}
     x = np.ones((1024, 1024), np.float32)
     raw["matmul 1024"] = product = _least(lambda: np.matmul(x, x), 0.1)
     return {"levels": levels, "flops": 2e6 * 1024**3 / product, "launch_us": math.sqrt(hot * cold),
-            "grid_barrier_us": float(np.median(joins)), "core_ns": core,
+            "grid_barrier_us": join, "core_ns": core,
             "serial_below": raw["serial below"] if raw["serial below"] > 0 else 2 * MOST_WORK,
             "source": f"measured with `python -m minisitch calibrate` on {machine()}"}, raw
+
+
+def rates(copies: Mapping[int, tuple[float, float]], launch: float, cores: int) -> tuple[list[list[float]], float]:
+    """Bytes a second by working set, of one core and of all; and what it costs to hand a launch to all of them.
+
+    ``copies``: the microseconds of a copy by one core and by all. Both hold a launch and the second a join, which the model counts
+    by themselves. Copies of 256 kB to 1 MB stay in the cores' own caches, which serve each core as fast as they serve one alone:
+    what all cores take beyond their share of that is the join.
+    """
+    alone = {nbytes: max(one - launch, 0.1) for nbytes, (one, _) in copies.items()}
+    own = [both - launch - alone[nbytes] / cores for nbytes, (_, both) in copies.items() if 1 << 18 <= nbytes <= 1 << 20]
+    join, levels = max(1.0, statistics.median(own)), []
+    for nbytes, (_, both) in copies.items():
+        shared = min(alone[nbytes], max(both - launch - join, alone[nbytes] / cores))
+        levels.append([nbytes, nbytes / alone[nbytes] * 1e6, nbytes / shared * 1e6])
+    return levels, join
 
 
 def _break_even() -> int:

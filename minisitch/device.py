@@ -31,7 +31,10 @@ FILE_VERSION = 4  # of the device file
 
 @dataclass(frozen=True)
 class Level:
-    """A cache, or main memory: what moves a working set of up to ``size`` bytes, in bytes per second."""
+    """A cache, or main memory: what moves a working set of up to ``size`` bytes, in bytes per second.
+
+    A nearer one is never slower than a farther one: lower bounds of a kernel's time rely on it (``build.moved_us``).
+    """
 
     size: int
     one_core: float
@@ -202,13 +205,20 @@ def this_cpu() -> Device:
 
 
 def cpu_with(figures: Mapping[str, Any], cores: int = 0) -> Device:
-    """A CPU with these figures (``BUILT_IN`` shows which there are), and as many cores as here or ``cores``."""
+    """A CPU with these figures (``BUILT_IN`` shows which there are), and as many cores as here or ``cores``.
+
+    Where a small copy was measured slower than a larger one, other programs were in its way, so it has the larger one's rate.
+    """
     cores = cores or usable_cores()
-    levels = tuple(Level(int(size), one, both if cores > 1 else one) for size, one, both in figures["levels"])
+    levels: list[Level] = []
+    for size, one, both in sorted(figures["levels"], reverse=True):
+        farther = levels[0] if levels else Level(0, 0.0, 0.0)
+        one = max(one, farther.one_core)
+        levels.insert(0, Level(int(size), one, max(both, farther.all_cores) if cores > 1 else one))
     return Device("cpu", "cpu", cores, threads_per_sm=8, blocks_per_sm=8, registers_per_sm=1 << 30, shared_per_sm=1 << 21,
                   shared_per_block=1 << 19, bandwidth=levels[-1].all_cores, flops=figures["flops"],
                   launch_us=figures["launch_us"], grid_barrier_us=figures["grid_barrier_us"], block_barrier_us=0.0,
-                  max_block=1, source=figures["source"], levels=levels, core_ns=tuple(sorted(figures["core_ns"].items())),
+                  max_block=1, source=figures["source"], levels=tuple(levels), core_ns=tuple(sorted(figures["core_ns"].items())),
                   serial_below=int(figures["serial_below"]))
 
 

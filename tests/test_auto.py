@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stitch_help import DISTURBED
 
 import minisitch as ms
 from benchmarks.judgement import STEPS
@@ -119,11 +120,11 @@ def test_each_kernel_is_computed_in_its_own_cheapest_way():
     assert "without keeping" in ways[1] and "without merging" in ways[1], "of a softmax exp is kept, and max and sum share rows"
 
 
-@pytest.mark.parametrize("device", ["cpu", "v100"])
+@pytest.mark.parametrize("machine", [get_device("cpu"), DISTURBED, V100], ids=["cpu", "disturbed", "v100"])
 @given(seed=st.integers(0, 10_000))
-def test_a_bound_is_never_dearer_than_the_kernel(device, seed):
+def test_a_bound_is_never_dearer_than_the_kernel(machine, seed):
     """What lets a way be dropped before its kernels are built."""
-    graph, machine = large(seed), get_device(device)
+    graph = large(seed)
     prices = Prices(graph, machine)
     for name in ("none", "xla", "astitch", "fs18"):
         for pattern in fuse(graph, name, machine).patterns:

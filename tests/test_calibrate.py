@@ -14,11 +14,13 @@ from stitch_help import gelu, lowered, one_kernel, softmax, traced
 from minisitch import calibrate as cal
 from minisitch import device as devices
 from minisitch.__main__ import main
+from minisitch.build import moved_us
 from minisitch.device import BUILT_IN, HEAVY_NS, LOOP_NS, cpu_with, device_file, this_cpu
 from minisitch.errors import DeviceError
 from minisitch.testing import random_graph
 
 FIGURES = {**BUILT_IN, "flops": 1e11, "launch_us": 7.0, "source": "a test"}
+NO_LOOPS = tuple((name, 1e-9) for name in BUILT_IN["core_ns"])
 GOOD = {"version": devices.FILE_VERSION, "machine": devices.machine(), "date": "2026-11-20", "figures": FIGURES, "raw": {}}
 
 
@@ -209,6 +211,42 @@ def test_one_operation_is_all_that_is_priced():
         call.arguments[0][:], call.arguments[1][:] = x, r
         call()
         np.testing.assert_allclose(call.arguments[2], meaning(x * r[:, None]).sum(1), rtol=1e-5)
+
+
+def test_what_all_cores_move_is_told_without_the_launch_and_the_join():
+    """A machine of two cores that moves 100 GB/s a core up to 1 MB and 40 and 50 GB/s beyond; a launch takes 1 us, a join 4."""
+    def copied(nbytes):
+        alone = nbytes / (1e5 if nbytes <= 1 << 20 else 4e4)
+        return 1 + alone, 5 + (alone / 2 if nbytes <= 1 << 20 else alone * 40 / 50)
+    levels, join = cal.rates({n: copied(n) for n in cal.WORKING_SETS}, 1.0, 2)
+    assert join == pytest.approx(4)
+    for nbytes, one, both in levels:
+        assert (one, both) == (pytest.approx((1e11, 2e11)) if nbytes <= 1 << 20 else pytest.approx((4e10, 5e10)))
+    kernel = one_kernel(traced(lambda x: -x, (256, 256)), replace(cpu_with({**BUILT_IN, "levels": levels}, 2), serial_below=1,
+                                                                  launch_us=1.0, grid_barrier_us=join, core_ns=NO_LOOPS))
+    assert cal.cost.kernel_us(kernel) == pytest.approx(copied(1 << 19)[1], rel=1e-3), "what was measured is what is modelled"
+
+
+def test_all_cores_are_never_slower_than_one_nor_faster_than_each_alone():
+    levels, join = cal.rates({1 << 18: (3.0, 1.0), 1 << 20: (9.0, 30.0)}, 1.0, 4)
+    assert join == pytest.approx((30 - 1 - 8 / 4 + 1.0 - 1 - 2 / 4) / 2)
+    assert [both / one for _, one, both in levels] == pytest.approx([4, 1])
+    (level,), join = cal.rates({1 << 18: (3.0, 0.5)}, 1.0, 4)
+    assert join == 1.0 and level[2] == 4 * level[1], "a join costs something, whatever was measured"
+    (first, _), _ = cal.rates({1 << 18: (3.0, 90.0), 1 << 20: (9.0, 10.0)}, 1.0, 2)
+    assert first[1] == first[2], "other programs had the second core: one alone is as fast"
+
+
+@given(st.lists(st.tuples(st.integers(1, 1 << 40), st.floats(1e9, 1e12), st.floats(1e9, 1e12)), min_size=1, max_size=6),
+       st.integers(1, 1 << 40), st.integers(1, 1 << 40), st.integers(0, 1 << 40))
+def test_no_nearer_level_is_slower_whatever_was_measured(levels, fewer, more, around):
+    """What lower bounds rely on: bytes among fewer bytes never move more slowly."""
+    device, (fewer, more) = cpu_with({**BUILT_IN, "levels": levels}, 2), sorted((fewer, more))
+    assert [at.size for at in device.levels] == sorted(n for n, _, _ in levels)
+    for rate in ("one_core", "all_cores"):
+        rates = [getattr(at, rate) for at in device.levels]
+        assert rates == sorted(rates, reverse=True) and set(rates) <= {r for level in levels for r in level[1:]}
+    assert moved_us(fewer, device, around) / fewer <= moved_us(more, device, around) / more * (1 + 1e-9)
 
 
 def test_random_patterns_are_large_and_have_no_library_call():
