@@ -14,11 +14,12 @@ import minisitch as ms
 from benchmarks.judgement import STEPS
 from minisitch.build import Prices, built, read_whole
 from minisitch.device import DEVICES, get_device
-from minisitch.fuse import Stitching, extract, fuse
+from minisitch.errors import KernelError
+from minisitch.fuse import STRATEGIES, Stitching, extract, fuse
 from minisitch.simplify import simplify
 from minisitch.stitch import BarrierNeeded
 from minisitch.strategies import auto
-from minisitch.strategies.auto import ABLATIONS, PROPOSERS, RESOLUTION, Judgement, changes, decide
+from minisitch.strategies.auto import ABLATIONS, MOST_CUTS, PROPOSERS, RESOLUTION, Judgement, changes, decide
 from minisitch.testing import check_graph, graphs, random_graph, random_inputs
 from minisitch.trace import trace
 from minisitch.triples import BlockComposition
@@ -137,6 +138,50 @@ def test_a_bound_twice_as_high_would_be_wrong():
     graph = graph_of(np.exp, "f32[64]")
     (pattern,) = fuse(graph, "none", V100).kernels
     assert 2 * Prices(graph, V100).least_us(pattern) > Prices(graph, V100).pattern_us(pattern)
+
+
+@pytest.mark.parametrize("refuses", ["fs20", "fs18", "xla"])
+def test_a_strategy_that_refuses_is_no_proposal(monkeypatch, refuses):
+    """The default still plans, without it, and says so."""
+    def refusal(graph, device):
+        raise KernelError("not with these shapes")
+    graph = graph_of(softmax, "f32[4096,1024]")
+    monkeypatch.setitem(STRATEGIES, refuses, refusal)
+    plan = fuse(graph, "auto", V100)
+    assert plan.kernels and f"; {refuses} refused: not with these shapes" in plan.decisions[0].why
+    monkeypatch.setitem(STRATEGIES, "astitch", refusal)
+    with pytest.raises(KernelError, match="not with these shapes"):
+        fuse(graph, "auto", V100)
+
+
+@given(st.integers(0, 100))
+def test_cuts_are_tried_at_eight_barriers_evenly_spread(last):
+    tried = auto._spread(last)
+    assert len(tried) == min(last, MOST_CUTS) and set(tried) <= set(range(1, last + 1)) and (last == 0 or tried[-1] == last)
+    gaps = [b - a for a, b in zip([0, *tried], tried, strict=False)]
+    assert not gaps or max(gaps) - min(gaps) <= 1
+
+
+def test_a_half_that_cannot_be_built_costs_no_other_cut(monkeypatch):
+    """Of a kernel with several grid barriers the first cut is refused: the others are still weighed."""
+    def long(x):
+        for _ in range(3):
+            x = np.exp(x - np.max(x, axis=0)) * np.sum(x, axis=1, keepdims=True)
+        return x
+    graph = graph_of(long, "f32[2048,512]")
+    steps = Judgement(replan=False, ablate=False, restitch=False, compare=False)
+    tried, true_price = [], auto._priced
+
+    def priced(name, patterns, prices, limit):
+        if name.startswith("cut"):
+            tried.append(name)
+            if len(tried) == 1:
+                raise KernelError("cannot be built")
+        return true_price(name, patterns, prices, limit)
+    monkeypatch.setattr(auto, "_priced", priced)
+    plan = decide(graph, V100, steps)
+    (weighed,) = [d.why for d in plan.decisions if d.rule == "cheapest-way"]
+    assert len(tried) > 1 and "cut at barrier" in weighed
 
 
 def test_what_costs_too_much_is_not_built(monkeypatch):

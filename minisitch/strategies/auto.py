@@ -33,7 +33,7 @@ from functools import partial
 from ..build import Prices, digest, moved_us
 from ..dataflow.price import plan_us
 from ..device import Device
-from ..errors import KernelError, PlanError
+from ..errors import KernelError, PipelineError, PlanError
 from ..fuse import (
     Body,
     Composition,
@@ -98,7 +98,7 @@ class Way:
 @strategy("auto")
 def auto(graph: Graph, device: Device) -> FusionPlan:
     """The cheapest way to compute each kernel that AStitch would stitch, and as far as the model can tell no dearer than any
-    whole plan that was asked for."""
+    whole plan that was asked for. A strategy that refuses is no proposal; AStitch's refusal is ours: PlanError, KernelError."""
     return decide(graph, device)
 
 
@@ -116,8 +116,12 @@ def decide(graph: Graph, device: Device, steps: Judgement = ALL_STEPS, proposers
         if len(graph) > MOST_COMPARED.get(name, len(graph)):
             said.append(f"{name} not asked: {len(graph)} nodes are more than {MOST_COMPARED[name]}")
             continue
-        plan = fuse(graph, name, device)
-        way = _priced(name, plan.patterns, judge.prices, calls + (us - calls) / judge.resolution)
+        try:
+            plan = fuse(graph, name, device)
+            way = _priced(name, plan.patterns, judge.prices, calls + (us - calls) / judge.resolution)
+        except (PlanError, KernelError) as refusal:
+            said.append(f"{name} refused: {refusal}")
+            continue
         said.append(str(way))
         if way.exact and (way.us - calls) * judge.resolution < us - calls:
             taken, chosen = name, judge.judged(plan)
@@ -139,8 +143,11 @@ def _pipelined(graph: Graph, prices: Prices) -> tuple[FusionPlan, float] | None:
     written = sum(n.type.nbytes for n in graph.nodes if n.op == "matmul")
     if device.kind != "cpu" or len(device.levels) < 2 or written <= device.levels[-2].size:
         return None
-    plan = fuse(graph, "kitsune", device)
-    return (plan, plan_us(plan, prices)) if plan.pipelines else None
+    try:
+        plan = fuse(graph, "kitsune", device)
+        return (plan, plan_us(plan, prices)) if plan.pipelines else None
+    except (PlanError, KernelError, PipelineError):  # refused: no pipelines
+        return None
 
 
 class _Judge:
@@ -205,19 +212,20 @@ class _Judge:
             others = [name for name in self.proposers if name != proposer]
             self._try(ways, prices, {name: partial(_planned, name, graph, prices.device) for name in others})
         if self.steps.cut and pattern.composition.renumber(lambda node: -1) == pattern.composition:  # names no node of the whole
+            cuts: list[Way] = []
             us = self._worth(ways)
-            with suppress(PlanError, KernelError):
-                cuts = [_priced(f"cut at barrier {k}", halves, prices, us) for k, halves in _halves(whole, prices, us)]
-                ways += sorted(cuts, key=lambda way: way.us)[:1]
+            self._try(cuts, prices, {f"cut at barrier {k}": partial(tuple, halves) for k, halves in _halves(whole, prices, us)}, us)
+            ways += sorted(cuts, key=lambda way: way.us)[:1]
         if self.steps.restitch:
             self._try_restitched(ways, prices, least)
         return ways
 
-    def _try(self, ways: list[Way], prices: Prices, makers: dict[str, Callable[[], Sequence[Pattern]]]) -> None:
-        """Add the ways that can be built."""
+    def _try(self, ways: list[Way], prices: Prices, makers: dict[str, Callable[[], Sequence[Pattern]]],
+             worth: float | None = None) -> None:
+        """Add the ways that can be built. ``worth``: what they must take less than, if not what ``ways`` say."""
         for name, make in makers.items():
             with suppress(PlanError, KernelError):  # refused: no way
-                ways.append(_priced(name, tuple(make()), prices, self._worth(ways)))
+                ways.append(_priced(name, tuple(make()), prices, self._worth(ways) if worth is None else worth))
 
     def _try_restitched(self, ways: list[Way], prices: Prices, least: float) -> None:
         """Add each way that has several kernels in fewer launches, if these could make it cheap enough, with what several of them
@@ -277,8 +285,7 @@ def _halves(pattern: Pattern, prices: Prices, us: float) -> Iterator[tuple[int, 
     kernel, graph = prices.kernel(pattern), prices.graph
     if not kernel.grid_barriers or 2 * prices.device.launch_us >= us:
         return
-    last = kernel.plan.grid_barriers
-    for barrier in range(1, last + 1, -(-last // MOST_CUTS)):
+    for barrier in _spread(kernel.plan.grid_barriers):
         early = [node for node, sink in kernel.plan.final.items() if sink.level < barrier]
         late = [node for node, sink in kernel.plan.final.items() if sink.level >= barrier]
         second = _upstream(graph, pattern, late, set(early))
@@ -288,6 +295,11 @@ def _halves(pattern: Pattern, prices: Prices, us: float) -> Iterator[tuple[int, 
         rest = tuple(m for m in second if m in pattern.outputs and m not in made)
         if made and rest and {*made, *rest} >= {*pattern.outputs}:
             yield barrier, (replace(pattern, members=first, outputs=made), replace(pattern, members=second, outputs=rest))
+
+
+def _spread(last: int) -> list[int]:
+    """All of 1 to ``last``, or ``MOST_CUTS`` of them evenly spread."""
+    return sorted({round(k * last / MOST_CUTS) for k in range(1, MOST_CUTS + 1)} - {0})
 
 
 def _upstream(graph: Graph, pattern: Pattern, sinks: Sequence[int], stops: set[int]) -> tuple[int, ...]:
