@@ -101,7 +101,7 @@ MOST_CHAINS = 8 * MOST_POSITIONS  # of moves that any value may be read through;
 def many_positions(graph: Graph, sinks: Iterable[int]) -> dict[int, str]:
     """Values that would be recomputed at too many places, and what each would be: shifted windows of a stencil, for example.
 
-    One backward pass; a position is told apart by the chain of moves it was reached through.
+    One backward pass; a position is told apart by the chain of moves it was reached through, and as which operand of each.
     """
     in_memory = set(sinks)
     ways: list[set[tuple[int, int]]] = [set() for _ in graph.nodes]
@@ -122,7 +122,6 @@ def many_positions(graph: Graph, sinks: Iterable[int]) -> dict[int, str]:
                 found[node.id] = f"%{node.id} {node.op} would be read through {len(mine)} chains of moves; at most {MOST_CHAINS}"
         if node.id in in_memory:
             mine = {(node.id, 0)}
-        step = {(root, hash((way, node.id))) for root, way in mine} if node.kind == "move" else mine
-        for arg in node.args:
-            ways[arg] |= step
+        for operand, arg in enumerate(node.args):
+            ways[arg] |= {(root, hash((way, node.id, operand))) for root, way in mine} if node.kind == "move" else mine
     return dict(sorted(found.items()))

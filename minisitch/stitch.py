@@ -262,9 +262,16 @@ class _Arranger:
         return bool(pending)
 
     def _choices(self, value: int) -> int:
-        """Among how many operands a reader of a concatenation chooses, those of inner concatenations included."""
-        node = self.graph[value]
-        return sum(map(self._choices, node.args)) if node.op == "concatenate" else 1
+        """Among how many operands a reader of a concatenation chooses, those of inner concatenations that are not in memory
+        included; what is more than ``MOST_CHOICES`` is not counted to the end."""
+        pending, found = [value], 0
+        while pending and found <= MOST_CHOICES:
+            node = self.graph[pending.pop()]
+            if node.op == "concatenate" and (node.id == value or node.id not in self.wanted):
+                pending += node.args
+            else:
+                found += 1
+        return found
 
     def _waits(self, node: Node) -> bool:
         """True of a reduce that reads rows other tasks make, however they are dealt out."""

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stitch_help import CPU, TOY, TOY32, V100, lowered, one_kernel, runner, softmax, stepped, traced
 
+import minisitch as ms
 from minisitch import cost
 from minisitch.errors import KernelError
 from minisitch.graph import Graph
@@ -267,3 +268,40 @@ def test_random_concatenations_by_thread(graph, seed, device):
 @given(concatenations(), st.integers(0, 2**16), st.sampled_from(["none", "xla", "fs18", "fs20", "astitch"]))
 def test_random_concatenations_on_a_core(graph, seed, strategy):
     check_graph(graph, random_inputs(graph, np.random.default_rng(seed)), runner(strategy, "python"))
+
+
+# ---------------------------------------------------------------- many
+def twice(x, times):
+    """Its own length doubled, so often: 2 ** times pieces, were each stored by itself."""
+    y = np.exp(x)
+    for _ in range(times):
+        y = np.concatenate([y, y])
+    return y
+
+
+def one_more_each_time(x, times):
+    y = np.exp(x[:1])
+    for k in range(1, times):
+        y = np.concatenate([y, np.tanh(x[k:k + 1])])
+    return y
+
+
+@pytest.mark.parametrize("strategy", ["xla", "astitch"])
+@pytest.mark.parametrize(("function", "x", "times"), [(twice, np.arange(3.0), 12), (one_more_each_time, np.arange(1300.0), 1300)])
+def test_concatenations_in_a_chain_are_not_followed_one_in_the_other(function, x, times, strategy):
+    """A value read through many chains of moves is in memory, so that pieces stay few; and a chain may be longer than Python's
+    stack is deep."""
+    plans = ms.lower(function, x, times, strategy=strategy, target="cpu", stop_after="stitch")
+    assert sum(len(plan.sinks) for plan in plans) <= max(256, 2 * len(x)), "of 4096, or of 1300"
+    few = min(times, 7)
+    np.testing.assert_allclose(ms.jit(function, strategy=strategy, target="python")(x[:9], few), function(x[:9], few))
+
+
+def test_an_operand_that_is_in_memory_is_one_choice():
+    """Of an inner concatenation that has its own loop a reader takes one value, however many that loop chose among."""
+    def joined_twice(*arrays):
+        inner = np.concatenate(arrays[:-1])
+        outer = np.concatenate([inner, arrays[-1]])
+        return inner, outer, outer * 2
+    kernel = one_kernel(traced(joined_twice, *[(4,)] * 10), CPU)
+    assert kernel.grid_barriers == 1, "behind the inner one's nine pieces; none behind the outer one's two operands"
