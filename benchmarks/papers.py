@@ -8,8 +8,8 @@ report of it. Out: a table for each, geometric means over each paper's set, and 
 
 How it is measured. The strategies take turns, so that a busy machine is unfair to none, each round in another order; the medians
 count. A turn is a call that does not count, for what ran before leaves its caches and clocks behind; a call whose steps are timed
-one by one: *in kernels* is all of them but the library calls, the papers' memory-intensive part; and a whole call. Short calls are
-made several times.
+one by one: *in kernels* is all of them but the library calls, the papers' memory-intensive part; and a whole call. NumPy's has the
+first and the last of these. Short calls are made several times.
 *Kernels* and shared memory are those of the plan for a V100, the papers' machine; the plan for this machine may differ.
 *Error* is the largest distance from the program in float64, relative to the largest magnitude of the same output, over all
 outputs but those that NumPy in float32 gets wrong by more than a hundredth: these are nothing but rounding (a gradient that is
@@ -166,6 +166,8 @@ def rounds(ready: dict[str, Executable], numpy_call: Callable[[], Any], leaves: 
             if name in ready:
                 taken = [in_kernels(ready[name], leaves) for _ in range(repeats[name])]
                 steps[name].append([statistics.median(each) for each in zip(*taken, strict=True)])
+            else:
+                calls[name]()  # does not count; of a strategy ``in_kernels`` makes such a call
             found[name]["call_us"].append(round(statistics.median(microseconds(calls[name]) for _ in range(repeats[name])), 1))
     for name, each_round in steps.items():
         found[name]["in_kernels_us"] = [round(sum(times), 1) for times in each_round]

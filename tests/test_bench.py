@@ -394,6 +394,14 @@ def test_strategies_take_turns_in_changing_order_and_short_calls_are_repeated(mo
     assert all(set(turn) == set(clock) for turn in each) and len({turn[-1] for turn in each}) == 3
 
 
+def test_numpys_turn_begins_with_a_call_that_does_not_count_too(monkeypatch):
+    """What another strategy leaves behind is no part of NumPy's time."""
+    done = []
+    monkeypatch.setattr(papers, "microseconds", lambda call: (call(), done.append("timed"), 1e6)[-1])
+    papers.rounds({}, lambda: done.append("call"), [], 0.0)
+    assert done == ["call", "call", "timed"] * (1 + papers.FEWEST_ROUNDS)  # before the rounds and in each
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 8])
 def test_turns_are_fair(count):
     """Each has each place equally often, and each comes after each other equally often."""
