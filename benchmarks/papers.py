@@ -66,7 +66,7 @@ SLOWER = 1.05  # from where `auto` counts as slower than the best single strateg
 
 # ---------------------------------------------------------------- measuring one workload, in a process of its own
 def measure(workload: str, preset: str, strategies: Sequence[str], target: str, seconds: float, **_: Any) -> Record:
-    """The record of one workload. A strategy that fails has its error for a row."""
+    """The record of one workload. A strategy that fails, now or when its results are compared, has its error for a row."""
     sys.path.insert(0, str(ROOT / "benchmarks" / "models"))  # a model imports what it shares with others by name
     model = importlib.import_module(workload)
     fn, args = model.make(preset)
@@ -80,17 +80,26 @@ def measure(workload: str, preset: str, strategies: Sequence[str], target: str, 
         try:
             rows[name], ready[name] = prepare(program, name, target, compiled)
         except Exception as problem:  # a mistake of one strategy is a row of the table, and costs no other its row
-            rows[name] = {"error": f"{type(problem).__name__}: {problem}"}
+            rows[name] = failure(problem)
     say("comparing with the reference")
     exact = evaluate(program.graph, [*map(np.asarray, leaves), *program.captured], float64=True)
     own = distances(flatten(fn(*args))[0], exact)
-    for name, run in ready.items():
-        rows[name].update(errors(distances(run.outputs([np.array(x) for x in leaves]), exact), own))
-        rows[name]["wrong_kernels"] = dict(wrong_kernels(run, leaves))
+    for name, run in list(ready.items()):
+        try:
+            rows[name].update(errors(distances(run.outputs([np.array(x) for x in leaves]), exact), own))
+            rows[name]["wrong_kernels"] = dict(wrong_kernels(run, leaves))
+        except Exception as problem:  # nothing to time where no results are
+            rows[name] = failure(problem)
+            del ready[name]
     for name, samples in rounds(ready, lambda: fn(*args), leaves, seconds).items():
         rows.setdefault(name, {}).update(samples)
     return {"nodes": len(program.graph), "paper": getattr(model, "PAPER", {}), "peak_mb": peak_bytes() >> 20,
             "noise_outputs": sum(e > NOISE for e in own), "numpy": {**rows.pop("numpy"), **errors(own, own)}, "strategies": rows}
+
+
+def failure(problem: Exception) -> Record:
+    """The row of a strategy that has no other."""
+    return {"error": f"{type(problem).__name__}: {problem}"}
 
 
 def peak_bytes() -> int:

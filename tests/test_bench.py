@@ -28,7 +28,7 @@ from benchmarks.kernelwise import wrong_kernels  # noqa: E402
 from minisitch import __main__ as cli  # noqa: E402
 from minisitch import compile as compiler  # noqa: E402
 from minisitch.explain.compare import take_turns  # noqa: E402
-from minisitch.runtime import assemble, choose_device, lower_program  # noqa: E402
+from minisitch.runtime import Executable, assemble, choose_device, lower_program  # noqa: E402
 from minisitch.trace import trace  # noqa: E402
 
 
@@ -429,6 +429,28 @@ def test_a_strategy_that_fails_is_a_row_and_costs_no_other_its_own(monkeypatch):
     record = papers.measure("lr", "small", ["broken", "xla"], "python", 0.0)
     assert record["strategies"]["broken"]["error"] == "KeyError: 'slot'" and record["strategies"]["xla"]["call_us"]
     assert "KeyError: 'slot'" in papers.one_table(record | {"preset": "small"})
+
+
+def test_a_strategy_whose_results_cannot_be_compared_is_a_row_too_and_is_not_timed(monkeypatch):
+    """Its call fails, its result has another shape, or a kernel cannot be judged."""
+    outputs, judged = Executable.outputs, papers.wrong_kernels
+
+    def outputs_of(run, leaves):
+        if run.stages.plan.strategy == "none":
+            raise IndexError("slot 7")
+        return [x[None] for x in outputs(run, leaves)] if run.stages.plan.strategy == "fs18" else outputs(run, leaves)
+
+    def wrong_kernels_of(run, leaves):
+        if run.stages.plan.strategy == "astitch":
+            raise KeyError("bound")
+        return judged(run, leaves)
+
+    monkeypatch.setattr(Executable, "outputs", outputs_of)
+    monkeypatch.setattr(papers, "wrong_kernels", wrong_kernels_of)
+    rows = papers.measure("lr", "small", ["none", "fs18", "astitch", "xla"], "python", 0.0)["strategies"]
+    assert rows["none"] == {"error": "IndexError: slot 7"} and rows["astitch"] == {"error": "KeyError: 'bound'"}
+    assert list(rows["fs18"]) == ["error"] and "an output has shape (1, " in rows["fs18"]["error"]
+    assert rows["xla"]["call_us"] and papers.agrees(rows["xla"])
 
 
 # ---------------------------------------------------------------- what the report says
