@@ -38,7 +38,7 @@ from minisitch.explain.compare import take_turns
 
 from .cpu_peer import COMPILE, LIBRARIES, ROUNDING
 from .cpu_programs import WORKLOADS, cases
-from .results import ROOT, Record, Results, as_a_program, code_digest, complain, measure_all, path_of, say
+from .results import ROOT, Record, Results, as_a_program, complain, measure_all, origin, path_of, say
 
 MOST_ROUNDS, FEWEST_ROUNDS = 41, 9
 NOISE = 0.01  # from this distance of NumPy's own from a wider type an output is nothing but rounding
@@ -223,7 +223,7 @@ def main(options: argparse.Namespace) -> None:
         print(f"{name} is skipped: {why}", file=sys.stderr)
     peers = [name for name in peers if name not in absent]
     chosen = choose(options.workload, options.preset)
-    wanted = {name: {"target": options.target, "seconds": options.seconds, "peers": peers, "code": code_digest(Path(__file__))}
+    wanted = {name: {"target": options.target, "seconds": options.seconds, "peers": peers, **origin(Path(__file__))}
               for name in chosen}
     results = Results(options.out or path_of("cpu", options.preset), options.fresh)
     failed = measure_all("cpu", results, wanted, options.fresh, {"python": setting.python, "files": files})

@@ -2,7 +2,7 @@
 
 In:  names of workloads, and a module that measures one of them as ``python -m benchmarks.MODULE --one SETTINGS``.
 Out: a JSON file ``{workload: record}``, written anew, as a whole, after each workload. What is in the file already is not
-measured again, unless the package, the workload or what was asked for have changed since.
+measured again, unless the package, the models, the device file or what was asked for have changed since.
 
 A workload has a process of its own: the memory of a large one is given back, and one that fails stops no other. The
 process writes a line of JSON for each thing it begins, ``{"doing": "xla: planning"}``, and last its record.
@@ -27,6 +27,7 @@ from typing import Any
 import numba
 import numpy as np
 
+from minisitch.device import get_device
 from minisitch.errors import MinisitchError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -51,10 +52,20 @@ def surroundings() -> Record:
             "python": platform.python_version(), "numpy": np.__version__, "numba": numba.__version__, "load": load()}
 
 
+def origin(workload: Path) -> Record:
+    """What results depend on besides their settings: the code, and what is known of this machine, which plans are made by."""
+    return {"code": code_digest(workload), "calibration": digest_of(repr(get_device("cpu")).encode())}
+
+
 def code_digest(workload: Path) -> str:
     """Changes with the package, with the models and with what measures them."""
-    files = [*(ROOT / "minisitch").rglob("*.py"), *(ROOT / "benchmarks").glob("*.py"), workload]
-    return hashlib.sha256(b"".join(f.read_bytes() for f in sorted(files))).hexdigest()[:16]
+    package, benchmarks = ROOT / "minisitch", ROOT / "benchmarks"
+    files = {*package.rglob("*.py"), *package.rglob("*.ll"), *benchmarks.glob("*.py"), *benchmarks.glob("models/*.py"), workload}
+    return digest_of(b"".join(f.read_bytes() for f in sorted(files)))
+
+
+def digest_of(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 # ---------------------------------------------------------------- the file
@@ -138,7 +149,7 @@ def run_suite(suite: str, workloads: dict[str, Path], strategies: Sequence[str],
     if unknown := [name for name in chosen if name not in workloads]:
         raise MinisitchError(f"unknown workload {unknown[0]!r}; take one of {', '.join(workloads)}")
     wanted = {name: {"preset": options.preset, "target": options.target, "seconds": options.seconds,
-                     "strategies": list(strategies), "code": code_digest(workloads[name])} for name in chosen}
+                     "strategies": list(strategies), **origin(workloads[name])} for name in chosen}
     results = Results(options.out or path_of(suite, options.preset), options.fresh)
     failed = measure_all(suite, results, wanted, options.fresh)
     return results, {name: results.records[name] for name in chosen if name not in failed}, failed
@@ -237,13 +248,16 @@ def table(rows: Iterable[Sequence[str]]) -> str:
 
 
 def where_and_when(records: dict[str, Record]) -> str:
-    """One sentence about the machine, whether it was quiet, and how many rounds each median is of."""
+    """One sentence about the machine, whether it was quiet, and how many rounds each median is of; one more where the records were
+    planned by different figures of it."""
     where = [r["where"] for r in records.values()]
-    last = where[-1]
+    last, calibrations = where[-1], {r.get("calibration") for r in records.values()}
+    mixed = f" Planned by {len(calibrations)} different calibrations." if len(calibrations) > 1 else ""
     return (f"Measured {' and '.join(sorted({w['date'] for w in where}))} on a {last['machine']} machine, {last['system']}, Python "
             f"{last['python']}, NumPy {last['numpy']}, Numba {last['numba']}; "
             f"load {span(n for w in where for n in (w['load'], w['load_after']))}, "
-            f"the measured process included; medians of {span(len(r['numpy']['call_us']) for r in records.values())} rounds.")
+            "the measured process included; "
+            f"medians of {span(len(r['numpy']['call_us']) for r in records.values())} rounds.{mixed}")
 
 
 def span(numbers: Iterable[float]) -> str:

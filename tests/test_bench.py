@@ -256,7 +256,8 @@ def test_a_second_run_measures_what_the_first_did_not(fakes, tmp_path):
     assert measured == ["a", "b", "c", "b"] and sorted(records) == ["a", "b", "c"] and not failed
 
 
-@pytest.mark.parametrize("change", [{"strategies": ["xla", "auto"]}, {"preset": "full"}, {"target": "python"}, {"fresh": True}, {"code": 1}],
+@pytest.mark.parametrize("change", [{"strategies": ["xla", "auto"]}, {"preset": "full"}, {"target": "python"}, {"fresh": True}, {"code": 1},
+                                    {"calibration": 1}],
                          ids=lambda change: next(iter(change)))
 def test_what_has_changed_is_measured_again(fakes, tmp_path, monkeypatch, change):
     measured, _ = fakes
@@ -265,10 +266,30 @@ def test_what_has_changed_is_measured_again(fakes, tmp_path, monkeypatch, change
     measured.clear()
     if "code" in change:
         monkeypatch.setattr(results, "code_digest", lambda workload: "other")
+    if "calibration" in change:
+        monkeypatch.setattr(results, "get_device", lambda name: "another CPU")
     asked = options(path, **{k: v for k, v in change.items() if k in ("preset", "target", "fresh")}, workload=["b"])
     _, records, _ = results.run_suite("papers", FILES, change.get("strategies", ["xla"]), asked)
     assert measured == ["b"] and list(records) == ["b"]
     assert bool(records["b"]["cache"]) == ("fresh" in change)
+
+
+@pytest.mark.parametrize("changed", ["minisitch/fuse.py", "minisitch/runtime/call.py", "minisitch/crew.ll", "benchmarks/papers.py",
+                                     "benchmarks/models/layers.py", "benchmarks/models/lr.py"])
+def test_the_code_of_a_record_is_all_that_makes_it(tmp_path, monkeypatch, changed):
+    """A model's parts and the machine code of threads too."""
+    def digest():
+        return results.code_digest(tmp_path / "benchmarks" / "models" / "lr.py")
+
+    monkeypatch.setattr(results, "ROOT", tmp_path)
+    for name in ("minisitch/fuse.py", "minisitch/runtime/call.py", "minisitch/crew.ll", "benchmarks/papers.py", "benchmarks/models/layers.py",
+                 "benchmarks/models/lr.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x = 1\n")
+    before = digest()
+    assert before == digest()
+    (tmp_path / changed).write_text("x = 2\n")
+    assert digest() != before
 
 
 def test_fewer_strategies_than_the_file_has_are_not_measured_again(fakes, tmp_path):
@@ -505,6 +526,9 @@ def test_the_report_names_machine_papers_and_kernels_from_the_disk():
     shown = papers.report(RECORDS)
     assert shown.startswith("Measured 2026-01-02 on a 2-core machine, S, Python 3, NumPy 2, Numba 1; load 0.1 to 0.2")
     assert "medians of 3 rounds" in shown and "paper, astitch: kernels (xla 64; astitch 26)" in shown and "1.50 s" in shown
+    assert "calibrations" not in shown
+    other = {"three": RECORDS["one"] | {"calibration": "a"}, "four": RECORDS["one"] | {"calibration": "b"}}
+    assert "Planned by 2 different calibrations." in results.where_and_when(other)
     cached = json.loads(json.dumps(RECORDS["one"]))
     cached["strategies"]["xla"]["from_disk"] = 1
     assert "cached" in papers.one_table(cached) and "cached" not in shown
