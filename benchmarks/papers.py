@@ -10,6 +10,8 @@ How it is measured. The strategies take turns, so that a busy machine is unfair 
 count. A turn is a call that does not count, for what ran before leaves its caches and clocks behind; a call whose steps are timed
 one by one: *in kernels* is all of them but the library calls, the papers' memory-intensive part; and a whole call. NumPy's has the
 first and the last of these. Short calls are made several times.
+Whether ``auto`` is *slower than the best single strategy* is asked round by round: of the ratios of both in the same round the
+median counts. A machine that changes its clock speed in the middle of a run, and of a round, is unfair to a ratio of medians.
 *Kernels* and shared memory are those of the plan for a V100, the papers' machine; the plan for this machine may differ.
 *Error* is the largest distance from the program in float64, relative to the largest magnitude of the same output, over all
 outputs but those that NumPy in float32 gets wrong by more than a hundredth: these are nothing but rounding (a gradient that is
@@ -229,7 +231,8 @@ def report(records: dict[str, Record]) -> str:
     """All tables, geometric means, and where ``auto`` is slower than another strategy."""
     parts = [f"## {name} ({record['preset']})\n\n{one_table(record)}\n\n{paper_lines(record['paper'])}"
              for name, record in records.items()]
-    return "\n\n".join([where_and_when(records), *parts, means(records), profiles(records), slower(records)])
+    return "\n\n".join([where_and_when(records), *parts, means(records), profiles(records), beside_the_best(records),
+                        slower(records)])
 
 
 def one_table(record: Record) -> str:
@@ -358,16 +361,41 @@ def profiles(records: dict[str, Record], name: str = "auto") -> str:
             f"many times faster each of them.\n\n{table(lines)}")
 
 
+def paired(row: Record, other: Record, what: str) -> float:
+    """How many times the other's time a row took, the median over the rounds: both were measured in each."""
+    return statistics.median(mine / its for mine, its in zip(row[what], other[what], strict=True))
+
+
+def best_single(record: Record, what: str) -> tuple[str, float]:
+    """The single strategy whose time ``auto`` took most times in the same round, and how many; no name where either is missing."""
+    rows = {name: row for name, row in record["strategies"].items() if median(row, what)}
+    auto = rows.pop("auto", None)
+    times = {name: paired(auto, row, what) for name, row in rows.items()} if auto else {}
+    return max(times.items(), key=lambda item: item[1], default=("", 0.0))
+
+
+def beside_the_best(records: dict[str, Record]) -> str:
+    """A table: ``auto`` and the best single strategy, in kernels and in the whole call."""
+    lines = [("", "rounds", "auto in kernels", "best other", "takes", "auto over it", "best other in whole calls", "auto over it")]
+    for workload, record in records.items():
+        (name, times), (whole, whole_times) = best_single(record, "in_kernels_us"), best_single(record, "call_us")
+        if name:
+            auto, other = record["strategies"]["auto"], record["strategies"][name]
+            lines.append((workload, str(len(auto["in_kernels_us"])), duration(median(auto, "in_kernels_us")), name,
+                          duration(median(other, "in_kernels_us")), number(times), whole, number(whole_times)))
+    return ("## auto and the best single strategy, here\n\nTimes are medians. A ratio is that of both times in the same round, the "
+            f"median of all rounds.\n\n{table(lines)}")
+
+
 def slower(records: dict[str, Record]) -> str:
-    """The workloads on which ``auto`` is more than 5% slower than the best single strategy."""
+    """The workloads on which ``auto`` takes more than 5% longer than the best single strategy does in the same round."""
     lines = []
     for workload, record in records.items():
         for what, where in (("in_kernels_us", "in kernels"), ("call_us", "in the whole call")):
-            times = {name: us for name, row in record["strategies"].items() if (us := median(row, what))}
-            mine = times.pop("auto", 0.0)
-            best = min(times, key=times.__getitem__, default="")
-            if mine and best and mine > SLOWER * times[best]:
-                lines.append(f"{workload}: {where} {duration(mine)}, {best} {duration(times[best])}")
+            best, times = best_single(record, what)
+            if times > SLOWER:
+                mine, its = (duration(median(record["strategies"][name], what)) for name in ("auto", best))
+                lines.append(f"{workload}: {where} {mine}, {best} {its}, {times:.2f} times in the same round")
     asked = any("auto" in r["strategies"] for r in records.values())
     return "\n".join(["## Where auto is more than 5% slower than the best single strategy\n",
                       *(lines or ["nowhere" if asked else "auto was not measured"])])

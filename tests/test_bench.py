@@ -508,10 +508,21 @@ def test_ratios_and_geometric_means():
 
 def test_where_auto_is_slower_is_said():
     shown = papers.slower(RECORDS)
-    assert shown.splitlines()[2:] == ["two: in kernels 11.0 us, fs18 10.0 us"]  # one is exactly 5% slower
+    assert shown.splitlines()[2:] == ["two: in kernels 11.0 us, fs18 10.0 us, 1.10 times in the same round"]  # one is exactly 5% slower
     assert papers.slower({"one": RECORDS["one"]}).endswith("nowhere")
     without = {"one": record({"xla": 1.0}, {"xla": 1}, {})}
     assert papers.slower(without).endswith("auto was not measured")
+
+
+def test_auto_is_compared_round_by_round():
+    """The clock slowed down while ``auto`` had its turn in the third round: 1.48 times by medians, 1.06 in all other rounds."""
+    found = record({"fs20": 5.0, "fs18": 5.0, "auto": 5.0}, {"fs20": 1, "fs18": 1, "auto": 1}, {})
+    for name, us in {"fs20": [5.0, 5.0, 5.0, 7.0, 7.0], "fs18": [4.0, 6.0, 5.2, 7.2, 8.0], "auto": [5.3, 5.3, 7.42, 7.42, 7.42]}.items():
+        found["strategies"][name] |= {"in_kernels_us": us, "call_us": [100 + t for t in us]}
+    assert papers.best_single(found, "in_kernels_us") == ("fs20", pytest.approx(1.06))
+    assert papers.slower({"lr": found}).splitlines()[2:] == ["lr: in kernels 7.4 us, fs20 5.0 us, 1.06 times in the same round"]
+    line = papers.beside_the_best({"lr": found, "w2v": {"strategies": {"auto": {"error": "no"}}}}).splitlines()[-1]
+    assert [cell.strip() for cell in line.split("|")][1:-1] == ["lr", "5", "7.4 us", "fs20", "5.0 us", "1.06", "fs20", "1.00"]
 
 
 def test_a_wrong_result_is_marked_and_fails_the_command(monkeypatch, tmp_path, capsys):
