@@ -338,6 +338,7 @@ class Kernel:
     touches: tuple[Touch, ...]
     homes: tuple[tuple[Home, ...], ...]  # where each sink of the plan lives
     decisions: tuple[Decision, ...]
+    wanted_bytes: int = 0  # shared memory of one block, before any value was demoted
 
     @property
     def graph(self) -> Graph:

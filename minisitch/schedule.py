@@ -38,14 +38,15 @@ def schedule(plan: StitchPlan) -> Kernel:
     Shared memory that does not fit is demoted, largest buffer first, to global scratch (AStitch B7).
     """
     demoted: set[int] = set()
+    wanted = 0
     while True:
         layout = Layout(plan, frozenset(demoted))
         kernel = _Builder(layout).build()
         kernel = _launch(widen(kernel) if layout.dealt else kernel)
-        limit = kernel.device.shared_per_block
+        wanted = max(wanted, kernel.shared_bytes)
         movable = [b for b in kernel.buffers if b.scope == "shared" and b.node not in demoted and b.role == "kept"]
-        if kernel.shared_bytes <= limit or not movable or kernel.device.kind == "cpu":
-            return verify_kernel(kernel)
+        if kernel.shared_bytes <= kernel.device.shared_per_block or not movable or kernel.device.kind == "cpu":
+            return verify_kernel(replace(kernel, wanted_bytes=wanted))
         demoted.add(max(movable, key=lambda b: (b.size, -b.node)).node)
 
 

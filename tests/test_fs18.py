@@ -23,7 +23,6 @@ from stitch_help import (
     gelu,
     layernorm,
     layernorm_backward,
-    lowered,
     program,
     run,
     softmax,
@@ -36,7 +35,8 @@ from minisitch.cuda_emit import emit
 from minisitch.errors import PlanError
 from minisitch.fuse import FREE, extract, fuse, is_fusible
 from minisitch.graph import Builder, TensorType
-from minisitch.reference import evaluate
+from minisitch.kernel import Compute
+from minisitch.reference import evaluate, judge
 from minisitch.runtime import lower
 from minisitch.schedule import schedule
 from minisitch.simplify import simplify
@@ -572,24 +572,76 @@ def test_the_kernel_itself_stays_within_the_limit(device):
 def test_shrinking_recomputes_and_changes_no_result():
     graph = simplify(traced(softmax, (16, 24)))
     inputs = random_inputs(graph, np.random.default_rng(1))
-    counts = []
-    for limit in (20480, 24 * 4 + 4, 8):
+    for limit, kept, exps in ((20480, ["max", "exp", "sum"], 1), (24 * 4 + 4, ["max", "sum"], 2), (8, ["max", "sum"], 2)):
         found = plan(graph, "fs18", Limits(TOY, shared=limit))
-        shared = found.kernels[0].composition.shared
-        counts.append(len(shared))
-        body = extract(graph, found.kernels[0])
-        assert all(body.graph[v].kind == "reduce" for v in shared) or limit > 8
-        results, _ = stepped(emit(schedule(compose(body.graph, TOY, found.kernels[0].composition))), inputs)
+        body, how = extract(graph, found.kernels[0]), found.kernels[0].composition
+        assert [body.graph[v].op for v in how.shared] == kept
+        source = emit(schedule(compose(body.graph, TOY, how)))
+        assert source.text.count("math.exp") == exps
+        results, _ = stepped(source, inputs)
         np.testing.assert_allclose(results[0], evaluate(graph, inputs)[0], rtol=1e-5)
-    assert counts[0] >= counts[1] >= counts[2] and counts[0] > counts[2]
+
+
+def composed(graph, limits):
+    """The one kernel of a graph, built; and why what is given up is."""
+    found = plan(graph, "fs18", limits)
+    pattern, = found.kernels
+    body = extract(graph, pattern).graph
+    gone = {d.at: d.why for d in found.decisions if d.rule == "shared-memory-shrinking"}
+    return schedule(compose(body, limits.device, pattern.composition)), gone
+
+
+@pytest.mark.paper(15)
+def test_a_row_that_no_block_has_room_for_is_given_up_too():
+    """``schedule`` demotes to global memory what does not fit into the 48 kB of a block, and then nothing seems to be too much. It
+    is given up as a row of 32 kB is, and what the block would have needed is said."""
+    for cols, gives_up in ((4000, False), (5000, False), (8000, True), (12_000, True), (12_500, True), (50_000, True)):
+        graph = simplify(traced(softmax, (512, cols)))
+        kernel, gone = composed(graph, LIMITS)
+        maximum, exp, total = (n.id for n in graph.nodes if n.op in ("max", "exp", "sum"))
+        why = f"with all values a block needs {4 * cols + 128} bytes, the limit is 20480; a heavy one is evaluated where it is read"
+        assert gone == ({(exp,): why} if gives_up else {})
+        assert kernel.plan.composition.shared == ((maximum, total) if gives_up else (maximum, exp, total))
+        assert kernel.shared_bytes == 128 + 4 * cols * (not gives_up)
+        assert not any(b.scope == "scratch" for b in kernel.buffers), "nothing travels through global memory"
+
+
+@pytest.mark.paper(15)
+@pytest.mark.parametrize(("room", "cols"), [(1024, 300), (V100.shared_per_block, 12_400)])
+def test_what_a_block_has_no_room_for_is_evaluated_again(room, cols):
+    """On the stepper, whose blocks have as much shared memory as a V100's, or less than the paper's limit."""
+    graph = simplify(traced(softmax, (2, cols)))
+    inputs = random_inputs(graph, np.random.default_rng(2))
+    kernel, gone = composed(graph, Limits(replace(TOY, shared_per_block=room)))
+    assert len(gone) == 1 and all(f", the limit is {min(room, SHARED_LIMIT)};" in why for why in gone.values())
+    source = emit(kernel)
+    results, _ = stepped(source, inputs)
+    assert source.text.count("math.exp") == 2
+    np.testing.assert_allclose(results[0], evaluate(graph, inputs)[0], rtol=1e-4)
+
+
+@pytest.mark.paper(15)
+def test_reduces_stay_though_a_block_has_no_room_for_them():
+    """Sums of rows in the middle, of columns at the end: one block. Light values are given up in vain, sums never."""
+    graph = program("f32[16,16] = input name='x'", "f32[16,1] = sum %0 axes=(1,) keepdims=True", "f32[16,16] = broadcast %1 shape=(16, 16)",
+                    "f32[16,16] = add %0 %2", "f32[1,16] = max %3 axes=(0,) keepdims=True", "f32[16,16] = broadcast %4 shape=(16, 16)",
+                    "f32[16,16] = sub %3 %5")
+    inputs = random_inputs(graph, np.random.default_rng(2))
+    for room, shared, demoted in ((4096, (1, 3, 4), 0), (512, (1, 4), 0), (100, (1, 4), 1)):
+        kernel, gone = composed(graph, Limits(replace(TOY, shared_per_block=room)))
+        assert kernel.plan.composition.shared == shared and list(gone) == [(v,) for v in (3,) if v not in shared]
+        assert [d.rule for d in kernel.decisions].count("shared-memory") == demoted
+        assert all(v.ok for v in judge(graph, inputs, stepped(emit(kernel), inputs)[0]))
 
 
 @pytest.mark.paper(14)
 def test_exp_is_evaluated_once():
-    """Numbers of elements, not of readers."""
-    kernel, = lowered(simplify(traced(softmax, (32, 16))), "fs18", "step", TOY).kernels
-    heavy = [s for segment in kernel.segments for phase in segment.phases for s in phase.body if getattr(s, "op", "") == "exp"]
-    assert len(heavy) == 1
+    """As often as it has elements; as often as elements and readers if a block has no room for it."""
+    graph = simplify(traced(softmax, (32, 16)))
+    for limit, readers in ((SHARED_LIMIT, 1), (8, 2)):
+        kernel, _ = composed(graph, Limits(TOY, shared=limit))
+        assert sum(segment.rows * phase.cols * phase.serial for segment in kernel.segments for phase in segment.phases
+                   for s in phase.body if isinstance(s, Compute) and s.op == "exp") == readers * 32 * 16
 
 
 # ---------------------------------------------------------------- row 18: small products

@@ -157,9 +157,10 @@ def given_up(wanted: Mapping[int, Wish]) -> list[int]:
 def _fit_shared(fusion: Fusion, body: Body, schedule: Schedule, threads: int) -> tuple[BlockComposition, Kernel, list[Decision]]:
     """Keep all that has a reason; while the kernel itself needs more than the limit, give up in the paper's order.
 
-    Reduces alone are within the limit: that was checked when they were fused. What their folds exchange comes on top.
+    Reduces alone are within the limit: that was checked when they were fused. What their folds exchange comes on top. What
+    counts is what a block would need if nothing were demoted to global memory: a value that has to be does not fit.
     """
-    wanted, limit = wishes(fusion, schedule), fusion.limits.shared
+    wanted, limit = wishes(fusion, schedule), min(fusion.limits.shared, fusion.limits.device.shared_per_block)
     order = given_up(wanted)
     number = {whole: i for i, whole in enumerate(body.origin)}
     looped = {m for m in fusion.members if m in fusion.outputs or fusion.graph[m].kind == "reduce"}
@@ -172,10 +173,10 @@ def _fit_shared(fusion: Fusion, body: Body, schedule: Schedule, threads: int) ->
         return blocks, built(body.graph, fusion.limits.device, blocks)
 
     def fits(dropped: int) -> bool:
-        return without(dropped)[1].shared_bytes <= limit
+        return without(dropped)[1].wanted_bytes <= limit
 
     dropped = 0 if fits(0) else bisect_left(range(len(order)), True, key=fits)
-    why = (f"with all values a block needs {without(0)[1].shared_bytes} bytes, the limit is {limit}; a {{}} one is evaluated "
+    why = (f"with all values a block needs {without(0)[1].wanted_bytes} bytes, the limit is {limit}; a {{}} one is evaluated "
            "where it is read")
     return *without(dropped), [Decision((v,), "recompute", "shared-memory-shrinking", why.format(wanted[v].why))
                                for v in order[:dropped]]
