@@ -157,10 +157,22 @@ def _cpu_us(kernel: Kernel, by_epoch: Sequence[tuple[list[Segment], Bytes]], aro
             cores = min(cores, int(2 * segment.work // device.serial_below)) if segment.work >= device.serial_below else 1
             loops, dragged, parallel = loops + price.ns / cores, dragged + price.dragged, parallel or cores > 1
             total += device.grid_barrier_us if cores > 1 else 0.0
-        fetched = moved.written if level is device.levels[-1] and not any(p.streams for s in segments for p in s.phases) else 0
+        fetched = moved.written * _stored_through_caches(kernel, segments) if level is device.levels[-1] else 0
         memory = (moved.total + fetched + dragged) / (level.all_cores if parallel else level.one_core) * 1e9
         total += math.hypot(memory, loops) / 1e3
     return total
+
+
+def _stored_through_caches(kernel: Kernel, segments: Sequence[Segment]) -> float:
+    """The share of what is stored to memory whose lines are fetched first: all but what loops stream past the caches."""
+    size = {b.name: itemsize(b.dtype) for b in kernel.buffers if b.scope != "shared"}
+    found = {True: 0, False: 0}
+    for segment in segments:
+        for phase in segment.phases:
+            stored = {v.name: size.get(v.buffer, 0) for v in phase.views} | size
+            each = sum(stored.get(s.buffer, 0) for s in phase.body if isinstance(s, Store))
+            found[phase.streams] += segment.rows * phase.cols * phase.serial * each
+    return found[False] / (sum(found.values()) or 1) if found[True] else 1.0
 
 
 def _again(kernel: Kernel, segment: Segment) -> int:
@@ -210,7 +222,7 @@ class _Loops:
         waits = segment.together == 1
         each_before = [self._compute(s) if isinstance(s, Compute) else self.cost["light"] for s in before]
         row = sum(self._alone(each) if waits else each for each in each_before)
-        if n > BRIEF:
+        if n > BRIEF and name != "row":
             row += (self.cost["row"] + self.cost["meet"] * sum(f.along == "row" for f in phase.folds)) * waits
         self.ns += segment.rows * row
 

@@ -98,34 +98,39 @@ class _Builder:
     def build(self) -> Kernel:
         """Segments in order, and the registers of a thread that are assumed."""
         groups = list(self.layout.segments.items())
+        phases = [self._phases(loops) for _, loops in groups]
+        touches = self._touches()
+        moved = sum((t.read + t.written) * itemsize(self.buffers[t.buffer].dtype) for t in touches)
+        large = len(self.device.levels) > 1 and moved > self.device.levels[-2].size
         segments = []
         for number, ((level, _), loops) in enumerate(groups):
             last_of_level = number + 1 < len(groups) and groups[number + 1][0][0] != level
-            segments.append(self._segment(loops, "grid" if last_of_level else "none"))
+            segments.append(self._segment(loops, phases[number], large, "grid" if last_of_level else "none"))
         ranked = {"input": 0, "output": 1, "scratch": 2, "shared": 3}
         buffers = tuple(sorted(self.buffers.values(), key=lambda b: (ranked[b.scope], b.role == "exchange")))
         kernel = Kernel(_name(self.plan, self.layout.block), self.plan, self.device, buffers, tuple(self.constants.values()),
-                        tuple(segments), 1, self.layout.block, REGISTERS, self._touches(),
+                        tuple(segments), 1, self.layout.block, REGISTERS, touches,
                         tuple(map(self.layout.home, self.plan.sinks)), tuple(self.layout.decisions))
         doubles = any(b.dtype == "float64" for b in kernel.buffers)
         crowded = kernel.grid_barriers and len(kernel.parameters) + kernel.grid_barriers >= CROWDED
         many = crowded or doubles or self.layout.dealt or not kernel.grid_barriers
         return replace(kernel, registers=MANY_REGISTERS if many else REGISTERS)
 
-    def _segment(self, loops: Sequence[Loop], barrier: str) -> Segment:
+    def _phases(self, loops: Sequence[Loop]) -> list[Phase]:
+        """What the loops of a segment do, before a core's columns are split; which cells they touch is noted."""
+        space, names = loops[0].space, Names(self.constants)
+        m = self.layout.maps[loops[0].level, space]
+        phases = reuse([self._phase(loop, names, space, m) for loop in loops], self.layout.input_names.values())
+        self._touch(loops[0].level, space.rows, phases)
+        return phases
+
+    def _segment(self, loops: Sequence[Loop], phases: Sequence[Phase], large: bool, barrier: str) -> Segment:
+        """``large``: no cache holds what the kernel moves."""
         space = loops[0].space
         m = self.layout.maps[loops[0].level, space]
         slice_size = -(-space.serial // space.slices) if space.slices > 1 else max((p.serial for p in loops), default=1)
-        names = Names(self.constants)
-        phases = []
-        for loop in loops:
-            phases.append(self._phase(loop, names, space, m))
-        phases = reuse(phases, self.layout.input_names.values())
-        self._touch(loops[0].level, space.rows, phases)
         chunk = m.chunk
         if self.device.kind == "cpu":
-            moved = sum((t.read + t.written) * itemsize(self.buffers[t.buffer].dtype) for t in self._touches())
-            large = len(self.device.levels) > 1 and moved > self.device.levels[-2].size
             phases, chunk = nest_columns(phases, chunk, space.chunks, space.kind == "column", large)
             self._lengthen_rows(phases, m.chunk, chunk)
             sweep = math.lcm(*(p.sweep for p in phases))

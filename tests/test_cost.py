@@ -227,6 +227,19 @@ def test_what_a_piece_knows_is_not_priced():
     assert us(lambda i: i % 7) - us(lambda i: i) == pytest.approx(2 * 300 * each / 1e3, rel=0.05)
 
 
+def test_rows_without_columns_are_one_loop_and_none_of_them_starts_another():
+    """A maximum of each of 4096 rows, then values of it that wait for all rows. Where starting a row takes a microsecond, only
+    the maxima's rows do."""
+    def f(x):
+        m = x.max((0, 2))
+        return np.maximum(np.where(m <= 1, np.minimum(m, 2).min(), m), np.where(m <= 3, m.min(), m).sum())
+    us = {row: cost.kernel_us(one_kernel(traced(f, (3, 4096, 33)), replace(CPU, sms=1, core_ns=tuple(
+        sorted((dict(CPU.core_ns) | {"row": row}).items()))))) for row in (1000.0, 2000.0)}
+    kernel = one_kernel(traced(f, (3, 4096, 33)), CPU)
+    assert [s.rows for s in kernel.segments if all(p.cols * p.serial == 1 for p in s.phases)] == [4096]
+    assert us[2000.0] - us[1000.0] == pytest.approx(4096, rel=0.01)
+
+
 def test_a_stride_drags_lines_through_the_cache():
     straight = cpu_us("f32[4096,4096] = neg %0", "4096,4096")
     across = cpu_us("f32[4096,4096] = transpose %0 perm=(1,0)", "4096,4096")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from stitch_help import CPU, lowered, run, traced
 
+from minisitch import cost
 from minisitch.compile import compile_cpu, inspect_assembly
 from minisitch.device import Level
 from minisitch.loops import STREAM
@@ -76,6 +77,27 @@ def test_only_what_no_cache_holds_and_nobody_needs_again():
     assert not any(streams(half, (2048, 64), (2048, 1))), "rows too short"
     assert not any(streams(lambda x: x[::3] + x.dtype.type(1), (20_000,))), "strides"
     assert not any(streams(lambda x: x[:200] + x.dtype.type(1), (20_000,))), "the rest of the array is not read"
+
+
+def test_all_loops_of_a_kernel_stream_or_none_whatever_their_order():
+    """Each moves less than the largest cache holds, both together more: what counts is the kernel."""
+    machine = replace(CPU, levels=(Level(1 << 20, 1e11, 1e11), Level(1 << 40, 1e10, 1e10)))
+    small, large = (64, 1024), (65, 1024)
+    both = lambda x, y: (x * x.dtype.type(3), y * y.dtype.type(3))  # noqa: E731
+    assert streams(both, small, large, device=machine) == streams(both, large, small, device=machine) == [True, True]
+    assert streams(lambda x: x * x.dtype.type(3), large, device=machine) == [False]
+
+
+def test_what_streams_is_not_fetched_first_and_what_lies_beside_it_is():
+    """One segment of two stores past the caches; half as much is stored through them, and counted twice."""
+    machine = replace(CPU, sms=1, levels=(Level(4096, 1e11, 1e11), Level(1 << 40, 1e10, 1e10)), launch_us=0.0,
+                      core_ns=tuple((name, 1e-9) for name, _ in CPU.core_ns))
+    x, y = (128, 1024), (1024, 64)
+    def beside(x, y):
+        return x * x.dtype.type(3), y * y[:, :1]
+    (kernel,) = lowered(traced(beside, x, y), "astitch", "cpu", machine).kernels
+    assert sorted(p.streams for s in kernel.segments for p in s.phases) == [False, True] and kernel.grid_barriers == 0
+    assert cost.kernel_us(kernel) == pytest.approx(4 * (2 * 128 * 1024 + 3 * 1024 * 64) / 1e10 * 1e6, rel=1e-3)
 
 
 def test_the_machine_code_stores_whole_lines_past_the_caches():
