@@ -9,7 +9,7 @@ After:   group 0: %0 %1 %3 %4 %5 %6, dominant %5, sub-dominant %6: both read %1 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from .fuse import is_heavy, stretches
@@ -42,7 +42,8 @@ def groups_of(graph: Graph, merge: bool = True) -> tuple[Group, ...]:
     chosen = candidates(graph)
     cut = set(chosen)
     if not merge:
-        return tuple(Group(upstream(graph, c, cut), c, ()) for c in chosen)
+        rest = {n.id for n in graph.nodes if n.op not in ("constant", "iota")} - cut
+        return tuple(Group(upstream(graph, (c,), rest), c, ()) for c in chosen)
     leader = list(range(len(graph)))
 
     def find(i: int) -> int:
@@ -69,11 +70,11 @@ def groups_of(graph: Graph, merge: bool = True) -> tuple[Group, ...]:
     return tuple(sorted(found, key=lambda g: g.members))
 
 
-def upstream(graph: Graph, candidate: int, cut: Collection[int]) -> tuple[int, ...]:
-    """A candidate and all it is computed from, up to what is ``cut``."""
-    found, pending = {candidate}, [candidate]
+def upstream(graph: Graph, values: Sequence[int], within: Set[int]) -> tuple[int, ...]:
+    """``values`` and all they are computed from without leaving ``within``."""
+    found, pending = set(values), list(values)
     while pending:
-        fresh = {a for a in graph[pending.pop()].args if a not in cut and graph[a].op not in ("constant", "iota")} - found
+        fresh = {a for a in graph[pending.pop()].args if a in within} - found
         found |= fresh
         pending += fresh
     return tuple(sorted(found))

@@ -83,6 +83,22 @@ def test_a_reversed_import_is_seen():
         "stitch", "strategies", "graph"]
 
 
+# What several files need, and the one that defines it: nowhere else is anything called so, with an underscore or without.
+HOMES = {"upstream": "groups.py"}
+
+
+@pytest.mark.parametrize("word", HOMES)
+def test_what_several_files_need_has_one_home(word):
+    found = []
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = ([node.name] if isinstance(node, ast.FunctionDef) else
+                     [x.id for target in node.targets for x in ast.walk(target) if isinstance(x, ast.Name)]
+                     if isinstance(node, ast.Assign) else [])
+            found += [name(path) for each in names if each.lstrip("_") == word]
+    assert found == [HOMES[word]]
+
+
 def code_lines(text: str) -> set[int]:
     """Numbers of the lines that hold code: no comments, docstrings or blank lines."""
     skipped = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}

@@ -49,6 +49,7 @@ from ..fuse import (
     verify_plan,
 )
 from ..graph import Graph
+from ..groups import upstream
 from ..launches import restitched, restitched_plan, returned
 from ..stitch import StitchPlan
 
@@ -282,15 +283,15 @@ def _priced(name: str, patterns: tuple[Pattern, ...], prices: Prices, limit: flo
 # ---------------------------------------------------------------- in two, at a grid barrier
 def _halves(pattern: Pattern, prices: Prices, us: float) -> Iterator[tuple[int, tuple[Pattern, Pattern]]]:
     """The kernel cut at its grid barriers, one after the other, if two launches could be cheaper than ``us`` at all."""
-    kernel, graph = prices.kernel(pattern), prices.graph
+    kernel, graph, inside = prices.kernel(pattern), prices.graph, set(pattern.members)
     if not kernel.grid_barriers or 2 * prices.device.launch_us >= us:
         return
     for barrier in _spread(kernel.plan.grid_barriers):
         early = [node for node, sink in kernel.plan.final.items() if sink.level < barrier]
         late = [node for node, sink in kernel.plan.final.items() if sink.level >= barrier]
-        second = _upstream(graph, pattern, late, set(early))
+        second = upstream(graph, late, inside.difference(early))
         needed = set(pattern_inputs(graph, Pattern(second, ())))
-        first = _upstream(graph, pattern, early, set())
+        first = upstream(graph, early, inside)
         made = tuple(m for m in first if m in needed or (m in pattern.outputs and m not in late))
         rest = tuple(m for m in second if m in pattern.outputs and m not in made)
         if made and rest and {*made, *rest} >= {*pattern.outputs}:
@@ -300,14 +301,3 @@ def _halves(pattern: Pattern, prices: Prices, us: float) -> Iterator[tuple[int, 
 def _spread(last: int) -> list[int]:
     """All of 1 to ``last``, or ``MOST_CUTS`` of them evenly spread."""
     return sorted({round(k * last / MOST_CUTS) for k in range(1, MOST_CUTS + 1)} - {0})
-
-
-def _upstream(graph: Graph, pattern: Pattern, sinks: Sequence[int], stops: set[int]) -> tuple[int, ...]:
-    """The members that ``sinks`` are computed from, up to values that another kernel writes."""
-    inside = set(pattern.members)
-    found, pending = set(sinks), list(sinks)
-    while pending:
-        fresh = {a for a in graph[pending.pop()].args if a in inside and a not in stops} - found
-        found |= fresh
-        pending += fresh
-    return tuple(sorted(found))

@@ -218,14 +218,14 @@ def _without_circles(graph: Graph, parts: Sequence[Members], decisions: list[Dec
     """The parts, without those that would wait for an earlier one that waits for them."""
     kept: list[Members] = []
     for part in parts:
-        if _upstream(graph, [*kept, part]) is None:
+        if _pipelines_before(graph, [*kept, part]) is None:
             decisions.append(Decision(part, "keep apart", "circle", "it would wait for another pipeline that waits for it"))
         else:
             kept.append(part)
     return kept
 
 
-def _upstream(graph: Graph, pipelines: Sequence[Members]) -> list[int] | None:
+def _pipelines_before(graph: Graph, pipelines: Sequence[Members]) -> list[int] | None:
     """For each node outside of them the pipelines it waits for, as bits; None if one of them would wait for itself."""
     home = {n: k for k, nodes in enumerate(pipelines) for n in nodes}
     waits = [0] * len(pipelines)
@@ -256,7 +256,7 @@ def _rest(graph: Graph, stitched: FusionPlan, pipelines: Sequence[Members]) -> l
     What waits for the same pipelines is on no path through another: such parts cannot wait for each other in a circle.
     """
     inside = {n for p in pipelines for n in p}
-    waits = _upstream(graph, pipelines)
+    waits = _pipelines_before(graph, pipelines)
     assert waits is not None, "pipelines are added one by one, none in a circle"
     groups: dict[tuple[int, int], list[int]] = {}
     for number, pattern in enumerate(stitched.kernels):

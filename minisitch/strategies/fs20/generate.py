@@ -61,8 +61,8 @@ class Refusal:
 def groups(graph: Graph, kept: tuple[int, ...] = ()) -> dict[int, tuple[int, ...]]:
     """Each sub-root or root with the operations that reach it through no other (the paper's op grouping)."""
     roots = [n.id for n in graph.nodes if n.kind == "reduce" or n.id in graph.outputs or n.id in kept]
-    cut = {*roots, *(n.id for n in graph.nodes if n.kind == "source")}
-    return {root: upstream(graph, root, cut) for root in roots}
+    rest = {n.id for n in graph.nodes if n.kind != "source"}.difference(roots)
+    return {root: upstream(graph, (root,), rest) for root in roots}
 
 
 def expensive(graph: Graph) -> tuple[int, ...]:
