@@ -215,6 +215,11 @@ def read_in_place(graph: Graph, value: int) -> int:
     return value
 
 
+def returned(graph: Graph) -> set[int]:
+    """The values in memory that the caller gets."""
+    return {read_in_place(graph, output) for output in graph.outputs}
+
+
 def view_source(graph: Graph, value: int) -> int:
     """The value whose memory a library call can read ``value`` from, by strides alone.
 
@@ -279,7 +284,7 @@ def make_plan(graph: Graph, strategy: str, groups: Iterable[Sequence[int]],
 
 def stored_values(graph: Graph) -> set[int]:
     """Values that must be in memory whatever the strategy: read by a library call, or returned."""
-    found = {read_in_place(graph, o) for o in graph.outputs}
+    found = returned(graph)
     for node in graph.nodes:
         if node.kind == "library":
             found |= {view_source(graph, a) for a in node.args}
@@ -301,7 +306,7 @@ def _close(graph: Graph, pattern: Pattern) -> Pattern:
 
 def _needed_outside(graph: Graph, patterns: Sequence[Pattern]) -> set[int]:
     """Values that must be in memory: read by a pattern that does not hold them, or returned."""
-    needed = {read_in_place(graph, o) for o in graph.outputs}
+    needed = returned(graph)
     for pattern in patterns:
         inside = set(pattern.members)
         for member in pattern.members:

@@ -18,17 +18,11 @@ from dataclasses import replace
 
 from .build import Prices
 from .errors import KernelError, PlanError
-from .fuse import Decision, FusionPlan, Pattern, count, in_order, pattern_inputs, read_in_place, verify_plan
-from .graph import Graph
+from .fuse import Decision, FusionPlan, Pattern, count, in_order, pattern_inputs, returned, verify_plan
 from .restitch import one_kernel
 
 LOOK_BACK = 8  # kernels before one that it is tried with
 MOST_NODES = 1000  # of a kernel that is tried at all: larger ones take long to build
-
-
-def returned(graph: Graph) -> set[int]:
-    """The values in memory that the caller gets."""
-    return {read_in_place(graph, output) for output in graph.outputs}
 
 
 def restitched(kernels: Sequence[Pattern], outside: Set[int], prices: Prices) -> tuple[Pattern, ...]:

@@ -37,7 +37,7 @@ from .fuse import (
     count,
     in_order,
     is_fusible,
-    read_in_place,
+    returned,
     verify_plan,
     view_source,
 )
@@ -90,7 +90,7 @@ class Space:
         for node in graph.nodes:
             if node.kind == "library":
                 self.needs[node.id] = self._stored(view_source(graph, a) for a in node.args)
-        self.required = self._stored(read_in_place(graph, o) for o in graph.outputs)
+        self.required = self._stored(returned(graph))
         self.required |= union(self.needs.values())
         live = union(self.sweep(0)[0][value] for value in bits(self.required))
         self.values = [v for v in bits(live) if self.required >> v & 1 or _computes(graph[v])]

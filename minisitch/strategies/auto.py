@@ -45,12 +45,13 @@ from ..fuse import (
     extract,
     fuse,
     pattern_inputs,
+    returned,
     strategy,
     verify_plan,
 )
 from ..graph import Graph
 from ..groups import upstream
-from ..launches import restitched, restitched_plan, returned
+from ..launches import restitched, restitched_plan
 from ..stitch import StitchPlan
 
 PROPOSERS = ("astitch", "fs20", "fs18", "xla", "none")  # of equally cheap plans the first one's is taken
