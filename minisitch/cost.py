@@ -23,7 +23,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from .device import SERIAL_BESIDE_LIBRARY, Device
+from .device import LINE, SERIAL_BESIDE_LIBRARY, Device
 from .graph import Graph, Node
 from .index import Digit, Index
 from .kernel import Compute, Fold, Kernel, Load, Phase, Segment, Stmt, Store, indices, operands
@@ -34,7 +34,7 @@ HEAVY_OPERATIONS = 16  # scalar operations a heavy one counts for on a GPU (a po
 LANES = 16  # float32 elements of a core's widest vector
 VECTORS = LANES, 8, 4  # float32 elements of vectors, widest first; a loop's last elements have the narrower ones
 BRIEF = 16  # an innermost loop of at most so many elements hides what starting its row costs
-LINE, PAGE = 64, 4096  # bytes
+PAGE = 4096  # bytes
 AHEAD = 512  # bytes fetched in vain where a run of neighbours ends and the next begins in another page; no more than its own
 THREADED = 1_000_000  # multiplications of a matrix product, above which a BLAS has several threads (measured; others begin earlier)
 KEPT = 1 << 20  # bytes a stride may sweep over before the first line is gone from the cache

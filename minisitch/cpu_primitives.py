@@ -11,7 +11,7 @@ import functools
 import operator
 from typing import Any
 
-LINE = 64  # bytes of a cache line
+STREAMED = 64  # bytes of a store past the caches: a whole line. Kept here: compiled kernels are known by the digest of this file
 
 
 @functools.cache
@@ -214,14 +214,14 @@ def _past_the_caches() -> dict[str, Any]:
             item, word = context.get_abi_sizeof(context.get_data_type(block.dtype)), first.type
             begin, source = (builder.bitcast(p, cgutils.voidptr_t) for p in (builder.gep(to.data, [first]), own.data))
             nbytes = builder.mul(count, word(item))
-            ahead = builder.and_(builder.neg(builder.ptrtoint(begin, word)), word(LINE - 1))
+            ahead = builder.and_(builder.neg(builder.ptrtoint(begin, word)), word(STREAMED - 1))
             ahead = builder.select(builder.icmp_signed("<", ahead, nbytes), ahead, nbytes)
-            stop = builder.add(ahead, builder.and_(builder.sub(nbytes, ahead), word(-LINE)))
-            lines = ir.VectorType(ir.IntType(8), LINE).as_pointer()
+            stop = builder.add(ahead, builder.and_(builder.sub(nbytes, ahead), word(-STREAMED)))
+            lines = ir.VectorType(ir.IntType(8), STREAMED).as_pointer()
             cgutils.raw_memcpy(builder, begin, source, ahead, 1)
-            with cgutils.for_range_slice(builder, ahead, stop, word(LINE)) as (at, _):
+            with cgutils.for_range_slice(builder, ahead, stop, word(STREAMED)) as (at, _):
                 line = builder.load(builder.bitcast(builder.gep(source, [at]), lines), align=1)
-                store = builder.store(line, builder.bitcast(builder.gep(begin, [at]), lines), align=LINE)
+                store = builder.store(line, builder.bitcast(builder.gep(begin, [at]), lines), align=STREAMED)
                 store.set_metadata("nontemporal", builder.module.add_metadata([ir.IntType(32)(1)]))
             cgutils.raw_memcpy(builder, builder.gep(begin, [stop]), builder.gep(source, [stop]), builder.sub(nbytes, stop), 1)
             return context.get_dummy_value()

@@ -57,7 +57,7 @@ from .source import Writer, combine, header, literal, numpy_name
 
 AnyStmt = TypeVar("AnyStmt", bound=Stmt)
 
-LINE = 32  # words between two counters: each has 128 bytes of the L2 cache for itself
+SPACING = 32  # words from one counter to the next: each has 128 bytes of the L2 cache for itself
 REGISTERS = 64  # a thread, assumed: the grid barrier is a call
 
 
@@ -174,7 +174,7 @@ class _Emitter:
             self.arrays[q.name] = Array(q.name, t.dtype, t.size * q.depth, "queue")
         grid = sum(s.blocks for s in self.pipeline.stages)
         stages = self._stages()
-        counters = sum(q.depth * (1 + len(self._credits(q))) for q in self.pipeline.queues) * LINE
+        counters = sum(q.depth * (1 + len(self._credits(q))) for q in self.pipeline.queues) * SPACING
         self.arrays["counters"] = Array("counters", "int32", counters, "counters")
         shared = _bytes(self.pool) + sum(p.shared_bytes for p in self.products.values())
         wave = self.device.wave(self.threads, shared, REGISTERS)
@@ -202,7 +202,7 @@ class _Emitter:
         for q in self.pipeline.queues:
             for what in ("WRITTEN", *(f"READ_{c}" for c in self._credits(q))):
                 yield f"{q.name.upper()}_{what} = {first}" + (f"  # {q}" if what == "WRITTEN" else "")
-                first += q.depth * LINE
+                first += q.depth * SPACING
         yield from ("", "", f"def {name}({', '.join(self.arrays)}):")
         yield "    thread = cuda.threadIdx.x"
         yield "    block = cuda.blockIdx.x"
@@ -268,9 +268,9 @@ class _Emitter:
             self.w.line(f"entry{depth} = tile % {depth}")
             self.w.line(f"turn{depth} = tile // {depth}")
         waits = [(f"{q.name.upper()}_WRITTEN] <= 0", f"until %{q.node} is complete") for q in once]
-        waits += [(f"{q.name.upper()}_WRITTEN + entry{q.depth} * {LINE}] <= turn{q.depth}", f"until the tile of %{q.node} is there")
-                  for q in reads if q not in once]
-        waits += [(f"{q.name.upper()}_READ_{c} + entry{q.depth} * {LINE}] < turn{q.depth}",
+        waits += [(f"{q.name.upper()}_WRITTEN + entry{q.depth} * {SPACING}] <= turn{q.depth}",
+                   f"until the tile of %{q.node} is there") for q in reads if q not in once]
+        waits += [(f"{q.name.upper()}_READ_{c} + entry{q.depth} * {SPACING}] < turn{q.depth}",
                    f"until stage {c} has read what the entry of %{q.node} held") for q in writes for c in self._credits(q)]
         if waits:
             self.w.line("if thread == 0:")
@@ -282,8 +282,8 @@ class _Emitter:
 
     def _release(self, number: int, reads: Sequence[Queue], writes: Sequence[Queue] = (), entry: str = "") -> None:
         """Count what is written in the tile's entry, or the one given, and what is read; a block barrier comes before it."""
-        counts = [f"{q.name.upper()}_WRITTEN + {entry or f'entry{q.depth}'} * {LINE}" for q in writes]
-        counts += [f"{q.name.upper()}_READ_{number} + entry{q.depth} * {LINE}" for q in reads if self._credits(q)]
+        counts = [f"{q.name.upper()}_WRITTEN + {entry or f'entry{q.depth}'} * {SPACING}" for q in writes]
+        counts += [f"{q.name.upper()}_READ_{number} + entry{q.depth} * {SPACING}" for q in reads if self._credits(q)]
         if counts:
             self.w.line("if thread == 0:")
         for count in counts:

@@ -27,6 +27,7 @@ from .errors import DeviceError
 SERIAL_BELOW = 1_000_000
 SERIAL_BESIDE_LIBRARY = 10 * SERIAL_BELOW  # where the other cores are a matrix product's (``cost.beside_library``)
 FILE_VERSION = 4  # of the device file
+LINE, SECTOR = 64, 32  # bytes that a CPU's cache, and a GPU's memory, moves at least
 
 
 @dataclass(frozen=True)

@@ -371,7 +371,7 @@ def verify(graph: Graph) -> Graph:
 
 
 _STRING = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
-_LINE = re.compile(rf"%(\d+): (\w+)\[([\d,]*)\] = (\w+)((?: %\d+)*)((?:{_STRING}|[^'\"])*?)(?:  # (.*))?$")
+_NODE_LINE = re.compile(rf"%(\d+): (\w+)\[([\d,]*)\] = (\w+)((?: %\d+)*)((?:{_STRING}|[^'\"])*?)(?:  # (.*))?$")
 _RETURN = re.compile(r"return((?: %\d+)*)(?: *#.*)?$")
 _SPACE = re.compile(rf"{_STRING}| (?=[a-z_]+=)")  # between attributes; strings are passed over
 
@@ -387,7 +387,7 @@ def parse(text: str) -> Graph:
         if returned := _RETURN.match(line):
             outputs = tuple(int(word[1:]) for word in returned[1].split())
             continue
-        match = _LINE.match(line)
+        match = _NODE_LINE.match(line)
         if not match or match[2] not in DTYPES:
             raise GraphError(f"line {number}: cannot read {line!r}; expected '%1: f32[4,8] = exp %0', or 'return %1' at the end")
         node_id, dtype, shape, op, args, attrs, origin = match.groups()

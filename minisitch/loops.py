@@ -33,6 +33,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from .device import LINE
 from .index import ZERO, Digit, Guard, Index, Loaded, Quotient, Remainder, Within, variable
 from .kernel import Choose, Clamp, Compute, Fold, FromIndex, Load, Phase, Stmt, Store, View
 from .ops import kind_of
@@ -40,7 +41,7 @@ from .ops import kind_of
 Rewrite = Callable[[Index], Index]
 BLOCK = 8192  # columns of a long row that have a total of their own: 32 kB of float32
 SWEEP = 8  # reduced rows at once, and
-LINE = 16  # columns of a block where rows lie across each other: a cache line of float32
+LINE_COLUMNS = LINE // 4  # of a block where rows lie across each other: a cache line of float32
 STREAM = 128  # columns of a block that is stored past the caches (measured: of 512 a copy gains nothing, of 64 a chain loses)
 FEW = 64  # reduced rows, as partial results are, that are not worth it
 MOST_CUTS = 3  # of an innermost loop; with more it stays whole
@@ -130,10 +131,10 @@ def _folds_together(phase: Phase) -> bool:
 
 def _across(phase: Phase) -> bool:
     """True if neighbours of some operand lie in neighbouring rows, a line or more from column to column."""
-    if phase.folds or phase.serial != 1 or phase.cols <= LINE or not _flat(phase):
+    if phase.folds or phase.serial != 1 or phase.cols <= LINE_COLUMNS or not _flat(phase):
         return False
     steps = [{(a.var, a.stride): c for c, a in s.index.terms if isinstance(a, Digit)} for s in phase.body if isinstance(s, Load)]
-    return any(at.get(("row", 1)) == 1 and at.get(("col", 1), 0) >= LINE for at in steps)
+    return any(at.get(("row", 1)) == 1 and at.get(("col", 1), 0) >= LINE_COLUMNS for at in steps)
 
 
 def _streams(phase: Phase) -> bool:
@@ -180,7 +181,7 @@ def _nest(phase: Phase, strides: Sequence[int], chunk: int, chunked: bool, tiles
     axes = _axes("col", phase.cols, strides)
     if chunked:
         axes[-1] = axes[-1][0], axes[-1][1], max(1, min(chunk, phase.cols) // strides[-2] if len(strides) > 1 else chunk)
-    block = LINE if across else STREAM if streams else _block(phase, axes)
+    block = LINE_COLUMNS if across else STREAM if streams else _block(phase, axes)
     parts = _rounds(phase) and len(axes) > 1 and axes[0][2] >= FEW
     if block:
         axes = [("c1", 1, block), ("c0", block, -(-axes[0][2] // block))]

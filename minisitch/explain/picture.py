@@ -17,7 +17,7 @@ from ..fuse import count
 from ..mapping import ThreadMap
 
 PALETTE = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#e15759", "#76b7b2", "#9c755f", "#edc948", "#ff9da7", "#8cd17d")
-CHARACTER, LINE, MARGIN, GAP, LAYER_GAP = 6.7, 16, 8, 22, 34
+CHARACTER, LINE_HEIGHT, MARGIN, GAP, LAYER_GAP = 6.7, 16, 8, 22, 34
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Box:
 
     @property
     def height(self) -> float:
-        return len(self.lines) * LINE + MARGIN
+        return len(self.lines) * LINE_HEIGHT + MARGIN
 
 
 def svg(width: float, height: float, body: Iterable[str], name: str, title: str) -> str:
@@ -200,7 +200,7 @@ def _draw(box: Box, middle: float, band: tuple[float, float]) -> str:
     out = [rectangle(middle - box.width / 2, top, box.width, box.height, box.colour, box.tooltip, extra)]
     for n, line in enumerate(box.lines):
         bold = ' font-weight="bold"' if n == 0 and len(box.lines) > 1 else ""
-        out.append(text(middle - box.width / 2 + MARGIN, top + LINE * (n + 0.85), line, extra=bold))
+        out.append(text(middle - box.width / 2 + MARGIN, top + LINE_HEIGHT * (n + 0.85), line, extra=bold))
     return "".join(out)
 
 

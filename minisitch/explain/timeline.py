@@ -12,7 +12,7 @@ from html import escape
 from math import inf
 
 from ..dataflow.simulate import Firing, Moment, Run
-from .picture import CHARACTER, LINE, MARGIN, PALETTE, rectangle, svg, text
+from .picture import CHARACTER, LINE_HEIGHT, MARGIN, PALETTE, rectangle, svg, text
 
 COLOURS = {"simt": PALETTE[0], "tensor": PALETTE[1], "queue": PALETTE[2], "dram": PALETTE[4], "l2": PALETTE[5]}
 UNITS = ("simt", "tensor", "dram", "l2")
@@ -61,7 +61,7 @@ def timeline(run: Run, name: str, until: float = 0.0, width: float = 900.0) -> s
         body += _strip(unit, _averaged(run.moments, unit, at), COLOURS[unit], tip, at, y)
         y += STRIP
     body += _ticks(until, at, y)
-    return svg(width, y + LINE + MARGIN, body, name, title)
+    return svg(width, y + LINE_HEIGHT + MARGIN, body, name, title)
 
 
 def _tiles(firings: Sequence[Firing], kind: str, at: _Axis, y: float) -> Iterable[str]:
@@ -125,7 +125,7 @@ def _ticks(until: float, at: _Axis, y: float) -> list[str]:
     power = 10.0 ** (len(f"{until / 9:.0f}") - 1)
     step = next(power * n for n in (1, 2, 5, 10) if power * n * 9 >= until)
     marks = [n * step for n in range(int(until / step) + 1)]
-    return [text(at(mark), y + LINE, f"{mark:g}" + " us" * (mark == 0), "middle", ' fill-opacity="0.7"') for mark in marks]
+    return [text(at(mark), y + LINE_HEIGHT, f"{mark:g}" + " us" * (mark == 0), "middle", ' fill-opacity="0.7"') for mark in marks]
 
 
 # ---------------------------------------------------------------- the trace

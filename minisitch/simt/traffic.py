@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, fields
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..device import SECTOR
 from .memory import WIDEST, Memory
 from .text import Program
 
 if TYPE_CHECKING:
     from .machine import Thread
 
-SECTOR = 32  # bytes that global memory moves at once
 BANKS, WORD = 32, 4  # shared memory: 32 banks of 4-byte words
 
 

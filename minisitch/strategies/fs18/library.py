@@ -20,13 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...cost import HEAVY_OPERATIONS
-from ...device import Device
+from ...device import SECTOR, Device
 from ...graph import Graph, Node, TensorType
 from ...ops import OPS
 from ...store import replace
 from ...triples import Triple
 
-SECTOR = 32  # bytes: the least that a GPU fetches
 LOOP_START_US = 0.02  # of a block's loop on a CPU (measured: loops over 16 elements)
 VERSION = 2  # of the stored file
 

@@ -18,14 +18,13 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...device import Device
+from ...device import SECTOR, Device
 from ...index import Digit, Index
 from ...kernel import Compute, Kernel, Load, Segment, Stmt, Store, meetings, operands
 from ...mapping import WARP
 from ...ops import itemsize
 
 FIXED_REGISTERS = 16  # a thread's addresses and loop counters; the delta-evaluator assumes no others (the paper's figure)
-SECTOR = 32  # bytes that one memory transaction moves
 
 
 @dataclass(frozen=True)
