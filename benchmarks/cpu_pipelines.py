@@ -21,7 +21,7 @@ import numpy as np
 
 from minisitch import Program, trace
 from minisitch.build import Prices
-from minisitch.dataflow.price import plan_us
+from minisitch.dataflow.price import plan_with_pipelines_us
 from minisitch.errors import MinisitchError
 from minisitch.runtime import assemble, choose_device, lower_program
 from minisitch.trace.tree import flatten
@@ -98,7 +98,7 @@ def measure(workload: str, preset: str, strategies: list[str], target: str, seco
         say(f"{name}: compiling")
         stages = lower_program(program, name, target, device)
         ready[name] = assemble(stages, target)
-        modelled = plan_us(stages.plan, Prices(stages.graph, stages.device))
+        modelled = plan_with_pipelines_us(stages.plan, Prices(stages.graph, stages.device))
         rows[name] = {"modelled_us": round(modelled, 1), "kernels": len(stages.plan.kernels),
                       "pipelines": [str(p.composition) for p in stages.plan.pipelines]}
     samples = rounds(ready, lambda: fn(*arrays), flatten((tuple(arrays), {}))[0], seconds)

@@ -24,7 +24,7 @@ from minisitch.dataflow import pipeline, tiles
 from minisitch.dataflow.loop import loop_operations, loop_traffic
 from minisitch.dataflow.pipeline import Pipeline, Queue, Refusal, Stage, design, least_depths, verify_pipeline
 from minisitch.dataflow.predict import predict
-from minisitch.dataflow.price import plan_us
+from minisitch.dataflow.price import plan_with_pipelines_us
 from minisitch.dataflow.tiles import COMBINE, FINAL, FOLD, WHOLE, after_tiles, at_tile, best_cut, cut, rounds_of
 from minisitch.device import BUILT_IN, DEVICES, cpu_with, this_cpu
 from minisitch.errors import MinisitchError, PlanError
@@ -457,7 +457,7 @@ def test_a_gpus_pipeline_is_one_kernel_with_blocks_for_each_stage(small_gpu):
     assert row.block_barriers == flow.source.text.count("cuda.syncthreads()") > 0
     assert (row.bytes_read, row.bytes_written) == (x.nbytes + w.nbytes + v.nbytes, mlp(x, w, v).nbytes)
     assert row.modelled_us == predict(flow.body.graph, pattern.composition, small_gpu)[-1].makespan_us > 0
-    assert row.modelled_us == plan_us(stages.plan, Prices(stages.graph, small_gpu)), "the strategies' own price"
+    assert row.modelled_us == plan_with_pipelines_us(stages.plan, Prices(stages.graph, small_gpu)), "the strategies' own price"
 
 
 def test_explain_shows_a_gpus_pipeline_down_to_its_text(small_gpu):
@@ -572,7 +572,7 @@ def test_explain_and_compare_show_pipelines(short_tiles):
     stages = ms.runtime.lower_program(ms.lower(hidden, x, w, v, target="cpu", stop_after="trace"), "kitsune", "cpu", this_cpu())
     moved = loop_traffic(stages.loops[0].loop)
     assert (moved.read, moved.written) == (x.nbytes + w.nbytes + v.nbytes, 132 * 16 * 4) == (row.bytes_read, row.bytes_written)
-    assert row.modelled_us == plan_us(stages.plan, Prices(stages.graph, stages.device))
+    assert row.modelled_us == plan_with_pipelines_us(stages.plan, Prices(stages.graph, stages.device))
 
 
 def whole(x, w):

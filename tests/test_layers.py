@@ -84,7 +84,7 @@ def test_a_reversed_import_is_seen():
 
 
 # What several files need, and the one that defines it: nowhere else is anything called so, with an underscore or without.
-HOMES = {"LINE": "device.py", "SECTOR": "device.py", "returned": "fuse.py", "upstream": "groups.py"}
+HOMES = {"LINE": "device.py", "SECTOR": "device.py", "returned": "fuse.py", "upstream": "groups.py", "plan_us": "build.py", "pattern_us": "build.py"}
 
 
 @pytest.mark.parametrize("word", HOMES)

@@ -88,10 +88,10 @@ def loop_us(loop: TileLoop, device: Device) -> float:
     stored to."""
     whole, total = loop.pipeline.units // loop.pipeline.tile, 0.0
     for each in loop.rounds:
-        total += whole * _plan_us(each.tile, device) + sum(_plan_us(plan, device) for plan in (each.rest, each.after) if plan)
+        total += whole * _part_us(each.tile, device) + sum(_part_us(plan, device) for plan in (each.rest, each.after) if plan)
     moved = loop_traffic(loop)
     return total + (moved.total + moved.written) / device.bandwidth * 1e6
 
 
-def _plan_us(plan: FusionPlan, device: Device) -> float:
+def _part_us(plan: FusionPlan, device: Device) -> float:
     return Prices(plan.graph, device).plan_us(plan)

@@ -19,12 +19,12 @@ from .predict import workload
 from .simulate import dataflow
 
 
-def plan_us(plan: FusionPlan, prices: Prices) -> float:
+def plan_with_pipelines_us(plan: FusionPlan, prices: Prices) -> float:
     """Modelled microseconds of a plan's launches, library calls and pipelines, one after the other."""
-    return sum(pattern_us(pattern, prices) for pattern in plan.patterns)
+    return sum(pattern_or_pipeline_us(pattern, prices) for pattern in plan.patterns)
 
 
-def pattern_us(pattern: Pattern, prices: Prices) -> float:
+def pattern_or_pipeline_us(pattern: Pattern, prices: Prices) -> float:
     """Modelled microseconds of one of them."""
     if isinstance(pattern.composition, Pipeline):
         return pipeline_us(extract(prices.graph, pattern).graph, pattern.composition, prices.device)

@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ..build import Prices, digest, moved_us
-from ..dataflow.price import plan_us
+from ..dataflow.price import plan_with_pipelines_us
 from ..device import Device
 from ..errors import KernelError, PipelineError, PlanError
 from ..fuse import (
@@ -147,7 +147,7 @@ def _pipelined(graph: Graph, prices: Prices) -> tuple[FusionPlan, float] | None:
         return None
     try:
         plan = fuse(graph, "kitsune", device)
-        return (plan, plan_us(plan, prices)) if plan.pipelines else None
+        return (plan, plan_with_pipelines_us(plan, prices)) if plan.pipelines else None
     except (PlanError, KernelError, PipelineError):  # refused: no pipelines
         return None
 

@@ -23,7 +23,7 @@ from ..build import Prices, digest
 from ..cost import library_traffic
 from ..dataflow.pipeline import Pipeline, Refusal, design
 from ..dataflow.predict import balanced, product_us
-from ..dataflow.price import pattern_us, pipeline_us
+from ..dataflow.price import pattern_or_pipeline_us, pipeline_us
 from ..dataflow.select import select
 from ..dataflow.tiles import best_cut
 from ..device import Device
@@ -172,7 +172,7 @@ def _us_of(graph: Graph, result: Pipeline | Refusal, device: Device) -> float:
             memory = library_traffic(graph, node).total / device.bandwidth * 1e6
             total += device.launch_us + max(product_us(graph, node, device), memory)
         else:
-            total += pattern_us(pattern, prices)
+            total += pattern_or_pipeline_us(pattern, prices)
     return total
 
 
