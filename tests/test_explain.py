@@ -209,6 +209,22 @@ def test_wins_say_what_was_replaced(compared):
     assert compared.wins("none", "none") == ()
 
 
+def test_kernels_of_different_graphs_replace_nothing():
+    """A batched product that fs18-dot takes apart gives all operations behind it other ids."""
+    def chain(x, y):
+        z = x @ y
+        for _ in range(4):
+            z = np.tanh(np.exp(z))
+        return z
+
+    names = ("none", "xla", "fs18-dot")
+    found = ms.compare(chain, "f32[4,4,4]", "f32[4,4,4]", target="python", strategies=names)
+    assert found["fs18-dot"].library_calls == 0 and len(found.wins("xla", "none")) == 1
+    assert found.wins("fs18-dot", "none") == found.wins("none", "fs18-dot") == ()
+    same = ms.compare(chain, "f32[4,4]", "f32[4,4]", target="python", strategies=names)
+    assert len(same.wins("fs18-dot", "none")) == 1, "there it took nothing apart"
+
+
 def test_measured_times_and_machine_code():
     found = ms.compare(softmax, "f32[32,16]", target="cpu", strategies=("astitch",), seconds=0.05)
     assert isinstance(found, Comparison) and found["astitch"].measured_us > 0 and found.numpy_us > 0

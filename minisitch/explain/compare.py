@@ -97,8 +97,9 @@ class Win:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Prints as a table. ``numpy_us`` is the program run by NumPy as it stands; ``parts`` the kernels a strategy;
-    ``remark`` which rows are missing, and why: a strategy's error costs no other its row."""
+    """Prints as a table. ``numpy_us`` is the program run by NumPy as it stands; ``parts`` the kernels a strategy, and ``graphs``
+    what they are of: a strategy may take products apart; ``remark`` which rows are missing, and why: a strategy's error costs
+    no other its row."""
 
     name: str
     target: str
@@ -106,6 +107,7 @@ class Comparison:
     rows: tuple[Row, ...]
     numpy_us: float
     parts: dict[str, tuple[Part, ...]]
+    graphs: dict[str, Graph]
     remark: str = ""
 
     def __getitem__(self, strategy: str) -> Row:
@@ -166,7 +168,10 @@ class Comparison:
         return [asdict(r) for r in self.rows]
 
     def wins(self, winner: str, other: str, most: int = 3) -> tuple[Win, ...]:
-        """The kernels of ``winner`` that save most time over the kernels of ``other`` they replace."""
+        """The kernels of ``winner`` that save most time over the kernels of ``other`` they replace; none where the two planned
+        different graphs, for then an id is not the same operation."""
+        if self.graphs[winner] != self.graphs[other]:
+            return ()
         found = []
         for part in self.parts[winner]:
             same = [p for p in self.parts[other] if p.nodes and len(p.nodes & part.nodes) * 2 > len(p.nodes)]
@@ -260,7 +265,8 @@ def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None
     best_us = next((r.modelled_us for r in rows if r.strategy == "optimum"), 0.0)
     rows = tuple(replace(r, over_optimum=r.modelled_us / best_us) for r in rows) if best_us else rows
     parts = {name: _parts(run, leaves, seconds / 2 / len(ready) if measured else 0) for name, run in ready.items()}
-    return Comparison(getattr(fn, "__name__", "program"), target, machine, rows, times[""], parts, remark)
+    graphs = {name: run.stages.graph for name, run in ready.items()}
+    return Comparison(getattr(fn, "__name__", "program"), target, machine, rows, times[""], parts, graphs, remark)
 
 
 def _add_optimum(lowered: dict[str, Stages], program: Program, target: str, device: Device) -> str:
