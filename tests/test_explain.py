@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import sys
 import time
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -291,6 +292,16 @@ def test_a_machine_that_the_target_does_not_run_is_refused(target, device, inste
 def test_samples_fill_a_nest():
     a, (b, c), d = sample((TensorType((2, 3)), [TensorType((4,), "int32"), TensorType((3,), "bool")], "text"), seed=1)
     assert a.dtype == np.float32 and b.dtype == np.int32 and set(b) <= set(range(8)) and c.dtype == bool and d == "text"
+
+
+def test_arguments_by_name_are_other_numbers_than_those_by_position(monkeypatch):
+    """Equal ones would hide what is wrong with x - y."""
+    drawn, module = [], sys.modules["minisitch.explain.compare"]
+    evaluate = module.evaluate
+    monkeypatch.setattr(module, "evaluate", lambda graph, values, **how: (drawn.extend(values), evaluate(graph, values, **how))[1])
+    ms.compare(lambda x, y: x - y, "f32[8,8]", y="f32[8,8]", target="python", strategies=("none",))
+    x, y = drawn
+    assert not np.isclose(x, y).any() and np.array_equal(x, sample(TensorType((8, 8))))
 
 
 def test_errors_are_relative_to_the_largest_magnitude():

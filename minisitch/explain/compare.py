@@ -238,7 +238,7 @@ def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None
     first is raised if all do. Raises DeviceError where the target runs nothing that is scheduled for the device.
     """
     fn, _, target, device = settings(fn, None, target, device)
-    args, kwargs = sample(read_types(args), seed), sample(read_types(kwargs), seed)
+    args, kwargs = sample(read_types((args, kwargs)), seed)
     machine = choose_device(target, device)
     refuse_other_machine(machine, target)
     program = trace(fn, args, kwargs)
