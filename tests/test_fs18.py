@@ -331,17 +331,35 @@ def test_arguments_are_a_limit():
     assert all(len(extract(found.graph, p).inputs) + len(p.outputs) <= 64 for p in found.kernels)
 
 
+def crossed(n):
+    """Rows are summed up, then columns of what the sums are multiplied with: both have one block in common, and no more."""
+    return program(f"f32[{n},{n}] = input name='x'", f"f32[{n}] = sum %0 axes=(1,) keepdims=False",
+                   f"f32[{n},1] = reshape %1 shape=({n}, 1)", f"f32[{n},{n}] = broadcast %2 shape=({n}, {n})",
+                   f"f32[{n},{n}] = mul %0 %3", f"f32[{n}] = sum %4 axes=(0,) keepdims=False")
+
+
 @pytest.mark.paper(8)
 def test_one_block_is_a_schedule_only_for_what_is_small():
-    """Rows and columns of one array have one block in common: taken for 64 x 64, refused for 4096 x 4096."""
-    def crossed(n):
-        return program(f"f32[{n},{n}] = input name='x'", f"f32[{n}] = sum %0 axes=(1,) keepdims=False",
-                       f"f32[{n},1] = reshape %1 shape=({n}, 1)", f"f32[{n},{n}] = broadcast %2 shape=({n}, {n})",
-                       f"f32[{n},{n}] = mul %0 %3", f"f32[{n}] = sum %4 axes=(0,) keepdims=False")
-    small, large = plan(crossed(64), "fs18", LIMITS), plan(crossed(4096), "fs18", LIMITS)
-    assert (len(small.kernels), len(large.kernels)) == (1, 2)
-    assert dict(small.kernels[0].composition.schedules).popitem()[1].blocks((64,)) == 1
-    assert any("SMs busy" in d.why or "do not own" in d.why for d in large.decisions)
+    """Taken for 64 x 64, refused for 4096 x 4096, unless a block may have as much to do."""
+    small, large, allowed = (plan(crossed(n), "fs18", Limits(V100, serial=serial)).kernels
+                             for n, serial in ((64, 16_384), (4096, 16_384), (4096, 1 << 24)))
+    assert (len(small), len(large), len(allowed)) == (1, 2, 1)
+    assert [dict(p.composition.schedules).popitem()[1].blocks((n,)) for (p,), n in ((small, 64), (allowed, 4096))] == [1, 1]
+
+
+@pytest.mark.paper(8)
+def test_of_two_refusals_the_one_that_came_nearest_is_told():
+    """One block would do if it had room for 64 sums; any other number of blocks would not do at all. Of those that all would do, the
+    most want least."""
+    def told(graph, **limits):
+        decisions = plan(graph, "fs18", Limits(V100, **limits)).decisions
+        return {(d.rule, d.why) for d in decisions if d.verdict == "keep apart" and d.rule != "give-up-user"}
+    assert told(crossed(64), shared=255) == {
+        ("shared-memory-limit", "256 bytes of reduces in each of 1 row block; the limit is 255")}
+    assert told(crossed(64), shared=255, serial=1000) == {
+        ("no-satisfiable-schedule", "cut in 64 row blocks, %1 sum would be read by blocks that do not own it")}
+    assert told(simplify(traced(softmax, (64, 128))), shared=3) == {
+        ("shared-memory-limit", "4 bytes of reduces in each of 64 row blocks; the limit is 3")}
 
 
 @pytest.mark.paper(7)

@@ -99,17 +99,17 @@ class Fusion:
         left: list[Schedule] = []
         reasons: dict[str, str] = {}
         for schedule in sorted(self.schedules, key=lambda s: s.threads):  # of several, a block schedule's reason says more
-            refusal = self._propagate(schedule, order, inside, outputs)
             blocks = count(schedule.cut.blocks, f"{schedule.cut.kind} block")
-            shared = reduced // schedule.cut.blocks
-            if refusal:
+            shared, limit = reduced // schedule.cut.blocks, self.limits.shared
+            if refusal := self._propagate(schedule, order, inside, outputs):
                 reasons.setdefault("no-satisfiable-schedule", f"cut in {blocks}, {refusal}")
-            elif shared > self.limits.shared:
-                reasons["shared-memory-limit"] = f"{shared} bytes of reduces in each of {blocks}; the limit is {self.limits.shared}"
+            elif shared > limit:
+                reasons.setdefault("shared-memory-limit", f"{shared} bytes of reduces in each of {blocks}; the limit is {limit}")
             else:
                 left.append(schedule)
-        if not left:
-            return max(reasons.items(), default=("no-satisfiable-schedule", "its roots have no block count in common"))
+        if not left:  # what is satisfiable but for its memory came nearer than what is not; of equals the one with most blocks
+            rule = "shared-memory-limit" if "shared-memory-limit" in reasons else "no-satisfiable-schedule"
+            return rule, reasons.get(rule, "its roots have no block count in common")
         self.schedules = left
         self.members |= fresh
         self.outputs |= outputs
