@@ -128,12 +128,29 @@ def time_of(graph, device=V100, strategy="astitch"):
 
 
 def test_time_is_launches_barriers_and_the_larger_of_memory_and_arithmetic():
-    graph = traced(softmax, (16_384, 1024))
-    kernel = one_kernel(graph, V100)
-    memory = cost.traffic(kernel).total / V100.bandwidth * 1e6
-    assert cost.kernel_us(kernel) > memory + V100.launch_us
-    slow = one_kernel(graph, replace(V100, bandwidth=V100.bandwidth / 2))
-    assert cost.kernel_us(slow) > cost.kernel_us(kernel)
+    """Of one epoch: an exp waits for memory, twenty of them for arithmetic. Of three, between two grid barriers, each waits for its own:
+    a maximum reads; a difference, an exp and a sum read and write; so does a division. All blocks are busy."""
+    n = 1 << 24
+    memory, arithmetic = 2 * 4 * n / V100.bandwidth * 1e6, 16 * n / V100.flops * 1e6
+    assert arithmetic < memory < 20 * arithmetic
+    for count, us in ((1, memory), (20, 20 * arithmetic)):
+        chain = program(f"f32[{n}] = input name='x'", *(f"f32[{n}] = exp %{k}" for k in range(count)))
+        assert cost.kernel_us(one_kernel(chain, V100)) == pytest.approx(V100.launch_us + us)
+    split, n = one_kernel(traced(softmax, (64, 30_000)), V100), 64 * 30_000
+    assert (split.grid_barriers, split.block_barriers) == (2, 4) and {s.tasks for s in split.segments} == {split.grid}
+    waits, memory = V100.launch_us + 2 * V100.grid_barrier_us + 4 * V100.block_barrier_us, 4 * n / V100.bandwidth * 1e6
+    partial_results = pytest.approx(0, abs=0.005)
+    assert cost.kernel_us(split) - waits - (1 + 2 + 2) * memory == partial_results
+    slow, each = replace(split, device=replace(V100, flops=1e12)), n / 1e12 * 1e6
+    assert each < memory and 2 * memory < 16 * each
+    assert cost.kernel_us(slow) - waits - memory - (1 + 16 + 1) * each - 16 * each == partial_results
+
+
+def test_a_block_waits_at_its_barriers_once_a_task():
+    kernel = one_kernel(traced(softmax, (16_384, 1024)), V100, threads=1024)
+    later = replace(kernel, device=replace(V100, block_barrier_us=V100.block_barrier_us + 1))
+    assert (kernel.block_barriers, kernel.grid) == (2, 160)
+    assert cost.kernel_us(later) - cost.kernel_us(kernel) == pytest.approx(2 * 103), "103 rows, one after the other"
 
 
 def test_fewer_kernels_and_bytes_are_faster():
