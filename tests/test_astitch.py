@@ -194,13 +194,18 @@ PROGRAMS = {  # program: which steps take less modelled time than the one before
 }
 
 
-def series(graph):
-    """Modelled microseconds in kernels, kernels, and bytes through memory, step by step."""
+def check_series(graph, steps, expected):
+    """No step costs time, these save some, and stitching alone changes how many kernels there are; no bytes are added."""
     prices, found = Prices(graph, V100), []
-    for plan in ablation(graph, V100).values():
+    for plan in steps.values():
         kernels = [prices.kernel(p) for p in plan.kernels]
         found.append((sum(map(cost.kernel_us, kernels)), len(kernels), sum(cost.traffic(k).total for k in kernels)))
-    return found
+    times, kernels, moved = zip(*found, strict=True)
+    assert all(after <= before * (1 + 1e-9) for before, after in zip(times, times[1:], strict=False)), times
+    saved = {s for s, before, after in zip(STEPS[1:], times, times[1:], strict=False) if after < 0.99 * before}
+    assert saved == expected, f"saved time: {saved}"
+    assert kernels[0] == kernels[1] > kernels[2] == kernels[3], f"kernels: {kernels}"
+    assert moved[3] <= moved[0], f"bytes: {moved}"
 
 
 @pytest.mark.paper(43, 45)
@@ -208,18 +213,22 @@ def series(graph):
 def test_the_series_of_the_paper_is_monotone(name):
     """XLA 23.95, adaptive mapping 21.98, stitching 20.45, dominant merging 17.64 ms on CRNN: no ingredient ever costs time."""
     make, expected = PROGRAMS[name]
-    found = series(simplify(make()))
-    times = [us for us, _, _ in found]
-    assert all(after <= before * (1 + 1e-9) for before, after in zip(times, times[1:], strict=False)), times
-    assert {s for s, before, after in zip(STEPS[1:], times, times[1:], strict=False) if after < 0.99 * before} == expected
-    kernels = [n for _, n, _ in found]
-    assert kernels[0] == kernels[1] > kernels[2] == kernels[3], "stitching alone changes how many kernels there are"
-    assert all(after <= before for before, after in zip(kernels, kernels[1:], strict=False))
-    assert found[3][2] <= found[0][2], "bytes"
+    graph = simplify(make())
+    check_series(graph, ablation(graph, V100), expected)
 
 
-def test_an_ingredient_that_does_not_arrive_is_seen():
-    """The mutant: XLA's plan passed off as the stitched one is no step forward."""
+@pytest.mark.parametrize(("name", "step"), [(name, step) for name in ("dien's rows", "layernorm backward") for step in sorted(PROGRAMS[name][1])])
+def test_an_ingredient_that_does_not_arrive_is_seen(name, step):
+    """The mutant: the plan before is passed off as the one with an ingredient more. The test above would see it."""
+    make, expected = PROGRAMS[name]
+    graph = simplify(make())
+    steps = ablation(graph, V100)
+    before = STEPS[STEPS.index(step) - 1]
+    with pytest.raises(AssertionError, match="saved time|kernels"):
+        check_series(graph, {**steps, step: steps[before]}, expected)
+
+
+def test_each_step_of_the_ablation_adds_one_ingredient():
     steps = ablation(simplify(traced(softmax, (64, 128))), V100)
     assert tuple(steps) == STEPS
     assert {p.composition for p in steps["xla"].kernels} == {Stitching(adaptive=False)}

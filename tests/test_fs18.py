@@ -42,7 +42,6 @@ from minisitch.schedule import schedule
 from minisitch.simplify import simplify
 from minisitch.strategies.fs18 import fusion as fusion_module
 from minisitch.strategies.fs18 import layers, library, plan, slabs
-from minisitch.strategies.fs18 import spans as spans_module
 from minisitch.strategies.fs18.compose import GIVEN_UP, ROWS, THREAD, Wish, given_up, tune, wishes
 from minisitch.strategies.fs18.dots import take_apart
 from minisitch.strategies.fs18.fusion import SHARED_LIMIT, Fusion, Limits, common_cuts
@@ -777,16 +776,26 @@ def test_a_plan_is_the_same_twice_and_prints():
     assert all(d.why and d.rule for d in fuse(graph, "fs18", V100).decisions)
 
 
-def test_a_contraction_without_a_mend_is_seen():
-    """The invariant itself: raising keeps every cluster above its readers, whatever is contracted."""
-    readers = {0: [1, 2], 1: [3], 2: [], 3: []}
-    sources = {1: [0], 2: [0], 3: [1], 0: []}
-    parts = Contraction([0, 1, 2, 3], readers, sources)
+def contracted():
+    """%0 feeds %2 and, through %1, %3; then %2 and %0 become one cluster, which %1 reads."""
+    parts = Contraction([0, 1, 2, 3], {0: [1, 2], 1: [3], 2: [], 3: []}, {0: [], 1: [0], 2: [0], 3: [1]})
     assert parts.span == {3: 0, 2: 0, 1: 1, 0: 2} and set(parts.layer(0)) == {2, 3}
     parts.contract([2, 0])
-    assert parts.users(2) == {1} and parts.span[2] == 2 and parts.layer(2) == [2]
-    circular = spans_module.spans([0, 1], lambda n: [1 - n], lambda n: [1 - n])
-    assert circular == {}, "what waits for itself gets no span"
+    assert parts.users(2) == {1}
+    return parts
+
+
+def test_a_contraction_raises_a_cluster_above_its_readers():
+    parts = contracted()
+    assert parts.span == {3: 0, 1: 1, 2: 2} and parts.layer(0) == [3] and parts.layer(2) == [2]
+    assert spans([0, 1], lambda n: [1 - n], lambda n: [1 - n]) == {}, "what waits for itself gets no span"
+
+
+def test_a_contraction_without_a_mend_is_seen(monkeypatch):
+    """The mutant: the cluster stays in the layer of its root, below one that reads it."""
+    monkeypatch.setattr(Contraction, "_mend", lambda self, cluster: None)
+    parts = contracted()
+    assert parts.span[2] < parts.span[1]
 
 
 def test_an_unknown_strategy_is_still_refused():

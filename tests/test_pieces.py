@@ -155,7 +155,7 @@ def test_a_heavy_value_is_not_computed_again_behind_the_barrier():
 
 @pytest.mark.parametrize(("operands", "pieces"), [(4, False), (8, False), (9, True), (16, True)])
 def test_of_many_operands_a_reader_does_not_choose(operands, pieces):
-    """What is returned and read in the same kernel: from eight operands on, the reader waits and reads memory."""
+    """What is returned and read in the same kernel: of more than eight operands, the reader waits and reads memory."""
     def both(x):
         parts = [np.tanh(x * np.float32(k)) for k in range(operands // 2)]
         rest = [np.exp(x * np.float32(k)) for k in range(operands - operands // 2)]
