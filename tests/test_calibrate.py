@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -162,7 +163,7 @@ def test_a_fit_is_kept_only_if_it_puts_other_kernels_in_a_better_order():
     assert cal.better(fitted, BUILT_IN, others) is fitted
     assert cal.better(fitted, BUILT_IN, samples(BUILT_IN["core_ns"], 20)) is BUILT_IN
     assert cal.better(fitted, BUILT_IN, others[:1]) is BUILT_IN, "nothing to put in order"
-    assert cal.better(BUILT_IN, BUILT_IN, others) is BUILT_IN
+    assert cal.better({**fitted}, fitted, others) is fitted, "no better order"
 
 
 # ---------------------------------------------------------------- the whole
@@ -203,7 +204,7 @@ def test_a_file_that_cannot_be_written(tmp_path):
         found.write(tmp_path / "plain" / "cpu.json")
 
 
-def test_one_operation_is_all_that_is_priced():
+def test_one_operation_is_all_that_is_priced(monkeypatch):
     """The kernel with ``exp`` has it once an element, and nothing else that the one without lacks."""
     with_exp, without = (cal._one_operation(op, "float32", 4, 32) for op in ("exp", ""))
     x, r = np.linspace(0.2, 0.9, 32, dtype=np.float32), np.linspace(0.2, 0.9, 4, dtype=np.float32)
@@ -211,6 +212,17 @@ def test_one_operation_is_all_that_is_priced():
         call.arguments[0][:], call.arguments[1][:] = x, r
         call()
         np.testing.assert_allclose(call.arguments[2], meaning(x * r[:, None]).sum(1), rtol=1e-5)
+    monkeypatch.setattr(cal, "_Call", lambda graph, arrays: graph)
+
+    def evaluations(op):
+        (kernel,) = lowered(cal._one_operation(op, "float32", 4, 32), "xla", "cpu", cpu_with(BUILT_IN), "schedule").kernels
+        found = Counter()
+        for segment in kernel.segments:
+            for phase in segment.phases:
+                for s in (*phase.body, *phase.folds):
+                    found[getattr(s, "op", type(s).__name__)] += segment.rows * phase.cols * phase.serial
+        return found
+    assert evaluations("exp") == evaluations("") + Counter(exp=4 * 32)
 
 
 def test_what_all_cores_move_is_told_without_the_launch_and_the_join():

@@ -745,7 +745,7 @@ def test_ten_thousand_nodes_plan_in_ten_seconds():
     assert len(graph) > 9000
     began = time.process_time()
     found = fuse(graph, "fs18", V100)
-    assert time.process_time() - began < 10 and len(found.kernels) <= 2
+    assert time.process_time() - began < 10 and len(found.kernels) == 1
 
 
 def test_an_operation_that_reads_too_much_for_a_kernel_costs_no_other_its_own():
@@ -769,7 +769,7 @@ def test_equal_kernels_are_composed_once():
     assert [d.rule for d in found.decisions].count("block-composition") == 1
 
 
-def test_a_plan_is_the_same_twice_and_prints():
+def test_a_plan_is_the_same_twice_and_says_why():
     graph = simplify(traced(layernorm, (128, 1024), (1024,), (1024,)))
     assert fuse(graph, "fs18", V100) == fuse(graph, "fs18", V100)
     assert [len(fuse(graph, name, V100).kernels) for name in ("xla", "fs18")] == [4, 1]
@@ -810,7 +810,7 @@ def test_the_papers_workloads_have_fewer_kernels(workload, monkeypatch):
     function, arguments = importlib.import_module(workload).make("small")
     counts = {name: len(lower(function, *arguments, strategy=name, target="cuda", device="v100", stop_after="fuse").kernels)
               for name in ("none", "xla", "fs18")}
-    assert counts["fs18"] <= 0.45 * counts["xla"] < counts["xla"] <= counts["none"]
+    assert counts["fs18"] <= 0.45 * counts["xla"] and counts["xla"] <= counts["none"]
 
 
 # ---------------------------------------------------------------- row 19: the predictor
@@ -824,8 +824,8 @@ def test_the_predictor_gives_the_papers_figures(workload, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "models"))
     paper = importlib.import_module(workload).PAPER["fs18"]
     fusable, speedup = 1 - paper["library_share"], paper["fusion_speedup"]
-    assert paper_speedup(fusable, speedup) == pytest.approx(paper["predicted_speedup"], abs=0.025)
-    assert paper_speedup(fusable, speedup) == pytest.approx(paper["end_to_end_speedup"], abs=0.06)
+    assert paper_speedup(fusable, speedup) == pytest.approx(paper["predicted_speedup"], abs=0.02)
+    assert paper_speedup(fusable, speedup) == pytest.approx(paper["end_to_end_speedup"], abs=0.05)
 
 
 @pytest.mark.paper(19)

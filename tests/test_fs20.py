@@ -35,12 +35,13 @@ from minisitch.calibrate import spearman
 from minisitch.errors import KernelBug, PlanError
 from minisitch.fuse import Stitching, extract, fuse
 from minisitch.groups import is_row_reduce
-from minisitch.index import variable
+from minisitch.index import pull, variable
 from minisitch.kernel import Load, Phase
 from minisitch.reference import judge
 from minisitch.reuse import reuse
 from minisitch.schedule import schedule
 from minisitch.simplify import simplify
+from minisitch.sinks import makes_near, root
 from minisitch.stitch import BarrierNeeded, stitch
 from minisitch.strategies.fs20 import decide
 from minisitch.strategies.fs20.beam import all_candidates, contract, plans, search
@@ -718,13 +719,15 @@ def test_other_columns_of_a_row_are_in_its_block_row23():
     assert all(v.ok for v in judge(graph, inputs, run(graph, inputs, "fs20")))
 
 
-def test_every_kernel_and_every_cut_has_its_numbers():
+def test_every_kernel_has_its_numbers_and_every_cut_its_reason():
     graph = simplify(traced(lambda x: softmax(softmax(x) @ x), (32, 32)))
     found = fuse(graph, "fs20", V100)
     rules = {d.rule for d in found.decisions}
     assert {"cheapest-of-beam", "pattern", "enumerated", "library-call"} <= rules
-    assert all(any(c.isdigit() for c in d.why) for d in found.decisions if d.rule in ("cheapest-of-beam", "pattern", "enumerated"))
+    assert all(any(c.isdigit() for c in d.why) or (d.rule == "library-call" and d.why) for d in found.decisions)
     assert sum(d.rule == "enumerated" for d in found.decisions) == len(found.kernels)
+
+
 def test_limits_are_named_with_their_numbers():
     """70 values, all returned: half of them fill a kernel, all would be 71 arguments."""
     chained = program(X, *(f"f32[64,128] = exp %{k}" for k in range(70)), "return " + " ".join(f"%{k + 1}" for k in range(70)))
@@ -752,7 +755,13 @@ def test_large_graphs_plan_in_time():
 
 
 def test_row_reduces_only_meet_readers_of_their_rows():
-    graph = simplify(traced(layernorm_backward, (16, 64), (16, 64), (64,)))
-    (kernel,) = lowered(graph, "fs20", "step", TOY, "schedule").kernels
-    assert all(is_row_reduce(graph, n) for n in graph.nodes if n.kind == "reduce" and graph.users[n.id])
+    (kernel,) = lowered(traced(layernorm_backward, (16, 64), (16, 64), (64,)), "fs20", "step", TOY, "schedule").kernels
+    graph, final = kernel.graph, kernel.plan.final
+    reads = []
+    for reader in [s for s in kernel.plan.sinks if s.role != "combine"]:
+        at = root(graph, reader)
+        leaves = pull(graph, [at], frozenset(final), [at] if reader.role == "map" else []).leaves
+        reads += [(final[value], reader, position) for value, position in leaves if value in final]
+    assert len(reads) > 6 and all(is_row_reduce(graph, graph[maker.node]) for maker, *_ in reads)
+    assert all(reader.level == 0 and makes_near(maker, reader.space, position) for maker, reader, position in reads)
     assert kernel.grid_barriers == 1, "the column sums at the tail"

@@ -464,7 +464,8 @@ def test_a_grid_barrier_bounds_the_grid():
 def test_packing_is_one_wave_of_whole_blocks(rows):
     kernel = one_kernel(traced(softmax, (rows, 32)), V100)
     (segment,) = kernel.segments
-    assert segment.thread_map.threads_per_row == 32 and kernel.grid * kernel.block <= 160 * 1024
+    assert segment.thread_map.threads_per_row == 32 and kernel.block == 32 * segment.thread_map.rows_per_block == 1024
+    assert kernel.grid <= V100.wave(1024) == 160
     assert kernel.block_barriers == 0 and segment.task_barrier in ("none", "warp"), "a warp a row needs no block barrier"
 
 
