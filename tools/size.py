@@ -17,7 +17,7 @@ import tokenize
 from pathlib import Path
 
 FILE_BUDGET = 500
-PACKAGE_BUDGET = 19_542
+PACKAGE_BUDGET = 19_620
 
 
 def docstring_lines(tree: ast.AST) -> set[int]:
