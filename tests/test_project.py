@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 
-from size import PACKAGE_BUDGET, code_lines  # noqa: E402
+from size import PACKAGE_BUDGET, ROAD, ROAD_BUDGET, code_lines  # noqa: E402
 
 PACKAGE = sorted((ROOT / "minisitch").rglob("*.py"))
 WORDS = (  # docs/words.md defines each once
@@ -87,6 +87,13 @@ def test_the_package_stays_small():
     """Comments and docstrings are free; what outgrows the budget becomes two files, never denser lines."""
     sizes = {str(path.relative_to(ROOT)): code_lines(path.read_text(encoding="utf-8")) for path in PACKAGE}
     assert sum(sizes.values()) <= PACKAGE_BUDGET
+
+
+def test_the_road_to_a_stitched_kernel_stays_short():
+    """What the README calls the road; the numbers in the README and in the budget are the same."""
+    sizes = {name: code_lines((ROOT / "minisitch" / f"{name}.py").read_text(encoding="utf-8")) for name in ROAD}
+    assert ROAD_BUDGET - 500 < sum(sizes.values()) <= ROAD_BUDGET, sizes
+    assert f"{ROAD_BUDGET:,} code lines" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_code_lines_do_not_count_what_explains():

@@ -2,10 +2,10 @@
 
     python tools/size.py [folder ...]
 
-The budget: no file above 500 code lines, the package within PACKAGE_BUDGET. Comments and docstrings
-are free, so nobody gains by leaving one out. The aim was 9,000 lines, before four systems, the exact optimum
-and calibration were there; the budget keeps the package from growing unnoticed: raising it takes a sentence in the
-commit message.
+The budgets: no file above 500 code lines, the package within PACKAGE_BUDGET, and what there is to read from a traced graph to
+the CUDA text of one stitched kernel, under ``astitch``, within ROAD_BUDGET. Comments and docstrings are free, so nobody gains by
+leaving one out. The aims were 9,000 and 3,500 lines, before four systems, the exact optimum and calibration were there; the budgets
+keep both from growing unnoticed: raising one takes a sentence in the commit message.
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ import tokenize
 from pathlib import Path
 
 FILE_BUDGET = 500
+ROAD_BUDGET = 4_600
+ROAD = ("ops", "graph", "device", "mapping", "index", "fuse", "strategies/astitch", "groups", "keeping", "sinks", "stitch",
+        "kernel", "verify", "layout", "statements", "loops", "reuse", "together", "wide", "schedule", "source", "cuda_math",
+        "cuda_emit")
 PACKAGE_BUDGET = 19_620
 
 
