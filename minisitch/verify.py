@@ -122,11 +122,14 @@ class _Written(set[str]):
         """A barrier, or the end of a task, each of which has elements of its own: those who wait there are done."""
         if barrier == "grid":
             self.since.clear()
-        for (name, _, _, segment), since in (item for found in self.since.values() for item in found.items()):
-            shared = self.buffers[name].scope == "shared"
-            if barrier == "block" and shared:
-                since.first = max(since.first, self.reach)
-            since.met |= segment == self.segment and (barrier != "none" or not shared)
+        for found in self.since.values():
+            for (name, where, stores, segment), since in list(found.items()):
+                shared = self.buffers[name].scope == "shared"
+                if barrier == "block" and shared:
+                    since.first = max(since.first, self.reach)
+                since.met |= segment == self.segment and (barrier != "none" or not shared)
+                if since.first >= since.last:  # all have waited, for good: nobody need look at it again
+                    del found[name, where, stores, segment]
 
 
 def _verify_phase(segment: Segment, phase: Phase, known: set[str], written: _Written, place: str) -> None:

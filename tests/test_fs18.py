@@ -6,12 +6,12 @@ import math
 import os
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
+from growth import growth
 from hypothesis import given
 from hypothesis import strategies as st
 from stitch_help import (
@@ -739,13 +739,23 @@ def deep(depth):
     return simplify(traced(model, (32, 64), (64,), (64,)))
 
 
-def test_ten_thousand_nodes_plan_in_ten_seconds():
-    """One kernel of 300 layers, whose spans change with every contraction; processor time, the machine may be busy."""
-    graph = deep(290)
-    assert len(graph) > 9000
-    began = time.process_time()
-    found = fuse(graph, "fs18", V100)
-    assert time.process_time() - began < 10 and len(found.kernels) == 1
+def softmaxes(times):
+    """So many softmaxes one after the other: twice as many barriers in the one kernel."""
+    def repeated(x):
+        for _ in range(times):
+            x = softmax(x)
+        return x
+    return simplify(traced(repeated, (64, 128)))
+
+
+@pytest.mark.parametrize(("program", "size"), [(deep, 15), (softmaxes, 100)])
+def test_planning_grows_with_the_graph_and_no_faster(program, size):
+    """One kernel of all layers, whose spans change with every contraction. `python -m benchmarks.planning` has the seconds."""
+    def planning(size):
+        graph = program(size)
+        return lambda: fuse(graph, "fs18", V100)
+    assert len(planning(size)().kernels) == 1
+    assert growth(planning, size) < 2.15
 
 
 def test_an_operation_that_reads_too_much_for_a_kernel_costs_no_other_its_own():

@@ -1,0 +1,19 @@
+"""How work grows with a program, counted instead of timed: a busy or a slow machine calls as many functions as a quiet one."""
+
+import cProfile
+from collections.abc import Callable
+from typing import Any
+
+
+def calls_of(work: Callable[[], Any]) -> int:
+    """How many functions of Python and of C ``work`` calls."""
+    with cProfile.Profile() as profile:
+        work()
+    return sum(each.callcount for each in profile.getstats())
+
+
+def growth(work: Callable[[int], Callable[[], Any]], size: int) -> float:
+    """How many times the calls a program of twice the size takes: 2 where work is linear, 4 where it is quadratic."""
+    once, twice = calls_of(work(size)), calls_of(work(2 * size))
+    assert once > 1000, "too little to tell"
+    return twice / once
