@@ -12,8 +12,9 @@ def calls_of(work: Callable[[], Any]) -> int:
     return sum(each.callcount for each in profile.getstats())
 
 
-def growth(work: Callable[[int], Callable[[], Any]], size: int) -> float:
-    """How many times the calls a program of twice the size takes: 2 where work is linear, 4 where it is quadratic."""
-    once, twice = calls_of(work(size)), calls_of(work(2 * size))
+def growth(work: Callable[[int], Callable[[], Any]], size: int, times: int) -> float:
+    """How many times the calls per piece a program of so many times the size takes: 1 where work is linear, ``times`` where it is
+    quadratic."""
+    once, more = calls_of(work(size)), calls_of(work(times * size))
     assert once > 1000, "too little to tell"
-    return twice / once
+    return more / once / times

@@ -748,14 +748,14 @@ def softmaxes(times):
     return simplify(traced(repeated, (64, 128)))
 
 
-@pytest.mark.parametrize(("program", "size"), [(deep, 15), (softmaxes, 100)])
+@pytest.mark.parametrize(("program", "size"), [(deep, 29), (softmaxes, 143)])
 def test_planning_grows_with_the_graph_and_no_faster(program, size):
     """One kernel of all layers, whose spans change with every contraction. `python -m benchmarks.planning` has the seconds."""
     def planning(size):
         graph = program(size)
         return lambda: fuse(graph, "fs18", V100)
     assert len(planning(size)().kernels) == 1
-    assert growth(planning, size) < 2.15
+    assert growth(planning, size, 10) < 1.05, "of 9,000 and of 10,000 nodes"
 
 
 def test_an_operation_that_reads_too_much_for_a_kernel_costs_no_other_its_own():
