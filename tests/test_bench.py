@@ -23,7 +23,18 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import minisitch as ms  # noqa: E402
-from benchmarks import ablation, cpu, cpu_peer, cpu_programs, cpu_report, irregular, papers, results, short_loops  # noqa: E402
+from benchmarks import (  # noqa: E402
+    ablation,
+    cpu,
+    cpu_peer,
+    cpu_programs,
+    cpu_report,
+    irregular,
+    papers,
+    planning,
+    results,
+    short_loops,
+)
 from benchmarks.kernelwise import wrong_kernels  # noqa: E402
 from minisitch import __main__ as cli  # noqa: E402
 from minisitch import compile as compiler  # noqa: E402
@@ -620,3 +631,15 @@ def test_short_loops_says_how_far_off_the_model_is(monkeypatch, capsys):
     monkeypatch.delenv("MINISITCH_THREADS")
     with pytest.raises(SystemExit):
         short_loops.main([])
+
+
+# ---------------------------------------------------------------- planning
+def test_planning_prints_a_line_for_each_program_and_strategy(monkeypatch, capsys):
+    monkeypatch.setattr(planning, "LAYERS", 2)
+    monkeypatch.setattr(planning, "SOFTMAXES", 3)
+    monkeypatch.setattr(sys, "argv", ["planning", "xla", "astitch"])
+    planning.main()
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert [(program, strategy) for program, _, strategy, _, _ in lines[2:]] == [
+        (program, strategy) for program in ("layers", "softmaxes") for strategy in ("xla", "astitch")]
+    assert [kernels for *_, kernels, _ in lines[2:]] == ["20", "1", "12", "1"] and all(float(seconds) >= 0 for *_, seconds in lines[2:])
