@@ -27,7 +27,7 @@ from unittest.mock import patch
 import numpy as np
 
 from minisitch import compile as compiler
-from minisitch import crew, get_device, loops, online, together, trace, workers
+from minisitch import crew, get_device, loops, online, schedule, together, trace, workers
 from minisitch.explain.compare import take_turns
 from minisitch.runtime import assemble, lower_program, memory, pool, steps
 from minisitch.trace.tree import flatten
@@ -102,6 +102,11 @@ def unrolled_gradient(x, gradient):
     return np.tanh(sum(products[1:], products[0]))
 
 
+def gathered_rows(table, where, weights):
+    """Products of rows that lie anywhere in a table; ``where`` is between 0 and 1."""
+    return (table[(where * F32(len(table))).astype(np.int64)] * weights).sum(axis=1)
+
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "softmax 1x768": (softmax, ((1, 768),)),
     "softmax 512x768": (softmax, ((512, 768),)),
@@ -116,6 +121,8 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "column sums 4096x768": (column_sums, ((4096, 768),)),
     "layernorm backward 512x768": (layernorm_backward, ((512, 768), (768,), (512, 768))),
     "cross-entropy backward 4000x10": (cross_entropy_gradient, ((4000, 10),) * 2),
+    "gathered rows 16384x64 of 42 MB": (gathered_rows, ((163_840, 64), (16_384,), (16_384, 64))),
+    "gathered rows 750000x16 of 3 MB": (gathered_rows, ((50_000, 16), (750_000,), (750_000, 16))),
     "24 products 160x512": (unrolled_gradient, ((160, 192), (192, 512))),
     "product+gelu 2048x768x3072": (product_and_gelu, ((2048, 768), (768, 3072))),
 }
@@ -205,6 +212,7 @@ INGREDIENTS = (
     Ingredient("two reductions of a long row in one sweep", lambda: patch.object(online, "LONG", 1 << 62)),
     Ingredient("short rows together", lambda: patch.object(together, "SHORT_ROW", 1)),
     Ingredient("stores past the caches", lambda: patch.object(loops, "STREAM", 1 << 40)),
+    Ingredient("gathered rows asked for ahead", lambda: patch.object(schedule, "prefetch", lambda segment, *_: (segment, ()))),
     Ingredient("scratch rows on the stack", lambda: patch.object(compiler, "STACK", 0)),
     Ingredient("arrays that start apart in a page", lambda: patch.object(memory, "LARGE", 1 << 62)),
     Ingredient("results' memory taken again", running=lambda: patch.object(pool, "SMALLEST", 1 << 62)),  # asked at the first call

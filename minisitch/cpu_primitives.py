@@ -11,14 +11,15 @@ import functools
 import operator
 from typing import Any
 
-STREAMED = 64  # bytes of a store past the caches: a whole line. Kept here: compiled kernels are known by the digest of this file
+MOVED = 64  # bytes that are fetched, or stored past the caches, at once. Here, since this file's digest is in the names of kernels
 
 
 @functools.cache
 def intrinsics() -> dict[str, Any]:
     """All of them, by name."""
-    return {**_choices(), **_float_calls(), **_accumulations(), **_past_the_caches(), "widest_vectors": _widest_vectors(),
-            "side_by_side": _side_by_side(), "window": _window(), "on_the_stack": _on_the_stack()}
+    return {**_choices(), **_float_calls(), **_accumulations(), **_past_the_caches(), "prefetch": _prefetch(),
+            "widest_vectors": _widest_vectors(), "side_by_side": _side_by_side(), "window": _window(),
+            "on_the_stack": _on_the_stack()}
 
 
 def _cast_all(context, builder, signature, values, start=0):
@@ -214,14 +215,14 @@ def _past_the_caches() -> dict[str, Any]:
             item, word = context.get_abi_sizeof(context.get_data_type(block.dtype)), first.type
             begin, source = (builder.bitcast(p, cgutils.voidptr_t) for p in (builder.gep(to.data, [first]), own.data))
             nbytes = builder.mul(count, word(item))
-            ahead = builder.and_(builder.neg(builder.ptrtoint(begin, word)), word(STREAMED - 1))
+            ahead = builder.and_(builder.neg(builder.ptrtoint(begin, word)), word(MOVED - 1))
             ahead = builder.select(builder.icmp_signed("<", ahead, nbytes), ahead, nbytes)
-            stop = builder.add(ahead, builder.and_(builder.sub(nbytes, ahead), word(-STREAMED)))
-            lines = ir.VectorType(ir.IntType(8), STREAMED).as_pointer()
+            stop = builder.add(ahead, builder.and_(builder.sub(nbytes, ahead), word(-MOVED)))
+            lines = ir.VectorType(ir.IntType(8), MOVED).as_pointer()
             cgutils.raw_memcpy(builder, begin, source, ahead, 1)
-            with cgutils.for_range_slice(builder, ahead, stop, word(STREAMED)) as (at, _):
+            with cgutils.for_range_slice(builder, ahead, stop, word(MOVED)) as (at, _):
                 line = builder.load(builder.bitcast(builder.gep(source, [at]), lines), align=1)
-                store = builder.store(line, builder.bitcast(builder.gep(begin, [at]), lines), align=STREAMED)
+                store = builder.store(line, builder.bitcast(builder.gep(begin, [at]), lines), align=MOVED)
                 store.set_metadata("nontemporal", builder.module.add_metadata([ir.IntType(32)(1)]))
             cgutils.raw_memcpy(builder, builder.gep(begin, [stop]), builder.gep(source, [stop]), builder.sub(nbytes, stop), 1)
             return context.get_dummy_value()
@@ -235,3 +236,28 @@ def _past_the_caches() -> dict[str, Any]:
         return nb.void(), emit
 
     return {"stream": stream, "streamed": streamed}
+
+
+def _prefetch() -> Any:
+    from llvmlite import ir
+    from numba import types as nb
+    from numba.core import cgutils
+    from numba.extending import intrinsic
+    from numba.np.arrayobj import make_array
+
+    @intrinsic(prefer_literal=True)
+    def prefetch(typing, array, first, count):
+        def emit(context, builder, signature, values):
+            whole = make_array(signature.args[0])(context, builder, values[0])
+            start = context.cast(builder, values[1], signature.args[1], nb.intp)
+            begin = builder.bitcast(builder.gep(whole.data, [start]), cgutils.voidptr_t)
+            word = ir.IntType(32)
+            kind = ir.FunctionType(ir.VoidType(), [begin.type, word, word, word])
+            ask = builder.module.declare_intrinsic("llvm.prefetch", [begin.type], kind)
+            nbytes = count.literal_value * context.get_abi_sizeof(context.get_data_type(array.dtype))
+            for at in range(0, nbytes, MOVED):  # to read, into the nearest cache, as data
+                builder.call(ask, [builder.gep(begin, [start.type(at)]), word(0), word(3), word(1)])
+            return context.get_dummy_value()
+        return nb.void(array, first, count), emit
+
+    return prefetch

@@ -182,6 +182,22 @@ class View:
 
 
 @dataclass(frozen=True)
+class Prefetch:
+    """``columns`` elements of ``buffer`` from ``index`` on are asked for: a gather will read them ``turns`` of its loop later.
+
+    ``steps`` compute where they lie then, as the loop will do itself. ``depth`` loops of the phase are open here: 0 is once a row.
+    """
+
+    buffer: str
+    index: Index
+    columns: int
+    depth: int
+    turns: int
+    steps: tuple[Stmt, ...]
+    node: int
+
+
+@dataclass(frozen=True)
 class Phase:
     """One loop over the columns of a task.
 
@@ -218,6 +234,7 @@ class Phase:
     turns: int = 0
     wide: tuple[Wide, ...] = ()
     rest: tuple[Stmt, ...] = ()
+    prefetches: tuple[Prefetch, ...] = ()  # a CPU's
 
     @property
     def vector(self) -> tuple[str, int]:
@@ -293,6 +310,12 @@ class Segment:
         def count(body: Sequence[Stmt]) -> int:
             return len(body) + (HEAVY - 1) * sum(isinstance(s, Compute) and s.heavy for s in body)
         return self.rows * sum(p.cols * p.serial * (count(p.body) + len(p.folds)) + count(p.before) for p in self.phases)
+
+    @property
+    def stored(self) -> set[str]:
+        """The buffers it stores to."""
+        views = {v.name: v.buffer for p in self.phases for v in p.views}
+        return {views.get(s.buffer, s.buffer) for p in self.phases for s in statements(p) if isinstance(s, Store)}
 
     @property
     def short(self) -> bool:
@@ -490,6 +513,9 @@ def _print_segment(number: int, segment: Segment) -> Iterator[str]:
         for view in phase.views:
             where = f" if {show_guard(view.guard, totals)}" if view.guard else ""
             yield f"      {view.name} = {view.buffer}[{show(view.base, totals)} : +{view.length}]{where}"
+        for ahead in phase.prefetches:
+            yield from (f"      ahead {show_stmt(step, totals)}" for step in ahead.steps)
+            yield f"      ahead prefetch {ahead.buffer}[{show(ahead.index, totals)} : +{ahead.columns}]  # %{ahead.node}"
         for stmt in phase.before:
             yield f"      once {show_stmt(stmt, totals)}"
         for access in phase.wide:

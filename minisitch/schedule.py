@@ -21,6 +21,7 @@ from .layout import Layout, Loop
 from .loops import nest_columns
 from .mapping import MANY_REGISTERS, WARP, ThreadMap
 from .ops import compute_dtype, itemsize
+from .prefetch import prefetch
 from .reuse import reuse
 from .sinks import Space
 from .statements import Names, Statements
@@ -143,6 +144,10 @@ class _Builder:
         if self.device.kind == "cpu" and not tile:
             segment, rows = take_together(segment, self.buffers)
             self.buffers |= {b.name: b for b in rows}
+        if self.device.kind == "cpu":
+            constants = {name for name, _, _ in self.constants.values()}
+            segment, decisions = prefetch(segment, self.buffers, constants, self.device.shared_per_block)
+            self.layout.decisions += decisions
         return segment
 
     def _between_tasks(self, m: ThreadMap, loops: Sequence[Loop]) -> str:

@@ -1,6 +1,7 @@
 """Short names for tests of the road from a graph to kernels: devices, lowering, running, counting."""
 
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,14 @@ def program(*lines):
     if not lines[-1].startswith("return"):
         lines = (*lines, f"return %{len(lines) - 1}")
     return parse("\n".join([*(f"%{i}: {line}" for i, line in enumerate(lines[:-1])), lines[-1]]))
+
+
+_numbers = count()
+
+
+def renamed(device):
+    """The same device under a name that nobody else has: nothing that other tests planned for it is remembered."""
+    return replace(device, name=f"{device.name} {next(_numbers)}")
 
 
 def traced(function, *inputs):

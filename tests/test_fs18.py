@@ -24,6 +24,7 @@ from stitch_help import (
     layernorm,
     layernorm_backward,
     program,
+    renamed,
     run,
     softmax,
     stepped,
@@ -753,7 +754,7 @@ def test_planning_grows_with_the_graph_and_no_faster(program, size):
     """One kernel of all layers, whose spans change with every contraction. `python -m benchmarks.planning` has the seconds."""
     def planning(size):
         graph = program(size)
-        return lambda: fuse(graph, "fs18", V100)
+        return lambda: fuse(graph, "fs18", renamed(V100))
     assert len(planning(size)().kernels) == 1
     assert growth(planning, size, 10) < 1.05, "of 9,000 and of 10,000 nodes"
 

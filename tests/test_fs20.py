@@ -23,6 +23,7 @@ from stitch_help import (
     lowered,
     one_kernel,
     program,
+    renamed,
     run,
     softmax,
     stepped,
@@ -748,7 +749,7 @@ def test_planning_grows_with_the_graph_and_no_faster():
                 x = softmax(x)
             return x
         graph = simplify(traced(repeated, (64, 128)))
-        return lambda: fuse(graph, "fs20", V100)
+        return lambda: fuse(graph, "fs20", renamed(V100))
     found = planning(143)()
     assert len(found.kernels) < 0.1 * len(fuse(found.graph, "xla", V100).kernels)
     assert growth(planning, 143, 10) < 1.05, "of 10,000 nodes"
