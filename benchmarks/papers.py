@@ -59,7 +59,7 @@ from .results import (
 
 WORKLOADS = ("lr", "w2v", "rnn", "birnn", "speech", "nmt", "bert_train", "bert_infer", "dien_train", "dien_infer",
              "transformer_train", "transformer_infer", "asr", "crnn")
-MOST_ROUNDS, FEWEST_ROUNDS = 41, 3
+MOST_ROUNDS, FEWEST_ROUNDS = 41, 12  # in twelve each of five strategies and NumPy comes after each other one equally often
 LONG_ENOUGH, MOST_REPEATS = 2000.0, 25  # microseconds that the calls of one round take together
 NOISE = 0.01  # from this error of NumPy's own in float32 an output is nothing but rounding
 FAR = 10  # times NumPy's own error, from where a result is wrong
@@ -179,9 +179,9 @@ def rounds(ready: dict[str, Executable], numpy_call: Callable[[], Any], leaves: 
                 steps[name].append([statistics.median(each) for each in zip(*taken, strict=True)])
             else:
                 calls[name]()  # does not count; of a strategy ``in_kernels`` makes such a call
-            found[name]["call_us"].append(round(statistics.median(microseconds(calls[name]) for _ in range(repeats[name])), 1))
+            found[name]["call_us"].append(round(statistics.median(microseconds(calls[name]) for _ in range(repeats[name])), 2))
     for name, each_round in steps.items():
-        found[name]["in_kernels_us"] = [round(sum(times), 1) for times in each_round]
+        found[name]["in_kernels_us"] = [round(sum(times), 2) for times in each_round]
         found[name]["profile"] = profile(ready[name].stages, [statistics.median(each) for each in zip(*each_round, strict=True)])
     return found
 
