@@ -271,8 +271,12 @@ def _one_operation(op: str, dtype: str, rows: int = 256, cols: int = 1024) -> _C
 
 
 def _figures(tick: Callable[[str], None]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What can be measured by itself: rates of memory, launches, heavy operations; and the raw microseconds."""
+    """What can be measured by itself: rates of memory, launches, heavy operations; and the raw microseconds.
+
+    What asks for all cores is measured twice, since others may have one of them for seconds: before all else and after.
+    """
     raw: dict[str, Any] = {}
+    before = _break_even(), _product()
     empty, other = _copy(16), _copy(1 << 19)
     hot, cold = empty.us(), empty.us(after=other)
     copies: dict[int, tuple[float, float]] = {}
@@ -291,9 +295,9 @@ def _figures(tick: Callable[[str], None]) -> tuple[dict[str, Any], dict[str, Any
         base[dtype] = base.get(dtype) or _one_operation("", dtype).us()
         raw[name] = us = _one_operation(op, dtype).us()
         core[name] = max(0.01, (us - base[dtype]) * 1e3 / (256 * 1024))
-    raw |= {"launch, at once": hot, "launch, after other work": cold, "serial below": _break_even()}
-    x = np.ones((1024, 1024), np.float32)
-    raw["matmul 1024"] = product = _least(lambda: np.matmul(x, x), 0.1)
+    raw |= {"launch, at once": hot, "launch, after other work": cold,
+            "serial below": min((work for work in (before[0], _break_even()) if work > 0), default=-1)}
+    raw["matmul 1024"] = product = min(before[1], _product())
     return {"levels": levels, "flops": 2e6 * 1024**3 / product, "launch_us": math.sqrt(hot * cold),
             "grid_barrier_us": join, "core_ns": core,
             "serial_below": raw["serial below"] if raw["serial below"] > 0 else 2 * MOST_WORK,
@@ -314,6 +318,12 @@ def rates(copies: Mapping[int, tuple[float, float]], launch: float, cores: int) 
         shared = min(alone[nbytes], max(both - launch - join, alone[nbytes] / cores))
         levels.append([nbytes, nbytes / alone[nbytes] * 1e6, nbytes / shared * 1e6])
     return levels, join
+
+
+def _product() -> float:
+    """The least microseconds of a matrix product."""
+    x = np.ones((1024, 1024), np.float32)
+    return _least(lambda: np.matmul(x, x), 0.1)
 
 
 def _break_even() -> int:

@@ -175,7 +175,9 @@ def little(monkeypatch):
     monkeypatch.setattr(cal, "PATTERNS", 2)
     monkeypatch.setattr(cal, "random_pattern",
                         lambda seed: random_graph(np.random.default_rng(seed), max_nodes=6, library=False))
-    monkeypatch.setattr(cal, "_break_even", lambda: 123_456)
+    work, products = iter([-1, 123_456]), iter([50.0, 70.0])  # at first, others had the second core
+    monkeypatch.setattr(cal, "_break_even", lambda: next(work))
+    monkeypatch.setattr(cal, "_product", lambda: next(products))
     monkeypatch.setattr(cal, "LOOP_NS", dict(list(LOOP_NS.items())[:2]))
 
 
@@ -189,6 +191,7 @@ def test_calibrate_measures_fits_checks_and_writes(path, little):
     assert set(found.rankings[0].plans) == set(cal.PRICED) and all(us > 0 for _, us in found.rankings[0].plans.values())
     assert found.fitted and found.checked and not {s.program for s in found.fitted} & {s.program for s in found.checked}
     assert heard[-1][2] == "gelu" and [h[0] for h in heard] == sorted(h[0] for h in heard) and heard[-1][0] <= heard[-1][1]
+    assert found.raw["matmul 1024"] == 50.0
     assert found.raw["serial below"] == 123_456 == found.device.serial_below and found.figures["core_ns"]["exp float32"] > 0
     text = str(found)
     assert all(word in text for word in ("softmax", "rank correlation", "farthest off", "no time was left for gelu"))
