@@ -156,21 +156,23 @@ def calibrate(seconds: float = 120.0, programs: Programs | None = None, progress
     fitted = _patterns(FIT_SEED, until(0.45), tick)
     fit_figures = measured | {"core_ns": fit(_worth(fitted), measured)}
     checked = _patterns(CHECK_SEED, until(0.7), tick)
-    figures = better(fit_figures, measured, _worth(checked))
-    device = cpu_with(figures)
-    kernels: list[Sample] = []
-    rankings, left_out = [], []
+    found: dict[str, list[Sample]] = {}
     for name, make in programs.items():
         tick(name)
-        if kernels and time.perf_counter() > until(1.0):
-            left_out.append(name)
-            continue
-        found = _program(name, *make(), device)
-        plans = {strategy: [s for s in found if s.strategy == strategy] for strategy in PRICED if found}
-        rankings.append(Ranking(name, {strategy: (sum(s.modelled(device) for s in each), sum(s.us for s in each))
-                                       for strategy, each in plans.items()}))
-        kernels += _different(found)
-    return Calibration(figures, raw, tuple(fitted), tuple(checked), tuple(_different(kernels)), tuple(rankings), tuple(left_out))
+        if not any(found.values()) or time.perf_counter() <= until(1.0):
+            found[name] = _program(name, *make(), cpu_with(measured))
+    kernels = [s for each in found.values() for s in _different(each)]
+    figures = better(fit_figures, measured, _worth(checked), kernels)
+    rankings = tuple(_ranking(name, each, cpu_with(figures)) for name, each in found.items())
+    left_out = tuple(name for name in programs if name not in found)
+    return Calibration(figures, raw, tuple(fitted), tuple(checked), tuple(_different(kernels)), rankings, left_out)
+
+
+def _ranking(name: str, samples: Sequence[Sample], device: Device) -> Ranking:
+    """The strategies of a program whose kernels were timed."""
+    plans = {strategy: [s for s in samples if s.strategy == strategy] for strategy in PRICED if samples}
+    return Ranking(name, {strategy: (sum(s.modelled(device) for s in each), sum(s.us for s in each))
+                          for strategy, each in plans.items()})
 
 
 def spearman(a: Sequence[float], b: Sequence[float]) -> float:
@@ -205,13 +207,17 @@ def fit(samples: Sequence[Sample], figures: Mapping[str, Any]) -> dict[str, floa
     return best
 
 
-def better(fitted: Mapping[str, Any], measured: Mapping[str, Any], others: Sequence[Sample]) -> Mapping[str, Any]:
-    """The fitted figures if they put kernels that they were not fitted on in a better order, else those without the fit.
+def better(fitted: Mapping[str, Any], measured: Mapping[str, Any], others: Sequence[Sample],
+           programs: Sequence[Sample] = ()) -> Mapping[str, Any]:
+    """The fitted figures if they put kernels that they were not fitted on in a better order, and those of programs in no worse
+    one; else those without the fit.
 
     A fit on few kernels, or on a busy machine, ends at figures that suit those alone: with a light operation at a quarter
     of its cost, ``auto`` took kernels of BERT that compute values again, and they were a quarter slower.
     """
-    return fitted if _correlation(others, cpu_with(fitted)) > _correlation(others, cpu_with(measured)) else measured
+    new, old = cpu_with(fitted), cpu_with(measured)
+    worse = _correlation(programs, new) < _correlation(programs, old)
+    return fitted if _correlation(others, new) > _correlation(others, old) and not worse else measured
 
 
 # ---------------------------------------------------------------- one thing at a time
@@ -416,7 +422,7 @@ def _report(found: Calibration) -> Iterable[str]:
     yield "nanoseconds an element of float32: " + ", ".join(
         f"{name.split()[0]} {ns:.2f}" for name, ns in device.core_ns if name.endswith("float32"))
     fitted = any(device.nanoseconds[name] != ns for name, ns in LOOP_NS.items())
-    whose = "fitted" if fitted else "built-in (a fit put other patterns in no better order)"
+    whose = "fitted" if fitted else "built-in (a fit put other kernels in no better order)"
     yield f"{whose} nanoseconds: " + ", ".join(f"{name} {device.nanoseconds[name]:.3g}" for name in LOOP_NS)
     yield "\nrank correlation of modelled and measured time       kernels   built-in   calibrated"
     for name, (count, before, after) in found.correlations().items():

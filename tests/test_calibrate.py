@@ -164,6 +164,8 @@ def test_a_fit_is_kept_only_if_it_puts_other_kernels_in_a_better_order():
     assert cal.better(fitted, BUILT_IN, samples(BUILT_IN["core_ns"], 20)) is BUILT_IN
     assert cal.better(fitted, BUILT_IN, others[:1]) is BUILT_IN, "nothing to put in order"
     assert cal.better({**fitted}, fitted, others) is fitted, "no better order"
+    assert cal.better(fitted, BUILT_IN, others, samples(other, 20)) is fitted
+    assert cal.better(fitted, BUILT_IN, others, samples(BUILT_IN["core_ns"], 20)) is BUILT_IN, "programs in a worse one"
 
 
 # ---------------------------------------------------------------- the whole
