@@ -32,7 +32,7 @@ from .results import Bar, surroundings, table
 ROW_BYTES = (16, 64, 256, 800, 2048, 4096)
 TABLE_MB = (0.25, 1.0, 3.0, 8.0, 40.0, 160.0)
 TURNS = (0, 2, 4, 8, 16, 32, None)  # None: as chosen
-READ = 4 << 20  # bytes that a sample gathers, in 192 to 65,536 rows
+READ, MOST_ROWS = 4 << 20, 1 << 16  # bytes, and rows, that a sample gathers at most
 ROUNDS = 14  # each distance comes after each other one twice
 OTHERS = 64  # rows to multiply with: they stay in the nearest cache
 Array = np.ndarray
@@ -55,15 +55,15 @@ def nanoseconds(row_bytes: int, table_bytes: int) -> dict[int | None, float]:
     """A row's, by the turns that it is asked for ahead."""
     random, width = np.random.default_rng(0), row_bytes // 4
     data = random.random((max(1, table_bytes // row_bytes), width), np.float32)
-    blocks = min(1024, max(3, READ // row_bytes // OTHERS))
+    blocks = max(1, min(READ // row_bytes, MOST_ROWS) // OTHERS)
     others = random.random((OTHERS, width), np.float32)
-    draws = [random.integers(0, len(data), (blocks, OTHERS)) for _ in range(len(TURNS) + 1)]
+    draws = [random.integers(0, len(data), (blocks, OTHERS)) for _ in TURNS]
     runs = {turns: asking(turns, (data, draws[0], others)) for turns in TURNS}
     for run in runs.values():
         np.testing.assert_allclose(run.outputs([data, draws[0], others])[0], products(data, draws[0], others), rtol=1e-4)
     samples: dict[int | None, list[float]] = {turns: [] for turns in TURNS}
     for _, order in zip(range(ROUNDS), take_turns(list(TURNS)), strict=False):
-        for ids, turns in zip(draws, order, strict=False):
+        for ids, turns in zip(draws, order, strict=True):
             (call,) = runs[turns].prepare([data, ids, others])[1]
             began = time.perf_counter()
             call()

@@ -161,11 +161,11 @@ def calibrate(seconds: float = 120.0, programs: Programs | None = None, progress
         tick(name)
         if not any(found.values()) or time.perf_counter() <= until(1.0):
             found[name] = _program(name, *make(), cpu_with(measured))
-    kernels = [s for each in found.values() for s in _different(each)]
+    kernels = _different(s for each in found.values() for s in each)
     figures = better(fit_figures, measured, _worth(checked), kernels)
     rankings = tuple(_ranking(name, each, cpu_with(figures)) for name, each in found.items())
     left_out = tuple(name for name in programs if name not in found)
-    return Calibration(figures, raw, tuple(fitted), tuple(checked), tuple(_different(kernels)), rankings, left_out)
+    return Calibration(figures, raw, tuple(fitted), tuple(checked), tuple(kernels), rankings, left_out)
 
 
 def _ranking(name: str, samples: Sequence[Sample], device: Device) -> Ranking:
@@ -422,7 +422,7 @@ def _report(found: Calibration) -> Iterable[str]:
     yield "nanoseconds an element of float32: " + ", ".join(
         f"{name.split()[0]} {ns:.2f}" for name, ns in device.core_ns if name.endswith("float32"))
     fitted = any(device.nanoseconds[name] != ns for name, ns in LOOP_NS.items())
-    whose = "fitted" if fitted else "built-in (a fit put other kernels in no better order)"
+    whose = "fitted" if fitted else "built-in (a fit put other patterns in no better order, or programs' kernels in a worse one)"
     yield f"{whose} nanoseconds: " + ", ".join(f"{name} {device.nanoseconds[name]:.3g}" for name in LOOP_NS)
     yield "\nrank correlation of modelled and measured time       kernels   built-in   calibrated"
     for name, (count, before, after) in found.correlations().items():

@@ -11,7 +11,7 @@ import functools
 import operator
 from typing import Any
 
-MOVED = 64  # bytes that are fetched, or stored past the caches, at once. Here, since this file's digest is in the names of kernels
+WHOLE_LINE = 64  # bytes. Kept here: compiled kernels are known by the digest of this file
 
 
 @functools.cache
@@ -215,14 +215,14 @@ def _past_the_caches() -> dict[str, Any]:
             item, word = context.get_abi_sizeof(context.get_data_type(block.dtype)), first.type
             begin, source = (builder.bitcast(p, cgutils.voidptr_t) for p in (builder.gep(to.data, [first]), own.data))
             nbytes = builder.mul(count, word(item))
-            ahead = builder.and_(builder.neg(builder.ptrtoint(begin, word)), word(MOVED - 1))
+            ahead = builder.and_(builder.neg(builder.ptrtoint(begin, word)), word(WHOLE_LINE - 1))
             ahead = builder.select(builder.icmp_signed("<", ahead, nbytes), ahead, nbytes)
-            stop = builder.add(ahead, builder.and_(builder.sub(nbytes, ahead), word(-MOVED)))
-            lines = ir.VectorType(ir.IntType(8), MOVED).as_pointer()
+            stop = builder.add(ahead, builder.and_(builder.sub(nbytes, ahead), word(-WHOLE_LINE)))
+            lines = ir.VectorType(ir.IntType(8), WHOLE_LINE).as_pointer()
             cgutils.raw_memcpy(builder, begin, source, ahead, 1)
-            with cgutils.for_range_slice(builder, ahead, stop, word(MOVED)) as (at, _):
+            with cgutils.for_range_slice(builder, ahead, stop, word(WHOLE_LINE)) as (at, _):
                 line = builder.load(builder.bitcast(builder.gep(source, [at]), lines), align=1)
-                store = builder.store(line, builder.bitcast(builder.gep(begin, [at]), lines), align=MOVED)
+                store = builder.store(line, builder.bitcast(builder.gep(begin, [at]), lines), align=WHOLE_LINE)
                 store.set_metadata("nontemporal", builder.module.add_metadata([ir.IntType(32)(1)]))
             cgutils.raw_memcpy(builder, builder.gep(begin, [stop]), builder.gep(source, [stop]), builder.sub(nbytes, stop), 1)
             return context.get_dummy_value()
@@ -255,8 +255,8 @@ def _prefetch() -> Any:
             kind = ir.FunctionType(ir.VoidType(), [begin.type, word, word, word])
             ask = builder.module.declare_intrinsic("llvm.prefetch", [begin.type], kind)
             nbytes = count.literal_value * context.get_abi_sizeof(context.get_data_type(array.dtype))
-            for at in range(0, nbytes, MOVED):  # to read, into the nearest cache, as data
-                builder.call(ask, [builder.gep(begin, [start.type(at)]), word(0), word(3), word(1)])
+            for at in (*range(0, nbytes, WHOLE_LINE), nbytes - 1):  # a row that begins within a line ends in one more
+                builder.call(ask, [builder.gep(begin, [start.type(at)]), word(0), word(3), word(1)])  # to read, near, as data
             return context.get_dummy_value()
         return nb.void(array, first, count), emit
 

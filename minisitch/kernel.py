@@ -183,16 +183,16 @@ class View:
 
 @dataclass(frozen=True)
 class Prefetch:
-    """``columns`` elements of ``buffer`` from ``index`` on are asked for: a gather will read them ``turns`` of its loop later.
+    """``columns`` elements of ``buffer`` from ``index`` on are asked for: a gather reads them ``distance`` turns of its loop later.
 
-    ``steps`` compute where they lie then, as the loop will do itself. ``depth`` loops of the phase are open here: 0 is once a row.
+    ``steps`` compute where they lie then, as the loop itself will. ``depth`` loops of the phase are open here: 0 is once a row.
     """
 
     buffer: str
     index: Index
     columns: int
     depth: int
-    turns: int
+    distance: int
     steps: tuple[Stmt, ...]
     node: int
 
@@ -312,8 +312,8 @@ class Segment:
         return self.rows * sum(p.cols * p.serial * (count(p.body) + len(p.folds)) + count(p.before) for p in self.phases)
 
     @property
-    def stored(self) -> set[str]:
-        """The buffers it stores to."""
+    def stored_buffers(self) -> set[str]:
+        """The buffers that its statements store to."""
         views = {v.name: v.buffer for p in self.phases for v in p.views}
         return {views.get(s.buffer, s.buffer) for p in self.phases for s in statements(p) if isinstance(s, Store)}
 

@@ -145,9 +145,8 @@ class _Builder:
             segment, rows = take_together(segment, self.buffers)
             self.buffers |= {b.name: b for b in rows}
         if self.device.kind == "cpu":
-            constants = {name for name, _, _ in self.constants.values()}
-            segment, decisions = prefetch(segment, self.buffers, constants, self.device.shared_per_block)
-            self.layout.decisions += decisions
+            segment, said = prefetch(segment, self.buffers, {c[0] for c in self.constants.values()}, self.device.shared_per_block)
+            self.layout.decisions += said
         return segment
 
     def _between_tasks(self, m: ThreadMap, loops: Sequence[Loop]) -> str:

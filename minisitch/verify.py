@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from .errors import KernelError
 from .index import Index, footprint, grouped
-from .kernel import Kernel, Load, Phase, Segment, Stmt, Store, meetings, operands, show_stmt, show_wide
+from .kernel import Kernel, Load, Phase, Segment, Stmt, Store, indices, meetings, operands, show_stmt, show_wide
 
 
 def verify_kernel(kernel: Kernel) -> Kernel:
@@ -135,16 +135,20 @@ class _Written(set[str]):
 
 
 def _verify_prefetches(kernel: Kernel, segment: Segment, phase: Phase, written: _Written, place: str) -> None:
-    """What is computed ahead of its turn reads what was there before the segment, and inside its buffers."""
-    known, stored = {name for name, _, _ in kernel.constants}, segment.stored if phase.prefetches else set()
+    """What is computed ahead of its turn reads what was there before the segment, clamped, and hangs on loops that are open."""
+    constants, stored = {name for name, _, _ in kernel.constants}, segment.stored_buffers if phase.prefetches else set()
+    known: dict[int, set[str]] = {}  # by how many loops are open
     for ahead in phase.prefetches:
+        here = known.setdefault(ahead.depth, set(constants))
+        later = {name for name, size in phase.axes[ahead.depth:] if size > 1}
         for step in ahead.steps:
-            if isinstance(step, Store) or not known.issuperset(operands(step)):
+            if (isinstance(step, Store) or not here.issuperset(operands(step))
+                    or any(not later.isdisjoint(index.variables) for index in indices(step))):
                 raise KernelError(f"{place}: what a prefetch needs of another turn is not computed for it, in: {show_stmt(step)}")
             if isinstance(step, Load) and (step.buffer in stored or step.buffer not in written or not step.clamp):
                 raise KernelError(f"{place}: a prefetch reads what another turn may not find there, in: {show_stmt(step)}")
-            known.add(step.target)
-        if not known.issuperset(ahead.index.loaded):
+            here.add(step.target)
+        if not here.issuperset(ahead.index.loaded) or not later.isdisjoint(ahead.index.variables):
             raise KernelError(f"{place}: where a prefetch's row of {ahead.buffer} lies is not computed for another turn")
 
 

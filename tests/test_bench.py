@@ -641,7 +641,7 @@ def test_gathers_times_what_it_says(monkeypatch, capsys, tmp_path):
     args = random.random((50, 4), np.float32), random.integers(0, 50, (3, 64)), random.random((64, 4), np.float32)
     for turns in gathers.TURNS:
         (kernel,) = gathers.asking(turns, args).stages.kernels
-        ahead = [p.turns for s in kernel.segments for phase in s.phases for p in phase.prefetches]
+        ahead = [p.distance for s in kernel.segments for phase in s.phases for p in phase.prefetches]
         assert ahead == ([] if turns == 0 else [16 if turns is None else turns])
     monkeypatch.setattr(gathers, "READ", 1 << 14)
     monkeypatch.setattr(gathers, "ROUNDS", 2)

@@ -177,7 +177,7 @@ def little(monkeypatch):
     monkeypatch.setattr(cal, "PATTERNS", 2)
     monkeypatch.setattr(cal, "random_pattern",
                         lambda seed: random_graph(np.random.default_rng(seed), max_nodes=6, library=False))
-    work, products = iter([-1, 123_456]), iter([50.0, 70.0])  # at first, others had the second core
+    work, products = iter([123_456, 200_000]), iter([50.0, 70.0])  # later, others had the second core
     monkeypatch.setattr(cal, "_break_even", lambda: next(work))
     monkeypatch.setattr(cal, "_product", lambda: next(products))
     monkeypatch.setattr(cal, "LOOP_NS", dict(list(LOOP_NS.items())[:2]))
