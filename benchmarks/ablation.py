@@ -32,7 +32,7 @@ from minisitch.explain.compare import take_turns
 from minisitch.runtime import assemble, lower_program, memory, pool, steps
 from minisitch.trace.tree import flatten
 
-from .results import Bar, geometric_mean, load, surroundings, table
+from .results import Bar, geometric_mean, load, surroundings, table, tell
 
 F32 = np.float32
 
@@ -297,11 +297,7 @@ def main(words: Sequence[str] | None = None) -> None:
             bar.show(number, name)
             found[name] = measure(fn, shapes, options.seconds)
             bar.finished(name, "")
-    text = report(found)
-    print(text)
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(text, encoding="utf-8")
+    tell(report(found), options.out)
 
 
 if __name__ == "__main__":

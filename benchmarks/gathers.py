@@ -27,7 +27,7 @@ from minisitch import get_device, prefetch, trace
 from minisitch.explain.compare import take_turns
 from minisitch.runtime import Executable, assemble, lower_program
 
-from .results import Bar, surroundings, table
+from .results import Bar, surroundings, table, tell
 
 ROW_BYTES = (16, 64, 256, 800, 2048, 4096)
 TABLE_MB = (0.25, 1.0, 3.0, 8.0, 40.0, 160.0)
@@ -87,11 +87,8 @@ def main(words: Sequence[str] | None = None) -> None:
             rows.append([str(row), f"{mb:g}", *(f"{ns:.1f}" for ns in nanoseconds(row, int(mb * 2**20)).values())])
             bar.finished(f"{row} bytes, {mb} MB", "")
     here = surroundings()
-    text = f"Nanoseconds a row, {here['machine']}, {here['date']}, Numba {here['numba']}, load {here['load']}.\n\n{table(rows)}\n"
-    print(text)
-    if given.out:
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(text, encoding="utf-8")
+    head = f"Nanoseconds a row, {here['machine']}, {here['date']}, Numba {here['numba']}, load {here['load']}."
+    tell(f"{head}\n\n{table(rows)}\n", given.out)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from minisitch.strategies.auto import Judgement, decide
 from minisitch.trace import trace
 
 from .papers import WORKLOADS
-from .results import ROOT
+from .results import ROOT, tell
 
 STEPS = {  # each adds one step to the line before
     "cut": Judgement(replan=False, ablate=False, restitch=False, compare=False),
@@ -84,12 +84,10 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="v100")
     parser.add_argument("--preset", default="small")
     parser.add_argument("--workload", default=",".join(WORKLOADS), metavar="NAME,...")
-    parser.add_argument("--out", metavar="FILE", help="also write the table there")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="also write the table there")
     options = parser.parse_args(words)
-    text = table(list(lines_of(options.workload.split(","), options.preset, ms.get_device(options.device))), options.device)
-    print(text)
-    if options.out:
-        Path(options.out).write_text(text + "\n", encoding="utf-8")
+    lines = list(lines_of(options.workload.split(","), options.preset, ms.get_device(options.device)))
+    tell(table(lines, options.device), options.out)
     return 0
 
 

@@ -21,6 +21,8 @@ from minisitch.optimum import Space, bits, optimum
 from minisitch.simplify import simplify
 from minisitch.testing import random_graph
 
+from .results import tell
+
 FEWEST = 3  # operations: less is no puzzle
 
 
@@ -70,9 +72,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, metavar="FILE")
     options = parser.parse_args()
     grades = grade(ms.get_device(options.device), options.programs)
-    print(grades)
-    if options.out:
-        options.out.write_text(f"{grades}\n", encoding="utf-8")
+    tell(str(grades), options.out)
 
 
 if __name__ == "__main__":

@@ -237,6 +237,14 @@ class Bar:
 
 
 # ---------------------------------------------------------------- printing
+def tell(text: str, out: Path | None) -> None:
+    """Print a report, and keep it in a file if one is named."""
+    print(text)
+    if out:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(text.rstrip() + "\n", encoding="utf-8")
+
+
 def table(rows: Iterable[Sequence[str]]) -> str:
     """Lines of columns as Markdown has them, the first to the left, the others to the right."""
     cells = [list(row) for row in rows]
