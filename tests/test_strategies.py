@@ -230,6 +230,13 @@ def test_sinking_never_adds_traffic():
     assert levels(graph)[2] == 0 and [p.outputs for p in fuse(graph, "astitch", V100).kernels] == [(1, 2), (5,)]
 
 
+def test_a_gather_reads_the_rows_it_gives():
+    """Not its table: what only the kernel behind a product reads is gathered there."""
+    graph = program("f32[5000,64] = input", "i64[64] = input", "f32[64,64] = input", "f32[64,64] = gather %0 %1 axes=(0,)", "f32[64,64] = exp %2",
+                    "f32[64,64] = matmul %4 %2", "f32[64,64] = add %3 %5")
+    assert levels(graph)[3] == 1 and [p.outputs for p in fuse(graph, "astitch", V100).kernels] == [(4,), (6,)]
+
+
 def test_arguments_split_a_level_where_they_must():
     b = Builder()
     xs = [b.add("input", type=TensorType((4,)), name=f"x{i}") for i in range(63)]

@@ -111,8 +111,8 @@ def _bytes_read(graph: Graph, kept: set[int]) -> list[int]:
                 found[node.id] += found[arg]
             elif is_fusible(operand) and arg not in kept:
                 found[node.id] += 2 * operand.type.nbytes if found[arg] else 0  # it would be written for this
-            else:
-                found[node.id] += operand.type.nbytes
+            else:  # a gather reads so many rows as it gives
+                found[node.id] += min(operand.type.nbytes, node.type.nbytes) if node.kind == "move" else operand.type.nbytes
     return found
 
 
