@@ -61,6 +61,10 @@ def side_by_side():
     """End a loop's body of which several vectors are to be computed at once; ``compile`` puts it behind polynomials."""
 
 
+def unrolled():
+    """End a loop's body that is to be repeated for each of its turns; ``compile`` puts it in the few of a sweep."""
+
+
 def window(array, first, last):
     """``array[first:last]``, which lies inside the array; ``compile`` puts it in place of the slice: no case to tell apart."""
     return array[first:last]

@@ -18,8 +18,8 @@ WHOLE_LINE = 64  # bytes. Kept here: compiled kernels are known by the digest of
 def intrinsics() -> dict[str, Any]:
     """All of them, by name."""
     return {**_choices(), **_float_calls(), **_accumulations(), **_past_the_caches(), "prefetch": _prefetch(),
-            "widest_vectors": _widest_vectors(), "side_by_side": _side_by_side(), "window": _window(),
-            "on_the_stack": _on_the_stack()}
+            "widest_vectors": _widest_vectors(), "window": _window(), "on_the_stack": _on_the_stack(),
+            **{name: _end_of_loop(name) for name in ("side_by_side", "unrolled")}}
 
 
 def _cast_all(context, builder, signature, values, start=0):
@@ -137,18 +137,18 @@ def _widest_vectors() -> Any:
     return widest_vectors
 
 
-def _side_by_side() -> Any:
+def _end_of_loop(wish: str) -> Any:
     from numba import types as nb
     from numba.extending import intrinsic
 
     @intrinsic
-    def side_by_side(typing):
+    def end(typing):
         def emit(context, builder, signature, values):
-            builder.block.ends_side_by_side = True  # the last of a loop's body: its branch goes back, and is not there yet
+            builder.block.ends_loop = wish  # the last of a loop's body: its branch goes back, and is not there yet
             return context.get_dummy_value()
         return nb.void(), emit
 
-    return side_by_side
+    return end
 
 
 def _window() -> Any:

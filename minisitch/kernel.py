@@ -11,7 +11,7 @@ Three nested levels:
 Loop variables in indices: ``row`` ``col`` ``ser`` (the reduced rows of a column space), ``chunk``
 and ``start`` (task splitting), ``slice``, ``block``, ``lane_row`` (the row's place in its block), ``part`` (of the rows whose
 columns a block adds up); where a thread of a GPU takes several columns at once, ``each`` of them and ``turn``; on a CPU ``c0`` ...
-and ``s0`` ..., the axes that ``col`` and ``ser`` are split in.
+and ``s0`` ..., the axes that ``col`` and ``ser`` are split in, and ``swept``, the rows of a sweep.
 A kernel prints as a program, is checked by ``verify.verify_kernel`` and is frozen.
 """
 

@@ -189,7 +189,7 @@ def _nest(phase: Phase, strides: Sequence[int], chunk: int, chunked: bool, tiles
     sweep = _sweep(phase) if tiles and len(axes) == 1 and phase.serial > 1 else 1
     serial: list[Axis] = []
     if sweep > 1:
-        serial = [("s1", 1, sweep), ("s0", sweep, phase.serial // sweep)]
+        serial = [("swept", 1, sweep), ("s0", sweep, phase.serial // sweep)]
     elif phase.serial != 1:
         serial = _axes("ser", phase.serial, (1, phase.serial) if tiles else _digit_strides(phase, "ser", phase.serial))
 

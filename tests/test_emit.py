@@ -208,7 +208,7 @@ def test_column_sums_take_several_rows_at_once(rows, sweep):
     x = np.arange(rows * 40, dtype=np.float32).reshape(rows, 40) % 7
     text, result = ran_on_cpu(lambda x: x.sum(0), x)
     assert np.array_equal(result, x.sum(0))
-    assert (f"for s1 in range({sweep}):" in text) == (sweep > 1)
+    assert (f"for swept in range({sweep}):" in text) == (sweep > 1)
 
 
 @pytest.mark.parametrize("strategy", ["astitch", "fs18"])
@@ -227,7 +227,7 @@ def test_a_sweep_ends_where_an_image_does():
     for frames, sweep in ((64, 8), (9, 3), (7, 7), (11, 1)):
         x, y = np.ones((22, frames + 1, 40), np.float32), np.ones((22, frames, 40), np.float32)
         text, result = ran_on_cpu(lambda x, y: (x[:, 1:] * y).sum((0, 1)), x, y)
-        assert (f"for s1 in range({sweep}):" in text) == (sweep > 1) and (result == 22 * frames).all()
+        assert (f"for swept in range({sweep}):" in text) == (sweep > 1) and (result == 22 * frames).all()
 
 
 @given(st.lists(st.integers(1, 6), min_size=2, max_size=4), st.data())
