@@ -16,9 +16,20 @@ from collections.abc import Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 
-from .build import Prices, moved_us
+from .build import Prices
 from .errors import KernelError, PlanError
-from .fuse import ALL_INGREDIENTS, COUNTED, FREE, Decision, FusionPlan, Pattern, pattern_inputs, returned, verify_plan
+from .fuse import (
+    ALL_INGREDIENTS,
+    COUNTED,
+    FREE,
+    MOST_ARGUMENTS,
+    Decision,
+    FusionPlan,
+    Pattern,
+    pattern_inputs,
+    returned,
+    verify_plan,
+)
 from .graph import Graph
 from .groups import upstream
 
@@ -27,33 +38,35 @@ def deferred_plan(plan: FusionPlan, prices: Prices, margin: float) -> FusionPlan
     """The plan where a value that one later kernel alone reads is computed there, if the two kernels together are then ``margin``
     times cheaper.
 
-    What the value is made of has to be kept until then: behind no kernel may more memory be in use for that than the largest cache
-    holds, on a GPU none.
-    Only kernels with all of AStitch's ingredients are asked: a composition by another strategy is of just what it was made for.
+    What the value is made of has to be kept until then: the memory in use behind a kernel may grow by what the largest cache holds,
+    on a GPU not at all. Only kernels with all of AStitch's ingredients are asked: a composition by another strategy is of just what
+    it was made for.
     """
     graph, patterns, decisions = plan.graph, list(plan.patterns), list(plan.decisions)
-    room = prices.device.levels[-2].size if len(prices.device.levels) > 1 else 0
-    more = [0] * len(patterns)  # bytes in use behind each pattern that were not before
+    room = prices.device.levels[-2].size if len(prices.device.levels) > 1 else 0  # the last level is memory
+    grown = [0] * len(patterns)  # bytes in use behind each pattern that were not before
     reads = [set(pattern_inputs(graph, pattern)) for pattern in patterns]
     for early, pattern in enumerate(plan.patterns):
-        for value in sorted(set(pattern.outputs) - returned(graph)):
+        for value in sorted(set(pattern.outputs) - returned(graph), reverse=True):  # each before what it is made of
             readers = [place for place, read in enumerate(reads) if value in read]
-            both = patterns[early], *(patterns[place] for place in readers)
-            if len(both) != 2 or any(p.kind != "kernel" or p.composition != ALL_INGREDIENTS for p in both):
+            if len(readers) != 1 or any(patterns[k].kind != "kernel" or patterns[k].composition != ALL_INGREDIENTS
+                                        for k in (early, *readers)):
                 continue
-            late, nbytes, moved = readers[0], graph[value].type.nbytes, _moved(graph, value, both[0])
-            grown = _kept(graph, moved, reads[late:]) - nbytes
-            if not moved or max(more[early:late]) + grown > room:
+            late, moved = readers[0], _moved(graph, value, patterns[early])
+            more = _kept(graph, moved, reads[late:]) - graph[value].type.nbytes
+            second = replace(patterns[late], members=tuple(sorted({*moved, *patterns[late].members})))
+            arguments = len(pattern_inputs(graph, second)) + len(second.outputs)
+            if not moved or max(grown[early:late]) + more > room or arguments > MOST_ARGUMENTS:
                 continue
-            us = sum(map(prices.pattern_us, both))
-            if (us - moved_us(2 * nbytes, prices.device, prices.around)) * margin >= us:  # not even if all of that were saved
+            before, both = (patterns[early], patterns[late]), (_without(graph, patterns[early], value), second)
+            us = sum(map(prices.pattern_us, before))
+            if sum(map(prices.least_us, both)) * margin >= us:
                 continue
-            both = _without(graph, both[0], value), replace(both[1], members=tuple(sorted({*moved, *both[1].members})))
             with suppress(PlanError, KernelError):  # what cannot be built stays where it is
                 if (less := sum(map(prices.pattern_us, both))) * margin < us:
                     for place, changed in zip((early, late), both, strict=True):
                         patterns[place], reads[place] = changed, set(pattern_inputs(graph, changed))
-                    more[early:late] = [nbytes + grown for nbytes in more[early:late]]
+                    grown[early:late] = [nbytes + more for nbytes in grown[early:late]]
                     why = f"one later kernel alone reads %{value} {graph[value].op}: {less:.4g} us for both instead of {us:.4g}"
                     decisions.append(Decision((value,), "fuse", "deferred", why))
     return verify_plan(replace(plan, patterns=tuple(patterns), decisions=tuple(decisions)))
@@ -77,6 +90,6 @@ def _without(graph: Graph, kernel: Pattern, value: int) -> Pattern:
 
 
 def _kept(graph: Graph, moved: tuple[int, ...], reads: Sequence[Set[int]]) -> int:
-    """Bytes of what ``moved`` reads that nobody else reads so late (``reads``: what is read from then on), nor the caller holds."""
+    """Bytes of what ``moved`` reads that would be free by then: nobody reads it later (``reads``), and it is not the caller's."""
     lives = set().union(returned(graph), graph.inputs, *reads)
     return sum(graph[v].type.nbytes for v in pattern_inputs(graph, Pattern(moved, ())) if v not in lives)

@@ -72,8 +72,8 @@ def test_a_gain_that_the_model_cannot_tell_is_left(seed):
 
 @given(seed=st.integers(0, 10_000))
 def test_each_step_only_lowers_the_price(seed):
-    """The ablation: AStitch as it is, then with values deferred, judged by cuts, by fewer ingredients, by the others' plans, in fewer launches, then
-    compared."""
+    """The ablation: AStitch as it is, then with values deferred, judged by cuts, by fewer ingredients, by the others' plans, in
+    fewer launches, then compared."""
     graph = large(seed)
     prices = Prices(graph, V100)
     nothing = Judgement(defer=False, replan=False, ablate=False, cut=False, restitch=False, compare=False)

@@ -92,6 +92,19 @@ def test_a_column_sum_stays_where_its_rows_are_read():
     assert deferred(*lines)[1] and not deferred(*lines, margin=1.0)[1]
 
 
+def test_a_value_goes_before_what_it_is_made_of():
+    """The later kernel reads %6 and %5, which %6 is made of: both are computed there."""
+    lines = (*EARLY, "f32[64,64] = mul %8 %5")
+    assert deferred(*lines)[0] == [((4,), (4,)), ((7,), (7,)), ((5, 6, 8, 9), (9,))]
+
+
+def test_no_kernel_has_more_arguments_than_it_may(monkeypatch):
+    """The second kernel has five: the product's result, what %6 is made of, and its own."""
+    assert deferred(*EARLY)[1]
+    monkeypatch.setattr(defer, "MOST_ARGUMENTS", 4)
+    assert not deferred(*EARLY)[1]
+
+
 def test_a_composition_of_another_kind_is_left_alone():
     graph = program(*EARLY)
     plan = fuse(graph, "astitch", CPU)
@@ -163,6 +176,21 @@ def test_no_more_memory_than_the_largest_cache_holds(room, expected, sums):
     device = with_cache(room)
     grown, said = growth(fuse(graph, "astitch", device), device)
     assert grown == expected * 16_384 <= room and len(said) == sums
+
+
+def test_what_several_values_keep_adds_up():
+    """%10 keeps two arrays more, and so would %12 over the same product: there is room for one of them."""
+    square = "f32[64,64]"
+    lines = [f"{square} = input", *(f"{square} = matmul %{k} %0" for k in range(7)), f"{square} = exp %7",
+             f"{square} = add %1 %2", f"{square} = add %9 %7", f"{square} = add %3 %4", f"{square} = add %11 %7",
+             f"{square} = matmul %8 %0", f"{square} = add %13 %10", f"{square} = mul %14 %12"]
+    graph, arrays = program(*lines), []
+    for room in (1, 2, 4):
+        device = with_cache(room * 16_384)
+        grown, said = growth(fuse(graph, "astitch", device), device)
+        assert grown <= room * 16_384
+        arrays.append((grown // 16_384, len(said)))
+    assert arrays == [(0, 0), (2, 1), (3, 2)]
 
 
 def test_on_a_gpu_no_more_memory_at_all():

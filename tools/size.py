@@ -21,7 +21,7 @@ ROAD_BUDGET = 4_600
 ROAD = ("ops", "graph", "device", "mapping", "index", "fuse", "strategies/astitch", "groups", "keeping", "sinks", "stitch",
         "kernel", "verify", "layout", "statements", "loops", "reuse", "together", "wide", "schedule", "source", "cuda_math",
         "cuda_emit")
-PACKAGE_BUDGET = 19_875
+PACKAGE_BUDGET = 19_885
 
 
 def docstring_lines(tree: ast.AST) -> set[int]:
