@@ -320,7 +320,7 @@ class Segment:
     @property
     def short(self) -> bool:
         """Whether it has loops that a CPU's compiler had better not unroll before it looks for vectors: those of at most 64 turns
-        (measured). The few rows of a sweep it must, or the loop around them is left alone (column sums were 10 times as slow)."""
+        (measured). A segment with a sweep does not count: its few rows are unrolled either way (``compile`` marks them)."""
         return any(1 < p.vector[1] <= 64 for p in self.phases) and all(p.sweep == 1 for p in self.phases)
 
 
