@@ -158,12 +158,15 @@ def _names(position: Position) -> frozenset[str]:
 
 
 def adopt(producer: Sink, position: Position, shape: Sequence[int]) -> Partition | None:
-    """The partition of ``shape`` under which reading ``producer`` at ``position`` is local, if there is one."""
+    """The partition of ``shape`` under which reading ``producer`` at ``position`` is local, if there is one.
+
+    Rows that a reshape has joined to an axis, or to its end, are the pieces of that axis.
+    """
     space = producer.space
     if space.slices > 1 or (space.kind == "row" and space.rows <= 1):
         return None
-    chosen: dict[str, tuple[int, ...]] = {}
-    for var, extent in (("row", space.rows), ("col", space.cols if space.kind == "column" else 0)):
+    chosen, pieces = dict[str, tuple[int, ...]](), 1
+    for var, extent in (("row", space.rows), ("col", space.cols))[:1 + (space.kind == "column")]:  # any column of a row will do
         terms = []
         for index, home in zip(position, producer.home, strict=True):
             if var in home.variables:
@@ -171,25 +174,26 @@ def adopt(producer: Sink, position: Position, shape: Sequence[int]) -> Partition
                 if not isinstance(digit, Digit) or index.const:
                     return None
                 terms += [(c * digit.stride, atom) for c, atom in index.terms]
-        if var == "col" and space.kind == "row":
-            continue
-        axes = _mixed_radix(terms, shape, extent)
-        if axes is None:
+        found = _mixed_radix(terms, shape, extent)
+        if found is None or (found[1] > 1 and space.kind == "column"):
             return None
-        chosen[var] = axes
-    rest = tuple(a for a in range(len(shape)) if a not in chosen["row"] and a not in chosen.get("col", ()))
-    return Partition(chosen["row"], (), rest) if space.kind == "row" else Partition(chosen["row"], rest, chosen["col"])
+        chosen[var], pieces = found
+    whole = chosen["row"] if pieces == 1 else chosen["row"][:-1]
+    rest = tuple(a for a in range(len(shape)) if a not in whole and a not in chosen.get("col", ()))
+    return Partition(chosen["row"], (), rest, pieces) if space.kind == "row" else Partition(chosen["row"], rest, chosen["col"])
 
 
-def _mixed_radix(terms: Sequence[tuple[int, object]], shape: Sequence[int], extent: int) -> tuple[int, ...] | None:
-    """Axes whose whole digits, major first, count exactly to ``extent``."""
-    expected, axes = 1, []
+def _mixed_radix(terms: Sequence[tuple[int, object]], shape: Sequence[int], extent: int) -> tuple[tuple[int, ...], int] | None:
+    """Axes whose digits, major first, count exactly to ``extent``, and in how many pieces these cut the last one: all others
+    have whole digits."""
+    expected, axes, pieces = 1, list[int](), 1
     for coefficient, atom in sorted(terms, key=lambda term: term[0]):
-        if not isinstance(atom, Digit) or not atom.var.startswith("d") or atom.stride != 1:
+        if not isinstance(atom, Digit) or not atom.var.startswith("d") or (axes and atom.stride != 1):
             return None
         axis = int(atom.var[1:])
-        if coefficient != expected or atom.size != shape[axis]:
+        if coefficient != expected or atom.size * atom.stride != shape[axis]:
             return None
         axes.append(axis)
         expected *= atom.size
-    return tuple(reversed(axes)) if expected == extent else None
+        pieces *= atom.size if atom.stride > 1 else 1
+    return (tuple(reversed(axes)), pieces) if expected == extent else None

@@ -364,6 +364,42 @@ def test_no_adaptation_where_another_task_makes_the_value():
     stepped_kernel(schedule(plan), inputs_of(graph))
 
 
+JOINED = ("f32[8,6] = input name='x'", "f32[8] = sum %0 axes=(1,) keepdims=False", "f32[8,1] = reshape %1 shape=(8, 1)",
+          "f32[8,6] = broadcast %2 shape=(8, 6)", "f32[8,6] = sub %0 %3", "f32[{0}] = reshape %4 shape=({0})", "f32[{0}] = exp %5")
+
+
+@pytest.mark.paper(49)
+@pytest.mark.parametrize("shape", ["48,", "4,12", "16,3", "2,2,12", "8,6,1", "2,4,3,2"])
+def test_adaptation_follows_a_reshape_that_joins_rows(shape):
+    """Each task has its row of the joined axis, so the sum, and with it the flat result, are one segment."""
+    graph = program(*(line.format(shape) for line in JOINED))
+    plan = stitch(graph, TOY)
+    assert plan.grid_barriers == 0 and plan.final[1].scheme == "regional" and plan.final[6].extents == (8, 1, 6)
+    stepped_kernel(schedule(plan), inputs_of(graph))
+
+
+@pytest.mark.parametrize("shape", ["3,16", "6,8"])
+def test_no_adaptation_to_a_reshape_that_cuts_rows_elsewhere(shape):
+    """The twin: a row of the sum begins within a row of the result, so other tasks make it."""
+    graph = program(*(line.format(shape) for line in JOINED))
+    plan = stitch(graph, TOY)
+    assert plan.grid_barriers == 1 and plan.final[1].scheme == "global"
+    stepped_kernel(schedule(plan), inputs_of(graph))
+
+
+@pytest.mark.paper(49)
+def test_adaptation_takes_any_column_of_a_row():
+    """A softmax and the next columns of it: they are of the row that its task has made."""
+    def program_of(x):
+        e = np.exp(x - np.max(x, axis=-1, keepdims=True))
+        p = e / np.sum(e, axis=-1, keepdims=True)
+        return np.exp(p[:, 1:]), p
+    graph = traced(program_of, (9, 33))
+    plan = stitch(graph, TOY)
+    assert plan.grid_barriers == 0
+    stepped_kernel(schedule(plan), inputs_of(graph))
+
+
 # ---------------------------------------------------------------- demotion (AStitch B7)
 def several_softmaxes(x, y, z):
     """Three rows are kept in shared memory, of three sizes."""
