@@ -30,6 +30,7 @@ from minisitch import compile as compiler
 from minisitch import crew, get_device, loops, online, schedule, together, trace, workers
 from minisitch.explain.compare import take_turns
 from minisitch.runtime import assemble, lower_program, memory, pool, steps
+from minisitch.strategies import auto
 from minisitch.trace.tree import flatten
 
 from .results import Bar, geometric_mean, load, surroundings, table, tell
@@ -73,6 +74,12 @@ def column_sums(x):
     return (x * x).sum(axis=0)
 
 
+def standardised(x):
+    """Each column less its mean, over its deviation: sums of columns beside loops over short rows."""
+    centred = x - x.mean(axis=0)
+    return centred / np.sqrt((centred * centred).mean(axis=0) + F32(1e-5))
+
+
 def layernorm_backward(x, gain, gradient):
     """The gradients of x, gain and bias."""
     centred = x - x.mean(axis=-1, keepdims=True)
@@ -94,6 +101,11 @@ def product_and_gelu(x, weight):
     """The threads of the product's library still wait for the next one while the kernel runs."""
     x = x @ weight
     return F32(0.5) * x * (1 + np.tanh(F32(0.7978846) * (x + F32(0.044715) * x * x * x)))
+
+
+def added_behind_a_product(x, weight, left, middle, right):
+    """What is added to a product can be computed before it, beside its operand, or where it is added."""
+    return np.exp(-x) @ weight + left * (middle + right)
 
 
 def unrolled_gradient(x, gradient):
@@ -119,11 +131,13 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "chain 100000": (chain, ((100_000,),)),
     "variance 20000000": (variance, ((20_000_000,),)),
     "column sums 4096x768": (column_sums, ((4096, 768),)),
+    "standardised 1000x40": (standardised, ((1000, 40),)),
     "layernorm backward 512x768": (layernorm_backward, ((512, 768), (768,), (512, 768))),
     "cross-entropy backward 4000x10": (cross_entropy_gradient, ((4000, 10),) * 2),
     "gathered rows 16384x64 of 42 MB": (gathered_rows, ((163_840, 64), (16_384,), (16_384, 64))),
     "gathered rows 750000x16 of 3 MB": (gathered_rows, ((50_000, 16), (750_000,), (750_000, 16))),
     "24 products 160x512": (unrolled_gradient, ((160, 192), (192, 512))),
+    "product+adds 512x64x2048": (added_behind_a_product, ((512, 64), (64, 2048), *((512, 2048),) * 3)),
     "product+gelu 2048x768x3072": (product_and_gelu, ((2048, 768), (768, 3072))),
 }
 
@@ -209,6 +223,8 @@ INGREDIENTS = (
     Ingredient("arrays that do not overlap", _without_flag("noalias")),
     Ingredient("short loops vectorised before they are unrolled",
                lambda: patch.object(compiler, "_short_loops", lambda on: nullcontext())),
+    Ingredient("a sweep's rows unrolled", _helpers(unrolled=lambda: None)),
+    Ingredient("values deferred", lambda: patch.object(auto, "deferred_plan", lambda plan, *_: plan)),
     Ingredient("two reductions of a long row in one sweep", lambda: patch.object(online, "LONG", 1 << 62)),
     Ingredient("short rows together", lambda: patch.object(together, "SHORT_ROW", 1)),
     Ingredient("stores past the caches", lambda: patch.object(loops, "STREAM", 1 << 40)),

@@ -395,10 +395,22 @@ def slower(records: dict[str, Record]) -> str:
             best, times = best_single(record, what)
             if times > SLOWER:
                 mine, its = (duration(median(record["strategies"][name], what)) for name in ("auto", best))
-                lines.append(f"{workload}: {where} {mine}, {best} {its}, {times:.2f} times in the same round")
+                equal = in_equal_kernels(record["strategies"]["auto"], record["strategies"][best]) if where == "in kernels" else ""
+                lines.append(f"{workload}: {where} {mine}, {best} {its}, {times:.2f} times in the same round{equal}")
     asked = any("auto" in r["strategies"] for r in records.values())
     return "\n".join(["## Where auto is more than 5% slower than the best single strategy\n",
                       *(lines or ["nowhere" if asked else "auto was not measured"])])
+
+
+def in_equal_kernels(row: Record, other: Record) -> str:
+    """What a row's kernels take more than another's, as far as they are the same compiled code under both strategies: a kernel's
+    name holds a digest of all it does. No plan is the reason for that part."""
+    mine, its = ({p["kernel"]: p for p in r.get("profile", []) if p["kernel"] != "other"} for r in (row, other))
+    equal = [name for name in mine if name in its and mine[name]["launches"] == its[name]["launches"]]
+    more = sum(mine[name]["us"] - its[name]["us"] for name in equal)
+    rest = sum(p["us"] for p in mine.values()) - sum(p["us"] for p in its.values()) - more
+    found = f"; {len(equal)} of {len(mine)} kernels are the same under both: they {more:+.1f} us, the others {rest:+.1f}"
+    return found if equal else ""
 
 
 def wrong_rows(records: dict[str, Record]) -> list[str]:

@@ -526,6 +526,17 @@ def test_where_auto_is_slower_is_said():
     assert papers.slower(without).endswith("auto was not measured")
 
 
+def test_what_equal_kernels_differ_by_is_said_apart():
+    """Of 1.4 us 1.5 are of two kernels that both strategies have, equally often; a third one is launched once more under ``auto``."""
+    found = record({"fs20": 10.0, "auto": 11.4}, {"fs20": 4, "auto": 4}, {})
+    for name, kernels in {"fs20": [("a_1", 1, 4.0), ("b_2", 2, 1.0), ("c_3", 1, 2.0), ("d_4", 1, 3.0)],
+                          "auto": [("a_1", 1, 5.0), ("b_2", 2, 1.5), ("c_3", 2, 3.0), ("e_5", 1, 1.9), ("other", 0, 7.0)]}.items():
+        found["strategies"][name]["profile"] = [{"kernel": k, "launches": n, "us": us} for k, n, us in kernels]
+    (line,) = papers.slower({"lr": found}).splitlines()[2:]
+    assert line.startswith("lr: in kernels 11.4 us, fs20 10.0 us, 1.14 times in the same round; ")
+    assert line.endswith("; 2 of 4 kernels are the same under both: they +1.5 us, the others -0.1")
+
+
 def test_auto_is_compared_round_by_round():
     """The clock slowed down while ``auto`` had its turn in the third round: 1.48 times by medians, 1.06 in all other rounds."""
     found = record({"fs20": 5.0, "fs18": 5.0, "auto": 5.0}, {"fs20": 1, "fs18": 1, "auto": 1}, {})
