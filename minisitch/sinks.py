@@ -166,28 +166,29 @@ def adopt(producer: Sink, position: Position, shape: Sequence[int]) -> Partition
     if space.slices > 1 or (space.kind == "row" and space.rows <= 1):
         return None
     chosen, pieces = dict[str, tuple[int, ...]](), 1
-    for var, extent in (("row", space.rows), ("col", space.cols))[:1 + (space.kind == "column")]:  # any column of a row will do
-        terms = []
+    asked = {"row": space.rows} | ({"col": space.cols} if space.kind == "column" else {})  # of a row any column will do
+    for var, extent in asked.items():
+        counted = ZERO
         for index, home in zip(position, producer.home, strict=True):
             if var in home.variables:
-                ((_, digit),) = home.terms
-                if not isinstance(digit, Digit) or index.const:
-                    return None
-                terms += [(c * digit.stride, atom) for c, atom in index.terms]
-        found = _mixed_radix(terms, shape, extent)
+                ((factor, digit),) = [(c, atom) for c, atom in home.terms if isinstance(atom, Digit) and atom.var == var]
+                counted += index.divmod(factor)[0] * digit.stride  # of an axis that the producer has in pieces: which of them
+        found = _mixed_radix(counted, shape, extent)
         if found is None or (found[1] > 1 and space.kind == "column"):
             return None
         chosen[var], pieces = found
-    whole = chosen["row"] if pieces == 1 else chosen["row"][:-1]
+    whole = chosen["row"] if pieces == 1 else chosen["row"][:-1]  # the axis in pieces is among the columns, too
     rest = tuple(a for a in range(len(shape)) if a not in whole and a not in chosen.get("col", ()))
     return Partition(chosen["row"], (), rest, pieces) if space.kind == "row" else Partition(chosen["row"], rest, chosen["col"])
 
 
-def _mixed_radix(terms: Sequence[tuple[int, object]], shape: Sequence[int], extent: int) -> tuple[tuple[int, ...], int] | None:
-    """Axes whose digits, major first, count exactly to ``extent``, and in how many pieces these cut the last one: all others
-    have whole digits."""
+def _mixed_radix(counted: Index, shape: Sequence[int], extent: int) -> tuple[tuple[int, ...], int] | None:
+    """Axes whose digits, major first, count exactly to ``extent``, and in how many pieces these cut the last one.
+
+    All others have whole digits. A cut axis is the last: what lies inside its pieces is the columns'.
+    """
     expected, axes, pieces = 1, list[int](), 1
-    for coefficient, atom in sorted(terms, key=lambda term: term[0]):
+    for coefficient, atom in sorted(counted.terms, key=lambda term: term[0]):
         if not isinstance(atom, Digit) or not atom.var.startswith("d") or (axes and atom.stride != 1):
             return None
         axis = int(atom.var[1:])
@@ -195,5 +196,5 @@ def _mixed_radix(terms: Sequence[tuple[int, object]], shape: Sequence[int], exte
             return None
         axes.append(axis)
         expected *= atom.size
-        pieces *= atom.size if atom.stride > 1 else 1
-    return (tuple(reversed(axes)), pieces) if expected == extent else None
+        pieces = atom.size if atom.stride > 1 else pieces
+    return (tuple(reversed(axes)), pieces) if expected == extent and not counted.const else None

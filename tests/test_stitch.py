@@ -388,6 +388,21 @@ def test_no_adaptation_to_a_reshape_that_cuts_rows_elsewhere(shape):
 
 
 @pytest.mark.paper(49)
+def test_what_has_been_adapted_is_adapted_to():
+    """The flat result is read again, flat, in rows, and by its neighbours, some of which are of another row."""
+    def program_of(x):
+        flat = np.exp((x - x.sum(axis=1, keepdims=True)).reshape(48))
+        return flat, np.tanh(flat), np.sqrt(flat.reshape(4, 12)), np.cos(flat.reshape(8, 6))
+    graph = simplify(traced(program_of, (8, 6)))
+    plan = stitch(graph, TOY)
+    assert plan.grid_barriers == 0 and {s.extents for s in plan.sinks if s.role == "map"} == {(8, 1, 6)}
+    stepped_kernel(schedule(plan), inputs_of(graph))
+    apart = simplify(traced(lambda x: (program_of(x)[0], program_of(x)[0][1:] - program_of(x)[0][:-1], program_of(x)[0][6:]), (8, 6)))
+    assert stitch(apart, TOY).grid_barriers == 1
+    stepped_kernel(schedule(stitch(apart, TOY)), inputs_of(apart))
+
+
+@pytest.mark.paper(49)
 def test_adaptation_takes_any_column_of_a_row():
     """A softmax and the next columns of it: they are of the row that its task has made."""
     def program_of(x):
