@@ -403,8 +403,9 @@ def slower(records: dict[str, Record]) -> str:
 
 
 def in_equal_kernels(row: Record, other: Record) -> str:
-    """What a row's kernels take more than another's, as far as they are the same compiled code under both strategies: a kernel's
-    name holds a digest of all it does. No plan is the reason for that part."""
+    """What a row's kernels take more than another's, as far as they are the same compiled code, launched equally often, under both
+    strategies: a kernel's name holds a digest of all it does. For that part a plan matters only by what its other kernels leave in
+    the caches."""
     mine, its = ({p["kernel"]: p for p in r.get("profile", []) if p["kernel"] != "other"} for r in (row, other))
     equal = [name for name in mine if name in its and mine[name]["launches"] == its[name]["launches"]]
     more = sum(mine[name]["us"] - its[name]["us"] for name in equal)
