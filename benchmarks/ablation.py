@@ -27,7 +27,7 @@ from unittest.mock import patch
 import numpy as np
 
 from minisitch import compile as compiler
-from minisitch import crew, get_device, loops, online, schedule, together, trace, workers
+from minisitch import crew, get_device, loops, online, together, trace, workers
 from minisitch.explain.compare import take_turns
 from minisitch.runtime import assemble, lower_program, memory, pool, steps
 from minisitch.strategies import auto
@@ -228,7 +228,6 @@ INGREDIENTS = (
     Ingredient("two reductions of a long row in one sweep", lambda: patch.object(online, "LONG", 1 << 62)),
     Ingredient("short rows together", lambda: patch.object(together, "SHORT_ROW", 1)),
     Ingredient("stores past the caches", lambda: patch.object(loops, "STREAM", 1 << 40)),
-    Ingredient("gathered rows asked for ahead", lambda: patch.object(schedule, "prefetch", lambda segment, *_: (segment, ()))),
     Ingredient("scratch rows on the stack", lambda: patch.object(compiler, "STACK", 0)),
     Ingredient("arrays that start apart in a page", lambda: patch.object(memory, "LARGE", 1 << 62)),
     Ingredient("results' memory taken again", running=lambda: patch.object(pool, "SMALLEST", 1 << 62)),  # asked at the first call

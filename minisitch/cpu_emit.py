@@ -161,7 +161,6 @@ class _Segment:
         w = self.w
         mark = w.depth
         self._views(phase, 0)
-        self._prefetches(phase, 0)
         self._statements(phase, phase.before)
         for k in range(len(phase.axes) + 1):
             if k == phase.outer:
@@ -174,7 +173,6 @@ class _Segment:
             if k < len(phase.axes) - bool(phase.cuts) and (phase.body or phase.folds):
                 self._open(phase, k)
                 self._views(phase, k + 1)
-                self._prefetches(phase, k + 1)
         for first, last, body in phase.pieces if phase.cuts else ():
             w.line(f"for {phase.axes[-1][0]} in range({first}, {last}):")
             w.depth += 1
@@ -259,13 +257,6 @@ class _Segment:
                     self.w.line(f"{view.name}_at = {start} if {guard_text(view.guard, totals)} else 0")
                     start, stop = f"{view.name}_at", f"{view.name}_at + {view.length}"
                 self.w.line(f"{view.name} = {view.buffer}[{start}:{stop}]")
-
-    def _prefetches(self, phase: Phase, depth: int) -> None:
-        for ahead in phase.prefetches:
-            if ahead.depth == depth:
-                self._statements(phase, ahead.steps)
-                index = show(ahead.index, extents(self.segment, phase))
-                self.w.line(f"prefetch({ahead.buffer}, {index}, {ahead.columns})", comment_of(self.kernel.graph, ahead.node))
 
     def _statements(self, phase: Phase, stmts: tuple) -> None:
         totals = extents(self.segment, phase)

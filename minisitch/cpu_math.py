@@ -84,10 +84,6 @@ def streamed():
     """From here on, other cores see what this one has streamed."""
 
 
-def prefetch(array, first, count):
-    """Ask for the lines of ``array[first : first + count]``, which will be read; nothing is waited for, or known to be there."""
-
-
 def copysign(a, b):
     """The size of ``a`` with the sign of ``b``."""
     return np.copysign(a, b)

@@ -17,7 +17,7 @@ WHOLE_LINE = 64  # bytes. Kept here: compiled kernels are known by the digest of
 @functools.cache
 def intrinsics() -> dict[str, Any]:
     """All of them, by name."""
-    return {**_choices(), **_float_calls(), **_accumulations(), **_past_the_caches(), "prefetch": _prefetch(),
+    return {**_choices(), **_float_calls(), **_accumulations(), **_past_the_caches(),
             "widest_vectors": _widest_vectors(), "window": _window(), "on_the_stack": _on_the_stack(),
             **{name: _end_of_loop(name) for name in ("side_by_side", "unrolled")}}
 
@@ -236,28 +236,3 @@ def _past_the_caches() -> dict[str, Any]:
         return nb.void(), emit
 
     return {"stream": stream, "streamed": streamed}
-
-
-def _prefetch() -> Any:
-    from llvmlite import ir
-    from numba import types as nb
-    from numba.core import cgutils
-    from numba.extending import intrinsic
-    from numba.np.arrayobj import make_array
-
-    @intrinsic(prefer_literal=True)
-    def prefetch(typing, array, first, count):
-        def emit(context, builder, signature, values):
-            whole = make_array(signature.args[0])(context, builder, values[0])
-            start = context.cast(builder, values[1], signature.args[1], nb.intp)
-            begin = builder.bitcast(builder.gep(whole.data, [start]), cgutils.voidptr_t)
-            word = ir.IntType(32)
-            kind = ir.FunctionType(ir.VoidType(), [begin.type, word, word, word])
-            ask = builder.module.declare_intrinsic("llvm.prefetch", [begin.type], kind)
-            nbytes = count.literal_value * context.get_abi_sizeof(context.get_data_type(array.dtype))
-            for at in (*range(0, nbytes, WHOLE_LINE), nbytes - 1):  # a row that begins within a line ends in one more
-                builder.call(ask, [builder.gep(begin, [start.type(at)]), word(0), word(3), word(1)])  # to read, near, as data
-            return context.get_dummy_value()
-        return nb.void(array, first, count), emit
-
-    return prefetch

@@ -182,22 +182,6 @@ class View:
 
 
 @dataclass(frozen=True)
-class Prefetch:
-    """``columns`` elements of ``buffer`` from ``index`` on are asked for: a gather reads them ``distance`` turns of its loop later.
-
-    ``steps`` compute where they lie then, as the loop itself will. ``depth`` loops of the phase are open here: 0 is once a row.
-    """
-
-    buffer: str
-    index: Index
-    columns: int
-    depth: int
-    distance: int
-    steps: tuple[Stmt, ...]
-    node: int
-
-
-@dataclass(frozen=True)
 class Phase:
     """One loop over the columns of a task.
 
@@ -234,7 +218,6 @@ class Phase:
     turns: int = 0
     wide: tuple[Wide, ...] = ()
     rest: tuple[Stmt, ...] = ()
-    prefetches: tuple[Prefetch, ...] = ()  # a CPU's
 
     @property
     def vector(self) -> tuple[str, int]:
@@ -513,9 +496,6 @@ def _print_segment(number: int, segment: Segment) -> Iterator[str]:
         for view in phase.views:
             where = f" if {show_guard(view.guard, totals)}" if view.guard else ""
             yield f"      {view.name} = {view.buffer}[{show(view.base, totals)} : +{view.length}]{where}"
-        for ahead in phase.prefetches:
-            yield from (f"      ahead {show_stmt(step, totals)}" for step in ahead.steps)
-            yield f"      ahead prefetch {ahead.buffer}[{show(ahead.index, totals)} : +{ahead.columns}]  # %{ahead.node}"
         for stmt in phase.before:
             yield f"      once {show_stmt(stmt, totals)}"
         for access in phase.wide:

@@ -21,7 +21,6 @@ from .layout import Layout, Loop
 from .loops import nest_columns
 from .mapping import MANY_REGISTERS, WARP, ThreadMap
 from .ops import compute_dtype, itemsize
-from .prefetch import prefetch
 from .reuse import reuse
 from .sinks import Space
 from .statements import Names, Statements
@@ -144,9 +143,6 @@ class _Builder:
         if self.device.kind == "cpu" and not tile:
             segment, rows = take_together(segment, self.buffers)
             self.buffers |= {b.name: b for b in rows}
-        if self.device.kind == "cpu":
-            segment, said = prefetch(segment, self.buffers, {c[0] for c in self.constants.values()}, self.device.shared_per_block)
-            self.layout.decisions += said
         return segment
 
     def _between_tasks(self, m: ThreadMap, loops: Sequence[Loop]) -> str:

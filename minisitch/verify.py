@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from .errors import KernelError
 from .index import Index, footprint, grouped
-from .kernel import Kernel, Load, Phase, Segment, Stmt, Store, indices, meetings, operands, show_stmt, show_wide
+from .kernel import Kernel, Load, Phase, Segment, Stmt, Store, meetings, operands, show_stmt, show_wide
 
 
 def verify_kernel(kernel: Kernel) -> Kernel:
@@ -21,7 +21,7 @@ def verify_kernel(kernel: Kernel) -> Kernel:
 
     Raises KernelError: a value or buffer is read before it is written or after its bytes were taken
     over, bytes are read, overwritten or taken over while another thread may still be at them, an output is not written whole,
-    a wide access begins where it may not, a prefetch needs what is made only later, a grid with a barrier is larger than one
+    a wide access begins where it may not, a grid with a barrier is larger than one
     wave, shared memory exceeds the device.
     """
     written = _Written(kernel)
@@ -53,7 +53,6 @@ def _verify_task(kernel: Kernel, segment: Segment, written: _Written, place: str
     for phase, fold in carries:
         written.write(fold.buffer, (phase.width, fold.cell), place)
     for p, phase in enumerate(segment.phases):
-        _verify_prefetches(kernel, segment, phase, written, f"{place}, phase {p}")
         _verify_phase(segment, phase, set(known), written, f"{place}, phase {p}")
         if alone or phase.barrier != "none":
             written.meet(phase.barrier if phase.barrier == "block" else alone or phase.barrier)
@@ -132,24 +131,6 @@ class _Written(set[str]):
                 since.met |= segment == self.segment and (barrier != "none" or not shared)
                 if since.first >= since.last:  # all have waited, for good: nobody need look at it again
                     del found[name, where, stores, segment]
-
-
-def _verify_prefetches(kernel: Kernel, segment: Segment, phase: Phase, written: _Written, place: str) -> None:
-    """What is computed ahead of its turn reads what was there before the segment, clamped, and hangs on loops that are open."""
-    constants, stored = {name for name, _, _ in kernel.constants}, segment.stored_buffers if phase.prefetches else set()
-    known: dict[int, set[str]] = {}  # by how many loops are open
-    for ahead in phase.prefetches:
-        here = known.setdefault(ahead.depth, set(constants))
-        later = {name for name, size in phase.axes[ahead.depth:] if size > 1}
-        for step in ahead.steps:
-            if (isinstance(step, Store) or not here.issuperset(operands(step))
-                    or any(not later.isdisjoint(index.variables) for index in indices(step))):
-                raise KernelError(f"{place}: what a prefetch needs of another turn is not computed for it, in: {show_stmt(step)}")
-            if isinstance(step, Load) and (step.buffer in stored or step.buffer not in written or not step.clamp):
-                raise KernelError(f"{place}: a prefetch reads what another turn may not find there, in: {show_stmt(step)}")
-            here.add(step.target)
-        if not here.issuperset(ahead.index.loaded) or not later.isdisjoint(ahead.index.variables):
-            raise KernelError(f"{place}: where a prefetch's row of {ahead.buffer} lies is not computed for another turn")
 
 
 def _verify_phase(segment: Segment, phase: Phase, known: set[str], written: _Written, place: str) -> None:

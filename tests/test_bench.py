@@ -31,7 +31,6 @@ from benchmarks import (  # noqa: E402
     cpu_peer,
     cpu_programs,
     cpu_report,
-    gathers,
     irregular,
     papers,
     planning,
@@ -658,28 +657,6 @@ def test_short_loops_says_how_far_off_the_model_is(monkeypatch, capsys):
     monkeypatch.delenv("MINISITCH_THREADS")
     with pytest.raises(SystemExit):
         short_loops.main([])
-
-
-# ---------------------------------------------------------------- gathers
-def test_gathers_times_what_it_says(monkeypatch, capsys, tmp_path):
-    monkeypatch.setenv("MINISITCH_THREADS", "1")
-    random = np.random.default_rng(0)
-    args = random.random((50, 4), np.float32), random.integers(0, 50, (3, 64)), random.random((64, 4), np.float32)
-    for turns in gathers.TURNS:
-        (kernel,) = gathers.asking(turns, args).stages.kernels
-        ahead = [p.distance for s in kernel.segments for phase in s.phases for p in phase.prefetches]
-        assert ahead == ([] if turns == 0 else [16 if turns is None else turns])
-    monkeypatch.setattr(gathers, "READ", 1 << 14)
-    monkeypatch.setattr(gathers, "ROUNDS", 2)
-    gathers.main(["--rows", "16,64", "--tables", "0.01", "--out", str(tmp_path / "gathers.txt")])
-    said = capsys.readouterr().out
-    assert (tmp_path / "gathers.txt").read_text(encoding="utf-8").strip() == said.strip()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in said.splitlines() if line.startswith("| ")]
-    assert [row[:2] for row in rows[1:]] == [["16", "0.01"], ["64", "0.01"]] and rows[0][-1] == "chosen"
-    assert all(float(cell) > 0 for row in rows[1:] for cell in row[2:])
-    monkeypatch.delenv("MINISITCH_THREADS")
-    with pytest.raises(SystemExit):
-        gathers.main([])
 
 
 # ---------------------------------------------------------------- planning
