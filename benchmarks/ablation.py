@@ -30,7 +30,6 @@ from minisitch import compile as compiler
 from minisitch import crew, get_device, loops, online, together, trace, workers
 from minisitch.explain.compare import take_turns
 from minisitch.runtime import assemble, lower_program, memory, pool, steps
-from minisitch.strategies import auto
 from minisitch.trace.tree import flatten
 
 from .results import Bar, geometric_mean, load, surroundings, table, tell
@@ -224,7 +223,6 @@ INGREDIENTS = (
     Ingredient("short loops vectorised before they are unrolled",
                lambda: patch.object(compiler, "_short_loops", lambda on: nullcontext())),
     Ingredient("a sweep's rows unrolled", _helpers(unrolled=lambda: None)),
-    Ingredient("values deferred", lambda: patch.object(auto, "deferred_plan", lambda plan, *_: plan)),
     Ingredient("two reductions of a long row in one sweep", lambda: patch.object(online, "LONG", 1 << 62)),
     Ingredient("short rows together", lambda: patch.object(together, "SHORT_ROW", 1)),
     Ingredient("stores past the caches", lambda: patch.object(loops, "STREAM", 1 << 40)),

@@ -30,7 +30,6 @@ from .papers import WORKLOADS
 from .results import ROOT, tell
 
 STEPS = {  # each adds one step to the line before
-    "defer": Judgement(replan=False, ablate=False, cut=False, restitch=False, compare=False),
     "cut": Judgement(replan=False, ablate=False, restitch=False, compare=False),
     "ablate": Judgement(replan=False, restitch=False, compare=False),
     "replan": Judgement(restitch=False, compare=False),

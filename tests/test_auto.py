@@ -72,11 +72,11 @@ def test_a_gain_that_the_model_cannot_tell_is_left(seed):
 
 @given(seed=st.integers(0, 10_000))
 def test_each_step_only_lowers_the_price(seed):
-    """The ablation: AStitch as it is, then with values deferred, judged by cuts, by fewer ingredients, by the others' plans, in
+    """The ablation: AStitch as it is, then judged by cuts, by fewer ingredients, by the others' plans, in
     fewer launches, then compared."""
     graph = large(seed)
     prices = Prices(graph, V100)
-    nothing = Judgement(defer=False, replan=False, ablate=False, cut=False, restitch=False, compare=False)
+    nothing = Judgement(replan=False, ablate=False, cut=False, restitch=False, compare=False)
     series = [nothing, *STEPS.values()]
     us = [prices.plan_us(decide(graph, V100, steps)) for steps in series]
     assert us[0] == pytest.approx(prices.plan_us(fuse(graph, "astitch", V100)))

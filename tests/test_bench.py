@@ -11,10 +11,8 @@ import re
 import sys
 from argparse import Namespace
 from collections import Counter
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -40,7 +38,6 @@ from benchmarks import (  # noqa: E402
 from benchmarks.kernelwise import wrong_kernels  # noqa: E402
 from minisitch import __main__ as cli  # noqa: E402
 from minisitch import compile as compiler  # noqa: E402
-from minisitch.device import BUILT_IN, cpu_with  # noqa: E402
 from minisitch.explain.compare import take_turns  # noqa: E402
 from minisitch.runtime import Executable, assemble, choose_device, lower_program  # noqa: E402
 from minisitch.trace import trace  # noqa: E402
@@ -623,19 +620,10 @@ def test_an_ablation_takes_out_what_it_says_and_leaves_results_right(monkeypatch
         same &= {name for name, text in code.items() if text == code["all"]}
         assert len(code) == len(ablation.INGREDIENTS) + 1
     assert all(f"| {i.name} " in ablation.report(found) for i in ablation.INGREDIENTS)
-    elsewhere = {"arrays that do not overlap", "scratch rows on the stack", "stores past the caches", "values deferred"}
+    elsewhere = {"arrays that do not overlap", "scratch rows on the stack", "stores past the caches"}
     at_run_time = {"results' memory taken again", "arrays that start apart in a page", "threads that wait in machine code",
                    "threads away from the caller's core", "a core lent", "the second core"}
     assert {"nothing"} <= same <= elsewhere | at_run_time | {"nothing"}, "of use to other kernels, or at run time"
-
-
-def test_an_ablation_without_deferring_plans_without_it():
-    arrays = [np.ones(shape, np.float32) for shape in ((64, 64),) * 5]
-    program, (ingredient,) = trace(ablation.added_behind_a_product, arrays), (i for i in ablation.INGREDIENTS if i.name == "values deferred")
-    for left_out in (nullcontext, ingredient.compiling):
-        with left_out(), patch.dict("os.environ", {"MINISITCH_PLANS": "0"}):
-            plan = lower_program(program, "auto", "cpu", cpu_with(BUILT_IN, 2), stop_after="fuse").plan
-        assert any(d.rule == "deferred" for d in plan.decisions) == (left_out is nullcontext)
 
 
 # ---------------------------------------------------------------- loops of few turns

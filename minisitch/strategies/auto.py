@@ -3,18 +3,16 @@
 In:  a ``Graph`` and a ``Device``. Out: a plan no dearer than that of any strategy that was asked, by the calibrated
 cost model on the very kernels that would run, and as far as that model can tell (``RESOLUTION``).
 
-Six steps:
+Five steps:
 
 1. *Stitch.* AStitch says how far a kernel could reach: everything between library calls.
-2. *Defer.* What only one later kernel reads is computed in that one, if the two are cheaper so. Both plans are judged, and the
-   cheaper one goes on.
-3. *Judge.* Each such kernel is then a small program of its own, and every other strategy plans it anew; so do
+2. *Judge.* Each such kernel is then a small program of its own, and every other strategy plans it anew; so do
    AStitch's ablations, and cuts at its grid barriers. A way in several kernels is also tried *restitched*, with kernels of it in
    one launch. The cheapest way takes the kernel's place. Equal kernels are judged once.
-4. *Compare.* The other strategies plan the whole graph too; should one of these plans be cheaper, its
-   kernels are judged as in the steps before, and it is taken.
-5. *Restitch* the plan: kernels between the same library calls share a launch where that is cheaper.
-6. *Pipelines*, on a CPU and where products write more than the largest cache holds: Kitsune's plan is taken if it is modelled
+3. *Compare.* The other strategies plan the whole graph too; should one of these plans be cheaper, its
+   kernels are judged as in step 2, and it is taken.
+4. *Restitch* the plan: kernels between the same library calls share a launch where that is cheaper.
+5. *Pipelines*, on a CPU and where products write more than the largest cache holds: Kitsune's plan is taken if it is modelled
    ``PIPELINE_GAIN`` times faster. Below that they lost when measured.
 
 A way that launches and compulsory bytes alone make too dear is dropped before its kernels are built, unless it could be cheap
@@ -34,7 +32,6 @@ from functools import partial
 
 from ..build import Prices, digest, moved_us
 from ..dataflow.price import plan_with_pipelines_us
-from ..defer import deferred_plan
 from ..device import Device
 from ..errors import KernelError, PipelineError, PlanError
 from ..fuse import (
@@ -67,7 +64,6 @@ RESOLUTION = {"cpu": 1.03, "gpu": 1.0}
 # The same for a kernel's way in several launches, since what these cost the host is not modelled. On a GPU it is the CPU's figure,
 # not a measured one; whole plans are compared without it, since none is to be cheaper than ours.
 MORE_LAUNCHES = 1.03
-DEFERRED = 1.03  # the same for two kernels, one of which computes a value for the other; on a GPU it is the CPU's figure, too
 PIPELINE_GAIN = 1.25  # what pipelines must be modelled to gain: see docs/strategies/auto.md
 MOST_RESTITCHED = 8  # kernels of a way that are tried in one launch. With a limit of 16 one of 14 workloads is 0.03% cheaper
 MOST_JUDGED = 1000  # nodes of a kernel that is planned anew; a larger one stays as it was proposed
@@ -77,7 +73,6 @@ MOST_JUDGED = 1000  # nodes of a kernel that is planned anew; a larger one stays
 class Judgement:
     """Which steps are taken: the ablation switches."""
 
-    defer: bool = True  # compute what only a later kernel reads there
     replan: bool = True  # let the other strategies plan each stitched kernel
     ablate: bool = True  # try it with fewer of AStitch's ingredients
     cut: bool = True  # try it in two, at a grid barrier
@@ -166,13 +161,7 @@ class _Judge:
         self.known: dict[str, tuple[Body, list[Way]]] = {}
 
     def judged(self, plan: FusionPlan) -> FusionPlan:
-        """The plan, or the cheaper one where what a later kernel alone reads is deferred to it, with each kernel as its cheapest
-        way has it."""
-        judged = self._judged(plan)
-        deferred = deferred_plan(plan, self.prices, max(self.resolution, DEFERRED)) if self.steps.defer else plan
-        return judged if deferred.patterns == plan.patterns else min(judged, self._judged(deferred), key=self.prices.plan_us)
-
-    def _judged(self, plan: FusionPlan) -> FusionPlan:
+        """The plan with each kernel as its cheapest way has it."""
         patterns: list[Pattern] = []
         decisions = list(plan.decisions)
         for pattern in plan.patterns:
