@@ -16,7 +16,8 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -25,20 +26,24 @@ from typing import Any
 
 import numpy as np
 
-from . import cost, workers
+from . import cost, store, workers
 from .device import BUILT_IN, FILE_VERSION, HEAVY_NS, LOOP_NS, SERIAL_BELOW, Device, cpu_with, machine, usable_cores
 from .errors import DeviceError
 from .explain.compare import Progress, duration, launch_times, size
+from .fuse import make_plan
 from .graph import Builder, Graph, TensorType
 from .kernel import HEAVY, Kernel
 from .ops import OPS, kind_of
 from .runtime import Executable, assemble, compile_graph, lower_program
+from .runtime.stages import lower_plan, program_of
 from .runtime.steps import requests, to_the_cores
+from .strategies.fs18.library import MEASURING, Entry, Library
 from .testing import DTYPES, random_inputs
 from .testing.choices import FromNumpy
 from .testing.grower import Grower
 from .trace import trace
 from .trace.tree import flatten
+from .triples import BlockComposition
 
 Programs = dict[str, Callable[[], tuple[Callable[..., Any], tuple]]]  # made when it is their turn: they may be large
 PRICED = ("none", "xla", "astitch")  # whose kernels and plans are timed
@@ -274,6 +279,33 @@ def _one_operation(op: str, dtype: str, rows: int = 256, cols: int = 1024) -> _C
         value = b.add(op, (value, three)[:OPS[op].arity])
     b.add("sum", (value,), axes=(1,), keepdims=False)
     return _Call(b.finish((b.nodes[-1].id,)), arrays)
+
+
+@contextmanager
+def measured_operations() -> Iterator[Library]:
+    """Inside, ``fs18`` plans for this CPU by measured prices: FusionStitching 2018's performance library.
+
+    A first compile takes seconds, since every operation is compiled and run alone under every schedule that is weighed (the
+    paper's own limitation). Prices are kept in the compile cache's folder, so that a second compile measures nothing.
+    """
+    folder = store.folder()
+    MEASURING.append(Library(folder / "fs18_prices.json" if folder else None, operation_us))
+    try:
+        yield MEASURING[-1]
+    finally:
+        MEASURING.pop()
+
+
+def operation_us(entry: Entry) -> float:
+    """Microseconds of a kernel that holds this operation alone, cut as the entry says."""
+    b = Builder()
+    inputs = [b.add("input", type=t, name=f"x{i}") for i, t in enumerate(entry.operands)]
+    graph = b.finish([b.add(entry.op, inputs, **dict[str, Any](entry.attrs))])
+    how = BlockComposition(((graph.outputs[0], entry.triple),), (), entry.threads)  # its body is the graph itself
+    plan = make_plan(graph, "measure", [graph.outputs], (), how)
+    run = assemble(lower_plan(program_of(graph), plan, "cpu", entry.device), "cpu")
+    _, calls = run.prepare([(np.arange(t.size) % 7 + 1).astype(t.dtype).reshape(t.shape) for t in entry.operands])
+    return _least(lambda: [call() for call in calls], 0.002)
 
 
 def _figures(tick: Callable[[str], None]) -> tuple[dict[str, Any], dict[str, Any]]:

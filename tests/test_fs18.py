@@ -507,22 +507,23 @@ def test_prices_come_from_whoever_can_measure(tmp_path, monkeypatch):
 MEASURED_TWICE = """
 import sys
 import numpy as np, minisitch as ms
-from minisitch.strategies.fs18.library import MEASURING
+from minisitch.calibrate import measured_operations
 
 def program(x):
     return x - np.sum(x, axis=1, keepdims=True)
 
 x = np.arange(48, dtype=np.float32).reshape(8, 6)
-found = ms.jit(program, strategy="fs18", target="cpu")(x)
+with measured_operations() as library:
+    found = ms.jit(program, strategy="fs18", target="cpu")(x)
 np.testing.assert_allclose(found, program(x), rtol=1e-6)
-print(MEASURING[0].misses, MEASURING[0].hits)
+print(library.misses, library.hits)
 """
 
 
 @pytest.mark.paper(12)
 def test_a_new_process_finds_what_the_last_one_measured(tmp_path):
-    """MINISITCH_MEASURE=1: the first compile runs each operation under each schedule, the second has no miss."""
-    settings = {**os.environ, "MINISITCH_MEASURE": "1", "MINISITCH_CACHE": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    """The first compile runs each operation under each schedule, the second has no miss."""
+    settings = {**os.environ, "MINISITCH_CACHE": str(tmp_path), "PYTHONPATH": str(ROOT)}
     found = [subprocess.run([sys.executable, "-c", MEASURED_TWICE], env=settings, cwd=tmp_path, check=True, text=True,
                             capture_output=True, timeout=300).stdout.split() for _ in range(2)]
     (misses, _), (none, hits) = ((int(a), int(b)) for a, b in found)

@@ -50,11 +50,6 @@ from .stages import STAGES, TARGETS, Stages, choose_device, choose_target, lower
 __all__ = ["STAGES", "TARGETS", "Executable", "Jitted", "Lifetime", "Stages", "assemble", "choose_device",
            "choose_target", "compile_graph", "jit", "lower", "lower_program", "parse_type", "plan_memory", "read_types"]
 
-if os.environ.get("MINISITCH_MEASURE") == "1":
-    from .measure import install
-
-    install()
-
 
 # ---------------------------------------------------------------- leaving by any door
 def read_types(value: Any) -> Any:

@@ -7,8 +7,8 @@ and the text of this package. What is kept is the patterns with their compositio
 tells the same. ``store.py`` says who may write entries; what is read is verified as any plan is.
 
 Not kept: plans of strategies from outside the package (their text may change unseen), plans that took no time, plans
-that rewrite their graph, and plans by measured prices (MINISITCH_MEASURE=1 refines them as it goes). MINISITCH_PLANS=0
-keeps none, MINISITCH_CACHE=0 neither plans nor kernels.
+that rewrite their graph, and plans by measured prices (``calibrate.measured_operations`` refines them as it goes).
+MINISITCH_PLANS=0 keeps none, MINISITCH_CACHE=0 neither plans nor kernels.
 
 Before:  auto on an encoder of 286 nodes, 0.8 s        After, in the next process:  0.01 s
 """

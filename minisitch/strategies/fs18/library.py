@@ -2,11 +2,11 @@
 
 In:  an ``Entry`` (operation, types, triple, threads, device). Out: microseconds.
 
-    price --known?--> stored    --no, measurer installed?--> run it, store it    --no--> the model below, not stored
+    price --known?--> stored    --no, measuring?--> run it, store it    --no--> the model below, not stored
 
 The paper fills its library by compiling and running a kernel for each miss, which makes a first compile slow and
-later ones free of misses. Here that is asked for with MINISITCH_MEASURE=1 (``runtime.measure`` installs the
-measurer); otherwise the model answers, so that plans are the same everywhere.
+later ones free of misses. Here that is done inside ``calibrate.measured_operations``; elsewhere the model answers, so
+that plans are the same everywhere.
 
 Before:  Entry(sum [8704,17] -> [8704,1], Triple(0, 512), 256 threads, v100)      After:  11.7 us, by the model
 """
@@ -138,7 +138,7 @@ class Library:
             return {}
 
 
-MEASURING: list[Library] = []  # empty, or the one that the runtime installed
+MEASURING: list[Library] = []  # empty, or the one of ``calibrate.measured_operations``
 
 
 def save() -> None:
