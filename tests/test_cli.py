@@ -138,7 +138,7 @@ def test_run_names_the_target_it_took(program, capsys):
     ("wrong_shape", r"program.py:15: ValueError: shape mismatch: .*\n"),
     ("wrong_name", r"program.py:18: NameError: name 'undefined' is not defined\n"),
     ("wrong_index", r"program.py:21: IndexError: too many indices for array: .*\n"),
-    ("wrong_attribute", r"program.py:24: AttributeError: 'Array' object has no attribute 'nothing'\n"),
+    ("wrong_attribute", r"program.py:24: AttributeError: 'numpy.ndarray' object has no attribute 'nothing'\n"),
     ("wrong_callee", r"program.py:15: ValueError: .*\n"),
     ("too_large", r"program.py:30: MemoryError: Unable to allocate .*\n"),
 ])

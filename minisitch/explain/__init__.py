@@ -28,6 +28,7 @@ from ..schedule import schedule
 from ..source import KernelSource
 from ..stitch import StitchPlan
 from ..trace import trace
+from ..trace.tracebacks import door
 from . import page as pages
 from .compare import Comparison, Row, compare
 
@@ -199,6 +200,7 @@ def _card_record(card: Card) -> dict[str, Any]:
             "decisions": [asdict(d) for d in kernel.decisions]}
 
 
+@door
 def explain(fn: Callable[..., Any], *args: Any, strategy: str | None = None, target: str | None = None,
             device: str | Device | None = None, architecture: str = "", **kwargs: Any) -> Report:
     """Explain what becomes of ``fn(*args)``; arrays may be given as types, ``"f32[128,768]"``. Nothing is run.

@@ -37,6 +37,7 @@ from ..runtime.stages import lower_plan
 from ..runtime.steps import requests
 from ..simplify import simplify
 from ..trace import Program, trace
+from ..trace.tracebacks import door
 from ..trace.tree import flatten
 from .page import table as html_table
 
@@ -226,6 +227,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 # ---------------------------------------------------------------- comparing
+@door
 def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None = None, target: str | None = None,
             device: str | Device | None = None, seconds: float = 2.0, seed: int = 0, progress: Progress | None = None,
             optimum: bool = False, **kwargs: Any) -> Comparison:

@@ -39,8 +39,9 @@ from ..online import online
 from ..simplify import simplify
 from ..source import KernelSource
 from ..trace import Program, trace
-from ..trace.recorder import ACTIVE
+from ..trace.recorder import ACTIVE, program_file
 from ..trace.shim import rebind
+from ..trace.tracebacks import door, shorten
 from ..trace.tree import flatten, is_array, type_of
 from .background import Behind, Run
 from .executable import Executable, ReferenceExecutable, assemble
@@ -70,6 +71,7 @@ def settings(fn: Callable[..., Any], strategy: str | None, target: str | None,
     return fn.function, strategy or fn.strategy, chosen, device or (fn.device if chosen == told else None)
 
 
+@door
 def lower(fn: Callable[..., Any], *args: Any, strategy: str | None = None, target: str | None = None,
           device: str | Device | None = None, stop_after: str = "emit", **kwargs: Any) -> Any:
     """What one stage makes of ``fn(*args)``; arrays may be given as types, ``"f32[128,768]"``.
@@ -138,11 +140,15 @@ class Jitted:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if ACTIVE.get() is not None:  # called by a function that is being traced: part of its program
             return rebind(self.function)(*args, **kwargs)
-        leaves, key = _signature(args, kwargs)
-        run = self._ready.get(key)
-        if run is None:
-            run = self._compile_once(key, args, kwargs)
-        return run(leaves)
+        try:
+            leaves, key = _signature(args, kwargs)
+            run = self._ready.get(key)
+            if run is None:
+                run = self._compile_once(key, args, kwargs)
+            return run(leaves)
+        except Exception as error:
+            shorten(error, program_file(self))
+            raise
 
     def _compile_once(self, key: Any, args: tuple, kwargs: dict) -> Run:
         """Whoever asks first compiles; others who ask for the same key wait for it, or for its error."""
@@ -175,6 +181,7 @@ class Jitted:
                                    lambda: self._build(program, began))
         self._behind[key].start()
 
+    @door
     def compile(self, *args: Any, **kwargs: Any) -> Run:
         """Compile for these arguments without running; what is returned takes the list of array leaves."""
         began = time.perf_counter()
@@ -195,6 +202,7 @@ class Jitted:
         key = _signature(args, kwargs)[1]
         return key in self._ready and (key not in self._behind or self._behind[key].ready)
 
+    @door
     def wait(self, *args: Any, **kwargs: Any) -> None:
         """Return when calls with these arguments run what was asked for, and compile it if nobody has.
 
@@ -206,11 +214,13 @@ class Jitted:
         if key in self._behind:
             self._behind[key].finished.result()
 
+    @door
     def lower(self, *args: Any, stop_after: str = "emit", **kwargs: Any) -> Any:
         """What one stage makes of this function; see ``lower``."""
         return lower(self.function, *args, strategy=self.strategy, target=self.target, device=self.device,
                      stop_after=stop_after, **kwargs)
 
+    @door
     def explain(self, *args: Any, **kwargs: Any) -> Any:
         """The report on this function for these arguments; see ``explain``."""
         report = importlib.import_module("minisitch.explain")  # by name: no stage imports what reads it
@@ -239,18 +249,22 @@ class _Method:
     function: Jitted
     instance: Any
 
+    @door
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._bound()(*args, **kwargs)
 
+    @door
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         return self._bound().lower(*args, **kwargs)
 
+    @door
     def explain(self, *args: Any, **kwargs: Any) -> Any:
         return self._bound().explain(*args, **kwargs)
 
     def ready(self, *args: Any, **kwargs: Any) -> bool:
         return self._bound().ready(*args, **kwargs)
 
+    @door
     def wait(self, *args: Any, **kwargs: Any) -> None:
         self._bound().wait(*args, **kwargs)
 

@@ -19,14 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import TraceError
+from ..errors import MinisitchError
 from ..graph import Graph
 from . import indexing, products, reductions, shapes, ufuncs  # noqa: F401  they fill the tables
 from .array import Array, fresh, is_traced
 from .masked import Masked
 from .outside import Outside
-from .recorder import ACTIVE, Recorder, check_dtype, current, program_file
+from .recorder import ACTIVE, Recorder, check_dtype, current, program_file, program_line, refuse
+from .refusals import refuse_other
 from .shim import rebind
+from .tracebacks import door
 from .tree import Branch, Leaf, Static, Tree, flatten, is_array, leaf_names, refuse_other_meanings, type_of, unflatten
 from .ufuncs import erf
 
@@ -54,6 +56,7 @@ class Program:
         return str(self.graph)
 
 
+@door
 def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Program:
     """Record what ``fn(*args, **kwargs)`` does.
 
@@ -67,30 +70,36 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
     arguments = (tuple(args), dict(kwargs or {}))
     leaves, inputs = flatten(arguments)
     outside = Outside((fn, *args, *(kwargs or {}).values()), is_traced)
-    recorder = Recorder(program_file(fn), outside)
-    token = ACTIVE.set(recorder)
+    recorder = Recorder(program_file(fn), program_line(fn), outside)
+    before = ACTIVE.get()
     try:
+        ACTIVE.set(recorder)
         arrays = [_parameter(leaf, name) for leaf, name in zip(leaves, _names(fn, inputs), strict=True)]
         positional, named = unflatten(inputs, arrays)
         result = rebind(fn)(*positional, **named)
         recorder.require_honest()
         if name := outside.put_back():
-            raise TraceError(f"the program puts what it computed into {name}, outside of it: its text runs once, so no later call "
-                             "would change what is there. Return it and keep it outside, or write into an array: w[...] = new")
+            raise refuse(f"the program puts what it computed into {name}, outside of it", "its text runs once, so no later call "
+                         "would change what is there", "Return it and keep it outside, or write into an array: w[...] = new",
+                         recorder.begins)
         recorder.require_unchanged()
         _require_same_nest((positional, named), inputs, arrays)
         results, outputs = flatten(result, _is_traced)
         _require_arrays_in_nests(outputs)
         nodes = [each.node for each in results]
         changed = [(i, array._storage.node) for i, array in enumerate(arrays) if array._storage.version]
-    except ValueError as error:
-        if isinstance(error.__cause__, TraceError):  # NumPy has wrapped our refusal in an error of its own
-            raise error.__cause__ from None
+    except MinisitchError:
+        raise
+    except Exception as error:
+        if lost := recorder.lost():  # C code, or the program, has made an error of its own of our refusal
+            raise lost.with_traceback(error.__traceback__) from None
+        if "traced array" in str(error):  # C code of another library, which does not know our array
+            raise refuse_other(error).with_traceback(error.__traceback__) from None
         raise
     finally:
+        ACTIVE.set(before)  # first: an interrupt may come between any two calls
         outside.put_back()
         recorder.refused.clear()  # they hold the frames of the program
-        ACTIVE.reset(token)
     graph = recorder.builder.finish([*nodes, *(node for _, node in changed)])
     mutated = tuple((i, len(nodes) + place) for place, (i, _) in enumerate(changed))
     return Program(graph, inputs, outputs, tuple(array for array, _ in recorder.captured.values()), mutated)
@@ -100,8 +109,9 @@ def _require_same_nest(arguments: Any, inputs: Tree, arrays: Sequence[Array]) ->
     """Raises TraceError if the program put something into a dict or list of its arguments, which the caller would never see."""
     left, tree = flatten(arguments, lambda value: isinstance(value, Array))
     if tree != inputs or any(a is not b for a, b in zip(left, arrays, strict=True)):
-        raise TraceError("the program puts something else into a dict or list of its arguments, as p['w'] = p['w'] - step does: "
-                         "the caller's would stay as it is. Change the array in place, p['w'][...] = ..., or return what is new")
+        raise refuse("the program puts something else into a dict or list of its arguments, as p['w'] = p['w'] - step does",
+                     "the caller's would stay as it is", "Change the array in place, p['w'][...] = ..., or return what is new",
+                     current().begins)
 
 
 def _require_arrays_in_nests(tree: Tree) -> None:
@@ -120,8 +130,9 @@ def _require_arrays_in_nests(tree: Tree) -> None:
     elif hasattr(value, "__dict__"):
         held = vars(value).values()
     if any(isinstance(each, Array) for each in held):
-        raise TraceError(f"the program returns a {type(value).__name__} that holds a traced array, and only what is in tuples, "
-                         "named tuples, lists and dicts is computed. Return the arrays in one of those; make the object outside")
+        raise refuse(f"the program returns a {type(value).__name__} that holds a traced array", "only what is in tuples, named "
+                     "tuples, lists and dicts is computed", "Return the arrays in one of those; make the object outside",
+                     current().begins)
 
 
 def _parameter(leaf: Any, name: str) -> Array:

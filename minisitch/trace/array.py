@@ -27,16 +27,13 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ..graph import TensorType
 from .recorder import Recorder, assigns_element, check_dtype, current, refuse
+from .refusals import NO_VALUE, refuse_value
 from .tree import refuse_other_meanings
 
 FUNCTIONS: dict[Callable, Callable] = {}  # numpy function -> handler; for one without, NumPy's own source is traced
 
 traced: Any = np  # called with traced arrays NumPy's functions return traced arrays, which their annotations cannot say
 
-BRANCH = ("Choose between values with np.where(condition, a, b) or np.maximum(a, b); take loop counts and branch "
-          "conditions from shapes or Python arguments, which are known while tracing")
-NUMBER = ("Compute with the array itself, return it, and convert the result outside the traced function; write NumPy's "
-          "functions instead of those of math or builtins: np.exp for math.exp, np.round for round. ") + BRANCH
 REAL = ("Make the array with np.zeros(shape, dtype) inside the traced function, or np.zeros_like(x), or pass it in as an "
         "argument: those take traced values. (If it is made by a function of another module, import that function by its name: "
         "only then is it traced, too)")
@@ -97,7 +94,6 @@ class Array(NDArrayOperatorsMixin):
 
     __slots__ = ("_move", "_node", "_parent", "_seen", "_storage", "recorder", "strides_in_elements", "type")
     __array_priority__ = 1000
-    __hash__ = None  # type: ignore[assignment]
     __getitem__: Callable[..., Any]  # in indexing
     __array_ufunc__: Callable[..., Any]  # in ufuncs; __array_function__ is in shim
 
@@ -202,50 +198,67 @@ class Array(NDArrayOperatorsMixin):
         raise refuse("x.shape = ...", "views of x would have to know", "Write x = x.reshape(...)")
 
     # ------------------------------------------------------------ what asks for values
-    def known(self, seen: str, remedy: str) -> np.ndarray:
-        """The value, if it depends on no input. Raises TraceError otherwise."""
+    def known(self, seen: str, remedy: str = "") -> np.ndarray:
+        """The value, if it depends on no input. Raises TraceError otherwise; without a remedy ``seen`` is one of ``PROTOCOLS``."""
         value = self.recorder.known(self.node)
         if value is None and assigns_element(2):  # NumPy asks ``__array__`` or ``__float__`` for what it is to store
-            raise refuse(f"assignment into a real ndarray with a traced {self.type} array",
-                         "it has no values while the program is traced", REAL)
+            raise refuse(f"assignment into a real ndarray with a traced {self.type} array", NO_VALUE, REAL)
         if value is None:
-            raise refuse(f"{seen} of a traced {self.type} array", "it has no values while the program is traced", remedy)
+            raise refuse(f"{seen} of a traced {self.type} array", NO_VALUE, remedy) if remedy else refuse_value(seen, self.type)
         return value
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        value = self.known("conversion to an ndarray",
-                           "Write x.astype(dtype) for np.float32(x), np.stack for np.array([x, y]), np.zeros_like(x) for "
-                           "a buffer that takes traced values (np.zeros and np.asarray need np to be a global of the "
-                           "traced function), and NumPy functions that dispatch")
-        return np.array(value, dtype=dtype)
+        return np.array(self.known("array"), dtype=dtype)
 
     def __bool__(self) -> bool:
-        return bool(self.known("the truth value", BRANCH))
+        return bool(self.known("bool"))
 
     def __int__(self) -> int:
-        return int(self.known("int()", NUMBER))
+        return int(self.known("int"))
 
     def __index__(self) -> int:
         if self.dtype.kind not in "iu":
             raise TypeError("only integer scalar arrays can be converted to a scalar index")
-        return int(self.known("use as a Python integer", BRANCH))
+        return int(self.known("index"))
 
     def __float__(self) -> float:
-        return float(self.known("float()", NUMBER))
+        return float(self.known("float"))
+
+    def __complex__(self) -> complex:
+        return complex(self.known("complex"))
+
+    def __trunc__(self) -> int:
+        return math.trunc(self.known("int").item())
 
     def __round__(self, digits: int | None = None) -> Any:
-        return round(self.known("round()", NUMBER).item(), digits)
+        return round(self.known("round").item(), digits)
+
+    def __str__(self) -> str:
+        return str(self.known("str"))
 
     def __format__(self, spec: str) -> str:
-        if not spec:
-            return repr(self)
-        return format(self.known("formatting", "Print the result of the traced function, outside it").item(), spec)
+        value = self.known("format")
+        return format(value if value.ndim else value[()], spec)
+
+    def __hash__(self) -> int:
+        if not self.is_scalar:
+            raise TypeError("unhashable type: 'numpy.ndarray'")
+        return hash(self.known("hash")[()])
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.known("pickle").__reduce_ex__(protocol)
+
+    def __bytes__(self) -> bytes:
+        return bytes(self.known("memory"))
+
+    def __buffer__(self, flags: int) -> memoryview:  # from Python 3.12 on
+        return memoryview(self.known("memory"))
 
     def item(self, *index: int) -> Any:
-        return self.known("item()", NUMBER).item(*index)
+        return self.known("item").item(*index)
 
     def tolist(self) -> Any:
-        return self.known("tolist()", NUMBER).tolist()
+        return self.known("tolist").tolist()
 
     # ------------------------------------------------------------ methods that differ from the function of that name
     def __pow__(self, exponent: Any) -> Any:
@@ -299,10 +312,14 @@ class Array(NDArrayOperatorsMixin):
             self.flat[np.ravel(indices)] = given if given.size == count else given[np.arange(count) % given.size]
 
     def __getattr__(self, name: str) -> Any:
-        if not name.startswith("_") and hasattr(np.ndarray, name):
-            raise refuse(f"ndarray.{name}", "a traced array has no memory of its own and no such method",
+        real = self.dtype.type if self.is_scalar else np.ndarray
+        if not name.startswith("_") and hasattr(real, name):
+            raise refuse(f"{real.__name__}.{name}", "a traced array has no memory of its own and no such method",
                          "Use NumPy functions on the whole array")
-        raise AttributeError(f"'Array' object has no attribute {name!r}")
+        raise AttributeError(f"'numpy.{real.__name__}' object has no attribute {name!r}")
+
+
+Array.__name__ = "traced array"  # as errors of C code call it
 
 
 # ---------------------------------------------------------------- the functions behind NumPy's names

@@ -57,6 +57,11 @@ def _user_file(path: str, program: str) -> str:
     return "" if library else os.path.basename(path)
 
 
+def is_inside(path: str, program: str) -> bool:
+    """Is a source file this package's or NumPy's, and not the traced function's?"""
+    return path.startswith((_PACKAGE, _NUMPY, "<__array")) and path != program
+
+
 def _program() -> str:
     recorder = ACTIVE.get()
     return recorder.program if recorder else ""
@@ -64,17 +69,26 @@ def _program() -> str:
 
 def program_file(fn: Callable) -> str:
     """The source file of a function to be traced; empty where that is the tracer's or NumPy's, or there is none."""
+    code = _program_code(fn)
+    return "" if code is None or code.co_filename.startswith((_TRACER, _NUMPY)) else code.co_filename
+
+
+def program_line(fn: Callable) -> tuple[str, str]:
+    """As ``user_line``, where a function begins: for what no single line of it does."""
+    code = _program_code(fn)
+    return (f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}", code.co_name) if code else ("", "")
+
+
+def _program_code(fn: Callable) -> CodeType | None:
     while isinstance(fn, functools.partial):
         fn = fn.func
     fn = inspect.unwrap(fn)
-    code = getattr(fn, "__code__", None) or getattr(vars(type(fn)).get("__call__"), "__code__", None)
-    path = code.co_filename if code else ""
-    return "" if path.startswith((_TRACER, _NUMPY)) else path
+    return getattr(fn, "__code__", None) or getattr(vars(type(fn)).get("__call__"), "__code__", None)
 
 
 def user_line() -> tuple[str, str]:
     """``("model.py:12", "softmax")``: the user's line being run and the function it is in."""
-    frame = _user_frame()
+    frame = user_frame()
     if frame is None:
         return "", ""
     return f"{user_file(frame.f_code.co_filename)}:{frame.f_lineno}", _function_name(frame.f_code)
@@ -87,7 +101,8 @@ def assigns_element(depth: int) -> bool:
     return at in ("STORE_SUBSCR", "STORE_SLICE") and bool(user_file(frame.f_code.co_filename))
 
 
-def _user_frame() -> FrameType | None:
+def user_frame() -> FrameType | None:
+    """The innermost frame of the user's."""
     frame: FrameType | None = sys._getframe(1)
     program = _program()
     while frame is not None and not _user_file(frame.f_code.co_filename, program):
@@ -109,19 +124,23 @@ def refuse(seen: str, reason: str, remedy: str, at: tuple[str, str] | None = Non
     error = TraceError(f"{line + ': ' if line else ''}{seen}: {reason}. {remedy}")
     recorder = ACTIVE.get()
     if recorder is not None:
-        recorder.refused.append(error)
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code.co_filename.startswith(_TRACER):
+            frame = frame.f_back
+        recorder.refused.append((error, frame is not None and bool(user_file(frame.f_code.co_filename))))
     return error
 
 
-def _reached_user(error: TraceError) -> bool:
+def _reached_user(error: TraceError, asked_by_user: bool) -> bool:
     """Did a refusal get into the user's code, whoever caught it there?
 
     Its traceback knows every frame it passed. C code between us and the user leaves none when it turns our refusal
-    into an error of its own (``real[0] = x``): then the outermost frame is ours, was left, and was called by the user's.
+    into an error of its own (``real[0] = x``): then the outermost frame is ours, was left, and was called by the user's. Where C
+    code drops the traceback, too (``struct.pack("d", x)``), what counts is who called us.
     """
     entry: TracebackType | None = error.__traceback__
     if entry is None:
-        return False
+        return asked_by_user
     caller = entry.tb_frame.f_back
     left = entry.tb_frame.f_lasti == entry.tb_lasti  # an except clause in that frame would have moved on
     if left and caller is not None and user_file(caller.f_code.co_filename):
@@ -143,9 +162,10 @@ def current() -> Recorder:
 class Recorder:
     """Grows the graph of one trace. The only mutable thing that outlives a handler."""
 
-    def __init__(self, program: str, outside: Outside) -> None:
+    def __init__(self, program: str, begins: tuple[str, str], outside: Outside) -> None:
         self.program, self.outside = program, outside  # the file of the traced function, and what it can write to
-        self.refused: list[TraceError] = []
+        self.begins = begins  # its first line, as ``user_line`` says it
+        self.refused: list[tuple[TraceError, bool]] = []  # each with whether it was the user's line that asked
         self.builder = Builder()
         self.captured: dict[int, tuple[np.ndarray, int]] = {}  # id of an ndarray -> itself, its node
         self._content: dict[int, int] = {}  # and a checksum of what it held then
@@ -167,12 +187,15 @@ class Recorder:
             raise refuse("an array of another trace", "it holds no values, only a place in another graph",
                          "Return it from the traced function and pass it in as an argument")
 
+    def lost(self) -> TraceError | None:
+        """The refusal that the program, or what it calls, has caught: NumPy would not have raised it."""
+        return next((error for error, asked in self.refused if _reached_user(error, asked)), None)
+
     def require_honest(self) -> None:
         """Raises the refusal that the program caught and went on from: its graph is not what NumPy would have run."""
-        for error in self.refused:
-            if _reached_user(error):
-                raise TraceError(f"{error}. The program caught this error itself (try/except), but NumPy would not have "
-                                 "raised it: keep the line out of the traced function or out of the try") from error
+        if error := self.lost():
+            raise TraceError(f"{error}. The program caught this error itself (try/except), but NumPy would not have "
+                             "raised it: keep the line out of the traced function or out of the try") from error
 
     def input(self, type: TensorType, name: str) -> int:
         """A parameter of the program; it belongs to no line."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 import re
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -204,6 +204,14 @@ for _function in DATA_DEPENDENT:
         "Keep a mask of the full shape and use np.where(mask, a, b), np.count_nonzero or where="))
 
 
+@replaces(np.nditer)
+def nditer(op, *args, **options):
+    if is_traced(op):
+        raise refuse("np.nditer of a traced array", "it goes through the array's memory",
+                     "Compute with the whole array, or write for i in range(x.shape[0]): x[i]")
+    return np.nditer(op, *args, **options)
+
+
 # ---------------------------------------------------------------- the stand-in module
 class _AsksForArrays(type):
     """What ``np.ndarray`` is to a traced function: a traced array is one of them, and the rest is NumPy's."""
@@ -272,9 +280,10 @@ class Rebinder:
         self._copies: dict[int, dict[str, Any]] = {}
         self._functions: dict[types.FunctionType, types.FunctionType] = {}
 
-    def globals(self, original: Mapping[str, Any]) -> dict[str, Any]:
+    def globals(self, original: dict[str, Any]) -> dict[str, Any]:
         """A module's globals with stand-ins, and its functions copied to see them."""
         if id(original) not in self._copies:
+            original.setdefault("__warningregistry__", {})  # or a warning would make one in the copy: a global bound anew
             copied = self._copies[id(original)] = dict(original)
             for name, value in original.items():
                 copied[name] = self.function(value) if isinstance(value, types.FunctionType) else stand_in(value)

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import TraceError
 from ..graph import TensorType
+from .recorder import refuse
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ def refuse_other_meanings(array: Any) -> None:
     if type(array) is np.ndarray or not isinstance(array, np.ndarray):
         return  # without asking for numpy.ma, which would be imported
     if isinstance(array, np.ma.MaskedArray | np.matrix):
-        raise TraceError(f"a {type(array).__name__} among the arrays: its operators mean something else than an array's, which is "
-                         "all that is compiled. Pass np.asarray(it), and a mask as an array of its own")
+        raise refuse(f"a {type(array).__name__} among the arrays", "its operators mean something else than an array's, which is "
+                     "all that is compiled", "Pass np.asarray(it), and a mask as an array of its own")
 
 
 def type_of(leaf: Any) -> TensorType:
@@ -70,7 +70,7 @@ def type_of(leaf: Any) -> TensorType:
     try:
         return TensorType(tuple(map(int, leaf.shape)), np.dtype(dtype).name)
     except TypeError:  # bfloat16, say
-        raise TraceError(f"an array of {dtype}, which NumPy does not know: convert it first, to float32 for example") from None
+        raise refuse(f"an array of {dtype}", "NumPy does not know it", "Convert it first, to float32 for example") from None
 
 
 def flatten(value: Any, is_leaf: Callable[[object], bool] = is_array) -> tuple[list[Any], Tree]:

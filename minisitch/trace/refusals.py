@@ -1,0 +1,134 @@
+"""What asked a traced array for its value, and what to write instead: one table, read by ``Array.known``.
+
+In:  the user's frame at the moment of asking. Out: a ``TraceError`` that says what is written there and its remedy.
+
+The bytecode says where in its line the program is, and so which call it makes; the source, where it is known, whether the
+truth value was for an ``if``, a ``while``, an ``assert``, ``0 < x < 1`` ...
+
+Before:  math.exp(x[0])          After:  TraceError: model.py:3: math.exp() of a traced f64[] array: ... Write np.exp
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import dis
+import linecache
+import math
+import types
+from typing import Any
+
+import numpy as np
+
+from ..errors import TraceError
+from .recorder import refuse, user_file, user_frame
+
+NO_VALUE = "it has no values while the program is traced"
+OUTSIDE = "Return the array, and do this outside the traced function"
+COUNT = "Take a size or a number of rounds from a shape, or pass it as a Python int: it is part of the program then"
+CHOOSE = "Compute both values and choose: np.where(condition, a, b)"
+NUMBER = "Compute with the array as with a number, and write x.astype(dtype) for another type"
+PRINT = f"{OUTSIDE}; x.shape and x.dtype are known inside"
+UFUNCS = {"acos": "arccos", "asin": "arcsin", "atan": "arctan", "atan2": "arctan2", "acosh": "arccosh", "asinh": "arcsinh",
+          "atanh": "arctanh", "pow": "power"}  # functions of ``math`` that have another name in NumPy
+
+# What is called -> what to write. Functions of ``math`` that NumPy has, too, need no line.
+CALLS: dict[Any, str] = {
+    float: NUMBER, complex: "Keep real and imaginary parts in two arrays", range: COUNT,
+    int: f"Write x.astype(np.int64), which cuts off the fraction, too. {COUNT}", round: "Write np.round(x, digits)",
+    bool: "Write x != 0; to choose by it, np.where(x != 0, a, b)", any: "Write np.any(x)", all: "Write np.all(x)",
+    max: "Write np.maximum(a, b), or np.max(x) for the largest element", sorted: "Write np.sort(x)",
+    min: "Write np.minimum(a, b), or np.min(x) for the least element", print: PRINT, str: PRINT,
+    math.fsum: "Write np.sum(x)", math.erf: "Write minisitch.erf(x)", math.dist: "Write np.sqrt(np.sum((a - b) ** 2))",
+    math.isqrt: "Write np.floor(np.sqrt(x)).astype(np.int64)", **dict.fromkeys((bytes, bytearray, memoryview, hex, chr), OUTSIDE),
+    np.vectorize: "Call the function itself on whole arrays, f(x), and write np.where in it for if",
+    **dict.fromkeys((np.float16, np.float32, np.float64, np.int32, np.int64, np.uint8, np.bool_), "Write x.astype(dtype)"),
+}
+# What the array was asked by, where nothing above is called -> what was seen, what to write.
+PROTOCOLS = {
+    "array": ("conversion to an ndarray", "Write NumPy's functions on the array itself; np.stack([x, y]) for np.array([x, y]); "
+              "np.zeros_like(x) for a buffer that takes traced values"),
+    "bool": ("the truth value", CHOOSE), "complex": ("complex()", CALLS[complex]), "float": ("float()", NUMBER),
+    "format": ("formatting", PRINT), "hash": ("hash()", OUTSIDE), "int": ("int()", CALLS[int]),
+    "index": ("use as a Python integer", f"For values[x], write np.asarray(values)[x]. {COUNT}"),
+    "item": ("item()", f"{NUMBER}. Convert the result outside the traced function"), "memory": ("the memory", OUTSIDE),
+    "pickle": ("pickling", OUTSIDE), "round": ("round()", CALLS[round]), "str": ("str()", PRINT),
+    "tolist": ("tolist()", "Compute with the whole array, or with elements x[i]. Convert the result outside the traced function"),
+}
+TRUTH: dict[type[ast.AST], tuple[str, str]] = {  # what a truth value is for
+    ast.Assert: ("assert", "Check it outside the traced function, on what that returns"),
+    ast.While: ("while", f"Loop a known number of times and choose: x = np.where(going_on, new, x). {COUNT}"),
+    ast.If: ("if", CHOOSE), ast.IfExp: ("if ... else", CHOOSE), ast.comprehension: ("if", CHOOSE), ast.match_case: ("case", CHOOSE),
+    ast.BoolOp: ("and, or", "Write np.logical_and(a, b) and np.logical_or(a, b), or & and | between comparisons"),
+    ast.UnaryOp: ("not", "Write np.logical_not(x), or ~ of a comparison"),
+}
+
+
+def refuse_value(asked: str, of: object) -> TraceError:
+    """The refusal of a value asked for by one of ``PROTOCOLS``: what stands there in the user's line, and what to write instead."""
+    seen, remedy = PROTOCOLS[asked]
+    frame = user_frame()
+    name, called = _called(frame) if frame else ("", None)
+    called = called if isinstance(called, type | types.BuiltinFunctionType) else type(called)
+    known, own = CALLS.get(called, ""), called.__name__
+    if not known and called.__module__ == "math":
+        ufunc = UFUNCS.get(own, own)
+        known = f"Write np.{ufunc}(x)" if hasattr(np, ufunc) else f"Write it with NumPy's functions, which have no {own}"
+    if known:
+        seen, remedy = f"{name}()", known
+    elif asked == "bool" and frame and (found := _condition(frame)):
+        seen, remedy = f"{seen}, in `{found[0]}`,", found[1]
+    return refuse(f"{seen} of a traced {of} array", NO_VALUE, remedy)
+
+
+def refuse_other(error: Exception) -> TraceError:
+    """The refusal in place of what other libraries' C code says of an array that is none to it."""
+    at, entry = ("", ""), error.__traceback__
+    while entry is not None:
+        if file := user_file(entry.tb_frame.f_code.co_filename):
+            at = f"{file}:{entry.tb_lineno}", ""
+        entry = entry.tb_next
+    said = str(error).replace("'traced array'", "a traced array")
+    return refuse(f"{type(error).__name__}: {said}", f"a traced array is no ndarray; {NO_VALUE}", OUTSIDE, at)
+
+
+def _called(frame: types.FrameType) -> tuple[str, Any]:
+    """The name, as it is written, and the function that a frame is calling; nothing of a call of something computed."""
+    run = [i for i in dis.get_instructions(frame.f_code) if i.offset <= frame.f_lasti]
+    place, found = run[-1].positions, None
+    names: list[str] = []
+    if not place or not place.lineno or not run[-1].opname.startswith("CALL"):
+        return "", None
+    for each in run[:-1]:
+        if each.positions and each.positions[::2] == place[::2] and each.opname.startswith("LOAD_"):  # begins where the call does
+            name = str(each.argval)
+            if names and not isinstance(found, types.ModuleType | type):
+                return "", None
+            spaces = [vars(found)] if names else [frame.f_locals, frame.f_globals, vars(builtins)]
+            found = next((space[name] for space in spaces if name in space), getattr(found, name, None))
+            names.append(name)
+    return ".".join(names), found
+
+
+def _condition(frame: types.FrameType) -> tuple[str, str] | None:
+    """What a truth value is for, and what to write for that; None where the source is not known."""
+    place = next((i.positions for i in dis.get_instructions(frame.f_code) if i.offset == frame.f_lasti), None)
+    try:
+        tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals)))
+    except SyntaxError:
+        return None
+    parents = {child: parent for parent in ast.walk(tree) for child in ast.iter_child_nodes(parent)}
+    at = [n for n in parents if isinstance(n, ast.expr | ast.stmt | ast.pattern)
+          and (n.lineno, n.end_lineno, n.col_offset, n.end_col_offset) == place]
+    if not at:
+        return None
+    node = at[-1]  # the innermost: breadth first
+    if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn):
+        return ast.unparse(node), f"Write np.any({ast.unparse(node.comparators[0])} == {ast.unparse(node.left)})"
+    if isinstance(node, ast.Compare) and len(node.ops) > 1:
+        pairs = zip([node.left, *node.comparators], node.ops, node.comparators, strict=False)
+        return ast.unparse(node), "Write " + " & ".join(f"({ast.unparse(ast.Compare(a, [op], [b]))})" for a, op, b in pairs)
+    above = parents[node]
+    while isinstance(above, ast.pattern):
+        above = parents[above]
+    return next((TRUTH[type(each)] for each in (node, above) if type(each) in TRUTH), None)

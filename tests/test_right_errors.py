@@ -1,0 +1,203 @@
+"""Refusals: each names the user's line, what stands there, and what to write instead; no frame of ours is between the user's."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import sys
+import traceback
+import types
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import minisitch as ms
+from minisitch.trace import refusals, tracebacks
+
+X = np.arange(4.0) + 0.5
+IMPORTS = "import array, collections, copy, decimal, json, math, operator, pickle, statistics, struct\nimport numpy as np\n"
+
+# What a user writes -> what is said of it, what is to be written instead.
+REFUSED = {
+    "float(x.sum())": ("float() of a traced f64[] array", "Compute with the array as with a number"),
+    "int(x[0])": ("int() of", "Write x.astype(np.int64)"), "bool(x[0])": ("bool() of", "Write x != 0"),
+    "complex(x[0])": ("complex() of", "Keep real and imaginary parts"), "round(x[0], 1)": ("round() of", "Write np.round(x, digits)"),
+    "x.sum().item()": ("item() of", "Compute with the array"), "x.tolist()": ("tolist() of a traced f64[4]", "Compute with the whole array"),
+    "math.exp(x[0])": ("math.exp() of", "Write np.exp(x)"), "math.acos(x[0])": ("math.acos() of", "Write np.arccos(x)"),
+    "math.floor(x[0])": ("math.floor() of", "Write np.floor(x)"), "math.trunc(x[0])": ("math.trunc() of", "Write np.trunc(x)"),
+    "math.fsum(x)": ("math.fsum() of", "Write np.sum(x)"), "math.lgamma(x[0])": ("math.lgamma() of", "NumPy's functions, which have no lgamma"),
+    "math.erf(x[0])": ("math.erf() of", "Write minisitch.erf(x)"), "math.gcd(x.astype(int)[0], 2)": ("math.gcd() of", "Write np.gcd(x)"),
+    "np.vectorize(math.sin)(x)": ("np.vectorize() of", "Call the function itself on whole arrays"),
+    "0 < x < 1": ("the truth value, in `0 < x < 1`, of", "Write (0 < x) & (x < 1)"),
+    "x if x.sum() > 0 else -x": ("the truth value, in `if ... else`, of", "np.where(condition, a, b)"),
+    "x[0] and x[1]": ("the truth value, in `and, or`, of", "Write np.logical_and(a, b)"),
+    "not x": ("the truth value, in `not`, of", "Write np.logical_not(x)"), "1.5 in x": ("`1.5 in x`", "Write np.any(x == 1.5)"),
+    "x[0] in [1, 2]": ("`x[0] in [1, 2]`", "Write np.any([1, 2] == x[0])"), "[1 for k in [1] if k > x[0]]": ("in `if`", "np.where"),
+    "range(x.argmax())": ("range() of a traced i64[] array", "from a shape, or pass it as a Python int"),
+    "[7, 8, 9, 6][x.argmax()]": ("use as a Python integer of", "write np.asarray(values)[x]"),
+    "x[:x.argmax()]": ("a slice bound of", "Use a fixed window"), "hex(x.argmax())": ("hex() of", "outside the traced function"),
+    "max(x[0], x[1])": ("max() of", "Write np.maximum(a, b)"), "min(x)": ("min() of", "np.min(x)"), "sorted(x)": ("sorted() of", "Write np.sort(x)"),
+    "any(x > 0)": ("any() of", "Write np.any(x)"), "list(map(float, x))": ("float() of", "Compute with the array"),
+    "np.float32(x[0])": ("np.float32() of", "Write x.astype(dtype)"), "print(x)": ("print() of", "x.shape and x.dtype are known inside"),
+    "str(x)": ("str() of", "outside the traced function"), "f'{x.sum():.3f}'": ("formatting of", "x.shape and x.dtype are known inside"),
+    "f'{x}'": ("formatting of", "outside"), "'%f' % x.sum()": ("float() of", "Compute with"), "hash(x[0])": ("hash() of", "outside"),
+    "{x[0]: 1}": ("hash() of", "outside"), "pickle.dumps(x)": ("pickling of", "outside the traced function"), "bytes(x)": ("bytes() of", "outside"),
+    "memoryview(x)": ("a bytes-like object is required, not a traced array", "outside"), "x.tobytes()": ("ndarray.tobytes", "whole array"),
+    "np.frombuffer(x)": ("a bytes-like object is required", "outside"), "struct.pack('d', x[0])": ("float() of", "Compute with"),
+    "array.array('d', x)": ("float() of", "Compute with"), "json.dumps(x)": ("Object of type traced array", "outside"),
+    "decimal.Decimal(x[0])": ("conversion from traced array to Decimal", "outside"), "statistics.mean(x)": ("float64.as_integer_ratio", "whole"),
+    "x[0].is_integer()": ("float64.is_integer", "NumPy functions"), "[e for e in np.nditer(x)]": ("np.nditer of", "x[i]"),
+    "np.ma.masked_array(x, x > 0)": ("conversion to an ndarray of", "NumPy's functions on the array itself"),
+    "collections.Counter(x)": ("hash() of", "outside"), "np.frompyfunc(abs, 1, 1)(x)": ("the ufunc abs", "NumPy functions"),
+    "operator.index(x.argmax())": ("use as a Python integer", "np.asarray(values)[x]"),
+}
+STATEMENTS = {
+    "if x.sum() > 0: x = -x": ("in `if`, of a traced bool[] array", "np.where(condition, a, b)"),
+    "while x.sum() > 0: x = x - 1": ("in `while`, of", "Loop a known number of times and choose: x = np.where(going_on, new, x)"),
+    "assert x.sum() > 0": ("in `assert`, of", "Check it outside the traced function"),
+    "if x[0] > 0 and x[1] > 0: x = -x": ("in `and, or`, of", "& and | between comparisons"),
+    "for k in range(x.argmax()): x = -x": ("range() of", "a number of rounds from a shape"),
+    "match x[0]:\n        case 1.5: x = -x": ("in `case`, of", "np.where"),
+}
+
+
+def module(path: Path, text: str) -> types.ModuleType:
+    """A program of the user's, in a file."""
+    path.write_text(IMPORTS + text, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory):
+    """Each line as a function of one file, by the line, with the number of the line."""
+    lines = {**{f"x = {line}": said for line, said in REFUSED.items()}, **STATEMENTS}
+    text, found = "", {}
+    for number, line in enumerate(lines):
+        found[line] = f"f{number}", (IMPORTS + text).count("\n") + 2
+        text += f"def f{number}(x):\n    {line}\n    return x\n"
+    made = module(tmp_path_factory.mktemp("programs") / "model.py", text)
+    return {line: (getattr(made, name), at, lines[line]) for line, (name, at) in found.items()}
+
+
+@pytest.mark.parametrize("line", [*(f"x = {line}" for line in REFUSED), *STATEMENTS])
+def test_a_refusal_says_the_line_what_stands_there_and_what_to_write(programs, line):
+    function, at, (seen, remedy) = programs[line]
+    lines = range(at, at + 1 + line.count("\n"))
+    with pytest.raises(ms.TraceError) as caught:
+        ms.jit(function, target="reference")(X.copy())
+    said = str(caught.value)
+    assert any(said.startswith(f"model.py:{n}: ") for n in lines), said
+    assert seen in said and remedy in said
+    assert len(said) < 330, "and only that"
+    assert {Path(each.filename).name for each in traceback.extract_tb(caught.value.__traceback__)} <= {"model.py", Path(__file__).name,
+                                                                                                     "statistics.py", "encoder.py", "__init__.py"}
+
+
+def test_each_remedy_is_another_one():
+    """One long text for everything was what users read."""
+    remedies = [remedy for _, remedy in refusals.PROTOCOLS.values()]
+    assert len({*remedies, *refusals.CALLS.values()}) >= 20
+
+
+@pytest.mark.parametrize("name, lost", [("CALLS", "Write np.exp"), ("TRUTH", "in `if`")])
+def test_mutant_without_the_table_the_text_is_the_same_for_all(programs, monkeypatch, name, lost):
+    monkeypatch.setattr(refusals, name, {})
+    monkeypatch.setattr(refusals, "_called", lambda frame: ("", None))
+    function, _, _ = programs["x = math.exp(x[0])" if name == "CALLS" else "if x.sum() > 0: x = -x"]
+    with pytest.raises(ms.TraceError) as caught:
+        ms.trace(function, (X,))
+    assert lost not in str(caught.value)
+
+
+# ---------------------------------------------------------------- tracebacks
+def frames_of(call) -> list[str]:
+    """The files and names of the frames of what a call raises, from this file's on."""
+    try:
+        call()
+    except Exception as error:
+        shown = traceback.TracebackException.from_exception(error)
+        assert shown.__cause__ is None and (shown.__context__ is None or shown.__suppress_context__)
+        return [f"{Path(each.filename).name}:{each.name}" for each in shown.stack][1:]
+    raise AssertionError("nothing was raised")
+
+
+ENTRANCES = {
+    "call": lambda f: ms.jit(f, target="python")(X), "lower": lambda f: ms.lower(f, X), "explain": lambda f: ms.explain(f, X),
+    "compare": lambda f: ms.compare(f, X, seconds=0.1), "trace": lambda f: ms.trace(f, (X,)), "wait": lambda f: ms.jit(f, target="python").wait(X),
+    "compile": lambda f: ms.jit(f, target="python").compile(X), "background": lambda f: ms.jit(f, background=True)(X),
+}
+
+
+@pytest.mark.parametrize("entrance", ENTRANCES)
+@pytest.mark.parametrize("line", ["x = float(x)", "x = x + np.ones(3)", "x = x.reshape(3, -1)", "x = np.nanmax(x)", "x = np.cross(x, x, x, x)",
+                                  "x = np.concatenate([x, np.ones((2, 2))])", "x = x @ np.ones((3, 3))", "raise ValueError(7)"])
+def test_a_traceback_ends_at_the_users_line(tmp_path, entrance, line):
+    made = module(tmp_path / "model.py", f"def helper(x):\n    {line}\n    return x\n\n\ndef f(x):\n    return helper(x)\n")
+    assert frames_of(lambda: ENTRANCES[entrance](made.f))[2:] == ["model.py:f", "model.py:helper"]
+
+
+def test_mutant_without_shortening_our_frames_are_between(tmp_path, monkeypatch):
+    made = module(tmp_path / "model.py", "def f(x):\n    return float(x)\n")
+    with monkeypatch.context() as debugging:
+        debugging.setenv("MINISITCH_DEBUG", "1")
+        assert "array.py:known" in frames_of(lambda: ms.trace(made.f, (X,)))
+    monkeypatch.setattr(tracebacks, "is_inside", lambda path, program: False)
+    assert "array.py:known" in frames_of(lambda: ms.trace(made.f, (X,)))
+
+
+def test_a_users_own_chain_of_errors_stays(tmp_path):
+    made = module(tmp_path / "model.py", "def f(x):\n    try:\n        {}['k']\n    except KeyError as e:\n        raise ValueError('no k') from e\n")
+    with pytest.raises(ValueError, match="no k") as caught:
+        ms.jit(made.f, target="python")(X)
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_a_bug_of_ours_keeps_its_traceback(monkeypatch):
+    monkeypatch.setattr("minisitch.runtime.lower_program", None)
+    with pytest.raises(TypeError, match="not callable") as caught:
+        ms.jit(lambda x: x + 1, target="python")(X)
+    assert any(each.name == "_build" for each in traceback.extract_tb(caught.value.__traceback__))
+
+
+# ---------------------------------------------------------------- warnings
+WARNS = """
+import warnings
+STATE = 1.0
+def f(x):
+    warnings.warn("mind the step", stacklevel=1)
+    return x * STATE
+"""
+
+
+@pytest.mark.parametrize("action", ["ignore", "default", "always", "once", "module"])
+def test_a_warning_while_tracing_refuses_nothing(tmp_path, action):
+    made = module(tmp_path / "model.py", WARNS)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter(action)
+        assert (ms.jit(made.f, target="python")(X) == X).all()
+    assert len(seen) == (0 if action == "ignore" else 1)
+
+
+def test_a_warning_that_is_an_error_is_the_users(tmp_path):
+    made = module(tmp_path / "model.py", WARNS)
+    f = ms.jit(made.f, target="python")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="mind the step"):
+            f(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert (f(X) == X).all()
+
+
+# ---------------------------------------------------------------- what is no refusal
+def test_copies_and_known_values_are_none():
+    def f(x):
+        three = np.zeros(3).sum() + 3
+        return copy.deepcopy(x) + copy.copy(x) + float(three) + int(three) + hash(three) * 0, f"{three}", repr(x)
+    assert (ms.jit(f, target="python")(X)[0] == X * 2 + 6).all() and sys.version_info
