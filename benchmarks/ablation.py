@@ -29,7 +29,7 @@ import numpy as np
 from minisitch import compile as compiler
 from minisitch import crew, get_device, loops, online, together, trace, workers
 from minisitch.explain.compare import take_turns
-from minisitch.runtime import assemble, lower_program, memory, pool, steps
+from minisitch.runtime import assemble, lower_program, pool, steps
 from minisitch.trace.tree import flatten
 
 from .results import Bar, geometric_mean, load, surroundings, table, tell
@@ -227,7 +227,6 @@ INGREDIENTS = (
     Ingredient("short rows together", lambda: patch.object(together, "SHORT_ROW", 1)),
     Ingredient("stores past the caches", lambda: patch.object(loops, "STREAM", 1 << 40)),
     Ingredient("scratch rows on the stack", lambda: patch.object(compiler, "STACK", 0)),
-    Ingredient("arrays that start apart in a page", lambda: patch.object(memory, "LARGE", 1 << 62)),
     Ingredient("results' memory taken again", running=lambda: patch.object(pool, "SMALLEST", 1 << 62)),  # asked at the first call
     Ingredient("threads that wait in machine code", lambda: patch.object(crew, "can_work", lambda: False)),
     Ingredient("threads away from the caller's core", APART.compiling, APART.running),

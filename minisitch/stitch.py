@@ -37,7 +37,6 @@ MEETING_PLACES = 16_384  # bytes of shared memory left to warps that meet: two s
 
 # All derived: the paper gives none of these.
 MOST_CHOICES = 8  # operands of a concatenation among which a reader in the kernel may choose
-SHORT_PIECE = 4096  # bytes of an operand that lie together in a concatenation: a CPU stores shorter runs beside their neighbours
 SMALL_TASK = 4096  # elements a single task may take although the rest of the device idles
 LOOK_AHEAD = 64  # values to pass through in search of the reduce that reads one
 SHORTEST_ROW, LONGEST_ROW = 512, 1 << 16  # elements of a row that is made up for an element-wise value
@@ -295,48 +294,16 @@ class _Arranger:
                 pending += reversed(inner)
             elif operand.type.size:
                 operands.append((operand, origin))
-        loops, floors = self._side_by_side(node, [operand for operand, _ in operands])
-        for (operand, origin), (partition, space, mapping), floor in zip(operands, loops, floors, strict=True):
+        for operand, origin in operands:
+            partition, space, mapping = self._over(operand)
             position = partition.position(operand.type.shape)
             home = tuple(i + first for i, first in zip(position, origin, strict=True))
-            self._add(node, "piece", operand.type.shape, partition, space, self._leaves(operand.id, position), mapping, home, floor,
-                      operand.id)
+            self._add(node, "piece", operand.type.shape, partition, space, self._leaves(operand.id, position), mapping, home,
+                      operand=operand.id)
         pieces = [s for s in self.order if s.node == node.id]
         self.made[node.id] = max(pieces, key=lambda s: s.level)
         self._decide(node, "pieces", f"whoever reads it waits until all is written, so nothing is chosen element by element: "
                                      f"{count(len(pieces), 'operand')} stored each where it belongs")
-
-    def _side_by_side(self, node: Node, operands: Sequence[Node]) -> tuple[list[Mapped], list[int]]:
-        """The loops over a concatenation's operands, and the least number of grid barriers before each.
-
-        On a CPU a short piece that could be stored before a barrier goes behind it, where the barrier is for the very values that
-        it reads, into the loop of an equal one that has to wait. Lines that are stored in order are fetched ahead; 6400 runs of
-        256 bytes, two kilobytes apart, are waited for one by one (0.5 ms more on one core). And a result of which nothing is stored
-        before the barrier can have the bytes of what is read for the last time there. No heavy value is computed again for it.
-        """
-        loops, reads, levels, said = [], [], [], len(self.decisions)
-        noted: list[list[Decision]] = []
-        for operand in operands:
-            loops.append(self._over(operand))
-            noted.append(self.decisions[said:])
-            del self.decisions[said:]
-            partition, space, _ = loops[-1]
-            position = partition.position(operand.type.shape)
-            reads.append({value for value, _ in self._pull(operand.id, position)})
-            levels.append(self._level(self._leaves(operand.id, position), space, 0))
-        latest, floors = max(levels), [0] * len(loops)
-        last = [k for k, level in enumerate(levels) if level == latest]
-        awaited = set().union(*(reads[k] for k in last))
-        for k, operand in enumerate(operands):
-            twin, run = next((j for j in last if operands[j].type == operand.type), k), _run(operand, node)
-            light = operand.id in self.made or not heavy_inside(self.graph, operand.id, self.made)
-            waits = levels[k] < latest and twin != k and reads[k] <= awaited
-            if self.device.kind == "cpu" and waits and light and run < SHORT_PIECE:
-                loops[k], floors[k] = loops[twin], latest
-                why = f"%{operand.id} is stored behind the grid barrier, as its neighbours are: runs of {run} bytes"
-                noted[k] = [Decision((node.id,), "map", "side-by-side", why)]
-        self.decisions += [decision for each in noted for decision in each]
-        return loops, floors
 
     def _over(self, node: Node) -> Mapped:
         """How a loop runs over a value that is evaluated element by element."""
@@ -417,16 +384,6 @@ class _Arranger:
 
     def _decide(self, node: Node, rule: str, why: str) -> None:
         self.decisions.append(Decision((node.id,), "map", rule, why))
-
-
-def _run(operand: Node, node: Node) -> int:
-    """Bytes of an operand that lie together in a concatenation."""
-    run = node.type.itemsize
-    for size, whole in zip(reversed(operand.type.shape), reversed(node.type.shape), strict=True):
-        run *= size
-        if size != whole:
-            break
-    return run
 
 
 def _row_space(m: ThreadMap) -> Space:

@@ -115,44 +115,6 @@ def around(x):
     return np.concatenate([y[:-2], y[1:-1], y[2:]], axis=1)
 
 
-@pytest.mark.parametrize(("device", "columns", "levels"), [(CPU, 64, {1}), (CPU, 1024, {0, 1}), (V100, 64, {0, 1})])
-def test_short_pieces_are_stored_side_by_side_behind_a_barrier_on_a_cpu(device, columns, levels):
-    """Two of three wait for other tasks; the third could be stored at once. Long runs are, and a GPU's threads write any."""
-    kernel = one_kernel(traced(around, (64, columns)), device)
-    pieces = [s for s in kernel.plan.sinks if s.role == "piece"]
-    assert (len(pieces), {s.level for s in pieces}) == (3, levels)
-
-
-def test_a_piece_that_the_barrier_is_not_for_is_not_held_up():
-    def beside_another(x, z):
-        return np.concatenate([around(x), z * z], axis=1)
-
-    kernel = one_kernel(traced(beside_another, (64, 32), (64, 32)), CPU)
-    assert [s.level for s in kernel.plan.sinks if s.role == "piece"] == [1, 1, 1, 0]
-    (why,) = [d.why for d in kernel.decisions if d.rule == "side-by-side"]
-    assert "runs of 128 bytes" in why
-
-
-def test_a_piece_that_reads_more_than_the_barrier_is_for_is_not_held_up():
-    """Its rows would be fetched once more, behind the barrier: the argument's, in a core's cache where their sum is made."""
-    def less(z):
-        s = z.sum(axis=1, keepdims=True)
-        before = np.pad(s, ((1, 0), (0, 0)))[:-1]
-        return np.concatenate([z - s, np.broadcast_to(before, z.shape)], axis=1)
-
-    kernel = one_kernel(traced(less, (64, 32)), CPU)
-    assert [s.level for s in kernel.plan.sinks if s.role == "piece"] == [0, 1]
-
-
-def test_a_heavy_value_is_not_computed_again_behind_the_barrier():
-    def twice(x):
-        h = np.arctan(x.sum(axis=2))
-        return np.concatenate([h, np.pad(h, ((1, 0), (0, 0)))[:-1]], axis=1)
-
-    plan = one_kernel(traced(twice, (64, 32, 16)), CPU).plan
-    assert [(s.role, s.level) for s in plan.sinks if plan.graph[s.node].op == "arctan"] == [("map", 0)], "kept, and read twice"
-
-
 @pytest.mark.parametrize(("operands", "pieces"), [(4, False), (8, False), (9, True), (16, True)])
 def test_of_many_operands_a_reader_does_not_choose(operands, pieces):
     """What is returned and read in the same kernel: of more than eight operands, the reader waits and reads memory."""

@@ -388,21 +388,6 @@ def test_values_that_are_live_together_share_no_byte(values):
             assert at + a.nbytes <= bt or bt + b.nbytes <= at
 
 
-@given(st.lists(st.builds(lambda pages, first, length: Lifetime(pages * 4096, first, first + length),
-                          st.integers(8, 40), st.integers(0, 6), st.integers(0, 3)), max_size=20))
-def test_large_values_that_are_live_together_start_at_different_places_of_a_page(values):
-    offsets, total = plan_memory(values)
-    for (a, at), (b, bt) in itertools.combinations(zip(values, offsets, strict=True), 2):
-        if meet(a, b):
-            assert (at - bt) % 4096 and (at + a.nbytes <= bt or bt + b.nbytes <= at)
-    assert total <= sum(v.nbytes + 64 * 320 for v in values)
-
-
-def test_more_large_values_than_a_page_has_places_are_placed_all_the_same():
-    offsets, total = plan_memory([Lifetime(1 << 15, 0, 0)] * 70)
-    assert len({o % 4096 for o in offsets}) == 64 and total < 70 * ((1 << 15) + 4096)
-
-
 def test_a_chain_reuses_its_bytes():
     offsets, total = plan_memory([Lifetime(100, 0, 1), Lifetime(100, 1, 2), Lifetime(100, 2, 3)])
     assert offsets == (0, 128, 0) and total == 256
@@ -410,12 +395,12 @@ def test_a_chain_reuses_its_bytes():
 
 @pytest.mark.parametrize("early", [False, True])
 def test_what_a_launch_read_last_gives_its_bytes_to_the_next_one(early):
-    """A product, then one kernel of two launches: exp, and each row of it beside its neighbours. The refusal: the product is a part
+    """A product, then one kernel of two launches: exp, and for each row three of its neighbours. The refusal: the product is a part
     of the result, too, and stored at once."""
     def beside(x, w, v):
         product = x @ w
-        y = np.pad(np.exp(product), ((1, 1), (0, 0)))
-        return np.concatenate([y[:-2], y[1:-1], y[2:], *([product] if early else [])], axis=1) @ v
+        y = np.pad(np.exp(product), ((1, 2), (0, 0)))
+        return np.concatenate([y[:-3], y[2:-1], y[3:], *([product] if early else [])], axis=1) @ v
 
     args = array(16384, 8), array(8, 64), array(256 if early else 192, 4)
     run = executable(ms.jit(beside, strategy="astitch"), *args)
@@ -611,7 +596,6 @@ def test_the_pool_keeps_no_more_than_its_limit(small_pool):
             assert kept() <= 1 << 20
     assert not any(np.shares_memory(a, b) for a, b in itertools.combinations(held, 2))
     assert all(a.ctypes.data % 64 == 0 for a in held)
-    assert len({a.ctypes.data % 4096 for a in held}) == len(held)
     assert not pool.is_pooled((1 << 19) + 1) and pool.is_pooled(1 << 19) and not pool.is_pooled(1 << 15)
 
 

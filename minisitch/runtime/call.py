@@ -37,7 +37,7 @@ import numpy as np
 
 from ..trace import Program
 from ..trace.tree import Branch, Leaf, Tree, refuse_other_meanings
-from .memory import PAGE, Slot, staggered
+from .memory import ALIGNMENT, Slot, line_start
 from .pool import fresh, is_pooled
 
 Array = np.ndarray
@@ -92,8 +92,8 @@ class Memory(threading.local):
     """A thread's workspace: its bytes, and what a call's ``workspace`` function made of them."""
 
     def __init__(self, nbytes: int) -> None:
-        raw = np.empty(nbytes + PAGE, np.uint8)
-        self.raw = raw[staggered(raw, 1):]  # arguments are NumPy's, whose large arrays all start at the same place
+        raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+        self.raw = raw[line_start(raw):]
         self.made: Any = None
 
 

@@ -2,10 +2,6 @@
 
 In:  the stages of a program. Out: a ``Layout``: arguments, results, and one workspace whose bytes are
 shared by values that are never live together.
-
-A core looks for a line of memory in its nearest cache by the line's place within a page. Arrays that a loop reads side by side
-and that start at the same place of a page push each other out of there (a sum of 28 arrays took 2.5 times as long, of five 1.2
-times), so large ones that are live together start at different places.
 """
 
 from __future__ import annotations
@@ -22,9 +18,6 @@ from ..kernel import Buffer
 from .stages import Stages
 
 ALIGNMENT = 64  # a cache line, and what the widest vector load likes
-PAGE = 4096  # bytes
-STAGGER = 5 * ALIGNMENT  # from one array's place in a page to the next one's: further than a loop reads ahead in one array
-LARGE = 8 * PAGE  # smaller arrays fit the nearest cache together
 
 
 # ---------------------------------------------------------------- memory
@@ -41,7 +34,6 @@ def plan_memory(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
     """An offset for each value and the total, so that values that are live together share no byte.
 
     Largest first, each at the lowest gap that fits (best-fit decreasing, as TensorFlow Lite's arena does).
-    Large ones that are live together start at different places of a page, as long as there are any.
     Before:  a 100 bytes, steps 0 to 1; b 100, 1 to 2; c 100, 2 to 3     After:  a at 0, b at 128, c at 0
     """
     offsets = [0] * len(lifetimes)
@@ -50,12 +42,11 @@ def plan_memory(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
     for i in sorted(range(len(lifetimes)), key=lambda i: (-lifetimes[i].nbytes, lifetimes[i].first)):
         moments = range(lifetimes[i].first, lifetimes[i].last + 1)
         beside = sorted({j for moment in moments for j in live.get(moment, ())}, key=offsets.__getitem__)
-        taken = {offsets[j] % PAGE for j in beside} if lifetimes[i].nbytes >= LARGE else set()
-        start = _apart(0, taken)
+        start = 0
         for j in beside:
             if start + lifetimes[i].nbytes <= offsets[j]:
                 break
-            start = max(start, _apart(_aligned(offsets[j] + lifetimes[j].nbytes), taken))
+            start = max(start, _aligned(offsets[j] + lifetimes[j].nbytes))
         offsets[i] = start
         for moment in moments:
             live.setdefault(moment, []).append(i)
@@ -67,15 +58,9 @@ def _aligned(n: int) -> int:
     return -(-n // ALIGNMENT) * ALIGNMENT
 
 
-def _apart(start: int, taken: set[int]) -> int:
-    """The first offset from ``start`` on, in steps of ``STAGGER``, at a place of its page that is not taken."""
-    ways = range(start, start + STAGGER * (PAGE // ALIGNMENT), STAGGER)  # all places of a page, each once
-    return next((offset for offset in ways if offset % PAGE not in taken), start)
-
-
-def staggered(raw: np.ndarray, turn: int) -> int:
-    """Where in ``raw``, a page longer than needed, an array starts at the place of a page that has this turn."""
-    return (turn * STAGGER - raw.ctypes.data) % PAGE
+def line_start(raw: np.ndarray) -> int:
+    """The first byte of ``raw`` that starts a cache line."""
+    return -raw.ctypes.data % ALIGNMENT
 
 
 @dataclass(frozen=True)

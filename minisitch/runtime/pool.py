@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import os
 import sys
 from collections import deque
@@ -24,7 +23,7 @@ from collections import deque
 import numpy as np
 
 from ..errors import MinisitchError
-from .memory import PAGE, staggered
+from .memory import ALIGNMENT, line_start
 
 SMALLEST = 1 << 16  # bytes; below, the allocator itself takes memory again
 LIMIT = 1 << 30  # bytes, unless MINISITCH_POOL says otherwise
@@ -33,7 +32,6 @@ LOOKS = 8  # memories of the right size that are looked at before a new one is m
 Kept = tuple[np.ndarray, int]  # bytes, and where in them the array starts
 
 _kept: dict[int, deque[Kept]] = {}  # by size
-_turns = itertools.count(1)  # results start at different places of a page, from the other end than the workspace's arrays
 
 
 def is_pooled(nbytes: int) -> bool:
@@ -44,7 +42,6 @@ def is_pooled(nbytes: int) -> bool:
 def fresh(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """An array for a result, at the start of a cache line; nobody else sees its memory, and its content is anything.
 
-    New memory starts at another place of a page than the last new one (``memory.py`` says why).
     No lock: who looks at a memory has taken it out of the queue, and puts it back when the new array refers to it.
     """
     nbytes = dtype.itemsize
@@ -62,8 +59,8 @@ def fresh(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         queue.append(one)
         if made is not None:
             return made
-    raw = np.empty(nbytes + PAGE, np.uint8)
-    one = raw, staggered(raw, -next(_turns))
+    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+    one = raw, line_start(raw)
     _make_room(nbytes)
     queue.append(one)
     return np.ndarray(shape, dtype, *one)
