@@ -33,7 +33,7 @@ from .source import (
 )
 
 
-def emit(kernel: Kernel) -> KernelSource:
+def emit(kernel: Kernel, exact: bool = True) -> KernelSource:
     """The kernel as CPU text with its launches, in order."""
     writer = Writer()
     for line in header(kernel):
@@ -59,7 +59,7 @@ def emit(kernel: Kernel) -> KernelSource:
         writer.depth -= 1
         tasks = _tasks(segments[0]) if len(segments) == 1 else 1
         launches.append(Launch(name, tasks, sum(s.work for s in segments), arguments, max(segments, key=lambda s: s.work).short))
-    return KernelSource(kernel, "cpu", writer.text(), tuple(launches))
+    return KernelSource(kernel, "cpu", writer.text(), tuple(launches), exact)
 
 
 def _scratch_rows(kernel: Kernel, local: list[str], w: Writer) -> None:

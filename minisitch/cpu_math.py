@@ -65,6 +65,11 @@ def unrolled():
     """End a loop's body that is to be repeated for each of its turns; ``compile`` puts it in the few of a sweep."""
 
 
+def multiply_add(a, b, c):
+    """``a * b + c``, rounded once on a machine that has such an instruction; ``compile`` puts it into the helpers."""
+    return a * b + c
+
+
 def window(array, first, last):
     """``array[first:last]``, which lies inside the array; ``compile`` puts it in place of the slice: no case to tell apart."""
     return array[first:last]

@@ -95,7 +95,12 @@ def _float_calls() -> dict[str, Any]:
     def copysign(typing, a, b):
         return a(a, b), emit_call("llvm.copysign")
 
-    return {"copysign": copysign} | {n: rounding(f"llvm.{n}") for n in ("floor", "ceil", "trunc", "rint")}
+    @intrinsic
+    def multiply_add(typing, a, b, c):
+        return _one_type(typing, a, b, c)(a, b, c), emit_call("llvm.fmuladd")
+
+    return {"copysign": copysign, "multiply_add": multiply_add,
+            **{n: rounding(f"llvm.{n}") for n in ("floor", "ceil", "trunc", "rint")}}
 
 
 def _accumulations() -> dict[str, Any]:
@@ -113,7 +118,8 @@ def _accumulations() -> dict[str, Any]:
                     return context.get_function(operation, plain)(builder, values)
                 # Without nsz: with both, LLVM also takes apart what is added, (x + big) - big into x.
                 values = _cast_all(context, builder, signature, values)
-                return getattr(builder, instruction)(*values, flags=("reassoc", "contract"))
+                # Without contract: a product that is added up is rounded first, as in NumPy.
+                return getattr(builder, instruction)(*values, flags=("reassoc",))
             return plain.return_type(a, b), emit
         return combine
 

@@ -17,6 +17,7 @@ import importlib
 import importlib.util
 import itertools
 import math
+import operator
 import re
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -32,10 +33,11 @@ INSTALL = "pip install 'minisitch[offline-cuda]'"
 RANGES = {"cuda.threadIdx.x": 1023, "cuda.blockIdx.x": 2**31 - 1}  # the largest there are: CUDA's limits
 
 
-def ptx(text: str, name: str, dtypes: Sequence[str], architecture: str) -> str:
+def ptx(text: str, name: str, dtypes: Sequence[str], architecture: str, exact: bool = True) -> str:
     """The PTX of a kernel for ``sm_75``, ``sm_90`` ...; asks for no driver. Raises DeviceError without numba-cuda.
 
-    The same steps as of a launch, up to the assembler.
+    The same steps as of a launch, up to the assembler. With ``exact`` no product is joined with a sum but where the text says
+    ``cuda.fma``, and inside the device's own functions.
     """
     if importlib.util.find_spec("numba_cuda") is None:
         raise DeviceError(f"PTX takes numba-cuda, which is not installed: {INSTALL}")
@@ -46,7 +48,7 @@ def ptx(text: str, name: str, dtypes: Sequence[str], architecture: str) -> str:
     capability = (int(architecture[3:-1]), int(architecture[-1]))
     with lock, _compiling_for(capability):
         made: Any = cuda.compile  # the built-in target of older Numbas declares another signature
-        return made(_function(text, name, architecture), numba.void(*arrays), device=False, abi="numba", cc=capability)[0]
+        return made(_function(text, name, architecture, exact), numba.void(*arrays), device=False, abi="numba", cc=capability)[0]
 
 
 @contextlib.contextmanager
@@ -62,15 +64,16 @@ def _compiling_for(capability: tuple[int, int]) -> Iterator[None]:
 
 
 # ---------------------------------------------------------------- text to functions
-def _function(text: str, name: str, architecture: str) -> Callable[..., None]:
+def _function(text: str, name: str, architecture: str, exact: bool) -> Callable[..., None]:
     """The kernel as a Python function that Numba can compile; its device functions are jitted for one architecture."""
     from numba import cuda
 
     namespace: dict[str, Any] = {"__name__": "minisitch.cuda_compile", "np": np, "math": math, "cuda": cuda}
-    code = compile(plain(text), f"<minisitch cuda {name}>", "exec")
+    code = compile(plain(text, exact), f"<minisitch cuda {name}>", "exec")
     namespace |= _wide_accesses() if names_in(code) & {"load_wide", "store_wide"} else {}
     namespace |= {n: _helper(n, architecture) for n in names_in(code) & _device_functions().keys()}
     namespace |= {n: ordered_operations()[n] for n in names_in(code) & set(ORDERED)}
+    namespace |= {"rounded_product": _rounded_product()} if "rounded_product" in names_in(code) else {}
     return execute(code, name, text, namespace)
 
 
@@ -92,10 +95,32 @@ def _wide_accesses() -> dict[str, Any]:
     return {"load_wide": module.load_wide, "store_wide": module.store_wide}
 
 
+@functools.cache
+def _rounded_product() -> Any:
+    """``a * b`` as an instruction that NVIDIA's compiler joins with no sum; of integers the plain product."""
+    from llvmlite import ir
+    from numba.cuda.extending import intrinsic
+
+    @intrinsic
+    def rounded_product(typing: Any, a: Any, b: Any) -> Any:
+        plain = typing.resolve_function_type(operator.mul, (a, b), {})
+
+        def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            result = context.get_data_type(signature.return_type)
+            if not isinstance(result, ir.FloatType | ir.DoubleType):
+                return context.get_function(operator.mul, plain)(builder, arguments)
+            name = f"llvm.nvvm.mul.rn.{'f' if isinstance(result, ir.FloatType) else 'd'}"
+            product = builder.module.declare_intrinsic(name, (), ir.FunctionType(result, [result, result]))
+            factors = zip(arguments, signature.args, strict=True)
+            return builder.call(product, [context.cast(builder, v, t, signature.return_type) for v, t in factors])
+        return plain.return_type(a, b), build
+    return rounded_product
+
+
 # ---------------------------------------------------------------- what Numba need not keep open
-def plain(text: str) -> ast.Module:
-    """The module with loops, indices and thread numbers as a machine has them; see ``_Plain``."""
-    return ast.fix_missing_locations(_Plain().visit(_Unrolled().visit(ast.parse(text))))
+def plain(text: str, exact: bool = True) -> ast.Module:
+    """The module with loops, indices, thread numbers and products as a machine has them; see ``_Plain``."""
+    return ast.fix_missing_locations(_Plain(exact).visit(_Unrolled().visit(ast.parse(text))))
 
 
 class _Unrolled(ast.NodeTransformer):
@@ -160,11 +185,19 @@ class _Plain(ast.NodeTransformer):
                                                                    col += 128
 
     A loop: ``range`` counts what is left beside the variable, and keeps the variable's last value. An index: a
-    negative one counts from the end. A thread's number: signed, so that ``% 32`` takes four instructions.
+    negative one counts from the end. A thread's number: signed, so that ``% 32`` takes four instructions. A product of two
+    values, ``v2 * v3``: NVIDIA's compiler would join it with a sum that reads it, unless not ``exact``.
     """
 
-    def __init__(self) -> None:
-        self.loops = 0
+    def __init__(self, exact: bool = True) -> None:
+        self.loops, self.exact = 0, exact
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        scaled = any(isinstance(side, ast.Constant) for side in (node.left, node.right))  # an index
+        if not self.exact or scaled or not isinstance(node.op, ast.Mult):
+            return node
+        return ast.copy_location(ast.Call(ast.Name("rounded_product", ast.Load()), [node.left, node.right], []), node)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         largest = RANGES.get(ast.unparse(node))

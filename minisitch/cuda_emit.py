@@ -34,7 +34,7 @@ from .source import (
 MASK = "0xffffffff"
 
 
-def emit(kernel: Kernel) -> KernelSource:
+def emit(kernel: Kernel, exact: bool = True) -> KernelSource:
     """The kernel as CUDA text with its launch."""
     w = Writer()
     for line in header(kernel):
@@ -59,7 +59,7 @@ def emit(kernel: Kernel) -> KernelSource:
     w.depth -= 1
     work = sum(s.work for s in kernel.segments)
     launch = Launch(kernel.name, kernel.grid, work, tuple(b.name for b in kernel.parameters))
-    return KernelSource(kernel, "cuda", w.text(), (launch,))
+    return KernelSource(kernel, "cuda", w.text(), (launch,), exact)
 
 
 def emit_segments(kernel: Kernel, writer: Writer, block: str = "cuda.blockIdx.x", barrier: str = "grid.sync()") -> None:

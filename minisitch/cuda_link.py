@@ -35,17 +35,18 @@ class Cubin:
     entry: str
 
 
-def cubin(text: str, name: str, dtypes: Sequence[str], architecture: str, registers: int | None = None) -> Cubin:
+def cubin(text: str, name: str, dtypes: Sequence[str], architecture: str, registers: int | None = None,
+          exact: bool = True) -> Cubin:
     """The machine code of a kernel that takes flat buffers of these dtypes. Raises DeviceError with the next step.
 
     ``registers`` bounds a thread's registers, so that the wave the schedule counted on fits (AStitch B8, "apply").
     """
     program = re.sub(r"[ \t]*#.*$", "", text, flags=re.MULTILINE)  # comments name the user's lines
-    key = hashlib.sha256(repr((program, name, tuple(dtypes), architecture, registers, _surroundings())).encode()).hexdigest()
+    key = hashlib.sha256(repr((program, name, tuple(dtypes), architecture, registers, exact, _surroundings())).encode()).hexdigest()
     folder = store.folder()
     kept = store.read(folder, f"{key}.bin") if folder else None
     if kept is None:
-        code = cuda_compile.ptx(text, name, dtypes, architecture)
+        code = cuda_compile.ptx(text, name, dtypes, architecture, exact)
         entry = re.search(r"\.entry\s+(\w+)", code)
         assert entry, "a kernel has an entry"
         kept = entry[1].encode() + b"\0" + link(code, architecture, registers)

@@ -84,6 +84,7 @@ class PipelineSource:
     registers: int
     shared_bytes: int
     arrays: tuple[Array, ...]
+    exact: bool = True  # as of a KernelSource
 
     @property
     def resident(self) -> tuple[str, ...]:
@@ -120,13 +121,13 @@ class _Tiles:
     label: str = ""
 
 
-def emit_pipeline(graph: Graph, pipeline: Pipeline, device: Device, *, threads: int = 256,
+def emit_pipeline(graph: Graph, pipeline: Pipeline, device: Device, exact: bool = True, *, threads: int = 256,
                   tile: Tile | None = None) -> PipelineSource:
     """The pipeline's text. ``threads`` a block, of which ``tile`` (a product's) must make use of all.
 
     Raises KernelError: more blocks than are resident, more shared memory than a block has, blocks that a stage cannot use.
     """
-    return _Emitter(graph, pipeline, device, threads, tile or Tile()).emit()
+    return replace(_Emitter(graph, pipeline, device, threads, tile or Tile()).emit(), exact=exact)
 
 
 class _Emitter:

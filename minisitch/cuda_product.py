@@ -206,7 +206,7 @@ class Product:
             return f"{total} |= {a} & {b}"
         if kind_of(self.held) == "int":
             return f"{total} = np.{self.held}({total} + {a} * {b})"
-        return f"{total} += {a} * {b}"
+        return f"{total} = cuda.fma({a}, {b}, {total})"
 
     def _stored(self, dtype: str, value: str) -> str:
         if dtype == "bool":

@@ -102,21 +102,22 @@ def assemble(source: KernelSource, architecture: str) -> Assembled:
     if source.target != "cuda":
         raise DeviceError(f"{source.kernel.name} is text for {source.target}; lower with target='cuda' to see machine code")
     dtypes = tuple(b.dtype for b in source.kernel.parameters)
-    return _assemble(source.text, source.kernel.name, dtypes, source.kernel.registers, architecture)
+    return _assemble(source.text, source.kernel.name, dtypes, source.kernel.registers, architecture, source.exact)
 
 
 def assemble_pipeline(source: PipelineSource, architecture: str) -> Assembled:
     """As ``assemble``, for the one kernel of a pipeline."""
-    return _assemble(source.text, source.name, tuple(a.dtype for a in source.arrays), source.registers, architecture)
+    return _assemble(source.text, source.name, tuple(a.dtype for a in source.arrays), source.registers, architecture,
+                     source.exact)
 
 
 @functools.lru_cache(maxsize=256)
-def _assemble(text: str, name: str, dtypes: tuple[str, ...], registers: int, architecture: str) -> Assembled:
+def _assemble(text: str, name: str, dtypes: tuple[str, ...], registers: int, architecture: str, exact: bool) -> Assembled:
     if not re.fullmatch(r"sm_\d{2,3}", architecture):
         raise DeviceError(f"unknown architecture {architecture!r}; take one of {', '.join(ARCHITECTURES)}")
     if problem := missing():
         raise DeviceError(problem)
-    return read_back(name, cuda_compile.ptx(text, name, dtypes, architecture), registers, architecture)
+    return read_back(name, cuda_compile.ptx(text, name, dtypes, architecture, exact), registers, architecture)
 
 
 def read_back(name: str, ptx: str, registers: int, architecture: str) -> Assembled:

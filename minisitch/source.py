@@ -43,6 +43,7 @@ class KernelSource:
     target: str  # "cpu" | "cuda"
     text: str
     launches: tuple[Launch, ...]
+    exact: bool = True  # whether each value is NumPy's to the last bit; the compilers keep to it
 
     @property
     def grid(self) -> int:

@@ -97,7 +97,7 @@ class Gpu:
         return [call[0] for call in self.calls if call[0] in names]
 
     # ------------------------------------------------------------ compiling
-    def cubin(self, text, name, dtypes, architecture, registers=None):
+    def cubin(self, text, name, dtypes, architecture, registers=None, exact=True):
         """Stands in for ``cuda_link.cubin`` where there is no compiler: the image is the text."""
         image = f"{architecture} {registers}\n{text}".encode()
         self.programs[image] = text, name, tuple(dtypes)
@@ -105,8 +105,8 @@ class Gpu:
 
     def watching(self, cubin):
         """The real ``cuda_link.cubin``, of whose images this GPU knows the texts."""
-        def call(text, name, dtypes, architecture, registers=None):
-            made = cubin(text, name, dtypes, architecture, registers)
+        def call(text, name, dtypes, architecture, registers=None, exact=True):
+            made = cubin(text, name, dtypes, architecture, registers, exact)
             self.programs[made.image] = text, name, tuple(dtypes)
             return made
         return call

@@ -202,14 +202,14 @@ def _card_record(card: Card) -> dict[str, Any]:
 
 @door
 def explain(fn: Callable[..., Any], *args: Any, strategy: str | None = None, target: str | None = None,
-            device: str | Device | None = None, architecture: str = "", **kwargs: Any) -> Report:
+            device: str | Device | None = None, exact: bool | None = None, architecture: str = "", **kwargs: Any) -> Report:
     """Explain what becomes of ``fn(*args)``; arrays may be given as types, ``"f32[128,768]"``. Nothing is run.
 
     With an ``architecture`` such as ``sm_90`` the CUDA text of each kernel and of each pipeline on a GPU is assembled for it, a
     second or two each, and registers, spills and barriers are shown. Raises DeviceError if the tools for that are not installed.
     """
-    fn, strategy, target, device = settings(fn, strategy, target, device)
-    program = trace(fn, read_types(args), read_types(kwargs))
+    fn, strategy, target, device, exact = settings(fn, strategy, target, device, exact)
+    program = replace(trace(fn, read_types(args), read_types(kwargs)), exact=exact)
     stages = lower_program(program, strategy, target, choose_device(target, device))
     return report_on(stages, getattr(fn, "__name__", "program"), architecture)
 
@@ -219,7 +219,7 @@ def report_on(stages: Stages, name: str, architecture: str = "") -> Report:
     cards: dict[int, Card] = {}
     for one in (stages, *(each[0] for tiled in stages.loops for each in tiled.rounds)):
         for pattern, body, stitched, kernel in zip(one.plan.kernels, one.bodies, one.stitches, one.kernels, strict=True):
-            card = cards.get(id(kernel)) or Card(kernel, stitched, body, (), both_texts(kernel))
+            card = cards.get(id(kernel)) or Card(kernel, stitched, body, (), both_texts(kernel, stages.program.exact))
             cards[id(kernel)] = replace(card, patterns=(*card.patterns, pattern))
     machines = tuple(offline.assemble_pipeline(flow.source, architecture) for flow in stages.flows if architecture)
     if architecture:
@@ -228,7 +228,7 @@ def report_on(stages: Stages, name: str, architecture: str = "") -> Report:
     return Report(name, stages, tuple(cards.values()), layout.residents, layout.workspace, machines)
 
 
-def both_texts(kernel: Kernel) -> dict[str, KernelSource]:
+def both_texts(kernel: Kernel, exact: bool = True) -> dict[str, KernelSource]:
     """The kernel's text for its own device, and that of the other kind of device for the same body.
 
     What is worth keeping depends on the device, so parts that fit in one kernel here may not there: then as AStitch has it, and
@@ -240,6 +240,6 @@ def both_texts(kernel: Kernel) -> dict[str, KernelSource]:
     except (PlanError, KernelError) as refusal:
         twin = schedule(compose(kernel.graph, other))
         remark = f"# Composed as AStitch would, since what runs on {kernel.device.name} cannot be one kernel here: {refusal}\n"
-    texts = {k.device.kind: (cuda_emit if k.device.kind == "gpu" else cpu_emit).emit(k) for k in (kernel, twin)}
+    texts = {k.device.kind: (cuda_emit if k.device.kind == "gpu" else cpu_emit).emit(k, exact) for k in (kernel, twin)}
     texts[other.kind] = replace(texts[other.kind], text=remark + texts[other.kind].text)
     return {"cuda" if kind == "gpu" else kind: source for kind, source in texts.items()}

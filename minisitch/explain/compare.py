@@ -229,8 +229,8 @@ def _cells(row: Row) -> tuple[str, ...]:
 # ---------------------------------------------------------------- comparing
 @door
 def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None = None, target: str | None = None,
-            device: str | Device | None = None, seconds: float = 2.0, seed: int = 0, progress: Progress | None = None,
-            optimum: bool = False, **kwargs: Any) -> Comparison:
+            device: str | Device | None = None, exact: bool | None = None, seconds: float = 2.0, seed: int = 0,
+            progress: Progress | None = None, optimum: bool = False, **kwargs: Any) -> Comparison:
     """Run ``fn`` under every strategy; arrays may be given as types, ``"f32[128,768]"``, and are then drawn at random.
 
     ``seconds``: about how long whole calls are measured, in three rounds at least; kernels one by one take half as long again.
@@ -239,11 +239,11 @@ def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None
     A strategy that raises a MinisitchError, or returns another shape than the reference, has its error in the remark; that of the
     first is raised if all do. Raises DeviceError where the target runs nothing that is scheduled for the device.
     """
-    fn, _, target, device = settings(fn, None, target, device)
+    fn, _, target, device, exact = settings(fn, None, target, device, exact)
     args, kwargs = sample(read_types((args, kwargs)), seed)
     machine = choose_device(target, device)
     refuse_other_machine(machine, target)
-    program = trace(fn, args, kwargs)
+    program = replace(trace(fn, args, kwargs), exact=exact)
     failed: dict[str, MinisitchError] = {}
     lowered = _each(lambda name: lower_program(program, name, target, machine), strategies or STRATEGIES, failed)
     if strategies is None:  # the baselines first
@@ -254,8 +254,8 @@ def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None
         compiler.compile_many(wanted, progress=progress)
     ready = _each(lambda name: assemble(lowered[name], target), lowered, failed)
     leaves = flatten((args, kwargs))[0]
-    exact = evaluate(program.graph, [np.asarray(x) for x in (*leaves, *program.captured)], float64=True)
-    errors = _each(lambda name: _error(ready[name], leaves, exact), ready, failed)
+    truth = evaluate(program.graph, [np.asarray(x) for x in (*leaves, *program.captured)], float64=True)
+    errors = _each(lambda name: _error(ready[name], leaves, truth), ready, failed)
     ready = {name: ready[name] for name in errors}
     remark += "".join(f" No row for {name}: {type(why).__name__}: {why}." for name, why in failed.items())
     measured = target in ("cpu", "cuda")

@@ -26,7 +26,7 @@ import types
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -62,18 +62,19 @@ def read_types(value: Any) -> Any:
     return type(value)(map(read_types, value)) if type(value) in (list, tuple) else value
 
 
-def settings(fn: Callable[..., Any], strategy: str | None, target: str | None,
-             device: str | Device | None) -> tuple[Callable[..., Any], str, str, str | Device | None]:
+def settings(fn: Callable[..., Any], strategy: str | None, target: str | None, device: str | Device | None,
+             exact: bool | None) -> tuple[Callable[..., Any], str, str, str | Device | None, bool]:
     """The function itself, and what is left open here as ``jit`` was told; its device goes with its target."""
     if not isinstance(fn, Jitted):
-        return fn, strategy or "auto", choose_target(target or "auto"), device
+        return fn, strategy or "auto", choose_target(target or "auto"), device, exact is not False
     chosen, told = choose_target(target or fn.target), choose_target(fn.target)
-    return fn.function, strategy or fn.strategy, chosen, device or (fn.device if chosen == told else None)
+    exact = fn.exact if exact is None else exact
+    return fn.function, strategy or fn.strategy, chosen, device or (fn.device if chosen == told else None), exact
 
 
 @door
 def lower(fn: Callable[..., Any], *args: Any, strategy: str | None = None, target: str | None = None,
-          device: str | Device | None = None, stop_after: str = "emit", **kwargs: Any) -> Any:
+          device: str | Device | None = None, exact: bool | None = None, stop_after: str = "emit", **kwargs: Any) -> Any:
     """What one stage makes of ``fn(*args)``; arrays may be given as types, ``"f32[128,768]"``.
 
     ``trace``: a Program; ``simplify``: the Graph that strategies get; ``fuse``: a FusionPlan; ``stitch``, ``schedule``,
@@ -82,8 +83,8 @@ def lower(fn: Callable[..., Any], *args: Any, strategy: str | None = None, targe
     """
     if stop_after not in STAGES:
         raise MinisitchError(f"unknown stage {stop_after!r}; take one of {', '.join(STAGES)}")
-    fn, strategy, target, device = settings(fn, strategy, target, device)
-    program = trace(fn, read_types(args), read_types(kwargs))
+    fn, strategy, target, device, exact = settings(fn, strategy, target, device, exact)
+    program = replace(trace(fn, read_types(args), read_types(kwargs)), exact=exact)
     if stop_after == "trace":
         return program
     if stop_after == "simplify":
@@ -111,9 +112,10 @@ class Sources(tuple[KernelSource, ...]):
         return "\n".join(f"# {made.name}, {made}\n{made.sass}" for made in self.assembled(architecture))
 
 
-def compile_graph(graph: Graph, strategy: str = "auto", target: str = "cpu", device: str | Device | None = None) -> Executable:
+def compile_graph(graph: Graph, strategy: str = "auto", target: str = "cpu", device: str | Device | None = None,
+                  exact: bool = True) -> Executable:
     """A graph that was built, parsed or drawn at random, ready to run: ``.outputs(arrays)`` gives a list of arrays."""
-    return assemble(lower_program(program_of(graph), strategy, target, choose_device(target, device)), target)
+    return assemble(lower_program(program_of(graph, exact), strategy, target, choose_device(target, device)), target)
 
 
 # ---------------------------------------------------------------- the front door
@@ -121,11 +123,11 @@ class Jitted:
     """A NumPy function that compiles itself for each new combination of shapes, dtypes and static arguments."""
 
     def __init__(self, fn: Callable[..., Any], strategy: str, target: str, device: str | Device | None,
-                 background: bool = False) -> None:
+                 background: bool = False, exact: bool = True) -> None:
         self.__name__ = self.__qualname__ = type(fn).__name__  # of a callable without a name
         functools.update_wrapper(self, fn)
         self.__wrapped__ = fn
-        self.strategy, self.target, self.device, self.background = strategy, target, device, background
+        self.strategy, self.target, self.device, self.background, self.exact = strategy, target, device, background, exact
         self._owner: Callable[[], Any] | None = None  # of a method: gives the object
         self._ready: dict[Any, Run] = {}  # what a call runs, by its signature
         self._entries: dict[Any, Future[Run]] = {}  # first calls under way
@@ -191,7 +193,7 @@ class Jitted:
         target, said = choose_target(self.target), _debug_level()
         if target == "reference":
             return ReferenceExecutable(program)
-        stages = lower_program(program, self.strategy, target, choose_device(target, self.device))
+        stages = lower_program(replace(program, exact=self.exact), self.strategy, target, choose_device(target, self.device))
         made = assemble(stages, target)
         if said:
             _debug(self, made, time.perf_counter() - began, said)
@@ -217,14 +219,15 @@ class Jitted:
     @door
     def lower(self, *args: Any, stop_after: str = "emit", **kwargs: Any) -> Any:
         """What one stage makes of this function; see ``lower``."""
-        return lower(self.function, *args, strategy=self.strategy, target=self.target, device=self.device,
+        return lower(self.function, *args, strategy=self.strategy, target=self.target, device=self.device, exact=self.exact,
                      stop_after=stop_after, **kwargs)
 
     @door
     def explain(self, *args: Any, **kwargs: Any) -> Any:
         """The report on this function for these arguments; see ``explain``."""
         report = importlib.import_module("minisitch.explain")  # by name: no stage imports what reads it
-        return report.explain(self.function, *args, strategy=self.strategy, target=self.target, device=self.device, **kwargs)
+        return report.explain(self.function, *args, strategy=self.strategy, target=self.target, device=self.device,
+                              exact=self.exact, **kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else _Method(self, instance)
@@ -234,7 +237,7 @@ class Jitted:
 
     def __reduce__(self) -> Any:
         """By reference to the function, never its source: the other process imports and compiles it."""
-        fn, options = self.__wrapped__, (self.strategy, self.target, self.device, self.background)
+        fn, options = self.__wrapped__, (self.strategy, self.target, self.device, self.background, self.exact)
         module, name = getattr(fn, "__module__", None), getattr(fn, "__qualname__", "")
         found = _find(module, name)
         if found is self:
@@ -273,7 +276,7 @@ class _Method:
         methods, key = _methods.setdefault(self.function, {}), id(self.instance)
         if key not in methods:
             fn = self.function
-            bound = Jitted(fn.__wrapped__, fn.strategy, fn.target, fn.device, fn.background)
+            bound = Jitted(fn.__wrapped__, fn.strategy, fn.target, fn.device, fn.background, fn.exact)
             try:
                 bound._owner = weakref.ref(self.instance, lambda _: methods.pop(key, None))
             except TypeError:
@@ -287,7 +290,7 @@ _methods: weakref.WeakKeyDictionary[Jitted, dict[int, Jitted]] = weakref.WeakKey
 
 
 def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "auto", target: str = "auto",
-        device: str | Device | None = None, background: bool = False) -> Any:
+        device: str | Device | None = None, background: bool = False, exact: bool = True) -> Any:
     """Compile a NumPy function at its first call for each combination of shapes, dtypes and static arguments.
 
     As ``@jit``, ``@jit(strategy="xla")`` or ``jit(fn)``. Arrays are arguments; everything else in the arguments is
@@ -298,14 +301,17 @@ def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "auto", target:
     (NumPy, node by node).
     With ``background`` no call waits for kernels: the first ones run unfused, by NumPy, until a thread has compiled
     them (``runtime/background.py``); ``ready(*args)`` says whether it has, and ``wait(*args)`` waits for it.
+    With ``exact``, element-wise values are NumPy's to the last bit under every strategy and target: left free are the order of
+    sums, products of matrices and the last digits of ``exp``, ``tanh`` and their kin. ``exact=False`` lets a product and a sum be
+    rounded once, and keeps float16 as float32 between operations.
     """
     if fn is None:
-        return functools.partial(jit, strategy=strategy, target=target, device=device, background=background)
+        return functools.partial(jit, strategy=strategy, target=target, device=device, background=background, exact=exact)
     if not callable(fn):
         raise MinisitchError(f"jit takes a function, not {fn!r}; its options have names: @minisitch.jit(strategy='astitch')")
     if target != "auto":
         choose_target(target)
-    return Jitted(fn.__wrapped__ if isinstance(fn, Jitted) else fn, strategy, target, device, background)
+    return Jitted(fn.__wrapped__ if isinstance(fn, Jitted) else fn, strategy, target, device, background, exact)
 
 
 def _signature(args: tuple, kwargs: dict) -> tuple[Sequence[Any], tuple]:
@@ -359,9 +365,10 @@ def _find(module: str | None, name: str) -> Any:
     return found
 
 
-def _restore(module: str, name: str, strategy: str, target: str, device: str | Device | None, background: bool) -> Jitted:
+def _restore(module: str, name: str, strategy: str, target: str, device: str | Device | None, background: bool,
+             exact: bool) -> Jitted:
     importlib.import_module(module)
-    return jit(_find(module, name), strategy=strategy, target=target, device=device, background=background)
+    return jit(_find(module, name), strategy=strategy, target=target, device=device, background=background, exact=exact)
 
 
 # ---------------------------------------------------------------- MINISITCH_DEBUG

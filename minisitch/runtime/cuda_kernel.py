@@ -39,19 +39,20 @@ class DeviceKernel:
     sizes: tuple[int, ...]  # elements of each buffer
     registers: int | None = None
     together: bool = False
+    exact: bool = True
 
     @classmethod
     def of(cls, source: KernelSource) -> DeviceKernel:
         """The one launch of a kernel's CUDA text."""
         kernel, buffers = source.kernel, source.kernel.parameters
         return cls(source.launches[0].name, source.text, kernel.grid, kernel.block, tuple(b.dtype for b in buffers),
-                   tuple(b.size for b in buffers), kernel.registers, bool(kernel.grid_barriers))
+                   tuple(b.size for b in buffers), kernel.registers, bool(kernel.grid_barriers), source.exact)
 
     @classmethod
     def of_pipeline(cls, source: PipelineSource) -> DeviceKernel:
         """A pipeline's one launch, of all its blocks together."""
         return cls(source.name, source.text, source.grid, source.block, tuple(a.dtype for a in source.arrays),
-                   tuple(a.size for a in source.arrays), source.registers, together=True)
+                   tuple(a.size for a in source.arrays), source.registers, True, source.exact)
 
     def load(self, device: int) -> Any:
         """The function on a device; compiled and loaded once. Raises DeviceError, also where the grid does not fit."""
@@ -73,7 +74,7 @@ class DeviceKernel:
 
 @functools.cache
 def _loaded(kernel: DeviceKernel, device: int) -> Any:
-    made = cuda_link.cubin(kernel.text, kernel.name, kernel.dtypes, architecture(device), kernel.registers)
+    made = cuda_link.cubin(kernel.text, kernel.name, kernel.dtypes, architecture(device), kernel.registers, kernel.exact)
     function = ask("cuModuleGetFunction", ask("cuModuleLoadData", made.image), made.entry.encode())
     if kernel.together:
         wave = attribute("MULTIPROCESSOR_COUNT", device)

@@ -146,11 +146,11 @@ class Flow:
         return "\n".join([*lines, "", "# after emit, for cuda", source.text.rstrip()])
 
 
-def program_of(graph: Graph) -> Program:
+def program_of(graph: Graph, exact: bool = True) -> Program:
     """A graph that nobody traced, as a program: its inputs are the arguments, its outputs a tuple."""
     leaves = [graph[i].type for i in graph.inputs]
     results = [graph[o].type for o in graph.outputs]
-    return Program(graph, flatten((tuple(leaves), {}))[1], flatten(tuple(results))[1], (), ())
+    return Program(graph, flatten((tuple(leaves), {}))[1], flatten(tuple(results))[1], (), (), exact)
 
 
 def lower_program(program: Program, strategy: str, target: str, device: Device, stop_after: str = "emit") -> Stages:
@@ -174,8 +174,9 @@ def lower_plan(program: Program, plan: FusionPlan, target: str, device: Device, 
         return stages
     bodies = tuple(extract(graph, p) for p in plan.kernels)
     pipelines = [(extract(graph, p), p.composition) for p in plan.pipelines]
-    loops = tuple(_tiled(body, how, target, device, stop_after) for body, how in pipelines if device.kind == "cpu")
-    flows = tuple(_flow(body, how, device) for body, how in pipelines if device.kind == "gpu" and stop_after == "emit")
+    exact = program.exact
+    loops = tuple(_tiled(body, how, target, device, stop_after, exact) for body, how in pipelines if device.kind == "cpu")
+    flows = tuple(_flow(body, how, device, exact) for body, how in pipelines if device.kind == "gpu" and stop_after == "emit")
     emit = cuda_emit.emit if target in ("cuda", "step") else cpu_emit.emit
     compositions = [p.composition for p in plan.kernels]
     keys = tuple(digest(body.graph, how) for body, how in zip(bodies, compositions, strict=True))
@@ -184,23 +185,23 @@ def lower_plan(program: Program, plan: FusionPlan, target: str, device: Device, 
         stitches = {key: compose(body, device, how) for key, (body, how) in different.items()}
         return Stages(program, graph, device, plan, bodies, keys, tuple(stitches[key] for key in keys), loops=loops)
     kernels = {key: built(body, device, how) for key, (body, how) in different.items()}
-    sources = {key: emit(k) for key, k in kernels.items()} if stop_after == "emit" else {}
+    sources = {key: emit(k, exact) for key, k in kernels.items()} if stop_after == "emit" else {}
     return Stages(program, graph, device, plan, bodies, keys, tuple(kernels[key].plan for key in keys),
                   tuple(kernels[key] for key in keys), tuple(sources[key] for key in keys if sources), loops, flows)
 
 
-def _flow(body: Body, pipeline: Composition, device: Device) -> Flow:
+def _flow(body: Body, pipeline: Composition, device: Device, exact: bool) -> Flow:
     assert isinstance(pipeline, Pipeline), "only kitsune makes pipelines"
-    return Flow(body, emit_pipeline(body.graph, pipeline, device))
+    return Flow(body, emit_pipeline(body.graph, pipeline, device, exact))
 
 
-def _tiled(body: Body, pipeline: Composition, target: str, device: Device, stop_after: str) -> TiledStages:
+def _tiled(body: Body, pipeline: Composition, target: str, device: Device, stop_after: str, exact: bool) -> TiledStages:
     """A pipeline's tile as a program of its own, down the same road."""
     assert isinstance(pipeline, Pipeline), "only kitsune makes pipelines"
     loop = tile_loop(body, pipeline, device)
 
     def lowered(plan: FusionPlan) -> Stages:
-        return lower_plan(program_of(plan.graph), plan, target, device, stop_after)
+        return lower_plan(program_of(plan.graph, exact), plan, target, device, stop_after)
 
     return TiledStages(loop, tuple((lowered(r.tile), lowered(r.rest) if r.rest else None, lowered(r.after) if r.after else None)
                                    for r in loop.rounds))

@@ -228,26 +228,26 @@ class CopyStep:
 
 
 # ---------------------------------------------------------------- kernels become functions
-_built: dict[tuple[str, Device, str], Callable[..., None]] = {}  # equal bodies, one function, also across programs
+_built: dict[tuple[str, Device, str, bool], Callable[..., None]] = {}  # equal bodies, one function, also across programs
 
 
 def build_kernels(stages: Stages, target: str,
                   progress: Callable[[int, int, str], None] | None = None) -> dict[str, Callable[..., None]]:
     """A launch function for each kernel by the digest of its body; each takes the global buffers."""
-    wanted = dict(zip(stages.digests, stages.sources, strict=True))
-    missing = {d: s for d, s in wanted.items() if (d, stages.device, target) not in _built}
+    wanted = {(d, stages.device, target, s.exact): s for d, s in zip(stages.digests, stages.sources, strict=True)}
+    missing = {key: s for key, s in wanted.items() if key not in _built}
     if target == "cpu" and missing:
         compiler.compile_many([r for s in missing.values() for r in requests(s)], progress=progress)
-    for d, source in missing.items():  # no lock, that a fork could leave held: of two threads, the first one's stands
-        _built.setdefault((d, stages.device, target), _launcher(source, target))
-    return {d: _built[d, stages.device, target] for d in wanted}
+    for key, source in missing.items():  # no lock, that a fork could leave held: of two threads, the first one's stands
+        _built.setdefault(key, _launcher(source, target))
+    return {key[0]: _built[key] for key in wanted}
 
 
 def requests(source: KernelSource) -> list[compiler.Request]:
     """What to compile for one kernel's CPU text: one function a launch."""
     dtype = {b.name: b.dtype for b in source.kernel.buffers}
     return [compiler.Request(source.text, launch.name, tuple(dtype[b] for b in launch.buffers),
-                             launch.short) for launch in source.launches]
+                             launch.short, source.exact) for launch in source.launches]
 
 
 def _launcher(source: KernelSource, target: str) -> Callable[..., None]:
@@ -288,7 +288,7 @@ def to_the_cores(kernel: Kernel, launch: Launch, request: compiler.Request) -> C
     Each core gets at least half of the work that one does by itself; threads that sleep are woken from ``WORTH_WAKING`` times that
     work on, and where it is so much that one has it to itself only beside a library's threads.
     """
-    compiled = compiler.compile_cpu(request.text, request.name, request.dtypes, short=request.short)
+    compiled = compiler.compile_cpu(request.text, request.name, request.dtypes, short=request.short, exact=request.exact)
     function, tasks, work, alone = compiled.function, launch.tasks, launch.work, kernel.device.serial_below
     serial = functools.partial(function, 0, tasks)
     if work < alone or tasks < 2:

@@ -85,6 +85,11 @@ class Cuda:
         self.blockDim, self.gridDim = machine.block_size, machine.grid_size
         self.laneid = thread.lane
 
+    @staticmethod
+    def fma(a: Any, b: Any, c: Any) -> Any:
+        """Rounded twice here, and once on the device."""
+        return a * b + c
+
     def grid(self, dimensions: int) -> int:
         return self.blockIdx.x * self.blockDim.x + self.threadIdx.x
 

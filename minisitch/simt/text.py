@@ -38,7 +38,7 @@ SHUFFLES = ("shfl_sync", "shfl_up_sync", "shfl_down_sync", "shfl_xor_sync")
 VOTES = ("ballot_sync", "any_sync", "all_sync")
 WARP_MEETINGS = (*SHUFFLES, *VOTES, "syncwarp")
 CUDA_NAMES = {"threadIdx", "blockIdx", "blockDim", "gridDim", "laneid", "warpsize", "grid", "gridsize", "cg", "shared",
-              "local", "atomic", "threadfence", "threadfence_block", "syncthreads", *WARP_MEETINGS}
+              "local", "atomic", "fma", "threadfence", "threadfence_block", "syncthreads", *WARP_MEETINGS}
 ARRAY_MAKERS = {"cuda.shared.array": "shared_array", "cuda.local.array": "local_array"}
 WIDE = {"load_wide": 2, "store_wide": 0}  # which argument is the array in memory
 EXIT, START = 0, 1  # the sites of a thread that has ended, and of one that may run

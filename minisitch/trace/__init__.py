@@ -44,6 +44,7 @@ class Program:
     ``captured``: real arrays met inside (closed-over weights), in the order of the graph's last inputs; by
     reference, so the program sees later changes of them as NumPy would.
     ``mutated``: (input position, output position) of arguments changed in place, after the returned outputs.
+    ``exact``: whether each element-wise value is NumPy's to the last bit; without it products may be contracted into sums.
     """
 
     graph: Graph
@@ -51,6 +52,7 @@ class Program:
     outputs: Tree
     captured: tuple[np.ndarray, ...]
     mutated: tuple[tuple[int, int], ...]
+    exact: bool = True
 
     def __str__(self) -> str:
         return str(self.graph)
