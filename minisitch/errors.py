@@ -22,7 +22,15 @@ class KernelError(MinisitchError):
 
 
 class KernelBug(MinisitchError):
-    """The stepper saw emitted text misbehave: a race, a divergent barrier, an unwritten read ..."""
+    """The stepper saw emitted text misbehave: a race, a divergent barrier, an unwritten read ...
+
+    ``rule`` is the name that the message begins with. ``line`` (of the text, from 1; 0: none) and ``thread`` ("block 0 thread 3")
+    are the last that the message quotes: the access or the thread that was refused.
+    """
+
+    def __init__(self, message: str, rule: str = "", line: int = 0, thread: str = ""):
+        super().__init__(message)
+        self.rule, self.line, self.thread = rule or message.partition(":")[0], line, thread
 
 
 class DeviceError(MinisitchError):

@@ -21,6 +21,7 @@ kernel's first parameter, so every thread has its own.
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
@@ -87,7 +88,9 @@ class Program:
 def kernel_bug(rule: str, what: str, lines: tuple[str, ...], *places: tuple[int, str]) -> KernelBug:
     """A ``KernelBug`` that quotes the line of each place."""
     quotes = (f"\n  line {line}: {lines[line - 1].strip()}    <- {who}" for line, who in places)
-    return KernelBug(f"{rule}: {what}" + "".join(quotes))
+    line, who = places[-1] if places else (0, "")
+    thread = re.search(r"block \d+ thread \d+", who)
+    return KernelBug(f"{rule}: {what}" + "".join(quotes), rule, line, thread[0] if thread else "")
 
 
 @lru_cache(maxsize=64)
@@ -219,7 +222,8 @@ class _Rewriter(ast.NodeTransformer):
         first, index, second, other, count = arguments
         columns = count.value if isinstance(count, ast.Constant) else 0
         if not isinstance(columns, int) or columns not in (2, 4, 8, 16):
-            raise KernelBug(f"outside-dialect: line {node.lineno}: {ast.unparse(count)} elements at once; 2, 4, 8 or 16")
+            raise KernelBug(f"outside-dialect: line {node.lineno}: {ast.unparse(count)} elements at once; 2, 4, 8 or 16",
+                            line=node.lineno)
         array, place, held, at = (second, other, first, index) if verb == "load_wide" else (first, index, second, other)
         memory, registers = (ast.Attribute(array, verb, ast.Load()),
                              ast.Attribute(held, "put" if verb == "load_wide" else "take", ast.Load()))

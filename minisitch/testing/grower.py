@@ -66,7 +66,7 @@ _JUMPS = ("floor", "ceil", "trunc", "rint", "sign", "isnan", "isinf", "isfinite"
 _COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
 DISCONTINUOUS = {*_JUMPS, *_COMPARE, "mod", "floor_divide", "fmod", "argsort"}
 _STEPS = {"map": 7, "pair": 7, "against_reduction": 4, "reduce": 3, "select": 3, "cast": 2, "reshape": 2,
-          "transpose": 2, "slice": 2, "concatenate": 1, "update": 1, "gather": 1, "source": 1}
+          "transpose": 2, "slice": 2, "concatenate": 1, "update": 1, "updates": 2, "gather": 1, "source": 1}
 _LIBRARY_STEPS = {"matmul": 1, "scan": 1, "sort": 1, "scatter": 1, "ufunc": 1}
 
 
@@ -398,10 +398,14 @@ class Grower:
         """Start, size and step of a slice that stays inside: whole axes, parts, strides, backwards."""
         parts = []
         for n in shape:
-            way = self.choices.pick(("whole", "part", "stride", "back")) if n else "whole"
-            first, step = (0, 1) if way == "whole" else (n - 1, -1)
+            way = self.choices.pick(("whole", "part", "stride", "back", "head", "one")) if n else "whole"
+            first, step = (n - 1, -1) if way == "back" else (0, 1)
             size = n
-            if way == "part":
+            if way == "head":
+                size = self.choices.integer(1, n)
+            elif way == "one":
+                first, size = self.choices.integer(0, n - 1), 1
+            elif way == "part":
                 first, step = self.choices.integer(0, n - 1), 1
                 least = 0 if self.allow_empty and self.chance(4) else 1
                 size = self.choices.integer(least, n - first)
@@ -416,13 +420,23 @@ class Grower:
         self.move("slice", (x,), start=start, size=size, step=step)
 
     def step_update(self, x: int) -> None:
+        self.updated(x)
+
+    def step_updates(self, x: int) -> None:
+        """``c[:2, 0] += a; c[:3, 0] += b``: windows in each other and across, each read from what the ones before have left."""
+        for _ in range(self.choices.integer(2, 4)):
+            x = self.updated(x)
+
+    def updated(self, x: int) -> int:
+        """``x[window] += y``, or another operation."""
         start, size, step = self.window(self.type(x).shape)
         ascending = tuple(a if s > 0 else a + (n - 1) * s for a, n, s in zip(start, size, step, strict=True))
         value = self.move("slice", (x,), start=ascending, size=size, step=tuple(map(abs, step)))
         if self.type(x).dtype != "bool":
-            value = self.combine(value, self.constant(self.type(value), 2))
-        if self.type(value).dtype == self.type(x).dtype:
-            self.move("update", (x, value), start=start, step=step)
+            _, y = self.partner(value)
+            y = y if self.type(y).shape == size else self.constant(self.type(value), 2)
+            value = self.combine(value, y)
+        return self.move("update", (x, value), start=start, step=step) if self.type(value).dtype == self.type(x).dtype else x
 
     def step_concatenate(self, x: int) -> None:
         mine = self.type(x)
