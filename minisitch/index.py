@@ -14,11 +14,14 @@ axes is then exact arithmetic on digits, and a reshape that only regroups axes l
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from .graph import Graph, Node
 
@@ -291,6 +294,43 @@ def settle(conditions: Iterable[Within]) -> Guard | None:
     return tuple(kept)
 
 
+MOST_POSITIONS = 2**18  # that are looked at one by one
+
+
+def lies_within(index: Index, guard: Guard, first: int, last: int) -> bool:
+    """Is ``first <= index <= last`` wherever the guard holds? True also where nobody can tell: of too many positions."""
+    rest, low, high = index, 0, 0
+    for condition in guard:
+        (factor, atom), *_ = condition.index.terms or [(1, None)]
+        times = next((c // factor for c, a in rest.terms if a == atom), 0)
+        less = rest + condition.index * -times
+        if times and len(less.terms) == len(rest.terms) - len(condition.index.terms):  # the condition bounds this part of it
+            ends = max(condition.low, condition.index.bounds[0]), min(condition.high - 1, condition.index.bounds[1])
+            rest, low, high = less, low + min(e * times for e in ends), high + max(e * times for e in ends)
+    if first <= low + rest.bounds[0] and high + rest.bounds[1] <= last:
+        return True
+    sizes: dict[str, int] = {}
+    for atom in _moving(index, *(c.index for c in guard)):
+        name, size = (atom.name, atom.size) if isinstance(atom, Loaded) else (atom.var, atom.stride * atom.size)
+        sizes[name] = max(sizes.get(name, 1), size)
+    count = math.prod(sizes.values())
+    if count > MOST_POSITIONS:
+        return True
+    at = dict(zip(sizes, np.unravel_index(np.arange(count), tuple(sizes.values())), strict=True)) if sizes else {}
+    value = np.asarray(value_at(index, at))
+    fails = [(v < c.low) | (v >= c.high) for c in guard for v in [np.asarray(value_at(c.index, at))]]
+    return bool(np.all(functools.reduce(np.logical_or, fails, (first <= value) & (value <= last))))
+
+
+def _moving(*indices: Index) -> Iterable[Digit | Loaded]:
+    """The digits and loaded integers that some indices are made of."""
+    for _, atom in (term for index in indices for term in index.terms):
+        if isinstance(atom, (Quotient, Remainder)):
+            yield from _moving(atom.of)
+        else:
+            yield atom
+
+
 # ---------------------------------------------------------------- the one index map
 @dataclass(frozen=True)
 class Read:
@@ -510,18 +550,18 @@ def _show_atom(atom: Atom, totals: Mapping[str, int], names: Mapping[str, str]) 
     return f"({show(atom.of, totals, names)}) {sign} {atom.by}"
 
 
-def value_at(index: Index, variables: Mapping[str, object]) -> object:
+def value_at(index: Index, variables: Mapping[str, Any]) -> Any:
     """The index as a number (or array) for given values of its variables: for brute-force checks."""
-    total: object = index.const
+    total: Any = index.const
     for c, atom in index.terms:
         if isinstance(atom, Loaded):
             value = variables[atom.name]
         elif isinstance(atom, Digit):
-            value = variables[atom.var] // atom.stride % atom.size  # type: ignore[operator]
+            value = variables[atom.var] // atom.stride % atom.size
         else:
             inner = value_at(atom.of, variables)
-            value = inner // atom.by if isinstance(atom, Quotient) else inner % atom.by  # type: ignore[operator]
-        total = total + c * value  # type: ignore[operator]
+            value = inner // atom.by if isinstance(atom, Quotient) else inner % atom.by
+        total = total + c * value
     return total
 
 

@@ -89,16 +89,20 @@ class Statements:
         value, position = key
         node = self.graph[value]
         offset = linear(position, node.type.shape)
+        whole = Within(offset, 0, node.type.size)
         if value not in self.layout.final:
-            return self._load(key, self.layout.input_names[value], offset, node, variables)
+            return self._load(key, self.layout.input_names[value], offset, None, variables)
         place = self.layout.places.get(value)
         if not self.layout.near(self.loop, key) or place is None:
-            return self._load(key, self.layout.memory[value], offset, node, variables)
+            return self._load(key, self.layout.memory[value], offset, whole, variables)
         if place.where == "register":
             return self.names.crossing[value]
+        column = column_of(self.layout.final[value], position)
+        assert column is not None
+        row = Within(column, 0, self.layout.final[value].extents[2])  # other rows may not be there yet
         if place.where == "global":
-            return self._load(key, place.buffer, offset, node, variables)
-        return self._load(key, place.buffer, self._row_offset(self.layout.final[value], position), node, variables)
+            return self._load(key, place.buffer, offset, row, variables)
+        return self._load(key, place.buffer, self._row_offset(self.layout.final[value], position), row, variables)
 
     def _row_offset(self, s: Sink, position: Sequence[Index]) -> Index:
         """Offset in a row buffer of shared memory: this row's slot, then the column (from the chunk's start)."""
@@ -109,15 +113,19 @@ class Statements:
             column = column + variable("start", max(2, s.extents[2])) * -1
         return variable("lane_row", self.m.rows_per_block) * width + column
 
-    def _load(self, key: Key, buffer: str, offset: Index, node: Node, variables: frozenset[str]) -> str:
+    def _load(self, key: Key, buffer: str, offset: Index, written: Within | None, variables: frozenset[str]) -> str:
+        """Load an element where it is needed. Where no guard can say so, load it where it is ``written``; an argument is written
+        everywhere (None), so that any of its elements will do."""
         name = self.names.fresh(key[0])
         alternatives = self.loop.pulled.guards[key]
         guard: Guard = alternatives[0] if len(alternatives) == 1 else ()
-        clamp = len(alternatives) != 1
         inside = frozenset().union(*(c.index.variables for c in guard)) if guard else frozenset()
-        if self._once(variables) and not self._once(variables | inside):
-            guard, clamp = (), True  # hoisted out of the loop its guard depends on: any element will do
-        self._emit(Load(name, buffer, offset, guard, clamp, self.layout.buffers[buffer].dtype, node.id), variables)
+        hoisted = self._once(variables) and not self._once(variables | inside)  # out of the loop that its guard depends on
+        unguarded = hoisted or len(alternatives) != 1
+        if unguarded:
+            guard = () if written is None or written.verdict else (written,)
+        clamp = unguarded and written is None
+        self._emit(Load(name, buffer, offset, guard, clamp, self.layout.buffers[buffer].dtype, key[0]), variables)
         return name
 
     def _value(self, key: Key, reads: Sequence, variables: frozenset[str]) -> str:

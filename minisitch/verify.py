@@ -12,17 +12,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .errors import KernelError
-from .index import Index, footprint, grouped
+from .index import Guard, Index, footprint, grouped, lies_within
 from .kernel import Kernel, Load, Phase, Segment, Stmt, Store, meetings, operands, show_stmt, show_wide
 
 
 def verify_kernel(kernel: Kernel) -> Kernel:
     """Check what an emitter may rely on, and return the kernel unchanged.
 
-    Raises KernelError: a value or buffer is read before it is written or after its bytes were taken
-    over, bytes are read, overwritten or taken over while another thread may still be at them, an output is not written whole,
-    a wide access begins where it may not, a grid with a barrier is larger than one
-    wave, shared memory exceeds the device.
+    Raises KernelError: a value or buffer is read before it is written or after its bytes were taken over, an element of a row is
+    read that no phase has written, bytes are read, overwritten or taken over while another thread may still be at them, an output
+    is not written whole, a wide access begins where it may not, a grid with a barrier is larger than one wave, shared memory
+    exceeds the device.
     """
     written = _Written(kernel)
     for s, segment in enumerate(kernel.segments):
@@ -87,6 +87,7 @@ class _Written(set[str]):
         super().__init__(b.name for b in kernel.buffers if b.scope == "input")
         self.buffers, self.owners = kernel.by_name, kernel.owners
         self.since: dict[str, dict[Access, _Since]] = {}  # by owner of the bytes
+        self.cells: dict[tuple[str, int, Index], tuple[int, int]] = {}  # what a segment wrote of a row: from, to
         self.segment, self.reach = 0, 0
 
     def read(self, name: str, where: Where, place: str, words: str) -> None:
@@ -119,6 +120,21 @@ class _Written(set[str]):
                                   f"{'writing' if stored else 'reading'} it; it takes a barrier in between")
         found[name, where, stores, self.segment] = _Since(0, self.reach)
 
+    def fill(self, name: str, index: Index, columns: int = 1) -> None:
+        """The columns at ``index`` are written; the row they lie in is what is left of it when no column moves."""
+        row, column = _apart(index)
+        low, high = column.bounds
+        first, last = self.cells.get((name, self.segment, row), (low, high))
+        self.cells[name, self.segment, row] = min(first, low), max(last, high + columns - 1)
+
+    def require(self, name: str, index: Index, guard: Guard, place: str, words: str) -> None:
+        """Of a row of this segment only columns are read that it has written."""
+        row, column = _apart(index)
+        first, last = self.cells.get((name, self.segment, row), (0, -1))
+        if first <= last and not lies_within(column, guard, first, last):
+            raise KernelError(f"{place}: {name} is read outside the columns {first} to {last} of its row, which are those written, "
+                              f"in: {words}")
+
     def meet(self, barrier: str) -> None:
         """A barrier, or the end of a task, each of which has elements of its own: those who wait there are done."""
         if barrier == "grid":
@@ -133,13 +149,25 @@ class _Written(set[str]):
                     del found[name, where, stores, segment]
 
 
+ALIKE = {"row", "lane_row", "chunk", "start", "slice", "block", "part"}  # variables of a task: they say which row an index is in
+
+
+def _apart(index: Index) -> tuple[Index, Index]:
+    """An index as the beginning of its row and a column."""
+    row = tuple(t for t in index.terms if Index(0, (t,)).variables <= ALIKE)
+    return Index(0, row), Index(index.const, tuple(t for t in index.terms if t not in row))
+
+
 def _verify_phase(segment: Segment, phase: Phase, known: set[str], written: _Written, place: str) -> None:
     views = {v.name: v for v in phase.views}
     dealt = not any(f.along == "warp" for f in phase.folds)  # a column is one thread's
 
-    def cell(stmt: Load | Store, of_a_column: bool) -> tuple[str, Where]:
+    def spot(stmt: Load | Store) -> tuple[str, Index]:
         view = views.get(stmt.buffer)
-        buffer, index = (view.buffer, view.base + stmt.index) if view else (stmt.buffer, stmt.index)
+        return (view.buffer, view.base + stmt.index) if view else (stmt.buffer, stmt.index)
+
+    def cell(stmt: Load | Store, of_a_column: bool) -> tuple[str, Where]:
+        buffer, index = spot(stmt)
         return buffer, (phase.width, index) if of_a_column and dealt and not index.loaded else None
 
     def follow(stmts: Iterable[Stmt], known: set[str], of_a_column: bool) -> None:
@@ -149,10 +177,12 @@ def _verify_phase(segment: Segment, phase: Phase, known: set[str], written: _Wri
                     raise KernelError(f"{place}: {name} is read before it is computed, in: {show_stmt(stmt)}")
             if isinstance(stmt, Store):
                 written.write(*cell(stmt, of_a_column), place)
+                written.fill(*spot(stmt))
                 continue
             known.add(stmt.target)
             if isinstance(stmt, Load):
                 written.read(*cell(stmt, of_a_column), place, show_stmt(stmt))
+                written.require(*spot(stmt), stmt.guard, place, show_stmt(stmt))
 
     def move(stores: bool) -> None:
         for access in [w for w in phase.wide if w.stores == stores]:
@@ -162,6 +192,8 @@ def _verify_phase(segment: Segment, phase: Phase, known: set[str], written: _Wri
             source, target = (access.registers, access.buffer) if stores else (access.buffer, access.registers)
             written.read(source, (phase.width, access.index), place, show_wide(access))
             written.write(target, (phase.width, access.index), place)
+            if stores:
+                written.fill(target, access.index, access.columns)
 
     follow(phase.before, known, False)
     alone, held = set(known), set(written)
@@ -182,5 +214,6 @@ def _verify_phase(segment: Segment, phase: Phase, known: set[str], written: _Wri
             raise KernelError(f"{place}: {fold.value} is folded before it is computed")
         for store in fold.stores:
             written.write(*cell(store, fold.along == "column"), place)
+            written.fill(*spot(store))
         if fold.buffer:
             written.write(fold.buffer, (phase.width, fold.cell) if fold.along == "carry" else None, place)

@@ -180,7 +180,7 @@ class _Group:
             stores = [s for _, s in everywhere[buffer] if isinstance(s, Store)]
             first, stored = uses[0]
             again = tuple(sorted({k for k, _ in uses} - {first}))
-            others = [s for _, s in everywhere[buffer] if s.index != index]
+            others = [k for k, s in everywhere[buffer] if s.index != index or k not in self.members]
             shared = self.work.buffers[buffer].scope == "shared"
             if (again and not any(is_store for _, is_store in uses[1:]) and len(stores) == stored
                     and sum(k == first for k, _ in uses) == 1 and not (shared and (others or not stored))):

@@ -66,7 +66,7 @@ _JUMPS = ("floor", "ceil", "trunc", "rint", "sign", "isnan", "isinf", "isfinite"
 _COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
 DISCONTINUOUS = {*_JUMPS, *_COMPARE, "mod", "floor_divide", "fmod", "argsort"}
 _STEPS = {"map": 7, "pair": 7, "against_reduction": 4, "reduce": 3, "select": 3, "cast": 2, "reshape": 2,
-          "transpose": 2, "slice": 2, "concatenate": 1, "update": 1, "updates": 2, "gather": 1, "source": 1}
+          "transpose": 2, "slice": 2, "concatenate": 1, "update": 1, "updates": 3, "gather": 1, "source": 1}
 _LIBRARY_STEPS = {"matmul": 1, "scan": 1, "sort": 1, "scatter": 1, "ufunc": 1}
 
 
@@ -79,6 +79,7 @@ class Grower:
         self.allow_empty, self.max_elements = allow_empty, max_elements
         self.builder = Builder()
         self.facts: list[Fact] = []
+        self.most = 0  # nodes asked for
 
     # ------------------------------------------------ small questions
     def chance(self, percent: int) -> bool:
@@ -394,11 +395,12 @@ class Grower:
         perm = tuple(left.pop(self.choices.integer(0, len(left) - 1)) for _ in range(len(left)))
         self.move("transpose", (x,), perm=perm[::-1])
 
-    def window(self, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """Start, size and step of a slice that stays inside: whole axes, parts, strides, backwards."""
+    def window(self, shape: tuple[int, ...], ways: Sequence[str] = ("whole", "part", "stride", "back", "head", "one"),
+               ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """Start, size and step of a slice that stays inside: whole axes, parts, strides, backwards, from the first, of one."""
         parts = []
         for n in shape:
-            way = self.choices.pick(("whole", "part", "stride", "back", "head", "one")) if n else "whole"
+            way = self.choices.pick(ways) if n else "whole"
             first, step = (n - 1, -1) if way == "back" else (0, 1)
             size = n
             if way == "head":
@@ -420,16 +422,16 @@ class Grower:
         self.move("slice", (x,), start=start, size=size, step=step)
 
     def step_update(self, x: int) -> None:
-        self.updated(x)
+        self.updated(x, *self.window(self.type(x).shape))
 
     def step_updates(self, x: int) -> None:
         """``c[:2, 0] += a; c[:3, 0] += b``: windows in each other and across, each read from what the ones before have left."""
-        for _ in range(self.choices.integer(2, 4)):
-            x = self.updated(x)
+        for _ in range(self.choices.integer(2, 6)):
+            if len(self.facts) < self.most + 6:
+                x = self.updated(x, *self.window(self.type(x).shape, ("head", "one", "head", "part", "stride")))
 
-    def updated(self, x: int) -> int:
+    def updated(self, x: int, start: tuple[int, ...], size: tuple[int, ...], step: tuple[int, ...]) -> int:
         """``x[window] += y``, or another operation."""
-        start, size, step = self.window(self.type(x).shape)
         ascending = tuple(a if s > 0 else a + (n - 1) * s for a, n, s in zip(start, size, step, strict=True))
         value = self.move("slice", (x,), start=ascending, size=size, step=tuple(map(abs, step)))
         if self.type(x).dtype != "bool":
@@ -587,6 +589,7 @@ class Grower:
     def grow(self, max_nodes: int, library: bool) -> Graph:
         """Steps until the graph has as many nodes as was drawn."""
         self.begin()
+        self.most = max_nodes
         steps = [name for name, weight in (_STEPS | (_LIBRARY_STEPS if library else {})).items() for _ in range(weight)]
         wanted = max(self.choices.integer(1, max_nodes), self.choices.integer(1, max_nodes))
         for _ in range(max_nodes):
