@@ -202,6 +202,25 @@ def _plain_math() -> types.SimpleNamespace:
     return types.SimpleNamespace(**known, erf=cpu_math.erf_f64)
 
 
+def wrapping(node: ast.Call) -> ast.Call:
+    """Compute 64-bit integers of the user as unsigned ones, which wrap: signed overflow is undefined in Numba (x + 1 > x is True).
+
+    Narrower integers are computed in 64 bits, which they cannot overflow, and cut.
+
+    Before:  v2 = np.int64(v0 + v1)              After:  v2 = np.int64(np.uint64(v0) + np.uint64(v1))
+    """
+    def unsigned(part: ast.expr) -> ast.expr:
+        match part:
+            case ast.BinOp(left, ast.Add() | ast.Sub() | ast.Mult(), right):
+                return ast.BinOp(unsigned(left), part.op, unsigned(right))
+        return ast.Call(ast.Attribute(ast.Name("np", ast.Load()), "uint64", ast.Load()), [part], [])
+
+    match node:
+        case ast.Call(ast.Attribute(ast.Name("np"), "int64"), [ast.BinOp(_, ast.Add() | ast.Sub() | ast.Mult(), _) as inner]):
+            node.args = [unsigned(inner)]
+    return node
+
+
 class _Idioms(ast.NodeTransformer):
     """Let sums and products that a loop carries in a local variable be taken in any order, so that they vectorise.
 
@@ -246,6 +265,9 @@ class _Idioms(ast.NodeTransformer):
             node.body.append(ast.parse("unrolled()").body[0])
         return self.generic_visit(node)
 
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        return wrapping(node)
+
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
         if not isinstance(node.target, ast.Name):
             return node
@@ -253,6 +275,7 @@ class _Idioms(ast.NodeTransformer):
         return self.visit_Assign(ast.copy_location(ast.Assign([node.target], value), node))
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        self.generic_visit(node)
         value, target = node.value, node.targets[0]
         match value:
             case ast.Call(ast.Attribute(ast.Name("np"), "empty"), [ast.Constant(int(size)), ast.Attribute(_, dtype)]):

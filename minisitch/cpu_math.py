@@ -170,8 +170,8 @@ def power_int(a, b):
         return select(a == 1, like(1, a), select(a == -1, select(odd, like(-1, a), like(1, a)), like(0, a)))
     while left > 0:
         if left & 1:
-            result = like(result * factor, a)
-        factor = like(factor * factor, a)
+            result = like(np.uint64(result) * np.uint64(factor), a)  # signed, overflow would be undefined
+        factor = like(np.uint64(factor) * np.uint64(factor), a)
         left = like(left >> 1, b)
     return result
 

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from .compile import execute, functions_of, lock, names_in, over_helpers
+from .compile import execute, functions_of, lock, names_in, over_helpers, wrapping
 from .cuda_order import ORDERED, ordered_operations
 from .errors import DeviceError
 
@@ -202,6 +202,9 @@ class _Plain(ast.NodeTransformer):
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         largest = RANGES.get(ast.unparse(node))
         return node if largest is None else ast.copy_location(ast.BinOp(node, ast.BitAnd(), ast.Constant(largest)), node)
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        return self.generic_visit(wrapping(node))  # type: ignore[return-value]
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         self.generic_visit(node)

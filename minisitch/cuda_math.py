@@ -5,13 +5,15 @@ In:  scalars. Out: scalars of the first operand's type, computed as NumPy comput
 Each function is plain Python that Numba CUDA compiles as a device function and that ``simt`` runs as it
 is. Three habits make both work: no function calls another one (a caller wraps each by itself); a result is
 made with ``type(x)(...)``, which names the type without naming a dtype; and no float literal appears, for
-Numba would compute with it in float64.
+Numba would compute with it in float64. Signed integers that may overflow are multiplied as ``np.uint64``, which wraps.
 
 Each names its NumPy twin in its docstring; the tests compare them on every special value. Run outside
 ``simt``, NumPy scalars warn when an integer wraps; the results are as on the device.
 """
 
 import math
+
+import numpy as np
 
 # ---------------------------------------------------------------- choosing, float
 
@@ -160,8 +162,8 @@ def power_int(a, n):
     result, base, left = type(a)(1), a, n
     while left > 0:
         if left & 1:
-            result = type(a)(result * base)
-        base = type(a)(base * base)
+            result = type(a)(np.uint64(result) * np.uint64(base))  # signed, overflow would be undefined
+        base = type(a)(np.uint64(base) * np.uint64(base))
         left = left >> 1
     return result
 

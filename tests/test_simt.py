@@ -12,6 +12,7 @@ from simt_kernels import CASES, MUTANTS
 from minisitch import cuda_math
 from minisitch.errors import KernelBug
 from minisitch.simt import Bytes, LineTraffic, Traffic, machine, step
+from minisitch.simt.text import DEVICE_FUNCTIONS
 from minisitch.simt.values import NUMPY
 
 SEEDS = range(5)
@@ -407,13 +408,13 @@ def test_float_device_function_is_its_numpy_twin(name, dtype):
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.int64, np.uint64])
 @pytest.mark.parametrize("name", INT_TWINS)
 def test_integer_device_function_is_its_numpy_twin(name, dtype):
-    twin, function, info = INT_TWINS[name], getattr(cuda_math, name), np.iinfo(dtype)
-    scalars = [dtype, getattr(NUMPY, np.dtype(dtype).name)]  # NumPy's, and the stepper's
+    twin, info = INT_TWINS[name], np.iinfo(dtype)
+    functions = [(dtype, getattr(cuda_math, name)), (getattr(NUMPY, np.dtype(dtype).name), DEVICE_FUNCTIONS[name])]  # NumPy's, the stepper's
     low, high = int(info.min), int(info.max)
     edges = sorted({max(low, v) for v in (low, -9, -2, -1, 0, 1, 2, 3, 7, 8, 63, 64, 100, high)})
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for scalar, values in product(scalars, product(edges, repeat=twin.nin)):
+        for (scalar, function), values in product(functions, product(edges, repeat=twin.nin)):
             if name == "power_int" and not 0 <= values[1] <= 100:
                 continue
             got, want = function(*map(scalar, values)), twin(*map(dtype, values))

@@ -26,9 +26,10 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from types import FunctionType
 from typing import Any
 
-from ..cuda_math import DEVICE_FUNCTIONS
+from .. import cuda_math
 from ..cuda_order import ORDERED
 from ..errors import KernelBug
 from .values import MATH, NUMPY
@@ -40,6 +41,8 @@ VOTES = ("ballot_sync", "any_sync", "all_sync")
 WARP_MEETINGS = (*SHUFFLES, *VOTES, "syncwarp")
 CUDA_NAMES = {"threadIdx", "blockIdx", "blockDim", "gridDim", "laneid", "warpsize", "grid", "gridsize", "cg", "shared",
               "local", "atomic", "fma", "threadfence", "threadfence_block", "syncthreads", *WARP_MEETINGS}
+DEVICE_FUNCTIONS = {name: FunctionType(function.__code__, vars(cuda_math) | {"np": NUMPY}, name)
+                    for name, function in cuda_math.DEVICE_FUNCTIONS.items()}  # over the stepper's scalars
 ARRAY_MAKERS = {"cuda.shared.array": "shared_array", "cuda.local.array": "local_array"}
 WIDE = {"load_wide": 2, "store_wide": 0}  # which argument is the array in memory
 EXIT, START = 0, 1  # the sites of a thread that has ended, and of one that may run
