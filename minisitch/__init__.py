@@ -25,6 +25,7 @@ from .errors import (
     GraphError,
     KernelBug,
     KernelError,
+    LoopWarning,
     MinisitchError,
     PlanError,
     TraceError,
@@ -39,7 +40,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DEVICES", "STRATEGIES", "BackgroundWarning", "Comparison", "Decision", "Device", "DeviceError", "FusionPlan",
-    "Graph", "GraphError", "KernelBug", "KernelError", "MinisitchError", "Node", "Pattern", "PlanError", "Program",
+    "Graph", "GraphError", "KernelBug", "KernelError", "LoopWarning", "MinisitchError", "Node", "Pattern", "PlanError", "Program",
     "Report", "TensorType", "TraceError", "__version__", "compare", "erf", "explain", "get_device", "jit", "lower",
     "make_plan", "parse", "strategy", "trace",
 ]

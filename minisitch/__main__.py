@@ -22,13 +22,14 @@ from typing import Any
 import numpy as np
 
 from .calibrate import Programs, calibrate
-from .demo import demo, gpt, make_batch, make_weights, progress_bar
+from .demo import demo, gpt, make_batch, make_weights
 from .device import DEVICES, device_file
 from .doctor import examine
 from .errors import DeviceError, MinisitchError
 from .explain import compare, explain
 from .explain.compare import error_of, sample
 from .fuse import STRATEGIES
+from .progress import working
 from .reference import evaluate
 from .runtime import TARGETS, choose_device, choose_target, jit, parse_type
 from .trace import trace
@@ -186,10 +187,8 @@ def _explain(options: argparse.Namespace) -> None:
 
 def _compare(options: argparse.Namespace) -> None:
     fn, args, kwargs = _program(options)
-    with progress_bar() as progress:
-        found = compare(fn, *args, strategies=_names(options.strategy) or None, target=_with_text(options.target),
-                        device=options.device, progress=progress, optimum=options.optimum, **kwargs)
-    print(found)
+    print(compare(fn, *args, strategies=_names(options.strategy) or None, target=_with_text(options.target),
+                  device=options.device, optimum=options.optimum, **kwargs))
 
 
 def _bench(options: argparse.Namespace) -> None:
@@ -215,8 +214,8 @@ def _calibrate(options: argparse.Namespace) -> None:
         raise UsageError("MINISITCH_DEVICE=0 says that no device file is wanted; unset it, or set it to a path")
     if options.out and not Path(options.out).absolute().parent.is_dir():
         raise UsageError(f"there is no folder for {options.out}; choose another path")
-    with progress_bar(doing="measuring") as progress:
-        found = calibrate(options.seconds, _models(Path(options.models)), progress)
+    with working("calibrate"):
+        found = calibrate(options.seconds, _models(Path(options.models)))
     print(found)
     found.write(path)
     print(f"\nwrote {path}: `cpu` is priced with it from now on; delete it to have the built-in figures back")

@@ -29,11 +29,12 @@ import numpy as np
 from . import cost, store, workers
 from .device import BUILT_IN, FILE_VERSION, HEAVY_NS, LOOP_NS, SERIAL_BELOW, Device, cpu_with, machine, usable_cores
 from .errors import DeviceError
-from .explain.compare import Progress, duration, launch_times, size
+from .explain.compare import duration, launch_times, size
 from .fuse import make_plan
 from .graph import Builder, Graph, TensorType
 from .kernel import HEAVY, Kernel
 from .ops import OPS, kind_of
+from .progress import now
 from .runtime import Executable, assemble, compile_graph, lower_program
 from .runtime.stages import lower_plan, program_of
 from .runtime.steps import requests, to_the_cores
@@ -141,7 +142,7 @@ class Calibration:
 
 
 # ---------------------------------------------------------------- the whole
-def calibrate(seconds: float = 120.0, programs: Programs | None = None, progress: Progress | None = None) -> Calibration:
+def calibrate(seconds: float = 120.0, programs: Programs | None = None) -> Calibration:
     """Measure this CPU for about ``seconds`` (and at least once whatever there is to measure), fit, check.
 
     ``programs`` make NumPy functions and their arguments; those for which no time is left are named in ``left_out``.
@@ -151,8 +152,7 @@ def calibrate(seconds: float = 120.0, programs: Programs | None = None, progress
     done = iter(range(1, steps + 1))
 
     def tick(name: str) -> None:
-        if progress:
-            progress(next(done, steps), steps, name)
+        now(f"measuring {name}, {next(done, steps)} of {steps}")
 
     def until(share: float) -> float:
         return began + share * seconds

@@ -49,6 +49,7 @@ import numpy as np
 from . import cpu_math, machine_code, store
 from .cpu_primitives import intrinsics
 from .machine_code import Image
+from .progress import now
 
 # IEEE arithmetic, operation by operation, as in NumPy. No contract (sqrt(a * a - b * b) became NaN where a == b), but where the
 # user gives it back with exact=False, and in the helpers' polynomials, which say so themselves (see _Polynomials). No reassoc (it
@@ -121,12 +122,10 @@ def load_text(text: str, name: str) -> Callable[..., None]:
     return quiet
 
 
-def compile_many(requests: Iterable[Request], workers: int | None = None,
-                 progress: Callable[[int, int, str], None] | None = None) -> list[Compiled]:
+def compile_many(requests: Iterable[Request], workers: int | None = None) -> list[Compiled]:
     """Compile several kernels, the cold ones in other processes too, since Numba compiles under one global lock.
 
     Serial when there is no cache to meet in, fewer than ``PARALLEL_FROM`` cold kernels or one core.
-    ``progress(done, total, name)`` is called from this thread, once for each distinct request.
     """
     wanted = list(requests)
     distinct = dict.fromkeys(wanted)
@@ -134,9 +133,9 @@ def compile_many(requests: Iterable[Request], workers: int | None = None,
 
     def ready(request: Request) -> None:
         reported.add(request)
-        if progress:
-            progress(len(reported), len(distinct), request.name)
+        now(f"compiling kernel {min(len(reported) + 1, len(distinct))} of {len(distinct)}")
 
+    now(f"compiling kernel 1 of {len(distinct)}")
     made: dict[Request, Compiled] = {}
     folder, workers = store.folder(), _cores() if workers is None else workers
     if folder and workers > 1:

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from html import escape
 from importlib import metadata
 from pathlib import Path
@@ -23,6 +21,7 @@ from .errors import MinisitchError
 from .explain import Comparison, Report, compare, explain
 from .explain.compare import Win, duration
 from .explain.page import content, page
+from .progress import working
 
 SEQUENCE, BATCH, HIDDEN, HEADS, VOCABULARY = 256, 4, 256, 4, 256
 
@@ -131,8 +130,8 @@ def demo(path: str | None = None, report: str | None = None, target: str = "cpu"
     weights = make_weights(HIDDEN, SEQUENCE)
     print(f"A GPT block in plain NumPy over {tokens.size} bytes of {name}: {BATCH} x {SEQUENCE} bytes, "
           f"hidden {HIDDEN}, {HEADS} heads, float32.\n", file=out)
-    with progress_bar() as progress:
-        found = compare(gpt, tokens, targets, weights, target=target, progress=progress)
+    with working("demo"):
+        found = compare(gpt, tokens, targets, weights, target=target)
     print(found, end="\n\n", file=out)
     best = found.best
     told = story(found, best)
@@ -175,21 +174,3 @@ def write_report(found: Comparison, told: list[tuple[str, tuple[Win, ...]]], rep
     except OSError as problem:
         raise MinisitchError(f"cannot write the page: {problem}; choose another place with --report PATH") from None
     return target
-
-
-@contextmanager
-def progress_bar(stream: TextIO | None = None, doing: str = "compiling") -> Iterator[Callable[[int, int, str], None]]:
-    """A one-line bar on stderr while kernels compile or are measured; silent where nobody watches."""
-    stream = stream or sys.stderr
-    began = time.perf_counter()
-
-    def show(done: int, total: int, name: str) -> None:
-        bar = ("#" * (24 * done // max(1, total))).ljust(24, ".")
-        stream.write(f"\r\x1b[K{doing} [{bar}] {done}/{total}  {time.perf_counter() - began:4.1f} s  {name[:40]}")
-        stream.flush()
-
-    try:
-        yield show if stream.isatty() else lambda done, total, name: None
-    finally:
-        if stream.isatty():
-            stream.write("\r\x1b[K")

@@ -41,5 +41,9 @@ class PipelineError(MinisitchError):
     """A pipeline of stages cannot run: its stages would wait for each other, or not all of their blocks are resident."""
 
 
+class LoopWarning(MinisitchError, UserWarning):
+    """A Python loop is being unrolled into a graph of thousands of operations; names the loop's line."""
+
+
 class BackgroundWarning(MinisitchError, UserWarning):
     """Compiling in the background failed; the unfused plan goes on serving calls."""

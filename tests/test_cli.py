@@ -269,15 +269,3 @@ def test_the_demo_refuses_what_it_cannot_read(content, message, tmp_path):
 def test_a_short_text_is_repeated():
     tokens, targets = demo.make_batch(b"ab", 2, 5)
     assert tokens.shape == (2, 5) and (tokens[:, 1:] == targets[:, :-1]).all() and set(tokens.ravel()) == {97, 98}
-
-
-def test_progress_shows_only_where_somebody_watches():
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    quiet, watched = io.StringIO(), Terminal()
-    for stream in (quiet, watched):
-        with demo.progress_bar(stream) as progress:
-            progress(1, 2, "softmax_1234")
-    assert quiet.getvalue() == "" and "1/2" in watched.getvalue() and "softmax_1234" in watched.getvalue()

@@ -30,6 +30,7 @@ from ..fuse import STRATEGIES, Body, count
 from ..graph import Graph, TensorType
 from ..kernel import Kernel
 from ..online import online
+from ..progress import now, working
 from ..reference import evaluate
 from ..runtime import Executable, Stages, assemble, choose_device, lower_program, read_types, settings
 from ..runtime.executable import refuse_other_machine
@@ -41,7 +42,6 @@ from ..trace.tracebacks import door
 from ..trace.tree import flatten
 from .page import table as html_table
 
-Progress = Callable[[int, int, str], None]
 Made = TypeVar("Made")
 
 
@@ -228,13 +228,13 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 # ---------------------------------------------------------------- comparing
 @door
+@working("compare")
 def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None = None, target: str | None = None,
             device: str | Device | None = None, exact: bool | None = None, seconds: float = 2.0, seed: int = 0,
-            progress: Progress | None = None, optimum: bool = False, **kwargs: Any) -> Comparison:
+            optimum: bool = False, **kwargs: Any) -> Comparison:
     """Run ``fn`` under every strategy; arrays may be given as types, ``"f32[128,768]"``, and are then drawn at random.
 
     ``seconds``: about how long whole calls are measured, in three rounds at least; kernels one by one take half as long again.
-    ``progress(done, total, name)`` hears of each compiled kernel.
     ``optimum`` adds the best plan there is and each strategy's modelled distance to it, if the program is small enough.
     A strategy that raises a MinisitchError, or returns another shape than the reference, has its error in the remark; that of the
     first is raised if all do. Raises DeviceError where the target runs nothing that is scheduled for the device.
@@ -251,13 +251,14 @@ def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None
     remark = _add_optimum(lowered, program, target, machine) if optimum else ""
     if target == "cpu":
         wanted = [r for stages in lowered.values() for source in stages.sources for r in requests(source)]
-        compiler.compile_many(wanted, progress=progress)
+        compiler.compile_many(wanted)
     ready = _each(lambda name: assemble(lowered[name], target), lowered, failed)
     leaves = flatten((args, kwargs))[0]
     truth = evaluate(program.graph, [np.asarray(x) for x in (*leaves, *program.captured)], float64=True)
     errors = _each(lambda name: _error(ready[name], leaves, truth), ready, failed)
     ready = {name: ready[name] for name in errors}
     remark += "".join(f" No row for {name}: {type(why).__name__}: {why}." for name, why in failed.items())
+    now("measuring")
     measured = target in ("cpu", "cuda")
     calls = {name: _call(run, leaves) for name, run in ready.items()}
     own = copy.deepcopy((args, kwargs)) if program.mutated else (args, kwargs)

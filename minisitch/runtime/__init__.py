@@ -36,6 +36,7 @@ from ..device import Device
 from ..errors import MinisitchError, TraceError
 from ..graph import Graph, TensorType
 from ..online import online
+from ..progress import working
 from ..simplify import simplify
 from ..source import KernelSource
 from ..trace import Program, trace
@@ -73,6 +74,7 @@ def settings(fn: Callable[..., Any], strategy: str | None, target: str | None, d
 
 
 @door
+@working("lower")
 def lower(fn: Callable[..., Any], *args: Any, strategy: str | None = None, target: str | None = None,
           device: str | Device | None = None, exact: bool | None = None, stop_after: str = "emit", **kwargs: Any) -> Any:
     """What one stage makes of ``fn(*args)``; arrays may be given as types, ``"f32[128,768]"``.
@@ -187,7 +189,8 @@ class Jitted:
     def compile(self, *args: Any, **kwargs: Any) -> Run:
         """Compile for these arguments without running; what is returned takes the list of array leaves."""
         began = time.perf_counter()
-        return self._build(trace(self.function, args, kwargs), began)
+        with working(self.__qualname__):
+            return self._build(trace(self.function, args, kwargs), began)
 
     def _build(self, program: Program, began: float) -> Run:
         target, said = choose_target(self.target), _debug_level()

@@ -182,10 +182,10 @@ def refuse_overlap(program: Program, leaves: Sequence[Any]) -> None:
 
 
 # ---------------------------------------------------------------- from stages to an executable
-def assemble(stages: Stages, target: str, progress: Callable[[int, int, str], None] | None = None) -> Executable:
+def assemble(stages: Stages, target: str) -> Executable:
     """Lay out memory and make the steps of a lowered program. Raises DeviceError as ``refuse_other_machine`` does."""
     refuse_other_machine(stages.device, target)
-    launch = build_kernels(stages, target, progress)
+    launch = build_kernels(stages, target)
     layout = Layout(stages)
     steps: list[Step] = []
     kernels = iter(zip(stages.bodies, stages.digests, stages.kernels, strict=True))

@@ -25,6 +25,7 @@ from ..fuse import Body, Composition, Decision, FusionPlan, count, extract, veri
 from ..graph import Graph, TensorType, verify
 from ..online import online
 from ..ops import DTYPES, itemsize
+from ..progress import now
 from ..schedule import Kernel
 from ..simplify import simplify
 from ..source import KernelSource
@@ -156,10 +157,12 @@ def program_of(graph: Graph, exact: bool = True) -> Program:
 def lower_program(program: Program, strategy: str, target: str, device: Device, stop_after: str = "emit") -> Stages:
     """Take a traced program down the road until ``stop_after`` (``"fuse"`` or later), for the device as it is beside the program's
     library calls."""
+    now("simplifying")
     graph, rewritten = online(simplify(program.graph), device)
     verify(graph)
     device = beside_library(graph, device)
     with shared_kernels(device):  # what a strategy has built to know its price is not built again
+        now(f"planning {count(len(graph), 'operation')}")
         plan = plan_of(graph, strategy, device)
         if rewritten and plan.graph == graph:  # else the strategy has taken products apart, and ids mean other nodes
             plan = replace(plan, decisions=(*rewritten, *plan.decisions))
@@ -172,6 +175,7 @@ def lower_plan(program: Program, plan: FusionPlan, target: str, device: Device, 
     stages = Stages(program, graph, device, plan)
     if stop_after == "fuse":
         return stages
+    now(f"writing {count(len(plan.kernels), 'kernel')}")
     bodies = tuple(extract(graph, p) for p in plan.kernels)
     pipelines = [(extract(graph, p), p.composition) for p in plan.pipelines]
     exact = program.exact

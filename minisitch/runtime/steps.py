@@ -231,13 +231,12 @@ class CopyStep:
 _built: dict[tuple[str, Device, str, bool], Callable[..., None]] = {}  # equal bodies, one function, also across programs
 
 
-def build_kernels(stages: Stages, target: str,
-                  progress: Callable[[int, int, str], None] | None = None) -> dict[str, Callable[..., None]]:
+def build_kernels(stages: Stages, target: str) -> dict[str, Callable[..., None]]:
     """A launch function for each kernel by the digest of its body; each takes the global buffers."""
     wanted = {(d, stages.device, target, s.exact): s for d, s in zip(stages.digests, stages.sources, strict=True)}
     missing = {key: s for key, s in wanted.items() if key not in _built}
     if target == "cpu" and missing:
-        compiler.compile_many([r for s in missing.values() for r in requests(s)], progress=progress)
+        compiler.compile_many([r for s in missing.values() for r in requests(s)])
     for key, source in missing.items():  # no lock, that a fork could leave held: of two threads, the first one's stands
         _built.setdefault(key, _launcher(source, target))
     return {key[0]: _built[key] for key in wanted}

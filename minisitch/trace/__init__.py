@@ -21,6 +21,7 @@ import numpy as np
 
 from ..errors import MinisitchError
 from ..graph import Graph
+from ..progress import now
 from . import indexing, products, reductions, shapes, ufuncs  # noqa: F401  they fill the tables
 from .array import Array, fresh, is_traced
 from .masked import Masked
@@ -73,6 +74,7 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
     leaves, inputs = flatten(arguments)
     outside = Outside((fn, *args, *(kwargs or {}).values()), is_traced)
     recorder = Recorder(program_file(fn), program_line(fn), outside)
+    now(lambda: f"tracing, {len(recorder.builder.nodes)} operations")
     before = ACTIVE.get()
     try:
         ACTIVE.set(recorder)

@@ -17,7 +17,9 @@ import inspect
 import os
 import sys
 import sysconfig
+import warnings
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -27,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import TraceError
+from ..errors import LoopWarning, TraceError
 from ..graph import Builder, Node, TensorType, constant_value, iota_value
 from ..ops import OPS, SHORT
 
@@ -36,9 +38,14 @@ if TYPE_CHECKING:
 
 ACTIVE: ContextVar[Recorder | None] = ContextVar("active recorder", default=None)
 
+MANY, MOST = 2_000, 200_000  # operations of one loop that are warned of, of a program that are refused
+UNROLLED = ("Write it over whole arrays: slices, np.where, sums and products over an axis. Or jit the body alone, and call that in "
+            "a loop outside of it")
+
 _TRACER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(_TRACER)), "")
 _NUMPY = os.path.join(os.path.dirname(os.path.abspath(np.__file__)), "")
+_ENTRY = os.path.join(_TRACER, "__init__.py")
 _STDLIB = os.path.join(sysconfig.get_path("stdlib"), "")
 
 
@@ -103,11 +110,25 @@ def assigns_element(depth: int) -> bool:
 
 def user_frame() -> FrameType | None:
     """The innermost frame of the user's."""
+    return next(_user_frames(), None)
+
+
+def _user_frames(outermost: str = "") -> Iterator[FrameType]:
+    """The frames of the user's code, the innermost first, up to those of the file ``outermost``."""
     frame: FrameType | None = sys._getframe(1)
     program = _program()
-    while frame is not None and not _user_file(frame.f_code.co_filename, program):
+    while frame is not None and frame.f_code.co_filename != outermost:
+        if _user_file(frame.f_code.co_filename, program):
+            yield frame
         frame = frame.f_back
-    return frame
+
+
+@cache
+def _loops(code: CodeType) -> tuple[tuple[int, int, int], ...]:
+    """The loops of a function's own text: offsets of the first and last instruction, and the line of the first."""
+    lines = {offset: line for first, last, line in code.co_lines() for offset in range(first, last) if line}
+    jumps = ((step.argval, step.offset) for step in dis.get_instructions(code) if step.opcode in dis.hasjrel)
+    return tuple((to, at, lines.get(to, code.co_firstlineno)) for to, at in jumps if to < at)
 
 
 def _function_name(code: CodeType) -> str:
@@ -172,6 +193,8 @@ class Recorder:
         self.nonnegative: set[int] = set()  # integer nodes that need no wrap-around as an index
         self._composite = ""
         self._reads_input: list[bool] = []
+        self._recorded_by: Counter[Any] = Counter()  # how many operations a loop, or a line, has recorded
+        self._warned, self._operations = False, 0
 
     def add(self, op: str, args: Sequence[int] = (), *, type: TensorType | None = None, **attrs: Any) -> int:
         """Append a node for the user's current line."""
@@ -179,7 +202,27 @@ class Recorder:
         where, function = user_line()
         node = self.builder.add(op, args, type=type, where=where, via=self._composite or function, **attrs)
         self._reads_input.append(op == "input" or any(self._reads_input[a] for a in args))
+        if OPS[op].kind != "source":
+            self._watch_loops(where)
         return node
+
+    def _watch_loops(self, where: str) -> None:
+        """Warns once of a loop, or of a line, that has recorded MANY operations. Raises TraceError at MOST of them."""
+        self._operations += 1
+        if self._operations >= MOST:
+            raise refuse(f"{MOST:,} operations", "a Python loop is unrolled while it is traced, and compiling it would not end",
+                         UNROLLED)
+        if not where or self._warned:
+            return
+        loops = [(f"the loop at line {line}", (frame.f_code, first), frame) for frame in _user_frames(_ENTRY)
+                 for first, last, line in _loops(frame.f_code) if first <= frame.f_lasti <= last]
+        for what, key, frame in loops or [("this line", where, user_frame())]:
+            self._recorded_by[key] += 1
+            if self._recorded_by[key] == MANY and not self._warned:
+                self._warned, path, line = True, frame.f_code.co_filename, frame.f_lineno
+                warnings.warn_explicit(f"{user_file(path)}:{line}: {what} has recorded {MANY:,} operations and goes on: a Python "
+                                       f"loop is unrolled while it is traced, so the first call takes long. {UNROLLED}",
+                                       LoopWarning, path, line)
 
     def require_running(self) -> None:
         """Raises TraceError when an array escaped from its trace."""

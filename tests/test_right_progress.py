@@ -1,0 +1,153 @@
+"""A first call that takes long says so: a line on stderr, a warning of a loop that is unrolled, an error where it would never end."""
+
+import contextlib
+import functools
+import os
+import pty
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+
+import minisitch as ms
+from minisitch import progress
+from minisitch.trace import recorder
+
+SLOW = """
+import threading, numpy as np, minisitch as ms
+def slow(x):
+    for i in range(12):
+        x = np.tanh(x * 2.0 + i) @ np.ones((8, 8))
+    return x
+{how}
+"""
+CALL = "ms.jit(slow)(np.ones((8, 8)))"
+
+
+def run(how=CALL, after="0.05", **options):
+    settings = {**os.environ, "MINISITCH_CACHE": "off", "MINISITCH_PROGRESS": after}
+    return subprocess.run([sys.executable, "-c", SLOW.format(how=how)], env=settings, text=True, check=True, timeout=120,
+                          **({"capture_output": True} | options))
+
+
+def test_a_slow_call_says_what_it_does_and_how_far_it_is():
+    done = run()
+    first, *_, last = lines = done.stderr.splitlines()
+    assert done.stdout == "" and all(line.startswith("minisitch: slow: ") and line.endswith(" s") for line in lines)
+    assert any(stage in first for stage in ("tracing, ", "planning ", "writing ", "compiling kernel 1 of 12"))
+    assert any("compiling kernel " in line and " of " in line for line in lines) and ": finished, " in last
+
+
+def test_a_fast_call_says_nothing_and_it_can_be_turned_off():
+    assert run(after="60").stderr == "" and run(after="0").stderr == "" and run(after="off").stderr == ""
+
+
+def test_a_terminal_has_one_line_which_is_erased():
+    ours, theirs = pty.openpty()
+    run(capture_output=False, stdout=subprocess.PIPE, stderr=theirs)
+    os.close(theirs)
+    written = ""
+    with contextlib.suppress(OSError):  # Linux: the other side is closed
+        while part := os.read(ours, 1 << 16):
+            written += part.decode()
+    os.close(ours)
+    assert "\n" not in written and written.startswith("\r\x1b[Kminisitch: slow: ") and written.endswith("\r\x1b[K")
+    assert written.count("\r\x1b[K") > 2
+
+
+def test_threads_share_one_line_and_the_background_has_none():
+    threads = f"work = [threading.Thread(target=lambda: {CALL}) for _ in range(3)]\nfor w in work: w.start()\nfor w in work: w.join()"
+    lines = run(threads).stderr.splitlines()
+    assert lines and all(line.startswith("minisitch: slow: ") for line in lines)
+    assert sum("finished" in line for line in lines) <= 3
+    behind = "f = ms.jit(slow, background=True)\nf(np.ones((8, 8)))\nf.wait(np.ones((8, 8)))"
+    assert run(behind).stderr == ""
+
+
+def test_an_error_ends_the_line_and_the_setting_is_checked(monkeypatch, capsys):
+    monkeypatch.setenv("MINISITCH_PROGRESS", "0.001")
+    with pytest.raises(ZeroDivisionError), progress.working("f"):
+        while not progress._shown:
+            pass
+        raise ZeroDivisionError
+    assert capsys.readouterr().err.endswith(": finished, 0 s\n") and not progress._shown
+    monkeypatch.setenv("MINISITCH_PROGRESS", "soon")
+    with pytest.raises(ms.MinisitchError, match="MINISITCH_PROGRESS='soon': it is after how many seconds"):
+        ms.jit(np.sin)(np.ones(3))
+
+
+# ---------------------------------------------------------------- loops
+def one_line(x, n):
+    for _ in range(n):
+        x = x + 1
+    return x
+
+
+def step(x):
+    x = x * 2
+    return x - 1
+
+
+def body(x, n):
+    for _ in range(n // 100):
+        for _ in range(50):
+            x = step(x)
+    return x
+
+
+def reduced(x, n):
+    return functools.reduce(lambda total, _: total + 1, range(n), x)
+
+
+def three_loops(x, n):
+    for _ in range(n // 4):
+        x = x + 1
+    for _ in range(n // 4):
+        x = x - 1
+    for _ in range(n // 4):
+        x = x * 3
+    return x
+
+
+def warned(function, n):
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        ms.trace(function, (np.ones(3), n))
+    return [w for w in seen if issubclass(w.category, ms.LoopWarning)]
+
+
+def line_of(function, offset):
+    return function.__code__.co_firstlineno + offset
+
+
+@pytest.mark.parametrize(("function", "at", "said"), [
+    (one_line, 2, f"the loop at line {line_of(one_line, 1)}"), (body, 3, f"the loop at line {line_of(body, 2)}"),
+    (reduced, 1, "this line")])
+def test_a_loop_is_warned_of_once_with_its_line(function, at, said):
+    (warning,) = warned(function, 4_400)
+    assert (warning.filename, warning.lineno) == (__file__, line_of(function, at))
+    assert f"test_right_progress.py:{line_of(function, at)}: {said} has recorded 2,000 operations" in str(warning.message)
+    assert "__warningregistry__" not in function.__globals__ and issubclass(ms.LoopWarning, ms.MinisitchError)
+
+
+def test_no_loop_of_2000_operations_is_no_warning():
+    assert not warned(one_line, 1_900) and not warned(three_loops, 6_000)
+
+
+def test_a_loop_around_the_traced_function_is_none_of_its_loops():
+    for _ in range(3):
+        assert not warned(one_line, 600)
+
+
+def test_200000_operations_are_an_error(monkeypatch):
+    assert (recorder.MANY, recorder.MOST) == (2_000, 200_000)
+    monkeypatch.setattr(recorder, "MOST", 3_000)
+    with pytest.warns(ms.LoopWarning), pytest.raises(ms.TraceError, match=rf"test_right_progress.py:{line_of(one_line, 2)}: 3,000 op"):
+        ms.trace(one_line, (np.ones(3), 10_000))
+
+
+def test_mutant_of_a_watch_that_sees_no_loops(monkeypatch):
+    monkeypatch.setattr(recorder, "_loops", lambda code: ())
+    assert "the loop" not in str(warned(one_line, 4_400)[0].message)
