@@ -12,6 +12,7 @@ says nothing.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import sys
@@ -19,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from typing import Any
 
 from .errors import MinisitchError
 
@@ -45,6 +47,15 @@ def working(name: str) -> Iterator[None]:
     finally:
         _line.reset(token)
         line.finish()
+
+
+def shown(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that is shown while it runs, under its own name."""
+    @functools.wraps(function)
+    def entered(*args: Any, **kwargs: Any) -> Any:
+        with working(function.__name__):
+            return function(*args, **kwargs)
+    return entered
 
 
 def now(doing: str | Callable[[], str]) -> None:

@@ -20,7 +20,7 @@ from ..device import Device
 from ..errors import KernelError, MinisitchError, PlanError
 from ..fuse import Body, Decision, Pattern, count
 from ..kernel import Kernel
-from ..progress import working
+from ..progress import shown
 from ..runtime import Stages, choose_device, lower_program, read_types, settings
 from ..runtime.cuda_launch import library_calls
 from ..runtime.memory import Layout, Resident
@@ -202,7 +202,7 @@ def _card_record(card: Card) -> dict[str, Any]:
 
 
 @door
-@working("explain")
+@shown
 def explain(fn: Callable[..., Any], *args: Any, strategy: str | None = None, target: str | None = None,
             device: str | Device | None = None, exact: bool | None = None, architecture: str = "", **kwargs: Any) -> Report:
     """Explain what becomes of ``fn(*args)``; arrays may be given as types, ``"f32[128,768]"``. Nothing is run.

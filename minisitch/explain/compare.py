@@ -30,7 +30,7 @@ from ..fuse import STRATEGIES, Body, count
 from ..graph import Graph, TensorType
 from ..kernel import Kernel
 from ..online import online
-from ..progress import now, working
+from ..progress import now, shown
 from ..reference import evaluate
 from ..runtime import Executable, Stages, assemble, choose_device, lower_program, read_types, settings
 from ..runtime.executable import refuse_other_machine
@@ -228,7 +228,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 # ---------------------------------------------------------------- comparing
 @door
-@working("compare")
+@shown
 def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None = None, target: str | None = None,
             device: str | Device | None = None, exact: bool | None = None, seconds: float = 2.0, seed: int = 0,
             optimum: bool = False, **kwargs: Any) -> Comparison:

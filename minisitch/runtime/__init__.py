@@ -36,7 +36,7 @@ from ..device import Device
 from ..errors import MinisitchError, TraceError
 from ..graph import Graph, TensorType
 from ..online import online
-from ..progress import working
+from ..progress import shown, working
 from ..simplify import simplify
 from ..source import KernelSource
 from ..trace import Program, trace
@@ -74,7 +74,7 @@ def settings(fn: Callable[..., Any], strategy: str | None, target: str | None, d
 
 
 @door
-@working("lower")
+@shown
 def lower(fn: Callable[..., Any], *args: Any, strategy: str | None = None, target: str | None = None,
           device: str | Device | None = None, exact: bool | None = None, stop_after: str = "emit", **kwargs: Any) -> Any:
     """What one stage makes of ``fn(*args)``; arrays may be given as types, ``"f32[128,768]"``.

@@ -214,9 +214,10 @@ class Recorder:
                          UNROLLED)
         if not where or self._warned:
             return
-        loops = [(f"the loop at line {line}", (frame.f_code, first), frame) for frame in _user_frames(_ENTRY)
-                 for first, last, line in _loops(frame.f_code) if first <= frame.f_lasti <= last]
-        for what, key, frame in loops or [("this line", where, user_frame())]:
+        found: list[tuple[str, Any, FrameType]] = [
+            (f"the loop at line {line}", (frame.f_code, first), frame) for frame in _user_frames(_ENTRY)
+            for first, last, line in _loops(frame.f_code) if first <= frame.f_lasti <= last]
+        for what, key, frame in found or [("this line", where, next(_user_frames()))]:
             self._recorded_by[key] += 1
             if self._recorded_by[key] == MANY and not self._warned:
                 self._warned, path, line = True, frame.f_code.co_filename, frame.f_lineno
