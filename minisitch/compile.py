@@ -50,6 +50,7 @@ from . import cpu_math, machine_code, store
 from .cpu_primitives import intrinsics
 from .machine_code import Image
 from .progress import now
+from .undisturbed import undisturbed
 
 # IEEE arithmetic, operation by operation, as in NumPy. No contract (sqrt(a * a - b * b) became NaN where a == b), but where the
 # user gives it back with exact=False, and in the helpers' polynomials, which say so themselves (see _Polynomials). No reassoc (it
@@ -152,6 +153,10 @@ def compile_many(requests: Iterable[Request], workers: int | None = None) -> lis
 
 def assemble_llvm(text: str, names: Sequence[str], symbols: Mapping[str, int]) -> list[int]:
     """The addresses of functions of LLVM's text, whose other ``symbols`` are at these addresses. Kept on disk as kernels are."""
+    return undisturbed(_assemble_llvm, text, names, symbols)
+
+
+def _assemble_llvm(text: str, names: Sequence[str], symbols: Mapping[str, int]) -> list[int]:
     folder, key = store.folder(), hashlib.sha256(repr((text, _surroundings())).encode()).hexdigest()
     with lock:
         code = store.read(folder, f"{key}.bin") if folder else None
@@ -164,9 +169,10 @@ def assemble_llvm(text: str, names: Sequence[str], symbols: Mapping[str, int]) -
 
 def inspect_assembly(compiled: Compiled) -> str:
     """The assembly of a kernel; one that came from the disk is compiled again to see it."""
-    with lock:
-        result = _build(compiled.request, _key(compiled.request), compiled.path)
-    return result.library.get_asm_str()
+    def build() -> str:
+        with lock:
+            return _build(compiled.request, _key(compiled.request), compiled.path).library.get_asm_str()
+    return undisturbed(build)
 
 
 # ---------------------------------------------------------------- text to functions
@@ -354,11 +360,15 @@ def _compile(request: Request) -> Compiled:
     key = _key(request)
     known = _memory.get(key)  # without the lock: a ready kernel does not wait for another's compilation
     if known is None:
-        with lock:
-            known = _memory.get(key)
-            if known is None:
+        def make() -> Compiled | None:
+            with lock:
+                if key in _memory:
+                    return None
                 _memory[key] = made = _load_or_build(request, key, began)
                 return made
+        if made := undisturbed(make):
+            return made
+        known = _memory[key]
     return dataclasses.replace(known, seconds=time.perf_counter() - began, origin="memory")
 
 
@@ -486,6 +496,10 @@ def _key(request: Request) -> str:
 @functools.cache
 def _surroundings() -> tuple[str, ...]:
     """What machine code depends on besides the request: our sources, and what is outside."""
+    return undisturbed(_read_surroundings)  # it imports llvmlite
+
+
+def _read_surroundings() -> tuple[str, ...]:
     files = ("compile.py", "cpu_math.py", "cpu_primitives.py", "machine_code.py")
     sources = [hashlib.sha256(pkgutil.get_data(__package__, f) or b"").hexdigest() for f in files]
     return (*sources, *machine_code.surroundings())
@@ -519,6 +533,9 @@ def _compile_in_processes(cold: Sequence[Request], helpers: int, folder: Path,
             finished.put(request)
             for other in _drain(finished):
                 ready(other)
+    except KeyboardInterrupt:
+        feeders = []  # they end what they have begun by themselves
+        raise
     finally:
         list(_drain(todo))  # after an error here, nobody starts another
         for feeder in feeders:

@@ -44,6 +44,7 @@ from typing import Any
 import numpy as np
 
 from . import compile as compiler
+from .undisturbed import undisturbed
 
 # Positions on the board, in words of 8 bytes: what several threads write has a cache line, or two, of its own.
 TICKET, FINISHED, BUSY, ASLEEP, CHUNKS, JOB, HELPERS, CORE, PARTED = 0, 16, 32, 48, 64, 65, 66, 67, 68
@@ -89,7 +90,7 @@ def launcher(kernel: int, tasks: int, arrays: Sequence[tuple[int, int]]) -> Call
 
     def launch(helpers: int, chunks: int, large: bool, *given: np.ndarray) -> int:
         global _spared
-        ready, wake = _board if _board and (_full or helpers <= _threads) else board(helpers), large
+        ready, wake = _board if _board and (_full or helpers <= _threads) else undisturbed(board, helpers), large
         if not large and _threads - (asleep := ctypes.c_int64.from_address(ready + 8 * ASLEEP).value) < helpers:
             _spared = (_spared + 1) % SPARED
             wake = _spared == 0

@@ -28,6 +28,7 @@ import numpy as np
 from .compile import execute, functions_of, lock, names_in, over_helpers, wrapping
 from .cuda_order import ORDERED, ordered_operations
 from .errors import DeviceError
+from .undisturbed import undisturbed
 
 INSTALL = "pip install 'minisitch[offline-cuda]'"
 RANGES = {"cuda.threadIdx.x": 1023, "cuda.blockIdx.x": 2**31 - 1}  # the largest there are: CUDA's limits
@@ -41,6 +42,10 @@ def ptx(text: str, name: str, dtypes: Sequence[str], architecture: str, exact: b
     """
     if importlib.util.find_spec("numba_cuda") is None:
         raise DeviceError(f"PTX takes numba-cuda, which is not installed: {INSTALL}")
+    return undisturbed(_ptx, text, name, dtypes, architecture)
+
+
+def _ptx(text: str, name: str, dtypes: Sequence[str], architecture: str) -> str:
     import numba
     from numba import cuda
 

@@ -109,10 +109,17 @@ class _Job:
 
 def _in_parallel(function: Callable[..., None], tasks: int, args: tuple[Any, ...], count: int) -> None:
     job = _Job(function, tasks, args, min(tasks, count * CHUNKS_EACH))
-    for inbox in _workers(count - 1):
-        inbox.put(job)
-    job.work()
-    job.all_finished.acquire()  # waits for chunks, not for threads
+    inboxes = _workers(count - 1)
+    try:
+        for inbox in inboxes:
+            inbox.put(job)
+        job.work()
+        job.all_finished.acquire()  # waits for chunks, not for threads
+    except BaseException as interrupt:  # what is under way ends first: it writes to memory that the next call uses
+        job.error = interrupt
+        for inbox in inboxes:
+            inbox.put(last := _Job(lambda first, last: None, 1, (), 1))
+            last.all_finished.acquire()
     if job.error is not None:
         raise job.error
 

@@ -25,7 +25,6 @@ import time
 import types
 import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -121,6 +120,11 @@ def compile_graph(graph: Graph, strategy: str = "auto", target: str = "cpu", dev
 
 
 # ---------------------------------------------------------------- the front door
+_turns: dict[Any, threading.Lock] = {}  # of first calls under way: whose, and for which key
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_turns.clear)  # the child has not the threads that hold them
+
+
 class Jitted:
     """A NumPy function that compiles itself for each new combination of shapes, dtypes and static arguments."""
 
@@ -132,9 +136,7 @@ class Jitted:
         self.strategy, self.target, self.device, self.background, self.exact = strategy, target, device, background, exact
         self._owner: Callable[[], Any] | None = None  # of a method: gives the object
         self._ready: dict[Any, Run] = {}  # what a call runs, by its signature
-        self._entries: dict[Any, Future[Run]] = {}  # first calls under way
         self._behind: dict[Any, Behind] = {}  # compiled in the background, or being so
-        self._lock = threading.Lock()
 
     @property
     def function(self) -> Callable[..., Any]:
@@ -155,24 +157,12 @@ class Jitted:
             raise
 
     def _compile_once(self, key: Any, args: tuple, kwargs: dict) -> Run:
-        """Whoever asks first compiles; others who ask for the same key wait for it, or for its error."""
-        with self._lock:
-            if key in self._ready:
-                return self._ready[key]
-            first = key not in self._entries
-            future = self._entries.setdefault(key, Future())
-        if first:
-            try:
+        """One thread at a time makes what a key runs. The others wait, and try themselves if it fails or is interrupted."""
+        with _turns.setdefault((id(self), key), threading.Lock()):
+            if key not in self._ready:
                 self._start(key, args, kwargs)
-                future.set_result(self._ready[key])
-            except BaseException as error:
-                future.set_exception(error)
-                del future  # it holds the error, whose traceback holds this frame, and with it the arguments
-                raise
-            finally:
-                with self._lock:
-                    del self._entries[key]
-        return future.result()
+            _turns.pop((id(self), key), None)
+            return self._ready[key]
 
     def _start(self, key: Any, args: tuple, kwargs: dict) -> None:
         """Put into the table what the first call runs."""

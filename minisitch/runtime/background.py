@@ -45,12 +45,12 @@ class Behind:
 
     def start(self) -> None:
         """Let the unfused plan serve, and compile; here and now where the system starts no thread (at exit)."""
-        self.table[self.key] = self.unfused
         _under_way.add(self)
         try:
             threading.Thread(target=self._work, name="minisitch background", daemon=True).start()
         except RuntimeError:
             self._work()
+        self.table.setdefault(self.key, self.unfused)  # last: interrupted before, the next call starts anew
 
     @property
     def ready(self) -> bool:

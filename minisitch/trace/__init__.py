@@ -22,6 +22,7 @@ import numpy as np
 from ..errors import MinisitchError
 from ..graph import Graph
 from ..progress import now
+from ..undisturbed import undisturbed
 from . import indexing, products, reductions, shapes, ufuncs  # noqa: F401  they fill the tables
 from .array import Array, fresh, is_traced
 from .masked import Masked
@@ -102,7 +103,7 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
         raise
     finally:
         ACTIVE.set(before)  # first: an interrupt may come between any two calls
-        outside.put_back()
+        undisturbed(outside.put_back)
         recorder.refused.clear()  # they hold the frames of the program
     graph = recorder.builder.finish([*nodes, *(node for _, node in changed)])
     mutated = tuple((i, len(nodes) + place) for place, (i, _) in enumerate(changed))
