@@ -42,10 +42,10 @@ def ptx(text: str, name: str, dtypes: Sequence[str], architecture: str, exact: b
     """
     if importlib.util.find_spec("numba_cuda") is None:
         raise DeviceError(f"PTX takes numba-cuda, which is not installed: {INSTALL}")
-    return undisturbed(_ptx, text, name, dtypes, architecture)
+    return undisturbed(_ptx, text, name, dtypes, architecture, exact)
 
 
-def _ptx(text: str, name: str, dtypes: Sequence[str], architecture: str) -> str:
+def _ptx(text: str, name: str, dtypes: Sequence[str], architecture: str, exact: bool) -> str:
     import numba
     from numba import cuda
 
