@@ -19,6 +19,7 @@ from .source import (
     KernelSource,
     Launch,
     Writer,
+    accumulate,
     buffer_sizes,
     chunked_columns,
     combine,
@@ -212,9 +213,11 @@ class _Segment:
         for fold in phase.folds:
             identity = identity_name(fold.op, fold.dtype)
             if fold.along != "carry" and fold.buffer:
-                self._each_column(fold, f"{fold.buffer}[col] = {identity}")
+                both = f"{fold.buffer}[col] = {fold.lost}[col]" if fold.lost else f"{fold.buffer}[col]"
+                self._each_column(fold, f"{both} = {identity}")
             elif fold.along != "carry":
-                self.w.line(f"{fold.result} = {identity}", comment_of(self.kernel.graph, fold.node))
+                both = f"{fold.result} = {fold.lost}" if fold.lost else fold.result
+                self.w.line(f"{both} = {identity}", comment_of(self.kernel.graph, fold.node))
 
     def _open(self, phase: Phase, k: int) -> None:
         """One of the nested loops; a single column needs none."""
@@ -272,8 +275,7 @@ class _Segment:
 
     def _accumulate(self, fold: Fold, target: str, value: str) -> None:
         text = combine(fold.op, fold.dtype, target, value, "cpu")
-        line = f"{target} += {value}" if text == f"{target} + {value}" else f"{target} = {text}"
-        self.w.line(line, comment_of(self.kernel.graph, fold.node))
+        self.w.line(accumulate(fold, target, text, value), comment_of(self.kernel.graph, fold.node))
 
     def _stores(self, phase: Phase) -> None:
         """What the folds came to: registers, then rows of columns."""

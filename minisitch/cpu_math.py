@@ -48,6 +48,17 @@ def add_any_order(a, b):
     return a + b
 
 
+def kahan_add(total, lost, value):
+    """The total with one more value, and what rounding took from it: compensated summation (Kahan 1965).
+
+    ``lost`` is what rounding took before. A total that is no number, or infinite, has lost nothing.
+    """
+    value = value - lost
+    new = total + value
+    lost = (new - total) - value
+    return new, select(lost - lost == 0, lost, like(0, value))
+
+
 def mul_any_order(a, b):
     """``a * b`` as a step of a product whose order does not matter."""
     return a * b

@@ -19,6 +19,7 @@ from .source import (
     KernelSource,
     Launch,
     Writer,
+    accumulate,
     buffer_sizes,
     chunked_columns,
     combine,
@@ -189,7 +190,7 @@ class _Segment:
         w = self.w
         rows = [f for f in phase.folds if f.along == "row"]
         for fold in rows:
-            w.line(f"{fold.result} = {self._identity(fold)}", comment_of(self.kernel.graph, fold.node))
+            self._start(fold)
         mark = w.depth
         if phase.turns or phase.width > 1:
             self._groups(phase)
@@ -272,7 +273,7 @@ class _Segment:
             w.line(f"for col in {self._columns(phase)}:")
         w.depth += 1
         for fold in phase.folds:
-            w.line(f"{fold.result} = {self._identity(fold)}", comment_of(self.kernel.graph, fold.node))
+            self._start(fold)
         mark = w.depth
         if phase.serial != 1:
             w.line(f"for ser in range({bounds}):")
@@ -305,6 +306,10 @@ class _Segment:
         """The dtype of the accumulator: what a shuffle can move where one is needed."""
         return shuffle_dtype(fold.dtype) if fold.lanes > 1 else compute_dtype(fold.dtype)
 
+    def _start(self, fold: Fold) -> None:
+        both = f"{fold.result} = {fold.lost}" if fold.lost else fold.result
+        self.w.line(f"{both} = {self._identity(fold)}", comment_of(self.kernel.graph, fold.node))
+
     def _identity(self, fold: Fold) -> str:
         name = identity_name(fold.op, fold.dtype)
         return name if self._held(fold) == compute_dtype(fold.dtype) else f"np.{self._held(fold)}({name})"
@@ -324,8 +329,7 @@ class _Segment:
         elif self._held(fold) != compute_dtype(fold.dtype):
             value = f"np.{self._held(fold)}({value})"
         text = self._combined(fold, target, value)
-        line = f"{target} += {value}" if text == f"{target} + {value}" else f"{target} = {text}"
-        self.w.line(line, comment_of(self.kernel.graph, fold.node))
+        self.w.line(accumulate(fold, target, text, value), comment_of(self.kernel.graph, fold.node))
 
     def _shuffle(self, fold: Fold, lanes: int) -> None:
         """All of so many neighbours, a power of two, end up with the result of all."""

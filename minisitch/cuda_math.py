@@ -186,6 +186,17 @@ def shift_right(a, n):
     return type(a)(a >> n)
 
 
+def kahan_add(total, lost, value):
+    """The total with one more value, and what rounding took from it: compensated summation (Kahan 1965).
+
+    ``lost`` is what rounding took before. A total that is no number, or infinite, has lost nothing.
+    """
+    value = value - lost
+    new = total + value
+    lost = (new - total) - value
+    return new, (lost if lost - lost == 0 else type(value)(0))
+
+
 DEVICE_FUNCTIONS = {function.__name__: function for function in (
     maximum, minimum, fmax, fmin, isinf, isfinite, sign, floor, ceil, trunc, rint, mod, floor_divide,
-    floor_divide_int, mod_int, fmod_int, power_int, shift_left, shift_right)}
+    floor_divide_int, mod_int, fmod_int, power_int, shift_left, shift_right, kahan_add)}

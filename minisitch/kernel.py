@@ -27,7 +27,7 @@ from .fuse import Decision
 from .graph import Graph
 from .index import ZERO, Guard, Index, show
 from .mapping import ThreadMap
-from .ops import SHORT, itemsize
+from .ops import SHORT, itemsize, kind_of
 from .stitch import StitchPlan
 
 HEAVY = 8  # light operations that take a core as long as a heavy one (measured: exp and a division; ``device.HEAVY_NS``)
@@ -150,6 +150,7 @@ class Fold:
     ``carry`` (over the tasks of a block). ``buffer[cell]``: where a core, or a carry, accumulates a row of columns; else
     a register does. ``stores`` write the result: by one thread a row, or one a column; a carry's when its ``part`` is done.
     ``inner``: the innermost loop has a total of its own, of that name, which joins the accumulator when the loop ends.
+    ``lost``: a long sum keeps under that name what rounding took from it, and gives it back at the next addition (Kahan 1965).
     """
 
     result: str
@@ -164,6 +165,12 @@ class Fold:
     cell: Index = ZERO
     lanes: int = 1  # neighbouring threads that shuffle their results together, halving the distance each time
     inner: str = ""
+    lost: str = ""
+
+    @property
+    def rounds(self) -> bool:
+        """Whether each addition rounds, so that a long sum drifts away from the true one."""
+        return self.op == "sum" and kind_of(self.dtype) == "float"
 
 
 @dataclass(frozen=True)

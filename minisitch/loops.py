@@ -15,8 +15,12 @@ else it keeps one sum for each of the innermost columns. The tiles of a column s
 they can several at once: the sums are then fetched and stored once for all of them.
 
 A long row is summed up block by block: a float32 total that has grown large swallows what is added to it (the variance of
-fifty million numbers was wrong in the third digit), and totals of blocks are few. Where it is nested axes already, the
-innermost one has a total of its own.
+fifty million numbers was wrong in the third digit). Blocks have totals of their own, and when such totals are added up, what
+rounding takes from one addition goes into the next (compensated summation, Kahan 1965):
+
+Before:  for col in 0..1000000:    r += x_row[col]
+After:   for c0 in 0..977:         for c1 in 0..1024: part += x_row[c1]
+                                   r, lost = kahan_add(r, lost, part)
 
 Before a core stores into a line of memory it fetches the line: a third of all traffic of an element-wise loop with one input and
 one output. Where no cache could hold what is stored until it is wanted again, the loop runs block by block: a block's results
@@ -39,7 +43,9 @@ from .kernel import Choose, Clamp, Compute, Fold, FromIndex, Load, Phase, Stmt, 
 from .ops import kind_of
 
 Rewrite = Callable[[Index], Index]
-BLOCK = 8192  # columns of a long row that have a total of their own: 32 kB of float32
+BLOCK = 1024  # columns of a long row that have a total of their own: 16 to 32 additions, one vector after the other
+VECTORS = 64  # columns that a core adds at once: four vectors of its widest; blocks are whole numbers of them where that divides
+LONG_SUM = 1024  # elements: a longer sum keeps what rounding takes from its totals (``kahan_add``)
 SWEEP = 8  # reduced rows at once, and
 LINE_COLUMNS = LINE // 4  # of a block where rows lie across each other: a cache line of float32
 STREAM = 128  # columns of a block that is stored past the caches (measured: of 512 a copy gains nothing, of 64 a chain loses)
@@ -150,8 +156,14 @@ def _streams(phase: Phase) -> bool:
 
 
 def _block(phase: Phase, axes: Sequence[Axis]) -> int:
-    """How many columns of a row have a total of their own: 0 where its sums are short, exact, or run over nested axes."""
-    return BLOCK if _rounds(phase) and len(axes) == 1 and axes[0][2] > 2 * BLOCK and _flat(phase) else 0
+    """How many columns of a row have a total of their own: 0 where its sums are short, exact, or run over nested axes.
+
+    Where some number of whole vectors divides the row, blocks are alike.
+    """
+    columns = axes[0][2]
+    if not _rounds(phase) or len(axes) > 1 or columns <= LONG_SUM or not _flat(phase):
+        return 0
+    return next((size for size in range(2 * BLOCK, BLOCK // 4, -VECTORS) if columns % size == 0), BLOCK)
 
 
 def _rounds(phase: Phase) -> bool:
@@ -182,7 +194,7 @@ def _nest(phase: Phase, strides: Sequence[int], chunk: int, chunked: bool, tiles
     if chunked:
         axes[-1] = axes[-1][0], axes[-1][1], max(1, min(chunk, phase.cols) // strides[-2] if len(strides) > 1 else chunk)
     block = LINE_COLUMNS if across else STREAM if streams else _block(phase, axes)
-    parts = _rounds(phase) and len(axes) > 1 and axes[0][2] >= FEW
+    parts = _rounds(phase) and len(axes) > 1 and (axes[0][2] >= FEW or phase.cols > LONG_SUM)
     if block:
         axes = [("c1", 1, block), ("c0", block, -(-axes[0][2] // block))]
     columns = [(name, size) for name, _, size in reversed(axes)]
@@ -218,7 +230,9 @@ def _nest(phase: Phase, strides: Sequence[int], chunk: int, chunked: bool, tiles
             return replace(f, cell=cell)
         buffer = "" if f.along == "column" and not inside else f.buffer
         inner = f"{f.result}_part" if block or parts or sweep > 1 else ""
-        return replace(f, buffer=buffer, cell=cell, inner=inner,
+        long = phase.serial // sweep > LONG_SUM if buffer else inner and phase.cols > LONG_SUM
+        lost = (f"l{f.node}" if buffer else f"{f.result}_lost") if f.rounds and long else ""
+        return replace(f, buffer=buffer, cell=cell, inner=inner, lost=lost,
                        stores=tuple(_rewrite(s, rewrite) for s in f.stores))  # type: ignore[misc]
 
     reduced = [(name, size) for name, _, size in reversed(serial)]

@@ -163,8 +163,10 @@ class _Builder:
             for f in phase.folds:
                 if f.along == "column" and f.buffer:
                     width = math.prod(size for _, size in phase.inner)
-                    self.buffers[f.buffer] = Buffer(f.buffer, compute_dtype(f.dtype), width, "shared", f.node, len(self.buffers),
-                                                    "one sum a column")
+                    for name, why in ((f.buffer, "one sum a column"), (f.lost, "what rounding took from it")):
+                        if name:
+                            self.buffers[name] = Buffer(name, compute_dtype(f.dtype), width, "shared", f.node,
+                                                        len(self.buffers), why)
             views = {v.name: v.buffer for v in phase.views}
             for b in [self.buffers[views.get(s.buffer, s.buffer)] for s in statements(phase) if isinstance(s, (Load, Store))]:
                 if b.scope == "shared" and b.size == old != new:

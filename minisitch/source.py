@@ -16,7 +16,7 @@ import numpy as np
 
 from .graph import Graph
 from .index import Guard, show
-from .kernel import Choose, Clamp, Compute, FromIndex, Kernel, Load, Segment, Stmt, Store
+from .kernel import Choose, Clamp, Compute, Fold, FromIndex, Kernel, Load, Segment, Stmt, Store
 from .ops import OPS, SHORT, compute_dtype, kind_of
 
 
@@ -189,6 +189,14 @@ def combine(op: str, dtype: str, left: str, right: str, column: str) -> str:
     return f"np.{held}({text})" if narrow else text
 
 
+def accumulate(fold: Fold, target: str, text: str, value: str) -> str:
+    """The statement that adds one more value to a fold's accumulator; ``text`` combines the two."""
+    if fold.lost and target != fold.inner:
+        lost = f"{fold.lost}[{show(fold.cell)}]" if fold.buffer else fold.lost
+        return f"{target}, {lost} = kahan_add({target}, {lost}, {value})"
+    return f"{target} += {value}" if text == f"{target} + {value}" else f"{target} = {text}"
+
+
 def guard_text(guard: Guard, totals: Mapping[str, int]) -> str:
     """A condition as an expression without branches."""
     parts = []
@@ -262,5 +270,5 @@ def used_buffers(kernel: Kernel, phases: Sequence) -> list[str]:
         views = {v.name: v.buffer for v in phase.views}
         stmts = (*phase.before, *phase.body, *(s for f in phase.folds for s in f.stores))
         touched |= {views.get(s.buffer, s.buffer) for s in stmts if isinstance(s, (Load, Store))}
-        touched |= {f.buffer for f in phase.folds if f.buffer}
+        touched |= {b for f in phase.folds if f.buffer for b in (f.buffer, f.lost)}
     return [b.name for b in kernel.buffers if b.name in touched]

@@ -7,6 +7,7 @@ it is read (thread composition), down to values in memory or in registers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from .fuse import is_heavy
 from .graph import Node
@@ -15,6 +16,8 @@ from .kernel import Choose, Clamp, Compute, Fold, FromIndex, Load, Stmt, Store
 from .layout import Layout, Loop, root
 from .mapping import WARP, ThreadMap
 from .sinks import Sink, Space, column_of
+
+LONG_SUM = 64  # additions of one thread of a GPU: a longer sum keeps what rounding takes from it (``kahan_add``)
 
 
 class Names:
@@ -225,8 +228,17 @@ class Statements:
         node, m = self.graph[s.node], self.m
         row = f"{'m' if s.role == 'combine' else 'a'}{s.node}" if s.along == "column" and self.layout.device.kind == "cpu" else ""
         lanes = {"row": min(m.threads_per_row, WARP), "warp": WARP}.get(s.along, 1)
-        return Fold(result, node.op, node.type.dtype, value, s.along, s.node, row, stores,
-                    self.layout.exchange.get((self.loop.order, s.node), ""), lanes=lanes)
+        found = Fold(result, node.op, node.type.dtype, value, s.along, s.node, row, stores,
+                     self.layout.exchange.get((self.loop.order, s.node), ""), lanes=lanes)
+        return replace(found, lost=f"{result}_lost") if found.rounds and self._additions(s) > LONG_SUM else found
+
+    def _additions(self, s: Sink) -> int:
+        """How many values a thread of a GPU adds up; a core's loops are cut in blocks later (``loops``)."""
+        if self.layout.device.kind == "cpu":
+            return 0
+        if s.along == "row":
+            return -(-min(self.loop.cols, self.m.chunk if self.space.chunks > 1 else self.loop.cols) // self.m.threads_per_row)
+        return -(-self.loop.serial // (WARP if s.along == "warp" else self.space.slices))
 
     def combine(self, s: Sink) -> Fold:
         """Fold the partial results; the loop reads them from scratch."""

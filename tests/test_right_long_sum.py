@@ -1,0 +1,91 @@
+"""A sum of many elements is as near the true one as NumPy's: blocks have totals of their own, and what rounding takes comes back."""
+
+import numpy as np
+import pytest
+
+import minisitch as ms
+from minisitch import cpu_math, cuda_math, loops, statements
+
+STRATEGIES = ("none", "xla", "fs18", "fs20", "astitch", "auto")
+ULP = 2.0**-23
+
+
+def error(value, x, count):
+    """Relative error of a sum of ``count`` elements, all equal to ``x``'s first."""
+    exact = np.longdouble(x.flat[0]) * count
+    return float(abs(np.longdouble(value) - exact) / exact)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("size", [1000, 1025, 4095, 100_000, 10_000_019])
+def test_a_long_row_of_tenths_on_the_cpu(size, strategy):
+    x = np.full(size, 0.1, np.float32)
+    got = ms.jit(lambda x: x.sum(), strategy=strategy, target="cpu")(x)
+    assert error(got, x, size) <= max(2 * error(x.sum(), x, size), 2 * ULP)
+
+
+@pytest.mark.parametrize("strategy", ["none", "astitch"])
+@pytest.mark.parametrize("size", [1000, 30_000, 100_003])
+def test_a_long_row_of_tenths_in_cuda_text(size, strategy):
+    x = np.full(size, 0.1, np.float32)
+    got = ms.jit(lambda x: x.sum(), strategy=strategy, target="step", device="v100")(x)
+    assert error(got, x, size) <= max(2 * error(x.sum(), x, size), 2 * ULP)
+
+
+FORMS = {
+    "rows of eight": (lambda x: x.sum(), (60_000, 8)),
+    "rows of eight, scaled": (lambda x: (x * np.ones(8, np.float32)).sum(), (60_000, 8)),
+    "columns": (lambda x: x.sum(0), (100_000, 4)),
+    "a transpose's columns": (lambda x: x.T.sum(0), (4, 100_000)),
+    "first and last axis": (lambda x: x.sum((0, 2)), (50_000, 4, 10)),
+    "mean": (lambda x: x.mean() * np.float32(480_000), (480_000,)),
+}
+
+
+@pytest.mark.parametrize("strategy", ["xla", "astitch"])
+@pytest.mark.parametrize("form", FORMS)
+def test_other_forms_of_a_long_sum(form, strategy):
+    f, shape = FORMS[form]
+    x = np.full(shape, 0.1, np.float32)
+    got = np.atleast_1d(ms.jit(f, strategy=strategy, target="cpu")(x))
+    assert max(error(v, x, x.size // got.size) for v in got) <= 4 * ULP
+
+
+def test_doubles():
+    x = np.full(1_000_003, 0.1)
+    got = ms.jit(lambda x: x.sum(), strategy="none", target="cpu")(x)
+    assert error(got, x, x.size) <= max(2 * error(x.sum(), x, x.size), 2 * float(np.finfo(float).eps))
+
+
+@pytest.mark.parametrize("target", ["cpu", "step", "python"])
+@pytest.mark.parametrize("values, total", [((np.inf,), np.inf), ((np.inf, -np.inf), np.nan), ((np.nan,), np.nan),
+                                           ((3e38, 3e38), np.inf), ((-3e38, -3e38), -np.inf)])
+def test_a_total_that_is_infinite_stays_so(values, total, target):
+    x = np.full(40_000, 0.1, np.float32)
+    x[1000:1000 + len(values)] = values
+    got = ms.jit(lambda x: x.sum(), strategy="none", target=target, device=None if target != "step" else "v100")(x)
+    np.testing.assert_equal(got, np.float32(total))
+
+
+def test_a_short_sum_is_added_up_as_it_stands():
+    for target in ("cpu", "cuda"):
+        text, = ms.lower(lambda x: x.sum(-1), "f32[64,1024]", target=target, device="v100" if target == "cuda" else None)
+        assert "kahan" not in text.text
+
+
+@pytest.mark.parametrize("module", [cpu_math, cuda_math])
+def test_what_rounding_took_comes_back(module):
+    total, lost, plain, value = np.float32(0), np.float32(0), np.float32(0), np.float32(0.1)
+    for _ in range(10_000):
+        total, lost = module.kahan_add(total, lost, value)
+        plain += value
+    assert abs(total / (10_000 * float(value)) - 1) <= ULP < 100 * ULP < abs(plain / (10_000 * float(value)) - 1)
+
+
+@pytest.mark.parametrize("target, module, size", [("step", statements, 100_001), ("cpu", loops, 4_000_001)])
+def test_mutant_every_sum_is_short(target, module, size, monkeypatch):
+    """Without blocks and without what comes back, the same sum is far off: the tests above can fail."""
+    monkeypatch.setattr(module, "LONG_SUM", 1 << 40)
+    x = np.full(size, 0.3, np.float32)
+    got = ms.jit(lambda x: x.sum(), strategy="none", target=target, device="v100" if target == "step" else None)(x)
+    assert error(got, x, size) > 4 * ULP
