@@ -115,6 +115,7 @@ def _parser() -> argparse.ArgumentParser:
     _bench_options(commands.add_parser("bench", help="a suite of workloads under every strategy, in a clone of the repository"))
     _calibrate_options(commands.add_parser("calibrate", help="measure this machine, and how well the cost model knows it"))
     doctor = commands.add_parser("doctor", help="what this machine has, what will run on it, and how to get the rest")
+    doctor.add_argument("--json", action="store_true", help="print JSON instead of text")
     doctor.set_defaults(command=_doctor)
     return parser
 
@@ -150,7 +151,7 @@ def _run(options: argparse.Namespace) -> None:
     fn, args, kwargs = _program(options)
     program = trace(fn, args, kwargs)
     leaves = [np.array(x) for x in flatten((args, kwargs))[0]]
-    exact = evaluate(program.graph, [*leaves, *program.captured], float64=True)
+    exact = evaluate(program.graph, [*leaves, *program.outside()], float64=True)
     target = choose_target(options.target)
     compiled = jit(fn, strategy=options.strategy, target=target, device=options.device)
     began = time.perf_counter()
@@ -225,9 +226,9 @@ def _calibrate(options: argparse.Namespace) -> None:
             raise UsageError(f"cannot write {options.out}: {problem.strerror}; choose another path") from None
 
 
-def _doctor(_: argparse.Namespace) -> int:
+def _doctor(options: argparse.Namespace) -> int:
     found = examine()
-    print(found)
+    print(found.json if options.json else found)
     return 0 if found.healthy else 1
 
 

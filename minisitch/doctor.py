@@ -1,21 +1,24 @@
-"""``python -m minisitch doctor``: what this machine has, what will run on it, and the command that mends each gap.
+"""``python -m minisitch doctor``: what this machine has, what will run on it, and one command for each gap.
 
-In:  the machine. Out: a ``Report``, which prints.
+In:  the machine. Out: a ``Report`` of findings and targets; ``str`` as text, ``json`` as data.
 
-A finding is ``missing`` or ``broken``. Missing is no fault: a laptop has no GPU. Broken is one: a part is there and does
-not work, and the command's exit status is 1. Each part is imported only after it was found, so the doctor works where
-nothing but NumPy is installed.
+Every look is one function that imports nothing before it knows that it is there, so the doctor works where nothing but NumPy
+is installed. ``missing`` is no illness: a laptop has no GPU. ``broken`` is: something is there, and does not work; a
+finding that is broken makes the exit status 1.
 """
 
 from __future__ import annotations
 
 import ctypes
 import importlib
+import importlib.util
+import json
 import os
 import platform
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from . import offline, store
@@ -25,13 +28,14 @@ from .runtime.cuda_driver import OLDEST
 
 CUDA, CUDA12 = "pip install 'minisitch[cuda]'", "pip install 'minisitch[cuda12]'"
 OK, MISSING, BROKEN = "ok", "missing", "broken"
-NO_DEVICE = 100  # the driver's code where it finds no GPU
-MAJOR, MINOR = 75, 76  # the driver's numbers for the two parts of a compute capability
+NO_DEVICE = 100  # what the driver says where it finds no GPU
+MAJOR_MINOR = 75, 76  # numbers of a device's attributes: its compute capability
+LIBRARIES = {"cupy": ("cupy-cuda13x", "cupy-cuda12x", "cupy"), "torch": ("torch",), "jax": ("jax",)}
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One part of the machine: its ``state`` is ok, missing or broken; ``fix`` is the command that mends it, if there is one."""
+    """One thing that was looked at: ``state`` is ok, missing or broken; ``fix`` the command that mends it, if any."""
 
     what: str
     state: str
@@ -40,17 +44,30 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Target:
+    """Whether kernels for a target run here; ``why`` if not, and how if so."""
+
+    name: str
+    runs: bool
+    why: str
+
+
+@dataclass(frozen=True)
 class Report:
-    """All findings, and for each target of ``jit`` why it does not run here ("" where it runs)."""
+    """What the doctor found."""
 
     machine: str
     findings: tuple[Finding, ...]
-    targets: dict[str, str]
+    targets: tuple[Target, ...]
 
     @property
     def healthy(self) -> bool:
-        """No part is broken."""
+        """Nothing that is there fails to work."""
         return all(f.state != BROKEN for f in self.findings)
+
+    @property
+    def json(self) -> str:
+        return json.dumps({**asdict(self), "healthy": self.healthy}, indent=1)
 
     def __str__(self) -> str:
         wide = max(len(f.what) for f in self.findings)
@@ -59,46 +76,47 @@ class Report:
             lines.append(f"  {f.state:<8} {f.what:<{wide}}  {f.said}")
             lines += [f"  {'':<8} {'':<{wide}}  -> {f.fix}"] * bool(f.fix)
         lines += ["", "what runs where"]
-        lines += [f"  {name:<10} {f'not here: {why}' if why else 'here'}" for name, why in self.targets.items()]
+        lines += [f"  {t.name:<10} {'here' if t.runs else 'not here'}{': ' if t.why else ''}{t.why}" for t in self.targets]
         return "\n".join(lines)
 
 
 def examine() -> Report:
-    """Look at every part; nothing is changed."""
+    """Look at everything; nothing is changed."""
     found = driver()
-    compiler = (_numba(), *_driver(found), *_cuda_compiler(found))
-    findings = (*compiler, _cache(), _cublas(found), _assembler())
-    lacking = [f for f in compiler if f.state != OK]
-    why = "; ".join(f"{f.what} is {f.state}" for f in lacking)
-    targets = {"cpu": why if lacking and lacking[0].what == "numba" else "", "cuda": why, "step": "", "python": "", "reference": ""}
+    findings = [_numba(), _cache(), *_driver(found), *_compiler(found), _cublas(found), _assembler(), *_libraries()]
     machine = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {os.cpu_count()} cores"
-    return Report(machine, findings, targets)
+    return Report(machine, tuple(findings), tuple(_targets({f.what: f for f in findings})))
 
 
+# ---------------------------------------------------------------- what every machine needs
 def _numba() -> Finding:
-    """Numba refuses to be imported beside a NumPy that it does not know."""
+    """It refuses to be imported beside a NumPy that it does not know."""
     said = f"{version('numba')}, with numpy {version('numpy')} and llvmlite {version('llvmlite')}"
     try:
         importlib.import_module("numba")
-    except Exception as problem:  # a clash of versions raises errors of many classes
-        if isinstance(problem, ModuleNotFoundError) and problem.name == "numba":
-            return Finding("numba", MISSING, "it compiles kernels", "pip install numba")
+    except ModuleNotFoundError as problem:
+        if problem.name == "numba":
+            return Finding("numba", MISSING, "no kernels can be compiled", "pip install numba")
+        return Finding("numba", BROKEN, f"{said}: {problem}", "pip install --force-reinstall numba")
+    except Exception as problem:  # whatever a clash of versions makes of it
         return Finding("numba", BROKEN, f"{said}: {' '.join(str(problem).split())}", "pip install --upgrade numba numpy")
     return Finding("numba", OK, said)
 
 
 def _cache() -> Finding:
+    """Where compiled kernels and plans are kept."""
     folder = store.folder()
     if folder is None:
-        return Finding("kernel cache", MISSING, "switched off, or no folder of this user's own: every process compiles again",
-                       "export MINISITCH_CACHE=$HOME/.minisitch")
+        off = os.environ.get("MINISITCH_CACHE") in ("0", "off")
+        said = "switched off by MINISITCH_CACHE" if off else "no folder of this user's own: every process compiles anew"
+        return Finding("kernel cache", MISSING, said, "" if off else "export MINISITCH_CACHE=$HOME/.minisitch")
     return Finding("kernel cache", OK, f"in {folder}")
 
 
 # ---------------------------------------------------------------- a GPU
 @dataclass(frozen=True)
 class Driver:
-    """What NVIDIA's driver says, asked without any package."""
+    """What NVIDIA's driver says by itself, asked without any package."""
 
     code: int  # of cuInit
     version: int  # 13000 for CUDA 13.0
@@ -114,80 +132,146 @@ def driver() -> Driver | None:
     number, count = ctypes.c_int(), ctypes.c_int()
     code = library.cuInit(0)
     library.cuDriverGetVersion(ctypes.byref(number))
-    if not code:
-        library.cuDeviceGetCount(ctypes.byref(count))
-    return Driver(code, number.value, tuple(_gpu(library, i) for i in range(count.value)))
+    if code:
+        return Driver(code, number.value, ())
+    library.cuDeviceGetCount(ctypes.byref(count))
+    return Driver(0, number.value, tuple(_gpu(library, i) for i in range(count.value)))
 
 
 def _gpu(library: Any, ordinal: int) -> tuple[str, int, int]:
-    device, name, major, minor = ctypes.c_int(), ctypes.create_string_buffer(256), ctypes.c_int(), ctypes.c_int()
+    device, name, figures = ctypes.c_int(), ctypes.create_string_buffer(256), []
     library.cuDeviceGet(ctypes.byref(device), ordinal)
     library.cuDeviceGetName(name, 256, device)
-    library.cuDeviceGetAttribute(ctypes.byref(major), MAJOR, device)
-    library.cuDeviceGetAttribute(ctypes.byref(minor), MINOR, device)
-    return name.value.decode(errors="replace"), major.value, minor.value
+    for attribute in MAJOR_MINOR:
+        figure = ctypes.c_int()
+        library.cuDeviceGetAttribute(ctypes.byref(figure), attribute, device)
+        figures.append(figure.value)
+    return name.value.decode(errors="replace"), figures[0], figures[1]
 
 
 def _driver(found: Driver | None) -> Iterator[Finding]:
     """The driver and the GPUs that it sees."""
-    if found is None:
-        yield Finding("NVIDIA driver", MISSING, "no libcuda; if this machine has an NVIDIA GPU, install NVIDIA's driver")
-    elif found.code not in (0, NO_DEVICE):
+    if found is None and _has_card():
+        yield Finding("NVIDIA driver", MISSING, "there is an NVIDIA GPU, and no libcuda",
+                      "install NVIDIA's driver, then run nvidia-smi")
+    elif found is None:
+        yield Finding("NVIDIA driver", MISSING, "no libcuda, and no NVIDIA GPU was found")
+    elif found.code and found.code != NO_DEVICE:
         yield Finding("NVIDIA driver", BROKEN, f"it does not start: cuInit says {found.code}", "nvidia-smi")
     else:
-        yield Finding("NVIDIA driver", OK, f"for CUDA up to {_release(found.version)}")
+        yield Finding("NVIDIA driver", OK, f"for CUDA up to {_cuda_name(found.version)}")
         if not found.gpus:
-            hidden = "CUDA_VISIBLE_DEVICES" in os.environ
-            yield Finding("GPU", MISSING, "CUDA_VISIBLE_DEVICES leaves none" if hidden else "the driver sees none",
-                          "unset CUDA_VISIBLE_DEVICES" if hidden else "nvidia-smi")
-        for number, (name, *capability) in enumerate(found.gpus):
-            old = (*capability,) < OLDEST[0]
-            yield Finding(f"GPU {number}" if number else "GPU", MISSING if old else OK, f"{name}, sm_{capability[0]}{capability[1]}"
-                          + (": too old, kernels take sm_70 or later" if old else ""))
+            hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+            if hidden is None:
+                yield Finding("GPU", MISSING, "the driver sees none", "nvidia-smi")
+            else:
+                yield Finding("GPU", MISSING, f"CUDA_VISIBLE_DEVICES={hidden!r} leaves none", "unset CUDA_VISIBLE_DEVICES")
+        for number, gpu in enumerate(found.gpus):
+            yield _gpu_finding(f"GPU {number}" if number else "GPU", *gpu)
 
 
-def _extra() -> str:
-    """The command that installs what fits the bindings that are here."""
-    return CUDA12 if version("cuda-bindings").startswith("12.") else CUDA
+def _gpu_finding(what: str, name: str, major: int, minor: int) -> Finding:
+    said = f"{name}, sm_{major}{minor}"
+    if (major, minor) < OLDEST[0]:
+        return Finding(what, MISSING, f"{said}: too old, kernels take sm_70 or later")
+    if (major, minor) < OLDEST[1] and version("cuda-bindings").startswith("13."):
+        return Finding(what, BROKEN, f"{said}: CUDA 13 no longer compiles for it", CUDA12)
+    return Finding(what, OK, said)
 
 
-def _cuda_compiler(found: Driver | None) -> Iterator[Finding]:
-    """numba-cuda, and whether it compiles a kernel for this driver and GPU: versions clash in ways that no list foresees."""
+def _has_card() -> bool:
+    """Whether the bus has a device of NVIDIA's; where Linux says so."""
+    vendors = Path("/sys/bus/pci/devices").glob("*/vendor")
+    return any(path.read_text().strip() == "0x10de" for path in vendors)
+
+
+def _compiler(found: Driver | None) -> Iterator[Finding]:
+    """numba-cuda with the parts of a toolkit that it needs, and whether they fit the driver and each other."""
     bindings = version("cuda-bindings")
     if not version("numba-cuda"):
-        fits = CUDA if found is None or found.version >= 13000 else CUDA12
-        yield Finding("numba-cuda", MISSING, "it compiles CUDA kernels", fits if found else "")
+        fix = CUDA if found is None or found.version >= 13000 else CUDA12
+        yield Finding("numba-cuda", MISSING, "it compiles CUDA kernels", fix if found or _has_card() else "")
         return
     yield Finding("numba-cuda", OK, f"{version('numba-cuda')}, with cuda-bindings {bindings} and cuda-core {version('cuda-core')}")
-    release = int(bindings.partition(".")[0] or 0)
-    if found and 0 < found.version // 1000 < release:
-        yield Finding("CUDA compiler", BROKEN, f"of CUDA {release}, and the driver knows CUDA up to {_release(found.version)}",
-                      CUDA12 if found.version >= 12000 else "update NVIDIA's driver")
-        return
-    if found and found.gpus and OLDEST[0] <= found.gpus[0][1:] < OLDEST[1] and release == 13:
-        yield Finding("CUDA compiler", BROKEN, f"CUDA 13 no longer compiles for {found.gpus[0][0]}", CUDA12)
-        return
+    toolkit = _toolkit()
+    yield toolkit
+    if toolkit.state == OK:
+        yield _trial()
+    major = int(bindings.partition(".")[0] or 0)
+    if found and major and 0 < found.version // 1000 < major:
+        yield Finding("driver and compiler", BROKEN, f"the driver knows CUDA up to {_cuda_name(found.version)}, the compiler is of "
+                      f"CUDA {major}", CUDA12 if major == 13 and found.version >= 12000 else "update NVIDIA's driver")
+    nvvm = version("nvidia-nvvm").partition(".")[0]
+    if nvvm and major and int(nvvm) != major:
+        yield Finding("compiler and bindings", BROKEN, f"nvidia-nvvm {version('nvidia-nvvm')} beside cuda-bindings {bindings}",
+                      CUDA12 if major == 12 else CUDA)
+
+
+def _trial() -> Finding:
+    """Compile a kernel, as far as no GPU is needed: versions clash in ways that no list foresees."""
     try:
         offline.cuda_compile.ptx("def k(x):\n    x[0] = x[1]\n", "k", ["float32"], "sm_80")
     except Exception as problem:  # numba-cuda raises whatever its clash with another package makes of it
         said = f"a kernel of one line is not compiled: {type(problem).__name__}: {' '.join(str(problem).split())}"
-        yield Finding("CUDA compiler", BROKEN, said, _extra())
-    else:
-        yield Finding("CUDA compiler", OK, "compiles a kernel")
+        return Finding("CUDA compiler", BROKEN, said, CUDA12 if version("cuda-bindings").startswith("12.") else CUDA)
+    return Finding("CUDA compiler", OK, "compiles a kernel")
 
 
-def _release(number: int) -> str:
+def _cuda_name(number: int) -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
+def _toolkit() -> Finding:
+    """The compiler, the linker and the device runtime, wherever numba-cuda would find them."""
+    pathfinder = importlib.import_module("cuda.pathfinder")
+    searches = {"nvvm": pathfinder.load_nvidia_dynamic_lib, "nvJitLink": pathfinder.load_nvidia_dynamic_lib,
+                "cudadevrt": pathfinder.find_static_lib}
+    gone = []
+    for name, search in searches.items():
+        try:
+            search(name)
+        except Exception:  # each kind of not being there has a class of its own
+            gone.append(name)
+    if gone:
+        fix = CUDA12 if version("cuda-bindings").startswith("12.") else CUDA
+        return Finding("CUDA toolkit", MISSING, f"of what compiles and links kernels, {', '.join(gone)}", fix)
+    release = version("nvidia-nvvm") or version("nvidia-cuda-nvcc-cu12") or "of the system"
+    return Finding("CUDA toolkit", OK, f"{', '.join(searches)} {release}")
+
+
 def _cublas(found: Driver | None) -> Finding:
-    if path := cublas.path():
+    path = cublas.path()
+    if path:
         return Finding("cuBLAS", OK, path)
-    fix = f"{cublas.INSTALL}-cu12" if _extra() == CUDA12 else cublas.INSTALL
+    fix = f"{cublas.INSTALL}-cu12" if version("cuda-bindings").startswith("12.") else cublas.INSTALL
     return Finding("cuBLAS", MISSING, "without it a tiled kernel of ours multiplies matrices on a GPU", fix if found else "")
 
 
 def _assembler() -> Finding:
-    if offline.missing():
-        return Finding("assembler", MISSING, "machine code cannot be shown (explain --architecture)", offline.cuda_compile.INSTALL)
-    return Finding("assembler", OK, "ptxas and nvdisasm: machine code can be shown without a GPU")
+    """What shows machine code on a machine without a GPU."""
+    problem = offline.missing()
+    return Finding("assembler", MISSING, "machine code cannot be shown (explain --architecture)", offline.cuda_compile.INSTALL) \
+        if problem else Finding("assembler", OK, "ptxas and nvdisasm: machine code can be shown without a GPU")
+
+
+def _libraries() -> Iterator[Finding]:
+    """Whose arrays on the device are taken as they are. That none is there is nothing to mend."""
+    for name, packages in LIBRARIES.items():
+        found = [f"{package} {version(package)}" for package in packages if version(package)]
+        if found:
+            yield Finding(name, OK, f"{found[0]}: its arrays on a GPU are taken without a copy")
+
+
+# ---------------------------------------------------------------- what runs where
+def _targets(found: dict[str, Finding]) -> Iterator[Target]:
+    """Each target of ``jit``, from the findings by name."""
+    cpu = found["numba"].state == OK
+    yield Target("cpu", cpu, f"on {os.cpu_count()} cores" if cpu else found["numba"].fix)
+    needed = ("numba", "NVIDIA driver", "GPU", "numba-cuda", "CUDA toolkit", "CUDA compiler", "driver and compiler",
+              "compiler and bindings")
+    lacking = [found[name] for name in needed if name in found and found[name].state != OK]
+    runs = not lacking and "GPU" in found
+    yield Target("cuda", runs, found["GPU"].said if runs else "; ".join(f"{f.what} is {f.state}" for f in lacking))
+    yield Target("step", True, "the CUDA text, thread by thread, in Python: to check it, not to be fast")
+    yield Target("python", True, "the CPU text, uncompiled")
+    yield Target("reference", True, "NumPy, node by node")

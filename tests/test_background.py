@@ -6,6 +6,7 @@ No test sleeps or measures time: a strategy of the test holds the background thr
 from __future__ import annotations
 
 import pickle
+import queue
 import subprocess
 import sys
 import threading
@@ -105,10 +106,10 @@ def test_a_jitted_function_that_nobody_called_is_compiled_by_wait_and_not_run(he
 
 def test_what_is_traced_is_traced_in_the_call(held):
     """The user's function runs in the user's thread, once, and its errors are the call's."""
-    threads = []
+    threads = queue.SimpleQueue()
 
     def fn(x):
-        threads.append(threading.current_thread())
+        threads.put(threading.current_thread())
         return np.exp(x)
 
     f = behind(fn)
@@ -116,7 +117,7 @@ def test_what_is_traced_is_traced_in_the_call(held):
     held.go.set()
     f.wait(X)
     f(X)
-    assert threads == [threading.current_thread()]
+    assert threads.get_nowait() is threading.current_thread() and threads.empty()
     with pytest.raises(TraceError):
         behind(lambda x: x if x.sum() > 0 else -x)(X)
 

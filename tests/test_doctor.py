@@ -1,4 +1,7 @@
-"""The doctor: what it says of machines that are not this one, and that it always gets to the end."""
+"""The doctor: what it says of machines that are not this one, and that it never falls ill itself."""
+
+import json
+import types
 
 import pytest
 
@@ -13,13 +16,22 @@ INSTALLED = {"numba-cuda": "0.30.4", "cuda-bindings": "13.5.0", "cuda-core": "1.
 @pytest.fixture
 def machine(monkeypatch):
     """A machine with a driver and packages, as given."""
-    def make(driver=None, packages=None, cublas=""):
+    def make(driver=None, packages=None, gone=(), card=False, cublas=""):
         packages = {"numba": "0.68.1", "numpy": "2.4.6", "llvmlite": "0.50.0", **(packages or {})}
+
+        def find(name):
+            if name in gone:
+                raise OSError(name)
+
+        pathfinder = types.SimpleNamespace(load_nvidia_dynamic_lib=find, find_static_lib=find)
+        real = doctor.importlib.import_module
         monkeypatch.setattr(doctor, "driver", lambda: driver)
+        monkeypatch.setattr(doctor, "_has_card", lambda: card)
         monkeypatch.setattr(doctor, "version", lambda package: packages.get(package, ""))
         monkeypatch.setattr(doctor.cublas, "path", lambda: cublas)
         monkeypatch.setattr(doctor.offline, "missing", lambda: "")
         monkeypatch.setattr(doctor.offline.cuda_compile, "ptx", lambda *text: "")
+        monkeypatch.setattr(doctor.importlib, "import_module", lambda name: pathfinder if name == "cuda.pathfinder" else real(name))
     return make
 
 
@@ -29,7 +41,7 @@ def found(what):
 
 
 def runs(report):
-    return {name: not why for name, why in report.targets.items()}
+    return {t.name: t.runs for t in report.targets}
 
 
 def test_a_machine_without_a_gpu_is_healthy(machine):
@@ -41,20 +53,24 @@ def test_a_machine_without_a_gpu_is_healthy(machine):
 
 
 def test_a_machine_with_everything(machine):
-    machine(Driver(0, 13000, (H100,)), INSTALLED, cublas="libcublas.so.13")
+    machine(Driver(0, 13000, (H100,)), {**INSTALLED, "torch": "2.9.0"}, cublas="libcublas.so.13")
     gpu, report = found("GPU")
     assert gpu == doctor.Finding("GPU", OK, "NVIDIA H100 80GB HBM3, sm_90") and all(runs(report).values()) and report.healthy
-    assert all(f.state == OK for f in report.findings)
+    assert all(f.state == OK for f in report.findings) and found("torch")[0].said.startswith("torch 2.9.0")
 
 
 @pytest.mark.parametrize(("given", "what", "state", "fix"), [
+    (dict(card=True), "NVIDIA driver", MISSING, "install NVIDIA's driver, then run nvidia-smi"),
     (dict(driver=Driver(999, 13000, ())), "NVIDIA driver", BROKEN, "nvidia-smi"),
     (dict(driver=Driver(100, 13000, ())), "GPU", MISSING, "nvidia-smi"),
     (dict(driver=Driver(0, 13000, (H100,))), "numba-cuda", MISSING, doctor.CUDA),
     (dict(driver=Driver(0, 12040, (H100,))), "numba-cuda", MISSING, doctor.CUDA12),
-    (dict(driver=Driver(0, 12040, (H100,)), packages=INSTALLED), "CUDA compiler", BROKEN, doctor.CUDA12),
-    (dict(driver=Driver(0, 11080, (H100,)), packages=INSTALLED), "CUDA compiler", BROKEN, "update NVIDIA's driver"),
-    (dict(driver=Driver(0, 13000, (("Tesla V100", 7, 0),)), packages=INSTALLED), "CUDA compiler", BROKEN, doctor.CUDA12),
+    (dict(driver=Driver(0, 13000, (H100,)), packages=INSTALLED, gone=("nvJitLink",)), "CUDA toolkit", MISSING, doctor.CUDA),
+    (dict(driver=Driver(0, 12040, (H100,)), packages=INSTALLED), "driver and compiler", BROKEN, doctor.CUDA12),
+    (dict(driver=Driver(0, 11080, (H100,)), packages=INSTALLED), "driver and compiler", BROKEN, "update NVIDIA's driver"),
+    (dict(driver=Driver(0, 13000, (H100,)), packages={**INSTALLED, "cuda-bindings": "12.9.1"}), "compiler and bindings", BROKEN,
+     doctor.CUDA12),
+    (dict(driver=Driver(0, 13000, (("Tesla V100", 7, 0),)), packages=INSTALLED), "GPU", BROKEN, doctor.CUDA12),
     (dict(driver=Driver(0, 13000, (("GTX 1080", 6, 1),)), packages=INSTALLED), "GPU", MISSING, ""),
     (dict(driver=Driver(0, 13000, (H100,)), packages=INSTALLED), "cuBLAS", MISSING, "pip install nvidia-cublas"),
 ])
@@ -142,6 +158,9 @@ def test_the_command(machine, capsys):
     assert main(["doctor"]) == 0
     said = capsys.readouterr().out
     assert "missing  NVIDIA driver" in said and "cuda       not here: NVIDIA driver is missing" in said
+    assert main(["doctor", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["healthy"] and {f["what"] for f in data["findings"]} >= {"numba", "kernel cache", "NVIDIA driver", "numba-cuda", "cuBLAS"}
     machine(Driver(999, 13000, ()))
     assert main(["doctor"]) == 1
 

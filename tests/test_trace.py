@@ -1,5 +1,6 @@
 """The frontend's contract: programs, trees, provenance, the traps of NumPy's protocols, and errors that help."""
 
+import argparse
 import contextlib
 import functools
 import math
@@ -17,7 +18,7 @@ from trace_help import check, run
 from minisitch import demo
 from minisitch.errors import TraceError
 from minisitch.graph import TensorType
-from minisitch.trace import Array, Leaf, Static, erf, flatten, trace, unflatten
+from minisitch.trace import Leaf, Static, erf, flatten, trace, unflatten
 
 X = np.arange(12, dtype="f4").reshape(3, 4)
 V = np.arange(4, dtype="f4")
@@ -111,7 +112,7 @@ def test_python_scalars_are_static_and_numpy_scalars_are_inputs() -> None:
 def test_results_may_hold_constants_and_repeat() -> None:
     program = check(lambda x: {"y": x, "again": [x, 2.5, None], "shape": x.shape}, X)
     assert program.graph.outputs == (0, 0)
-    assert trace(lambda x: WEIGHT, (X,)).outputs.value is WEIGHT
+    assert trace(lambda x: WEIGHT, (X,)).captured[0] is WEIGHT, "an output, of which each call gives a copy"
 
 
 # ---------------------------------------------------------------- captured and changed arrays
@@ -173,7 +174,7 @@ def test_trap_out_into_a_real_array_is_refused() -> None:
         nonlocal buffer
         buffer += x
     for fn in (in_place, lambda x: np.add(x, 1, out=buffer), lambda x: np.sum(x, axis=1, out=buffer[:, 0])):
-        with pytest.raises(TraceError, match=r"test_trace.py:\d+: out= or an in-place operator on a real ndarray.*Write y = x"):
+        with pytest.raises(TraceError, match=r"test_trace.py:\d+: the program puts what it computed into buffer, outside of it.*np.zeros_like"):
             trace(fn, (X,))
     assert not buffer.any()
 
@@ -265,7 +266,8 @@ def test_trap_functions_that_share_a_name() -> None:
 
 def test_trap_a_table_that_is_no_tracer() -> None:
     with pytest.raises(TraceError, match=r"test_trace.py:\d+: use as a Python integer|conversion to an ndarray"):
-        trace(lambda i: WEIGHT[i], (np.array([0, 1]),))
+        trace(lambda i: np.linspace(0, 1, 4)[i], (np.array([0, 1]),))
+    check(lambda i: WEIGHT[i], np.array([0, 1]))
     check(lambda table, i: (table[i], np.take(table, i, axis=0)), WEIGHT, np.array([0, -1]))
 
 
@@ -329,8 +331,8 @@ REFUSED = {
     "x = np.repeat(x, x[0].astype(int))": "np.repeat by a traced count",
     "x = np.searchsorted(x[0], x)": "np.searchsorted",
     "x = np.float32(x[0])": r"np.float32\(x\)|astype",
-    "HERE[0] = x[0, 0]": "assignment into a real ndarray.*np.zeros.*inside", "HERE[:3] = x[0, :3]": "assignment into a real ndarray",
-    "HERE[x[0].astype(int)] = 1": "assignment into a real ndarray", "HERE[0] = float(x[0, 0])": r"float\(\) of",
+    "HERE[0] = x[0, 0]": "puts what it computed into HERE.*np.zeros", "HERE[:3] = x[0, :3]": "puts what it computed into HERE",
+    "HERE[x[0].astype(int)] = 1": "puts what it computed into HERE", "np.linspace(0, 1, 3)[:] = x[0, :3]": "assignment into a real ndarray", "HERE[0] = float(x[0, 0])": r"float\(\) of",
     "x[int(x[0, 0])] = 1": r"int\(\) of", "x[:x.argmax()] = 1": "a slice bound of", "round(x[0, 0])": r"round\(\) of",
     "x.max().item()": r"item\(\) of .*Compute with the array as with a number", "f'{x.max():.2f}'": "formatting of",
     "x = np.vectorize(math.sin)(x)": r"np.vectorize\(\) of .*Call the function itself on whole arrays",
@@ -377,7 +379,7 @@ def test_a_caught_refusal_says_that_the_program_caught_it() -> None:
 
     def suppressed(x):
         with contextlib.suppress(ValueError):  # NumPy's own error, made of our refusal
-            HERE[0] = x[0, 0]
+            np.linspace(0, 1, 3)[0] = x[0, 0]
         return x
 
     def in_a_helper(x):
@@ -385,7 +387,6 @@ def test_a_caught_refusal_says_that_the_program_caught_it() -> None:
     for fn in (doubled, total, suppressed, in_a_helper):
         with pytest.raises(TraceError, match=r"^test_trace.py:\d+: .*\. The program caught this error itself"):
             trace(fn, (X,))
-    assert not HERE.any()
 
 
 def test_errors_that_numpy_raises_too_may_be_caught() -> None:
@@ -443,9 +444,7 @@ def test_numpys_own_errors_stay_numpys(row: str) -> None:
 
 
 def test_arrays_that_escape_their_trace() -> None:
-    class Kept:
-        array: Array
-
+    Kept = argparse.Namespace()  # a library's object, into which nobody looks
     trace(lambda x: setattr(Kept, "array", x + 1) or x, (X,))
     with pytest.raises(TraceError, match=r"test_trace.py:\d+: an array of a finished trace is used.*Return it"):
         Kept.array + 1

@@ -38,7 +38,7 @@ from ..online import online
 from ..progress import shown, working
 from ..simplify import simplify
 from ..source import KernelSource
-from ..trace import Program, trace
+from ..trace import Program, Stale, trace
 from ..trace.recorder import ACTIVE, program_file
 from ..trace.shim import rebind
 from ..trace.tracebacks import door, shorten
@@ -50,6 +50,9 @@ from .stages import STAGES, TARGETS, Stages, choose_device, choose_target, lower
 
 __all__ = ["STAGES", "TARGETS", "Executable", "Jitted", "Lifetime", "Stages", "assemble", "choose_device",
            "choose_target", "compile_graph", "jit", "lower", "lower_program", "parse_type", "plan_memory", "read_types"]
+
+
+MOST_OTHERS = 4  # programs that are kept for a call for which the world outside was another
 
 
 # ---------------------------------------------------------------- leaving by any door
@@ -136,6 +139,7 @@ class Jitted:
         self.strategy, self.target, self.device, self.background, self.exact = strategy, target, device, background, exact
         self._owner: Callable[[], Any] | None = None  # of a method: gives the object
         self._ready: dict[Any, Run] = {}  # what a call runs, by its signature
+        self._others: dict[Any, list[Run]] = {}  # what it ran while arrays and numbers outside were others, the last first
         self._behind: dict[Any, Behind] = {}  # compiled in the background, or being so
 
     @property
@@ -151,10 +155,27 @@ class Jitted:
             run = self._ready.get(key)
             if run is None:
                 run = self._compile_once(key, args, kwargs)
-            return run(leaves)
+            try:
+                return run(leaves)
+            except Stale:
+                return self._again(run, leaves, key, args, kwargs)
         except Exception as error:
             shorten(error, program_file(self))
             raise
+
+    def _again(self, run: Run, leaves: Sequence[Any], key: Any, args: tuple, kwargs: dict) -> Any:
+        """What the program has read from outside is another now: one that was compiled for that, or a new one."""
+        others = self._others[key] = [run, *(each for each in self._others.get(key, ()) if each is not run)][:MOST_OTHERS]
+        for each in others[1:]:
+            try:
+                result = each(leaves)
+            except Stale:
+                continue
+            self._ready[key] = each
+            return result
+        if self._ready.get(key) is run:
+            del self._ready[key]
+        return self._compile_once(key, args, kwargs)(leaves)
 
     def _compile_once(self, key: Any, args: tuple, kwargs: dict) -> Run:
         """One thread at a time makes what a key runs. The others wait, and try themselves if it fails or is interrupted."""

@@ -163,13 +163,17 @@ class Writer:
         return self._known[key]
 
     # ------------------------------------------------------------ the parts of a call
-    def arguments(self, count: int, captured: Sequence[Array], in_c_order: Container[int]) -> None:
+    def arguments(self, program: Program, in_c_order: Container[int]) -> None:
         """Take the leaves; copy one only if it is not in order, aligned and of the right type."""
         inputs = [i for i, s in enumerate(self.slots) if s.place == "input"]
+        count = len(inputs) - len(program.captured)
         if count:
             self.line(f"{_tuple(map(self.shaped, inputs[:count]))} = leaves")
-        for i, array in zip(inputs[count:], captured, strict=True):
-            self.line(f"{self.shaped(i)} = {self.bind(f'captured{i}', array)}")
+        if program.reader:
+            self.line(f"{_tuple(map(self.shaped, inputs[count:]))} = {self.bind('read', program.reader.function)}()")
+        else:
+            for i, array in zip(inputs[count:], program.captured, strict=True):
+                self.line(f"{self.shaped(i)} = {self.bind(f'captured{i}', array)}")
         for i in inputs:
             a, dtype = self.shaped(i), self.dtype(self.slots[i].dtype)
             ordered = f"{a}.flags.num & READY != READY" if i in in_c_order else f"not ({a}.flags.forc and {a}.flags.aligned)"
@@ -221,7 +225,7 @@ def write_call(program: Program, slots: Sequence[Slot], steps: Sequence[Any], ch
     """Put the parts in their order: arguments, checks, results, steps, what is written back, the nest."""
     w = Writer(slots)
     in_c_order = {s for step in steps for s in step.in_c_order(slots)} | {check.source for check in checks}
-    w.arguments(len(program.graph.inputs) - len(program.captured), program.captured, in_c_order)
+    w.arguments(program, in_c_order)
     if program.mutated:
         w.line(f"{w.bind('refuse_overlap', refuse_overlap)}({w.bind('program', program)}, leaves)")
     for check in checks:

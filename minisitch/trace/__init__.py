@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from types import ModuleType
 from typing import Any
 
@@ -24,17 +24,31 @@ from ..graph import Graph
 from ..progress import now
 from ..undisturbed import undisturbed
 from . import indexing, products, reductions, shapes, ufuncs  # noqa: F401  they fill the tables
-from .array import Array, fresh, is_traced
+from .array import Array, fresh
 from .masked import Masked
-from .outside import Outside
-from .recorder import ACTIVE, Recorder, check_dtype, current, program_file, program_line, refuse
+from .outside import INSTEAD, OUTCOME, Outside
+from .reads import Reader, Stale, write_reader
+from .recorder import ACTIVE, Recorder, check_dtype, current, left_at, program_file, program_line, refuse
 from .refusals import refuse_other
 from .shim import rebind
 from .tracebacks import door
-from .tree import Branch, Leaf, Static, Tree, flatten, is_array, leaf_names, refuse_other_meanings, type_of, unflatten
+from .tree import (
+    Branch,
+    Leaf,
+    Static,
+    Tree,
+    flatten,
+    is_array,
+    named_parts,
+    refuse_other_meanings,
+    type_of,
+    unflatten,
+    with_statics,
+)
 from .ufuncs import erf
 
-__all__ = ["Array", "Branch", "Leaf", "Program", "Static", "Tree", "erf", "flatten", "is_array", "trace", "type_of", "unflatten"]
+__all__ = ["Array", "Branch", "Leaf", "Program", "Stale", "Static", "Tree", "erf", "flatten", "is_array", "trace", "type_of",
+           "unflatten"]
 
 
 @dataclass(frozen=True)
@@ -43,8 +57,8 @@ class Program:
 
     ``inputs``: the tree of ``(args, kwargs)``; leaf *i* is the graph's *i*-th input.
     ``outputs``: the tree of the result; leaf *i* is the graph's *i*-th output.
-    ``captured``: real arrays met inside (closed-over weights), in the order of the graph's last inputs; by
-    reference, so the program sees later changes of them as NumPy would.
+    ``captured``: real arrays met inside (closed-over weights), in the order of the graph's last inputs, as they were when it was
+    traced; ``outside()`` reads them anew.
     ``mutated``: (input position, output position) of arguments changed in place, after the returned outputs.
     ``exact``: whether each element-wise value is NumPy's to the last bit; without it products may be contracted into sums.
     """
@@ -55,6 +69,12 @@ class Program:
     captured: tuple[np.ndarray, ...]
     mutated: tuple[tuple[int, int], ...]
     exact: bool = True
+    reader: Reader | None = field(default=None, compare=False)
+
+    def outside(self) -> tuple[np.ndarray, ...]:
+        """The arrays from outside as they are now, in the order of ``captured``. Raises Stale where they, or what else the program
+        has read from outside, are no longer what it was traced for."""
+        return self.reader.function() if self.reader else self.captured
 
     def __str__(self) -> str:
         return str(self.graph)
@@ -73,26 +93,31 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
     """
     arguments = (tuple(args), dict(kwargs or {}))
     leaves, inputs = flatten(arguments)
-    outside = Outside((fn, *args, *(kwargs or {}).values()), is_traced)
-    recorder = Recorder(program_file(fn), program_line(fn), outside)
-    now(lambda: f"tracing, {len(recorder.builder.nodes)} operations")
+    recorder = Recorder(program_file(fn), program_line(fn))
+    recorded = recorder.builder.nodes  # without the recorder, which knows the world outside
+    now(lambda: f"tracing, {len(recorded)} operations")
     before = ACTIVE.get()
     try:
         ACTIVE.set(recorder)
-        arrays = [_parameter(leaf, name) for leaf, name in zip(leaves, _names(fn, inputs), strict=True)]
-        positional, named = unflatten(inputs, arrays)
-        result = rebind(fn)(*positional, **named)
-        recorder.require_honest()
-        if name := outside.put_back():
-            raise refuse(f"the program puts what it computed into {name}, outside of it", "its text runs once, so no later call "
-                         "would change what is there", "Return it and keep it outside, or write into an array: w[...] = new",
-                         recorder.begins)
-        recorder.require_unchanged()
+        parts = _named_parts(fn, inputs)
+        roots = [("", fn), *((name, part.value) for name, part in parts if isinstance(part, Static))]
+        outside = recorder.outside = Outside(roots)
+        names = [re.sub(r"[^\w.]", "_", name) for name, part in parts if isinstance(part, Leaf)]
+        arrays = [_parameter(leaf, name) for leaf, name in zip(leaves, names, strict=True)]
+        result, positional, named = _run(fn, inputs, arrays, recorder)
         _require_same_nest((positional, named), inputs, arrays)
         results, outputs = flatten(result, _is_traced)
+        outputs = with_statics(outputs, outside.original)
         _require_arrays_in_nests(outputs)
         nodes = [each.node for each in results]
         changed = [(i, array._storage.node) for i, array in enumerate(arrays) if array._storage.version]
+        returned = {id(part.value) for _, part in named_parts(outputs) if isinstance(part, Static)}
+        del result
+        held = recorder.held()
+        captured = tuple(array for array, _ in recorder.captured.values())
+        reader = write_reader(roots, captured, outside, recorder.asked)
+        if hidden := held - returned - (reader.found if reader else set()):
+            raise recorder.refuse_hidden(min(hidden))
     except MinisitchError:
         raise
     except Exception as error:
@@ -103,17 +128,39 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
         raise
     finally:
         ACTIVE.set(before)  # first: an interrupt may come between any two calls
-        undisturbed(outside.put_back)
         recorder.refused.clear()  # they hold the frames of the program
     graph = recorder.builder.finish([*nodes, *(node for _, node in changed)])
     mutated = tuple((i, len(nodes) + place) for place, (i, _) in enumerate(changed))
-    return Program(graph, inputs, outputs, tuple(array for array, _ in recorder.captured.values()), mutated)
+    return Program(graph, inputs, outputs, captured, mutated, reader=reader)
+
+
+def _run(fn: Callable, inputs: Tree, arrays: Sequence[Array], recorder: Recorder) -> tuple[Any, tuple, dict]:
+    """Run the program while the world outside is closed: its result, and its arguments as it left them."""
+    outside, called = recorder.outside, rebind(fn)
+    positional, named = unflatten(with_statics(inputs, outside.seen), arrays)
+    try:
+        outside.close()
+        result = called(*positional, **named)
+        recorder.require_honest()
+        outside.require_undrawn()
+        outside.stop_watching()
+        if found := undisturbed(outside.reopen):
+            raise refuse(*found)
+        recorder.require_unchanged()
+    except ValueError as error:
+        if "read-only" in str(error) and (where := left_at(error)):
+            raise refuse("an array from outside of the program is written to", OUTCOME, INSTEAD, where) from error
+        raise
+    finally:
+        outside.stop_watching()
+        undisturbed(outside.reopen)
+    return result, positional, named
 
 
 def _require_same_nest(arguments: Any, inputs: Tree, arrays: Sequence[Array]) -> None:
     """Raises TraceError if the program put something into a dict or list of its arguments, which the caller would never see."""
     left, tree = flatten(arguments, lambda value: isinstance(value, Array))
-    if tree != inputs or any(a is not b for a, b in zip(left, arrays, strict=True)):
+    if with_statics(tree, current().outside.original) != inputs or any(a is not b for a, b in zip(left, arrays, strict=True)):
         raise refuse("the program puts something else into a dict or list of its arguments, as p['w'] = p['w'] - step does",
                      "the caller's would stay as it is", "Change the array in place, p['w'][...] = ..., or return what is new",
                      current().begins)
@@ -155,8 +202,8 @@ def _is_traced(value: object) -> bool:
     return isinstance(value, Array)
 
 
-def _names(fn: Callable, inputs: Tree) -> list[str]:
-    """The name each input is printed with, from the function's signature."""
+def _named_parts(fn: Callable, inputs: Tree) -> list[tuple[str, Leaf | Static]]:
+    """The leaves and static values among the arguments, each with the name it is printed with, from the function's signature."""
     assert isinstance(inputs, Branch)
     positional, named = inputs.children
     assert isinstance(positional, Branch)
@@ -164,8 +211,8 @@ def _names(fn: Callable, inputs: Tree) -> list[str]:
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):
         parameters = []
-    names: list[str] = []
+    found: list[tuple[str, Leaf | Static]] = []
     for i, child in enumerate(positional.children):
         plain = i < len(parameters) and parameters[i].kind is not inspect.Parameter.VAR_POSITIONAL
-        names.extend(leaf_names(child, parameters[i].name if plain else f"arg{i}"))
-    return [re.sub(r"[^\w.]", "_", name) for name in [*names, *leaf_names(named)]]
+        found.extend(named_parts(child, parameters[i].name if plain else f"arg{i}"))
+    return [*found, *named_parts(named)]

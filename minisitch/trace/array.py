@@ -34,6 +34,7 @@ FUNCTIONS: dict[Callable, Callable] = {}  # numpy function -> handler; for one w
 
 traced: Any = np  # called with traced arrays NumPy's functions return traced arrays, which their annotations cannot say
 
+OUTSIDE = "the program puts what it computed into"
 REAL = ("Make the array with np.zeros(shape, dtype) inside the traced function, or np.zeros_like(x), or pass it in as an "
         "argument: those take traced values. (If it is made by a function of another module, import that function by its name: "
         "only then is it traced, too)")
@@ -89,6 +90,28 @@ class Storage:
         self.version = 0
 
 
+class OutsideStorage(Storage):
+    """The memory of a real array from outside of the program: an input once it is read. ``name``: how the program calls it."""
+
+    __slots__ = ("array", "name", "recorder", "type")
+
+    def __init__(self, recorder: Recorder, array: np.ndarray, name: str) -> None:
+        self.recorder, self.array, self.name = recorder, array, name
+        self.type = TensorType(array.shape, array.dtype.name)
+        self.scalar, self.version = False, 0
+
+    @property
+    def node(self) -> int:  # type: ignore[override]
+        return self.recorder.capture(self.array)
+
+    @node.setter
+    def node(self, node: int) -> None:
+        raise refuse(f"{OUTSIDE} {self.name}, outside of it",
+                     "its text runs once, so no later call would change what is there",
+                     "Pass the array in as an argument, which may be changed in place; make a buffer inside, with np.zeros(shape, "
+                     "dtype) or np.zeros_like(x)")
+
+
 class Array(NDArrayOperatorsMixin):
     """An array of a program being traced: a shape and a dtype, but no values."""
 
@@ -105,8 +128,7 @@ class Array(NDArrayOperatorsMixin):
         self._storage = storage
         self._parent = parent
         self._move = move
-        self._node = storage.node
-        self._seen = 0 if parent is None else -1  # the storage's version that _node belongs to
+        self._node = self._seen = -1  # and the storage's version that it belongs to
 
     # ------------------------------------------------------------ storage and views
     @property
@@ -199,8 +221,9 @@ class Array(NDArrayOperatorsMixin):
 
     # ------------------------------------------------------------ what asks for values
     def known(self, seen: str, remedy: str = "") -> np.ndarray:
-        """The value, if it depends on no input. Raises TraceError otherwise; without a remedy ``seen`` is one of ``PROTOCOLS``."""
-        value = self.recorder.known(self.node)
+        """The value, if it depends on no argument, and on small arrays from outside only. Raises TraceError otherwise; without a
+        remedy ``seen`` is one of ``PROTOCOLS``."""
+        value = self.recorder.known(self.node, asks=True)
         if value is None and assigns_element(2):  # NumPy asks ``__array__`` or ``__float__`` for what it is to store
             raise refuse(f"assignment into a real ndarray with a traced {self.type} array", NO_VALUE, REAL)
         if value is None:
@@ -314,6 +337,9 @@ class Array(NDArrayOperatorsMixin):
     def __getattr__(self, name: str) -> Any:
         real = self.dtype.type if self.is_scalar else np.ndarray
         if not name.startswith("_") and hasattr(real, name):
+            value = self.recorder.known(self.node, asks=True)
+            if value is not None:
+                return getattr(value, name)
             raise refuse(f"{real.__name__}.{name}", "a traced array has no memory of its own and no such method",
                          "Use NumPy functions on the whole array")
         raise AttributeError(f"'numpy.{real.__name__}' object has no attribute {name!r}")

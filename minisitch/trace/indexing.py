@@ -102,8 +102,9 @@ def _plain(entry: Any) -> list[Any]:
         entry = lift(entry) if is_traced(entry) else np.asarray(entry, None if len(entry) else np.intp)
     if np.shape(entry) == () and getattr(entry, "dtype", type(entry)) in (bool, np.bool_):
         raise refuse("a single bool as an index", "it adds an axis of length 0 or 1", "Write x[None] or a slice")
-    if isinstance(entry, Array) and entry.recorder.known(entry.node) is not None:
-        entry = entry.recorder.known(entry.node) if entry.dtype.kind == "b" or not entry.shape else entry
+    if isinstance(entry, Array) and (entry.dtype.kind == "b" or not entry.shape):
+        value = entry.recorder.known(entry.node, asks=entry.dtype.kind == "b")
+        entry = entry if value is None else value
     if not isinstance(entry, Array | np.ndarray):
         try:
             return [operator.index(entry)]

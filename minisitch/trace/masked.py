@@ -57,7 +57,8 @@ class Masked(NDArrayOperatorsMixin):
 
 def is_dynamic_mask(index: Any) -> bool:
     """Is it a boolean array whose values are not known yet?"""
-    return isinstance(index, Array) and index.dtype.kind == "b" and index.ndim > 0 and index.recorder.known(index.node) is None
+    is_mask = isinstance(index, Array) and index.dtype.kind == "b" and index.ndim > 0
+    return is_mask and index.recorder.known(index.node, asks=True) is None
 
 
 def same_value(a: Array, b: Array) -> bool:

@@ -1,127 +1,475 @@
-"""What a program can write to besides its arguments, and how it is put back.
+"""What a program reaches besides its arguments: how the trace sees it, how it is kept as it was, what may not be done to it.
 
-In:  the values that a function is given, then each function as it is copied. Out: ``Outside``, which knows what was there.
+In:  the function and the objects it is given. Out: ``Outside``, which knows every object, list, dict and array on the way.
 
-A function's text runs once, so no later call would write again what it leaves outside. ``trace`` refuses a program that leaves a
-traced array in an object, a list or a dict; one that changes what an object, list, dict or small array held that it names itself,
-such as a counter; and one that binds a ``global`` or ``nonlocal`` name anew. What is new there and computed already, such as
-what is kept for later or a log's next line, stays. Attributes in ``__slots__`` and those of classes are not seen.
+A function's text runs once, so no later call would do again what it does to the world outside. Arrays from outside are seen as
+traced ones, in copies of the objects, lists and dicts that lead to them: what is computed from them is recorded, a write is refused
+at its line. Whatever else is changed (attributes, elements, names, classes) is found at the end, put back and refused. Random
+numbers and the clock's time are refused, too; generators are set back. ``reads`` says how a call finds the arrays again.
 
-Before:  self.w = self.w - step          After:  TraceError: the program puts what it computed into w ...; self.w is as it was
+Before:  self.w = self.w - step          After:  TraceError: ... the program puts what it computed into w ...; self.w is as it was
 """
 
 from __future__ import annotations
 
+import datetime
+import dis
+import enum
 import functools
+import inspect
+import os
+import pickle
+import random
+import re
 import sys
-from collections import deque
-from collections.abc import Callable, Iterable
-from types import CellType, CodeType, FunctionType, MethodType, SimpleNamespace
-from typing import Any
+import time
+import types
+import uuid
+import zlib
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from itertools import islice
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .recorder import user_file
+from ..errors import TraceError
+from ..ops import SHORT
+from .array import OUTSIDE, Array, OutsideStorage, strides_of
+from .recorder import current, refuse, user_file, user_line
 
-MOST_MET = 10_000  # objects, lists and dicts, the nearest first
-SMALL = 1 << 12  # bytes of arrays whose content is compared
-NEAR = 1  # steps from what the program names to where a change of what was there counts
+SCALARS = (bool, int, float, complex, str, bytes, types.NoneType, np.generic)
+MOST_MET = 10_000  # objects, lists and dicts, the nearest first; also elements of one
+HELD = {MethodType: ("__func__", "__self__"), functools.partial: ("func", "args", "keywords"), property: ("fget", "fset"),
+        functools.cached_property: ("func",), staticmethod: ("__func__",), classmethod: ("__func__",)}
+CACHE = type(functools.cache(len))
+GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random)
+CLOCKS = {getattr(time, name) for name in "time time_ns perf_counter perf_counter_ns monotonic monotonic_ns process_time "
+          "process_time_ns localtime gmtime ctime strftime".split()}
+CLOCKS |= {datetime.datetime.now, datetime.datetime.utcnow, datetime.datetime.today, datetime.date.today}
+DRAWS = {os.urandom, random.random, random.getrandbits}
+TIMED = {uuid.uuid1.__code__}
+CHANGES = set("append extend insert pop remove clear sort reverse update setdefault popitem add discard appendleft extendleft "
+              "popleft rotate STORE_SUBSCR STORE_SLICE DELETE_SUBSCR".split())
+OUTCOME = "its text runs once, so no later call would change what is there"
+INSTEAD = "Pass it in as an argument, where arrays may be changed in place, and return what is new"
+AGAIN = "the program's text runs once, so what it gives now would be the same at every call"
+DRAWN = ("Draw outside and pass the array in as an argument, or use a generator with a seed inside, np.random.default_rng(seed), "
+         "for the same numbers at every call")
+
+
+Refusal = tuple[str, str, str, tuple[str, str]]  # what was seen, why it is refused, what to write instead, the user's line
+
+
+class Part(NamedTuple):
+    """One thing that another holds, as ``holder[key]`` or ``holder.key``."""
+
+    holder: Any
+    is_item: bool
+    key: Any
+    value: Any
+    name: str = ""
+
+    def called(self, holder: str) -> str:
+        """How the program calls it, given the holder's name."""
+        return self.name or (f"{holder}[{self.key!r}]" if self.is_item else f"{holder}.{self.key}".removeprefix("."))
+
+
+def parts(value: Any) -> Iterator[Part]:
+    """What a value holds, as a program reads it; nothing of numbers, text, arrays and what belongs to libraries."""
+    if isinstance(value, dict):
+        yield from (Part(value, True, key, each) for key, each in islice(value.items(), MOST_MET))
+    elif isinstance(value, list | tuple | deque):
+        yield from (Part(value, True, i, each) for i, each in enumerate(islice(value, MOST_MET)))
+    elif isinstance(value, FunctionType):
+        yield from _of_function(value) if user_file(value.__code__.co_filename) else ()
+    elif type(value) in HELD:
+        names = {"__self__": "self"}
+        yield from (Part(value, False, key, getattr(value, key), names.get(key, "")) for key in HELD[type(value)])
+    elif isinstance(value, ModuleType | type):
+        if is_users(value):
+            yield from (Part(value, False, key, each) for key, each in [*vars(value).items()]
+                        if not key.startswith("__") or callable(each))
+            yield from [Part(value, False, "__bases__", value.__bases__)] if isinstance(value, type) else ()
+    elif not isinstance(value, np.ndarray):
+        if is_users(type(value)):
+            yield from (Part(value, False, key, each) for key, each in attributes(value).items())
+            yield Part(value, False, "__class__", type(value))
+        if isinstance(inspect.getattr_static(value, "__wrapped__", None), FunctionType | MethodType):  # a cache, a jitted function
+            yield Part(value, False, "__wrapped__", value.__wrapped__)
+
+
+def _of_function(fn: FunctionType) -> Iterator[Part]:
+    """The globals that it names, its closure, its defaults and attributes. An empty cell has nothing yet."""
+    known = fn.__globals__
+    yield from (Part(known, True, name, known[name], name) for name in _names(fn.__code__) if name in known)
+    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
+        if cell != CellType():
+            yield Part(cell, False, "cell_contents", cell.cell_contents, name)
+    yield from (Part(fn, False, name, getattr(fn, name)) for name in ("__defaults__", "__kwdefaults__") if getattr(fn, name))
+    yield from (Part(fn, False, key, each) for key, each in vars(fn).items())
+
+
+def _names(code: CodeType) -> dict[str, None]:
+    """The names of a function and of those written in it, in their order."""
+    inner = (name for each in code.co_consts if isinstance(each, CodeType) for name in _names(each))
+    return dict.fromkeys([*code.co_names, *inner])
+
+
+def is_users(kind: type | ModuleType) -> bool:
+    """Is a class or module one of the user's?"""
+    if kind is SimpleNamespace or getattr(kind, "__module__", kind.__name__) == "__main__":
+        return True
+    module = sys.modules.get(kind.__module__) if isinstance(kind, type) else kind
+    return bool(user_file(getattr(module, "__file__", None) or ""))
+
+
+def attributes(value: object) -> dict[str, Any]:
+    """The attributes of a user's object, also those in ``__slots__``."""
+    found = dict(vars(value)) if hasattr(value, "__dict__") else {}
+    for name, slot in _slots(type(value)).items():
+        if hasattr(value, name):
+            found[name] = slot.__get__(value)
+    return found
+
+
+def _slots(kind: type) -> dict[str, Any]:
+    return {name: each for base in kind.__mro__ for name, each in vars(base).items() if isinstance(each, types.MemberDescriptorType)
+            and is_users(base) and not name.startswith("__")}
+
+
+def state(value: Any) -> dict[Any, Any] | None:
+    """What of a value can be changed; None where nothing can."""
+    if isinstance(value, CellType):
+        return {"": value.cell_contents}
+    if isinstance(value, dict | set):
+        return dict(value) if isinstance(value, dict) else dict.fromkeys(value)
+    if isinstance(value, list | deque):
+        return dict(enumerate(value))
+    if isinstance(value, type | ModuleType):
+        return {key: each for key, each in vars(value).items() if key != "__warningregistry__"} if is_users(value) else None
+    if isinstance(value, FunctionType):
+        return dict(vars(value))
+    return attributes(value) if is_users(type(value)) and not isinstance(value, tuple) else None
+
+
+def put_back(value: Any, was: dict[Any, Any], now: dict[Any, Any]) -> None:
+    """Give a value the state that it had."""
+    if isinstance(value, CellType):
+        value.cell_contents = was[""]
+    elif isinstance(value, dict):
+        value.clear()
+        value.update(was)
+    elif isinstance(value, set | list | deque):
+        value.clear()
+        value.update(was) if isinstance(value, set) else value.extend(was.values())
+    else:
+        kind = type if isinstance(value, type) else object
+        remove, store = kind.__delattr__, kind.__setattr__
+        for key in now.keys() - was.keys():
+            remove(value, key)
+        for key, each in was.items():
+            if now.get(key, now) is not each:
+                store(value, key, each)
+
+
+def _changed(value: Any, was: dict[Any, Any], now: dict[Any, Any]) -> list[Any]:
+    """The keys of what is new, gone or another; what ``functools.cached_property`` keeps is no change."""
+    cached = [key for key in now if key not in was and isinstance(key, str)
+              and isinstance(inspect.getattr_static(type(value), key, None), functools.cached_property)]
+    new = [key for key in now if key not in was and key not in (*cached, "__warningregistry__")]
+    return new + [key for key, each in was.items() if not same(now.get(key, now), each)]
+
+
+def same(now: object, was: object) -> bool:
+    """The same thing, or a number or text that says the same."""
+    return now is was or (type(now) is type(was) and isinstance(now, SCALARS) and repr(now) == repr(was))
+
+
+def _depth(array: np.ndarray) -> int:
+    return 1 + _depth(array.base) if isinstance(array.base, np.ndarray) else 0
+
+
+def _draws(value: object) -> bool:
+    """Does a value give something else each time it is asked? Of an iterator of the user's the attributes tell."""
+    return isinstance(value, GENERATORS) or (isinstance(value, Iterator) and not is_users(type(value)))
+
+
+def seen_as_traced(value: object) -> bool:
+    """Is an array one that a trace can see as its own?"""
+    return type(value) in (np.ndarray, np.memmap) and value.dtype.isnative and value.dtype.name in SHORT
 
 
 class Outside:
-    """What is reached from a program's arguments, and from the globals and closures of its functions.
+    """What is reached from ``roots``: the function, and what it is given; by how it is called."""
 
-    ``is_traced``: whether a value is an array of the running trace, or a list of such.
-    """
+    def __init__(self, roots: Iterable[tuple[str, Any]]) -> None:
+        self.met: dict[int, tuple[Any, str]] = {}  # by their id, which stays theirs: the value and how it is called
+        self.executed: dict[CodeType, None] = {}  # the code that has run
+        self.rebinder: Any = None  # set by ``shim``, which copies functions and knows the stand-ins of libraries' values
+        self._holders: defaultdict[int, list[int]] = defaultdict(list)
+        self._seen: dict[int, Any] = {}
+        self._originals: dict[int, Any] = {}
+        self._before: list[tuple[str, Any, dict[Any, Any]]] = []
+        self._generators: list[tuple[str, Any, Callable[[], Any], Callable[[Any], None]]] = []
+        self._locked: list[np.ndarray] = []
+        self._summed: list[tuple[str, np.ndarray, int]] = []
+        self._watching = False
+        self._drawn: list[TraceError] = []
+        self._meet(roots)
+        self._leads = self._leading()
 
-    def __init__(self, given: Iterable[object], is_traced: Callable[[object], bool]) -> None:
-        self._is_traced = is_traced
-        self._met: dict[int, object] = {}  # by their id, which stays theirs
-        # How it is called, and whether its elements are; attributes, a list, a dict or an array; its copy; whether it is near.
-        self._before: list[tuple[tuple[str, bool], Any, Any, bool]] = []
-        self._cells: list[tuple[str, CellType, Any]] = []
-        self.modules: list[tuple[dict[str, Any], dict[str, Any]]] = []  # the globals that copied functions see, as they were
-        for value in given:
-            self._meet("", value)
+    # ------------------------------------------------------------ before the program runs
+    def _meet(self, roots: Iterable[tuple[str, Any]]) -> None:
+        """Note what the roots hold, and what that holds."""
+        pending = deque(roots)
+        while pending and len(self.met) < MOST_MET:
+            name, value = pending.popleft()
+            if id(value) in self.met or isinstance(value, SCALARS):
+                continue
+            self.met[id(value)] = value, name
+            for part in parts(value):
+                self._holders[id(part.value)].append(id(value))
+                pending.append((part.called(name), part.value))
+                if isinstance(part.holder, CellType) and id(part.holder) not in self.met:
+                    self.met[id(part.holder)] = part.holder, ""
 
-    def _meet(self, name: str, value: object) -> None:
-        """Note what a value holds, and what that holds."""
-        pending = deque([(name, value, 0)])
+    def _leading(self) -> set[int]:
+        """What leads to arrays and generators, and is copied for the program; a class does not by its functions."""
+        pending = [key for key, (value, _) in self.met.items() if seen_as_traced(value) or _draws(value)]
+        found = set(pending)
         while pending:
-            name, value, steps = pending.popleft()
-            content = _content(value)
-            if content is None or id(value) in self._met or len(self._met) >= MOST_MET:
-                continue
-            self._met[id(value)] = value
-            if not isinstance(content, tuple):
-                self._before.append(((name, content is value), content, content.copy(), steps <= NEAR))
-            if not isinstance(content, np.ndarray):
-                pending += [(_path(name, key, content is value), each, steps + 1) for key, each in _items(content)]
-
-    def watch(self, fn: FunctionType) -> None:
-        """What the function names outside of itself; an empty cell has nothing yet."""
-        for name in _names(fn.__code__):
-            self._meet(name, fn.__globals__.get(name))
-        for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
-            if cell != CellType():
-                self._cells.append((name, cell, cell.cell_contents))
-                self._meet(name, cell.cell_contents)
-
-    def put_back(self) -> str:
-        """What was written is as it was before; the name of the first such thing, empty if there is none."""
-        found = next((name for seen, was in self.modules for name in seen if seen[name] is not was.get(name)), "")
-        for name, cell, content in self._cells:
-            if cell.cell_contents is not content:
-                found = found or name
-                cell.cell_contents = content
-        for (name, is_one), content, was, near in self._before:
-            if isinstance(content, np.ndarray):
-                if near and content.tobytes() != was.tobytes():
-                    found, content[...] = found or name, was
-                continue
-            now = dict(_items(content))
-            written = [key for key, each in now.items() if self._is_traced([*each.values()] if isinstance(each, dict) else each)]
-            if near:
-                written += [key for key, each in _items(was) if not _same(now.get(key, now), each)]
-            if written:
-                found = found or _path(name, written[0], is_one)
-                content.clear()
-                content.update(was) if isinstance(content, dict) else content.extend(was)
+            key = pending.pop()
+            value = self.met[key][0]
+            for holder in self._holders[key]:
+                by_function = isinstance(self.met[holder][0], type) and isinstance(value, FunctionType | type | property)
+                if holder not in found and not by_function:
+                    found.add(holder)
+                    pending.append(holder)
         return found
 
+    def close(self) -> None:
+        """Note what is there, and take away the write flags of arrays; ``reopen`` gives them back."""
+        self._watch_generators()
+        for value, name in self.met.values():
+            if isinstance(value, np.ndarray):
+                self._lock(value, name)
+            elif (was := state(value)) is not None:
+                self._before.append((name, value, was))
+        if sys.getprofile() is None:
+            self._watching = True
+            sys.setprofile(self._watch)
+        else:  # somebody measures: all that could run counts as run
+            self.executed.update({value.__code__: None for value, _ in self.met.values() if isinstance(value, FunctionType)})
 
-def _content(value: object) -> Any:
-    """What of a value can be written to, or leads there: its attributes, or itself; None of all else and of libraries' objects."""
-    if isinstance(value, functools.partial):
-        return {"func": value.func, "args": value.args, "keywords": value.keywords}
-    if isinstance(value, MethodType):
-        return {"self": value.__self__}
-    if isinstance(value, list | dict | tuple):
-        return value
-    if isinstance(value, np.ndarray):
-        return value if value.nbytes <= SMALL else None
-    return vars(value) if hasattr(value, "__dict__") and _is_users(type(value)) else None
+    def _watch_generators(self) -> None:
+        known: list[tuple[str, Callable[[], Any], Callable[[Any], Any]]] = [
+            ("np.random", np.random.get_state, np.random.set_state), ("random", random.getstate, random.setstate)]
+        for value, name in self.met.values():
+            if isinstance(value, random.Random) and not isinstance(value, random.SystemRandom):
+                known.append((name, value.getstate, value.setstate))
+            elif isinstance(value, np.random.RandomState):
+                known.append((name, value.get_state, value.set_state))
+            elif isinstance(value, GENERATORS):
+                bits = getattr(value, "bit_generator", value)
+                known.append((name, functools.partial(getattr, bits, "state"), functools.partial(setattr, bits, "state")))
+        self._generators = [(name, get(), get, give) for name, get, give in known]
+
+    def _lock(self, array: np.ndarray, name: str) -> None:
+        chain: list[np.ndarray] = []
+        base: Any = array
+        while isinstance(base, np.ndarray):
+            chain.append(base)
+            base = base.base
+        try:
+            can_be_reopened = base is None or not memoryview(base).readonly
+        except TypeError:
+            can_be_reopened = False
+        if can_be_reopened:
+            for each in filter(lambda each: each.flags.writeable, chain):
+                each.flags.writeable = False
+                self._locked.append(each)
+        elif array.flags.writeable:
+            self._summed.append((name, array, zlib.crc32(array.tobytes())))
+
+    # ------------------------------------------------------------ while it runs
+    def _watch(self, frame: types.FrameType, event: str, called: Any) -> None:
+        """What has run, and who has asked for the time or for random numbers."""
+        if event == "call":
+            self.executed[frame.f_code] = None
+            drawn = frame.f_code in TIMED
+        else:
+            drawn = event == "c_call" and (called in DRAWS or (called in CLOCKS and bool(user_file(frame.f_code.co_filename))))
+        if drawn and user_line()[0]:
+            name = getattr(called, "__qualname__", frame.f_code.co_name)
+            self._drawn.append(refuse(f"{name}()", AGAIN, DRAWN))
+
+    def stop_watching(self) -> None:
+        """In the thread that runs the program."""
+        if self._watching:
+            sys.setprofile(None)
+
+    def seen(self, value: Any) -> Any:
+        """What the program sees in place of a value from outside: of an array a traced one, a copy of what leads to one."""
+        key = id(value)
+        if key in self._seen:
+            return self._seen[key]
+        if isinstance(value, CACHE):  # it would run the function once
+            value = value.__wrapped__
+        if isinstance(value, FunctionType):
+            return self.rebinder.function(value)
+        if key not in self._leads:
+            return self.rebinder.stand_in(value)
+        name = self.met[key][1]
+        if seen_as_traced(value):
+            storage = OutsideStorage(current(), value, name)
+            strides = strides_of(value.shape) if value.flags.c_contiguous or value.ndim < 2 else None
+            made: Any = Array(current(), storage, storage.type, strides=strides)
+        elif _draws(value):
+            made = _Refusing(value, name)
+        else:
+            made = self._copy(value)
+        self._seen[key] = made
+        self._originals[id(made)] = value
+        return made
+
+    def _copy(self, value: Any) -> Any:
+        """A copy that holds what the program sees; the value itself where none can be made."""
+        kind, key = type(value), id(value)
+        if isinstance(value, tuple):
+            children = [self.seen(each) for each in value]
+            return kind(*children) if hasattr(kind, "_fields") else tuple(children) if kind is tuple else value
+        if kind is MethodType:
+            return MethodType(self.seen(value.__func__), self.seen(value.__self__))
+        if kind is functools.partial:
+            return functools.partial(self.seen(value.func), *map(self.seen, value.args),
+                                     **{k: self.seen(each) for k, each in value.keywords.items()})
+        if isinstance(value, ModuleType):
+            made = self._seen[key] = ModuleType(value.__name__)
+            vars(made).update({name: self.seen(each) for name, each in vars(value).items()})
+        elif kind in (dict, OrderedDict, defaultdict):
+            made = self._seen[key] = defaultdict(value.default_factory) if isinstance(value, defaultdict) else kind()
+            made.update({k: self.seen(each) for k, each in value.items()})
+        elif kind in (list, deque):
+            made = self._seen[key] = deque(maxlen=value.maxlen) if isinstance(value, deque) else []
+            made.extend(map(self.seen, value))
+        else:
+            return self._copy_object(value)
+        self.keep(self.met[key][1], made)
+        return made
+
+    def _copy_object(self, value: Any) -> Any:
+        """An object of the same class; arrays of its class become its own. What is one of its kind, or closes something, stays."""
+        kind, key = type(value), id(value)
+        if isinstance(value, enum.Enum | type) or not is_users(kind) or hasattr(kind, "__del__"):
+            return value
+        try:
+            made = self._seen[key] = SimpleNamespace() if kind is SimpleNamespace else object.__new__(kind)
+        except TypeError:  # a subclass of what is written in C
+            return value
+        slots = _slots(kind)
+        if hasattr(value, "__dict__"):
+            for base in reversed(kind.__mro__):
+                if is_users(base):
+                    vars(made).update({name: self.seen(each) for name, each in vars(base).items()
+                                       if id(each) in self._leads and not hasattr(each, "__get__")})
+        for name, each in attributes(value).items():
+            slots[name].__set__(made, self.seen(each)) if name in slots else vars(made).__setitem__(name, self.seen(each))
+        self.keep(self.met[key][1], made)
+        return made
+
+    @property
+    def copies(self) -> Container[int]:
+        """The ids of what the program sees otherwise."""
+        return self._seen
+
+    def original(self, value: Any) -> Any:
+        """What the program sees, as it is outside."""
+        return self._originals.get(id(value), value)
+
+    def cell(self, cell: CellType) -> CellType:
+        """The cell of a closure as the program sees it, the same one for all functions that share it; empty until ``fill``."""
+        self.met.setdefault(id(cell), (cell, ""))  # its id stays its own
+        return self._seen.setdefault(id(cell), CellType())
+
+    def fill(self, cell: CellType, name: str) -> None:
+        """Put into a cell of the program what it sees. One that is empty outside stays so."""
+        made = self._seen[id(cell)]
+        if cell != CellType() and made == CellType():
+            made.cell_contents = None  # what it holds may name it
+            made.cell_contents = self.seen(cell.cell_contents)
+            self.keep(name, made)
+
+    def keep(self, name: str, made: Any) -> None:
+        """Note what a copy holds that the program sees, as it may change it."""
+        self._before.append((name, made, state(made) or {}))
+
+    # ------------------------------------------------------------ afterwards
+    def reopen(self) -> Refusal | None:
+        """Everything is as it was before; what of it the program had changed, for ``refuse``. To be called in any case."""
+        for array in sorted(self._locked, key=_depth):  # a view only after its base
+            array.flags.writeable = True
+        self._locked.clear()
+        found: Refusal | None = None
+        for name, value, was in self._before:
+            now = state(value) or {}
+            if changed := _changed(value, was, now):
+                found = found or self._told(name, value, changed[0])
+                put_back(value, was, now)
+        for name, was, get, give in self._generators:
+            if pickle.dumps(was) != pickle.dumps(get()):
+                found = found or (f"random numbers from {name}", AGAIN, DRAWN, self._line([name]))
+                give(was)
+        for name, array, checksum in self._summed:
+            if zlib.crc32(array.tobytes()) != checksum:
+                found = found or (f"a write to {name}, outside of the program", OUTCOME, INSTEAD, self._line([name]))
+        self._before.clear()
+        return found
+
+    def _told(self, name: str, value: Any, key: Any) -> Refusal:
+        is_item = isinstance(value, dict | list | deque | set) and bool(name)
+        called = name if isinstance(value, set | CellType) else Part(value, is_item, key, None).called(name)
+        words = re.findall(r"[^\W\d]\w*", name)[::-1] if is_item else [str(key or name)]
+        return f"{OUTSIDE} {called}, outside of it", OUTCOME, INSTEAD, self._line(words)
+
+    def _line(self, words: Sequence[str]) -> tuple[str, str]:
+        """The user's line that most likely did it: one that stores a name or changes what has it, else one that reads it."""
+        best, found = 0, current().begins
+        for code in [each for each in self.executed if user_file(each.co_filename)]:
+            lines: defaultdict[int, set[tuple[str, Any]]] = defaultdict(set)
+            for each in dis.get_instructions(code):
+                if each.positions and each.positions.lineno:
+                    lines[each.positions.lineno].add((each.opname, each.argval))
+            for line, done in lines.items():
+                names = {str(name) for _, name in done}
+                stores = any(op.startswith(("STORE_", "DELETE_")) and name in words for op, name in done)
+                good = (3 if stores else 2 if names & CHANGES or {op for op, _ in done} & CHANGES else 1) if names & {*words} else 0
+                if good > best:
+                    best, found = good, (f"{user_file(code.co_filename)}:{line}", code.co_name)
+        return found
+
+    def require_undrawn(self) -> None:
+        """Raises the refusal of the first random numbers or the first look at a clock."""
+        if self._drawn:
+            raise self._drawn[0]
 
 
-def _is_users(kind: type) -> bool:
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None)  # a session's own classes have none
-    return kind is SimpleNamespace or kind.__module__ == "__main__" or bool(user_file(file or ""))
+class _Refusing:
+    """A generator or iterator from outside, which would be asked once."""
 
+    def __init__(self, generator: Any, name: str) -> None:
+        self.__dict__["_generator"], self.__dict__["_name"] = generator, name
 
-def _path(name: str, key: object, is_one: bool) -> str:
-    """How a program calls an element of a list or dict, or else an attribute."""
-    return f"{name}[{key!r}]" if is_one else f"{name}.{key}".removeprefix(".")
+    __class__ = property(lambda self: type(self.__dict__["_generator"]))  # type: ignore[assignment]
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            return getattr(self.__dict__["_generator"], name)
+        raise refuse(f"{self.__dict__['_name']}.{name}", AGAIN, DRAWN)
 
-def _items(content: Any) -> Iterable[tuple[Any, Any]]:
-    return content.items() if isinstance(content, dict) else enumerate(content)
+    def __next__(self) -> Any:
+        raise refuse(f"next({self.__dict__['_name']})", AGAIN, "Take the next one outside and pass it in as an argument")
 
-
-def _same(now: object, was: object) -> bool:
-    """The same thing, or a number or text that says the same."""
-    return now is was or (type(now) is type(was) and isinstance(now, int | float | str) and now == was)
-
-
-def _names(code: CodeType) -> set[str]:
-    """The global names of a function and of those written in it."""
-    return {*code.co_names, *(name for inner in code.co_consts if isinstance(inner, CodeType) for name in _names(inner))}
+    def __iter__(self) -> Any:
+        return self

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import gc
 import inspect
 import os
 import sys
@@ -24,6 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
+from traceback import walk_tb
 from types import CodeType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +38,7 @@ from ..ops import OPS, SHORT
 if TYPE_CHECKING:
     from .outside import Outside
 
+SMALL = 1 << 12  # bytes of outside arrays that a call compares with what they held
 ACTIVE: ContextVar[Recorder | None] = ContextVar("active recorder", default=None)
 
 MANY, MOST = 2_000, 200_000  # operations of one loop that are warned of, of a program that are refused
@@ -131,6 +134,15 @@ def _loops(code: CodeType) -> tuple[tuple[int, int, int], ...]:
     return tuple((to, at, lines.get(to, code.co_firstlineno)) for to, at in jumps if to < at)
 
 
+def left_at(error: BaseException) -> tuple[str, str] | None:
+    """The user's line where C code raised an error; None where the tracer's did."""
+    frames = [*walk_tb(error.__traceback__)]
+    if frames[-1][0].f_code.co_filename.startswith(_TRACER):
+        return None
+    return next(((f"{user_file(frame.f_code.co_filename)}:{line}", _function_name(frame.f_code)) for frame, line in reversed(frames)
+                 if user_file(frame.f_code.co_filename)), None)
+
+
 def _function_name(code: CodeType) -> str:
     """The function's name; that of the enclosing one for a comprehension; empty where there is none."""
     name = code.co_name
@@ -183,16 +195,19 @@ def current() -> Recorder:
 class Recorder:
     """Grows the graph of one trace. The only mutable thing that outlives a handler."""
 
-    def __init__(self, program: str, begins: tuple[str, str], outside: Outside) -> None:
-        self.program, self.outside = program, outside  # the file of the traced function, and what it can write to
+    outside: Outside  # what the program reaches besides its arguments
+
+    def __init__(self, program: str, begins: tuple[str, str]) -> None:
+        self.program = program  # the file of the traced function
         self.begins = begins  # its first line, as ``user_line`` says it
         self.refused: list[tuple[TraceError, bool]] = []  # each with whether it was the user's line that asked
         self.builder = Builder()
         self.captured: dict[int, tuple[np.ndarray, int]] = {}  # id of an ndarray -> itself, its node
-        self._content: dict[int, int] = {}  # and a checksum of what it held then
+        self.asked: set[int] = set()  # the ids of those whose values the program has asked for
+        self._content: dict[int, int] = {}  # a checksum of what the others held then
         self.nonnegative: set[int] = set()  # integer nodes that need no wrap-around as an index
         self._composite = ""
-        self._reads_input: list[bool] = []
+        self._reads_input: list[bool | None] = []  # None: an array from outside, and no argument
         self._recorded_by: Counter[Any] = Counter()  # how many operations a loop, or a line, has recorded
         self._warned, self._operations = False, 0
 
@@ -201,7 +216,8 @@ class Recorder:
         self.require_running()
         where, function = user_line()
         node = self.builder.add(op, args, type=type, where=where, via=self._composite or function, **attrs)
-        self._reads_input.append(op == "input" or any(self._reads_input[a] for a in args))
+        reads = [self._reads_input[a] for a in args]
+        self._reads_input.append(True if True in reads else None if None in reads else False)
         if OPS[op].kind != "source":
             self._watch_loops(where)
         return node
@@ -252,17 +268,39 @@ class Recorder:
             check_dtype(array.dtype)
             name = f"captured{len(self.captured)}"
             self.captured[id(array)] = array, self.input(TensorType(array.shape, array.dtype.name), name)
-            self._content[id(array)] = zlib.crc32(array.tobytes())
+            self._reads_input[-1] = None
+            if id(array) not in self.outside.met:
+                self._content[id(array)] = zlib.crc32(array.tobytes())
         return self.captured[id(array)][1]
 
     def require_unchanged(self) -> None:
         """Raises TraceError if the program has changed a real array that it has read: kernels read the one it is in the end."""
         for key, (array, node) in self.captured.items():
-            if zlib.crc32(array.tobytes()) != self._content[key]:
+            if key in self._content and zlib.crc32(array.tobytes()) != self._content[key]:
                 where = self.builder.nodes[self.reader(node)].where
                 raise TraceError(f"{where or 'the program'} reads a real array of shape {array.shape} that changes while it is "
                                  "traced: a change of a real array is nothing that the program does at each call. Make the array "
                                  "with np.zeros, np.ones or np.full inside the traced function, or pass it as an argument")
+
+    def held(self) -> set[int]:
+        """The ids of captured arrays that something else holds, too. The program's own are held by nothing, once it has run."""
+        found: set[int] = set()
+        probe = {0: (np.empty(0), 0)}
+        for collect in (False, True):
+            if collect:
+                gc.collect()  # functions that call each other
+            usual = max([sys.getrefcount(array) for array, _ in probe.values()])
+            found = {key for key, (array, _) in self.captured.items() if sys.getrefcount(array) > usual}
+            if found <= self.outside.met.keys():
+                break
+        return found
+
+    def refuse_hidden(self, key: int) -> TraceError:
+        """The refusal of an array that a later call would not find, by its id."""
+        array, node = self.captured[key]
+        return refuse(f"an array of shape {array.shape} that something outside of the program keeps",
+                      "no later call would look for another in its place", "Pass it in as an argument, or read it from a global, "
+                      "a closure, or an attribute of an object of yours", (self.builder.nodes[self.reader(node)].where, ""))
 
     def reader(self, node: int) -> int:
         """The first node that reads this one, or itself."""
@@ -284,9 +322,12 @@ class Recorder:
         finally:
             self._composite = before
 
-    def known(self, node: int) -> np.ndarray | None:
-        """The value of a node that depends on no input (``np.zeros``, ``np.arange`` ...), else None."""
-        if self._reads_input[node]:
+    def known(self, node: int, asks: bool = False) -> np.ndarray | None:
+        """The value of a node that depends on no input (``np.zeros``, ``np.arange`` ...), else None.
+
+        ``asks``: also of one that depends on small arrays from outside; another content of theirs makes another program.
+        """
+        if self._reads_input[node] or (self._reads_input[node] is None and not asks):
             return None
         needed, waiting = set(), [node]
         while waiting:
@@ -294,8 +335,12 @@ class Recorder:
             if each not in needed:
                 needed.add(each)
                 waiting.extend(self[each].args)
-        values: dict[int, np.ndarray] = {}
-        for each in sorted(needed):
+        given = {input: array for array, input in self.captured.values() if input in needed}
+        if sum(array.nbytes for array in given.values()) > SMALL:
+            return None
+        self.asked |= {id(array) for array in given.values()}
+        values: dict[int, np.ndarray] = {**given}
+        for each in sorted(needed - given.keys()):
             values[each] = _value(self[each], values)
         return values[node]
 

@@ -17,13 +17,14 @@ import functools
 import re
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import TraceError
 from .array import (
     FUNCTIONS,
+    OUTSIDE,
     Array,
     cast,
     constant,
@@ -41,6 +42,10 @@ from .array import (
 )
 from .recorder import current, refuse, user_file
 from .shapes import shape_of
+from .tree import flatten, unflatten
+
+if TYPE_CHECKING:
+    from .outside import Outside
 
 OVERRIDES: dict[Callable, Callable] = {}  # a NumPy function -> what a traced function sees instead
 
@@ -275,8 +280,9 @@ def _module(module: types.ModuleType) -> types.ModuleType:
 class Rebinder:
     """Copies functions so that they see stand-ins; each module's globals are copied once."""
 
-    def __init__(self, belongs: Callable[[str], bool]) -> None:
+    def __init__(self, belongs: Callable[[str], bool], outside: Outside | None = None) -> None:
         self._belongs = belongs  # is a source file one whose functions are copied?
+        self._outside = outside
         self._copies: dict[int, dict[str, Any]] = {}
         self._functions: dict[types.FunctionType, types.FunctionType] = {}
 
@@ -285,10 +291,18 @@ class Rebinder:
         if id(original) not in self._copies:
             original.setdefault("__warningregistry__", {})  # or a warning would make one in the copy: a global bound anew
             copied = self._copies[id(original)] = dict(original)
-            for name, value in original.items():
-                copied[name] = self.function(value) if isinstance(value, types.FunctionType) else stand_in(value)
-            current().outside.modules.append((copied, dict(copied)))
+            copied.update({name: self.seen(value) for name, value in original.items()})
+            if self._outside:
+                self._outside.keep("", copied)
         return self._copies[id(original)]
+
+    def seen(self, value: Any) -> Any:
+        """What a copied function sees in place of a value of its globals or closure."""
+        if self._outside:
+            return self._outside.seen(value)
+        return self.function(value) if isinstance(value, types.FunctionType) else stand_in(value)
+
+    stand_in = staticmethod(stand_in)
 
     def function(self, fn: types.FunctionType) -> Callable:
         """A copy of a function, or a stand-in, or the function itself where it is none of the user's."""
@@ -298,39 +312,35 @@ class Rebinder:
             return fn
         if fn in self._functions:
             return self._functions[fn]
-        current().outside.watch(fn)
-        cells = tuple(types.CellType() if _is_seen_otherwise(cell) else cell for cell in fn.__closure__ or ())
-        copied = types.FunctionType(fn.__code__, self.globals(fn.__globals__), fn.__name__, fn.__defaults__, cells)
+        outside, cells = self._outside, fn.__closure__ or ()
+        mine = tuple(map(outside.cell, cells)) if outside else cells
+        copied = types.FunctionType(fn.__code__, self.globals(fn.__globals__), fn.__name__, fn.__defaults__, mine)
         self._functions[fn] = copied  # before its closure is filled, which may hold functions that call this one
-        for mine, cell in zip(cells, fn.__closure__ or (), strict=True):
-            if mine is not cell:
-                value = cell.cell_contents
-                mine.cell_contents = self.function(value) if isinstance(value, types.FunctionType) else stand_in(value)
-        copied.__kwdefaults__ = fn.__kwdefaults__
-        copied.__dict__.update(fn.__dict__)
+        if outside:
+            for name, cell in zip(fn.__code__.co_freevars, cells, strict=True):
+                outside.fill(cell, name)
+        copied.__defaults__, copied.__kwdefaults__ = self.seen(fn.__defaults__), self.seen(fn.__kwdefaults__)
+        copied.__dict__.update({key: self.seen(each) for key, each in fn.__dict__.items()})
+        if outside:
+            outside.keep(fn.__name__, copied)
         copied.__qualname__, copied.__module__ = fn.__qualname__, fn.__module__
         return copied
 
 
-def _is_seen_otherwise(cell: types.CellType) -> bool:
-    """Whether a closure's value has a stand-in or a copy. Other cells are shared, so that what is written there is found."""
-    if cell == types.CellType():  # not assigned yet
-        return False
-    return isinstance(cell.cell_contents, types.FunctionType) or stand_in(cell.cell_contents) is not cell.cell_contents
-
-
 def rebind(fn: Callable) -> Callable:
     """The function as the trace runs it. Methods and callable objects keep their ``self``."""
-    rebinder = Rebinder(lambda path: bool(user_file(path)))
+    outside = current().outside
+    rebinder = outside.rebinder = outside.rebinder or Rebinder(lambda path: bool(user_file(path)), outside)
     if isinstance(fn, functools.partial):
-        return functools.partial(rebind(fn.func), *fn.args, **fn.keywords)
+        named = {name: outside.seen(each) for name, each in fn.keywords.items()}
+        return functools.partial(rebind(fn.func), *map(outside.seen, fn.args), **named)
     if isinstance(fn, types.MethodType) and isinstance(fn.__func__, types.FunctionType):
-        return types.MethodType(rebinder.function(fn.__func__), fn.__self__)
+        return types.MethodType(rebinder.function(fn.__func__), outside.seen(fn.__self__))
     if isinstance(fn, types.FunctionType):
         return rebinder.function(fn)
     call = type(fn).__dict__.get("__call__")
     if isinstance(call, types.FunctionType) and user_file(call.__code__.co_filename):
-        return types.MethodType(rebinder.function(call), fn)
+        return types.MethodType(rebinder.function(call), outside.seen(fn))
     return fn
 
 
@@ -359,10 +369,25 @@ REMEDIES = dict.fromkeys(("median", "percentile", "quantile", "partition", "nanm
 
 @method
 def __array_function__(x: Array, func: Callable, types: Any, args: tuple, kwargs: dict) -> Any:
-    """NumPy's protocol: its handler if it has one that takes the call, else its own source, traced.
+    """NumPy's protocol: its handler if it has one that takes the call, else its own source, traced. What cannot be recorded is
+    computed now, of values that are known.
 
-    Raises TraceError when that does something that cannot be recorded.
+    Raises TraceError where they are not.
     """
+    refused = len(current().refused)
+    try:
+        return _recorded(func, args, kwargs)
+    except TraceError as error:
+        values = flatten((args, kwargs), lambda value: isinstance(value, Array))
+        known = [each.recorder.known(each.node, asks=True) for each in values[0]]
+        if OUTSIDE in str(error) or any(each is None for each in known):
+            raise
+        del current().refused[refused:]
+        positional, named = unflatten(values[1], known)
+        return func(*positional, **named)
+
+
+def _recorded(func: Callable, args: tuple, kwargs: dict) -> Any:
     if func in FUNCTIONS:
         result = FUNCTIONS[func](*args, **{k: v for k, v in kwargs.items() if v is not np._NoValue})
         if result is not NotImplemented:
@@ -376,6 +401,8 @@ def __array_function__(x: Array, func: Callable, types: Any, args: tuple, kwargs
         with current().composite(func.__name__):
             return source(*args, **kwargs)
     except TraceError as error:
+        if OUTSIDE in str(error):
+            raise
         why = re.sub(r"^[^:]*:\d+: ", "", str(error)).partition(". ")[0]  # the line is said once; the remedy is ours
         why = why.partition(f"{HIDDEN} (")[2].removesuffix(")") or why  # that of the innermost function
         raise refuse(name, f"{HIDDEN} ({why})", remedy) from error

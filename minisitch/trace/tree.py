@@ -8,7 +8,7 @@ half of a compile cache's key; the other half is the ``TensorType`` of each leaf
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -120,9 +120,23 @@ def unflatten(tree: Tree, leaves: Sequence[Any]) -> Any:
 
 def leaf_names(tree: Tree, name: str = "") -> Iterator[str]:
     """A printable path for each leaf in order: ``params.w1``, ``layers.0.bias``."""
-    if isinstance(tree, Leaf):
-        yield name
-    elif isinstance(tree, Branch):
-        keys: Sequence[Any] = tree.keys or getattr(tree.container, "_fields", ()) or range(len(tree.children))
-        for key, child in zip(keys, tree.children, strict=True):
-            yield from leaf_names(child, f"{name}.{key}" if name else str(key))
+    return (path for path, part in named_parts(tree, name) if isinstance(part, Leaf))
+
+
+def named_parts(tree: Tree, name: str = "") -> Iterator[tuple[str, Leaf | Static]]:
+    """Each leaf and each static value in order, with its path."""
+    if not isinstance(tree, Branch):
+        yield name, tree
+        return
+    keys: Sequence[Any] = tree.keys or getattr(tree.container, "_fields", ()) or range(len(tree.children))
+    for key, child in zip(keys, tree.children, strict=True):
+        yield from named_parts(child, f"{name}.{key}" if name else str(key))
+
+
+def with_statics(tree: Tree, of: Callable[[Any], Any]) -> Tree:
+    """The same nest, in which another value stands for each that is part of the program."""
+    if isinstance(tree, Branch):
+        return replace(tree, children=tuple(with_statics(child, of) for child in tree.children))
+    if isinstance(tree, Leaf) or (value := of(tree.value)) is tree.value:
+        return tree
+    return Static(value, _static_key(value))

@@ -1,0 +1,202 @@
+"""How a call finds what a program reads from outside: the text of a function that reads it anew.
+
+In:  the roots of ``Outside``, the code that has run, the arrays that became inputs. Out: ``Reader``, which each call asks first.
+
+After, for ``x * net.layers[0].w`` under ``if net.training``, where ``net`` is a global:
+
+    def read():
+        v0 = globals0['net']
+        if v0.__class__ is not Net: raise Stale
+        if v0.training is not c1: same(v0.training, c1)
+        v2 = v0.layers
+        if v2.__class__ is not list or len(v2) != 2: raise Stale
+        v3 = v2[0]
+        if v3.__class__ is not Layer: raise Stale
+        a0 = v3.w
+        if a0 is not was0: like(a0, was0)
+        return (a0,)
+
+A new array of the same shape and dtype is just used. Another shape, another number or text, another function or kind of object
+raises ``Stale``, and the program is traced again. An attribute whose name stands nowhere in the code that ran is not looked at.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import linecache
+import re
+import weakref
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from ..errors import MinisitchError
+from .outside import HELD, SCALARS, Outside, Part, attributes, is_users, parts, same
+from .recorder import SMALL, user_file
+
+GONE = (AttributeError, KeyError, IndexError, TypeError, ValueError, ReferenceError)  # from reading what is no longer there
+# Code with these may read attributes by any name.
+DYNAMIC = {"getattr", "vars", "__dict__", "asdict", "fields", "astuple", "attrgetter"}
+CONTAINERS = (dict, list, tuple, deque)
+FEW = 32  # numbers of a list or dict that are looked at one by one
+
+
+class Stale(MinisitchError):
+    """What a program has read from outside is not what it was: the program must be traced again."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """``function()`` gives the arrays from outside, in the order of the graph's last inputs, or raises ``Stale``."""
+
+    text: str
+    function: Callable[[], tuple[np.ndarray, ...]]
+    found: frozenset[int]  # the ids of the arrays that it reads anew; the rest are the program's own
+
+
+def _like(found: Any, was: np.ndarray) -> None:
+    if type(found) is not type(was) or found.shape != was.shape or found.dtype != was.dtype:
+        raise Stale(f"an array of {getattr(found, 'shape', type(found))} is where one of {was.shape} was")
+
+
+def _same(found: object, was: object) -> None:
+    if not same(found, was):
+        raise Stale(f"{found!r} is where {was!r} was")
+
+
+class Writer:
+    """Writes the lines of one reader."""
+
+    def __init__(self, captured: Mapping[int, np.ndarray], executed: Iterable[CodeType], copied: Container[int]) -> None:
+        self.lines: list[str] = []
+        self.names: dict[str, Any] = {"Stale": Stale, "like": _like, "same": _same, "GONE": GONE}
+        self.arrays: dict[int, str] = {}  # by id: the name of each captured array, once it is found
+        self._captured, self._copied = captured, copied
+        self._executed = {code for code in executed if user_file(code.co_filename)}
+        self._viewed = {id(array.base) for array in captured.values()}
+        self._words = {name for code in self._executed for name in code.co_names}
+        self._seen: dict[int, str] = {}  # what was visited, and its name
+
+    def bind(self, name: str, value: Any) -> str:
+        """A name of a constant in the text."""
+        name = re.sub(r"\W", "_", name) or "c"
+        found = name if self.names.get(name, self) is value else f"{name}_{len(self.names)}" if name in self.names else name
+        self.names[found] = value
+        return found
+
+    def visit(self, name: str, value: Any) -> None:
+        """Look at what a value holds that the program may have read."""
+        self._seen[id(value)] = name
+        if isinstance(value, FunctionType) and value.__code__ not in self._executed:
+            return
+        if isinstance(value, CONTAINERS) and len(value) > FEW:
+            elements = value.values() if isinstance(value, dict) else value
+            if all(isinstance(each, SCALARS) for each in elements):
+                self.lines.append(f"if {name} != {self.bind('c', copy(value))}: raise Stale")
+                return
+        for part in parts(value):
+            if part.key == "__class__" and not part.is_item:
+                self._visit_class(name, value)
+            elif part.is_item or isinstance(part.holder, CellType) or type(value) in HELD or part.key in self._words or (
+                        part.key in ("__defaults__", "__kwdefaults__", "__wrapped__") or DYNAMIC & self._words):
+                self._look(self._expression(name, value, part), part.value)
+
+    def visit_weakly(self, value: Any) -> None:
+        """Look at the object of a method."""
+        name, read = "self_", f"{self.bind('owner', value)}"
+        try:
+            read = f"{self.bind('owner_of', weakref.ref(value))}()"
+            del self.names["owner"]
+        except TypeError:
+            pass
+        self.lines.append(f"{name} = {read}")
+        self.visit(name, value)
+        if self.lines[-1] == f"{name} = {read}":
+            self.lines.pop()
+
+    def _expression(self, name: str, value: Any, part: Part) -> str:
+        holder = name
+        if part.holder is not value:
+            holder = self.bind("cell" if isinstance(part.holder, CellType) else "globals", part.holder)
+        if not part.is_item:
+            return f"{holder}.{part.key}"
+        plain = type(part.key) in (int, str) or part.key is None
+        return f"{holder}[{repr(part.key) if plain else self.bind('key', part.key)}]"
+
+    def _visit_class(self, name: str, value: Any) -> None:
+        """Its functions that have run, and what an object has by its class."""
+        own = attributes(value)
+        for base in filter(is_users, type(value).__mro__):
+            for key, each in [*vars(base).items()]:
+                if isinstance(each, FunctionType) or type(each) in HELD:
+                    for fn in [each, *(part.value for part in parts(each) if type(each) in HELD)]:
+                        if isinstance(fn, FunctionType) and id(fn) not in self._seen:
+                            self.visit(self.bind(key, fn), fn)
+                elif key in self._words and key not in own and not hasattr(each, "__get__") and not key.startswith("__"):
+                    own[key] = each
+                    self._look(f"{name}.{key}", each)
+
+    def _look(self, read: str, value: Any) -> None:
+        """The lines that read one thing, and see that it is what it was."""
+        if id(value) in self._captured:
+            if id(value) in self.arrays:
+                self.lines.append(f"if {read} is not {self.arrays[id(value)]}: raise Stale")
+                return
+            name, was = f"a{len(self.arrays)}", self.bind("was", value)
+            self.arrays[id(value)] = name
+            self.lines += [f"{name} = {read}", f"if {name} is not {was}: like({name}, {was})"]
+        elif isinstance(value, SCALARS):
+            was = self.bind("c", value)
+            self.lines.append(f"if {read} is not {was}: same({read}, {was})")
+        elif isinstance(value, ModuleType) and not is_users(value):
+            return
+        elif isinstance(value, np.ndarray):
+            if id(value) in self._viewed:
+                self.lines.append(f"if {read} is not {self.bind('was', value)}: raise Stale")
+            elif id(value) not in self._copied and value.nbytes <= SMALL:  # NumPy may have computed with it
+                self.lines.append(f"if {read}.tobytes() != {self.bind('c', value.tobytes())}: raise Stale")
+        elif id(value) in self._seen and not isinstance(value, FunctionType | type):
+            self.lines.append(f"if {read} is not {self._seen[id(value)]}: raise Stale")
+        elif isinstance(value, set | frozenset):
+            self.lines.append(f"if {read} != {self.bind('c', value.copy())}: raise Stale")
+        elif isinstance(value, CONTAINERS) or type(value) in HELD or is_users(type(value)):
+            name, kind = f"v{len(self._seen)}", self.bind(type(value).__name__, type(value))
+            size = f" or len({name}) != {len(value)}" if isinstance(value, CONTAINERS) else ""
+            self.lines += [f"{name} = {read}", f"if {name}.__class__ is not {kind}{size}: raise Stale"]
+            self.visit(name, value)
+        else:
+            was = self.bind(getattr(value, "__name__", "c"), value)
+            self.lines.append(f"if {read} is not {was}: raise Stale")
+            if id(value) not in self._seen:
+                self.visit(was, value)
+
+
+def write_reader(roots: Iterable[tuple[str, Any]], captured: Sequence[np.ndarray], outside: Outside,
+                 asked: Container[int]) -> Reader | None:
+    """The function that reads the captured arrays anew; those that are found nowhere are constants. None where it has no line.
+
+    ``asked``: the ids of arrays whose values the program has asked for; another value makes another program.
+    """
+    w = Writer({id(array): array for array in captured}, outside.executed, outside.copies)
+    for _, root in roots:
+        if isinstance(root, MethodType):  # a compiled program does not keep its object alive
+            w.visit(w.bind(root.__name__, root.__func__), root.__func__)
+            w.visit_weakly(root.__self__)
+        elif not isinstance(root, SCALARS):
+            w.visit(w.bind("root", root), root)
+    w.lines += [f"if {w.arrays[id(array)]}.tobytes() != {w.bind('c', array.tobytes())}: raise Stale" for array in captured
+                if id(array) in asked and id(array) in w.arrays]
+    if not w.lines:
+        return None
+    results = [w.arrays.get(id(array)) or w.bind("own", array) for array in captured]
+    body = "\n        ".join([*w.lines, f"return ({''.join(f'{name}, ' for name in results)})"])
+    text = f"def read():\n    try:\n        {body}\n    except GONE:\n        raise Stale from None\n"
+    path = f"<minisitch reader {hashlib.sha256(text.encode()).hexdigest()[:12]}>"
+    linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
+    exec(compile(text, path, "exec"), w.names)
+    return Reader(text, w.names["read"], frozenset(w.arrays))
