@@ -28,7 +28,7 @@ from .graph import Graph, Node
 from .index import Digit, Index
 from .kernel import Compute, Fold, Kernel, Load, Phase, Segment, Stmt, Store, indices, operands
 from .mapping import COLUMNS, MANY_REGISTERS
-from .ops import compute_dtype, itemsize, kind_of
+from .ops import EXACT, compute_dtype, itemsize, kind_of
 
 HEAVY_OPERATIONS = 16  # scalar operations a heavy one counts for on a GPU (a polynomial of that length); on a core: kernel.HEAVY
 LANES = 16  # float32 elements of a core's widest vector
@@ -287,8 +287,8 @@ class _Loops:
     def _compute(self, stmt: Compute) -> float:
         held, result = compute_dtype(stmt.operand_dtype), compute_dtype(stmt.dtype)
         known = self.cost.get(f"{stmt.op} {held if kind_of(held) == 'float' else 'int'}")
-        rounds = self.cost["half"] if stmt.op == "cast" and stmt.dtype == "float16" else 0.0
-        return known or self.cost["light"] * max(itemsize(held), itemsize(result)) + rounds
+        rounds = self.cost["half"] if stmt.dtype == "float16" and stmt.op not in EXACT else 0.0
+        return (known or self.cost["light"] * max(itemsize(held), itemsize(result))) + rounds
 
     def _fold(self, fold: Fold) -> float:
         memory = 0.0 if not fold.buffer else self.cost["load"] + self.cost["store"]

@@ -24,6 +24,7 @@ from .source import (
     chunked_columns,
     combine,
     comment_of,
+    finished,
     guard_text,
     header,
     identity_name,
@@ -36,7 +37,7 @@ from .source import (
 
 def emit(kernel: Kernel, exact: bool = True) -> KernelSource:
     """The kernel as CPU text with its launches, in order."""
-    writer = Writer()
+    writer = Writer(exact=exact)
     for line in header(kernel):
         writer.line(line)
     launches = []
@@ -264,7 +265,7 @@ class _Segment:
     def _statements(self, phase: Phase, stmts: tuple) -> None:
         totals = extents(self.segment, phase)
         for stmt in stmts:
-            text = statement(stmt, "cpu", totals, self.sizes)
+            text = statement(stmt, "cpu", totals, self.sizes, self.w.exact)
             if isinstance(stmt, Store) and stmt.guard:
                 self.w.line(f"if {guard_text(stmt.guard, totals)}:")
                 text = "    " + text
@@ -281,14 +282,19 @@ class _Segment:
         """What the folds came to: registers, then rows of columns."""
         for fold in phase.folds:
             if not fold.buffer:
-                self._statements(phase, fold.stores)
+                self._finish(phase, fold)
         rows = [f for f in phase.folds if f.along != "carry" and f.buffer and f.stores]
         for k in range(phase.outer, len(phase.axes) if rows else 0):
             if phase.axes[k] in phase.inner:
                 self._open(phase, k)
         for fold in rows:
             self.w.line(f"{fold.result} = {fold.buffer}[{show(fold.cell)}]", comment_of(self.kernel.graph, fold.node))
-            self._statements(phase, fold.stores)
+            self._finish(phase, fold)
+
+    def _finish(self, phase: Phase, fold: Fold) -> None:
+        for line in finished(fold, self.kernel, self.w, "cpu"):
+            self.w.line(line)
+        self._statements(phase, fold.stores)
 
 
 def _variables(segment: Segment) -> frozenset[str]:

@@ -17,7 +17,7 @@ WHOLE_LINE = 64  # bytes. Kept here: compiled kernels are known by the digest of
 @functools.cache
 def intrinsics() -> dict[str, Any]:
     """All of them, by name."""
-    return {**_choices(), **_float_calls(), **_accumulations(), **_past_the_caches(),
+    return {**_choices(), **_float_calls(), **_half_conversions(), **_accumulations(), **_past_the_caches(),
             "widest_vectors": _widest_vectors(), "window": _window(), "on_the_stack": _on_the_stack(),
             **{name: _end_of_loop(name) for name in ("side_by_side", "unrolled")}}
 
@@ -101,6 +101,31 @@ def _float_calls() -> dict[str, Any]:
 
     return {"copysign": copysign, "multiply_add": multiply_add,
             **{n: rounding(f"llvm.{n}") for n in ("floor", "ceil", "trunc", "rint")}}
+
+
+def _half_conversions() -> dict[str, Any]:
+    """float16 as its bits, by the processor's own instructions; none where it has no such instructions."""
+    from llvmlite import ir
+    from numba import types as nb
+    from numba.core.registry import cpu_target
+    from numba.extending import intrinsic
+
+    if "+f16c" not in cpu_target.target_context.codegen().magic_tuple()[2]:
+        return {}
+
+    @intrinsic
+    def half_to_float(typing, bits):
+        def emit(context, builder, signature, values):
+            return builder.fpext(builder.bitcast(values[0], ir.HalfType()), ir.FloatType())
+        return nb.float32(nb.uint16), emit
+
+    @intrinsic
+    def float_to_half(typing, x):
+        def emit(context, builder, signature, values):
+            return builder.bitcast(builder.fptrunc(values[0], ir.HalfType()), ir.IntType(16))
+        return nb.uint16(nb.float32), emit
+
+    return {"half_to_float": half_to_float, "float_to_half": float_to_half}
 
 
 def _accumulations() -> dict[str, Any]:

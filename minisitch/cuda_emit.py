@@ -24,6 +24,7 @@ from .source import (
     chunked_columns,
     combine,
     comment_of,
+    finished,
     guard_text,
     header,
     identity_name,
@@ -37,7 +38,7 @@ MASK = "0xffffffff"
 
 def emit(kernel: Kernel, exact: bool = True) -> KernelSource:
     """The kernel as CUDA text with its launch."""
-    w = Writer()
+    w = Writer(exact=exact)
     for line in header(kernel):
         w.line(line)
     w.line("")
@@ -295,7 +296,7 @@ class _Segment:
     def _statements(self, phase: Phase, stmts: tuple) -> None:
         totals = extents(self.segment, phase)
         for stmt in stmts:
-            text = statement(stmt, "cuda", totals, self.sizes)
+            text = statement(stmt, "cuda", totals, self.sizes, self.w.exact)
             if isinstance(stmt, Store) and stmt.guard:
                 self.w.line(f"if {guard_text(stmt.guard, totals)}:")
                 text = "    " + text
@@ -366,6 +367,8 @@ class _Segment:
 
     def _finish(self, fold: Fold) -> None:
         """Back from the dtype of the exchange to the value's own."""
+        for line in finished(fold, self.kernel, self.w, "cuda"):
+            self.w.line(line)
         if self._held(fold) != compute_dtype(fold.dtype):
             held = compute_dtype(fold.dtype)
             text = f"{fold.result} != 0" if held == "bool" else f"np.{held}({fold.result})"

@@ -127,13 +127,13 @@ def emit_pipeline(graph: Graph, pipeline: Pipeline, device: Device, exact: bool 
 
     Raises KernelError: more blocks than are resident, more shared memory than a block has, blocks that a stage cannot use.
     """
-    return replace(_Emitter(graph, pipeline, device, threads, tile or Tile()).emit(), exact=exact)
+    return _Emitter(graph, pipeline, device, threads, tile or Tile(), exact).emit()
 
 
 class _Emitter:
     """Writes one pipeline's text; what the stages turn out to need is declared in front of them at the end."""
 
-    def __init__(self, graph: Graph, pipeline: Pipeline, device: Device, threads: int, tile: Tile) -> None:
+    def __init__(self, graph: Graph, pipeline: Pipeline, device: Device, threads: int, tile: Tile, exact: bool) -> None:
         if threads & (threads - 1):
             raise KernelError(f"blocks of {threads} threads: the warps of a row meet by shuffles; take a power of two, such as 256")
         self.graph, self.pipeline, self.threads, self.product_tile = graph, pipeline, threads, tile
@@ -154,7 +154,7 @@ class _Emitter:
         self.shared = self._left_by_products()
         self.constants: dict[str, str] = {}
         self.products: dict[str, Product] = {}
-        self.w = Writer()
+        self.w = Writer(exact=exact)
 
     def _at(self, units: int) -> Graph:
         return Graph(tuple(resized(n, self.found, units) for n in self.graph.nodes), self.graph.outputs)
@@ -190,7 +190,8 @@ class _Emitter:
         name = f"pipeline_{hashlib.sha256(meaning.encode()).hexdigest()[:6]}"
         text = "\n".join([*self._head(name, grid, counters), *stages]) + "\n"
         registers = self.device.relaxed_registers(self.threads, shared, grid, REGISTERS)
-        return PipelineSource(self.pipeline, name, text, grid, self.threads, registers, shared, tuple(self.arrays.values()))
+        return PipelineSource(self.pipeline, name, text, grid, self.threads, registers, shared, tuple(self.arrays.values()),
+                              self.w.exact)
 
     def _array(self, name: str, node: int, kind: str) -> None:
         t = self.graph[node].type

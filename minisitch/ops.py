@@ -38,7 +38,7 @@ def kind_of(dtype: str) -> str:
 
 
 def compute_dtype(dtype: str) -> str:
-    """The dtype arithmetic happens in: float16 lives in memory, float32 in registers."""
+    """The dtype arithmetic happens in: float16 is held in float32, and each result is rounded to float16."""
     return "float32" if dtype == "float16" else dtype
 
 
@@ -178,6 +178,9 @@ _map("signbit", 1, np.signbit, "math.copysign({T}(1), {0}) < {T}(0)", domain=FLO
 _map("select", 3, np.where, "({1} if {0} else {2})", "select({0}, {1}, {2})")
 # What a number is as a bool asks "is it nonzero", as NumPy does.
 _map("cast", 1, lambda x, dtype: x.astype(dtype), {"bool": "({0} != {S}(0))", "int": "{T}({0})", "float": "{T}({0})"})
+
+# Exact whatever they are given; everything else rounds once or, as a library function, a few times.
+EXACT = frozenset("neg abs sign maximum minimum fmax fmin copysign floor ceil trunc rint select".split())
 
 # ---------------------------------------------------------------- reductions
 

@@ -30,7 +30,7 @@ import numpy as np
 
 from .errors import GraphError
 from .graph import Graph, Node, constant_value, iota_value
-from .ops import OPS, compute_dtype, kind_of
+from .ops import EXACT, OPS, compute_dtype, kind_of
 
 Array = np.ndarray
 
@@ -163,8 +163,6 @@ def _equal(a: Array, b: Array) -> Array:
 
 
 # ---------------------------------------------------------------- how far a float32 run may stray
-# Exact whatever they are given; everything else rounds once or, as a library function, a few times.
-EXACT = frozenset("neg abs sign maximum minimum fmax fmin copysign floor ceil trunc rint select".split())
 ROUNDED_ONCE = frozenset("add sub mul div sqrt cast fmod mod floor_divide".split())
 LIBRARY_ULPS = {"power": 8}  # CUDA C++ Programming Guide, "Mathematical functions": powf 4 ulp, others 1 to 4
 
@@ -193,8 +191,8 @@ def error_bounds(graph: Graph, inputs: Sequence[Array]) -> list[tuple[Array, Arr
 
 
 def _computed_in(node: Node) -> str:
-    """The dtype a node rounds to at each step: kernels keep float16 in float32, library calls do not."""
-    return node.type.dtype if node.kind == "library" else compute_dtype(node.type.dtype)
+    """The dtype a node rounds to at each step: kernels add float16 up in float32, and round once."""
+    return compute_dtype(node.type.dtype) if node.kind == "reduce" else node.type.dtype
 
 
 def _ulps(node: Node, value: Array, count: float) -> Array:

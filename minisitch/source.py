@@ -17,7 +17,7 @@ import numpy as np
 from .graph import Graph
 from .index import Guard, show
 from .kernel import Choose, Clamp, Compute, Fold, FromIndex, Kernel, Load, Segment, Stmt, Store
-from .ops import OPS, SHORT, compute_dtype, kind_of
+from .ops import EXACT, OPS, SHORT, compute_dtype, kind_of
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,7 @@ class Writer:
 
     lines: list[str] = field(default_factory=list)
     depth: int = 0
+    exact: bool = True  # what it is to be told about every value: see ``KernelSource``
 
     def line(self, text: str, comment: str = "") -> None:
         indented = "    " * self.depth + text
@@ -152,25 +153,38 @@ def chunked_columns(segment: Segment) -> int:
 
 
 # ---------------------------------------------------------------- scalar texts
-def scalar(stmt: Compute, column: str) -> str:
-    """The expression of one operation for a target; ``column`` is ``cpu`` or ``cuda``."""
+def scalar(stmt: Compute, column: str, exact: bool = True) -> str:
+    """The expression of one operation for a target; ``column`` is ``cpu`` or ``cuda``. With ``exact``, float16 is rounded."""
     op = OPS[stmt.op]
     held, operand = compute_dtype(stmt.dtype), compute_dtype(stmt.operand_dtype)
     if stmt.op == "cast":
         return cast(stmt.args[0], stmt.dtype, stmt.operand_dtype, column)
     texts: Mapping[str, str] = op.cuda if column == "cuda" else op.cpu
     text = texts[kind_of(stmt.operand_dtype)].format(*stmt.args, t=SHORT[operand], T=f"np.{operand}")
+    if exact and stmt.dtype == "float16" and stmt.op not in EXACT:
+        return rounded_half(text, column)
     wraps = kind_of(stmt.dtype) == "int" and stmt.op not in ("select", "maximum", "minimum")
     return f"np.{held}({text})" if wraps else text
+
+
+def rounded_half(text: str, column: str) -> str:
+    """A float32 rounded to float16, and held in float32 again."""
+    return f"half_to_float(float_to_half({text}))" if column == "cpu" else f"np.float32(np.float16({text}))"
+
+
+def finished(fold: Fold, kernel: Kernel, w: Writer, column: str) -> Iterator[str]:
+    """The line that rounds a sum of float16, which was added up in float32; partial results are not rounded."""
+    partial = any(kernel.by_name[store.buffer].role == "partial" for store in fold.stores)
+    if w.exact and fold.dtype == "float16" and fold.op in ("sum", "prod") and not partial:
+        yield f"{fold.result} = {rounded_half(fold.result, column)}"
 
 
 def cast(name: str, to: str, of: str, column: str) -> str:
     """A conversion as NumPy makes it; a cast to float16 rounds, though the value stays in float32."""
     if to == "float16":
         if of == "float64":  # by way of float32 it would be rounded twice
-            return f"half_to_float(float_to_half(float_to_odd({name})))" if column == "cpu" else f"np.float32(np.float16({name}))"
-        wide = name if compute_dtype(of) == "float32" else f"np.float32({name})"
-        return f"half_to_float(float_to_half({wide}))" if column == "cpu" else f"np.float32(np.float16({wide}))"
+            return rounded_half(f"float_to_odd({name})" if column == "cpu" else name, column)
+        return rounded_half(name if compute_dtype(of) == "float32" else f"np.float32({name})", column)
     texts = OPS["cast"].cuda if column == "cuda" else OPS["cast"].cpu
     if to == "bool" and of == "bool":
         return name
@@ -210,14 +224,15 @@ def guard_text(guard: Guard, totals: Mapping[str, int]) -> str:
     return " & ".join(parts) if len(parts) != 1 else parts[0][1:-1]
 
 
-def statement(stmt: Stmt, column: str, totals: Mapping[str, int], sizes: Mapping[str, tuple[str, int]]) -> str:
-    """One statement as one line; ``sizes`` gives each buffer's (or view's) dtype and element count."""
+def statement(stmt: Stmt, column: str, totals: Mapping[str, int], sizes: Mapping[str, tuple[str, int]], exact: bool = True) -> str:
+    """One statement as one line; ``sizes`` gives each buffer's (or view's) dtype and element count; ``exact``: see ``scalar``."""
     if isinstance(stmt, Load):
         return f"{stmt.target} = {_load(stmt, column, totals, sizes)}"
     if isinstance(stmt, Compute):
-        return f"{stmt.target} = {scalar(stmt, column)}"
+        return f"{stmt.target} = {scalar(stmt, column, exact)}"
     if isinstance(stmt, FromIndex):
-        return f"{stmt.target} = np.{compute_dtype(stmt.dtype)}({show(stmt.index, totals)})"
+        text = f"np.{compute_dtype(stmt.dtype)}({show(stmt.index, totals)})"
+        return f"{stmt.target} = {rounded_half(text, column) if stmt.dtype == 'float16' else text}"
     if isinstance(stmt, Clamp):
         return f"{stmt.target} = min(max(np.int64({stmt.source}), 0), {stmt.size - 1})"
     if isinstance(stmt, Choose):
