@@ -45,7 +45,7 @@ REFUSED = {
     "f'{x}'": ("formatting of", "outside"), "'%f' % x.sum()": ("float() of", "Compute with"), "hash(x[0])": ("hash() of", "outside"),
     "{x[0]: 1}": ("hash() of", "outside"), "pickle.dumps(x)": ("pickling of", "outside the traced function"), "bytes(x)": ("bytes() of", "outside"),
     "memoryview(x)": ("a bytes-like object is required, not a traced array", "outside"), "x.tobytes()": ("ndarray.tobytes", "whole array"),
-    "np.frombuffer(x)": ("a bytes-like object is required", "outside"), "struct.pack('d', x[0])": ("float() of", "Compute with"),
+    "np.frombuffer(x)": ("np.frombuffer: it has no place in the graph", "Write it with arithmetic"), "struct.pack('d', x[0])": ("float() of", "Compute with"),
     "array.array('d', x)": ("float() of", "Compute with"), "json.dumps(x)": ("Object of type traced array", "outside"),
     "decimal.Decimal(x[0])": ("conversion from traced array to Decimal", "outside"), "statistics.mean(x)": ("float64.as_integer_ratio", "whole"),
     "x[0].is_integer()": ("float64.is_integer", "NumPy functions"), "[e for e in np.nditer(x)]": ("np.nditer of", "x[i]"),
@@ -199,5 +199,6 @@ def test_a_warning_that_is_an_error_is_the_users(tmp_path):
 def test_copies_and_known_values_are_none():
     def f(x):
         three = np.zeros(3).sum() + 3
-        return copy.deepcopy(x) + copy.copy(x) + float(three) + int(three) + hash(three) * 0, f"{three}", repr(x)
+        assert repr(x).startswith("Array(f64[")  # to look at, but no result: NumPy's has the values
+        return copy.deepcopy(x) + copy.copy(x) + float(three) + int(three) + hash(three) * 0, f"{three}"
     assert (ms.jit(f, target="python")(X)[0] == X * 2 + 6).all() and sys.version_info

@@ -6,6 +6,7 @@ import functools
 import math
 import operator
 import pickle
+import re
 import threading
 from typing import NamedTuple
 
@@ -473,8 +474,8 @@ def test_the_package_is_a_library_but_for_the_file_of_the_program() -> None:
         thread.start()
         thread.join()
         return space["said"]
-    assert refused_by(demo.__file__).startswith("the argument x is an array of <U1")
-    assert refused_by("model.py").startswith("model.py:1: the argument x is an array of <U1")
+    begins = r"test_trace.py:\d+: the argument x is an array of <U1"  # where fn begins, whoever calls it
+    assert re.match(begins, refused_by(demo.__file__)) and re.match(begins, refused_by("model.py"))
     graph = trace(demo.softmax, (X,)).graph
     assert {node.where.partition(":")[0] for node in graph.nodes} == {"", "demo.py"}
     assert {node.via for node in graph.nodes} == {"", "softmax"}
@@ -485,5 +486,6 @@ def test_the_package_is_a_library_but_for_the_file_of_the_program() -> None:
 def test_known_values_are_numbers_and_every_array_prints() -> None:
     def prints(x):
         three = np.zeros(2).sum() + 3
-        return x, f"{three:.1f}", round(three), round(three, 1), f"{x!r}"
-    assert trace(prints, (X,)).outputs == flatten((X, "3.0", 3, 3.0, "Array(f32[3,4])"))[1]
+        assert repr(x) == "Array(f32[3,4])"
+        return x, f"{three:.1f}", round(three), round(three, 1)
+    assert trace(prints, (X,)).outputs == flatten((X, "3.0", 3, 3.0))[1]

@@ -192,7 +192,7 @@ class Writer:
     def nest(self, tree: Tree, results: Sequence[str]) -> str:
         """The results as the user nested them; scalars as NumPy has them."""
         if isinstance(tree, Leaf):
-            return results[tree.position]
+            return f"{results[tree.position]}[()]" if tree.scalar else results[tree.position]
         if not isinstance(tree, Branch):
             made = self.bind("static", tree.value)
             return f"{made}.copy()" if isinstance(tree.value, np.ndarray) else made
@@ -202,8 +202,7 @@ class Writer:
             return "{" + ", ".join(f"{k}: {c}" for k, c in zip(keys, children, strict=True)) + "}"
         if tree.container in (tuple, list):
             return _tuple(children) if tree.container is tuple else f"[{', '.join(children)}]"
-        made = self.bind(tree.container.__name__, tree.container)
-        return f"{made}({', '.join(children)})" if hasattr(tree.container, "_fields") else f"{made}([{', '.join(children)}])"
+        return f"{self.bind(tree.container.__name__, tree.build)}([{', '.join(children)}])"
 
 
 def _tuple(names: Iterable[str]) -> str:
@@ -240,8 +239,7 @@ def write_call(program: Program, slots: Sequence[Slot], steps: Sequence[Any], ch
     w.line(f"if not nested: return {listed}")
     for source, output in program.mutated:
         w.line(f"np.copyto(leaves[{source}], {results[output]})")
-    shapes = [s.shape for s in slots if s.place == "output"]
-    w.line("return " + w.nest(program.outputs, [r if shape else f"{r}[()]" for r, shape in zip(results, shapes, strict=True)]))
+    w.line("return " + w.nest(program.outputs, results))
     text = ""
     if w.kept:
         names = _tuple(w.kept)

@@ -164,7 +164,7 @@ def finish(program: Program, leaves: Sequence[Any], results: Sequence[Array]) ->
     """Write back what the program changed in place, and nest the results as the user did; scalars as NumPy has them."""
     for source, output in program.mutated:
         np.copyto(leaves[source], results[output])
-    return unflatten(program.outputs, [r if r.ndim else r[()] for r in results])
+    return unflatten(program.outputs, results)
 
 
 def refuse_overlap(program: Program, leaves: Sequence[Any]) -> None:

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
-from types import ModuleType
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,7 @@ from .outside import INSTEAD, OUTCOME, Outside
 from .reads import Reader, Stale, write_reader
 from .recorder import ACTIVE, Recorder, check_dtype, current, left_at, program_file, program_line, refuse
 from .refusals import refuse_other
+from .results import require_plain
 from .shim import rebind
 from .tracebacks import door
 from .tree import (
@@ -108,7 +108,7 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
         _require_same_nest((positional, named), inputs, arrays)
         results, outputs = flatten(result, _is_traced)
         outputs = with_statics(outputs, outside.original)
-        _require_arrays_in_nests(outputs)
+        require_plain(outputs, results)
         nodes = [each.node for each in results]
         changed = [(i, array._storage.node) for i, array in enumerate(arrays) if array._storage.version]
         returned = {id(part.value) for _, part in named_parts(outputs) if isinstance(part, Static)}
@@ -166,33 +166,16 @@ def _require_same_nest(arguments: Any, inputs: Tree, arrays: Sequence[Array]) ->
                      current().begins)
 
 
-def _require_arrays_in_nests(tree: Tree) -> None:
-    """Raises TraceError where a result holds a traced array in an object of another kind, whose caller would get the stand-in."""
-    if isinstance(tree, Branch):
-        for child in tree.children:
-            _require_arrays_in_nests(child)
-    if not isinstance(tree, Static) or isinstance(tree.value, type | ModuleType):
-        return
-    value: Any = tree.value
-    held: Iterable[object] = ()
-    if is_dataclass(value):
-        held = [getattr(value, field.name, None) for field in fields(value)]
-    elif isinstance(value, set | frozenset):
-        held = value
-    elif hasattr(value, "__dict__"):
-        held = vars(value).values()
-    if any(isinstance(each, Array) for each in held):
-        raise refuse(f"the program returns a {type(value).__name__} that holds a traced array", "only what is in tuples, named "
-                     "tuples, lists and dicts is computed", "Return the arrays in one of those; make the object outside",
-                     current().begins)
-
-
 def _parameter(leaf: Any, name: str) -> Array:
     """An argument as a traced array; a NumPy scalar stays one that nothing changes in place."""
     refuse_other_meanings(leaf)
     dtype = leaf.dtype if isinstance(leaf.dtype, np.dtype) else np.dtype(type_of(leaf).dtype)
-    check_dtype(dtype.newbyteorder("="), f"the argument {name} is an array")
-    return fresh(current().input(type_of(leaf), name), scalar=isinstance(leaf, np.generic))
+    check_dtype(dtype.newbyteorder("="), f"the argument {name} is an array", current().begins)
+    array = fresh(current().input(type_of(leaf), name), scalar=isinstance(leaf, np.generic))
+    if not dtype.isnative:
+        array._storage.swapped = True
+        current().swapped.add(array.node)
+    return array
 
 
 def _is_traced(value: object) -> bool:

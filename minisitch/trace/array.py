@@ -17,14 +17,17 @@ is a function in a neighbouring file, which ``handles`` puts into the table ``FU
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from ..errors import MinisitchError
 from ..graph import TensorType
 from .recorder import Recorder, assigns_element, check_dtype, current, refuse
 from .refusals import NO_VALUE, refuse_value
@@ -79,14 +82,16 @@ class Move:
 class Storage:
     """What NumPy would call the memory of an array: ``node`` holds its contents, ``version`` counts writes.
 
-    ``scalar``: NumPy would have made a scalar here, which nothing changes in place.
+    ``scalar``: NumPy would have made a scalar here, which nothing changes in place. ``swapped``: an argument whose bytes
+    lie in the other order than this machine's.
     """
 
-    __slots__ = ("node", "scalar", "version")
+    __slots__ = ("node", "scalar", "swapped", "version")
 
     def __init__(self, node: int, scalar: bool = False) -> None:
         self.node = node
         self.scalar = scalar
+        self.swapped = False
         self.version = 0
 
 
@@ -98,7 +103,7 @@ class OutsideStorage(Storage):
     def __init__(self, recorder: Recorder, array: np.ndarray, name: str) -> None:
         self.recorder, self.array, self.name = recorder, array, name
         self.type = TensorType(array.shape, array.dtype.name)
-        self.scalar, self.version = False, 0
+        self.scalar, self.swapped, self.version = False, False, 0
 
     @property
     def node(self) -> int:  # type: ignore[override]
@@ -189,19 +194,20 @@ class Array(NDArrayOperatorsMixin):
         return self._storage.scalar and self._parent is None
 
     # ------------------------------------------------------------ what an ndarray knows
-    shape = property(lambda self: self.type.shape, lambda self, shape: self._refuse_shape(shape))
-    dtype = property(lambda self: np.dtype(self.type.dtype))
+    shape = property(lambda self: self.type.shape)
+    dtype = property(lambda self: np.dtype(self.type.dtype).newbyteorder("S" if self._storage.swapped else "="))
     ndim = property(lambda self: self.type.rank)
     size = property(lambda self: self.type.size)
     itemsize = property(lambda self: self.type.itemsize)
     nbytes = property(lambda self: self.type.nbytes)
-    flags = property(lambda self: stand_in(self).flags)
+    flags = property(lambda self: Flags(self))
     T = property(lambda self: traced.transpose(self))
-    mT = property(lambda self: traced.swapaxes(self, -1, -2))
-    real = property(lambda self: self)
-    imag = property(lambda self: traced.zeros_like(self))
+    mT = property(lambda self: traced.matrix_transpose(self._no_scalar("mT")))
+    real = property(lambda self: self, lambda self, value: self.fill(value))
+    imag = property(lambda self: fresh(traced.zeros_like(self).node, scalar=self.is_scalar))
     # All elements in C order, to be read and written whatever the layout: a reshape would copy where NumPy's does.
-    flat = property(lambda self: view(self, "reshape", shape=(self.type.size,), strides=(1,)))
+    flat = property(lambda self: view(self, "reshape", shape=(self.type.size,), strides=(1,), mode="flat"),
+                    lambda self, value: self.put(np.arange(self.size), value))
 
     def __len__(self) -> int:
         if not self.shape:
@@ -216,8 +222,10 @@ class Array(NDArrayOperatorsMixin):
     def __repr__(self) -> str:
         return f"Array({self.type})"
 
-    def _refuse_shape(self, shape: Any) -> None:
-        raise refuse("x.shape = ...", "views of x would have to know", "Write x = x.reshape(...)")
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("_") or name in ("recorder", "type", "strides_in_elements", "real", "flat"):
+            return object.__setattr__(self, name, value)
+        raise refuse(f"x.{name} = ...", "views of x would have to know", "Write x = x.reshape(...), or x = x.astype(...)")
 
     # ------------------------------------------------------------ what asks for values
     def known(self, seen: str, remedy: str = "") -> np.ndarray:
@@ -284,8 +292,36 @@ class Array(NDArrayOperatorsMixin):
         return self.known("tolist").tolist()
 
     # ------------------------------------------------------------ methods that differ from the function of that name
+    def _no_scalar(self, name: str) -> Array:
+        """The array itself. Raises AttributeError if it is a scalar, whose class in NumPy has no such attribute."""
+        if self.is_scalar:
+            raise AttributeError(f"'numpy.{self.dtype.name}' object has no attribute {name!r}")
+        return self
+
+    def __eq__(self, other: Any) -> Any:
+        return False if other is None and self.is_scalar else np.equal(self, other)
+
+    def __ne__(self, other: Any) -> Any:
+        return True if other is None and self.is_scalar else np.not_equal(self, other)
+
+    def __contains__(self, value: Any) -> bool:
+        if self.is_scalar:
+            raise TypeError(f"argument of type 'numpy.{self.dtype.name}' is not iterable")
+        return bool(np.any(self == value))
+
+    def __matmul__(self, other: Any) -> Any:
+        return NotImplemented if self.is_scalar else np.matmul(self, other)
+
+    def __mul__(self, other: Any) -> Any:
+        if self.is_scalar and isinstance(other, list | tuple | str | bytes):  # repeated so many times
+            return other * operator.index(self)
+        return np.multiply(self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self * other if isinstance(other, list | tuple | str | bytes) else np.multiply(other, self)
+
     def __pow__(self, exponent: Any) -> Any:
-        if type(exponent) is int and exponent == 2:  # the operator's fast path; np.power has none for integers
+        if type(exponent) is int and exponent == 2 and not self.is_scalar:  # an array's operator; np.power makes bools integers
             return np.square(self)
         return np.power(self, exponent)
 
@@ -294,6 +330,9 @@ class Array(NDArrayOperatorsMixin):
 
     def transpose(self, *axes):
         return np.transpose(self, axes[0] if len(axes) == 1 else (axes or None))
+
+    def dot(self, b, out=None):
+        return np.dot(self._no_scalar("dot"), b, out)  # type: ignore[call-overload]
 
     def flatten(self, order="C"):
         return np.ravel(self, order=order).copy()
@@ -315,12 +354,12 @@ class Array(NDArrayOperatorsMixin):
         target = np.dtype(dtype)
         if not np.can_cast(self.dtype, target, casting):
             raise TypeError(f"Cannot cast array data from {self.dtype!r} to {target!r} according to the rule {casting!r}")
-        if target == self.dtype:
-            return fresh(self.node, lies_in_rows(order, self)) if copy else self
-        return fresh(cast(self, target).node, lies_in_rows(order, self))
+        if target == self.dtype and not copy:
+            return self
+        return fresh(cast(self, target).node, lies_in_rows(order, self), self.is_scalar)
 
     def sort(self, axis=-1, kind=None, order=None, stable=None):
-        self.write(record("sort", self, axis=normal_axes(axis, self.ndim)[0]).node)
+        self.write(np.sort(self, operator.index(axis), kind, order, stable=stable).node)
 
     def fill(self, value):
         self[...] = value
@@ -330,7 +369,7 @@ class Array(NDArrayOperatorsMixin):
         if mode != "raise":
             raise refuse(f"np.put with mode={mode!r}", "positions are checked, not wrapped or clipped",
                          "Write indices % x.size, or np.clip(indices, 0, x.size - 1)")
-        count, given = math.prod(np.shape(indices)), np.ravel(lift(values))
+        count, given = math.prod(np.shape(indices)), np.ravel(assignable(values, self.dtype))
         if count and given.size:
             self.flat[np.ravel(indices)] = given if given.size == count else given[np.arange(count) % given.size]
 
@@ -348,7 +387,75 @@ class Array(NDArrayOperatorsMixin):
 Array.__name__ = "traced array"  # as errors of C code call it
 
 
+class Flags:
+    """``x.flags``: what is known of the layout; whose memory it is and who may write to it is not."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+
+    def __getattr__(self, name: str) -> bool:
+        if self._array.strides_in_elements is None or name not in ("c_contiguous", "f_contiguous", "contiguous", "fnc", "forc"):
+            raise refuse(f"x.flags.{name}", "the array has no memory while the program is traced", "Ask the result, outside")
+        return bool(getattr(stand_in(self._array).flags, name))
+
+    def __getitem__(self, name: str) -> bool:
+        return getattr(self, name.lower())
+
+
 # ---------------------------------------------------------------- the functions behind NumPy's names
+def as_numpy_raises(function: Callable, args: Sequence[Any], options: dict[str, Any], error: Exception) -> Exception:
+    """The error to raise for a call that failed here: NumPy's own, else a TraceError, for NumPy takes the call and we do not.
+
+    NumPy is given real arrays of the same shapes and dtypes, with what is known of their values and ones elsewhere.
+    """
+    out = options.get("out")
+    if isinstance(out, tuple) and any(each is Ellipsis for each in out):  # as it is told to arrays only
+        options = options | {"out": Ellipsis}
+    try:
+        real = [*map(_real, args)], {name: _real(value) for name, value in options.items()}
+    except ValueError:
+        return error
+    try:
+        with np.errstate(all="ignore"):
+            function(*real[0], **real[1])
+    except Exception as own:
+        return own.with_traceback(None)
+    name = f"{getattr(function, '__module__', 0) or 'np'}.{function.__qualname__}".removeprefix("_").replace("numpy", "np", 1)
+    return refuse(f"{name} of these arguments", f"it cannot be recorded ({error})",
+                  "Write it with arithmetic, reductions, np.where, slices and products")
+
+
+def _real(value: Any) -> Any:
+    """An argument as NumPy may be given it, to see whether it raises. Raises ValueError for what would run the user's code."""
+    if isinstance(value, Array):
+        known = value.recorder.known(value.node)
+        made = np.ones(value.shape, value.dtype) if known is None else known.copy()
+        made.flags.writeable = not any(move.op == "broadcast" or ("mode", "read-only") in move.attrs for move in value.path())
+        return made[()] if value.is_scalar else made
+    if isinstance(value, list | tuple):
+        return [*map(_real, value)] if isinstance(value, list) else tuple(map(_real, value))
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, FunctionType | NDArrayOperatorsMixin):
+        raise ValueError("it is a function, or knows no shape")
+    return value
+
+
+def answers(function: Callable) -> Callable[[Callable], Callable]:
+    """Make a handler raise what NumPy's function raises for the same arguments, or refuse them."""
+    def wrap(handler: Callable) -> Callable:
+        @wraps(handler)
+        def answer(*args: Any, **options: Any) -> Any:
+            try:
+                return handler(*args, **options)
+            except MinisitchError:
+                raise
+            except Exception as error:
+                raise as_numpy_raises(function, args, options, error) from error
+        return answer
+    return wrap
+
+
 def method(function: Callable) -> Callable:
     """Make a function a method of ``Array``, under its name."""
     setattr(Array, function.__name__, function)
@@ -358,6 +465,7 @@ def method(function: Callable) -> Callable:
 def handles(*functions: Callable) -> Callable[[Callable], Callable]:
     """Register the handler of a NumPy function, and of the method of the same name unless ``Array`` has its own."""
     def register(handler: Callable) -> Callable:
+        handler = answers(functions[0])(handler)
         FUNCTIONS.update(dict.fromkeys(functions, handler))
         name = functions[0].__name__
         if hasattr(np.ndarray, name) and name not in vars(Array):
@@ -564,9 +672,16 @@ def choose(condition: Any, a: Array | Weak, b: Array | Weak, dtype: Any, shape: 
     return record("select", settle(lift(condition), bool, shape), settle(a, dtype, shape), settle(b, dtype, shape))
 
 
-def assignable(value: Any, dtype: np.dtype) -> Array | Weak:
-    """The right side of ``x[i] = value``; a Python float for integers is truncated, as by ``int()``."""
-    return int(value) if isinstance(value, float) and is_weak(value) and dtype.kind in "iu" else operand(value)
+def assignable(value: Any, dtype: np.dtype, checked: bool = True) -> Array:
+    """The right side of ``x[i] = value``. NumPy itself converts what is real, and raises what it raises.
+
+    ``checked``: are NumPy's scalars asked whether the dtype holds them? At integer positions and masks only Python's are.
+    """
+    if is_traced(value) or isinstance(value, np.ndarray) or (isinstance(value, np.generic) and not checked):
+        return lift(value)
+    held = np.zeros(np.shape(value), dtype)
+    held[...] = value
+    return lift(held if held.ndim else held[()])
 
 
 def must_be_traced(target: Any) -> None:
@@ -582,8 +697,10 @@ def deliver(result: Array, out: Any, casting: Any = "same_kind") -> Array:
     """Store a result into ``out=`` when there is one, as NumPy would."""
     if isinstance(out, tuple):
         out = out[0]
-    if out is None or out is Ellipsis:
+    if out is None:
         return result
+    if out is Ellipsis:  # an array, also of shape ()
+        return fresh(result.node, result.row_major, scalar=False)
     if isinstance(out, Array) and out.is_scalar:  # total += x rebinds the name: NumPy's scalars do not change
         return result
     must_be_traced(out)

@@ -19,6 +19,7 @@ from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from .array import (
     Array,
+    answers,
     assignable,
     broadcast,
     cast,
@@ -207,9 +208,9 @@ def _advanced(x: Array, items: Sequence[Item], mode: str) -> Array:
     return ones_view(transpose_view(found, perm), (*sides[:before], *shape, *sides[before:]))
 
 
-def _fitted(value: Any, target: Array) -> Array:
+def _fitted(value: Any, target: Array, checked: bool = True) -> Array:
     """A value to be assigned, in the target's dtype and shape (leading ones may be dropped)."""
-    value = assignable(value, target.dtype)
+    value = assignable(value, target.dtype, checked)
     extra = np.ndim(value) - target.ndim
     if extra > 0:
         if value.shape[:extra] != (1,) * extra:
@@ -220,20 +221,23 @@ def _fitted(value: Any, target: Array) -> Array:
 
 # ---------------------------------------------------------------- x[...] and x[...] = value
 @method
+@answers(operator.getitem)
 def __getitem__(x: Array, index: Any) -> Any:
     """``x[index]``: a view; at integer positions a copy, but for one traced position, which NumPy sees as an integer."""
     items = parse(x, index)
     result = place(x, items)
+    plain = not any(each is Ellipsis for each in _entries(index))
     if any(item.kind == "mask" for item in items):
         return Masked(result, broadcast(_mask(x, items)[0], result.shape))
     if any(item.kind == "array" and item.value.ndim for item in items) or any(map(_is_array_of_one, _entries(index))):
-        return fresh(result.node, row_major=False)
-    if not seen(result).shape and not any(each is Ellipsis for each in _entries(index)):
+        return fresh(result.node, row_major=False, scalar=None if plain else False)
+    if not seen(result).shape and plain:
         return fresh(result.node)  # a scalar: it keeps its value when x changes
     return result
 
 
 @method
+@answers(operator.setitem)
 def __setitem__(x: Array, index: Any, value: Any) -> None:
     """``x[index] = value``."""
     if x.is_scalar:
@@ -244,7 +248,9 @@ def __setitem__(x: Array, index: Any, value: Any) -> None:
         mask, axes = _mask(x, items)
         write_masked(target, broadcast(mask, target.shape), value, axes)
     elif not _same_view(value, target):
-        target.write(_fitted(value, target).node)
+        if ("mode", "flat") in (x._move.attrs if x._move else ()) and np.ndim(value) and np.size(value) != target.size:
+            value = np.resize(value, target.shape)  # repeated until there is enough
+        target.write(_fitted(value, target, not any(item.kind == "array" for item in items)).node)
 
 
 def _mask(x: Array, items: Sequence[Item]) -> tuple[Array, tuple[int, int]]:
@@ -323,8 +329,8 @@ def put_along_axis(arr, indices, values, axis):
 def copyto(dst, src, casting="same_kind", where=True):
     must_be_traced(dst)
     value = operand(src)
-    given = value.dtype if isinstance(value, Array) else np.dtype(float) if isinstance(value, float) else dst.dtype
-    if not np.can_cast(given, dst.dtype, casting):
+    given = value.dtype if isinstance(value, Array) else np.asarray(value).dtype
+    if not np.can_cast(given, dst.dtype, casting) and (isinstance(value, Array) or given.kind != "i" or dst.dtype.kind == "b"):
         raise TypeError(f"Cannot cast array data from {given!r} to {dst.dtype!r} according to the rule {casting!r}")
-    settled = settle(value, dst.dtype, dst.shape)
+    settled = _fitted(value, dst)
     dst.write((settled if where is True else choose(where, settled, dst, dst.dtype, dst.shape)).node)

@@ -85,7 +85,7 @@ def write_masked(target: Array, mask: Array, value: Any, mask_axes: tuple[int, i
             value.refuse()
         fitted: Any = value.whole
     else:
-        fitted = assignable(value, target.dtype)
+        fitted = assignable(value, target.dtype, False)
         axis = np.ndim(fitted) - (target.ndim - last) - 1  # of the value: the one that counts masked elements
         if axis >= 0:
             if fitted.shape[axis] != 1:

@@ -18,6 +18,7 @@ from .array import (
     common_dtype,
     composite,
     deliver,
+    fresh,
     handles,
     iota,
     lift,
@@ -47,7 +48,18 @@ def _matmul(a: Any, b: Any, dtype: Any = None) -> Array:
     return reshaped(record("matmul", left, right), (*batch, *rows, *columns))
 
 
+def _with_axes(a: Any, b: Any, ranks: tuple[int, int], new_a: Any = ..., new_b: Any = ...) -> tuple[Array, Array]:
+    """Both operands, indexed so that they get new axes. Raises ValueError where one has fewer axes than the product needs."""
+    a, b = lift(a), lift(b)
+    if a.ndim < ranks[0] or b.ndim < ranks[1]:
+        raise ValueError("an input operand does not have enough dimensions")
+    return a[new_a], b[new_b]
+
+
 def _vecdot(a: Any, b: Any, dtype: Any = None) -> Array:
+    a, b = _with_axes(a, b, (1, 1))
+    if a.shape[-1] != b.shape[-1]:
+        raise ValueError("the operands have a mismatch in their core dimension")
     products = np.multiply(a, b, dtype=dtype)
     return np.sum(products, -1, products.dtype)
 
@@ -55,8 +67,8 @@ def _vecdot(a: Any, b: Any, dtype: Any = None) -> Array:
 WHOLE.update({
     "matmul": _matmul,
     "vecdot": _vecdot,
-    "matvec": lambda a, b, dtype=None: _matmul(a, lift(b)[..., None], dtype)[..., 0],
-    "vecmat": lambda a, b, dtype=None: _matmul(lift(a)[..., None, :], b, dtype)[..., 0, :],
+    "matvec": lambda a, b, dtype=None: _matmul(*_with_axes(a, b, (2, 1), new_b=(..., None)), dtype)[..., 0],
+    "vecmat": lambda a, b, dtype=None: _matmul(*_with_axes(a, b, (1, 2), new_a=(..., None, slice(None))), dtype)[..., 0, :],
 })
 
 
@@ -74,7 +86,10 @@ def dot(a, b, out=None):
 @handles(np.inner)
 def inner(a, b, /):
     a, b = lift(a), lift(b)
-    return np.tensordot(a, b, (-1, -1)) if a.ndim and b.ndim else np.multiply(a, b)
+    if not a.ndim or not b.ndim:
+        return np.multiply(a, b)
+    result: Any = np.tensordot(a, b, (-1, -1))
+    return result if result.ndim else fresh(result.node)
 
 
 @handles(np.vdot)

@@ -206,6 +206,7 @@ class Recorder:
         self.asked: set[int] = set()  # the ids of those whose values the program has asked for
         self._content: dict[int, int] = {}  # a checksum of what the others held then
         self.nonnegative: set[int] = set()  # integer nodes that need no wrap-around as an index
+        self.swapped: set[int] = set()  # arguments whose bytes lie in the other order than this machine's
         self._composite = ""
         self._reads_input: list[bool | None] = []  # None: an array from outside, and no argument
         self._recorded_by: Counter[Any] = Counter()  # how many operations a loop, or a line, has recorded
@@ -354,8 +355,8 @@ def _value(node: Node, values: dict[int, np.ndarray]) -> np.ndarray:
     return np.asarray(result).astype(node.type.dtype, copy=False)
 
 
-def check_dtype(dtype: np.dtype, seen: str = "an array") -> None:
+def check_dtype(dtype: np.dtype, seen: str = "an array", at: tuple[str, str] | None = None) -> None:
     """Raises TraceError for a dtype that graphs do not have (complex, object, strings, dates, long double)."""
     if dtype.name not in SHORT or not dtype.isnative:
         instead = "Keep its real and imaginary parts in two real arrays" if dtype.kind == "c" else "Convert it with astype first"
-        raise refuse(f"{seen} of {dtype}", f"programs hold only {', '.join(SHORT.values())}", instead)
+        raise refuse(f"{seen} of {dtype}", f"programs hold only {', '.join(SHORT.values())}", instead, at)

@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_index
 
 from .array import (
     Array,
@@ -51,7 +52,11 @@ def reduce_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out
     if ufunc.__name__ not in FOLDS:
         raise refuse(f"np.{ufunc.__name__}.reduce", "it is no reduction of the graph", f"Reductions are {', '.join(FOLDS)}")
     op, x = FOLDS[ufunc.__name__], lift(a)
-    axes = normal_axes(axis, x.ndim)
+    absent = not x.ndim and not isinstance(axis, tuple) and axis in (0, -1)  # a number may be folded along the axis it lacks
+    axes = () if absent else normal_axes(axis, x.ndim)
+    if out is Ellipsis or (op in ("any", "all") and dtype not in (None, bool)):
+        raise TypeError("no such reduction")
+    dtype = dtype_with(out, x) if dtype is None else dtype
     initial = None if initial is np._NoValue else initial
     if op in ("any", "all"):
         x = cast(x, bool)
@@ -72,6 +77,12 @@ def reduce_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out
         return deliver(cast(broadcast(lift(initial), shape), x.dtype), out, "unsafe")
     result = record(op, x, axes=axes, keepdims=bool(keepdims)) if axes else fresh(x.node, x.row_major)
     return deliver(result if initial is None else cast(ufunc(result, initial), result.dtype), out, "unsafe")
+
+
+def dtype_with(out: Any, x: Array) -> np.dtype | None:
+    """The dtype to add up in if there is an ``out=`` and none is asked for."""
+    out = out[0] if isinstance(out, tuple) else out
+    return np.result_type(out.dtype, x.dtype) if isinstance(out, Array) and not out.is_scalar else None
 
 
 def count_of(x: Array, axes: Any) -> int:
@@ -125,8 +136,9 @@ def mean(a, axis=None, dtype=None, out=None, keepdims=False, *, where=True):
     """sum / count; integers in float64, float16 summed in float32, as NumPy does."""
     x = lift(a)
     half = dtype is None and x.dtype == np.float16
-    wide = np.float32 if half else np.float64 if dtype is None and x.dtype.kind in "biu" else dtype
-    result = _quotient(np.sum(x, axis, wide, keepdims=keepdims, where=where), _count(x, axis, where))
+    wide = np.float32 if half else np.float64 if dtype is None and x.dtype.kind in "biu" else dtype or dtype_with(out, x)
+    count = _count(x, axis, where)
+    result = _quotient(np.sum(x, axis, wide, keepdims=keepdims, where=where), count)
     return deliver(cast(result, np.float16) if half else result, out, "unsafe")
 
 
@@ -138,7 +150,7 @@ def var(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=Tru
     count = _count(x, axis, where)
     centre = _quotient(np.sum(x, axis, wide, keepdims=True, where=where), count) if mean is None else mean
     apart = np.subtract(x, centre)
-    total = np.sum(np.multiply(apart, apart), axis, wide, keepdims=keepdims, where=where)
+    total = np.sum(np.multiply(apart, apart), axis, wide or dtype_with(out, apart), keepdims=keepdims, where=where)
     degrees = np.maximum(count - ddof, 0) if isinstance(count, Array) else np.maximum(count - ddof, 0).item()
     return deliver(_quotient(total, degrees), out, "unsafe")
 
@@ -182,31 +194,50 @@ def argmin(a, axis=None, out=None, *, keepdims=False):
 
 # ---------------------------------------------------------------- scans and order
 def accumulate_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out: Any = None) -> Array:
-    """``np.add.accumulate`` and ``np.multiply.accumulate``; axis None means all, as ``np.cumsum`` has it."""
+    """``np.add.accumulate`` and ``np.multiply.accumulate``."""
     if ufunc.__name__ not in SCANS:
         raise refuse(f"np.{ufunc.__name__}.accumulate", "only sums and products have a scan in the graph",
                      "Write np.cumsum, np.cumprod, or a Python loop over the axis")
     x = lift(a)
-    if axis is None or not x.ndim:
-        x, axis = traced.ravel(x), 0
-    (axis,) = normal_axes(axis, x.ndim)
-    return deliver(record(SCANS[ufunc.__name__], cast(x, dtype or accumulator(x.dtype)), axis=axis), out, "unsafe")
+    along = normalize_axis_index(axis, x.ndim)
+    summed = cast(x, dtype or dtype_with(out, x) or accumulator(x.dtype))
+    return deliver(record(SCANS[ufunc.__name__], summed, axis=along), out, "unsafe")
+
+
+def _scan(ufunc: np.ufunc, a: Any, axis: Any, dtype: Any, out: Any) -> Array:
+    """``np.cumsum``: of all elements if there is no axis."""
+    x = lift(a)
+    return accumulate_method(ufunc, traced.ravel(x) if axis is None or not x.ndim else x, axis or 0, dtype, out)
 
 
 @handles(np.cumsum)
 def cumsum(a, axis=None, dtype=None, out=None):
-    return accumulate_method(np.add, a, axis, dtype, out)
+    return _scan(np.add, a, axis, dtype, out)
 
 
 @handles(np.cumprod)
 def cumprod(a, axis=None, dtype=None, out=None):
-    return accumulate_method(np.multiply, a, axis, dtype, out)
+    return _scan(np.multiply, a, axis, dtype, out)
+
+
+def _along(a: Any, axis: Any, order: Any) -> tuple[Array, int]:
+    """What is sorted, and along which of its axes."""
+    if order is not None:
+        raise ValueError("Cannot specify order when the array has no fields.")
+    x = traced.ravel(a) if axis is None else lift(a)
+    return x, normalize_axis_index(-1 if axis is None else axis, x.ndim)
+
+
+@handles(np.sort)
+def sort(a, axis=-1, kind=None, order=None, *, stable=None):
+    x, along = _along(a, axis, order)
+    return record("sort", x, axis=along)
 
 
 @handles(np.argsort)
 def argsort(a, axis=-1, kind=None, order=None, *, stable=None):
-    x = traced.ravel(a) if axis is None else a
-    result = record("argsort", x, axis=normal_axes(-1 if axis is None else axis, x.ndim)[0])
+    x, along = _along(a, axis, order)
+    result = record("argsort", x, axis=along)
     x.recorder.nonnegative.add(result.node)
     return result
 

@@ -86,10 +86,7 @@ def ones_view(x: Array, shape: tuple[int, ...]) -> Array:
 
 def shape_of(shape: Any) -> tuple[int, ...]:
     """``shape=`` of a NumPy call: a sequence of integers, or one."""
-    try:
-        return tuple(map(operator.index, shape))
-    except TypeError:
-        return (operator.index(shape),)
+    return tuple(map(operator.index, shape)) if np.iterable(shape) else (operator.index(shape),)
 
 
 def _fitting(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
@@ -118,6 +115,8 @@ def _backwards(x: Array) -> Array:
 def reshape(a, /, shape=None, order="C", *, newshape=None, copy=None):
     x = lift(a)
     target = _fitting(shape_of(newshape if shape is None else shape), x.size)
+    if x.is_scalar and not target:
+        return x
     if _order(order, x) == "F":
         result = _backwards(reshape_view(_backwards(x), tuple(reversed(target))))
     else:
@@ -145,7 +144,8 @@ def _numbered(x: Array) -> np.ndarray:
 @handles(np.transpose)
 def transpose(a, axes=None):
     x = lift(a)
-    return seen(transpose_view(x, np.transpose(_numbered(x), axes).shape))
+    perm = np.transpose(_numbered(x), axes).shape
+    return x if x.is_scalar else seen(transpose_view(x, perm))
 
 
 @handles(np.swapaxes)
@@ -155,7 +155,8 @@ def swapaxes(a, axis1, axis2):
 
 @handles(np.squeeze)
 def squeeze(a, axis=None):
-    return seen(ones_view(a, np.squeeze(stand_in(a), axis).shape))
+    shape = np.squeeze(stand_in(a), axis).shape
+    return a if a.is_scalar else seen(ones_view(a, shape))
 
 
 @handles(np.broadcast_to)
@@ -187,11 +188,13 @@ def array_split(ary, indices_or_sections, axis=0):
     """Views along one axis; NumPy's own swaps the axis to the front and back."""
     axis = normalize_axis_index(axis, ary.ndim)
     n = ary.shape[axis]
-    if isinstance(indices_or_sections, int | np.integer):
-        parts = int(indices_or_sections)
-        cuts = [n // parts * i + min(i, n % parts) for i in range(parts + 1)]
-    else:
+    if np.iterable(indices_or_sections):
         cuts = [0, *map(int, indices_or_sections), n]
+    else:
+        parts = int(indices_or_sections)
+        if parts <= 0:
+            raise ValueError("number sections must be larger than 0.")
+        cuts = [n // parts * i + min(i, n % parts) for i in range(parts + 1)]
     return [ary[(slice(None),) * axis + (slice(a, b),)] for a, b in zip(cuts, cuts[1:], strict=False)]
 
 
@@ -203,6 +206,8 @@ def concatenate(arrays, /, axis=0, out=None, *, dtype=None, casting="same_kind")
         raise ValueError("zero-dimensional arrays cannot be concatenated")
     axis = normalize_axis_index(axis or 0, parts[0].ndim)
     target = common_dtype(*parts) if dtype is None else np.dtype(dtype)
+    if not all(np.can_cast(each.dtype, target, casting) for each in parts):
+        raise TypeError(f"Cannot cast to {target} according to the rule {casting!r}")
     if len({each.shape[:axis] + each.shape[axis + 1:] for each in parts}) > 1:
         raise ValueError("all the input array dimensions except for the concatenation axis must match exactly, got "
                          f"{[p.shape for p in parts]} along axis {axis}")
@@ -234,7 +239,8 @@ def pad(array, pad_width, mode="constant", **options):
     widths = np.broadcast_to(np.asarray(pad_width), (array.ndim, 2)).tolist()
     shape = tuple(a + n + b for (a, b), n in zip(widths, array.shape, strict=True))
     frame = constant(np.asarray(value).astype(array.dtype).item(), shape, array.dtype)
-    return record("update", frame, array, start=tuple(a for a, _ in widths), step=(1,) * array.ndim)
+    framed = record("update", frame, array, start=tuple(a for a, _ in widths), step=(1,) * array.ndim)
+    return framed if framed.ndim else fresh(framed.node, scalar=False)
 
 
 @handles(np.diagonal)

@@ -14,9 +14,10 @@ others (``np.gradient``, ``np.cross``, ``np.kron``), and trace once their own ``
 from __future__ import annotations
 
 import functools
+import math
 import re
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +27,8 @@ from .array import (
     FUNCTIONS,
     OUTSIDE,
     Array,
+    answers,
+    as_numpy_raises,
     cast,
     constant,
     fresh,
@@ -53,7 +56,7 @@ OVERRIDES: dict[Callable, Callable] = {}  # a NumPy function -> what a traced fu
 def replaces(*functions: Callable) -> Callable[[Callable], Callable]:
     """Register the stand-in of functions that never dispatch."""
     def register(stand_in: Callable) -> Callable:
-        OVERRIDES.update(dict.fromkeys(functions, stand_in))
+        OVERRIDES.update(dict.fromkeys(functions, answers(functions[0])(stand_in)))
         return stand_in
     return register
 
@@ -120,7 +123,7 @@ def array(object, dtype=None, *, copy=True, order="K", subok=False, ndmin=0, lik
     if not is_traced(object):
         return np.array(object, dtype=dtype, copy=copy, order=order, subok=subok, ndmin=ndmin)
     result = lift(object) if dtype is None else cast(lift(object), dtype)
-    if copy and isinstance(object, Array):
+    if result is not object or copy or result.is_scalar:
         result = fresh(result.node, lies_in_rows(order, result), scalar=False)
     return np.reshape(result, (1,) * (ndmin - result.ndim) + result.shape) if result.ndim < ndmin else result
 
@@ -155,24 +158,43 @@ def _laid_out(x: Array, strides: tuple[int, ...]) -> Any:
     return given if given.ndim else np.reshape(given, 1)
 
 
-@replaces(np.asarray, np.asanyarray, np.require, np.asarray_chkfinite)
-def asarray(a, dtype=None, order=None, *args, copy=None, requirements=None, **options):
+@replaces(np.asarray, np.asanyarray)
+def asarray(a, dtype=None, order=None, *, copy=None, device=None, like=None):
     """A traced array is one already, unless it is asked for in another order."""
     if not is_traced(a):
-        return np.array(a, dtype) if copy else np.asarray(a, dtype)
+        return np.asarray(a, dtype, order, copy=copy)
     result = array(a, dtype, copy=bool(copy))
-    asked = {order, *([requirements] if isinstance(requirements, str) else requirements or ())}
     if not np.ndim(result):
         return result
+    return asfortranarray(result) if order == "F" else ascontiguousarray(result) if order == "C" else result
+
+
+@replaces(np.require)
+def require(a, dtype=None, requirements=None, *, like=None):
+    if not is_traced(a):
+        return np.require(a, dtype, requirements)
+    asked = {requirements} if isinstance(requirements, str) else {*(requirements or ())}
     if asked & {"F", "F_CONTIGUOUS", "FORTRAN"}:
-        return asfortranarray(result)
-    return ascontiguousarray(result) if asked & {"C", "C_CONTIGUOUS", "CONTIGUOUS"} else result
+        return asarray(a, dtype, "F")
+    return asarray(a, dtype, "C" if asked & {"C", "C_CONTIGUOUS", "CONTIGUOUS"} else None)
 
 
 @replaces(np.broadcast)
-def broadcast(*arrays):
-    """It only asks traced arrays for their shapes, so stand-ins without memory take their places."""
-    return np.broadcast(*(np.broadcast_to(0, each.shape) if isinstance(each, Array) else each for each in arrays))
+class broadcast:
+    """``np.broadcast``: the shape, and the elements side by side, traced where the array is."""
+
+    def __init__(self, *arrays: Any) -> None:
+        self._arrays = [each if isinstance(each, Array) else np.asarray(each) for each in arrays]
+        self.shape = np.broadcast_shapes(*(each.shape for each in self._arrays))
+        self.nd = self.ndim = len(self.shape)
+        self.size, self.numiter = math.prod(self.shape), len(arrays)
+
+    def __iter__(self) -> Any:
+        wide: list[Any] = [np.broadcast_to(each, self.shape) for each in self._arrays]
+        return (tuple(each[index] for each in wide) for index in np.ndindex(self.shape))
+
+    def __getattr__(self, name: str) -> Any:
+        raise refuse(f"np.broadcast(...).{name}", "it goes through an array's memory", "Write a loop over np.ndindex(shape)")
 
 
 @replaces(np.isscalar)
@@ -265,6 +287,8 @@ def stand_in(value: Any) -> Any:
     """What a traced function sees in place of a value of its globals; most are seen as they are."""
     if isinstance(value, types.ModuleType):
         return _module(value) if value.__name__.partition(".")[0] == "numpy" else value
+    if isinstance(value, types.FunctionType | types.BuiltinFunctionType) and str(value.__module__).startswith("numpy"):
+        return OVERRIDES[value] if value in OVERRIDES else _guarded(value)
     try:
         return OVERRIDES.get(value, value)
     except TypeError:  # not hashable
@@ -283,18 +307,18 @@ class Rebinder:
     def __init__(self, belongs: Callable[[str], bool], outside: Outside | None = None) -> None:
         self._belongs = belongs  # is a source file one whose functions are copied?
         self._outside = outside
-        self._copies: dict[int, dict[str, Any]] = {}
+        self.copies: dict[int, dict[str, Any]] = {}
         self._functions: dict[types.FunctionType, types.FunctionType] = {}
 
     def globals(self, original: dict[str, Any]) -> dict[str, Any]:
         """A module's globals with stand-ins, and its functions copied to see them."""
-        if id(original) not in self._copies:
+        if id(original) not in self.copies:
             original.setdefault("__warningregistry__", {})  # or a warning would make one in the copy: a global bound anew
-            copied = self._copies[id(original)] = dict(original)
+            copied = self.copies[id(original)] = dict(original)
             copied.update({name: self.seen(value) for name, value in original.items()})
             if self._outside:
                 self._outside.keep("", copied)
-        return self._copies[id(original)]
+        return self.copies[id(original)]
 
     def seen(self, value: Any) -> Any:
         """What a copied function sees in place of a value of its globals or closure."""
@@ -309,7 +333,7 @@ class Rebinder:
         if fn in OVERRIDES:
             return OVERRIDES[fn]
         if not self._belongs(fn.__code__.co_filename):
-            return fn
+            return stand_in(fn)
         if fn in self._functions:
             return self._functions[fn]
         outside, cells = self._outside, fn.__closure__ or ()
@@ -351,7 +375,7 @@ _opened = Rebinder(lambda path: "numpy" in path and not user_file(path))
 @functools.cache
 def opened(func: Callable) -> Any:
     """NumPy's own Python source of a function, seeing stand-ins; None where it is written in C."""
-    inner = getattr(func, "__wrapped__", None)
+    inner = getattr(func, "__wrapped__", func)
     return _opened.function(inner) if isinstance(inner, types.FunctionType) else None
 
 
@@ -392,9 +416,14 @@ def _recorded(func: Callable, args: tuple, kwargs: dict) -> Any:
         result = FUNCTIONS[func](*args, **{k: v for k, v in kwargs.items() if v is not np._NoValue})
         if result is not NotImplemented:
             return result
-    name = f"{func.__module__}.{func.__name__}".replace("numpy", "np", 1)
+    return _traced_source(func, args, kwargs)
+
+
+def _traced_source(func: Callable, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """A function of NumPy that has no handler. Raises TraceError, or what NumPy raises."""
+    name = f"{func.__module__}.{func.__qualname__}".replace("numpy", "np", 1)
     remedy = REMEDIES.get(func.__name__, "Write it with arithmetic, reductions, np.where, slices and products")
-    source = opened(func)
+    source = None if str(func.__module__).startswith("numpy.ma") else opened(func)
     if source is None:
         raise refuse(name, "it has no place in the graph", remedy)
     try:
@@ -406,6 +435,38 @@ def _recorded(func: Callable, args: tuple, kwargs: dict) -> Any:
         why = re.sub(r"^[^:]*:\d+: ", "", str(error)).partition(". ")[0]  # the line is said once; the remedy is ours
         why = why.partition(f"{HIDDEN} (")[2].removesuffix(")") or why  # that of the innermost function
         raise refuse(name, f"{HIDDEN} ({why})", remedy) from error
-    except (AttributeError, TypeError) as error:
-        why = "it asks for the memory of a real array" if "attribute '__" in str(error) else str(error)
-        raise refuse(name, f"{HIDDEN} ({why})", remedy) from error
+    except Exception as error:
+        raise as_numpy_raises(func, args, kwargs, error) from error
+
+
+@functools.cache
+def _guarded(func: Callable) -> Callable:
+    """A function of NumPy that does not ask its arguments: given a traced array it sees stand-ins, too, or is refused."""
+    @functools.wraps(func)
+    def guard(*args: Any, **kwargs: Any) -> Any:
+        traces = any(map(is_traced, (*args, *kwargs.values())))
+        return _traced_source(func, args, kwargs) if traces else func(*args, **kwargs)
+    return guard
+
+
+for _class in (np.finfo, np.iinfo):
+    OVERRIDES[_class] = _guarded(_class)
+
+
+class Ufunc:
+    """A ufunc as a traced function sees it: NumPy does not tell arrays of ``out=...``, which asks for an array of shape ()."""
+
+    def __init__(self, ufunc: np.ufunc) -> None:
+        self._ufunc = ufunc
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        if options.get("out") is Ellipsis and any(map(is_traced, args)):
+            options["out"] = (Ellipsis,) * self._ufunc.nout
+        return self._ufunc(*args, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ufunc, name)
+
+
+OVERRIDES.update({ufunc: Ufunc(ufunc) for ufunc in vars(np).values() if isinstance(ufunc, np.ufunc)})
+OVERRIDES[np.asarray_chkfinite] = _guarded(np.asarray_chkfinite)

@@ -1,12 +1,14 @@
 """Nested arguments and results: what is an array in them, and how to put them together again.
 
-In:  a nest of tuples, named tuples, lists and dicts. Out: its array leaves in order, and a ``Tree``:
+In:  a nest of tuples, lists and dicts, and of their subclasses. Out: its array leaves in order, and a ``Tree``:
 the nest with a position in place of each array. Trees are frozen, hashable and picklable, so a tree is
 half of a compile cache's key; the other half is the ``TensorType`` of each leaf.
 """
 
 from __future__ import annotations
 
+import functools
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,9 +21,10 @@ from .recorder import refuse
 
 @dataclass(frozen=True)
 class Leaf:
-    """The array at ``position`` of the flat list."""
+    """The array at ``position`` of the flat list; ``scalar`` if it is a NumPy scalar, and no array of shape ()."""
 
     position: int
+    scalar: bool = False
 
 
 @dataclass(frozen=True)
@@ -37,11 +40,28 @@ class Static:
 
 @dataclass(frozen=True)
 class Branch:
-    """A container: its class (``tuple``, ``list``, ``dict`` or a named tuple's), a dict's keys, its children."""
+    """A container: its class, a dict's keys, its children; then the attributes of an object of a subclass."""
 
     container: type
     keys: tuple[Hashable, ...]
     children: tuple[Tree, ...]
+    attributes: tuple[str, ...] = ()  # their values are the last children
+
+    def build(self, parts: Sequence[Any]) -> Any:
+        """A container of this kind that holds other children."""
+        values = parts[:len(parts) - len(self.attributes)]
+        if issubclass(self.container, dict):
+            made = self.container.__new__(self.container)
+            dict.update(made, zip(self.keys, values, strict=True))
+        elif issubclass(self.container, list):
+            made = self.container.__new__(self.container)
+            list.extend(made, values)
+        else:
+            new: Any = self.container.__new__
+            made = getattr(self.container, "_make", functools.partial(new, self.container))(values)
+        for name, value in zip(self.attributes, parts[len(values):], strict=True):
+            setattr(made, name, value)
+        return made
 
 
 Tree = Leaf | Static | Branch
@@ -54,10 +74,9 @@ def is_array(value: object) -> bool:
 
 
 def refuse_other_meanings(array: Any) -> None:
-    """Raises TraceError for a masked array or a matrix, whose operators do not mean what an array's do."""
-    if type(array) is np.ndarray or not isinstance(array, np.ndarray):
-        return  # without asking for numpy.ma, which would be imported
-    if isinstance(array, np.ma.MaskedArray | np.matrix):
+    """Raises TraceError for an array of a subclass, such as a masked array or a matrix: its operators may mean something else
+    than an array's, and what they give is of its class. An array in a file is as any other, and gives plain arrays."""
+    if isinstance(array, np.ndarray) and type(array) not in (np.ndarray, np.memmap):
         raise refuse(f"a {type(array).__name__} among the arrays", "its operators mean something else than an array's, which is "
                      "all that is compiled", "Pass np.asarray(it), and a mask as an array of its own")
 
@@ -85,12 +104,21 @@ def flatten(value: Any, is_leaf: Callable[[object], bool] = is_array) -> tuple[l
 def _tree(value: Any, is_leaf: Callable[[object], bool], leaves: list[Any]) -> Tree:
     if is_leaf(value):
         leaves.append(value)
-        return Leaf(len(leaves) - 1)
-    if isinstance(value, dict):
-        return Branch(dict, tuple(value), tuple(_tree(v, is_leaf, leaves) for v in value.values()))
-    if isinstance(value, list | tuple):
-        return Branch(type(value), (), tuple(_tree(v, is_leaf, leaves) for v in value))
-    return Static(value, _static_key(value))
+        return Leaf(len(leaves) - 1, getattr(value, "is_scalar", isinstance(value, np.generic)))
+    if not isinstance(value, dict | list | tuple):
+        return Static(value, _static_key(value))
+    parts = dict.values(value) if isinstance(value, dict) else value
+    own = {} if type(value) in (dict, list, tuple) else _attributes(value)
+    children = tuple(_tree(part, is_leaf, leaves) for part in (*parts, *own.values()))
+    return Branch(type(value), tuple(dict.keys(value)) if isinstance(value, dict) else (), children, tuple(own))
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """What an object of a subclass of dict, list or tuple holds besides its elements."""
+    slots = {name: getattr(value, name) for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())
+             if hasattr(value, name)}
+    made = {"default_factory": value.default_factory} if isinstance(value, defaultdict) else {}
+    return made | slots | getattr(value, "__dict__", {})
 
 
 def _static_key(value: Any) -> Hashable:
@@ -106,16 +134,15 @@ def _static_key(value: Any) -> Hashable:
 def unflatten(tree: Tree, leaves: Sequence[Any]) -> Any:
     """The nest again, with ``leaves`` in the places of its arrays; the inverse of ``flatten``.
 
-    An array that is part of the program is copied, so that what one caller does to it the next does not see.
+    An array that is part of the program is copied, so that what one caller does to it the next does not see. What NumPy has as a
+    scalar is one.
     """
     if isinstance(tree, Leaf):
-        return leaves[tree.position]
+        leaf = leaves[tree.position]
+        return leaf[()] if tree.scalar and isinstance(leaf, np.ndarray) else leaf
     if isinstance(tree, Static):
         return tree.value.copy() if isinstance(tree.value, np.ndarray) else tree.value
-    children = [unflatten(child, leaves) for child in tree.children]
-    if tree.container is dict:
-        return dict(zip(tree.keys, children, strict=True))
-    return tree.container(*children) if hasattr(tree.container, "_fields") else tree.container(children)
+    return tree.build([unflatten(child, leaves) for child in tree.children])
 
 
 def leaf_names(tree: Tree, name: str = "") -> Iterator[str]:
@@ -128,8 +155,9 @@ def named_parts(tree: Tree, name: str = "") -> Iterator[tuple[str, Leaf | Static
     if not isinstance(tree, Branch):
         yield name, tree
         return
-    keys: Sequence[Any] = tree.keys or getattr(tree.container, "_fields", ()) or range(len(tree.children))
-    for key, child in zip(keys, tree.children, strict=True):
+    held = len(tree.children) - len(tree.attributes)
+    keys: Sequence[Any] = tree.keys or getattr(tree.container, "_fields", ()) or range(held)
+    for key, child in zip((*keys, *tree.attributes), tree.children, strict=True):
         yield from named_parts(child, f"{name}.{key}" if name else str(key))
 
 

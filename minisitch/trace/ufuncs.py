@@ -10,21 +10,25 @@ one primitive of ``ops.OPS``, a composition that gives NumPy's values, or the ``
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import numpy as np
 
+from ..errors import MinisitchError
 from ..ops import OPS, kind_of
 from .array import (
     Array,
+    as_numpy_raises,
     cast,
     choose,
     common_dtype,
     composite,
     constant,
     deliver,
+    fresh,
     handles,
     is_weak,
     lift,
@@ -173,7 +177,12 @@ def __array_ufunc__(x: Array, ufunc: np.ufunc, kind: str, *inputs: Any, **option
     if kind not in METHODS:
         raise refuse(f"np.{ufunc.__name__}.{kind}", "it has no place in the graph",
                      "Open it up into reductions, np.cumsum or np.add.at")
-    return METHODS[kind](ufunc, *inputs, **options)
+    try:
+        return METHODS[kind](ufunc, *inputs, **options)
+    except MinisitchError:
+        raise
+    except Exception as error:
+        raise as_numpy_raises(ufunc if kind == "__call__" else getattr(ufunc, kind), inputs, options, error) from error
 
 
 def call(ufunc: np.ufunc, *inputs: Any, out: Any = None, where: Any = True, dtype: Any = None,
@@ -184,7 +193,11 @@ def call(ufunc: np.ufunc, *inputs: Any, out: Any = None, where: Any = True, dtyp
         raise refuse(f"np.{ufunc.__name__} with {', '.join(sorted(unknown))}=", "the graph has no such option", "Leave it out")
     if ufunc.__name__ in WHOLE:
         return deliver(WHOLE[ufunc.__name__](*inputs, dtype=dtype), out, casting)
-    results = elementwise(ufunc, [operand(each) for each in inputs], dtype)
+    if ufunc.__name__ in ("equal", "not_equal") and any(each is None for each in inputs):  # no number is None
+        inputs = tuple(False if each is None else each for each in inputs)
+        results: tuple[Array, ...] = (constant(ufunc is np.not_equal, np.broadcast_shapes(*map(np.shape, inputs)), bool),)
+    else:
+        results = tuple(each if each.ndim else fresh(each.node) for each in elementwise(ufunc, [*map(operand, inputs)], dtype))
     outs = out if isinstance(out, tuple) else (out,) * len(results)
     if where is not True:
         results = tuple(_chosen(ufunc, lift(where), each, o, casting) for each, o in zip(results, outs, strict=True))
@@ -252,7 +265,10 @@ def where(condition, x=None, y=None, /):
         raise refuse("np.where(condition) with one argument", "the shape of its result depends on values",
                      "Use np.where(condition, a, b), or keep the mask")
     a, b = operand(x), operand(y)
-    return choose(condition, a, b, common_dtype(a, b), np.broadcast_shapes(*map(np.shape, (condition, a, b))))
+    dtype, shape = common_dtype(a, b), np.broadcast_shapes(*map(np.shape, (condition, a, b)))
+    # A number that the dtype does not hold wraps, unlike one in arithmetic.
+    a, b = (each if isinstance(each, Array) else constant(np.asarray(each), (), dtype) for each in (a, b))
+    return fresh(choose(condition, a, b, dtype, shape).node, scalar=False)
 
 
 @composite(np.clip)
@@ -263,17 +279,25 @@ def clip(a, a_min=None, a_max=None, out=None, *, min=None, max=None, dtype=None,
         low = None if type(low) is int and low <= ends.min else low
         high = None if type(high) is int and high >= ends.max else high
     operands = [lift(a), *(operand(each) for each in (low, high) if each is not None)]
-    x = cast(operands[0], dtype or common_dtype(*operands))
+    common = common_dtype(*operands)
+    if low is None and high is None and common.kind == "b":
+        raise TypeError("np.positive takes no bools")
+    if not np.can_cast(common, dtype or common, "same_kind"):
+        raise TypeError(f"Cannot cast from {common} to {dtype}")
+    x = cast(operands[0], dtype or common)
     if low is not None:
         x = np.maximum(x, low)
-    return deliver(np.minimum(x, high) if high is not None else x.copy(), out)
+    return deliver(np.minimum(x, high) if high is not None else fresh(x.node, x.row_major), out)
 
 
 @composite(np.round)
 def round(a, decimals=0, out=None):
-    x, scale = lift(a), 10.0 ** abs(decimals)
+    x, decimals = lift(a), operator.index(decimals)
+    scale = 10.0 ** abs(decimals)
     if x.dtype.kind in "iu" and decimals >= 0:
-        return deliver(x.copy(), out)
+        return deliver(fresh(x.node, x.row_major), out)
+    if x.dtype.kind == "b" and decimals:
+        raise TypeError("a bool cannot be scaled")
     if decimals > 0:
         rounded = np.rint(x * scale) / scale
     else:

@@ -1,0 +1,79 @@
+"""What a program may return: arrays, and what is no part of the trace, in nests of tuples, lists and dicts.
+
+In:  the tree of a result and its traced arrays. Out: nothing, or a TraceError at the line where the program begins.
+
+An object of any other kind would reach the caller with a stand-in in it (``zip``, a generator, a set, a dataclass, a function that
+uses ``x``), so each is searched for one.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from .array import Array
+from .masked import Masked
+from .recorder import current, refuse
+from .shim import OVERRIDES, StandIn
+from .tree import Branch, Static, Tree, refuse_other_meanings
+
+SEARCHED = 10_000  # objects, the nearest first
+ENDS = (type, ModuleType, CodeType, BuiltinFunctionType, np.ndarray, np.generic, str, bytes, int, float)
+
+
+def require_plain(tree: Tree, results: Sequence[Array]) -> None:
+    """Raises TraceError for a result that the caller would get as a stand-in, used up, or in the wrong byte order."""
+    recorder = current()
+    for array in results:
+        if array._move is not None and ("mode", "flat") in array._move.attrs:
+            raise refuse("the program returns x.flat", "it goes through an array's memory", "Return x.ravel()", recorder.begins)
+        node = array.node
+        while recorder[node].kind == "move" or recorder[node].op == "sort":
+            node = recorder[node].args[0]
+        if node in recorder.swapped:
+            raise refuse("the program returns elements of an argument whose bytes are not in this machine's order",
+                         "NumPy gives them in that order, and results are in the machine's",
+                         "Pass x.astype(x.dtype.newbyteorder('=')) instead of x", recorder.begins)
+    _require_plain(tree)
+
+
+def _require_plain(tree: Tree) -> None:
+    if isinstance(tree, Branch):
+        for child in tree.children:
+            _require_plain(child)
+    if not isinstance(tree, Static):
+        return
+    value = tree.value
+    refuse_other_meanings(value)
+    remedy = "Return the arrays in a tuple, a list or a dict; make the object outside"
+    if isinstance(value, Iterator | Awaitable | AsyncIterator):
+        raise refuse(f"the program returns a {type(value).__name__}", "it runs once, so a second call would find it used up",
+                     remedy, current().begins)
+    if _holds_stand_in(value) or (isinstance(value, str) and re.search(r"Array\(\w+\[", value)):  # or the text of one
+        raise refuse(f"the program returns a {type(value).__name__} that holds a traced array or a function that is traced",
+                     "only what is in tuples, lists and dicts is computed", remedy, current().begins)
+
+
+def _holds_stand_in(value: object) -> bool:
+    """Whether anything that exists only while a program is traced can be reached from a value."""
+    copies = {id(seen) for seen in current().outside.rebinder.copies.values()}
+    met: set[int] = set()
+    pending: list[Any] = [value]
+    for each in pending:
+        if id(each) in met:
+            continue
+        met.add(id(each))
+        if isinstance(each, Array | Masked | StandIn) or each is Array or any(each is stand_in for stand_in in OVERRIDES.values()):
+            return True
+        if isinstance(each, FunctionType):
+            if id(each.__globals__) in copies:
+                return True
+            pending += [each.__closure__, each.__defaults__, each.__kwdefaults__, vars(each)]
+        elif not isinstance(each, ENDS) and len(pending) < SEARCHED:
+            pending += gc.get_referents(each)
+    return False

@@ -1,0 +1,84 @@
+"""NumPy's public interface, function by function: equal to NumPy, the same error, or a refusal with the user's line. Nothing else."""
+
+import collections
+import functools
+
+import numpy as np
+import pytest
+from numpy_api import POOL, UFUNCS, outcome, program, programs, verdict
+
+import minisitch as ms
+from minisitch.trace import array, shim, ufuncs
+
+PARTS = 8
+
+
+@functools.cache
+def cases() -> list[tuple[str, str]]:
+    return list({text: (name, text) for name, text in programs()}.values())
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_the_public_interface(part):
+    mine = [(name, text) for index, (name, text) in enumerate(cases()) if index % PARTS == part]
+    found = {text: verdict(text) for _, text in mine}
+    counts = collections.Counter(found.values())
+    print({what: counts[what] for what in ("equal", "raises", "refused")})
+    assert {text: what for text, what in found.items() if what not in ("equal", "raises", "refused")} == {}
+    assert counts["equal"] > len(mine) / 2  # a table that is mostly refused or wrong shows nothing
+
+
+def test_every_public_function_is_in_the_table():
+    """But for what reads files, prints, or sets how NumPy computes and prints."""
+    names = {name.partition(".")[2] for name, _ in cases()} | set(UFUNCS)
+    callables = {name for name in np.__all__ if callable(getattr(np, name)) and not isinstance(getattr(np, name), type)}
+    table = " ".join(text for _, text in cases())
+    missing = {name for name in callables - names if f"np.{name}(" not in table and f"'{name}')(" not in table}
+    assert missing <= set("""busday_count busday_offset is_busday datetime_as_string datetime_data fromfile fromregex fromstring genfromtxt
+        get_include get_printoptions getbufsize geterr geterrcall load loadtxt nested_iters printoptions save savetxt savez savez_compressed set_printoptions
+        setbufsize seterr seterrcall show_config show_runtime test info""".split())
+
+
+# ---------------------------------------------------------------- mutants: the sweep sees each fault of its kind
+def test_mutant_an_ellipsis_as_out_is_none(monkeypatch):
+    monkeypatch.setattr(shim.Ufunc, "__call__", lambda self, *args, **options: self._ufunc(*args, **options))
+    assert "for" in verdict("np.cross(i3, i3)") and verdict("np.exp(s, out=...)") not in ("equal", "refused")
+
+
+def test_mutant_a_broadcast_iterates_over_zeros(monkeypatch):
+    def zeros(*arrays):
+        return np.broadcast(*(np.broadcast_to(0, np.shape(each)) for each in arrays))
+    monkeypatch.setitem(shim.OVERRIDES, np.broadcast, zeros)
+    monkeypatch.setattr(shim, "_opened", shim.Rebinder(lambda path: "numpy" in path))
+    shim.opened.cache_clear()
+    shim._module.cache_clear()
+    assert verdict("list(np.broadcast(v, f))") not in ("equal", "raises", "refused")
+    monkeypatch.undo()
+    shim._module.cache_clear()
+
+
+def test_mutant_a_result_without_axes_is_a_scalar(monkeypatch):
+    made = array.fresh
+    monkeypatch.setattr(array, "fresh", lambda node, row_major=True, scalar=None: made(node, row_major, None))
+    assert verdict("s.copy()") == "float64 float64[] for ndarray float64[]"
+
+
+def test_mutant_numpy_is_not_asked_for_its_error(monkeypatch):
+    texts = "o = np.zeros(4, int) $ np.exp(v, o) $ return o", "np.diagonal(v)", "np.take(v, 1.0)"
+    assert [verdict(text) for text in texts] == ["raises", "raises", "refused"]
+    for module in (array, ufuncs, shim):
+        monkeypatch.setattr(module, "as_numpy_raises", lambda function, args, options, error: error)
+    assert all("where NumPy gives" in verdict(text) for text in texts)
+
+
+def test_the_same_on_kernels():
+    """A part of the table as Python text and on the stepper: what is traced is computed there, too."""
+    for target, every in (("python", 150), ("step", 300)):
+        texts = [text for name, text in cases()[::every] if verdict(text) == "equal"]
+        assert {text: verdict(text, target) for text in texts} == dict.fromkeys(texts, "equal"), target
+
+
+def test_numpys_integers_are_sizes_or_refused():
+    function, names = program("v.reshape(m, -1)")
+    result, error = outcome(lambda: ms.jit(function, target="reference")(*(POOL[name] for name in names)))
+    assert result is None and "program.py:2" in str(error)
