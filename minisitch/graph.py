@@ -60,6 +60,11 @@ class TensorType:
         return f"{SHORT[self.dtype]}[{','.join(map(str, self.shape))}]"
 
 
+def printable(text: str) -> str:
+    """One line, with what does not print escaped: nothing that ends a comment is left."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 @dataclass(frozen=True)
 class Node:
     """One operation. ``id`` is its position in the graph; operands are earlier ids.
@@ -75,6 +80,12 @@ class Node:
     attrs: tuple[tuple[str, Any], ...] = ()  # sorted pairs: hashable, printable
     where: str = ""
     via: str = ""
+
+    def __post_init__(self) -> None:
+        """Names of files and functions come from outside, and stand in comments of emitted text: they are one printable line."""
+        if not (self.where.isprintable() and self.via.isprintable()):
+            object.__setattr__(self, "where", printable(self.where))
+            object.__setattr__(self, "via", printable(self.via))
 
     @property
     def kind(self) -> str:
@@ -186,6 +197,12 @@ def infer_type(node: Node, types: Sequence[TensorType]) -> TensorType:
     op = OPS[node.op]
     if op.arity is not None and len(types) != op.arity:
         raise GraphError(f"{label(node)} takes {op.arity} operands, got {len(types)}")
+    for name, value in node.attrs:
+        if name not in op.attributes:
+            raise GraphError(f"{label(node)} has no attribute {name!r}; it has {', '.join(op.attributes) or 'none'}")
+        kinds = {*map(type, value)} - {int} if type(value) is tuple else {type(value)} - {bool, int, str}
+        if kinds and op.kind != "source":
+            raise GraphError(f"{label(node)}: {name}={value!r} is no number, no text and no tuple of integers")
     if op.kind == "source":
         return _source_type(node)
     if not types:
@@ -328,12 +345,21 @@ def _along_axis(node: Node, types: list[TensorType]) -> TensorType:
 def _scatter_type(node: Node, types: list[TensorType]) -> TensorType:
     x, value, *indices = types
     rest = tuple(n for a, n in enumerate(x.shape) if a not in node.attr("axes"))
+    _require(node.attr("mode") in ("set", "add"), node, "mode {!r} is neither set nor add", node.attr("mode"))
     _require(bool(indices) and value == TensorType(indices[0].shape + rest, x.dtype), node,
              "cannot scatter {} into {} at {}", value, x, indices)
     return x
 
 
 def _ufunc_type(node: Node, types: list[TensorType]) -> TensorType:
+    """A name is a text from outside: of all that NumPy has under names, only an elementwise ufunc that takes these operands."""
+    name, output = node.attr("name"), node.attr("output")
+    ufunc: Any = getattr(np, name, None)
+    known = isinstance(ufunc, np.ufunc) and ufunc.__name__ == name and ufunc.signature is None
+    _require(known, node, "{!r} is no elementwise ufunc of NumPy", name)
+    _require(len(types) == ufunc.nin and len({t.shape for t in types}) == 1, node, "np.{} takes {} of one shape", name, ufunc.nin)
+    _require(type(output) is int and 0 <= output < ufunc.nout, node, "np.{} has no output {}", name, output)
+    ufunc.resolve_dtypes((*(np.dtype(t.dtype) for t in types), *[None] * ufunc.nout))  # raises TypeError if it takes none such
     return TensorType(types[0].shape, node.attr("dtype")) if "dtype" in node.attributes else types[0]
 
 
@@ -371,8 +397,8 @@ def verify(graph: Graph) -> Graph:
 
 
 _STRING = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
-_NODE_LINE = re.compile(rf"%(\d+): (\w+)\[([\d,]*)\] = (\w+)((?: %\d+)*)((?:{_STRING}|[^'\"])*?)(?:  # (.*))?$")
-_RETURN = re.compile(r"return((?: %\d+)*)(?: *#.*)?$")
+_NODE_LINE = re.compile(rf"%(\d{{1,9}}): (\w+)\[([\d,]{{,400}})\] = (\w+)((?: %\d{{1,9}})*)((?:{_STRING}|[^'\"])*?)(?:  # (.*))?$")
+_RETURN = re.compile(r"return((?: %\d{1,9})*)(?: *#.*)?$")
 _SPACE = re.compile(rf"{_STRING}| (?=[a-z_]+=)")  # between attributes; strings are passed over
 
 
@@ -393,13 +419,12 @@ def parse(text: str) -> Graph:
         node_id, dtype, shape, op, args, attrs, origin = match.groups()
         try:
             pairs = _parse_attrs(attrs.strip())
-        except (SyntaxError, ValueError, KeyError, TypeError):
+        except (SyntaxError, ValueError, KeyError, TypeError, RecursionError, MemoryError):
             raise GraphError(f"line {number}: cannot read the attributes {attrs.strip()!r}; expected "
                              "numbers, strings and tuples, as in axes=(1,) keepdims=True") from None
         where, _, via = (origin or "").partition(" in ")
-        nodes.append(Node(int(node_id), op, tuple(int(a[1:]) for a in args.split()),
-                          TensorType(tuple(int(n) for n in shape.split(",") if n), DTYPES[dtype]),
-                          pairs, where, via))
+        type = TensorType(tuple(int(n) for n in shape.split(",") if n), DTYPES[dtype])
+        nodes.append(Node(int(node_id), op, tuple(int(a[1:]) for a in args.split()), type, pairs, where, via))
     if outputs is None:
         raise GraphError("the program has no 'return' line")
     return verify(Graph(tuple(nodes), outputs))
@@ -407,7 +432,7 @@ def parse(text: str) -> Graph:
 
 def _parse_attrs(text: str) -> tuple[tuple[str, Any], ...]:
     call = ast.parse(f"f({_SPACE.sub(lambda m: ', ' if m[0] == ' ' else m[0], text)})", mode="eval").body
-    if not isinstance(call, ast.Call) or call.args:
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args or None in {k.arg for k in call.keywords}:
         raise ValueError(text)
     pairs = tuple((str(k.arg), _literal(k.value)) for k in call.keywords)
     hash(pairs)  # raises TypeError for a list, which no node may hold
@@ -417,7 +442,7 @@ def _parse_attrs(text: str) -> tuple[tuple[str, Any], ...]:
 def _literal(tree: ast.expr) -> Any:
     if isinstance(tree, ast.Name):  # as repr prints them; math.nan is one object, so equal graphs are equal
         return {"nan": math.nan, "inf": math.inf}[tree.id]
-    if isinstance(tree, ast.UnaryOp) and isinstance(tree.operand, ast.Name):
+    if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub) and isinstance(tree.operand, ast.Name):
         return -_literal(tree.operand)
     return ast.literal_eval(tree)
 

@@ -15,6 +15,8 @@ The cost classes are the papers' (AStitch section 2.2, FusionStitching 2018 sect
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -81,6 +83,17 @@ class Op:
     cpu: Mapping[str, str] = field(default_factory=dict)
     cost: str = "free"  # "free" | "light" | "heavy"
     identity: Mapping[str, str] = field(default_factory=dict)
+
+    @functools.cached_property
+    def attributes(self) -> tuple[str, ...]:
+        """The names of its attributes: what its NumPy meaning takes besides operands. Sources have none."""
+        if self.kind in ("source", "map"):
+            return {"input": ("name",), "constant": ("value",), "iota": ("axis",), "cast": ("dtype",)}.get(self.name, ())
+        if isinstance(self.numpy, np.ufunc):
+            return ()
+        taken = [p for p in inspect.signature(self.numpy).parameters.values() if p.kind is not p.VAR_POSITIONAL]
+        named = [p.name for p in taken if p.kind is p.KEYWORD_ONLY or self.arity is not None][self.arity or 0:]
+        return (*named, "dtype") if self.name == "ufunc" else tuple(named)
 
 
 OPS: dict[str, Op] = {}

@@ -64,7 +64,8 @@ def _name(plan: StitchPlan, block: int) -> str:
     words = words or [n.op for n in nodes[-1:]]
     text = f"({plan.graph.structure_text}, {plan.composition!r}, {plan.device.name!r}, {block!r})"
     digest = hashlib.sha256(text.encode()).hexdigest()[:6]
-    return re.sub(r"\W", "_", "_".join(words[:2]))[:32].strip("_") + f"_{digest}"
+    name = re.sub(r"\W", "_", "_".join(words[:2]), flags=re.ASCII)[:32].strip("_") + f"_{digest}"  # Python changes other letters
+    return name if name.isidentifier() else f"kernel_{name}"
 
 
 # Registers a thread that are assumed, as the assembler taught. A grid barrier is a call, and only half of a thread's registers

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .graph import Graph
+from .graph import Graph, printable
 from .index import Guard, show
 from .kernel import Choose, Clamp, Compute, Fold, FromIndex, Kernel, Load, Segment, Stmt, Store
 from .ops import EXACT, OPS, SHORT, compute_dtype, kind_of
@@ -64,7 +64,7 @@ class Writer:
 
     def line(self, text: str, comment: str = "") -> None:
         indented = "    " * self.depth + text
-        self.lines.append(f"{indented:<56}  # {comment}" if comment else indented)
+        self.lines.append(f"{indented:<56}  # {printable(comment)}" if comment else indented)
 
     def text(self) -> str:
         return "\n".join(self.lines) + "\n"

@@ -297,7 +297,7 @@ def stand_in(value: Any) -> Any:
 
 @functools.cache
 def _module(module: types.ModuleType) -> types.ModuleType:
-    return RandomStandIn(module) if module is np.random else StandIn(module)
+    return RandomStandIn(module) if module.__name__ == "numpy.random" else StandIn(module)  # asked by name: NumPy imports it late
 
 
 # ---------------------------------------------------------------- copies of functions
