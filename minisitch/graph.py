@@ -17,6 +17,7 @@ pass is one ``for`` loop and none recurses.
 from __future__ import annotations
 
 import ast
+import keyword
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -63,6 +64,15 @@ class TensorType:
 def printable(text: str) -> str:
     """One line, with what does not print escaped: nothing that ends a comment is left."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def identifier(text: str) -> str:
+    """A name in emitted text for a name from outside: ASCII, for Python changes other letters, no word of Python's or of ours."""
+    name = re.sub(r"\W", "_", text, flags=re.ASCII)
+    return name if name.isidentifier() and not keyword.iskeyword(name) and not _OWN.fullmatch(name) else f"given_{name}"
+
+
+_OWN = re.compile(r"[armv]\d+\w*|__\w*|leaves|nested|into|memory|thread|call|workspace|read|self_|len|type")
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from .graph import identifier
 from .index import Index, Loaded, footprint
 from .kernel import Buffer, Kernel, Load, Phase, Segment, Store, Touch, statements
 from .layout import Layout, Loop
@@ -64,8 +65,7 @@ def _name(plan: StitchPlan, block: int) -> str:
     words = words or [n.op for n in nodes[-1:]]
     text = f"({plan.graph.structure_text}, {plan.composition!r}, {plan.device.name!r}, {block!r})"
     digest = hashlib.sha256(text.encode()).hexdigest()[:6]
-    name = re.sub(r"\W", "_", "_".join(words[:2]), flags=re.ASCII)[:32].strip("_") + f"_{digest}"  # Python changes other letters
-    return name if name.isidentifier() else f"kernel_{name}"
+    return identifier(re.sub(r"\W", "_", "_".join(words[:2]), flags=re.ASCII)[:32].strip("_") + f"_{digest}")
 
 
 # Registers a thread that are assumed, as the assembler taught. A grid barrier is a call, and only half of a thread's registers

@@ -25,10 +25,8 @@ concerns only the workspace is done once a thread, in a function of its own.
 from __future__ import annotations
 
 import hashlib
-import keyword
 import linecache
 import math
-import re
 import threading
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
@@ -36,13 +34,13 @@ from typing import Any
 
 import numpy as np
 
+from ..graph import identifier
 from ..trace import Program
 from ..trace.tree import Branch, Leaf, Tree, refuse_other_meanings
 from .memory import ALIGNMENT, Slot, line_start
 from .pool import fresh, is_pooled
 
 Array = np.ndarray
-TAKEN = re.compile(r"[armv]\d+\w*|__\w+|leaves|nested|into|memory|thread|call|workspace")  # names of a call's own
 READY = 0x101  # of an array's flags: in C order, and aligned
 
 
@@ -114,10 +112,8 @@ class Writer:
         self.lines.append(text)
 
     def bind(self, name: str, value: Any) -> str:
-        """A name for a value from outside, unlike all others: no name of the text itself, no word of Python's."""
-        name = re.sub(r"\W", "_", name, flags=re.ASCII)
-        if not name.isidentifier() or keyword.iskeyword(name) or TAKEN.fullmatch(name):
-            name = f"given_{name}"
+        """A name for a value from outside, unlike all others."""
+        name = identifier(name)
         while name in self.names and self.names[name] is not value:
             name += "_"
         self.names[name] = value

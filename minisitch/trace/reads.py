@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import hashlib
 import linecache
-import re
 import weakref
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -36,6 +35,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import MinisitchError
+from ..graph import identifier
 from .outside import HELD, SCALARS, Outside, Part, attributes, is_users, parts, same
 from .recorder import SMALL, user_file
 
@@ -69,6 +69,11 @@ def _same(found: object, was: object) -> None:
         raise Stale(f"{found!r} is where {was!r} was")
 
 
+def attribute(holder: str, key: str) -> str:
+    """The text that reads an attribute, which may be called anything."""
+    return f"{holder}.{key}" if identifier(key) == key else f"getattr({holder}, {key!r})"
+
+
 class Writer:
     """Writes the lines of one reader."""
 
@@ -84,7 +89,7 @@ class Writer:
 
     def bind(self, name: str, value: Any) -> str:
         """A name of a constant in the text."""
-        name = re.sub(r"\W", "_", name) or "c"
+        name = identifier(name)
         found = name if self.names.get(name, self) is value else f"{name}_{len(self.names)}" if name in self.names else name
         self.names[found] = value
         return found
@@ -124,7 +129,7 @@ class Writer:
         if part.holder is not value:
             holder = self.bind("cell" if isinstance(part.holder, CellType) else "globals", part.holder)
         if not part.is_item:
-            return f"{holder}.{part.key}"
+            return attribute(holder, part.key)
         plain = type(part.key) in (int, str) or part.key is None
         return f"{holder}[{repr(part.key) if plain else self.bind('key', part.key)}]"
 
@@ -139,7 +144,7 @@ class Writer:
                             self.visit(self.bind(key, fn), fn)
                 elif key in self._words and key not in own and not hasattr(each, "__get__") and not key.startswith("__"):
                     own[key] = each
-                    self._look(f"{name}.{key}", each)
+                    self._look(attribute(name, key), each)
 
     def _look(self, read: str, value: Any) -> None:
         """The lines that read one thing, and see that it is what it was."""
