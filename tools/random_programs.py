@@ -3,7 +3,10 @@
     python tools/random_programs.py --count 2000 --seed 0 --target python --jobs 2
     python tools/random_programs.py --count 300 --target step      # the CUDA text, thread by thread
     python tools/random_programs.py --count 200 --target cpu       # compiled by Numba
+    python tools/random_programs.py --count 3000 --bits --jobs 2   # every bit NumPy's; a sixth compiled, a sixth stepped
 
+With ``--bits`` the programs are those of ``minisitch.testing.bits``; every fourth has functions such as ``exp``, of which all
+strategies must have the same bits. Without ``--target`` a program's number decides its target.
 A program's number is its seed, so a failure is run again with ``--seed NUMBER --count 1``. Every
 fourth program gets NaN, infinities and signed zeros among its inputs. Failures are printed with a
 snippet that rebuilds them; the exit code is 1 if there was one.
@@ -33,6 +36,7 @@ from minisitch.reference import judge
 from minisitch.runtime.executable import assemble
 from minisitch.runtime.stages import lower_program
 from minisitch.testing import random_graph, random_inputs
+from minisitch.testing.bits import check_bits, random_bit_graph, random_bit_inputs
 from minisitch.trace import Program, Static
 
 STRATEGIES = ("none", "xla", "fs18", "fs18-dot", "fs20", "astitch", "auto")
@@ -68,6 +72,27 @@ def program_of(seed: int, target: str) -> tuple[Graph, list[np.ndarray], bool]:
     return graph, random_inputs(graph, np.random.default_rng(seed), special=special), special
 
 
+def bit_program_of(seed: int, target: str) -> tuple[Graph, list[np.ndarray]]:
+    """Program number ``seed`` of those that are compared bit by bit, with its inputs."""
+    rng = np.random.default_rng(seed)
+    elements = 1024 if target == "cpu" else 256
+    graph = random_bit_graph(rng, max_nodes=int(rng.integers(3, 21)), max_elements=elements, heavy=seed % 4 == 3)
+    return graph, random_bit_inputs(graph, np.random.default_rng(seed))
+
+
+def check_bits_of_seed(seed: int, target: str, strategies: Sequence[str] = STRATEGIES) -> list[Failure]:
+    """Compare program number ``seed`` bit by bit under each strategy; what differs."""
+    target = target or {0: "cpu", 1: "step"}.get(seed % 6, "python")
+    graph, inputs = bit_program_of(seed, target)
+    try:
+        found = check_bits(graph, inputs, lambda name: run_graph(graph, inputs, name, target, device_for(target, seed)), strategies)
+    except Exception:
+        found = {"one of them": traceback.format_exc()}
+    text = (f'\n\nimport numpy as np\nfrom minisitch.graph import parse\nfrom minisitch.testing.bits import random_bit_inputs\n'
+            f'graph = parse("""{graph}""")\ninputs = random_bit_inputs(graph, np.random.default_rng({seed}))')
+    return [Failure(seed, f"{strategy}, on {target}", why + text) for strategy, why in found.items()]
+
+
 def snippet(graph: Graph, seed: int, special: bool) -> str:
     """Python text that rebuilds a case."""
     return (f'import numpy as np\nfrom minisitch.graph import parse\nfrom minisitch.testing import random_inputs\n'
@@ -97,9 +122,9 @@ def check_seed(seed: int, target: str, strategies: Sequence[str] = STRATEGIES) -
     return failures
 
 
-def check_all(seeds: range, target: str, strategies: Sequence[str], jobs: int) -> Iterator[list[Failure]]:
+def check_all(seeds: range, target: str, strategies: Sequence[str], jobs: int, bits: bool = False) -> Iterator[list[Failure]]:
     """The failures of each program, in order."""
-    check = partial(check_seed, target=target, strategies=strategies)
+    check = partial(check_bits_of_seed if bits else check_seed, target=target, strategies=strategies)
     if jobs == 1:
         yield from map(check, seeds)
         return
@@ -112,19 +137,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--count", type=int, default=200, help="how many programs")
     parser.add_argument("--seed", type=int, default=0, help="number of the first")
-    parser.add_argument("--target", choices=("python", "cpu", "step"), default="python")
+    parser.add_argument("--target", choices=("python", "cpu", "step"), help="python, unless --bits")
+    parser.add_argument("--bits", action="store_true", help="compare every bit with NumPy's")
     parser.add_argument("--strategies", nargs="+", default=list(STRATEGIES), metavar="NAME")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     options = parser.parse_args(arguments)
+    target = options.target or ("" if options.bits else "python")
     started, failures = time.time(), 0
-    for done, found in enumerate(check_all(range(options.seed, options.seed + options.count), options.target,
-                                           options.strategies, options.jobs), start=1):
+    for done, found in enumerate(check_all(range(options.seed, options.seed + options.count), target, options.strategies,
+                                           options.jobs, options.bits), start=1):
         for failure in found:
             failures += 1
-            print(f"\nprogram {failure.seed}, strategy {failure.strategy}, target {options.target}:\n{failure.text}\n")
+            print(f"\nprogram {failure.seed}, strategy {failure.strategy}, target {target or 'as drawn'}:\n{failure.text}\n")
         print(f"\r{done} of {options.count} programs, {failures} failures", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
-    print(f"{options.count} programs from seed {options.seed}, target {options.target}, "
+    print(f"{options.count} programs from seed {options.seed}, target {target or 'as drawn'}, "
           f"strategies {' '.join(options.strategies)}: {failures} failures, {time.time() - started:.0f} s")
     return 1 if failures else 0
 
