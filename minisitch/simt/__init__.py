@@ -6,7 +6,8 @@ In:  kernel source text and arrays. Out: the arrays changed as by a launch, and 
 A GPU, and the CUDA simulator, compute *something* for a kernel with a missing barrier, often the right
 thing. The stepper refuses it under every seed, because it does not look for wrong numbers: it checks
 that any two accesses of a cell are ordered (``memory.ordered``), that all who must come to a barrier
-come, that what is read was written. The rules:
+come, that what is read was written. Before each atomic operation others may run: a lock that two threads can hold, or a counter
+that loses counts, shows so under some seeds. The rules:
 
     race               two threads touch a cell, one writes, no barrier (or release and acquire) between covers both
     divergent-barrier  threads wait at different barriers, or some have ended
@@ -24,7 +25,7 @@ come, that what is read was written. The rules:
 Reading order: ``values`` (scalars), ``text`` (the rewriting), ``memory`` (the judge), ``traffic`` (the
 counts), ``machine`` (who runs). It is a model: no time, no caches, no memory order weaker than the rules.
 Who reads a counter before or after another adds to it is a matter of time, and so is what that orders: a mistake in a
-queue may take many seeds to be seen.
+queue or a lock may take many seeds to be seen.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ import numpy as np
 
 from .machine import IN_FLIGHT, Machine
 from .memory import Memory, Now
-from .text import Program, read_program
+from .text import Program, kernel_bug, read_program
 from .traffic import Bytes, LineTraffic, Traffic
 
 __all__ = ["Bytes", "LineTraffic", "Traffic", "step"]
@@ -44,14 +45,17 @@ __all__ = ["Bytes", "LineTraffic", "Traffic", "step"]
 
 def step(text: str, arrays: Sequence[Any] | Mapping[str, Any], grid: int, block: int, seed: int = 0, *,
          name: str | None = None, wave: int | None = None,
-         inputs: Iterable[str | int] | None = None, queues: Iterable[str] = ()) -> Traffic:
+         inputs: Iterable[str | int] | None = None, queues: Iterable[str] = (), rounds: int | None = None) -> Traffic:
     """Launch the kernel in ``text`` on ``grid`` blocks of ``block`` threads; change ``arrays`` in place.
 
     ``arrays`` are the arguments in order, or by parameter name; scalars pass through. ``inputs`` names
     those that hold data at the start (by parameter name or position); reading a cell of any other array
     before writing it is refused. Left out, it means the arrays that the text never writes to. ``wave`` is
     the number of blocks that are resident at once; ``name`` picks a kernel where the text has several.
-    ``queues`` names arrays that stay in L2: their bytes are counted apart.
+    ``queues`` names arrays that stay in L2: their bytes are counted apart. ``rounds``: of all loops of all threads together, that
+    the launch may take (left out: a million, and 20,000 for each thread).
+
+    Raises KernelBug where the text misbehaves, ValueError for a launch that cannot be made.
     """
     program = read_program(text, name)
     if not isinstance(arrays, Mapping) and len(arrays) != len(program.parameters):
@@ -63,6 +67,10 @@ def step(text: str, arrays: Sequence[Any] | Mapping[str, Any], grid: int, block:
         raise ValueError(f"grid {grid} and block {block}: launches have one dimension here, so both are plain integers")
     if not 0 < block <= 1024 or grid < 0:
         raise ValueError(f"{grid} blocks of {block} threads: a block has 1 to 1024 threads")
+    if program.doubles and not any(isinstance(v, np.ndarray) and v.dtype == np.float64 for v in values.values()):
+        line, literal = program.doubles[0]
+        raise kernel_bug("float64-literal", f"{literal} makes Numba compute in float64; write np.float32(...)", program.lines,
+                         (line, "here"))
     together = program.waits_for("grid.sync", "while")  # blocks that may wait for each other
     if program.waits_for("grid.sync") and wave is not None and grid > wave:
         raise program.bug("one-wave", f"a grid barrier with {grid} blocks, but only {wave} are resident at once",
@@ -73,7 +81,8 @@ def step(text: str, arrays: Sequence[Any] | Mapping[str, Any], grid: int, block:
     arguments = _arguments(program, values, inputs, set(queues), now)
     in_flight = wave or (grid if together else IN_FLIGHT)
     with np.errstate(all="ignore"):
-        return Machine(program, arguments, now, grid, block, seed, in_flight).run()
+        return Machine(program, arguments, now, grid, block, seed, in_flight,
+                       rounds or 1_000_000 + 20_000 * grid * block).run()
 
 
 def _arguments(program: Program, values: Mapping[str, Any], inputs: Iterable[str | int] | None, queues: set[str],

@@ -2,10 +2,10 @@
 
 In:  a ``Program``, its arrays, a launch size, a seed. Out: a ``Traffic``, or a ``KernelBug``.
 
-A block takes *turns*. In a turn each of its threads runs until it waits for the block or the grid, ends,
-or has gone once round a ``while`` loop; lanes that meet in a shuffle or a ``syncwarp`` go on within the
-turn. The seed draws the order of lanes, warps and blocks. It decides what a racy kernel computes, never
-whether it is refused.
+A block takes *turns*. In a turn its threads run, each until it waits for the block or the grid, ends, comes to an atomic
+operation, or has gone once round a ``while`` loop; lanes that meet in a shuffle or a ``syncwarp`` go on within the turn. Of those
+that stand before an atomic or in a loop, the seed draws who goes on in this turn. It draws the order of lanes, warps and blocks
+too. Without atomics it decides what a racy kernel computes, never whether it is refused; with them it decides who comes first.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ import numpy as np
 
 from ..errors import KernelBug
 from .memory import NOTHING, Memory, Now, Stamp, Trace, join
-from .text import EXIT, FULL_MASK, SHUFFLES, START, WARP_MEETINGS, Program, kernel_bug
+from .text import EXIT, FULL_MASK, PAUSES, SHUFFLES, START, WARP_MEETINGS, Program, kernel_bug
 from .traffic import Tally, Traffic
-from .values import dtype_of
+from .values import Endless, dtype_of
 
 WARP = 32
 IN_FLIGHT = 4  # blocks that run side by side where no grid barrier makes them all
-PATIENCE = 10_000  # turns without progress, for each running block, before that is called a deadlock
+PATIENCE = 50  # turns without a change of memory, for each running block, before it is asked whether anybody can still change
+EAGER = (0.25, 0.5, 1.0)  # how likely a thread goes on in this turn that need not: drawn for each turn
 
 SOURCE_LANE: dict[str, Callable[[int, int], int]] = {  # (own lane, argument) -> whose value it gets
     "shfl_sync": lambda lane, source: source % WARP,
@@ -59,6 +60,23 @@ class Thread:
         self.stop: Stop = (START,)
         self.reply: Any = None
         self.counts: defaultdict[str, int] = defaultdict(int)
+
+
+class Watched:
+    """A thread's stops while no memory changes: it ``repeats`` once it was where it is, with all variables as they were.
+
+    One earlier state is kept, a newer one after 1, 2, 4, 8 ... stops, which finds circles of every length (Brent).
+    """
+
+    def __init__(self) -> None:
+        self.state: Any = None
+        self.stops, self.limit, self.repeats = 0, 1, False
+
+    def see(self, state: tuple[Any, ...]) -> None:
+        self.repeats = self.repeats or state == self.state
+        self.stops += 1
+        if self.stops == self.limit:
+            self.state, self.stops, self.limit = state, 0, 2 * self.limit
 
 
 class Block:
@@ -116,7 +134,8 @@ class Cuda:
 class Machine:
     """One launch."""
 
-    def __init__(self, program: Program, arguments: Sequence[Any], now: Now, grid: int, block: int, seed: int, in_flight: int):
+    def __init__(self, program: Program, arguments: Sequence[Any], now: Now, grid: int, block: int, seed: int, in_flight: int,
+                 rounds: int):
         self.program, self.arguments, self.now = program, arguments, now
         self.arrays = list({id(a): a for a in arguments if isinstance(a, Memory)}.values())
         self.grid_size, self.block_size, self.in_flight = Dim3(grid, 1, 1), Dim3(block, 1, 1), in_flight
@@ -126,12 +145,15 @@ class Machine:
         self.grid_epoch = 0
         self.tally = Tally(program)
         self.verbs = tuple(site.verb for site in program.sites)
-        self.loops = frozenset(site for site, verb in enumerate(self.verbs) if verb == "while")
+        self.pauses = frozenset(site for site, verb in enumerate(self.verbs) if verb in PAUSES)
+        self.rounds = program.rounds.left = rounds
+        self.watching = False
+        self.watched: dict[Thread, Watched] = {}
         self.meetings = frozenset(site for site, verb in enumerate(self.verbs) if verb in WARP_MEETINGS)
 
     def run(self) -> Traffic:
         """Give turns to blocks, in random order, until all have finished."""
-        idle = 0
+        quiet = 0  # turns since memory changed, or a thread came to a place where it waits for others
         while self.running or self.waiting_to_start:
             while self.waiting_to_start and len(self.running) < self.in_flight:
                 self.running.append(self.start(self.waiting_to_start.pop()))
@@ -141,8 +163,11 @@ class Machine:
                 continue
             before = self.now.progress
             self.turn(self.rng.choice(ready))
-            idle = 0 if self.now.progress > before else idle + 1
-            if idle > PATIENCE * len(self.running):
+            quiet = 0 if self.now.progress > before else quiet + 1
+            if quiet == 0:
+                self.watched.clear()
+            self.watching = quiet > PATIENCE * len(self.running)
+            if self.watching and all(map(self.goes_in_circles, self.running)):
                 raise self.deadlock()
         self.tally.end_epoch(self.arrays)
         return self.tally.traffic()
@@ -158,7 +183,7 @@ class Machine:
         """Run the block's threads as far as they get; let them past a barrier where all have come."""
         for warp in self.rng.sample(block.warps, len(block.warps)):
             self.run_warp(warp)
-        if self.loops and any(map(self.spins, block.threads)):
+        if self.pauses and any(map(self.spins, block.threads)):
             return
         self.require_one_stop(block.threads, "the threads of one block")
         for warp in block.warps:
@@ -175,7 +200,8 @@ class Machine:
 
     def run_warp(self, warp: list[Thread]) -> None:
         """Run the lanes of one warp, again and again while a shuffle or a warp barrier lets some go on."""
-        ready = [thread for thread in warp if thread.stop[0] == START or self.spins(thread)]
+        eager = self.rng.choice(EAGER) if self.pauses else 1.0
+        ready = [thread for thread in warp if thread.stop[0] == START or (self.spins(thread) and self.rng.random() < eager)]
         while ready:
             self.rng.shuffle(ready)
             for thread in ready:
@@ -191,11 +217,18 @@ class Machine:
             thread.stop = (EXIT,)
         except KernelBug:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self.exception(error, thread) from error
         thread.reply = None
-        if thread.stop[0] not in self.loops:
+        if thread.stop[0] not in self.pauses:
             self.now.progress += 1
+        elif self.watching:
+            state = (thread.stop[0], *thread.generator.gi_frame.f_locals.values())  # type: ignore[attr-defined]
+            self.watched.setdefault(thread, Watched()).see(state)
+
+    def goes_in_circles(self, block: Block) -> bool:
+        """True if no thread of the block can change anything, as long as no other does."""
+        return all(not self.spins(thread) or (thread in self.watched and self.watched[thread].repeats) for thread in block.threads)
 
     def release(self, block: Block) -> None:
         """The block goes on behind a barrier, and each of its threads knows what any of them had acquired."""
@@ -227,7 +260,7 @@ class Machine:
         for thread in warp:
             site = thread.stop[0]
             if site in self.meetings:
-                mask = int(thread.stop[1]) & FULL_MASK
+                mask = self.integer(thread, 1) & FULL_MASK
                 if not mask >> thread.lane & 1:
                     raise self.bug("lane-mask", f"lane {thread.lane} calls {self.verb(site)} with mask {mask:#010x}, "
                                    "which leaves it out", thread)
@@ -251,7 +284,7 @@ class Machine:
         values = {thread.lane: thread.stop[2] for thread in threads}
         for thread in threads:
             if verb in SHUFFLES:
-                source = SOURCE_LANE[verb](thread.lane, int(thread.stop[3]))
+                source = SOURCE_LANE[verb](thread.lane, self.integer(thread, 3))
                 if source not in values:
                     raise self.bug("lane-mask", f"lane {thread.lane} takes the value of lane {source}, which takes no "
                                    f"part in this {verb}", thread)
@@ -260,6 +293,13 @@ class Machine:
                 thread.reply = sum(1 << lane for lane, value in values.items() if value)
             else:
                 thread.reply = (any if verb == "any_sync" else all)(values.values())
+
+    def integer(self, thread: Thread, argument: int) -> int:
+        """The mask or the lane that a thread brings to a meeting."""
+        value = thread.stop[argument]
+        if not isinstance(value, int | np.integer):
+            raise self.bug("lane-mask", f"{value!r} is no integer; a mask and a lane are", thread)
+        return int(value)
 
     def join(self, threads: list[Thread]) -> None:
         """A warp barrier: each lane of it learns all that any of them knew, and that they all came."""
@@ -278,7 +318,7 @@ class Machine:
         return self.verbs[site]
 
     def spins(self, thread: Thread) -> bool:
-        return thread.stop[0] in self.loops
+        return thread.stop[0] in self.pauses
 
     def require_one_stop(self, threads: list[Thread], who: str) -> None:
         if len({thread.stop[0] for thread in threads}) > 1:
@@ -291,8 +331,8 @@ class Machine:
 
     def deadlock(self) -> KernelBug:
         threads = [thread for block in self.running for thread in block.threads]
-        return self.program.bug("deadlock", f"{PATIENCE} turns of each block, and no thread left its while loop, no "
-                                "memory changed", *self.places(threads))
+        return self.program.bug("deadlock", "every thread waits, or goes round a loop in which nothing changes",
+                                *self.places(threads))
 
     def bug(self, rule: str, what: str, thread: Thread) -> KernelBug:
         return self.program.bug(rule, what, (thread.stop[0], str(thread.trace.stamp)))
@@ -311,12 +351,15 @@ class Machine:
         values = {name: frame.f_locals.get(name) for name in self.program.sites[thread.stop[0]].names} if frame else {}
         return "".join(f", {name} = {value}" for name, value in values.items() if isinstance(value, int | np.number))
 
-    def exception(self, error: Exception, thread: Thread) -> KernelBug:
+    def exception(self, error: BaseException, thread: Thread) -> KernelBug:
         """A Python error out of kernel text: a name without a value, a division of integers by zero ..."""
         trace, line = error.__traceback__, 1
         while trace:
             if trace.tb_frame.f_code.co_filename == f"<{self.program.name}>":
                 line = trace.tb_lineno
             trace = trace.tb_next
+        if isinstance(error, Endless):
+            return kernel_bug("endless", f"{self.rounds:,} rounds of loops, all threads together, and no end, in kernel "
+                              f"{self.program.name}", self.program.lines, (line, str(thread.trace.stamp)))
         return kernel_bug("exception", f"{type(error).__name__}: {error}, in kernel {self.program.name}",
                           self.program.lines, (line, str(thread.trace.stamp)))

@@ -12,8 +12,10 @@ no kernel of ours uses (scopes other than the GPU's, sequential consistency):
     cuda.atomic.add(c, i, 0) ... cuda.threadfence()     by one thread       acquires, for what is after the fence
 
 Two accesses of one cell race when at least one writes, not both are atomic, and neither *happens before*
-the other. ``ordered`` is that relation, all of it. It does not depend on the order in which the threads
-happen to be stepped, so a race is found under every seed. Per cell it is enough to keep the last write
+the other. ``ordered`` is that relation, all of it. Where threads meet at barriers alone it does not depend on the order in which
+they happen to be stepped, so a race is found under every seed. What atomics order is decided by who comes first: so others may
+run before each of them, and which do is drawn by the seed. Plain accesses need no such place: either barriers or atomics order
+two of them, or it is a race. Per cell it is enough to keep the last write
 and what came since (the FastTrack argument: who is ordered after that write is ordered after all before).
 """
 
@@ -183,7 +185,7 @@ class Memory:
         self.holds_data, self.watched = holds_data, watched or not holds_data
         self.has_owners, self.is_queue = has_owners or program.renames_arrays, is_queue
         self.convert = scalar_type(array.dtype)
-        self.wraps = array.dtype.kind in "iu"
+        self.wraps = array.dtype.kind in "iub"
         self.writes: dict[int, Access] = {}  # cell -> its last plain write
         self.reads: dict[int, list[Access]] = {}  # cell -> the reads since
         self.atomics: dict[int, list[Access]] = {}  # cell -> the atomic operations since
@@ -270,7 +272,7 @@ class Memory:
         self.now.progress += 1
         self.data[cell] = self.convert(value) if self.wraps else value
 
-    def atomic(self, site: int, operation: str, index: Any, *operands: Any) -> Any:
+    def atomic(self, site: int, operation: str, index: Any, *operands: Any, turn: None = None) -> Any:
         """``cuda.atomic.<operation>(x, index, *operands)``: the old value.
 
         It races with plain accesses, not with other atomics; it orders nothing else but with a fence.
@@ -284,13 +286,13 @@ class Memory:
             self.clocks[cell] = join(clock, trace.fenced)
         return self.change(cell, operation, *operands)
 
-    def load_acquire(self, site: int, index: Any) -> Any:
+    def load_acquire(self, site: int, index: Any, turn: None = None) -> Any:
         """``load_acquire(x, index)``: the value; what its writers released is known from here on."""
         cell = self.atomic_cell(site, index)
         self.now.trace.acquire(self.clocks.get(cell, NOTHING))
         return self.convert(self.data[cell])
 
-    def add_release(self, site: int, index: Any, value: Any) -> None:
+    def add_release(self, site: int, index: Any, value: Any, turn: None = None) -> None:
         """``add_release(x, index, value)``: for others to learn all that is known here."""
         cell = self.atomic_cell(site, index)
         self.clocks[cell] = join(self.clocks.get(cell, NOTHING), self.now.trace.release())

@@ -7,15 +7,16 @@ The rewriting, line for line (the numbers are *sites*: indices into ``Program.si
     cuda.syncthreads()                        yield (1,)
     acc += cuda.shfl_xor_sync(m, acc, 16)     acc += (yield (2, m, acc, 16))
     y[i] = x[i + 1]                           _0 = x.load(3, i + 1); y.store(4, i, _0)
-    cuda.atomic.add(h, b, 1)                  h.atomic(5, 'add', b, 1)
-    add_release(c, 0, 1)                      c.add_release(5, 0, 1)
+    cuda.atomic.add(h, b, 1)                  h.atomic(5, 'add', b, 1, turn=(yield (5,)))
+    add_release(c, 0, 1)                      c.add_release(5, 0, 1, turn=(yield (5,)))
     s = cuda.shared.array(8, np.float32)      s = cuda.shared_array(6, 's', 8, np.float32)
     load_wide(v, 0, x, i, 4)                  v.put(7, 0, x.load_wide(8, i, 4))
     store_wide(y, i, v, 0, 4)                 y.store_wide(9, i, v.take(10, 0, 4))
-    while q[0] == 0: ...                      while q.load(7, 0) == 0: yield (8,); ...
+    while q[0] == 0: ...                      while q.load(7, 0) == 0: rounds(); yield (8,); ...
+    v = a * b + 0.5                           v = number(number(a * b) + float64(0.5))
 
-A thread runs until it yields; what it yields says where it waits and with what. ``cuda`` becomes the
-kernel's first parameter, so every thread has its own.
+A thread runs until it yields; what it yields says where it waits and with what. Before an atomic operation, and each time round
+a ``while`` loop, others may run. ``cuda`` becomes the kernel's first parameter, so every thread has its own.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import FunctionType
@@ -32,7 +33,7 @@ from typing import Any
 from .. import cuda_math
 from ..cuda_order import ORDERED
 from ..errors import KernelBug
-from .values import MATH, NUMPY
+from .values import BUILTINS, MATH, NUMPY, Rounds
 
 FULL_MASK = 0xFFFFFFFF
 FLOAT64_NAMES = {f"{module}.{name}" for module in ("math", "np") for name in ("pi", "e", "inf", "nan")} | {"float"}
@@ -43,8 +44,15 @@ CUDA_NAMES = {"threadIdx", "blockIdx", "blockDim", "gridDim", "laneid", "warpsiz
               "local", "atomic", "fma", "threadfence", "threadfence_block", "syncthreads", *WARP_MEETINGS}
 DEVICE_FUNCTIONS = {name: FunctionType(function.__code__, vars(cuda_math) | {"np": NUMPY}, name)
                     for name, function in cuda_math.DEVICE_FUNCTIONS.items()}  # over the stepper's scalars
+ARGUMENTS = {**dict.fromkeys(SHUFFLES, (3, 3)), **dict.fromkeys(VOTES, (2, 2)), "syncwarp": (0, 1), "syncthreads": (0, 0),
+             "atomic.cas": (4, 4), "load_acquire": (2, 2), "add_release": (3, 3), "load_wide": (5, 5), "store_wide": (5, 5)}
 ARRAY_MAKERS = {"cuda.shared.array": "shared_array", "cuda.local.array": "local_array"}
 WIDE = {"load_wide": 2, "store_wide": 0}  # which argument is the array in memory
+PAUSES = ("while", "atomic", *ORDERED)  # where a thread stops so that others may run, and goes on by itself
+NO_WAITING = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef)
+FOREIGN = {ast.Yield: "yield", ast.YieldFrom: "yield from", ast.Await: "await", ast.Delete: "del", ast.Global: "global",
+           ast.Nonlocal: "nonlocal", ast.Try: "try"}
+MAKES_NUMBERS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.LShift)
 EXIT, START = 0, 1  # the sites of a thread that has ended, and of one that may run
 
 
@@ -67,7 +75,7 @@ class Program:
     """A kernel ready to step.
 
     ``written`` are the parameters that the text may write to; ``renames_arrays`` says that it has
-    ``b = a`` for arrays: two names for the same bytes.
+    ``b = a`` for arrays: two names for the same bytes. ``doubles``: the float literals that have no dtype, where the first stands.
     """
 
     name: str
@@ -77,6 +85,8 @@ class Program:
     lines: tuple[str, ...]
     written: frozenset[str]
     renames_arrays: bool
+    doubles: tuple[tuple[int, str], ...]
+    rounds: Rounds
 
     def waits_for(self, *verbs: str) -> bool:
         """Does the text wait by one of ``verbs`` anywhere?"""
@@ -101,9 +111,19 @@ def read_program(text: str, name: str | None = None) -> Program:
     """Rewrite ``text``; the kernel is its function ``name``, or the last one."""
     lines = tuple(text.splitlines())
     try:
-        tree = ast.parse(text)
-    except SyntaxError as error:
-        raise kernel_bug("outside-dialect", f"this is not Python: {error.msg}", (*lines, ""), (error.lineno or 1, "here")) from None
+        return _read(text, name, lines)
+    except (SyntaxError, UnicodeError) as error:
+        line = getattr(error, "lineno", None) or 1
+        what = f"this is not Python: {getattr(error, 'msg', error)}"
+        raise kernel_bug("outside-dialect", what, (*lines, ""), (line, "here")) from None
+    except (RecursionError, MemoryError):
+        longest = max(range(len(lines)), key=lambda k: len(lines[k]))
+        raise kernel_bug("outside-dialect", "an expression is nested too deep to read", lines,
+                         (longest + 1, "the longest line")) from None
+
+
+def _read(text: str, name: str | None, lines: tuple[str, ...]) -> Program:
+    tree = ast.parse(text)
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     if not functions or (name is not None and name not in functions):
         wanted, there = f"function {name}" if name else "function", ", ".join(sorted(functions)) or "none"
@@ -112,11 +132,11 @@ def read_program(text: str, name: str | None = None) -> Program:
     helpers = [node for node in functions.values() if node is not kernel and not _names_of(node)["cuda"]]
     constants = [node for node in tree.body if isinstance(node, ast.Assign)]
     _refuse_foreign(kernel, functions.keys() - {helper.name for helper in helpers}, lines)
-    _refuse_float64(constants, [*helpers, kernel], lines)
+    doubles = tuple(_doubles(constants, [*helpers, kernel]))
     written, renames_arrays = _written_names(kernel), _renames_arrays(kernel)
 
     rewriter = _Rewriter({target.id for node in constants for target in node.targets if isinstance(target, ast.Name)},
-                         _names_of(kernel, ast.Store))
+                         _names_of(kernel, ast.Store), lines)
     rewriter.sites += [Site(kernel.lineno, "exit"), Site(kernel.lineno, "start")]
     rewriter.visit(kernel)
     parameters = tuple(argument.arg for argument in kernel.args.args)
@@ -125,10 +145,17 @@ def read_program(text: str, name: str | None = None) -> Program:
     for function in (*helpers, kernel):
         function.decorator_list.clear()
 
-    module = ast.fix_missing_locations(ast.Module([*constants, *helpers, kernel], type_ignores=[]))
-    space: dict[str, Any] = {"np": NUMPY, "math": MATH, **DEVICE_FUNCTIONS}
-    exec(compile(module, f"<{kernel.name}>", "exec"), space)
-    return Program(kernel.name, parameters, space[kernel.name], tuple(rewriter.sites), lines, written, renames_arrays)
+    module = ast.fix_missing_locations(ast.Module([*constants, *map(_Numbers().visit, helpers), kernel], type_ignores=[]))
+    rounds = Rounds()
+    space: dict[str, Any] = {"np": NUMPY, "math": MATH, **BUILTINS, "_rounds": rounds, **DEVICE_FUNCTIONS}
+    code = compile(module, f"<{kernel.name}>", "exec")
+    try:
+        exec(code, space)
+    except Exception as error:
+        raise kernel_bug("exception", f"{type(error).__name__}: {error}, outside of kernel {kernel.name}", lines,
+                         (error.__traceback__.tb_next.tb_lineno, "here")) from error  # type: ignore[union-attr]
+    return Program(kernel.name, parameters, space[kernel.name], tuple(rewriter.sites), lines, written, renames_arrays, doubles,
+                   rounds)
 
 
 def dotted(node: ast.AST) -> str:
@@ -157,8 +184,8 @@ def _written_names(kernel: ast.FunctionDef) -> frozenset[str]:
     reads = Counter(node.value.id for node in ast.walk(kernel)
                     if isinstance(node, ast.Subscript | ast.Attribute)
                     and isinstance(node.ctx, ast.Load) and isinstance(node.value, ast.Name))
-    reads += Counter(dotted(node.args[WIDE["load_wide"]]) for node in ast.walk(kernel)
-                     if isinstance(node, ast.Call) and dotted(node.func) == "load_wide")
+    reads += Counter(dotted(array) for node in ast.walk(kernel) if isinstance(node, ast.Call) and dotted(node.func) == "load_wide"
+                     for array in node.args[WIDE["load_wide"]:][:1])
     return frozenset(argument.arg for argument in kernel.args.args if names[argument.arg] > reads[argument.arg])
 
 
@@ -169,8 +196,8 @@ def _renames_arrays(kernel: ast.FunctionDef) -> bool:
                for node in ast.walk(kernel) for target in getattr(node, "targets", ()))
 
 
-def _refuse_float64(constants: Iterable[ast.Assign], functions: Iterable[ast.FunctionDef], lines: tuple[str, ...]) -> None:
-    """Refuse float literals outside ``np.<dtype>(...)``: Numba types them float64, and all they meet.
+def _doubles(constants: Iterable[ast.Assign], functions: Iterable[ast.FunctionDef]) -> Iterator[tuple[int, str]]:
+    """Float literals outside ``np.<dtype>(...)``, by line: Numba types them float64, and all they meet.
 
     In a module constant the whole argument is computed by Python, once; in a function only a bare
     literal is (``np.float32(x * 0.5)`` multiplies in float64).
@@ -185,8 +212,7 @@ def _refuse_float64(constants: Iterable[ast.Assign], functions: Iterable[ast.Fun
         for node in ast.walk(tree):
             literal = isinstance(node, ast.Constant) and isinstance(node.value, float)
             if (literal or dotted(node) in FLOAT64_NAMES) and node not in typed:
-                raise kernel_bug("float64-literal", f"{ast.unparse(node)} makes Numba compute in float64; "
-                          "write np.float32(...)", lines, _here(node))
+                yield _here(node)[0], ast.unparse(node)
 
 
 def _refuse_foreign(kernel: ast.FunctionDef, kernels: set[str], lines: tuple[str, ...]) -> None:
@@ -198,12 +224,59 @@ def _refuse_foreign(kernel: ast.FunctionDef, kernels: set[str], lines: tuple[str
         if isinstance(node, ast.Call) and dotted(node.func) in kernels:
             raise kernel_bug("outside-dialect", f"{dotted(node.func)} uses cuda; a function that is called may not",
                              lines, _here(node))
+        if type(node) in FOREIGN:
+            raise kernel_bug("outside-dialect", f"{FOREIGN[type(node)]} is not in the dialect", lines, _here(node))
+        if isinstance(node, NO_WAITING) and node is not kernel and _waits(node):
+            raise kernel_bug("outside-dialect", "a barrier, shuffle or atomic in a comprehension, lambda or nested function; "
+                             "write a loop", lines, _here(node))
 
 
-class _Rewriter(ast.NodeTransformer):
+def _waits(tree: ast.AST) -> bool:
+    """Does it hold a call that becomes a ``yield``?"""
+    names = (dotted(node.func).removeprefix("cuda.") for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return any(n in (*WARP_MEETINGS, *ORDERED, "syncthreads") or n.startswith("atomic.") or n.endswith(".sync") for n in names)
+
+
+class _Numbers(ast.NodeTransformer):
+    """Numbers as Numba types them, and a count of the rounds of every loop."""
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        return _call("_number", node) if isinstance(node.op, MAKES_NUMBERS) else node
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        self.generic_visit(node)
+        return _call("bool", node)
+
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+        return _call("_float64", node) if isinstance(node.value, float) else node
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> Any:
+        self.generic_visit(node)
+        if not isinstance(node.target, ast.Name):
+            return node
+        read = _located(ast.Name(node.target.id, ast.Load()), node)
+        return _located(ast.Assign([node.target], _call("_number", _located(ast.BinOp(read, node.op, node.value), node))), node)
+
+    def visit_For(self, node: ast.For) -> Any:
+        self.generic_visit(node)
+        node.body.insert(0, _located(ast.Expr(ast.Call(ast.Name("_rounds", ast.Load()), [], [])), node))
+        return node
+
+    def visit_While(self, node: ast.While) -> Any:
+        return self.visit_For(node)  # type: ignore[arg-type]
+
+
+def _call(name: str, argument: Any) -> ast.Call:
+    return _located(ast.Call(ast.Name(name, ast.Load()), [argument], []), argument)
+
+
+class _Rewriter(_Numbers):
     """Rewrites one kernel in place, as the module's docstring shows, and numbers its sites."""
 
-    def __init__(self, constants: set[str], assigned: Counter[str]):
+    def __init__(self, constants: set[str], assigned: Counter[str], lines: tuple[str, ...]):
+        self.lines = lines
+        self.waiting = -1  # in the condition of a while loop, its site: there stands who looks again
         self.constants = constants  # subscripts of these are of tuples, not of arrays
         self.assigned = assigned  # how often the kernel assigns each name
         self.sites: list[Site] = []
@@ -216,6 +289,13 @@ class _Rewriter(ast.NodeTransformer):
         """``array.verb(site, *arguments)``, placed where ``node`` is."""
         method = ast.Attribute(array, verb, ast.Load())
         return _located(ast.Call(method, [self.site(node, verb, dotted(array)), *arguments], []), node)
+
+    def give_way(self, node: Any, array: ast.expr, verb: str, *arguments: ast.expr) -> ast.Call:
+        """``array.verb(site, *arguments)``, before which others may run."""
+        call = self.touch(node, array, verb, *arguments)
+        stop = call.args[0] if self.waiting < 0 else ast.Constant(self.waiting)
+        call.keywords = [ast.keyword("turn", _located(ast.Yield(ast.Tuple([stop], ast.Load())), node))]
+        return _located(call, node)
 
     def wait(self, node: Any, verb: str, *arguments: ast.expr) -> ast.Yield:
         return _located(ast.Yield(ast.Tuple([self.site(node, verb), *arguments], ast.Load())), node)
@@ -241,6 +321,8 @@ class _Rewriter(ast.NodeTransformer):
         return (isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id not in self.constants)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        if not isinstance(node.ctx, ast.Load):
+            raise kernel_bug("outside-dialect", f"{ast.unparse(node)} is written to by = and += alone", self.lines, _here(node))
         self.generic_visit(node)
         return self.touch(node, node.value, "load", node.slice) if self.is_array(node) else node
 
@@ -248,6 +330,10 @@ class _Rewriter(ast.NodeTransformer):
         self.generic_visit(node)
         name, arguments = dotted(node.func), [*node.args, *(keyword.value for keyword in node.keywords)]
         verb = name.removeprefix("cuda.")
+        low, high = ARGUMENTS.get(verb, (3, 3) if verb.startswith("atomic.") else (0, len(arguments)))
+        if not low <= len(arguments) <= high:
+            raise kernel_bug("outside-dialect", f"{name} takes {low}{f' to {high}' * (high > low)} arguments, not {len(arguments)}",
+                             self.lines, _here(node))
         if verb in WARP_MEETINGS:
             return self.wait(node, verb, *(arguments or [ast.Constant(FULL_MASK)]))
         if verb == "syncthreads":
@@ -256,12 +342,12 @@ class _Rewriter(ast.NodeTransformer):
             return self.wait(node, "grid.sync")
         if verb in ORDERED:
             array, *rest = arguments
-            return self.touch(node, array, verb, *rest)
+            return self.give_way(node, array, verb, *rest)
         if verb in WIDE:
             return self.wide(node, verb, *node.args)
         if verb.startswith("atomic."):
             array, *rest = arguments
-            return self.touch(node, array, "atomic", ast.Constant(verb.removeprefix("atomic.")), *rest)
+            return self.give_way(node, array, "atomic", ast.Constant(verb.removeprefix("atomic.")), *rest)
         return node
 
     def visit_Assign(self, node: ast.Assign) -> Any:
@@ -277,7 +363,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def divert(self, target: ast.expr, stores: list[ast.stmt]) -> ast.expr:
         """A plain name in place of ``x[i]``; the store of that name goes to ``stores``."""
-        if isinstance(target, ast.Tuple):
+        if isinstance(target, ast.Tuple | ast.List):
             target.elts = [self.divert(element, stores) for element in target.elts]
         if not isinstance(target, ast.Subscript):
             return target
@@ -288,22 +374,28 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:
         """``x[i] += v`` evaluates ``i`` once, loads, adds and stores."""
-        node.value = self.visit(node.value)
         target = node.target
         if not isinstance(target, ast.Subscript):
-            return node
+            return super().visit_AugAssign(node)
+        node.value = self.visit(node.value)
         index = _located(ast.Name("_index", ast.Load()), target)
         old = self.touch(target, target.value, "load", index)
-        new = _located(ast.BinOp(old, node.op, node.value), node)
+        new = _call("_number", _located(ast.BinOp(old, node.op, node.value), node))
         return [_located(ast.Assign([ast.Name("_index", ast.Store())], self.visit(target.slice)), node),
                 _located(ast.Expr(self.touch(target, target.value, "store", index, new)), node)]
 
     def visit_While(self, node: ast.While) -> ast.While:
         """A loop that may wait for another thread gives the others a turn each time round."""
         names = {name.id: None for name in ast.walk(node.test) if isinstance(name, ast.Name) and self.assigned[name.id]}
-        self.generic_visit(node)
-        node.body.insert(0, _located(ast.Expr(self.wait(node, "while")), node))
+        again = _located(ast.Expr(self.wait(node, "while")), node)
+        around, self.waiting = self.waiting, len(self.sites) - 1
         self.sites[-1] = replace(self.sites[-1], names=tuple(names))
+        node.test = self.visit(node.test)
+        self.waiting = around
+        test, node.test = node.test, ast.Constant(True)
+        self.visit_For(node)  # type: ignore[arg-type]
+        node.test = test
+        node.body.insert(0, again)
         return node
 
 

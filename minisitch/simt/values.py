@@ -6,9 +6,11 @@ Kernel text runs in Python but must compute as Numba's compiler types it:
 
 - floats are NumPy scalars, so float32 arithmetic rounds to float32, and ``math.exp`` of a float32 is a
   float32 (and infinite, not an exception, when it overflows);
-- integers narrower than 64 bits wrap only where a value is made (a load, a cast, a store). Arithmetic on
-  them is 64 bits wide: an emitter that forgets to cast ``a + b`` back to int32 is found out here;
-- 64-bit integers are NumPy's, which wrap by themselves.
+- integers narrower than 64 bits wrap to their width only where a value is made (a load, a cast, a store). Arithmetic on
+  them is 64 bits wide, unsigned if both are: an emitter that forgets to cast ``a + b`` back to int32 is found out here;
+- at 64 bits all integers wrap: NumPy's by themselves, Python's by ``number``;
+- booleans are Python's: two of them add up to the integer 2;
+- a float literal without a dtype, and a quotient of integers, is a float64, which makes others float64.
 
 Left out: a float32 times an integer is a float64 in Numba, and stays a float32 here.
 """
@@ -46,13 +48,52 @@ def _integer(name: str) -> Any:
 
     def make(cls: type, value: Any = 0) -> Any:
         return int.__new__(cls, ((_whole(value) - low) & mask) + low)
-    return type(name, (int,), {"__new__": make, "__slots__": ()})
+    wider = {method: _unsigned(getattr(int, method)) for method in ("__add__", "__sub__", "__mul__")} if low == 0 else {}
+    return type(name, (int,), {"__new__": make, "__slots__": (), **wider})
+
+
+def _unsigned(method: Callable[[int, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Addition and its like, of which two unsigned integers make a uint64."""
+    def call(x: int, y: Any) -> Any:
+        both = isinstance(y, np.unsignedinteger) or type(y) in UNSIGNED
+        return NUMPY.uint64(method(int(x), int(y))) if both else method(x, y)
+    return call
 
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-NUMPY = SimpleNamespace(float16=np.float16, float32=np.float32, float64=np.float64, bool_=np.bool_,
+NUMPY = SimpleNamespace(float16=np.float16, float32=np.float32, float64=np.float64, bool_=bool,
                         inf=np.inf, nan=np.nan, pi=np.pi,
                         **{name: _integer(name) for name in INTEGERS})
+UNSIGNED = {NUMPY.uint8, NUMPY.uint16, NUMPY.uint32}
+LEAST, GREATEST = -2**63, 2**63 - 1
+
+
+def number(value: Any) -> Any:
+    """What an operation of kernel text made: an integer wrapped to 64 bits, a float64 where Python has its own float."""
+    if type(value) is int and not LEAST <= value <= GREATEST:
+        return ((value - LEAST) & (2**64 - 1)) + LEAST
+    return np.float64(value) if type(value) is float else value
+
+
+class Endless(Exception):
+    """All rounds that a launch may take are taken."""
+
+
+class Rounds:
+    """Counts what all threads of a launch go round loops together."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = 0
+
+    def __call__(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise Endless
+
+
+BUILTINS = {"_number": number, "_float64": np.float64, "float": np.float64}
 
 
 @cache
@@ -73,13 +114,18 @@ def _float_of(function: Callable[[float], float]) -> Callable[[Any], Any]:
     return call
 
 
+def _test_of(function: Callable[[Any], Any]) -> Callable[[Any], bool]:
+    return lambda x: bool(function(x))
+
+
 _SAME_NAME = ("exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh",
-              "fabs", "floor", "ceil", "trunc", "hypot", "fmod", "copysign", "isnan", "isinf", "isfinite")
+              "fabs", "floor", "ceil", "trunc", "hypot", "fmod", "copysign")
 _OTHER_NAME = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "atan2": "arctan2", "asinh": "arcsinh",
                "acosh": "arccosh", "atanh": "arctanh", "pow": "power"}
 MATH = SimpleNamespace(
     **{name: getattr(np, name) for name in _SAME_NAME},
     **{name: getattr(np, numpy_name) for name, numpy_name in _OTHER_NAME.items()},
+    **{name: _test_of(getattr(np, name)) for name in ("isnan", "isinf", "isfinite")},
     **{name: _float_of(getattr(math, name)) for name in ("erf", "erfc", "gamma", "lgamma")},
     pi=math.pi, e=math.e, inf=math.inf, nan=math.nan,
 )

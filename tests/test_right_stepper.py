@@ -1,0 +1,267 @@
+"""What the stepper decides: who may run between two atomics, what never ends, what numbers are, and errors that name a line."""
+
+from textwrap import dedent
+
+import numpy as np
+import pytest
+
+from minisitch.errors import KernelBug
+from minisitch.simt import machine, step, text
+
+SEEDS = range(40)
+COUNTER = """
+def k(c):
+    cuda.atomic.add(c, 0, 1)
+"""
+COUNTER_APART = """
+def k(c):
+    v = cuda.atomic.add(c, 0, 0)
+    cuda.atomic.exch(c, 0, v + 1)
+"""
+LOCK = """
+def k(c, lock):
+    while cuda.atomic.cas(lock, 0, 0, 1) != 0:
+        pass
+    cuda.threadfence()
+    c[0] = c[0] + 1
+    cuda.threadfence()
+    cuda.atomic.exch(lock, 0, 0)
+"""
+LOCK_SEEN_FREE = LOCK.replace("cuda.atomic.cas(lock, 0, 0, 1) != 0:\n        pass",
+                              "cuda.atomic.add(lock, 0, 0) != 0:\n        pass\n    cuda.atomic.exch(lock, 0, 1)")
+LOCK_BY_ATOMICS = LOCK_SEEN_FREE.replace("c[0] = c[0] + 1", "v = cuda.atomic.add(c, 0, 0)\n    cuda.atomic.exch(c, 0, v + 1)")
+TURNS = """
+def k(c, serving, tickets):
+    mine = cuda.atomic.add(tickets, 0, 1)
+    while cuda.atomic.add(serving, 0, 0) != mine:
+        pass
+    cuda.threadfence()
+    c[0] = c[0] + 1
+    cuda.threadfence()
+    cuda.atomic.add(serving, 0, 1)
+"""
+LAST_BLOCK = """
+def k(c, ticket, parts):
+    parts[cuda.blockIdx.x] = 1
+    cuda.threadfence()
+    if cuda.atomic.add(ticket, 0, 1) == cuda.gridDim.x - 1:
+        cuda.threadfence()
+        total = 0
+        for i in range(cuda.gridDim.x):
+            total += parts[i]
+        cuda.atomic.add(c, 0, total)
+"""
+LAST_BLOCK_READ_APART = LAST_BLOCK.replace("    if cuda.atomic.add(ticket, 0, 1) == cuda.gridDim.x - 1:",
+                                           "    cuda.atomic.add(ticket, 0, 1)\n    if cuda.atomic.add(ticket, 0, 0) == cuda.gridDim.x:")
+FLAGS = """
+def k(c, mine):
+    me = cuda.blockIdx.x
+    cuda.atomic.exch(mine, me, 1)
+    if cuda.atomic.add(mine, 1 - me, 0) == 0:
+        cuda.atomic.add(c, 0, 1)
+"""
+RIGHT = {"counter": (COUNTER, 4), "lock": (LOCK, 4), "turns": (TURNS, 4), "last block": (LAST_BLOCK, 4)}
+WRONG = {"counter by add(0) and exch": (COUNTER_APART, 4), "a lock that is seen free": (LOCK_SEEN_FREE, 4),
+         "the same, counting by atomics": (LOCK_BY_ATOMICS, 4), "the ticket read apart": (LAST_BLOCK_READ_APART, 4)}
+
+
+def names_of(source):
+    """The parameters of ``k``."""
+    return source.partition("def k(")[2].partition(")")[0].split(", ")
+
+
+def outcomes(source, grid, block=1, seeds=SEEDS):
+    """What ``c[0]`` is under each seed, or the rule that refuses the kernel."""
+    found = set()
+    names = names_of(source)
+    for seed in seeds:
+        arrays = {name: np.zeros(8, np.int32) for name in names}
+        try:
+            step(source, arrays, grid, block, seed, inputs=[n for n in names if n != "parts"])
+            found.add(int(arrays["c"][0]))
+        except KernelBug as bug:
+            found.add(bug.rule)
+    return found
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_under_every_seed(name):
+    assert outcomes(*RIGHT[name]) == {RIGHT[name][1]}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_under_some_seed(name):
+    assert outcomes(*WRONG[name]) - {WRONG[name][1]}
+
+
+@pytest.mark.parametrize(("source", "right"), [(COUNTER, True), (COUNTER_APART, False), (LOCK, True), (LOCK_SEEN_FREE, False)])
+def test_threads_of_one_warp_too(source, right):
+    found = outcomes(source, 1, 8, range(10))
+    assert found == {8} if right else found - {8}
+
+
+def test_two_that_raise_flags_may_both_see_the_other():
+    assert outcomes(FLAGS, 2) == {0, 1}
+
+
+def test_mutant_nobody_runs_between_two_atomics(monkeypatch):
+    """Where a thread stops at barriers and in while loops alone, what is wrong looks right."""
+    monkeypatch.setattr(text._Rewriter, "give_way", text._Rewriter.touch)
+    text.read_program.cache_clear()
+    assert outcomes(COUNTER_APART, 4) == {4} and outcomes(LAST_BLOCK_READ_APART, 4) == {4}
+    text.read_program.cache_clear()
+
+
+# ---------------------------------------------------------------- what never ends, and what only takes long
+
+
+def refused(source, grid=1, block=1, **options):
+    with pytest.raises(KernelBug) as caught:
+        step(source, {name: np.zeros(8, np.int32) for name in names_of(source)}, grid, block, inputs=names_of(source), **options)
+    return caught.value
+
+
+def test_a_loop_in_registers_is_no_deadlock():
+    source = """
+def k(y):
+    i, v = 0, 1
+    while i < 10000:
+        v = (v * 7 + 3) % 1001
+        i += 1
+    y[cuda.grid(1)] = v
+"""
+    want, y = 1, np.zeros(4, np.int32)
+    for _ in range(10_000):
+        want = (want * 7 + 3) % 1001
+    step(source, [y], 2, 2)
+    assert (y == want).all()
+
+
+def test_who_counts_while_waiting_is_waited_for():
+    source = """
+def k(flag, c):
+    if cuda.blockIdx.x == 0:
+        i = 0
+        while i < 3000:
+            i += 1
+        cuda.atomic.exch(flag, 0, 1)
+    else:
+        while cuda.atomic.add(flag, 0, 0) == 0:
+            pass
+        cuda.atomic.add(c, 0, 1)
+"""
+    assert outcomes(source, 3, seeds=range(3)) == {2}
+
+
+@pytest.mark.parametrize(("body", "rule"), [
+    ("while True:\n        y[0] = 1", "endless"), ("for i in range(10**12):\n        y[0] = 1", "endless"),
+    ("i = 0\n    while True:\n        i += 1", "endless"), ("v = forever(3)", "endless"),
+    ("while True:\n        cuda.syncthreads()", "endless"), ("while cuda.atomic.add(y, 0, 0) == 0:\n        pass", "deadlock"),
+    ("i = 0\n    while cuda.atomic.add(y, 0, 0) == 0:\n        i = (i + 1) % 100", "deadlock"),
+    ("while True:\n        pass", "deadlock"), ("while cuda.atomic.cas(y, 0, 1, 2) != 1:\n        cuda.atomic.exch(y, 1, 0)", "deadlock"),
+])
+def test_what_never_ends_is_refused_with_its_line(body, rule):
+    bug = refused(f"def forever(v):\n    while True:\n        v += 1\ndef k(y):\n    {body}", rounds=20_000)
+    line = 2 if "forever" in body else 5 + body.startswith("i = 0")
+    assert (bug.rule, bug.line, bug.thread) == (rule, line, "block 0 thread 0")
+
+
+def test_a_barrier_that_a_spinning_thread_never_reaches_is_a_deadlock():
+    bug = refused("def k(y):\n    if cuda.threadIdx.x == 0:\n        while cuda.atomic.add(y, 0, 0) == 0:\n            pass\n"
+                  "    cuda.syncthreads()\n    cuda.atomic.exch(y, 0, 1)", block=4)
+    assert bug.rule == "deadlock" and "line 5" in str(bug) and "line 3" in str(bug)
+
+
+def test_mutant_patience_alone_calls_a_long_loop_a_deadlock(monkeypatch):
+    monkeypatch.setattr(machine.Machine, "goes_in_circles", lambda self, block: True)
+    assert refused("def k(y):\n    i = 0\n    while i < 10000:\n        i += 1").rule == "deadlock"
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def computed(body, x, result, setup=""):
+    """The value of ``y[0]`` after ``body``."""
+    y = np.zeros(1, result)
+    step(f"{setup}\ndef k(x, y):\n    {body}", [np.atleast_1d(x), y], 1, 1)
+    return y[0]
+
+
+@pytest.mark.parametrize(("body", "x", "result", "want"), [
+    ("h = 1\n    for i in range(40):\n        h = h * 33 + x[0]\n    y[0] = h % 1000", np.int32(7), np.int64, None),
+    ("y[0] = (x[0] + 1) > x[0]", np.int64(2**63 - 1), np.int64, 0),
+    ("v = x[0] * 4611686018427387904\n    y[0] = v * 4 // 4", np.int32(1), np.int64, 0),
+    ("v = 1\n    v <<= 63\n    y[0] = v < x[0]", np.int32(0), np.int64, 1),
+    ("y[0] = 2 ** 63 - 1 - x[0] * 2 < 0", np.int32(-1), np.int64, 1),
+    ("y[0] = x[0] + x[0]", np.bool_(True), np.int64, 2),
+    ("y[0] = (x[0] > np.float32(0)) + (x[0] < np.float32(9))", np.float32(1), np.int64, 2),
+    ("y[0] = math.isnan(x[0]) + math.isnan(x[0])", np.float32("nan"), np.int64, 2),
+    ("y[0] = np.bool_(x[0]) * 3 - np.bool_(x[0])", np.int32(5), np.int64, 2),
+    ("y[0] = (x[0] - np.uint32(1)) // np.uint64(2**32)", np.uint32(0), np.int64, 2**32 - 1),
+    ("y[0] = x[0] - 1", np.uint8(0), np.int64, -1),
+    ("y[0] = np.uint8(x[0] + x[0])", np.uint8(200), np.int64, 144),
+    ("y[0] = np.int16(x[0] * x[0])", np.int16(300), np.int64, 300 * 300 - 2**16),
+])
+def test_integers_have_their_width(body, x, result, want):
+    if want is None:
+        with np.errstate(over="ignore"):
+            h = np.int64(1)
+            for _ in range(40):
+                h = h * np.int64(33) + np.int64(x)
+            want = h % 1000
+    assert computed(body, x, result) == want
+
+
+def test_mutant_integers_of_python(monkeypatch):
+    monkeypatch.setitem(text.BUILTINS, "_number", lambda value: value)
+    text.read_program.cache_clear()
+    assert computed("v = x[0] * 4611686018427387904\n    y[0] = v * 4 // 4 == 0", np.int32(1), np.int64) == 0
+    text.read_program.cache_clear()
+
+
+def test_a_float64_kernel_may_hold_bare_literals():
+    assert computed("y[0] = x[0] * 0.1 + math.pi", np.float64(3), np.float64) == 3 * .1 + np.pi
+    assert computed("y[0] = x[0] * 0.1", np.float32(3), np.float64) == np.float64(np.float32(3)) * .1  # as Numba: in float64
+    assert computed("v = x[0] / 3\n    y[0] = np.float32(1) * v", np.int64(1), np.float64) == 1 / 3
+    with pytest.raises(KernelBug, match=r"float64-literal: 0\.1 makes Numba compute in float64") as caught:
+        computed("y[0] = x[0] * 0.1", np.float32(3), np.float32)
+    assert caught.value.line == 3
+
+
+# ---------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize("body", [
+    "y[0]: np.float32 = x[0]", "v = x[0]; del v", "del x[0]", "v = [cuda.shfl_sync(-1, x[0], k) for k in range(3)]",
+    "y[0] = sum(cuda.shfl_sync(-1, x[0], k) for k in range(3))", "f = lambda k: cuda.atomic.add(y, 0, k)",
+    "y[0] = " + "(" * 300 + "x[0]" + ")" * 300, "y[0] = " + "x[0] + " * 5000 + "x[0]", "y[0] = " + "-" * 5000 + "x[0]",
+    "for y[0] in range(3): pass", "v = yield 5", "raise SystemExit(0)", "cuda.atomic.add()", "load_wide(x, 0)", "v = cuda.shfl_sync()",
+    "v = cuda.shfl_sync('a', 1, 0)", "v = cuda.shfl_sync(-1, 1, 'a')", "y[0] = 1 << -1", "y[0] = '\0'", "y[0] = '\ud800'",
+    "try: y[99] = x[0]\n    except: pass", "break", "y[0] = x[0] @ x[0]",
+], ids=lambda body: body[:20].encode("ascii", "replace").decode())
+def test_every_error_is_a_kernel_bug_with_a_line(body):
+    arrays = [np.ones(4, np.float32), np.zeros(4, np.float32)]
+    with pytest.raises(KernelBug) as caught:
+        step(f"def k(x, y):\n    {body}\n", arrays, 1, 1, inputs=["x"])
+    assert caught.value.line in (1, 2) and caught.value.rule in ("outside-dialect", "exception", "lane-mask")
+    assert f"line {caught.value.line}: " in str(caught.value)
+
+
+def test_module_constants_that_fail_are_named():
+    with pytest.raises(KernelBug, match="exception: ZeroDivisionError") as caught:
+        step("ONE = 1\nX = ONE // 0\ndef k(y):\n    pass", [np.zeros(1)], 1, 1)
+    assert caught.value.line == 2
+
+
+def test_a_bug_says_rule_line_and_thread():
+    source = dedent("""\
+        def k(y):
+            i = cuda.threadIdx.x
+            y[i] = i
+            y[0] = i
+        """)
+    with pytest.raises(KernelBug) as caught:
+        step(source, [np.zeros(33, np.int32)], 1, 33)
+    bug = caught.value
+    assert (bug.rule, bug.line) == ("race", 4) and bug.thread.startswith("block 0 thread ")
+    assert str(bug).startswith("race: ") and f"<- {bug.thread}" in str(bug)
