@@ -565,28 +565,40 @@ def value_at(index: Index, variables: Mapping[str, Any]) -> Any:
     return total
 
 
+FEW_CELLS = 4096  # that are counted one by one
+
+
 def footprint(indices: Iterable[Index], size: int) -> int:
     """How many cells of a buffer of ``size`` some accesses touch together.
 
-    Exact for accesses whose digits do not overlap and that are equal, or dense intervals; else an
-    upper bound.
+    Exact for dense intervals, and for a few cells; else an upper bound.
     """
     shapes = {(i.const, tuple(sorted((c, _atom_bounds(a)[1] + 1) for c, a in i.terms))) for i in indices}
-    intervals, loose = [], 0
-    for const, terms in shapes:
-        count = math.prod(n for _, n in terms)
-        expected = 1
-        for c, n in terms:
-            if c != expected:
-                loose += count
-                break
-            expected *= n
-        else:
-            intervals.append((const, const + count))
-    total, end = loose, None
+    counts = {shape: math.prod(n for _, n in shape[1]) for shape in shapes}
+    intervals = [(const, const + counts[const, terms]) for const, terms in shapes if _dense(terms)]
+    if len(intervals) < len(shapes) and sum(counts.values()) <= FEW_CELLS:
+        return min(size, len(set().union(*(_cells(const, terms) for const, terms in shapes))))
+    total, end = sum(counts[const, terms] for const, terms in shapes if not _dense(terms)), None
     for low, high in sorted(intervals):
         if end is None or low > end:
             total, end = total + high - low, high
         elif high > end:
             total, end = total + high - end, high
     return min(size, total)
+
+
+def _dense(terms: Sequence[tuple[int, int]]) -> bool:
+    """Whether the multiples count on from each other, so that every cell of an interval is touched once."""
+    expected = 1
+    for c, n in terms:
+        if c != expected:
+            return False
+        expected *= n
+    return True
+
+
+def _cells(const: int, terms: Sequence[tuple[int, int]]) -> set[int]:
+    found = {const}
+    for c, n in terms:
+        found = {cell + c * k for cell in found for k in range(n)}
+    return found

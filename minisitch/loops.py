@@ -77,7 +77,7 @@ def nest_columns(phases: Sequence[Phase], chunk: int, chunks: int, tiles: bool =
     if streams:
         chunk = -(-chunk // STREAM) * STREAM
     split = [p.chunked and chunks > 1 for p in phases]
-    nested = [_with_cuts(_with_views(_nest(p, own, chunk, s, tiles, across, streams), names), s)
+    nested = [_with_views(_with_cuts(_nest(p, own, chunk, s, tiles, across, streams), s), names)
               for p, own, s in zip(phases, strides, split, strict=True)]
     longest: dict[str, int] = {}  # phases share a view, so it is as long as any of them needs
     for view in (v for p in nested for v in p.views):
@@ -281,7 +281,12 @@ def _with_views(phase: Phase, names: dict[tuple[str, Index, Guard], str]) -> Pha
     segment's.
 
     Where a guard holds for a whole row or for none of it, the window is taken either way (from the buffer's beginning where it
-    fails), every element is loaded, and zero is chosen instead: a branch would keep the loop from being vectorised.
+    fails), every element is loaded, and zero is chosen instead: a branch would keep the loop from being vectorised. Where it
+    holds for a piece of a loop that is cut, the window is that piece's.
+
+    Before:  for col in 1..1000:  v = x[row * 1000 + col - 1] if col >= 1
+    After:   x_0 = x[row * 1000 : +999]
+             for col in 1..1000:  v = x_0[col - 1]
     """
     inner = dict(phase.axes[-1:] if phase.sweep == 1 else phase.axes[-2:])
     loops = [name for name, _ in phase.axes]
@@ -296,21 +301,29 @@ def _with_views(phase: Phase, names: dict[tuple[str, Index, Guard], str]) -> Pha
         whole = [c for c, a in mine for name, size in inner.items() if a == Digit(name, 1, size) and c > 0]
         if not mine or len(whole) != len(mine) or len(mine) > len(inner) or any(v.startswith("at") for v in fixed):
             return stmt
-        asked = {name for c in stmt.guard for name in c.index.variables}
+        piece = [c for c in stmt.guard if phase.cuts and c.span(*phase.axes[-1])]
+        guard = tuple(c for c in stmt.guard if c not in piece)
+        asked = {name for c in guard for name in c.index.variables}
         if stmt.guard and (isinstance(stmt, Store) or asked & inner.keys() or any(v.startswith("at") for v in asked)):
             return stmt  # part of the window may lie outside
         fixed |= asked
-        key = (stmt.buffer, rest, stmt.guard)
-        length = Index(0, tuple(mine)).bounds[1] + 1
+        length, place = Index(0, tuple(mine)).bounds[1] + 1, Index(0, tuple(mine))
+        if piece:
+            spans = [c.span(*phase.axes[-1]) or (0, 0) for c in piece]
+            first, last = max(low for low, _ in spans), min(high for _, high in spans)
+            rest, place, length = rest + whole[0] * first, place + -whole[0] * first, whole[0] * (last - first - 1) + 1
+        if length < 1:
+            return stmt  # no column is in it
+        key = (stmt.buffer, rest, guard)
         if key not in views:
             depth = max((k + 1 for k, name in enumerate(loops) if name in fixed), default=0)
             taken = sum(buffer == stmt.buffer for buffer, *_ in names) if key not in names else 0
             name = names.setdefault(key, f"{stmt.buffer}_row{taken or ''}")
-            views[key] = View(name, stmt.buffer, rest, length, depth, stmt.guard)
+            views[key] = View(name, stmt.buffer, rest, length, depth, guard)
         elif views[key].length < length:
             views[key] = replace(views[key], length=length)
-        seen = replace(stmt, buffer=views[key].name, index=Index(0, tuple(mine)))
-        return replace(seen, harmless=bool(stmt.guard)) if isinstance(seen, Load) else seen
+        seen = replace(stmt, buffer=views[key].name, index=place)
+        return replace(seen, harmless=bool(guard)) if isinstance(seen, Load) else seen
 
     body = tuple(window(s) for s in phase.body)
     return replace(phase, body=body, views=tuple(sorted(views.values(), key=lambda v: v.depth)))
