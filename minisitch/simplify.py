@@ -26,6 +26,7 @@ import numpy as np
 from .graph import Graph, Node, infer_type, verify
 from .ops import kind_of
 from .reference import apply
+from .windows import Part, Range, Windows
 
 COMMUTATIVE = frozenset("add mul and or xor eq ne".split())
 
@@ -47,7 +48,11 @@ def simplify(graph: Graph) -> Graph:
              %4 = exp %0
              return %3 %4
     """
-    return rewrites(graph)[0]
+    again = True
+    while again:  # what was read of an array while it was filled may be of no use now
+        before, (graph, fired) = graph, rewrites(graph)
+        again = graph != before and any(each.rule in ("filled", "reads_what_was_written") for each in fired)
+    return graph
 
 
 def rewrites(graph: Graph) -> tuple[Graph, tuple[Rewrite, ...]]:
@@ -61,7 +66,7 @@ def rewrites(graph: Graph) -> tuple[Graph, tuple[Rewrite, ...]]:
         new = rewriter.offer(replace(node, args=tuple(rewriter.place[a] for a in node.args)))
         assert rewriter.nodes[new].type == node.type, f"%{node.id} {node.op} changed its type"
         rewriter.place.append(new)
-    outputs = tuple(rewriter.place[o] for o in graph.outputs)
+    outputs = tuple(rewriter.whole(rewriter.place[o]) for o in graph.outputs)
     return verify(_drop_dead(Graph(tuple(rewriter.nodes), outputs))), tuple(rewriter.fired)
 
 
@@ -96,6 +101,8 @@ class Rewriter:
         self.found: dict[tuple, int] = {}
         self.fired: list[Rewrite] = []
         self.current = 0
+        self.windows: dict[int, Windows] = {}  # of the last update of a chain
+        self.views: set[int] = set()  # transposes and reshapes of such arrays
         self._live: list[bool] | None = None
 
     def skip(self, node: Node, graph: Graph) -> bool:
@@ -121,6 +128,10 @@ class Rewriter:
         if key not in self.found:
             self.found[key] = len(self.nodes)
             self.nodes.append(replace(node, id=len(self.nodes)))
+            if node.op == "update":
+                self._note_window(self.nodes[-1])
+            elif node.op in VIEWS and (node.args[0] in self.windows or node.args[0] in self.views):
+                self.views.add(len(self.nodes) - 1)
         return self.found[key]
 
     def make(self, like: Node, op: str, *args: int, **attrs: Any) -> int:
@@ -142,6 +153,79 @@ class Rewriter:
         node = self.nodes[value]
         return np.asarray(node.attr("value")).astype(node.type.dtype).item() if node.op == "constant" else None
 
+    # -- arrays that are filled window by window
+    def _note_window(self, n: Node) -> None:
+        """Note what an update writes, beside what the updates before it wrote."""
+        x, value = (self.nodes[a].type.shape for a in n.args)
+        parts = [axis for axis in range(len(x)) if value[axis] != x[axis]]
+        if not parts or any(step != 1 and size > 1 for step, size in zip(n.attr("step"), value, strict=True)):
+            return
+        table = self.windows.get(n.args[0])
+        if table is None or table.axis not in parts:
+            axis = min(parts, key=lambda a: value[a] / x[a])
+            table = Windows(axis, x[axis], n.args[0])
+        else:
+            del self.windows[n.args[0]]
+        axis, start = table.axis, n.attr("start")
+        first, stop = start[axis], start[axis] + value[axis]
+        before = table.read(first, stop)
+        made, written = n.args[1], (n.args[1], start)
+        if len(parts) > 1:  # the window is narrow along other axes, too: first it is written into all that lies across
+            across = self.across(n, table, first, stop)
+            inner = tuple(0 if a == axis else s for a, s in enumerate(start))
+            made = self.make(n, "update", across, n.args[1], start=inner, step=(1,) * len(x))
+        alone = len(parts) == 1 or (len(before) == 1 and self._is_base_around(before[0], table, start, value))
+        table.write(first, stop, Part(made, 0, written if alone else None))
+        table.writes += 1
+        self.windows[n.id] = table
+
+    def _is_base_around(self, found: Range, table: Windows, start: tuple[int, ...], size: tuple[int, ...]) -> bool:
+        """Whether a range holds the base outside of a window."""
+        if found.part.value == table.base or found.part.written is None:
+            return found.part.value == table.base
+        value, begin = found.part.written
+        return all(a <= b and b + n <= a + m for a, m, b, n in zip(start, size, begin, self.nodes[value].type.shape, strict=True))
+
+    def _range(self, like: Node, axis: int, found: Range) -> int:
+        """A range of an array as a value of its own."""
+        shape, length = self.nodes[found.part.value].type.shape, found.stop - found.first
+        if length == shape[axis]:
+            return found.part.value
+        start = tuple(found.part.offset if a == axis else 0 for a in range(len(shape)))
+        size = tuple(length if a == axis else n for a, n in enumerate(shape))
+        return self.make(like, "slice", found.part.value, start=start, size=size, step=(1,) * len(shape))
+
+    def across(self, like: Node, table: Windows, first: int, stop: int) -> int:
+        """A range of the axis, with all that lies across. What is in several parts is one part from then on."""
+        ranges = table.read(first, stop)
+        if len(ranges) == 1:
+            return self._range(like, table.axis, ranges[0])
+        parts = [self.whole(self._range(like, table.axis, each)) for each in ranges]
+        joined = self.make(like, "concatenate", *parts, axis=table.axis)
+        table.write(first, stop, Part(joined))
+        return joined
+
+    def whole(self, x: int) -> int:
+        """An array as a value that can be read everywhere: a few updates of its base, else its parts side by side."""
+        table, n = self.windows.get(x), self.nodes[x]
+        if x in self.views:
+            source = self.whole(n.args[0])
+            return x if source == n.args[0] else self.offer(replace(n, args=(source,)))
+        if table is None:
+            return x
+        ranges = table.read(0, table.side)
+        written = [each.part.written for each in ranges if each.part.value != table.base]
+        if len(written) < len(ranges) and len(written) <= MOST_UPDATES and None not in written:
+            if table.writes == len(written):
+                return x
+            made = table.base
+            for value, start in filter(None, written):
+                made = self.make(n, "update", made, value, start=start, step=(1,) * len(start))
+            return made
+        made = self.across(n, table, 0, table.side)
+        self.windows[x] = table = Windows(table.axis, table.side, made)
+        return made
+
     def stands_for(self, value: int, wanted: float) -> bool:
         """Whether a value is the constant ``wanted``, telling 0.0 and -0.0 apart where the dtype does."""
         given = self.value(value)
@@ -158,6 +242,8 @@ def shortest(value: Any, dtype: str) -> Any:
     return math.nan if rounded != rounded else float(str(rounded))  # one NaN object, so that equal graphs are equal
 
 
+VIEWS = ("transpose", "reshape")
+MOST_UPDATES = 2  # windows of a base that is read beside them; each is a choice for every element
 Rule = Callable[[Rewriter, Node], int | None]
 RULES: dict[str, list[Rule]] = {"*": []}  # by op, by kind, or for every node
 
@@ -173,6 +259,55 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 def _is_float(node: Node) -> bool:
     return kind_of(node.type.dtype) == "float"
+
+
+# ---------------------------------------------------------------- arrays that are filled window by window
+@rule("*")
+def _filled(r: Rewriter, n: Node) -> int | None:
+    """Before: ``exp (update (update x a) b)``, and so on for each row of x. After: ``exp (concatenate a b ...)``."""
+    if n.op in VIEWS or (n.op == "slice" and n.args[0] in r.windows):
+        return None
+    goes_on = n.op == "update" and (table := r.windows.get(n.args[0])) and r.nodes[n.args[1]].type.shape[table.axis] != table.side
+    args = tuple(x if goes_on and i == 0 else r.whole(x) for i, x in enumerate(n.args))
+    return None if args == n.args else r.offer(replace(n, args=args))
+
+
+@rule("slice")
+def _slice_of_transpose(r: Rewriter, n: Node) -> int | None:
+    """Before: ``slice (transpose x)`` while x is being filled. After: ``transpose (slice x)``."""
+    view = r.nodes[n.args[0]]
+    if view.op != "transpose" or view.args[0] not in r.windows:
+        return None
+    perm = view.attr("perm")
+    attrs = {name: tuple(n.attr(name)[perm.index(axis)] for axis in range(len(perm))) for name in ("start", "size", "step")}
+    return r.make(n, "transpose", r.make(n, "slice", view.args[0], **attrs), perm=perm)
+
+
+@rule("slice")
+def _reads_what_was_written(r: Rewriter, n: Node) -> int | None:
+    """Before: ``slice (update (update x a) b)`` within a. After: ``slice a``. Of a window of half the array or more only if it is
+    all of a: the others read the array as it is, which is made in any case.
+    """
+    table = r.windows.get(n.args[0])
+    if table is None or not n.type.size:
+        return None
+    x, axis = r.nodes[n.args[0]].type, table.axis
+    start, size = n.attr("start"), n.attr("size")
+    step = n.attr("step")[axis] if size[axis] > 1 else 1
+    first, stop = sorted((start[axis], start[axis] + (size[axis] - 1) * step))
+    ranges = table.read(first, stop + 1)
+    if len(ranges) == 1:
+        source, origin = ranges[0].part.value, first - ranges[0].part.offset
+        if 2 * n.type.size >= x.size and n.type.size < r.nodes[source].type.size:
+            source, origin = r.whole(n.args[0]), 0
+    elif 2 * (stop + 1 - first) >= table.side:
+        source, origin = r.whole(n.args[0]), 0
+    else:
+        source, origin = r.across(n, table, first, stop + 1), first
+    if source == n.args[0]:
+        return None
+    start = tuple(s - origin if a == axis else s for a, s in enumerate(start))
+    return r.make(n, "slice", source, start=start, size=size, step=n.attr("step"))
 
 
 # ---------------------------------------------------------------- nothing to compute

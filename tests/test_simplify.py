@@ -170,6 +170,31 @@ GOLDEN = {
         ([X, Y, "f32[4] = update %0 %1 start=(0,) step=(1,)"], [X, Y]),
         ([X, "f32[0] = input name='v'", "f32[4] = update %0 %1 start=(0,) step=(1,)"],
          [X, "f32[0] = input name='v'", "return %0"])],
+    "filled": [
+        (["f32[2,3] = input name='x'", "f32[1,3] = input name='a'", "f32[1,3] = input name='b'",
+          "f32[2,3] = update %0 %1 start=(1, 0) step=(1, 1)", "f32[2,3] = update %3 %2 start=(0, 0) step=(1, 1)", "f32[2,3] = exp %4"],
+         ["f32[2,3] = input name='x'", "f32[1,3] = input name='a'", "f32[1,3] = input name='b'",
+          "f32[2,3] = concatenate %2 %1 axis=0", "f32[2,3] = exp %3"]),
+        (["f32[9] = input name='x'", *(f"f32[1] = input name='{v}'" for v in "abc"),
+          "f32[9] = update %0 %1 start=(4,) step=(1,)", "f32[9] = update %4 %2 start=(8,) step=(1,)",
+          "f32[9] = update %5 %3 start=(1,) step=(1,)", "f32[9] = exp %6"],
+         ["f32[9] = input name='x'", *(f"f32[1] = input name='{v}'" for v in "abc"),
+          "f32[1] = slice %0 size=(1,) start=(0,) step=(1,)", "f32[2] = slice %0 size=(2,) start=(2,) step=(1,)",
+          "f32[3] = slice %0 size=(3,) start=(5,) step=(1,)", "f32[9] = concatenate %4 %3 %5 %1 %6 %2 axis=0",
+          "f32[9] = exp %7"])],
+    "slice_of_transpose": [
+        ([M, "f32[1,3] = input name='a'", "f32[2,3] = update %0 %1 start=(0, 0) step=(1, 1)", "f32[3,2] = transpose %2 perm=(1, 0)",
+          "f32[3,1] = slice %3 size=(3, 1) start=(0, 0) step=(1, 1)"],
+         [M, "f32[1,3] = input name='a'", "f32[3,1] = reshape %1 shape=(3, 1)"])],
+    "reads_what_was_written": [
+        (["f32[9] = input name='x'", "f32[3] = input name='a'", "f32[9] = update %0 %1 start=(2,) step=(1,)",
+          "f32[2] = slice %2 size=(2,) start=(3,) step=(1,)", "f32[2] = slice %2 size=(2,) start=(8,) step=(-2,)", "return %3 %4"],
+         ["f32[9] = input name='x'", "f32[3] = input name='a'", "f32[2] = slice %1 size=(2,) start=(1,) step=(1,)",
+          "f32[2] = slice %0 size=(2,) start=(8,) step=(-2,)", "return %2 %3"]),
+        (["f32[9] = input name='x'", "f32[3] = input name='a'", "f32[9] = update %0 %1 start=(2,) step=(1,)",
+          "f32[2] = slice %2 size=(2,) start=(1,) step=(1,)"],
+         ["f32[9] = input name='x'", "f32[3] = input name='a'", "f32[1] = slice %0 size=(1,) start=(1,) step=(1,)",
+          "f32[1] = slice %1 size=(1,) start=(0,) step=(1,)", "f32[2] = concatenate %2 %3 axis=0"])],
     "empty_parts": [
         ([X, "f32[4] = concatenate %0 axis=0"], [X]),
         ([X, Y, "f32[0] = input name='e'", "f32[8] = concatenate %0 %2 %1 axis=0"],
@@ -254,6 +279,13 @@ TWINS = {
     "reads_back": [[X, "f32[2] = input name='v'", "f32[4] = update %0 %1 start=(0,) step=(1,)",
                     "f32[2] = slice %2 size=(2,) start=(1,) step=(1,)"]],
     "overwrites": [[X, Y, "f32[4] = update %0 %1 start=(3,) step=(-1,)"]],
+    "filled": [["f32[9] = input name='x'", "f32[3] = input name='a'", "f32[9] = update %0 %1 start=(2,) step=(1,)",
+                "f32[9] = update %2 %1 start=(6,) step=(1,)"]],
+    "slice_of_transpose": [
+        [M, "f32[3,2] = transpose %0 perm=(1, 0)", "f32[3,1] = slice %1 size=(3, 1) start=(0, 0) step=(1, 1)"]],
+    "reads_what_was_written": [
+        ["f32[9] = input name='x'", "f32[3] = input name='a'", "f32[9] = update %0 %1 start=(2,) step=(1,)",
+         "f32[5] = slice %2 size=(5,) start=(1,) step=(1,)"]],
     "empty_parts": [[X, Y, "f32[8] = concatenate %0 %1 axis=0"]],
     "one_element_each": [["f32[8,2] = input name='x'", "f32[8] = max %0 axes=(1,) keepdims=False"]],
     "reduce_of_reduce": [

@@ -1,0 +1,80 @@
+"""An array that is filled window by window: which value holds each range of one of its axes.
+
+In:  the windows that a chain of ``update`` nodes writes, in their order. Out: the values to read a range from.
+
+    out[0] = a        ranges of axis 0     [0, 1)  a
+    out[3] = b                             [1, 3)  out, from 1 on
+    out[0] = c                             [3, 4)  b               then [0, 1) c: what is written over is forgotten
+                                           [4, 9)  out, from 4 on
+
+A write costs the number of ranges that it covers, and those are gone then: a chain of n writes costs n, and a search each.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one range holds: a value, from ``offset`` on along the axis.
+
+    ``written``: the value and the start of the one write that gives the range from the base; None where there is no such write.
+    """
+
+    value: int
+    offset: int = 0
+    written: tuple[int, tuple[int, ...]] | None = None
+
+
+@dataclass(frozen=True)
+class Range:
+    """``part`` holds ``[first, stop)``."""
+
+    first: int
+    stop: int
+    part: Part
+
+
+class Windows:
+    """The ranges of ``axis``, which has ``side`` positions; the array was ``base`` before the first write."""
+
+    def __init__(self, axis: int, side: int, base: int) -> None:
+        self.axis, self.side, self.base = axis, side, base
+        self.writes = 0
+        self._starts, self._parts = [0], [Part(base)]
+
+    def write(self, first: int, stop: int, part: Part) -> None:
+        """Let ``part`` hold a range, whatever was there."""
+        self._cut(first)
+        self._cut(stop)
+        begin, end = bisect_left(self._starts, first), bisect_left(self._starts, stop)
+        self._starts[begin:end], self._parts[begin:end] = [first], [part]
+
+    def _cut(self, at: int) -> None:
+        """Let a range begin here."""
+        i = bisect_right(self._starts, at) - 1
+        if self._starts[i] == at or at == self.side:
+            return
+        left = self._parts[i]
+        self._parts[i] = replace(left, written=None)
+        self._starts.insert(i + 1, at)
+        self._parts.insert(i + 1, Part(left.value, left.offset + at - self._starts[i]))
+
+    def read(self, first: int, stop: int) -> list[Range]:
+        """The ranges of ``[first, stop)``; neighbours that lie side by side in one value are one."""
+        found: list[Range] = []
+        for i in range(bisect_right(self._starts, first) - 1, len(self._starts)):
+            begin = self._starts[i]
+            if begin >= stop:
+                break
+            end = self._starts[i + 1] if i + 1 < len(self._starts) else self.side
+            low, high, part = max(begin, first), min(end, stop), self._parts[i]
+            inside = part if (low, high) == (begin, end) else Part(part.value, part.offset + low - begin)
+            last = found[-1] if found else None
+            if last and last.part.value == part.value and last.part.offset + last.stop - last.first == inside.offset:
+                found[-1] = Range(last.first, high, Part(part.value, last.part.offset))
+            else:
+                found.append(Range(low, high, inside))
+        return found
