@@ -26,6 +26,7 @@ import numpy as np
 from .graph import Graph, Node, infer_type, verify
 from .ops import kind_of
 from .reference import apply
+from .roll import rolled
 from .windows import Part, Range, Windows
 
 COMMUTATIVE = frozenset("add mul and or xor eq ne".split())
@@ -48,10 +49,11 @@ def simplify(graph: Graph) -> Graph:
              %4 = exp %0
              return %3 %4
     """
-    again = True
-    while again:  # what was read of an array while it was filled may be of no use now
-        before, (graph, fired) = graph, rewrites(graph)
-        again = graph != before and any(each.rule in ("filled", "reads_what_was_written") for each in fired)
+    for _ in range(MOST_ROUNDS):
+        before, simple = graph, rewrites(graph)[0]
+        graph = rolled(simple)
+        if graph is simple and (graph == before or all(node.op != "update" for node in graph.nodes)):
+            break  # where arrays are filled, what was read of them may be of no use now
     return graph
 
 
@@ -243,6 +245,7 @@ def shortest(value: Any, dtype: str) -> Any:
 
 
 VIEWS = ("transpose", "reshape")
+MOST_ROUNDS = 8  # of rewriting
 MOST_UPDATES = 2  # windows of a base that is read beside them; each is a choice for every element
 Rule = Callable[[Rewriter, Node], int | None]
 RULES: dict[str, list[Rule]] = {"*": []}  # by op, by kind, or for every node

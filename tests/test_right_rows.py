@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import minisitch as ms
-from minisitch import simplify as simplifying
+import minisitch.simplify as simplifying
+from minisitch import roll
 from minisitch.reference import evaluate
 from minisitch.simplify import simplify
 from minisitch.windows import Part, Windows
@@ -284,3 +285,123 @@ def test_ranges():
     assert table.read(2, 3)[0].part.written is None, "cut, so the write does not give it any more"
     table.write(0, 9, Part(3))
     assert [(r.first, r.stop, r.part.value) for r in table.read(1, 8)] == [(1, 8, 3)]
+
+
+# ---------------------------------------------------------------- rolled up
+def reduced(x):
+    out = np.zeros(x.shape[0])
+    for i in range(x.shape[0]):
+        out[i] = (x[i] * 2 + 1).max() - i
+    return out
+
+
+def squeezed(x):
+    out = np.zeros((2, x.shape[0], 3))
+    for i in range(x.shape[0]):
+        out[:, i, :] = x[i].reshape(2, 3) + np.arange(3.0)
+    return out
+
+
+def flipped(x):
+    out = np.zeros_like(x)
+    for i in range(x.shape[0]):
+        out[-1 - i] = x[i] / 3
+    return out
+
+
+def turned(x):
+    out = np.zeros((x.shape[1], x.shape[0]))
+    for i in range(x.shape[0]):
+        out[:, i] = np.sqrt(x[i]) + x[0]
+    return out
+
+
+def projected(x):
+    w = np.ones((6, 4))
+    return np.stack([x[i] @ w for i in range(x.shape[0])])
+
+
+def blocks(x):
+    return np.concatenate([np.maximum(x[i:i + 3], 0.5) for i in range(0, x.shape[0] - 2, 3)], axis=0)
+
+
+def means(x):
+    out = np.zeros_like(x)
+    for i in range(x.shape[0]):
+        e = x[i] - x[i].min()
+        out[i] = e / e.max()
+    return out
+
+
+ROLLED = [rows, columns, cells, added, stacked, reduced, flipped, projected, blocks, means]
+
+
+def operations(function, n):
+    graph = simplify(ms.trace(function, (example(function, n),)).graph)
+    return sum(node.op not in ("input", "constant", "iota") for node in graph.nodes)
+
+
+@pytest.mark.parametrize("function", ROLLED, ids=lambda f: f.__name__)
+def test_equal_bodies_are_one_operation_on_the_whole(function):
+    assert abs(operations(function, 9) - operations(function, 15)) <= 1 and operations(function, 15) < 20
+
+
+@pytest.mark.parametrize("function", [*ROLLED, turned, pairs, squeezed], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("strategy", ["none", "auto"])
+def test_rolled_values(function, strategy):
+    x = example(function, 7)
+    got, wanted = ms.jit(function, strategy=strategy, target="python")(x), function(x)
+    assert got.dtype == wanted.dtype
+    if function in (rows, stacked, projected):
+        np.testing.assert_allclose(got, wanted, rtol=1e-15)
+    else:
+        assert np.array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int8, np.uint8, np.int64, np.bool_])
+def test_constants_that_count(dtype):
+    def counted(x):
+        return np.stack([row * dtype(i) for i, row in enumerate(x)])
+
+    def uneven(x):
+        return np.stack([row + dtype(i * i) for i, row in enumerate(x)])
+
+    def fractions(x):
+        return np.stack([row + 0.1 * i for i, row in enumerate(x)])
+
+    x = np.arange(24).reshape(6, 4).astype(dtype)
+    for function in (counted, uneven, fractions):
+        got, wanted = evaluate(simplify(ms.trace(function, (x,)).graph), [x])[0], function(x)
+        assert got.dtype == wanted.dtype and np.array_equal(got, wanted)
+
+
+def test_what_another_node_reads_is_not_computed_twice():
+    def shared(x):
+        parts = [np.exp(row) for row in x]
+        return np.stack(parts), parts[3] * 2
+
+    def result(x):
+        parts = [np.exp(row) for row in x]
+        return np.stack(parts), parts[0]
+
+    for function in (shared, result):
+        graph = simplify(ms.trace(function, (np.ones((5, 4)),)).graph)
+        assert sum(node.type.size for node in graph.nodes if node.op == "exp") == 20
+
+
+def test_mutant_a_shared_part_is_computed_twice(monkeypatch):
+    monkeypatch.setattr(roll.Roller, "require_own", lambda self, node: None)
+    with pytest.raises(AssertionError):
+        test_what_another_node_reads_is_not_computed_twice()
+
+
+def test_mutant_parts_lie_anywhere(monkeypatch):
+    monkeypatch.setattr(roll, "_same_place", lambda *args: True)
+    with pytest.raises((AssertionError, ms.GraphError, ValueError)):
+        test_rolled_values(turned, "none")
+
+
+def test_mutant_a_loop_stays_unrolled(monkeypatch):
+    monkeypatch.setattr(simplifying, "rolled", lambda graph: graph)
+    with pytest.raises(AssertionError):
+        test_equal_bodies_are_one_operation_on_the_whole(rows)
