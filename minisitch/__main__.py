@@ -151,7 +151,7 @@ def _run(options: argparse.Namespace) -> None:
     fn, args, kwargs = _program(options)
     program = trace(fn, args, kwargs)
     leaves = [np.array(x) for x in flatten((args, kwargs))[0]]
-    exact = evaluate(program.graph, [*leaves, *program.outside()], float64=True)
+    exact = evaluate(program.graph, [*leaves, *program.outside(leaves)], float64=True)
     target = choose_target(options.target)
     compiled = jit(fn, strategy=options.strategy, target=target, device=options.device)
     began = time.perf_counter()

@@ -254,7 +254,7 @@ def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None
         compiler.compile_many(wanted)
     ready = _each(lambda name: assemble(lowered[name], target), lowered, failed)
     leaves = flatten((args, kwargs))[0]
-    truth = evaluate(program.graph, [np.asarray(x) for x in (*leaves, *program.outside())], float64=True)
+    truth = evaluate(program.graph, [np.asarray(x) for x in (*leaves, *program.outside(leaves))], float64=True)
     errors = _each(lambda name: _error(ready[name], leaves, truth), ready, failed)
     ready = {name: ready[name] for name in errors}
     remark += "".join(f" No row for {name}: {type(why).__name__}: {why}." for name, why in failed.items())

@@ -307,9 +307,11 @@ def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "auto", target:
         device: str | Device | None = None, background: bool = False, exact: bool = True) -> Any:
     """Compile a NumPy function at its first call for each combination of shapes, dtypes and static arguments.
 
-    As ``@jit``, ``@jit(strategy="xla")`` or ``jit(fn)``. Arrays are arguments; everything else in the arguments is
-    part of the program. Arrays that the function reads from outside its arguments are read anew at each call; which arrays
-    those are, what is computed from them alone, outside numbers, and what is drawn at random are fixed at the first. Arguments
+    As ``@jit``, ``@jit(strategy="xla")`` or ``jit(fn)``. Arrays and Python floats are arguments; everything else in the arguments
+    is part of the program, and so is the value of a float where the function asks for it (``if lr > 0``, ``int(lr)``, ``x ** p``).
+    What the function reads from outside (globals, closures, attributes, elements of lists and dicts) is read anew at each call: an
+    array of the same shape and dtype is just used; another shape, number, flag or function compiles anew. What it writes outside,
+    draws from a generator outside or reads from a clock is refused. Arguments
     are taken to lie in C order, and are copied where they do not. ``target`` is ``auto``, ``cpu``,
     ``cuda``, or, to look inside, ``step`` (the CUDA text, thread by thread), ``python`` (the CPU text uncompiled), ``reference``
     (NumPy, node by node).
@@ -332,9 +334,12 @@ def _signature(args: tuple, kwargs: dict) -> tuple[Sequence[Any], tuple]:
     """The array leaves in ``trace.flatten``'s order, and what a compiled program depends on. On every call's path."""
     key: list[Any] = []
     for arg in args:
-        if type(arg) is not np.ndarray:
+        if type(arg) is np.ndarray:
+            key += arg.shape, arg.dtype
+        elif type(arg) is float:
+            key.append(float)
+        else:
             break
-        key += arg.shape, arg.dtype
     else:
         if not kwargs:
             return args, tuple(key)
@@ -354,6 +359,9 @@ def _add_to_key(value: Any, leaves: list[Any], key: list[Any]) -> None:
     if kind is np.ndarray:
         leaves.append(value)
         key += value.shape, value.dtype
+    elif kind is float:
+        leaves.append(value)
+        key.append(kind)
     elif kind is dict:
         key += kind, tuple(value)
         for part in value.values():

@@ -170,12 +170,17 @@ class Writer:
         if count:
             self.line(f"{_tuple(map(self.shaped, inputs[:count]))} = leaves")
         if program.reader:
-            self.line(f"{_tuple(map(self.shaped, inputs[count:]))} = {self.bind('read', program.reader.function)}()")
+            self.line(f"{_tuple(map(self.shaped, inputs[count:]))} = {self.bind('read', program.reader.function)}(leaves)")
         else:
             for i, array in zip(inputs[count:], program.captured, strict=True):
                 self.line(f"{self.shaped(i)} = {self.bind(f'captured{i}', array)}")
-        for i in inputs:
+        for place, i in enumerate(inputs):
             a, dtype = self.shaped(i), self.dtype(self.slots[i].dtype)
+            if place in program.numbers:
+                memory = self._known["flat", i] = self._once(("number", i), f"s{i}", f"np.empty(1, {dtype})")
+                self.line(f"{memory}[0] = {a}")
+                self.line(f"{a} = {self._once(('whole', i), f'{memory}_whole', f'{memory}.reshape(())')}")
+                continue
             ordered = f"{a}.flags.num & READY != READY" if i in in_c_order else f"not ({a}.flags.forc and {a}.flags.aligned)"
             self.line(f"if type({a}) is not ndarray or {a}.dtype is not {dtype} or {ordered}:")
             self.line(f"    {a} = ready({a}, {dtype})")
@@ -192,7 +197,8 @@ class Writer:
     def nest(self, tree: Tree, results: Sequence[str]) -> str:
         """The results as the user nested them; scalars as NumPy has them."""
         if isinstance(tree, Leaf):
-            return f"{results[tree.position]}[()]" if tree.scalar else results[tree.position]
+            found = results[tree.position]
+            return f"{found}.item()" if tree.number else f"{found}[()]" if tree.scalar else found
         if not isinstance(tree, Branch):
             made = self.bind("static", tree.value)
             return f"{made}.copy()" if isinstance(tree.value, np.ndarray) else made

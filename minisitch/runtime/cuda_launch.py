@@ -273,7 +273,8 @@ class CudaExecutable(Executable):
         if device not in self.mine.streams:
             self.mine.streams[device] = int(ask("cuStreamCreate", int(bindings().CUstream_flags.CU_STREAM_NON_BLOCKING)))
         session = self.session(device, self.mine.streams[device])
-        arrays = [ready(x, slot.dtype) for x, slot in zip([*leaves, *self.stages.program.outside()], self.inputs, strict=True)]
+        given = [*leaves, *self.stages.program.outside(leaves)]
+        arrays = [ready(x, slot.dtype) for x, slot in zip(given, self.inputs, strict=True)]
         for check in self.checks:
             check(arrays[check.source].reshape(-1))
         return session, self._addresses(session, [session.send(i, array) for i, array in enumerate(arrays)], None), arrays
@@ -296,7 +297,7 @@ class CudaExecutable(Executable):
             session.wait_for(other)
         kept = []  # until the copies from them are under way
         inputs = []
-        for i, (leaf, slot) in enumerate(zip([*leaves, *program.outside()], self.inputs, strict=True)):
+        for i, (leaf, slot) in enumerate(zip([*leaves, *program.outside(leaves)], self.inputs, strict=True)):
             there = seen[i] if i < len(seen) else None
             if there is None:
                 kept.append(ready(leaf, slot.dtype))

@@ -135,7 +135,7 @@ class Executable:
 
         To be run in order: values share bytes, so a step alone may find its operands overwritten, by itself, too.
         """
-        inputs = iter([*leaves, *self.stages.program.outside()])
+        inputs = iter([*leaves, *self.stages.program.outside(leaves)])
         arrays = [ready(next(inputs), s.dtype).reshape(-1) if s.place == "input" else
                   fresh((s.size,), s.dtype) if s.place == "output" else
                   self.memory.raw[s.index:s.index + s.size * s.dtype.itemsize].view(s.dtype) for s in self.slots]
@@ -152,7 +152,7 @@ class ReferenceExecutable:
 
     def __call__(self, leaves: Sequence[Any]) -> Any:
         program = self.program
-        inputs = [np.asarray(x) for x in (*leaves, *program.outside())]
+        inputs = [np.asarray(x) for x in (*leaves, *program.outside(leaves))]
         for check in index_checks(program.graph):
             check(inputs[check.source].reshape(-1))
         if program.mutated:
@@ -172,7 +172,7 @@ def refuse_overlap(program: Program, leaves: Sequence[Any]) -> None:
 
     Raises MinisitchError naming the two.
     """
-    arrays = [np.asarray(x) for x in (*leaves, *program.outside())]
+    arrays = [np.asarray(x) for x in (*leaves, *program.outside(leaves))]
     for source, _ in program.mutated:
         for other, array in enumerate(arrays):
             if other != source and np.may_share_memory(arrays[source], array) and np.shares_memory(arrays[source], array):

@@ -124,7 +124,7 @@ def check_program(program: NumPyProgram, run: Callable[..., Any]) -> None:
     """
     traced = trace(program.function, program.inputs)
     got, _ = flatten(run(program.function, *program.inputs))
-    verdicts = judge(traced.graph, [*program.inputs, *traced.outside()], got)
+    verdicts = judge(traced.graph, [*program.inputs, *traced.outside(flatten((program.inputs, {}))[0])], got)
     wrong = "\n".join(f"output {i}: {v.why}" for i, v in enumerate(verdicts) if not v.ok)
     if wrong:
         raise AssertionError(f"{wrong}\n\n{traced.graph}\n\nTo see it again:\n\n{program}")

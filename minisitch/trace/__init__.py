@@ -10,6 +10,7 @@ Out: a ``Program``: the ``Graph``, and how arguments and results hang on it.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -23,8 +24,9 @@ from ..graph import Graph
 from ..progress import now
 from ..undisturbed import undisturbed
 from . import indexing, products, reductions, shapes, ufuncs  # noqa: F401  they fill the tables
-from .array import Array, fresh
+from .array import Array, fresh, lift
 from .masked import Masked
+from .numbers import Number
 from .outside import INSTEAD, OUTCOME, Outside
 from .reads import Reader, Stale, write_reader
 from .recorder import ACTIVE, Recorder, check_dtype, current, left_at, program_file, program_line, refuse
@@ -71,10 +73,19 @@ class Program:
     exact: bool = True
     reader: Reader | None = field(default=None, compare=False)
 
-    def outside(self) -> tuple[np.ndarray, ...]:
-        """The arrays from outside as they are now, in the order of ``captured``. Raises Stale where they, or what else the program
-        has read from outside, are no longer what it was traced for."""
-        return self.reader.function() if self.reader else self.captured
+    def outside(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
+        """The arrays from outside as they are now, in the order of ``captured``, and numbers computed of the arguments.
+
+        Raises Stale where they, or what else the program has read or asked for, are no longer what it was traced for.
+        """
+        return self.reader.function(leaves) if self.reader else self.captured
+
+    @functools.cached_property
+    def numbers(self) -> frozenset[int]:
+        """The positions of Python numbers among the graph's inputs."""
+        given = [part.position for _, part in named_parts(self.inputs) if isinstance(part, Leaf) and part.number]
+        first = len(self.graph.inputs) - len(self.captured)
+        return frozenset(given) | {first + i for i in (self.reader.numbers if self.reader else ())}
 
     def __str__(self) -> str:
         return str(self.graph)
@@ -84,7 +95,7 @@ class Program:
 def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Program:
     """Record what ``fn(*args, **kwargs)`` does.
 
-    Python scalars among the arguments are part of the program; arrays and NumPy scalars are its inputs.
+    Python's ints and bools among the arguments are part of the program; arrays, NumPy scalars and Python's floats are its inputs.
     Arguments are taken to be in C order and to share no memory, which decides what a reshape of them
     writes to; ``fn`` itself runs with a stand-in for its module's ``np`` (see ``shim``), the module is untouched.
 
@@ -103,19 +114,19 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
         roots = [("", fn), *((name, part.value) for name, part in parts if isinstance(part, Static))]
         outside = recorder.outside = Outside(roots)
         names = [re.sub(r"[^\w.]", "_", name) for name, part in parts if isinstance(part, Leaf)]
-        arrays = [_parameter(leaf, name) for leaf, name in zip(leaves, names, strict=True)]
+        arrays = [_parameter(leaf, name, i) for i, (leaf, name) in enumerate(zip(leaves, names, strict=True))]
         result, positional, named = _run(fn, inputs, arrays, recorder)
         _require_same_nest((positional, named), inputs, arrays)
         results, outputs = flatten(result, _is_traced)
         outputs = with_statics(outputs, outside.original)
         require_plain(outputs, results)
-        nodes = [each.node for each in results]
-        changed = [(i, array._storage.node) for i, array in enumerate(arrays) if array._storage.version]
+        nodes = [lift(each).node for each in results]
+        changed = [(i, each._storage.node) for i, each in enumerate(arrays) if isinstance(each, Array) and each._storage.version]
         returned = {id(part.value) for _, part in named_parts(outputs) if isinstance(part, Static)}
         del result
         held = recorder.held()
         captured = tuple(array for array, _ in recorder.captured.values())
-        reader = write_reader(roots, captured, outside, recorder.asked)
+        reader = write_reader(roots, captured, recorder)
         if hidden := held - returned - (reader.found if reader else set()):
             raise recorder.refuse_hidden(min(hidden))
     except MinisitchError:
@@ -134,7 +145,7 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
     return Program(graph, inputs, outputs, captured, mutated, reader=reader)
 
 
-def _run(fn: Callable, inputs: Tree, arrays: Sequence[Array], recorder: Recorder) -> tuple[Any, tuple, dict]:
+def _run(fn: Callable, inputs: Tree, arrays: Sequence[Array | Number], recorder: Recorder) -> tuple[Any, tuple, dict]:
     """Run the program while the world outside is closed: its result, and its arguments as it left them."""
     outside, called = recorder.outside, rebind(fn)
     positional, named = unflatten(with_statics(inputs, outside.seen), arrays)
@@ -157,18 +168,21 @@ def _run(fn: Callable, inputs: Tree, arrays: Sequence[Array], recorder: Recorder
     return result, positional, named
 
 
-def _require_same_nest(arguments: Any, inputs: Tree, arrays: Sequence[Array]) -> None:
+def _require_same_nest(arguments: Any, inputs: Tree, arrays: Sequence[Array | Number]) -> None:
     """Raises TraceError if the program put something into a dict or list of its arguments, which the caller would never see."""
-    left, tree = flatten(arguments, lambda value: isinstance(value, Array))
+    left, tree = flatten(arguments, _is_traced)
     if with_statics(tree, current().outside.original) != inputs or any(a is not b for a, b in zip(left, arrays, strict=True)):
         raise refuse("the program puts something else into a dict or list of its arguments, as p['w'] = p['w'] - step does",
                      "the caller's would stay as it is", "Change the array in place, p['w'][...] = ..., or return what is new",
                      current().begins)
 
 
-def _parameter(leaf: Any, name: str) -> Array:
+def _parameter(leaf: Any, name: str, position: int) -> Array | Number:
     """An argument as a traced array; a NumPy scalar stays one that nothing changes in place."""
     refuse_other_meanings(leaf)
+    if type(leaf) is float:
+        node = current().input(type_of(leaf), name)
+        return Number(current(), f"leaves[{position}]", leaf, node)
     dtype = leaf.dtype if isinstance(leaf.dtype, np.dtype) else np.dtype(type_of(leaf).dtype)
     check_dtype(dtype.newbyteorder("="), f"the argument {name} is an array", current().begins)
     array = fresh(current().input(type_of(leaf), name), scalar=isinstance(leaf, np.generic))
@@ -182,7 +196,7 @@ def _is_traced(value: object) -> bool:
     """Is a value of the result an output? Of real arrays in it each call gives a copy."""
     if isinstance(value, Masked):
         value.refuse()
-    return isinstance(value, Array)
+    return isinstance(value, Array) or type(value) is Number
 
 
 def _named_parts(fn: Callable, inputs: Tree) -> list[tuple[str, Leaf | Static]]:

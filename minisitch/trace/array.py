@@ -29,6 +29,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ..errors import MinisitchError
 from ..graph import TensorType
+from .numbers import Number, plain
 from .recorder import Recorder, assigns_element, check_dtype, current, refuse
 from .refusals import NO_VALUE, refuse_value
 from .tree import refuse_other_meanings
@@ -591,6 +592,8 @@ def lift(value: Any) -> Array:
     if isinstance(value, Array):
         value.recorder.require_running()
         return value
+    if type(value) is Number:
+        return fresh(value.recorder.number(value)) if value.__class__ is float else constant(value.now(), (), np.int64)
     if value is None:
         raise TypeError("unsupported operand: None")
     if is_traced(value):
@@ -605,7 +608,7 @@ def lift(value: Any) -> Array:
 
 def is_traced(value: Any) -> bool:
     """Is it a traced array, or a nested list that holds one?"""
-    return isinstance(value, Array) or (isinstance(value, list | tuple) and any(map(is_traced, value)))
+    return isinstance(value, Array) or type(value) is Number or (isinstance(value, list | tuple) and any(map(is_traced, value)))
 
 
 def operand(value: Any) -> Array | Weak:
@@ -616,7 +619,7 @@ def operand(value: Any) -> Array | Weak:
 @handles(np.result_type)
 def common_dtype(*operands: Any) -> np.dtype:
     """NumPy's result dtype of arrays and Python scalars."""
-    return np.result_type(*(o.dtype if isinstance(o, Array) else o for o in operands))
+    return np.result_type(*(o.dtype if isinstance(o, Array) else o.__class__() if type(o) is Number else o for o in operands))
 
 
 # ---------------------------------------------------------------- casts and broadcasts
@@ -664,7 +667,9 @@ def permuted(x: Array, perm: Sequence[int]) -> Array:
 
 def settle(value: Array | Weak, dtype: Any, shape: Sequence[int]) -> Array:
     """An operand in its final dtype and shape: cast while it is small, then broadcast."""
-    return broadcast(cast(value, dtype), shape) if isinstance(value, Array) else constant(value, shape, dtype)
+    if type(value) is Number and np.dtype(dtype).kind == "f":
+        value = fresh(value.recorder.number(value))
+    return broadcast(cast(value, dtype), shape) if isinstance(value, Array) else constant(plain(value), shape, dtype)
 
 
 def choose(condition: Any, a: Array | Weak, b: Array | Weak, dtype: Any, shape: Sequence[int]) -> Array:

@@ -4,7 +4,7 @@ In:  the roots of ``Outside``, the code that has run, the arrays that became inp
 
 After, for ``x * net.layers[0].w`` under ``if net.training``, where ``net`` is a global:
 
-    def read():
+    def read(leaves):
         v0 = globals0['net']
         if v0.__class__ is not Net: raise Stale
         if v0.training is not c1: same(v0.training, c1)
@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import hashlib
 import linecache
+import math
 import weakref
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -36,8 +37,8 @@ import numpy as np
 
 from ..errors import MinisitchError
 from ..graph import identifier
-from .outside import HELD, SCALARS, Outside, Part, attributes, is_users, parts, same
-from .recorder import SMALL, user_file
+from .outside import HELD, SCALARS, Part, attributes, is_users, parts, same
+from .recorder import SMALL, Recorder, user_file
 
 GONE = (AttributeError, KeyError, IndexError, TypeError, ValueError, ReferenceError)  # from reading what is no longer there
 # Code with these may read attributes by any name.
@@ -52,11 +53,12 @@ class Stale(MinisitchError):
 
 @dataclass(frozen=True)
 class Reader:
-    """``function()`` gives the arrays from outside, in the order of the graph's last inputs, or raises ``Stale``."""
+    """``function(leaves)`` gives the arrays from outside, in the order of the graph's last inputs, or raises ``Stale``."""
 
     text: str
-    function: Callable[[], tuple[np.ndarray, ...]]
+    function: Callable[[Sequence[Any]], tuple[Any, ...]]
     found: frozenset[int]  # the ids of the arrays that it reads anew; the rest are the program's own
+    numbers: tuple[int, ...]  # the positions of Python numbers among its results
 
 
 def _like(found: Any, was: np.ndarray) -> None:
@@ -79,7 +81,7 @@ class Writer:
 
     def __init__(self, captured: Mapping[int, np.ndarray], executed: Iterable[CodeType], copied: Container[int]) -> None:
         self.lines: list[str] = []
-        self.names: dict[str, Any] = {"Stale": Stale, "like": _like, "same": _same, "GONE": GONE}
+        self.names: dict[str, Any] = {"Stale": Stale, "like": _like, "same": _same, "GONE": GONE, "math": math}
         self.arrays: dict[int, str] = {}  # by id: the name of each captured array, once it is found
         self._captured, self._copied = captured, copied
         self._executed = {code for code in executed if user_file(code.co_filename)}
@@ -181,13 +183,10 @@ class Writer:
                 self.visit(was, value)
 
 
-def write_reader(roots: Iterable[tuple[str, Any]], captured: Sequence[np.ndarray], outside: Outside,
-                 asked: Container[int]) -> Reader | None:
-    """The function that reads the captured arrays anew; those that are found nowhere are constants. None where it has no line.
-
-    ``asked``: the ids of arrays whose values the program has asked for; another value makes another program.
-    """
-    w = Writer({id(array): array for array in captured}, outside.executed, outside.copies)
+def write_reader(roots: Iterable[tuple[str, Any]], captured: Sequence[np.ndarray], recorder: Recorder) -> Reader | None:
+    """The function that reads the captured arrays anew; those that are found nowhere are constants. None where it has no line."""
+    w = Writer({id(array): array for array in captured}, recorder.outside.executed, recorder.outside.copies)
+    w.names.update(recorder.constants)
     for _, root in roots:
         if isinstance(root, MethodType):  # a compiled program does not keep its object alive
             w.visit(w.bind(root.__name__, root.__func__), root.__func__)
@@ -195,13 +194,16 @@ def write_reader(roots: Iterable[tuple[str, Any]], captured: Sequence[np.ndarray
         elif not isinstance(root, SCALARS):
             w.visit(w.bind("root", root), root)
     w.lines += [f"if {w.arrays[id(array)]}.tobytes() != {w.bind('c', array.tobytes())}: raise Stale" for array in captured
-                if id(array) in asked and id(array) in w.arrays]
+                if id(array) in recorder.asked and id(array) in w.arrays]
+    w.lines += recorder.lines
     if not w.lines:
         return None
-    results = [w.arrays.get(id(array)) or w.bind("own", array) for array in captured]
+    found = {**w.arrays, **recorder.numbers}
+    results = [found.get(id(array)) or w.bind("own", array) for array in captured]
     body = "\n        ".join([*w.lines, f"return ({''.join(f'{name}, ' for name in results)})"])
-    text = f"def read():\n    try:\n        {body}\n    except GONE:\n        raise Stale from None\n"
+    text = f"def read(leaves):\n    try:\n        {body}\n    except GONE:\n        raise Stale from None\n"
     path = f"<minisitch reader {hashlib.sha256(text.encode()).hexdigest()[:12]}>"
     linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
     exec(compile(text, path, "exec"), w.names)
-    return Reader(text, w.names["read"], frozenset(w.arrays))
+    numbers = tuple(i for i, array in enumerate(captured) if id(array) in recorder.numbers)
+    return Reader(text, w.names["read"], frozenset(w.arrays), numbers)

@@ -15,6 +15,7 @@ import dis
 import functools
 import gc
 import inspect
+import math
 import os
 import sys
 import sysconfig
@@ -36,6 +37,7 @@ from ..graph import Builder, Node, TensorType, constant_value, iota_value
 from ..ops import OPS, SHORT
 
 if TYPE_CHECKING:
+    from .numbers import Number
     from .outside import Outside
 
 SMALL = 1 << 12  # bytes of outside arrays that a call compares with what they held
@@ -203,6 +205,9 @@ class Recorder:
         self.refused: list[tuple[TraceError, bool]] = []  # each with whether it was the user's line that asked
         self.builder = Builder()
         self.captured: dict[int, tuple[np.ndarray, int]] = {}  # id of an ndarray -> itself, its node
+        self.lines: list[str] = []  # of Python, which each call runs: what it computes of numbers, and what must be as it was
+        self.constants: dict[str, Any] = {}  # that they name
+        self.numbers: dict[int, str] = {}  # by the id of what was captured in its place: the name of a number
         self.asked: set[int] = set()  # the ids of those whose values the program has asked for
         self._content: dict[int, int] = {}  # a checksum of what the others held then
         self.nonnegative: set[int] = set()  # integer nodes that need no wrap-around as an index
@@ -274,6 +279,41 @@ class Recorder:
                 self._content[id(array)] = zlib.crc32(array.tobytes())
         return self.captured[id(array)][1]
 
+    def line(self, text: str) -> str:
+        """The name of what a line computes."""
+        name = f"n{len(self.lines)}_"
+        self.lines.append(f"{name} = {text}")
+        return name
+
+    def spelled(self, value: Any) -> str:
+        """A Python number in a line."""
+        if type(value) is int or (type(value) is float and math.isfinite(value)):
+            return f"({value!r})"
+        name = f"k{len(self.constants)}_"
+        self.constants[name] = value
+        return name
+
+    def require(self, text: str, value: Any) -> None:
+        """Another value of an expression makes another program."""
+        if isinstance(value, float | int) and not isinstance(value, bool) and value and value == value:
+            line = f"if {text} != {self.spelled(value)}: raise Stale"
+        elif isinstance(value, bool | type):
+            line = f"if {text} is not {value.__name__ if isinstance(value, type) else value}: raise Stale"
+        else:  # 0.0 is not -0.0
+            line = f"same({text}, {self.spelled(value)})"
+        if line not in self.lines[-20:]:
+            self.lines.append(line)
+
+    def number(self, value: Number) -> int:
+        """The input node of a Python number."""
+        if value.node is None:
+            array = np.array(float(value.value))
+            name = value.name if type(value.value) is float else self.line(f"float({value.name})")
+            self.numbers[id(array)] = name
+            value.node = self.input(TensorType((), "float64"), f"number{len(self.captured)}")
+            self.captured[id(array)] = array, value.node
+        return value.node
+
     def require_unchanged(self) -> None:
         """Raises TraceError if the program has changed a real array that it has read: kernels read the one it is in the end."""
         for key, (array, node) in self.captured.items():
@@ -291,7 +331,7 @@ class Recorder:
             if collect:
                 gc.collect()  # functions that call each other
             usual = max([sys.getrefcount(array) for array, _ in probe.values()])
-            found = {key for key, (array, _) in self.captured.items() if sys.getrefcount(array) > usual}
+            found = {key for key, (array, _) in self.captured.items() if sys.getrefcount(array) > usual and key not in self.numbers}
             if found <= self.outside.met.keys():
                 break
         return found

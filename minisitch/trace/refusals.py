@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import builtins
 import dis
+import inspect
 import linecache
 import math
 import types
@@ -69,6 +70,7 @@ def refuse_value(asked: str, of: object) -> TraceError:
     seen, remedy = PROTOCOLS[asked]
     frame = user_frame()
     name, called = _called(frame) if frame else ("", None)
+    called = inspect.unwrap(called) if isinstance(called, types.FunctionType) else called  # a stand-in of math's
     called = called if isinstance(called, type | types.BuiltinFunctionType) else type(called)
     known, own = CALLS.get(called, ""), called.__name__
     if not known and called.__module__ == "math":

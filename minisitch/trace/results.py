@@ -18,6 +18,7 @@ import numpy as np
 
 from .array import Array
 from .masked import Masked
+from .numbers import Number
 from .recorder import current, refuse
 from .shim import OVERRIDES, StandIn
 from .tree import Branch, Static, Tree, refuse_other_meanings
@@ -68,7 +69,7 @@ def _holds_stand_in(value: object) -> bool:
         if id(each) in met:
             continue
         met.add(id(each))
-        if isinstance(each, Array | Masked | StandIn) or each is Array or any(each is stand_in for stand_in in OVERRIDES.values()):
+        if isinstance(each, Array | Masked | StandIn) or type(each) is Number or each is Array or any(each is stand_in for stand_in in OVERRIDES.values()):
             return True
         if isinstance(each, FunctionType):
             if id(each.__globals__) in copies:

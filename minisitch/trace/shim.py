@@ -30,6 +30,7 @@ from .array import (
     answers,
     as_numpy_raises,
     cast,
+    common_dtype,
     constant,
     fresh,
     handles,
@@ -43,6 +44,7 @@ from .array import (
     settle,
     strides_of,
 )
+from .numbers import MATH, plain
 from .recorder import current, refuse, user_file
 from .shapes import shape_of
 from .tree import flatten, unflatten
@@ -66,8 +68,7 @@ def replaces(*functions: Callable) -> Callable[[Callable], Callable]:
 def full(shape, fill_value, dtype=None, order="C", *, device=None, like=None):
     """A buffer with one value: an array, not a scalar, so that it can be written to."""
     value = operand(fill_value)
-    if dtype is None:
-        dtype = value.dtype if isinstance(value, Array) else np.asarray(value).dtype
+    dtype = common_dtype(value) if dtype is None else dtype
     return fresh(settle(value, dtype, shape_of(shape)).node, lies_in_rows(order), scalar=False)
 
 
@@ -104,6 +105,7 @@ replaces(np.identity)(lambda n, dtype=float, *, like=None: _diagonals("eq", n, d
 @replaces(np.arange)
 def arange(*args, dtype=None, device=None, like=None, **named):
     """An iota where the numbers are 0, 1, 2 ..., scaled and shifted where they are integers; else NumPy's array."""
+    args, named, dtype = tuple(map(plain, args)), {key: plain(each) for key, each in named.items()}, plain(dtype)
     if any(map(is_traced, (*args, *named.values()))):
         raise refuse("np.arange with a traced number", "its length depends on values",
                      "Pass the number as a Python int, n and not np.int64(n): it is part of the program then")
@@ -214,6 +216,9 @@ for _reduction in (np.sum, np.prod, np.mean, np.var, np.std, np.max, np.min, np.
     OVERRIDES[_reduction] = _stacking(_reduction)
 
 
+OVERRIDES.update(MATH)
+
+
 # ---------------------------------------------------------------- what cannot be recorded
 DATA_DEPENDENT = (np.nonzero, np.argwhere, np.flatnonzero, np.unique, np.extract, np.compress, np.union1d, np.intersect1d,
                   np.setdiff1d, np.trim_zeros, np.histogram, np.bincount)
@@ -286,7 +291,7 @@ class RandomStandIn(StandIn):
 def stand_in(value: Any) -> Any:
     """What a traced function sees in place of a value of its globals; most are seen as they are."""
     if isinstance(value, types.ModuleType):
-        return _module(value) if value.__name__.partition(".")[0] == "numpy" else value
+        return _module(value) if value.__name__.partition(".")[0] in ("numpy", "math") else value
     if isinstance(value, types.FunctionType | types.BuiltinFunctionType) and str(value.__module__).startswith("numpy"):
         return OVERRIDES[value] if value in OVERRIDES else _guarded(value)
     try:
@@ -444,8 +449,9 @@ def _guarded(func: Callable) -> Callable:
     """A function of NumPy that does not ask its arguments: given a traced array it sees stand-ins, too, or is refused."""
     @functools.wraps(func)
     def guard(*args: Any, **kwargs: Any) -> Any:
-        traces = any(map(is_traced, (*args, *kwargs.values())))
-        return _traced_source(func, args, kwargs) if traces else func(*args, **kwargs)
+        if any(map(is_traced, map(plain, (*args, *kwargs.values())))):
+            return _traced_source(func, args, kwargs)
+        return func(*map(plain, args), **{key: plain(each) for key, each in kwargs.items()})
     return guard
 
 

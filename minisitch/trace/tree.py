@@ -21,10 +21,14 @@ from .recorder import refuse
 
 @dataclass(frozen=True)
 class Leaf:
-    """The array at ``position`` of the flat list; ``scalar`` if it is a NumPy scalar, and no array of shape ()."""
+    """The array at ``position`` of the flat list; ``scalar`` if it is a NumPy scalar, and no array of shape ().
+
+    ``number``: the type of the Python number that is there instead.
+    """
 
     position: int
     scalar: bool = False
+    number: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,8 @@ def type_of(leaf: Any) -> TensorType:
     """Shape and dtype of an array leaf; also of arrays that are not NumPy's (CuPy, Torch, Numba)."""
     if isinstance(leaf, TensorType):
         return leaf
+    if isinstance(leaf, float) and not isinstance(leaf, np.generic):
+        return TensorType((), "float64")
     dtype = leaf.dtype if isinstance(leaf.dtype, np.dtype) else str(leaf.dtype).removeprefix("torch.")
     try:
         return TensorType(tuple(map(int, leaf.shape)), np.dtype(dtype).name)
@@ -92,7 +98,12 @@ def type_of(leaf: Any) -> TensorType:
         raise refuse(f"an array of {dtype}", "NumPy does not know it", "Convert it first, to float32 for example") from None
 
 
-def flatten(value: Any, is_leaf: Callable[[object], bool] = is_array) -> tuple[list[Any], Tree]:
+def is_argument(value: object) -> bool:
+    """Does a value become an input? Arrays, and Python's floats."""
+    return type(value) is float or is_array(value)
+
+
+def flatten(value: Any, is_leaf: Callable[[object], bool] = is_argument) -> tuple[list[Any], Tree]:
     """The array leaves in order (dicts in insertion order), and the tree they hang on.
 
     ``(x, {"w": w}, 3)``  ->  ``[x, w]``, ``(Leaf(0), {"w": Leaf(1)}, Static(3))``
@@ -104,7 +115,8 @@ def flatten(value: Any, is_leaf: Callable[[object], bool] = is_array) -> tuple[l
 def _tree(value: Any, is_leaf: Callable[[object], bool], leaves: list[Any]) -> Tree:
     if is_leaf(value):
         leaves.append(value)
-        return Leaf(len(leaves) - 1, getattr(value, "is_scalar", isinstance(value, np.generic)))
+        number = value.__class__.__name__ if value.__class__ in (float, int) else ""
+        return Leaf(len(leaves) - 1, getattr(value, "is_scalar", isinstance(value, np.generic)), number)
     if not isinstance(value, dict | list | tuple):
         return Static(value, _static_key(value))
     parts = dict.values(value) if isinstance(value, dict) else value
@@ -139,6 +151,8 @@ def unflatten(tree: Tree, leaves: Sequence[Any]) -> Any:
     """
     if isinstance(tree, Leaf):
         leaf = leaves[tree.position]
+        if tree.number and isinstance(leaf, np.ndarray | np.generic):
+            return leaf.item()
         return leaf[()] if tree.scalar and isinstance(leaf, np.ndarray) else leaf
     if isinstance(tree, Static):
         return tree.value.copy() if isinstance(tree.value, np.ndarray) else tree.value

@@ -37,6 +37,7 @@ from .array import (
     record,
     settle,
 )
+from .numbers import Number, plain
 from .recorder import current, refuse
 
 METHODS: dict[str, Callable[..., Any]] = {}  # "__call__", "reduce", ... -> what np.add.reduce(...) does
@@ -207,6 +208,8 @@ def call(ufunc: np.ufunc, *inputs: Any, out: Any = None, where: Any = True, dtyp
 
 def elementwise(ufunc: np.ufunc, operands: list[Any], dtype: Any = None) -> tuple[Array, ...]:
     """Resolve, settle, apply; always a tuple of results."""
+    if ufunc.__name__ == "power":  # small exponents are rules of their own
+        operands = [operands[0], plain(operands[1])]
     dtypes = resolve(ufunc, operands, dtype)
     name, takes, gives = ufunc.__name__, dtypes[:ufunc.nin], dtypes[ufunc.nin:]
     shape = np.broadcast_shapes(*(o.shape for o in operands if isinstance(o, Array)))
@@ -246,6 +249,8 @@ def outer(ufunc: np.ufunc, a: Any, b: Any, **options: Any) -> Any:
     return call(ufunc, np.reshape(left, left.shape + (1,) * right.ndim), right, **options)
 
 
+Number.__array_ufunc__ = lambda self, ufunc, kind, *inputs, **options: (  # type: ignore[assignment]
+    METHODS[kind](ufunc, *inputs, **options) if kind == "__call__" else getattr(ufunc, kind)(*map(plain, inputs), **options))
 METHODS.update({"__call__": call, "outer": outer})
 
 

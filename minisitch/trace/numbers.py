@@ -1,0 +1,135 @@
+"""Python numbers among the arguments: a new learning rate is another value of the same program, not another program.
+
+In:  a float argument. Out: ``Number``, which the program sees in its place; the lines of Python that compute with it at each call.
+
+Arithmetic of Python numbers is Python's at each call too, written out in the reader (see ``reads``), so its bits, types and errors
+are Python's. Where a number meets an array it is an input of the graph, and adapts to the array's dtype (NEP 50). What asks for its
+value (``if lr > 0``, ``int(lr)``, a shape, ``x ** p``) gets it, and another answer at a later call makes another program.
+
+Before:  y = x * (1 - lr)          After:  n1 = 1 - n0 in the reader, and %2 = mul %0 %1 in the graph, where %1 is n1
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
+
+ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**"}
+COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+
+
+class Number:
+    """A Python number that each call computes anew. ``name``: in the reader's lines; ``node``: its input in the graph, if any."""
+
+    __slots__ = ("name", "node", "recorder", "value")
+    __array_ufunc__: Callable[..., Any]  # in ufuncs
+
+    def __init__(self, recorder: Recorder, name: str, value: float, node: int | None = None) -> None:
+        self.recorder, self.name, self.value, self.node = recorder, name, value, node
+
+    __class__ = property(lambda self: type(self.value))  # type: ignore[assignment]  # so isinstance(lr, float) holds
+
+    def now(self) -> Any:
+        """The value; another one makes another program."""
+        self.recorder.require(self.name, self.value)
+        return self.value
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or not hasattr(self.__class__, name):
+            raise AttributeError(f"'{self.__class__.__name__}' object has no attribute '{name}'")
+        return getattr(self.now(), name)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.now(), dtype)
+
+    def __copy__(self) -> Number:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Number:
+        return self
+
+
+def _asking(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, *args: function(self.now(), *args)
+
+
+for _function in (float, int, bool, hash, complex, round, math.trunc, math.floor, math.ceil, format, repr, str, operator.index,
+                  divmod):
+    setattr(Number, f"__{_function.__name__}__", _asking(_function))
+Number.__rdivmod__ = lambda self, other: divmod(other, self.now())  # type: ignore[attr-defined]
+
+
+def plain(value: Any) -> Any:
+    """A number as it is now; anything else as it is."""
+    return value.now() if type(value) is Number else value
+
+
+def computed(text: str, function: Callable[..., Any], *operands: Any) -> Any:
+    """What Python computes of numbers, at each call. ``text``: the expression, with a place for each operand.
+
+    Raises what Python raises. A result that is no real number is computed now.
+    """
+    recorder = next(each.recorder for each in operands if type(each) is Number)
+    value = function(*(each.value if type(each) is Number else each for each in operands))
+    if type(value) not in (int, float):
+        return function(*map(plain, operands))
+    named = [each.name if type(each) is Number else recorder.spelled(each) for each in operands]
+    made = Number(recorder, recorder.line(text.format(*named)), value)
+    if function is operator.pow:  # of a negative number it is complex
+        recorder.require(f"{made.name}.__class__", type(value))
+    return made
+
+
+def _meets_number(other: Any) -> bool:
+    return type(other) in (Number, int, float, bool)
+
+
+def _arithmetic(symbol: str, function: Callable[..., Any], swapped: bool) -> Callable[..., Any]:
+    def operate(self: Number, other: Any) -> Any:
+        pair = (other, self) if swapped else (self, other)
+        if _meets_number(other):
+            return computed(f"{{}} {symbol} {{}}", function, *pair)
+        return NotImplemented if hasattr(type(other), "__array_ufunc__") else function(*map(plain, pair))
+    return operate
+
+
+def _comparison(symbol: str, function: Callable[..., bool]) -> Callable[..., Any]:
+    def compare(self: Number, other: Any) -> Any:
+        if not _meets_number(other):
+            return NotImplemented if hasattr(type(other), "__array_ufunc__") else function(self.now(), other)
+        value = function(self.value, other.value if type(other) is Number else other)
+        named = other.name if type(other) is Number else self.recorder.spelled(other)
+        self.recorder.require(f"({self.name} {symbol} {named})", value)
+        return value
+    return compare
+
+
+for _name, _symbol in ARITHMETIC.items():
+    setattr(Number, f"__{_name}__", _arithmetic(_symbol, getattr(operator, _name), False))
+    setattr(Number, f"__r{_name}__", _arithmetic(_symbol, getattr(operator, _name), True))
+for _name, _symbol in COMPARISONS.items():
+    setattr(Number, f"__{_name}__", _comparison(_symbol, getattr(operator, _name)))
+for _name, _symbol in {"neg": "-{}", "pos": "+{}", "abs": "abs({})"}.items():
+    setattr(Number, f"__{_name}__", functools.partialmethod(lambda self, text, function: computed(text, function, self),
+                                                            _symbol, getattr(operator, _name)))
+
+
+def of_math(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of ``math`` that computes with numbers at each call."""
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if not kwargs and Number in map(type, args) and all(map(_meets_number, args)):
+            return computed(f"math.{function.__name__}({', '.join('{}' for _ in args)})", function, *args)
+        return function(*args, **kwargs)
+    return called
+
+
+MATH = {each: of_math(each) for name, each in vars(math).items() if callable(each) and not name.startswith("_")}
