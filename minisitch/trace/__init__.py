@@ -119,8 +119,9 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
         _require_same_nest((positional, named), inputs, arrays)
         results, outputs = flatten(result, _is_traced)
         outputs = with_statics(outputs, outside.original)
+        results = [lift(each) for each in results]
         require_plain(outputs, results)
-        nodes = [lift(each).node for each in results]
+        nodes = [each.node for each in results]
         changed = [(i, each._storage.node) for i, each in enumerate(arrays) if isinstance(each, Array) and each._storage.version]
         returned = {id(part.value) for _, part in named_parts(outputs) if isinstance(part, Static)}
         del result

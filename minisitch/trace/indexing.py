@@ -24,6 +24,7 @@ from .array import (
     broadcast,
     cast,
     choose,
+    common_dtype,
     constant,
     deliver,
     fresh,
@@ -329,7 +330,7 @@ def put_along_axis(arr, indices, values, axis):
 def copyto(dst, src, casting="same_kind", where=True):
     must_be_traced(dst)
     value = operand(src)
-    given = value.dtype if isinstance(value, Array) else np.asarray(value).dtype
+    given = value.dtype if isinstance(value, Array) else common_dtype(value)
     if not np.can_cast(given, dst.dtype, casting) and (isinstance(value, Array) or given.kind != "i" or dst.dtype.kind == "b"):
         raise TypeError(f"Cannot cast array data from {given!r} to {dst.dtype!r} according to the rule {casting!r}")
     settled = _fitted(value, dst)

@@ -31,6 +31,7 @@ class Number:
 
     __slots__ = ("name", "node", "recorder", "value")
     __array_ufunc__: Callable[..., Any]  # in ufuncs
+    __array_function__: Callable[..., Any]  # in shim
 
     def __init__(self, recorder: Recorder, name: str, value: float, node: int | None = None) -> None:
         self.recorder, self.name, self.value, self.node = recorder, name, value, node

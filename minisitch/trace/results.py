@@ -69,7 +69,9 @@ def _holds_stand_in(value: object) -> bool:
         if id(each) in met:
             continue
         met.add(id(each))
-        if isinstance(each, Array | Masked | StandIn) or type(each) is Number or each is Array or any(each is stand_in for stand_in in OVERRIDES.values()):
+        if isinstance(each, Array | Masked | StandIn) or type(each) is Number or each is Array:
+            return True
+        if any(each is stand_in for stand_in in OVERRIDES.values()):
             return True
         if isinstance(each, FunctionType):
             if id(each.__globals__) in copies:

@@ -44,7 +44,7 @@ from .array import (
     settle,
     strides_of,
 )
-from .numbers import MATH, plain
+from .numbers import MATH, Number, plain
 from .recorder import current, refuse, user_file
 from .shapes import shape_of
 from .tree import flatten, unflatten
@@ -396,6 +396,20 @@ SORT = "Write np.sort(x, axis=...) and take the elements at the wanted positions
 REMEDIES = dict.fromkeys(("median", "percentile", "quantile", "partition", "nanmedian", "nanpercentile", "nanquantile"), SORT)
 
 
+def _of_numbers(x: Number, func: Callable, types: Any, args: tuple, kwargs: dict) -> Any:
+    """NumPy's protocol: its shape asks for no value; beside a traced array that one knows what to do; else it is NumPy's."""
+    if func in (np.shape, np.ndim, np.size):
+        return func(0.0)
+    if any(kind is not Number for kind in types):
+        return NotImplemented
+    numbers, tree = flatten((args, kwargs), lambda value: type(value) is Number)
+    positional, named = unflatten(tree, [each.now() for each in numbers])
+    return func(*positional, **named)
+
+
+Number.__array_function__ = _of_numbers
+
+
 @method
 def __array_function__(x: Array, func: Callable, types: Any, args: tuple, kwargs: dict) -> Any:
     """NumPy's protocol: its handler if it has one that takes the call, else its own source, traced. What cannot be recorded is
@@ -449,7 +463,7 @@ def _guarded(func: Callable) -> Callable:
     """A function of NumPy that does not ask its arguments: given a traced array it sees stand-ins, too, or is refused."""
     @functools.wraps(func)
     def guard(*args: Any, **kwargs: Any) -> Any:
-        if any(map(is_traced, map(plain, (*args, *kwargs.values())))):
+        if any(is_traced(each) and type(each) is not Number for each in (*args, *kwargs.values())):
             return _traced_source(func, args, kwargs)
         return func(*map(plain, args), **{key: plain(each) for key, each in kwargs.items()})
     return guard

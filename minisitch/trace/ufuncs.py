@@ -272,7 +272,7 @@ def where(condition, x=None, y=None, /):
     a, b = operand(x), operand(y)
     dtype, shape = common_dtype(a, b), np.broadcast_shapes(*map(np.shape, (condition, a, b)))
     # A number that the dtype does not hold wraps, unlike one in arithmetic.
-    a, b = (each if isinstance(each, Array) else constant(np.asarray(each), (), dtype) for each in (a, b))
+    a, b = (each if isinstance(each, Array | Number) else constant(np.asarray(each), (), dtype) for each in (a, b))
     return fresh(choose(condition, a, b, dtype, shape).node, scalar=False)
 
 
