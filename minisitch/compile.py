@@ -227,7 +227,7 @@ def wrapping(node: ast.Call) -> ast.Call:
 
 
 class _Idioms(ast.NodeTransformer):
-    """Let sums and products that a loop carries in a local variable be taken in any order, so that they vectorise.
+    """Let reductions that a loop carries in a local variable be taken in any order, so that they vectorise.
 
     Slices become windows: a slice tells apart what starts before the array or ends behind it, and a branch between
     two short loops keeps both from being vectorised as straight-line code (layernorm of 17 columns: 2.5 times as fast).
@@ -288,9 +288,10 @@ class _Idioms(ast.NodeTransformer):
                 if nbytes <= self.stack:
                     self.stack -= nbytes
                     node.value = ast.Call(ast.Name("on_the_stack", ast.Load()), value.args, [])
-        if (isinstance(value, ast.BinOp) and isinstance(value.left, ast.Name) and isinstance(target, ast.Name)
-                and value.left.id == target.id and type(value.op) in self.FREE):
-            node.value = ast.Call(ast.Name(self.FREE[type(value.op)], ast.Load()), [value.left, value.right], [])
+            case ast.BinOp(ast.Name(first), ast.Add() | ast.Mult(), right) if first == getattr(target, "id", ""):
+                node.value = ast.Call(ast.Name(self.FREE[type(value.op)], ast.Load()), [value.left, right], [])
+            case ast.Call(ast.Name("maximum" | "minimum" as name), [ast.Name(first), right]) if first == getattr(target, "id", ""):
+                node.value = ast.Call(ast.Name(f"{name}_any_order", ast.Load()), [value.args[0], right], [])
         if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Slice) and value.slice.lower and value.slice.upper:
             node.value = ast.Call(ast.Name("window", ast.Load()), [value.value, value.slice.lower, value.slice.upper], [])
         return ast.fix_missing_locations(node)

@@ -34,7 +34,7 @@ def like(value, x):
 
 
 def maximum(a, b):
-    """The greater; NaN if either is NaN, as np.maximum."""
+    """The greater; NaN if either is NaN, as np.maximum. 0.0 is greater than -0.0, where NumPy's answer depends on the length."""
     return np.maximum(a, b)
 
 
@@ -62,6 +62,16 @@ def kahan_add(total, lost, value):
 def mul_any_order(a, b):
     """``a * b`` as a step of a product whose order does not matter."""
     return a * b
+
+
+def maximum_any_order(a, b):
+    """``maximum(a, b)`` as a step of a reduction: which zero 0.0 and -0.0 give depends on their order, as in NumPy."""
+    return np.maximum(a, b)
+
+
+def minimum_any_order(a, b):
+    """``minimum(a, b)`` as a step of a reduction."""
+    return np.minimum(a, b)
 
 
 def widest_vectors():

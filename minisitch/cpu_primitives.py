@@ -60,20 +60,21 @@ def _choices() -> dict[str, Any]:
             return context.cast(builder, values[0], signature.args[0], signature.return_type)
         return nb.unliteral(x)(value, x), emit
 
-    def extremum(float_name, sign):
+    def extremum(float_name, sign, *flags):
         @intrinsic(prefer_literal=True)
         def choose(typing, a, b):
             def emit(context, builder, signature, values):
                 a, b = _cast_all(context, builder, signature, values)
                 if isinstance(signature.return_type, nb.Float):
-                    return _call(builder, float_name, [a, b], fastmath=("nsz",))
+                    return _call(builder, float_name, [a, b], fastmath=flags)
                 signed = getattr(signature.return_type, "signed", False)
                 compare = builder.icmp_signed if signed else builder.icmp_unsigned
                 return builder.select(compare(sign, a, b), a, b)
             return _one_type(typing, a, b)(a, b), emit
         return choose
 
-    return {"select": select, "like": like, "maximum": extremum("llvm.maximum", ">"), "minimum": extremum("llvm.minimum", "<")}
+    return {"select": select, "like": like, "maximum": extremum("llvm.maximum", ">"), "minimum": extremum("llvm.minimum", "<"),
+            "maximum_any_order": extremum("llvm.maximum", ">", "nsz"), "minimum_any_order": extremum("llvm.minimum", "<", "nsz")}
 
 
 def _float_calls() -> dict[str, Any]:

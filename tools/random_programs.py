@@ -148,7 +148,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                                            options.jobs, options.bits), start=1):
         for failure in found:
             failures += 1
-            print(f"\nprogram {failure.seed}, strategy {failure.strategy}, target {target or 'as drawn'}:\n{failure.text}\n")
+            print(f"\nprogram {failure.seed}, strategy {failure.strategy}, target {target or 'as drawn'}:\n{failure.text}\n",
+                  flush=True)
         print(f"\r{done} of {options.count} programs, {failures} failures", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     print(f"{options.count} programs from seed {options.seed}, target {target or 'as drawn'}, "
