@@ -27,8 +27,8 @@ from typing import Any
 import numba
 import numpy as np
 
-from minisitch.device import get_device
 from minisitch.errors import MinisitchError
+from minisitch.this_machine import get_device
 
 ROOT = Path(__file__).resolve().parent.parent
 BUSY = 0.5  # processes waiting for a core, for each core there is, from which times are not to be trusted

@@ -18,7 +18,7 @@ Importing this package does not import Numba; the first compile does.
 from __future__ import annotations
 
 from . import strategies as _strategies
-from .device import DEVICES, Device, get_device
+from .device import DEVICES, Device
 from .errors import (
     BackgroundWarning,
     DeviceError,
@@ -34,6 +34,7 @@ from .explain import Comparison, Report, compare, explain
 from .fuse import STRATEGIES, Decision, FusionPlan, Pattern, make_plan, strategy
 from .graph import Graph, Node, TensorType, parse
 from .runtime import jit, lower
+from .this_machine import get_device
 from .trace import Program, erf, trace
 
 __version__ = "0.1.0"

@@ -23,7 +23,7 @@ import numpy as np
 
 from .calibrate import Programs, calibrate
 from .demo import demo, gpt, make_batch, make_weights
-from .device import DEVICES, device_file
+from .device import DEVICES
 from .doctor import examine
 from .errors import DeviceError, MinisitchError
 from .explain import compare, explain
@@ -32,6 +32,7 @@ from .fuse import STRATEGIES
 from .progress import working
 from .reference import evaluate
 from .runtime import TARGETS, choose_device, choose_target, jit, parse_type
+from .this_machine import device_file
 from .trace import trace
 from .trace.tree import flatten
 

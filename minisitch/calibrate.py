@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from . import cost, store, workers
-from .device import BUILT_IN, FILE_VERSION, HEAVY_NS, LOOP_NS, SERIAL_BELOW, Device, cpu_with, machine, usable_cores
+from .device import BUILT_IN, HEAVY_NS, LOOP_NS, SERIAL_BELOW, Device
 from .errors import DeviceError
 from .explain.compare import duration, launch_times, size
 from .fuse import make_plan
@@ -42,6 +42,7 @@ from .strategies.fs18.library import MEASURING, Entry, Library
 from .testing import DTYPES, random_inputs
 from .testing.choices import FromNumpy
 from .testing.grower import Grower
+from .this_machine import FILE_VERSION, cpu_with, machine, usable_cores
 from .trace import trace
 from .trace.tree import flatten
 from .triples import BlockComposition

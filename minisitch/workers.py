@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
-from .device import usable_cores
+from .this_machine import usable_cores
 
 WORTH_PYTHON_THREADS = 4_000_000  # scalar operations, some 100 us of one core: waking a Python thread takes 50 to 100 us
 CHUNKS_EACH = 4  # chunks a thread, so that a core disturbed by other programs does not hold up the rest

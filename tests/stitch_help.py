@@ -8,13 +8,14 @@ import numpy as np
 
 import minisitch.strategies  # noqa: F401  registers them
 from minisitch import simt
-from minisitch.device import BUILT_IN, DEVICES, cpu_with, this_cpu
+from minisitch.device import BUILT_IN, DEVICES
 from minisitch.fuse import Stitching, extract, fuse
 from minisitch.graph import parse
 from minisitch.runtime.executable import assemble
 from minisitch.runtime.stages import lower_program
 from minisitch.schedule import schedule
 from minisitch.stitch import stitch
+from minisitch.this_machine import cpu_with, this_cpu
 from minisitch.trace import Program, trace
 from minisitch.trace.tree import Static
 

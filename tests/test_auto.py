@@ -13,7 +13,7 @@ from stitch_help import DISTURBED
 import minisitch as ms
 from benchmarks.judgement import STEPS
 from minisitch.build import Prices, built, read_whole
-from minisitch.device import DEVICES, get_device
+from minisitch.device import DEVICES
 from minisitch.errors import KernelError
 from minisitch.fuse import STRATEGIES, Stitching, extract, fuse
 from minisitch.simplify import simplify
@@ -21,6 +21,7 @@ from minisitch.stitch import BarrierNeeded
 from minisitch.strategies import auto
 from minisitch.strategies.auto import ABLATIONS, MOST_CUTS, PROPOSERS, RESOLUTION, Judgement, changes, decide
 from minisitch.testing import check_graph, graphs, random_graph, random_inputs
+from minisitch.this_machine import get_device
 from minisitch.trace import trace
 from minisitch.triples import BlockComposition
 

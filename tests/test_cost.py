@@ -25,12 +25,13 @@ from stitch_help import (
 )
 
 from minisitch import cost, crew, cuda_emit, workers
-from minisitch.device import BUILT_IN, LOOP_NS, SERIAL_BELOW, SERIAL_BESIDE_LIBRARY, Level, cpu_with
+from minisitch.device import BUILT_IN, LOOP_NS, SERIAL_BELOW, SERIAL_BESIDE_LIBRARY, Level
 from minisitch.errors import DeviceError
 from minisitch.kernel import HEAVY
 from minisitch.runtime.steps import requests, to_the_cores
 from minisitch.simplify import simplify
 from minisitch.testing import random_graph, random_inputs
+from minisitch.this_machine import cpu_with
 
 PROGRAMS = {
     "softmax": (traced(softmax, (8, 96)), 8 * 96 * 4, 8 * 96 * 4),

@@ -16,8 +16,9 @@ import pytest
 import minisitch as ms
 from minisitch import crew, workers
 from minisitch.compile import compile_cpu
-from minisitch.device import BUILT_IN, SERIAL_BESIDE_LIBRARY, cpu_with
+from minisitch.device import BUILT_IN, SERIAL_BESIDE_LIBRARY
 from minisitch.runtime import lower_program, steps
+from minisitch.this_machine import cpu_with
 
 ROOT = Path(__file__).resolve().parent.parent
 COUNT = """

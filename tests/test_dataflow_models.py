@@ -18,9 +18,10 @@ from minisitch.dataflow.pipeline import Queue, Stage, least_depths
 from minisitch.dataflow.rates import depths, sequence
 from minisitch.dataflow.sensitivity import PAPER, Scale, moved, scaled, sensitivity
 from minisitch.dataflow.simulate import bulk_synchronous, dataflow, executions, vertical, vertical_groups
-from minisitch.device import DEVICES, this_cpu
+from minisitch.device import DEVICES
 from minisitch.errors import PipelineError, PlanError
 from minisitch.explain.timeline import chrome_trace, timeline
+from minisitch.this_machine import this_cpu
 
 A100, H100 = DEVICES["a100"], DEVICES["h100"]
 NEAR = 1 + 1e-9  # sums of floats in another order

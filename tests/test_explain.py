@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 import minisitch as ms
 from minisitch.demo import gpt, make_batch, make_weights
-from minisitch.device import get_device
 from minisitch.errors import MinisitchError, PlanError
 from minisitch.explain import picture
 from minisitch.explain.compare import HEADINGS, Comparison, error_of, interleaved, sample
@@ -25,6 +24,7 @@ from minisitch.explain.page import page
 from minisitch.fuse import STRATEGIES, fuse
 from minisitch.graph import TensorType
 from minisitch.mapping import map_columns, map_rows
+from minisitch.this_machine import get_device
 
 
 def softmax(x):

@@ -26,7 +26,7 @@ from minisitch.dataflow.pipeline import Pipeline, Queue, Refusal, Stage, design,
 from minisitch.dataflow.predict import predict
 from minisitch.dataflow.price import plan_with_pipelines_us
 from minisitch.dataflow.tiles import COMBINE, FINAL, FOLD, WHOLE, after_tiles, at_tile, best_cut, cut, rounds_of
-from minisitch.device import BUILT_IN, DEVICES, cpu_with, this_cpu
+from minisitch.device import BUILT_IN, DEVICES
 from minisitch.errors import MinisitchError, PlanError
 from minisitch.explain import report_on
 from minisitch.fuse import extract, fuse, make_plan
@@ -38,6 +38,7 @@ from minisitch.runtime.executable import assemble
 from minisitch.runtime.stages import lower_plan, program_of
 from minisitch.runtime.tiling import RANGES, _Folds
 from minisitch.testing import graphs, random_inputs
+from minisitch.this_machine import cpu_with, this_cpu
 
 A100 = DEVICES["a100"]
 MLP = """%0: f32[512,64] = input name='x'

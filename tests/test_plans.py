@@ -14,12 +14,12 @@ from stitch_help import ROOT, V100, program, softmax, traced
 
 import minisitch as ms
 from minisitch import store
-from minisitch.device import this_cpu
 from minisitch.fuse import STRATEGIES, FusionPlan, fuse, make_plan, strategy
 from minisitch.runtime import plans
 from minisitch.runtime.plans import plan_of
 from minisitch.simplify import simplify
 from minisitch.testing import random_graph
+from minisitch.this_machine import this_cpu
 
 GRAPH = simplify(traced(softmax, (64, 128)))
 

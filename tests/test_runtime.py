@@ -25,7 +25,7 @@ from stitch_help import lowered
 
 import minisitch as ms
 from minisitch.demo import gelu, gpt, layernorm, make_batch, make_weights
-from minisitch.device import BUILT_IN, cpu_with
+from minisitch.device import BUILT_IN
 from minisitch.errors import DeviceError, MinisitchError, PlanError, TraceError
 from minisitch.fuse import STRATEGIES
 from minisitch.graph import Graph, TensorType
@@ -42,6 +42,7 @@ from minisitch.runtime import (
 from minisitch.runtime.memory import Layout
 from minisitch.runtime.steps import KernelStep, LibraryStep, requests
 from minisitch.testing import check_graph, random_graph, random_inputs
+from minisitch.this_machine import cpu_with
 from minisitch.trace.tree import type_of
 
 TEXT_TARGETS = ("python", "step", "reference")

@@ -28,7 +28,6 @@ from stitch_help import (
 )
 
 from minisitch import cuda_emit, together
-from minisitch.device import get_device
 from minisitch.errors import KernelError, PlanError
 from minisitch.fuse import Stitching, extract, fuse
 from minisitch.index import variable
@@ -41,6 +40,7 @@ from minisitch.schedule import as_scheduled, schedule
 from minisitch.simplify import simplify
 from minisitch.stitch import stitch
 from minisitch.testing import check_graph, random_graph, random_inputs
+from minisitch.this_machine import get_device
 from minisitch.trace import Program
 from minisitch.trace.tree import Static
 from minisitch.verify import verify_kernel

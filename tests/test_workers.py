@@ -129,7 +129,7 @@ def test_idle_threads_use_no_time():
 def in_fresh_python(code, **environment):
     """Run ``code`` in a process of its own, which must end by itself."""
     prelude = ("import os, sys, threading, time\nfrom minisitch import workers\n"
-               "from minisitch.device import get_device\nfrom minisitch.errors import DeviceError\nBIG = 10**9\n"
+               "from minisitch.this_machine import get_device\nfrom minisitch.errors import DeviceError\nBIG = 10**9\n"
                "def nap(first, last): time.sleep(0.001)\n")
     done = subprocess.run([sys.executable, "-c", prelude + code], capture_output=True, text=True, timeout=20,
                           env={**os.environ, "PYTHONPATH": str(ROOT), **environment})

@@ -29,7 +29,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import minisitch.strategies  # noqa: F401  registers them
-from minisitch.device import DEVICES, Device, this_cpu
+from minisitch.device import DEVICES, Device
 from minisitch.graph import Graph
 from minisitch.ops import kind_of
 from minisitch.reference import judge
@@ -37,6 +37,7 @@ from minisitch.runtime.executable import assemble
 from minisitch.runtime.stages import lower_program
 from minisitch.testing import random_graph, random_inputs
 from minisitch.testing.bits import check_bits, random_bit_graph, random_bit_inputs
+from minisitch.this_machine import this_cpu
 from minisitch.trace import Program, Static
 
 STRATEGIES = ("none", "xla", "fs18", "fs18-dot", "fs20", "astitch", "auto")

@@ -19,7 +19,7 @@ from ..cost import beside_library
 from ..cuda_pipeline import PipelineSource, emit_pipeline
 from ..dataflow.loop import TileLoop, tile_loop
 from ..dataflow.pipeline import Pipeline
-from ..device import DEVICES, Device, get_device, this_cpu
+from ..device import DEVICES, Device
 from ..errors import DeviceError, TraceError
 from ..fuse import Body, Composition, Decision, FusionPlan, count, extract, verify_plan
 from ..graph import Graph, TensorType, verify
@@ -30,6 +30,7 @@ from ..schedule import Kernel
 from ..simplify import simplify
 from ..source import KernelSource
 from ..stitch import StitchPlan
+from ..this_machine import get_device, this_cpu
 from ..trace import Program
 from ..trace.tree import flatten
 from . import cuda_driver
