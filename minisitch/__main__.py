@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from . import __version__
 from .calibrate import Programs, calibrate
 from .demo import demo, gpt, make_batch, make_weights
 from .device import DEVICES
@@ -34,7 +35,7 @@ from .reference import evaluate
 from .runtime import TARGETS, choose_device, choose_target, jit, parse_type
 from .this_machine import device_file
 from .trace import trace
-from .trace.tree import flatten
+from .trace.tree import Branch, Leaf, Tree, flatten
 
 SUITES = ("papers", "irregular", "kitsune", "cpu", "cpu_pipelines")
 WHERE = "FILE.py:FUNCTION, or FILE.py that defines make(preset)"
@@ -49,6 +50,7 @@ def main(words: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(words)
     try:
         found = options.command(options)
+        sys.stdout.flush()
         return found if isinstance(found, int) else 0  # the demo gives its page's path
     except UsageError as problem:
         print(f"minisitch: {problem}", file=sys.stderr)
@@ -56,16 +58,21 @@ def main(words: Sequence[str] | None = None) -> int:
     except MinisitchError as problem:
         print(f"minisitch: {problem}", file=sys.stderr)
         return 1
-    except BrokenPipeError:  # `| head` has read enough
-        sys.stderr.close()
+    except BrokenPipeError:  # `| head` has read enough; nor is there anybody to read what Python flushes at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print("minisitch: interrupted", file=sys.stderr)
+        return 130
     except Exception as problem:
+        if os.environ.get("MINISITCH_DEBUG", "off") not in ("", "0", "off"):
+            raise
         line = _user_line(problem, getattr(options, "program", ""))
-        if not line and not isinstance(problem, IndexError | MemoryError):  # an index and too large an array may be the
-            raise  # user's mistake without a line of the user's; anything else is ours
+        ours = not line and not isinstance(problem, IndexError | MemoryError)  # which may be the user's mistake without a line
         name = "" if isinstance(problem, IndexError) and not line else f"{_public_name(type(problem))}: "
-        print(f"minisitch: {line}{name}{' '.join(str(problem).split())}", file=sys.stderr)
+        said = f"{line}{name}{' '.join(str(problem).split())}" + ours * " (a bug of minisitch: MINISITCH_DEBUG=1 shows where)"
+        print(f"minisitch: {said}", file=sys.stderr)
         return 1
-    return 0
 
 
 def _public_name(error: type) -> str:
@@ -84,6 +91,7 @@ def _user_line(problem: BaseException, program: str) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m minisitch", description="NumPy programs to stitched kernels.",
                                      epilog="example: compare softmax.py:softmax --arg x=f32[4096,1024]")
+    parser.add_argument("--version", action="version", version=f"minisitch {__version__}")
     commands = parser.add_subparsers(required=True, metavar="demo | run | explain | compare | bench | calibrate | doctor")
     one = commands.add_parser("demo", help="a GPT block over a text file, under every strategy")
     one.add_argument("file", nargs="?", help="whose bytes to read (default: the README)")
@@ -99,7 +107,7 @@ def _parser() -> argparse.ArgumentParser:
                          help="x=f32[128,768] (random numbers), x=array.npy, or a Python value: axis=-1")
         one.add_argument("--preset", default="", help="which of make's programs, where no FUNCTION is named")
         one.add_argument("--target", default="auto", choices=("auto", *TARGETS))
-        one.add_argument("--seed", type=int, default=0, help="of the random numbers")
+        one.add_argument("--seed", type=_natural, default=0, help="of the random numbers")
         one.add_argument("--device", help=f"the machine to plan for: cpu, {', '.join(DEVICES)} (default: the target's)")
         registered = f"{', '.join(STRATEGIES)}, or what FILE.py registers"
         if name == "compare":
@@ -121,6 +129,21 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _natural(word: str) -> int:
+    if not (word.isascii() and word.isdigit()):
+        raise argparse.ArgumentTypeError(f"{word!r} is no number from 0 on")
+    return int(word)
+
+
+def _positive(word: str) -> float:
+    try:
+        if 0 < (number := float(word)) < float("inf"):
+            return number
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"{word!r} is no number of seconds above 0")
+
+
 def _bench_options(one: argparse.ArgumentParser) -> None:
     one.add_argument("--suite", choices=SUITES, help="the papers' workloads (the default), their irregular shapes, "
                      "Kitsune's workloads, common programs on this CPU beside other libraries, or what pipelines are worth on it")
@@ -128,7 +151,7 @@ def _bench_options(one: argparse.ArgumentParser) -> None:
     one.add_argument("--workload", "--case", action="append", metavar="NAME[,NAME]", help="some of the suite (default: all)")
     one.add_argument("--strategy", action="append", metavar="NAME[,NAME]", help="some strategies (default: the suite's)")
     one.add_argument("--target", default="cpu", choices=("cpu", "cuda", "python"), help="where to run (default: cpu)")
-    one.add_argument("--seconds", type=float, default=20.0, help="how long to measure each workload (default: 20)")
+    one.add_argument("--seconds", type=_positive, default=20.0, help="how long to measure each workload (default: 20)")
     one.add_argument("--out", type=Path, metavar="FILE", help="the raw results (default: benchmarks/results/ by date)")
     one.add_argument("--fresh", action="store_true", help="measure what is in the file too, and compile everything anew")
     one.add_argument("--peers", action="append", metavar="NAME[,NAME]", help="of the suite cpu, which this implies: "
@@ -139,7 +162,7 @@ def _bench_options(one: argparse.ArgumentParser) -> None:
 
 def _calibrate_options(one: argparse.ArgumentParser) -> None:
     one.add_argument("--target", choices=("cpu", "cuda"), default="cpu")
-    one.add_argument("--seconds", type=float, default=120.0, help="about how long to measure (default: 120)")
+    one.add_argument("--seconds", type=_positive, default=120.0, help="about how long to measure (default: 120)")
     one.add_argument("--models", metavar="FOLDER", default="benchmarks/models",
                      help="of files that define make(preset), to check the model on (default: benchmarks/models)")
     one.add_argument("--out", metavar="PATH", help="where to write all results as JSON, besides the device file")
@@ -159,15 +182,25 @@ def _run(options: argparse.Namespace) -> None:
     run = compiled.compile(*args, **kwargs)
     ready = time.perf_counter()
     given = flatten((args, kwargs))[0]
-    results = flatten(run(given))[0]
+    results = _computed(program.outputs, run(given))
     ran = time.perf_counter()
     for i, (got, want) in enumerate(zip([*results, *(given[k] for k, _ in program.mutated)], exact, strict=True)):
         got = np.asarray(got)
         what = f"result {i}" if i < len(results) else f"changed in place, argument {program.mutated[i - len(results)][0]}"
         print(f"{what}: {got.dtype.name}{list(got.shape)}, "
               f"error {error_of(got, want):.1e} of the largest magnitude, against the reference in float64")
+    if not exact:
+        print("no result depends on an array: give one, as --arg x=f32[128,768]")
     done = "reference: traced" if target == "reference" else f"{options.strategy} on {target}: compiled"
     print(f"{done} in {ready - began:.2f} s, first run {(ran - ready) * 1e3:.2f} ms")
+
+
+def _computed(tree: Tree, result: Any) -> list[Any]:
+    """The arrays of a result that the graph computes, in order; the others are part of the program."""
+    if isinstance(tree, Branch):
+        parts = result.values() if isinstance(result, dict) else result
+        return [each for child, part in zip(tree.children, parts, strict=True) for each in _computed(child, part)]
+    return [result] if isinstance(tree, Leaf) else []
 
 
 def _explain(options: argparse.Namespace) -> None:
@@ -269,7 +302,10 @@ def _program(options: argparse.Namespace) -> tuple[Callable[..., Any], tuple, di
         raise UsageError(f"{path}.py has no function {name!r}; it has {', '.join(known) or 'none'}")
     kwargs = dict(_argument(word, options.seed + i) for i, word in enumerate(options.arg))
     args = _check_arguments(fn, name, kwargs)
-    bound = inspect.signature(fn).bind(*args, **kwargs)  # by position where it can be: an argument may be called target
+    try:
+        bound = inspect.signature(fn).bind(*args, **kwargs)  # by position where it can be: an argument may be called target
+    except TypeError as problem:  # *args have no names
+        raise UsageError(f"{name} cannot be called so: {problem}; write a function of named arguments around it") from None
     return fn, bound.args, bound.kwargs
 
 
@@ -290,21 +326,33 @@ def _load(path: Path) -> Any:
     sys.path.insert(0, str(path.parent.absolute()))
     try:
         spec.loader.exec_module(module)
-    except Exception as problem:
-        raise UsageError(f"cannot import {path}: {type(problem).__name__}: {problem}; it must run on its own") from problem
+    except SyntaxError as problem:
+        line = f"{os.path.basename(problem.filename or str(path))}:{problem.lineno or 1}"
+        raise UsageError(f"cannot import {path}: {line}: SyntaxError: {problem.msg}") from None
+    except (Exception, SystemExit) as problem:
+        line = _user_line(problem, str(path))
+        raise UsageError(f"cannot import {path}: {line}{type(problem).__name__}: {problem}; it must run on its own") from None
     return module
 
 
 def _made(module: Any, options: argparse.Namespace) -> tuple[Callable[..., Any], tuple]:
     """What ``make(preset)`` of a model file gives: a function and its arguments."""
-    make = getattr(module, "make", None)
-    if make is None:
+    make, presets = getattr(module, "make", None), getattr(module, "PRESETS", {})
+    if not callable(make):
         raise UsageError(f"{options.program} does not define make(preset); write {WHERE}")
-    presets = getattr(module, "PRESETS", {})
+    if not isinstance(presets, list | tuple | dict | set):
+        raise UsageError(f"PRESETS of {options.program} is {presets!r}; write a list or dict of names")
     preset = options.preset or next(iter(presets), "")
     if presets and preset not in presets:
-        raise UsageError(f"no preset {preset!r}; take one of {', '.join(presets)}")
-    return make(preset)
+        raise UsageError(f"no preset {preset!r}; take one of {', '.join(map(str, presets))}")
+    made = make(preset)
+    if not (isinstance(made, tuple | list) and len(made) == 2 and callable(made[0]) and isinstance(made[1], tuple | list)):
+        raise UsageError(f"make of {options.program} gives back {_kinds(made)}; write return function, (argument, ...)")
+    return made[0], tuple(made[1])
+
+
+def _kinds(made: object) -> str:
+    return f"({', '.join(type(each).__name__ for each in made)})" if isinstance(made, tuple) else type(made).__name__
 
 
 def _argument(word: str, seed: int) -> tuple[str, Any]:
@@ -331,11 +379,14 @@ def _argument(word: str, seed: int) -> tuple[str, Any]:
 
 def _check_arguments(fn: Callable[..., Any], name: str, kwargs: dict[str, Any]) -> tuple:
     """Positional-only arguments as a tuple, taken out of ``kwargs``; complains of missing and unknown ones."""
-    parameters = inspect.signature(fn).parameters.values()
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except ValueError:
+        raise UsageError(f"nobody knows the arguments of {name}; write a function around it") from None
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
     unknown = [k for k in kwargs if k not in [p.name for p in parameters] and not takes_all]
     if unknown:
-        raise UsageError(f"{name} has no argument {unknown[0]!r}; it has {', '.join(p.name for p in parameters)}")
+        raise UsageError(f"{name} has no argument {unknown[0]!r}; it has {', '.join(p.name for p in parameters) or 'none'}")
     needed = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
     missing = [n for n in needed if n not in kwargs]
     if missing:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import minisitch
 from minisitch import __main__ as cli
 from minisitch import demo
 from minisitch.errors import MinisitchError
@@ -27,6 +28,9 @@ def softmax(x, axis=-1):
 
 def only(x, /, k):
     return x * k
+
+def first(x):
+    return (x[0] if isinstance(x, (list, tuple)) else x) * 2, np.float64(3), "text"
 
 def branches(x):
     return x if x.sum() > 0 else -x
@@ -135,12 +139,12 @@ def test_run_names_the_target_it_took(program, capsys):
 
 @pytest.mark.parametrize("command", ["run", "explain", "compare"])
 @pytest.mark.parametrize("name, message", [
-    ("wrong_shape", r"program.py:15: ValueError: shape mismatch: .*\n"),
-    ("wrong_name", r"program.py:18: NameError: name 'undefined' is not defined\n"),
-    ("wrong_index", r"program.py:21: IndexError: too many indices for array: .*\n"),
-    ("wrong_attribute", r"program.py:24: AttributeError: 'numpy.ndarray' object has no attribute 'nothing'\n"),
-    ("wrong_callee", r"program.py:15: ValueError: .*\n"),
-    ("too_large", r"program.py:30: MemoryError: Unable to allocate .*\n"),
+    ("wrong_shape", r"program.py:18: ValueError: operands could not be broadcast together .*\n"),
+    ("wrong_name", r"program.py:21: NameError: name 'undefined' is not defined\n"),
+    ("wrong_index", r"program.py:24: IndexError: too many indices for array: .*\n"),
+    ("wrong_attribute", r"program.py:27: AttributeError: 'numpy.ndarray' object has no attribute 'nothing'\n"),
+    ("wrong_callee", r"program.py:18: ValueError: .*\n"),
+    ("too_large", r"program.py:33: MemoryError: Unable to allocate .*\n"),
 ])
 def test_errors_of_the_users_program_are_one_line(program, command, name, message, capsys):
     assert cli.main([command, f"{program}:{name}", "--arg", "x=f32[4,8]", "--target", "python"]) == 1
@@ -150,13 +154,74 @@ def test_errors_of_the_users_program_are_one_line(program, command, name, messag
 def test_errors_while_running_are_one_line(program, capsys):
     words = [f"{program}:takes", "--arg", "x=f32[2]", "--arg", "i=i64[40]", "--target", "python"]
     assert cli.main(["run", *words]) == 1
-    assert re.fullmatch(r"minisitch: index \d is out of bounds .*program.py:33\)\n", capsys.readouterr().err)
+    assert re.fullmatch(r"minisitch: index \d is out of bounds .*program.py:36\)\n", capsys.readouterr().err)
 
 
-def test_errors_of_our_own_keep_their_traceback(program, monkeypatch):
+def test_errors_of_our_own_are_one_line_and_say_how_to_see_more(program, monkeypatch, capsys):
     monkeypatch.setattr(cli, "trace", lambda *_: {}["a bug"])
+    words = ["run", f"{program}:softmax", "--arg", "x=f32[4,8]"]
+    assert cli.main(words) == 1
+    assert capsys.readouterr().err == "minisitch: KeyError: 'a bug' (a bug of minisitch: MINISITCH_DEBUG=1 shows where)\n"
+    monkeypatch.setenv("MINISITCH_DEBUG", "1")
     with pytest.raises(KeyError, match="a bug"):
-        cli.main(["run", f"{program}:softmax", "--arg", "x=f32[4,8]"])
+        cli.main(words)
+
+
+@pytest.mark.parametrize("value", ["3.5", "[1, 2]", "(1.0, 'a')"])
+@pytest.mark.parametrize("command", ["run", "explain", "compare"])
+def test_a_program_may_have_no_array(program, command, value, capsys):
+    assert cli.main([command, f"{program}:first", "--arg", f"x={value}", "--target", "python"]) == 0
+    assert command != "run" or "no result depends on an array" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("made, message", [
+    ("return softmax", "gives back function; write return function, (argument, ...)"), ("return None", "gives back NoneType;"),
+    ("return softmax, (1,), 3", "gives back (function, tuple, int);"), ("return softmax, x", "gives back (function, ndarray);"),
+    ("return 3, ()", "gives back (int, tuple);"),
+])
+@pytest.mark.parametrize("command", ["run", "explain", "compare"])
+def test_a_make_that_gives_no_pair_is_answered(tmp_path, command, made, message, capsys):
+    path = tmp_path / "made.py"
+    path.write_text(f"import numpy as np\nx = np.ones(3)\ndef softmax(x): return x\ndef make(preset): {made}\n")
+    assert cli.main([command, str(path), "--target", "python"]) == 2
+    err = capsys.readouterr().err
+    assert message in err and err.count("\n") == 1 and "Traceback" not in err
+
+
+@pytest.mark.parametrize("text, message", [
+    ("def f(x:\n", "broken.py:1: SyntaxError: '(' was never closed"), ("x = 1\n1 / 0\n", "broken.py:2: ZeroDivisionError: division by zero"),
+    ("import sys\nsys.exit(3)\n", "SystemExit: 3; it must run on its own"), ("make = 3\n", "does not define make(preset)"),
+    ("PRESETS = 7\ndef make(p): return 1\n", "PRESETS of"), ("x = '\0'\n", "SyntaxError"),
+])
+def test_a_file_that_is_no_program_is_answered_with_its_line(tmp_path, text, message, capsys):
+    path = tmp_path / "broken.py"
+    path.write_text(text)
+    assert cli.main(["run", str(path)]) == 2
+    err = capsys.readouterr().err
+    assert message in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [["calibrate", "--seconds", "-1"], ["calibrate", "--seconds", "nan"], ["bench", "--seconds", "x"],
+                                   ["run", "x.py:f", "--seed", "-1"], ["explain", "x.py:f", "--seed", "1.5"]])
+def test_numbers_that_are_none_are_refused(words, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(words)
+    assert stop.value.code == 2 and "is no number" in capsys.readouterr().err
+
+
+def test_version_and_interrupts_and_broken_pipes(program, capsys, monkeypatch):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["--version"])
+    assert stop.value.code == 0 and capsys.readouterr().out == f"minisitch {minisitch.__version__}\n"
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+    monkeypatch.setattr(cli, "trace", interrupted)
+    assert cli.main(["run", f"{program}:softmax", "--arg", "x=f32[4,8]"]) == 130
+    assert capsys.readouterr().err == "minisitch: interrupted\n"
+    words = f"{sys.executable} -m minisitch explain {program}:softmax --arg 'x=f32[4,8]' --target python | true"
+    done = subprocess.run(words, shell=True, capture_output=True, text=True, cwd=Path(__file__).parent.parent, timeout=60)
+    assert done.returncode == 0 and not done.stderr
 
 
 @pytest.mark.parametrize("words, message", [
@@ -165,7 +230,7 @@ def test_errors_of_our_own_keep_their_traceback(program, monkeypatch):
     (["compare", "{program}:softmax", "--arg", "x=f32[2]", "--strategy", "xla,magic"], "unknown strategy 'magic'"),
     (["explain", "{program}:softmax", "--arg", "x=f32[2]", "--device", "abacus"], "unknown device 'abacus'; known: cpu, "),
     (["run", "missing.py:f"], "there is no file missing.py; write FILE.py:FUNCTION"),
-    (["run", "{program}:nothing"], "has no function 'nothing'; it has softmax, only, branches, wrong_shape"),
+    (["run", "{program}:nothing"], "has no function 'nothing'; it has softmax, only, first, branches, wrong_shape"),
     (["run", "{program}:NOT_A_FUNCTION"], "has no function 'NOT_A_FUNCTION'"),
     (["run", "{program}:softmax"], "softmax needs the argument 'x'; add --arg x=f32[128,768]"),
     (["run", "{program}:softmax", "--arg", "y=f32[2]"], "softmax has no argument 'y'; it has x, axis"),
@@ -198,7 +263,7 @@ def test_a_file_that_does_not_import_is_named(tmp_path, capsys):
 
 def test_a_program_that_cannot_be_traced_is_not_a_usage_error(program, capsys):
     assert cli.main(["run", f"{program}:branches", "--arg", "x=f32[4]"]) == 1
-    assert "program.py:12" in capsys.readouterr().err
+    assert "program.py:15" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [[], ["fly"], ["run"], ["run", "x.py:f", "--target", "tpu"]])
