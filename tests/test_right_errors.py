@@ -164,6 +164,62 @@ def test_a_bug_of_ours_keeps_its_traceback(monkeypatch):
     assert any(each.name == "_build" for each in traceback.extract_tb(caught.value.__traceback__))
 
 
+# ---------------------------------------------------------------- methods, and arguments
+def test_class_methods_and_static_methods_in_both_orders():
+    class Net:
+        scale = 3.0
+
+        @ms.jit(target="python")
+        @classmethod
+        def outer_class(cls, x):
+            return x * cls.scale
+
+        @classmethod
+        @ms.jit(target="python")
+        def inner_class(cls, x):
+            return x * cls.scale
+
+        @ms.jit(target="python", strategy="none")
+        @staticmethod
+        def outer_static(x):
+            return x + 1
+
+        @staticmethod
+        @ms.jit(target="python")
+        def inner_static(x):
+            return x + 1
+
+    class Wide(Net):
+        scale = 5.0
+
+    for owner, scale in ((Net, 3.0), (Net(), 3.0), (Wide, 5.0), (Wide(), 5.0)):
+        for _ in range(2):
+            assert (owner.outer_class(X) == X * scale).all() and (owner.inner_class(X) == X * scale).all()
+            assert (owner.outer_static(X) == X + 1).all() and (owner.inner_static(X) == X + 1).all()
+
+
+def test_what_is_refused_of_a_call_names_the_line_of_the_call():
+    @ms.jit(target="python")
+    def add(a, b):
+        a += b
+
+    class Tight:
+        __slots__ = ("w",)
+
+        @ms.jit(target="python")
+        def forward(self, x):
+            return x
+
+    masked = np.ma.masked_less(X, 1.0)
+    buffer = np.arange(5.0)
+    for call, said in ((lambda: add(buffer[1:], buffer[:-1]), "a is written to and shares memory with b"),
+                       (lambda: Tight().forward(X), "forward is a jitted method of a Tight"), (lambda: add(X, masked), "a MaskedArray"),
+                       (lambda: ms.jit(lambda x: x, target="python")(np.ones(3, complex)), "an array of complex128")):
+        with pytest.raises(ms.TraceError, match=rf"^test_right_errors.py:\d+: .*{said}") as caught:
+            call()
+        assert {Path(each.filename).name for each in traceback.extract_tb(caught.value.__traceback__)} == {Path(__file__).name}
+
+
 # ---------------------------------------------------------------- warnings
 WARNS = """
 import warnings

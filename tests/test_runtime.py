@@ -690,7 +690,7 @@ def test_methods_of_what_cannot_be_referred_to_weakly_say_so_each_time():
 
     tight = Tight()
     for _ in range(2):
-        with pytest.raises(ms.TraceError, match="forward is a jitted method of a Tight.*'__weakref__'"):
+        with pytest.raises(ms.TraceError, match="test_runtime.py.* forward is a jitted method of a Tight.*'__weakref__'"):
             tight.forward(np.ones(2))
 
 

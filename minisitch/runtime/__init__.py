@@ -32,14 +32,14 @@ import numpy as np
 
 from .. import offline
 from ..device import Device
-from ..errors import MinisitchError, TraceError
+from ..errors import MinisitchError
 from ..graph import Graph, TensorType
 from ..online import online
 from ..progress import shown, working
 from ..simplify import simplify
 from ..source import KernelSource
 from ..trace import Program, Stale, trace
-from ..trace.recorder import ACTIVE, program_file
+from ..trace.recorder import ACTIVE, program_file, refuse
 from ..trace.shim import rebind
 from ..trace.tracebacks import door, shorten
 from ..trace.tree import flatten, is_array, type_of
@@ -294,8 +294,9 @@ class _Method:
             try:
                 bound._owner = weakref.ref(self.instance, lambda _: methods.pop(key, None))
             except TypeError:
-                raise TraceError(f"{fn.__name__} is a jitted method of a {type(self.instance).__name__}, which nothing can refer "
-                                 "to weakly: add '__weakref__' to its __slots__, or weakref_slot=True to its dataclass") from None
+                raise refuse(f"{fn.__name__} is a jitted method of a {type(self.instance).__name__}",
+                             "it cannot be referred to weakly",
+                             "Add '__weakref__' to its __slots__, or weakref_slot=True to its dataclass") from None
             methods.setdefault(key, bound)
         return methods[key]
 
@@ -323,6 +324,8 @@ def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "auto", target:
     """
     if fn is None:
         return functools.partial(jit, strategy=strategy, target=target, device=device, background=background, exact=exact)
+    if isinstance(fn, staticmethod | classmethod):  # in either order
+        return type(fn)(jit(fn.__func__, strategy=strategy, target=target, device=device, background=background, exact=exact))
     if not callable(fn):
         raise MinisitchError(f"jit takes a function, not {fn!r}; its options have names: @minisitch.jit(strategy='astitch')")
     if target != "auto":

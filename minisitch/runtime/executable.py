@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from ..device import Device
-from ..errors import DeviceError, MinisitchError
+from ..errors import DeviceError
 from ..fuse import FREE, behind_views, view_source
 from ..graph import Graph, Node
 from ..reference import evaluate
 from ..trace import Program
+from ..trace.recorder import refuse
 from ..trace.tree import unflatten
 from .call import Call, Memory, ready, write_call
 from .memory import Layout, Resident, Slot
@@ -170,15 +171,15 @@ def finish(program: Program, leaves: Sequence[Any], results: Sequence[Array]) ->
 def refuse_overlap(program: Program, leaves: Sequence[Any]) -> None:
     """Arguments that a program writes into must not share memory with others: it read them before it wrote.
 
-    Raises MinisitchError naming the two.
+    Raises TraceError naming the two, and the user's line of the call.
     """
     arrays = [np.asarray(x) for x in (*leaves, *program.outside(leaves))]
     for source, _ in program.mutated:
         for other, array in enumerate(arrays):
             if other != source and np.may_share_memory(arrays[source], array) and np.shares_memory(arrays[source], array):
                 names = [dict(program.graph[i].attrs).get("name", f"%{i}") for i in program.graph.inputs]
-                raise MinisitchError(f"{names[source]} is written to and shares memory with {names[other]}, which a "
-                                     f"compiled program cannot follow; pass a copy of one of them")
+                raise refuse(f"{names[source]} is written to and shares memory with {names[other]}",
+                             "a compiled program cannot follow that", "Write f(x, x.copy()): pass a copy of one of them")
 
 
 # ---------------------------------------------------------------- from stages to an executable

@@ -64,14 +64,14 @@ def user_file(path: str) -> str:
 
 @cache
 def _user_file(path: str, program: str) -> str:
-    ours = path.startswith((_PACKAGE, _NUMPY, _STDLIB, "<frozen", "<__array"))
+    ours = path.startswith((_PACKAGE, _NUMPY, _STDLIB, "<frozen", "<__array", "<minisitch"))
     library = (ours or f"{os.sep}site-packages{os.sep}" in path) and path != program
     return "" if library else os.path.basename(path)
 
 
 def is_inside(path: str, program: str) -> bool:
     """Is a source file this package's or NumPy's, and not the traced function's?"""
-    return path.startswith((_PACKAGE, _NUMPY, "<__array")) and path != program
+    return path.startswith((_PACKAGE, _NUMPY, "<__array", "<minisitch")) and path != program
 
 
 def _program() -> str:
