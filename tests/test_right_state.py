@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import datetime
+import enum
 import functools
 import gc
 import itertools
@@ -568,6 +569,69 @@ def test_the_reader_of_a_usual_program_is_a_few_lines():
                      "if v1.training is not c: same(v1.training, c)", "v5 = globals['POINT']",
                      "if v5.__class__ is not Point: raise Stale", "a0 = v5.w", "if a0 is not was: like(a0, was)", "a1 = globals['W']",
                      "if a1 is not was: like(a1, was)", "return (a0, a1, )", "except GONE:", "raise Stale from None"]
+
+
+class Constants:
+    w = np.ones(3)
+
+
+class Helpers:
+    w, big = np.ones(3), np.ones(3000)
+
+    @staticmethod
+    def twice(x):
+        return x * 2
+
+
+class Mode(enum.Enum):
+    TRAIN, TEST = 1, 2
+
+
+def world_of_objects():
+    return types.SimpleNamespace(w=np.ones(3), mode=Mode.TRAIN, bias=None, order={"a": np.ones(3), "b": np.full(3, 2.0)}, box=[np.tanh],
+                                 sizes={1, 2}, dtype=np.float32, scalar=np.float32(2), complex=np.ones(3, complex), index=np.array([0, 2, 1]),
+                                 pair=collections.namedtuple("Pair", "a b")(np.ones(3), 2.0), table=list(range(100)), deep=[[1.0], [2.0]])
+
+
+OBJECTS = {  # what a program reads of a world, and what then happens to it
+    "None becomes an array": (lambda x, s: x if s.bias is None else x + s.bias, lambda s, k: setattr(s, "bias", np.full(3, k))),
+    "an enumeration": (lambda x, s: x * 2 if s.mode is Mode.TRAIN else x * s.w, lambda s, k: setattr(s, "mode", Mode.TEST)),
+    "the order of a dict": (lambda x, s: functools.reduce(lambda a, b: a * 2 + b, s.order.values(), x),
+                            lambda s, k: s.order.update({"a": s.order.pop("a")})),
+    "a new attribute": (lambda x, s: x * getattr(s, "scale", 1.0), lambda s, k: setattr(s, "scale", k + 2.0)),
+    "another attribute": (lambda x, s: x + s.extra if hasattr(s, "extra") else x, lambda s, k: setattr(s, "extra", np.full(3, k))),
+    "all attributes": (lambda x, s: sum((v * x for v in vars(s).values() if isinstance(v, np.ndarray) and v.dtype == float), x),
+                       lambda s, k: setattr(s, f"w{k}", np.full(3, k + 1.0))),
+    "a function in a list": (lambda x, s: s.box[0](x), lambda s, k: s.box.__setitem__(0, [np.exp, np.sin][k % 2])),
+    "a lambda": (lambda x, s: s.box[0](x), lambda s, k: s.box.__setitem__(0, lambda x, k=k: x * (k + 5))),
+    "a named tuple": (lambda x, s: x * s.pair.a + s.pair.b, lambda s, k: setattr(s, "pair", s.pair._replace(a=np.full(3, k), b=k))),
+    "a set": (lambda x, s: x * sum(s.sizes), lambda s, k: s.sizes.add(k + 7)),
+    "a dtype": (lambda x, s: x.astype(s.dtype) * 2, lambda s, k: setattr(s, "dtype", [np.float64, np.int32][k % 2])),
+    "a NumPy scalar": (lambda x, s: x.astype(np.float32) * s.scalar, lambda s, k: setattr(s, "scalar", [np.float64(2), np.float32(3)][k % 2])),
+    "a complex array": (lambda x, s: x * np.abs(s.complex), lambda s, k: setattr(s, "complex", s.complex + 1j)),
+    "an index": (lambda x, s: (x * np.arange(3.0))[s.index], lambda s, k: setattr(s, "index", np.array([k, 1, 0]))),
+    "a long list": (lambda x, s: x * np.array(s.table).sum(), lambda s, k: s.table.__setitem__(50, k)),
+    "a nested list": (lambda x, s: x * np.array(s.deep), lambda s, k: s.deep[1].__setitem__(0, float(k))),
+    "a class of data": (lambda x, s: x * (Constants.w * 2) + Constants.w, lambda s, k: setattr(Constants, "w", np.full(3, k))),
+    "a class of functions": (lambda x, s: Helpers.twice(x) * (Helpers.w * 2) + Helpers.w, lambda s, k: Helpers.w.fill(k)),
+}
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_whatever_a_world_is_made_of_is_read_anew(name):
+    (fn, change), s = OBJECTS[name], world_of_objects()
+    f = ms.jit(lambda x: fn(x, s), target="reference")
+    for k in range(3):
+        got, want = f(X), fn(X, s)
+        np.testing.assert_array_equal(got, want)
+        assert got.dtype == want.dtype
+        change(s, k)
+
+
+def test_a_large_array_of_a_class_that_only_numpy_reads_is_refused():
+    with pytest.raises(ms.TraceError, match=rf"{HERE}: Helpers.big, an array of shape \(3000,\) that NumPy reads"):
+        ms.jit(lambda x: x * (Helpers.big * 2).sum(), target="reference")(X)
+    assert ms.jit(lambda x, total: x * total, target="reference")(X, (Helpers.big * 2).sum()).tolist() == [6000] * 3, "the remedy"
 
 
 # ---------------------------------------------------------------- (b) draws

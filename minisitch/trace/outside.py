@@ -330,8 +330,9 @@ class Outside:
             made = _Refusing(value, name)
         else:
             made = self._copy(value)
-        self._seen[key] = made
-        self._originals[id(made)] = value
+        if made is not value:
+            self._seen[key] = made
+            self._originals[id(made)] = value
         return made
 
     def _copy(self, value: Any) -> Any:
@@ -362,6 +363,11 @@ class Outside:
     def _copy_object(self, value: Any) -> Any:
         """An object of the same class; arrays of its class become its own. What is one of its kind, or closes something, stays."""
         kind, key = type(value), id(value)
+        if kind is type and value.__bases__ == (object,) and self._is_namespace(value):
+            data = {name: self.seen(each) for name, each in vars(value).items() if not name.startswith("__")}
+            made = kind(value.__name__, (), data)
+            self.keep(self.met[key][1], made)
+            return made
         if isinstance(value, enum.Enum | type) or not is_users(kind) or hasattr(kind, "__del__"):
             return value
         try:
@@ -383,6 +389,12 @@ class Outside:
     def copies(self) -> Container[int]:
         """The ids of what the program sees otherwise."""
         return self._seen
+
+    def _is_namespace(self, kind: type) -> bool:
+        """Does a class only hold data, and has no objects?"""
+        data = [each for name, each in vars(kind).items() if not name.startswith("__")]
+        return not any(callable(each) or hasattr(each, "__get__") for each in data) and not any(
+            type(value) is kind for value, _ in self.met.values())
 
     def original(self, value: Any) -> Any:
         """What the program sees, as it is outside."""

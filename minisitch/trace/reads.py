@@ -38,12 +38,13 @@ import numpy as np
 from ..errors import MinisitchError
 from ..graph import identifier
 from .outside import HELD, SCALARS, Part, attributes, is_users, parts, same
-from .recorder import SMALL, Recorder, user_file
+from .recorder import SMALL, Recorder, current, refuse, user_file
 
 GONE = (AttributeError, KeyError, IndexError, TypeError, ValueError, ReferenceError)  # from reading what is no longer there
 # Code with these may read attributes by any name.
 DYNAMIC = {"getattr", "vars", "__dict__", "asdict", "fields", "astuple", "attrgetter"}
 CONTAINERS = (dict, list, tuple, deque)
+ASKING = {"hasattr", *DYNAMIC}  # code with these notices a new attribute
 FEW = 32  # numbers of a list or dict that are looked at one by one
 
 
@@ -109,8 +110,12 @@ class Writer:
         for part in parts(value):
             if part.key == "__class__" and not part.is_item:
                 self._visit_class(name, value)
+            elif isinstance(value, type) and hasattr(part.value, "__get__"):
+                self._visit_functions(part.key, part.value)
             elif part.is_item or isinstance(part.holder, CellType) or type(value) in HELD or part.key in self._words or (
                         part.key in ("__defaults__", "__kwdefaults__", "__wrapped__") or DYNAMIC & self._words):
+                if isinstance(value, type) and id(value) not in self._copied:  # the program sees the class itself
+                    self._look_at_content(self._expression(name, value, part), part.value)
                 self._look(self._expression(name, value, part), part.value)
 
     def visit_weakly(self, value: Any) -> None:
@@ -141,12 +146,25 @@ class Writer:
         for base in filter(is_users, type(value).__mro__):
             for key, each in [*vars(base).items()]:
                 if isinstance(each, FunctionType) or type(each) in HELD:
-                    for fn in [each, *(part.value for part in parts(each) if type(each) in HELD)]:
-                        if isinstance(fn, FunctionType) and id(fn) not in self._seen:
-                            self.visit(self.bind(key, fn), fn)
+                    self._visit_functions(key, each)
                 elif key in self._words and key not in own and not hasattr(each, "__get__") and not key.startswith("__"):
                     own[key] = each
                     self._look(attribute(name, key), each)
+
+    def _visit_functions(self, key: str, member: Any) -> None:
+        """A function of a class, or those of a property or a static method; the class itself is what it was."""
+        for fn in [member, *(part.value for part in parts(member) if type(member) in HELD)]:
+            if isinstance(fn, FunctionType) and id(fn) not in self._seen:
+                self.visit(self.bind(key, fn), fn)
+
+    def _look_at_content(self, read: str, value: Any) -> None:
+        """The line for an array that NumPy may have computed with. Raises TraceError for a large one that only NumPy has read."""
+        if isinstance(value, np.ndarray) and value.nbytes <= SMALL:
+            self.lines.append(f"if {read}.tobytes() != {self.bind('c', value.tobytes())}: raise Stale")
+        elif isinstance(value, np.ndarray) and id(value) not in self._captured and id(value) not in self._viewed:
+            raise refuse(f"{read}, an array of shape {value.shape} that NumPy reads while the program is traced",
+                         "what it computes of that would be the same at every call",
+                         "Pass it in as an argument, or compute outside what is made of it and pass that", current().begins)
 
     def _look(self, read: str, value: Any) -> None:
         """The lines that read one thing, and see that it is what it was."""
@@ -165,8 +183,8 @@ class Writer:
         elif isinstance(value, np.ndarray):
             if id(value) in self._viewed:
                 self.lines.append(f"if {read} is not {self.bind('was', value)}: raise Stale")
-            elif id(value) not in self._copied and value.nbytes <= SMALL:  # NumPy may have computed with it
-                self.lines.append(f"if {read}.tobytes() != {self.bind('c', value.tobytes())}: raise Stale")
+            elif id(value) not in self._copied:
+                self._look_at_content(read, value)
         elif id(value) in self._seen and not isinstance(value, FunctionType | type):
             self.lines.append(f"if {read} is not {self._seen[id(value)]}: raise Stale")
         elif isinstance(value, set | frozenset):
@@ -174,6 +192,10 @@ class Writer:
         elif isinstance(value, CONTAINERS) or type(value) in HELD or is_users(type(value)):
             name, kind = f"v{len(self._seen)}", self.bind(type(value).__name__, type(value))
             size = f" or len({name}) != {len(value)}" if isinstance(value, CONTAINERS) else ""
+            if isinstance(value, dict):
+                size = f" or [*{name}] != {self.bind('keys', [*value])}"
+            elif not size and hasattr(value, "__dict__") and ASKING & self._words:
+                size = f" or len({name}.__dict__) != {len(vars(value))}"
             self.lines += [f"{name} = {read}", f"if {name}.__class__ is not {kind}{size}: raise Stale"]
             self.visit(name, value)
         else:
