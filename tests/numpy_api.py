@@ -190,7 +190,7 @@ def program(text: str) -> tuple[Callable[..., Any], tuple[str, ...]]:
     names = tuple(sorted({n.id for n in ast.walk(ast.parse("def f():\n    " + "\n    ".join(lines))) if isinstance(n, ast.Name)} & POOL.keys()))
     source = f"def program({', '.join(names)}):\n    " + "\n    ".join(lines) + "\n"
     space: dict[str, Any] = {"np": np}
-    exec(compile(source, "/users/program.py", "exec"), space)
+    exec(compile(source, "program.py", "exec"), space)
     return space["program"], names
 
 

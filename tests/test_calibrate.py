@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stitch_help import gelu, lowered, one_kernel, softmax, traced
 
 from minisitch import calibrate as cal
-from minisitch import device as devices
+from minisitch import this_machine as devices
 from minisitch.__main__ import main
 from minisitch.build import moved_us
 from minisitch.device import BUILT_IN, HEAVY_NS, LOOP_NS
