@@ -43,12 +43,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
+from weakref import WeakValueDictionary, finalize
 
 import numpy as np
 
 from . import cpu_math, machine_code, store
 from .cpu_primitives import intrinsics
-from .machine_code import Image
+from .machine_code import Image, Loaded
 from .progress import now
 from .undisturbed import undisturbed
 
@@ -66,7 +67,8 @@ lock = threading.RLock()  # LLVM at work: neither a fork nor the end of the proc
 atexit.register(lock.acquire)  # a background thread that still compiles has this kernel's time, and gets no other
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
-_memory: dict[str, Compiled] = {}
+_memory: WeakValueDictionary[str, Loaded] = WeakValueDictionary()  # machine code lives as long as somebody has its function
+_unlinkable: dict[str, _Unlinkable] = {}  # stay as long as the process
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,14 @@ class Compiled:
     address: int  # of the machine code, which takes arrays as Numba hands them on; 0 if there is none
     path: str  # where the text was saved; "<minisitch ...>" without a cache
     request: Request
+
+
+@dataclass(frozen=True)
+class _Unlinkable:
+    """A kernel that only the Numba of this process can run."""
+
+    function: Callable[..., None]
+    address: int
 
 
 # ---------------------------------------------------------------- the front door
@@ -180,13 +190,15 @@ def inspect_assembly(compiled: Compiled) -> str:
 
 def execute(code: types.CodeType, name: str, text: str, namespace: dict[str, Any]) -> Callable[..., None]:
     """Run the module's code and give back its function; tracebacks show the text, wherever it is saved."""
-    _remember_lines(code.co_filename, text)
     exec(code, namespace)
+    remember_lines(namespace[name], code.co_filename, text)
     return namespace[name]
 
 
-def _remember_lines(path: str, text: str) -> None:
+def remember_lines(function: Callable[..., Any], path: str, text: str) -> None:
+    """Let tracebacks show the text of a function as long as it lives."""
     linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
+    finalize(function, linecache.cache.pop, path, None).atexit = False
 
 
 @functools.cache
@@ -359,38 +371,37 @@ def over_helpers(functions: dict[str, Callable[..., Any]], name: str, helper: Ca
 def _compile(request: Request) -> Compiled:
     began = time.perf_counter()
     key = _key(request)
-    known = _memory.get(key)  # without the lock: a ready kernel does not wait for another's compilation
-    if known is None:
-        def make() -> Compiled | None:
-            with lock:
-                if key in _memory:
-                    return None
-                _memory[key] = made = _load_or_build(request, key, began)
-                return made
-        if made := undisturbed(make):
-            return made
-        known = _memory[key]
-    return dataclasses.replace(known, seconds=time.perf_counter() - began, origin="memory")
-
-
-def _load_or_build(request: Request, key: str, began: float) -> Compiled:
     folder = store.folder()
     path = str(folder / f"{key}.py") if folder else f"<minisitch {request.name} {key[:12]}>"
     if machine_code.is_switched_off():
         return Compiled(request.name, load_text(request.text, request.name), 0.0, "compiled", 0, path, request)
-    image = store.read(folder, f"{key}.bin") if folder else None
-    if image is not None:
-        (function, address), origin = machine_code.load(Image.unpack(image)), "disk"
-    else:
+    origin = "memory"
+    known: Loaded | _Unlinkable | None = _memory.get(key)  # without the lock: ready kernels do not wait for a compilation
+    if known is None:
+        def make() -> tuple[Loaded | _Unlinkable, str]:
+            with lock:
+                found = _memory.get(key) or _unlinkable.get(key)
+                return (found, "memory") if found else _load_or_build(request, key, folder, path)
+        known, origin = undisturbed(make)
+    return Compiled(request.name, known.function, time.perf_counter() - began, origin, known.address, path, request)
+
+
+def _load_or_build(request: Request, key: str, folder: Path | None, path: str) -> tuple[Loaded | _Unlinkable, str]:
+    """The machine code and where it came from. What Numba keeps of a kernel is fifty times its machine code, so that is loaded anew
+    from its bytes wherever it can be, and Numba's own is dropped."""
+    content = store.read(folder, f"{key}.bin") if folder else None
+    if content is None:
         if folder:
             store.replace(Path(path), request.text.encode())  # first, so that Numba's complaints can quote it
         result = _build(request, key, path)
-        function, origin = result.entry_point, "compiled"
-        address = result.library.get_pointer_to_function(result.fndesc.mangled_name)
-        if folder and machine_code.can_link(_refers_to(result)):
-            store.write(folder, f"{key}.bin", _image(request.name, result).pack())
-    _remember_lines(path, request.text)
-    return Compiled(request.name, function, time.perf_counter() - began, origin, address, path, request)
+        if not machine_code.can_link(_refers_to(result)):
+            address = result.library.get_pointer_to_function(result.fndesc.mangled_name)
+            return _unlinkable.setdefault(key, _Unlinkable(result.entry_point, address)), "compiled"
+        image = _image(request.name, result)
+        if folder:
+            store.write(folder, f"{key}.bin", image.pack())
+    _memory[key] = made = machine_code.load(image if content is None else Image.unpack(content))
+    return made, "compiled" if content is None else "disk"
 
 
 def _refers_to(result: Any) -> list[str]:

@@ -20,6 +20,7 @@ import os
 import platform
 import sys
 import types
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
@@ -57,35 +58,76 @@ class _Method(ctypes.Structure):
     _fields_ = (("name", ctypes.c_char_p), ("address", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p))
 
 
-_kept: list[Any] = []  # object code and methods that functions refer to: they live as long as the process
+IN_ONE_ENGINE = 16  # pieces of machine code: an engine takes 2 ms and 50 kB, and goes with the last of them
+_kept: list[_Engine] = []  # they live as long as the process
 
 
-def load(image: Image) -> tuple[Callable[..., None], int]:
-    """Link the code into this process: the function for Python, and the address of its machine code.
+class _Engine:
+    """LLVM's engine for some pieces of machine code, whose memory is freed with it."""
+
+    def __init__(self) -> None:
+        from llvmlite import binding as llvm
+
+        _introduce()
+        self.context = llvm.create_context()  # its own: an engine may go while another thread compiles
+        machine = llvm.Target.from_default_triple().create_target_machine()
+        self.engine = llvm.create_mcjit_compiler(llvm.parse_assembly("", self.context), machine)
+        self.pieces = 0
+        weakref.finalize(self, _close, self.engine, self.context).atexit = False
+
+
+def _close(*owners: Any) -> None:
+    for owner in owners:
+        owner.close()
+
+
+_engines: list[_Engine] = []  # the one that has room
+
+
+class Loaded:
+    """Machine code in this process: a ``function`` for Python, which has this object, and the ``address`` of the code.
 
     Numba keeps Python objects that a function refers to in a cell that its wrapper refuses to find empty. Kernels refer to
     none, so that anything will do.
     """
-    from llvmlite import binding as llvm
 
-    engine = _engine()
-    code = llvm.ObjectFileRef.from_data(image.code)
-    engine.add_object_file(code)
-    engine.finalize_object()
-    for cell in image.cells:
-        ctypes.c_void_p.from_address(engine.get_global_value_address(cell)).value = id(None)
-    method = _Method(image.name.encode(), engine.get_function_address(image.wrapper), VARARGS_AND_KEYWORDS, None)
-    _kept.extend((code, method))
-    make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.POINTER(_Method), ctypes.c_void_p, ctypes.c_void_p)
-    function = make(("PyCFunction_NewEx", ctypes.pythonapi))(ctypes.byref(method), None, None)
-    return function, engine.get_function_address(image.function)
+    def __init__(self, image: Image) -> None:
+        from llvmlite import binding as llvm
+
+        if not _engines or _engines[0].pieces == IN_ONE_ENGINE:
+            _engines[:] = [_Engine()]
+        self.home = _engines[0]
+        self.home.pieces += 1
+        engine = self.home.engine
+        engine.add_object_file(llvm.ObjectFileRef.from_data(image.code))
+        engine.finalize_object()
+        for cell in image.cells:
+            ctypes.c_void_p.from_address(engine.get_global_value_address(cell)).value = id(None)
+        self.address = engine.get_function_address(image.function)
+        self.method = _Method(image.name.encode(), engine.get_function_address(image.wrapper), VARARGS_AND_KEYWORDS, None)
+        self.made: Callable[[], Callable[..., None] | None] = lambda: None
+
+    @property
+    def function(self) -> Callable[..., None]:
+        """A built-in function, the same as long as somebody has it."""
+        known = self.made()
+        if known is None:
+            make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.POINTER(_Method), ctypes.py_object, ctypes.c_void_p)
+            known = make(("PyCFunction_NewEx", ctypes.pythonapi))(ctypes.byref(self.method), self, None)
+            self.made = weakref.ref(known)
+        return known
+
+
+def load(image: Image) -> Loaded:
+    """Link the code into this process."""
+    return Loaded(image)
 
 
 def object_code(text: str) -> bytes:
     """LLVM's text as object code for any processor of this kind. Raises RuntimeError where the text is wrong."""
     from llvmlite import binding as llvm
 
-    _engine()
+    _introduce()
     module = llvm.parse_assembly(text)
     module.verify()
     return llvm.Target.from_default_triple().create_target_machine(opt=2).emit_object(module)
@@ -97,24 +139,22 @@ def link(code: bytes, names: Sequence[str], symbols: Mapping[str, int]) -> list[
 
     for name, address in symbols.items():
         llvm.add_symbol(name, address)
-    engine, linked = _engine(), llvm.ObjectFileRef.from_data(code)
-    engine.add_object_file(linked)
+    _kept.append(_Engine())
+    engine = _kept[-1].engine
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
-    _kept.append(linked)
     return [engine.get_function_address(name) for name in names]
 
 
 @functools.cache
-def _engine() -> Any:
-    """An LLVM engine that knows where to find what machine code calls."""
+def _introduce() -> None:
+    """Tell LLVM of this processor, and where to find what machine code calls."""
     from llvmlite import binding as llvm
 
     for name, address in _addresses().items():
         llvm.add_symbol(name, address)
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    machine = llvm.Target.from_default_triple().create_target_machine()
-    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
 
 
 @functools.cache

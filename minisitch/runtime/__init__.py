@@ -10,7 +10,7 @@ In:  a NumPy function and its arguments. Out: the same results, from stitched ke
 calls, ``executable.py`` puts them together, ``background.py`` has that done while calls already run unfused. On a GPU
 ``cuda_launch.py`` runs the steps: ``cuda_driver.py`` asks the driver, ``cuda_kernel.py`` launches, ``cuda_graph.py`` records
 and replays, ``cuda_memory.py`` keeps blocks, ``device_arrays.py`` knows other libraries' arrays, ``cublas.py`` multiplies.
-Left out: eviction of compiled programs.
+``programs.py`` says which compiled programs stay.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from ..trace.tree import flatten, is_array, type_of
 from .background import Behind, Run
 from .executable import Executable, ReferenceExecutable, assemble
 from .memory import Lifetime, plan_memory
+from .programs import Programs
 from .stages import STAGES, TARGETS, Stages, choose_device, choose_target, lower_program, parse_type, program_of
 
 __all__ = ["STAGES", "TARGETS", "Executable", "Jitted", "Lifetime", "Stages", "assemble", "choose_device",
@@ -138,8 +139,7 @@ class Jitted:
         self.__wrapped__ = fn
         self.strategy, self.target, self.device, self.background, self.exact = strategy, target, device, background, exact
         self._owner: Callable[[], Any] | None = None  # of a method: gives the object
-        self._ready: dict[Any, Run] = {}  # what a call runs, by its signature
-        self._others: dict[Any, list[Run]] = {}  # what it ran while arrays and numbers outside were others, the last first
+        self._ready = Programs()  # what a call runs, by its signature
         self._behind: dict[Any, Behind] = {}  # compiled in the background, or being so
 
     @property
@@ -165,7 +165,8 @@ class Jitted:
 
     def _again(self, run: Run, leaves: Sequence[Any], key: Any, args: tuple, kwargs: dict) -> Any:
         """What the program has read from outside is another now: one that was compiled for that, or a new one."""
-        others = self._others[key] = [run, *(each for each in self._others.get(key, ()) if each is not run)][:MOST_OTHERS]
+        before = self._ready.others.get(key, ())
+        others = self._ready.others[key] = [run, *(each for each in before if each is not run)][:MOST_OTHERS]
         for each in others[1:]:
             try:
                 result = each(leaves)
@@ -173,28 +174,28 @@ class Jitted:
                 continue
             self._ready[key] = each
             return result
-        if self._ready.get(key) is run:
-            del self._ready[key]
+        self._ready.drop(key, run)
         return self._compile_once(key, args, kwargs)(leaves)
 
     def _compile_once(self, key: Any, args: tuple, kwargs: dict) -> Run:
         """One thread at a time makes what a key runs. The others wait, and try themselves if it fails or is interrupted."""
         with _turns.setdefault((id(self), key), threading.Lock()):
-            if key not in self._ready:
-                self._start(key, args, kwargs)
+            found = self._ready.find(key) or self._start(key, args, kwargs)
             _turns.pop((id(self), key), None)
-            return self._ready[key]
+            return found
 
-    def _start(self, key: Any, args: tuple, kwargs: dict) -> None:
+    def _start(self, key: Any, args: tuple, kwargs: dict) -> Run:
         """Put into the table what the first call runs."""
         if not self.background:
-            self._ready[key] = self.compile(*args, **kwargs)
-            return
+            self._ready[key] = made = self.compile(*args, **kwargs)
+            return made
         began = time.perf_counter()
         program = trace(self.function, args, kwargs)
-        self._behind[key] = Behind(self.__qualname__, self._ready, key, ReferenceExecutable(program),
-                                   lambda: self._build(program, began))
-        self._behind[key].start()
+        unfused = ReferenceExecutable(program)
+        behind = Behind(self.__qualname__, self._ready, key, unfused, lambda: self._build(program, began))
+        self._behind = {k: b for k, b in self._behind.items() if not b.ready and self._ready.find(k)} | {key: behind}
+        behind.start()
+        return unfused
 
     @door
     def compile(self, *args: Any, **kwargs: Any) -> Run:
@@ -216,7 +217,7 @@ class Jitted:
     def ready(self, *args: Any, **kwargs: Any) -> bool:
         """Whether calls with these arguments run what was asked for; False where the unfused plan still serves."""
         key = _signature(args, kwargs)[1]
-        return key in self._ready and (key not in self._behind or self._behind[key].ready)
+        return self._ready.find(key) is not None and (key not in self._behind or self._behind[key].ready)
 
     @door
     def wait(self, *args: Any, **kwargs: Any) -> None:
@@ -225,10 +226,17 @@ class Jitted:
         Raises what stopped it, also where that was in the background.
         """
         key = _signature(args, kwargs)[1]
-        if key not in self._ready:
+        if self._ready.find(key) is None:
             self._compile_once(key, args, kwargs)
         if key in self._behind:
             self._behind[key].finished.result()
+
+    def clear(self) -> None:
+        """Forget every compiled program, of a method for all objects; the next call compiles, or finds its kernels on the disk."""
+        for bound in [*_methods.get(self, {}).values()]:
+            bound.clear()
+        self._behind = {}
+        self._ready.clear()
 
     @door
     def lower(self, *args: Any, stop_after: str = "emit", **kwargs: Any) -> Any:
@@ -278,6 +286,9 @@ class _Method:
     def explain(self, *args: Any, **kwargs: Any) -> Any:
         return self._bound().explain(*args, **kwargs)
 
+    def clear(self) -> None:
+        self._bound().clear()
+
     def ready(self, *args: Any, **kwargs: Any) -> bool:
         return self._bound().ready(*args, **kwargs)
 
@@ -318,6 +329,8 @@ def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "auto", target:
     (NumPy, node by node).
     With ``background`` no call waits for kernels: the first ones run unfused, by NumPy, until a thread has compiled
     them (``runtime/background.py``); ``ready(*args)`` says whether it has, and ``wait(*args)`` waits for it.
+    Of all functions' compiled programs those used least lately go once they take more than MINISITCH_PROGRAMS bytes (128 MiB
+    unless set); ``clear()`` forgets a function's.
     With ``exact``, element-wise values are NumPy's to the last bit under every strategy and target: left free are the order of
     sums, products of matrices and the last digits of ``exp``, ``tanh`` and their kin. ``exact=False`` lets a product and a sum be
     rounded once, and keeps float16 as float32 between operations.

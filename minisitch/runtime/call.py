@@ -25,15 +25,16 @@ concerns only the workspace is done once a thread, in a function of its own.
 from __future__ import annotations
 
 import hashlib
-import linecache
 import math
 import threading
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 
+from ..compile import remember_lines
 from ..graph import identifier
 from ..trace import Program
 from ..trace.tree import Branch, Leaf, Tree, refuse_other_meanings
@@ -260,6 +261,8 @@ def write_call(program: Program, slots: Sequence[Slot], steps: Sequence[Any], ch
 def _load(text: str, names: dict[str, Any]) -> Callable[..., Any]:
     """The function of a call's text; tracebacks show its lines."""
     path = f"<minisitch call {hashlib.sha256(text.encode()).hexdigest()[:12]}>"
-    linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
     exec(compile(text, path, "exec"), names)
-    return names["call"]
+    made = {name: names.pop(name) for name in ("workspace", "call") if name in names}
+    function = FunctionType(made.pop("call").__code__, names | made, "call", (True, None))  # no circle: it goes with its last user
+    remember_lines(function, path, text)
+    return function

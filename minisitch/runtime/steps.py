@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, ClassVar, Protocol
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -228,18 +229,20 @@ class CopyStep:
 
 
 # ---------------------------------------------------------------- kernels become functions
-_built: dict[tuple[str, Device, str, bool], Callable[..., None]] = {}  # equal bodies, one function, also across programs
+# Equal bodies have one function, also across programs, as long as one of these lives.
+_built: WeakValueDictionary[tuple[str, Device, str, bool], Callable[..., None]] = WeakValueDictionary()
 
 
 def build_kernels(stages: Stages, target: str) -> dict[str, Callable[..., None]]:
     """A launch function for each kernel by the digest of its body; each takes the global buffers."""
     wanted = {(d, stages.device, target, s.exact): s for d, s in zip(stages.digests, stages.sources, strict=True)}
-    missing = {key: s for key, s in wanted.items() if key not in _built}
-    if target == "cpu" and missing:
-        compiler.compile_many([r for s in missing.values() for r in requests(s)])
+    found = {key: launch for key in wanted if (launch := _built.get(key)) is not None}
+    missing = {key: s for key, s in wanted.items() if key not in found}
+    if target == "cpu":  # what is compiled lives as long as somebody has it
+        _made = compiler.compile_many([r for s in missing.values() for r in requests(s)])
     for key, source in missing.items():  # no lock, that a fork could leave held: of two threads, the first one's stands
-        _built.setdefault(key, _launcher(source, target))
-    return {key[0]: _built[key] for key in wanted}
+        found[key] = _built.setdefault(key, _launcher(source, target))
+    return {key[0]: launch for key, launch in found.items()}
 
 
 def requests(source: KernelSource) -> list[compiler.Request]:
