@@ -39,6 +39,7 @@ from minisitch.runtime import (
     plan_memory,
     pool,
 )
+from minisitch.runtime.call import idle
 from minisitch.runtime.memory import Layout
 from minisitch.runtime.steps import KernelStep, LibraryStep, requests
 from minisitch.testing import check_graph, random_graph, random_inputs
@@ -520,11 +521,16 @@ def test_a_broadcast_operand_is_packed_for_blas():
 
 def test_each_thread_has_a_workspace_of_its_own():
     run = executable(ms.jit(lambda x, w: np.exp(x @ w) @ w, target="python"), array(3, 3), array(3, 3))
-    mine, other = [run.memory.raw], []
-    thread = threading.Thread(target=lambda: other.append(run.memory.raw))
+    found = []
+
+    def work():
+        run([array(3, 3), array(3, 3)])
+        found.append(idle.free[0].raw)
+    work()
+    thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert run.workspace and not np.shares_memory(*mine, *other)
+    assert run.workspace and all(raw.nbytes >= run.workspace for raw in found) and not np.shares_memory(*found)
 
 
 # ---------------------------------------------------------------- the text of a call

@@ -19,7 +19,7 @@ A loop over slots and steps would do the same. Written out, a small call costs a
 1 us of it in the kernel), and what it does can be read.
 
 ``a0`` is an argument, ``r1`` a result, ``m2`` memory of the workspace, ``v3`` a view that a library call wants. What
-concerns only the workspace is done once a thread, in a function of its own.
+concerns only the workspace, which all programs of a thread share, is done once in a function of its own.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from __future__ import annotations
 import hashlib
 import math
 import threading
+import weakref
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from types import FunctionType
@@ -42,6 +43,7 @@ from .memory import ALIGNMENT, Slot, line_start
 from .pool import fresh, is_pooled
 
 Array = np.ndarray
+RESERVED = ("leaves", "nested", "into", "free", "held", "workspace", "call")  # names of a call's own
 READY = 0x101  # of an array's flags: in C order, and aligned
 
 
@@ -89,13 +91,41 @@ class View:
         return View(shape, tuple(strides[:len(shape)]), 0, dtype)
 
 
-class Memory(threading.local):
-    """A thread's workspace: its bytes, and what a call's ``workspace`` function made of them."""
+class Workspace:
+    """Bytes for what one call at a time keeps between its steps, and what each program's ``workspace`` function made of them."""
 
-    def __init__(self, nbytes: int) -> None:
-        raw = np.empty(nbytes + ALIGNMENT, np.uint8)
-        self.raw = raw[line_start(raw):]
-        self.made: Any = None
+    def __init__(self) -> None:
+        self.raw, self.made = NOTHING, dict[object, Any]()
+        _workspaces[:] = [known for known in _workspaces if known()] + [weakref.ref(self)]
+
+    def of(self, nbytes: int) -> Array:
+        """At least so many bytes, from the start of a cache line on. All programs' views are made anew when these grow."""
+        if self.raw.nbytes < nbytes:
+            raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+            self.raw, self.made = raw[line_start(raw):], {}
+        elif len(self.made) >= MOST_MADE:
+            self.made = {}
+        return self.raw
+
+
+class _Idle(threading.local):
+    """A thread's workspaces that no call is using: one, or more where calls were made within calls."""
+
+    def __init__(self) -> None:
+        self.free: list[Workspace] = []
+
+
+NOTHING = np.empty(0, np.uint8)
+MOST_MADE = 256  # programs whose views a workspace remembers
+idle = _Idle()
+_workspaces: list[weakref.ref[Workspace]] = []
+
+
+def release_workspaces() -> None:
+    """Give the bytes of all threads' workspaces back. A call under way has its own until it ends."""
+    for known in [*_workspaces]:
+        if (workspace := known()) is not None:
+            workspace.raw, workspace.made = NOTHING, {}
 
 
 class Writer:
@@ -103,7 +133,8 @@ class Writer:
 
     def __init__(self, slots: Sequence[Slot]) -> None:
         self.slots = slots
-        self.names: dict[str, Any] = {"np": np, "ndarray": Array, "empty": np.empty, "fresh": fresh, "ready": ready, "READY": READY}
+        self.names: dict[str, Any] = dict.fromkeys(RESERVED)
+        self.names |= {"np": np, "ndarray": Array, "empty": np.empty, "fresh": fresh, "ready": ready, "READY": READY}
         self.once: list[str] = []  # lines that need to run once a thread
         self.kept: dict[str, None] = {}  # the names they make
         self.lines: list[str] = []
@@ -226,7 +257,7 @@ class Call:
     function: Callable[..., Any]
 
 
-def write_call(program: Program, slots: Sequence[Slot], steps: Sequence[Any], checks: Sequence[Any], memory: Memory,
+def write_call(program: Program, slots: Sequence[Slot], steps: Sequence[Any], checks: Sequence[Any], workspace: int,
                refuse_overlap: Callable[..., None]) -> Call:
     """Put the parts in their order: arguments, checks, results, steps, what is written back, the nest."""
     w = Writer(slots)
@@ -242,6 +273,8 @@ def write_call(program: Program, slots: Sequence[Slot], steps: Sequence[Any], ch
         step.write(w)
     if any(step.warns for step in steps):
         w.lines[begun:] = ["with np.errstate(all='ignore'):", *(f"    {line}" for line in w.lines[begun:])]
+    if w.kept:
+        w.line("free.append(held)")
     listed = f"[{', '.join(results)}]"
     w.line(f"if not nested: return {listed}")
     for source, output in program.mutated:
@@ -250,10 +283,11 @@ def write_call(program: Program, slots: Sequence[Slot], steps: Sequence[Any], ch
     text = ""
     if w.kept:
         names = _tuple(w.kept)
-        w.names["thread"] = memory
-        w.lines.insert(0, f"{names} = thread.made or workspace(thread)")
-        text = "\n    ".join(["def workspace(thread):", "memory = thread.raw", *w.once, f"thread.made = {names}",
-                              "return thread.made"]) + "\n\n\n"
+        w.names |= {"idle": idle, "Workspace": Workspace, "me": object()}
+        w.lines[begun:begun] = ["free = idle.free", "held = free.pop() if free else Workspace()",
+                                f"{names} = held.made.get(me) or workspace(held)"]
+        text = "\n    ".join(["def workspace(held):", f"memory = held.of({workspace})", *w.once, f"held.made[me] = {names}",
+                              f"return {names}"]) + "\n\n\n"
     text += "\n    ".join(["def call(leaves, nested=True, into=None):", *w.lines]) + "\n"
     return Call(text, _load(text, w.names))
 

@@ -22,7 +22,7 @@ from ..reference import evaluate
 from ..trace import Program
 from ..trace.recorder import refuse
 from ..trace.tree import unflatten
-from .call import Call, Memory, ready, write_call
+from .call import Call, Workspace, ready, write_call
 from .memory import Layout, Resident, Slot
 from .pool import fresh
 from .stages import Stages
@@ -122,24 +122,19 @@ class Executable:
         self.call.function(leaves, False, outputs)
 
     @functools.cached_property
-    def memory(self) -> Memory:
-        """The workspace of the thread that asks."""
-        return Memory(self.workspace)
-
-    @functools.cached_property
     def call(self) -> Call:
         """What a call does, written out."""
-        return write_call(self.stages.program, self.slots, self.steps, self.checks, self.memory, refuse_overlap)
+        return write_call(self.stages.program, self.slots, self.steps, self.checks, self.workspace, refuse_overlap)
 
     def prepare(self, leaves: Sequence[Any]) -> tuple[list[Array], list[Callable[[], Any]]]:
         """A call taken apart, to be timed: the flat array of every slot, and one call a step. Raises IndexError.
 
         To be run in order: values share bytes, so a step alone may find its operands overwritten, by itself, too.
         """
-        inputs = iter([*leaves, *self.stages.program.outside(leaves)])
+        inputs, workspace = iter([*leaves, *self.stages.program.outside(leaves)]), Workspace().of(self.workspace)
         arrays = [ready(next(inputs), s.dtype).reshape(-1) if s.place == "input" else
                   fresh((s.size,), s.dtype) if s.place == "output" else
-                  self.memory.raw[s.index:s.index + s.size * s.dtype.itemsize].view(s.dtype) for s in self.slots]
+                  workspace[s.index:s.index + s.size * s.dtype.itemsize].view(s.dtype) for s in self.slots]
         for check in self.checks:
             check(arrays[check.source])
         return arrays, [step.bind(arrays) for step in self.steps]

@@ -8,7 +8,8 @@ NumPy points the ``base`` of every view at the owner, whose count of references 
 replaces the last one in a loop needs two such memories.
 
 What is kept, used or unused, is at most MINISITCH_POOL bytes in all (1 GiB unless set; 0 keeps none), and no single one
-above half of that. Beyond it the size that came first goes first; memory in use is only forgotten, its user keeps it.
+above half of that. Sizes that nobody asks for any more go first, then, beyond the limit, the size that came first; memory in
+use is only forgotten, its user keeps it.
 A count of references says nothing about other threads where Python runs without its global lock: nothing is kept there.
 """
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import sys
 from collections import deque
@@ -27,11 +29,14 @@ from .memory import ALIGNMENT, line_start
 
 SMALLEST = 1 << 16  # bytes; below, the allocator itself takes memory again
 LIMIT = 1 << 30  # bytes, unless MINISITCH_POOL says otherwise
+EACH = 16  # new memories, after which a size that was not asked for since the last time goes
 LOOKS = 8  # memories of the right size that are looked at before a new one is made; the next call looks at others
 
 Kept = tuple[np.ndarray, int]  # bytes, and where in them the array starts
 
 _kept: dict[int, deque[Kept]] = {}  # by size
+_asked: set[int] = set()  # sizes, since a memory was last forgotten for want of use
+_made = itertools.count(1)
 
 
 def is_pooled(nbytes: int) -> bool:
@@ -47,6 +52,7 @@ def fresh(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     nbytes = dtype.itemsize
     for n in shape:
         nbytes *= n
+    _asked.add(nbytes)
     queue = _kept.get(nbytes)
     if queue is None:
         queue = _kept.setdefault(nbytes, deque())
@@ -62,7 +68,7 @@ def fresh(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     raw = np.empty(nbytes + ALIGNMENT, np.uint8)
     one = raw, line_start(raw)
     _make_room(nbytes)
-    queue.append(one)
+    _kept.setdefault(nbytes, queue).append(one)
     return np.ndarray(shape, dtype, *one)
 
 
@@ -71,7 +77,13 @@ def _references(one: Kept) -> int:
 
 
 def _make_room(nbytes: int) -> None:
-    """Forget the sizes that came first until what is kept and ``nbytes`` stay within the limit."""
+    """Forget sizes that nobody has asked for lately, then those that came first until what is kept and ``nbytes`` stay within the
+    limit."""
+    if next(_made) % EACH == 0:
+        asked = {*_asked}
+        _asked.clear()
+        for size in {*_kept} - asked:
+            _kept.pop(size, None)
     over = nbytes + sum(size * len(queue) for size, queue in list(_kept.items())) - limit()
     for size, queue in list(_kept.items()):
         with contextlib.suppress(IndexError):  # empty

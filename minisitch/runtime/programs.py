@@ -20,6 +20,7 @@ from typing import Any
 
 from ..errors import MinisitchError
 from .background import Run
+from .call import release_workspaces
 
 LIMIT = 128 << 20  # bytes, unless MINISITCH_PROGRAMS says otherwise
 PROGRAM, OPERATION = 100_000, 8_000  # bytes of a compiled program, and of each of its operations (measured)
@@ -41,6 +42,7 @@ class Programs(dict[Any, Run]):
         self.others: dict[Any, list[Run]] = {}
         with _lock:
             _tables.add(self)
+        weakref.finalize(self, release_workspaces).atexit = False
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -71,6 +73,7 @@ class Programs(dict[Any, Run]):
         """Forget all; the memory that nobody else has is free."""
         self.earlier, self.others = {}, {}
         super().clear()
+        release_workspaces()
 
 
 def size(run: Run) -> int:
@@ -87,6 +90,7 @@ def _turn() -> None:
         table.others = {key: runs for key, runs in table.others.items() if key in table}
         dict.clear(table)
     _lately = 0
+    release_workspaces()  # they may be larger than what stays needs
 
 
 @functools.cache

@@ -1,0 +1,251 @@
+"""Memory does not grow with the combinations of shapes: programs used least lately go, and what a function leaves is freed."""
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import minisitch as ms
+from minisitch import compile as compiler
+from minisitch import machine_code
+from minisitch.runtime import call, pool, programs, steps
+
+ROOT = Path(__file__).parent.parent
+
+
+def softmax(x):
+    e = np.exp(x - x.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def two_products(x, w):
+    return np.exp(x @ w) @ w
+
+
+def rows(n, columns=8):
+    return np.linspace(-1, 1, n * columns, dtype=np.float32).reshape(n, columns)
+
+
+@pytest.fixture
+def room_for_six(monkeypatch):
+    """Programs of this file's softmax: three are used lately, three go next."""
+    one = programs.size(ms.jit(softmax, target="reference").compile(rows(2)))
+    monkeypatch.setattr(programs, "limit", lambda: 6 * one)
+    monkeypatch.setattr(programs, "_lately", 0)
+
+
+def used_and_unused():
+    """Whether a program that is called between all others is still the same, and whether one that is not is still there."""
+    f = ms.jit(softmax, target="reference")
+    f(rows(1)), f(rows(2))
+    used, unused = (weakref.ref(f._ready.find(k)) for k in (*f._ready,))
+    for n in range(3, 20):
+        f(rows(n))
+        np.testing.assert_allclose(f(rows(1)), softmax(rows(1)), rtol=1e-6)
+    gc.collect()
+    assert len(f._ready) + len(f._ready.earlier) <= 6
+    return used() is not None, unused() is not None
+
+
+# ---------------------------------------------------------------- the bound
+def test_programs_used_least_lately_go(room_for_six):
+    assert used_and_unused() == (True, False)
+
+
+def test_a_cache_that_forgets_nothing_is_seen(room_for_six, monkeypatch):
+    monkeypatch.setattr(programs, "_turn", lambda: None)
+    with pytest.raises(AssertionError):
+        used_and_unused()
+
+
+def test_the_bound_is_for_all_functions_together(room_for_six):
+    functions = [ms.jit(lambda x, k=k: softmax(x) * k, target="reference") for k in range(12)]
+    for f in functions:
+        f(rows(2))
+    assert sum(len(f._ready) + len(f._ready.earlier) for f in functions) <= 6
+    for k, f in enumerate(functions):
+        np.testing.assert_allclose(f(rows(2)), softmax(rows(2)) * k, rtol=1e-6)
+
+
+def test_a_program_that_goes_while_a_thread_runs_it_ends_its_calls(room_for_six):
+    f, stop, wrong = ms.jit(two_products, target="python"), threading.Event(), []
+    w, x = rows(8), rows(4)
+    expected = two_products(x, w)
+
+    def keep_calling():
+        while not stop.is_set():
+            if not np.allclose(f(x, w), expected, rtol=1e-5):
+                wrong.append(1)
+
+    threads = [threading.Thread(target=keep_calling) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for _ in range(50):
+        f.clear()
+        programs._turn()
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_wrong_bound_is_refused(monkeypatch):
+    monkeypatch.setenv("MINISITCH_PROGRAMS", "much")
+    programs.limit.cache_clear()
+    try:
+        with pytest.raises(ms.MinisitchError, match="MINISITCH_PROGRAMS='much': it is the number of bytes"):
+            programs.limit()
+    finally:
+        programs.limit.cache_clear()
+
+
+# ---------------------------------------------------------------- what a function leaves
+def left(forget):
+    """What is alive of a function's programs after it was forgotten."""
+    def mine(x):
+        return softmax(x) + np.float32(0.125)
+
+    f = ms.jit(mine, target="cpu")
+    for n in (3, 5):
+        f(rows(n))
+    launches = [step.launch for run in f._ready.values() for step in run.steps]
+    alive = [weakref.ref(thing) for thing in (*f._ready.values(), *launches)]
+    lines = [path for path in compiler.linecache.cache if path.startswith("<minisitch call")]
+    keys = {key for key, launch in steps._built.items() if launch in launches}
+    del launches
+    forget(f)
+    del f, mine
+    gc.collect()
+    return (sum(thing() is not None for thing in alive), len(keys & {*steps._built}),
+            len([path for path in lines if path in compiler.linecache.cache]) - (len(lines) - 2))
+
+
+@pytest.mark.parametrize("forget", [lambda f: None, lambda f: f.clear()], ids=["del", "clear"])
+def test_what_a_function_leaves_is_freed(forget):
+    assert left(forget) == (0, 0, 0)
+
+
+def test_a_table_of_launches_that_keeps_them_is_seen(monkeypatch):
+    monkeypatch.setattr(steps, "_built", {})
+    assert left(lambda f: f.clear()) != (0, 0, 0)
+
+
+def test_a_cleared_function_compiles_again():
+    f = ms.jit(softmax, target="python")
+    before = f(rows(4))
+    assert f.ready(rows(4))
+    f.clear()
+    assert not f.ready(rows(4)) and np.array_equal(f(rows(4)), before)
+
+
+def test_clear_of_a_method_is_for_all_objects_or_for_one():
+    class Scaled:
+        def __init__(self, by):
+            self.by = by
+
+        @ms.jit(target="python")
+        def of(self, x):
+            return softmax(x) * self.by
+
+    one, two = Scaled(2.0), Scaled(3.0)
+    one.of(rows(2)), two.of(rows(2))
+    one.of.clear()
+    assert (one.of.ready(rows(2)), two.of.ready(rows(2))) == (False, True)
+    Scaled.of.clear()
+    assert not two.of.ready(rows(2))
+
+
+def test_machine_code_is_freed_with_its_last_function(monkeypatch):
+    text = "def k(first, last, x, y):\n    for i in range(first, last):\n        y[i] = x[i] * x[i]\n"
+    monkeypatch.setattr(machine_code, "_engines", [])
+    made = compiler.compile_cpu(text, "k", ("float32", "float32"))
+    function, engine = made.function, weakref.ref(machine_code._engines[0])
+    del made
+    machine_code._engines.clear()
+    gc.collect()
+    x, y = np.arange(3, dtype=np.float32), np.zeros(3, np.float32)
+    function(0, 3, x, y)
+    assert y.tolist() == [0, 1, 4] and engine() is not None, "a function is enough to keep it"
+    del function
+    gc.collect()
+    assert engine() is None
+
+
+# ---------------------------------------------------------------- workspaces
+def test_programs_of_a_thread_share_one_workspace_that_grows_and_is_given_back(monkeypatch):
+    monkeypatch.setattr(call, "idle", call._Idle())
+    f, w = ms.jit(two_products, target="python"), rows(8)
+    for n in (64, 8, 256, 16):
+        x = rows(n)
+        np.testing.assert_allclose(f(x, w), two_products(x, w), rtol=1e-5, atol=1e-5)
+    (held,) = call.idle.free
+    largest = max(run.workspace for run in f._ready.values())
+    assert largest <= held.raw.nbytes < largest + 2 * call.ALIGNMENT
+    f.clear()
+    assert held.raw.nbytes == 0 and not held.made
+    np.testing.assert_allclose(f(x, w), two_products(x, w), rtol=1e-5, atol=1e-5)
+
+
+def test_a_call_within_a_call_has_a_workspace_of_its_own(monkeypatch):
+    """As a signal's handler or a finalizer makes one: between two steps of the outer call."""
+    f, x, w = ms.jit(two_products, target="python"), rows(8), rows(8)
+    run, seen = f.compile(x, w), []
+    function = run.call.function
+    kernel = next(name for name, step in ((s.name, s) for s in run.steps) if name in function.__globals__)
+    launch = function.__globals__[kernel]
+
+    def interrupted(*buffers):
+        if not seen:
+            seen.append(None)
+            seen[0] = run([2 * x, w])
+        launch(*buffers)
+
+    monkeypatch.setitem(function.__globals__, kernel, interrupted)
+    np.testing.assert_allclose(run([x, w]), two_products(x, w), rtol=1e-5)
+    np.testing.assert_allclose(seen[0], two_products(2 * x, w), rtol=1e-5)
+
+
+def test_memory_of_results_of_sizes_that_nobody_asks_for_goes(monkeypatch):
+    monkeypatch.setattr(pool, "_kept", {})
+    monkeypatch.setattr(pool, "_asked", set())
+    for n in range(100):
+        pool.fresh((1 << 16,), np.dtype("float32"))
+        pool.fresh(((1 << 14) + n,), np.dtype("float32"))
+    assert (1 << 18) in pool._kept and len(pool._kept) <= 2 * pool.EACH + 1
+
+
+# ---------------------------------------------------------------- all of it, from outside
+GROWS = """
+import numpy as np, minisitch as ms
+from minisitch.runtime import programs
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4
+
+f = ms.jit(lambda x, w: np.exp(x @ w) @ w, target="python")
+w = np.ones((64, 64), np.float32)
+at = []
+for n in range(1, 241):
+    if n == 141:
+        programs.limit = lambda: 1 << 40
+    f(np.ones((n, 64), np.float32), w)
+    if n in (40, 140, 240):
+        at.append(resident())
+print((at[1] - at[0]) / 100, (at[2] - at[1]) / 100)
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="the system does not say how much memory a process has")
+def test_a_process_does_not_grow_with_its_shapes():
+    """Kilobytes a shape, with a bound of 4 MB and, the mutant, without."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MINISITCH_CACHE": "0", "MINISITCH_PROGRAMS": str(4 << 20)}
+    said = subprocess.run([sys.executable, "-c", GROWS], env=environment, check=True, capture_output=True, text=True).stdout
+    bounded, kept = map(float, said.split())
+    assert bounded < kept / 2, said
