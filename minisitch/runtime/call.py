@@ -138,6 +138,7 @@ class Writer:
         self.once: list[str] = []  # lines that need to run once a thread
         self.kept: dict[str, None] = {}  # the names they make
         self.lines: list[str] = []
+        self.begun = 0
         self._known: dict[Any, str] = {}
 
     def line(self, text: str) -> None:
@@ -206,6 +207,7 @@ class Writer:
         else:
             for i, array in zip(inputs[count:], program.captured, strict=True):
                 self.line(f"{self.shaped(i)} = {self.bind(f'captured{i}', array)}")
+        self.begun = len(self.lines)  # nothing that is raised before is a reason to lose a workspace
         for place, i in enumerate(inputs):
             a, dtype = self.shaped(i), self.dtype(self.slots[i].dtype)
             if place in program.numbers:
@@ -284,7 +286,7 @@ def write_call(program: Program, slots: Sequence[Slot], steps: Sequence[Any], ch
     if w.kept:
         names = _tuple(w.kept)
         w.names |= {"idle": idle, "Workspace": Workspace, "me": object()}
-        w.lines[begun:begun] = ["free = idle.free", "held = free.pop() if free else Workspace()",
+        w.lines[w.begun:w.begun] = ["free = idle.free", "held = free.pop() if free else Workspace()",
                                 f"{names} = held.made.get(me) or workspace(held)"]
         text = "\n    ".join(["def workspace(held):", f"memory = held.of({workspace})", *w.once, f"held.made[me] = {names}",
                               f"return {names}"]) + "\n\n\n"
