@@ -157,7 +157,7 @@ class Roller:
         return self.make(first, "broadcast", self.reshaped(first, value, narrow), shape=shape)
 
     def slices(self, parts: Sequence[Node], axis: int, new: bool, shape: tuple[int, ...]) -> int:
-        """Windows of one array that follow each other in equal steps."""
+        """Windows of one array that follow each other in equal steps: a slice, or a gather where they overlap or lie across."""
         first, sources = parts[0], set(self.operands(parts, 0))
         starts = np.array([p.attr("start") for p in parts])
         steps = np.diff(starts, axis=0)
@@ -165,15 +165,35 @@ class Roller:
         if len(sources) > 1 or len(moves) != 1 or (steps != steps[0]).any() or len({p.attr("step") for p in parts}) > 1:
             raise Differs
         moved, size, step = int(moves[0]), list(first.type.shape), list(first.attr("step"))
+        follow = not new and moved == axis and steps[0][moved] == size[moved] * step[moved]
+        if (size[moved] != 1 and not follow) or not _same_place(first.type.shape, moved, axis, new):
+            if not new and first.type.shape[axis] != 1:
+                raise Differs
+            return self.reshaped(first, self.windows(first, moved, int(steps[0][moved]), len(parts), axis), shape)
         if size[moved] == 1:
             step[moved] = int(steps[0][moved])
-        elif new or moved != axis or steps[0][moved] != size[moved] * step[moved]:
-            raise Differs
-        if not _same_place(first.type.shape, moved, axis, new):
-            raise Differs
         size[moved] *= len(parts)
         made = self.make(first, "slice", first.args[0], start=first.attr("start"), size=tuple(size), step=tuple(step))
         return self.reshaped(first, made, shape)
+
+    def windows(self, first: Node, moved: int, by: int, count: int, axis: int) -> int:
+        """``count`` windows, each ``by`` further along the axis ``moved``, along a new axis."""
+        start, size, step = list(first.attr("start")), list(first.type.shape), list(first.attr("step"))
+        places = TensorType((count, size[moved]), "int64")
+
+        def source(op: str, name: str, value: int) -> int:
+            return self.add(replace(first, op=op, args=(), type=places, attrs=((name, value),)))
+
+        rows, columns = (self.make(first, "mul", source("iota", "axis", a), source("constant", "value", factor))
+                         for a, factor in ((0, by), (1, step[moved])))
+        at = self.make(first, "add", self.make(first, "add", rows, columns), source("constant", "value", start[moved]))
+        start[moved], size[moved], step[moved] = 0, self.nodes[first.args[0]].type.shape[moved], 1
+        strip = self.make(first, "slice", first.args[0], start=tuple(start), size=tuple(size), step=tuple(step))
+        found = self.make(first, "gather", strip, at, axes=(moved,))
+        perm = [a + 2 for a in range(len(size) - 1)]
+        perm.insert(moved, 1)
+        perm.insert(axis, 0)
+        return self.make(first, "transpose", found, perm=tuple(perm))
 
     def operation(self, parts: Sequence[Node], axis: int, new: bool, shape: tuple[int, ...], depth: int) -> int:
         """One operation for equal ones. Raises Differs where its axes cannot be followed."""
@@ -199,6 +219,13 @@ class Roller:
             return self.make(first, "transpose", self.join(xs, 0, True, depth), perm=tuple(outer))
         if first.kind == "reduce":
             return self.reduce(first, xs, axis, new, shape, depth)
+        if first.op == "gather" and new and len({p.args[1:] for p in parts}) == 1:
+            joined = self.join(xs, 0, True, depth)
+            found = self.make(first, "gather", joined, *first.args[1:], axes=tuple(a + 1 for a in first.attr("axes")))
+            rank = len(self.nodes[first.args[1]].type.shape)
+            perm = [a for a in range(len(shape)) if a != rank]
+            perm.insert(axis, rank)
+            return self.make(first, "transpose", found, perm=tuple(perm))
         if first.op == "matmul" and not new and axis == len(inner) - 2 and len(set(self.operands(parts, 1))) == 1:
             return self.make(first, "matmul", self.join(xs, axis, False, depth), first.args[1])
         raise Differs
