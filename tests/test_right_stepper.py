@@ -53,6 +53,42 @@ def k(c, ticket, parts):
 """
 LAST_BLOCK_READ_APART = LAST_BLOCK.replace("    if cuda.atomic.add(ticket, 0, 1) == cuda.gridDim.x - 1:",
                                            "    cuda.atomic.add(ticket, 0, 1)\n    if cuda.atomic.add(ticket, 0, 0) == cuda.gridDim.x:")
+LOCK_OF_A_BLOCK = """
+def k(c, lock):
+    if cuda.threadIdx.x == 0:
+        while cuda.atomic.cas(lock, 0, 0, 1) != 0:
+            pass
+        cuda.threadfence()
+    cuda.syncthreads()
+    c[cuda.threadIdx.x] = c[cuda.threadIdx.x] + 1
+    cuda.syncthreads()
+    if cuda.threadIdx.x == 0:
+        cuda.threadfence()
+        cuda.atomic.exch(lock, 0, 0)
+"""
+ALL_MEET = """
+def k(c, came, parts):
+    parts[cuda.blockIdx.x] = 1
+    cuda.threadfence()
+    cuda.atomic.add(came, 0, 1)
+    while cuda.atomic.add(came, 0, 0) < cuda.gridDim.x:
+        pass
+    cuda.threadfence()
+    cuda.atomic.add(c, 0, parts[(cuda.blockIdx.x + 1) % cuda.gridDim.x])
+"""
+TAKE_THE_NEXT = """
+def k(c, head, parts):
+    task = cuda.atomic.add(head, 0, 1)
+    while task < 8:
+        parts[task] = 1
+        cuda.atomic.add(c, 0, 1)
+        task = cuda.atomic.add(head, 0, 1)
+"""
+LARGEST = """
+def k(c):
+    if cuda.atomic.add(c, 0, 0) < cuda.blockIdx.x:
+        cuda.atomic.exch(c, 0, cuda.blockIdx.x)
+"""
 FLAGS = """
 def k(c, mine):
     me = cuda.blockIdx.x
@@ -60,9 +96,14 @@ def k(c, mine):
     if cuda.atomic.add(mine, 1 - me, 0) == 0:
         cuda.atomic.add(c, 0, 1)
 """
-RIGHT = {"counter": (COUNTER, 4), "lock": (LOCK, 4), "turns": (TURNS, 4), "last block": (LAST_BLOCK, 4)}
+RIGHT = {"counter": (COUNTER, 4), "lock": (LOCK, 4), "turns": (TURNS, 4), "last block": (LAST_BLOCK, 4),
+         "all blocks meet": (ALL_MEET, 4), "tasks": (TAKE_THE_NEXT, 8), "largest": (LARGEST.replace("exch", "max"), 3)}
 WRONG = {"counter by add(0) and exch": (COUNTER_APART, 4), "a lock that is seen free": (LOCK_SEEN_FREE, 4),
-         "the same, counting by atomics": (LOCK_BY_ATOMICS, 4), "the ticket read apart": (LAST_BLOCK_READ_APART, 4)}
+         "the same, counting by atomics": (LOCK_BY_ATOMICS, 4), "the ticket read apart": (LAST_BLOCK_READ_APART, 4),
+         "nobody waits for the last": (ALL_MEET.replace("< cuda.gridDim.x", "< cuda.gridDim.x - 1"), 4),
+         "a task taken twice": (TAKE_THE_NEXT.replace(
+             "        task = cuda.atomic.add(head, 0, 1)", "        task = cuda.atomic.add(head, 0, 0)\n        cuda.atomic.exch(head, 0, task + 1)"), 8),
+         "largest": (LARGEST, 3)}
 
 
 def names_of(source):
@@ -86,12 +127,20 @@ def outcomes(source, grid, block=1, seeds=SEEDS):
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_under_every_seed(name):
-    assert outcomes(*RIGHT[name]) == {RIGHT[name][1]}
+    source, right = RIGHT[name]
+    assert outcomes(source, 4) == {right}
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_under_some_seed(name):
-    assert outcomes(*WRONG[name]) - {WRONG[name][1]}
+    source, right = WRONG[name]
+    assert outcomes(source, 4) - {right}
+
+
+def test_a_lock_that_one_thread_takes_for_its_block():
+    assert outcomes(LOCK_OF_A_BLOCK, 4, 8, range(20)) == {4}
+    without = LOCK_OF_A_BLOCK.replace("        cuda.threadfence()\n        cuda.atomic.exch", "        cuda.atomic.exch")
+    assert "race" in outcomes(without, 4, 8, range(5))
 
 
 @pytest.mark.parametrize(("source", "right"), [(COUNTER, True), (COUNTER_APART, False), (LOCK, True), (LOCK_SEEN_FREE, False)])
@@ -193,6 +242,7 @@ def computed(body, x, result, setup=""):
     ("v = x[0] * 4611686018427387904\n    y[0] = v * 4 // 4", np.int32(1), np.int64, 0),
     ("v = 1\n    v <<= 63\n    y[0] = v < x[0]", np.int32(0), np.int64, 1),
     ("y[0] = 2 ** 63 - 1 - x[0] * 2 < 0", np.int32(-1), np.int64, 1),
+    ("v = x[0] * 4611686018427387904 * 2\n    y[0] = (-v == v) + (v // -1 == v)", np.int32(1), np.int64, 2),
     ("y[0] = x[0] + x[0]", np.bool_(True), np.int64, 2),
     ("y[0] = (x[0] > np.float32(0)) + (x[0] < np.float32(9))", np.float32(1), np.int64, 2),
     ("y[0] = math.isnan(x[0]) + math.isnan(x[0])", np.float32("nan"), np.int64, 2),

@@ -52,7 +52,7 @@ PAUSES = ("while", "atomic", *ORDERED)  # where a thread stops so that others ma
 NO_WAITING = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef)
 FOREIGN = {ast.Yield: "yield", ast.YieldFrom: "yield from", ast.Await: "await", ast.Delete: "del", ast.Global: "global",
            ast.Nonlocal: "nonlocal", ast.Try: "try"}
-MAKES_NUMBERS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.LShift)
+MAKES_NUMBERS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Pow, ast.LShift)
 EXIT, START = 0, 1  # the sites of a thread that has ended, and of one that may run
 
 
@@ -243,6 +243,10 @@ class _Numbers(ast.NodeTransformer):
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
         return _call("_number", node) if isinstance(node.op, MAKES_NUMBERS) else node
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        self.generic_visit(node)
+        return _call("_number", node) if isinstance(node.op, ast.USub) and not isinstance(node.operand, ast.Constant) else node
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         self.generic_visit(node)
