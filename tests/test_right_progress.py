@@ -151,3 +151,22 @@ def test_200000_operations_are_an_error(monkeypatch):
 def test_mutant_of_a_watch_that_sees_no_loops(monkeypatch):
     monkeypatch.setattr(recorder, "_loops", lambda code: ())
     assert "the loop" not in str(warned(one_line, 4_400)[0].message)
+
+
+def test_what_is_known_is_not_worked_out_again(monkeypatch):
+    """A table of plain numbers that is filled and asked in a loop; the work is counted in nodes."""
+    def asked(x, n):
+        w = np.zeros(n)
+        for i in range(1, n):
+            w[i] = w[i - 1] * 0.5 + 1
+            if float(w[i]) > 1.9:
+                x = x + w[i]
+        return x
+
+    counts, original = [], recorder._value
+    for n in (20, 40):
+        worked_out = []
+        monkeypatch.setattr(recorder, "_value", lambda node, values, to=worked_out: (to.append(node), original(node, values))[1])
+        ms.trace(asked, (np.ones(3), n))
+        counts.append(len(worked_out))
+    assert counts[1] < 2.5 * counts[0]

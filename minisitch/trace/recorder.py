@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 SMALL = 1 << 12  # bytes of outside arrays that a call compares with what they held
 ACTIVE: ContextVar[Recorder | None] = ContextVar("active recorder", default=None)
 
+KEPT = 16  # values that are remembered while tracing
 MANY, MOST = 2_000, 200_000  # operations of one loop that are warned of, of a program that are refused
 UNROLLED = ("Write it over whole arrays: slices, np.where, sums and products over an axis. Or jit the body alone, and call that in "
             "a loop outside of it")
@@ -214,6 +215,7 @@ class Recorder:
         self.swapped: set[int] = set()  # arguments whose bytes lie in the other order than this machine's
         self._composite = ""
         self._reads_input: list[bool | None] = []  # None: an array from outside, and no argument
+        self._known: dict[int, np.ndarray] = {}  # the values asked for last, so that a chain is not gone up again from each link
         self._recorded_by: Counter[Any] = Counter()  # how many operations a loop, or a line, has recorded
         self._warned, self._operations = False, 0
 
@@ -375,14 +377,15 @@ class Recorder:
             each = waiting.pop()
             if each not in needed:
                 needed.add(each)
-                waiting.extend(self[each].args)
+                waiting.extend(() if each in self._known else self[each].args)
         given = {input: array for array, input in self.captured.values() if input in needed}
         if sum(array.nbytes for array in given.values()) > SMALL:
             return None
         self.asked |= {id(array) for array in given.values()}
-        values: dict[int, np.ndarray] = {**given}
-        for each in sorted(needed - given.keys()):
+        values: dict[int, np.ndarray] = {**given, **{each: self._known[each] for each in needed & self._known.keys()}}
+        for each in sorted(needed - values.keys()):
             values[each] = _value(self[each], values)
+        self._known = {each: value for each, value in [*values.items()][-KEPT:] if self._reads_input[each] is False}
         return values[node]
 
 
