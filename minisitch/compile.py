@@ -61,6 +61,7 @@ KERNEL_FLAGS: dict[str, Any] = dict(nogil=True, error_model="numpy", noalias=Tru
 HELPER_FLAGS: dict[str, Any] = dict(forceinline=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 SIDE_BY_SIDE, SIDE_BY_SIDE_FROM = 4, 256  # vectors, and turns of a loop: of a shorter one too much is left over
 STACK = 1 << 16  # bytes of scratch rows that one function keeps on the stack; the rest come from the allocator
+MOST_HERE = 64  # kernels: of each that is compiled LLVM keeps nearly a MB as long as the process lives
 PARALLEL_FROM = 8  # cold kernels below this number are compiled in this process: a worker takes a second to start
 
 lock = threading.RLock()  # LLVM at work: neither a fork nor the end of the process comes in between
@@ -390,6 +391,9 @@ def _load_or_build(request: Request, key: str, folder: Path | None, path: str) -
     """The machine code and where it came from. What Numba keeps of a kernel is fifty times its machine code, so that is loaded anew
     from its bytes wherever it can be, and Numba's own is dropped."""
     content = store.read(folder, f"{key}.bin") if folder else None
+    if content is None and folder:
+        _elsewhere.try_to(request, folder)
+        content = store.read(folder, f"{key}.bin")
     if content is None:
         if folder:
             store.replace(Path(path), request.text.encode())  # first, so that Numba's complaints can quote it
@@ -574,20 +578,12 @@ class _Feeder(threading.Thread):
         self.request: Request | None = None
 
     def run(self) -> None:
-        code = f"import sys; sys.path[:] = {sys.path!r}; from minisitch.compile import _serve; _serve()"
-        with contextlib.suppress(OSError, ValueError), subprocess.Popen(
-                [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL, text=True,
-                env={**os.environ, "MINISITCH_CACHE": str(self.folder)}) as self.process:
-            to, back = self.process.stdin, self.process.stdout
-            assert to and back
-            if back.readline() != "ready\n":
+        with contextlib.suppress(OSError, ValueError), _worker(self.folder) as self.process:
+            if not _answers(self.process, "ready"):
                 return
             for request in _drain(self.todo):
                 self.request = request
-                to.write(json.dumps(dataclasses.astuple(request)) + "\n")
-                to.flush()
-                if back.readline() != "done\n":
+                if not _answers(self.process, "done", request):
                     return
                 self.finished.put(request)
                 self.request = None
@@ -597,6 +593,62 @@ class _Feeder(threading.Thread):
         if self.process and not self.request:
             self.process.kill()
         self.join()
+
+
+def _worker(folder: Path) -> subprocess.Popen[str]:
+    """A process that compiles into a cache what it is asked for."""
+    code = f"import sys; sys.path[:] = {sys.path!r}; from minisitch.compile import _serve; _serve()"
+    return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                            text=True, env={**os.environ, "MINISITCH_CACHE": str(folder)})
+
+
+def _answers(worker: subprocess.Popen[str], word: str, request: Request | None = None) -> bool:
+    """Whether a worker, asked to compile if there is a request, says this word."""
+    assert worker.stdin and worker.stdout
+    if request:
+        worker.stdin.write(json.dumps(dataclasses.astuple(request)) + "\n")
+        worker.stdin.flush()
+    return worker.stdout.readline() == f"{word}\n"
+
+
+class _Elsewhere:
+    """Compiles in another process, a new one after ``MOST_HERE`` kernels, once this one has compiled so many itself."""
+
+    def __init__(self) -> None:
+        self.made = 0  # by the process whose turn it is
+        self.worker: tuple[Path, subprocess.Popen[str]] | None = None
+
+    def try_to(self, request: Request, folder: Path) -> None:
+        """Fill the cache, if it is this class's turn; what fails is left to the caller. For one thread at a time."""
+        self.made += 1
+        if self.made <= MOST_HERE:
+            return
+        try:
+            if not self.worker or self.worker[0] != folder or self.made > 2 * MOST_HERE:
+                self.end()
+                self.worker, self.made = (folder, _worker(folder)), MOST_HERE + 1
+                _answers(self.worker[1], "ready")
+            if _answers(self.worker[1], "done", request):
+                return
+        except (OSError, ValueError):
+            pass
+        self.end()
+
+    def end(self) -> None:
+        if self.worker:
+            self.worker[1].kill()
+            self.worker[1].communicate()
+            self.worker = None
+
+    def forget(self) -> None:
+        """In a child of this process: the worker is its parent's."""
+        self.worker = None
+
+
+_elsewhere = _Elsewhere()
+atexit.register(_elsewhere.end)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_elsewhere.forget)
 
 
 def _serve() -> None:

@@ -177,6 +177,26 @@ def test_machine_code_is_freed_with_its_last_function(monkeypatch):
     assert engine() is None
 
 
+def test_after_some_kernels_others_compile_elsewhere(tmp_path, monkeypatch):
+    """LLVM keeps nearly a MB of each kernel that a process compiles; a worker that has compiled as many makes room for another."""
+    monkeypatch.setenv("MINISITCH_CACHE", str(tmp_path))
+    monkeypatch.setattr(compiler, "MOST_HERE", 2)
+    monkeypatch.setattr(compiler, "_elsewhere", compiler._Elsewhere())
+    built, build, workers = [], compiler._build, set()
+    monkeypatch.setattr(compiler, "_build", lambda request, *rest: built.append(request) or build(request, *rest))
+    x, y = np.ones(3, np.float32), np.zeros(3, np.float32)
+    for n in range(5):
+        text = f"def k(first, last, x, y):\n    for i in range(first, last):\n        y[i] = x[i] + np.float32({n})\n"
+        compiler.compile_cpu(text, "k", ("float32", "float32")).function(0, 3, x, y)
+        assert (y == n + 1).all()
+        workers.add(compiler._elsewhere.worker and compiler._elsewhere.worker[1].pid)
+    compiler._elsewhere.worker[1].kill()
+    compiler.compile_cpu(text.replace("+", "-"), "k", ("float32", "float32")).function(0, 3, x, y)
+    assert (y == 1 - n).all() and len(built) == 3, "two first, and what a dead worker leaves"
+    assert len(workers) == 3 and workers > {None}, "none, one of two kernels, one of the rest"
+    compiler._elsewhere.end()
+
+
 # ---------------------------------------------------------------- workspaces
 def test_programs_of_a_thread_share_one_workspace_that_grows_and_is_given_back(monkeypatch):
     monkeypatch.setattr(call, "idle", call._Idle())

@@ -797,7 +797,7 @@ def test_an_optimizer_runs_one_program(target):
         for a, b in zip(got[:3], want[:3], strict=True):
             np.testing.assert_array_equal(a, b)
         state, t, lr = got[:3], got[3], lr * 0.9
-    assert len(f._ready) == 1 and not f._others
+    assert len(f._ready) == 1 and not f._ready.others
 
 
 def test_without_asking_anew_an_answer_about_a_float_is_frozen(monkeypatch):
