@@ -471,7 +471,8 @@ def extract(graph: Graph, pattern: Pattern) -> Body:
                 place(arg, "reshape", (memory,), Node(0, "", (), graph[arg].type), (("shape", graph[arg].type.shape),))
         attrs = node.attrs
         if node.op == "slice" and node.args[0] not in inside and read_in_place(graph, node.args[0]) in windows:
-            attrs = tuple((k, (0,) * node.type.rank if k == "start" else v) for k, v in attrs)
+            shift = windows[read_in_place(graph, node.args[0])][2]
+            attrs = tuple((k, tuple(a - b for a, b in zip(v, shift, strict=True)) if k == "start" else v) for k, v in attrs)
         if member not in number:
             place(member, node.op, node.args, node, attrs)
             if node.op == "input":
@@ -481,32 +482,44 @@ def extract(graph: Graph, pattern: Pattern) -> Body:
     return Body(Graph(tuple(nodes), outputs), tuple(inputs), pattern.outputs, tuple(origin), offsets)
 
 
-def _windows(graph: Graph, pattern: Pattern) -> dict[int, tuple[int, int]]:
-    """Values in memory of which the pattern reads one window: the elements before it, and those it reaches over.
+def _windows(graph: Graph, pattern: Pattern) -> dict[int, tuple[int, int, tuple[int, ...]]]:
+    """Values in memory of which the pattern reads windows alone: the elements before the first, how far they reach from there, and
+    where that is.
 
-    So each step of an unrolled loop, which reads ``x[t]`` or ``x[:, t]``, has the same body.
+    So the steps of an unrolled loop, which read ``x[t]`` or ``x[:, t]``, or ``x[t]`` and ``x[t + 1]``, have equal bodies.
     """
     inside = set(pattern.members)
-    found: dict[int, dict[int | None, int]] = {}
+    read: dict[int, list[tuple[Node, tuple[int, ...]]]] = {}
     for member in pattern.members:
         node = graph[member]
         for arg in node.args:
             if arg not in inside:
-                windows = found.setdefault(read_in_place(graph, arg), {})
-                first, length = _window(node, graph[arg].type.shape)
-                windows[first] = max(length, windows.get(first, 0))
-    return {memory: (first, length) for memory, windows in found.items() if len(windows) == 1 and memory not in inside
-            for first, length in windows.items() if first is not None}
+                read.setdefault(read_in_place(graph, arg), []).append((node, graph[arg].type.shape))
+    found = {}
+    for memory, slices in read.items():
+        shape = slices[0][1]
+        if memory in inside or any(other != shape or not _is_window(node) for node, other in slices):
+            continue
+        start = tuple(map(min, zip(*(node.attr("start") for node, _ in slices), strict=True)))
+        first = _offset(start, shape)
+        if first or all(node.attr("start") == start for node, _ in slices):
+            last = max(_offset([a + (n - 1) * s for a, n, s in zip(*map(node.attr, ("start", "size", "step")), strict=True)], shape)
+                       for node, _ in slices)
+            found[memory] = first, last + 1 - first, start
+    return found
 
 
-def _window(node: Node, shape: Sequence[int]) -> tuple[int | None, int]:
-    """The first element that a slice forwards reads of an operand of this shape, and how far it reaches from there; else None."""
-    if node.op != "slice" or min(node.attr("step"), default=0) < 1 or not node.type.size:
-        return None, 0
-    first, last, stride = 0, 0, 1
-    for start, size, step, n in zip(*(reversed(node.attr(k)) for k in ("start", "size", "step")), reversed(shape), strict=True):
-        first, last, stride = first + start * stride, last + (size - 1) * step * stride, stride * n
-    return first, last + 1
+def _is_window(node: Node) -> bool:
+    """Whether a node reads forwards, and something, of a part of its operand."""
+    return node.op == "slice" and min(node.attr("step"), default=0) >= 1 and node.type.size > 0
+
+
+def _offset(position: Sequence[int], shape: Sequence[int]) -> int:
+    """The elements before one of an array."""
+    found = 0
+    for index, size in zip(position, shape, strict=True):
+        found = found * size + index
+    return found
 
 
 # ---------------------------------------------------------------- the registry of strategies

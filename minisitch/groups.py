@@ -104,6 +104,16 @@ def many_positions(graph: Graph, sinks: Iterable[int]) -> dict[int, str]:
 
     One backward pass; a position is told apart by the chain of moves it was reached through, and as which operand of each.
     """
+    return dict(sorted(_ways(graph, sinks)[1].items()))
+
+
+def evaluations(graph: Graph) -> int:
+    """About how many statements a body's kernel has, known before it is built: what each value is wanted at, summed up."""
+    return sum(map(len, _ways(graph, candidates(graph))[0]))
+
+
+def _ways(graph: Graph, sinks: Iterable[int]) -> tuple[list[set[tuple[int, int]]], dict[int, str]]:
+    """For each value the places it is wanted at, each with what it is wanted for; and ``many_positions``."""
     in_memory = set(sinks)
     ways: list[set[tuple[int, int]]] = [set() for _ in graph.nodes]
     found: dict[int, str] = {}
@@ -125,4 +135,4 @@ def many_positions(graph: Graph, sinks: Iterable[int]) -> dict[int, str]:
             mine = {(node.id, 0)}
         for operand, arg in enumerate(node.args):
             ways[arg] |= {(root, hash((way, node.id, operand))) for root, way in mine} if node.kind == "move" else mine
-    return dict(sorted(found.items()))
+    return ways, found

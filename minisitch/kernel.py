@@ -411,6 +411,13 @@ class Kernel:
     def grid_barriers(self) -> int:
         return sum(s.barrier == "grid" for s in self.segments)
 
+    @cached_property
+    def size(self) -> int:
+        """Scalar statements of all loops, and of each copy of a loop's body: what compiling takes time for."""
+        phases = [phase for segment in self.segments for phase in segment.phases]
+        return sum(len(p.before) + len(p.folds) + len(p.rest) + len(p.wide) for p in phases) + sum(
+            max(1, p.turns) * len(body) for p in phases for *_, body in p.pieces)
+
     @property
     def block_barriers(self) -> int:
         """Block barriers one block passes for one task of each segment."""

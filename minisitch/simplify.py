@@ -609,6 +609,20 @@ def _overwrites(r: Rewriter, n: Node) -> int | None:
     return v if whole else None
 
 
+@rule("update")
+def _written_over(r: Rewriter, n: Node) -> int | None:
+    """Before: ``update (update x v) w``, and w covers v, as in each step of a stencil. After: ``update x w``."""
+    inner = r.nodes[n.args[0]]
+    if inner.op != "update":
+        return None
+    shape, hidden = r.nodes[n.args[1]].type.shape, r.nodes[inner.args[1]].type.shape
+    same = inner.attrs == n.attrs and hidden == shape
+    around = all(step == 1 and first <= min(start, start + (size - 1) * by) and max(start, start + (size - 1) * by) < first + length
+                 for first, step, length, start, by, size in zip(n.attr("start"), n.attr("step"), shape, inner.attr("start"),
+                                                                 inner.attr("step"), hidden, strict=True))
+    return r.make(n, "update", inner.args[0], n.args[1], **n.attributes) if same or around else None
+
+
 @rule("concatenate")
 def _empty_parts(r: Rewriter, n: Node) -> int | None:
     """Before: ``concatenate x empty``, ``concatenate x``. After: ``x``."""

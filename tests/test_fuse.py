@@ -190,8 +190,8 @@ def test_steps_of_an_unrolled_loop_have_one_body(axis):
 
 
 @pytest.mark.parametrize("lines", [
-    ["f32[9] = input name='x'", "f32[4] = slice %0 size=(4,) start=(2,) step=(1,)", "f32[4] = slice %0 size=(4,) start=(3,) step=(1,)",
-     "f32[4] = add %1 %2"],  # two windows: one argument, as before
+    ["f32[9] = input name='x'", "f32[4] = slice %0 size=(4,) start=(0,) step=(1,)", "f32[4] = slice %0 size=(4,) start=(3,) step=(1,)",
+     "f32[4] = add %1 %2"],  # two windows from the beginning on: one argument, as before
     ["f32[9] = input name='x'", "f32[4] = slice %0 size=(4,) start=(8,) step=(-2,)", "f32[4] = neg %1"],  # backwards
     ["f32[4] = input name='x'", "f32[2] = slice %0 size=(2,) start=(1,) step=(1,)", "f32[2] = exp %1", "f32[4] = exp %0",
      "f32[6] = concatenate %2 %3 axis=0"],  # all of it is read too

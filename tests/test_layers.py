@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parent.parent / "minisitch"
 ORDER = (
     "errors", "progress", "undisturbed", "special", "store", "ops", "graph", "index", "trace", "reference", "windows", "roll", "simplify", "device", "this_machine",
     "mapping", "fuse", "online", "groups", "keeping", "triples", "sinks", "stitch", "blocks", "restitch", "kernel", "verify", "layout", "statements", "loops", "reuse", "together",
-    "wide", "schedule", "cost", "build", "launches", "cuda_product", "dataflow", "strategies", "optimum", "source",
+    "wide", "schedule", "cost", "build", "launches", "cuda_product", "dataflow", "strategies", "regions", "optimum", "source",
     "cuda_math", "cuda_order", "cpu_math", "cuda_emit", "cuda_pipeline", "cpu_emit", "simt", "machine_code", "cpu_primitives", "compile", "cuda_wide", "cuda_compile", "cuda_link", "offline",
     "crew", "workers", "runtime", "explain",
     "testing", "__init__", "calibrate", "demo", "doctor", "__main__",

@@ -195,6 +195,15 @@ GOLDEN = {
           "f32[2] = slice %2 size=(2,) start=(1,) step=(1,)"],
          ["f32[9] = input name='x'", "f32[3] = input name='a'", "f32[1] = slice %0 size=(1,) start=(1,) step=(1,)",
           "f32[1] = slice %1 size=(1,) start=(0,) step=(1,)", "f32[2] = concatenate %2 %3 axis=0"])],
+    "written_over": [
+        (["f32[6,6] = input name='x'", "f32[2,2] = input name='v'", "f32[3,3] = input name='w'",
+          "f32[6,6] = update %0 %1 start=(3, 2) step=(-1, 2)", "f32[6,6] = update %3 %2 start=(2, 2) step=(1, 1)"],
+         ["f32[6,6] = input name='x'", "f32[2,2] = input name='v'", "f32[3,3] = input name='w'",
+          "f32[6,6] = update %0 %2 start=(2, 2) step=(1, 1)"]),
+        (["f32[6,6] = input name='x'", "f32[2,2] = input name='v'", "f32[2,2] = input name='w'",
+          "f32[6,6] = update %0 %1 start=(1, 1) step=(3, 2)", "f32[6,6] = update %3 %2 start=(1, 1) step=(3, 2)"],
+         ["f32[6,6] = input name='x'", "f32[2,2] = input name='v'", "f32[2,2] = input name='w'",
+          "f32[6,6] = update %0 %2 start=(1, 1) step=(3, 2)"])],
     "empty_parts": [
         ([X, "f32[4] = concatenate %0 axis=0"], [X]),
         ([X, Y, "f32[0] = input name='e'", "f32[8] = concatenate %0 %2 %1 axis=0"],
@@ -286,6 +295,10 @@ TWINS = {
     "reads_what_was_written": [
         ["f32[9] = input name='x'", "f32[3] = input name='a'", "f32[9] = update %0 %1 start=(2,) step=(1,)",
          "f32[5] = slice %2 size=(5,) start=(1,) step=(1,)"]],
+    "written_over": [
+        ["f32[6,6] = input name='x'", "f32[2,2] = input name='v'", "f32[3,3] = input name='w'",
+         f"f32[6,6] = update %0 %1 {inner}", "f32[6,6] = update %3 %2 start=(2, 2) step=(1, 1)"]
+        for inner in ("start=(2, 1) step=(2, 1)", "start=(4, 4) step=(-1, 1)")],
     "empty_parts": [[X, Y, "f32[8] = concatenate %0 %1 axis=0"]],
     "one_element_each": [["f32[8,2] = input name='x'", "f32[8] = max %0 axes=(1,) keepdims=False"]],
     "reduce_of_reduce": [

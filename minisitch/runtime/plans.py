@@ -29,8 +29,9 @@ import numpy as np
 from .. import store
 from ..device import Device
 from ..errors import PlanError
-from ..fuse import STRATEGIES, FusionPlan, fuse, verify_plan
+from ..fuse import STRATEGIES, FusionPlan, verify_plan
 from ..graph import Graph
+from ..regions import planned
 from ..strategies.fs18.library import MEASURING
 
 WORTH_KEEPING_S = 0.02
@@ -38,17 +39,17 @@ PACKAGE = Path(__file__).parent.parent
 
 
 def plan_of(graph: Graph, strategy: str, device: Device) -> FusionPlan:
-    """As ``fuse.fuse``, which is asked only where the disk has no plan."""
+    """As ``regions.planned``, which is asked only where the disk has no plan."""
     folder = store.folder() if os.environ.get("MINISITCH_PLANS") not in ("0", "off") else None
     version = _version()
     if folder is None or not version or MEASURING or not _is_ours(strategy):
-        return fuse(graph, strategy, device)
+        return planned(graph, strategy, device)
     key = hashlib.sha256(repr((graph.structure, strategy, device, version)).encode()).hexdigest()
     known = _read(folder, f"{key}.plan", graph, strategy)
     if known is not None:
         return known
     began = time.perf_counter()
-    plan = fuse(graph, strategy, device)
+    plan = planned(graph, strategy, device)
     if time.perf_counter() - began >= WORTH_KEEPING_S and plan.graph is graph:
         store.write(folder, f"{key}.plan", pickle.dumps((plan.strategy, plan.patterns, plan.decisions)))
     return plan

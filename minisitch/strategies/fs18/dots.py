@@ -38,7 +38,8 @@ def take_apart(graph: Graph, limits: Limits) -> tuple[Graph, frozenset[int], tup
             products.add(new[node.id])
         else:
             source = node.type if node.kind == "source" else None
-            new[node.id] = b.add(node.op, operands, type=source, where=node.where, via=node.via, **node.attributes)
+            attributes = {} if node.op == "input" else node.attributes  # a region's input may be a window
+            new[node.id] = b.add(node.op, operands, type=source, where=node.where, via=node.via, **attributes)
         if why:
             rule = ("fuse", "small-dot") if small else ("keep apart", "library-dot")
             decisions.append(Decision((new[node.id],), *rule, why))

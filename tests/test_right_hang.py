@@ -1,0 +1,169 @@
+"""Nothing seems to hang: long programs are cut where they repeat, kernels have a bound, equal kernels are compiled once.
+
+Counts rather than clocks: statements of kernels, different kernels, calls of functions.
+"""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+from growth import calls_of
+from stitch_help import CPU, TOY, V100, lowered, renamed, traced
+
+from minisitch import regions
+from minisitch.errors import PlanError
+from minisitch.fuse import STRATEGIES, fuse, verify_plan
+from minisitch.regions import MOST_STATEMENTS, planned
+from minisitch.runtime.executable import assemble
+from minisitch.simplify import simplify
+from minisitch.testing import random_graph, random_inputs
+
+EVERY = sorted(STRATEGIES)
+
+
+# ---------------------------------------------------------------- programs of Python loops
+def jacobi(steps, side=20):
+    def run(u):
+        for _ in range(steps):
+            new = u.copy()
+            new[1:-1, 1:-1] = 0.25 * (u[:-2, 1:-1] + u[2:, 1:-1] + u[1:-1, :-2] + u[1:-1, 2:])
+            u = new
+        return u
+    return traced(run, (side, side))
+
+
+def pressure(steps):
+    """A smoke solver's pressure: four rolls a step."""
+    def run(d):
+        p = np.zeros_like(d)
+        for _ in range(steps):
+            p = (d + np.roll(p, 1, 0) + np.roll(p, -1, 0) + np.roll(p, 1, 1) + np.roll(p, -1, 1)) / 4
+        return p
+    return traced(run, (6, 6))
+
+
+def gates(steps):
+    """A recurrent net without products: each step reads a row of its own."""
+    def run(x, a, b):
+        h = np.zeros_like(x[0])
+        for t in range(steps):
+            z = 1 / (1 + np.exp(-(x[t] * a + h * b)))
+            h = z * h + (1 - z) * np.tanh(x[t] + h)
+            h = h - h.mean(-1, keepdims=True)
+        return h
+    return traced(run, (steps, 4, 8), (8,), (8,))
+
+
+def pixels(steps):
+    """A convolution by loops: for each pixel a sum over its window; the sums one after the other."""
+    def run(x, w):
+        rows = [np.concatenate([np.sum(x[i:i + 2, j:j + 2, None] * w, axis=(0, 1))[None] for j in range(4)])
+                for i in range(steps)]
+        return rows
+    return traced(run, (steps + 1, 5), (2, 2, 3))
+
+
+PROGRAMS = {f.__name__: f for f in (jacobi, pressure, gates, pixels)}
+
+
+def different(stages):
+    return len(set(stages.digests))
+
+
+@pytest.mark.parametrize("strategy", EVERY)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_more_rounds_of_a_loop_are_no_more_kernels_to_compile(name, strategy):
+    few, many = (lowered(simplify(PROGRAMS[name](steps)), strategy, "step", V100, "schedule") for steps in (32, 72))
+    assert max(kernel.size for kernel in many.kernels) <= MOST_STATEMENTS
+    assert different(many) <= different(few) + 3, "three at most for what does not divide evenly"
+    assert different(many) <= 18, "an operation of a round each, at most"
+
+
+@pytest.mark.parametrize("strategy", EVERY)
+def test_planning_and_building_grow_with_the_rounds_of_a_loop(strategy):
+    graphs = [simplify(gates(steps)) for steps in (20, 60)]
+    few, many = (calls_of(partial(lowered, g, strategy, "step", renamed(V100), "schedule")) for g in graphs)
+    assert many < 3.3 * few
+
+
+def test_kernels_of_a_core_and_of_a_gpu_have_the_bound():
+    for device in (CPU, V100):
+        graph = simplify(pressure(12))
+        assert max(k.size for k in lowered(graph, "astitch", "python", device, "schedule").kernels) <= MOST_STATEMENTS
+
+
+def test_the_bound_is_needed(monkeypatch):
+    """A mutant without it: the kernel is as long as the loop."""
+    monkeypatch.setattr(regions, "MOST_STATEMENTS", 10**6)
+    monkeypatch.setattr(regions, "MOST_STITCHED", 10**6)
+    kernels = lowered(simplify(pressure(24)), "astitch", "python", CPU, "schedule").kernels
+    assert max(k.size for k in kernels) > 2 * MOST_STATEMENTS
+
+
+def test_a_cut_where_nothing_repeats_is_seen(monkeypatch):
+    """A mutant that cuts every so many operations has more different kernels."""
+    graph = simplify(jacobi(120))
+    good = different(lowered(graph, "astitch", "python", CPU, "schedule"))
+
+    def blind(graph, most):
+        ends = [*range(0, len(graph), most), len(graph)]
+        return [range(a, b) for a, b in zip(ends, ends[1:], strict=False)]
+
+    monkeypatch.setattr(regions, "regions", blind)
+    assert different(lowered(graph, "astitch", "python", renamed(CPU), "schedule")) > good + 5
+
+
+def test_a_decision_says_where_and_why():
+    plan = planned(simplify(jacobi(60)), "astitch", V100)
+    (cut,) = [d for d in plan.decisions if d.rule == "region"][:1]
+    assert "300 operations in 5 regions of at most 64" in cut.why
+
+
+def test_short_programs_are_planned_whole():
+    graph = simplify(traced(lambda x: np.tanh(x) + x.sum(-1, keepdims=True), (8, 16)))
+    for name in EVERY:
+        assert planned(graph, name, V100).patterns == fuse(graph, name, V100).patterns
+
+
+# ---------------------------------------------------------------- cutting changes no bit
+def outputs(graph, inputs, strategy, target, device):
+    return assemble(lowered(graph, strategy, target, device), target).outputs([x.copy() for x in inputs])
+
+
+def cut_everywhere(patch):
+    patch.setattr(regions, "MOST_STITCHED", 2)
+    patch.setattr(regions, "MOST_OPERATIONS", 4)
+    patch.setattr(regions, "MOST_STATEMENTS", 12)
+
+
+@pytest.mark.parametrize("strategy", EVERY)
+def test_cut_programs_give_the_same_bits(strategy, monkeypatch):
+    monkeypatch.setenv("MINISITCH_PLANS", "0")
+    cut = 0
+    for seed in range(10):
+        graph = simplify(random_graph(np.random.default_rng(seed), max_nodes=24))
+        inputs = random_inputs(graph, np.random.default_rng(seed), special=True)
+        target, device = ("step", TOY) if seed % 5 == 0 else ("python", CPU)
+        exact = not any(n.op in ("sum", "prod", "matmul", "cumsum", "cumprod") for n in graph.nodes)
+        want = outputs(graph, inputs, strategy, target, device)
+        with monkeypatch.context() as patch:
+            cut_everywhere(patch)
+            plan = planned(graph, strategy, device)
+            cut += any(d.rule == "region" for d in plan.decisions)
+            got = outputs(graph, inputs, strategy, target, device)
+        for a, b in zip(want, got, strict=True):
+            assert a.dtype == b.dtype
+            if exact:
+                assert np.array_equal(a, b, equal_nan=a.dtype.kind == "f"), (seed, str(graph))
+            else:
+                np.testing.assert_allclose(np.asarray(a, float), np.asarray(b, float), rtol=1e-2, atol=1e-2, equal_nan=True)
+    assert cut > 4, "most are cut"
+
+
+def test_a_cut_that_loses_an_operation_is_refused(monkeypatch):
+    monkeypatch.setattr(regions, "_in_whole", lambda pattern, body, right=regions._in_whole: (
+        replace(right(pattern, body), outputs=right(pattern, body).outputs[:-1]) if len(pattern.members) > 20
+        else right(pattern, body)))
+    with pytest.raises(PlanError):
+        verify_plan(planned(simplify(jacobi(60)), "astitch", V100))
