@@ -176,6 +176,7 @@ def _run(options: argparse.Namespace) -> None:
     program = trace(fn, args, kwargs)
     leaves = [np.array(x) for x in flatten((args, kwargs))[0]]
     exact = evaluate(program.graph, [*leaves, *program.outside(leaves)], float64=True)
+    exact = exact[:len(exact) - len(program.guards)]
     target = choose_target(options.target)
     compiled = jit(fn, strategy=options.strategy, target=target, device=options.device)
     began = time.perf_counter()

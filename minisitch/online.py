@@ -13,7 +13,7 @@ Before:  %1 = max %0 axes=(1,)                    After:  %1 = reshape %0 to [8,
          %5 = sum %4 axes=(1,)                            %9 = sum %8 * exp(%2 - %3) axes=(1,)
 
 Left out: rows that no such length divides, and sums whose elements are wanted elsewhere too (softmax, layernorm). Infinities and
-NaN stay, but for squares about a mean that overflowed: NaN, where there was inf. A piece of nothing but -inf is taken about 0.
+NaN stay. A piece of nothing but -inf is taken about 0.
 """
 
 from __future__ import annotations
@@ -148,6 +148,8 @@ class _Row:
             length = self._constant(node, pieces, float(self.length))
             own = self._add(node, "div", parts, length)
             near, far = self._from(node, own), self._add(node, "sub", own, whole)
+            same = self._add(node, "eq", own, whole)  # also where both have overflowed, which would make NaN of inf
+            far = self._add(node, "select", same, self._constant(node, pieces, 0.0), far)
             sums = self._sum(node, self._add(node, "mul", near, near))
             joined = self._add(node, "add", sums, self._add(node, "mul", length, self._add(node, "mul", far, far)))
         total = self._add(node, "sum", joined, axes=(len(self.outer),), keepdims=False)

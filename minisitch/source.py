@@ -185,6 +185,8 @@ def cast(name: str, to: str, of: str, column: str) -> str:
         if of == "float64":  # by way of float32 it would be rounded twice
             return rounded_half(f"float_to_odd({name})" if column == "cpu" else name, column)
         return rounded_half(name if compute_dtype(of) == "float32" else f"np.float32({name})", column)
+    if kind_of(of) == "float" and kind_of(to) == "int":
+        return whole_number(name, to, f"np.{compute_dtype(of)}", column)
     texts = OPS["cast"].cuda if column == "cuda" else OPS["cast"].cpu
     if to == "bool" and of == "bool":
         return name
@@ -192,6 +194,21 @@ def cast(name: str, to: str, of: str, column: str) -> str:
         held = f"np.{compute_dtype(to)}"
         return f"select({name}, {held}(1), {held}(0))"
     return texts[kind_of(to)].format(name, T=f"np.{compute_dtype(to)}", S=f"np.{compute_dtype(of)}")
+
+
+def whole_number(name: str, to: str, of: str, column: str) -> str:
+    """A float without its fraction, as NumPy has it on x86: what is below zero wraps around in an unsigned type.
+
+    Every target converts to signed integers. An unsigned type's upper half is converted by way of its lower half.
+    """
+    if to in ("int32", "int64"):
+        return f"np.{to}({name})"
+    if np.iinfo(to).bits < 32:
+        return f"np.{to}(np.int32({name}))"
+    half, signed = 1 << (np.iinfo(to).bits - 1), to.removeprefix("u")
+    upper, lower = f"np.{to}(np.{to}(np.{signed}({name} - {of}({half}))) ^ np.{to}({half}))", f"np.{to}(np.{signed}({name}))"
+    is_upper = f"{name} >= {of}({half})"
+    return f"select({is_upper}, {upper}, {lower})" if column == "cpu" else f"({upper} if {is_upper} else {lower})"
 
 
 def combine(op: str, dtype: str, left: str, right: str, column: str) -> str:

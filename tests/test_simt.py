@@ -151,8 +151,9 @@ def test_arrays_are_contiguous(arrays):
 def test_arguments_that_overlap_are_refused():
     whole = np.zeros(8)
     with pytest.raises(ValueError, match="overlaps"):
-        step("def k(x, y):\n    pass", [whole, whole[4:]], 1, 1)
-    step("def k(x, y):\n    pass", [whole[:4], whole[4:]], 1, 1)
+        step("def k(x, y):\n    y[0] = x[0]", [whole, whole[4:]], 1, 1)
+    step("def k(x, y):\n    y[0] = x[0]", [whole[:4], whole[4:]], 1, 1)
+    step("def k(x, y):\n    z = y[0] + x[0]", [whole, whole[4:]], 1, 1)  # nobody writes
 
 
 # ---------------------------------------------------------------- values are as Numba types them

@@ -277,6 +277,8 @@ def write_call(program: Program, slots: Sequence[Slot], steps: Sequence[Any], ch
         w.lines[begun:] = ["with np.errstate(all='ignore'):", *(f"    {line}" for line in w.lines[begun:])]
     if w.kept:
         w.line("free.append(held)")
+    for position, error, message in program.guards:
+        w.line(f"if {results[position]}: raise {error.__name__}({message!r})")
     listed = f"[{', '.join(results)}]"
     w.line(f"if not nested: return {listed}")
     for source, output in program.mutated:

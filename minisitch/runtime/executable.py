@@ -158,6 +158,7 @@ class ReferenceExecutable:
 
 def finish(program: Program, leaves: Sequence[Any], results: Sequence[Array]) -> Any:
     """Write back what the program changed in place, and nest the results as the user did; scalars as NumPy has them."""
+    program.check(results)
     for source, output in program.mutated:
         np.copyto(leaves[source], results[output])
     return unflatten(program.outputs, results)

@@ -101,7 +101,8 @@ def _arguments(program: Program, values: Mapping[str, Any], inputs: Iterable[str
         same = [other for other in arrays if arrays[other] is array]
         if not array.flags.c_contiguous:
             raise ValueError(f"{name} of {program.name} is not contiguous; give a copy")
-        if any(np.may_share_memory(array, arrays[other]) for other in arrays.keys() - same):
+        others = arrays.keys() - same if name in written else written - {*same}
+        if any(np.may_share_memory(array, arrays[other]) for other in others):
             raise ValueError(f"{name} of {program.name} overlaps another argument; give one array twice, or a copy")
         memories.setdefault(id(array), Memory(name, array, "global", now, program,
                                               holds_data=not holding.isdisjoint(same),

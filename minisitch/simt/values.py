@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 
 
-def _whole(value: Any) -> int:
-    """``value`` without its fraction; what no integer can hold (nan, inf) is 0, C leaves it open."""
-    return int(value) if not isinstance(value, float | np.floating) or math.isfinite(value) else 0
+def _whole(value: Any, dtype: np.dtype) -> int:
+    """``value`` without its fraction, which NumPy cuts off as C does here; what the type cannot hold (nan, 1e30) C leaves open."""
+    return int(np.asarray(value).astype(dtype)) if isinstance(value, float | np.floating) else int(value)
 
 
 def _integer(name: str) -> Any:
@@ -42,12 +42,12 @@ def _integer(name: str) -> Any:
 
     if info.bits == 64:
         def wide(value: Any = 0) -> Any:
-            return info.dtype.type(((_whole(value) - low) & mask) + low)
+            return info.dtype.type(((_whole(value, info.dtype) - low) & mask) + low)
         wide.__name__ = name
         return wide
 
     def make(cls: type, value: Any = 0) -> Any:
-        return int.__new__(cls, ((_whole(value) - low) & mask) + low)
+        return int.__new__(cls, ((_whole(value, info.dtype) - low) & mask) + low)
     wider = {method: _unsigned(getattr(int, method)) for method in ("__add__", "__sub__", "__mul__")} if low == 0 else {}
     return type(name, (int,), {"__new__": make, "__slots__": (), **wider})
 
@@ -118,14 +118,19 @@ def _test_of(function: Callable[[Any], Any]) -> Callable[[Any], bool]:
     return lambda x: bool(function(x))
 
 
+def _pow(x: Any, y: Any) -> Any:
+    """A power; of arrays, for NumPy takes a root for the power of 0.5 of a scalar: -inf has none."""
+    return np.power(np.reshape(x, 1), np.reshape(y, 1))[0]
+
+
 _SAME_NAME = ("exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh",
               "fabs", "floor", "ceil", "trunc", "hypot", "fmod", "copysign")
 _OTHER_NAME = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "atan2": "arctan2", "asinh": "arcsinh",
-               "acosh": "arccosh", "atanh": "arctanh", "pow": "power"}
+               "acosh": "arccosh", "atanh": "arctanh"}
 MATH = SimpleNamespace(
     **{name: getattr(np, name) for name in _SAME_NAME},
     **{name: getattr(np, numpy_name) for name, numpy_name in _OTHER_NAME.items()},
     **{name: _test_of(getattr(np, name)) for name in ("isnan", "isinf", "isfinite")},
     **{name: _float_of(getattr(math, name)) for name in ("erf", "erfc", "gamma", "lgamma")},
-    pi=math.pi, e=math.e, inf=math.inf, nan=math.nan,
+    pow=_pow, pi=math.pi, e=math.e, inf=math.inf, nan=math.nan,
 )

@@ -62,6 +62,7 @@ class Program:
     ``captured``: real arrays met inside (closed-over weights), in the order of the graph's last inputs, as they were when it was
     traced; ``outside()`` reads them anew.
     ``mutated``: (input position, output position) of arguments changed in place, after the returned outputs.
+    ``guards``: (output position, error, message): a call raises the error, as NumPy does, where that last output is true.
     ``exact``: whether each element-wise value is NumPy's to the last bit; without it products may be contracted into sums.
     """
 
@@ -72,6 +73,7 @@ class Program:
     mutated: tuple[tuple[int, int], ...]
     exact: bool = True
     reader: Reader | None = field(default=None, compare=False)
+    guards: tuple[tuple[int, type[Exception], str], ...] = ()
 
     def outside(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
         """The arrays from outside as they are now, in the order of ``captured``, and numbers computed of the arguments.
@@ -86,6 +88,12 @@ class Program:
         given = [part.position for _, part in named_parts(self.inputs) if isinstance(part, Leaf) and part.number]
         first = len(self.graph.inputs) - len(self.captured)
         return frozenset(given) | {first + i for i in (self.reader.numbers if self.reader else ())}
+
+    def check(self, results: Sequence[np.ndarray]) -> None:
+        """Raises what NumPy raises for values: ``results`` are the graph's outputs."""
+        for position, error, message in self.guards:
+            if results[position]:
+                raise error(message)
 
     def __str__(self) -> str:
         return str(self.graph)
@@ -141,9 +149,10 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
     finally:
         ACTIVE.set(before)  # first: an interrupt may come between any two calls
         recorder.refused.clear()  # they hold the frames of the program
-    graph = recorder.builder.finish([*nodes, *(node for _, node in changed)])
+    graph = recorder.builder.finish([*nodes, *(node for _, node in changed), *recorder.guards.values()])
     mutated = tuple((i, len(nodes) + place) for place, (i, _) in enumerate(changed))
-    return Program(graph, inputs, outputs, captured, mutated, reader=reader)
+    guards = tuple((len(nodes) + len(changed) + place, *error) for place, error in enumerate(recorder.guards))
+    return Program(graph, inputs, outputs, captured, mutated, reader=reader, guards=guards)
 
 
 def _run(fn: Callable, inputs: Tree, arrays: Sequence[Array | Number], recorder: Recorder) -> tuple[Any, tuple, dict]:

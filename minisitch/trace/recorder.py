@@ -212,6 +212,7 @@ class Recorder:
         self.asked: set[int] = set()  # the ids of those whose values the program has asked for
         self._content: dict[int, int] = {}  # a checksum of what the others held then
         self.nonnegative: set[int] = set()  # integer nodes that need no wrap-around as an index
+        self.guards: dict[tuple[type[Exception], str], int] = {}  # an error -> the bool that says whether a call raises it
         self.swapped: set[int] = set()  # arguments whose bytes lie in the other order than this machine's
         self._composite = ""
         self._reads_input: list[bool | None] = []  # None: an array from outside, and no argument

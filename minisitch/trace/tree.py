@@ -8,7 +8,7 @@ half of a compile cache's key; the other half is the ``TensorType`` of each leaf
 from __future__ import annotations
 
 import functools
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -56,7 +56,9 @@ class Branch:
         values = parts[:len(parts) - len(self.attributes)]
         if issubclass(self.container, dict):
             made = self.container.__new__(self.container)
-            dict.update(made, zip(self.keys, values, strict=True))
+            put = OrderedDict.__setitem__ if isinstance(made, OrderedDict) else dict.__setitem__
+            for key, value in zip(self.keys, values, strict=True):
+                put(made, key, value)
         elif issubclass(self.container, list):
             made = self.container.__new__(self.container)
             list.extend(made, values)
@@ -73,8 +75,9 @@ Tree = Leaf | Static | Branch
 
 def is_array(value: object) -> bool:
     """Does a value become an input? NumPy arrays and scalars, abstract types, other libraries' arrays."""
-    return isinstance(value, np.ndarray | np.generic | TensorType) or (
-        hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, type))
+    if isinstance(value, np.ndarray | np.generic | TensorType):
+        return True
+    return not isinstance(value, type | dict | list | tuple) and hasattr(value, "shape") and hasattr(value, "dtype")
 
 
 def refuse_other_meanings(array: Any) -> None:

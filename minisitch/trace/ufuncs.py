@@ -29,6 +29,7 @@ from .array import (
     constant,
     deliver,
     fresh,
+    guard,
     handles,
     is_weak,
     lift,
@@ -52,6 +53,7 @@ PRIMITIVES = {op.numpy.__name__: op.name for op in OPS.values() if op.kind == "m
 ON_BOOL = {"add": "or", "multiply": "and", "maximum": "or", "minimum": "and", "fmax": "or", "fmin": "and"}
 ON_INT = {"fmax": "maximum", "fmin": "minimum"}
 IDENTITY = {"positive", "conjugate", "floor", "ceil", "trunc", "absolute"}  # on the dtypes no primitive takes
+NEGATIVE = "Integers to negative integer powers are not allowed."
 COMPARISONS = {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}
 
 
@@ -115,7 +117,7 @@ def _power(ufunc: np.ufunc, x: Array, exponent: Any, settled: Array) -> Array:
     """Small Python exponents become products or roots, as NumPy's own fast path has 2 and 0.5."""
     if x.dtype.kind in "iu":
         if exponent < 0:
-            raise ValueError("Integers to negative integer powers are not allowed.")
+            raise ValueError(NEGATIVE)
         return x * x if exponent == 2 else record("power", x, settled)
     if x.dtype.kind == "f":
         fast = {0: lambda: np.ones_like(x), 1: x.copy, 2: lambda: x * x, 3: lambda: x * x * x,
@@ -217,6 +219,8 @@ def elementwise(ufunc: np.ufunc, operands: list[Any], dtype: Any = None) -> tupl
     if answer is not None:
         return (constant(answer, shape, bool),)
     settled = [settle(o, t, shape) for o, t in zip(operands, takes, strict=True)]
+    if name == "power" and takes[1].kind == "i" and not is_weak(operands[1]) and operands[1].dtype.kind == "i":
+        guard(operands[1] < 0, ValueError, NEGATIVE)
     if name == "power" and is_weak(operands[1]):
         result: Any = _power(ufunc, settled[0], operands[1], settled[1])
     elif name in COMPARISONS and takes[0] != takes[1]:
