@@ -6,7 +6,7 @@ from numpy_api import differs, outcome
 
 import minisitch as ms
 from minisitch import ops, source
-from minisitch.trace import array, ufuncs
+from minisitch.trace import guards, ufuncs
 
 NAN, INF = np.nan, np.inf
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -105,7 +105,7 @@ def test_mutant_negative_powers_are_not_asked_about(monkeypatch):
 
 
 def test_mutant_scalars_are_not_asked(monkeypatch):
-    monkeypatch.setattr(array, "guard", lambda *args: None)
+    monkeypatch.setattr(guards, "guard", lambda *args: None)
     assert outcome(lambda: ms.jit(into, target="reference")(np.arange(3), np.float64(NAN)))[1] is None
 
 

@@ -365,15 +365,6 @@ class Array(NDArrayOperatorsMixin):
     def fill(self, value):
         self[...] = value
 
-    def put(self, indices, values, mode="raise"):
-        """Values are repeated until there are enough; of too many the last are left out."""
-        if mode != "raise":
-            raise refuse(f"np.put with mode={mode!r}", "positions are checked, not wrapped or clipped",
-                         "Write indices % x.size, or np.clip(indices, 0, x.size - 1)")
-        count, given = math.prod(np.shape(indices)), np.ravel(assignable(values, self.dtype))
-        if count and given.size:
-            self.flat[np.ravel(indices)] = given if given.size == count else given[np.arange(count) % given.size]
-
     def __getattr__(self, name: str) -> Any:
         real = self.dtype.type if self.is_scalar else np.ndarray
         if not name.startswith("_") and hasattr(real, name):
@@ -675,46 +666,6 @@ def settle(value: Array | Weak, dtype: Any, shape: Sequence[int]) -> Array:
 def choose(condition: Any, a: Array | Weak, b: Array | Weak, dtype: Any, shape: Sequence[int]) -> Array:
     """``select``, settled."""
     return record("select", settle(lift(condition), bool, shape), settle(a, dtype, shape), settle(b, dtype, shape))
-
-
-def assignable(value: Any, dtype: np.dtype, checked: bool = True) -> Array:
-    """The right side of ``x[i] = value``. NumPy itself converts what is real, and raises what it raises.
-
-    ``checked``: are NumPy's scalars asked whether the dtype holds them? At integer positions and masks only Python's are.
-    """
-    if is_traced(value) or isinstance(value, np.ndarray) or (isinstance(value, np.generic) and not checked):
-        if checked and dtype.kind == "i" and isinstance(value, Array) and value.is_scalar:
-            _guard_range(value, np.iinfo(dtype))
-        return lift(value)
-    held = np.zeros(np.shape(value), dtype)
-    held[...] = value
-    return lift(held if held.ndim else held[()])
-
-
-def _guard_range(value: Array, holds: np.iinfo) -> None:
-    """NumPy asks a scalar whether a signed dtype holds it, unlike an array or another dtype."""
-    low, high = int(holds.min), int(holds.max)
-    if value.dtype.kind == "f":
-        guard(np.isnan(value), ValueError, "cannot convert float NaN to integer")
-        whole = np.trunc(value)
-        with np.errstate(over="ignore"):
-            guard((whole < value.dtype.type(low)) | (whole >= value.dtype.type(high + 1)), OverflowError,
-                  f"a float is infinite or out of bounds for {holds.dtype}")
-    elif value.dtype.kind in "iu" and not np.can_cast(value.dtype, holds.dtype):
-        guard((value < low) | (value > high), OverflowError, f"an integer is out of bounds for {holds.dtype}")
-
-
-def guard(wrong: Array, error: type[Exception], message: str) -> None:
-    """Raise what NumPy raises where any of these bools holds: now if they are known, else each call of the program does."""
-    recorder = wrong.recorder
-    known = recorder.known(wrong.node)
-    if known is not None:
-        if known.any():
-            raise error(message)
-        return
-    found = record("any", wrong, axes=tuple(range(wrong.ndim)), keepdims=False).node if wrong.ndim else wrong.node
-    before = recorder.guards.get((error, message))
-    recorder.guards[error, message] = found if before is None else recorder.add("or", (before, found))
 
 
 def must_be_traced(target: Any) -> None:

@@ -9,6 +9,7 @@ NumPy's rule for where the axes of an advanced index end up is then one question
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +21,6 @@ from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 from .array import (
     Array,
     answers,
-    assignable,
     broadcast,
     cast,
     choose,
@@ -41,6 +41,7 @@ from .array import (
     traced,
     view,
 )
+from .guards import assignable
 from .masked import DEPENDS, Masked, is_dynamic_mask, write_masked
 from .recorder import Recorder, refuse
 from .shapes import ones_view, seen, shape_of, slice_view, transpose_view
@@ -291,6 +292,17 @@ METHODS["at"] = at
 
 
 # ---------------------------------------------------------------- functions that read and write so
+@method
+def put(x: Array, indices: Any, values: Any, mode: str = "raise") -> None:
+    """Values are repeated until there are enough; of too many the last are left out."""
+    if mode != "raise":
+        raise refuse(f"np.put with mode={mode!r}", "positions are checked, not wrapped or clipped",
+                     "Write indices % x.size, or np.clip(indices, 0, x.size - 1)")
+    count, given = math.prod(np.shape(indices)), np.ravel(assignable(values, x.dtype))
+    if count and given.size:
+        x.flat[np.ravel(indices)] = given if given.size == count else given[np.arange(count) % given.size]
+
+
 @handles(np.take)
 def take(a, indices, axis=None, out=None, mode="raise"):
     x = lift(a) if axis is not None else traced.ravel(a)

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from .array import Array, assignable, choose, fresh, reshaped
+from .array import Array, choose, fresh, reshaped
+from .guards import assignable
 from .recorder import Recorder, refuse, user_line
 
 DEPENDS = "how many elements it selects depends on values"

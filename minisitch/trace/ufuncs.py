@@ -29,7 +29,6 @@ from .array import (
     constant,
     deliver,
     fresh,
-    guard,
     handles,
     is_weak,
     lift,
@@ -38,6 +37,7 @@ from .array import (
     record,
     settle,
 )
+from .guards import guard
 from .numbers import Number, plain
 from .recorder import current, refuse
 
