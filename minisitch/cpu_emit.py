@@ -24,7 +24,6 @@ from .source import (
     chunked_columns,
     combine,
     comment_of,
-    finished,
     guard_text,
     header,
     identity_name,
@@ -292,8 +291,7 @@ class _Segment:
             self._finish(phase, fold)
 
     def _finish(self, phase: Phase, fold: Fold) -> None:
-        for line in finished(fold, self.kernel, self.w, "cpu"):
-            self.w.line(line)
+        self.w.finish(fold, self.kernel, "cpu")
         self._statements(phase, fold.stores)
 
 

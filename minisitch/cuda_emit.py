@@ -24,7 +24,6 @@ from .source import (
     chunked_columns,
     combine,
     comment_of,
-    finished,
     guard_text,
     header,
     identity_name,
@@ -367,8 +366,7 @@ class _Segment:
 
     def _finish(self, fold: Fold) -> None:
         """Back from the dtype of the exchange to the value's own."""
-        for line in finished(fold, self.kernel, self.w, "cuda"):
-            self.w.line(line)
+        self.w.finish(fold, self.kernel, "cuda")
         if self._held(fold) != compute_dtype(fold.dtype):
             held = compute_dtype(fold.dtype)
             text = f"{fold.result} != 0" if held == "bool" else f"np.{held}({fold.result})"

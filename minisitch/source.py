@@ -66,6 +66,12 @@ class Writer:
         indented = "    " * self.depth + text
         self.lines.append(f"{indented:<56}  # {printable(comment)}" if comment else indented)
 
+    def finish(self, fold: Fold, kernel: Kernel, column: str) -> None:
+        """Round a sum of float16, which was added up in float32; partial results are not rounded."""
+        partial = any(kernel.by_name[store.buffer].role == "partial" for store in fold.stores)
+        if self.exact and fold.dtype == "float16" and fold.op in ("sum", "prod") and not partial:
+            self.line(f"{fold.result} = {rounded_half(fold.result, column)}")
+
     def text(self) -> str:
         return "\n".join(self.lines) + "\n"
 
@@ -172,13 +178,6 @@ def rounded_half(text: str, column: str) -> str:
     return f"half_to_float(float_to_half({text}))" if column == "cpu" else f"np.float32(np.float16({text}))"
 
 
-def finished(fold: Fold, kernel: Kernel, w: Writer, column: str) -> Iterator[str]:
-    """The line that rounds a sum of float16, which was added up in float32; partial results are not rounded."""
-    partial = any(kernel.by_name[store.buffer].role == "partial" for store in fold.stores)
-    if w.exact and fold.dtype == "float16" and fold.op in ("sum", "prod") and not partial:
-        yield f"{fold.result} = {rounded_half(fold.result, column)}"
-
-
 def cast(name: str, to: str, of: str, column: str) -> str:
     """A conversion as NumPy makes it; a cast to float16 rounds, though the value stays in float32."""
     if to == "float16":
@@ -248,8 +247,7 @@ def statement(stmt: Stmt, column: str, totals: Mapping[str, int], sizes: Mapping
     if isinstance(stmt, Compute):
         return f"{stmt.target} = {scalar(stmt, column, exact)}"
     if isinstance(stmt, FromIndex):
-        text = f"np.{compute_dtype(stmt.dtype)}({show(stmt.index, totals)})"
-        return f"{stmt.target} = {rounded_half(text, column) if stmt.dtype == 'float16' else text}"
+        return f"{stmt.target} = {cast(show(stmt.index, totals), stmt.dtype, 'int64', column)}"
     if isinstance(stmt, Clamp):
         return f"{stmt.target} = min(max(np.int64({stmt.source}), 0), {stmt.size - 1})"
     if isinstance(stmt, Choose):
