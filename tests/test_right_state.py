@@ -804,3 +804,29 @@ def test_without_asking_anew_an_answer_about_a_float_is_frozen(monkeypatch):
     monkeypatch.setattr(recorder.Recorder, "require", lambda self, text, value: None)
     with pytest.raises(AssertionError):
         test_a_float_is_an_argument_and_means_what_numpy_means("branches")
+
+
+def test_an_int_that_varies_becomes_an_argument():
+    """A step counter; the first one is part of the program."""
+    f, w = ms.jit(lambda w, t: (w / (1 - 0.9**t), t + 1), target="reference"), np.ones(3, np.float32)
+    t, programs = 1, set()
+    for _ in range(12):
+        got, want = f(w, t), (w / (1 - 0.9**t), t + 1)
+        assert repr(got) == repr(want)
+        t = got[1]
+        programs.add(id(next(reversed(f._ready.values()))))
+    assert len(f._ready) == 2
+
+
+@pytest.mark.parametrize(("fn", "values"), [(lambda x, n: x[:n] * n, (1, 2, 3)), (lambda x, p: x**p, (2.0, 0.5, 3.0)),
+                                            (lambda x, n: x.reshape(n, -1), (1, 3)), (lambda x, n: np.zeros(n) + x[0], (4, 5, 6)),
+                                            (lambda x, p: x ** (2 * p), (1.0, 0.25)), (lambda x, n: x + sum(range(n)), (2, 3, 9))])
+def test_a_number_whose_value_is_asked_for_is_part_of_the_program(fn, values):
+    """One program a value, all of which are kept."""
+    f = ms.jit(fn, target="reference")
+    for value in values * 2:
+        assert repr(f(X, value)) == repr(fn(X, value))
+    known = len(f._ready)
+    for value in values * 3:
+        f(X, value)
+    assert len(f._ready) == known <= len(values) + 1 and not f._ready.others

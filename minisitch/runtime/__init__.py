@@ -42,7 +42,7 @@ from ..trace import Program, Stale, trace
 from ..trace.recorder import ACTIVE, program_file, refuse
 from ..trace.shim import rebind
 from ..trace.tracebacks import door, shorten
-from ..trace.tree import flatten, is_array, type_of
+from ..trace.tree import Inputs, Numbers, flatten, is_array, type_of
 from .background import Behind, Run
 from .executable import Executable, ReferenceExecutable, assemble
 from .memory import Lifetime, plan_memory
@@ -140,6 +140,9 @@ class Jitted:
         self.strategy, self.target, self.device, self.background, self.exact = strategy, target, device, background, exact
         self._owner: Callable[[], Any] | None = None  # of a method: gives the object
         self._ready = Programs()  # what a call runs, by its signature
+        self._varied: set[int] = set()  # the places of ints that were others at another call
+        self._numbers = Numbers(varied=self._varied)  # which Python numbers are arguments
+        self._ints: dict[Any, dict[int, int]] = {}  # by signatures without ints: those of the first such call, by their places
         self._behind: dict[Any, Behind] = {}  # compiled in the background, or being so
 
     @property
@@ -151,10 +154,10 @@ class Jitted:
         if ACTIVE.get() is not None:  # called by a function that is being traced: part of its program
             return rebind(self.function)(*args, **kwargs)
         try:
-            leaves, key = _signature(args, kwargs)
+            leaves, key = _signature(args, kwargs, self._numbers)
             run = self._ready.get(key)
             if run is None:
-                run = self._compile_once(key, args, kwargs)
+                leaves, run = self._compile_once(key, args, kwargs)
             try:
                 return run(leaves)
             except Stale:
@@ -175,22 +178,49 @@ class Jitted:
             self._ready[key] = each
             return result
         self._ready.drop(key, run)
-        return self._compile_once(key, args, kwargs)(leaves)
+        leaves, run = self._compile_once(key, args, kwargs)
+        return run(leaves)
 
-    def _compile_once(self, key: Any, args: tuple, kwargs: dict) -> Run:
+    def _compile_once(self, key: Any, args: tuple, kwargs: dict) -> tuple[Sequence[Any], Run]:
         """One thread at a time makes what a key runs. The others wait, and try themselves if it fails or is interrupted."""
         with _turns.setdefault((id(self), key), threading.Lock()):
-            found = self._ready.find(key) or self._start(key, args, kwargs)
+            found = _signature(args, kwargs, self._numbers)[1]
+            if not (run := self._ready.find(found)):
+                self._notice_ints(args, kwargs)
+                run = self._start(args, kwargs)
             _turns.pop((id(self), key), None)
-            return found
+            return _signature(args, kwargs, self._numbers)[0], run
 
-    def _start(self, key: Any, args: tuple, kwargs: dict) -> Run:
+    def _notice_ints(self, args: tuple, kwargs: dict) -> None:
+        """An int that is another than at the first call, and nothing else is: an argument from now on."""
+        inputs = Inputs(Numbers(varied=range(sys.maxsize)))
+        leaves, key = _signature(args, kwargs, inputs.numbers, inputs)
+        numbers = [each for each in leaves if type(each) in (float, int)]
+        ints = {place: each for place, each in zip(inputs.places, numbers, strict=True) if type(each) is int}
+        first = self._ints.setdefault(key, ints) if ints else {}
+        self._varied |= {place for place, each in ints.items() if first.get(place) != each}
+
+    def _traced(self, args: tuple, kwargs: dict) -> tuple[Program, Any]:
+        """The program, and its key. A number whose value it asks for is part of it from now on."""
+        while True:
+            inputs = Inputs(self._numbers)
+            leaves, key = _signature(args, kwargs, self._numbers, inputs)
+            program = trace(self.function, args, kwargs, self._numbers)
+            positions = [i for i, each in enumerate(leaves) if type(each) in (float, int)]
+            if not program.fixed:
+                return program, key
+            self._numbers.fixed |= {place for place, i in zip(inputs.places, positions, strict=True) if i in program.fixed}
+
+    def _start(self, args: tuple, kwargs: dict) -> Run:
         """Put into the table what the first call runs."""
-        if not self.background:
-            self._ready[key] = made = self.compile(*args, **kwargs)
-            return made
         began = time.perf_counter()
-        program = trace(self.function, args, kwargs)
+        with working(self.__qualname__):
+            program, key = self._traced(args, kwargs)
+            if found := self._ready.find(key):  # which number it is makes no other program
+                return found
+            if not self.background:
+                self._ready[key] = made = self._build(program, began)
+                return made
         unfused = ReferenceExecutable(program)
         behind = Behind(self.__qualname__, self._ready, key, unfused, lambda: self._build(program, began))
         self._behind = {k: b for k, b in self._behind.items() if not b.ready and self._ready.find(k)} | {key: behind}
@@ -202,7 +232,7 @@ class Jitted:
         """Compile for these arguments without running; what is returned takes the list of array leaves."""
         began = time.perf_counter()
         with working(self.__qualname__):
-            return self._build(trace(self.function, args, kwargs), began)
+            return self._build(self._traced(args, kwargs)[0], began)
 
     def _build(self, program: Program, began: float) -> Run:
         target, said = choose_target(self.target), _debug_level()
@@ -216,7 +246,7 @@ class Jitted:
 
     def ready(self, *args: Any, **kwargs: Any) -> bool:
         """Whether calls with these arguments run what was asked for; False where the unfused plan still serves."""
-        key = _signature(args, kwargs)[1]
+        key = _signature(args, kwargs, self._numbers)[1]
         return self._ready.find(key) is not None and (key not in self._behind or self._behind[key].ready)
 
     @door
@@ -225,9 +255,10 @@ class Jitted:
 
         Raises what stopped it, also where that was in the background.
         """
-        key = _signature(args, kwargs)[1]
+        key = _signature(args, kwargs, self._numbers)[1]
         if self._ready.find(key) is None:
             self._compile_once(key, args, kwargs)
+            key = _signature(args, kwargs, self._numbers)[1]
         if key in self._behind:
             self._behind[key].finished.result()
 
@@ -346,13 +377,13 @@ def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "auto", target:
     return Jitted(fn.__wrapped__ if isinstance(fn, Jitted) else fn, strategy, target, device, background, exact)
 
 
-def _signature(args: tuple, kwargs: dict) -> tuple[Sequence[Any], tuple]:
-    """The array leaves in ``trace.flatten``'s order, and what a compiled program depends on. On every call's path."""
+def _signature(args: tuple, kwargs: dict, numbers: Numbers, inputs: Inputs | None = None) -> tuple[Sequence[Any], tuple]:
+    """The leaves in ``trace.flatten``'s order, and what a compiled program depends on. On every call's path."""
     key: list[Any] = []
     for arg in args:
         if type(arg) is np.ndarray:
             key += arg.shape, arg.dtype
-        elif type(arg) is float:
+        elif type(arg) is float and not numbers.fixed and inputs is None:
             key.append(float)
         else:
             break
@@ -360,37 +391,40 @@ def _signature(args: tuple, kwargs: dict) -> tuple[Sequence[Any], tuple]:
         if not kwargs:
             return args, tuple(key)
     leaves: list[Any] = []
-    key = []
+    key, inputs = [], inputs or Inputs(numbers)
     for arg in args:
-        _add_to_key(arg, leaves, key)
+        _add_to_key(arg, leaves, key, inputs)
     if kwargs:
         key.append("keywords")
-        _add_to_key(kwargs, leaves, key)
+        _add_to_key(kwargs, leaves, key, inputs)
     return leaves, tuple(key)
 
 
-def _add_to_key(value: Any, leaves: list[Any], key: list[Any]) -> None:
+def _add_to_key(value: Any, leaves: list[Any], key: list[Any], inputs: Inputs) -> None:
     """What one argument adds: of an array its shape and dtype, of a nest its kind and size, then its parts."""
     kind = type(value)
     if kind is np.ndarray:
         leaves.append(value)
         key += value.shape, value.dtype
-    elif kind is float:
-        leaves.append(value)
-        key.append(kind)
+    elif kind is float or kind is int:
+        if inputs(value):
+            leaves.append(value)
+            key.append(kind)
+        else:
+            key += kind, value if value and value == value else repr(value)  # 0.0 is not -0.0, and nan itself
     elif kind is dict:
         key += kind, tuple(value)
         for part in value.values():
-            _add_to_key(part, leaves, key)
+            _add_to_key(part, leaves, key, inputs)
     elif kind is tuple or kind is list:
         key += kind, len(value)
         for part in value:
-            _add_to_key(part, leaves, key)
+            _add_to_key(part, leaves, key, inputs)
     elif is_array(value) and not isinstance(value, np.generic | TensorType):  # another library's array
         leaves.append(value)
         key += kind, tuple(value.shape), value.dtype
     else:
-        found, tree = flatten(value)
+        found, tree = flatten(value, inputs)
         leaves += found
         key += tree, tuple((type_of(leaf), isinstance(leaf, np.generic)) for leaf in found)
 

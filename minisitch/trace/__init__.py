@@ -36,7 +36,9 @@ from .shim import rebind
 from .tracebacks import door
 from .tree import (
     Branch,
+    Inputs,
     Leaf,
+    Numbers,
     Static,
     Tree,
     flatten,
@@ -62,6 +64,7 @@ class Program:
     ``captured``: real arrays met inside (closed-over weights), in the order of the graph's last inputs, as they were when it was
     traced; ``outside()`` reads them anew.
     ``mutated``: (input position, output position) of arguments changed in place, after the returned outputs.
+    ``fixed``: the positions of Python numbers among the leaves whose values it has asked for.
     ``guards``: (output position, error, message): a call raises the error, as NumPy does, where that last output is true.
     ``exact``: whether each element-wise value is NumPy's to the last bit; without it products may be contracted into sums.
     """
@@ -74,6 +77,7 @@ class Program:
     exact: bool = True
     reader: Reader | None = field(default=None, compare=False)
     guards: tuple[tuple[int, type[Exception], str], ...] = ()
+    fixed: frozenset[int] = frozenset()
 
     def outside(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
         """The arrays from outside as they are now, in the order of ``captured``, and numbers computed of the arguments.
@@ -100,10 +104,11 @@ class Program:
 
 
 @door
-def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Program:
+def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None, numbers: Numbers | None = None) -> Program:
     """Record what ``fn(*args, **kwargs)`` does.
 
-    Python's ints and bools among the arguments are part of the program; arrays, NumPy scalars and Python's floats are its inputs.
+    Python's ints and bools among the arguments are part of the program; arrays, NumPy scalars and Python's floats are its inputs,
+    or those that ``numbers`` says.
     Arguments are taken to be in C order and to share no memory, which decides what a reshape of them
     writes to; ``fn`` itself runs with a stand-in for its module's ``np`` (see ``shim``), the module is untouched.
 
@@ -111,7 +116,7 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
     itself; and what NumPy would raise for wrong shapes, dtypes and indices.
     """
     arguments = (tuple(args), dict(kwargs or {}))
-    leaves, inputs = flatten(arguments)
+    leaves, inputs = flatten(arguments, Inputs(numbers or Numbers()))
     recorder = Recorder(program_file(fn), program_line(fn))
     recorded = recorder.builder.nodes  # without the recorder, which knows the world outside
     now(lambda: f"tracing, {len(recorded)} operations")
@@ -152,7 +157,8 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
     graph = recorder.builder.finish([*nodes, *(node for _, node in changed), *recorder.guards.values()])
     mutated = tuple((i, len(nodes) + place) for place, (i, _) in enumerate(changed))
     guards = tuple((len(nodes) + len(changed) + place, *error) for place, error in enumerate(recorder.guards))
-    return Program(graph, inputs, outputs, captured, mutated, reader=reader, guards=guards)
+    return Program(graph, inputs, outputs, captured, mutated, reader=reader, guards=guards,
+                   fixed=frozenset(recorder.fixed))
 
 
 def _run(fn: Callable, inputs: Tree, arrays: Sequence[Array | Number], recorder: Recorder) -> tuple[Any, tuple, dict]:
@@ -190,9 +196,9 @@ def _require_same_nest(arguments: Any, inputs: Tree, arrays: Sequence[Array | Nu
 def _parameter(leaf: Any, name: str, position: int) -> Array | Number:
     """An argument as a traced array; a NumPy scalar stays one that nothing changes in place."""
     refuse_other_meanings(leaf)
-    if type(leaf) is float:
+    if type(leaf) in (float, int):
         node = current().input(type_of(leaf), name)
-        return Number(current(), f"leaves[{position}]", leaf, node)
+        return Number(current(), f"leaves[{position}]", leaf, frozenset([position]), node if type(leaf) is float else None)
     dtype = leaf.dtype if isinstance(leaf.dtype, np.dtype) else np.dtype(type_of(leaf).dtype)
     check_dtype(dtype.newbyteorder("="), f"the argument {name} is an array", current().begins)
     array = fresh(current().input(type_of(leaf), name), scalar=isinstance(leaf, np.generic))

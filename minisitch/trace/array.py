@@ -584,7 +584,7 @@ def lift(value: Any) -> Array:
         value.recorder.require_running()
         return value
     if type(value) is Number:
-        return fresh(value.recorder.number(value)) if value.__class__ is float else constant(value.now(), (), np.int64)
+        return fresh(value.recorder.number(value, "float64" if value.__class__ is float else "int64"))
     if value is None:
         raise TypeError("unsupported operand: None")
     if is_traced(value):

@@ -29,17 +29,19 @@ COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "
 class Number:
     """A Python number that each call computes anew. ``name``: in the reader's lines; ``node``: its input in the graph, if any."""
 
-    __slots__ = ("name", "node", "recorder", "value")
+    __slots__ = ("name", "node", "origins", "recorder", "value")
     __array_ufunc__: Callable[..., Any]  # in ufuncs
     __array_function__: Callable[..., Any]  # in shim
 
-    def __init__(self, recorder: Recorder, name: str, value: float, node: int | None = None) -> None:
+    def __init__(self, recorder: Recorder, name: str, value: float, origins: frozenset[int], node: int | None = None) -> None:
         self.recorder, self.name, self.value, self.node = recorder, name, value, node
+        self.origins = origins  # the positions of the arguments that it is computed of
 
     __class__ = property(lambda self: type(self.value))  # type: ignore[assignment]  # so isinstance(lr, float) holds
 
     def now(self) -> Any:
         """The value; another one makes another program."""
+        self.recorder.fixed |= self.origins
         self.recorder.require(self.name, self.value)
         return self.value
 
@@ -83,7 +85,8 @@ def computed(text: str, function: Callable[..., Any], *operands: Any) -> Any:
     if type(value) not in (int, float):
         return function(*map(plain, operands))
     named = [each.name if type(each) is Number else recorder.spelled(each) for each in operands]
-    made = Number(recorder, recorder.line(text.format(*named)), value)
+    origins = frozenset().union(*(each.origins for each in operands if type(each) is Number))
+    made = Number(recorder, recorder.line(text.format(*named)), value, origins)
     if function is operator.pow:  # of a negative number it is complex
         recorder.require(f"{made.name}.__class__", type(value))
     return made

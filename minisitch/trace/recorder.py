@@ -208,6 +208,7 @@ class Recorder:
         self.captured: dict[int, tuple[np.ndarray, int]] = {}  # id of an ndarray -> itself, its node
         self.lines: list[str] = []  # of Python, which each call runs: what it computes of numbers, and what must be as it was
         self.constants: dict[str, Any] = {}  # that they name
+        self.fixed: set[int] = set()  # the positions of Python numbers whose values the program has asked for
         self.numbers: dict[int, str] = {}  # by the id of what was captured in its place: the name of a number
         self.asked: set[int] = set()  # the ids of those whose values the program has asked for
         self._content: dict[int, int] = {}  # a checksum of what the others held then
@@ -307,14 +308,17 @@ class Recorder:
         if line not in self.lines[-20:]:
             self.lines.append(line)
 
-    def number(self, value: Number) -> int:
+    def number(self, value: Number, dtype: str = "float64") -> int:
         """The input node of a Python number."""
-        if value.node is None:
-            array = np.array(float(value.value))
-            name = value.name if type(value.value) is float else self.line(f"float({value.name})")
+        if value.node is None or dtype != "float64":
+            array = np.array(value.value, dtype)
+            name = value.name if array.dtype == type(value.value) else self.line(f"float({value.name})")
             self.numbers[id(array)] = name
-            value.node = self.input(TensorType((), "float64"), f"number{len(self.captured)}")
-            self.captured[id(array)] = array, value.node
+            node = self.input(TensorType((), dtype), f"number{len(self.captured)}")
+            self.captured[id(array)] = array, node
+            if dtype != "float64":
+                return node
+            value.node = node
         return value.node
 
     def require_unchanged(self) -> None:

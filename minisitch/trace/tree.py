@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Container, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -71,6 +71,7 @@ class Branch:
 
 
 Tree = Leaf | Static | Branch
+MOST = 1 << 63  # ints beyond have no array
 
 
 def is_array(value: object) -> bool:
@@ -78,6 +79,35 @@ def is_array(value: object) -> bool:
     if isinstance(value, np.ndarray | np.generic | TensorType):
         return True
     return not isinstance(value, type | dict | list | tuple) and hasattr(value, "shape") and hasattr(value, "dtype")
+
+
+@dataclass
+class Numbers:
+    """Which Python numbers among the arguments are inputs, by their places in the order of ``flatten``.
+
+    Floats are, but those ``fixed``: the program asks for their values. Ints are part of the program until they have ``varied``.
+    """
+
+    fixed: set[int] = field(default_factory=set)
+    varied: Container[int] = frozenset()
+
+
+class Inputs:
+    """Which values become inputs: arrays, and the numbers that ``numbers`` says. To be asked once for each value, in order."""
+
+    def __init__(self, numbers: Numbers) -> None:
+        self.numbers, self._count = numbers, 0
+        self.places: list[int] = []  # of the numbers that do
+
+    def __call__(self, value: object) -> bool:
+        if type(value) is not float and type(value) is not int:
+            return is_array(value)
+        place, self._count = self._count, self._count + 1
+        is_input = isinstance(value, float) or (place in self.numbers.varied and -MOST <= value < MOST)
+        takes = is_input and place not in self.numbers.fixed
+        if takes:
+            self.places.append(place)
+        return takes
 
 
 def refuse_other_meanings(array: Any) -> None:
@@ -94,6 +124,8 @@ def type_of(leaf: Any) -> TensorType:
         return leaf
     if isinstance(leaf, float) and not isinstance(leaf, np.generic):
         return TensorType((), "float64")
+    if type(leaf) is int:
+        return TensorType((), "int64")
     dtype = leaf.dtype if isinstance(leaf.dtype, np.dtype) else str(leaf.dtype).removeprefix("torch.")
     try:
         return TensorType(tuple(map(int, leaf.shape)), np.dtype(dtype).name)
