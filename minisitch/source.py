@@ -200,13 +200,11 @@ def whole_number(name: str, to: str, of: str, column: str) -> str:
 
     Every target converts to signed integers. An unsigned type's upper half is converted by way of its lower half.
     """
-    if to in ("int32", "int64"):
-        return f"np.{to}({name})"
-    if np.iinfo(to).bits < 32:
-        return f"np.{to}(np.int32({name}))"
-    half, signed = 1 << (np.iinfo(to).bits - 1), to.removeprefix("u")
-    upper, lower = f"np.{to}(np.{to}(np.{signed}({name} - {of}({half}))) ^ np.{to}({half}))", f"np.{to}(np.{signed}({name}))"
-    is_upper = f"{name} >= {of}({half})"
+    bits, half = np.iinfo(to).bits, 1 << (np.iinfo(to).bits - 1)
+    lower = f"np.int{max(bits, 32)}({name})" if to[0] == "i" and bits >= 32 else f"np.{to}(np.int{max(bits, 32)}({name}))"
+    if bits < 32 or to[0] == "i":
+        return lower
+    is_upper, upper = f"{name} >= {of}({half})", f"np.{to}(np.{to}(np.int{bits}({name} - {of}({half}))) ^ np.{to}({half}))"
     return f"select({is_upper}, {upper}, {lower})" if column == "cpu" else f"({upper} if {is_upper} else {lower})"
 
 
