@@ -72,7 +72,7 @@ def clamped(self, key, buffer, offset, written, variables):
 
 def test_mutant_a_clamped_load_of_a_kept_row_is_refused(monkeypatch):
     monkeypatch.setattr(Statements, "_load", clamped)
-    with pytest.raises(KernelError, match=r"k6 is read outside the columns 0 to 1 of its row"):
+    with pytest.raises(KernelError, match=r"k\d+ is read outside the columns 0 to \d of its row"):
         ms.lower(crossing, np.arange(8.), np.ones(3), strategy="astitch", target="step", stop_after="schedule")
 
 
