@@ -360,7 +360,7 @@ def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "auto", target:
     (NumPy, node by node).
     With ``background`` no call waits for kernels: the first ones run unfused, by NumPy, until a thread has compiled
     them (``runtime/background.py``); ``ready(*args)`` says whether it has, and ``wait(*args)`` waits for it.
-    Of all functions' compiled programs those used least lately go once they take more than MINISITCH_PROGRAMS bytes (128 MiB
+    Of all functions' compiled programs those used least lately go once they take more than MINISITCH_PROGRAMS bytes (96 MiB
     unless set); ``clear()`` forgets a function's.
     With ``exact``, element-wise values are NumPy's to the last bit under every strategy and target: left free are the order of
     sums, products of matrices and the last digits of ``exp``, ``tanh`` and their kin. ``exact=False`` lets a product and a sum be

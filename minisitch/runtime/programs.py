@@ -22,7 +22,7 @@ from ..errors import MinisitchError
 from .background import Run
 from .call import release_workspaces
 
-LIMIT = 128 << 20  # bytes, unless MINISITCH_PROGRAMS says otherwise
+LIMIT = 96 << 20  # bytes, unless MINISITCH_PROGRAMS says otherwise
 PROGRAM, OPERATION = 100_000, 8_000  # bytes of a compiled program, and of each of its operations (measured)
 
 _lock = threading.RLock()  # a finalizer may come while a table turns
