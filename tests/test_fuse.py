@@ -323,7 +323,7 @@ def steps_of_products(count):
 
 # What builds a large graph, its full size, and the size from which it is doubled to see how planning grows.
 LARGE = {"chain": (chain, 10_000, 1000), "wide": (wide, 5_000, 600), "layers": (layers, 100, 10), "softmaxes": (softmaxes, 700, 100),
-         "stencil": (stencil, 60, 16), "products": (steps_of_products, 3_300, 300)}
+         "stencil": (stencil, 60, 8), "products": (steps_of_products, 3_300, 300)}
 MILLION_CALLS = {"fs20": 30.0}  # of Python functions; others have 12. Here a million took 0.2 to 0.6 seconds
 
 
