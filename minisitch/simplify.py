@@ -104,7 +104,6 @@ class Rewriter:
         self.fired: list[Rewrite] = []
         self.current = 0
         self.windows: dict[int, Windows] = {}  # of the last update of a chain
-        self.kept: set[int] = set()  # of these arrays, those that are read as they are
         self.views: set[int] = set()  # transposes and reshapes of such arrays
         self._live: list[bool] | None = None
 
@@ -219,13 +218,7 @@ class Rewriter:
         ranges = table.read(0, table.side)
         written = [each.part.written for each in ranges if each.part.value != table.base]
         if len(written) < len(ranges) and len(written) <= MOST_UPDATES and None not in written:
-            if table.writes == len(written) or n.args[0] in self.kept:  # as each step of a time loop updates the array of the last
-                self.kept.add(x)
-                return x
-            made = table.base
-            for value, start in filter(None, written):
-                made = self.make(n, "update", made, value, start=start, step=(1,) * len(start))
-            return made
+            return x  # as each step of a time loop updates the array of the last, so that all steps are equal
         made = self.across(n, table, 0, table.side)
         self.windows[x] = table = Windows(table.axis, table.side, made)
         return made

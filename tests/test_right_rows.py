@@ -430,5 +430,6 @@ def test_each_step_of_a_time_loop_updates_the_last():
         for _ in range(4):
             x[1:-1] = 0.5 * (x[:-2] + x[2:])
 
-    updates = [node for node in (graph := simplify(ms.trace(steps, (np.ones(9),)).graph)).nodes if node.op == "update"]
+    graph = simplify(ms.trace(steps, (np.ones(9),)).graph)
+    updates = [node for node in graph.nodes if node.op == "update"]
     assert len(updates) == 4 and all(graph[node.args[0]].op == "update" for node in updates[1:])
