@@ -422,14 +422,3 @@ def test_mutant_a_loop_stays_unrolled(monkeypatch):
     monkeypatch.setattr(simplifying, "rolled", lambda graph: graph)
     with pytest.raises(AssertionError):
         test_equal_bodies_are_one_operation_on_the_whole(rows)
-
-
-def test_each_step_of_a_time_loop_updates_the_last():
-    """So that all steps are equal, and are compiled once."""
-    def steps(x):
-        for _ in range(4):
-            x[1:-1] = 0.5 * (x[:-2] + x[2:])
-
-    graph = simplify(ms.trace(steps, (np.ones(9),)).graph)
-    updates = [node for node in graph.nodes if node.op == "update"]
-    assert len(updates) == 4 and all(graph[node.args[0]].op == "update" for node in updates[1:])
