@@ -32,7 +32,8 @@ from .errors import (
 )
 from .explain import Comparison, Report, compare, explain
 from .fuse import STRATEGIES, Decision, FusionPlan, Pattern, make_plan, strategy
-from .graph import Graph, Node, TensorType, parse
+from .graph import Graph, Node, TensorType
+from .parser import parse
 from .runtime import jit, lower
 from .this_machine import get_device
 from .trace import Program, erf, trace

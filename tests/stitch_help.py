@@ -10,7 +10,7 @@ import minisitch.strategies  # noqa: F401  registers them
 from minisitch import simt
 from minisitch.device import BUILT_IN, DEVICES
 from minisitch.fuse import Stitching, extract, fuse
-from minisitch.graph import parse
+from minisitch.parser import parse
 from minisitch.runtime.executable import assemble
 from minisitch.runtime.stages import lower_program
 from minisitch.schedule import schedule

@@ -27,7 +27,8 @@ from minisitch.fuse import (
     verify_plan,
     view_source,
 )
-from minisitch.graph import Builder, TensorType, parse
+from minisitch.graph import Builder, TensorType
+from minisitch.parser import parse
 from minisitch.reference import apply, evaluate, judge
 from minisitch.runtime import compile_graph, steps
 from minisitch.simplify import simplify

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 
 from minisitch.errors import GraphError
-from minisitch.graph import Builder, Graph, Node, TensorType, constant_value, infer_type, iota_value, parse, verify
+from minisitch.graph import Builder, Graph, Node, TensorType, constant_value, infer_type, iota_value, verify
+from minisitch.parser import parse
 from minisitch.testing import graphs
 
 SOFTMAX = """\

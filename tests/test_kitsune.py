@@ -30,8 +30,9 @@ from minisitch.device import BUILT_IN, DEVICES
 from minisitch.errors import MinisitchError, PlanError
 from minisitch.explain import report_on
 from minisitch.fuse import extract, fuse, make_plan
-from minisitch.graph import Builder, TensorType, parse, verify
+from minisitch.graph import Builder, TensorType, verify
 from minisitch.ops import OPS
+from minisitch.parser import parse
 from minisitch.reference import evaluate, judge
 from minisitch.runtime import tiling
 from minisitch.runtime.executable import assemble

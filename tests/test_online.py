@@ -6,8 +6,8 @@ from stitch_help import V100
 
 import minisitch as ms
 from minisitch import online as passes
-from minisitch.graph import parse
 from minisitch.online import online
+from minisitch.parser import parse
 from minisitch.runtime import choose_device, lower_program
 from minisitch.simplify import simplify
 from minisitch.trace import trace

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from minisitch.errors import GraphError
-from minisitch.graph import Builder, TensorType, parse
+from minisitch.graph import Builder, TensorType
 from minisitch.ops import DTYPES, KINDS, OPS, SHORT, Op, compute_dtype, kind_of
+from minisitch.parser import parse
 from minisitch.reference import evaluate
 from minisitch.simplify import simplify
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from minisitch.errors import GraphError
-from minisitch.graph import Builder, TensorType, parse
+from minisitch.graph import Builder, TensorType
 from minisitch.ops import OPS
+from minisitch.parser import parse
 from minisitch.reference import error_bounds, evaluate, judge
 from minisitch.testing import random_graph, random_inputs
 

@@ -11,7 +11,7 @@ import pytest
 
 from minisitch import compile as compiler
 from minisitch import source
-from minisitch.graph import parse
+from minisitch.parser import parse
 from minisitch.reference import evaluate
 from minisitch.runtime import compile_graph, jit, steps
 from minisitch.simplify import simplify

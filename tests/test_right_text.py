@@ -18,7 +18,8 @@ import pytest
 import minisitch as ms
 from minisitch import compile as compiler
 from minisitch import cpu_emit, cuda_emit, graph, store
-from minisitch.graph import Builder, Node, TensorType, parse
+from minisitch.graph import Builder, Node, TensorType
+from minisitch.parser import parse
 from minisitch.runtime import plans
 from minisitch.schedule import schedule
 from minisitch.stitch import stitch

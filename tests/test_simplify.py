@@ -8,7 +8,8 @@ from growth import growth
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minisitch.graph import Builder, TensorType, parse
+from minisitch.graph import Builder, TensorType
+from minisitch.parser import parse
 from minisitch.reference import evaluate
 from minisitch.simplify import RULES, live, rewrites, shortest, simplify
 from minisitch.testing import arrays_for, graphs

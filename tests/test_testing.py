@@ -12,8 +12,9 @@ from golden import compare
 from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
-from minisitch.graph import Graph, parse, verify
+from minisitch.graph import Graph, verify
 from minisitch.ops import OPS
+from minisitch.parser import parse
 from minisitch.reference import EXACT, ROUNDED_ONCE, apply, error_bounds, evaluate, judge
 from minisitch.testing import (
     DTYPES,

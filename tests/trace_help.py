@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from minisitch.graph import parse
+from minisitch.parser import parse
 from minisitch.reference import evaluate
 from minisitch.trace import Program, flatten, trace, unflatten
 

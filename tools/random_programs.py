@@ -89,14 +89,14 @@ def check_bits_of_seed(seed: int, target: str, strategies: Sequence[str] = STRAT
         found = check_bits(graph, inputs, lambda name: run_graph(graph, inputs, name, target, device_for(target, seed)), strategies)
     except Exception:
         found = {"one of them": traceback.format_exc()}
-    text = (f'\n\nimport numpy as np\nfrom minisitch.graph import parse\nfrom minisitch.testing.bits import random_bit_inputs\n'
+    text = (f'\n\nimport numpy as np\nfrom minisitch.parser import parse\nfrom minisitch.testing.bits import random_bit_inputs\n'
             f'graph = parse("""{graph}""")\ninputs = random_bit_inputs(graph, np.random.default_rng({seed}))')
     return [Failure(seed, f"{strategy}, on {target}", why + text) for strategy, why in found.items()]
 
 
 def snippet(graph: Graph, seed: int, special: bool) -> str:
     """Python text that rebuilds a case."""
-    return (f'import numpy as np\nfrom minisitch.graph import parse\nfrom minisitch.testing import random_inputs\n'
+    return (f'import numpy as np\nfrom minisitch.parser import parse\nfrom minisitch.testing import random_inputs\n'
             f'graph = parse("""{graph}""")\n'
             f"inputs = random_inputs(graph, np.random.default_rng({seed}), special={special})")
 

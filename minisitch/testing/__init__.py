@@ -132,7 +132,7 @@ def check_program(program: NumPyProgram, run: Callable[..., Any]) -> None:
 
 def snippet(graph: Graph, inputs: Sequence[np.ndarray], *, seed: int | None = None) -> str:
     """Python text that rebuilds a case: the graph from its program, inputs from the seed or written out."""
-    text = ["import numpy as np", "from minisitch.graph import parse", f'graph = parse("""{graph}""")']
+    text = ["import numpy as np", "from minisitch.parser import parse", f'graph = parse("""{graph}""")']
     if seed is not None:
         text += ["from minisitch.testing import random_inputs", f"inputs = random_inputs(graph, np.random.default_rng({seed}))"]
     else:
