@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from .fuse import count
 from .index import show
 from .kernel import MEET_TOGETHER, Fold, Kernel, Phase, Segment, Stmt, Store, extents, indices
 from .mapping import WARP
@@ -82,7 +83,7 @@ class _Segment:
 
     def emit(self, number: int) -> None:
         w, s = self.w, self.segment
-        w.line(f"# segment {number}: {s.rows} rows" + (f" in {s.chunks} chunks" if s.chunks > 1 else ""))
+        w.line(f"# segment {number}: {count(s.rows, 'row')}" + (f" in {s.chunks} chunks" if s.chunks > 1 else ""))
         if self.threads == 1 < self.kernel.block:
             w.line("lane = 0")
             w.line("lane_row = thread")

@@ -21,8 +21,10 @@ from .errors import MinisitchError
 from .explain import Comparison, Report, compare, explain
 from .explain.compare import Win, duration
 from .explain.page import content, page
+from .fuse import count
 from .progress import working
 
+BASELINES = ("none", "xla")
 SEQUENCE, BATCH, HIDDEN, HEADS, VOCABULARY = 256, 4, 256, 4, 256
 
 Weights = dict[str, np.ndarray]
@@ -135,7 +137,7 @@ def demo(path: str | None = None, report: str | None = None, target: str = "cpu"
     with working("demo"):
         found = compare(gpt, tokens, targets, weights, target=target)
     print(found, end="\n\n", file=out)
-    best = found.best
+    best = "auto" if any(row.strategy == "auto" for row in found.rows) else found.best  # the same story at each run
     told = story(found, best)
     for headline, wins in told:
         print(headline, *(f"  {win}\n      {win.why}" for win in wins), sep="\n", file=out)
@@ -146,11 +148,11 @@ def demo(path: str | None = None, report: str | None = None, target: str = "cpu"
 
 
 def story(found: Comparison, best: str) -> list[tuple[str, tuple[Win, ...]]]:
-    """What the best strategy won over each other one: a headline, and the kernels that won most."""
+    """What a strategy won over the baselines, none and xla: a headline, and the kernels that won most."""
     told, mine = [], found[best]
     for row in found.rows:
-        if row.strategy != best:
-            headline = f"{best} against {row.strategy}: {mine.kernels} kernels instead of {row.kernels}"
+        if row.strategy != best and row.strategy in BASELINES:
+            headline = f"{best} against {row.strategy}: {count(mine.kernels, 'kernel')} instead of {row.kernels}"
             if mine.measured_us:
                 headline += (f", {duration(found.kernel_us(best))} instead of {duration(found.kernel_us(row.strategy))} in "
                              f"kernels, {row.measured_us / mine.measured_us:.2f} times as fast in all")
@@ -168,7 +170,7 @@ def write_report(found: Comparison, told: list[tuple[str, tuple[Win, ...]]], rep
         parts.append(f"<h3>{escape(headline)}</h3><ul>{lines}</ul>")
     for other in others:
         plan = other.stages.plan
-        parts.append(f"<details><summary>As {plan.strategy} runs it: {len(plan.kernels)} kernels</summary>"
+        parts.append(f"<details><summary>As {plan.strategy} runs it: {count(len(plan.kernels), 'kernel')}</summary>"
                      f'<div class="scroll">{other.svg}</div></details>')
     parts.append(content(best, f"{best.name}, as {best.stages.plan.strategy} compiles it"))
     try:

@@ -53,6 +53,9 @@ class KernelSource:
     def block(self) -> int:
         return self.kernel.block
 
+    def __str__(self) -> str:
+        return self.text
+
 
 @dataclass
 class Writer:

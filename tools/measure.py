@@ -3,6 +3,7 @@
     python tools/measure.py [runs] [seconds a program]
 
 In:  the programs below. Out: Markdown between the marks ``<!-- measured -->`` and ``<!-- end measured -->``.
+The first program is that of ``make demo``, whose table has the same columns.
 The strategies and NumPy take turns within a run (``minisitch.compare``), so that a busy machine is unfair to
 none. Of several runs the quietest counts: the one in which NumPy, not minisitch, was fastest. A run in which kernels took
 longer by themselves than the call they are part of was disturbed between the two, and counts only if all were.
@@ -14,6 +15,7 @@ import platform
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ import numpy as np
 
 import minisitch as ms
 from minisitch import demo
+from minisitch.explain.compare import duration
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -65,22 +68,10 @@ def programs() -> dict[str, tuple[Callable[..., Any], tuple]]:
     }
 
 
-def duration(microseconds: float) -> str:
-    """Three digits and a unit."""
-    value, unit = (microseconds / 1000, "ms") if microseconds >= 1000 else (microseconds, "us")
-    return f"{value:.3g} {unit}" if value < 1000 else f"{value:.0f} {unit}"
-
-
 def table(found: ms.Comparison) -> str:
-    """One program: a line for NumPy as it stands and one for each strategy."""
-    lines = ["| | kernels | library calls | through memory | time in kernels | whole call | against NumPy |",
-             "|---|---|---|---|---|---|---|", f"| NumPy | - | - | - | - | {duration(found.numpy_us)} | 1 |"]
-    for row in sorted(found.rows, key=lambda row: SHOWN.index(row.strategy)):
-        moved = (row.bytes_read + row.bytes_written) / 1e6
-        kernels = found.kernel_us(row.strategy)
-        lines.append(f"| `{row.strategy}` | {row.kernels} | {row.library_calls} | {moved:.1f} MB | {duration(kernels)} | "
-                     f"{duration(row.measured_us)} | {found.numpy_us / row.measured_us:.1f} |")
-    return "\n".join(lines) + "\n"
+    """The rows that ``make demo`` prints of these strategies, in its columns, and what NumPy takes."""
+    shown = replace(found, rows=tuple(found[name] for name in SHOWN))
+    return f"{shown.markdown}\nNumPy itself: {duration(found.numpy_us)}.\n"
 
 
 def fill(page: Path, text: str) -> None:

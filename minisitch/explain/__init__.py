@@ -31,7 +31,7 @@ from ..stitch import StitchPlan
 from ..trace import trace
 from ..trace.tracebacks import door
 from . import page as pages
-from .compare import Comparison, Row, compare
+from .compare import Comparison, Row, compare, widened
 
 __all__ = ["Card", "Comparison", "Report", "Row", "compare", "explain"]
 
@@ -83,6 +83,11 @@ class Report:
     def decisions(self) -> tuple[Decision, ...]:
         """Every decision of every pass, with node ids of the whole graph."""
         return self.stages.decisions
+
+    @property
+    def widened(self) -> str:
+        """Where float32 becomes float64; empty where it does not."""
+        return widened(self.stages.program.graph)
 
     @property
     def svg(self) -> str:
@@ -155,6 +160,7 @@ class Report:
         plan, graph = self.stages.plan, self.stages.graph
         out = [f"{self.name}: strategy {plan.strategy}, scheduled for {self.stages.device.name}", "",
                f"# after simplify: {count(len(graph), 'node')}", str(graph), "", str(plan)]
+        out += ["", f"# {self.widened}"] * bool(self.widened)
         for card in self.cards:
             launched = f"  # launched {len(card.patterns)} times" if len(card.patterns) > 1 else ""
             own = next(iter(card.sources.values()))
@@ -172,10 +178,10 @@ class Report:
                         for line in ("", f"# the program {what}, with ids of its own", str(own.graph), "", str(own))]
         for number, flow in enumerate(self.stages.flows):
             out += ["", str(flow), *["", f"# {self.machine_code(number)}"] * bool(self.machines)]
-        out += ["", f"# memory: {self.workspace} bytes of workspace; launches and library calls are counted from 0"]
-        out += [f"  {flow.source.name}: {flow.own_bytes} bytes of its own, all the time: " +
+        out += ["", f"# memory: {count(self.workspace, 'byte')} of workspace; launches and library calls are counted from 0"]
+        out += [f"  {flow.source.name}: {count(flow.own_bytes, 'byte')} of its own, all the time: " +
                 ", ".join(f"{name} {nbytes}" for name, nbytes in flow.own) for flow in self.stages.flows]
-        out += [f"  {r.label}: {r.life.nbytes} bytes at {r.offset}, launches {r.life.first} to {r.life.last}"
+        out += [f"  {r.label}: {count(r.life.nbytes, 'byte')} at {r.offset}, launches {r.life.first} to {r.life.last}"
                 for r in self.residents]
         if self.stages.device.kind == "gpu" and plan.library_calls:
             out += ["", "# library calls on a GPU", *(f"  {line}" for line in library_calls(self.stages))]

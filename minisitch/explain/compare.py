@@ -131,7 +131,7 @@ class Comparison:
     def note(self) -> str:
         """What the table does not say of itself."""
         measured = f"NumPy itself: {duration(self.numpy_us)}. " if self.numpy_us else ""
-        return (f"{measured}Target {self.target}, modelled for {self.device.name}. "
+        return (f"{measured}Target {self.target}, modelled for {self.device.name}. A kernel is counted at each of its launches. "
                 f"Error: largest distance from float64, relative to the largest magnitude.{self.remark}{self._unrest}")
 
     @property
@@ -142,6 +142,12 @@ class Comparison:
             return (f" The same library calls took {duration(max(0.0, min(taken)))} to {duration(max(taken))}: "
                     "something else keeps this machine busy. Compare times in kernels, or measure again.")
         return ""
+
+    @property
+    def markdown(self) -> str:
+        """The table as Markdown."""
+        headings, *rows = ("| " + " | ".join(line) + " |\n" for line in self._table())
+        return "".join([headings, "|---" * (headings.count("|") - 1) + "|\n", *rows])
 
     def _repr_html_(self) -> str:
         headings, *rows = self._table()
@@ -226,6 +232,16 @@ def _cells(row: Row) -> tuple[str, ...]:
             f"{row.max_error:.1e}")
 
 
+def widened(graph: Graph) -> str:
+    """The line where float32 becomes float64, and why; empty where it does not. Twice the bytes, often by accident."""
+    narrow = {n.id for n in graph.nodes if n.type.dtype in ("float16", "float32")}
+    first = next((n for n in graph.nodes if n.type.dtype == "float64" and narrow & {*n.args}), None)
+    if first is None:
+        return ""
+    return (f"float64 from {first.where or f'%{first.id}'} on: a narrower float meets a float64 value there. np.zeros, np.linspace "
+            "and np.float64(2) make one: write dtype=np.float32, or a Python number.")
+
+
 # ---------------------------------------------------------------- comparing
 @door
 @shown
@@ -258,6 +274,7 @@ def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None
     errors = _each(lambda name: _error(ready[name], leaves, truth), ready, failed)
     ready = {name: ready[name] for name in errors}
     remark += "".join(f" No row for {name}: {type(why).__name__}: {why}." for name, why in failed.items())
+    remark += f" {note}" if (note := widened(program.graph)) else ""
     now("measuring")
     measured = target in ("cpu", "cuda")
     calls = {name: _call(run, leaves) for name, run in ready.items()}

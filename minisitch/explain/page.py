@@ -68,7 +68,8 @@ def content(report: Report, heading: str = "") -> str:
              "library calls": len(stages.plan.library_calls), "pipelines": len(stages.plan.pipelines),
              "bytes of workspace": report.workspace, "bytes of queues": sum(flow.own_bytes for flow in stages.flows)}
     out = [f"<h1>{escape(heading or report.name)}</h1>",
-           f"<p>Strategy <b>{escape(stages.plan.strategy)}</b>, scheduled for <b>{escape(stages.device.name)}</b>.</p>",
+           f"<p>Strategy <b>{escape(stages.plan.strategy)}</b>, scheduled for <b>{escape(stages.device.name)}</b>. "
+           f"{escape(report.widened)}</p>",
            _facts(facts),
            "<h2>What runs</h2><p>Each box is one kernel or one library call (dashed), from top to bottom; boxes of one "
            "colour are the same kernel. Point at a box or an arrow for details.</p>",
@@ -80,7 +81,7 @@ def content(report: Report, heading: str = "") -> str:
             "grid barriers is several launches.</p>",
             f'<div class="scroll">{memory_map(residents, report.workspace, report.prefix + "-memory")}</div>',
             "<h2>What was decided about the plan</h2>", decisions_table(stages.plan.decisions),
-            f"<details><summary>The program, {len(stages.graph)} operations</summary>"
+            f"<details><summary>The program, {count(len(stages.graph), 'operation')}</summary>"
             f"<pre>{escape(str(stages.graph))}</pre></details>"]
     return "".join(out)
 
@@ -104,7 +105,8 @@ def overview(report: Report) -> str:
             boxes.append(Box((result.op, str(result.type)), "", f"library call, step {number}: {result}", dashed=True))
             continue
         work = [graph[m] for m in pattern.members if graph[m].kind in ("map", "reduce") or graph[m].op == "matmul"]
-        tip = "\n".join([f"step {number}: {len(work)} operations -> {kinds}", *(str(graph[m]) for m in pattern.members[:40])])
+        done = count(len(work), "operation")
+        tip = "\n".join([f"step {number}: {done} -> {kinds}", *(str(graph[m]) for m in pattern.members[:40])])
         kernel = None if pattern.kind == "pipeline" else next(kernels)
         lines = (kernel.name if kernel else "pipeline", _few((n.op for n in work), 5) or "copy", str(result.type))
         boxes.append(Box(lines, colour[kernel.name] if kernel else "", tip if kernel else f"{tip}\n{pattern.composition}"))

@@ -33,11 +33,11 @@ import numpy as np
 from .. import offline
 from ..device import Device
 from ..errors import MinisitchError
+from ..fuse import count
 from ..graph import Graph, TensorType
 from ..online import online
 from ..progress import shown, working
 from ..simplify import simplify
-from ..source import KernelSource
 from ..trace import Program, Stale, trace
 from ..trace.recorder import ACTIVE, program_file, refuse
 from ..trace.shim import rebind
@@ -95,10 +95,20 @@ def lower(fn: Callable[..., Any], *args: Any, strategy: str | None = None, targe
     if stop_after == "simplify":
         return online(simplify(program.graph), choose_device(target, device))[0]
     stages = lower_program(program, strategy, target, choose_device(target, device), stop_after)
-    return {"fuse": stages.plan, "stitch": stages.stitches, "schedule": stages.kernels, "emit": Sources(stages.sources)}[stop_after]
+    made = {"stitch": stages.stitches, "schedule": stages.kernels}
+    return Printed(made[stop_after]) if stop_after in made else stages.plan if stop_after == "fuse" else Sources(stages.sources)
 
 
-class Sources(tuple[KernelSource, ...]):
+class Printed(tuple[Any, ...]):
+    """A tuple that prints as its parts do, one after another; also in a notebook."""
+
+    def __repr__(self) -> str:
+        return "\n\n".join(str(each).strip("\n") for each in self)
+
+    __str__ = __repr__
+
+
+class Sources(Printed):
     """The text of each kernel, and what an assembler makes of it: PTX and SASS of the different ones, one after another.
 
     On the tuple and not on ``KernelSource``, which the emitters make: printing text knows no assembler.
@@ -455,9 +465,9 @@ def _debug_level() -> int:
 def _debug(jitted: Jitted, made: Executable, seconds: float, level: int) -> None:
     """1: a line a compile; 2: decisions; 3: each stage's text; 4: the kernels' source. On stderr."""
     stages = made.stages
-    lines = [f"minisitch: {jitted.__qualname__}: {len(stages.graph)} nodes -> {len(stages.plan.kernels)} kernels "
-             f"({len({k.name for k in stages.kernels})} different), {len(stages.plan.library_calls)} library calls, "
-             f"{made.workspace} bytes of workspace; {jitted.strategy} on {made.target}, {seconds:.2f} s"]
+    lines = [f"minisitch: {jitted.__qualname__}: {count(len(stages.graph), 'node')} -> {count(len(stages.plan.kernels), 'kernel')} "
+             f"({len({k.name for k in stages.kernels})} different), {count(len(stages.plan.library_calls), 'library call')}, "
+             f"{count(made.workspace, 'byte')} of workspace; {jitted.strategy} on {made.target}, {seconds:.2f} s"]
     if level >= 2:
         lines += [f"  {decision}" for decision in stages.decisions]
     if level >= 3:
