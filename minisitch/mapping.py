@@ -83,8 +83,9 @@ def map_rows(rows: int, cols: int, device: Device, *, adaptive: bool = True, who
     groups = max(1, -(-rows // together))
     steps = -(-groups // wave)
     blocks = -(-groups // steps)
-    why = f"{per_row} threads a row, {together} rows a block, {steps} in turn: {blocks} of {wave} resident" \
-        if device.kind == "gpu" else f"{blocks} ranges of {steps} rows, each a core's in turn"
+    s = ["s" * (n != 1) for n in (per_row, together, blocks, steps)]
+    why = f"{per_row} thread{s[0]} a row, {together} row{s[1]} a block, {steps} in turn: {blocks} of {wave} resident" \
+        if device.kind == "gpu" else f"{blocks} range{s[2]} of {steps} row{s[3]}, each a core's in turn"
     return ThreadMap(rows, cols, blocks, together * per_row, together, per_row, steps, 1, cols, "task-packing", why)
 
 

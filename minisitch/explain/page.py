@@ -172,10 +172,10 @@ def pipeline_card(report: Report, number: int, flow: Flow) -> str:
 def _launch(kernel: Kernel) -> str:
     """How the kernel starts on its device, in a line."""
     if kernel.device.kind == "cpu":
-        return (f"Scheduled for {escape(kernel.device.name)}: {kernel.grid:,} ranges of tasks over "
+        return (f"Scheduled for {escape(kernel.device.name)}: {count(kernel.grid, 'range')} of tasks over "
                 f"{count(kernel.device.sms, 'core')}, {kernel.shared_bytes:,} bytes of scratch rows, "
                 f"{count(kernel.grid_barriers, 'join')} between segments.")
-    return (f"Scheduled for {escape(kernel.device.name)}: {kernel.grid:,} blocks of {kernel.block:,} threads, "
+    return (f"Scheduled for {escape(kernel.device.name)}: {count(kernel.grid, 'block')} of {count(kernel.block, 'thread')}, "
             f"{kernel.shared_bytes:,} bytes of shared memory a block, {count(kernel.block_barriers, 'block barrier')}, "
             f"{count(kernel.grid_barriers, 'grid barrier')}.")
 
