@@ -59,9 +59,9 @@ def simplify(graph: Graph) -> Graph:
 
 def rewrites(graph: Graph) -> tuple[Graph, tuple[Rewrite, ...]]:
     """``simplify``, and which rules did it."""
-    rewriter = Rewriter()
+    rewriter = Rewriter(graph)
     for node in graph.nodes:
-        if rewriter.skip(node, graph):
+        if rewriter.skip(node):
             rewriter.place.append(-1)
             continue
         rewriter.current = node.id
@@ -97,7 +97,8 @@ def _drop_dead(graph: Graph) -> Graph:
 class Rewriter:
     """The graph that is being built, and what rules may ask of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
         self.nodes: list[Node] = []
         self.place: list[int] = []  # old id -> new id
         self.found: dict[tuple, int] = {}
@@ -105,13 +106,16 @@ class Rewriter:
         self.current = 0
         self.windows: dict[int, Windows] = {}  # of the last update of a chain
         self.views: set[int] = set()  # transposes and reshapes of such arrays
-        self._live: list[bool] | None = None
+        self._live = live(graph)
 
-    def skip(self, node: Node, graph: Graph) -> bool:
+    def skip(self, node: Node) -> bool:
         """Whether no output needs the node."""
-        if self._live is None:
-            self._live = live(graph)
         return not self._live[node.id]
+
+    def read_once(self, number: int) -> bool:
+        """Whether the node that is being rewritten, and nothing else, reads its operand of that number."""
+        operand = self.graph[self.current].args[number]
+        return self.graph.users[operand] == (self.current,) and operand not in self.graph.outputs
 
     def offer(self, node: Node) -> int:
         """The id of an equal value: what a rule makes of the node, else an equal node, else itself.
@@ -606,9 +610,12 @@ def _overwrites(r: Rewriter, n: Node) -> int | None:
 
 @rule("update")
 def _written_over(r: Rewriter, n: Node) -> int | None:
-    """Before: ``update (update x v) w``, and w covers v, as in each step of a stencil. After: ``update x w``."""
+    """Before: ``update (update x v) w``, where w covers v and nothing else reads the inner one. After: ``update x w``.
+
+    Where a step of a time loop also reads what the step before wrote, the chain stays: its steps are equal.
+    """
     inner = r.nodes[n.args[0]]
-    if inner.op != "update":
+    if inner.op != "update" or r.graph[r.current].op != "update" or not r.read_once(0):
         return None
     shape, hidden = r.nodes[n.args[1]].type.shape, r.nodes[inner.args[1]].type.shape
     same = inner.attrs == n.attrs and hidden == shape
