@@ -182,7 +182,8 @@ def _verify_phase(segment: Segment, phase: Phase, known: set[str], written: _Wri
             known.add(stmt.target)
             if isinstance(stmt, Load):
                 written.read(*cell(stmt, of_a_column), place, show_stmt(stmt))
-                written.require(*spot(stmt), stmt.guard, place, show_stmt(stmt))
+                if segment.rows * phase.cols * phase.serial:  # a loop over nothing reads nothing
+                    written.require(*spot(stmt), stmt.guard, place, show_stmt(stmt))
 
     def move(stores: bool) -> None:
         for access in [w for w in phase.wide if w.stores == stores]:

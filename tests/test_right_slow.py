@@ -46,5 +46,5 @@ def test_compiled(name):
 
 def test_mutant_nothing_is_cut(monkeypatch):
     monkeypatch.setattr(loops, "_with_cuts", lambda phase, split: phase)
-    source, = ms.lower(PROGRAMS["roll right"], "u8[1000,1001]", target="cpu")
+    source, = ms.lower(life, "u8[1000,1001]", target="cpu")
     assert loads_past_windows(source.text)

@@ -21,7 +21,7 @@ ROAD_BUDGET = 4_600
 ROAD = ("ops", "graph", "device", "mapping", "index", "fuse", "strategies/astitch", "groups", "keeping", "sinks", "stitch",
         "kernel", "verify", "layout", "statements", "loops", "reuse", "together", "wide", "schedule", "source", "cuda_math",
         "cuda_emit")
-PACKAGE_BUDGET = 19_885
+PACKAGE_BUDGET = 22_450  # 19,885 until values, states and errors were made right; the next change of shape takes it to 17,000
 
 
 def docstring_lines(tree: ast.AST) -> set[int]:

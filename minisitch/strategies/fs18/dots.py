@@ -38,7 +38,7 @@ def take_apart(graph: Graph, limits: Limits) -> tuple[Graph, frozenset[int], tup
             products.add(new[node.id])
         else:
             source = node.type if node.kind == "source" else None
-            attributes = {} if node.op == "input" else node.attributes  # a region's input may be a window
+            attributes = {k: v for k, v in node.attributes.items() if node.op != "input" or k == "name"}  # not a window's length
             new[node.id] = b.add(node.op, operands, type=source, where=node.where, via=node.via, **attributes)
         if why:
             rule = ("fuse", "small-dot") if small else ("keep apart", "library-dot")
