@@ -67,6 +67,14 @@ minisitch.compile.undisturbed = lambda work, *args: work(*args)
 """
 
 
+@pytest.fixture(autouse=True)
+def an_interrupt_arrives():
+    """A process that a script started in the background ignores SIGINT, and so do the processes that it starts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def interrupted(tmp_path, program: str, delay: float | None = None) -> tuple[int, str, str]:
     """Start a process, send it SIGINT so long after it is ready, or leave that to itself; its exit code and output."""
     environment = {**os.environ, "MINISITCH_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}
