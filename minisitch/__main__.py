@@ -135,13 +135,13 @@ def _natural(word: str) -> int:
     return int(word)
 
 
-def _positive(word: str) -> float:
+def _seconds(word: str) -> float:
     try:
-        if 0 < (number := float(word)) < float("inf"):
+        if 0 <= (number := float(word)) < float("inf"):
             return number
     except ValueError:
         pass
-    raise argparse.ArgumentTypeError(f"{word!r} is no number of seconds above 0")
+    raise argparse.ArgumentTypeError(f"{word!r} is no number of seconds, 0 or more")
 
 
 def _bench_options(one: argparse.ArgumentParser) -> None:
@@ -151,7 +151,7 @@ def _bench_options(one: argparse.ArgumentParser) -> None:
     one.add_argument("--workload", "--case", action="append", metavar="NAME[,NAME]", help="some of the suite (default: all)")
     one.add_argument("--strategy", action="append", metavar="NAME[,NAME]", help="some strategies (default: the suite's)")
     one.add_argument("--target", default="cpu", choices=("cpu", "cuda", "python"), help="where to run (default: cpu)")
-    one.add_argument("--seconds", type=_positive, default=20.0, help="how long to measure each workload (default: 20)")
+    one.add_argument("--seconds", type=_seconds, default=20.0, help="how long to measure each workload (default: 20)")
     one.add_argument("--out", type=Path, metavar="FILE", help="the raw results (default: benchmarks/results/ by date)")
     one.add_argument("--fresh", action="store_true", help="measure what is in the file too, and compile everything anew")
     one.add_argument("--peers", action="append", metavar="NAME[,NAME]", help="of the suite cpu, which this implies: "
@@ -162,7 +162,7 @@ def _bench_options(one: argparse.ArgumentParser) -> None:
 
 def _calibrate_options(one: argparse.ArgumentParser) -> None:
     one.add_argument("--target", choices=("cpu", "cuda"), default="cpu")
-    one.add_argument("--seconds", type=_positive, default=120.0, help="about how long to measure (default: 120)")
+    one.add_argument("--seconds", type=_seconds, default=120.0, help="about how long to measure (default: 120)")
     one.add_argument("--models", metavar="FOLDER", default="benchmarks/models",
                      help="of files that define make(preset), to check the model on (default: benchmarks/models)")
     one.add_argument("--out", metavar="PATH", help="where to write all results as JSON, besides the device file")

@@ -301,8 +301,8 @@ class _Idioms(ast.NodeTransformer):
                 if nbytes <= self.stack:
                     self.stack -= nbytes
                     node.value = ast.Call(ast.Name("on_the_stack", ast.Load()), value.args, [])
-            case ast.BinOp(ast.Name(first), ast.Add() | ast.Mult(), right) if first == getattr(target, "id", ""):
-                node.value = ast.Call(ast.Name(self.FREE[type(value.op)], ast.Load()), [value.left, right], [])
+            case ast.BinOp(ast.Name(first), op, right) if first == getattr(target, "id", "") and type(op) in self.FREE:
+                node.value = ast.Call(ast.Name(self.FREE[type(op)], ast.Load()), [value.left, right], [])
             case ast.Call(ast.Name("maximum" | "minimum" as name), [ast.Name(first), right]) if first == getattr(target, "id", ""):
                 node.value = ast.Call(ast.Name(f"{name}_any_order", ast.Load()), [value.args[0], right], [])
         if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Slice) and value.slice.lower and value.slice.upper:
@@ -390,10 +390,10 @@ def _compile(request: Request) -> Compiled:
 def _load_or_build(request: Request, key: str, folder: Path | None, path: str) -> tuple[Loaded | _Unlinkable, str]:
     """The machine code and where it came from. What Numba keeps of a kernel is fifty times its machine code, so that is loaded anew
     from its bytes wherever it can be, and Numba's own is dropped."""
-    content = store.read(folder, f"{key}.bin") if folder else None
+    content, origin = store.read(folder, f"{key}.bin") if folder else None, "disk"
     if content is None and folder:
         _elsewhere.try_to(request, folder)
-        content = store.read(folder, f"{key}.bin")
+        content, origin = store.read(folder, f"{key}.bin"), "compiled"
     if content is None:
         if folder:
             store.replace(Path(path), request.text.encode())  # first, so that Numba's complaints can quote it
@@ -405,7 +405,7 @@ def _load_or_build(request: Request, key: str, folder: Path | None, path: str) -
         if folder:
             store.write(folder, f"{key}.bin", image.pack())
     _memory[key] = made = machine_code.load(image if content is None else Image.unpack(content))
-    return made, "compiled" if content is None else "disk"
+    return made, "compiled" if content is None else origin
 
 
 def _refers_to(result: Any) -> list[str]:

@@ -302,7 +302,7 @@ def _reads_what_was_written(r: Rewriter, n: Node) -> int | None:
         source, origin = ranges[0].part.value, first - ranges[0].part.offset
         if 2 * n.type.size >= x.size and n.type.size < r.nodes[source].type.size:
             source, origin = r.whole(n.args[0]), 0
-    elif 2 * (stop + 1 - first) >= table.side:
+    elif 4 * (stop + 1 - first) >= table.side:  # as a cache of keys, of which what is filled is read
         source, origin = r.whole(n.args[0]), 0
     else:
         source, origin = r.across(n, table, first, stop + 1), first

@@ -206,7 +206,7 @@ def blocky(x, y, rng):
 def blocky_graph(seed):
     rng = np.random.default_rng(seed)
     shape = shapes_of(int(rng.choice((48, 72, 128, 256))), rng)
-    return simplify(traced(lambda x, y: blocky(x, y, rng), shape, shape))
+    return simplify(traced(lambda x, y: blocky(x, y, np.random.default_rng(seed)), shape, shape))
 
 
 def random_plans(seeds):

@@ -242,7 +242,7 @@ def assert_linear(function):
 def test_work_grows_with_the_windows(function):
     assert_linear(function)
     if function is not relaxed:
-        assert work(function, 10)[2] == 0, "an update is a copy of its array"
+        assert work(function, 16)[2] == 0, "an update is a copy of its array"
 
 
 @pytest.mark.parametrize("function", [rows, added, scan, windowed], ids=lambda f: f.__name__)

@@ -653,7 +653,7 @@ def test_copyto_casts_numbers_by_numpys_rule():
     x = np.ones(3, np.int32)
     assert ms.jit(fill)(x, 2).tolist() == [3, 3, 3]
     for call in (fill, ms.jit(fill)):
-        with pytest.raises(TypeError, match="Cannot cast"):
+        with pytest.raises(TypeError):
             call(x, 2.5)
 
 
