@@ -12,13 +12,12 @@ Every ingredient is one place in the package, and is taken out by replacing what
 from __future__ import annotations
 
 import argparse
-import functools
 import re
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -181,37 +180,6 @@ def _library_math() -> dict[str, Callable[..., Any]]:
             "log_f32": lambda x: np.float32(math.log(x)), "erf_f32": lambda x: np.float32(math.erf(x))}
 
 
-class _Crew:
-    """Callers without one step of ``crew.ll``, and threads of their own: those of other variants were sent elsewhere."""
-
-    def __init__(self, step: str) -> None:
-        self.step = step
-        self.threads: dict[str, Any] = {"_board": None, "_threads": 0, "_full": False}
-
-    @contextmanager
-    def compiling(self) -> Iterator[None]:
-        usual = compiler.assemble_llvm
-
-        def assembled(text: str, names: Sequence[str], symbols: Mapping[str, int]) -> list[int]:
-            """Under names of its own: all code is linked into one program."""
-            left, others = text.replace(self.step, ""), [f"{name}_{id(self)}" for name in names]
-            assert left != text
-            for name, other in zip(names, others, strict=True):
-                left = left.replace(f"@{name}(", f"@{other}(")
-            return usual(left, others, symbols)
-
-        with (patch.object(compiler, "assemble_llvm", assembled),
-              patch.object(crew, "_code", functools.cache(crew._code.__wrapped__))):
-            yield
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        with patch.multiple(crew, **self.threads):
-            yield
-            self.threads = {name: getattr(crew, name) for name in self.threads}
-
-
-APART, LENT = _Crew("call void @part(ptr %board)"), _Crew("call void @fetch(ptr %board)")
 INGREDIENTS = (
     Ingredient("stitching", strategy="none"),
     Ingredient("polynomials for exp and tanh", _helpers(**_library_math())),
@@ -230,8 +198,6 @@ INGREDIENTS = (
     Ingredient("scratch rows on the stack", lambda: patch.object(compiler, "STACK", 0)),
     Ingredient("results' memory taken again", running=lambda: patch.object(pool, "SMALLEST", 1 << 62)),  # asked at the first call
     Ingredient("threads that wait in machine code", lambda: patch.object(crew, "can_work", lambda: False)),
-    Ingredient("threads away from the caller's core", APART.compiling, APART.running),
-    Ingredient("a core lent", LENT.compiling, LENT.running),
     Ingredient("the second core", running=lambda: workers.threads(1)),
 )
 

@@ -9,11 +9,7 @@ declare i32 @pthread_mutex_lock(ptr)
 declare i32 @pthread_mutex_unlock(ptr)
 declare i32 @pthread_cond_wait(ptr, ptr)
 declare i32 @pthread_cond_broadcast(ptr)
-declare i32 @getpid()
 declare i32 @usleep(i32)
-declare i32 @sched_getcpu()
-declare i32 @sched_getaffinity(i32, i64, ptr)
-declare i32 @sched_setaffinity(i32, i64, ptr)
 
 define internal void @chunk(ptr %job, i64 %number, i64 %chunks) {  ; run the tasks of one chunk
   %result = alloca ptr  ; where Numba's code puts its result, which is none, and its exception
@@ -59,13 +55,7 @@ look:
   %ran = phi i64 [ 0, %start ], [ %ran, %take ], [ %more, %run ]
   %ticket = load atomic i64, ptr %board seq_cst, align 8
   %open = call i1 @open(ptr %board, i64 %ticket, i64 %thread)
-  br i1 %open, label %weigh, label %leave
-weigh:
-  %calls = icmp slt i64 %thread, 0
-  br i1 %calls, label %apart, label %take
-apart:
-  call void @part(ptr %board)
-  br label %take
+  br i1 %open, label %take, label %leave
 take:
   %raised = add i64 %ticket, 1
   %pair = cmpxchg ptr %board, i64 %ticket, i64 %raised seq_cst seq_cst
@@ -95,123 +85,6 @@ define internal i64 @now() {  ; nanoseconds
   %sum = add i64 %whole, %rest
   ret i64 %sum
 }
-
-define internal i64 @but(ptr %cores, i64 %core) {  ; take one core out of a set: 0 if none is left
-  %word = lshr i64 %core, 6
-  %bits_at = getelementptr i64, ptr %cores, i64 %word
-  %bits = load i64, ptr %bits_at
-  %place = and i64 %core, 63
-  %bit = shl i64 1, %place
-  %others = xor i64 %bit, -1
-  %rest = and i64 %bits, %others
-  store i64 %rest, ptr %bits_at
-  %words = load <$CORES x i64>, ptr %cores, align 8
-  %any = call i64 @llvm.vector.reduce.or.v${CORES}i64(<$CORES x i64> %words)
-  ret i64 %any
-}
-
-define internal i64 @here() {  ; the core of this thread; -1 if the system does not say, or has more than we count
-  %here = call i32 @sched_getcpu()
-  %core = sext i32 %here to i64
-  %all = mul i64 $CORES, 64
-  %counted = icmp ult i64 %core, %all
-  %known = select i1 %counted, i64 %core, i64 -1
-  ret i64 %known
-}
-
-; The crew's threads to any core but the caller's, unless they are there already. To those that the caller may use; if that is
-; this one alone, to those of the process's first thread; to all of these, this one too, if there is no other. PARTED: whether there was.
-define internal void @part(ptr %board) {
-  %cores = alloca [$CORES x i64], align 8  ; a bit each
-  %core = call i64 @here()
-  %core_at = getelementptr i64, ptr %board, i64 $CORE
-  %parted_at = getelementptr i64, ptr %board, i64 $PARTED
-  %before = load atomic i64, ptr %core_at monotonic, align 8
-  %moved = icmp ne i64 %core, %before
-  %parted = load atomic i64, ptr %parted_at monotonic, align 8
-  %together = icmp eq i64 %parted, 0
-  %come = or i1 %moved, %together
-  %counted = icmp sge i64 %core, 0
-  %ask = and i1 %come, %counted
-  br i1 %ask, label %own, label %done
-own:
-  store atomic i64 %core, ptr %core_at monotonic, align 8
-  store atomic i64 0, ptr %parted_at monotonic, align 8
-  %bytes = mul i64 $CORES, 8
-  %got = call i32 @sched_getaffinity(i32 0, i64 %bytes, ptr %cores)
-  %known = icmp eq i32 %got, 0
-  br i1 %known, label %mine, label %done
-mine:
-  %mine_left = call i64 @but(ptr %cores, i64 %core)
-  %enough = icmp ne i64 %mine_left, 0
-  br i1 %enough, label %send, label %process
-process:
-  %id = call i32 @getpid()
-  %asked = call i32 @sched_getaffinity(i32 %id, i64 %bytes, ptr %cores)
-  %answered = icmp eq i32 %asked, 0
-  br i1 %answered, label %first, label %done
-first:
-  %first_left = call i64 @but(ptr %cores, i64 %core)
-  %others = icmp ne i64 %first_left, 0
-  br i1 %others, label %send, label %nowhere
-nowhere:
-  %again = call i32 @sched_getaffinity(i32 %id, i64 %bytes, ptr %cores)
-  call void @send(ptr %board, ptr %cores)
-  br label %done
-send:
-  call void @send(ptr %board, ptr %cores)
-  store atomic i64 1, ptr %parted_at monotonic, align 8
-  br label %done
-done:
-  ret void
-}
-
-define internal void @fetch(ptr %board) {  ; the crew's threads to the caller's core, where one can go on that waits for another
-  %cores = alloca [$CORES x i64], align 8
-  %bytes = mul i64 $CORES, 8
-  call void @llvm.memset.p0.i64(ptr %cores, i8 0, i64 %bytes, i1 false)
-  %parted_at = getelementptr i64, ptr %board, i64 $PARTED
-  %parted = load atomic i64, ptr %parted_at monotonic, align 8
-  %away = icmp ne i64 %parted, 0  ; else they could not be sent back
-  %core = call i64 @here()
-  %counted = icmp sge i64 %core, 0
-  %both = and i1 %away, %counted
-  br i1 %both, label %lend, label %done
-lend:
-  %word = lshr i64 %core, 6
-  %bits_at = getelementptr i64, ptr %cores, i64 %word
-  %place = and i64 %core, 63
-  %bit = shl i64 1, %place
-  store i64 %bit, ptr %bits_at
-  call void @send(ptr %board, ptr %cores)
-  %core_at = getelementptr i64, ptr %board, i64 $CORE
-  store atomic i64 -1, ptr %core_at monotonic, align 8  ; the next job sends them away again
-  br label %done
-done:
-  ret void
-}
-
-define internal void @send(ptr %board, ptr %cores) {  ; the crew's threads to some cores
-start:
-  %bytes = mul i64 $CORES, 8
-  br label %look
-look:
-  %at = phi i64 [ $NATIVE_IDS, %start ], [ %next, %one ]
-  %id_at = getelementptr i64, ptr %board, i64 %at
-  %id = load atomic i64, ptr %id_at acquire, align 8
-  %nobody = icmp eq i64 %id, 0
-  br i1 %nobody, label %done, label %one
-one:
-  %thread = trunc i64 %id to i32
-  %sent = call i32 @sched_setaffinity(i32 %thread, i64 %bytes, ptr %cores)  ; refused where there is no other core
-  %next = add i64 %at, 1
-  br label %look
-done:
-  ret void
-}
-
-declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
-declare i64 @llvm.vector.reduce.or.v${CORES}i64(<$CORES x i64>)
 
 define void @serve_${arity}(ptr %board, i64 %thread) {  ; a thread's life
 start:
@@ -261,8 +134,7 @@ define i64 @run_${arity}(ptr %board, ptr %job, i64 %threads, i64 %helpers, i64 %
   br i1 %mine, label %post, label %refuse
 refuse:
   ret i64 $REFUSED
-post:  ; nobody reads the job before its ticket is there
-  call void @part(ptr %board)$fetched
+post:  ; nobody reads the job before its ticket is there$fetched
   %chunk_at = getelementptr i64, ptr %job, i64 $CHUNK
   store ptr @chunk, ptr %chunk_at
   %status_at = getelementptr i64, ptr %job, i64 $STATUS
@@ -292,41 +164,23 @@ rouse:
   %told = call i32 @pthread_cond_broadcast(ptr %condition)
   br label %work
 work:
-  %started = call i64 @now()
   %ran = call i64 @work(ptr %board, i64 -1)
   %since = call i64 @now()
-  %own = call i64 @llvm.umax.i64(i64 %ran, i64 1)
-  %spent = sub i64 %since, %started
-  %each = udiv i64 %spent, %own
-  %patience = add i64 %each, $STALLED
-  %most = add i64 %patience, $WEARY
-  %but_one = sub i64 %chunks, 1
   br label %check
 check:
-  %fetched = phi i1 [ false, %work ], [ %fetched, %looked ], [ true, %stalled ]
   %finished = load atomic i64, ptr %finished_at seq_cst, align 8
   %all = icmp eq i64 %finished, %chunks
   br i1 %all, label %close, label %wait
 wait:
   %now = call i64 @now()
   %waited = sub i64 %now, %since
-  %weary = icmp ugt i64 %waited, %most
+  %weary = icmp ugt i64 %waited, $WEARY
   br i1 %weary, label %sleep, label %yield
-sleep:  ; whoever has our core now may be of a weaker class, for which nobody yields
+sleep:  ; another process may have our core, for which nobody yields
   %slept = call i32 @usleep(i32 $NAP)
-  br label %looked
+  br label %check
 yield:
   %yielded = call i32 @sched_yield()
-  br label %looked
-looked:
-  %long = icmp ugt i64 %waited, %patience
-  %last = icmp eq i64 %finished, %but_one
-  %late = and i1 %long, %last
-  %first = xor i1 %fetched, true
-  %stuck = and i1 %late, %first
-  br i1 %stuck, label %stalled, label %check
-stalled:
-  call void @fetch(ptr %board)
   br label %check
 close:
   %closed = or i64 %ticket, $CLOSED
@@ -335,5 +189,3 @@ close:
   store atomic i64 0, ptr %busy_at release, align 8
   ret i64 %status
 }
-
-declare i64 @llvm.umax.i64(i64, i64)

@@ -10,7 +10,6 @@ longer than half of it. So the threads of a crew live in a loop of machine code.
     busy       1 while a caller has the crew; another one runs its tasks by itself
     asleep     threads that have to be woken
     chunks, job, helpers   of the open job: how many chunks, its block of memory, how many threads may help
-    core, parted   the caller's, from which all threads were sent away; whether they could be
 
 A chunk is taken by raising the ticket, which fails if it is another job's by now: so nobody takes a chunk of a job that is over.
 A thread that finds nothing to do looks again for 80 microseconds, letting others have the core each time, since one kernel often
@@ -19,12 +18,6 @@ chunks too, and waits only for chunks that a thread has taken. To wake a thread 
 thread begins ten to a hundred microseconds later. So a job that is not large wakes nobody, but every 16th one does, in case more
 follow; a thread that comes too late for it looks for the next one all the same. The other fifteen are refused where nobody
 is awake: their caller runs them by itself, and pays one microsecond instead of two and a half for having asked.
-
-Linux often lets a thread begin on the core of the one that woke it, and leaves both there for milliseconds, more so where another
-core looks busy because a product's threads still wait in it (measured: a kernel of 3.6 ms took 6.5). So the caller looks where it
-is, before it wakes anybody and before each of its chunks, and sends all threads away from a core that it has come to. On its
-new core a thread may be displaced in the middle of a chunk, for milliseconds, by a product's thread. A caller that has waited for
-the last chunk longer than its own ones took lends its core to the threads until the next job.
 
 Elsewhere than on Linux, or where NumPy keeps an array's address elsewhere, there is no crew: ``workers.run`` does it.
 """
@@ -47,21 +40,19 @@ from . import compile as compiler
 from .undisturbed import undisturbed
 
 # Positions on the board, in words of 8 bytes: what several threads write has a cache line, or two, of its own.
-TICKET, FINISHED, BUSY, ASLEEP, CHUNKS, JOB, HELPERS, CORE, PARTED = 0, 16, 32, 48, 64, 65, 66, 67, 68
-MUTEX, CONDITION, NATIVE_IDS = 80, 96, 112  # the threads' numbers in the system, then a zero
+TICKET, FINISHED, BUSY, ASLEEP, CHUNKS, JOB, HELPERS = 0, 16, 32, 48, 64, 65, 66
+MUTEX, CONDITION, WORDS = 80, 96, 112
 KERNEL, TASKS, CHUNK, STATUS, ARRAYS = 0, 1, 2, 3, 4  # positions in a job; three words an array: address, elements, bytes of one
 # (CHUNK: the address of the code that runs one chunk of so many arrays)
 CLOSED = (1 << 32) - 1  # no chunk has this number
 LOOKING = 80_000  # nanoseconds that a thread with nothing to do looks for a job, before it sleeps
 CROWDED = 4_000  # nanoseconds away from a core that it let others have: they need it, so the thread sleeps at once
-STALLED = 20_000  # nanoseconds by which the last chunk may take longer than the caller's own, before the caller makes room for it
-WEARY = 2_000_000  # nanoseconds after which it does not wait by yielding any more, and
-NAP = 20  # microseconds that it sleeps instead before it looks again
+WEARY = 2_000_000  # nanoseconds that a caller waits by yielding; after them
+NAP = 20  # it sleeps so many microseconds before it looks again
 CLOCK = getattr(time, "CLOCK_MONOTONIC", 0)
 SPARED = 16  # of so many small jobs that meet a thread asleep, the last one wakes it
-CORES = 16  # words of 64 cores each: as many as the C library knows
 SYMBOLS = ("sched_yield", "clock_gettime", "pthread_mutex_lock", "pthread_mutex_unlock", "pthread_cond_wait",
-           "pthread_cond_broadcast", "getpid", "usleep", "sched_getcpu", "sched_getaffinity", "sched_setaffinity")
+           "pthread_cond_broadcast", "usleep")
 DONE, REFUSED, FAILED = 0, 1, 2  # what a job comes to: all tasks ran; the crew was busy, or asleep, and none did; a chunk failed
 
 _board: int | None = None  # its address; another one after a fork
@@ -116,20 +107,17 @@ def board(helpers: int) -> int:
         if _board is None:
             allocate = ctypes.pythonapi.PyMem_RawCalloc
             allocate.restype, allocate.argtypes = ctypes.c_void_p, (ctypes.c_size_t, ctypes.c_size_t)
-            _board = -(-allocate(NATIVE_IDS + 64 * CORES + 8, 8) // 64) * 64
-            for where, value in ((TICKET, CLOSED), (CORE, -1)):
-                ctypes.c_int64.from_address(_board + 8 * where).value = value
+            _board = -(-allocate(WORDS + 8, 8) // 64) * 64
+            ctypes.c_int64.from_address(_board + 8 * TICKET).value = CLOSED
             for init, where in (("pthread_mutex_init", MUTEX), ("pthread_cond_init", CONDITION)):
                 getattr(ctypes.pythonapi, init)(ctypes.c_void_p(_board + 8 * where), None)
-        while _threads < min(helpers, 64 * CORES - 1):
+        while _threads < helpers:
             thread = threading.Thread(target=_code(0)[1], args=(_board, _threads), name="minisitch crew", daemon=True)
             try:
                 thread.start()
             except RuntimeError:  # as at the interpreter's exit
                 _full = True
                 break
-            ctypes.c_int64.from_address(_board + 8 * (NATIVE_IDS + _threads)).value = thread.native_id or 0
-            ctypes.c_int64.from_address(_board + 8 * CORE).value = -1  # the next caller sends it away, too
             _threads += 1
         return _board
 

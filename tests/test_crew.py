@@ -55,11 +55,6 @@ def count():
     return run
 
 
-def of_the_board():
-    """The crew's threads, by their numbers in the system. Not by name: the ablation's variants have crews of their own."""
-    return list((ctypes.c_int64 * crew._threads).from_address(crew._board + 8 * crew.NATIVE_IDS))
-
-
 @pytest.mark.parametrize("helpers", [0, 1, 2, 7])
 @pytest.mark.parametrize("tasks", [1, 2, 3, 7, 8, 31, 32, 33, 1000])
 def test_every_task_runs_once(count, tasks, helpers):
@@ -101,96 +96,6 @@ def test_helpers_take_part_and_the_limit_is_kept():
     some = helped(1, enough=0.02)
     assert some[-1] >= 0.02 and some[-2] < some[-1] / 2, "one of them, and no other"
     assert (y == 20000).all()
-
-
-def test_threads_are_sent_away_from_the_callers_core_and_may_use_all_others(count):
-    """Linux lets them begin there: so they do here, being allowed on that core alone. Where it is the only one, they stay."""
-    everywhere = os.sched_getaffinity(0)
-    count(64, 1, 8)  # starts a thread
-    crowd = of_the_board()
-    seen = []
-
-    def call():
-        for core in [*sorted(everywhere), min(everywhere)]:
-            for thread in crowd:
-                os.sched_setaffinity(thread, {core})
-            os.sched_setaffinity(0, {core})  # this thread alone
-            cells, outcomes = count(64, 1, 8)
-            assert (cells == 1).all() and outcomes == {crew.DONE}
-            seen.append((core, [os.sched_getaffinity(thread) for thread in crowd]))
-
-    other = threading.Thread(target=call)
-    other.start()
-    other.join()
-    for thread in crowd:
-        os.sched_setaffinity(thread, everywhere)
-    assert len(seen) == len(everywhere) + 1 and os.sched_getaffinity(0) == everywhere
-    for core, allowed in seen[1:]:  # the first may be where the caller was before
-        assert allowed == [everywhere - {core} or everywhere] * len(crowd), core
-
-
-def test_a_process_that_is_confined_to_one_core_and_freed_again(count):
-    """Its threads have nowhere else to be, and then they have."""
-    everywhere = os.sched_getaffinity(0)
-    core, other = min(everywhere), max(everywhere)
-    count(64, 1, 8)  # starts a thread
-    crowd = of_the_board()
-    seen = []
-
-    def call(allowed):
-        os.sched_setaffinity(0, {other})
-        count(64, 1, 8)
-        os.sched_setaffinity(0, {core})  # to which this thread has come
-        os.sched_setaffinity(os.getpid(), allowed)  # the first thread
-        cells, outcomes = count(64, 1, 8)
-        assert (cells == 1).all() and outcomes == {crew.DONE}
-        seen.append([os.sched_getaffinity(thread) for thread in crowd])
-
-    try:
-        for allowed in ({core}, everywhere):
-            caller = threading.Thread(target=call, args=(allowed,))
-            caller.start()
-            caller.join()
-    finally:
-        os.sched_setaffinity(os.getpid(), everywhere)
-        for thread in crowd:
-            os.sched_setaffinity(thread, everywhere)
-    assert seen == [[{core}] * len(crowd), [everywhere - {core} or everywhere] * len(crowd)]
-
-
-def test_a_caller_that_waits_for_a_thread_without_a_core_lends_it_its_own(count):
-    """Another process computes where the thread may be; in the middle of a chunk the thread loses that core for milliseconds."""
-    everywhere = os.sched_getaffinity(0)
-    mine, other = min(everywhere), max(everywhere)  # of one core nothing is to be lent: the thread is there
-    count(64, 1, 8)  # starts a thread
-    crowd = of_the_board()
-    compiled = compile_cpu(LONG, "long", ("float64", "float64"))
-    x, y = np.ones(7), np.zeros(8)
-    launch = crew.launcher(compiled.address, 8, [(7, 8), (8, 8)])
-    lent = []
-
-    def call():
-        os.sched_setaffinity(0, {mine})
-        until = time.monotonic() + 30
-        while not lent and time.monotonic() < until:
-            for thread in crowd:
-                os.sched_setaffinity(thread, {other})
-            y[:] = 0
-            assert launch(1, 8, True, x, y) == crew.DONE and (y == 400_000).all()
-            lent.extend(thread for thread in crowd if os.sched_getaffinity(thread) == {mine})
-
-    command = f"import os\nos.sched_setaffinity(0, {{{other}}})\nwhile True: pass"
-    busy = subprocess.Popen([sys.executable, "-c", command])
-    caller = threading.Thread(target=call)
-    try:
-        caller.start()
-        caller.join()
-    finally:
-        busy.kill()
-        busy.wait()
-        for thread in crowd:
-            os.sched_setaffinity(thread, everywhere)
-    assert lent
 
 
 def test_a_limit_holds_from_the_first_chunk_of_the_next_job_on(count):
