@@ -23,7 +23,6 @@ from typing import Any, ClassVar
 from .device import Device
 from .errors import PlanError
 from .graph import Graph, Node
-from .mapping import ThreadMap, map_rows
 from .ops import OPS
 
 
@@ -58,10 +57,6 @@ class Composition:
         """Whether a block is to keep a value in shared memory, though it is in memory as well."""
         return False
 
-    def map_rows(self, rows: int, cols: int, device: Device) -> ThreadMap:
-        """How rows that nobody splits are dealt out to threads."""
-        return map_rows(rows, cols, device)
-
     def renumber(self, number: Callable[[int], int]) -> Composition:
         """The same composition of an equal body whose nodes have other ids."""
         return self
@@ -89,11 +84,6 @@ class Stitching(Composition):
     @property
     def deals(self) -> bool:
         return not (self.threads_per_row or self.threads or self.kept is not None or not self.barriers)
-
-    def map_rows(self, rows: int, cols: int, device: Device, whole: bool = True) -> ThreadMap:
-        """The mapping asked for; rows that are not ``whole`` may be split over blocks, with grid barriers any may."""
-        return map_rows(rows, cols, device, adaptive=self.adaptive, whole=whole and not self.barriers,
-                        threads_per_row=self.threads_per_row, threads=self.threads)
 
     def renumber(self, number: Callable[[int], int]) -> Stitching:
         return self if self.kept is None else replace(self, kept=tuple(sorted(map(number, self.kept))))

@@ -17,7 +17,7 @@ from .errors import KernelError
 from .fuse import Decision
 from .index import Key, Pull, pull
 from .kernel import MEET_TOGETHER, Buffer, Home
-from .mapping import WARP, ThreadMap, deal
+from .mapping import WARP, ThreadMap, deal, map_rows_as
 from .ops import SHORT, compute_dtype, itemsize, shuffle_dtype
 from .sinks import Sink, Space, makes_near, root
 from .stitch import StitchPlan
@@ -153,7 +153,7 @@ class Layout:
                 if s.thread_map.splits == loop.space.chunks and (best is None or s.thread_map.cols > best.cols):
                     best = s.thread_map
             if loop.space.kind == "row" and loop.space.chunks == 1 and (best is None or loop.cols > best.cols):
-                wider = self.plan.composition.map_rows(loop.space.rows, loop.cols, self.device)
+                wider = map_rows_as(self.plan.composition, loop.space.rows, loop.cols, self.device)
                 best = wider if wider.splits == 1 or best is None else best
             assert best is not None
             found[key] = best
@@ -399,7 +399,7 @@ def asked(plan: StitchPlan) -> tuple[Hashable, ...]:
     """All that a layout takes from a plan; of its composition how rows are mapped, whether threads take several columns, and
     what blocks share."""
     how = plan.composition
-    maps = tuple(how.map_rows(s.space.rows, s.extents[2], plan.device) for s in plan.sinks if s.space.kind == "row")
+    maps = tuple(map_rows_as(how, s.space.rows, s.extents[2], plan.device) for s in plan.sinks if s.space.kind == "row")
     shared = tuple(s.node for s in plan.sinks if how.shares(s.node))
     return plan.graph.structure_text, plan.sinks, maps, plan.device.kind == "gpu" and how.deals, shared
 

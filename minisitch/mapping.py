@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from .device import Device
+from .fuse import Composition, Stitching
 
 WARP = 32
 LONG_ROW = 1024  # the paper's bound: only rows above it are worth splitting
@@ -116,6 +117,14 @@ def deal(m: ThreadMap, device: Device, registers_each: int = 1) -> ThreadMap:
     why = f"{per_row} threads a row, {-(-m.cols // per_row)} columns each, {together} rows a block, {steps} in turn: " \
           f"{blocks} of {wave} resident"
     return replace(m, blocks=blocks, threads=threads, rows_per_block=together, threads_per_row=per_row, steps=steps, why=why)
+
+
+def map_rows_as(composition: Composition, rows: int, cols: int, device: Device, whole: bool = True) -> ThreadMap:
+    """The mapping that a composition asks for. Rows that are not ``whole`` may be split over blocks; with grid barriers any may."""
+    if not isinstance(composition, Stitching):
+        return map_rows(rows, cols, device)
+    return map_rows(rows, cols, device, adaptive=composition.adaptive, whole=whole and not composition.barriers,
+                    threads_per_row=composition.threads_per_row, threads=composition.threads)
 
 
 def map_columns(rows: int, serial: int, cols: int, device: Device, whole: bool = False) -> tuple[ThreadMap, int]:

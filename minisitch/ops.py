@@ -16,14 +16,14 @@ The cost classes are the papers' (AStitch section 2.2, FusionStitching 2018 sect
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-
-from .special import erf
 
 DTYPES = {  # short name in printed programs -> NumPy name
     "bool": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
@@ -53,6 +53,24 @@ def shuffle_dtype(dtype: str) -> str:
     """The dtype a value has while lanes of a warp exchange it: shuffles move 32 or 64 bits."""
     held = compute_dtype(dtype)
     return held if kind_of(held) == "float" or held in ("int32", "int64", "uint64") else "int64"
+
+
+@functools.cache
+def _float64_erf() -> Callable[[np.ndarray], Any]:
+    """Looked up at the first use: importing SciPy takes longer than importing all of this package."""
+    try:
+        return importlib.import_module("scipy.special").erf
+    except ImportError:
+        return np.vectorize(math.erf, otypes=[np.float64])
+
+
+def erf(x: Any) -> np.ndarray:
+    """Error function of each element of a real array, in its shape and dtype; NumPy has none.
+
+    float16 and float32 are computed in float64 and rounded once.
+    """
+    x = np.asarray(x)
+    return np.array(x, copy=True) if x.size == 0 else _float64_erf()(np.asarray(x, dtype=np.float64)).astype(x.dtype)
 
 
 @dataclass(frozen=True)

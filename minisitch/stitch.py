@@ -29,7 +29,7 @@ from .graph import Graph, Node
 from .groups import Group, candidates, groups_of, is_row_reduce, many_positions
 from .index import ZERO, Digit, Index, Key, Position, linear, pull
 from .keeping import Loop, heavy_inside, worth_keeping
-from .mapping import ThreadMap, map_columns, map_rows
+from .mapping import ThreadMap, map_columns, map_rows, map_rows_as
 from .sinks import Partition, Sink, Space, adopt, column_of, makes_near, result_position
 
 MEETING_PLACES = 16_384  # bytes of shared memory left to warps that meet: two sets of 32 results, 32 warps, 8 bytes
@@ -148,7 +148,7 @@ class _Arranger:
 
     def _map_whole(self, rows: int, cols: int) -> ThreadMap:
         """The mapping of rows that others in the kernel share, adaptive as AStitch has it."""
-        return replace(self.stitching, adaptive=True).map_rows(rows, cols, self.device)
+        return map_rows_as(replace(self.stitching, adaptive=True), rows, cols, self.device)
 
     # -- reduces
     def _place_reduce(self, node: Node) -> None:
@@ -167,7 +167,7 @@ class _Arranger:
         rows, _, cols = partition.extents(shape)
         position = partition.position(shape)
         leaves = self._leaves(node.args[0], position)
-        mapping = self.stitching.map_rows(rows, cols, self.device, whole=bool(leaves or self.graph.users[node.id]))
+        mapping = map_rows_as(self.stitching, rows, cols, self.device, whole=bool(leaves or self.graph.users[node.id]))
         space = _row_space(mapping)
         home = result_position(node, position)
         self._decide(node, mapping.rule, mapping.why)

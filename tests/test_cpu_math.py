@@ -12,7 +12,7 @@ import pytest
 
 from minisitch import cpu_math
 from minisitch.compile import compile_cpu
-from minisitch.special import erf
+from minisitch.ops import erf
 
 WIDE = np.longdouble if np.finfo(np.longdouble).eps < 1e-18 else np.float64
 UNARY = {  # name: NumPy's meaning, the interval where it is interesting

@@ -11,8 +11,8 @@ PACKAGE = Path(__file__).parent.parent / "minisitch"
 
 # From what imports nothing of ours to what imports all. A folder counts as its name.
 ORDER = (
-    "errors", "progress", "undisturbed", "special", "store", "ops", "graph", "parser", "index", "trace", "reference", "windows", "roll", "simplify", "device", "this_machine",
-    "mapping", "fuse", "online", "groups", "keeping", "triples", "sinks", "stitch", "blocks", "restitch", "kernel", "verify", "layout", "statements", "loops", "reuse", "together",
+    "errors", "progress", "undisturbed", "store", "ops", "graph", "parser", "index", "trace", "reference", "windows", "roll", "simplify", "device", "this_machine",
+    "fuse", "mapping", "online", "groups", "keeping", "triples", "sinks", "stitch", "blocks", "restitch", "kernel", "verify", "layout", "statements", "loops", "reuse", "together",
     "wide", "schedule", "cost", "build", "launches", "cuda_product", "dataflow", "strategies", "regions", "optimum", "source",
     "cuda_math", "cuda_order", "cpu_math", "cuda_emit", "cuda_pipeline", "cpu_emit", "simt", "machine_code", "cpu_primitives", "compile", "cuda_wide", "cuda_compile", "cuda_link", "offline",
     "crew", "workers", "runtime", "explain",
