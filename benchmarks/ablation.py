@@ -25,10 +25,14 @@ from unittest.mock import patch
 
 import numpy as np
 
-from minisitch import compile as compiler
-from minisitch import crew, get_device, loops, online, together, trace, workers
+from minisitch import get_device, trace
 from minisitch.explain.compare import take_turns
+from minisitch.passes import batch_rows as together
+from minisitch.passes import nest_loops as loops
+from minisitch.passes import split_reductions as online
 from minisitch.runtime import assemble, lower_program, pool, steps
+from minisitch.runtime.cpu import compile as compiler
+from minisitch.runtime.cpu import crew, workers
 from minisitch.trace.tree import flatten
 
 from .results import Bar, geometric_mean, load, surroundings, table, tell

@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 
 from minisitch import get_device, trace
-from minisitch.cuda_pipeline import PipelineSource
 from minisitch.errors import MinisitchError
-from minisitch.offline import ARCHITECTURES, assemble, assemble_pipeline, broken, broken_pipeline, missing
+from minisitch.kernel.text import KernelSource
 from minisitch.runtime import lower_program
-from minisitch.source import KernelSource
+from minisitch.runtime.cuda.offline import ARCHITECTURES, assemble, assemble_pipeline, broken, broken_pipeline, missing
+from minisitch.strategies.kitsune.emit import PipelineSource
 
 from . import cpu_programs, irregular, kitsune
 from .results import ROOT, Record, Results, code_digest, measure_all, path_of, say

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from minisitch import Program, trace
-from minisitch.build import Prices
-from minisitch.dataflow.price import plan_with_pipelines_us
 from minisitch.errors import MinisitchError
 from minisitch.runtime import assemble, choose_device, lower_program
+from minisitch.strategies.kitsune.price import plan_with_pipelines_us
+from minisitch.strategies.prices import Prices
 from minisitch.trace.tree import flatten
 
 from .papers import median, rounds

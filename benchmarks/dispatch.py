@@ -39,8 +39,8 @@ def softmax(first, last, x, y):
 
 
 def serial_and_ours():
-    from minisitch import crew, workers
-    from minisitch.compile import compile_cpu
+    from minisitch.runtime.cpu import crew, workers
+    from minisitch.runtime.cpu.compile import compile_cpu
 
     compiled = compile_cpu(TEXT, "softmax", ("float32", "float32"))
     kernel = compiled.function
@@ -55,7 +55,7 @@ def numba_layer():
     """The same body under prange, eight chunks a thread."""
     import numba
 
-    from minisitch import compile as compiler
+    from minisitch.runtime.cpu import compile as compiler
 
     namespace = {"np": np, "prange": numba.prange}
     code = compiler._for_the_compiler(TEXT, "softmax", "<dispatch>")

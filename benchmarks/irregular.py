@@ -24,15 +24,15 @@ from typing import Any
 import numpy as np
 
 from minisitch import STRATEGIES, Device, FusionPlan, Graph, TensorType, get_device, trace
-from minisitch.build import compose
-from minisitch.cost import kernel_us, working_set
 from minisitch.errors import MinisitchError
 from minisitch.explain.compare import duration, error_of
 from minisitch.fuse import Stitching, extract
-from minisitch.kernel import Kernel
+from minisitch.kernel.ir import Kernel
 from minisitch.runtime import assemble, choose_device, lower_program
 from minisitch.schedule import schedule
 from minisitch.simplify import simplify
+from minisitch.stitch.compose import compose
+from minisitch.strategies.cost import kernel_us, working_set
 
 from .papers import FAR, median, rounds
 from .results import Record, Results, as_a_program, complain, run_suite, say, table, where_and_when

@@ -19,11 +19,11 @@ from pathlib import Path
 import numpy as np
 
 import minisitch as ms
-from minisitch.build import Prices
 from minisitch.fuse import fuse
 from minisitch.graph import Graph
 from minisitch.simplify import simplify
 from minisitch.strategies.auto import Judgement, decide
+from minisitch.strategies.prices import Prices
 from minisitch.trace import trace
 
 from .papers import WORKLOADS

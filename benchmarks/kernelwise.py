@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from minisitch.reference import judge
 from minisitch.runtime import Executable
 from minisitch.runtime.steps import KernelStep
+from minisitch.testing.judge import judge
 
 
 def wrong_kernels(run: Executable, leaves: Sequence[Any]) -> Iterator[tuple[str, str]]:

@@ -13,9 +13,9 @@ operands and result, a pipeline's inputs and outputs and those of its queues tha
 baselines: every operation a launch, as NumPy calls them (``none``), and every operator a launch, as PyTorch calls them, with a
 linear layer's bias added inside its product.
 
-*Modelled* is ``minisitch.dataflow.predict`` for each pipeline, and nothing of it is measured. What lies outside of pipelines
-takes a launch and its memory time, a product the larger of that and its arithmetic time. *Sensitivity* is what the pipelines
-would gain on other machines (``minisitch.dataflow.sensitivity``): with twice the SMs, L2 bandwidth, DRAM bandwidth.
+*Modelled* is ``minisitch.strategies.kitsune.predict`` for each pipeline, and nothing of it is measured. What lies outside of
+pipelines takes a launch and its memory time, a product the larger of that and its arithmetic time. *Sensitivity* is what pipelines
+would gain on other machines (``strategies.kitsune.models.sensitivity``): with twice the SMs, L2 bandwidth, DRAM bandwidth.
 
 ``--preset full`` counts and models the published sizes, of which only shapes exist here, and measures at the models' ``medium``,
 which fits this machine. ``small`` is to try the suite out: such programs are no larger than a tile, so there are no pipelines.
@@ -33,16 +33,6 @@ from typing import Any
 import numpy as np
 
 from minisitch import STRATEGIES, Program, get_device, trace
-from minisitch.build import built
-from minisitch.cost import library_traffic, traffic
-from minisitch.dataflow.balance import Channel, Load
-from minisitch.dataflow.pipeline import Pipeline, Stage
-from minisitch.dataflow.predict import predict, workload
-from minisitch.dataflow.price import pipeline_traffic
-from minisitch.dataflow.sensitivity import PAPER as MACHINES
-from minisitch.dataflow.sensitivity import sensitivity
-from minisitch.dataflow.simulate import EXECUTIONS, bulk_synchronous
-from minisitch.dataflow.tiles import FINAL
 from minisitch.device import Device
 from minisitch.errors import MinisitchError
 from minisitch.explain.compare import duration, size
@@ -51,6 +41,16 @@ from minisitch.graph import Graph
 from minisitch.reference import evaluate
 from minisitch.runtime import assemble, choose_device, lower_program
 from minisitch.simplify import simplify
+from minisitch.strategies.cost import library_traffic, traffic
+from minisitch.strategies.kitsune.models.balance import Channel, Load
+from minisitch.strategies.kitsune.models.sensitivity import PAPER as MACHINES
+from minisitch.strategies.kitsune.models.sensitivity import sensitivity
+from minisitch.strategies.kitsune.models.simulate import EXECUTIONS, bulk_synchronous
+from minisitch.strategies.kitsune.pipeline import Pipeline, Stage
+from minisitch.strategies.kitsune.predict import predict, workload
+from minisitch.strategies.kitsune.price import pipeline_traffic
+from minisitch.strategies.kitsune.tiles import FINAL
+from minisitch.strategies.prices import built
 from minisitch.trace.tree import flatten
 
 from .counting import Operator, fused, operators

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 
 import minisitch as ms
-from minisitch.build import Prices
 from minisitch.fuse import STRATEGIES, fuse
-from minisitch.optimum import Space, bits, optimum
 from minisitch.simplify import simplify
+from minisitch.strategies.optimum import Space, bits, optimum
+from minisitch.strategies.prices import Prices
 from minisitch.testing import random_graph
 
 from .results import tell

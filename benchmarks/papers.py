@@ -34,13 +34,13 @@ from typing import Any
 import numpy as np
 
 from minisitch import STRATEGIES, Program, get_device, trace
-from minisitch.compile import Compiled, Request, compile_cpu
-from minisitch.cost import kernel_us, library_us, traffic, working_set
 from minisitch.errors import MinisitchError
 from minisitch.explain.compare import duration, error_of, size, take_turns
 from minisitch.reference import evaluate
 from minisitch.runtime import Executable, Stages, assemble, choose_device, lower_program
+from minisitch.runtime.cpu.compile import Compiled, Request, compile_cpu
 from minisitch.runtime.steps import LibraryStep, requests
+from minisitch.strategies.cost import kernel_us, library_us, traffic, working_set
 from minisitch.trace.tree import flatten
 
 from .kernelwise import wrong_kernels

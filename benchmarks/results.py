@@ -28,7 +28,7 @@ import numba
 import numpy as np
 
 from minisitch.errors import MinisitchError
-from minisitch.this_machine import get_device
+from minisitch.runtime.this_machine import get_device
 
 ROOT = Path(__file__).resolve().parent.parent
 BUSY = 0.5  # processes waiting for a core, for each core there is, from which times are not to be trusted

@@ -18,8 +18,8 @@ import numpy as np
 
 import minisitch as ms
 from benchmarks.papers import in_kernels
-from minisitch import cost
 from minisitch.runtime import assemble, choose_device, lower_program
+from minisitch.strategies import cost
 from minisitch.trace.tree import flatten
 
 COLUMNS = (2, 3, 4, 5, 8, 10, 12, 16, 17, 24, 32, 40, 64, 100)

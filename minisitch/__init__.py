@@ -12,6 +12,30 @@
     ms.compare(softmax, x)       # all strategies: kernels, bytes, barriers, modelled and measured time
     ms.lower(softmax, x, stop_after="schedule")  # leave by any door
 
+The rooms of the house, in the order in which data goes through them. A room imports only from rooms above it:
+
+    errors       the exception family; the progress line; work that Ctrl-C does not tear
+    ops          the table of operations, one row each
+    graph        the graph: types, nodes, inference, printing
+    device       what a machine has: GPUs, a CPU
+    trace        NumPy functions to graphs
+    reference    what a graph means: one NumPy call a node
+    simplify     exact rewrites of the graph
+    fuse         which operations share a kernel; the registry of strategies
+    stitch       inside one kernel: which operations have loops, and how values travel between them
+    kernel       the loop IR: what a kernel is, its verifier, how a statement reads
+    passes       what makes a kernel fast: one file, one pass
+    schedule     from stitched operations to a kernel
+    simt         runs CUDA text thread by thread, without a GPU
+    cuda_emit    a kernel as CUDA text
+    cpu_emit     a kernel as CPU text
+    strategies   the four papers, the baselines, and auto: what to fuse, and what it would cost
+    lower        the whole road from a traced program to text, with a door after each stage
+    runtime      jit: calls, memory, caches, threads, compilers, drivers
+    testing      random programs, and the judge of their results
+    explain      reports, pictures, comparisons, calibration
+    __main__     the command line
+
 Importing this package does not import Numba; the first compile does.
 """
 
@@ -33,10 +57,10 @@ from .errors import (
 from .explain import Comparison, Report, compare, explain
 from .fuse import STRATEGIES, Decision, FusionPlan, Pattern, make_plan, strategy
 from .graph import Graph, Node, TensorType
-from .parser import parse
 from .runtime import jit, lower
-from .this_machine import get_device
+from .runtime.this_machine import get_device
 from .trace import Program, erf, trace
+from .trace.parser import parse
 
 __version__ = "0.1.0"
 

@@ -22,18 +22,18 @@ from typing import Any
 import numpy as np
 
 from . import __version__
-from .calibrate import Programs, calibrate
-from .demo import demo, gpt, make_batch, make_weights
 from .device import DEVICES
-from .doctor import examine
 from .errors import DeviceError, MinisitchError
+from .errors.progress import working
 from .explain import compare, explain
+from .explain.calibrate import Programs, calibrate
 from .explain.compare import error_of, sample
+from .explain.demo import demo, gpt, make_batch, make_weights
 from .fuse import STRATEGIES
-from .progress import working
 from .reference import evaluate
 from .runtime import TARGETS, choose_device, choose_target, jit, parse_type
-from .this_machine import device_file
+from .runtime.doctor import examine
+from .runtime.this_machine import device_file
 from .trace import trace
 from .trace.tree import Branch, Leaf, Tree, flatten
 

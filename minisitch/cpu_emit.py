@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import math
 
-from .index import show
-from .kernel import Fold, Kernel, Phase, Segment, Stmt, Store, View, extents
-from .source import (
+from .kernel.ir import Fold, Kernel, Phase, Segment, Stmt, Store, View, extents
+from .kernel.text import (
     KernelSource,
     Launch,
     Writer,
@@ -32,6 +31,7 @@ from .source import (
     task_parts,
     used_buffers,
 )
+from .stitch.index import show
 
 
 def emit(kernel: Kernel, exact: bool = True) -> KernelSource:

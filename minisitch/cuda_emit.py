@@ -12,11 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .fuse import count
-from .index import show
-from .kernel import MEET_TOGETHER, Fold, Kernel, Phase, Segment, Stmt, Store, extents, indices
-from .mapping import WARP
-from .ops import compute_dtype, kind_of, shuffle_dtype
-from .source import (
+from .kernel.ir import MEET_TOGETHER, Fold, Kernel, Phase, Segment, Stmt, Store, extents, indices
+from .kernel.text import (
     KernelSource,
     Launch,
     Writer,
@@ -32,6 +29,9 @@ from .source import (
     statement,
     task_parts,
 )
+from .ops import compute_dtype, kind_of, shuffle_dtype
+from .stitch.index import show
+from .stitch.mapping import WARP
 
 MASK = "0xffffffff"
 

@@ -16,19 +16,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from .graph import identifier
-from .index import Index, Loaded, footprint
-from .kernel import Buffer, Kernel, Load, Phase, Segment, Store, Touch, statements
-from .layout import Layout, Loop
-from .loops import nest_columns
-from .mapping import MANY_REGISTERS, WARP, ThreadMap
+from .kernel.ir import Buffer, Kernel, Load, Phase, Segment, Store, Touch, statements
+from .kernel.layout import Layout, Loop
+from .kernel.statements import Names, Statements
+from .kernel.verify import verify_kernel
 from .ops import compute_dtype, itemsize
-from .reuse import reuse
-from .sinks import Space
-from .statements import Names, Statements
-from .stitch import StitchPlan
-from .together import take_together
-from .verify import verify_kernel
-from .wide import widen
+from .passes.batch_rows import take_together
+from .passes.nest_loops import nest_columns
+from .passes.share_row_values import reuse
+from .passes.vectorize import widen
+from .stitch.index import Index, Loaded, footprint
+from .stitch.mapping import MANY_REGISTERS, WARP, ThreadMap
+from .stitch.place import StitchPlan
+from .stitch.subroots import Space
 
 TILE_ROWS = 64  # that are read across while their lines stay in cache: each has another page for each of its operands
 

@@ -8,8 +8,11 @@ import types
 
 import fake_cuda
 
-from minisitch import cuda_link
-from minisitch.runtime import cuda_driver, cuda_kernel, cuda_memory, steps
+from minisitch.runtime import steps
+from minisitch.runtime.cuda import driver as cuda_driver
+from minisitch.runtime.cuda import kernel as cuda_kernel
+from minisitch.runtime.cuda import link as cuda_link
+from minisitch.runtime.cuda import memory as cuda_memory
 
 NAMES = [*fake_cuda.FUNCTIONS, "CUresult", "CUstream_flags", "CUevent_flags", "CUstreamCaptureMode", "CUdevice_attribute"]
 

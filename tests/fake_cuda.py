@@ -23,7 +23,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from minisitch import cuda_link, simt
+from minisitch import simt
+from minisitch.runtime.cuda import link as cuda_link
 
 WORDS = 7
 ATTRIBUTES = {"COMPUTE_CAPABILITY_MAJOR": (75, 9), "COMPUTE_CAPABILITY_MINOR": (76, 0), "MULTIPROCESSOR_COUNT": (16, 132),

@@ -10,13 +10,13 @@ import minisitch.strategies  # noqa: F401  registers them
 from minisitch import simt
 from minisitch.device import BUILT_IN, DEVICES
 from minisitch.fuse import Stitching, extract, fuse
-from minisitch.parser import parse
-from minisitch.runtime.executable import assemble
-from minisitch.runtime.stages import lower_program
+from minisitch.lower import lower_program
+from minisitch.runtime.assemble import assemble
+from minisitch.runtime.this_machine import cpu_with, this_cpu
 from minisitch.schedule import schedule
-from minisitch.stitch import stitch
-from minisitch.this_machine import cpu_with, this_cpu
+from minisitch.stitch.place import stitch
 from minisitch.trace import Program, trace
+from minisitch.trace.parser import parse
 from minisitch.trace.tree import Static
 
 BASIC = ("none", "xla", "astitch")  # strategies; the others have tests of their own

@@ -12,8 +12,8 @@ import pytest
 from stitch_help import CPU, layernorm, layernorm_backward, lowered, softmax, traced
 from test_compile import widest_register
 
-from minisitch import compile as compiler
-from minisitch.compile import compile_cpu, inspect_assembly
+from minisitch.runtime.cpu import compile as compiler
+from minisitch.runtime.cpu.compile import compile_cpu, inspect_assembly
 from minisitch.runtime.steps import requests
 
 pytestmark = pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64", "arm64", "aarch64"),

@@ -25,16 +25,17 @@ from stitch_help import (
     traced,
 )
 
-import minisitch.stitch as stitching
-from minisitch import cost, cuda_emit
-from minisitch.build import Prices
+import minisitch.stitch.place as stitching
+from minisitch import cuda_emit
 from minisitch.fuse import ALL_INGREDIENTS, Stitching, fuse, stretches
-from minisitch.groups import is_row_reduce
-from minisitch.reference import judge
 from minisitch.simplify import simplify
-from minisitch.stitch import stitch
+from minisitch.stitch.dominants import is_row_reduce
+from minisitch.stitch.place import stitch
+from minisitch.strategies import cost
 from minisitch.strategies.astitch import ablation
+from minisitch.strategies.prices import Prices
 from minisitch.testing import random_inputs
+from minisitch.testing.judge import judge
 from minisitch.trace import trace
 
 ROW, WIDE = "f32[8,1] = input name='r'", "f32[8,96] = input name='x'"

@@ -12,18 +12,18 @@ from stitch_help import DISTURBED
 
 import minisitch as ms
 from benchmarks.judgement import STEPS
-from minisitch.build import Prices, built, read_whole
 from minisitch.device import DEVICES
 from minisitch.errors import KernelError
 from minisitch.fuse import STRATEGIES, Stitching, extract, fuse
+from minisitch.runtime.this_machine import get_device
 from minisitch.simplify import simplify
-from minisitch.stitch import BarrierNeeded
+from minisitch.stitch.block_cuts import BlockComposition
+from minisitch.stitch.place import BarrierNeeded
 from minisitch.strategies import auto
 from minisitch.strategies.auto import ABLATIONS, MOST_CUTS, PROPOSERS, RESOLUTION, Judgement, changes, decide
+from minisitch.strategies.prices import Prices, built, read_whole
 from minisitch.testing import check_graph, graphs, random_graph, random_inputs
-from minisitch.this_machine import get_device
 from minisitch.trace import trace
-from minisitch.triples import BlockComposition
 
 V100 = DEVICES["v100"]
 

@@ -340,7 +340,7 @@ def test_the_process_ends_while_the_background_works(where, tmp_path):
 import os, threading
 os.environ["MINISITCH_CACHE"] = {str(tmp_path)!r}
 import numpy as np, minisitch as ms
-from minisitch import compile as compiler
+from minisitch.runtime.cpu import compile as compiler
 from minisitch.fuse import STRATEGIES
 asked = threading.Event()
 def held(graph, device):

@@ -37,9 +37,9 @@ from benchmarks import (  # noqa: E402
 )
 from benchmarks.kernelwise import wrong_kernels  # noqa: E402
 from minisitch import __main__ as cli  # noqa: E402
-from minisitch import compile as compiler  # noqa: E402
 from minisitch.explain.compare import take_turns  # noqa: E402
 from minisitch.runtime import Executable, assemble, choose_device, lower_program  # noqa: E402
+from minisitch.runtime.cpu import compile as compiler  # noqa: E402
 from minisitch.trace import trace  # noqa: E402
 
 

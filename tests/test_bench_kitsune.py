@@ -19,16 +19,16 @@ from test_cuda_pipeline import DEVICE, TINY, launch  # noqa: E402
 
 from benchmarks import counting, cpu_pipelines, kitsune, papers, results  # noqa: E402
 from minisitch import __main__ as cli  # noqa: E402
-from minisitch.build import built, digest  # noqa: E402
-from minisitch.cost import Bytes  # noqa: E402
 from minisitch.cuda_emit import emit  # noqa: E402
-from minisitch.cuda_pipeline import emit_pipeline  # noqa: E402
-from minisitch.dataflow import pipeline, price  # noqa: E402
 from minisitch.device import DEVICES  # noqa: E402
 from minisitch.fuse import extract, fuse  # noqa: E402
 from minisitch.graph import TensorType  # noqa: E402
 from minisitch.reference import evaluate  # noqa: E402
 from minisitch.simplify import simplify  # noqa: E402
+from minisitch.strategies.cost import Bytes  # noqa: E402
+from minisitch.strategies.kitsune import pipeline, price  # noqa: E402
+from minisitch.strategies.kitsune.emit import emit_pipeline  # noqa: E402
+from minisitch.strategies.prices import built, digest  # noqa: E402
 from minisitch.trace import flatten, trace  # noqa: E402
 
 A100 = DEVICES["a100"]

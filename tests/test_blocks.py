@@ -7,22 +7,23 @@ import numpy as np
 import pytest
 from stitch_help import CPU, TOY, V100, program, stepped, traced
 
-from minisitch import cost, cpu_emit, cuda_emit
-from minisitch.blocks import arrange
+from minisitch import cpu_emit, cuda_emit
 from minisitch.errors import KernelError, PlanError
 from minisitch.fuse import extract, fuse, make_plan
-from minisitch.index import linear, pull, value_at
-from minisitch.kernel import Compute, Load
-from minisitch.reference import judge
-from minisitch.runtime.executable import assemble
-from minisitch.runtime.stages import lower_plan
+from minisitch.kernel.ir import Compute, Load
+from minisitch.kernel.verify import verify_kernel
+from minisitch.lower import lower_plan
+from minisitch.runtime.assemble import assemble
 from minisitch.schedule import schedule
 from minisitch.simplify import simplify
+from minisitch.stitch.block_cuts import BlockComposition, Triple, cut_of, operand_cut, triple_for, triples_of
+from minisitch.stitch.blocks import arrange
+from minisitch.stitch.index import linear, pull, value_at
+from minisitch.strategies import cost
 from minisitch.testing import random_graph, random_inputs
+from minisitch.testing.judge import judge
 from minisitch.trace import Program
 from minisitch.trace.tree import Static
-from minisitch.triples import BlockComposition, Triple, cut_of, operand_cut, triple_for, triples_of
-from minisitch.verify import verify_kernel
 
 
 # ---------------------------------------------------------------- helpers

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stitch_help import gelu, lowered, one_kernel, softmax, traced
 
-from minisitch import calibrate as cal
-from minisitch import this_machine as devices
 from minisitch.__main__ import main
-from minisitch.build import moved_us
 from minisitch.device import BUILT_IN, HEAVY_NS, LOOP_NS
 from minisitch.errors import DeviceError
+from minisitch.explain import calibrate as cal
+from minisitch.runtime import this_machine as devices
+from minisitch.runtime.this_machine import cpu_with, device_file, this_cpu
+from minisitch.strategies.prices import moved_us
 from minisitch.testing import random_graph
-from minisitch.this_machine import cpu_with, device_file, this_cpu
 
 FIGURES = {**BUILT_IN, "flops": 1e11, "launch_us": 7.0, "source": "a test"}
 NO_LOOPS = tuple((name, 1e-9) for name in BUILT_IN["core_ns"])

@@ -15,8 +15,8 @@ import pytest
 
 import minisitch
 from minisitch import __main__ as cli
-from minisitch import demo
 from minisitch.errors import MinisitchError
+from minisitch.explain import demo
 from minisitch.fuse import STRATEGIES
 
 PROGRAM = '''"""A program for the command line."""

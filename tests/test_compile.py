@@ -16,9 +16,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minisitch import compile as compiler
-from minisitch import cpu_math, machine_code, store
-from minisitch.compile import Request, compile_cpu, compile_many, inspect_assembly, load_text
+from minisitch.runtime import store
+from minisitch.runtime.cpu import compile as compiler
+from minisitch.runtime.cpu import machine_code
+from minisitch.runtime.cpu import math as cpu_math
+from minisitch.runtime.cpu.compile import Request, compile_cpu, compile_many, inspect_assembly, load_text
 
 ROOT = Path(__file__).resolve().parent.parent
 WIDTH = 1024
@@ -453,7 +455,7 @@ def test_threads_share_one_compilation():
 
 
 def test_many_processes_meet_in_one_new_folder(tmp_path):
-    code = ("from minisitch.compile import compile_cpu\nfrom minisitch.store import folder, _secret\nimport numpy as np\n"
+    code = ("from minisitch.runtime.cpu.compile import compile_cpu\nfrom minisitch.runtime.store import folder, _secret\nimport numpy as np\n"
             "text = 'def k(first, last, x, y):\\n    for i in range(first, last):\\n        y[i] = x[i] + x[i]\\n'\n"
             "k = compile_cpu(text, 'k', ('float32', 'float32'))\nx = np.ones(3, np.float32); y = np.empty_like(x)\n"
             "k.function(0, 3, x, y); assert (y == 2).all()\nprint(_secret(folder()).hex())")
@@ -516,14 +518,14 @@ def test_a_load_from_disk_is_quick(monkeypatch):
 
 
 def test_numba_is_imported_by_the_first_compilation_only():
-    code = ("import sys, minisitch.compile, minisitch.cpu_math, minisitch.workers\n"
-            "minisitch.compile.load_text('def k(first, last, x): x[0] = exp_f32(x[0])', 'k')\n"
+    code = ("import sys, minisitch.runtime.cpu.compile, minisitch.runtime.cpu.math, minisitch.runtime.cpu.workers\n"
+            "minisitch.runtime.cpu.compile.load_text('def k(first, last, x): x[0] = exp_f32(x[0])', 'k')\n"
             "assert 'numba' not in sys.modules and 'llvmlite' not in sys.modules")
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
 
 
 def test_a_kernel_from_the_disk_needs_no_numba(tmp_path):
-    code = ("import sys, numpy as np\nfrom minisitch.compile import compile_cpu\n"
+    code = ("import sys, numpy as np\nfrom minisitch.runtime.cpu.compile import compile_cpu\n"
             "text = 'def k(first, last, x, n, y):\\n    t = np.empty(8, np.float64)\\n    for i in range(first, last):\\n'\n"
             "text += '        t[i] = x[i]\\n        y[i] = math.pow(t[i], 2.5) + math.sin(x[i]) + n[i] // 3\\n'\n"
             "x, n, y = np.arange(1.0, 9.0), np.arange(8) - 4, np.zeros(8)\n"
@@ -570,7 +572,7 @@ def test_what_numba_is_told_is_part_of_the_key(monkeypatch):
 
 
 def test_without_jit_the_text_runs_as_it_is():
-    code = ("import numpy as np\nfrom minisitch.compile import compile_cpu\n"
+    code = ("import numpy as np\nfrom minisitch.runtime.cpu.compile import compile_cpu\n"
             "k = compile_cpu('def k(first, last, x): x[0] = exp_f32(x[0])', 'k', ('float32',)).function\n"
             "x = np.zeros(1, np.float32); k(0, 1, x); assert x[0] == 1")
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1", "MINISITCH_CACHE": "0", "PYTHONPATH": str(ROOT)}

@@ -24,14 +24,16 @@ from stitch_help import (
     traced,
 )
 
-from minisitch import cost, crew, cuda_emit, workers
+from minisitch import cuda_emit
 from minisitch.device import BUILT_IN, LOOP_NS, SERIAL_BELOW, SERIAL_BESIDE_LIBRARY, Level
 from minisitch.errors import DeviceError
-from minisitch.kernel import HEAVY
+from minisitch.kernel.ir import HEAVY
+from minisitch.runtime.cpu import crew, workers
 from minisitch.runtime.steps import requests, to_the_cores
+from minisitch.runtime.this_machine import cpu_with
 from minisitch.simplify import simplify
+from minisitch.strategies import cost
 from minisitch.testing import random_graph, random_inputs
-from minisitch.this_machine import cpu_with
 
 PROGRAMS = {
     "softmax": (traced(softmax, (8, 96)), 8 * 96 * 4, 8 * 96 * 4),

@@ -10,9 +10,9 @@ import re
 import numpy as np
 import pytest
 
-from minisitch import cpu_math
-from minisitch.compile import compile_cpu
 from minisitch.ops import erf
+from minisitch.runtime.cpu import math as cpu_math
+from minisitch.runtime.cpu.compile import compile_cpu
 
 WIDE = np.longdouble if np.finfo(np.longdouble).eps < 1e-18 else np.float64
 UNARY = {  # name: NumPy's meaning, the interval where it is interesting

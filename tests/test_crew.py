@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import minisitch as ms
-from minisitch import crew, workers
-from minisitch.compile import compile_cpu
 from minisitch.device import BUILT_IN, SERIAL_BESIDE_LIBRARY
 from minisitch.runtime import lower_program, steps
-from minisitch.this_machine import cpu_with
+from minisitch.runtime.cpu import crew, workers
+from minisitch.runtime.cpu.compile import compile_cpu
+from minisitch.runtime.this_machine import cpu_with
 
 ROOT = Path(__file__).resolve().parent.parent
 COUNT = """
@@ -261,8 +261,8 @@ def test_without_posix_threads_the_python_pool_does_it(monkeypatch):
 PRELUDE = f"""
 import os, sys, threading, time
 import numpy as np
-from minisitch import crew
-from minisitch.compile import compile_cpu
+from minisitch.runtime.cpu import crew
+from minisitch.runtime.cpu.compile import compile_cpu
 compiled = compile_cpu({COUNT!r}, "count", ("int64", "int64"))
 x, y = np.ones(1000, np.int64), np.zeros(1000, np.int64)
 launch = crew.launcher(compiled.address, 1000, [(1000, 8), (1000, 8)])

@@ -17,13 +17,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import minisitch as ms
-from minisitch.dataflow import pipeline
 from minisitch.errors import DeviceError, KernelBug, MinisitchError
-from minisitch.runtime import compile_graph, cublas, cuda_driver, cuda_memory
-from minisitch.runtime.cuda_graph import KEPT
-from minisitch.runtime.cuda_kernel import Arguments, DeviceKernel
-from minisitch.runtime.cuda_launch import CudaExecutable
-from minisitch.runtime.device_arrays import look
+from minisitch.runtime import compile_graph
+from minisitch.runtime.cuda import cublas
+from minisitch.runtime.cuda import driver as cuda_driver
+from minisitch.runtime.cuda import memory as cuda_memory
+from minisitch.runtime.cuda.device_arrays import look
+from minisitch.runtime.cuda.graph import KEPT
+from minisitch.runtime.cuda.kernel import Arguments, DeviceKernel
+from minisitch.runtime.cuda.launch import CudaExecutable
+from minisitch.strategies.kitsune import pipeline
 from minisitch.testing import arrays_for, check_graph, graphs
 
 LAUNCHES = ("cuLaunchKernel", "cuLaunchCooperativeKernel")
@@ -330,7 +333,7 @@ class Capsuled:
         return 2, 0
 
     def __dlpack__(self, stream=None):
-        from minisitch.runtime.device_arrays import _DLTensor
+        from minisitch.runtime.cuda.device_arrays import _DLTensor
         self.streams.append(stream)
         self.sizes = (ctypes.c_int64 * len(self.shape))(*self.shape)
         self.tensor = _DLTensor(self.inner.address - 16, 2, 0, len(self.shape), 2, 32, 1, self.sizes, None, 16)

@@ -10,16 +10,17 @@ from hypothesis import strategies as st
 from stitch_help import TOY, lowered, traced
 
 from minisitch import reference
-from minisitch.cuda_pipeline import emit_pipeline
-from minisitch.cuda_product import Tile
-from minisitch.dataflow import pipeline as designs
-from minisitch.dataflow.tiles import FOLD, best_cut
 from minisitch.device import DEVICES
 from minisitch.errors import KernelBug, KernelError, PlanError
 from minisitch.fuse import extract, fuse
 from minisitch.graph import Graph
 from minisitch.simplify import simplify
 from minisitch.simt import machine, step
+from minisitch.strategies.kitsune import pipeline as designs
+from minisitch.strategies.kitsune.emit import emit_pipeline
+from minisitch.strategies.kitsune.product import Tile
+from minisitch.strategies.kitsune.tiles import FOLD, best_cut
+from minisitch.testing.judge import judge
 from minisitch.trace import trace
 
 DEVICE = replace(TOY, sms=8, max_block=32)
@@ -112,7 +113,7 @@ def launch(graph, source, seed=0, text="", inputs=None, results=None):
     traffic = step(text or source.text, arrays, source.grid, source.block, seed, wave=source.grid, queues=source.resident,
                    inputs=[a.name for a in source.arrays if a.kind == "input"])
     found = [arrays[f"y{k}"].reshape(graph[o].type.shape) for k, o in enumerate(graph.outputs)]
-    verdicts = reference.judge(graph, inputs, found)
+    verdicts = judge(graph, inputs, found)
     assert all(v.ok for v in verdicts), [v.why for v in verdicts]
     if results is not None:
         results.append([array.tobytes() for array in found])

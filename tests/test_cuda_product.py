@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minisitch import simt
-from minisitch.cuda_product import SMALL, Matrix, Product, Tile, choose_tile, product_text
 from minisitch.errors import KernelBug
+from minisitch.strategies.kitsune.product import SMALL, Matrix, Product, Tile, choose_tile, product_text
 
 TINY = Tile(4, 6, 5, 2, 3)  # 4 threads: no two of its sizes are the same
 SHAPES = [(1, 1, 1), (4, 6, 5), (8, 12, 10), (5, 7, 6), (3, 13, 1), (9, 1, 11), (1, 6, 16)]

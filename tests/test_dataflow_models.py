@@ -12,16 +12,30 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from minisitch.dataflow.arbiter import Request, dispatch, launch
-from minisitch.dataflow.balance import KINDS, Channel, Load, balance, in_dram, pass_tiles, pipeline_bytes
-from minisitch.dataflow.pipeline import Queue, Stage, least_depths
-from minisitch.dataflow.rates import depths, sequence
-from minisitch.dataflow.sensitivity import PAPER, Scale, moved, scaled, sensitivity
-from minisitch.dataflow.simulate import bulk_synchronous, dataflow, executions, vertical, vertical_groups
 from minisitch.device import DEVICES
 from minisitch.errors import PipelineError, PlanError
 from minisitch.explain.timeline import chrome_trace, timeline
-from minisitch.this_machine import this_cpu
+from minisitch.runtime.this_machine import this_cpu
+from minisitch.strategies.kitsune.models.arbiter import Request, dispatch, launch
+from minisitch.strategies.kitsune.models.balance import (
+    KINDS,
+    Channel,
+    Load,
+    balance,
+    in_dram,
+    pass_tiles,
+    pipeline_bytes,
+)
+from minisitch.strategies.kitsune.models.rates import depths, sequence
+from minisitch.strategies.kitsune.models.sensitivity import PAPER, Scale, moved, scaled, sensitivity
+from minisitch.strategies.kitsune.models.simulate import (
+    bulk_synchronous,
+    dataflow,
+    executions,
+    vertical,
+    vertical_groups,
+)
+from minisitch.strategies.kitsune.pipeline import Queue, Stage, least_depths
 
 A100, H100 = DEVICES["a100"], DEVICES["h100"]
 NEAR = 1 + 1e-9  # sums of floats in another order

@@ -5,9 +5,9 @@ import types
 
 import pytest
 
-from minisitch import doctor
 from minisitch.__main__ import main
-from minisitch.doctor import BROKEN, MISSING, OK, Driver, examine
+from minisitch.runtime import doctor
+from minisitch.runtime.doctor import BROKEN, MISSING, OK, Driver, examine
 
 H100 = ("NVIDIA H100 80GB HBM3", 9, 0)
 INSTALLED = {"numba-cuda": "0.30.4", "cuda-bindings": "13.5.0", "cuda-core": "1.2.2", "nvidia-nvvm": "13.5.37"}

@@ -32,14 +32,14 @@ from minisitch import cpu_emit, cuda_emit
 from minisitch.device import SERIAL_BELOW
 from minisitch.fuse import extract, make_plan
 from minisitch.graph import Builder, Graph, TensorType
-from minisitch.index import Digit, Index, Within
-from minisitch.kernel import LITTLE, Choose, FromIndex, Load, Phase, Store
-from minisitch.loops import _split
+from minisitch.kernel.ir import LITTLE, Choose, FromIndex, Load, Phase, Store
+from minisitch.kernel.text import literal
 from minisitch.ops import DTYPES, OPS, SHORT, kind_of
-from minisitch.reference import judge
+from minisitch.passes.nest_loops import _split
 from minisitch.simplify import simplify
-from minisitch.source import literal
+from minisitch.stitch.index import Digit, Index, Within
 from minisitch.testing import check_graph, random_graph
+from minisitch.testing.judge import judge
 
 EMITTERS = {"cuda": (cuda_emit.emit, TOY), "cpu": (cpu_emit.emit, CPU)}
 both = pytest.mark.parametrize("target", EMITTERS)

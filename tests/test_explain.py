@@ -16,15 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import minisitch as ms
-from minisitch.demo import gpt, make_batch, make_weights
 from minisitch.errors import MinisitchError, PlanError
 from minisitch.explain import picture
 from minisitch.explain.compare import HEADINGS, Comparison, error_of, interleaved, sample
+from minisitch.explain.demo import gpt, make_batch, make_weights
 from minisitch.explain.page import page
 from minisitch.fuse import STRATEGIES, fuse
 from minisitch.graph import TensorType
-from minisitch.mapping import map_columns, map_rows
-from minisitch.this_machine import get_device
+from minisitch.runtime.this_machine import get_device
+from minisitch.stitch.mapping import map_columns, map_rows
 
 
 def softmax(x):

@@ -31,27 +31,29 @@ from stitch_help import (
     traced,
 )
 
-from minisitch.build import compose
 from minisitch.cuda_emit import emit
 from minisitch.errors import PlanError
+from minisitch.explain.measured_prices import Library
 from minisitch.fuse import FREE, extract, fuse, is_fusible
 from minisitch.graph import Builder, TensorType
-from minisitch.kernel import Compute
-from minisitch.reference import evaluate, judge
+from minisitch.kernel.ir import Compute
+from minisitch.reference import evaluate
 from minisitch.runtime import lower
 from minisitch.schedule import schedule
 from minisitch.simplify import simplify
+from minisitch.stitch.block_cuts import BlockComposition, Triple, triple_for
+from minisitch.stitch.compose import compose
 from minisitch.strategies.fs18 import fusion as fusion_module
 from minisitch.strategies.fs18 import layers, library, plan, slabs
 from minisitch.strategies.fs18.compose import GIVEN_UP, ROWS, THREAD, Wish, given_up, tune, wishes
 from minisitch.strategies.fs18.dots import take_apart
 from minisitch.strategies.fs18.fusion import SHARED_LIMIT, Fusion, Limits, common_cuts
 from minisitch.strategies.fs18.layers import Sweeper
-from minisitch.strategies.fs18.library import Entry, Library, entry_of, model_us
+from minisitch.strategies.fs18.library import Entry, entry_of, model_us
 from minisitch.strategies.fs18.reads import Reads
 from minisitch.strategies.fs18.spans import Contraction, spans
 from minisitch.testing import check_graph, random_graph, random_inputs
-from minisitch.triples import BlockComposition, Triple, triple_for
+from minisitch.testing.judge import judge
 
 sys.path.insert(0, str(ROOT))
 from benchmarks.predict import exact_speedup, paper_speedup
@@ -507,7 +509,7 @@ def test_prices_come_from_whoever_can_measure(tmp_path, monkeypatch):
 MEASURED_TWICE = """
 import sys
 import numpy as np, minisitch as ms
-from minisitch.calibrate import measured_operations
+from minisitch.explain.calibrate import measured_operations
 
 def program(x):
     return x - np.sum(x, axis=1, keepdims=True)

@@ -31,19 +31,17 @@ from stitch_help import (
 )
 
 from minisitch import cuda_emit
-from minisitch.build import Prices
-from minisitch.calibrate import spearman
 from minisitch.errors import KernelBug, PlanError
+from minisitch.explain.calibrate import spearman
 from minisitch.fuse import Stitching, extract, fuse
-from minisitch.groups import is_row_reduce
-from minisitch.index import pull, variable
-from minisitch.kernel import Load, Phase
-from minisitch.reference import judge
-from minisitch.reuse import reuse
+from minisitch.kernel.ir import Load, Phase
+from minisitch.passes.share_row_values import reuse
 from minisitch.schedule import schedule
 from minisitch.simplify import simplify
-from minisitch.sinks import makes_near, root
-from minisitch.stitch import BarrierNeeded, stitch
+from minisitch.stitch.dominants import is_row_reduce
+from minisitch.stitch.index import pull, variable
+from minisitch.stitch.place import BarrierNeeded, stitch
+from minisitch.stitch.subroots import makes_near, root
 from minisitch.strategies.fs20 import decide
 from minisitch.strategies.fs20.beam import all_candidates, contract, plans, search
 from minisitch.strategies.fs20.delta import Evaluator
@@ -51,8 +49,10 @@ from minisitch.strategies.fs20.evaluate import CYCLES, events, instructions, lat
 from minisitch.strategies.fs20.explore import Candidate, Dag, Explorer, bits
 from minisitch.strategies.fs20.generate import LOCAL, Generator, expensive, groups, templates
 from minisitch.strategies.none import none
+from minisitch.strategies.prices import Prices
 from minisitch.strategies.xla import xla
 from minisitch.testing import check_graph, random_graph, random_inputs
+from minisitch.testing.judge import judge
 from minisitch.trace import trace
 
 XLA = Stitching(adaptive=False)  # what stays as XLA has it

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stitch_help import BASIC, CPU, ROOT, V100, layernorm, lowered, program, softmax, traced
 
-from minisitch.build import digest
 from minisitch.errors import PlanError
 from minisitch.fuse import (
     FREE,
@@ -28,12 +27,14 @@ from minisitch.fuse import (
     view_source,
 )
 from minisitch.graph import Builder, TensorType
-from minisitch.parser import parse
-from minisitch.reference import apply, evaluate, judge
+from minisitch.reference import apply, evaluate
 from minisitch.runtime import compile_graph, steps
 from minisitch.simplify import simplify
+from minisitch.strategies.prices import digest
 from minisitch.testing import arrays_for, check_graph, graphs, random_graph, random_inputs
+from minisitch.testing.judge import judge
 from minisitch.trace import trace
+from minisitch.trace.parser import parse
 
 
 # ---------------------------------------------------------------- a plan as a program

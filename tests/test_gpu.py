@@ -1,7 +1,7 @@
 """On a GPU: that what the stepper and the fake driver say is so. Run with ``-m gpu``; ``python -m minisitch doctor`` says
 whether it can be. What a library's arrays need is skipped where that library is not.
 
-Every result is held to ``reference.judge``: float64, and no worse than twice NumPy's own error.
+Every result is held to ``testing.judge``: float64, and no worse than twice NumPy's own error.
 """
 
 import threading
@@ -12,13 +12,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import minisitch as ms
-from minisitch.dataflow import pipeline
 from minisitch.errors import DeviceError
 from minisitch.ops import DTYPES
-from minisitch.runtime import compile_graph, cublas, cuda_driver
-from minisitch.runtime.cuda_driver import ask
-from minisitch.runtime.cuda_memory import DeviceArray, release
+from minisitch.runtime import compile_graph
+from minisitch.runtime.cuda import cublas
+from minisitch.runtime.cuda import driver as cuda_driver
+from minisitch.runtime.cuda.driver import ask
+from minisitch.runtime.cuda.memory import DeviceArray, release
 from minisitch.runtime.steps import PipelineStep
+from minisitch.strategies.kitsune import pipeline
 from minisitch.testing import arrays_for, check_graph, graphs, random_inputs
 from minisitch.trace import flatten, trace
 

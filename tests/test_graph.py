@@ -9,8 +9,8 @@ from hypothesis import given
 
 from minisitch.errors import GraphError
 from minisitch.graph import Builder, Graph, Node, TensorType, constant_value, infer_type, iota_value, verify
-from minisitch.parser import parse
 from minisitch.testing import graphs
+from minisitch.trace.parser import parse
 
 SOFTMAX = """\
 %0: f32[4,8] = input name='x'

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stitch_help import program
 
-from minisitch.index import (
+from minisitch.reference import apply, evaluate
+from minisitch.stitch.index import (
     ZERO,
     Digit,
     Index,
@@ -28,7 +29,6 @@ from minisitch.index import (
     value_at,
     variable,
 )
-from minisitch.reference import apply, evaluate
 from minisitch.testing import arrays_for
 from minisitch.testing.choices import FromHypothesis, FromNumpy
 from minisitch.testing.grower import Grower

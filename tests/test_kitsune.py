@@ -18,28 +18,39 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import minisitch as ms
-from minisitch import workers
-from minisitch.build import Prices
-from minisitch.dataflow import pipeline, tiles
-from minisitch.dataflow.loop import loop_operations, loop_traffic
-from minisitch.dataflow.pipeline import Pipeline, Queue, Refusal, Stage, design, least_depths, verify_pipeline
-from minisitch.dataflow.predict import predict
-from minisitch.dataflow.price import plan_with_pipelines_us
-from minisitch.dataflow.tiles import COMBINE, FINAL, FOLD, WHOLE, after_tiles, at_tile, best_cut, cut, rounds_of
 from minisitch.device import BUILT_IN, DEVICES
 from minisitch.errors import MinisitchError, PlanError
 from minisitch.explain import report_on
 from minisitch.fuse import extract, fuse, make_plan
 from minisitch.graph import Builder, TensorType, verify
+from minisitch.lower import lower_plan, program_of
 from minisitch.ops import OPS
-from minisitch.parser import parse
-from minisitch.reference import evaluate, judge
+from minisitch.reference import evaluate
 from minisitch.runtime import tiling
-from minisitch.runtime.executable import assemble
-from minisitch.runtime.stages import lower_plan, program_of
+from minisitch.runtime.assemble import assemble
+from minisitch.runtime.cpu import workers
+from minisitch.runtime.this_machine import cpu_with, this_cpu
 from minisitch.runtime.tiling import RANGES, _Folds
+from minisitch.strategies.kitsune import pipeline, tiles
+from minisitch.strategies.kitsune.loop import loop_operations, loop_traffic
+from minisitch.strategies.kitsune.pipeline import Pipeline, Queue, Refusal, Stage, design, least_depths, verify_pipeline
+from minisitch.strategies.kitsune.predict import predict
+from minisitch.strategies.kitsune.price import plan_with_pipelines_us
+from minisitch.strategies.kitsune.tiles import (
+    COMBINE,
+    FINAL,
+    FOLD,
+    WHOLE,
+    after_tiles,
+    at_tile,
+    best_cut,
+    cut,
+    rounds_of,
+)
+from minisitch.strategies.prices import Prices
 from minisitch.testing import graphs, random_inputs
-from minisitch.this_machine import cpu_with, this_cpu
+from minisitch.testing.judge import judge
+from minisitch.trace.parser import parse
 
 A100 = DEVICES["a100"]
 MLP = """%0: f32[512,64] = input name='x'

@@ -10,8 +10,8 @@ from stitch_help import CPU, TOY, V100
 
 from minisitch.device import DEVICES
 from minisitch.errors import DeviceError
-from minisitch.mapping import LONG_ROW, map_columns, map_rows, power_of_two_at_least
-from minisitch.this_machine import get_device
+from minisitch.runtime.this_machine import get_device
+from minisitch.stitch.mapping import LONG_ROW, map_columns, map_rows, power_of_two_at_least
 
 DEVICE = st.sampled_from([V100, TOY, DEVICES["h100"], CPU, replace(V100, max_block=256)])
 ROWS = st.sampled_from([0, 1, 2, 3, 31, 32, 33, 64, 159, 160, 161, 1000, 4096, 8704]) | st.integers(0, 3000)

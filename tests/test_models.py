@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import minisitch as ms
 from minisitch.__main__ import main
 from minisitch.fuse import STRATEGIES
-from minisitch.reference import evaluate, judge
+from minisitch.reference import evaluate
+from minisitch.testing.judge import judge
 from minisitch.trace import flatten, trace, unflatten
 
 MODELS = Path(__file__).resolve().parent.parent / "benchmarks" / "models"

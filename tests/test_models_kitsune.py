@@ -11,11 +11,11 @@ import pytest
 
 import minisitch as ms
 from minisitch.__main__ import main
-from minisitch.dataflow.select import select
 from minisitch.fuse import FREE
 from minisitch.graph import TensorType
-from minisitch.reference import judge
 from minisitch.simplify import simplify
+from minisitch.strategies.kitsune.select import select
+from minisitch.testing.judge import judge
 from minisitch.trace import flatten, trace
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -8,8 +8,10 @@ import pytest
 from golden import FOLDER
 
 import minisitch as ms
-from minisitch import cuda_compile, offline, simt
+from minisitch import simt
 from minisitch.errors import DeviceError
+from minisitch.runtime.cuda import compile as cuda_compile
+from minisitch.runtime.cuda import offline
 
 
 def softmax(x):

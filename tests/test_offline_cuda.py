@@ -15,13 +15,13 @@ from test_emit import all_maps
 from test_restitch import two_cells
 
 import minisitch as ms
-from minisitch import cuda_compile
-from minisitch.cuda_product import SMALL, Matrix, Product, Tile, product_text
 from minisitch.device import DEVICES
-from minisitch.offline import ARCHITECTURES, REDUCE_IN_DOUBLE, assemble, broken, missing, read_back
+from minisitch.lower import lower_program
 from minisitch.ops import OPS
-from minisitch.restitch import Restitching
-from minisitch.runtime.stages import lower_program
+from minisitch.runtime.cuda import compile as cuda_compile
+from minisitch.runtime.cuda.offline import ARCHITECTURES, REDUCE_IN_DOUBLE, assemble, broken, missing, read_back
+from minisitch.stitch.merge import Restitching
+from minisitch.strategies.kitsune.product import SMALL, Matrix, Product, Tile, product_text
 from minisitch.testing import graphs
 from minisitch.trace import Program
 

@@ -8,12 +8,12 @@ import pytest
 from stitch_help import traced
 from test_cuda_pipeline import gradient, layernorm, mlp
 
-from minisitch import cuda_compile
-from minisitch.cuda_pipeline import emit_pipeline
-from minisitch.dataflow.pipeline import design
 from minisitch.device import DEVICES
-from minisitch.offline import ARCHITECTURES, assemble_pipeline, broken_pipeline, missing
+from minisitch.runtime.cuda import compile as cuda_compile
+from minisitch.runtime.cuda.offline import ARCHITECTURES, assemble_pipeline, broken_pipeline, missing
 from minisitch.simplify import simplify
+from minisitch.strategies.kitsune.emit import emit_pipeline
+from minisitch.strategies.kitsune.pipeline import design
 
 pytestmark = [pytest.mark.offline_cuda, pytest.mark.skipif(bool(missing()), reason=missing() or "present")]
 H100 = DEVICES["h100"]

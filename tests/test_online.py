@@ -5,12 +5,12 @@ import pytest
 from stitch_help import V100
 
 import minisitch as ms
-from minisitch import online as passes
-from minisitch.online import online
-from minisitch.parser import parse
+from minisitch.passes import split_reductions as passes
+from minisitch.passes.split_reductions import online
 from minisitch.runtime import choose_device, lower_program
 from minisitch.simplify import simplify
 from minisitch.trace import trace
+from minisitch.trace.parser import parse
 
 CPU = choose_device("cpu")
 

@@ -9,9 +9,9 @@ import pytest
 from minisitch.errors import GraphError
 from minisitch.graph import Builder, TensorType
 from minisitch.ops import DTYPES, KINDS, OPS, SHORT, Op, compute_dtype, kind_of
-from minisitch.parser import parse
 from minisitch.reference import evaluate
 from minisitch.simplify import simplify
+from minisitch.trace.parser import parse
 
 ROWS = sorted(OPS.values(), key=lambda op: op.name)
 MAPS = [op for op in ROWS if op.kind == "map"]

@@ -17,15 +17,15 @@ sys.path.insert(0, str(ROOT))
 import minisitch as ms
 from benchmarks.optimum import grade
 from minisitch import __main__ as cli
-from minisitch.build import Prices
 from minisitch.errors import KernelError, PlanError
 from minisitch.fuse import FREE, STRATEGIES, FusionPlan, Stitching, fuse, is_fusible, make_plan, stored_values
-from minisitch.optimum import COMPOSITIONS, MOST_VALUES, Space, bits, optimum, search, union
-from minisitch.reference import judge
+from minisitch.lower import lower_plan
 from minisitch.runtime import assemble
-from minisitch.runtime.stages import lower_plan
 from minisitch.simplify import simplify
+from minisitch.strategies.optimum import COMPOSITIONS, MOST_VALUES, Space, bits, optimum, search, union
+from minisitch.strategies.prices import Prices
 from minisitch.testing import graphs, random_graph, random_inputs
+from minisitch.testing.judge import judge
 from minisitch.trace import Program
 from minisitch.trace.tree import Static
 

@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from stitch_help import CPU, TOY, TOY32, V100, lowered, one_kernel, runner, softmax, stepped, traced
 
 import minisitch as ms
-from minisitch import cost
 from minisitch.errors import KernelError
 from minisitch.graph import Graph
-from minisitch.index import value_at
-from minisitch.kernel import Choose, Compute, Store, statements
-from minisitch.runtime.executable import assemble
+from minisitch.kernel.ir import Choose, Compute, Store, statements
+from minisitch.kernel.verify import verify_kernel
+from minisitch.runtime.assemble import assemble
 from minisitch.simplify import simplify
-from minisitch.stitch import stitch
+from minisitch.stitch.index import value_at
+from minisitch.stitch.place import stitch
+from minisitch.strategies import cost
 from minisitch.testing import check_graph, random_inputs
-from minisitch.verify import verify_kernel
 
 
 def beside(x, y):

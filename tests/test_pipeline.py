@@ -26,11 +26,12 @@ from stitch_help import (
     traced,
 )
 
-import minisitch.runtime.stages as stages_module
-from minisitch import cost, cuda_emit, mapping
+from minisitch import cuda_emit
+from minisitch.lower import lower_program
 from minisitch.runtime import steps
-from minisitch.runtime.executable import assemble
-from minisitch.runtime.stages import lower_program
+from minisitch.runtime.assemble import assemble
+from minisitch.stitch import mapping
+from minisitch.strategies import cost
 from minisitch.testing import arrays_for, check_graph, check_program, graphs, programs, random_graph, random_inputs
 from minisitch.trace import flatten, trace
 
@@ -76,7 +77,7 @@ def test_a_slice_of_the_random_programs(target, count):
 
 def test_without_simplification(monkeypatch):
     """The passes must not lean on simplify: a graph means the same before it."""
-    monkeypatch.setattr(stages_module, "simplify", lambda graph: graph)
+    monkeypatch.setattr(sys.modules["minisitch.lower"], "simplify", lambda graph: graph)
     for seed in range(40):
         rng = np.random.default_rng(seed)
         graph = random_graph(rng, max_nodes=15, max_elements=300)

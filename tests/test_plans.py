@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 from stitch_help import ROOT, V100, program, softmax, traced
 
 import minisitch as ms
-from minisitch import store
 from minisitch.fuse import STRATEGIES, FusionPlan, fuse, make_plan, strategy
-from minisitch.runtime import plans
+from minisitch.runtime import plans, store
 from minisitch.runtime.plans import plan_of
+from minisitch.runtime.this_machine import this_cpu
 from minisitch.simplify import simplify
 from minisitch.testing import random_graph
-from minisitch.this_machine import this_cpu
 
 GRAPH = simplify(traced(softmax, (64, 128)))
 

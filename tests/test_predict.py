@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from stitch_help import traced
 
-from minisitch.dataflow.balance import balance
-from minisitch.dataflow.pipeline import Pipeline, design
-from minisitch.dataflow.predict import balanced, operators, predict, workload
 from minisitch.device import DEVICES
 from minisitch.fuse import behind_views
 from minisitch.simplify import simplify
+from minisitch.strategies.kitsune.models.balance import balance
+from minisitch.strategies.kitsune.pipeline import Pipeline, design
+from minisitch.strategies.kitsune.predict import balanced, operators, predict, workload
 
 A100, H100 = DEVICES["a100"], DEVICES["h100"]
 ROWS = 32 * 54 * 8  # tiles of 32 rows for the 54 blocks that each of two products gets on 108 SMs, eight times

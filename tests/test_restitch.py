@@ -11,19 +11,20 @@ from stitch_help import CPU, TOY, V100, Program, Static, assemble, program, soft
 from test_blocks import blocky_graph
 
 import minisitch as ms
-from minisitch import launches
-from minisitch.build import Prices, built, compose
-from minisitch.cost import kernel_us, traffic
 from minisitch.cuda_emit import emit
 from minisitch.errors import KernelError, PlanError
 from minisitch.fuse import ALL_INGREDIENTS, Pattern, extract, fuse, verify_plan
-from minisitch.restitch import Restitching, one_kernel, restitch
-from minisitch.runtime.stages import lower_plan
+from minisitch.lower import lower_plan
 from minisitch.schedule import schedule
 from minisitch.simplify import simplify
+from minisitch.stitch.block_cuts import BlockComposition, Triple
+from minisitch.stitch.compose import compose
+from minisitch.stitch.merge import Restitching, one_kernel, restitch
 from minisitch.strategies import auto
+from minisitch.strategies.auto import merge_launches as launches
+from minisitch.strategies.cost import kernel_us, traffic
+from minisitch.strategies.prices import Prices, built
 from minisitch.testing import judge, random_graph, random_inputs
-from minisitch.triples import BlockComposition, Triple
 
 BLOCKS = BlockComposition(((1, Triple(0, 4)),), threads=32)  # %1 has eight elements
 

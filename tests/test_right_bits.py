@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minisitch import compile as compiler
-from minisitch import source
-from minisitch.parser import parse
+from minisitch.kernel import text as source
 from minisitch.reference import evaluate
 from minisitch.runtime import compile_graph, jit, steps
+from minisitch.runtime.cpu import compile as compiler
 from minisitch.simplify import simplify
 from minisitch.testing.bits import different_bits, random_bit_graph, random_bit_inputs
+from minisitch.trace.parser import parse
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 from random_programs import check_bits_of_seed

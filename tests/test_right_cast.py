@@ -5,7 +5,8 @@ import pytest
 from numpy_api import differs, outcome
 
 import minisitch as ms
-from minisitch import ops, source
+from minisitch import ops
+from minisitch.kernel import text as source
 from minisitch.trace import guards, ufuncs
 
 NAN, INF = np.nan, np.inf

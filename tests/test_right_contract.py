@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import minisitch as ms
-from minisitch import compile as compiler
 from minisitch import cuda_emit
-from minisitch.cuda_compile import plain
 from minisitch.runtime import compile_graph
+from minisitch.runtime.cpu import compile as compiler
+from minisitch.runtime.cuda.compile import plain
 from minisitch.runtime.steps import requests
 
 STRATEGIES = ("none", "xla", "fs18", "fs20", "astitch", "auto")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import minisitch as ms
-from minisitch import source
+from minisitch.kernel import text as source
 from minisitch.runtime import compile_graph, steps
 
 TARGETS = ("cpu", "python", "step")

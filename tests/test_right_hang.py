@@ -11,12 +11,12 @@ import pytest
 from growth import calls_of
 from stitch_help import CPU, TOY, V100, lowered, renamed, traced
 
-from minisitch import regions
 from minisitch.errors import PlanError
 from minisitch.fuse import STRATEGIES, fuse, verify_plan
-from minisitch.regions import MOST_STATEMENTS, planned
-from minisitch.runtime.executable import assemble
+from minisitch.runtime.assemble import assemble
 from minisitch.simplify import simplify
+from minisitch.strategies import regions
+from minisitch.strategies.regions import MOST_STATEMENTS, planned
 from minisitch.testing import random_graph, random_inputs
 
 EVERY = sorted(STRATEGIES)

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import minisitch as ms
-from minisitch import undisturbed
+from minisitch.errors import undisturbed
 
 MOMENTS = int(os.environ.get("MINISITCH_INTERRUPTS", "12"))
 FIRST_CALL = 1.2  # seconds of the first call below, about, with nothing in the cache
@@ -62,8 +62,8 @@ class Interrupts:
 sys.meta_path.insert(0, Interrupts())
 """
 TORN = """
-import minisitch.compile
-minisitch.compile.undisturbed = lambda work, *args: work(*args)
+import minisitch.runtime.cpu.compile
+minisitch.runtime.cpu.compile.undisturbed = lambda work, *args: work(*args)
 """
 
 

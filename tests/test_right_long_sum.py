@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 import minisitch as ms
-from minisitch import cpu_math, cuda_math, loops, statements
+from minisitch.kernel import statements
+from minisitch.passes import nest_loops as loops
+from minisitch.runtime.cpu import math as cpu_math
+from minisitch.simt import math as cuda_math
 
 STRATEGIES = ("none", "xla", "fs18", "fs20", "astitch", "auto")
 ULP = 2.0**-23

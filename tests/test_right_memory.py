@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import minisitch as ms
-from minisitch import compile as compiler
-from minisitch import machine_code
 from minisitch.runtime import call, pool, programs, steps
+from minisitch.runtime.cpu import compile as compiler
+from minisitch.runtime.cpu import machine_code
 
 ROOT = Path(__file__).parent.parent
 

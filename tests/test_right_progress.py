@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import minisitch as ms
-from minisitch import progress
+from minisitch.errors import progress
 from minisitch.trace import recorder
 
 SLOW = """

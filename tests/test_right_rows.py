@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 import minisitch as ms
 import minisitch.simplify as simplifying
-from minisitch import roll
 from minisitch.reference import evaluate
-from minisitch.simplify import simplify
-from minisitch.windows import Part, Windows
+from minisitch.simplify import roll, simplify
+from minisitch.simplify.windows import Part, Windows
 
 pytestmark = pytest.mark.filterwarnings("ignore::minisitch.LoopWarning")
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import minisitch as ms
-from minisitch import demo
+from minisitch.explain import demo
 from minisitch.explain.compare import widened
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)

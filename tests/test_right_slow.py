@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import minisitch as ms
-from minisitch import loops
+from minisitch.passes import nest_loops as loops
 
 
 def life(board):

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 
 import minisitch as ms
-from minisitch import compile as compiler
-from minisitch import cpu_emit, cuda_emit, graph, store
+from minisitch import cpu_emit, cuda_emit, graph
 from minisitch.graph import Builder, Node, TensorType
-from minisitch.parser import parse
-from minisitch.runtime import plans
+from minisitch.runtime import plans, store
+from minisitch.runtime.cpu import compile as compiler
 from minisitch.schedule import schedule
-from minisitch.stitch import stitch
+from minisitch.stitch.place import stitch
+from minisitch.trace.parser import parse
 
 X = np.arange(12.0, dtype=np.float32).reshape(3, 4)
 EVIL = ["a\nimport os; os.pwned = 1\n#", "a\rpwned = 1", "a\x0cb", "a\u2028pwned = 1", "a\x00b", "a\x1b[31m", "\u202ea", "\udc80.py",
@@ -79,7 +79,7 @@ def test_pages_and_pictures_escape_such_names(name):
 def test_mutant_names_as_they_are_end_the_comment(monkeypatch):
     """Without quoting, the rest of the file's name runs when the kernel is loaded."""
     monkeypatch.setattr(Node, "__post_init__", lambda self: None)
-    monkeypatch.setattr("minisitch.source.printable", lambda text: text)
+    monkeypatch.setattr("minisitch.kernel.text.printable", lambda text: text)
     b = Builder()
     x = b.add("input", type=TensorType((3, 4)), name="x")
     made = b.finish([b.add("exp", [x], where="a.py\nPWNED.append(1)\n#:1")])

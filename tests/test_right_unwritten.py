@@ -6,9 +6,9 @@ from stitch_help import lowered
 
 import minisitch as ms
 from minisitch.errors import KernelError
-from minisitch.index import Digit, Index, Within, lies_within, variable
-from minisitch.kernel import Load
-from minisitch.statements import Statements
+from minisitch.kernel.ir import Load
+from minisitch.kernel.statements import Statements
+from minisitch.stitch.index import Digit, Index, Within, lies_within, variable
 from minisitch.testing import random_graph
 
 STRATEGIES = ("none", "xla", "fs18", "fs20", "astitch", "auto")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import minisitch as ms
-from minisitch import compile as compiler
 from minisitch.runtime import steps
+from minisitch.runtime.cpu import compile as compiler
 
 SIGNED = ("int8", "int16", "int32", "int64")
 UNSIGNED = ("uint8", "uint16", "uint32", "uint64")

@@ -24,26 +24,18 @@ from hypothesis import strategies as st
 from stitch_help import lowered
 
 import minisitch as ms
-from minisitch.demo import gelu, gpt, layernorm, make_batch, make_weights
 from minisitch.device import BUILT_IN
 from minisitch.errors import DeviceError, MinisitchError, PlanError, TraceError
+from minisitch.explain.demo import gelu, gpt, layernorm, make_batch, make_weights
 from minisitch.fuse import STRATEGIES
 from minisitch.graph import Graph, TensorType
-from minisitch.runtime import (
-    Executable,
-    Lifetime,
-    assemble,
-    choose_device,
-    cuda_driver,
-    lower_program,
-    plan_memory,
-    pool,
-)
+from minisitch.runtime import Executable, Lifetime, assemble, choose_device, lower_program, plan_memory, pool
 from minisitch.runtime.call import idle
+from minisitch.runtime.cuda import driver as cuda_driver
 from minisitch.runtime.memory import Layout
 from minisitch.runtime.steps import KernelStep, LibraryStep, requests
+from minisitch.runtime.this_machine import cpu_with
 from minisitch.testing import check_graph, random_graph, random_inputs
-from minisitch.this_machine import cpu_with
 from minisitch.trace.tree import type_of
 
 TEXT_TARGETS = ("python", "step", "reference")

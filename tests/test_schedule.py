@@ -27,23 +27,24 @@ from stitch_help import (
     traced,
 )
 
-from minisitch import cuda_emit, together
+from minisitch import cuda_emit
 from minisitch.errors import KernelError, PlanError
 from minisitch.fuse import Stitching, extract, fuse
-from minisitch.index import variable
-from minisitch.kernel import Compute, Load, Store, statements
-from minisitch.layout import asked
-from minisitch.reference import judge
-from minisitch.runtime.executable import assemble
-from minisitch.runtime.stages import lower_plan
+from minisitch.kernel.ir import Compute, Load, Store, statements
+from minisitch.kernel.layout import asked
+from minisitch.kernel.verify import verify_kernel
+from minisitch.lower import lower_plan
+from minisitch.passes import batch_rows as together
+from minisitch.runtime.assemble import assemble
+from minisitch.runtime.this_machine import get_device
 from minisitch.schedule import as_scheduled, schedule
 from minisitch.simplify import simplify
-from minisitch.stitch import stitch
+from minisitch.stitch.index import variable
+from minisitch.stitch.place import stitch
 from minisitch.testing import check_graph, random_graph, random_inputs
-from minisitch.this_machine import get_device
+from minisitch.testing.judge import judge
 from minisitch.trace import Program
 from minisitch.trace.tree import Static
-from minisitch.verify import verify_kernel
 
 
 @pytest.mark.parametrize(("name", "device"), [("toy", TOY), ("cpu", CPU)])

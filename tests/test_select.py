@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stitch_help import layernorm, program, softmax, traced
 
-from minisitch.dataflow import select as selection
-from minisitch.dataflow.select import LIBRARY, OperatorPattern, leaving, outside, select, spell
 from minisitch.fuse import FREE, topological
 from minisitch.graph import Builder, TensorType
 from minisitch.simplify import simplify
+from minisitch.strategies.kitsune import select as selection
+from minisitch.strategies.kitsune.select import LIBRARY, OperatorPattern, leaving, outside, select, spell
 from minisitch.testing import graphs
 
 

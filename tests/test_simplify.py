@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minisitch.graph import Builder, TensorType
-from minisitch.parser import parse
 from minisitch.reference import evaluate
 from minisitch.simplify import RULES, live, rewrites, shortest, simplify
 from minisitch.testing import arrays_for, graphs
+from minisitch.trace.parser import parse
 
 NAMES = sorted({rule.__name__.strip("_") for rules in RULES.values() for rule in rules})
 X, Y = "f32[4] = input name='x'", "f32[4] = input name='y'"

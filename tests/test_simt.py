@@ -9,9 +9,9 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from simt_kernels import CASES, MUTANTS
 
-from minisitch import cuda_math
 from minisitch.errors import KernelBug
 from minisitch.simt import Bytes, LineTraffic, Traffic, step
+from minisitch.simt import math as cuda_math
 from minisitch.simt.text import DEVICE_FUNCTIONS
 from minisitch.simt.values import NUMPY
 

@@ -21,16 +21,17 @@ from stitch_help import (
     traced,
 )
 
-from minisitch import cost, cuda_emit
+from minisitch import cuda_emit
 from minisitch.fuse import Stitching, fuse
-from minisitch.groups import candidates, groups_of
-from minisitch.index import linear, pull, value_at
-from minisitch.reference import judge
 from minisitch.schedule import schedule
 from minisitch.simplify import simplify
-from minisitch.sinks import column_of, root
-from minisitch.stitch import stitch
+from minisitch.stitch.dominants import candidates, groups_of
+from minisitch.stitch.index import linear, pull, value_at
+from minisitch.stitch.place import stitch
+from minisitch.stitch.subroots import column_of, root
+from minisitch.strategies import cost
 from minisitch.testing import random_graph, random_inputs
+from minisitch.testing.judge import judge
 
 # figure_7's ids by the paper's names
 PR2, PR1, PR3, B1, A1, R1, D1, PW1, B2, D2, R2, B3, M1 = 0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from stitch_help import CPU, lowered, run, traced
 
-from minisitch import cost
-from minisitch.compile import compile_cpu, inspect_assembly
 from minisitch.device import Level
-from minisitch.loops import STREAM
+from minisitch.passes.nest_loops import STREAM
+from minisitch.runtime.cpu.compile import compile_cpu, inspect_assembly
 from minisitch.runtime.steps import requests
+from minisitch.strategies import cost
 
 # A machine whose largest cache holds a page: what moves more comes from memory.
 SMALL = replace(CPU, levels=(Level(4096, 1e11, 1e11), Level(1 << 40, 1e10, 1e10)))

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from minisitch.graph import Graph, verify
 from minisitch.ops import OPS
-from minisitch.parser import parse
-from minisitch.reference import EXACT, ROUNDED_ONCE, apply, error_bounds, evaluate, judge
+from minisitch.reference import EXACT, apply, evaluate
 from minisitch.testing import (
     DTYPES,
     SIDES,
@@ -29,6 +28,8 @@ from minisitch.testing import (
     random_program,
     snippet,
 )
+from minisitch.testing.judge import ROUNDED_ONCE, error_bounds, judge
+from minisitch.trace.parser import parse
 
 
 def generator(seed):

@@ -16,8 +16,8 @@ from growth import growth
 from numpy import zeros
 from trace_help import check, run
 
-from minisitch import demo
 from minisitch.errors import TraceError
+from minisitch.explain import demo
 from minisitch.graph import TensorType
 from minisitch.trace import Leaf, Static, erf, flatten, is_array, trace, unflatten
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minisitch import triples
 from minisitch.graph import Builder, TensorType
 from minisitch.reference import apply
+from minisitch.stitch import block_cuts as triples
+from minisitch.stitch.block_cuts import WHOLE, Cut, Triple, cut_of, divisors, operand_cut, triple_for, triples_of
 from minisitch.testing import random_graph
-from minisitch.triples import WHOLE, Cut, Triple, cut_of, divisors, operand_cut, triple_for, triples_of
 
 
 # ---------------------------------------------------------------- brute force: the definition, index by index

@@ -21,14 +21,14 @@ from stitch_help import (
 )
 
 from minisitch import cuda_emit
-from minisitch.cuda_compile import plain
 from minisitch.errors import KernelBug, KernelError
-from minisitch.mapping import MANY_REGISTERS, deal, map_rows
-from minisitch.reference import judge
+from minisitch.kernel.verify import verify_kernel
+from minisitch.runtime.cuda.compile import plain
 from minisitch.simplify import simplify
 from minisitch.simt import step
+from minisitch.stitch.mapping import MANY_REGISTERS, deal, map_rows
 from minisitch.testing import check_graph, random_inputs
-from minisitch.verify import verify_kernel
+from minisitch.testing.judge import judge
 
 WAVE = V100.wave(512, registers=MANY_REGISTERS)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minisitch import workers
-from minisitch.compile import compile_cpu
+from minisitch.runtime.cpu import workers
+from minisitch.runtime.cpu.compile import compile_cpu
 
 BIG = 10 * workers.WORTH_PYTHON_THREADS
 ROOT = Path(__file__).resolve().parent.parent
@@ -128,8 +128,8 @@ def test_idle_threads_use_no_time():
 
 def in_fresh_python(code, **environment):
     """Run ``code`` in a process of its own, which must end by itself."""
-    prelude = ("import os, sys, threading, time\nfrom minisitch import workers\n"
-               "from minisitch.this_machine import get_device\nfrom minisitch.errors import DeviceError\nBIG = 10**9\n"
+    prelude = ("import os, sys, threading, time\nfrom minisitch.runtime.cpu import workers\n"
+               "from minisitch.runtime.this_machine import get_device\nfrom minisitch.errors import DeviceError\nBIG = 10**9\n"
                "def nap(first, last): time.sleep(0.001)\n")
     done = subprocess.run([sys.executable, "-c", prelude + code], capture_output=True, text=True, timeout=20,
                           env={**os.environ, "PYTHONPATH": str(ROOT), **environment})

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from minisitch.parser import parse
 from minisitch.reference import evaluate
 from minisitch.trace import Program, flatten, trace, unflatten
+from minisitch.trace.parser import parse
 
 ROUNDING = {"float16": 4e-3, "float32": 2e-6, "float64": 1e-14}
 

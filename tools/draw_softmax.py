@@ -19,7 +19,7 @@ import numpy as np
 import minisitch as ms
 from minisitch.fuse import FREE, FusionPlan, Pattern, pattern_inputs
 from minisitch.graph import Graph
-from minisitch.kernel import Kernel, Load, Store
+from minisitch.kernel.ir import Kernel, Load, Store
 
 SHAPE = (8192, 1024)
 WIDTH, CHIP = 960, 24

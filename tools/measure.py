@@ -24,7 +24,7 @@ import numba
 import numpy as np
 
 import minisitch as ms
-from minisitch import demo
+from minisitch.explain import demo
 from minisitch.explain.compare import duration
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -31,13 +31,13 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import minisitch.strategies  # noqa: F401  registers them
 from minisitch.device import DEVICES, Device
 from minisitch.graph import Graph
+from minisitch.lower import lower_program
 from minisitch.ops import kind_of
-from minisitch.reference import judge
-from minisitch.runtime.executable import assemble
-from minisitch.runtime.stages import lower_program
+from minisitch.runtime.assemble import assemble
+from minisitch.runtime.this_machine import this_cpu
 from minisitch.testing import random_graph, random_inputs
 from minisitch.testing.bits import check_bits, random_bit_graph, random_bit_inputs
-from minisitch.this_machine import this_cpu
+from minisitch.testing.judge import judge
 from minisitch.trace import Program, Static
 
 STRATEGIES = ("none", "xla", "fs18", "fs18-dot", "fs20", "astitch", "auto")
@@ -89,14 +89,15 @@ def check_bits_of_seed(seed: int, target: str, strategies: Sequence[str] = STRAT
         found = check_bits(graph, inputs, lambda name: run_graph(graph, inputs, name, target, device_for(target, seed)), strategies)
     except Exception:
         found = {"one of them": traceback.format_exc()}
-    text = (f'\n\nimport numpy as np\nfrom minisitch.parser import parse\nfrom minisitch.testing.bits import random_bit_inputs\n'
+    text = (f'\n\nimport numpy as np\nfrom minisitch.trace.parser import parse\n'
+            f'from minisitch.testing.bits import random_bit_inputs\n'
             f'graph = parse("""{graph}""")\ninputs = random_bit_inputs(graph, np.random.default_rng({seed}))')
     return [Failure(seed, f"{strategy}, on {target}", why + text) for strategy, why in found.items()]
 
 
 def snippet(graph: Graph, seed: int, special: bool) -> str:
     """Python text that rebuilds a case."""
-    return (f'import numpy as np\nfrom minisitch.parser import parse\nfrom minisitch.testing import random_inputs\n'
+    return (f'import numpy as np\nfrom minisitch.trace.parser import parse\nfrom minisitch.testing import random_inputs\n'
             f'graph = parse("""{graph}""")\n'
             f"inputs = random_inputs(graph, np.random.default_rng({seed}), special={special})")
 

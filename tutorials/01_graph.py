@@ -46,7 +46,7 @@ print(f"%{exp.id} is read by", readers)
 # write a program by hand, or change one, and hand it to any later stage.
 
 # %%
-from minisitch.parser import parse
+from minisitch.trace.parser import parse
 
 again = parse(str(graph))
 print("equal to what was printed:", again == graph)

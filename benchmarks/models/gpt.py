@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minisitch.demo import gpt, make_batch, make_weights
+from minisitch.explain.demo import gpt, make_batch, make_weights
 
 PRESETS = {  # batch, sequence, hidden
     "small": (1, 32, 32),

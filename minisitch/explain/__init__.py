@@ -2,92 +2,40 @@
 
 In:  a function and arguments. Out: a ``Report``, made before anything runs, so that a crash still explains itself.
 
-``picture.py`` draws, ``page.py`` lays out HTML, ``compare.py`` sets the strategies side by side.
+``report`` says it in words, ``picture`` draws, ``page`` lays out HTML, ``compare`` sets the strategies side by side, ``calibrate``
+measures this machine, ``demo`` is what ``python -m minisitch demo`` shows.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from typing import Any
 
-from .. import cpu_emit, cuda_emit, offline
-from ..build import compose
+from .. import cpu_emit, cuda_emit
 from ..device import Device
-from ..errors import KernelError, MinisitchError, PlanError
-from ..fuse import Body, Decision, Pattern, count
-from ..kernel import Kernel
-from ..progress import shown
+from ..errors import KernelError, PlanError
+from ..errors.progress import shown
+from ..kernel.ir import Kernel
+from ..kernel.text import KernelSource
 from ..runtime import Stages, choose_device, lower_program, read_types, settings
-from ..runtime.cuda_launch import library_calls
-from ..runtime.memory import Layout, Resident
-from ..runtime.stages import Flow
+from ..runtime.cuda import offline
+from ..runtime.memory import Layout
+from ..runtime.plans import plan_of
 from ..schedule import schedule
-from ..source import KernelSource
-from ..stitch import StitchPlan
+from ..stitch.compose import compose
 from ..trace import trace
 from ..trace.tracebacks import door
 from . import page as pages
-from .compare import Comparison, Row, compare, widened
+from .compare import Comparison, Row, compare
+from .report import Card, Explanation
 
 __all__ = ["Card", "Comparison", "Report", "Row", "compare", "explain"]
 
 
 @dataclass(frozen=True)
-class Card:
-    """One kernel and the patterns that launch it. ``sources`` are its texts by target: ``cpu`` and ``cuda``;
-    ``machine`` is what an assembler made of the latter, where that was asked for."""
-
-    kernel: Kernel
-    stitched: StitchPlan
-    body: Body
-    patterns: tuple[Pattern, ...]
-    sources: dict[str, KernelSource]
-    machine: offline.Assembled | None = None
-
-    @property
-    def figures(self) -> str:
-        """Registers, spills, shared memory ... of the machine code, and which promises it breaks; empty if not assembled."""
-        if self.machine is None:
-            return ""
-        source = self.sources["cuda"]
-        return _figures(source.kernel.registers, self.machine, offline.broken(source, self.machine))
-
-
-def _figures(registers: int, machine: offline.Assembled, broken: tuple[str, ...]) -> str:
-    return "; ".join([f"machine code, at most {registers} registers assumed, {machine}", *broken])
-
-
-@dataclass(frozen=True)
-class Report:
-    """A compiled program explained: ``str`` as text, ``html`` as a page, ``svg`` as a picture, ``json`` as data. ``machines`` is
-    what an assembler made of each of ``stages.flows``, where that was asked for."""
-
-    name: str
-    stages: Stages
-    cards: tuple[Card, ...]
-    residents: tuple[Resident, ...]
-    workspace: int
-    machines: tuple[offline.Assembled, ...] = ()
-
-    @cached_property
-    def prefix(self) -> str:
-        """What makes the ids of this report's pictures its own: two reports may stand on one page."""
-        key = f"{self.stages.plan.strategy} {self.stages.device.name} {self.stages.graph}"
-        return "m" + hashlib.sha256(key.encode()).hexdigest()[:8]
-
-    @property
-    def decisions(self) -> tuple[Decision, ...]:
-        """Every decision of every pass, with node ids of the whole graph."""
-        return self.stages.decisions
-
-    @property
-    def widened(self) -> str:
-        """Where float32 becomes float64; empty where it does not."""
-        return widened(self.stages.program.graph)
+class Report(Explanation):
+    """A compiled program explained: ``str`` as text, ``html`` as a page, ``svg`` as a picture, ``json`` as data."""
 
     @property
     def svg(self) -> str:
@@ -102,110 +50,6 @@ class Report:
     def _repr_html_(self) -> str:
         return pages.fragment(self)
 
-    def source(self, k: int = 0, target: str = "") -> str:
-        """The text of the ``k``-th kernel: of the plan's in their order, then a CPU's for tiles of pipelines, or a GPU's pipelines.
-
-        Raises MinisitchError if there is none, or none for that target.
-        """
-        plan, cards = self.stages.kernels, {id(c.kernel): c for c in self.cards}
-        ordered = [*(cards[id(kernel)] for kernel in plan), *(c for c in self.cards if all(c.kernel is not own for own in plan))]
-        texts = [*({name: source.text for name, source in card.sources.items()} for card in ordered),
-                 *({"cuda": flow.source.text} for flow in self.stages.flows)]
-        if not 0 <= k < len(texts):
-            raise MinisitchError(f"kernel {k} of {len(texts)}; count from 0, and print the report to see what each step runs")
-        if target and target not in texts[k]:
-            raise MinisitchError(f"kernel {k} has no text for {target!r}; take one of {', '.join(texts[k])}")
-        return texts[k][target or next(iter(texts[k]))]
-
-    def machine_code(self, number: int) -> str:
-        """Of a GPU's pipeline what ``Card.figures`` says of a kernel."""
-        if not self.machines:
-            return ""
-        source, machine = self.stages.flows[number].source, self.machines[number]
-        return _figures(source.registers, machine, offline.broken_pipeline(source, machine))
-
-    def why(self, a: int, b: int) -> str:
-        """Whether two nodes share a kernel, and every decision that names both, else either."""
-        graph = self.stages.graph
-        for node in (a, b):
-            if not 0 <= node < len(graph):
-                raise MinisitchError(f"%{node} is no node of {self.name}; it has %0 to %{len(graph) - 1}")
-        together = [i for i, p in enumerate(self.stages.plan.patterns) if a in p.members and b in p.members]
-        lines = [f"%{a} {graph[a].op} and %{b} {graph[b].op} " + (f"share step {together[0]}" if together else "are kept apart")]
-        both = [d for d in self.decisions if a in d.at and b in d.at]
-        lines += [f"  {d}" for d in both or [d for d in self.decisions if a in d.at or b in d.at]]
-        for node in (a, b):
-            if any(node in call.members for call in self.stages.plan.library_calls):
-                lines.append(f"  %{node} {graph[node].op} is a library call: it runs between kernels")
-        return "\n".join(lines)
-
-    @property
-    def json(self) -> str:
-        """The report as JSON: graph, steps, each kernel with placements, text and decisions, pipelines, the memory plan."""
-        plan, graph = self.stages.plan, self.stages.graph
-        kernels, flows = iter([k.name for k in self.stages.kernels]), iter([f.source.name for f in self.stages.flows])
-        names = {"kernel": kernels, "pipeline": flows}
-        steps = [{"kind": p.kind, "name": graph[p.members[0]].op if p.kind == "library" else next(names[p.kind], "pipeline"),
-                  "members": p.members, "outputs": p.outputs} for p in plan.patterns]
-        values = [{"label": r.label, "offset": r.offset, "bytes": r.life.nbytes, "first": r.life.first,
-                   "last": r.life.last} for r in self.residents]
-        data = {"name": self.name, "strategy": plan.strategy, "device": self.stages.device.name, "graph": str(graph),
-                "steps": steps, "kernels": [_card_record(c) for c in self.cards],
-                "pipelines": [{**_flow_record(f), "machine": self.machine_code(k)} for k, f in enumerate(self.stages.flows)],
-                "workspace": {"bytes": self.workspace, "values": values},
-                "decisions": [asdict(d) for d in self.decisions]}
-        return json.dumps(data, indent=1)
-
-    def __str__(self) -> str:
-        plan, graph = self.stages.plan, self.stages.graph
-        out = [f"{self.name}: strategy {plan.strategy}, scheduled for {self.stages.device.name}", "",
-               f"# after simplify: {count(len(graph), 'node')}", str(graph), "", str(plan)]
-        out += ["", f"# {self.widened}"] * bool(self.widened)
-        for card in self.cards:
-            launched = f"  # launched {len(card.patterns)} times" if len(card.patterns) > 1 else ""
-            own = next(iter(card.sources.values()))
-            inside = all(card.kernel is not own for own in self.stages.kernels)
-            out += ["", f"# kernel {card.kernel.name}: a program of its own, whose ids are used from here on"
-                    + "; the whole is a tile's program in a pipeline, below" * inside,
-                    str(card.body), "", str(card.stitched), "", str(card.kernel) + launched,
-                    "", f"# after emit, for {own.target}", own.text.rstrip()]
-            out += ["", f"# {card.figures}"] * bool(card.figures)
-        for tiled in self.stages.loops:
-            out += ["", "# a pipeline, in the ids of its body", str(tiled.loop.body), "", str(tiled.loop.pipeline)]
-            for each in tiled.loop.rounds:
-                plans = {"of a tile": each.tile, "of a smaller last tile": each.rest, "after all tiles": each.after}
-                out += [line for what, own in plans.items() if own
-                        for line in ("", f"# the program {what}, with ids of its own", str(own.graph), "", str(own))]
-        for number, flow in enumerate(self.stages.flows):
-            out += ["", str(flow), *["", f"# {self.machine_code(number)}"] * bool(self.machines)]
-        out += ["", f"# memory: {count(self.workspace, 'byte')} of workspace; launches and library calls are counted from 0"]
-        out += [f"  {flow.source.name}: {count(flow.own_bytes, 'byte')} of its own, all the time: " +
-                ", ".join(f"{name} {nbytes}" for name, nbytes in flow.own) for flow in self.stages.flows]
-        out += [f"  {r.label}: {count(r.life.nbytes, 'byte')} at {r.offset}, launches {r.life.first} to {r.life.last}"
-                for r in self.residents]
-        if self.stages.device.kind == "gpu" and plan.library_calls:
-            out += ["", "# library calls on a GPU", *(f"  {line}" for line in library_calls(self.stages))]
-        out += ["", f"# decisions: {len(self.decisions)}", *(f"  {d}" for d in self.decisions)]
-        return "\n".join(out)
-
-
-def _flow_record(flow: Flow) -> dict[str, Any]:
-    source = flow.source
-    return {"name": source.name, "body": str(flow.body.graph), "pipeline": str(source.pipeline), "blocks": source.grid,
-            "threads": source.block, "stages": [asdict(s) for s in source.pipeline.stages],
-            "queues": [asdict(q) for q in source.pipeline.queues], "arrays": [asdict(a) for a in source.arrays],
-            "text": {"cuda": source.text}}
-
-
-def _card_record(card: Card) -> dict[str, Any]:
-    kernel = card.kernel
-    return {"name": kernel.name, "launches": len(card.patterns), "body": str(kernel.graph), "blocks": kernel.grid,
-            "threads": kernel.block, "block_barriers": kernel.block_barriers, "grid_barriers": kernel.grid_barriers,
-            "placements": [dict(zip(("node", "scheme", "where", "why"), p, strict=True)) for p in kernel.placements],
-            "buffers": [{"name": b.name, "dtype": b.dtype, "size": b.size, "scope": b.scope} for b in kernel.buffers],
-            "loop": str(kernel), "text": {target: s.text for target, s in card.sources.items()}, "machine": card.figures,
-            "decisions": [asdict(d) for d in kernel.decisions]}
-
 
 @door
 @shown
@@ -218,7 +62,7 @@ def explain(fn: Callable[..., Any], *args: Any, strategy: str | None = None, tar
     """
     fn, strategy, target, device, exact = settings(fn, strategy, target, device, exact)
     program = replace(trace(fn, read_types(args), read_types(kwargs)), exact=exact)
-    stages = lower_program(program, strategy, target, choose_device(target, device))
+    stages = lower_program(program, strategy, target, choose_device(target, device), decide=plan_of)
     return report_on(stages, getattr(fn, "__name__", "program"), architecture)
 
 

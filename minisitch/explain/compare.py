@@ -20,27 +20,29 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .. import compile as compiler
-from .. import cost
-from .. import optimum as exhaustive
-from ..dataflow.price import pipeline_traffic, pipeline_us
 from ..device import Device
 from ..errors import KernelError, MinisitchError, PlanError
+from ..errors.progress import now, shown
 from ..fuse import STRATEGIES, Body, count
 from ..graph import Graph, TensorType
-from ..kernel import Kernel
-from ..online import online
-from ..progress import now, shown
+from ..kernel.ir import Kernel
+from ..lower import lower_plan
+from ..passes.split_reductions import online
 from ..reference import evaluate
 from ..runtime import Executable, Stages, assemble, choose_device, lower_program, read_types, settings
-from ..runtime.executable import refuse_other_machine
-from ..runtime.stages import lower_plan
+from ..runtime.assemble import refuse_other_machine
+from ..runtime.cpu import compile as compiler
+from ..runtime.plans import plan_of
 from ..runtime.steps import requests
 from ..simplify import simplify
+from ..strategies import cost
+from ..strategies import optimum as exhaustive
+from ..strategies.kitsune.price import pipeline_traffic, pipeline_us
 from ..trace import Program, trace
 from ..trace.tracebacks import door
 from ..trace.tree import flatten
 from .page import table as html_table
+from .report import widened
 
 Made = TypeVar("Made")
 
@@ -49,7 +51,7 @@ Made = TypeVar("Made")
 class Row:
     """One strategy. Bytes a call, microseconds a call; the error is the largest absolute distance from the
     reference in float64, as a share of the largest magnitude in the same output. ``over_optimum``: modelled time over
-    the least that any plan takes (``minisitch.optimum``); zero where nobody asked."""
+    the least that any plan takes (``minisitch.strategies.optimum``); zero where nobody asked."""
 
     strategy: str
     kernels: int
@@ -232,16 +234,6 @@ def _cells(row: Row) -> tuple[str, ...]:
             f"{row.max_error:.1e}")
 
 
-def widened(graph: Graph) -> str:
-    """The line where float32 becomes float64, and why; empty where it does not. Twice the bytes, often by accident."""
-    narrow = {n.id for n in graph.nodes if n.type.dtype in ("float16", "float32")}
-    first = next((n for n in graph.nodes if n.type.dtype == "float64" and narrow & {*n.args}), None)
-    if first is None:
-        return ""
-    return (f"float64 from {first.where or f'%{first.id}'} on: a narrower float meets a float64 value there. np.zeros, np.linspace "
-            "and np.float64(2) make one: write dtype=np.float32, or a Python number.")
-
-
 # ---------------------------------------------------------------- comparing
 @door
 @shown
@@ -261,7 +253,7 @@ def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None
     refuse_other_machine(machine, target)
     program = replace(trace(fn, args, kwargs), exact=exact)
     failed: dict[str, MinisitchError] = {}
-    lowered = _each(lambda name: lower_program(program, name, target, machine), strategies or STRATEGIES, failed)
+    lowered = _each(lambda name: lower_program(program, name, target, machine, decide=plan_of), strategies or STRATEGIES, failed)
     if strategies is None:  # the baselines first
         lowered = dict(sorted(lowered.items(), key=lambda item: -len(item[1].kernels)))
     remark = _add_optimum(lowered, program, target, machine) if optimum else ""

@@ -1,25 +1,22 @@
 """The report as one HTML page: no script, nothing fetched, readable on light and dark.
 
-In:  a ``Report``. Out: a fragment (for a notebook) or a whole page.
+In:  an ``Explanation``. Out: a fragment (for a notebook) or a whole page.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
-from ..dataflow.predict import predict
 from ..fuse import FREE, Decision, count, pattern_inputs
 from ..graph import Graph
-from ..kernel import Kernel
-from ..runtime.stages import Flow
-from ..stitch import StitchPlan
+from ..kernel.ir import Kernel
+from ..lower import Flow
+from ..stitch.place import StitchPlan
+from ..strategies.kitsune.predict import predict
 from .picture import PALETTE, Box, layered, memory_map, thread_map
+from .report import Card, Explanation
 from .timeline import timeline
-
-if TYPE_CHECKING:
-    from . import Card, Report
 
 SCHEMES = {"local": PALETTE[0], "regional": PALETTE[2], "global": PALETTE[4], "independent": PALETTE[6]}
 MEANING = {"local": "in a register of the thread that reads it", "regional": "made and read by the same block",
@@ -56,12 +53,12 @@ def page(title: str, fragments: Iterable[str]) -> str:
             f'<body><main class="minisitch">{"".join(fragments)}</main></body></html>\n')
 
 
-def fragment(report: Report) -> str:
+def fragment(report: Explanation) -> str:
     """The report for a notebook's cell: its own style, no document around it."""
     return f'<div class="minisitch"><style>{STYLE}</style>{content(report)}</div>'
 
 
-def content(report: Report, heading: str = "") -> str:
+def content(report: Explanation, heading: str = "") -> str:
     """The report between two tags: overview, one card a kernel and a GPU's pipeline, memory, decisions, the program."""
     stages = report.stages
     facts = {"operations": len(stages.graph), "kernels": len(stages.plan.kernels), "different": len(report.cards),
@@ -92,7 +89,7 @@ def _facts(facts: dict[str, int]) -> str:
 
 
 # ---------------------------------------------------------------- the overview
-def overview(report: Report) -> str:
+def overview(report: Explanation) -> str:
     """One box a pattern; inputs of the program that only feed library calls are left out."""
     stages, graph = report.stages, report.stages.graph
     boxes, edges = [], []
@@ -126,7 +123,7 @@ def _few(words: Iterable[str], most: int) -> str:
 
 
 # ---------------------------------------------------------------- one kernel
-def kernel_card(report: Report, card: Card) -> str:
+def kernel_card(report: Explanation, card: Card) -> str:
     """Everything about one kernel: its picture, threads, placements, loop program, both texts, decisions."""
     kernel, stitched = card.kernel, card.stitched
     index = report.cards.index(card)
@@ -152,7 +149,7 @@ def kernel_card(report: Report, card: Card) -> str:
     return "".join(out)
 
 
-def pipeline_card(report: Report, number: int, flow: Flow) -> str:
+def pipeline_card(report: Explanation, number: int, flow: Flow) -> str:
     """A GPU's pipeline: when the model lets each stage have which tile, then stages, arrays and text."""
     source, device = flow.source, report.stages.device
     prefix = f"{report.prefix}-pipeline{number}"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from html import escape
 
 from ..fuse import count
-from ..mapping import ThreadMap
+from ..stitch.mapping import ThreadMap
 
 PALETTE = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#e15759", "#76b7b2", "#9c755f", "#edc948", "#ff9da7", "#8cd17d")
 CHARACTER, LINE_HEIGHT, MARGIN, GAP, LAYER_GAP = 6.7, 16, 8, 22, 34

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from html import escape
 from math import inf
 
-from ..dataflow.simulate import Firing, Moment, Run
+from ..strategies.kitsune.models.simulate import Firing, Moment, Run
 from .picture import CHARACTER, LINE_HEIGHT, MARGIN, PALETTE, rectangle, svg, text
 
 COLOURS = {"simt": PALETTE[0], "tensor": PALETTE[1], "queue": PALETTE[2], "dram": PALETTE[4], "l2": PALETTE[5]}

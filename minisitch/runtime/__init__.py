@@ -30,24 +30,28 @@ from typing import Any
 
 import numpy as np
 
-from .. import offline
 from ..device import Device
 from ..errors import MinisitchError
+from ..errors.progress import shown, working
 from ..fuse import count
 from ..graph import Graph, TensorType
-from ..online import online
-from ..progress import shown, working
+from ..lower import STAGES, Stages, lower_program, program_of
+from ..passes.split_reductions import online
 from ..simplify import simplify
 from ..trace import Program, Stale, trace
+from ..trace.parser import parse_type
 from ..trace.recorder import ACTIVE, program_file, refuse
 from ..trace.shim import rebind
 from ..trace.tracebacks import door, shorten
 from ..trace.tree import Inputs, Numbers, flatten, is_array, type_of
+from .assemble import assemble
 from .background import Behind, Run
-from .executable import Executable, ReferenceExecutable, assemble
+from .cuda import offline
+from .executable import Executable, ReferenceExecutable
 from .memory import Lifetime, plan_memory
+from .plans import plan_of
 from .programs import Programs
-from .stages import STAGES, TARGETS, Stages, choose_device, choose_target, lower_program, parse_type, program_of
+from .target import TARGETS, choose_device, choose_target
 
 __all__ = ["STAGES", "TARGETS", "Executable", "Jitted", "Lifetime", "Stages", "assemble", "choose_device",
            "choose_target", "compile_graph", "jit", "lower", "lower_program", "parse_type", "plan_memory", "read_types"]
@@ -94,7 +98,7 @@ def lower(fn: Callable[..., Any], *args: Any, strategy: str | None = None, targe
         return program
     if stop_after == "simplify":
         return online(simplify(program.graph), choose_device(target, device))[0]
-    stages = lower_program(program, strategy, target, choose_device(target, device), stop_after)
+    stages = lower_program(program, strategy, target, choose_device(target, device), stop_after, plan_of)
     made = {"stitch": stages.stitches, "schedule": stages.kernels}
     return Printed(made[stop_after]) if stop_after in made else stages.plan if stop_after == "fuse" else Sources(stages.sources)
 
@@ -130,7 +134,8 @@ class Sources(Printed):
 def compile_graph(graph: Graph, strategy: str = "auto", target: str = "cpu", device: str | Device | None = None,
                   exact: bool = True) -> Executable:
     """A graph that was built, parsed or drawn at random, ready to run: ``.outputs(arrays)`` gives a list of arrays."""
-    return assemble(lower_program(program_of(graph, exact), strategy, target, choose_device(target, device)), target)
+    stages = lower_program(program_of(graph, exact), strategy, target, choose_device(target, device), decide=plan_of)
+    return assemble(stages, target)
 
 
 # ---------------------------------------------------------------- the front door
@@ -248,7 +253,8 @@ class Jitted:
         target, said = choose_target(self.target), _debug_level()
         if target == "reference":
             return ReferenceExecutable(program)
-        stages = lower_program(replace(program, exact=self.exact), self.strategy, target, choose_device(target, self.device))
+        stages = lower_program(replace(program, exact=self.exact), self.strategy, target, choose_device(target, self.device),
+                               decide=plan_of)
         made = assemble(stages, target)
         if said:
             _debug(self, made, time.perf_counter() - began, said)

@@ -35,10 +35,10 @@ from typing import Any
 
 import numpy as np
 
-from ..compile import remember_lines
 from ..graph import identifier
 from ..trace import Program
 from ..trace.tree import Branch, Leaf, Tree, refuse_other_meanings
+from .cpu.compile import remember_lines
 from .memory import ALIGNMENT, Slot, line_start
 from .pool import fresh, is_pooled
 

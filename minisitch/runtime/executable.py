@@ -14,20 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Device
-from ..errors import DeviceError
 from ..fuse import FREE, behind_views, view_source
 from ..graph import Graph, Node
+from ..lower import Stages
 from ..reference import evaluate
 from ..trace import Program
 from ..trace.recorder import refuse
 from ..trace.tree import unflatten
 from .call import Call, Workspace, ready, write_call
-from .memory import Layout, Resident, Slot
+from .memory import Resident, Slot
 from .pool import fresh
-from .stages import Stages
-from .steps import CopyStep, KernelStep, Step, build_kernels, library_step, pipeline_step, view
-from .tiling import TiledRun, TileStep
+from .steps import Step, view
 
 Array = np.ndarray
 
@@ -176,57 +173,6 @@ def refuse_overlap(program: Program, leaves: Sequence[Any]) -> None:
                 names = [dict(program.graph[i].attrs).get("name", f"%{i}") for i in program.graph.inputs]
                 raise refuse(f"{names[source]} is written to and shares memory with {names[other]}",
                              "a compiled program cannot follow that", "Write f(x, x.copy()): pass a copy of one of them")
-
-
-# ---------------------------------------------------------------- from stages to an executable
-def assemble(stages: Stages, target: str) -> Executable:
-    """Lay out memory and make the steps of a lowered program. Raises DeviceError as ``refuse_other_machine`` does."""
-    refuse_other_machine(stages.device, target)
-    launch = build_kernels(stages, target)
-    layout = Layout(stages)
-    steps: list[Step] = []
-    kernels = iter(zip(stages.bodies, stages.digests, stages.kernels, strict=True))
-    loops, flows = iter(stages.loops), iter(stages.flows)
-    for pattern in stages.plan.patterns:
-        if pattern.kind == "library":
-            node = stages.graph[pattern.members[0]]
-            chains = [view_chain(stages.graph, a) for a in node.args]
-            steps.append(library_step(node, chains, (*(layout.value[c[0].id] for c in chains), layout.value[node.id])))
-            continue
-        if pattern.kind == "pipeline" and stages.flows:
-            flow = next(flows)
-            memory = (*flow.body.inputs, *flow.body.outputs)
-            steps.append(pipeline_step(flow.source, tuple(layout.value[v] for v in memory), target))
-            continue
-        if pattern.kind == "pipeline":
-            tiled = next(loops)
-            run = TiledRun(tiled.loop, tuple(tuple(assemble(s, target) if s else None for s in each) for each in tiled.rounds))
-            steps.append(TileStep(run, tuple(layout.value[v] for v in (*tiled.loop.body.inputs, *tiled.loop.body.outputs))))
-            continue
-        body, key, kernel = next(kernels)
-        memory = (*body.inputs, *body.outputs)
-        slots = (*(layout.value[v] for v in memory), *layout.scratch.get(len(steps), ()))
-        steps.append(KernelStep(kernel.name, launch[key], slots, body.offsets))
-    steps += [CopyStep((source, out)) for source, out in layout.copies]
-    made = executable_for(target)
-    return made(stages, target, tuple(layout.slots), tuple(steps), layout.workspace, layout.residents, index_checks(stages.graph))
-
-
-def executable_for(target: str) -> type[Executable]:
-    """Who runs a program's steps: this CPU, or a GPU."""
-    if target != "cuda":
-        return Executable
-    from .cuda_launch import CudaExecutable  # it is one of these, so it comes later
-
-    return CudaExecutable
-
-
-def refuse_other_machine(device: Device, target: str) -> None:
-    """Raises DeviceError where the target runs no text for such a device: a CPU's for a V100, CUDA text for a CPU."""
-    runs = {"cpu": "cpu", "python": "cpu", "cuda": "gpu", "step": "gpu"}.get(target, device.kind)
-    if runs != device.kind:
-        raise DeviceError(f"kernels scheduled for {device.name}, a {device.kind.upper()}, do not run with target {target!r}; "
-                          f"name no device, or take target {('step' if runs == 'cpu' else 'cpu')!r}")
 
 
 def view_chain(graph: Graph, value: int) -> tuple[Node, ...]:

@@ -14,8 +14,8 @@ import numpy as np
 
 from ..fuse import pattern_inputs, read_in_place
 from ..graph import TensorType
-from ..kernel import Buffer
-from .stages import Stages
+from ..kernel.ir import Buffer
+from ..lower import Stages
 
 ALIGNMENT = 64  # a cache line, and what the widest vector load likes
 

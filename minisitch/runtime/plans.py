@@ -4,7 +4,7 @@ In:  a graph, a strategy's name, a device. Out: the strategy's plan, from the di
 
 The key of a plan holds all that it was decided by: the graph's structure, the strategy, every figure of the device,
 and the text of this package. What is kept is the patterns with their compositions, and the decisions, so ``explain``
-tells the same. ``store.py`` says who may write entries; what is read is verified as any plan is.
+tells the same. ``runtime/store.py`` says who may write entries; what is read is verified as any plan is.
 
 Not kept: plans of strategies from outside the package (their text may change unseen), plans that took no time, plans
 that rewrite their graph, and plans by measured prices (``calibrate.measured_operations`` refines them as it goes).
@@ -26,13 +26,13 @@ from pathlib import Path
 
 import numpy as np
 
-from .. import store
 from ..device import Device
 from ..errors import PlanError
 from ..fuse import STRATEGIES, FusionPlan, verify_plan
 from ..graph import Graph
-from ..regions import planned
 from ..strategies.fs18.library import MEASURING
+from ..strategies.regions import planned
+from . import store
 
 WORTH_KEEPING_S = 0.02
 PACKAGE = Path(__file__).parent.parent

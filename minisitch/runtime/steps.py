@@ -16,20 +16,21 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from .. import compile as compiler
-from .. import crew, simt, workers
-from ..cuda_pipeline import PipelineSource
+from .. import simt
 from ..device import SERIAL_BESIDE_LIBRARY, Device
 from ..graph import Node
-from ..kernel import Kernel
+from ..kernel.ir import Kernel
+from ..kernel.text import KernelSource, Launch
+from ..lower import Stages
 from ..ops import itemsize
 from ..reference import apply
-from ..source import KernelSource, Launch
+from ..strategies.kitsune.emit import PipelineSource
 from .call import View, Writer
-from .cuda_driver import current
-from .cuda_kernel import DeviceKernel
+from .cpu import compile as compiler
+from .cpu import crew, workers
+from .cuda.driver import current
+from .cuda.kernel import DeviceKernel
 from .memory import Slot
-from .stages import Stages
 
 Array = np.ndarray
 WORTH_WAKING = 4  # from so many times the work that one core does by itself, a launch wakes threads that sleep

@@ -21,11 +21,11 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from threadpoolctl import LibController, ThreadpoolController
 
-from .. import workers
-from ..dataflow.loop import TileLoop, loop_operations
-from ..dataflow.tiles import COMBINE, Round
 from ..ops import OPS
+from ..strategies.kitsune.loop import TileLoop, loop_operations
+from ..strategies.kitsune.tiles import COMBINE, Round
 from .call import Writer
+from .cpu import workers
 from .memory import Slot
 
 Array = np.ndarray

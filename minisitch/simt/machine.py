@@ -187,7 +187,7 @@ class Machine:
             return
         self.require_one_stop(block.threads, "the threads of one block")
         for warp in block.warps:
-            self.tally.warp(warp)
+            self.tally.warp((thread.trace, thread.counts) for thread in warp)
         site = block.threads[0].stop[0]
         if site == EXIT:
             self.running.remove(block)
@@ -303,7 +303,7 @@ class Machine:
 
     def join(self, threads: list[Thread]) -> None:
         """A warp barrier: each lane of it learns all that any of them knew, and that they all came."""
-        self.tally.warp(threads)
+        self.tally.warp((thread.trace, thread.counts) for thread in threads)
         over = [max(column) for column in zip(*{thread.trace.stamp.seen for thread in threads}, strict=True)]
         for thread in threads:
             over[thread.lane] = thread.trace.stamp.moment + 1

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..cuda_order import ORDERED
+from .order import ORDERED
 from .text import Program
 from .values import scalar_type
 

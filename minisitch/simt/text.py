@@ -30,9 +30,9 @@ from functools import lru_cache
 from types import FunctionType
 from typing import Any
 
-from .. import cuda_math
-from ..cuda_order import ORDERED
 from ..errors import KernelBug
+from . import math as cuda_math
+from .order import ORDERED
 from .values import BUILTINS, MATH, NUMPY, Rounds
 
 FULL_MASK = 0xFFFFFFFF

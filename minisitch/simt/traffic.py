@@ -12,14 +12,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import chain, zip_longest
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..device import SECTOR
-from .memory import WIDEST, Memory
+from .memory import WIDEST, Memory, Trace
 from .text import Program
-
-if TYPE_CHECKING:
-    from .machine import Thread
 
 BANKS, WORD = 32, 4  # shared memory: 32 banks of 4-byte words
 
@@ -136,16 +133,16 @@ class Tally:
         self.touched: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self.queues: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
-    def warp(self, threads: Iterable[Thread]) -> None:
-        """Count what lanes of one warp did since the last barrier that they share."""
+    def warp(self, threads: Iterable[tuple[Trace, dict[str, int]]]) -> None:
+        """Count what lanes of one warp did since the last barrier that they share: each one's trace, and its own counts."""
         instructions: defaultdict[tuple[Memory, int], list[list[int]]] = defaultdict(list)
-        for thread in threads:
-            for (memory, site), (_, cells) in thread.trace.items():
+        for trace, counts in threads:
+            for (memory, site), (_, cells) in trace.items():
                 what = self.counted[memory.space][site]
                 if what:
                     instructions[memory, site].append(cells)
                     columns = self.program.sites[site].columns
-                    thread.counts[what] += len(cells) * (_accesses(columns, memory.data.itemsize) if columns > 1 else 1)
+                    counts[what] += len(cells) * (_accesses(columns, memory.data.itemsize) if columns > 1 else 1)
         for (memory, site), lanes in instructions.items():
             self._instruction(memory, site, lanes)
 

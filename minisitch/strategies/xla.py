@@ -26,7 +26,7 @@ from ..fuse import (
     stretches,
 )
 from ..graph import Graph, Node
-from ..groups import many_positions
+from ..stitch.dominants import many_positions
 
 MOST_RECOMPUTED = 8  # light operations that may be evaluated again in a second kernel
 

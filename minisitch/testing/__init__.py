@@ -22,10 +22,10 @@ import numpy as np
 
 from ..graph import Graph
 from ..ops import kind_of
-from ..reference import Verdict, judge
 from ..trace import flatten, trace
 from .choices import FromHypothesis, FromNumpy
 from .grower import DISCONTINUOUS, DTYPES, SIDES, Grower, input_fact
+from .judge import Verdict, judge
 from .programs import NumPyProgram, array_texts, grow_program, random_program
 
 __all__ = [
@@ -105,7 +105,7 @@ def programs(*, max_lines: int = 8, library: bool = True) -> Any:
 # ---------------------------------------------------------------- the judge, with a way back
 def check_graph(graph: Graph, inputs: Sequence[np.ndarray],
                 run: Callable[[Graph, Sequence[np.ndarray]], Sequence[np.ndarray]], *, seed: int | None = None) -> None:
-    """Run ``run(graph, inputs)`` and hold every output to ``reference.judge``.
+    """Run ``run(graph, inputs)`` and hold every output to ``testing.judge``.
 
     Raises AssertionError with the verdicts, the graph, and a snippet that rebuilds the case;
     ``seed`` is the one that ``random_inputs`` was given.
@@ -132,7 +132,7 @@ def check_program(program: NumPyProgram, run: Callable[..., Any]) -> None:
 
 def snippet(graph: Graph, inputs: Sequence[np.ndarray], *, seed: int | None = None) -> str:
     """Python text that rebuilds a case: the graph from its program, inputs from the seed or written out."""
-    text = ["import numpy as np", "from minisitch.parser import parse", f'graph = parse("""{graph}""")']
+    text = ["import numpy as np", "from minisitch.trace.parser import parse", f'graph = parse("""{graph}""")']
     if seed is not None:
         text += ["from minisitch.testing import random_inputs", f"inputs = random_inputs(graph, np.random.default_rng({seed}))"]
     else:

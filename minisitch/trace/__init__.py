@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import MinisitchError
+from ..errors.progress import now
+from ..errors.undisturbed import undisturbed
 from ..graph import Graph
-from ..progress import now
-from ..undisturbed import undisturbed
 from . import indexing, products, reductions, shapes, ufuncs  # noqa: F401  they fill the tables
 from .array import Array, fresh, lift
 from .masked import Masked

@@ -28,17 +28,13 @@ from contextvars import ContextVar
 from functools import cache
 from traceback import walk_tb
 from types import CodeType, FrameType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..errors import LoopWarning, TraceError
 from ..graph import Builder, Node, TensorType, constant_value, iota_value
 from ..ops import OPS, SHORT
-
-if TYPE_CHECKING:
-    from .numbers import Number
-    from .outside import Outside
 
 SMALL = 1 << 12  # bytes of outside arrays that a call compares with what they held
 ACTIVE: ContextVar[Recorder | None] = ContextVar("active recorder", default=None)
@@ -58,7 +54,7 @@ _STDLIB = os.path.join(sysconfig.get_path("stdlib"), "")
 def user_file(path: str) -> str:
     """The base name of a user's source file; empty for this package's, NumPy's and other libraries'.
 
-    The file of the function being traced is the user's wherever it lies: ``minisitch/demo.py`` is a program too.
+    The file of the function being traced is the user's wherever it lies: ``minisitch/explain/demo.py`` is a program too.
     """
     return _user_file(path, _program())
 
@@ -198,7 +194,7 @@ def current() -> Recorder:
 class Recorder:
     """Grows the graph of one trace. The only mutable thing that outlives a handler."""
 
-    outside: Outside  # what the program reaches besides its arguments
+    outside: Any  # an ``Outside``: what the program reaches besides its arguments; it is made of traced arrays, so it comes later
 
     def __init__(self, program: str, begins: tuple[str, str]) -> None:
         self.program = program  # the file of the traced function
@@ -308,8 +304,8 @@ class Recorder:
         if line not in self.lines[-20:]:
             self.lines.append(line)
 
-    def number(self, value: Number, dtype: str = "float64") -> int:
-        """The input node of a Python number."""
+    def number(self, value: Any, dtype: str = "float64") -> int:
+        """The input node of a Python number, a ``Number``."""
         if value.node is None or dtype != "float64":
             array = np.array(value.value, dtype)
             name = value.name if array.dtype == type(value.value) else self.line(f"float({value.name})")

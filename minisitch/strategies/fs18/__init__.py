@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ...build import digest
 from ...device import Device
 from ...fuse import Composition, Decision, FusionPlan, extract, make_plan, strategy
 from ...graph import Graph
 from ..astitch import levels
+from ..prices import digest
 from . import library
 from .compose import THREAD, compose_kernel
 from .dots import take_apart

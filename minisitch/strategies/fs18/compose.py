@@ -16,14 +16,14 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from ...build import built
-from ...cost import kernel_us, working_set
 from ...device import Device
 from ...errors import PlanError
 from ...fuse import Body, Composition, Decision, Stitching, count, is_heavy
-from ...kernel import Kernel
+from ...kernel.ir import Kernel
 from ...ops import itemsize
-from ...triples import BlockComposition, Triple, triple_for
+from ...stitch.block_cuts import BlockComposition, Triple, triple_for
+from ..cost import kernel_us, working_set
+from ..prices import built
 from .fusion import Fusion, Schedule
 from .library import entry_of, price
 from .reads import Scattered

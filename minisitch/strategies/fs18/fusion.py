@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 from ...device import Device
 from ...fuse import MOST_ARGUMENTS, count, is_heavy
-from ...groups import MOST_CHAINS, MOST_POSITIONS
-from ...triples import Cut, cut_of, triple_for, triples_of
+from ...stitch.block_cuts import Cut, cut_of, triple_for, triples_of
+from ...stitch.dominants import MOST_CHAINS, MOST_POSITIONS
 from .reads import Read, Reads, Scattered
 
 SHARED_LIMIT = 20 * 1024  # bytes of a block (the paper's evaluation)

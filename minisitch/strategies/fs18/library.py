@@ -2,8 +2,6 @@
 
 In:  an ``Entry`` (operation, types, triple, threads, device). Out: microseconds.
 
-    price --known?--> stored    --no, measuring?--> run it, store it    --no--> the model below, not stored
-
 The paper fills its library by compiling and running a kernel for each miss, which makes a first compile slow and
 later ones free of misses. Here that is done inside ``calibrate.measured_operations``; elsewhere the model answers, so
 that plans are the same everywhere.
@@ -13,21 +11,17 @@ Before:  Entry(sum [8704,17] -> [8704,1], Triple(0, 512), 256 threads, v100)    
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Protocol
 
-from ...cost import HEAVY_OPERATIONS
 from ...device import SECTOR, Device
 from ...graph import Graph, Node, TensorType
 from ...ops import OPS
-from ...store import replace
-from ...triples import Triple
+from ...stitch.block_cuts import Triple
+from ..cost import HEAVY_OPERATIONS
 
 LOOP_START_US = 0.02  # of a block's loop on a CPU (measured: loops over 16 elements)
-VERSION = 2  # of the stored file
 
 
 @dataclass(frozen=True)
@@ -59,7 +53,6 @@ def entry_of(graph: Graph, node: Node, triple: Triple, threads: int, device: Dev
     return Entry(node.op, node.attrs, tuple(graph[a].type for a in node.args), node.type, triple, threads, device)
 
 
-# ---------------------------------------------------------------- the model
 def model_us(entry: Entry) -> float:
     """Memory and arithmetic time of one loop, the larger, over the share of the device that its blocks keep busy."""
     blocks = entry.triple.blocks(entry.result.shape)
@@ -96,49 +89,17 @@ def _coalesced(entry: Entry) -> float:
     return min(1.0, run * entry.result.itemsize / SECTOR)
 
 
-# ---------------------------------------------------------------- the store
-@dataclass
-class Library:
-    """Prices measured on this machine's processor, kept in a file that several processes may share.
-
-    A file is replaced whole, never written into, and read again before it is replaced: nothing half-written is seen,
-    and two writers lose no more than a price that both were about to store at once.
-    """
-
-    path: Path | None
-    measure: Callable[[Entry], float]
-    hits: int = 0
-    misses: int = 0
-
-    def __post_init__(self) -> None:
-        self.prices = self._stored()
+class Measured(Protocol):
+    """Prices that were measured on this machine (``explain.measured_prices``)."""
 
     def look_up(self, entry: Entry) -> float:
-        """The stored price, else the measured one, stored."""
-        if entry.key in self.prices:
-            self.hits += 1
-        else:
-            self.misses += 1
-            self.prices[entry.key] = self.measure(entry)
-        return self.prices[entry.key]
+        """Microseconds of an entry."""
 
     def save(self) -> None:
-        """Write what is known beside what others wrote meanwhile. A folder that cannot be written keeps nothing."""
-        stored = self._stored()
-        self.prices = stored | self.prices
-        if self.path is not None and self.prices != stored:
-            replace(self.path, json.dumps({"version": VERSION, "us": dict(sorted(self.prices.items()))}, indent=0).encode())
-
-    def _stored(self) -> dict[str, float]:
-        """What the file holds; nothing if there is none, or it is of another version or damaged."""
-        try:
-            held = json.loads(self.path.read_text(encoding="utf-8")) if self.path else {}
-            return {str(k): float(v) for k, v in held["us"].items()} if held.get("version") == VERSION else {}
-        except (OSError, ValueError, AttributeError, KeyError, TypeError):
-            return {}
+        """Write down what was measured."""
 
 
-MEASURING: list[Library] = []  # empty, or the one of ``calibrate.measured_operations``
+MEASURING: list[Measured] = []  # empty, or the one of ``calibrate.measured_operations``
 
 
 def save() -> None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ...fuse import FREE, is_fusible, stored_values
 from ...graph import Graph, Node
-from ...triples import Cut, operand_cut
+from ...stitch.block_cuts import Cut, operand_cut
 
 
 class Read(NamedTuple):

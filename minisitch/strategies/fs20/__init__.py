@@ -12,10 +12,10 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from ...build import Prices
 from ...device import Device
 from ...fuse import FREE, MOST_ARGUMENTS, Decision, FusionPlan, Stitching, bits, count, is_fusible, make_plan, strategy
 from ...graph import Graph
+from ..prices import Prices
 from ..xla import xla
 from .beam import WIDTH, plans
 from .delta import Evaluator

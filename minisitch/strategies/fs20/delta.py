@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from ...device import Device
 from ...fuse import MOST_ARGUMENTS, FusionPlan, Pattern, bits, is_heavy, pattern_inputs, stored_values
 from ...graph import Node
-from ...groups import is_row_reduce
+from ...stitch.dominants import is_row_reduce
 from .evaluate import CYCLES, FIXED_REGISTERS, bytes_per_cycle, resident_warps
 from .explore import Dag
 

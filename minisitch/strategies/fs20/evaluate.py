@@ -19,10 +19,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...device import SECTOR, Device
-from ...index import Digit, Index
-from ...kernel import Compute, Kernel, Load, Segment, Stmt, Store, meetings, operands
-from ...mapping import WARP
+from ...kernel.ir import Compute, Kernel, Load, Segment, Stmt, Store, meetings, operands
 from ...ops import itemsize
+from ...stitch.index import Digit, Index
+from ...stitch.mapping import WARP
 
 FIXED_REGISTERS = 16  # a thread's addresses and loop counters; the delta-evaluator assumes no others (the paper's figure)
 

@@ -17,13 +17,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from ...build import Prices
 from ...device import Device
 from ...errors import KernelError, PlanError
 from ...fuse import Pattern, Stitching, extract, is_heavy, stretches
 from ...graph import Graph
-from ...groups import is_row_reduce, upstream
-from ...stitch import BarrierNeeded
+from ...stitch.dominants import is_row_reduce, upstream
+from ...stitch.place import BarrierNeeded
+from ..prices import Prices
 from .evaluate import latency_us
 
 LAUNCH_SIZES = (128, 256, 512, 1024)  # threads a block

@@ -1,0 +1,477 @@
+"""What this machine costs, measured; and how well the cost model predicts it.
+
+In:  seconds, and programs to check on. Out: a ``Calibration``: figures for the device file, and rank correlations.
+
+    copies, empty calls, one operation at a time   -> rates of caches, cost of a launch, nanoseconds of ``exp``
+    random patterns, half of them                  -> nanoseconds of loops (``LOOP_NS``): what fits their times best
+    the other half, and the kernels of programs    -> Spearman's rank correlation of modelled and measured time
+
+Times are the least of several runs: what other programs on the machine add is never negative. FusionStitching 2020
+fits its delta-evaluator (FusionStitching 2020 B6) offline on measured latencies and does not say how; this is our reading of it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..device import BUILT_IN, HEAVY_NS, LOOP_NS, SERIAL_BELOW, Device
+from ..errors import DeviceError
+from ..errors.progress import now
+from ..fuse import make_plan
+from ..graph import Builder, Graph, TensorType
+from ..kernel.ir import HEAVY, Kernel
+from ..lower import lower_plan, program_of
+from ..ops import OPS, kind_of
+from ..runtime import Executable, assemble, compile_graph, lower_program, store
+from ..runtime.cpu import workers
+from ..runtime.steps import requests, to_the_cores
+from ..runtime.this_machine import FILE_VERSION, cpu_with, machine, usable_cores
+from ..stitch.block_cuts import BlockComposition
+from ..strategies import cost
+from ..strategies.fs18.library import MEASURING, Entry
+from ..testing import DTYPES, random_inputs
+from ..testing.choices import FromNumpy
+from ..testing.grower import Grower
+from ..trace import trace
+from ..trace.tree import flatten
+from .compare import duration, launch_times, size
+from .measured_prices import Library
+
+Programs = dict[str, Callable[[], tuple[Callable[..., Any], tuple]]]  # made when it is their turn: they may be large
+PRICED = ("none", "xla", "astitch")  # whose kernels and plans are timed
+WORKING_SETS = (*(1 << power for power in range(16, 27)), 1 << 29)  # bytes a copy reads and writes; the last past the caches
+PATTERNS = 40  # random graphs to fit on at most, and as many others to check on
+FIT_SEED, CHECK_SEED = 0, 1000
+WORTH = (10.0, 10_000.0)  # microseconds of kernels that the correlation over random patterns is about
+MUCH = 1 << 40  # scalar operations, for which threads are always woken
+MOST_WORK = (2 + HEAVY) << 22  # scalar operations of the largest kernel that is tried with a second core
+FACTORS = (0.5, 0.75, 1.33, 2.0)  # by which the fit changes one figure at a time
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One kernel, where it comes from, the least microseconds it took, and the bytes that its program needs in any case."""
+
+    program: str
+    strategy: str
+    kernel: Kernel
+    us: float
+    around: int = 0
+    serial_below: int = 0  # work that one core does by itself in this program, whatever the device's figure
+
+    def modelled(self, device: Device) -> float:
+        machine = replace(device, serial_below=max(device.serial_below, self.serial_below))
+        return cost.kernel_us(replace(self.kernel, device=machine), self.around)
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The strategies of one program, each with its kernels' modelled and measured microseconds."""
+
+    program: str
+    plans: Mapping[str, tuple[float, float]]
+
+    @property
+    def pairs(self) -> tuple[int, int]:
+        """How many pairs of plans that differ by more than 5% the model puts in the clock's order, and of how many."""
+        plans = list(self.plans.values())
+        apart = [(a, b) for i, a in enumerate(plans) for b in plans[:i] if max(a[1], b[1]) > 1.05 * min(a[1], b[1])]
+        return sum((a[0] < b[0]) == (a[1] < b[1]) for a, b in apart), len(apart)
+
+    @property
+    def regret(self) -> float:
+        """Measured time of the plan that the model likes best, over that of the best plan; 1 where there are no kernels."""
+        return min(self.plans.values())[1] / min(us for _, us in self.plans.values()) if self.plans else 1.0
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was measured. ``str`` prints it, ``record`` is JSON, ``write`` makes it the user's device file."""
+
+    figures: Mapping[str, Any]
+    raw: Mapping[str, Any]
+    fitted: tuple[Sample, ...]
+    checked: tuple[Sample, ...]
+    kernels: tuple[Sample, ...]
+    rankings: tuple[Ranking, ...]
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def device(self) -> Device:
+        return cpu_with(self.figures)
+
+    def correlations(self) -> dict[str, tuple[int, float, float]]:
+        """For each set of kernels: how many, and Spearman's correlation with the built-in and with these figures."""
+        sets = {"random patterns, fitted on": _worth(self.fitted), "random patterns, others": _worth(self.checked),
+                "kernels of programs": self.kernels}
+        before, after = cpu_with(BUILT_IN), self.device
+        return {name: (len(s), _correlation(s, before), _correlation(s, after)) for name, s in sets.items()}
+
+    def record(self) -> dict[str, Any]:
+        """The device file, and every kernel's times for whoever wants to judge the model anew."""
+        built_in, mine = cpu_with(BUILT_IN), self.device
+        return {"version": FILE_VERSION, "machine": machine(), "date": datetime.now().isoformat(timespec="seconds"),
+                "figures": dict(self.figures), "raw": dict(self.raw), "correlations": self.correlations(),
+                "rankings": {r.program: dict(r.plans) for r in self.rankings}, "left out": self.left_out,
+                "kernels": [[s.program, s.strategy, s.kernel.name, round(s.us, 2), round(s.modelled(mine), 2),
+                             round(s.modelled(built_in), 2)] for s in (*self.fitted, *self.checked, *self.kernels)]}
+
+    def write(self, path: Path) -> None:
+        """Make it the device file at ``path``; readers see the old one or the new one. Raises DeviceError."""
+        content = {k: v for k, v in self.record().items() if k in ("version", "machine", "date", "figures", "raw")}
+        fresh = path.with_suffix(".tmp")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fresh.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+            fresh.replace(path)
+        except OSError as problem:
+            raise DeviceError(f"cannot write the device file {path}: {problem.strerror}; set MINISITCH_DEVICE to a path of "
+                              "your own") from None
+
+    def __str__(self) -> str:
+        return "\n".join(_report(self))
+
+
+# ---------------------------------------------------------------- the whole
+def calibrate(seconds: float = 120.0, programs: Programs | None = None) -> Calibration:
+    """Measure this CPU for about ``seconds`` (and at least once whatever there is to measure), fit, check.
+
+    ``programs`` make NumPy functions and their arguments; those for which no time is left are named in ``left_out``.
+    """
+    programs, began = programs or {}, time.perf_counter()
+    steps = len(HEAVY_NS) + len(WORKING_SETS) + 2 * PATTERNS + len(programs)
+    done = iter(range(1, steps + 1))
+
+    def tick(name: str) -> None:
+        now(f"measuring {name}, {next(done, steps)} of {steps}")
+
+    def until(share: float) -> float:
+        return began + share * seconds
+
+    measured, raw = _figures(tick)
+    fitted = _patterns(FIT_SEED, until(0.45), tick)
+    fit_figures = measured | {"core_ns": fit(_worth(fitted), measured)}
+    checked = _patterns(CHECK_SEED, until(0.7), tick)
+    found: dict[str, list[Sample]] = {}
+    for name, make in programs.items():
+        tick(name)
+        if not any(found.values()) or time.perf_counter() <= until(1.0):
+            found[name] = _program(name, *make(), cpu_with(measured))
+    kernels = _different(s for each in found.values() for s in each)
+    figures = better(fit_figures, measured, _worth(checked), kernels)
+    rankings = tuple(_ranking(name, each, cpu_with(figures)) for name, each in found.items())
+    left_out = tuple(name for name in programs if name not in found)
+    return Calibration(figures, raw, tuple(fitted), tuple(checked), tuple(kernels), rankings, left_out)
+
+
+def _ranking(name: str, samples: Sequence[Sample], device: Device) -> Ranking:
+    """The strategies of a program whose kernels were timed."""
+    plans = {strategy: [s for s in samples if s.strategy == strategy] for strategy in PRICED if samples}
+    return Ranking(name, {strategy: (sum(s.modelled(device) for s in each), sum(s.us for s in each))
+                          for strategy, each in plans.items()})
+
+
+def spearman(a: Sequence[float], b: Sequence[float]) -> float:
+    """The correlation of ranks, equal values sharing their mean rank; NaN where one side has a single value."""
+    def ranks(values: Sequence[float]) -> np.ndarray:
+        _, which, counts = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
+        return (np.cumsum(counts) - (counts - 1) / 2)[which]
+
+    first, second = (r - r.mean() for r in (ranks(a), ranks(b)))
+    scale = math.sqrt(float(first @ first) * float(second @ second))
+    return float(first @ second) / scale if scale else math.nan
+
+
+def fit(samples: Sequence[Sample], figures: Mapping[str, Any]) -> dict[str, float]:
+    """The nanoseconds of loops under which modelled times are nearest to the samples', one figure at a time.
+
+    The distance is the mean |log| of the ratio, with an end at e^1.5: one kernel that the formula cannot see
+    through should not bend the figures for all others.
+    """
+    best = dict(figures["core_ns"])
+
+    def distance(core: Mapping[str, float]) -> float:
+        device = cpu_with({**figures, "core_ns": core})
+        return sum(min(1.5, abs(math.log(s.us / s.modelled(device)))) for s in samples)
+
+    least = distance(best)
+    for _ in range(2):
+        for name in LOOP_NS:
+            for changed in [{**best, name: best[name] * factor} for factor in FACTORS]:
+                if (found := distance(changed)) < least * 0.999:
+                    best, least = changed, found
+    return best
+
+
+def better(fitted: Mapping[str, Any], measured: Mapping[str, Any], others: Sequence[Sample],
+           programs: Sequence[Sample] = ()) -> Mapping[str, Any]:
+    """The fitted figures if they put kernels that they were not fitted on in a better order, and those of programs in no worse
+    one; else those without the fit.
+
+    A fit on few kernels, or on a busy machine, ends at figures that suit those alone: with a light operation at a quarter
+    of its cost, ``auto`` took kernels of BERT that compute values again, and they were a quarter slower.
+    """
+    new, old = cpu_with(fitted), cpu_with(measured)
+    worse = _correlation(programs, new) < _correlation(programs, old)
+    return fitted if _correlation(others, new) > _correlation(others, old) and not worse else measured
+
+
+# ---------------------------------------------------------------- one thing at a time
+class _Call:
+    """One compiled kernel of a graph over given arrays: to be called on one core, or handed to all."""
+
+    def __init__(self, graph: Graph, arrays: Sequence[np.ndarray]) -> None:
+        run = compile_graph(graph, "xla", "cpu", cpu_with(BUILT_IN))
+        (source,) = run.stages.sources
+        (request,), (launch,) = requests(source), source.launches
+        self.arguments = tuple(run.prepare(arrays)[0])
+        self.ways = {shared: to_the_cores(source.kernel, replace(launch, work=shared * MUCH), request) for shared in (False, True)}
+
+    def __call__(self, shared: bool = False) -> None:
+        self.ways[shared](*self.arguments)
+
+    def us(self, shared: bool = False, after: Callable[[], Any] | None = None) -> float:
+        """The least microseconds of a call; ``after`` is called before each, and takes the caches for itself."""
+        return _least(lambda: self(shared), 0.02, after)
+
+
+def _least(call: Callable[[], Any], seconds: float, before: Callable[[], Any] | None = None) -> float:
+    found: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(found) < 8 or time.perf_counter() < end:
+        if before:
+            before()
+        start = time.perf_counter()
+        call()
+        found.append(time.perf_counter() - start)
+    return min(found[1:]) * 1e6
+
+
+def _copy(elements: int) -> _Call:
+    """``y = -x``, rows of at most 1024."""
+    x = np.ones((max(1, elements // 1024), min(elements, 1024)), np.float32)
+    return _Call(trace(lambda x: -x, (x,)).graph, [x])
+
+
+def _one_operation(op: str, dtype: str, rows: int = 256, cols: int = 1024) -> _Call:
+    """Row sums of ``op(x * r)``, a row ``x`` and a column ``r``: nothing but the nearest cache is read.
+
+    A second operand is 3, as in ``x % 3``; an empty ``op`` leaves the operation out.
+    """
+    b, random = Builder(), np.random.default_rng(0)
+    low, high = (1, 9) if kind_of(dtype) == "int" else (1.1, 2.0) if op == "arccosh" else (0.2, 0.9)
+    arrays = [(random.uniform(low, high, shape)).astype(dtype) for shape in ((1, cols), (rows, 1))]
+    for name, array in zip("xr", arrays, strict=True):
+        b.add("input", (), type=TensorType(array.shape, dtype), name=name)
+    wide = [b.add("broadcast", (i,), shape=(rows, cols)) for i in (0, 1)]
+    value = b.add("mul", wide)
+    if op:
+        three = b.add("constant", (), type=TensorType((rows, cols), dtype), value=3 if kind_of(dtype) == "int" else 3.0)
+        value = b.add(op, (value, three)[:OPS[op].arity])
+    b.add("sum", (value,), axes=(1,), keepdims=False)
+    return _Call(b.finish((b.nodes[-1].id,)), arrays)
+
+
+@contextmanager
+def measured_operations() -> Iterator[Library]:
+    """Inside, ``fs18`` plans for this CPU by measured prices: FusionStitching 2018's performance library.
+
+    A first compile takes seconds, since every operation is compiled and run alone under every schedule that is weighed (the
+    paper's own limitation). Prices are kept in the compile cache's folder, so that a second compile measures nothing.
+    """
+    folder = store.folder()
+    library = Library(folder / "fs18_prices.json" if folder else None, operation_us)
+    MEASURING.append(library)
+    try:
+        yield library
+    finally:
+        MEASURING.pop()
+
+
+def operation_us(entry: Entry) -> float:
+    """Microseconds of a kernel that holds this operation alone, cut as the entry says."""
+    b = Builder()
+    inputs = [b.add("input", type=t, name=f"x{i}") for i, t in enumerate(entry.operands)]
+    graph = b.finish([b.add(entry.op, inputs, **dict[str, Any](entry.attrs))])
+    how = BlockComposition(((graph.outputs[0], entry.triple),), (), entry.threads)  # its body is the graph itself
+    plan = make_plan(graph, "measure", [graph.outputs], (), how)
+    run = assemble(lower_plan(program_of(graph), plan, "cpu", entry.device), "cpu")
+    _, calls = run.prepare([(np.arange(t.size) % 7 + 1).astype(t.dtype).reshape(t.shape) for t in entry.operands])
+    return _least(lambda: [call() for call in calls], 0.002)
+
+
+def _figures(tick: Callable[[str], None]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What can be measured by itself: rates of memory, launches, heavy operations; and the raw microseconds.
+
+    What asks for all cores is measured twice, since others may have one of them for seconds: before all else and after.
+    """
+    raw: dict[str, Any] = {}
+    before = _break_even(), _product()
+    empty, other = _copy(16), _copy(1 << 19)
+    hot, cold = empty.us(), empty.us(after=other)
+    copies: dict[int, tuple[float, float]] = {}
+    for nbytes in WORKING_SETS:
+        tick(f"copy {size(nbytes)}")
+        copy = _copy(nbytes // 8)
+        copies[nbytes] = copy.us(), copy.us(shared=True)
+    levels, join = rates(copies, hot, usable_cores())
+    raw |= {f"copy {nbytes}": list(us) for nbytes, us in copies.items()}
+    core: dict[str, float] = dict(BUILT_IN["core_ns"])
+    base: dict[str, float] = {}
+    for name in HEAVY_NS:
+        tick(name)
+        op, kind = name.split()
+        dtype = "int64" if kind == "int" else kind
+        base[dtype] = base.get(dtype) or _one_operation("", dtype).us()
+        raw[name] = us = _one_operation(op, dtype).us()
+        core[name] = max(0.01, (us - base[dtype]) * 1e3 / (256 * 1024))
+    raw |= {"launch, at once": hot, "launch, after other work": cold,
+            "serial below": min((work for work in (before[0], _break_even()) if work > 0), default=-1)}
+    raw["matmul 1024"] = product = min(before[1], _product())
+    return {"levels": levels, "flops": 2e6 * 1024**3 / product, "launch_us": math.sqrt(hot * cold),
+            "grid_barrier_us": join, "core_ns": core,
+            "serial_below": raw["serial below"] if raw["serial below"] > 0 else 2 * MOST_WORK,
+            "source": f"measured with `python -m minisitch calibrate` on {machine()}"}, raw
+
+
+def rates(copies: Mapping[int, tuple[float, float]], launch: float, cores: int) -> tuple[list[list[float]], float]:
+    """Bytes a second by working set, of one core and of all; and what it costs to hand a launch to all of them.
+
+    ``copies``: the microseconds of a copy by one core and by all. Both hold a launch and the second a join, which the model counts
+    by themselves. Copies of 256 kB to 1 MB stay in the cores' own caches, which serve each core as fast as they serve one alone:
+    what all cores take beyond their share of that is the join.
+    """
+    alone = {nbytes: max(one - launch, 0.1) for nbytes, (one, _) in copies.items()}
+    own = [both - launch - alone[nbytes] / cores for nbytes, (_, both) in copies.items() if 1 << 18 <= nbytes <= 1 << 20]
+    join, levels = max(1.0, statistics.median(own)), []
+    for nbytes, (_, both) in copies.items():
+        shared = min(alone[nbytes], max(both - launch - join, alone[nbytes] / cores))
+        levels.append([nbytes, nbytes / alone[nbytes] * 1e6, nbytes / shared * 1e6])
+    return levels, join
+
+
+def _product() -> float:
+    """The least microseconds of a matrix product."""
+    x = np.ones((1024, 1024), np.float32)
+    return _least(lambda: np.matmul(x, x), 0.1)
+
+
+def _break_even() -> int:
+    """The least work (``Segment.work``) from which two cores beat one, when both are awake; -1 if none does."""
+    each = 1024 * (2 + HEAVY)  # a row's loads and stores, and its exp
+    for rows in (1 << power for power in range(4, (MOST_WORK // each).bit_length())):
+        x = np.ones((rows, 1024), np.float32)
+        call = _Call(trace(lambda x: np.exp(x), (x,)).graph, [x])
+        with workers.threads(2):
+            if call.us(shared=True) < 0.95 * call.us():
+                return rows * each
+    return -1
+
+
+# ---------------------------------------------------------------- many things at once
+class _Large(Grower):
+    """Random programs as the tests', on arrays of 4 thousand to 4 million elements."""
+
+    def shape(self) -> tuple[int, ...]:
+        left, sides = 1 << self.choices.integer(12, 22), []
+        for _ in range(self.choices.pick((0, 1, 1, 1, 2, 2))):
+            sides.append(self.choices.pick([s for s in (2, 8, 32, 33, 64, 100, 128, 256, 768, 1000, 1024, 4096) if s <= left]))
+            left = max(1, left // sides[-1])
+        return (left, *reversed(sides)) if self.chance(70) else (*sides, left)
+
+
+def random_pattern(seed: int) -> Graph:
+    """A random graph whose kernels take microseconds to milliseconds."""
+    return _Large(FromNumpy(np.random.default_rng(seed)), DTYPES, False, 1 << 22).grow(14, False)
+
+
+def _patterns(first: int, deadline: float, tick: Callable[[str], None]) -> list[Sample]:
+    """Kernels of random programs under every priced strategy, until the deadline or ``PATTERNS`` programs."""
+    found: list[Sample] = []
+    for seed in range(first, first + PATTERNS):
+        tick(f"random pattern {seed}")
+        if found and time.perf_counter() > deadline:
+            break
+        graph = random_pattern(seed)
+        inputs = random_inputs(graph, np.random.default_rng(seed))
+        found += _timed(f"random {seed}", partial(compile_graph, graph, target="cpu", device=cpu_with(BUILT_IN)), inputs, 0.3)
+    return _different(found)
+
+
+def _program(name: str, fn: Callable[..., Any], args: tuple, device: Device) -> list[Sample]:
+    """Each kernel launch of a program under every priced strategy."""
+    program, leaves = trace(fn, args), flatten((args, {}))[0]
+    return _timed(name, lambda strategy: assemble(lower_program(program, strategy, "cpu", device), "cpu"), leaves, 1.0)
+
+
+def _timed(program: str, compiled: Callable[[str], Executable], leaves: Sequence[Any], seconds: float) -> list[Sample]:
+    """The least time of each kernel launch under every priced strategy; in the first run memory is new."""
+    found = []
+    for strategy in PRICED:
+        run = compiled(strategy)
+        around = cost.working_set(run.stages.graph)
+        least = cost.beside_library(run.stages.graph, replace(run.stages.device, serial_below=0)).serial_below
+        for kernel, us in zip(run.stages.kernels, launch_times(run, leaves, seconds, fewest=4), strict=True):
+            found.append(Sample(program, strategy, kernel, min(us[1:]), around, least))
+    return found
+
+
+def _different(samples: Iterable[Sample]) -> list[Sample]:
+    """Each kernel once, with its least time."""
+    found: dict[str, Sample] = {}
+    for s in samples:
+        known = found.get(s.kernel.name)
+        found[s.kernel.name] = s if known is None or s.us < known.us else known
+    return list(found.values())
+
+
+def _worth(samples: Iterable[Sample]) -> list[Sample]:
+    return [s for s in samples if WORTH[0] <= s.us <= WORTH[1]]
+
+
+def _correlation(samples: Sequence[Sample], device: Device) -> float:
+    return spearman([s.us for s in samples], [s.modelled(device) for s in samples]) if len(samples) > 1 else math.nan
+
+
+# ---------------------------------------------------------------- the printed form
+def _report(found: Calibration) -> Iterable[str]:
+    device, raw = found.device, found.raw
+    yield f"{machine()}\n"
+    yield "working set      one core     all cores"
+    for level in device.levels:
+        yield f"{size(level.size):>11}{level.one_core / 1e9:>8.1f} GB/s{level.all_cores / 1e9:>9.1f} GB/s"
+    worth = f"worth it from {raw['serial below']:,}" if raw["serial below"] > 0 else f"not worth it up to {MOST_WORK:,}"
+    yield (f"\na launch {device.launch_us:.2f} us, handing it to all cores {device.grid_barrier_us:.1f} us more, {worth} "
+           f"scalar operations (built in: {SERIAL_BELOW:,}); a matrix product {device.flops / 1e9:.0f} GFLOP/s")
+    yield "nanoseconds an element of float32: " + ", ".join(
+        f"{name.split()[0]} {ns:.2f}" for name, ns in device.core_ns if name.endswith("float32"))
+    fitted = any(device.nanoseconds[name] != ns for name, ns in LOOP_NS.items())
+    whose = "fitted" if fitted else "built-in (a fit put other patterns in no better order, or programs' kernels in a worse one)"
+    yield f"{whose} nanoseconds: " + ", ".join(f"{name} {device.nanoseconds[name]:.3g}" for name in LOOP_NS)
+    yield "\nrank correlation of modelled and measured time       kernels   built-in   calibrated"
+    for name, (count, before, after) in found.correlations().items():
+        yield f"  {name:<50}{count:>8}" + (f"{before:>11.3f}{after:>13.3f}" if count > 1 else "   no time was left for it")
+    yield "\nfarthest off                                                   measured    modelled"
+    everything = [*_worth(found.checked), *found.kernels]
+    for s in sorted(everything, key=lambda s: -abs(math.log(s.us / s.modelled(device))))[:10]:
+        modelled = duration(s.modelled(device))
+        yield f"  {s.program[:20]:<21}{s.strategy:<9}{s.kernel.name[:30]:<31}{duration(s.us):>10}{modelled:>12}"
+    for ranking in found.rankings:
+        right, pairs = ranking.pairs
+        plans = ", ".join(f"{name} {duration(us)} (modelled {duration(m)})" for name, (m, us) in ranking.plans.items())
+        yield f"\n{ranking.program}: {plans}\n  {right} of {pairs} pairs in order; the model's choice takes " \
+              f"{ranking.regret:.2f} times the best"
+    if found.left_out:
+        yield f"\nno time was left for {', '.join(found.left_out)}: give more --seconds"

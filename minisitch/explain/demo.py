@@ -1,0 +1,180 @@
+"""The main job: a GPT-style transformer block in plain NumPy, over the bytes of a real text file.
+
+In:  a text file. Out: a table of every strategy, what won and why, and a page to read.
+
+The program below knows nothing of compilers: it runs as it stands, and ``minisitch`` traces it as it stands.
+Left out of the model: more than one block (they would be equal, and compile once) and training.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from html import escape
+from importlib import metadata
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+
+from ..errors import MinisitchError
+from ..errors.progress import working
+from ..fuse import count
+from . import Comparison, Report, compare, explain
+from .compare import Win, duration
+from .page import content, page
+
+BASELINES = ("none", "xla")
+SEQUENCE, BATCH, HIDDEN, HEADS, VOCABULARY = 256, 4, 256, 4, 256
+
+Weights = dict[str, np.ndarray]
+
+
+# ---------------------------------------------------------------- the program
+def layernorm(x, scale, shift):
+    """Rows with mean 0 and variance 1, then scaled and shifted."""
+    centred = x - np.mean(x, axis=-1, keepdims=True)
+    variance = np.mean(centred * centred, axis=-1, keepdims=True)
+    return centred / np.sqrt(variance + 1e-5) * scale + shift
+
+
+def softmax(x):
+    """Rows of positive numbers that add up to 1."""
+    e = np.exp(x - np.max(x, axis=-1, keepdims=True))
+    return e / np.sum(e, axis=-1, keepdims=True)
+
+
+def gelu(x):
+    """The Gaussian error linear unit, in its tanh form."""
+    return 0.5 * x * (1.0 + np.tanh(0.7978845608 * (x + 0.044715 * x * x * x)))
+
+
+def attention(x, weights, heads=HEADS):
+    """Multi-head attention in which no position sees a later one."""
+    batch, length, hidden = x.shape
+    joint = x @ weights["qkv"] + weights["qkv_bias"]
+    q, k, v = (part.reshape(batch, length, heads, hidden // heads).transpose(0, 2, 1, 3)
+               for part in np.split(joint, 3, axis=-1))
+    scores = q @ k.transpose(0, 1, 3, 2) * (hidden // heads) ** -0.5
+    position = np.arange(length)
+    scores = np.where(position[:, None] >= position, scores, -1e9)
+    mixed = (softmax(scores) @ v).transpose(0, 2, 1, 3).reshape(batch, length, hidden)
+    return mixed @ weights["out"] + weights["out_bias"]
+
+
+def gpt(tokens, targets, weights):
+    """Logits of the next byte at every position, and their mean cross-entropy against ``targets``."""
+    x = weights["embedding"][tokens] + weights["positions"]
+    x = x + attention(layernorm(x, weights["scale1"], weights["shift1"]), weights)
+    up = layernorm(x, weights["scale2"], weights["shift2"]) @ weights["up"] + weights["up_bias"]
+    x = x + gelu(up) @ weights["down"] + weights["down_bias"]
+    logits = layernorm(x, weights["scale3"], weights["shift3"]) @ weights["embedding"].T
+    shifted = logits - np.max(logits, axis=-1, keepdims=True)
+    log_sum = np.log(np.sum(np.exp(shifted), axis=-1))
+    chosen = np.take_along_axis(shifted, targets[..., None], axis=-1)[..., 0]
+    return {"logits": logits, "loss": np.mean(log_sum - chosen)}
+
+
+def make_weights(hidden: int = HIDDEN, length: int = SEQUENCE, vocabulary: int = VOCABULARY, seed: int = 0) -> Weights:
+    """Random float32 weights as a freshly initialised GPT-2 has them."""
+    random = np.random.default_rng(seed)
+
+    def normal(*shape: int) -> np.ndarray:
+        return random.normal(0.0, 0.02, shape).astype(np.float32)
+
+    norms = {f"{name}{i}": np.full(hidden, value, np.float32) for i in (1, 2, 3) for name, value in
+             (("scale", 1.0), ("shift", 0.0))}
+    return {"embedding": normal(vocabulary, hidden), "positions": normal(length, hidden), **norms,
+            "qkv": normal(hidden, 3 * hidden), "qkv_bias": np.zeros(3 * hidden, np.float32),
+            "out": normal(hidden, hidden), "out_bias": np.zeros(hidden, np.float32),
+            "up": normal(hidden, 4 * hidden), "up_bias": np.zeros(4 * hidden, np.float32),
+            "down": normal(4 * hidden, hidden), "down_bias": np.zeros(hidden, np.float32)}
+
+
+def make_batch(text: bytes, batch: int = BATCH, length: int = SEQUENCE) -> tuple[np.ndarray, np.ndarray]:
+    """Windows of the text's bytes, evenly spread, and the bytes that follow each; a short text is repeated."""
+    if not text:
+        raise ValueError("the text is empty: name a file that holds some bytes")
+    stream = np.frombuffer(text, np.uint8).astype(np.int64)
+    stream = np.tile(stream, -(-(batch * length + 1) // stream.size))
+    starts = np.linspace(0, stream.size - length - 1, batch).astype(np.int64)
+    tokens = np.stack([stream[s:s + length] for s in starts])
+    targets = np.stack([stream[s + 1:s + length + 1] for s in starts])
+    return tokens, targets
+
+
+# ---------------------------------------------------------------- running it
+def default_text() -> tuple[str, bytes]:
+    """A name and some bytes: the checkout's README, else the installed package's description, else this file."""
+    readme = Path(__file__).resolve().parent.parent.parent / "README.md"
+    if readme.is_file():
+        return readme.name, readme.read_bytes()
+    try:
+        described = str(metadata.metadata("minisitch")["Description"] or "")
+    except metadata.PackageNotFoundError:
+        described = ""
+    return ("the package's description", described.encode()) if described else ("demo.py", Path(__file__).read_bytes())
+
+
+def demo(path: str | None = None, report: str | None = None, target: str = "cpu", out: TextIO | None = None) -> Path:
+    """Run the block under every strategy on a file's bytes; print what came of it, and return the page's path.
+
+    Raises MinisitchError when the file cannot be read or the page cannot be written.
+    """
+    out = out or sys.stdout
+    began = time.perf_counter()
+    try:
+        name, text = (Path(path).name, Path(path).read_bytes()) if path else default_text()
+        tokens, targets = make_batch(text, BATCH, SEQUENCE)
+    except (OSError, ValueError) as problem:
+        raise MinisitchError(f"cannot use {path or 'the default text'}: {problem}; name a text file that holds some "
+                             "bytes") from None
+    if not Path(report or ".").absolute().parent.is_dir():
+        raise MinisitchError(f"there is no folder for {report}; choose another place with --report PATH")
+    weights = make_weights(HIDDEN, SEQUENCE)
+    print(f"A GPT block in plain NumPy over {tokens.size} bytes of {name}: {BATCH} x {SEQUENCE} bytes, "
+          f"hidden {HIDDEN}, {HEADS} heads, float32.\n", file=out)
+    with working("demo"):
+        found = compare(gpt, tokens, targets, weights, target=target)
+    print(found, end="\n\n", file=out)
+    best = "auto" if any(row.strategy == "auto" for row in found.rows) else found.best  # the same story at each run
+    told = story(found, best)
+    for headline, wins in told:
+        print(headline, *(f"  {win}\n      {win.why}" for win in wins), sep="\n", file=out)
+    reports = [explain(gpt, tokens, targets, weights, strategy=row.strategy, target=target) for row in found.rows]
+    written = write_report(found, told, sorted(reports, key=lambda r: r.stages.plan.strategy != best), report)
+    print(f"\nThe whole story, kernel by kernel: {written}\n({time.perf_counter() - began:.1f} s)", file=out)
+    return written
+
+
+def story(found: Comparison, best: str) -> list[tuple[str, tuple[Win, ...]]]:
+    """What a strategy won over the baselines, none and xla: a headline, and the kernels that won most."""
+    told, mine = [], found[best]
+    for row in found.rows:
+        if row.strategy != best and row.strategy in BASELINES:
+            headline = f"{best} against {row.strategy}: {count(mine.kernels, 'kernel')} instead of {row.kernels}"
+            if mine.measured_us:
+                headline += (f", {duration(found.kernel_us(best))} instead of {duration(found.kernel_us(row.strategy))} in "
+                             f"kernels, {row.measured_us / mine.measured_us:.2f} times as fast in all")
+            told.append((headline, found.wins(best, row.strategy)))
+    return told
+
+
+def write_report(found: Comparison, told: list[tuple[str, tuple[Win, ...]]], reports: list[Report], path: str | None) -> Path:
+    """The table, the story and the reports, the best first and whole, the others' pictures folded, as one page."""
+    target = Path(path or "minisitch-demo.html").absolute()
+    best, *others = reports
+    parts = ["<h1>minisitch: one program, every strategy</h1>", f'<div class="scroll">{found._repr_html_()}</div>']
+    for headline, wins in told:
+        lines = "".join(f"<li>{escape(str(win))}<br><small>{escape(win.why)}</small></li>" for win in wins)
+        parts.append(f"<h3>{escape(headline)}</h3><ul>{lines}</ul>")
+    for other in others:
+        plan = other.stages.plan
+        parts.append(f"<details><summary>As {plan.strategy} runs it: {count(len(plan.kernels), 'kernel')}</summary>"
+                     f'<div class="scroll">{other.svg}</div></details>')
+    parts.append(content(best, f"{best.name}, as {best.stages.plan.strategy} compiles it"))
+    try:
+        target.write_text(page("minisitch demo", parts), encoding="utf-8")
+    except OSError as problem:
+        raise MinisitchError(f"cannot write the page: {problem}; choose another place with --report PATH") from None
+    return target

@@ -1,0 +1,256 @@
+"""Fill one phase of a kernel with statements, by pulling.
+
+In:  a loop of a ``Layout``. Out: the statements that compute what its sinks need, each value where
+it is read (thread composition), down to values in memory or in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from ..fuse import is_heavy
+from ..graph import Node
+from ..stitch.index import Guard, Index, Key, Within, linear, variable
+from ..stitch.mapping import WARP, ThreadMap
+from ..stitch.subroots import Sink, Space, column_of
+from .ir import Choose, Clamp, Compute, Fold, FromIndex, Load, Stmt, Store
+from .layout import Layout, Loop, root
+
+LONG_SUM = 64  # additions of one thread of a GPU: a longer sum keeps what rounding takes from it (``kahan_add``)
+
+
+class Names:
+    """Names already given in a segment, values that cross its phases, and the kernel's constants."""
+
+    def __init__(self, constants: dict[tuple[str, str], tuple[str, str, object]]) -> None:
+        self.constants = constants
+        self.count: dict[int, int] = {}
+        self.crossing: dict[int, str] = {}
+
+    def fresh(self, value: int) -> str:
+        """A new name for a value: ``v4``, then ``v4_1`` ..."""
+        count = self.count.get(value, 0)
+        self.count[value] = count + 1
+        return f"v{value}" if count == 0 else f"v{value}_{count}"
+
+    def constant(self, dtype: str, value: object) -> str:
+        """The name of a literal, each literal once a kernel."""
+        key = (dtype, repr(value))
+        if key not in self.constants:
+            self.constants[key] = (f"C{len(self.constants)}", dtype, value)
+        return self.constants[key][0]
+
+
+class Statements:
+    """Fills one phase: names for (value, position) pairs, and the statements that compute them."""
+
+    def __init__(self, layout: Layout, names: Names, loop: Loop, space: Space, m: ThreadMap) -> None:
+        self.layout, self.names, self.graph = layout, names, layout.graph
+        self.loop, self.space, self.m = loop, space, m
+        self.before: list[Stmt] = []
+        self.body: list[Stmt] = []
+        self.name: dict[Key, str] = {}
+        self.moving = {"col", "ser"} if loop.cols != 1 or loop.serial != 1 else {"col", "ser", "row"}
+
+    # -- where a statement goes
+    def _once(self, names: Iterable[str]) -> bool:
+        """True if it can run once a row: nothing it depends on changes along the loop, which has a turn for each thread.
+
+        What one thread alone has in its column it alone may read, and of an empty row there is nothing to read.
+        """
+        cols, serial = self.loop.cols, self.loop.serial
+        if cols * serial == 0 or (cols == 1 and not self.layout.alone(self.loop.level, self.space)):
+            return False
+        return cols * serial == 1 or not self.moving.intersection(names)
+
+    def _emit(self, stmt: Stmt, variables: Iterable[str]) -> None:
+        (self.before if self._once(variables) else self.body).append(stmt)
+
+    def _position_variables(self, key: Key) -> frozenset[str]:
+        return frozenset().union(*(i.variables for i in key[1])) if key[1] else frozenset()
+
+    # -- pulling
+    def evaluate(self) -> None:
+        pulled = self.loop.pulled
+        clamped: set[str] = set()
+        for key in pulled.order:
+            variables = self._position_variables(key)
+            asked = pulled.guards[key] if len(pulled.guards[key]) == 1 else ()  # of several none is: the load is clamped
+            guarding = frozenset().union(*(c.index.variables for guard in asked for c in guard)) if pulled.indices else variables
+            for name in sorted((variables | guarding) & pulled.indices.keys()):
+                if name not in clamped:
+                    clamped.add(name)
+                    source, size = pulled.indices[name]
+                    self._emit(Clamp(name, self.name[source], size, source[0]), self._position_variables(source))
+                    if not self._once(self._position_variables(source)):
+                        self.moving.add(name)
+            reads = pulled.reads[key]
+            self.name[key] = self._leaf(key, variables) if reads is None else self._value(key, reads, variables)
+
+    def _leaf(self, key: Key, variables: frozenset[str]) -> str:
+        value, position = key
+        node = self.graph[value]
+        offset = linear(position, node.type.shape)
+        whole = Within(offset, 0, node.type.size)
+        if value not in self.layout.final:
+            return self._load(key, self.layout.input_names[value], offset, None, variables)
+        place = self.layout.places.get(value)
+        if not self.layout.near(self.loop, key) or place is None:
+            return self._load(key, self.layout.memory[value], offset, whole, variables)
+        if place.where == "register":
+            return self.names.crossing[value]
+        column = column_of(self.layout.final[value], position)
+        assert column is not None
+        row = Within(column, 0, self.layout.final[value].extents[2])  # other rows may not be there yet
+        if place.where == "global":
+            return self._load(key, place.buffer, offset, row, variables)
+        return self._load(key, place.buffer, self._row_offset(self.layout.final[value], position), row, variables)
+
+    def _row_offset(self, s: Sink, position: Sequence[Index]) -> Index:
+        """Offset in a row buffer of shared memory: this row's slot, then the column (from the chunk's start)."""
+        column = column_of(s, tuple(position))
+        assert column is not None
+        width = self.layout.buffers[f"k{s.node}"].size // self.m.rows_per_block
+        if self.space.chunks > 1 and "col" in frozenset().union(*(h.variables for h in s.home)):
+            column = column + variable("start", max(2, s.extents[2])) * -1
+        return variable("lane_row", self.m.rows_per_block) * width + column
+
+    def _load(self, key: Key, buffer: str, offset: Index, written: Within | None, variables: frozenset[str]) -> str:
+        """Load an element where it is needed. Where no guard can say so, load it where it is ``written``; an argument is written
+        everywhere (None), so that any of its elements will do."""
+        name = self.names.fresh(key[0])
+        alternatives = self.loop.pulled.guards[key]
+        guard: Guard = alternatives[0] if len(alternatives) == 1 else ()
+        inside = frozenset().union(*(c.index.variables for c in guard)) if guard else frozenset()
+        hoisted = self._once(variables) and not self._once(variables | inside)  # out of the loop that its guard depends on
+        unguarded = hoisted or len(alternatives) != 1
+        if unguarded:
+            guard = () if written is None or written.verdict else (written,)
+        clamp = unguarded and written is None
+        self._emit(Load(name, buffer, offset, guard, clamp, self.layout.buffers[buffer].dtype, key[0]), variables)
+        return name
+
+    def _value(self, key: Key, reads: Sequence, variables: frozenset[str]) -> str:
+        node = self.graph[key[0]]
+        if node.op == "constant":
+            return self.names.constant(node.type.dtype, node.attr("value"))
+        if node.op == "iota":
+            name = self.names.fresh(node.id)
+            self._emit(FromIndex(name, key[1][node.attr("axis")], node.type.dtype, node.id), variables)
+            return name
+        if node.kind == "move":
+            return self._choose(node, [r for r in reads if r is not None], variables)
+        name = self.names.fresh(node.id)
+        args = tuple(self.name[r.node, r.position] for r in reads)
+        operand = self.graph[node.args[-1]].type.dtype
+        self._emit(Compute(name, node.op, args, node.type.dtype, operand, node.id, is_heavy(self.graph, node)), variables)
+        return name
+
+    def _choose(self, node: Node, reads: Sequence, variables: frozenset[str]) -> str:
+        """A move costs nothing but, where several operands meet, a choice."""
+        if node.op == "gather":
+            reads = reads[:1]
+        if not reads:  # a concatenation of nothing, in a loop of no turns
+            return self.names.constant(node.type.dtype, False if node.type.dtype == "bool" else 0)
+        result = self.name[reads[0].node, reads[0].position] if node.op == "update" else \
+            self.name[reads[-1].node, reads[-1].position]
+        pairs = reads[1:] if node.op == "update" else list(reversed(reads[:-1]))
+        for read in pairs:
+            if not read.guard:
+                result = self.name[read.node, read.position]
+                continue
+            target = self.names.fresh(node.id)
+            self._emit(Choose(target, read.guard, self.name[read.node, read.position], result, node.type.dtype, node.id), variables)
+            result = target
+        return result
+
+    # -- sinks
+    def _replicated(self) -> Guard:
+        """Every chunk of a row makes the values of an unchunked phase; only the first may store them."""
+        if self.space.kind == "row" and self.space.chunks > 1 and not self.loop.chunked:
+            return (Within(variable("chunk", self.space.chunks), 0, 1),)
+        return ()
+
+    def store_map(self, s: Sink) -> None:
+        value = self.name[root(self.graph, s)]
+        self.names.crossing[s.node] = value
+        offset = linear(s.home, self.graph[s.node].type.shape)
+        place = self.layout.places.get(s.node)
+        buffers = dict.fromkeys([self.layout.memory.get(s.node, ""), place.buffer if place else ""])
+        for k, output in enumerate(self.graph.outputs):
+            if output == s.node:
+                buffers[f"y{k}"] = None
+        for buffer in buffers:
+            if buffer:
+                row = self.layout.buffers[buffer].scope == "shared"
+                where = self._row_offset(s, s.home) if row else offset
+                self.body.append(Store(buffer, where, value, () if row else self._replicated(), s.node))
+
+    def _result_stores(self, s: Sink, value: str) -> tuple[Store, ...]:
+        """Stores of a finished reduce: its place in global memory, and a column's row buffer."""
+        buffers = dict.fromkeys([self.layout.memory.get(s.node, "")])
+        for k, output in enumerate(self.graph.outputs):
+            if output == s.node:
+                buffers[f"y{k}"] = None
+        offset = linear(s.home, self.graph[s.node].type.shape)
+        found = [Store(b, offset, value, self._replicated(), s.node) for b in buffers if b]
+        place = self.layout.places.get(s.node)
+        if place is not None and place.where == "row":
+            found.append(Store(place.buffer, self._row_offset(s, s.home), value, (), s.node))
+        return tuple(found)
+
+    def fold(self, s: Sink) -> Fold:
+        node = self.graph[s.node]
+        value = self.name[root(self.graph, s)]
+        result = f"r{s.node}"
+        if s.role == "carry":
+            cols = s.extents[2]
+            offset = variable("part", max(2, self.m.blocks * self.m.rows_per_block)) * cols + variable("col", cols)
+            store = Store(f"p{s.node}", offset, result, (), s.node)
+            cell = variable("lane_row", self.m.rows_per_block) * cols + variable("col", cols)
+            return Fold(result, node.op, node.type.dtype, value, "carry", s.node, f"a{s.node}", (store,), cell=cell)
+        if s.role == "partial":
+            row = variable("row", s.space.rows)
+            if s.along == "row":
+                offset = row * s.space.chunks + variable("chunk", s.space.chunks)
+            else:
+                slices = s.space.slices
+                offset = (row * slices + variable("slice", slices)) * s.extents[2] + variable("col", s.extents[2])
+            stores: tuple[Store, ...] = (Store(f"p{s.node}", offset, result, (), s.node),)
+        else:
+            self.names.crossing[s.node] = result
+            stores = self._result_stores(s, result)
+        return self._fold(s, result, value, stores)
+
+    def _fold(self, s: Sink, result: str, value: str, stores: tuple[Store, ...]) -> Fold:
+        """A core sums columns up in a row of memory, unless ``loops`` finds that one number at a time will do."""
+        node, m = self.graph[s.node], self.m
+        row = f"{'m' if s.role == 'combine' else 'a'}{s.node}" if s.along == "column" and self.layout.device.kind == "cpu" else ""
+        lanes = {"row": min(m.threads_per_row, WARP), "warp": WARP}.get(s.along, 1)
+        found = Fold(result, node.op, node.type.dtype, value, s.along, s.node, row, stores,
+                     self.layout.exchange.get((self.loop.order, s.node), ""), lanes=lanes)
+        return replace(found, lost=f"{result}_lost") if found.rounds and self._additions(s) > LONG_SUM else found
+
+    def _additions(self, s: Sink) -> int:
+        """How many values a thread of a GPU adds up; a core's loops are cut in blocks later (``loops``)."""
+        if self.layout.device.kind == "cpu":
+            return 0
+        if s.along == "row":
+            return -(-min(self.loop.cols, self.m.chunk if self.space.chunks > 1 else self.loop.cols) // self.m.threads_per_row)
+        return -(-self.loop.serial // (WARP if s.along == "warp" else self.space.slices))
+
+    def combine(self, s: Sink) -> Fold:
+        """Fold the partial results; the loop reads them from scratch."""
+        rows, parts = s.domain[0], s.domain[1]
+        name = self.names.fresh(s.node)
+        row = variable("row", rows)
+        offset = row * parts + variable("col" if s.along == "row" else "ser", parts)
+        if s.along == "column":
+            cols = s.domain[2]
+            offset = offset * cols + variable("col", cols)
+        buffer = f"p{s.node}"
+        self.body.append(Load(name, buffer, offset, (), False, self.layout.buffers[buffer].dtype, s.node))
+        result = f"r{s.node}"
+        self.names.crossing[s.node] = result
+        return self._fold(s, result, name, self._result_stores(s, result))

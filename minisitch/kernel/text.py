@@ -1,0 +1,305 @@
+"""Emitted text, how to launch it, and what both emitters share: how one statement reads.
+
+In:  statements of the loop program. Out: lines of Python, each naming its graph node and the user's line.
+
+Every literal is written with its dtype (``C0 = np.float32(0.5)`` at the top): Numba would make a
+bare ``0.5`` a float64 and the whole loop with it. Integer results are wrapped in their dtype,
+since Numba widens ``int32 + int32``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..graph import Graph, printable
+from ..ops import EXACT, OPS, SHORT, compute_dtype, kind_of
+from ..stitch.index import Guard, show
+from .ir import Choose, Clamp, Compute, Fold, FromIndex, Kernel, Load, Segment, Stmt, Store
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One function of the text: what to call, over how many tasks, with which buffers.
+
+    On a CPU there is one for each of ``Kernel.calls``, ``name(first, last, *buffers)``, and all tasks of one end
+    before the next begins. On a GPU there is one a kernel, ``name[grid, block](*buffers)``.
+    """
+
+    name: str
+    tasks: int
+    work: int
+    buffers: tuple[str, ...]
+    short: bool = False  # it has loops so short that LLVM would unroll them before it vectorises
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """A kernel as Python source for one target, ready to compile."""
+
+    kernel: Kernel
+    target: str  # "cpu" | "cuda"
+    text: str
+    launches: tuple[Launch, ...]
+    exact: bool = True  # whether each value is NumPy's to the last bit; the compilers keep to it
+
+    @property
+    def grid(self) -> int:
+        return self.kernel.grid
+
+    @property
+    def block(self) -> int:
+        return self.kernel.block
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass
+class Writer:
+    """Lines with indentation; the only state an emitter has."""
+
+    lines: list[str] = field(default_factory=list)
+    depth: int = 0
+    exact: bool = True  # what it is to be told about every value: see ``KernelSource``
+
+    def line(self, text: str, comment: str = "") -> None:
+        indented = "    " * self.depth + text
+        self.lines.append(f"{indented:<56}  # {printable(comment)}" if comment else indented)
+
+    def finish(self, fold: Fold, kernel: Kernel, column: str) -> None:
+        """Round a sum of float16, which was added up in float32; partial results are not rounded."""
+        partial = any(kernel.by_name[store.buffer].role == "partial" for store in fold.stores)
+        if self.exact and fold.dtype == "float16" and fold.op in ("sum", "prod") and not partial:
+            self.line(f"{fold.result} = {rounded_half(fold.result, column)}")
+
+    def text(self) -> str:
+        return "\n".join(self.lines) + "\n"
+
+
+def comment_of(graph: Graph, node_id: int) -> str:
+    """``%5 sum  model.py:6 in softmax``."""
+    node = graph[node_id]
+    origin = node.where + (f" in {node.via}" if node.via else "")
+    return f"%{node_id} {node.op}" + (f"  {origin}" if origin else "")
+
+
+def numpy_name(dtype: str) -> str:
+    """How a dtype is written: ``np.float32``, ``np.bool_``."""
+    return "np.bool_" if dtype == "bool" else f"np.{dtype}"
+
+
+# ---------------------------------------------------------------- literals
+def literal(dtype: str, value: object) -> str:
+    """A typed literal: ``np.float32(0.5)``; float16 constants are rounded, then held in float32."""
+    held = compute_dtype(dtype)
+    if kind_of(dtype) == "float":
+        number = float(np.dtype(dtype).type(value))
+        inner = repr(number) if np.isfinite(number) else f"np.{'nan' if number != number else 'inf'}"
+        return f"np.{held}({'-' if number == -np.inf else ''}{inner})"
+    return str(bool(value)) if dtype == "bool" else f"np.{held}({int(value)})"  # type: ignore[call-overload]
+
+
+IDENTITY = {"0": 0, "1": 1, "False": False, "True": True}
+
+
+def identity_value(op: str, dtype: str) -> object:
+    """The neutral element of a reduction in a dtype."""
+    word = OPS[op].identity[kind_of(dtype)]
+    if word in IDENTITY:
+        return IDENTITY[word]
+    sign = -1 if word == "lowest" else 1
+    if kind_of(dtype) == "float":
+        return sign * np.inf
+    info = np.iinfo(dtype)
+    return int(info.min if sign < 0 else info.max)
+
+
+def identity_name(op: str, dtype: str) -> str:
+    """Its name in emitted text: ``ZERO_f32``, ``LOWEST_f32``."""
+    word = OPS[op].identity[kind_of(dtype)]
+    return f"{ {'0': 'ZERO', '1': 'ONE', 'False': 'FALSE', 'True': 'TRUE'}.get(word, word.upper()) }_{SHORT[compute_dtype(dtype)]}"
+
+
+def header(kernel: Kernel) -> list[str]:
+    """The module-level constants a kernel uses."""
+    found = {name: literal(dtype, value) for name, dtype, value in kernel.constants}
+    for segment in kernel.segments:
+        for phase in segment.phases:
+            for fold in phase.folds:
+                found[identity_name(fold.op, fold.dtype)] = literal(compute_dtype(fold.dtype),
+                                                                    identity_value(fold.op, compute_dtype(fold.dtype)))
+            for stmt in phase.before + phase.body:
+                if isinstance(stmt, Load) and stmt.guard:
+                    held = compute_dtype(stmt.dtype)
+                    found[zero_name(held)] = literal(held, False if held == "bool" else 0)
+    return [f"{name} = {text}" for name, text in found.items()]
+
+
+def zero_name(dtype: str) -> str:
+    return f"ZERO_{SHORT[dtype]}"
+
+
+# ---------------------------------------------------------------- tasks
+def task_parts(segment: Segment) -> Iterator[str]:
+    """Which chunk of the columns and which slice of the reduced rows a task is: lines both targets begin with."""
+    s = segment
+    if s.chunks > 1:
+        yield f"chunk = task // {s.slices} % {s.chunks}" if s.slices > 1 else f"chunk = task % {s.chunks}"
+        yield f"start = chunk * {s.chunk}"
+    if s.slices > 1:
+        serial = max(p.serial for p in s.phases)
+        yield f"slice = task % {s.slices}"
+        yield f"ser_first = min(slice * {s.slice_size}, {serial})"
+        yield f"ser_last = min(ser_first + {s.slice_size}, {serial})"
+
+
+def chunked_columns(segment: Segment) -> int:
+    """Columns that the chunks of a row, or the tiles of a column space, share."""
+    return max((p.cols for p in segment.phases if p.chunked), default=0)
+
+
+# ---------------------------------------------------------------- scalar texts
+def scalar(stmt: Compute, column: str, exact: bool = True) -> str:
+    """The expression of one operation for a target; ``column`` is ``cpu`` or ``cuda``. With ``exact``, float16 is rounded."""
+    op = OPS[stmt.op]
+    held, operand = compute_dtype(stmt.dtype), compute_dtype(stmt.operand_dtype)
+    if stmt.op == "cast":
+        return cast(stmt.args[0], stmt.dtype, stmt.operand_dtype, column)
+    texts: Mapping[str, str] = op.cuda if column == "cuda" else op.cpu
+    text = texts[kind_of(stmt.operand_dtype)].format(*stmt.args, t=SHORT[operand], T=f"np.{operand}")
+    if exact and stmt.dtype == "float16" and stmt.op not in EXACT:
+        return rounded_half(text, column)
+    wraps = kind_of(stmt.dtype) == "int" and stmt.op not in ("select", "maximum", "minimum")
+    return f"np.{held}({text})" if wraps else text
+
+
+def rounded_half(text: str, column: str) -> str:
+    """A float32 rounded to float16, and held in float32 again."""
+    return f"half_to_float(float_to_half({text}))" if column == "cpu" else f"np.float32(np.float16({text}))"
+
+
+def cast(name: str, to: str, of: str, column: str) -> str:
+    """A conversion as NumPy makes it; a cast to float16 rounds, though the value stays in float32."""
+    if to == "float16":
+        if of == "float64":  # by way of float32 it would be rounded twice
+            return rounded_half(f"float_to_odd({name})" if column == "cpu" else name, column)
+        return rounded_half(name if compute_dtype(of) == "float32" else f"np.float32({name})", column)
+    if kind_of(of) == "float" and kind_of(to) == "int":
+        return whole_number(name, to, f"np.{compute_dtype(of)}", column)
+    texts = OPS["cast"].cuda if column == "cuda" else OPS["cast"].cpu
+    if to == "bool" and of == "bool":
+        return name
+    if of == "bool" and column == "cpu":  # measured: a mask made in a softmax's loops, 7.4 ms converted and 1.7 chosen
+        held = f"np.{compute_dtype(to)}"
+        return f"select({name}, {held}(1), {held}(0))"
+    return texts[kind_of(to)].format(name, T=f"np.{compute_dtype(to)}", S=f"np.{compute_dtype(of)}")
+
+
+def whole_number(name: str, to: str, of: str, column: str) -> str:
+    """A float without its fraction, as NumPy has it on x86: what is below zero wraps around in an unsigned type.
+
+    Every target converts to signed integers. An unsigned type's upper half is converted by way of its lower half.
+    """
+    bits, half = np.iinfo(to).bits, 1 << (np.iinfo(to).bits - 1)
+    lower = f"np.int{max(bits, 32)}({name})" if to[0] == "i" and bits >= 32 else f"np.{to}(np.int{max(bits, 32)}({name}))"
+    if bits < 32 or to[0] == "i":
+        return lower
+    is_upper, upper = f"{name} >= {of}({half})", f"np.{to}(np.{to}(np.int{bits}({name} - {of}({half}))) ^ np.{to}({half}))"
+    return f"select({is_upper}, {upper}, {lower})" if column == "cpu" else f"({upper} if {is_upper} else {lower})"
+
+
+def combine(op: str, dtype: str, left: str, right: str, column: str) -> str:
+    """One step of a reduction."""
+    held = compute_dtype(dtype)
+    texts = OPS[op].cuda if column == "cuda" else OPS[op].cpu
+    text = texts[kind_of(dtype)].format(left, right)
+    narrow = kind_of(dtype) == "int" and op in ("sum", "prod")
+    return f"np.{held}({text})" if narrow else text
+
+
+def accumulate(fold: Fold, target: str, text: str, value: str) -> str:
+    """The statement that adds one more value to a fold's accumulator; ``text`` combines the two."""
+    if fold.lost and target != fold.inner:
+        lost = f"{fold.lost}[{show(fold.cell)}]" if fold.buffer else fold.lost
+        return f"{target}, {lost} = kahan_add({target}, {lost}, {value})"
+    return f"{target} += {value}" if text == f"{target} + {value}" else f"{target} = {text}"
+
+
+def guard_text(guard: Guard, totals: Mapping[str, int]) -> str:
+    """A condition as an expression without branches."""
+    parts = []
+    for c in guard:
+        low, high = c.index.bounds
+        index = show(c.index, totals)
+        if low < c.low:
+            parts.append(f"({index} >= {c.low})")
+        if high >= c.high:
+            parts.append(f"({index} < {c.high})")
+    return " & ".join(parts) if len(parts) != 1 else parts[0][1:-1]
+
+
+def statement(stmt: Stmt, column: str, totals: Mapping[str, int], sizes: Mapping[str, tuple[str, int]], exact: bool = True) -> str:
+    """One statement as one line; ``sizes`` gives each buffer's (or view's) dtype and element count; ``exact``: see ``scalar``."""
+    if isinstance(stmt, Load):
+        return f"{stmt.target} = {_load(stmt, column, totals, sizes)}"
+    if isinstance(stmt, Compute):
+        return f"{stmt.target} = {scalar(stmt, column, exact)}"
+    if isinstance(stmt, FromIndex):
+        return f"{stmt.target} = {cast(show(stmt.index, totals), stmt.dtype, 'int64', column)}"
+    if isinstance(stmt, Clamp):
+        return f"{stmt.target} = min(max(np.int64({stmt.source}), 0), {stmt.size - 1})"
+    if isinstance(stmt, Choose):
+        if not stmt.guard:
+            return f"{stmt.target} = {stmt.value}"
+        condition = guard_text(stmt.guard, totals)
+        if column == "cpu":
+            return f"{stmt.target} = select({condition}, {stmt.value}, {stmt.other})"
+        return f"{stmt.target} = {stmt.value} if {condition} else {stmt.other}"
+    return f"{stmt.buffer}[{show(stmt.index, totals)}] = {_stored(stmt, column, sizes)}"
+
+
+def _load(stmt: Load, column: str, totals: Mapping[str, int], sizes: Mapping[str, tuple[str, int]]) -> str:
+    index = show(stmt.index, totals)
+    dtype, size = sizes[stmt.buffer]
+    if stmt.clamp:
+        low, high = stmt.index.bounds
+        if low < 0:
+            index = f"max({index}, 0)"
+        if high >= size:
+            index = f"min({index}, {size - 1})"
+    text = f"{stmt.buffer}[{index}]"
+    if dtype == "float16":
+        text = f"half_to_float({text})" if column == "cpu" else f"np.float32({text})"
+    if not stmt.guard:
+        return text
+    condition, zero = guard_text(stmt.guard, totals), zero_name(compute_dtype(dtype))
+    return f"select({condition}, {text}, {zero})" if stmt.harmless else f"{text} if {condition} else {zero}"
+
+
+def _stored(stmt: Store, column: str, sizes: Mapping[str, tuple[str, int]]) -> str:
+    if sizes[stmt.buffer][0] != "float16":
+        return stmt.value
+    return f"float_to_half({stmt.value})" if column == "cpu" else f"np.float16({stmt.value})"
+
+
+def buffer_sizes(kernel: Kernel) -> dict[str, tuple[str, int]]:
+    """Dtype and element count of each buffer and each view."""
+    found = {b.name: (b.dtype, b.size) for b in kernel.buffers}
+    for segment in kernel.segments:
+        for phase in segment.phases:
+            found.update({v.name: (found[v.buffer][0], v.length) for v in phase.views})
+    return found
+
+
+def used_buffers(kernel: Kernel, phases: Sequence) -> list[str]:
+    """Names of the buffers that some phases touch, in the kernel's order."""
+    touched: set[str] = set()
+    for phase in phases:
+        views = {v.name: v.buffer for v in phase.views}
+        stmts = (*phase.before, *phase.body, *(s for f in phase.folds for s in f.stores))
+        touched |= {views.get(s.buffer, s.buffer) for s in stmts if isinstance(s, (Load, Store))}
+        touched |= {b for f in phase.folds if f.buffer for b in (f.buffer, f.lost)}
+    return [b.name for b in kernel.buffers if b.name in touched]

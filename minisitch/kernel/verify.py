@@ -1,0 +1,220 @@
+"""The checker of kernels: what a scheduled kernel must keep to, whichever pass made it.
+
+In:  a ``Kernel``. Out: the same, or a ``KernelError``.
+
+Threads meet at barriers only. So what is done with each buffer is followed, task by task and phase by phase: between a
+thread's reading and another's overwriting of the same bytes, or writing and reading, lies a barrier at which both wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..errors import KernelError
+from ..stitch.index import Guard, Index, footprint, grouped, lies_within
+from .ir import Kernel, Load, Phase, Segment, Stmt, Store, meetings, operands, show_stmt, show_wide
+
+
+def verify_kernel(kernel: Kernel) -> Kernel:
+    """Check what an emitter may rely on, and return the kernel unchanged.
+
+    Raises KernelError: a value or buffer is read before it is written or after its bytes were taken over, an element of a row is
+    read that no phase has written, bytes are read, overwritten or taken over while another thread may still be at them, an output
+    is not written whole, a wide access begins where it may not, a grid with a barrier is larger than one wave, shared memory
+    exceeds the device.
+    """
+    written = _Written(kernel)
+    for s, segment in enumerate(kernel.segments):
+        most = min(kernel.grid, segment.thread_map.blocks) if segment.carries else kernel.grid  # blocks that have a task
+        written.segment, written.reach = s, min(most, segment.tasks) if kernel.device.kind == "gpu" else 1
+        for _ in range(2 if kernel.device.kind == "gpu" and segment.tasks > most else 1):  # the next task of a block, too
+            _verify_task(kernel, segment, written, f"{kernel.name}, segment {s}")
+        if segment.barrier == "grid":
+            written.meet("grid")
+    for b in [b for b in kernel.parameters if b.scope == "output" and any(g.rows for g in kernel.segments)]:
+        cells = footprint(kernel.stored[b.name], b.size)
+        if cells < b.size:
+            raise KernelError(f"{kernel.name} writes {cells} of the {b.size} cells of its output {b.name} (%{b.node})")
+    wave = kernel.device.wave(kernel.block, kernel.shared_bytes, kernel.registers)
+    if kernel.grid_barriers and kernel.device.kind == "gpu" and kernel.grid > wave:
+        raise KernelError(f"{kernel.name} has a grid barrier and {kernel.grid} blocks; one wave holds {wave}")
+    if kernel.device.kind == "gpu" and kernel.shared_bytes > kernel.device.shared_per_block:
+        raise KernelError(f"{kernel.name} wants {kernel.shared_bytes} B of shared memory a block; "
+                          f"{kernel.device.name} has {kernel.device.shared_per_block}")
+    return kernel
+
+
+def _verify_task(kernel: Kernel, segment: Segment, written: _Written, place: str) -> None:
+    """One task of a segment, which ends with a barrier or without."""
+    known = {name for name, _, _ in kernel.constants}
+    alone = "block" if kernel.device.kind == "cpu" else "warp" if segment.thread_map.threads_per_row == 1 else ""
+    carries = [(p, f) for p in segment.phases for f in p.folds if f.along == "carry"]
+    for phase, fold in carries:
+        written.write(fold.buffer, (phase.width, fold.cell), place)
+    for p, phase in enumerate(segment.phases):
+        _verify_phase(segment, phase, set(known), written, f"{place}, phase {p}")
+        if alone or phase.barrier != "none":
+            written.meet(phase.barrier if phase.barrier == "block" else alone or phase.barrier)
+        known |= {f.result for f in phase.folds if f.along == "row"}
+        once = (*phase.before, *(phase.body if phase.cols == 1 else ()))  # a row: every thread has it
+        known |= {stmt.target for stmt in once if not isinstance(stmt, Store)}
+    for phase, fold in carries:
+        written.read(fold.buffer, (phase.width, fold.cell), place, f"the store of {fold.result}")
+    written.meet(segment.task_barrier if segment.task_barrier == "block" else alone or segment.task_barrier)
+
+
+Where = tuple[int, Index] | None  # how a phase deals out columns, and the element of the thread's own; None: not its own
+Access = tuple[str, Where, bool, int]  # of a buffer: where, whether it is a store, and in which segment
+
+
+@dataclass
+class _Since:
+    """Since an access the threads of the blocks from ``first`` to ``last`` have not waited for each other."""
+
+    first: int
+    last: int
+    met: bool = False  # the threads of a row have, and other rows lie elsewhere
+
+
+class _Written(set[str]):
+    """Names of the buffers that hold their values: writing one ends the one whose bytes it takes over.
+
+    A block that has no task in a segment waits at none of its barriers; the first ``reach`` blocks have one.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__(b.name for b in kernel.buffers if b.scope == "input")
+        self.buffers, self.owners = kernel.by_name, kernel.owners
+        self.since: dict[str, dict[Access, _Since]] = {}  # by owner of the bytes
+        self.cells: dict[tuple[str, int, Index], tuple[int, int]] = {}  # what a segment wrote of a row: from, to
+        self.segment, self.reach = 0, 0
+
+    def read(self, name: str, where: Where, place: str, words: str) -> None:
+        if name not in self:
+            raise KernelError(f"{place}: {name} is read but holds no value here, in: {words}")
+        self._access(name, where, False, place)
+
+    def write(self, name: str, where: Where, place: str) -> None:
+        self._access(name, where, True, place)
+        self.difference_update([held for held in self if self.owners[held] == self.owners[name]])
+        self.add(name)
+
+    def _access(self, name: str, where: Where, stores: bool, place: str) -> None:
+        """A thread may overwrite what it alone has read there, and read what it alone wrote."""
+        shared = self.buffers[name].scope == "shared"
+        if self.buffers[name].scope in ("input", "register"):
+            return
+        found = self.since.setdefault(self.owners[name], {})
+        for (other, there, stored, segment), since in found.items():
+            here = segment == self.segment
+            alike = other == name or (shared and self.buffers[name].size == self.buffers[other].size)  # rows lie in one place
+            own = here and where is not None and where == there
+            if own or (here and alike and since.met) or since.first >= min(since.last, self.reach):
+                continue
+            if other != name and stores:
+                raise KernelError(f"{place}: {name} takes over the bytes of {other}, which other threads may still be "
+                                  "reading; it takes a barrier in between, or one thread that reads and overwrites each element")
+            if other == name and stores != stored:
+                raise KernelError(f"{place}: {name} is {'written' if stores else 'read'} where other threads may still be "
+                                  f"{'writing' if stored else 'reading'} it; it takes a barrier in between")
+        found[name, where, stores, self.segment] = _Since(0, self.reach)
+
+    def fill(self, name: str, index: Index, columns: int = 1) -> None:
+        """The columns at ``index`` are written; the row they lie in is what is left of it when no column moves."""
+        row, column = _apart(index)
+        low, high = column.bounds
+        first, last = self.cells.get((name, self.segment, row), (low, high))
+        self.cells[name, self.segment, row] = min(first, low), max(last, high + columns - 1)
+
+    def require(self, name: str, index: Index, guard: Guard, place: str, words: str) -> None:
+        """Of a row of this segment only columns are read that it has written."""
+        row, column = _apart(index)
+        first, last = self.cells.get((name, self.segment, row), (0, -1))
+        if first <= last and not lies_within(column, guard, first, last):
+            raise KernelError(f"{place}: {name} is read outside the columns {first} to {last} of its row, which are those written, "
+                              f"in: {words}")
+
+    def meet(self, barrier: str) -> None:
+        """A barrier, or the end of a task, each of which has elements of its own: those who wait there are done."""
+        if barrier == "grid":
+            self.since.clear()
+        for found in self.since.values():
+            for (name, where, stores, segment), since in list(found.items()):
+                shared = self.buffers[name].scope == "shared"
+                if barrier == "block" and shared:
+                    since.first = max(since.first, self.reach)
+                since.met |= segment == self.segment and (barrier != "none" or not shared)
+                if since.first >= since.last:  # all have waited, for good: nobody need look at it again
+                    del found[name, where, stores, segment]
+
+
+ALIKE = {"row", "lane_row", "chunk", "start", "slice", "block", "part"}  # variables of a task: they say which row an index is in
+
+
+def _apart(index: Index) -> tuple[Index, Index]:
+    """An index as the beginning of its row and a column."""
+    row = tuple(t for t in index.terms if Index(0, (t,)).variables <= ALIKE)
+    return Index(0, row), Index(index.const, tuple(t for t in index.terms if t not in row))
+
+
+def _verify_phase(segment: Segment, phase: Phase, known: set[str], written: _Written, place: str) -> None:
+    views = {v.name: v for v in phase.views}
+    dealt = not any(f.along == "warp" for f in phase.folds)  # a column is one thread's
+
+    def spot(stmt: Load | Store) -> tuple[str, Index]:
+        view = views.get(stmt.buffer)
+        return (view.buffer, view.base + stmt.index) if view else (stmt.buffer, stmt.index)
+
+    def cell(stmt: Load | Store, of_a_column: bool) -> tuple[str, Where]:
+        buffer, index = spot(stmt)
+        return buffer, (phase.width, index) if of_a_column and dealt and not index.loaded else None
+
+    def follow(stmts: Iterable[Stmt], known: set[str], of_a_column: bool) -> None:
+        for stmt in stmts:
+            for name in operands(stmt):
+                if name not in known:
+                    raise KernelError(f"{place}: {name} is read before it is computed, in: {show_stmt(stmt)}")
+            if isinstance(stmt, Store):
+                written.write(*cell(stmt, of_a_column), place)
+                written.fill(*spot(stmt))
+                continue
+            known.add(stmt.target)
+            if isinstance(stmt, Load):
+                written.read(*cell(stmt, of_a_column), place, show_stmt(stmt))
+                if segment.rows * phase.cols * phase.serial:  # a loop over nothing reads nothing
+                    written.require(*spot(stmt), stmt.guard, place, show_stmt(stmt))
+
+    def move(stores: bool) -> None:
+        for access in [w for w in phase.wide if w.stores == stores]:
+            if written.buffers[access.buffer].window or not grouped(access.index, phase.cols, access.columns, segment.chunk):
+                raise KernelError(f"{place}: a thread's columns do not lie side by side from a multiple of {access.columns} on, "
+                                  f"in: {show_wide(access)}")
+            source, target = (access.registers, access.buffer) if stores else (access.buffer, access.registers)
+            written.read(source, (phase.width, access.index), place, show_wide(access))
+            written.write(target, (phase.width, access.index), place)
+            if stores:
+                written.fill(target, access.index, access.columns)
+
+    follow(phase.before, known, False)
+    alone, held = set(known), set(written)
+    move(stores=False)
+    follow(phase.body, known, True)
+    move(stores=True)
+    written.update(held if phase.rest else ())  # the rest are other columns
+    follow(phase.rest, alone, True)
+    for meeting in meetings(segment, phase):  # warps put their results down, wait, and read them all
+        places = {f.exchange for f in meeting}
+        for name in places:
+            written.write(name, None, place)
+        written.meet("block")
+        for name in places:
+            written.read(name, None, place, "a meeting of warps")
+    for fold in phase.folds:
+        if fold.value not in known:
+            raise KernelError(f"{place}: {fold.value} is folded before it is computed")
+        for store in fold.stores:
+            written.write(*cell(store, fold.along == "column"), place)
+            written.fill(*spot(store))
+        if fold.buffer:
+            written.write(fold.buffer, (phase.width, fold.cell) if fold.along == "carry" else None, place)

@@ -1,0 +1,291 @@
+"""Several columns a thread: accesses of 16 bytes, and rows that stay in registers.
+
+In:  a kernel for a GPU. Out: the same kernel, its row loops in groups of neighbouring columns.
+
+A GPU fetches 16 bytes for a thread in one instruction, if they begin at a multiple of 16. So a thread takes the columns
+that make 16 bytes at once (``width``), wherever most of what a loop moves lies side by side like that; the others of its
+accesses stay one column each. What a thread reads in a second loop over the same columns it has had in its hands before:
+where a row is short enough for that, it stays in registers, and the loops are written out so that each register has a name.
+
+Before:  phase 0: v0 = x0[col + row * 1024]; max v0 -> r1
+         phase 1: v0_1 = x0[col + row * 1024]; ... k4[col] = v4; sum v4 -> r5
+         phase 2: v4_1 = k4[col]; v7 = v4_1 / r5; y0[col + row * 1024] = v7
+After:   phase 0: v0s[turn * 4 : +4] = x0[col + row * 1024 : +4]; v0 = v0s[each + turn * 4]; max v0 -> r1
+         phase 1: v0_1 = v0s[each + turn * 4]; ... k4s[each + turn * 4] = v4; sum v4 -> r5
+         phase 2: v4_1 = k4s[each + turn * 4]; v7 = v4_1 / r5; y0s[each] = v7; y0[col + row * 1024 : +4] = y0s[0 : +4]
+
+An input that is a window of an array, as one step of a recurrence reads it, begins anywhere: it stays one column at a time.
+Which columns are whose is the same in all loops over equal columns, or values would need a barrier between them. Rows whose
+length is no multiple of the width stay one column at a time, since they begin anywhere; a single row has a scalar rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from ..fuse import Decision
+from ..kernel.ir import Buffer, Clamp, Home, Kernel, Load, Phase, Segment, Stmt, Store, Wide, statements
+from ..ops import itemsize
+from ..stitch.index import ZERO, Index, grouped, variable
+
+ACCESS = 16  # bytes of the widest access of a thread
+APART = 2  # an access of one column counts as so many, where a thread takes several: its lanes are no longer neighbours
+WIDEST = 8  # columns at once: more would repeat a loop's body too often
+ROOM = 24  # registers of a thread for rows, of the 64 that it has at least: of 32, a layernorm spilled some on sm_75
+LONGEST = 512  # statements that writing a loop out may make of it
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """What a thread reads again: a value's row, that it loaded or stored in phase ``first`` and loads in ``again``."""
+
+    buffer: str
+    index: Index
+    first: int
+    again: tuple[int, ...]
+    stored: bool
+
+
+def widen(kernel: Kernel) -> Kernel:
+    """Take several columns at once, and keep rows in registers, where that is worth it; each choice is a ``Decision``."""
+    return _Widening(kernel).result()
+
+
+class _Widening:
+    """One kernel on its way."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel, self.decisions = kernel, list(kernel.decisions)
+        self.buffers = {b.name: b for b in kernel.buffers}
+        self.moved: dict[str, str] = {}  # shared rows that became registers, and where they live now, in words
+
+    def result(self) -> Kernel:
+        segments = tuple(map(self._segment, self.kernel.segments))
+        homes = (tuple(Home(words=self.moved[h.buffer] + h.words) if h.buffer in self.moved else h for h in each)
+                 for each in self.kernel.homes)
+        buffers = tuple(b for b in self.buffers.values() if b.name not in self.moved)
+        return replace(self.kernel, segments=segments, buffers=buffers, homes=tuple(homes), decisions=tuple(self.decisions))
+
+    def _segment(self, s: Segment) -> Segment:
+        if s.kind != "row" or s.carries or any(p.outer or any(f.along != "row" for f in p.folds) for p in s.phases):
+            return s
+        alike: dict[tuple[int, bool], list[int]] = {}  # phases in which equal columns are one thread's
+        for k, p in enumerate(s.phases):
+            alike.setdefault((p.cols, p.chunked), []).append(k)
+        phases = list(s.phases)
+        for (cols, _), members in alike.items():
+            if cols > 1:
+                group = _Group(self, s, members)
+                for k in members:
+                    phases[k] = group.phase(k)
+        return replace(s, phases=tuple(phases))
+
+    def registers(self, name: str, dtype: str, size: int, node: int, why: str) -> str:
+        """A new register array."""
+        while name in self.buffers:
+            name += "_"
+        self.buffers[name] = Buffer(name, dtype, size, "register", node, why=why)
+        return name
+
+    def decide(self, node: int, verdict: str, rule: str, why: str) -> None:
+        self.decisions.append(Decision((node,), verdict, rule, why))
+
+
+class _Group:
+    """The phases of a segment over the same columns: one width, one dealing of columns to threads, one set of kept rows."""
+
+    def __init__(self, work: _Widening, segment: Segment, members: Sequence[int]) -> None:
+        self.work, self.segment, self.members = work, segment, members
+        self.split = segment.phases[members[0]].chunked and segment.chunks > 1
+        self.cols = segment.phases[members[0]].cols
+        self.threads = work.kernel.block if segment.chunks > 1 else segment.thread_map.threads_per_row
+        self.columns = min(segment.chunk, self.cols) if self.split else self.cols  # a task's
+        self.inner = {k: _computed(segment.phases[k].body) for k in members}
+        self.width = self._width()
+        self.turns = -(-self.columns // (self.threads * self.width))
+        self.kept: dict[tuple[str, Index], str] = {}  # a kept row's registers
+        self.first: dict[tuple[str, Index], int] = {}
+        self.room = ROOM
+        if self.cols % self.width == 0:
+            self._keep()
+
+    # ------------------------------------------------------------ how wide
+    def _accesses(self, k: int) -> Iterable[Load | Store]:
+        """Accesses of memory in a loop's body, each column its own."""
+        for stmt in self.segment.phases[k].body:
+            if isinstance(stmt, Load | Store) and "col" in stmt.index.variables:
+                yield stmt
+
+    def _plain(self, k: int, stmt: Load | Store) -> bool:
+        """True if the access happens in any case, at a place that the loop variables tell."""
+        return not stmt.guard and not (isinstance(stmt, Load) and stmt.clamp) and not stmt.index.loaded & self.inner[k]
+
+    def _side_by_side(self, k: int, stmt: Load | Store, width: int) -> bool:
+        return (self._plain(k, stmt) and not self.work.buffers[stmt.buffer].window
+                and grouped(stmt.index, self.cols, width, self.segment.chunk))
+
+    def _width(self) -> int:
+        """The columns at once, up to 16 bytes of the narrowest array, that take the fewest accesses."""
+        size = {b.name: itemsize(b.dtype) for b in self.work.kernel.buffers if b.scope != "shared"}
+        moved = [(k, s) for k in self.members for s in self._accesses(k) if s.buffer in size]
+        near = [size[s.buffer] for k, s in moved if self._side_by_side(k, s, 2)]
+        if not moved:
+            return 1
+        most = min(WIDEST, ACCESS // min((n for n in near if n > 1), default=2)) if near else 1
+        found, least, narrow = 1, float(len(moved)), list[str]()
+        for width in (w for w in (2, 4, 8) if w <= most):
+            whole = [s for k, s in moved if self._side_by_side(k, s, width)]
+            price = sum(max(1, width * size[s.buffer] // ACCESS) / width for s in whole) + APART * (len(moved) - len(whole))
+            if why := self._refused(width):
+                narrow.append(why)
+            elif price > least:
+                narrow.append(f"{len(whole)} of {len(moved)} accesses lie side by side from multiples of {width} on: too few")
+            else:
+                found, least = width, price
+        node = moved[0][1].node
+        if found > 1:
+            self.work.decide(node, "widen", "vector-width", f"{found} columns a thread at once: {least:g} accesses a column, where "
+                             f"one at a time takes {len(moved)}")
+        else:
+            self.work.decide(node, "narrow", "vector-width",
+                             "; ".join(narrow) or "no two neighbours lie side by side from an even place on, in every row")
+        return found
+
+    def _refused(self, width: int) -> str:
+        """Why a thread cannot take so many columns at once, whatever it would gain; empty if it can."""
+        longest = max(len(self.segment.phases[k].body) for k in self.members)
+        if 2 * self.columns <= self.threads * width:
+            return f"{width} of {self.columns} columns at once would leave half of {self.threads} threads without any"
+        if self.split and self.segment.chunk % width:
+            return f"chunks of {self.segment.chunk} columns do not begin at multiples of {width}"
+        return f"{width} times {longest} statements are more than {LONGEST}" if width * longest > LONGEST else ""
+
+    # ------------------------------------------------------------ what stays in registers
+    def _streams(self) -> list[_Stream]:
+        """Rows that a thread reads of what it read or stored itself, in an earlier loop over the same columns."""
+        touched: dict[tuple[str, Index], list[tuple[int, bool]]] = {}
+        for k in self.members:
+            for stmt in self._accesses(k):
+                if self._plain(k, stmt):
+                    touched.setdefault((stmt.buffer, stmt.index), []).append((k, isinstance(stmt, Store)))
+        everywhere: dict[str, list[tuple[int, Load | Store]]] = {}  # what touches a buffer, and in which loop
+        for k, s in ((k, s) for k, phase in enumerate(self.segment.phases) for s in statements(phase)):
+            if isinstance(s, Load | Store):
+                everywhere.setdefault(s.buffer, []).append((k, s))
+        found = []
+        for (buffer, index), uses in touched.items():
+            if len({self._positions(k, index) for k, s in everywhere[buffer] if s.index == index}) > 1:
+                continue  # loops number the positions that they have read from memory each from 0
+            stores = [s for _, s in everywhere[buffer] if isinstance(s, Store)]
+            first, stored = uses[0]
+            again = tuple(sorted({k for k, _ in uses} - {first}))
+            others = [k for k, s in everywhere[buffer] if s.index != index or k not in self.members]
+            shared = self.work.buffers[buffer].scope == "shared"
+            if (again and not any(is_store for _, is_store in uses[1:]) and len(stores) == stored
+                    and sum(k == first for k, _ in uses) == 1 and not (shared and (others or not stored))):
+                found.append(_Stream(buffer, index, first, again, stored))
+        return found
+
+    def _positions(self, k: int, index: Index) -> frozenset[Stmt]:
+        """What the positions in an index mean in this loop."""
+        return frozenset(s for s in self.segment.phases[k].before if isinstance(s, Clamp) and s.target in index.loaded)
+
+    def _keep(self) -> None:
+        """As many rows as there is room for, those first that would cost shared memory."""
+        streams, buffers = self._streams(), self.work.buffers
+        owners, names = self.work.kernel.owners, {x.buffer for x in streams}
+        mates = {n: [b for b in owners if owners[b] == owners[n]] if buffers[n].scope == "shared" else [n] for n in names}
+        streams = [x for x in streams if names.issuperset(mates[x.buffer])]  # who shares bytes goes along, or nobody
+        taken: set[str] = set()
+        for x in sorted(streams, key=lambda x: (buffers[x.buffer].scope != "shared", -len(x.again))):
+            if x.buffer in taken and buffers[x.buffer].scope == "shared":
+                continue
+            together = [y for y in streams if y.buffer in mates[x.buffer]] if buffers[x.buffer].scope == "shared" else [x]
+            taken |= {y.buffer for y in together}
+            self._keep_together(together)
+
+    def _keep_together(self, streams: Sequence[_Stream]) -> None:
+        """Keep the rows of some streams in one register array: what shares bytes of shared memory lives one after the other."""
+        buffers, each = self.work.buffers, self.turns * self.width
+        needed = _registers(buffers[streams[0].buffer].dtype, each)
+        longest = max(len(self.segment.phases[k].body) for x in streams for k in (x.first, *x.again))
+        fits = self.room >= needed and each * longest <= LONGEST
+        name = ""
+        for x in streams:
+            b = buffers[x.buffer]
+            loops = f"{x.buffer} of loop {x.first}, read again by {', '.join(map(str, x.again))}: {each} values a thread"
+            if not fits:
+                where = "stays in shared memory" if b.scope == "shared" else \
+                    f"{len(x.again) * self.segment.rows * self.cols * itemsize(b.dtype)} bytes are read again from cache or memory"
+                self.work.decide(b.node, "re-read", "row-in-registers", f"{loops}, {needed} registers where {self.room} of "
+                                 f"{ROOM} are left; {where}")
+                continue
+            name = name or self.work.registers(f"{x.buffer}s", b.dtype, each, b.node, "its row, in registers")
+            self.kept[x.buffer, x.index], self.first[x.buffer, x.index] = name, x.first
+            if b.scope == "shared":
+                self.work.moved[x.buffer] = f"registers {name}[{each}] of each thread"
+            self.work.decide(b.node, "keep", "row-in-registers", loops)
+        self.room -= needed if fits else 0
+
+    # ------------------------------------------------------------ rewriting
+    def phase(self, k: int) -> Phase:
+        """One phase with its accesses widened and its rows kept."""
+        phase = self.segment.phases[k]
+        body: list[Stmt] = []
+        wide: list[Wide] = []
+        turns = self.turns if any(isinstance(s, Load | Store) and (s.buffer, s.index) in self.kept for s in phase.body) else 0
+        each = variable("each", self.width)
+        kept_at = variable("turn", turns) * self.width
+        stored = [s.buffer for s in phase.body if isinstance(s, Store)]
+        for stmt in phase.body:
+            if not isinstance(stmt, Load | Store):
+                body.append(stmt)
+                continue
+            key, b = (stmt.buffer, stmt.index), self.work.buffers[stmt.buffer]
+            row = self.kept.get(key, "")
+            if row and isinstance(stmt, Load) and k > self.first[key]:
+                body.append(replace(stmt, buffer=row, index=kept_at + each))
+                continue
+            at_once = (self.width > 1 and self._side_by_side(k, stmt, self.width) and stored.count(stmt.buffer) < 2
+                       and self._in_order(stmt, phase))
+            if not (row or at_once):
+                body.append(stmt)
+                continue
+            at = kept_at if row else ZERO
+            if isinstance(stmt, Load):
+                if at_once:
+                    row = row or self.work.registers(f"{stmt.target}s", b.dtype, self.width, stmt.node, _bytes(b, self.width))
+                    wide.append(Wide(stmt.buffer, stmt.index, row, at, self.width, False, stmt.node))
+                    body.append(replace(stmt, buffer=row, index=at + each))
+                else:
+                    body += [stmt, Store(row, at + each, stmt.target, (), stmt.node)]
+            else:
+                gone = stmt.buffer in self.work.moved
+                if at_once and not gone:
+                    row = row or self.work.registers(f"{stmt.buffer}s", b.dtype, self.width, stmt.node, _bytes(b, self.width))
+                    wide.append(Wide(stmt.buffer, stmt.index, row, at, self.width, True, stmt.node))
+                elif not gone:
+                    body.append(stmt)
+                body.append(replace(stmt, buffer=row, index=at + each))
+        rest = phase.body if self.cols % self.width else ()
+        return replace(phase, body=tuple(body), width=self.width, turns=turns, wide=tuple(wide), rest=rest)
+
+    def _in_order(self, stmt: Load | Store, phase: Phase) -> bool:
+        """Loads move before the loop over a group, stores behind it: nothing that overlaps lies between."""
+        owners = self.work.kernel.owners
+        return all(s.index == stmt.index for s in phase.body if isinstance(s, Load | Store)
+                   and isinstance(s, Load) != isinstance(stmt, Load) and owners[s.buffer] == owners[stmt.buffer])
+
+
+def _computed(body: Iterable[Stmt]) -> frozenset[str]:
+    """Values that each column has its own of."""
+    return frozenset(s.target for s in body if not isinstance(s, Store))
+
+
+def _registers(dtype: str, count: int) -> int:
+    return -(-count * itemsize(dtype) // 4)
+
+
+def _bytes(b: Buffer, width: int) -> str:
+    return f"{width * itemsize(b.dtype)} bytes of {b.name}"

@@ -1,0 +1,1 @@
+"""The CUDA target: Numba compiles the printed text, nvJitLink links it, the driver runs it."""

@@ -1,0 +1,129 @@
+"""Matrix products by cuBLAS, called as the C library it is: it comes with Torch, CuPy, a CUDA toolkit, or by itself.
+
+In:  how two operands and a result lie in memory. Out: ``Gemm`` calls, fixed but for addresses and stream.
+
+cuBLAS thinks in columns: a row-major matrix is its transpose. So ``C = A @ B`` is asked for as ``C' = B' @ A'``, which
+moves nothing. Sums of float16 are made in float32; float32 is not rounded to TensorFloat-32, as NumPy's is not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import DeviceError
+from ..call import View
+from .memory import Block
+
+INSTALL = "pip install nvidia-cublas"
+TYPES = {"float32": (0, 68), "float64": (1, 70), "float16": (2, 68)}  # CUDA_R_32F ..., CUBLAS_COMPUTE_32F ...
+WORKSPACE = 32 << 20  # bytes, what NVIDIA advises for Hopper; 4 MiB would do for older GPUs
+PLAIN, TRANSPOSED, DEFAULT_ALGORITHM = 0, 1, -1
+
+
+@functools.cache
+def path() -> str:
+    """Where the library is; empty if it is not installed."""
+    try:
+        return str(importlib.import_module("cuda.pathfinder").load_nvidia_dynamic_lib("cublas").abs_path or "")
+    except Exception:  # not installed, or without what it needs: the tiled kernel does its work
+        return ""
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """One call for a batch of products at equal distances; offsets in bytes, strides in elements, row-major's names."""
+
+    rows: int
+    cols: int
+    inner: int
+    a: tuple[int, int, int, int]  # PLAIN or TRANSPOSED, leading dimension, stride of the batch, offset
+    b: tuple[int, int, int, int]
+    c: tuple[int, int, int]  # leading dimension, stride of the batch, offset
+    count: int
+
+
+def gemms(a: View, b: View, c: View) -> tuple[Gemm, ...] | None:
+    """The calls that make ``c = a @ b``; None where cuBLAS knows no such dtype or order of elements."""
+    if a.dtype.name not in TYPES or {a.dtype, b.dtype} != {c.dtype} or not a.shape[-1]:
+        return None
+    size = a.dtype.itemsize
+    lies = [_lies(view) for view in (a, b, c)]
+    if None in lies or lies[2][0] == TRANSPOSED:  # type: ignore[index]
+        return None
+    (a_order, a_lead), (b_order, b_lead), (_, c_lead) = lies  # type: ignore[misc]
+    *rest, (count, *last) = batches(a, b, c) or [(1, 0, 0, 0)]
+    found = []
+    for where in itertools.product(*(range(n) for n, *_ in rest)):
+        at = [view.offset + sum(i * axis[k] for i, axis in zip(where, rest, strict=True)) for k, view in enumerate((a, b, c), 1)]
+        found.append(Gemm(c.shape[-2], c.shape[-1], a.shape[-1], (a_order, a_lead, last[0] // size, at[0]),
+                          (b_order, b_lead, last[1] // size, at[1]), (c_lead, last[2] // size, at[2]), count))
+    return tuple(found)
+
+
+def batches(a: View, b: View, c: View) -> list[tuple[int, int, int, int]]:
+    """The axes of a batch: the size of each and how many bytes its matrices are apart in a, b and c; 0 where they are the
+    same one. Neighbouring axes that lie as one are one."""
+    axes: list[tuple[int, int, int, int]] = []
+    for back in range(len(c.shape), 2, -1):
+        size = c.shape[-back]
+        steps = [view.strides[-back] if len(view.shape) >= back and view.shape[-back] != 1 else 0 for view in (a, b, c)]
+        if size == 1:
+            continue
+        if axes and all(outer == step * size for outer, step in zip(axes[-1][1:], steps, strict=True)):
+            axes[-1] = (axes[-1][0] * size, *steps)  # type: ignore[assignment]
+        else:
+            axes.append((size, *steps))  # type: ignore[arg-type]
+    return axes
+
+
+def _lies(view: View) -> tuple[int, int] | None:
+    """PLAIN or TRANSPOSED and the leading dimension of matrices in elements, if one axis is contiguous."""
+    size, (rows, cols) = view.dtype.itemsize, view.shape[-2:]
+    row, col = view.strides[-2:]
+    for order, near, far, length, lines in ((PLAIN, col, row, cols, rows), (TRANSPOSED, row, col, rows, cols)):
+        if (near == size or length == 1) and (lines == 1 or (far % size == 0 and far >= length * size)):
+            return order, max(far // size if lines > 1 else length, length, 1)
+    return None
+
+
+class Cublas:
+    """A handle for one thread and stream, with a workspace of its own: then a recording takes no memory."""
+
+    def __init__(self, device: int, stream: int) -> None:
+        self.library = ctypes.CDLL(path())
+        self.handle, self.stream = ctypes.c_void_p(), -1
+        self._ask("cublasCreate_v2", ctypes.byref(self.handle))
+        self.workspace = Block(WORKSPACE, device, stream)
+
+    def _ask(self, function: str, *arguments: Any) -> None:
+        code = getattr(self.library, function)(*arguments)
+        if code:
+            raise DeviceError(f"{function} of cuBLAS: status {code}; {INSTALL} in the release of the installed driver")
+
+    def __call__(self, gemm: Gemm, dtype: str, addresses: Sequence[int], stream: int) -> None:
+        """Put one call on a stream. ``addresses``: of a, b and c."""
+        if stream != self.stream:  # which takes the workspace away
+            self._ask("cublasSetStream_v2", self.handle, ctypes.c_void_p(stream))
+            self._ask("cublasSetWorkspace_v2", self.handle, ctypes.c_void_p(self.workspace.address), ctypes.c_size_t(WORKSPACE))
+            self.stream = stream
+        self._ask("cublasGemmStridedBatchedEx", *(self.handle, *_arguments(gemm, dtype, addresses)))
+
+
+def _arguments(gemm: Gemm, dtype: str, addresses: Sequence[int]) -> Iterator[Any]:
+    """What cublasGemmStridedBatchedEx takes after the handle: b comes first, see the top of the file."""
+    kind, compute = TYPES[dtype]
+    scalar = ctypes.c_double if compute == 70 else ctypes.c_float
+    a_order, a_lead, a_step, a_offset = gemm.a
+    b_order, b_lead, b_step, b_offset = gemm.b
+    c_lead, c_step, c_offset = gemm.c
+    yield from (b_order, a_order, gemm.cols, gemm.rows, gemm.inner, ctypes.byref(scalar(1)))
+    yield from (ctypes.c_void_p(addresses[1] + b_offset), kind, b_lead, ctypes.c_longlong(b_step))
+    yield from (ctypes.c_void_p(addresses[0] + a_offset), kind, a_lead, ctypes.c_longlong(a_step), ctypes.byref(scalar(0)))
+    yield from (ctypes.c_void_p(addresses[2] + c_offset), kind, c_lead, ctypes.c_longlong(c_step))
+    yield from (gemm.count, compute, DEFAULT_ALGORITHM)

@@ -1,0 +1,131 @@
+"""Arrays that are on the GPU already: CuPy's, Torch's, Numba's, and all that speak one of two protocols.
+
+In:  an argument. Out: ``Seen``, where its bytes are and whose they are; None for an array of the host.
+
+``__cuda_array_interface__`` gives an address and the stream that fills it; DLPack a capsule, from which the address is
+read. Nothing is copied. Results are made by the library that the first device array came from, so that they live in
+its allocator and on its current stream; where it has no empty arrays to fill (JAX's cannot be written), they are
+``DeviceArray``s. No library is imported here: one whose arrays we are given has been.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import DeviceError, MinisitchError
+from .memory import DeviceArray
+
+LEGACY = 0  # the stream that waits for all others and all others for it; the protocols write it as 1
+CUDA_DEVICES = (2, 13)  # of DLPack: CUDA's memory, and what it manages itself
+
+
+class Seen(NamedTuple):
+    """One device array: the address of its first element, its library, and the stream that fills it (None: it is filled)."""
+
+    address: int
+    library: str
+    stream: int | None
+    owner: Any  # keeps the memory, or a copy of it in C order
+
+
+def look(leaf: Any) -> Seen | None:
+    """Where an argument's bytes are, in C order; None where that is on the host. Raises DeviceError, MinisitchError."""
+    if type(leaf) is np.ndarray or isinstance(leaf, np.generic):
+        return None
+    library = type(leaf).__module__.partition(".")[0]
+    if library == "torch":
+        return _look_at_tensor(leaf) if leaf.is_cuda else None
+    if library == "cupy" and not leaf.flags.c_contiguous:
+        leaf = sys.modules["cupy"].ascontiguousarray(leaf)
+    interface = getattr(leaf, "__cuda_array_interface__", None)
+    if interface is None:
+        return _look_through_dlpack(leaf, library)
+    if interface.get("mask") is not None:
+        raise MinisitchError("a masked device array has no place here: pass its values and its mask as two arguments")
+    dtype = np.dtype(interface["typestr"])
+    _require_c_order(interface["shape"], interface.get("strides"), dtype.itemsize, library)
+    stream = interface.get("stream")
+    return Seen(int(interface["data"][0] or 0), library, None if stream is None else _normal(stream), leaf)
+
+
+def _look_at_tensor(tensor: Any) -> Seen:
+    """Torch says faster by itself what its interface says."""
+    if tensor.requires_grad and sys.modules["torch"].is_grad_enabled():
+        raise MinisitchError("a compiled function gives no gradients to Torch: pass x.detach(), or call it under torch.no_grad()")
+    tensor = tensor.contiguous()
+    return Seen(tensor.data_ptr(), "torch", current_stream("torch"), tensor)
+
+
+def _look_through_dlpack(leaf: Any, library: str) -> Seen | None:
+    if not hasattr(leaf, "__dlpack_device__") or int(leaf.__dlpack_device__()[0]) not in CUDA_DEVICES:
+        return None
+    capsule = leaf.__dlpack__(stream=1)  # its library makes the legacy stream wait for what fills it
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    tensor = _DLTensor.from_address(pointer(capsule, b"dltensor"))
+    shape = tensor.shape[:tensor.ndim]
+    itemsize = tensor.bits // 8
+    _require_c_order(shape, [s * itemsize for s in tensor.strides[:tensor.ndim]] if tensor.strides else None, itemsize, library)
+    return Seen((tensor.data or 0) + tensor.byte_offset, library, LEGACY, (leaf, capsule))
+
+
+class _DLTensor(ctypes.Structure):
+    """DLPack's description of a tensor, which a capsule's memory begins with."""
+
+    _fields_ = (("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
+                ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+                ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
+                ("byte_offset", ctypes.c_uint64))
+
+
+def _require_c_order(shape: Sequence[int], strides: Sequence[int] | None, itemsize: int, library: str) -> None:
+    """Raises DeviceError for an array that lies otherwise, of a library that we cannot ask for a copy."""
+    expected = itemsize
+    for size, stride in reversed(list(zip(shape, strides or (), strict=True)) if strides else []):
+        if size != 1 and stride != expected and 0 not in shape:
+            raise DeviceError(f"an array of {library} with shape {tuple(shape)} is not in C order: pass a contiguous copy of it")
+        expected *= size
+
+
+def _normal(stream: int) -> int:
+    """The legacy stream has two numbers."""
+    return LEGACY if stream in (0, 1) else int(stream)
+
+
+# ---------------------------------------------------------------- the caller's library
+def current_stream(library: str) -> int:
+    """The stream on which a library puts its work now, which is where the caller expects ours."""
+    if library == "torch":
+        return int(sys.modules["torch"].cuda.current_stream().cuda_stream)
+    return int(sys.modules["cupy"].cuda.get_current_stream().ptr) if library == "cupy" else LEGACY
+
+
+def callers_stream(seen: Sequence[Seen | None]) -> int:
+    """Of the first device array: its library's current stream, or the one that fills it."""
+    first = next(s for s in seen if s)
+    return current_stream(first.library) if first.library in ("torch", "cupy") else first.stream or LEGACY
+
+
+def maker(seen: Sequence[Seen | None], device: int, stream: int) -> Callable[[tuple[int, ...], np.dtype], tuple[Any, int]]:
+    """How to make an empty result: an array of the first one's library, and the address of its memory."""
+    library, owner = next((s.library, s.owner) for s in seen if s)
+
+    def make(shape: tuple[int, ...], dtype: np.dtype) -> tuple[Any, int]:
+        if library == "torch":
+            torch = sys.modules["torch"]
+            tensor = torch.empty(shape, dtype=getattr(torch, dtype.name), device=owner.device)
+            return tensor, tensor.data_ptr()
+        if library == "cupy":
+            array = sys.modules["cupy"].empty(shape, dtype)
+            return array, int(array.data.ptr)
+        if library == "numba":
+            array = sys.modules["numba.cuda"].device_array(shape, dtype)
+            return array, int(array.__cuda_array_interface__["data"][0] or 0)
+        made = DeviceArray(shape, dtype, device, stream)
+        return made, made.block.address
+    return make

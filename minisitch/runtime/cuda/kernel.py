@@ -1,0 +1,114 @@
+"""One kernel on a GPU: compiled and loaded once, its arguments laid out once, launched by the driver.
+
+In:  a kernel's CUDA text. Out: a ``DeviceKernel``, which ``Arguments`` launches.
+
+A kernel's arguments are Numba's: seven words a buffer, of which a call changes one. Pointers alone would be an eighth of
+that, but Numba's atomics and our wide loads take arrays; and what a replayed graph launches with was laid out when it was
+recorded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...errors import DeviceError
+from ...kernel.text import KernelSource
+from ...strategies.kitsune.emit import PipelineSource
+from . import link as cuda_link
+from .driver import architecture, ask, attribute, current
+from .memory import Block
+
+WORDS = 7  # of an array among a kernel's arguments: two that are always 0, elements, item size, address, shape, stride
+ADDRESS = 4  # which of them is the address
+
+
+@dataclass(frozen=True)
+class DeviceKernel:
+    """A kernel to launch. ``together``: its blocks wait for each other, so all must be resident."""
+
+    name: str
+    text: str
+    grid: int
+    block: int
+    dtypes: tuple[str, ...]
+    sizes: tuple[int, ...]  # elements of each buffer
+    registers: int | None = None
+    together: bool = False
+    exact: bool = True
+
+    @classmethod
+    def of(cls, source: KernelSource) -> DeviceKernel:
+        """The one launch of a kernel's CUDA text."""
+        kernel, buffers = source.kernel, source.kernel.parameters
+        return cls(source.launches[0].name, source.text, kernel.grid, kernel.block, tuple(b.dtype for b in buffers),
+                   tuple(b.size for b in buffers), kernel.registers, bool(kernel.grid_barriers), source.exact)
+
+    @classmethod
+    def of_pipeline(cls, source: PipelineSource) -> DeviceKernel:
+        """A pipeline's one launch, of all its blocks together."""
+        return cls(source.name, source.text, source.grid, source.block, tuple(a.dtype for a in source.arrays),
+                   tuple(a.size for a in source.arrays), source.registers, True, source.exact)
+
+    def load(self, device: int) -> Any:
+        """The function on a device; compiled and loaded once. Raises DeviceError, also where the grid does not fit."""
+        return _loaded(self, device)
+
+    def __call__(self, *buffers: np.ndarray) -> None:
+        """One launch on arrays of NumPy, copied there and back: to look at a kernel by itself."""
+        device = current()
+        blocks = [Block(b.nbytes, device, 0) for b in buffers]
+        arguments = Arguments(self)
+        for place, (block, buffer) in enumerate(zip(blocks, buffers, strict=True)):
+            ask("cuMemcpyHtoDAsync", block.address, buffer.ctypes.data, buffer.nbytes, 0)
+            arguments.words[place * WORDS + ADDRESS] = block.address
+        arguments.launch(self.load(device), 0)
+        for block, buffer in zip(blocks, buffers, strict=True):
+            ask("cuMemcpyDtoHAsync", buffer.ctypes.data, block.address, buffer.nbytes, 0)
+        ask("cuStreamSynchronize", 0)
+
+
+@functools.cache
+def _loaded(kernel: DeviceKernel, device: int) -> Any:
+    made = cuda_link.cubin(kernel.text, kernel.name, kernel.dtypes, architecture(device), kernel.registers, kernel.exact)
+    function = ask("cuModuleGetFunction", ask("cuModuleLoadData", made.image), made.entry.encode())
+    if kernel.together:
+        wave = attribute("MULTIPROCESSOR_COUNT", device)
+        wave *= ask("cuOccupancyMaxActiveBlocksPerMultiprocessor", function, kernel.block, 0)
+        if kernel.grid > wave:
+            raise DeviceError(f"{kernel.name} has a grid barrier and {kernel.grid} blocks, of which this GPU holds {wave} at "
+                              f"once; name its kind, as device='a100', so that it is scheduled for that one")
+    return function
+
+
+class Arguments:
+    """A kernel's arguments as Numba's calling convention has them, laid out once; and a launch with them."""
+
+    def __init__(self, kernel: DeviceKernel) -> None:
+        self.kernel = kernel
+        count = WORDS * len(kernel.dtypes)
+        self.words = (ctypes.c_int64 * count)()
+        for place, (dtype, size) in enumerate(zip(kernel.dtypes, kernel.sizes, strict=True)):
+            itemsize = np.dtype(dtype).itemsize
+            self.words[place * WORDS:(place + 1) * WORDS] = [0, 0, size, itemsize, 0, size, itemsize]
+        first = ctypes.addressof(self.words)
+        self.pointers = (ctypes.c_void_p * count)(*range(first, first + 8 * count, 8))  # one to each word, for the driver
+        self.where = ctypes.addressof(self.pointers)
+        self.fixed: list[Block] = []
+
+    def fix(self, place: int, block: Block) -> None:
+        """Let one argument be this memory at every launch; it lives as long as the arguments do."""
+        self.words[place * WORDS + ADDRESS] = block.address
+        self.fixed.append(block)
+
+    def launch(self, function: Any, stream: int) -> None:
+        """Put the kernel on a stream; the driver has copied the arguments when this returns."""
+        kernel = self.kernel
+        if kernel.together:
+            ask("cuLaunchCooperativeKernel", function, kernel.grid, 1, 1, kernel.block, 1, 1, 0, stream, self.where)
+        else:
+            ask("cuLaunchKernel", function, kernel.grid, 1, 1, kernel.block, 1, 1, 0, stream, self.where, 0)

@@ -1,0 +1,332 @@
+"""Running a program on a GPU: its steps as calls of the driver, on arrays of NumPy or of the device.
+
+In:  the slots and steps of a program. Out: a ``CudaExecutable``, called with the array leaves of the arguments.
+
+    arrays of NumPy      copied into buffers of the thread, results copied back; the call waits for them
+    arrays of the device where they are; results on the device too; on the caller's stream, and nothing is waited for
+
+A ``Session`` is what one thread has of a program on one stream: a workspace, the arguments of every launch laid out as the
+kernels want them, recorded graphs (``cuda_graph``).
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...errors import MinisitchError
+from ...lower import Stages
+from ...ops import itemsize
+from ...passes.vectorize import ACCESS
+from ...strategies.kitsune.product import Matrix, product_text
+from ...trace.tree import unflatten
+from ..call import ready
+from ..executable import Executable, finish, refuse_overlap, view_chain
+from ..memory import Slot
+from ..pool import fresh, is_pooled
+from ..steps import CopyStep, KernelStep, LibraryStep, PipelineStep, Step, library_step
+from . import cublas
+from .device_arrays import Seen, callers_stream, look, maker
+from .driver import ask, bindings, current
+from .graph import WORTHWHILE, Addresses, Graphs
+from .kernel import ADDRESS, WORDS, Arguments, DeviceKernel
+from .memory import Block
+
+
+# ---------------------------------------------------------------- steps on a device
+class Issue(Protocol):
+    """One step, ready: puts its work on a stream, given the address of every slot."""
+
+    def __call__(self, addresses: Addresses, stream: int) -> None: ...
+
+
+def _issue_kernel(kernel: DeviceKernel, slots: Sequence[int], offsets: Sequence[int], device: int,
+                  own: Sequence[Block] = ()) -> Issue:
+    """A launch. ``offsets`` of buffers, in elements: the kernel sees each from there on. Behind the slots come blocks of its
+    ``own``, the same at every launch: a pipeline's queues, scratch, and counters, which it sets to zero itself."""
+    function, arguments = kernel.load(device), Arguments(kernel)
+    skipped = [offset * np.dtype(dtype).itemsize for offset, dtype in zip(offsets, kernel.dtypes, strict=False)]
+    places = [(place * WORDS + ADDRESS, slot, nbytes) for place, (slot, nbytes) in
+              enumerate(zip_longest(slots, skipped, fillvalue=0))]
+    for place, block in enumerate(own, len(slots)):
+        arguments.fix(place, block)
+
+    def issue(addresses: Addresses, stream: int) -> None:
+        for word, slot, offset in places:
+            arguments.words[word] = addresses[slot] + offset
+        arguments.launch(function, stream)
+    return issue
+
+
+def _issue_copy(source: int, out: int, nbytes: int) -> Issue:
+    def issue(addresses: Addresses, stream: int) -> None:
+        ask("cuMemcpyDtoDAsync", addresses[out], addresses[source], nbytes, stream)
+    return issue
+
+
+def _issue_gemms(calls: Sequence[cublas.Gemm], step: LibraryStep, handle: cublas.Cublas) -> Issue:
+    dtype = step.views[0].dtype.name
+
+    def issue(addresses: Addresses, stream: int) -> None:
+        seen = [addresses[slot] for slot in step.slots]
+        for call in calls:
+            handle(call, dtype, seen, stream)
+    return issue
+
+
+def _issue_on_host(step: LibraryStep, slots: Sequence[Slot]) -> Issue:
+    """What only NumPy does: waits for the operands, computes, and copies the result back."""
+    *operands, out = step.slots
+
+    def issue(addresses: Addresses, stream: int) -> None:
+        arrays = [np.empty(slots[s].size, slots[s].dtype) for s in step.slots]
+        for slot, array in zip(operands, arrays, strict=False):
+            ask("cuMemcpyDtoHAsync", array.ctypes.data, addresses[slot], array.nbytes, stream)
+        ask("cuStreamSynchronize", stream)
+        with np.errstate(all="ignore"):
+            (step.function or np.matmul)(*(view.of(array) for view, array in zip(step.views, arrays, strict=True)))
+        ask("cuMemcpyHtoDAsync", addresses[out], arrays[-1].ctypes.data, arrays[-1].nbytes, stream)
+        ask("cuStreamSynchronize", stream)  # the array is gone when this returns
+    return issue
+
+
+def product_kernel(step: LibraryStep, slots: Sequence[Slot]) -> DeviceKernel:
+    """The tiled product that stands in for cuBLAS: of integers, of orders that it does not know, or where it is missing."""
+    a, b, c = step.views
+    size = a.dtype.itemsize
+    matrices = [Matrix(name, view.dtype.name, view.strides[-2] // size, view.strides[-1] // size,
+                       str(view.offset // size) if view.offset else "") for name, view in zip("abc", step.views, strict=True)]
+    axes = [(n, x // size, y // size, z // size) for n, x, y, z in cublas.batches(a, b, c)]
+    made = product_text(matrices[0], matrices[1], matrices[2], c.shape[-2], c.shape[-1], a.shape[-1], axes)
+    return DeviceKernel(made.name, made.text, made.grid, made.block, made.dtypes, tuple(slots[s].size for s in step.slots))
+
+
+def library_calls(stages: Stages) -> list[str]:
+    """Who does each library call on a GPU of this machine, a line for each kind of answer, as ``explain`` says it."""
+    found: dict[str, list[str]] = {}
+    for pattern in stages.plan.library_calls:
+        node = stages.graph[pattern.members[0]]
+        step = library_step(node, [view_chain(stages.graph, a) for a in node.args], (0,) * (len(node.args) + 1))
+        found.setdefault(f"{node.op}: {_done_by(step)}", []).append(f"%{node.id}")
+    return [f"{' '.join(nodes)} {said}" for said, nodes in found.items()]
+
+
+def _done_by(step: LibraryStep) -> str:
+    if step.name != "matmul":
+        return "NumPy on the host; operands are copied there, the result back, and the call waits for them"
+    calls = cublas.gemms(*step.views)
+    if calls is None:
+        return "a tiled kernel (cuda_product), since cuBLAS knows no such dtype or order of elements"
+    if not cublas.path():
+        return f"a tiled kernel (cuda_product), since cuBLAS is not installed here: {cublas.INSTALL}"
+    return f"cuBLAS, {len(calls)} call{'s' * (len(calls) > 1)}"
+
+
+# ---------------------------------------------------------------- what a thread has of a program on a stream
+class Session:
+    """Workspace, laid-out arguments and recorded graphs, for one thread, device and stream."""
+
+    def __init__(self, program: CudaExecutable, device: int, stream: int) -> None:
+        self.program, self.device, self.stream = program, device, stream
+        self.workspace = Block(program.workspace, device, stream)
+        self.fixed: dict[int, Block] = {}  # of slots whose arrays are copied here
+        self.handle: cublas.Cublas | None = None
+        self.waits = False  # for the host, in the midst of the work
+        self.issues = [issue for step in program.steps if (issue := self._ready(step))]
+        self.graphs = Graphs(self.issue, stream)
+
+    def _ready(self, step: Step) -> Issue | None:
+        """What a step does here; None where there is nothing to do."""
+        slots = self.program.slots
+        if isinstance(step, KernelStep):
+            assert isinstance(step.launch, DeviceKernel)
+            return _issue_kernel(step.launch, step.slots, step.offsets, self.device) if step.launch.grid else None
+        if isinstance(step, PipelineStep):
+            assert isinstance(step.launch, DeviceKernel)
+            own = [Block(a.size * itemsize(a.dtype), self.device, self.stream) for a in step.source.arrays[len(step.slots):]]
+            return _issue_kernel(step.launch, step.slots, (), self.device, own)
+        if isinstance(step, CopyStep):
+            nbytes = slots[step.slots[0]].size * slots[step.slots[0]].dtype.itemsize
+            return _issue_copy(*step.slots, nbytes) if nbytes else None
+        assert isinstance(step, LibraryStep)
+        if not slots[step.slots[-1]].size:
+            return None
+        if step.name != "matmul":
+            self.waits = True
+            return _issue_on_host(step, slots)
+        calls = cublas.gemms(*step.views) if cublas.path() else None
+        if calls is None:
+            return _issue_kernel(product_kernel(step, slots), step.slots, (), self.device)
+        self.handle = self.handle or cublas.Cublas(self.device, self.stream)
+        return _issue_gemms(calls, step, self.handle)
+
+    def buffer(self, slot: int) -> int:
+        """The address of a slot's own buffer, for what must be copied."""
+        if slot not in self.fixed:
+            found = self.program.slots[slot]
+            self.fixed[slot] = Block(found.size * found.dtype.itemsize, self.device, self.stream)
+        return self.fixed[slot].address
+
+    def issue(self, addresses: Addresses, stream: int) -> None:
+        """All steps, in order."""
+        for issue in self.issues:
+            issue(addresses, stream)
+
+    def run(self, addresses: Addresses) -> None:
+        """All steps on these addresses: by a recorded graph where that is less work."""
+        if self.waits or len(self.issues) < WORTHWHILE:
+            self.issue(addresses, self.stream)
+        else:
+            self.graphs.run(addresses)
+
+    def send(self, slot: int, array: np.ndarray) -> int:
+        """Copy an array of the host into the slot's buffer."""
+        address = self.buffer(slot)
+        if array.nbytes:
+            ask("cuMemcpyHtoDAsync", address, array.ctypes.data, array.nbytes, self.stream)
+        return address
+
+    def wait_for(self, stream: int) -> None:
+        """Let this stream's work come after what the other has been given so far; the host does not wait."""
+        event = ask("cuEventCreate", int(bindings().CUevent_flags.CU_EVENT_DISABLE_TIMING))
+        ask("cuEventRecord", event, stream)
+        ask("cuStreamWaitEvent", self.stream, event, 0)
+        ask("cuEventDestroy", event)  # the driver keeps it until it has happened
+
+
+class _Mine(threading.local):
+    """A thread's sessions of one program, and its stream for arrays of NumPy."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[tuple[int, int], Session] = {}
+        self.streams: dict[int, int] = {}
+
+
+@dataclass(frozen=True)
+class CudaExecutable(Executable):
+    """A program ready to run on a GPU. Nothing returned shares memory with an argument, the workspace or another result."""
+
+    @functools.cached_property
+    def mine(self) -> _Mine:
+        """What the thread that asks has of this program."""
+        return _Mine()
+
+    def session(self, device: int, stream: int) -> Session:
+        """The thread's session on a stream; made at its first call there."""
+        found = self.mine.sessions.get((device, stream))
+        if found is None:
+            found = self.mine.sessions[device, stream] = Session(self, device, stream)
+        return found
+
+    def __call__(self, leaves: Sequence[Any]) -> Any:
+        seen = [look(leaf) for leaf in leaves]
+        if any(seen):
+            return self._on_device(leaves, seen)
+        program = self.stages.program
+        if program.mutated:
+            refuse_overlap(program, leaves)
+        return finish(program, leaves, self.outputs(leaves))
+
+    def outputs(self, leaves: Sequence[Any]) -> list[np.ndarray]:
+        """One array of NumPy an output of the graph; waits for them."""
+        session, addresses, kept = self._sent(leaves)
+        session.run(addresses)
+        results = [(fresh if is_pooled(s.size * s.dtype.itemsize) else np.empty)(s.shape, s.dtype) for s in self.results]
+        places = [i for i, slot in enumerate(self.slots) if slot.place == "output"]
+        for result, place in zip(results, places, strict=True):
+            if result.nbytes:
+                ask("cuMemcpyDtoHAsync", result.ctypes.data, addresses[place], result.nbytes, session.stream)
+        ask("cuStreamSynchronize", session.stream)
+        del kept  # only now: what is copied must stay where it is
+        return results
+
+    def prepare(self, leaves: Sequence[Any]) -> tuple[list[Any], list[Callable[[], Any]]]:
+        """A call taken apart, to be timed: one call a step, each of which waits for its end."""
+        session, addresses, kept = self._sent(leaves)
+
+        def timed(issue: Issue | None) -> None:
+            if issue:
+                issue(addresses, session.stream)
+            ask("cuStreamSynchronize", session.stream)
+        ask("cuStreamSynchronize", session.stream)
+        return kept, [functools.partial(timed, session._ready(step)) for step in self.steps]
+
+    @functools.cached_property
+    def inputs(self) -> list[Slot]:
+        """The slots of arguments and captured arrays: the first ones."""
+        return [slot for slot in self.slots if slot.place == "input"]
+
+    @functools.cached_property
+    def results(self) -> list[Slot]:
+        """The slots of results, in order."""
+        return [slot for slot in self.slots if slot.place == "output"]
+
+    def _sent(self, leaves: Sequence[Any]) -> tuple[Session, Addresses, list[np.ndarray]]:
+        """Arrays of NumPy on the device: always in the same buffers, so that a graph of them is replayed."""
+        device = current()
+        if device not in self.mine.streams:
+            self.mine.streams[device] = int(ask("cuStreamCreate", int(bindings().CUstream_flags.CU_STREAM_NON_BLOCKING)))
+        session = self.session(device, self.mine.streams[device])
+        given = [*leaves, *self.stages.program.outside(leaves)]
+        arrays = [ready(x, slot.dtype) for x, slot in zip(given, self.inputs, strict=True)]
+        for check in self.checks:
+            check(arrays[check.source].reshape(-1))
+        return session, self._addresses(session, [session.send(i, array) for i, array in enumerate(arrays)], None), arrays
+
+    def _addresses(self, session: Session, inputs: Sequence[int], outputs: Sequence[int] | None) -> Addresses:
+        """Where every slot is: inputs come first; outputs in buffers of the session, where nobody gave any."""
+        found = {"input": iter(inputs), "output": iter(outputs or ())}
+        return tuple(session.workspace.address + slot.index if slot.place == "workspace" else
+                     session.buffer(i) if slot.place == "output" and outputs is None else
+                     next(found[slot.place]) for i, slot in enumerate(self.slots))
+
+    # ------------------------------------------------------------ arrays of the device
+    def _on_device(self, leaves: Sequence[Any], seen: Sequence[Seen | None]) -> Any:
+        """The work on the caller's stream; indices are not checked, which would wait for them, but kept within bounds."""
+        device, stream, program = current(), callers_stream(seen), self.stages.program
+        if program.mutated:
+            self._refuse_written(leaves, seen)
+        session = self.session(device, stream)
+        for other in {s.stream for s in seen if s and s.stream is not None} - {stream}:
+            session.wait_for(other)
+        kept = []  # until the copies from them are under way
+        inputs = []
+        for i, (leaf, slot) in enumerate(zip([*leaves, *program.outside(leaves)], self.inputs, strict=True)):
+            there = seen[i] if i < len(seen) else None
+            if there is None:
+                kept.append(ready(leaf, slot.dtype))
+                inputs.append(session.send(i, kept[-1]))
+            elif there.address % ACCESS:  # a part of an array; kernels read 16 bytes at once
+                nbytes = slot.size * slot.dtype.itemsize
+                ask("cuMemcpyDtoDAsync", session.buffer(i), there.address, nbytes, stream)
+                inputs.append(session.buffer(i))
+            else:
+                inputs.append(there.address)
+        make = maker(seen, device, stream)
+        made = [make(slot.shape, slot.dtype) for slot in self.results]
+        session.run(self._addresses(session, inputs, [address for _, address in made]))
+        for source, output in program.mutated:
+            there, slot = seen[source], self.results[output]
+            assert there, "refused above"
+            ask("cuMemcpyDtoDAsync", there.address, made[output][1], slot.size * slot.dtype.itemsize, stream)
+        return unflatten(program.outputs, [array for array, _ in made])
+
+    def _refuse_written(self, leaves: Sequence[Any], seen: Sequence[Seen | None]) -> None:
+        """What a program writes into must lie in C order on the device, and share no memory with other arguments."""
+        ranges = [(s.address, s.address + slot.size * slot.dtype.itemsize) if s else (0, 0)
+                  for s, slot in zip(seen, self.inputs, strict=False)]
+        for source, _ in self.stages.program.mutated:
+            there = seen[source]
+            if there is None or there.owner is not leaves[source]:
+                raise MinisitchError("an argument that is written to must be a device array in C order where another is one: "
+                                     "pass a contiguous array of the device, or all of them from the host")
+            begin, end = ranges[source]
+            if any(i != source and begin < last and first < end for i, (first, last) in enumerate(ranges)):
+                raise MinisitchError("an argument that is written to shares memory with another, which a compiled program "
+                                     "cannot follow; pass a copy of one of them")

@@ -1,0 +1,103 @@
+"""Wide accesses: several elements between an array and a thread's registers, in instructions of up to 16 bytes.
+
+In:  what emitted CUDA text calls. Out: LLVM's vector loads and stores, which say that their address is a multiple of their size.
+
+    load_wide(v0s, 0, x0, first + row * 1024, 4)        v0s[0:4] = x0[first + row * 1024 : first + row * 1024 + 4]
+    store_wide(y0, first + row * 1024, y0s, 0, 4)       and back
+
+``simt`` has its own of both, which refuse an address that is no such multiple. Imported with Numba, when a kernel is compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+from numba.core.extending import intrinsic
+
+from ...passes.vectorize import ACCESS
+
+
+@intrinsic(prefer_literal=True)
+def load_wide(typing: Any, registers: Any, at: Any, array: Any, index: Any, count: Any) -> Any:
+    """``registers[at : at + count] = array[index : index + count]``."""
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        held = _Cells(context, builder, signature.args[0], arguments[0], arguments[1])
+        memory = _Cells(context, builder, signature.args[2], arguments[2], arguments[3])
+        for first, vector, lanes in memory.pieces(count.literal_value):
+            value = builder.load(memory.pointer(first, vector))
+            value.align = memory.bytes(vector)
+            for k, element in enumerate(_elements(builder, value, vector, lanes)):
+                builder.store(element, held.pointer(first + k, element.type))
+        return context.get_dummy_value()
+
+    return types.void(registers, at, array, index, count), build
+
+
+@intrinsic(prefer_literal=True)
+def store_wide(typing: Any, array: Any, index: Any, registers: Any, at: Any, count: Any) -> Any:
+    """``array[index : index + count] = registers[at : at + count]``."""
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        memory = _Cells(context, builder, signature.args[0], arguments[0], arguments[1])
+        held = _Cells(context, builder, signature.args[2], arguments[2], arguments[3])
+        for first, vector, lanes in memory.pieces(count.literal_value):
+            elements = [builder.load(held.pointer(first + k, held.bits)) for k in range(lanes)]
+            stored = builder.store(_joined(builder, elements, vector), memory.pointer(first, vector))
+            stored.align = memory.bytes(vector)
+        return context.get_dummy_value()
+
+    return types.void(array, index, registers, at, count), build
+
+
+class _Cells:
+    """Neighbouring cells of an array. Elements move as integers of their size: what they mean is nothing to an access."""
+
+    def __init__(self, context: Any, builder: Any, type_: Any, array: Any, index: Any) -> None:
+        self.builder, self.index = builder, index
+        self.data = context.make_array(type_)(context, builder, array).data
+        self.size = context.get_abi_sizeof(context.get_data_type(type_.dtype))
+        self.bits = ir.IntType(8 * self.size)
+
+    def pointer(self, offset: int, to: Any) -> Any:
+        where = self.builder.add(self.index, ir.Constant(self.index.type, offset))
+        return self.builder.bitcast(self.builder.gep(self.data, [where]), to.as_pointer())
+
+    def pieces(self, count: int) -> Iterator[tuple[int, Any, int]]:
+        """(first element, words of 32 or 64 bits, elements) of each access."""
+        lanes = min(count, ACCESS // self.size)
+        word = min(max(4, self.size), lanes * self.size)  # bytes
+        for first in range(0, count, lanes):
+            yield first, ir.VectorType(ir.IntType(8 * word), lanes * self.size // word), lanes
+
+    def bytes(self, vector: Any) -> int:
+        return int(vector.count * vector.element.width // 8)
+
+
+def _elements(builder: Any, value: Any, vector: Any, lanes: int) -> Iterator[Any]:
+    """The elements in a vector of words."""
+    each = lanes // vector.count
+    for w in range(vector.count):
+        word = builder.extract_element(value, ir.Constant(ir.IntType(32), w))
+        if each == 1:
+            yield word
+            continue
+        parts = builder.bitcast(word, ir.VectorType(ir.IntType(vector.element.width // each), each))
+        for k in range(each):
+            yield builder.extract_element(parts, ir.Constant(ir.IntType(32), k))
+
+
+def _joined(builder: Any, elements: list[Any], vector: Any) -> Any:
+    """A vector of words of elements."""
+    each = len(elements) // vector.count
+    total = ir.Constant(vector, ir.Undefined)
+    for w in range(vector.count):
+        word = elements[w * each]
+        if each > 1:
+            parts = ir.Constant(ir.VectorType(elements[0].type, each), ir.Undefined)
+            for k in range(each):
+                parts = builder.insert_element(parts, elements[w * each + k], ir.Constant(ir.IntType(32), k))
+            word = builder.bitcast(parts, vector.element)
+        total = builder.insert_element(total, word, ir.Constant(ir.IntType(32), w))
+    return total

@@ -1,0 +1,264 @@
+"""Loops that Python has unrolled, as one operation on the whole array.
+
+In:  a simplified graph. Out: the same program; a concatenation of equal operations on neighbouring parts is one operation.
+
+Before:  %1 = slice %0, row 0    %2 = exp %1         After:  %1 = exp %0
+         %3 = slice %0, row 1    %4 = exp %3                 return %1
+         %5 = slice %0, row 2    %6 = exp %5
+         %7 = concatenate %2 %4 %6
+         return %7
+
+The operands of a concatenation are followed upwards together: through maps, reduces, moves and products with one matrix. The way
+ends where all are the same value, neighbouring slices of one array, or constants that are equal or count up. Nothing is computed
+twice: where another node reads one of the operations, they stay as they are. Maps compute the same bits; sums and products of
+matrices may add in another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from ..graph import Graph, Node, TensorType, infer_type
+from ..ops import kind_of
+
+LEAST = 3  # parts: two are as well as one
+DEEPEST = 200  # operations from the concatenation up to the parts
+FREE = ("constant", "iota", "slice", "reshape", "broadcast", "transpose")  # nothing to compute twice
+
+
+class Differs(Exception):
+    """The parts are not made alike."""
+
+
+def rolled(graph: Graph) -> Graph:
+    """The graph with what could be rolled up; dead nodes stay. The same graph if there was nothing."""
+    roller = Roller(graph)
+    for node in graph.nodes:
+        roller.place.append(roller.visit(node))
+    return Graph(tuple(roller.nodes), tuple(roller.place[o] for o in graph.outputs)) if roller.found else graph
+
+
+class Roller:
+    """The graph that is being built."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.outputs = graph, frozenset(graph.outputs)
+        self.nodes: list[Node] = []
+        self.place: list[int] = []  # old id -> new id
+        self.origin: dict[int, int] = {}  # new id -> the old id that it is
+        self.found = False
+        self.budget = 20 * len(graph)  # parts that are looked at: a value in many concatenations is tried in few
+        self.made: dict[tuple[tuple[int, ...], int, bool], int] = {}
+
+    def visit(self, node: Node) -> int:
+        """The new id of an old node."""
+        args = tuple(self.place[a] for a in node.args)
+        if node.op == "concatenate":
+            runs = (tuple(run) for _, run in groupby(args, self.likeness))
+            args = tuple(part for run in runs for part in self.run(node, run))
+        new = self.add(replace(node, args=args)) if node.op != "concatenate" or len(args) > 1 else args[0]
+        self.origin[new] = node.id
+        return new
+
+    def run(self, node: Node, ids: tuple[int, ...]) -> tuple[int, ...]:
+        """Neighbouring operands of a concatenation as one, or as they are."""
+        mark, self.made = len(self.nodes), {}
+        if len(ids) >= LEAST:
+            try:
+                made = self.join(ids, node.attr("axis"), False, 0)
+                self.require_own(node)
+                self.found = True
+                return (made,)
+            except Differs:
+                del self.nodes[mark:]
+        return ids
+
+    def likeness(self, value: int, depth: int = 4) -> tuple:
+        """What the parts of one run have in common: the last operations."""
+        node = self.nodes[value]
+        return node.op, node.type, *(self.likeness(a, depth - 1) for a in node.args[:2] if depth)
+
+    def require_own(self, concatenation: Node) -> None:
+        """Raises Differs if another node reads what would be computed once more."""
+        parts = {self.origin[i] for ids, _, _ in self.made for i in ids if i in self.origin}
+        for old in parts:
+            computed = self.graph[old].op not in (*FREE, "input")
+            if computed and (old in self.outputs or not {*parts, concatenation.id}.issuperset(self.graph.users[old])):
+                raise Differs
+
+    def add(self, node: Node) -> int:
+        self.nodes.append(replace(node, id=len(self.nodes)))
+        return len(self.nodes) - 1
+
+    def make(self, like: Node, op: str, *args: int, **attrs: Any) -> int:
+        node = replace(like, id=len(self.nodes), op=op, args=args, attrs=tuple(sorted(attrs.items())))
+        return self.add(replace(node, type=infer_type(node, [self.nodes[a].type for a in args])))
+
+    def reshaped(self, like: Node, value: int, shape: Sequence[int]) -> int:
+        return value if self.nodes[value].type.shape == tuple(shape) else self.make(like, "reshape", value, shape=tuple(shape))
+
+    # ---------------------------------------------------------------- one value from the parts
+    def join(self, ids: tuple[int, ...], axis: int, new: bool, depth: int) -> int:
+        """The parts side by side along an axis that they have, or along a ``new`` one before it. Raises Differs."""
+        key = ids, axis, new
+        if key in self.made:
+            return self.made[key]
+        parts = [self.nodes[i] for i in ids]
+        first = parts[0]
+        self.budget -= len(ids)
+        if depth > DEEPEST or self.budget < 0 or any((p.op, p.type) != (first.op, first.type) for p in parts):
+            raise Differs
+        shape = list(first.type.shape)
+        if new:
+            shape.insert(axis, len(ids))
+        else:
+            shape[axis] *= len(ids)
+        if first.op == "constant":
+            made = self.constants(parts, axis, tuple(shape))
+        elif len(set(ids)) == 1:
+            made = self.repeated(first, ids[0], axis, new, tuple(shape))
+        elif first.op == "slice":
+            made = self.slices(parts, axis, new, tuple(shape))
+        else:
+            made = self.operation(parts, axis, new, tuple(shape), depth + 1)
+        self.made[key] = made
+        return made
+
+    def operands(self, parts: Sequence[Node], number: int) -> tuple[int, ...]:
+        return tuple(p.args[number] for p in parts)
+
+    def constants(self, parts: Sequence[Node], axis: int, shape: tuple[int, ...]) -> int:
+        """Equal constants, or whole numbers in equal steps, which are counted."""
+        first, values = parts[0], [p.attr("value") for p in parts]
+        type = TensorType(shape, first.type.dtype)
+        if len(set(map(repr, values))) == 1:
+            return self.add(replace(first, type=type))
+        step, most = values[1] - values[0], {"float16": 2**11, "float32": 2**24}.get(type.dtype, 2**53)
+        count = [values[0] + step * i for i in range(len(values))]
+        if shape[axis] != len(parts) or kind_of(type.dtype) == "bool" or count != values or any(
+                abs(v) > most or v != int(v) or (v == 0 and repr(v) == "-0.0") for v in values):
+            raise Differs
+        along = TensorType(tuple(n if a == axis else 1 for a, n in enumerate(shape)), "int64")
+        made = self.add(replace(first, op="iota", type=along, attrs=(("axis", axis),)))
+        for op, number in (("mul", step), ("add", values[0])):
+            made = self.make(first, op, made, self.add(replace(first, type=along, attrs=(("value", int(number)),))))
+        return self.make(first, "broadcast", self.make(first, "cast", made, dtype=type.dtype), shape=shape)
+
+    def repeated(self, first: Node, value: int, axis: int, new: bool, shape: tuple[int, ...]) -> int:
+        """One value in all parts."""
+        if not new and first.type.shape[axis] != 1:
+            raise Differs
+        narrow = tuple(1 if a == axis else n for a, n in enumerate(shape))
+        return self.make(first, "broadcast", self.reshaped(first, value, narrow), shape=shape)
+
+    def slices(self, parts: Sequence[Node], axis: int, new: bool, shape: tuple[int, ...]) -> int:
+        """Windows of one array that follow each other in equal steps: a slice, or a gather where they overlap or lie across."""
+        first, sources = parts[0], set(self.operands(parts, 0))
+        starts = np.array([p.attr("start") for p in parts])
+        steps = np.diff(starts, axis=0)
+        moves = np.flatnonzero(steps[0])
+        if len(sources) > 1 or len(moves) != 1 or (steps != steps[0]).any() or len({p.attr("step") for p in parts}) > 1:
+            raise Differs
+        moved, size, step = int(moves[0]), list(first.type.shape), list(first.attr("step"))
+        follow = not new and moved == axis and steps[0][moved] == size[moved] * step[moved]
+        if (size[moved] != 1 and not follow) or not _same_place(first.type.shape, moved, axis, new):
+            if not new and first.type.shape[axis] != 1:
+                raise Differs
+            return self.reshaped(first, self.windows(first, moved, int(steps[0][moved]), len(parts), axis), shape)
+        if size[moved] == 1:
+            step[moved] = int(steps[0][moved])
+        size[moved] *= len(parts)
+        made = self.make(first, "slice", first.args[0], start=first.attr("start"), size=tuple(size), step=tuple(step))
+        return self.reshaped(first, made, shape)
+
+    def windows(self, first: Node, moved: int, by: int, count: int, axis: int) -> int:
+        """``count`` windows, each ``by`` further along the axis ``moved``, along a new axis."""
+        start, size, step = list(first.attr("start")), list(first.type.shape), list(first.attr("step"))
+        places = TensorType((count, size[moved]), "int64")
+
+        def source(op: str, name: str, value: int) -> int:
+            return self.add(replace(first, op=op, args=(), type=places, attrs=((name, value),)))
+
+        rows, columns = (self.make(first, "mul", source("iota", "axis", a), source("constant", "value", factor))
+                         for a, factor in ((0, by), (1, step[moved])))
+        at = self.make(first, "add", self.make(first, "add", rows, columns), source("constant", "value", start[moved]))
+        start[moved], size[moved], step[moved] = 0, self.nodes[first.args[0]].type.shape[moved], 1
+        strip = self.make(first, "slice", first.args[0], start=tuple(start), size=tuple(size), step=tuple(step))
+        found = self.make(first, "gather", strip, at, axes=(moved,))
+        perm = [a + 2 for a in range(len(size) - 1)]
+        perm.insert(moved, 1)
+        perm.insert(axis, 0)
+        return self.make(first, "transpose", found, perm=tuple(perm))
+
+    def operation(self, parts: Sequence[Node], axis: int, new: bool, shape: tuple[int, ...], depth: int) -> int:
+        """One operation for equal ones. Raises Differs where its axes cannot be followed."""
+        first = parts[0]
+        if not first.args or any(p.attrs != first.attrs for p in parts):
+            raise Differs
+        inner = self.nodes[first.args[0]].type.shape
+        if first.kind == "map":
+            args = [self.join(self.operands(parts, n), axis, new, depth) for n in range(len(first.args))]
+            return self.make(first, first.op, *args, **first.attributes)
+        xs = self.operands(parts, 0)
+        if first.op == "broadcast" and (new or inner[axis] == first.type.shape[axis]):
+            return self.make(first, "broadcast", self.join(xs, axis, new, depth), shape=shape)
+        if first.op == "reshape":
+            at, fresh = _before_reshape(first.type.shape, inner, axis, new)
+            return self.reshaped(first, self.join(xs, at, fresh, depth), shape)
+        if first.op == "transpose":
+            perm = first.attr("perm")
+            if not new:
+                return self.make(first, "transpose", self.join(xs, perm[axis], False, depth), perm=perm)
+            outer = [p + 1 for p in perm]
+            outer.insert(axis, 0)
+            return self.make(first, "transpose", self.join(xs, 0, True, depth), perm=tuple(outer))
+        if first.kind == "reduce":
+            return self.reduce(first, xs, axis, new, shape, depth)
+        if first.op == "gather" and new and len({p.args[1:] for p in parts}) == 1:
+            joined = self.join(xs, 0, True, depth)
+            found = self.make(first, "gather", joined, *first.args[1:], axes=tuple(a + 1 for a in first.attr("axes")))
+            rank = len(self.nodes[first.args[1]].type.shape)
+            perm = [a for a in range(len(shape)) if a != rank]
+            perm.insert(axis, rank)
+            return self.make(first, "transpose", found, perm=tuple(perm))
+        if first.op == "matmul" and not new and axis == len(inner) - 2 and len(set(self.operands(parts, 1))) == 1:
+            return self.make(first, "matmul", self.join(xs, axis, False, depth), first.args[1])
+        raise Differs
+
+    def reduce(self, first: Node, xs: tuple[int, ...], axis: int, new: bool, shape: tuple[int, ...], depth: int) -> int:
+        """Equal reduces: the parts lie along an axis that is not reduced."""
+        axes, keep = first.attr("axes"), first.attr("keepdims")
+        rank = len(self.nodes[first.args[0]].type.shape)
+        kept = [a for a in range(rank) if keep or a not in axes]
+        if not new and kept[axis] not in axes:
+            return self.make(first, first.op, self.join(xs, kept[axis], False, depth), **first.attributes)
+        at = kept[axis - 1] + 1 if axis else 0  # of an axis that is reduced to one the parts lie before it
+        outer = tuple(a + (a >= at) for a in axes)
+        return self.reshaped(first, self.make(first, first.op, self.join(xs, at, True, depth), axes=outer, keepdims=keep), shape)
+
+
+def _long_before(shape: Sequence[int], axis: int) -> int:
+    """How many axes longer than one stand before this one."""
+    return sum(n != 1 for n in shape[:axis])
+
+
+def _same_place(shape: Sequence[int], moved: int, axis: int, new: bool) -> bool:
+    """Whether parts that lie along ``moved`` lie along ``axis``, but for axes of one."""
+    return moved == axis if not new and shape[axis] != 1 else _long_before(shape, moved) == _long_before(shape, axis)
+
+
+def _before_reshape(shape: Sequence[int], inner: Sequence[int], axis: int, new: bool) -> tuple[int, bool]:
+    """Where the parts of a reshape's result lie in its operand: along which axis, and whether it is a new one. Raises Differs."""
+    before = _long_before(shape, axis)
+    if [n for n in shape if n != 1] != [n for n in inner if n != 1] and (before or (not new and shape[axis] != 1)):
+        raise Differs
+    places = [a for a in range(len(inner)) if _long_before(inner, a) == before]
+    if not new and shape[axis] != 1:
+        return next(a for a in places if inner[a] != 1), False
+    ones = [a for a in places if inner[a] == 1]
+    return (ones[0], False) if ones else (places[0] if places else len(inner), True)

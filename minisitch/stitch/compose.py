@@ -1,0 +1,26 @@
+"""From a pattern's body to its ``StitchPlan``, in the way that its strategy chose.
+
+In:  a body (``fuse.extract``), a ``Device`` and a ``Composition``. Out: a ``StitchPlan``.
+"""
+
+from __future__ import annotations
+
+from ..device import Device
+from ..errors import PlanError
+from ..fuse import ALL_INGREDIENTS, Composition, Stitching
+from ..graph import Graph
+from .block_cuts import BlockComposition
+from .blocks import arrange
+from .merge import Restitching, restitch
+from .place import StitchPlan, stitch
+
+
+def compose(graph: Graph, device: Device, composition: Composition = ALL_INGREDIENTS) -> StitchPlan:
+    """Give each sink of a body its loop, in the way the composition asks for."""
+    if isinstance(composition, Stitching):
+        return stitch(graph, device, composition)
+    if isinstance(composition, BlockComposition):
+        return arrange(graph, device, composition)
+    if isinstance(composition, Restitching):
+        return restitch(graph, device, composition, compose)
+    raise PlanError(f"nothing here builds a {type(composition).__name__}; known: Stitching, BlockComposition, Restitching")

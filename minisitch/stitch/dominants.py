@@ -1,0 +1,138 @@
+"""Dominants, groups, and the values that need memory: what a kernel is organised around.
+
+In:  a pattern's body. Out: ``Group``s (AStitch 2022, 4.2 step 1) and the ids of values that would
+otherwise be recomputed at too many places.
+
+Before:  %3 = broadcast %1; %4 = mul %0 %3; %5 = sum %4; %6 = power %5 %1; %7 = broadcast %6; %8 = div %2 %7; %9 = sum %8
+After:   group 0: %0 %1 %3 %4 %5 %6, dominant %5, sub-dominant %6: both read %1     group 1: %2 %7 %8 %9, dominant %9
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass
+
+from ..fuse import is_heavy, stretches
+from ..graph import Graph, Node
+
+
+# ---------------------------------------------------------------- dominants and groups (AStitch B4)
+@dataclass(frozen=True)
+class Group:
+    """Operations that share one thread mapping, which their dominant decides."""
+
+    members: tuple[int, ...]
+    dominant: int
+    subdominants: tuple[int, ...]
+
+
+def candidates(graph: Graph) -> tuple[int, ...]:
+    """Dominant candidates: reduces, heavy element-wise values that are broadcast, outputs."""
+    return tuple(n.id for n in graph.nodes if n.kind == "reduce" or n.id in graph.outputs
+                 or (n.kind == "map" and is_heavy(graph, n) and stretches(graph, n)))
+
+
+def groups_of(graph: Graph, merge: bool = True) -> tuple[Group, ...]:
+    """Cut every output edge of a candidate; what stays connected is a group (dominant merging).
+
+    Parameters connect, constants do not. The dominant is a reduce if there is one, of the largest
+    input, a row-reduce before a column-reduce, the first of these. With ``merge=False`` each
+    candidate is a group of its own, with what it reads (the paper's ablation).
+    """
+    chosen = candidates(graph)
+    cut = set(chosen)
+    if not merge:
+        rest = {n.id for n in graph.nodes if n.op not in ("constant", "iota")} - cut
+        return tuple(Group(upstream(graph, (c,), rest), c, ()) for c in chosen)
+    leader = list(range(len(graph)))
+
+    def find(i: int) -> int:
+        while leader[i] != i:
+            leader[i] = leader[leader[i]]
+            i = leader[i]
+        return i
+
+    for node in graph.nodes:
+        for arg in node.args:
+            connects = arg not in cut and graph[arg].op not in ("constant", "iota")
+            if connects:
+                leader[find(node.id)] = find(arg)
+    members: dict[int, list[int]] = {}
+    for node in graph.nodes:
+        if node.op not in ("constant", "iota"):
+            members.setdefault(find(node.id), []).append(node.id)
+    found = []
+    for ids in members.values():
+        inside = [c for c in ids if c in cut]
+        if inside:
+            dominant = min(inside, key=lambda c: _preference(graph, graph[c]))
+            found.append(Group(tuple(ids), dominant, tuple(c for c in inside if c != dominant)))
+    return tuple(sorted(found, key=lambda g: g.members))
+
+
+def upstream(graph: Graph, values: Sequence[int], within: Set[int]) -> tuple[int, ...]:
+    """``values`` and all they are computed from without leaving ``within``."""
+    found, pending = set(values), list(values)
+    while pending:
+        fresh = {a for a in graph[pending.pop()].args if a in within} - found
+        found |= fresh
+        pending += fresh
+    return tuple(sorted(found))
+
+
+def _preference(graph: Graph, node: Node) -> tuple:
+    if node.kind == "reduce":
+        return 0, -graph[node.args[0]].type.size, not is_row_reduce(graph, node), node.id
+    return (1 if is_heavy(graph, node) else 2), 0, 0, node.id
+
+
+def is_row_reduce(graph: Graph, node: Node) -> bool:
+    """True when the last axis longer than one is reduced, so that neighbours in memory are folded together, or none is."""
+    shape = graph[node.args[0]].type.shape
+    long_axes = [a for a, n in enumerate(shape) if n != 1]
+    return not long_axes or not node.attr("axes") or long_axes[-1] in node.attr("axes")
+
+
+# ---------------------------------------------------------------- which values need memory
+MOST_POSITIONS = 4  # a light value may be recomputed at this many places
+MOST_HEAVY_POSITIONS = 2
+MOST_CHAINS = 8 * MOST_POSITIONS  # of moves that any value may be read through; with moves of moves they multiply
+
+
+def many_positions(graph: Graph, sinks: Iterable[int]) -> dict[int, str]:
+    """Values that would be recomputed at too many places, and what each would be: shifted windows of a stencil, for example.
+
+    One backward pass; a position is told apart by the chain of moves it was reached through, and as which operand of each.
+    """
+    return dict(sorted(_ways(graph, sinks)[1].items()))
+
+
+def evaluations(graph: Graph) -> int:
+    """About how many statements a body's kernel has, known before it is built: what each value is wanted at, summed up."""
+    return sum(map(len, _ways(graph, candidates(graph))[0]))
+
+
+def _ways(graph: Graph, sinks: Iterable[int]) -> tuple[list[set[tuple[int, int]]], dict[int, str]]:
+    """For each value the places it is wanted at, each with what it is wanted for; and ``many_positions``."""
+    in_memory = set(sinks)
+    ways: list[set[tuple[int, int]]] = [set() for _ in graph.nodes]
+    found: dict[int, str] = {}
+    for node in reversed(graph.nodes):
+        if node.op == "input" or node.kind == "source":
+            continue
+        mine = ways[node.id]
+        if node.id not in in_memory:
+            roots = [root for root, _ in mine]
+            worst = max((roots.count(r) for r in set(roots)), default=0) if len(mine) > 2 else len(mine)
+            most = MOST_HEAVY_POSITIONS if is_heavy(graph, node) else MOST_POSITIONS
+            if node.kind == "map" and worst > most:
+                in_memory.add(node.id)
+                found[node.id] = f"%{node.id} {node.op} would be recomputed at {worst} places; at most {most}"
+            elif len(mine) > MOST_CHAINS:
+                in_memory.add(node.id)
+                found[node.id] = f"%{node.id} {node.op} would be read through {len(mine)} chains of moves; at most {MOST_CHAINS}"
+        if node.id in in_memory:
+            mine = {(node.id, 0)}
+        for operand, arg in enumerate(node.args):
+            ways[arg] |= {(root, hash((way, node.id, operand))) for root, way in mine} if node.kind == "move" else mine
+    return ways, found

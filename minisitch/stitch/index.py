@@ -1,0 +1,604 @@
+"""Index maps: where each operand is read when a result is computed at a given coordinate.
+
+In:  a node and the position (one ``Index`` per axis) at which its value is wanted.
+Out: the positions of its operands. ``operands_at`` is the only function that knows what a
+broadcast, transpose, reshape, slice, concatenate, update or gather does to an index; every
+later stage, locality check and emitter included, is built on it.
+
+An ``Index`` is an affine form over *digits* of the loop variables. A digit is
+``(row // stride) % size``: one axis of a row number written in mixed radix. Splitting and merging
+axes is then exact arithmetic on digits, and a reshape that only regroups axes leaves no trace:
+
+    heads [2,5,12,64] merged to [2,5,768] and read back:  (col // 64) * 64 + col % 64  ->  col
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..graph import Graph, Node
+
+
+class Digit(NamedTuple):
+    """``(var // stride) % size``: one axis hidden in a loop variable."""
+
+    var: str
+    stride: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Quotient:
+    """``of // by`` where it does not simplify."""
+
+    of: Index
+    by: int
+
+
+@dataclass(frozen=True)
+class Remainder:
+    """``of % by`` where it does not simplify."""
+
+    of: Index
+    by: int
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """An integer read from memory and clamped to ``[0, size)``: a gather's coordinate."""
+
+    name: str
+    size: int
+
+
+Atom = Digit | Quotient | Remainder | Loaded
+
+
+@dataclass(frozen=True)
+class Index:
+    """``const + sum(coefficient * atom)``, in canonical order so that equal means equal."""
+
+    const: int = 0
+    terms: tuple[tuple[int, Atom], ...] = ()
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Indices are looked up all the time: a fifth of planning was hashing their terms."""
+        object.__setattr__(self, "_hash", hash((self.const, self.terms)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple:
+        return Index, (self.const, self.terms)  # another process hashes names differently
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Smallest and largest value, both included."""
+        low = high = self.const
+        for coefficient, atom in self.terms:
+            a, b = _atom_bounds(atom)
+            low += min(coefficient * a, coefficient * b)
+            high += max(coefficient * a, coefficient * b)
+        return low, high
+
+    @cached_property
+    def variables(self) -> frozenset[str]:
+        """Names of the loop variables and loaded values it depends on."""
+        found: set[str] = set()
+        for _, atom in self.terms:
+            if isinstance(atom, (Quotient, Remainder)):
+                found |= atom.of.variables
+            else:
+                found.add(atom.var if isinstance(atom, Digit) else atom.name)
+        return frozenset(found)
+
+    @property
+    def loaded(self) -> frozenset[str]:
+        """Names of the integers read from memory that it depends on."""
+        found: set[str] = set()
+        for _, atom in self.terms:
+            if isinstance(atom, Loaded):
+                found.add(atom.name)
+            elif isinstance(atom, (Quotient, Remainder)):
+                found |= atom.of.loaded
+        return frozenset(found)
+
+    def __add__(self, other: Index | int) -> Index:
+        if isinstance(other, int):
+            return Index(self.const + other, self.terms)
+        if not self.terms or not other.terms:
+            return Index(self.const + other.const, self.terms or other.terms)
+        return _canonical(self.const + other.const, (*self.terms, *other.terms))
+
+    def __mul__(self, factor: int) -> Index:
+        if factor == 0:
+            return ZERO
+        return self if factor == 1 else Index(self.const * factor, tuple((c * factor, a) for c, a in self.terms))
+
+    def divmod(self, by: int) -> tuple[Index, Index]:
+        """Quotient and remainder, exact where digits split, opaque otherwise."""
+        return _divmod(self, by)
+
+
+ZERO = Index()
+
+
+def variable(name: str, size: int) -> Index:
+    """A loop variable running over ``range(size)``; one that cannot move is the constant 0."""
+    return Index(0, ((1, Digit(name, 1, size)),)) if size > 1 else ZERO
+
+
+def loaded(name: str, size: int) -> Index:
+    return Index(0, ((1, Loaded(name, size)),)) if size > 1 else ZERO
+
+
+@lru_cache(maxsize=65536)
+def _atom_bounds(atom: Atom) -> tuple[int, int]:
+    if isinstance(atom, (Digit, Loaded)):
+        return 0, atom.size - 1
+    low, high = atom.of.bounds
+    return (low // atom.by, high // atom.by) if isinstance(atom, Quotient) else (0, atom.by - 1)
+
+
+def _order(term: tuple[int, Atom]) -> tuple:
+    atom = term[1]
+    return (0, atom.var, -atom.stride, -atom.size) if isinstance(atom, Digit) else (1, repr(atom), 0, 0)
+
+
+def _canonical(const: int, terms: Iterable[tuple[int, Atom]]) -> Index:
+    """Add up equal atoms, join digits that are neighbours and quotients with their remainders, sort."""
+    total: dict[Atom, int] = {}
+    for coefficient, atom in terms:
+        total[atom] = total.get(atom, 0) + coefficient
+    for atom in [a for a in total if isinstance(a, Quotient)]:
+        factor = total.get(Remainder(atom.of, atom.by), 0)
+        if factor and total[atom] == factor * atom.by:  # (i // 5) * 5 + i % 5 is i
+            del total[atom], total[Remainder(atom.of, atom.by)]
+            whole = atom.of * factor
+            return _canonical(const + whole.const, [*((c, a) for a, c in total.items()), *whole.terms])
+    digits = sorted(((a.var, a.stride, a.size, c) for a, c in total.items() if c and isinstance(a, Digit)))
+    joined: list[tuple[str, int, int, int]] = []
+    for var, stride, size, c in digits:
+        if joined:
+            v, s, n, low_c = joined[-1]
+            if v == var and stride == s * n and c == low_c * n:
+                joined[-1] = (v, s, n * size, low_c)
+                continue
+        joined.append((var, stride, size, c))
+    kept: list[tuple[int, Atom]] = [(c, Digit(v, s, n)) for v, s, n, c in joined if n > 1]
+    kept += [(c, a) for a, c in total.items() if c and not isinstance(a, Digit)]
+    return Index(const, tuple(sorted(kept, key=_order)))
+
+
+@lru_cache(maxsize=65536)
+def _divmod(index: Index, by: int) -> tuple[Index, Index]:
+    if by == 1:
+        return index, ZERO
+    high: list[tuple[int, Atom]] = []
+    rest: list[tuple[int, Atom]] = []
+    for c, atom in index.terms:
+        if c % by == 0:
+            high.append((c // by, atom))
+        elif isinstance(atom, Digit) and c > 0 and by % c == 0 and atom.size % (by // c) == 0:
+            inner = by // c  # the digit splits: its upper part counts whole `by`s
+            high.append((1, Digit(atom.var, atom.stride * inner, atom.size // inner)))
+            rest.append((c, Digit(atom.var, atom.stride, inner)))
+        else:
+            rest.append((c, atom))
+    remainder = _canonical(index.const % by, rest)
+    quotient = _canonical(index.const // by, high)
+    low, top = remainder.bounds
+    if 0 <= low and top < by:
+        return quotient, remainder
+    return (_canonical(quotient.const, (*quotient.terms, (1, Quotient(remainder, by)))),
+            _canonical(0, ((1, Remainder(remainder, by)),)))
+
+
+def grouped(index: Index, cols: int, width: int, chunk: int) -> bool:
+    """True if ``width`` neighbouring columns, from a multiple of ``width`` on, lie side by side from a multiple of it on.
+
+    Columns run over ``cols``; ``start`` is a multiple of ``chunk``. What is loaded may be any number.
+    """
+    steps = 0
+    for c, atom in index.terms:
+        if isinstance(atom, Digit) and atom.var == "col":
+            if (c, atom.stride) == (1, 1) and (atom.size >= cols or atom.size % width == 0):
+                steps += 1
+            elif c % width or atom.stride % width:
+                return False
+        elif isinstance(atom, Digit) and (atom.var, atom.stride) == ("start", 1) and atom.size >= cols:
+            if c * chunk % width:
+                return False
+        elif c % width or (isinstance(atom, Quotient | Remainder) and "col" in atom.of.variables):
+            return False
+    return steps == 1 and index.const % width == 0
+
+
+Position = tuple[Index, ...]
+
+
+def linear(position: Sequence[Index], shape: Sequence[int]) -> Index:
+    """Row-major offset of a position."""
+    terms: list[tuple[int, Atom]] = []
+    const, stride = 0, 1
+    for index, n in zip(reversed(position), reversed(shape), strict=True):
+        const += index.const * stride
+        terms += [(c * stride, a) for c, a in index.terms]
+        stride *= n
+    return _canonical(const, terms)
+
+
+def unravel(offset: Index, shape: Sequence[int]) -> Position:
+    """The position with a given row-major offset: the inverse of ``linear``."""
+    found: list[Index] = []
+    for n in reversed(shape[1:]):
+        if n == 0:
+            return tuple(ZERO for _ in shape)
+        offset, digit = offset.divmod(n)
+        found.append(digit)
+    return (*((offset,) if shape else ()), *reversed(found))
+
+
+def digits(var: str, sizes: Sequence[int]) -> Position:
+    """A loop variable over ``prod(sizes)`` written as one digit an axis, the last axis fastest."""
+    found, stride = [], 1
+    for n in reversed(sizes):
+        found.append(Index(0, ((1, Digit(var, stride, n)),)) if n > 1 else ZERO)
+        stride *= n
+    return tuple(reversed(found))
+
+
+# ---------------------------------------------------------------- conditions
+@dataclass(frozen=True)
+class Within:
+    """``low <= index < high``: one condition of a guard."""
+
+    index: Index
+    low: int
+    high: int
+
+    @property
+    def verdict(self) -> bool | None:
+        """True or False when the bounds decide it, None when it depends."""
+        low, high = self.index.bounds
+        if self.low <= low and high < self.high:
+            return True
+        return False if high < self.low or low >= self.high or self.low >= self.high else None
+
+    def span(self, name: str, size: int) -> tuple[int, int] | None:
+        """The values of a variable from which on it holds and ceases to; None if it is not a condition of that variable alone."""
+        if self.index.terms != ((1, Digit(name, 1, size)),):
+            return None
+        return self.low - self.index.const, self.high - self.index.const
+
+
+Guard = tuple[Within, ...]  # all must hold
+
+
+def settle(conditions: Iterable[Within]) -> Guard | None:
+    """Drop conditions that always hold; None when one never does."""
+    kept: dict[Within, None] = {}
+    for condition in conditions:
+        if condition.verdict is False:
+            return None
+        if condition.verdict is None:
+            kept[condition] = None
+    return tuple(kept)
+
+
+MOST_POSITIONS = 2**18  # that are looked at one by one
+
+
+def lies_within(index: Index, guard: Guard, first: int, last: int) -> bool:
+    """Is ``first <= index <= last`` wherever the guard holds? True also where nobody can tell: of too many positions."""
+    rest, low, high = index, 0, 0
+    for condition in guard:
+        (factor, atom), *_ = condition.index.terms or [(1, None)]
+        times = next((c // factor for c, a in rest.terms if a == atom), 0)
+        less = rest + condition.index * -times
+        if times and len(less.terms) == len(rest.terms) - len(condition.index.terms):  # the condition bounds this part of it
+            ends = max(condition.low, condition.index.bounds[0]), min(condition.high - 1, condition.index.bounds[1])
+            rest, low, high = less, low + min(e * times for e in ends), high + max(e * times for e in ends)
+    if first <= low + rest.bounds[0] and high + rest.bounds[1] <= last:
+        return True
+    sizes: dict[str, int] = {}
+    for atom in _moving(index, *(c.index for c in guard)):
+        name, size = (atom.name, atom.size) if isinstance(atom, Loaded) else (atom.var, atom.stride * atom.size)
+        sizes[name] = max(sizes.get(name, 1), size)
+    count = math.prod(sizes.values())
+    if count > MOST_POSITIONS:
+        return True
+    at = dict(zip(sizes, np.unravel_index(np.arange(count), tuple(sizes.values())), strict=True)) if sizes else {}
+    value = np.asarray(value_at(index, at))
+    fails = [(v < c.low) | (v >= c.high) for c in guard for v in [np.asarray(value_at(c.index, at))]]
+    return bool(np.all(functools.reduce(np.logical_or, fails, (first <= value) & (value <= last))))
+
+
+def _moving(*indices: Index) -> Iterable[Digit | Loaded]:
+    """The digits and loaded integers that some indices are made of."""
+    for _, atom in (term for index in indices for term in index.terms):
+        if isinstance(atom, (Quotient, Remainder)):
+            yield from _moving(atom.of)
+        else:
+            yield atom
+
+
+# ---------------------------------------------------------------- the one index map
+@dataclass(frozen=True)
+class Read:
+    """One operand wanted at one position, under a guard (empty: always)."""
+
+    node: int
+    position: Position
+    guard: Guard = ()
+
+
+def operands_at(graph: Graph, node: Node, position: Position,
+                load: Callable[[int, Position, int], Index]) -> tuple[Read | None, ...]:
+    """Where a map or a move reads its operands for its value at ``position``.
+
+    One entry an operand; None for an operand that is never read there (an index that is known without). ``load(value, position,
+    size)`` stands for the integer a gather reads as a coordinate.
+    """
+    args, shape = node.args, node.type.shape
+    shapes = [graph[a].type.shape for a in args]
+    if node.op == "broadcast":
+        return (Read(args[0], tuple(ZERO if n == 1 else i for i, n in zip(position, shapes[0], strict=True))),)
+    if node.op == "reshape":
+        return (Read(args[0], unravel(linear(position, shape), shapes[0])),)
+    if node.op == "transpose":
+        perm = node.attr("perm")
+        return (Read(args[0], tuple(position[perm.index(axis)] for axis in range(len(perm)))),)
+    if node.op == "slice":
+        moved = (i * s + a for i, a, s in zip(position, node.attr("start"), node.attr("step"), strict=True))
+        return (Read(args[0], tuple(moved)),)
+    if node.op == "concatenate":
+        return _concatenate_at(node, position, shapes)
+    if node.op == "update":
+        return _update_at(node, position, shapes)
+    if node.op == "gather":
+        return _gather_at(node, position, shapes, load)
+    return tuple(Read(a, position) for a in args)  # a map: every operand at the same place
+
+
+def _concatenate_at(node: Node, position: Position, shapes: Sequence[tuple[int, ...]]) -> tuple[Read | None, ...]:
+    axis, offset, found = node.attr("axis"), 0, []
+    for arg, shape in zip(node.args, shapes, strict=True):
+        guard = settle([Within(position[axis], offset, offset + shape[axis])])
+        inside = position[axis] + -offset if shape[axis] != 1 else ZERO  # under its guard, an axis of one is read there
+        moved = tuple(inside if a == axis else i for a, i in enumerate(position))
+        found.append(None if guard is None else Read(arg, moved, guard))
+        offset += shape[axis]
+    return tuple(found)
+
+
+def _update_at(node: Node, position: Position, shapes: Sequence[tuple[int, ...]]) -> tuple[Read | None, ...]:
+    conditions, inner = [], []
+    for i, a, s, n in zip(position, node.attr("start"), node.attr("step"), shapes[1], strict=True):
+        distance = i + -a if s > 0 else i * -1 + a
+        steps, off = distance.divmod(abs(s))
+        conditions += [Within(steps, 0, n), Within(off, 0, 1)]
+        inner.append(steps if n != 1 else ZERO)
+    guard = settle(conditions)
+    if guard is None:
+        return Read(node.args[0], position), None
+    base = Read(node.args[0], position) if guard else None  # an update of everything reads no base
+    return base, Read(node.args[1], tuple(inner), guard)
+
+
+def _gather_at(node: Node, position: Position, shapes: Sequence[tuple[int, ...]],
+               load: Callable[[int, Position, int], Index]) -> tuple[Read | None, ...]:
+    axes, indices = node.attr("axes"), node.args[1:]
+    rank = len(shapes[1])
+    at, rest = position[:rank], iter(position[rank:])
+    chosen = {axis: load(value, at, shapes[0][axis]) for axis, value in zip(axes, indices, strict=True)}
+    source = tuple(chosen[a] if a in chosen else next(rest) for a in range(len(shapes[0])))
+    wanted = (Read(value, at) if chosen[axis].loaded else None for axis, value in zip(axes, indices, strict=True))
+    return (Read(node.args[0], source), *wanted)
+
+
+# ---------------------------------------------------------------- pulling values
+Key = tuple[int, Position]  # one value at one position
+
+
+@dataclass(frozen=True)
+class Pull:
+    """What must be computed to have some values at some positions (thread composition).
+
+    ``order`` lists (value, position) pairs, operands first; ``reads`` gives each pair's operands,
+    None for a leaf: a value in memory. ``guards`` says when a pair is needed: any of the guards
+    holds (an empty guard: always). ``indices`` names the integers that gathers read, with the
+    extent each is clamped to.
+    """
+
+    order: tuple[Key, ...]
+    reads: Mapping[Key, tuple[Read | None, ...] | None]
+    guards: Mapping[Key, tuple[Guard, ...]]
+    indices: Mapping[str, tuple[Key, int]]
+
+    @cached_property
+    def leaves(self) -> tuple[Key, ...]:
+        """The pairs read from memory."""
+        return tuple(key for key in self.order if self.reads[key] is None)
+
+
+def pull(graph: Graph, roots: Sequence[Key], in_memory: frozenset[int], own: Iterable[Key] = ()) -> Pull:
+    """Walk from ``roots`` to values in memory, position by position, each pair once; the graph remembers what was found.
+
+    The pairs in ``own`` are computed although their values are in memory: this is what writes them.
+    """
+    asked = tuple(roots), in_memory, frozenset(key for key in own if key[0] in in_memory)
+    if asked not in graph.pulled:
+        graph.pulled[asked] = _pull(graph, *asked)
+    return graph.pulled[asked]
+
+
+def _pull(graph: Graph, roots: Sequence[Key], in_memory: frozenset[int], own: frozenset[Key]) -> Pull:
+    indices: dict[str, tuple[Key, int]] = {}
+    names: dict[tuple[Key, int], str] = {}
+
+    def load(value: int, position: Position, size: int) -> Index:
+        known = _counted(graph, value, position)
+        if known is not None and 0 <= known.bounds[0] and known.bounds[1] < size:
+            return known
+        wanted = ((value, position), size)
+        name = names.setdefault(wanted, f"at{len(names)}")
+        indices[name] = wanted
+        return loaded(name, size)
+
+    reads: dict[Key, tuple[Read | None, ...] | None] = {}
+    order: list[Key] = []
+    stack: list[tuple[Key, bool]] = [(root, False) for root in reversed(roots)]
+    while stack:
+        key, done = stack.pop()
+        if done:
+            order.append(key)
+            continue
+        if key in reads:
+            continue
+        node = graph[key[0]]
+        leaf = node.op == "input" or (node.id in in_memory and key not in own)
+        reads[key] = found = None if leaf else operands_at(graph, node, key[1], load)
+        stack.append((key, True))
+        for read in reversed(found or ()):
+            if read is not None:
+                stack.append(((read.node, read.position), False))
+        if indices:
+            for name in sorted(set().union(*(i.variables for i in key[1])) & indices.keys()):
+                stack.append((indices[name][0], False))
+    return Pull(tuple(order), reads, _guards(order, reads, roots), indices)
+
+
+def _counted(graph: Graph, value: int, position: Position) -> Index | None:
+    """The index an ``iota`` stands for, through views: a coordinate that is counted need not be loaded."""
+    node = graph[value]
+    while node.op in ("broadcast", "reshape", "transpose", "slice"):
+        (read,) = operands_at(graph, node, position, lambda *_: ZERO)
+        assert read is not None
+        node, position = graph[read.node], read.position
+    return position[node.attr("axis")] if node.op == "iota" and node.type.dtype == "int64" else None
+
+
+def _guards(order: Sequence[Key], reads: Mapping[Key, tuple[Read | None, ...] | None],
+            roots: Iterable[Key]) -> dict[Key, tuple[Guard, ...]]:
+    """When each pair is needed; more than four alternatives are given up for 'sometimes' (an empty tuple)."""
+    if not any(read and read.guard for each in reads.values() for read in each or ()):
+        return dict.fromkeys(order, ((),))
+    found: dict[Key, dict[Guard, None] | None] = {key: {(): None} for key in roots}
+    for key in reversed(order):
+        mine = found.setdefault(key, {(): None})
+        for read in reads[key] or ():
+            if read is None:
+                continue
+            target = (read.node, read.position)
+            if mine is None or found.get(target, {}) is None:
+                found[target] = None
+                continue
+            theirs = found.setdefault(target, {})
+            assert theirs is not None
+            for guard in mine:
+                both = settle((*guard, *read.guard))
+                if both is not None:
+                    theirs[both] = None
+            if () in theirs:
+                found[target] = {(): None}
+            elif len(theirs) > 4:
+                found[target] = None
+    return {key: tuple(value) if value else () for key, value in found.items()}
+
+
+# ---------------------------------------------------------------- text and values
+def show(index: Index, totals: Mapping[str, int] | None = None, names: Mapping[str, str] | None = None) -> str:
+    """The index as Python source; ``totals`` are the loop variables' extents, so ``% size`` is printed only if needed."""
+    parts: list[str] = []
+    for c, atom in index.terms:
+        text = _show_atom(atom, totals or {}, names or {})
+        if abs(c) != 1:
+            text = f"{text if _simple(text) else f'({text})'} * {abs(c)}"
+        elif not _simple(text) and (parts or c < 0):
+            text = f"({text})"  # -(col // 2) is not -col // 2
+        parts.append(("- " if c < 0 else "+ ") + text)
+    if index.const or not parts:
+        parts.append(("- " if index.const < 0 else "+ ") + str(abs(index.const)))
+    joined = " ".join(parts)
+    return joined.removeprefix("+ ") if joined.startswith("+ ") else "-" + joined[2:]
+
+
+def _simple(text: str) -> bool:
+    return " " not in text or (text[0] == "(" and text[-1] == ")" and text.count("(") == 1)
+
+
+def _show_atom(atom: Atom, totals: Mapping[str, int], names: Mapping[str, str]) -> str:
+    if isinstance(atom, Loaded):
+        return names.get(atom.name, atom.name)
+    if isinstance(atom, Digit):
+        text = names.get(atom.var, atom.var)
+        if atom.stride > 1:
+            text += f" // {atom.stride}"
+        if atom.stride * atom.size != totals.get(atom.var, atom.stride * atom.size):
+            text += f" % {atom.size}"
+        return text
+    sign = "//" if isinstance(atom, Quotient) else "%"
+    return f"({show(atom.of, totals, names)}) {sign} {atom.by}"
+
+
+def value_at(index: Index, variables: Mapping[str, Any]) -> Any:
+    """The index as a number (or array) for given values of its variables: for brute-force checks."""
+    total: Any = index.const
+    for c, atom in index.terms:
+        if isinstance(atom, Loaded):
+            value = variables[atom.name]
+        elif isinstance(atom, Digit):
+            value = variables[atom.var] // atom.stride % atom.size
+        else:
+            inner = value_at(atom.of, variables)
+            value = inner // atom.by if isinstance(atom, Quotient) else inner % atom.by
+        total = total + c * value
+    return total
+
+
+FEW_CELLS = 4096  # that are counted one by one
+
+
+def footprint(indices: Iterable[Index], size: int) -> int:
+    """How many cells of a buffer of ``size`` some accesses touch together.
+
+    Exact for dense intervals, and for a few cells; else an upper bound.
+    """
+    shapes = {(i.const, tuple(sorted((c, _atom_bounds(a)[1] + 1) for c, a in i.terms))) for i in indices}
+    counts = {shape: math.prod(n for _, n in shape[1]) for shape in shapes}
+    intervals = [(const, const + counts[const, terms]) for const, terms in shapes if _dense(terms)]
+    if len(intervals) < len(shapes) and sum(counts.values()) <= FEW_CELLS:
+        return min(size, len(set().union(*(_cells(const, terms) for const, terms in shapes))))
+    total, end = sum(counts[const, terms] for const, terms in shapes if not _dense(terms)), None
+    for low, high in sorted(intervals):
+        if end is None or low > end:
+            total, end = total + high - low, high
+        elif high > end:
+            total, end = total + high - end, high
+    return min(size, total)
+
+
+def _dense(terms: Sequence[tuple[int, int]]) -> bool:
+    """Whether the multiples count on from each other, so that every cell of an interval is touched once."""
+    expected = 1
+    for c, n in terms:
+        if c != expected:
+            return False
+        expected *= n
+    return True
+
+
+def _cells(const: int, terms: Sequence[tuple[int, int]]) -> set[int]:
+    found = {const}
+    for c, n in terms:
+        found = {cell + c * k for cell in found for k in range(n)}
+    return found

@@ -1,0 +1,147 @@
+"""Adaptive thread mapping: how rows and columns are dealt out to blocks and threads (AStitch 2022, 4.2).
+
+In:  the (rows, columns) of a dominant operation and a ``Device``. Out: a ``ThreadMap``.
+
+The paper's two irregular shapes show why one rule does not fit all (V100, one wave = 160 blocks):
+
+    <750000, 32>   one row a block wastes 31 of 32 warps    -> horizontal packing: 32 rows a block,
+                                                               vertical packing: 147 of these in turn
+    <64, 30000>    one row a block leaves 96 blocks idle    -> task splitting: 2 blocks a row
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..device import Device
+from ..fuse import Composition, Stitching
+
+WARP = 32
+LONG_ROW = 1024  # the paper's bound: only rows above it are worth splitting
+CPU_TILE = 4096  # columns a core sums up at a time: 16 kB of float32, half an L1 cache
+COLUMNS = 8  # of a packed row for each of its threads, two accesses of 16 bytes in flight; half as many of a chunk of a row
+DEALT_BLOCK = 256  # threads of a block, if a row leaves room: few wait for each other
+MANY_REGISTERS = 64  # a thread's, where it holds several columns, and
+MANY_THREADS = 512  # of these leave a multiprocessor two blocks
+SHORTEST_SLICE = {"gpu": 64, "cpu": 256}  # reduced rows that are worth a partial result
+
+
+@dataclass(frozen=True)
+class ThreadMap:
+    """Blocks x threads over rows x columns.
+
+    A block takes ``rows_per_block`` rows at once (horizontal packing), ``threads_per_row``
+    threads each, and ``steps`` such row groups in turn (vertical packing). With ``splits`` > 1
+    a row is cut into that many chunks of ``chunk`` columns, one task each (task splitting).
+    """
+
+    rows: int
+    cols: int
+    blocks: int
+    threads: int
+    rows_per_block: int
+    threads_per_row: int
+    steps: int
+    splits: int
+    chunk: int
+    rule: str
+    why: str
+
+    @property
+    def tasks(self) -> int:
+        """Row groups, or chunks of rows: what the blocks take in turn."""
+        return -(-self.rows // self.rows_per_block) * self.splits
+
+
+def power_of_two_at_least(n: int) -> int:
+    return 1 << max(0, n - 1).bit_length()
+
+
+def map_rows(rows: int, cols: int, device: Device, *, adaptive: bool = True, whole: bool = False,
+             threads_per_row: int = 0, threads: int = 0) -> ThreadMap:
+    """Map ``rows`` x ``cols`` as in AStitch B5 (split factor and threads per row derived).
+
+    ``whole``: no row is split over blocks. ``threads_per_row`` (FusionStitching 2020's templates: 1 thread, 32 warp,
+    more block) and ``threads`` (a block's) are chosen here unless given; a CPU has one thread a task.
+    Raises nothing: any shape, empty ones included, has a mapping.
+    """
+    block = min(threads or device.max_block, device.max_block)
+    wave = device.wave(block)
+    if not adaptive:  # as XLA does: 750,000 blocks of 32 threads for <750000, 32>
+        per_row = min(block, max(WARP, power_of_two_at_least(cols))) if device.kind == "gpu" else 1
+        return ThreadMap(rows, cols, max(1, rows), per_row, 1, per_row, 1, 1, cols, "row-per-block",
+                         f"a block of {per_row} threads for each of {rows} rows")
+    if rows < wave and cols > LONG_ROW and not whole and not threads_per_row:
+        splits = min(max(1, wave // max(1, rows)), -(-cols // LONG_ROW))  # a chunk keeps a whole block busy
+        chunk = -(-cols // splits)
+        if device.kind == "gpu":
+            chunk = -(-chunk // COLUMNS) * COLUMNS  # chunks begin where wide accesses may
+        splits = -(-cols // chunk)
+        return ThreadMap(rows, cols, max(1, rows * splits), block, 1, block, 1, splits, chunk, "task-splitting",
+                         f"{rows} rows fill {rows} of {wave} resident blocks; {splits} chunks of {chunk} columns each")
+    per_row = min(block, threads_per_row or max(WARP, power_of_two_at_least(cols))) if device.kind == "gpu" else 1
+    together = max(1, block // per_row)
+    groups = max(1, -(-rows // together))
+    steps = -(-groups // wave)
+    blocks = -(-groups // steps)
+    s = ["s" * (n != 1) for n in (per_row, together, blocks, steps)]
+    why = f"{per_row} thread{s[0]} a row, {together} row{s[1]} a block, {steps} in turn: {blocks} of {wave} resident" \
+        if device.kind == "gpu" else f"{blocks} range{s[2]} of {steps} row{s[3]}, each a core's in turn"
+    return ThreadMap(rows, cols, blocks, together * per_row, together, per_row, steps, 1, cols, "task-packing", why)
+
+
+def deal(m: ThreadMap, device: Device, registers_each: int = 1) -> ThreadMap:
+    """The same rows dealt out to fewer threads with several columns each; unchanged where that would leave lanes idle.
+
+    Before:  1024 threads a row, 1 rows a block        After:  128 threads a row, 2 rows a block
+    A thread with eight columns has two accesses of 16 bytes in flight, and registers for what it reads again. A chunk of a row
+    keeps its block, of no more than 512 threads with 64 registers: then as many blocks are resident as ``map_rows`` counted on.
+    ``registers_each``: what a value takes, 2 if it has 8 bytes; then a chunk has half as many threads, and fewer rows are resident.
+    """
+    if m.splits > 1:
+        threads = min(m.threads, MANY_THREADS // registers_each, max(WARP, power_of_two_at_least(-(-2 * m.chunk // COLUMNS))))
+        return replace(m, threads=threads, threads_per_row=threads, why=f"{m.why}, on {threads} threads")
+    most = device.max_block if m.cols > COLUMNS * MANY_THREADS else MANY_THREADS
+    per_row = min(m.threads_per_row, most, max(WARP, power_of_two_at_least(-(-m.cols // COLUMNS))))
+    if per_row == m.threads_per_row:
+        return m
+    if m.rule == "row-per-block":
+        return replace(m, threads=per_row, threads_per_row=per_row, why=f"a block of {per_row} threads for each of {m.rows} rows")
+    together = max(1, min(DEALT_BLOCK, device.max_block) // per_row)
+    while together > 1 and -(-m.rows // together) < device.sms:
+        together //= 2  # few rows: rather on more multiprocessors
+    groups = max(1, -(-m.rows // together))
+    threads, wave = together * per_row, device.wave(together * per_row, registers=MANY_REGISTERS * registers_each)
+    steps = -(-groups // wave)
+    blocks = -(-groups // steps)
+    why = f"{per_row} threads a row, {-(-m.cols // per_row)} columns each, {together} rows a block, {steps} in turn: " \
+          f"{blocks} of {wave} resident"
+    return replace(m, blocks=blocks, threads=threads, rows_per_block=together, threads_per_row=per_row, steps=steps, why=why)
+
+
+def map_rows_as(composition: Composition, rows: int, cols: int, device: Device, whole: bool = True) -> ThreadMap:
+    """The mapping that a composition asks for. Rows that are not ``whole`` may be split over blocks; with grid barriers any may."""
+    if not isinstance(composition, Stitching):
+        return map_rows(rows, cols, device)
+    return map_rows(rows, cols, device, adaptive=composition.adaptive, whole=whole and not composition.barriers,
+                    threads_per_row=composition.threads_per_row, threads=composition.threads)
+
+
+def map_columns(rows: int, serial: int, cols: int, device: Device, whole: bool = False) -> tuple[ThreadMap, int]:
+    """Map a column-reduce: threads across kept columns, reduced rows in turn (AStitch B5, derived).
+
+    ``rows`` independent problems of ``serial`` x ``cols``. Returns the map over (rows, cols) and the
+    number of slices the serial axis is cut into so that one wave is filled; more than one slice
+    leaves partial results that a following segment combines, in a fixed order. ``whole``: one slice.
+    """
+    threads = min(device.max_block, 256, max(WARP, power_of_two_at_least(cols)))
+    width = threads if device.kind == "gpu" else max(1, min(cols, CPU_TILE))
+    wave = device.wave(threads)
+    tiles = max(1, -(-cols // width))
+    tasks = max(1, rows * tiles)
+    slices = 1 if whole else max(1, min(wave // tasks, serial // SHORTEST_SLICE[device.kind]))
+    slices = -(-serial // -(-serial // slices)) if slices > 1 else 1  # rounded up, the last may have nothing left
+    blocks = min(tasks * slices, wave)
+    steps = -(-tasks * slices // blocks)
+    why = f"{tiles} tiles of {width} columns, {slices} slices of the {serial} reduced rows: {blocks} of {wave} resident"
+    return ThreadMap(rows, cols, blocks, threads, 1, threads, steps, tiles, width, "column-tiles", why), slices

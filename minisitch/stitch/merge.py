@@ -1,0 +1,140 @@
+"""Several kernels stitched into one launch, each part composed as it was alone.
+
+In:  a body and a ``Restitching``: its parts, with the composition of each. Out: a ``StitchPlan``.
+
+AStitch composes a kernel by one set of rules. Where another strategy found a cheaper way in several kernels, these are
+restitched: parts that do not read each other run side by side (FusionStitching 2020's packing), one that
+reads what another makes waits behind a grid barrier (AStitch 2022, 4.3: the Global scheme). Ours is that each part
+keeps its own composition: its loops are as they were. Threads are dealt out for the whole kernel, whose blocks are as large as
+the largest part's.
+
+Before:  kernel 0, in blocks: %3 max, %7 sum      kernel 1: %9 add      kernel 2: %8 div of %3 and %7
+After:   one kernel: %3 %7 in blocks, %9 beside them; grid barrier; %8
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, replace
+
+from ..device import Device
+from ..errors import PlanError
+from ..fuse import MOST_ARGUMENTS, Body, Composition, Decision, Pattern, count, extract, pattern_inputs
+from ..graph import Graph
+from .dominants import Group
+from .index import pull
+from .place import StitchPlan
+from .subroots import Sink, root
+
+
+@dataclass(frozen=True)
+class Restitching(Composition):
+    """Parts of one kernel, each a pattern with a composition of its own, none before those it reads.
+
+    All node ids, those in the parts' compositions too, are ids of the body that the parts make up together.
+    """
+
+    parts: tuple[Pattern, ...]
+
+    @property
+    def deals(self) -> bool:
+        return all(part.composition.deals for part in self.parts)
+
+    def shares(self, node: int) -> bool:
+        return any(part.composition.shares(node) for part in self.parts)
+
+    def renumber(self, number: Callable[[int], int]) -> Restitching:
+        return Restitching(tuple(_renumbered(part, number, number) for part in self.parts))
+
+
+def _renumbered(pattern: Pattern, number: Callable[[int], int], named: Callable[[int], int]) -> Pattern:
+    """The pattern where nodes have other ids; ``named``: those of the nodes that its composition names."""
+    members, outputs = (tuple(sorted(map(number, ids))) for ids in (pattern.members, pattern.outputs))
+    return replace(pattern, members=members, outputs=outputs, composition=pattern.composition.renumber(named))
+
+
+def one_kernel(graph: Graph, parts: Sequence[Pattern], wanted: Set[int]) -> Pattern:
+    """Kernels of a plan as one, which writes of their outputs what is ``wanted`` outside, and what none of them reads.
+
+    ``parts`` are in order: none before those it reads. What they pass to each other is an argument, too: it lies in scratch memory.
+    Raises PlanError where the kernel would have too many.
+    """
+    passed = set().union(*(pattern_inputs(graph, p) for p in parts)) - wanted
+    members = tuple(sorted(set().union(*(p.members for p in parts))))
+    outputs = tuple(sorted(o for p in parts for o in p.outputs if o not in passed))
+    whole = Pattern(members, outputs)
+    if (arguments := len(pattern_inputs(graph, whole)) + sum(len(p.outputs) for p in parts)) > MOST_ARGUMENTS:
+        raise PlanError(f"one kernel of {count(len(parts), 'part')} would have {arguments} arguments; at most {MOST_ARGUMENTS}")
+    new = {of_graph: of_body for of_body, of_graph in enumerate(extract(graph, whole).origin)}
+
+    def placed(part: Pattern) -> Pattern:
+        origin = extract(graph, part).origin  # a kernel's composition counts the nodes of its own body
+        return _renumbered(part, new.__getitem__, lambda node: new[origin[node]])
+
+    return replace(whole, composition=Restitching(tuple(map(placed, parts))))
+
+
+def restitch(graph: Graph, device: Device, composition: Restitching,
+             compose: Callable[[Graph, Device, Composition], StitchPlan]) -> StitchPlan:
+    """Compose each part, then give it the grid barriers that it must wait for. ``compose`` is ``build.compose``.
+
+    Raises PlanError naming the value: two parts have a loop for it, or a part reads what a later one makes.
+    """
+    bodies = [extract(graph, part) for part in composition.parts]
+    plans = [_composed(body, device, part, compose) for body, part in zip(bodies, composition.parts, strict=True)]
+    loops = [[_placed(sink, body) for sink in plan.sinks] for body, plan in zip(bodies, plans, strict=True)]
+    stops = frozenset(sink.node for sinks in loops for sink in sinks)
+    made: dict[int, int] = {}  # the grid barriers before each value is whole
+    across: dict[int, str] = {}  # values that another part reads, and who
+    order: list[Sink] = []
+    decisions: list[Decision] = []
+    for body, plan, sinks, part in zip(bodies, plans, loops, composition.parts, strict=True):
+        own, waits = {sink.node for sink in sinks}, 0
+        if twice := sorted(own & made.keys()):
+            raise PlanError(f"%{twice[0]} {graph[twice[0]].op} has a loop in two parts of a kernel; it takes one, or two kernels")
+        for sink in sinks:
+            for value in _read(graph, sink, stops) - own:
+                if value not in made:
+                    raise PlanError(f"%{sink.node} {graph[sink.node].op} reads %{value} {graph[value].op}, which a later part "
+                                    "of the kernel makes, or makes again; put that part first, or leave it another kernel")
+                waits = max(waits, made[value] + 1 - sink.level)
+                across.setdefault(value, f"%{sink.node} {graph[sink.node].op}, of another part, reads it behind a grid barrier")
+        for sink in sinks:
+            order.append(replace(sink, level=sink.level + waits))
+            made[sink.node] = max(made.get(sink.node, 0), sink.level + waits)
+        after = f"behind {count(waits, 'grid barrier')}" if waits else "from the start"
+        why = f"a part with loops for {count(len(own), 'value')}, {after}"
+        decisions += [Decision(part.outputs, "stitch", "restitched", why), *body.decisions_in_whole(plan.decisions)]
+    order = [replace(s, scheme="global", why=across[s.node]) if s.node in across and s.role not in ("partial", "carry") else s
+             for s in order]
+    decisions = [d for d in decisions if d.rule != "locality" or across.keys().isdisjoint(d.at)]  # which is said here instead
+    decisions += [Decision((value,), "global", "locality", why) for value, why in across.items()]
+    groups = tuple(_group_placed(g, body) for body, plan in zip(bodies, plans, strict=True) for g in plan.groups)
+    return StitchPlan(graph, device, composition, groups, tuple(order), tuple(decisions))
+
+
+def _composed(body: Body, device: Device, part: Pattern, compose: Callable[[Graph, Device, Composition], StitchPlan]) -> StitchPlan:
+    """A part's plan, in the ids of its own body."""
+    number = {whole: own for own, whole in enumerate(body.origin)}
+    return compose(body.graph, device, part.composition.renumber(number.__getitem__))
+
+
+def _placed(sink: Sink, body: Body) -> Sink:
+    """A sink of a part as one of the whole kernel."""
+    operand = body.origin[sink.operand] if sink.operand >= 0 else -1
+    return replace(sink, node=body.origin[sink.node], operand=operand, why=body.in_whole(sink.why))
+
+
+def _group_placed(group: Group, body: Body) -> Group:
+    """A group of a part as one of the whole kernel."""
+    whole = body.origin
+    return Group(tuple(whole[m] for m in group.members), whole[group.dominant], tuple(whole[m] for m in group.subdominants))
+
+
+def _read(graph: Graph, sink: Sink, stops: frozenset[int]) -> set[int]:
+    """The values with loops of their own that a sink's loop reads; a combine reads partial results alone."""
+    if sink.role == "combine":
+        return set()
+    asked = root(graph, sink)
+    found = pull(graph, [asked], stops, own=[asked] if sink.role == "map" else [])
+    return {value for value, _ in found.leaves if value in stops}

@@ -1,0 +1,523 @@
+"""Inside one kernel: dominants and groups, and where each value that outlives its loop is kept.
+
+In:  a pattern's body (a ``Graph`` of its own) and a ``Device``. Out: a ``StitchPlan``.
+
+AStitch 2022, section 4. Only *sinks* have loops of their own: reduces, outputs, and values that
+must be kept; everything else is inlined where it is read (the Local scheme). Two questions are
+answered for each sink:
+
+- which loop it runs in: a *segment* (tasks that run side by side, between grid barriers) and a
+  *phase* (between block barriers) inside it;
+- how its consumers get it: from a register or shared memory of the same block (Regional), because
+  the block that makes it is the block that reads it, or from global memory behind a grid barrier
+  (Global).
+
+Before:  %1 = max %0; %4 = exp(%0 - %1); %5 = sum %4; %7 = %4 / %5
+After:   segment 0, rows:  phase 0 %1   phase 1 %4 %5   phase 2 %7      (all Regional)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ..device import Device
+from ..errors import PlanError
+from ..fuse import ALL_INGREDIENTS, Composition, Decision, Stitching, count, is_heavy
+from ..graph import Graph, Node
+from .dominants import Group, candidates, groups_of, is_row_reduce, many_positions
+from .index import ZERO, Digit, Index, Key, Position, linear, pull
+from .mapping import ThreadMap, map_columns, map_rows, map_rows_as
+from .recompute import Loop, heavy_inside, worth_keeping
+from .subroots import Partition, Sink, Space, adopt, column_of, makes_near, result_position
+
+MEETING_PLACES = 16_384  # bytes of shared memory left to warps that meet: two sets of 32 results, 32 warps, 8 bytes
+
+
+# All derived: the paper gives none of these.
+MOST_CHOICES = 8  # operands of a concatenation among which a reader in the kernel may choose
+SMALL_TASK = 4096  # elements a single task may take although the rest of the device idles
+LOOK_AHEAD = 64  # values to pass through in search of the reduce that reads one
+SHORTEST_ROW, LONGEST_ROW = 512, 1 << 16  # elements of a row that is made up for an element-wise value
+
+
+# ---------------------------------------------------------------- the plan
+@dataclass(frozen=True)
+class StitchPlan:
+    """The sinks of one kernel in order, with every decision that placed them."""
+
+    graph: Graph
+    device: Device
+    composition: Composition
+    groups: tuple[Group, ...]
+    sinks: tuple[Sink, ...]
+    decisions: tuple[Decision, ...]
+
+    @cached_property
+    def final(self) -> dict[int, Sink]:
+        """The sink that consumers of a value read: the last one made for it."""
+        return {s.node: s for s in self.sinks}
+
+    @property
+    def grid_barriers(self) -> int:
+        return max((s.level for s in self.sinks), default=0)
+
+    def __str__(self) -> str:
+        lines = [f"# after stitch: {count(len(self.groups), 'group')}, {count(len(self.sinks), 'sink')}, "
+                 f"{count(self.grid_barriers, 'grid barrier')}"]
+        for number, group in enumerate(self.groups):
+            subs = f", sub-dominants {' '.join(f'%{s}' for s in group.subdominants)}" if group.subdominants else ""
+            lines.append(f"group {number}: {' '.join(f'%{m}' for m in group.members)}  dominant %{group.dominant}{subs}")
+        for s in self.sinks:
+            rows, serial, cols = s.extents
+            lines.append(f"level {s.level} phase {s.phase}: %{s.node} {self.graph[s.node].op} {s.role}"
+                         + (f" %{s.operand}" if s.role == "piece" else "") + f" over "
+                         f"{rows} rows x {cols} cols" + (f" x {serial} serial" if serial != 1 else "")
+                         + f"  {s.scheme}{': ' + s.why if s.why else ''}")
+        return "\n".join(lines)
+
+
+# ---------------------------------------------------------------- placing sinks in segments and phases
+Mapped = tuple[Partition, Space, ThreadMap]  # how a loop runs over a value
+
+
+class _Arranger:
+    """Places sinks one by one, producers first; the only mutable object of this file."""
+
+    def __init__(self, graph: Graph, device: Device, stitching: Stitching, groups: Sequence[Group], sinks: Iterable[int],
+                 floors: Mapping[int, int], rowwise: bool = False) -> None:
+        self.graph, self.device, self.stitching, self.floors, self.rowwise = graph, device, stitching, floors, rowwise
+        self.wanted = frozenset(sinks)
+        self.group_of = {m: g for g in groups for m in g.members}
+        self.made: dict[int, Sink] = {}
+        self.order: list[Sink] = []
+        self.decisions: list[Decision] = []
+        self.reads: list[tuple[Sink, Sequence[Key]]] = []  # each loop that evaluates operands, and the sinks it reads
+
+    def run(self) -> None:
+        for node_id in sorted(self.wanted):
+            node = self.graph[node_id]
+            if node.kind == "reduce":
+                self._place_reduce(node)
+            elif node.op == "concatenate" and node.type.size and self._in_pieces(node_id):
+                self._place_pieces(node)
+            else:
+                self._place_map(node)
+
+    # -- reading positions
+    def _leaves(self, value: int, position: Position) -> list[Key]:
+        """Sinks read to have ``value`` at ``position``, each with the position it is read at."""
+        return [key for key in self._pull(value, position) if key[0] in self.made]
+
+    def _pull(self, value: int, position: Position) -> Sequence[Key]:
+        """All that is read from memory to have ``value`` at ``position``."""
+        root = value, position
+        return pull(self.graph, [root], self.wanted, own=() if value in self.made else [root]).leaves
+
+    def _level(self, leaves: Sequence[Key], space: Space, floor: int) -> int:
+        level = floor
+        for value, position in leaves:
+            producer = self.made[value]
+            local = makes_near(producer, space, position)
+            level = max(level, producer.level + (0 if local else 1))
+        return level
+
+    def _phase(self, leaves: Sequence[Key], space: Space, level: int, extents: tuple[int, int, int], position: Position) -> int:
+        phase = 0
+        for value, at in leaves:
+            producer = self.made[value]
+            if producer.level != level or producer.space != space:
+                continue
+            same_thread = (producer.role == "map" and producer.extents == extents and producer.home == at
+                           and producer.partition.serial == ())
+            phase = max(phase, producer.phase + (0 if same_thread else 1))
+        return phase
+
+    def _add(self, node: Node, role: str, domain: Sequence[int], partition: Partition, space: Space, leaves: Sequence[Key],
+             thread_map: ThreadMap, home: Position, floor: int = 0, operand: int = -1) -> Sink:
+        domain = tuple(domain)
+        level = self._level(leaves, space, max(floor, self.floors.get(node.id, 0)))
+        phase = self._phase(leaves, space, level, partition.extents(domain), partition.position(domain))
+        sink = Sink(node.id, role, domain, partition, space, level, phase, home, thread_map, operand=operand)
+        self.order.append(sink)
+        self.made[node.id] = sink
+        if role != "combine":  # which reads partial results only
+            self.reads.append((sink, leaves))
+        return sink
+
+    def _map_whole(self, rows: int, cols: int) -> ThreadMap:
+        """The mapping of rows that others in the kernel share, adaptive as AStitch has it."""
+        return map_rows_as(replace(self.stitching, adaptive=True), rows, cols, self.device)
+
+    # -- reduces
+    def _place_reduce(self, node: Node) -> None:
+        shape, axes = self.graph[node.args[0]].type.shape, node.attr("axes")
+        kept = tuple(a for a in range(len(shape)) if a not in axes)
+        host = self._carrying_dominant(node, shape, axes)
+        if host is not None:
+            self._place_carry(node, shape, axes, kept, host)
+        elif is_row_reduce(self.graph, node):
+            self._place_row_reduce(node, shape, axes, kept)
+        else:
+            self._place_column_reduce(node, shape, axes, kept)
+
+    def _place_row_reduce(self, node: Node, shape: tuple[int, ...], axes: tuple[int, ...], kept: tuple[int, ...]) -> None:
+        partition = Partition(kept, (), axes)
+        rows, _, cols = partition.extents(shape)
+        position = partition.position(shape)
+        leaves = self._leaves(node.args[0], position)
+        mapping = map_rows_as(self.stitching, rows, cols, self.device, whole=bool(leaves or self.graph.users[node.id]))
+        space = _row_space(mapping)
+        home = result_position(node, position)
+        self._decide(node, mapping.rule, mapping.why)
+        if mapping.splits == 1:
+            self._add(node, "reduce", shape, partition, space, leaves, mapping, home)
+            return
+        first = self._add(node, "partial", shape, partition, space, leaves, mapping, home)
+        self._add(node, "combine", (rows, mapping.splits), Partition((0,), (), (1,)), space, (), mapping, home, first.level + 1)
+
+    def _place_column_reduce(self, node: Node, shape: tuple[int, ...], axes: tuple[int, ...], kept: tuple[int, ...]) -> None:
+        last = max(a for a in axes if shape[a] != 1) if any(shape[a] != 1 for a in axes) else max(axes)
+        tail = tuple(a for a in kept if a > last)
+        head = tuple(a for a in kept if a < last)
+        partition = Partition(head, axes, tail)
+        rows, serial, cols = partition.extents(shape)
+        whole = not self.stitching.barriers and bool(self.graph.users[node.id])  # readers cannot wait for other blocks
+        mapping, slices = map_columns(rows, serial, cols, self.device, whole)
+        space = Space("column", rows, mapping.splits, slices, serial if slices > 1 else 1, cols)
+        position = partition.position(shape)
+        leaves = self._leaves(node.args[0], position)
+        home = result_position(node, position)
+        self._decide(node, mapping.rule, mapping.why)
+        if slices == 1:
+            self._add(node, "reduce", shape, partition, space, leaves, mapping, home)
+            return
+        first = self._add(node, "partial", shape, partition, space, leaves, mapping, home)
+        self._combine_columns(node, rows, slices, cols, home, first.level + 1)
+
+    def _combine_columns(self, node: Node, rows: int, parts: int, cols: int, home: Position, floor: int) -> None:
+        mapping, _ = map_columns(rows, 1, cols, self.device)
+        space = Space("column", rows, mapping.splits, 1, 1, cols)
+        self._add(node, "combine", (rows, parts, cols), Partition((0,), (1,), (2,)), space, (), mapping, home, floor)
+
+    def _carrying_dominant(self, node: Node, shape: tuple[int, ...], axes: tuple[int, ...]) -> Node | None:
+        """A row-reduce of the same group over the same data whose rows are the axes reduced here."""
+        group = self.group_of.get(node.id)
+        if group is None or is_row_reduce(self.graph, node) or (not self.stitching.barriers and self.graph.users[node.id]):
+            return None
+        dominant = self.graph[group.dominant]
+        if dominant.kind != "reduce" or not is_row_reduce(self.graph, dominant):
+            return None
+        if self.graph[dominant.args[0]].type.shape != shape:
+            return None
+        rows = tuple(a for a in range(len(shape)) if a not in dominant.attr("axes") and shape[a] != 1)
+        if rows != tuple(a for a in axes if shape[a] != 1):
+            return None
+        rows_n, _, cols = Partition(rows, (), tuple(a for a in range(len(shape)) if a not in rows)).extents(shape)
+        mapping = self._map_whole(rows_n, cols)
+        others = {s.thread_map for s in self.order if s.role == "carry" and s.space.rows == rows_n}
+        fits = mapping.splits == 1 and others <= {mapping} and self._room_for_carry(node, mapping, cols)
+        return dominant if fits else None
+
+    def _room_for_carry(self, node: Node, mapping: ThreadMap, cols: int) -> bool:
+        """Column sums live in shared memory as long as a block does; unlike a kept row they cannot be demoted."""
+        rows = [(s.node, s.thread_map.rows_per_block * s.extents[2]) for s in self.order if s.role == "carry"]
+        rows.append((node.id, mapping.rows_per_block * cols))
+        wanted = sum(size * max(4, self.graph[value].type.itemsize) for value, size in rows)
+        return wanted <= self.device.shared_per_block - MEETING_PLACES
+
+    def _place_carry(self, node: Node, shape: tuple[int, ...], axes: tuple[int, ...], kept: tuple[int, ...], host: Node) -> None:
+        partition = Partition(axes, (), kept)
+        rows, _, cols = partition.extents(shape)
+        mapping = self._map_whole(rows, cols)
+        position = partition.position(shape)
+        home = result_position(node, Partition((), (), kept).position(tuple(1 if a in axes else n for a, n in enumerate(shape))))
+        parts = mapping.blocks * mapping.rows_per_block
+        self._decide(node, "carry", f"shares its rows with %{host.id} {host.op}: one partial row for each of "
+                                    f"{parts} row lanes, so the data is read once")
+        first = self._add(node, "carry", shape, partition, Space("row", rows), self._leaves(node.args[0], position), mapping, home)
+        self._combine_columns(node, 1, parts, cols, home, first.level + 1)
+
+    # -- element-wise sinks
+    def _place_map(self, node: Node) -> None:
+        partition, space, mapping = self._over(node)
+        position = partition.position(node.type.shape)
+        self._add(node, "map", node.type.shape, partition, space, self._leaves(node.id, position), mapping, position)
+
+    def _in_pieces(self, value: int) -> bool:
+        """True of an output that no loop reads but those of column-reduces, which wait for all of it wherever it is made.
+
+        And of one of so many operands that to choose among them for each element is dearer than a grid barrier.
+        """
+        pending = [value] if value in self.graph.outputs else []
+        if pending and self.stitching.barriers and self._choices(value) > MOST_CHOICES:
+            return True
+        for reader in pending:
+            users = self.graph.users[reader]
+            if any(u in self.wanted and not self._waits(self.graph[u]) for u in users):
+                return False
+            pending += [u for u in users if u not in self.wanted and u not in pending]
+        return bool(pending)
+
+    def _choices(self, value: int) -> int:
+        """Among how many operands a reader of a concatenation chooses, those of inner concatenations that are not in memory
+        included; what is more than ``MOST_CHOICES`` is not counted to the end."""
+        pending, found = [value], 0
+        while pending and found <= MOST_CHOICES:
+            node = self.graph[pending.pop()]
+            if node.op == "concatenate" and (node.id == value or node.id not in self.wanted):
+                pending += node.args
+            else:
+                found += 1
+        return found
+
+    def _waits(self, node: Node) -> bool:
+        """True of a reduce that reads rows other tasks make, however they are dealt out."""
+        if node.kind != "reduce" or is_row_reduce(self.graph, node):
+            return False
+        return self._carrying_dominant(node, self.graph[node.args[0]].type.shape, node.attr("axes")) is None
+
+    def _place_pieces(self, node: Node) -> None:
+        """Each operand of a concatenation that the kernel only writes is stored where it belongs: nothing is chosen.
+
+        An operand that is itself a concatenation, and not in memory, is stored operand by operand.
+        """
+        pending, operands = [(node, (0,) * len(node.type.shape))], []
+        while pending:
+            operand, origin = pending.pop()
+            if operand is node or (operand.op == "concatenate" and operand.id not in self.wanted):
+                axis, inner = operand.attr("axis"), []
+                for arg in map(self.graph.__getitem__, operand.args):
+                    inner.append((arg, origin))
+                    origin = *origin[:axis], origin[axis] + arg.type.shape[axis], *origin[axis + 1:]
+                pending += reversed(inner)
+            elif operand.type.size:
+                operands.append((operand, origin))
+        for operand, origin in operands:
+            partition, space, mapping = self._over(operand)
+            position = partition.position(operand.type.shape)
+            home = tuple(i + first for i, first in zip(position, origin, strict=True))
+            self._add(node, "piece", operand.type.shape, partition, space, self._leaves(operand.id, position), mapping, home,
+                      operand=operand.id)
+        pieces = [s for s in self.order if s.node == node.id]
+        self.made[node.id] = max(pieces, key=lambda s: s.level)
+        self._decide(node, "pieces", f"whoever reads it waits until all is written, so nothing is chosen element by element: "
+                                     f"{count(len(pieces), 'operand')} stored each where it belongs")
+
+    def _over(self, node: Node) -> Mapped:
+        """How a loop runs over a value that is evaluated element by element."""
+        shape = node.type.shape
+        everything = self._pull(node.id, tuple(Index(0, ((1, Digit(f"d{a}", 1, n)),)) if n > 1 else ZERO
+                                               for a, n in enumerate(shape)))
+        return self._adapt(node, shape, [key for key in everything if key[0] in self.made], everything)
+
+    def _adapt(self, node: Node, shape: tuple[int, ...], leaves: Sequence[Key], everything: Sequence[Key]) -> Mapped:
+        """Proactive adaptation: an element-wise sink takes over its producer's rows, so that it stays Regional."""
+        for value, position in sorted(leaves, key=lambda key: -self.made[key[0]].level):
+            producer = self.made[value]
+            partition = adopt(producer, position, shape)
+            if partition is not None and self._fills(producer.space, partition.extents(shape)):
+                self._decide(node, "proactive-adaptation", f"takes the {producer.space.rows} rows of %{value}")
+                return partition, producer.space, producer.thread_map
+        anchored = self._with_dominant(node, shape) or self._with_reader(node, shape)
+        partition = anchored or self._flat(shape, everything)
+        rows, _, cols = partition.extents(shape)
+        mapping = self._map_whole(rows, cols) if anchored else map_rows(rows, cols, self.device, threads=self.stitching.threads)
+        self._decide(node, mapping.rule, mapping.why)
+        return partition, _row_space(mapping), mapping
+
+    def _fills(self, space: Space, extents: tuple[int, int, int]) -> bool:
+        """Parallelism first: column tiles are taken over only if they occupy the device or the work is tiny.
+
+        Split rows are taken over by what has the same columns, or one value a row: chunks fit nothing else.
+        """
+        _, serial, cols = extents
+        wave = self.device.wave(self.device.max_block)
+        if space.kind == "row":
+            return space.chunks == 1 or cols in (1, space.cols)
+        return 2 * space.rows * space.chunks >= wave or serial * cols <= SMALL_TASK
+
+    def _with_dominant(self, node: Node, shape: tuple[int, ...]) -> Partition | None:
+        """The rows of the group's row-reduce, when the shapes agree axis by axis."""
+        group = self.group_of.get(node.id)
+        if group is None:
+            return None
+        dominant = self.graph[group.dominant]
+        if dominant.kind != "reduce" or not is_row_reduce(self.graph, dominant):
+            return None
+        if self.graph[dominant.args[0]].type.shape != shape:
+            return None
+        axes = dominant.attr("axes")
+        return Partition(tuple(a for a in range(len(shape)) if a not in axes), (), tuple(axes))
+
+    def _with_reader(self, node: Node, shape: tuple[int, ...]) -> Partition | None:
+        """The rows of a row-reduce that reads the value element by element: it stays in the reader's block."""
+        pending, seen = [node.id], {node.id}
+        while pending and len(seen) < LOOK_AHEAD:
+            for user in self.graph.users[pending.pop()]:
+                reader = self.graph[user]
+                if reader.kind == "reduce" and is_row_reduce(self.graph, reader):
+                    axes = reader.attr("axes")
+                    return Partition(tuple(a for a in range(len(shape)) if a not in axes), (), tuple(axes))
+                if reader.kind == "map" and user not in seen:
+                    seen.add(user)
+                    pending.append(user)
+        return None
+
+    def _flat(self, shape: tuple[int, ...], everything: Sequence[Key]) -> Partition:
+        """All axes as columns if every operand is read straight through, else only enough trailing axes."""
+        axes = tuple(range(len(shape)))
+        if self.rowwise and len(shape) > 1:
+            return Partition(axes[:-1], (), axes[-1:])
+        offsets = (linear(at, self.graph[value].type.shape) for value, at in everything)
+        straight = all(not offset.terms or _reads_straight(offset, shape) for offset in offsets)
+        if straight or len(shape) < 2:
+            return Partition((), (), axes)
+        cut, cols = len(shape) - 1, shape[-1]
+        while cut > 0 and cols < SHORTEST_ROW:
+            cut -= 1
+            cols *= shape[cut]
+        if cut == 0 and cols > LONGEST_ROW:
+            cut = 1
+        return Partition(axes[:cut], (), axes[cut:])
+
+    def _decide(self, node: Node, rule: str, why: str) -> None:
+        self.decisions.append(Decision((node.id,), "map", rule, why))
+
+
+def _row_space(m: ThreadMap) -> Space:
+    """The tasks of a row mapping; rows split into chunks of other columns are other tasks."""
+    return Space("row", m.rows, m.splits, cols=m.cols if m.splits > 1 else 0)
+
+
+def _reads_straight(offset: Index, shape: Sequence[int]) -> bool:
+    """True when the offset runs through the domain in row-major order, as a copy would."""
+    stride = 1
+    expected = {}
+    for axis in reversed(range(len(shape))):
+        expected[f"d{axis}"] = stride
+        stride *= shape[axis]
+    return all(isinstance(a, Digit) and a.stride == 1 and a.size == shape[int(a.var[1:])] and c == expected[a.var]
+               for c, a in offset.terms) and len(offset.terms) == sum(n > 1 for n in shape)
+
+
+# ---------------------------------------------------------------- the pass
+class BarrierNeeded(PlanError):
+    """A kernel that may have no grid barrier needs one between ``value`` and ``reader``."""
+
+    def __init__(self, message: str, value: int, reader: int) -> None:
+        super().__init__(message, value, reader)
+        self.value, self.reader = value, reader
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+def stitch(graph: Graph, device: Device, stitching: Stitching = ALL_INGREDIENTS) -> StitchPlan:
+    """Give each sink of a kernel body its loop, and each of its values a place.
+
+    Where no locality can be had the value goes through global memory and a grid barrier; only a composition
+    without barriers is refused (``BarrierNeeded``). ``stitching`` is the strategy's word on what may be done.
+    """
+    groups = groups_of(graph, stitching.merge)
+    base = set(candidates(graph))
+    if stitching.kept is not None:
+        base = {v for v in base if graph[v].kind == "reduce" or v in graph.outputs} | set(stitching.kept)
+    scattered = many_positions(graph, base)
+    base.update(scattered)
+    arranged = _arrange(graph, device, stitching, groups, base, {})
+    decisions = [Decision((v,), "keep", "many-positions", why) for v, why in scattered.items()]
+    if not stitching.barriers and stitching.kept is None:  # a value that other blocks would wait for is recomputed by them
+        while far := {v for v in _behind_barriers(arranged) if graph[v].kind != "reduce" and v not in graph.outputs} - {*scattered}:
+            base -= far
+            decisions += [Decision((v,), "recompute", "not-local", f"%{v} would cross a grid barrier") for v in sorted(far)]
+            arranged = _arrange(graph, device, stitching, groups, base, {})
+    if stitching.keep and stitching.kept is None:
+        floors = worth_keeping(graph, arranged.wanted, _evaluated(arranged))
+        if floors:
+            arranged = _arrange(graph, device, stitching, groups, base | floors.keys(), floors)
+            readers = _readers(arranged)
+            useless = [v for v in floors if not _is_useful(arranged, v, readers.get(v, ()))]
+            if useless:
+                for v in useless:
+                    decisions.append(Decision((v,), "recompute", "not-local", f"%{v} would cross a grid barrier"))
+                floors = {v: level for v, level in floors.items() if v not in useless}
+                arranged = _arrange(graph, device, stitching, groups, base | floors.keys(), floors)
+        decisions += [Decision((v,), "keep", "costly-and-shared", f"%{v} {graph[v].op} is needed in several phases")
+                      for v in floors]
+    if not stitching.barriers and _behind_barriers(arranged):  # readers of other columns of a row may be in its block
+        arranged = _arrange(graph, device, stitching, groups, arranged.wanted, arranged.floors, rowwise=True)
+    if not stitching.barriers and (waits := _behind_barriers(arranged)):
+        value, reader = min(waits.items())
+        raise BarrierNeeded(f"%{reader} {graph[reader].op} reads %{value} {graph[value].op}, which other blocks make: that takes "
+                            "a grid barrier, which this composition forbids; put them in two kernels", value, reader)
+    sinks = _with_schemes(graph, arranged)
+    decisions += arranged.decisions
+    decisions += [Decision((s.node,), s.scheme, "locality", s.why) for s in sinks if s.why]
+    return StitchPlan(graph, device, stitching, groups, sinks, tuple(decisions))
+
+
+def _arrange(graph: Graph, device: Device, stitching: Stitching, groups: Sequence[Group], sinks: Iterable[int],
+             floors: Mapping[int, int], rowwise: bool = False) -> _Arranger:
+    arranger = _Arranger(graph, device, stitching, groups, sinks, floors, rowwise)
+    arranger.run()
+    return arranger
+
+
+def _evaluated(arranged: _Arranger) -> list[tuple[int, Loop]]:
+    """What each loop evaluates; a combine evaluates nothing, nor does a piece that is some other loop's value."""
+    found = [(s.operand if s.role == "piece" else s.node, s) for s, _ in arranged.reads]
+    return [(value, (s.level, s.space, s.phase)) for value, s in found if s.role != "piece" or value not in arranged.made]
+
+
+def _behind_barriers(arranged: _Arranger) -> dict[int, int]:
+    """Values that a reader in the kernel gets only behind a grid barrier, with such a reader.
+
+    A result that nobody in the kernel reads may be combined behind one: that stands for the papers' atomics.
+    """
+    return {value: user.node for user, leaves in arranged.reads for value, _ in leaves
+            if arranged.made[value].level > 0 or user.level > 0}
+
+
+def _readers(arranged: _Arranger) -> dict[int, list[Sink]]:
+    """The sinks that read each sink's value."""
+    found: dict[int, list[Sink]] = {}
+    for user, leaves in arranged.reads:
+        for value, _ in leaves:
+            found.setdefault(value, []).append(arranged.made.get(user.node, user))
+    return found
+
+
+def _is_useful(arranged: _Arranger, value: int, readers: Sequence[Sink]) -> bool:
+    """A kept light value must be read by its own block; a heavy one may travel through memory, if barriers are allowed."""
+    graph, sink = arranged.graph, arranged.made[value]
+    local = all(r.level == sink.level and r.space == sink.space for r in readers)
+    heavy = is_heavy(graph, graph[value]) or heavy_inside(graph, value, arranged.wanted)
+    return bool(readers) and (local or (heavy and arranged.stitching.barriers))
+
+
+def _with_schemes(graph: Graph, arranged: _Arranger) -> tuple[Sink, ...]:
+    """Regional if every reader is in the producer's own segment, Global otherwise (AStitch B6)."""
+    crossing: dict[int, str] = {}
+    near: set[int] = set()
+    for reader, leaves in arranged.reads:
+        for value, position in leaves:
+            producer = arranged.made[value]
+            if reader.level == producer.level and reader.space == producer.space:
+                near.add(value)
+            else:
+                reason = "other tasks make it" if reader.space != producer.space or column_of(producer, position) is None \
+                    else "a grid barrier lies in between"
+                crossing.setdefault(value, f"%{reader.node} {graph[reader.node].op} reads it across blocks: {reason}")
+    found = []
+    for sink in arranged.order:
+        if sink.role in ("partial", "carry"):
+            found.append(replace(sink, scheme="global", why="partial results are combined after a grid barrier"))
+        elif sink.node in crossing:
+            found.append(replace(sink, scheme="global", why=crossing[sink.node]))
+        elif sink.node in near:
+            found.append(replace(sink, scheme="regional", why="produced and read by the same block"))
+        else:
+            found.append(sink)
+    return tuple(found)

@@ -1,0 +1,71 @@
+"""Inside one kernel: which values are computed once and kept, although no loop would need to be their own.
+
+In:  a kernel's body, the values that have loops, and which loop evaluates what. Out: more values to give loops to.
+
+Everything without a loop is inlined where it is read, so a value that several loops read is computed in each. It is
+kept instead if it is *heavy* or costs reading two or more full-size operands (FusionStitching 2018 B9, "size
+requirement"; AStitch 2022, 4.4, operator-level reuse).
+
+Before:  loops %1 max, %5 sum and %7 output; %4 = exp(%0 - %1) is computed in those of %5 and of %7
+After:   %4 has a loop, that of %5, from which %7 takes it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Sequence
+
+from ..fuse import is_heavy
+from ..graph import Graph
+
+Loop = tuple[int, Hashable, int]  # the grid barriers before it, what its tasks are, the block barriers before it
+
+
+def worth_keeping(graph: Graph, wanted: Collection[int], loops: Sequence[tuple[int, Loop]]) -> dict[int, int]:
+    """Values needed in several phases that cost more to recompute than to keep: value -> first level.
+
+    ``wanted`` are the values that have loops already. The frontier only: a value some user of which is needed elsewhere.
+    """
+    needs = _needs(graph, wanted, loops)
+    heavy, operands = [False] * len(graph), [0] * len(graph)
+    keep: dict[int, int] = {}
+    for node in graph.nodes:
+        if node.kind == "source" or node.id in wanted:
+            operands[node.id] = int(node.op == "input" or node.id in wanted)
+            continue
+        full = [a for a in dict.fromkeys(node.args) if graph[a].type.size >= node.type.size]
+        heavy[node.id] = any(heavy[a] for a in full) or is_heavy(graph, node)
+        operands[node.id] = sum(operands[a] for a in full)
+        places = needs[node.id]
+        frontier = any(needs[u] != places or u in wanted for u in graph.users[node.id])
+        if node.kind != "map" or len(places) < 2 or not frontier:
+            continue
+        spread = len({(level, space) for level, space, _ in places}) > 1
+        if heavy[node.id] or (operands[node.id] >= 2 and not spread):
+            keep[node.id] = min(level for level, _, _ in places)
+            heavy[node.id], operands[node.id] = False, 1
+    return keep
+
+
+def _needs(graph: Graph, wanted: Collection[int], loops: Sequence[tuple[int, Loop]]) -> list[set[Loop]]:
+    """For each value, the loops in which it is evaluated; ``loops`` says where that begins."""
+    own: list[set[Loop]] = [set() for _ in graph.nodes]
+    for value, loop in loops:
+        own[value].add(loop)
+    found = [set(o) for o in own]
+    for node in reversed(graph.nodes):
+        for arg in node.args:
+            found[arg] |= own[node.id] if node.id in wanted else found[node.id]
+    return found
+
+
+def heavy_inside(graph: Graph, value: int, stops: Collection[int]) -> bool:
+    """True if computing a value from those in ``stops`` takes a heavy operation on as many elements."""
+    pending, seen = [value], {value}
+    while pending:
+        node = graph[pending.pop()]
+        if node.kind == "map" and is_heavy(graph, node):
+            return True
+        fresh = [a for a in node.args if a not in stops and a not in seen and graph[a].type.size >= graph[value].type.size]
+        seen.update(fresh)
+        pending += fresh
+    return False

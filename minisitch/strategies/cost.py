@@ -1,0 +1,354 @@
+"""Traffic and modelled time of a kernel, from the numbers its schedule already holds.
+
+In:  a ``Kernel`` or a library node, and a ``Device``. Out: bytes, microseconds.
+
+The traffic is compulsory traffic: between two grid barriers each cell of a buffer is fetched and
+written once, since a segment's working set is meant to stay in cache. ``simt`` counts the same
+quantity by running the text; a test holds the two together.
+
+Time is memory against arithmetic, between grid barriers (docs/calibration.md says how well that predicts):
+
+    GPU   the larger of the two, over the root of the share of the device that is busy; launch and barriers are added
+    CPU   both overlap in part: sqrt(memory^2 + loops^2); a segment has as many cores as its work is worth
+            memory  bytes over the rate of the cache that holds the program's inputs and outputs, or the kernel's
+                    buffers if they are larger; a stride drags a line an element, a short run the lines that were fetched
+                    ahead of it, and a row too long for a core's cache is fetched by each loop over it; what no cache
+                    holds is fetched before it is stored to, unless the stores go past the caches
+            loops   innermost trips x nanoseconds of their statements (``Device.core_ns``), and the starts of loops
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..device import LINE, SERIAL_BESIDE_LIBRARY, Device
+from ..graph import Graph, Node
+from ..kernel.ir import Compute, Fold, Kernel, Load, Phase, Segment, Stmt, Store, indices, operands
+from ..ops import EXACT, compute_dtype, itemsize, kind_of
+from ..stitch.index import Digit, Index
+from ..stitch.mapping import COLUMNS, MANY_REGISTERS
+
+HEAVY_OPERATIONS = 16  # scalar operations a heavy one counts for on a GPU (a polynomial of that length); on a core: kernel.HEAVY
+LANES = 16  # float32 elements of a core's widest vector
+VECTORS = LANES, 8, 4  # float32 elements of vectors, widest first; a loop's last elements have the narrower ones
+BRIEF = 16  # an innermost loop of at most so many elements hides what starting its row costs
+PAGE = 4096  # bytes
+AHEAD = 512  # bytes fetched in vain where a run of neighbours ends and the next begins in another page; no more than its own
+THREADED = 1_000_000  # multiplications of a matrix product, above which a BLAS has several threads (measured; others begin earlier)
+KEPT = 1 << 20  # bytes a stride may sweep over before the first line is gone from the cache
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """Bytes read from and written to main memory."""
+
+    read: int
+    written: int
+
+    @property
+    def total(self) -> int:
+        return self.read + self.written
+
+
+def traffic(kernel: Kernel) -> Bytes:
+    """Compulsory main-memory traffic of one launch."""
+    size = {b.name: itemsize(b.dtype) for b in kernel.buffers}
+    return Bytes(sum(t.read * size[t.buffer] for t in kernel.touches), sum(t.written * size[t.buffer] for t in kernel.touches))
+
+
+def library_traffic(graph: Graph, node: Node) -> Bytes:
+    """Each operand read once, the result written once."""
+    return Bytes(sum(graph[a].type.nbytes for a in node.args), node.type.nbytes)
+
+
+def operations(segment: Segment) -> int:
+    """Scalar operations of all tasks, a heavy one counted as ``HEAVY_OPERATIONS``."""
+    total = 0
+    for phase in segment.phases:
+        each = sum(_weight(s) for s in phase.body) + len(phase.folds)
+        total += segment.rows * (phase.cols * phase.serial * each + sum(_weight(s) for s in phase.before))
+    return total
+
+
+def _weight(stmt: object) -> int:
+    return 0 if not isinstance(stmt, Compute) else HEAVY_OPERATIONS if stmt.heavy else 1
+
+
+def kernel_us(kernel: Kernel, around: int = 0) -> float:
+    """Modelled microseconds of one launch, in a program that needs ``around`` bytes: its arrays push each other out of a cache."""
+    size = {b.name: itemsize(b.dtype) for b in kernel.buffers}
+    moved: dict[int, Bytes] = {}
+    for t in kernel.touches:
+        before = moved.get(t.level, Bytes(0, 0))
+        moved[t.level] = Bytes(before.read + t.read * size[t.buffer], before.written + t.written * size[t.buffer])
+    by_epoch = list(zip(epochs(kernel), (moved[level] for level in sorted(moved)), strict=False))
+    return _cpu_us(kernel, by_epoch, around) if kernel.device.kind == "cpu" else _gpu_us(kernel, by_epoch)
+
+
+def working_set(graph: Graph) -> int:
+    """The bytes a program needs in any case: its inputs and its outputs."""
+    return sum(graph[v].type.nbytes for v in {*graph.inputs, *graph.outputs})
+
+
+def epochs(kernel: Kernel) -> list[list[Segment]]:
+    """The segments between grid barriers, in order: side by side in an epoch, epochs one after the other."""
+    found: list[list[Segment]] = [[]]
+    for segment in kernel.segments:
+        found[-1].append(segment)
+        if segment.barrier == "grid":
+            found.append([])
+    return found
+
+
+# ---------------------------------------------------------------- a GPU
+def _gpu_us(kernel: Kernel, by_epoch: Sequence[tuple[list[Segment], Bytes]]) -> float:
+    """For each epoch the larger of memory and arithmetic time.
+
+    Each is stretched by the share of the device that the busiest segment of the epoch leaves idle; the
+    launch and the barriers are added.
+    """
+    device = kernel.device
+    total = device.launch_us + device.grid_barrier_us * kernel.grid_barriers
+    for segments, moved in by_epoch:
+        compute = sum(map(operations, segments)) / device.flops
+        total += max(moved.total / device.bandwidth, compute) / _share(kernel, segments) * 1e6
+    return total + device.block_barrier_us * sum(kernel.block_barriers_of(s) * _turns(kernel, s) for s in kernel.segments)
+
+
+def _turns(kernel: Kernel, segment: Segment) -> int:
+    """How many tasks a block's place on the device sees one after the other: the block's own, and blocks that queue for it."""
+    registers = MANY_REGISTERS if any(_in_flight(s) > 1 for s in kernel.segments) else 32
+    resident = min(kernel.grid, kernel.device.wave(kernel.block, kernel.shared_bytes, registers))
+    return max(1, -(-segment.tasks // resident))
+
+
+def _share(kernel: Kernel, segments: Sequence[Segment]) -> float:
+    """The part of the device's rate that the busiest of these segments can draw: by its share of all resident threads,
+    each with what it has in flight."""
+    device, busy = kernel.device, max((s.tasks / _turns(kernel, s) * _in_flight(s) for s in segments), default=1.0)
+    occupancy = min(1.0, busy * kernel.block / (device.sms * device.threads_per_sm))
+    # A GPU's memory is busy well before all its blocks are: half of them reach about 0.7 of the bandwidth (derived).
+    return math.sqrt(max(occupancy, 1e-3))
+
+
+def _in_flight(segment: Segment) -> int:
+    """Columns that a thread fetches together: it keeps memory as busy as so many threads with a column each."""
+    return min(COLUMNS, max((p.width * max(1, p.turns) for p in segment.phases), default=1))
+
+
+# ---------------------------------------------------------------- a CPU
+def _cpu_us(kernel: Kernel, by_epoch: Sequence[tuple[list[Segment], Bytes]], around: int) -> float:
+    """Each call, and the join of a parallel one; in an epoch memory and loops overlap in part.
+
+    A line that is stored to is fetched first. The rates of what a cache holds were measured with that; a copy that none holds
+    goes past the caches, as lone element-wise loops do, so there all other loops move twice what they store.
+    """
+    device, total = kernel.device, kernel.device.launch_us * len(kernel.calls)
+    near = max(around, sum(b.size * itemsize(b.dtype) for b in kernel.parameters))
+    level = next((at for at in device.levels if near <= at.size), device.levels[-1])
+    for segments, moved in by_epoch:
+        loops, dragged, parallel = 0.0, 0, False
+        for segment in segments:
+            price = _Loops(kernel, segment)
+            dragged += _again(kernel, segment)
+            cores = min(device.sms, segment.thread_map.blocks if segment.carries else segment.tasks)
+            cores = min(cores, int(2 * segment.work // device.serial_below)) if segment.work >= device.serial_below else 1
+            loops, dragged, parallel = loops + price.ns / cores, dragged + price.dragged, parallel or cores > 1
+            total += device.grid_barrier_us if cores > 1 else 0.0
+        fetched = moved.written * _stored_through_caches(kernel, segments) if level is device.levels[-1] else 0
+        memory = (moved.total + fetched + dragged) / (level.all_cores if parallel else level.one_core) * 1e9
+        total += math.hypot(memory, loops) / 1e3
+    return total
+
+
+def _stored_through_caches(kernel: Kernel, segments: Sequence[Segment]) -> float:
+    """The share of what is stored to memory whose lines are fetched first: all but what loops stream past the caches."""
+    size = {b.name: itemsize(b.dtype) for b in kernel.buffers if b.scope != "shared"}
+    found = {True: 0, False: 0}
+    for segment in segments:
+        for phase in segment.phases:
+            stored = {v.name: size.get(v.buffer, 0) for v in phase.views} | size
+            each = sum(stored.get(s.buffer, 0) for s in phase.body if isinstance(s, Store))
+            found[phase.streams] += segment.rows * phase.cols * phase.serial * each
+    return found[False] / (sum(found.values()) or 1) if found[True] else 1.0
+
+
+def _again(kernel: Kernel, segment: Segment) -> int:
+    """Bytes that the loops of a task fetch once more, where its row is too long to stay in a core's cache."""
+    buffers, seen, total = kernel.by_name, set[str](), 0
+    for phase in segment.phases:
+        views = {v.name: v.buffer for v in phase.views}
+        loads = {views.get(s.buffer, s.buffer) for s in phase.body if isinstance(s, Load) and s.index.variables}
+        stores = {views.get(s.buffer, s.buffer) for s in phase.body if isinstance(s, Store)}
+        columns = phase.serial * (min(segment.chunk, phase.cols) if phase.chunked and segment.chunks > 1 else phase.cols)
+        for buffer in [buffers[name] for name in loads & seen if buffers[name].scope != "shared"]:
+            size = itemsize(buffer.dtype)
+            total += segment.rows * phase.cols * phase.serial * size if columns * size > kernel.device.shared_per_block else 0
+        seen |= loads | stores
+    return total
+
+
+class _Loops:
+    """What one core needs for the loops of a segment: ``ns``, and the bytes that its strides drag along.
+
+    Each statement costs as part of a vector, or alone. A short loop, and the last elements of another one, have narrower
+    vectors: these save half of the lanes that they do without. What fills none costs what it does alone. Of rows taken
+    together none waits for what another does once a row.
+    """
+
+    def __init__(self, kernel: Kernel, segment: Segment) -> None:
+        self.cost, self.ns, self.dragged = kernel.device.nanoseconds, 0.0, 0
+        self.outer: tuple[str, int] | None = None  # the loop around the innermost one
+        self.starts: dict[str, Index] = {}  # of rows that have a name
+        self.dtype, self.constants = {b.name: b.dtype for b in kernel.buffers}, {name for name, _, _ in kernel.constants}
+        for phase in segment.phases:
+            self.dtype |= {v.name: self.dtype[v.buffer] for v in phase.views}
+            self._phase(segment, phase)
+
+    def _phase(self, segment: Segment, phase: Phase) -> None:
+        body, before, trips = phase.body, phase.before, segment.rows * phase.cols * phase.serial
+        axes = phase.axes if phase.sweep == 1 else phase.axes[:-1]  # a sweep's rows are unrolled
+        name, n = next(((name, n) for name, n in reversed(axes) if n > 1), ("ser", phase.serial))
+        if all(p.cols * p.serial == 1 for p in segment.phases):  # nothing but rows: theirs is the innermost loop
+            name, n, body, before = "row", segment.rows, before + body, ()
+        starts = trips / n if n else 0.0
+        around = (*((a, size) for a, size in reversed(axes) if a != name), ("ser", phase.serial), ("row", segment.rows))
+        self.starts = {v.name: v.base for v in phase.views}
+        self.outer = next((loop for loop in around if loop[1] > 1 and loop[0] != name), None) if name != "row" else None
+        for first, last, part in phase.pieces if phase.cuts else ((0, n, body),):
+            self._loop(phase, part, name, last - first, starts)
+        waits = segment.together == 1
+        each_before = [self._compute(s) if isinstance(s, Compute) else self.cost["light"] for s in before]
+        row = sum(self._alone(each) if waits else each for each in each_before)
+        if n > BRIEF and name != "row":
+            row += (self.cost["row"] + self.cost["meet"] * sum(f.along == "row" for f in phase.folds)) * waits
+        self.ns += segment.rows * row
+
+    def _loop(self, phase: Phase, body: tuple[Stmt, ...], name: str, n: int, starts: float) -> None:
+        """One loop of ``n`` turns over ``name``, so many times."""
+        vector, alone, once, fits = 0.0, 0.0, 0.0, True
+        varying, known = set[str](), set(self.constants)
+        for stmt in body:
+            each = self._statement(stmt, name, n, int(starts * n), varying)
+            if not isinstance(stmt, Store):
+                if _is_known(stmt, known):
+                    known.add(stmt.target)
+                    continue
+                if not _varies(stmt, name, varying):
+                    once += self._alone(each)
+                    continue
+                varying.add(stmt.target)
+            fits = fits and not (isinstance(stmt, Store) and stmt.guard)
+            vector, alone = vector + each, alone + self._alone(each)
+        for fold in phase.folds:
+            each = self._fold(fold)
+            vector, alone = vector + each, alone + self._alone(each)
+        vectors_ns, rest = 0.0, n
+        for lanes in VECTORS if fits else ():
+            vectors_ns += rest // lanes * min((LANES + lanes) / 2 * vector, lanes * alone)
+            rest %= lanes
+        self.ns += starts * (self.cost["loop"] * (n > 1) + vectors_ns + rest * alone + once)
+
+    def _alone(self, each: float) -> float:
+        """A statement outside vectors; what never was in one (``math.pow``) costs the same."""
+        return min(LANES * each, each + self.cost["scalar"])
+
+    def _statement(self, stmt: Stmt, name: str, n: int, trips: int, varying: set[str]) -> float:
+        if isinstance(stmt, Compute):
+            return self._compute(stmt)
+        light = 4 * self.cost["light"]
+        if not isinstance(stmt, Load | Store):
+            return 2 * light
+        dtype = self.dtype[stmt.buffer]
+        extra = (self.cost["half"] if dtype == "float16" else 0.0) + 2 * light * len(stmt.guard)
+        stride = _stride(stmt.index, name, n)
+        if stride is None or not varying.isdisjoint(stmt.index.loaded):
+            return self.cost["gathered"] + extra
+        distance = abs(stride) * itemsize(dtype)
+        if abs(stride) <= 1:
+            self.dragged += self._ahead(stmt, n, itemsize(dtype)) * (trips // max(1, n)) * abs(stride)
+            return self.cost["load" if isinstance(stmt, Load) else "store"] * itemsize(dtype) + extra
+        if distance >= LINE and n * distance > KEPT:
+            self.dragged += trips * LINE * (1 if distance < PAGE else 2)
+        return self.cost["strided"] + extra
+
+    def _ahead(self, stmt: Load | Store, n: int, size: int) -> int:
+        """Bytes fetched in vain at the end of a run of ``n`` neighbours: a tile of a row's columns, whose next row is pages away.
+
+        Measured: a product of two arrays of 16384 x 2048 in tiles of 32, 256, 2048 columns moves 13, 22, 40 GB/s; of
+        2048 x 2048 31, 39, 57.
+        """
+        index = self.starts[stmt.buffer] + stmt.index if stmt.buffer in self.starts else stmt.index
+        step = _stride(index, *self.outer) if self.outer else None
+        return min(n * size, AHEAD) if step and n < abs(step) and abs(step) * size >= PAGE else 0
+
+    def _compute(self, stmt: Compute) -> float:
+        held, result = compute_dtype(stmt.operand_dtype), compute_dtype(stmt.dtype)
+        known = self.cost.get(f"{stmt.op} {held if kind_of(held) == 'float' else 'int'}")
+        rounds = self.cost["half"] if stmt.dtype == "float16" and stmt.op not in EXACT else 0.0
+        return (known or self.cost["light"] * max(itemsize(held), itemsize(result))) + rounds
+
+    def _fold(self, fold: Fold) -> float:
+        memory = 0.0 if not fold.buffer else self.cost["load"] + self.cost["store"]
+        return (self.cost["light"] + memory) * itemsize(compute_dtype(fold.dtype))
+
+
+def _varies(stmt: Stmt, name: str, varying: set[str]) -> bool:
+    """Whether a statement's value changes within the loop over ``name``; else it is computed before it."""
+    return any(name in i.variables for i in indices(stmt)) or not varying.isdisjoint(operands(stmt))
+
+
+def _is_known(stmt: Stmt, known: set[str]) -> bool:
+    """Whether the compiler knows a statement's value and leaves it out, as what a concatenation does to the other side's zeros."""
+    return not isinstance(stmt, Load | Store) and not any(i.variables for i in indices(stmt)) and known.issuperset(operands(stmt))
+
+
+def _stride(index: Index, name: str, n: int) -> int | None:
+    """By how many elements an access moves with the loop over ``name``; None if unevenly."""
+    total = 0
+    for factor, atom in index.terms:
+        if isinstance(atom, Digit) and atom.var == name:
+            if atom.stride != 1 or atom.size < n:
+                return None
+            total += factor
+        elif not isinstance(atom, Digit) and name in Index(0, ((1, atom),)).variables:
+            return None
+    return total
+
+
+# ---------------------------------------------------------------- library calls
+def beside_library(graph: Graph, device: Device) -> Device:
+    """The device as kernels of this graph find it: where the threads of a CPU's matrix products wait for the next one on the cores
+    that ours would have, a second core pays only for much work.
+
+    Measured with NumPy's OpenBLAS, two cores: a product's thread waits 100 ms, without letting anybody in. Softmax of 120 us
+    right after it took 5% longer on both cores than on one, of 380 us 2% less, of 800 us 15%. A product of integers has no
+    threads, and a small one neither.
+    """
+    if device.kind == "gpu" or not any(_has_threads(graph, node) for node in graph.nodes):
+        return device
+    return replace(device, serial_below=max(device.serial_below, SERIAL_BESIDE_LIBRARY))
+
+
+def _has_threads(graph: Graph, node: Node) -> bool:
+    """Whether a node is a matrix product that the library shares among threads. With one matrix at its right, a batch is one."""
+    if node.op != "matmul" or kind_of(node.type.dtype) != "float":
+        return False
+    left, right = (graph[a].type.shape for a in node.args)
+    rows = math.prod(left[:-1]) if len(right) == 2 else left[-2]
+    return rows * left[-1] * right[-1] > THREADED
+
+
+def library_us(graph: Graph, node: Node, device: Device) -> float:
+    """Modelled microseconds of a library call: the larger of its memory and arithmetic time.
+
+    A CPU's matrix products of a batch are so many calls; other calls (sort, cumsum ...) are as slow as memory,
+    which is far too fast, but they are the same under every strategy.
+    """
+    memory, flops, calls = library_traffic(graph, node).total / device.bandwidth, 0.0, 1
+    if node.op == "matmul":
+        flops = 2.0 * node.type.size * graph[node.args[0]].type.shape[-1]
+        calls = math.prod(graph[node.args[1]].type.shape[:-2]) if device.kind == "cpu" else 1
+    return calls * device.launch_us + max(memory, flops / device.flops) * 1e6

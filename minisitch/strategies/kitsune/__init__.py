@@ -1,0 +1,266 @@
+"""``kitsune``: chains of products and what lies between them as pipelines of stages joined by queues (Kitsune 2025).
+
+Its parts are in ``dataflow/``: subgraphs are selected by patterns (``select``), each is cut in tiles and made stages and
+queues (``pipeline``); on a CPU the stages run tile by tile (``loop``). What keeps a node from being computed tile by tile
+takes it, and what hangs on it, out of the pipeline: the rest may still be one, and so may what was taken out. Everything
+else is stitched, as ``astitch`` does it.
+
+Where a path through a reduction over all tiles meets one around it, four ways are weighed: a cut that keeps the reduction within a
+tile, a queue of all tiles, computing the value again after the last tile, or two kernels with the value in memory.
+
+Before:  matmul | gelu | matmul, three launches, %2 and %3 through memory
+After:   one pipeline {matmul} -> {gelu} -> {matmul}, tiles of 128 kB in queues
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations
+
+from ...device import Device
+from ...fuse import (
+    ALL_INGREDIENTS,
+    FREE,
+    Decision,
+    FusionPlan,
+    Pattern,
+    behind_views,
+    count,
+    extract,
+    is_fusible,
+    make_plan,
+    strategy,
+    verify_plan,
+)
+from ...graph import Graph
+from ..astitch import astitch
+from ..cost import library_traffic
+from ..prices import Prices, digest
+from .pipeline import Pipeline, Refusal, design
+from .predict import balanced, product_us
+from .price import pattern_or_pipeline_us, pipeline_us
+from .select import select
+from .tiles import best_cut
+
+Members = tuple[int, ...]  # ids of the nodes that are to be a pipeline
+MOST_WEIGHED = 3  # values that reconverge: more are all held or none
+
+
+Designed = tuple[Pipeline | Refusal, list[Decision]]  # of a body, and what was decided about it, by the body's ids
+Designer = Callable[[Graph, Device], Designed]
+
+
+@strategy("kitsune")
+def kitsune(graph: Graph, device: Device) -> FusionPlan:
+    """Pipelines where patterns match and tiles can be cut, AStitch's kernels elsewhere."""
+    chosen = select(graph)
+    decisions = [*chosen.decisions, *(d for subgraph in chosen.subgraphs for d in subgraph.decisions)]
+    return _planned(graph, device, [subgraph.nodes for subgraph in chosen.subgraphs], decisions, _cheapest)
+
+
+def _planned(graph: Graph, device: Device, parts: Sequence[Members], decisions: list[Decision], designer: Designer) -> FusionPlan:
+    """The plan in which these parts are pipelines, or what of them can be."""
+    parts = _without_circles(graph, parts, decisions)
+    stitched, known = astitch(graph, device), dict[str, Designed]()
+    while True:
+        plan = make_plan(graph, "kitsune", _rest(graph, stitched, parts), pipelines=parts)
+        designs = {pattern: _design(graph, pattern, device, known, designer) for pattern in plan.pipelines}
+        if not any(isinstance(result, Refusal) for result, _ in designs.values()):
+            return _finish(plan, device, designs, decisions)
+        home = {node: part for part in parts for node in part}
+        parts = []
+        for pattern, made in designs.items():
+            parts += _retry(graph, home[pattern.outputs[0]], pattern, made, decisions)
+        parts = _without_circles(graph, sorted(parts), decisions)
+
+
+def _design(graph: Graph, pattern: Pattern, device: Device, known: dict[str, Designed], designer: Designer) -> Designed:
+    """Equal bodies, as of twelve equal layers, are designed once."""
+    body = extract(graph, pattern).graph
+    key = digest(body, ALL_INGREDIENTS)
+    if key not in known:
+        known[key] = designer(body, device)
+    return known[key]
+
+
+def _finish(plan: FusionPlan, device: Device, designs: dict[Pattern, Designed], decisions: Sequence[Decision]) -> FusionPlan:
+    """Each pipeline with its stages and queues; on a GPU with the blocks of each stage."""
+    patterns, said = [], list(decisions)
+    for pattern in plan.patterns:
+        if pattern in designs:
+            (pipeline, decided), body = designs[pattern], extract(plan.graph, pattern)
+            assert isinstance(pipeline, Pipeline)
+            kept = {behind_views(body.graph, o) for o in body.graph.outputs} | set(() if device.kind == "gpu" else pipeline.held)
+            saved = sum(body.graph[q].type.nbytes for q in {q.node for q in pipeline.queues} - kept)
+            where = "queues" if device.kind == "gpu" else "cache"
+            why = f"{count(len(pipeline.stages), 'stage')} over {pipeline.sizes}: {saved} B in {where}, not in memory"
+            said += [*body.decisions_in_whole(decided), Decision(pattern.members, "pipeline", "dataflow", why)]
+            pattern = replace(pattern, composition=pipeline)
+        patterns.append(pattern)
+    return verify_plan(replace(plan, patterns=tuple(patterns), decisions=tuple(said)))
+
+
+# ---------------------------------------------------------------- reconverging paths
+def _one_round(graph: Graph, device: Device) -> Designed:
+    """What waits for the last tile is no part of it; on a GPU with blocks for each stage."""
+    return _dealt(graph, design(graph, device), device)
+
+
+def _dealt(graph: Graph, found: Pipeline | Refusal, device: Device) -> Designed:
+    """With the blocks of each stage on a GPU. Where it has fewer SMs than stages of a kind, the later half is to go elsewhere."""
+    if isinstance(found, Refusal) or device.kind == "cpu":
+        return found, []
+    kind, stages = Counter(stage.kind for stage in found.stages).most_common(1)[0]
+    if stages <= device.sms:
+        return balanced(graph, found, device)
+    half = len(found.stages) // 2
+    early, late = ({n for stage in part for n in stage.nodes} for part in (found.stages[:half], found.stages[half:]))
+    apart, why = tuple(sorted(late - early)), f"{stages} {kind} stages; {device.name} has {count(device.sms, 'SM')}"
+    return Refusal(apart, (Decision(apart, "keep apart", "more-stages-than-sms", why),)), []
+
+
+def _cheapest(graph: Graph, device: Device) -> Designed:
+    """The cheapest of all ways to go on after the last tile, where there is something to go on with.
+
+    A queue of all tiles is on offer only if L2 holds it with all other queues. On a CPU it is an array in memory.
+    """
+    once, found = _one_round(graph, device), best_cut(graph, rounds=True)
+    if found is None:
+        return once
+    verdicts = {"the stages together": "keep together"} if isinstance(once[0], Pipeline) else {"memory": "spill"}
+    ways, said = {name: (_us_of(graph, once[0], device), once) for name in verdicts}, []
+    for held in _subsets(found.reconverging):
+        name = ", ".join([*(f"a queue of all tiles of %{v}" for v in held),
+                          *(f"%{v} again" for v in found.reconverging if v not in held)]) or "a second round"
+        verdicts[name] = "hold" if held == found.reconverging else "hold and recompute" if held else "recompute"
+        made = design(graph, device, held)
+        if isinstance(made, Refusal):
+            continue
+        ring = sum(q.depth * q.tile_bytes for q in made.queues)
+        if ring > device.l2_size and device.kind == "gpu":
+            said.append(f"{name}: {ring} B of queues, L2 has {device.l2_size}")
+        elif len(made.stages) > device.sms and device.kind == "gpu":
+            said.append(f"{name}: {len(made.stages)} stages, {device.name} has {count(device.sms, 'SM')}")
+        else:
+            way = _dealt(graph, made, device)
+            ways[name] = _us_of(graph, way[0], device), way
+    if len(ways) == 1 and not said:
+        return once
+    best = min(ways, key=lambda name: ways[name][0])
+    prices = [f"{name} {us:,.1f} us" for name, (us, _) in ways.items()]
+    decision = Decision(found.reconverging or found.folded, verdicts[best], "reconverging", "; ".join([*prices, *said]))
+    _, (result, decided) = ways[best]
+    return result, [*decided, decision]
+
+
+def _subsets(values: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    sizes = range(len(values), -1, -1) if len(values) <= MOST_WEIGHED else (len(values), 0)
+    return (held for size in sizes for held in combinations(values, size))
+
+
+def _us_of(graph: Graph, result: Pipeline | Refusal, device: Device) -> float:
+    """Modelled microseconds of a body: of its pipeline, or of all launches it falls into without one."""
+    if isinstance(result, Pipeline):
+        return pipeline_us(graph, result, device)
+    inside = tuple(n.id for n in graph.nodes if n.kind != "source")
+    plan, prices, total = _planned(graph, device, [inside], [], _one_round), Prices(graph, device), 0.0
+    for pattern in plan.patterns:
+        node = graph[pattern.members[0]]
+        if node.op == "matmul" and pattern.kind == "library" and device.kind == "gpu":  # on tensor cores, as in a pipeline
+            memory = library_traffic(graph, node).total / device.bandwidth * 1e6
+            total += device.launch_us + max(product_us(graph, node, device), memory)
+        else:
+            total += pattern_or_pipeline_us(pattern, prices)
+    return total
+
+
+# ---------------------------------------------------------------- what of a subgraph can be a pipeline
+def _retry(graph: Graph, part: Members, pattern: Pattern, made: Designed, decisions: list[Decision]) -> list[Members]:
+    """What to try next in the place of a part: what refused is cut away from the rest, and tried by itself."""
+    result, decided = made
+    if isinstance(result, Pipeline):
+        return [part]
+    body = extract(graph, pattern)
+    decisions += body.decisions_in_whole((*result.decisions, *decided))
+    away = _taken_out(graph, part, {body.origin[n] for n in result.nodes})
+    pieces = [tuple(n for n in part if n not in away), tuple(sorted(away))] if 0 < len(away) < len(part) else []
+    return [piece for piece in pieces if any(graph[n].op == "matmul" for n in piece)]
+
+
+def _taken_out(graph: Graph, part: Members, refused: Iterable[int]) -> set[int]:
+    """The refused nodes with all of the part that is made of them, or with all that they are made of: whichever is less.
+
+    Either leaves what remains contiguous: a path that left it and came back would lead through what is taken out.
+    """
+    inside, starts, seen = set(part), set[int](), list(refused)
+    while seen:  # a refused view that the part only reads through: what reads it is what cannot be computed
+        node = seen.pop()
+        if node in inside:
+            starts.add(node)
+        else:
+            seen += [u for u in graph.users[node] if u in inside or graph[u].op in FREE]
+    ways = []
+    for upwards in (False, True):
+        reached, pending = set(starts), list(starts)
+        while pending:
+            node = pending.pop()
+            fresh = {n for n in (graph[node].args if upwards else graph.users[node]) if n in inside} - reached
+            reached |= fresh
+            pending += fresh
+        ways.append(reached)
+    return min(ways, key=len)
+
+
+# ---------------------------------------------------------------- everything else
+def _without_circles(graph: Graph, parts: Sequence[Members], decisions: list[Decision]) -> list[Members]:
+    """The parts, without those that would wait for an earlier one that waits for them."""
+    kept: list[Members] = []
+    for part in parts:
+        if _pipelines_before(graph, [*kept, part]) is None:
+            decisions.append(Decision(part, "keep apart", "circle", "it would wait for another pipeline that waits for it"))
+        else:
+            kept.append(part)
+    return kept
+
+
+def _pipelines_before(graph: Graph, pipelines: Sequence[Members]) -> list[int] | None:
+    """For each node outside of them the pipelines it waits for, as bits; None if one of them would wait for itself."""
+    home = {n: k for k, nodes in enumerate(pipelines) for n in nodes}
+    waits = [0] * len(pipelines)
+    while True:
+        found: list[int] = []
+        now = list(waits)
+        for node in graph.nodes:
+            mask, mine = 0, home.get(node.id)
+            for arg in node.args:
+                other = home.get(arg)
+                if other is None:
+                    mask |= found[arg]
+                elif other != mine:
+                    mask |= waits[other] | 1 << other
+            found.append(mask)
+            if mine is not None:
+                now[mine] |= mask
+        if any(mask >> k & 1 for k, mask in enumerate(now)):
+            return None
+        if now == waits:
+            return found
+        waits = now
+
+
+def _rest(graph: Graph, stitched: FusionPlan, pipelines: Sequence[Members]) -> list[list[int]]:
+    """AStitch's kernels without what the pipelines hold, parted by the pipelines that each operation waits for.
+
+    What waits for the same pipelines is on no path through another: such parts cannot wait for each other in a circle.
+    """
+    inside = {n for p in pipelines for n in p}
+    waits = _pipelines_before(graph, pipelines)
+    assert waits is not None, "pipelines are added one by one, none in a circle"
+    groups: dict[tuple[int, int], list[int]] = {}
+    for number, pattern in enumerate(stitched.kernels):
+        for node in pattern.members:
+            if node not in inside and is_fusible(graph[node]):
+                groups.setdefault((number, waits[node]), []).append(node)
+    return list(groups.values())

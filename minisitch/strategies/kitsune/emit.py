@@ -1,0 +1,568 @@
+"""A Kitsune pipeline as CUDA text: one kernel that stays on the device, its ranges of blocks are the stages.
+
+In:  a body, the ``Pipeline`` it was designed as, a ``Device``. Out: a ``PipelineSource``: text, grid and arrays.
+
+    if block < 2:                                   # stage 0 product_0: tensor map, %2, 2 blocks
+        mine = block
+        for tile in range(mine, 16, 2):
+            entry2 = tile % 2
+            turn2 = tile // 2
+            if thread == 0:                         # acquire: the entry is free when its readers have read all before
+                while load_acquire(counters, Q2_0_READ_1 + entry2 * 32) < turn2:
+                    pass
+            cuda.syncthreads()
+            ...                                     # the stage's own kernel, for one tile and one block
+            cuda.syncthreads()
+            if thread == 0:                         # release: whoever sees the count sees what this block wrote
+                add_release(counters, Q2_0_WRITTEN + entry2 * 32, 1)
+    elif block < 3:                                 # stage 1 ...
+
+Each stage's operations are scheduled as an ordinary kernel for a device of one block, at the shape of a tile: its grid barriers
+are block barriers here. Where its buffers lie in the whole (a tile of an input, an entry of a queue, a block's own scratch) is
+a change of its indices (``_Place``). A product goes through shared memory (``cuda_product``), element by element where an
+operand is no matrix where it lies: heads side by side again, a number that is everywhere the same. The counters are set to zero by
+the kernel itself; the grid barrier behind that also makes the launch cooperative: all blocks are resident, or none starts.
+
+A queue that holds all it is ever given has no credits: nobody waits for room. So it is with what is complete only after the last
+tile, one entry for all tiles of a later round; with the tiles that a round leaves for another; and with the parts that the
+blocks of a combining stage add up, each in its own entry.
+
+A last tile of fewer units has text of its own in each stage: ``if tile < 12: ... else: ...``. Left out: tensor cores, and products'
+tiles of their own size: one of 64 x 64 throws half of its sums away where a pipeline's tile has 32 rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import Any, TypeVar
+
+from ...cuda_emit import emit_segments
+from ...device import Device
+from ...errors import KernelError
+from ...fuse import FREE, Stitching, behind_views
+from ...graph import Graph, Node, label
+from ...kernel.ir import Buffer, Compute, Fold, Kernel, Load, Phase, Stmt, Store
+from ...kernel.text import Writer, combine, header, literal, numpy_name
+from ...ops import SHORT, compute_dtype, itemsize
+from ...schedule import schedule
+from ...stitch.compose import compose
+from ...stitch.index import ZERO, Digit, Index, digits, linear, operands_at, show, unravel, variable
+from .pipeline import Pipeline, Queue, Stage
+from .product import Elements, Matrix, Product, Tile
+from .tiles import COMBINE, resized
+
+AnyStmt = TypeVar("AnyStmt", bound=Stmt)
+
+SPACING = 32  # words from one counter to the next: each has 128 bytes of the L2 cache for itself
+REGISTERS = 64  # a thread, assumed: the grid barrier is a call
+
+
+@dataclass(frozen=True)
+class Array:
+    """One parameter of the kernel. ``kind``: "input" | "output" | "queue" | "scratch" | "counters"; all but the first two
+    are the session's to allocate (in the stepper the step's), and are meant to stay in L2."""
+
+    name: str
+    dtype: str
+    size: int
+    kind: str
+
+
+@dataclass(frozen=True)
+class PipelineSource:
+    """A pipeline as text, to be launched cooperatively with ``grid`` blocks of ``block`` threads."""
+
+    pipeline: Pipeline
+    name: str
+    text: str
+    grid: int
+    block: int
+    registers: int
+    shared_bytes: int
+    arrays: tuple[Array, ...]
+    exact: bool = True  # as of a KernelSource
+
+    @property
+    def resident(self) -> tuple[str, ...]:
+        """Names of the arrays that stay in L2."""
+        return tuple(a.name for a in self.arrays if a.kind not in ("input", "output"))
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a buffer of a stage's kernel lies: in array ``name``, at ``offset``, as a part along ``axis`` of ``shape`` if given."""
+
+    name: str
+    size: int
+    offset: Index = ZERO
+    part: tuple[int, ...] = ()
+    shape: tuple[int, ...] = ()
+    axis: int = 0
+
+    def at(self, index: Index) -> Index:
+        """An element's index in the array, from its index in the stage's own buffer."""
+        if not self.shape:
+            return index + self.offset
+        position = list(unravel(index, self.part))
+        position[self.axis] = position[self.axis] + self.offset
+        return linear(position, self.shape)
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """Tiles of one size: the program for one of them, which of all it is, and what sets apart the names of what it declares."""
+
+    graph: Graph
+    number: Index
+    label: str = ""
+
+
+def emit_pipeline(graph: Graph, pipeline: Pipeline, device: Device, exact: bool = True, *, threads: int = 256,
+                  tile: Tile | None = None) -> PipelineSource:
+    """The pipeline's text. ``threads`` a block, of which ``tile`` (a product's) must make use of all.
+
+    Raises KernelError: more blocks than are resident, more shared memory than a block has, blocks that a stage cannot use.
+    """
+    return _Emitter(graph, pipeline, device, threads, tile or Tile(), exact).emit()
+
+
+class _Emitter:
+    """Writes one pipeline's text; what the stages turn out to need is declared in front of them at the end."""
+
+    def __init__(self, graph: Graph, pipeline: Pipeline, device: Device, threads: int, tile: Tile, exact: bool) -> None:
+        if threads & (threads - 1):
+            raise KernelError(f"blocks of {threads} threads: the warps of a row meet by shuffles; take a power of two, such as 256")
+        self.graph, self.pipeline, self.threads, self.product_tile = graph, pipeline, threads, tile
+        self.device = device
+        self.one_block = replace(device, sms=1, blocks_per_sm=1, max_block=threads)
+        self.found = pipeline.cut(graph)
+        if tile.threads != threads:
+            raise KernelError(f"blocks of {threads} threads, and a product's tile for {tile.threads}: take as many of both")
+        rest = pipeline.units % pipeline.tile
+        self.even = _Tiles(self._at(pipeline.tile), variable("tile", pipeline.tiles - bool(rest)))
+        self.last = _Tiles(self._at(rest), Index(pipeline.tiles - 1), "last_") if rest else None
+        self.now = self.even  # what is written
+        self.home = {n: k for k, s in reversed([*enumerate(pipeline.stages)]) for n in s.nodes}
+        self.entries = dict(zip(pipeline.queues, pipeline.entries, strict=True))
+        self.number = 0  # of the stage that is being written
+        self.arrays: dict[str, Array] = {}
+        self.pool: dict[str, list[int]] = {}  # shared arrays by dtype: stages are never in one block, and use the same
+        self.shared = self._left_by_products()
+        self.constants: dict[str, str] = {}
+        self.products: dict[str, Product] = {}
+        self.w = Writer(exact=exact)
+
+    def _at(self, units: int) -> Graph:
+        return Graph(tuple(resized(n, self.found, units) for n in self.graph.nodes), self.graph.outputs)
+
+    @property
+    def small(self) -> Graph:
+        """The program for the tile whose stages are written."""
+        return self.now.graph
+
+    # ------------------------------------------------------------ the whole
+    def emit(self) -> PipelineSource:
+        for k, node in enumerate(self.graph.inputs):
+            self._array(f"x{k}", node, "input")
+        for k, node in enumerate(self.graph.outputs):
+            self._array(f"y{k}", node, "output")
+        for q in self.pipeline.queues:
+            t = self.small[q.node].type
+            self.arrays[q.name] = Array(q.name, t.dtype, t.size * q.depth, "queue")
+        grid = sum(s.blocks for s in self.pipeline.stages)
+        stages = self._stages()
+        counters = sum(q.depth * (1 + len(self._credits(q))) for q in self.pipeline.queues) * SPACING
+        self.arrays["counters"] = Array("counters", "int32", counters, "counters")
+        shared = _bytes(self.pool) + sum(p.shared_bytes for p in self.products.values())
+        wave = self.device.wave(self.threads, shared, REGISTERS)
+        first = next((label(self.graph[n]) for s in self.pipeline.stages for n in s.nodes), "the pipeline")
+        if shared > self.device.shared_per_block:
+            raise KernelError(f"the pipeline from {first} on takes {shared} B of shared memory a block, {self.device.name} has "
+                              f"{self.device.shared_per_block}: take strategy=\"astitch\", or smaller tiles of products")
+        if grid > wave:
+            raise KernelError(f"the stages of the pipeline from {first} on have {grid} blocks of {self.threads} threads, "
+                              f"{self.device.name} holds {wave} at once: give them fewer, or take strategy=\"astitch\"")
+        meaning = repr((self.graph.structure, self.pipeline, self.threads, self.product_tile))
+        name = f"pipeline_{hashlib.sha256(meaning.encode()).hexdigest()[:6]}"
+        text = "\n".join([*self._head(name, grid, counters), *stages]) + "\n"
+        registers = self.device.relaxed_registers(self.threads, shared, grid, REGISTERS)
+        return PipelineSource(self.pipeline, name, text, grid, self.threads, registers, shared, tuple(self.arrays.values()),
+                              self.w.exact)
+
+    def _array(self, name: str, node: int, kind: str) -> None:
+        t = self.graph[node].type
+        self.arrays[name] = Array(name, t.dtype, t.size, kind)
+
+    def _head(self, name: str, grid: int, counters: int) -> Iterator[str]:
+        """Constants, the function's first line, shared memory, and counters set to zero."""
+        yield from (f"{constant} = {value}" for constant, value in self.constants.items())
+        first = 0
+        for q in self.pipeline.queues:
+            for what in ("WRITTEN", *(f"READ_{c}" for c in self._credits(q))):
+                yield f"{q.name.upper()}_{what} = {first}" + (f"  # {q}" if what == "WRITTEN" else "")
+                first += q.depth * SPACING
+        yield from ("", "", f"def {name}({', '.join(self.arrays)}):")
+        yield "    thread = cuda.threadIdx.x"
+        yield "    block = cuda.blockIdx.x"
+        yield "    grid = cuda.cg.this_grid()"
+        for dtype, sizes in self.pool.items():
+            yield from (f"    {_pooled(dtype, k)} = cuda.shared.array({size}, {numpy_name(dtype)})" for k, size in enumerate(sizes))
+        for product in self.products.values():
+            yield from (f"    {line}" for line in product.declare())
+        yield f"    for k in range(block * {self.threads} + thread, {counters}, {grid * self.threads}):"
+        yield "        counters[k] = 0"
+        yield "    grid.sync()  # all blocks are resident, and all counters zero"
+
+    def _stages(self) -> list[str]:
+        first = 0
+        for number, stage in enumerate(self.pipeline.stages):
+            last = first + stage.blocks
+            test = "else:" if number == len(self.pipeline.stages) - 1 else f"{'elif' if number else 'if'} block < {last}:"
+            self.w.depth = 1
+            self.w.line(test, f"stage {number} {stage}")
+            self.w.depth, self.number = 2, number
+            self.w.line(f"mine = block - {first}" if first else "mine = block")
+            if stage.joins:
+                self._join(number, stage)
+            else:
+                self._tiles(number, stage)
+            first = last
+        return self.w.lines
+
+    # ------------------------------------------------------------ the protocol
+    def _tiles(self, number: int, stage: Stage) -> None:
+        reads, writes = self._touching(number)
+        self.w.line(f"for tile in range(mine, {self.pipeline.tiles}, {stage.blocks}):")
+        self.w.depth += 1
+        self._acquire(reads, writes)
+        if self.last:
+            self.w.line(f"if tile < {self.pipeline.tiles - 1}:")
+            self.w.depth += 1
+            self._body(number, stage)
+            self.w.depth -= 1
+            self.w.line("else:", f"{self.pipeline.units % self.pipeline.tile} of {self.pipeline.tile} units are left")
+            self.w.depth += 1
+            self.now = self.last
+        self._body(number, stage)
+        if self.last:
+            self.now = self.even
+            self.w.depth -= 1
+        self.w.line("cuda.syncthreads()")
+        self._release(number, reads, writes)
+        self.w.depth -= 1
+
+    def _touching(self, number: int) -> tuple[list[Queue], list[Queue]]:
+        """The queues a stage reads, and those it writes."""
+        queues = self.pipeline.queues
+        return [q for q in queues if number in q.consumers], [q for q in queues if q.producer == number]
+
+    def _credits(self, q: Queue) -> tuple[int, ...]:
+        """Whose reading is counted: nobody's where no entry is used twice."""
+        return q.consumers if q.depth < self.entries[q] else ()
+
+    def _acquire(self, reads: Sequence[Queue], writes: Sequence[Queue] = ()) -> None:
+        once = [q for q in reads if self.entries[q] == 1]
+        for depth in sorted({q.depth for q in (*reads, *writes) if q not in once}):
+            self.w.line(f"entry{depth} = tile % {depth}")
+            self.w.line(f"turn{depth} = tile // {depth}")
+        waits = [(f"{q.name.upper()}_WRITTEN] <= 0", f"until %{q.node} is complete") for q in once]
+        waits += [(f"{q.name.upper()}_WRITTEN + entry{q.depth} * {SPACING}] <= turn{q.depth}",
+                   f"until the tile of %{q.node} is there") for q in reads if q not in once]
+        waits += [(f"{q.name.upper()}_READ_{c} + entry{q.depth} * {SPACING}] < turn{q.depth}",
+                   f"until stage {c} has read what the entry of %{q.node} held") for q in writes for c in self._credits(q)]
+        if waits:
+            self.w.line("if thread == 0:")
+        for until, why in waits:
+            self.w.line(f"    while load_acquire(counters, {until.replace(']', ')')}:", why)
+            self.w.line("        pass")
+        if waits:
+            self.w.line("cuda.syncthreads()")
+
+    def _release(self, number: int, reads: Sequence[Queue], writes: Sequence[Queue] = (), entry: str = "") -> None:
+        """Count what is written in the tile's entry, or the one given, and what is read; a block barrier comes before it."""
+        counts = [f"{q.name.upper()}_WRITTEN + {entry or f'entry{q.depth}'} * {SPACING}" for q in writes]
+        counts += [f"{q.name.upper()}_READ_{number} + entry{q.depth} * {SPACING}" for q in reads if self._credits(q)]
+        if counts:
+            self.w.line("if thread == 0:")
+        for count in counts:
+            self.w.line(f"    add_release(counters, {count}, 1)")
+
+    # ------------------------------------------------------------ where values lie
+    def _place(self, node: int, name: str = "") -> _Place:
+        """A value of the program: in a queue that this stage reads, or a tile of an input or (by ``name``) an output."""
+        q = next((q for q in self.pipeline.queues if q.node == node and self.number in q.consumers), None)
+        if not name and q:
+            return self._entry(q, ZERO if self.entries[q] == 1 else variable(f"entry{q.depth}", q.depth))
+        whole, part, axis = self.graph[node].type, self.small[node].type, self.found.axes[node]
+        name = name or f"x{self.graph.inputs.index(node)}"
+        if axis is None or axis < 0:
+            return _Place(name, whole.size)
+        each = self.even.graph[node].type.shape[axis]
+        return _Place(name, whole.size, self.now.number * each, part.shape, whole.shape, axis)
+
+    def _entry(self, q: Queue, entry: Index) -> _Place:
+        size = self.even.graph[q.node].type.size
+        return _Place(q.name, size * q.depth, entry * size)
+
+    def _results(self, number: int) -> list[tuple[int, _Place]]:
+        """What a stage gives out, and where to: queues, and outputs of the program that are views of what it makes."""
+        _, writes = self._touching(number)
+        found = [(q.node, self._entry(q, variable(f"entry{q.depth}", q.depth))) for q in writes]
+        for k, o in enumerate(self.graph.outputs):
+            if self.found.tiled(o) and self.home.get(behind_views(self.graph, o)) == number:
+                found.append((o, self._place(o, f"y{k}")))
+        return found
+
+    def _scratch(self, name: str, dtype: str, size: int, blocks: int) -> _Place:
+        """Global memory for each block of a stage, its own."""
+        name = f"{self.now.label}{name}"
+        self.arrays[name] = Array(name, dtype, size * blocks, "scratch")
+        return _Place(name, size * blocks, variable("mine", blocks) * size)
+
+    # ------------------------------------------------------------ a stage's body
+    def _body(self, number: int, stage: Stage) -> None:
+        results, known = self._results(number), dict[int, _Place]()
+        if stage.kind == "tensor":
+            product = next(n for n in stage.nodes if self.graph[n].op == "matmul")
+            direct = [place for node, place in results if node == product]
+            results = [(node, place) for node, place in results if node != product]
+            t = self.small[product].type
+            direct = direct or [self._scratch(f"s{number}_m{product}", t.dtype, t.size, stage.blocks)]
+            self._product(self.small[product], direct)
+            known = {product: direct[0]}
+            if results:
+                self.w.line("cuda.syncthreads()")
+        self._kernel(number, stage, results, known)
+
+    def _cut_out(self, stage: Stage, results: Sequence[int], known: Mapping[int, _Place]) -> tuple[Graph, list[int]]:
+        """The operations of a stage as a graph of their own, whose inputs are what they read of others; and the nodes' ids."""
+        def leaf(node: Node) -> bool:
+            return node.op == "input" or node.id in known or (node.id in self.home and node.id not in stage.nodes)
+
+        needed, pending = set(results), [r for r in results if not leaf(self.small[r])]
+        while pending:
+            for arg in self.small[pending.pop()].args:
+                if arg not in needed:
+                    needed.add(arg)
+                    if not leaf(self.small[arg]):
+                        pending.append(arg)
+        chosen = [self.small[n] for n in sorted(needed)]
+        renumbered = {n.id: k for k, n in enumerate(chosen)}
+        nodes = tuple(Node(k, "input", (), n.type) if leaf(n) else
+                      replace(n, id=k, args=tuple(renumbered[a] for a in n.args)) for k, n in enumerate(chosen))
+        return Graph(nodes, tuple(renumbered[r] for r in results)), [n.id for n in chosen]
+
+    def _kernel(self, number: int, stage: Stage, results: Sequence[tuple[int, _Place]], known: Mapping[int, _Place]) -> None:
+        """An ordinary kernel that makes ``results`` of what is ``known`` already, run by this block alone."""
+        if not results:
+            return
+        body, ids = self._cut_out(stage, [node for node, _ in results], known)
+        kernel = self._scheduled(body)
+        self.pool = _joined(self.pool, kernel)
+        places = {f"x{k}": known.get(ids[n]) or self._place(ids[n]) for k, n in enumerate(body.inputs)}
+        places |= {f"y{k}": place for k, (_, place) in enumerate(results)}
+        pooled = _shared(kernel)
+        for b in kernel.buffers:
+            owner = kernel.owners[b.name]
+            if owner != b.name:
+                places[b.name] = places[owner]
+            elif b.scope == "scratch":
+                places[b.name] = self._scratch(f"s{number}_{b.name}", b.dtype, b.size, stage.blocks)
+            elif b.scope == "shared":
+                places[b.name] = _Place(_pooled(b.dtype, pooled[b.dtype].index(b)), b.size)
+        renamed = {name: f"{self.now.label.upper()}S{number}_{name}" for name, _, _ in kernel.constants}
+        plan = replace(kernel.plan, graph=self.small)
+        moved = replace(_moved(kernel, places, renamed, ids), plan=plan, block=self.threads, grid=1)
+        self.constants |= dict(line.split(" = ", 1) for line in header(moved))
+        emit_segments(moved, self.w, "0", "cuda.syncthreads()")
+
+    def _left_by_products(self) -> int:
+        """Bytes of shared memory that a stage's kernel may use, beside the tiles of products, so that all blocks are resident."""
+        blocks_per_sm = -(-sum(s.blocks for s in self.pipeline.stages) // self.device.sms)
+        left, operands = min(self.device.shared_per_block, self.device.shared_per_sm // blocks_per_sm), set[str]()
+        for node in self.graph.nodes:
+            if node.op == "matmul":
+                operands.add(compute_dtype(self.graph[node.args[0]].type.dtype))
+        for any_of in (Elements(dtype, "") for dtype in operands):
+            left -= Product(1, 1, 1, any_of, any_of, self.product_tile).shared_bytes
+        return max(0, left)
+
+    def _scheduled(self, body: Graph) -> Kernel:
+        """The body's kernel. It shares arrays with other stages; where it has others, it gets what those have left."""
+        for left in (self.shared, self.shared - _bytes(self.pool)):
+            block = replace(self.one_block, shared_per_block=left)
+            kernel = schedule(compose(body, block, Stitching(threads=self.threads)))
+            if _bytes(_joined(self.pool, kernel)) <= self.shared:
+                break
+        return kernel
+
+    # ------------------------------------------------------------ products
+    def _product(self, node: Node, places: Sequence[_Place]) -> None:
+        """One tile's product, piece by piece through shared memory, a batch one after the other, to all ``places``."""
+        *batch, rows, cols = node.type.shape
+        inner = self.small[node.args[0]].type.shape[-1]
+        count, matrix = math.prod(batch), digits("matrix", batch)
+        a = self._operand(node.args[0], matrix, rows, inner)
+        b = self._operand(node.args[1], matrix, inner, cols)
+        position = (*matrix, variable("row", rows), variable("col", cols))
+        product = Product(rows, cols, inner, a, b, self.product_tile)
+        product = replace(product, prefix=f"{SHORT[product.held]}_")  # products of one dtype share what they declare
+        self.products.setdefault(product.prefix, product)
+        mark = self.w.depth
+        if count > 1:
+            self.w.line(f"for matrix in range({count}):")
+            self.w.depth += 1
+        self.w.line(f"for first_row in range(0, {rows}, {self.product_tile.rows}):", f"%{node.id} matmul")
+        self.w.line(f"    for first_col in range(0, {cols}, {self.product_tile.cols}):")
+        self.w.depth += 2
+        lines = [*product.sums("first_row", "first_col")]
+        for place in places:
+            c = self._flat(place.at(linear(position, node.type.shape)), place.name, node.type.dtype, rows, cols)
+            assert c is not None, "a tile of a result is a matrix wherever it lies"
+            lines += product.stores(c, "first_row", "first_col")
+        for line in lines:
+            self.w.line(line)
+        self.w.depth = mark
+
+    def _operand(self, value: int, matrix: Sequence[Index], rows: int, cols: int) -> Matrix | Elements:
+        """A product's operand, looked for through views: as a matrix, or element by element where it is none."""
+        shape = self.small[value].type.shape
+        lead = [i if n > 1 else ZERO for i, n in zip(matrix[len(matrix) - len(shape) + 2:], shape, strict=False)]
+        node, position = self.small[value], (*lead, variable("row", rows), variable("col", cols))
+        while node.op in FREE:
+            read, = operands_at(self.small, node, position, lambda *_: ZERO)
+            assert read is not None
+            node, position = self.small[read.node], read.position
+        dtype, totals = compute_dtype(node.type.dtype), {"row": rows, "col": cols}
+        if node.op == "constant":
+            return Elements(dtype, literal(node.type.dtype, node.attr("value")))
+        if node.op == "iota":
+            return Elements(dtype, f"{numpy_name(dtype)}({show(position[node.attr('axis')], totals)})")
+        place = self._place(node.id)
+        index, dtype = place.at(linear(position, node.type.shape)), self.arrays[place.name].dtype
+        return self._flat(index, place.name, dtype, rows, cols) or Elements(dtype, f"{place.name}[{show(index, totals)}]")
+
+    def _flat(self, index: Index, name: str, dtype: str, rows: int, cols: int) -> Matrix | None:
+        """An index that is affine in row and column, as a matrix; None for any other."""
+        sizes, steps, rest = {"row": rows, "col": cols}, {"row": 0, "col": 0}, Index(index.const)
+        for c, atom in index.terms:
+            if isinstance(atom, Digit) and atom.var in steps and atom.stride == 1 and atom.size >= sizes[atom.var]:
+                steps[atom.var] += c
+            elif sizes.keys() & Index(0, ((c, atom),)).variables:
+                return None
+            else:
+                rest = rest + Index(0, ((c, atom),))
+        row_step, col_step = (steps[name] if size > 1 else 1 for name, size in sizes.items())
+        return Matrix(name, dtype, row_step, col_step, "" if rest == ZERO else show(rest))
+
+    # ------------------------------------------------------------ reductions over the tiles
+    def _join(self, number: int, stage: Stage) -> None:
+        """Each block adds up its share of the parts, in order; a final stage's one then makes what is made of the sums."""
+        named = f"stage {number} {stage.name} of {label(self.graph[stage.nodes[0]])}"
+        if stage.role == "final" and stage.blocks != 1:
+            raise KernelError(f"{named} is final and has {stage.blocks} blocks: give it one, which adds up in order")
+        reads, writes = self._touching(number)
+        taken, w, sums = self.pipeline.taken[number], self.w, dict[int, _Place]()
+        if taken < stage.blocks:
+            raise KernelError(f"{named} has {stage.blocks} blocks for {taken} parts: give it {taken} at most")
+        parts = [q for q in reads if q.node in stage.nodes]
+        for q in parts:
+            t, on = self.graph[q.node].type, next((to for to in writes if to.node == q.node), None)
+            sums[q.node] = self._entry(on, variable("mine", stage.blocks)) if on else self._scratch(
+                f"s{number}_a{q.node}", compute_dtype(t.dtype), t.size, 1)
+        w.line(f"for tile in range(mine, {taken}, {stage.blocks}):", "parts, in order")
+        w.depth += 1
+        self._acquire(reads)
+        for q in parts:
+            t, place = self.graph[q.node].type, sums[q.node]
+            total = f"{place.name}[{show(place.at(variable('k', t.size)))}]"
+            part = f"{q.name}[{show(self._place(q.node).at(variable('k', t.size)))}]"
+            joined = combine(COMBINE[self.graph[q.node].op], compute_dtype(t.dtype), total, part, "cuda")
+            w.line(f"for k in range(thread, {t.size}, {self.threads}):", f"%{q.node} {self.graph[q.node].op} over the tiles")
+            w.line("    if tile == mine:")
+            w.line(f"        {total} = {part}")
+            w.line("    else:")
+            w.line(f"        {total} = {joined}")
+        again = any(map(self._credits, reads))
+        if again:
+            w.line("cuda.syncthreads()")
+            self._release(number, reads)
+        w.depth -= 1
+        if not again:
+            w.line("cuda.syncthreads()")
+        if stage.role == "final" and self._complete(number, stage, sums, writes):
+            w.line("cuda.syncthreads()")
+        self._release(number, (), writes, entry="mine")
+
+    def _complete(self, number: int, stage: Stage, sums: Mapping[int, _Place], writes: Sequence[Queue]) -> bool:
+        """What a final stage makes of its sums: outputs, and what a later round reads; whether there was anything to make."""
+        made = [(o, self._place(o, f"y{k}")) for k, o in enumerate(self.graph.outputs)
+                if not self.found.tiled(o) and behind_views(self.graph, o) in stage.nodes]
+        for o, place in made:
+            if o in sums:
+                self.w.line(f"for k in range(thread, {place.size}, {self.threads}):", f"%{o}")
+                self.w.line(f"    {place.name}[k] = {sums[o].name}[k]")
+        made += [(q.node, self._entry(q, ZERO)) for q in writes]
+        made = [(o, place) for o, place in made if o not in sums]
+        self._kernel(number, stage, made, sums)
+        return bool(made)
+
+
+def _pooled(dtype: str, k: int) -> str:
+    return f"shared{k}_{SHORT[dtype]}"
+
+
+def _shared(kernel: Kernel) -> dict[str, list[Buffer]]:
+    """The kernel's shared arrays by dtype."""
+    found: dict[str, list[Buffer]] = {}
+    for b in kernel.buffers:
+        if b.scope == "shared" and kernel.owners[b.name] == b.name:
+            found.setdefault(b.dtype, []).append(b)
+    return found
+
+
+def _joined(pool: Mapping[str, Sequence[int]], kernel: Kernel) -> dict[str, list[int]]:
+    """The sizes of shared arrays by dtype, so that the kernel can use them, too."""
+    mine = {dtype: [max(b.size, 1) for b in buffers] for dtype, buffers in _shared(kernel).items()}
+    return {dtype: [max(sizes) for sizes in zip_longest(pool.get(dtype, ()), mine.get(dtype, ()), fillvalue=0)]
+            for dtype in {**pool, **mine}}
+
+
+def _bytes(pool: Mapping[str, Sequence[int]]) -> int:
+    return sum(itemsize(dtype) * sum(sizes) for dtype, sizes in pool.items())
+
+
+def _moved(kernel: Kernel, places: Mapping[str, _Place], renamed: Mapping[str, str], ids: Sequence[int]) -> Kernel:
+    """The kernel with its buffers where they lie in the whole, its constants under other names, its nodes by the whole's ids."""
+    def buffer(b: Buffer) -> Buffer:
+        return replace(b, name=places[b.name].name, size=b.size if b.scope == "shared" else places[b.name].size)
+
+    def moved(stmt: AnyStmt) -> AnyStmt:
+        names: dict[str, Any] = {"node": ids[stmt.node]}
+        if isinstance(stmt, Load | Store):
+            place = places[stmt.buffer]
+            names |= {"buffer": place.name, "index": place.at(stmt.index)}
+        for operand in ("value", "other", "source"):
+            if getattr(stmt, operand, None) in renamed:
+                names[operand] = renamed[getattr(stmt, operand)]
+        if isinstance(stmt, Compute):
+            names["args"] = tuple(renamed.get(a, a) for a in stmt.args)
+        return replace(stmt, **names)
+
+    def fold(f: Fold) -> Fold:
+        buffer, exchange = (places[name].name if name else "" for name in (f.buffer, f.exchange))
+        return replace(f, node=ids[f.node], value=renamed.get(f.value, f.value), stores=tuple(map(moved, f.stores)),
+                       buffer=buffer, exchange=exchange)
+
+    def phase(p: Phase) -> Phase:
+        return replace(p, before=tuple(map(moved, p.before)), body=tuple(map(moved, p.body)), folds=tuple(map(fold, p.folds)))
+
+    buffers = {b.name: b for b in map(buffer, sorted(kernel.buffers, key=lambda b: b.role == "carry"))}
+    segments = tuple(replace(s, phases=tuple(map(phase, s.phases)), carries=tuple(places[c].name for c in s.carries))
+                     for s in kernel.segments)
+    constants = tuple((renamed[name], dtype, value) for name, dtype, value in kernel.constants)
+    return replace(kernel, buffers=tuple(buffers.values()), segments=segments, constants=constants)

@@ -1,0 +1,104 @@
+"""Which tile may come when: the rates of synchronous dataflow, and how deep a queue must be.
+
+In:  ``Load``s in the order of their data and the ``Channel``s between them. Out: firings in an order that always works, depths.
+
+A stage that has fired n of its F times has published floor(n e / F) of a queue's e entries, and given back as many of one
+that it reads; to fire the n-th time it needs ceil(n e / F). The three cases that matter:
+
+    e = F        tile by tile
+    e = 1        the producer reduces all of its tiles to one; a consumer needs that one from its first tile on
+    F = 1        a final stage, which needs all entries at once
+
+Before:  exp -> sum, divide; sum -> divide (1 entry); 8 tiles
+After:   exp 8 times, with sum after each, then divide 8 times: the queue of exp holds 8 entries, and less would be a deadlock
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+from ....errors import PlanError
+from .balance import Channel, Load, entries_of
+
+
+def reads(channels: Sequence[Channel], stage: str) -> list[tuple[int, Channel]]:
+    """The queues that a stage reads, each with its place among all."""
+    return [(i, channel) for i, channel in enumerate(channels) if stage in channel.consumers]
+
+
+def writes(channels: Sequence[Channel], stage: str) -> list[tuple[int, Channel]]:
+    """The queues that a stage fills, each with its place among all."""
+    return [(i, channel) for i, channel in enumerate(channels) if stage == channel.producer]
+
+
+def passed(entries: int, load: Load, firings: int) -> int:
+    """Entries that a stage has published, or given back, after so many firings."""
+    return firings * entries // load.tiles
+
+
+def needed(entries: int, load: Load, firings: int) -> int:
+    """Entries that must be there for a stage to fire so many times."""
+    return -(-firings * entries // load.tiles)
+
+
+def sequence(loads: Sequence[Load], channels: Sequence[Channel]) -> Iterator[tuple[Load, int]]:
+    """All firings one after the other, each tile as far down as it gets before the next begins: (stage, its tile).
+
+    A stage that no tiles set the pace of fires on demand: when the last stage that has work waits for what it makes.
+    """
+    by_name, fired = {load.name: load for load in loads}, {load.name: 0 for load in loads}
+    inputs = {load.name: [(entries_of(c, loads), by_name[c.producer]) for _, c in reads(channels, load.name)] for load in loads}
+    paced = [load for load in reversed(loads) if any(entries > 1 for entries, _ in inputs[load.name])]
+
+    def missing(load: Load) -> Load | None:
+        return next((producer for entries, producer in inputs[load.name]
+                     if passed(entries, producer, fired[producer.name]) < needed(entries, load, fired[load.name] + 1)), None)
+
+    for _ in range(sum(load.tiles for load in loads)):
+        ready = next((load for load in paced if fired[load.name] < load.tiles and missing(load) is None), None)
+        load = ready or next(load for load in reversed(loads) if fired[load.name] < load.tiles)
+        while (producer := missing(load)) is not None:
+            load = producer
+        yield load, fired[load.name]
+        fired[load.name] += 1
+
+
+def depths(loads: Sequence[Load], channels: Sequence[Channel], full_rate: bool = False) -> list[int]:
+    """For each queue a depth with which no stage waits forever: what it holds in ``sequence``'s order.
+
+    With ``full_rate`` it also never makes a stage wait that has work: one entry more for each stage on the longest path from
+    its producer to a consumer. That is the paper's double buffer for neighbours, and three for a queue that passes a stage by.
+    Raises PlanError for two stages of one name.
+    """
+    held = list(_held(tuple(loads), tuple(channels)))
+    if full_rate:
+        for i, channel in enumerate(channels):
+            below = _distances(loads, channels, channel.producer)
+            held[i] = min(entries_of(channel, loads), held[i] + max(below[consumer] for consumer in channel.consumers))
+    return held
+
+
+@lru_cache(maxsize=256)  # a design asks for the same again, with other blocks or other names
+def _held(loads: tuple[Load, ...], channels: tuple[Channel, ...]) -> tuple[int, ...]:
+    by_name, fired = {load.name: load for load in loads}, {load.name: 0 for load in loads}
+    if len(by_name) < len(loads):
+        twice = next(load.name for load in loads if load is not by_name[load.name])
+        raise PlanError(f"two stages are named {twice!r}, and queues know stages by their names: rename one")
+    entries, held = [entries_of(channel, loads) for channel in channels], [1] * len(channels)
+    for load, tile in sequence(loads, channels):
+        fired[load.name] = tile + 1
+        for i, channel in writes(channels, load.name):
+            back = min(passed(entries[i], by_name[consumer], fired[consumer]) for consumer in channel.consumers)
+            held[i] = max(held[i], passed(entries[i], load, tile + 1) - back)
+    return tuple(held)
+
+
+def _distances(loads: Sequence[Load], channels: Sequence[Channel], start: str) -> dict[str, int]:
+    """The queues on the longest path from a stage to each stage below it."""
+    found = {start: 0}
+    for load in loads:
+        for _, channel in writes(channels, load.name) if load.name in found else ():
+            for consumer in channel.consumers:
+                found[consumer] = max(found.get(consumer, 0), found[load.name] + 1)
+    return found

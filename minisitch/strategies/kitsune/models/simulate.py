@@ -1,0 +1,350 @@
+"""How long a pipeline takes, tile by tile: a discrete-event simulation of three ways to execute the same work.
+
+In:  ``Load``s in the order of their data, the ``Channel``s between them, a ``Device``; for a pipeline the blocks of each stage.
+Out: a ``Run``: the makespan, when each stage had which tile, how full each queue was, what each unit did, bytes of DRAM.
+
+    bulk-synchronous   a kernel a stage, one after the other; every intermediate goes through DRAM
+    vertical           a kernel a group of stages, which takes a tile through all of them before the next tile; what
+                       stays inside a group never leaves its SM, and units take turns. A product is a kernel of its own
+    dataflow           one kernel: every stage has blocks of its own, runs when its tile has come and there is room
+                       for what it makes, and hands tiles on through queues in L2
+
+A *firing* is one stage's time on one tile, which all of its blocks share. It computes, moves DRAM bytes and moves L2
+bytes at the same time and ends with the slowest of the three; whoever moves bytes at a moment shares the bandwidth
+evenly. Queues cost nothing beside their bytes, as in the paper's own model.
+
+A stage whose input is not there, or whose output has no room, waits. Where all wait, they wait for each other: the
+deadlock of reconverging paths, such as softmax's as stages, whose division wants every exponential once more after
+the sum of all. It is found, named, and refused with the depth that would do.
+
+Before:  exp -> sum, divide (depth 2), sum -> divide; 8 tiles
+After:   PipelineError: deadlock at 12 us: exp (tile 2) waits for room in exp -> sum, divide (depth 2; divide has given back 0);
+         sum (tile 2) waits for a tile of exp, which has published 2; divide (tile 0) waits for a tile of sum, which has
+         published 0. It runs with depths of exp -> sum, divide 8; or keep these stages in one, compute again what waits, ...
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf
+
+from ....device import Device
+from ....errors import PipelineError
+from .balance import Channel, Load, balance, entries_of, in_dram, verify
+from .rates import depths, needed, passed, reads, sequence, writes
+
+EXECUTIONS = ("bulk-synchronous", "vertical", "dataflow")
+LOW = 1 / 3  # of a unit's rate: Kitsune counts a unit as idle below it
+
+
+@dataclass(frozen=True)
+class Firing:
+    """One tile in one stage. ``lane`` is the kernel's row that it ran in: the stage's own in a pipeline."""
+
+    stage: str
+    tile: int
+    lane: int
+    start: float  # microseconds
+    end: float
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A stretch of time in which nothing changed: the part of each unit's rate that was drawn."""
+
+    start: float
+    end: float
+    simt: float
+    tensor: float
+    dram: float
+    l2: float
+
+
+@dataclass(frozen=True)
+class Run:
+    """One execution of the work, as simulated."""
+
+    execution: str
+    device: Device
+    loads: tuple[Load, ...]
+    channels: tuple[Channel, ...]
+    kernels: int
+    makespan_us: float
+    firings: tuple[Firing, ...]
+    moments: tuple[Moment, ...]
+    fills: tuple[tuple[tuple[float, int], ...], ...]  # for each channel: from when on it held how many entries
+    dram_bytes: int
+    l2_bytes: int
+
+    @cached_property
+    def utilisation(self) -> dict[str, float]:
+        """For each unit what it did, over what it could have done in the makespan."""
+        busy = {unit: sum(getattr(m, unit) * (m.end - m.start) for m in self.moments) for unit in ("simt", "tensor")}
+        busy["dram"] = self.dram_bytes / self.device.bandwidth * 1e6
+        busy["l2"] = self.l2_bytes / self.device.l2_bandwidth * 1e6
+        return {unit: us / self.makespan_us for unit, us in busy.items()}
+
+    @cached_property
+    def both_low(self) -> float:
+        """The part of the time in which SMs and DRAM are both below a third of what they can do."""
+        low = sum(m.end - m.start for m in self.moments if max(m.simt, m.tensor) < LOW and m.dram < LOW)
+        idle = self.makespan_us - sum(m.end - m.start for m in self.moments)  # launches
+        return (low + idle) / self.makespan_us
+
+    def __str__(self) -> str:
+        used = "  ".join(f"{unit} {part:4.0%}" for unit, part in self.utilisation.items())
+        return (f"{self.execution:16} {self.makespan_us:9.2f} us  {self.kernels:2} kernels  {self.dram_bytes:13,} DRAM bytes  "
+                f"{used}  both low {self.both_low:4.0%}")
+
+
+# ---------------------------------------------------------------- the three executions
+def bulk_synchronous(loads: Sequence[Load], channels: Sequence[Channel], device: Device) -> Run:
+    """A kernel a stage."""
+    return replace(vertical(loads, channels, device, [(load.name,) for load in loads]), execution="bulk-synchronous")
+
+
+def vertical(loads: Sequence[Load], channels: Sequence[Channel], device: Device,
+             groups: Sequence[Sequence[str]] | None = None) -> Run:
+    """A kernel a group; ``groups`` are in the order of their data, by default ``vertical_groups``'."""
+    verify(loads, channels, device)
+    groups = vertical_groups(loads, channels) if groups is None else groups
+    if sorted(name for group in groups for name in group) != sorted(load.name for load in loads):
+        raise PipelineError(f"groups hold every stage once; got {groups}")
+    place = {name: number for number, group in enumerate(groups) for name in group}
+    for channel in channels:
+        if (reader := min(place[name] for name in channel.consumers)) < place[channel.producer]:
+            raise PipelineError(f"group {reader} reads {channel.name}, which group {place[channel.producer]} makes: put the groups "
+                                "in the order of their data")
+    kernels = [[_together([load for load in loads if load.name in group], loads, channels, device)] for group in groups]
+    unbounded = [replace(c, depth=max(c.depth, entries_of(c, loads))) for c in channels]
+    found = _Simulation(loads, unbounded, device).run(kernels)
+    return replace(found, execution="vertical", channels=tuple(channels))
+
+
+def dataflow(loads: Sequence[Load], channels: Sequence[Channel], device: Device, blocks: Mapping[str, float] | None = None) -> Run:
+    """One kernel of co-resident stages, with these blocks each (SMs' worth of its unit), by default ``balance``'s.
+
+    Raises PipelineError where stages would wait for each other.
+    """
+    verify(loads, channels, device)
+    blocks = balance(loads, device, channels).blocks if blocks is None else blocks
+    idle = [load.name for load in loads if not blocks.get(load.name)]
+    if idle:
+        raise PipelineError(f"stage {idle[0]} has no blocks, so the others would wait for it forever: give each stage one at least")
+    outside, lanes = in_dram(channels, device), []
+    for load in loads:
+        us, draw = load.busy_us(blocks[load.name], device), min(load.share(device), blocks[load.name] / device.sms)
+        lane = []
+        for tile in range(load.tiles):
+            dram, cached = load.dram_bytes, load.l2_bytes
+            for i, channel in _ends(channels, load):
+                size = _entries(channel, load, tile, loads) * channel.tile_bytes
+                dram += size * (i in outside or (channel.returned and channel.producer == load.name))
+                cached += size * (i not in outside)
+            lane.append(_Task(load, tile, us, draw, dram, dram + cached))
+        lanes.append(lane)
+    return replace(_Simulation(loads, channels, device).run([lanes]), execution="dataflow")
+
+
+def executions(loads: Sequence[Load], channels: Sequence[Channel], device: Device) -> tuple[Run, Run, Run]:
+    """The same work in all three ways."""
+    return bulk_synchronous(loads, channels, device), vertical(loads, channels, device), dataflow(loads, channels, device)
+
+
+def vertical_groups(loads: Sequence[Load], channels: Sequence[Channel]) -> list[tuple[str, ...]]:
+    """What classic fusion makes: neighbouring SIMT stages in one kernel, each product alone.
+
+    Stages with equally many products before them may be joined: a path that leaves them through a product cannot come back.
+    """
+    level, root = {load.name: 0 for load in loads}, {load.name: load.name for load in loads}
+    kind = {load.name: load.kind for load in loads}
+    for load in loads:
+        producers = [channel.producer for _, channel in reads(channels, load.name)]
+        level[load.name] = max((level[p] + (kind[p] == "tensor") for p in producers), default=0)
+        for producer in producers:
+            if load.kind == kind[producer] == "simt" and level[load.name] == level[producer]:
+                old, new = root[producer], root[load.name]
+                root = {name: new if group == old else group for name, group in root.items()}
+    groups: dict[str, list[str]] = {}
+    for load in sorted(loads, key=lambda load: (level[load.name], load.kind == "tensor")):
+        groups.setdefault(root[load.name], []).append(load.name)
+    return [tuple(group) for group in groups.values()]
+
+
+def _together(group: Sequence[Load], loads: Sequence[Load], channels: Sequence[Channel], device: Device) -> list[_Task]:
+    """The firings of one kernel, in turn on the whole machine.
+
+    What crosses to another kernel is written once, and read once by each. So is what stays inside, if its entries in flight
+    are more than the shared memory of all SMs: an MLP's wide hidden layer.
+    """
+    names = {load.name for load in group}
+    inner = {i: replace(c, consumers=tuple(name for name in c.consumers if name in names), entries=entries_of(c, loads))
+             for i, c in enumerate(channels) if c.producer in names and not names.isdisjoint(c.consumers)}
+    held = zip(inner, depths(group, list(inner.values())), strict=True)
+    kept = {i for i, entries in held if entries * channels[i].tile_bytes <= device.sms * device.shared_per_sm}
+
+    def moved(load: Load, tile: int) -> int:
+        total = load.dram_bytes
+        for i, channel in _ends(channels, load):
+            if load.name == channel.producer:
+                travels = channel.returned or i not in kept or not names.issuperset(channel.consumers)
+            else:  # of several readers in a kernel the first fetches it
+                travels = i not in kept and load.name == next(name for name in channel.consumers if name in names)
+            total += travels * _entries(channel, load, tile, loads) * channel.tile_bytes
+        return total
+
+    tasks = []
+    for load, tile in sequence(group, list(inner.values())):
+        utilisation = load.utilisation if len(group) > 1 else 1.0
+        dram = moved(load, tile)
+        tasks.append(_Task(load, tile, load.us * utilisation, load.share(device) * load.utilisation / utilisation,
+                           dram, load.l2_bytes + dram))
+    return tasks
+
+
+def _ends(channels: Sequence[Channel], load: Load) -> list[tuple[int, Channel]]:
+    return reads(channels, load.name) + writes(channels, load.name)
+
+
+def _entries(channel: Channel, load: Load, tile: int, loads: Sequence[Load]) -> int:
+    """Entries of a queue that a firing fetches, or publishes."""
+    entries, step = entries_of(channel, loads), passed if load.name == channel.producer else needed
+    return step(entries, load, tile + 1) - step(entries, load, tile)
+
+
+# ---------------------------------------------------------------- time
+@dataclass(frozen=True)
+class _Task:
+    """A firing to come: what it computes for how long and draws of its unit, and the bytes it moves."""
+
+    load: Load
+    tile: int
+    us: float
+    draw: float
+    dram: int
+    l2: int
+
+
+class _Active:
+    """A firing under way: what is left of its microseconds, its DRAM bytes, its L2 bytes."""
+
+    def __init__(self, task: _Task, start: float) -> None:
+        self.task, self.start = task, start
+        self.us, self.dram, self.l2 = task.us, float(task.dram), float(task.l2)
+
+    @property
+    def over(self) -> bool:
+        return not (self.us or self.dram or self.l2)
+
+    def soonest(self, dram: float, l2: float) -> float:
+        """When it is done with the first of what is left, at these bytes a microsecond; at once if nothing is."""
+        return 0.0 if self.over else min(self.us or inf, self.dram / dram or inf, self.l2 / l2 or inf)
+
+    def spend(self, step: float, dram: float, l2: float) -> None:
+        """Let time pass. What would end within rounding of the step ends with it."""
+        end = step * (1 + 1e-12)
+        self.us = self.us - step if self.us > end else 0.0
+        self.dram = self.dram - dram * step if self.dram > dram * end else 0.0
+        self.l2 = self.l2 - l2 * step if self.l2 > l2 * end else 0.0
+
+
+class _Simulation:
+    """The clock, the queues, and what happened."""
+
+    def __init__(self, loads: Sequence[Load], channels: Sequence[Channel], device: Device) -> None:
+        self.loads, self.channels, self.device = tuple(loads), tuple(channels), device
+        self.entries = [entries_of(channel, loads) for channel in channels]
+        self.published = [0] * len(channels)
+        self.taken = [dict.fromkeys(channel.consumers, 0) for channel in channels]
+        self.reads = {load.name: reads(channels, load.name) for load in loads}
+        self.writes = {load.name: writes(channels, load.name) for load in loads}
+        self.clock = 0.0
+        self.firings: list[Firing] = []
+        self.moments: list[Moment] = []
+        self.fills: list[list[tuple[float, int]]] = [[(0.0, 0)] for _ in channels]
+
+    def run(self, kernels: Sequence[Sequence[Sequence[_Task]]]) -> Run:
+        """Run kernels one after the other, the lanes of each side by side, the tasks of a lane in their order."""
+        for lanes in kernels:
+            self.clock += self.device.launch_us
+            pending = [deque(lane) for lane in lanes]
+            active: dict[int, _Active] = {}
+            changed = True  # a firing may start where another has ended
+            while active or any(pending):
+                for lane, tasks in enumerate(pending) if changed else ():
+                    if tasks and lane not in active and self._waits_for(tasks[0]) is None:
+                        active[lane] = _Active(tasks.popleft(), self.clock)
+                if not active:
+                    raise PipelineError(self._deadlock([tasks[0] for tasks in pending if tasks]))
+                self._advance(active.values())
+                over = [lane for lane, found in active.items() if found.over]
+                for lane in over:
+                    self._finish(active.pop(lane), lane)
+                changed = bool(over)
+        moved = [task for lanes in kernels for lane in lanes for task in lane]
+        return Run("", self.device, self.loads, self.channels, len(kernels), self.clock, tuple(self.firings), tuple(self.moments),
+                   tuple(map(tuple, self.fills)), sum(task.dram for task in moved), sum(task.l2 for task in moved))
+
+    def _waits_for(self, task: _Task) -> tuple[int, str] | None:
+        """The queue that keeps a firing from starting, and what of it is wanted."""
+        load, firings = task.load, task.tile + 1
+        for i, _ in self.reads[load.name]:
+            if self.published[i] < needed(self.entries[i], load, firings):
+                return i, "tile"
+        for i, channel in self.writes[load.name]:
+            if passed(self.entries[i], load, firings) - min(self.taken[i].values()) > channel.depth:
+                return i, "room"
+        return None
+
+    def _advance(self, active: Iterable[_Active]) -> None:
+        """Move the clock to the next moment at which one of the active firings is done with something."""
+        sharing_dram, sharing_l2 = sum(found.dram > 0 for found in active), sum(found.l2 > 0 for found in active)
+        dram = self.device.bandwidth / 1e6 / max(1, sharing_dram)  # bytes a microsecond
+        l2 = self.device.l2_bandwidth / 1e6 / max(1, sharing_l2)
+        step = min(found.soonest(dram, l2) for found in active)
+        draws = dict.fromkeys(("simt", "tensor"), 0.0)
+        for found in active:
+            draws[found.task.load.kind] += found.task.draw * (found.us > 0)
+            found.spend(step, dram, l2)
+        if step:
+            self.moments.append(Moment(self.clock, self.clock + step, draws["simt"], draws["tensor"],
+                                       float(sharing_dram > 0), float(sharing_l2 > 0)))
+        self.clock += step
+
+    def _finish(self, found: _Active, lane: int) -> None:
+        """Publish what a firing made, give back what it read."""
+        load, tile = found.task.load, found.task.tile
+        self.firings.append(Firing(load.name, tile, lane, found.start, self.clock))
+        for i, _ in self.writes[load.name]:
+            self.published[i] = passed(self.entries[i], load, tile + 1)
+        for i, _ in self.reads[load.name]:
+            self.taken[i][load.name] = passed(self.entries[i], load, tile + 1)
+        for i, _ in self.writes[load.name] + self.reads[load.name]:
+            fill = self.published[i] - min(self.taken[i].values())
+            if self.fills[i][-1][0] == self.clock:
+                self.fills[i].pop()
+            if not self.fills[i] or self.fills[i][-1][1] != fill:
+                self.fills[i].append((self.clock, fill))
+
+    def _deadlock(self, tasks: Sequence[_Task]) -> str:
+        """Who waits for what, and the depth of each queue that would do."""
+        said = []
+        for task in tasks:
+            found = self._waits_for(task)
+            assert found, "whoever waits for nothing has started"
+            i, wanted = found
+            channel = self.channels[i]
+            if wanted == "room":
+                last = min(self.taken[i], key=lambda name: self.taken[i][name])
+                wanted = f"room in {channel.name} (depth {channel.depth}; {last} has given back {self.taken[i][last]})"
+            else:
+                wanted = f"a tile of {channel.producer}, which has published {self.published[i]}"
+            said.append(f"{task.load.name} (tile {task.tile}) waits for {wanted}")
+        enough = depths(self.loads, self.channels)
+        deeper = [f"{c.name} {enough[i]}" for i, c in enumerate(self.channels) if c.depth < enough[i]]
+        assert deeper, "with all depths that large every stage comes to its turn"
+        return (f"deadlock at {self.clock:.4g} us: {'; '.join(said)}. It runs with depths of {', '.join(deeper)}; or keep these "
+                "stages in one, compute again what waits, or let it go through DRAM")

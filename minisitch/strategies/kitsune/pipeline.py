@@ -1,0 +1,356 @@
+"""What a pipeline is: stages that run at the same time, and the queues between them (*Kitsune*, B6, Algorithm 1).
+
+In:  the body of a pattern that holds matrix products, and a ``Device``. Out: a ``Pipeline``, or the nodes that keep it from
+being one, each with its reason.
+
+1. Tiles: one axis of one product, and what follows for all other values (``tiles.py``).
+2. Stages: each product is one, of kind ``tensor``; light element-wise operations that only read its result are its
+   *epilogue* (classic vertical fusion first); what else lies between two products is one of kind ``simt``. A reduction over
+   the tiles is split: each tile adds its part (*fan-in*), and a *final* stage combines the parts, behind a tree of stages that
+   each combine some of them where that is faster (``predict.balanced``).
+3. Queues: one for each value that another stage reads; several readers share it (*multicast*). A tile's bytes are its payload.
+4. Rounds: what needs a complete fold is made after the last tile. Of the values that it also reads tile by tile, some are *held*,
+   in a queue of all tiles, and the others computed again, in stages of the later round.
+5. Depth: a reader that must wait for tiles that are still to come needs them all in the queue (``least_depths``).
+
+Before:  %2 = matmul x w1; %3 = gelu %2; %4 = matmul %3 w2
+After:   stage 0 tensor {%2} -queue %2-> stage 1 simt {%3} -queue %3-> stage 2 tensor {%4}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+from ...device import Device
+from ...errors import PlanError
+from ...fuse import FREE, Composition, Decision, is_heavy, sources
+from ...graph import Graph, Node
+from .models.balance import Channel, Kind, Load
+from .models.rates import depths
+from .tiles import FINAL, FOLD, Tiling, best_cut
+
+PAYLOAD = 128 << 10  # bytes of a queue's entry: from 64 to 256 kB synchronisation is cheap and the queues stay in L2 (Kitsune B3)
+LEAST_PAYLOAD = 16 << 10  # fewer bytes are sent only where there are no more; above, each multiprocessor should see a tile
+RESIDENT = 0.5  # of a core's own cache, that a tile of the widest value may take: a stage reads one and writes one
+FEWEST_ROWS = 48  # of a CPU's tile: a product of fewer rows keeps BLAS from its speed
+
+
+# What a stage makes: of each tile a tile, or a part of a reduction; of the parts each block a sum of some, or one block all.
+Role = Literal["map", "fan_in", "combine", "final"]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One operator of the pipeline. ``nodes`` are ids of the body; ``blocks`` how many thread blocks it has."""
+
+    name: str
+    nodes: tuple[int, ...]
+    kind: Kind  # which unit it keeps busy
+    role: Role = "map"
+    blocks: int = 1
+
+    @property
+    def joins(self) -> bool:
+        """Whether it takes parts of folds, and not tiles."""
+        return self.role in ("combine", "final")
+
+    def entries(self, tiles: int) -> int:
+        """What it puts in a queue: something of each tile, a part of each block, or what is complete, once."""
+        return {"final": 1, "combine": self.blocks}.get(self.role, tiles)
+
+    def __str__(self) -> str:
+        nodes = " ".join(f"%{n}" for n in self.nodes)
+        blocks = f", {self.blocks} blocks" if self.blocks > 1 else ""
+        return f"{self.name}: {self.kind} {self.role}, {nodes}{blocks}"
+
+
+@dataclass(frozen=True)
+class Queue:
+    """A ring of ``depth`` entries of ``tile_bytes`` each that holds tiles of the value ``node`` of the body."""
+
+    node: int
+    producer: int  # stages, by their positions
+    consumers: tuple[int, ...]
+    tile_bytes: int
+    depth: int = 2  # one entry is written while another is read
+
+    @property
+    def name(self) -> str:
+        """Of its array; a value computed in two rounds has two queues, and so have the parts of a fold and the whole."""
+        return f"q{self.node}_{self.producer}"
+
+    def __str__(self) -> str:
+        return f"queue %{self.node}: {self.producer} -> {', '.join(map(str, self.consumers))}, {self.depth} x {self.tile_bytes} B"
+
+
+@dataclass(frozen=True)
+class Pipeline(Composition):
+    """Stages and queues over tiles of ``tile`` units; ``axes`` and ``units`` are the ``tiles.Tiling`` of the body."""
+
+    products: ClassVar[bool] = True
+    axes: tuple[int | None, ...] = ()
+    units: int = 1
+    tile: int = 1
+    stages: tuple[Stage, ...] = ()
+    queues: tuple[Queue, ...] = ()
+
+    @property
+    def tiles(self) -> int:
+        """How many, the last one perhaps smaller."""
+        return -(-self.units // self.tile)
+
+    @property
+    def sizes(self) -> str:
+        """``256 tiles of 32, the last of 31``."""
+        rest = self.units % self.tile
+        return f"{self.tiles} tiles of {self.tile}" + (f", the last of {rest}" if rest else "")
+
+    @property
+    def entries(self) -> list[int]:
+        """How many each queue is given in all."""
+        return [self.stages[q.producer].entries(self.tiles) for q in self.queues]
+
+    @property
+    def taken(self) -> list[int]:
+        """What each stage takes, one after the other: tiles, or parts of folds."""
+        return firings(self.stages, self.queues, self.tiles)
+
+    def cut(self, graph: Graph) -> Tiling:
+        """The cut of a body that this pipeline was designed for."""
+        return Tiling(graph, self.axes, self.units, ())
+
+    @property
+    def held(self) -> tuple[int, ...]:
+        """The values in queues that lead past a final stage: a later round reads their tiles."""
+        finals = [k for k, s in enumerate(self.stages) if s.role == "final"]
+        past = (q for q in self.queues if any(q.producer < k < max(q.consumers) for k in finals))
+        return tuple(sorted({q.node for q in past if (self.axes[q.node] or 0) >= 0}))
+
+    def __str__(self) -> str:
+        lines = [f"{self.units} units in {self.sizes}", *(f"  stage {i} {s}" for i, s in enumerate(self.stages))]
+        return "\n".join([*lines, *(f"  {q}" for q in self.queues)])
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a body is no pipeline; without ``nodes`` the rest may be one."""
+
+    nodes: tuple[int, ...]
+    decisions: tuple[Decision, ...]
+
+
+# ---------------------------------------------------------------- from a body to a pipeline
+def design(graph: Graph, device: Device, held: Collection[int] | None = None) -> Pipeline | Refusal:
+    """Make a body a pipeline (Algorithm 1), or say what keeps it from being one.
+
+    ``held``: there may be several rounds, with these of ``Tiling.reconverging`` in queues of all tiles. None: one round, and what
+    waits for a complete fold keeps it from being a pipeline.
+    """
+    found = best_cut(graph, rounds=held is not None)
+    everything = tuple(n.id for n in graph.nodes)
+    if found is None or not all(n.type.size for n in graph.nodes):
+        why = "no axis of a product can be cut in two along with what it is made of" if found is None else "a value of it is empty"
+        return Refusal(everything, (Decision(everything, "keep apart", "no-tiles", why),))
+    if found.refused:
+        said = tuple(Decision((n,), "keep apart", "not-tile-by-tile", f"%{n} {graph[n].op}: {why}") for n, why in found.refused)
+        return Refusal(tuple(n for n, _ in found.refused), said)
+    lost = tuple(n.id for n in graph.nodes if found.axes[n.id] is None and n.op not in ("input", "constant") and n.op not in FREE)
+    if lost:
+        return Refusal(lost, (Decision(lost, "keep apart", "unconnected", "no tile of the rest is made of it, or from it"),))
+    late = tuple(n.id for n in graph.nodes if n.op == "matmul" and found.axes[n.id] == FINAL)
+    if late:
+        why = "a product of what is complete only after the last tile has all tiles to wait for: it is a launch of its own"
+        return Refusal(late, (Decision(late, "keep apart", "late-product", why),))
+    stages = _Stages(found, held or ()).stages()
+    if len(stages) < 2:
+        return Refusal(everything, (Decision(everything, "keep apart", "one-stage", "one stage has no queue"),))
+    tile = _tile(found, stages, device)
+    if tile >= found.units:
+        why = f"all its tiles together are one tile for {device.name}: {found.units} of {tile} units"
+        return Refusal(everything, (Decision(everything, "keep apart", "one-tile", why),))
+    return assemble(found, stages, tile)
+
+
+def assemble(found: Tiling, stages: Sequence[Stage], tile: int, room: int = 0) -> Pipeline:
+    """Stages in order, tiles of so many units: their names, and the queues between them, with ``room`` bytes for all entries.
+
+    Entries enough for one block a stage are there in any case; as far as there is room, there are as many for each block.
+    """
+    named = tuple(replace(s, name=f"{s.name.rpartition('_')[0] or s.name}_{number}") for number, s in enumerate(stages))
+    return verify_pipeline(Pipeline(found.axes, found.units, tile, named, _queues(found, named, tile, room)))
+
+
+class _Stages:
+    """Deals the nodes of a body out to stages."""
+
+    def __init__(self, found: Tiling, held: Collection[int]) -> None:
+        self.found, self.graph, self.held = found, found.graph, held
+        self.computes = [n for n in self.graph.nodes if n.kind != "source" and (n.op not in FREE) and found.axes[n.id] is not None]
+        self.level = [0] * len(self.graph)  # products on the longest path
+        for node in self.graph.nodes:
+            self.level[node.id] = max((self.level[a] for a in node.args), default=0) + (node.op == "matmul")
+
+    def stages(self) -> tuple[Stage, ...]:
+        """In an order in which each stage comes after those it reads, round after round."""
+        made = [stage for number in range(max(self.found.rounds) + 1) for stage in self._round(number)]
+        return tuple(replace(s, name=f"{s.name}_{number}") for number, s in enumerate(made))
+
+    def _round(self, number: int) -> list[Stage]:
+        axes, rounds, groups = self.found.axes, self.found.rounds, list[list[Node]]()
+        again = self._again(number)
+        computes = [n for n in self.computes if rounds[n.id] == number or n.id in again]
+        groups += [[n] for n in computes if n.op == "matmul" and axes[n.id] != FINAL]
+        for part in self._components([n for n in computes if n.op != "matmul" and axes[n.id] not in (FOLD, FINAL)]):
+            self._place(part, groups)
+        groups += [[n] for n in computes if n.op != "matmul" and axes[n.id] == FOLD]
+        made = [self._stage(sorted(g, key=lambda n: n.id)) for g in groups]
+        made.sort(key=lambda s: (self.level[s.nodes[0]], s.kind == "simt", s.nodes[0]))
+        after = tuple(n.id for n in computes if axes[n.id] in (FOLD, FINAL))
+        return [*made, Stage("final", after, "simt", "final")] if after else made
+
+    def _again(self, number: int) -> set[int]:
+        """What a round computes anew: values of rounds before that it reads and no queue holds, and what these are made of."""
+        found, pending = set[int](), [n.id for n in self.computes if self.found.rounds[n.id] == number]
+        while pending:
+            for value in sources(self.graph, self.graph[pending.pop()]) - found - set(self.held):
+                if self.found.tiled(value) and self.graph[value].op != "input" and self.found.rounds[value] < number:
+                    found.add(value)
+                    pending.append(value)
+        return found
+
+    def _components(self, nodes: Sequence[Node]) -> list[list[Node]]:
+        """Nodes of equal level that read each other, through views or not."""
+        inside = {n.id for n in nodes}
+        root = {n.id: n.id for n in nodes}
+
+        def find(x: int) -> int:
+            while root[x] != x:
+                x = root[x]
+            return x
+
+        for node in nodes:
+            for source in sources(self.graph, node):
+                if source in inside and self.level[source] == self.level[node.id]:
+                    root[find(source)] = find(node.id)
+        found: dict[int, list[Node]] = {}
+        for node in nodes:
+            found.setdefault(find(node.id), []).append(node)
+        return list(found.values())
+
+    def _place(self, part: list[Node], groups: list[list[Node]]) -> None:
+        """Epilogue or stage: light operations on one product's result are done where it is made."""
+        outside = {s for n in part for s in sources(self.graph, n)} - {n.id for n in part}
+        tiled = {s for s in outside if self.found.tiled(s) and self.graph[s].op != "input"}
+        light = all(n.kind == "map" and not is_heavy(self.graph, n) for n in part)
+        home = next((g for g in groups if light and tiled == {g[0].id} and g[0].op == "matmul"), None)
+        if home is None:
+            groups.append(part)
+        else:
+            home += part
+
+    def _stage(self, nodes: Sequence[Node]) -> Stage:
+        product = next((n for n in nodes if n.op == "matmul"), None)
+        role: Role = "fan_in" if any(self.found.axes[n.id] == FOLD for n in nodes) else "map"
+        last = nodes[-1]
+        name = "product" if product else last.via or last.op
+        return Stage(name, tuple(n.id for n in nodes), "tensor" if product else "simt", role)
+
+
+def crossing(graph: Graph, stages: Sequence[Stage]) -> list[Queue]:
+    """Values that another stage reads, without bytes. Of several stages that have one, a reader takes the last before it."""
+    readers: dict[tuple[int, int], list[int]] = {}
+    for number, stage in enumerate(stages):
+        parts = {n for n in stage.nodes if stage.joins and any(n in s.nodes for s in stages[:number])}
+        made = [graph[n] for n in stage.nodes if n not in parts]
+        for node in parts | {s for n in made for s in sources(graph, n)} - (set(stage.nodes) - parts):
+            producers = [k for k in range(number) if node in stages[k].nodes]
+            if producers:
+                readers.setdefault((node, producers[-1]), []).append(number)
+    return [Queue(*key, tuple(who), 0) for key, who in sorted(readers.items())]
+
+
+def firings(stages: Sequence[Stage], queues: Sequence[Queue], tiles: int) -> list[int]:
+    """What each stage takes, one after the other: tiles, or parts of folds; one that joins none fires once."""
+    found = [1 if s.joins else tiles for s in stages]
+    for q in queues:
+        for number in q.consumers:
+            if stages[number].joins and q.node in stages[number].nodes:
+                found[number] = stages[q.producer].entries(tiles)
+    return found
+
+
+def _bytes_a_unit(found: Tiling, node: int) -> int:
+    return found.graph[node].type.nbytes // found.units
+
+
+def _queues(found: Tiling, stages: Sequence[Stage], tile: int, room: int) -> tuple[Queue, ...]:
+    made, tiles = crossing(found.graph, stages), -(-found.units // tile)
+    payload = [_bytes_a_unit(found, q.node) * tile if found.tiled(q.node) else found.graph[q.node].type.nbytes for q in made]
+    enough = least_depths(stages, made, tiles, full_rate=True)
+    made = [replace(q, tile_bytes=size, depth=n) for q, size, n in zip(made, payload, enough, strict=True)]
+    more = [min(q.depth * max(stages[k].blocks for k in (q.producer, *q.consumers)), stages[q.producer].entries(tiles)) - q.depth
+            for q in made]
+    wanted = sum(n * q.tile_bytes for q, n in zip(made, more, strict=True))
+    left = max(0, room - sum(q.depth * q.tile_bytes for q in made))
+    return tuple(replace(q, depth=q.depth + n * min(left, wanted) // max(1, wanted)) for q, n in zip(made, more, strict=True))
+
+
+def _tile(found: Tiling, stages: Sequence[Stage], device: Device) -> int:
+    """Units a tile: a GPU's keep the widest queue's entries at ``PAYLOAD``, a CPU's the widest value in a part of a core's cache.
+
+    On a GPU a somewhat smaller tile that divides all units is taken, if there is one of half the bytes and no fewer than
+    ``LEAST_PAYLOAD``: a smaller last tile would have text of its own in each stage.
+    """
+    most = max((_bytes_a_unit(found, q.node) for q in crossing(found.graph, stages) if found.tiled(q.node)), default=1) or 1
+    if device.kind == "cpu":
+        return max(_fewest(found), int(device.shared_per_sm * RESIDENT) // most)
+    enough = LEAST_PAYLOAD // most
+    wanted = max(1, min(PAYLOAD // most, max(found.units // device.sms, enough)))
+    least = max((wanted + 1) // 2, min(wanted, enough))
+    return next((tile for tile in range(wanted, least - 1, -1) if found.units % tile == 0), wanted)
+
+
+def _fewest(found: Tiling) -> int:
+    """Units a tile of which no product has fewer than ``FEWEST_ROWS`` along the axis that is cut, unless a batch is cut."""
+    graph, most = found.graph, 1
+    for node in (n for n in graph.nodes if n.op == "matmul"):
+        for value, axis in ((v, found.axes[v]) for v in (node.id, *node.args)):
+            rank = graph[value].type.rank
+            if axis is not None and axis >= rank - 2:
+                most = max(most, -(-FEWEST_ROWS * found.units // graph[value].type.shape[axis]))
+    return most
+
+
+# ---------------------------------------------------------------- depth
+def least_depths(stages: Sequence[Stage], queues: Sequence[Queue], tiles: int, full_rate: bool = False) -> list[int]:
+    """How deep each queue must be so that no stage waits for ever, or with ``full_rate`` none that has work (``rates.depths``).
+
+    The paper does not discuss it. What a final stage gives out comes after the last tile: where a path through it meets one
+    around it, the queue around it must hold all tiles. A skip past stages that pass tile after tile needs one entry. The blocks
+    of a combining stage have an entry each, to add up in.
+    """
+    loads = [Load(str(k), "simt", 1.0, tiles=n) for k, n in enumerate(firings(stages, queues, tiles))]
+    given = [stages[q.producer].entries(tiles) for q in queues]
+    channels = [Channel(str(q.producer), tuple(map(str, q.consumers)), 0, entries=n) for q, n in zip(queues, given, strict=True)]
+    found = depths(loads, channels, full_rate)
+    return [all_ if stages[q.producer].role == "combine" else n for q, all_, n in zip(queues, given, found, strict=True)]
+
+
+def verify_pipeline(pipeline: Pipeline) -> Pipeline:
+    """Check stages and queues, and return the pipeline unchanged.
+
+    Raises PlanError: a queue without a stage at one end, a queue that goes backwards, one that would wait for ever.
+    """
+    count = len(pipeline.stages)
+    for q in pipeline.queues:
+        if not q.consumers or not all(0 <= s < count for s in (q.producer, *q.consumers)):
+            raise PlanError(f"{q} has no reader, or names a stage that is not there: stages are 0 to {count - 1}")
+        if min(q.consumers) <= q.producer:
+            raise PlanError(f"{q} goes back to an earlier stage: put the stages in the order of their data")
+    for q, needed in zip(pipeline.queues, least_depths(pipeline.stages, pipeline.queues, pipeline.tiles), strict=True):
+        if q.depth < needed:
+            raise PlanError(f"{q} waits for ever: a reader takes its first tile when {needed} are made; make it {needed} deep, "
+                            "keep the two stages together, or let the value go through memory")
+    return pipeline

@@ -1,0 +1,161 @@
+"""What the three executions of a designed pipeline would take on a GPU: from a ``Pipeline`` to the models' loads and queues.
+
+In:  the body of a pattern, its ``Pipeline``, a ``Device``. Out: three ``Run``s: every operation a kernel, classic fusion, dataflow.
+
+Work is operations over the rate of their unit, both as ``cost`` has them: products run on tensor cores (float32 operands
+rounded to TF32, at half of float16's rate), everything else on SIMT units. Inputs are read once by each stage that needs
+them, outputs written once; what a stage's blocks read again, its weights, comes from L2 and is not counted. Nothing here
+is measured, and a product reaches the datasheet's rate.
+
+A tile of the design is one block's; a tile of the models is as many of those as a balanced stage has blocks.
+
+``balanced`` makes use of it: blocks for each stage of a design, and a tree of combining stages before a final stage that would
+keep the others waiting. On a CPU neither has a use: a core adds up the parts of its tiles as it makes them, and the few sums of the
+cores are added up after.
+
+Before:  4,096 rows in 128 tiles of 32, two products, 108 SMs
+After:   3 tiles of 54 x 32 rows for 54 blocks of each product
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...device import Device
+from ...fuse import FREE, Decision, behind_views, count, is_heavy, sources
+from ...graph import Graph, Node
+from ..cost import HEAVY_OPERATIONS
+from .models.balance import KINDS, Channel, Load, balance, pass_tiles
+from .models.rates import depths
+from .models.simulate import Run, bulk_synchronous, dataflow, vertical
+from .pipeline import Pipeline, Role, Stage, assemble, crossing, firings
+from .tiles import FINAL, FOLD
+
+
+def predict(graph: Graph, pipeline: Pipeline, device: Device) -> tuple[Run, Run, Run]:
+    """Every operation a kernel (the paper's baseline), products with their epilogues and fused SIMT stages, and the pipeline."""
+    eager = workload(graph, pipeline, device, operators(graph, pipeline))
+    fused = workload(graph, pipeline, device, [s for s in pipeline.stages if s.role != "combine"])
+    return bulk_synchronous(*eager, device), vertical(*fused, device), dataflow(*workload(graph, pipeline, device), device)
+
+
+def operators(graph: Graph, pipeline: Pipeline) -> tuple[Stage, ...]:
+    """A stage for each operation."""
+    role: dict[int, Role] = {FOLD: "fan_in", FINAL: "final"}
+    return tuple(Stage(f"{node.op}_{node.id}", (node.id,), "tensor" if node.op == "matmul" else "simt",
+                       role.get(pipeline.axes[node.id] or 0, "map"))
+                 for node in graph.nodes if node.kind != "source" and node.op not in FREE)
+
+
+def workload(graph: Graph, pipeline: Pipeline, device: Device,
+             stages: Sequence[Stage] = ()) -> tuple[tuple[Load, ...], tuple[Channel, ...]]:
+    """What the stages of a pipeline ask of a device, and the queues between them.
+
+    Of ``stages`` that are given, to be kernels, one that reduces hands over what is complete: it has the whole machine for it.
+    """
+    parted, stages = not stages, stages or pipeline.stages
+    together = -(-device.sms // max(sum(stage.kind == kind for stage in pipeline.stages) for kind in KINDS))
+    tiles, links = -(-pipeline.tiles // together), crossing(graph, stages)
+    parts = firings(stages, links, pipeline.tiles) if parted else [0] * len(stages)
+    fired = [tiles if not s.joins else min(n, tiles) if parted else 1 for s, n in zip(stages, parts, strict=True)]
+    makes = [[n for n in s.nodes if not (s.joins and any(n in t.nodes for t in stages[:k]))] for k, s in enumerate(stages)]
+    whole = {n for n, axis in enumerate(pipeline.axes) if axis in (FOLD, FINAL)}
+    returned: dict[int, int] = {}
+    for output in graph.outputs:
+        node = behind_views(graph, output)
+        owners = [k for k, s in enumerate(stages) if node in s.nodes]
+        if owners:
+            returned[node] = owners[-1] if node in whole else owners[0]
+    queued = {(q.node, q.producer) for q in links}
+    loads = []
+    for k, stage in enumerate(stages):
+        written = [n for n, by in returned.items() if by == k and (n, k) not in queued]
+        load = _load(graph, stage, fired[k], device, makes[k], written)
+        if parted and stage.joins:
+            held = sum(graph[n].type.nbytes for n in set(stage.nodes) - set(makes[k]))
+            load = replace(load, us=load.us + part_us(held, device) * parts[k] / stage.blocks / fired[k], parallel=stage.blocks)
+        elif parted:  # a tile is one block's
+            most = min(pipeline.tiles, device.sms)
+            load = replace(load, us=load.us * device.sms / most, parallel=most)
+        loads.append(load)
+    channels = []
+    for q in links:
+        given, size = tiles, graph[q.node].type.nbytes
+        if q.node in whole:
+            joined = parted and stages[q.producer].role != "final"
+            given, size = (fired[q.consumers[0]], size * parts[q.consumers[0]]) if joined else (1, size)
+        channels.append(Channel(stages[q.producer].name, tuple(stages[r].name for r in q.consumers), -(-size // given),
+                                entries=given, returned=returned.get(q.node) == q.producer))
+    deep = depths(loads, channels, full_rate=True)
+    return tuple(loads), tuple(replace(c, depth=n) for c, n in zip(channels, deep, strict=True))
+
+
+def part_us(nbytes: int, device: Device) -> float:
+    """What a block takes to add a part to a sum: read from L2 at its share of the bandwidth, between two block barriers."""
+    return nbytes / (device.l2_bandwidth / device.sms) * 1e6 + 2 * device.block_barrier_us
+
+
+def _load(graph: Graph, stage: Stage, tiles: int, device: Device, makes: Sequence[int], written: Sequence[int]) -> Load:
+    """A stage's work and bytes, dealt out evenly to its tiles."""
+    nodes = [graph[n] for n in makes]
+    us = sum(_us(graph, node, device) for node in nodes)
+    inputs: dict[int, int] = {}
+    for node in nodes:
+        for source in sources(graph, node):
+            if graph[source].op == "input":  # of a table only what is looked up
+                size = min(graph[source].type.nbytes, node.type.nbytes) if node.op == "gather" else graph[source].type.nbytes
+                inputs[source] = max(inputs.get(source, 0), size)
+    moved = sum(inputs.values()) + sum(graph[n].type.nbytes for n in written)
+    return Load(stage.name, stage.kind, us / tiles, -(-moved // tiles), tiles=tiles)
+
+
+def product_us(graph: Graph, node: Node, device: Device) -> float:
+    """What a product takes on tensor cores at their full rate."""
+    rate = device.tensor_flops if node.type.dtype == "float16" else device.tensor_flops / 2
+    return 2.0 * node.type.size * graph[node.args[0]].type.shape[-1] / rate * 1e6
+
+
+def _us(graph: Graph, node: Node, device: Device) -> float:
+    """What an operation takes at its unit's full rate."""
+    if node.op == "matmul":
+        return product_us(graph, node, device)
+    elements = graph[node.args[0]].type.size if node.kind == "reduce" else node.type.size
+    return elements * (HEAVY_OPERATIONS if is_heavy(graph, node) else 1) / device.flops * 1e6
+
+
+# ---------------------------------------------------------------- blocks, and trees of reductions
+QUEUED = 0.5  # of L2, for queues deeper than they must be: weights, inputs and counters lie there too
+
+
+def balanced(graph: Graph, pipeline: Pipeline, device: Device) -> tuple[Pipeline, list[Decision]]:
+    """A design with as many thread blocks a stage as Kitsune's load balance gives it (Kitsune B7), no more than there are tiles.
+
+    A final stage that would take longer for its parts than any other stage for its work gets a tree before it: each
+    block adds up as many parts as it can while the others work, and so on with what these leave.
+
+    Before:  sum_2 fan_in -> final_3 final, 512 parts    After:  sum_2 fan_in -> combine_3, 31 blocks -> final_4 final
+    """
+    loads, channels = workload(graph, pipeline, device)
+    bounds, stages, said = balance(loads, device, channels).bounds, list[Stage](), list[Decision]()
+    finals = {s.name for s in pipeline.stages if s.joins}
+    rest = pass_tiles(loads) / min(b.tiles_per_us for b in bounds if b.name not in finals)
+    for stage, parts in zip(pipeline.stages, pipeline.taken, strict=True):
+        if stage.role == "final":
+            folds = tuple(n for n in stage.nodes if pipeline.axes[n] == FOLD)
+            one, tree, left = part_us(sum(graph[n].type.nbytes for n in folds), device), list[int](), parts
+            share = max(2, int(rest / one), -(-parts // (device.sms // 2)))
+            while left > share and len(loads) + len(tree) < device.sms:
+                left = -(-left // share)
+                tree.append(left)
+            stages += [Stage("combine", folds, "simt", "combine", n) for n in tree]
+            blocks = ", then ".join(count(n, "block") for n in (*tree, 1))
+            why = (f"one block takes {parts * one:.3g} us for {count(parts, 'part')}, the other stages {rest:.3g} us: "
+                   f"it adds up {min(share, parts)} meanwhile")
+            said.append(Decision(folds, blocks, "reduction-tree", why))
+        stages.append(stage)
+    found = assemble(pipeline.cut(graph), stages, pipeline.tile)
+    loads, channels = workload(graph, found, device)
+    dealt = balance(loads, device, channels).blocks
+    stages = [s if s.joins else replace(s, blocks=min(dealt[s.name], found.tiles)) for s in found.stages]
+    return assemble(pipeline.cut(graph), stages, pipeline.tile, int(device.l2_size * QUEUED)), said

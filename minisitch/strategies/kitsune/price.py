@@ -1,0 +1,59 @@
+"""What a pipeline takes and moves, on a CPU and on a GPU: whoever weighs, compares or counts pipelines asks here.
+
+In:  the body of a pattern, its ``Pipeline``, a ``Device``. Out: modelled microseconds; bytes to and from main memory.
+
+Before:  (x @ w) then tanh then (@ v) as one pipeline    After:  its makespan; the bytes of x, w, v and of the result
+"""
+
+from __future__ import annotations
+
+from ...device import Device
+from ...fuse import Body, FusionPlan, Pattern, extract
+from ...graph import Graph
+from ..cost import Bytes
+from ..prices import Prices
+from .loop import TileLoop, loop_traffic, loop_us, tile_loop
+from .models.balance import Channel, in_dram
+from .models.simulate import dataflow
+from .pipeline import Pipeline
+from .predict import workload
+
+
+def plan_with_pipelines_us(plan: FusionPlan, prices: Prices) -> float:
+    """Modelled microseconds of a plan's launches, library calls and pipelines, one after the other."""
+    return sum(pattern_or_pipeline_us(pattern, prices) for pattern in plan.patterns)
+
+
+def pattern_or_pipeline_us(pattern: Pattern, prices: Prices) -> float:
+    """Modelled microseconds of one of them."""
+    if isinstance(pattern.composition, Pipeline):
+        return pipeline_us(extract(prices.graph, pattern).graph, pattern.composition, prices.device)
+    return prices.pattern_us(pattern)
+
+
+def pipeline_us(graph: Graph, pipeline: Pipeline, device: Device) -> float:
+    """Modelled microseconds: of all tiles in a CPU's cache, or of the one kernel on a GPU."""
+    if device.kind == "cpu":
+        return loop_us(_loop(graph, pipeline, device), device)
+    return dataflow(*workload(graph, pipeline, device), device).makespan_us
+
+
+def pipeline_traffic(graph: Graph, pipeline: Pipeline, device: Device) -> Bytes:
+    """Inputs, of which only slices may be taken, and outputs, once; on a CPU what is held for a later round, both ways; on a GPU
+    the queues that L2 has no room for: written once, read by each consumer."""
+    if device.kind == "cpu":
+        return loop_traffic(_loop(graph, pipeline, device))
+    queues = [Channel(str(q.producer), tuple(map(str, q.consumers)), q.tile_bytes, q.depth) for q in pipeline.queues]
+    spilled = [(graph[pipeline.queues[i].node].type.nbytes, len(queues[i].consumers)) for i in in_dram(queues, device)]
+    return Bytes(sum(_read(graph, v) for v in graph.inputs) + sum(size * readers for size, readers in spilled),
+                 sum(graph[v].type.nbytes for v in graph.outputs) + sum(size for size, _ in spilled))
+
+
+def _loop(graph: Graph, pipeline: Pipeline, device: Device) -> TileLoop:
+    return tile_loop(Body(graph, graph.inputs, graph.outputs, (), ()), pipeline, device)
+
+
+def _read(graph: Graph, value: int) -> int:
+    """Bytes of an input that are read, once."""
+    users, whole = [graph[u] for u in graph.users[value]], graph[value].type.nbytes
+    return min(whole, sum(u.type.nbytes for u in users)) if all(u.op == "slice" for u in users) else whole

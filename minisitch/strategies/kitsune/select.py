@@ -1,0 +1,318 @@
+"""Which operations could run as one pipeline: a library of operator patterns over the program's order (Kitsune B5).
+
+In:  a ``Graph``. Out: a ``Selection``: subgraphs that hold at least one product, and the decisions behind them.
+
+Each node that computes is one letter of a *line*, in the graph's order; views and sources are not on it. A pattern is a
+regular expression over words such as ``product`` and ``chain``; the line is read once, from left to right, and where it
+stands the first pattern of the library that matches is taken. Excluded nodes match nothing but ``over``, which steps over
+them. What was matched is then held to the graph, of which a line knows nothing: parts that do not touch are subgraphs of
+their own, and no path may leave a subgraph and come back to it. If one does, the match ends earlier.
+
+Before:  %2 = matmul %0 %1; %5 = add %2 %4; %7 = maximum %5 %6; %9 = matmul %7 %8; %11 = add %9 %10      line: peepe
+After:   mlp: %2 %5 %7 %9 %11
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ...fuse import FREE, MOST_ARGUMENTS, Decision, behind_views, count, read_in_place, view_source
+from ...graph import Graph, Node
+
+# ---------------------------------------------------------------- the words of patterns
+LETTERS = {
+    "element-wise": "e",
+    "join": "m",  # moves that a kernel computes: concatenate, a gather within rows
+    "reduction": "r",
+    "product": "p",  # one operand is a parameter: a linear layer
+    "sibling": "s",  # a product that reads what the product before it reads, but for common weights: that value is multicast
+    "attend": "a",  # a product of two computed values
+    "excluded": "x",
+}
+# All repetitions are possessive (``*+``): what follows a chain never begins like one, so there is nothing to try again.
+WORDS = {
+    **LETTERS,
+    "chain": "[em]*+",
+    "normalisation": "(?:[em]*+r)++[em]*+",  # layernorm, softmax: reductions, and what is element-wise around them
+    "before": "(?:[em]*+r)++[em]*+|[em]*+",  # whatever leads to a product
+    "linear": "[ps][em]*+",
+    "siblings": "(?:s[em]*+)*+",
+    "over": "x*+",
+}
+
+
+@dataclass(frozen=True)
+class OperatorPattern:
+    """One entry of a library: ``text`` is a regular expression in which words stand for letters, and blanks for nothing."""
+
+    name: str
+    text: str
+    why: str
+
+    @cached_property
+    def regex(self) -> re.Pattern[str]:
+        return re.compile(re.sub(r"[a-z-]+", lambda word: f"(?:{WORDS[word[0]]})", self.text).replace(" ", ""))
+
+
+LIBRARY = (
+    OperatorPattern("attention", "chain attend normalisation attend chain linear?",
+                    "scores, softmax and their product with the values: the scores never travel"),
+    OperatorPattern("interaction", "before linear+ over chain attend chain linear+ normalisation?",
+                    "two stacks of linear layers with a product of computed values between them"),
+    OperatorPattern("mlp", "before product chain siblings (?:over chain product chain siblings)+ normalisation?",
+                    "linear layers, what is element-wise between them, the normalisation of their result"),
+    OperatorPattern("multicast", "before product chain (?:sibling chain)+", "one value that several products read"),
+    OperatorPattern("normalised", "before (?:product|attend) normalisation (?:product|attend) chain linear?",
+                    "a product, the normalisation of its result, and a product of that"),
+    OperatorPattern("reduction", "before (?:product|attend) normalisation", "a product and the reduction of its result"),
+    OperatorPattern("product", "before (?:product|attend) chain", "a product with the chains before and behind it"),
+)
+
+
+# ---------------------------------------------------------------- what comes out
+@dataclass(frozen=True)
+class Subgraph:
+    """Operations that could run as one pipeline: ids in order, the views between them included.
+
+    Contiguous: no path leaves it and comes back. ``pattern``: the entry of the library that found it.
+    """
+
+    nodes: tuple[int, ...]
+    pattern: str
+    decisions: tuple[Decision, ...] = ()
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The subgraphs of a graph in its order; the decisions are about what was left out."""
+
+    graph: Graph
+    subgraphs: tuple[Subgraph, ...]
+    decisions: tuple[Decision, ...] = ()
+
+    def __str__(self) -> str:
+        line, letters = spell(self.graph)
+        inside = sum(n in each.nodes for each in self.subgraphs for n in line)
+        lines = [f"# after select: {inside} of {count(len(line), 'operation')} in {count(len(self.subgraphs), 'subgraph')}",
+                 f"# line: {letters}"]
+        for each in self.subgraphs:
+            lines.append(f"{each.pattern}: " + " ".join(f"%{n}:{self.graph[n].op}" for n in each.nodes))
+            lines += [f"    {d.verdict} [{d.rule}] {d.why}" for d in each.decisions]
+        lines += [f"{d.verdict} [{d.rule}] " + " ".join(f"%{n}" for n in d.at) + f": {d.why}" for d in self.decisions]
+        return "\n".join(lines)
+
+
+# ---------------------------------------------------------------- letters
+def exclusion(graph: Graph, node: Node) -> tuple[str, str] | None:
+    """Rule and reason why an operation is no stage of any pipeline; None if it may be one."""
+    if node.op == "gather" and 0 in node.attr("axes"):
+        return "gathers-all-data", f"%{node.id} gather takes rows from anywhere in %{node.args[0]}: all of it has to be there first"
+    if node.op == "update":
+        return "bulk-synchronous", f"%{node.id} update copies all of %{node.args[0]} to change a window of it"
+    if node.kind == "library" and node.op != "matmul":
+        return "bulk-synchronous", f"%{node.id} {node.op} needs all of its operands for its first element"
+    return None
+
+
+def spell(graph: Graph) -> tuple[tuple[int, ...], str]:
+    """The line: the nodes that compute, and a letter for each."""
+    line = tuple(n.id for n in graph.nodes if n.kind != "source" and n.op not in FREE)
+    before: list[int] = []  # what the product before read
+    letters = []
+    for node in map(graph.__getitem__, line):
+        word = _word(graph, node)
+        if word == "product":
+            first, second = read = _operands(graph, node)
+            weights = second in before[1:] and graph[second].kind == "source"  # that two layers share, which are not multicast
+            word, before = ("sibling" if first in before or (second in before and not weights) else word), read
+        letters.append(LETTERS[word])
+    return line, "".join(letters)
+
+
+def _word(graph: Graph, node: Node) -> str:
+    if exclusion(graph, node):
+        return "excluded"
+    if node.op == "matmul":
+        return "attend" if all(graph[v].kind != "source" for v in _operands(graph, node)) else "product"
+    return {"map": "element-wise", "reduce": "reduction", "move": "join"}[node.kind]
+
+
+def _operands(graph: Graph, node: Node) -> list[int]:
+    """What a product reads, through views."""
+    return [behind_views(graph, a) for a in node.args]
+
+
+# ---------------------------------------------------------------- the pass
+def select(graph: Graph, library: Sequence[OperatorPattern] = LIBRARY) -> Selection:
+    """Find the subgraphs that could be pipelines, in one pass over the line."""
+    line, letters = spell(graph)
+    decisions = [Decision((n,), "keep apart", *why) for n in line if (why := exclusion(graph, graph[n]))]
+    found: list[Subgraph] = []
+    start = 0
+    while start < len(line):
+        taken, refused, start = _Match(graph, line, letters, library, start).settle()
+        found += taken
+        decisions += refused
+    return Selection(graph, tuple(sorted(found, key=lambda s: s.nodes)), tuple(decisions))
+
+
+@dataclass(frozen=True)
+class _Match:
+    """What the library matches from ``start`` on, held to the graph for one end after the other."""
+
+    graph: Graph
+    line: Sequence[int]
+    letters: str
+    library: Sequence[OperatorPattern]
+    start: int
+
+    def settle(self) -> tuple[list[Subgraph], Iterable[Decision], int]:
+        """The subgraphs of the longest match that the graph allows; what was refused if there is none; where the line goes on."""
+        refusals: dict[tuple[str, tuple[int, ...]], Decision] = {}
+        limit = len(self.line)
+        while found := self.longest(limit):
+            pattern, end = found
+            parts = self.parts(end)
+            problem, limit = next((p for nodes in parts if (p := self.problem(nodes, parts, end))), (None, end))
+            if problem:
+                refusals.setdefault((problem.rule, problem.at), problem)
+                continue
+            kept = self.given_back(pattern, end)
+            if kept < end:
+                at = tuple(self.line[kept:end])
+                why = f"from %{at[0]} {self.graph[at[0]].op} on they read only what leaves the subgraph anyway, and leave it too"
+                refusals["reads-what-leaves", at] = Decision(at, "keep apart", "reads-what-leaves", why)
+            parts = self.parts(kept)
+            taken = [self.subgraph(nodes, pattern, refusals.values()) for nodes in parts]
+            return taken, () if taken else refusals.values(), kept
+        return [], refusals.values(), self.start + 1
+
+    def longest(self, limit: int) -> tuple[OperatorPattern, int] | None:
+        """The first pattern that matches two operations or more before ``limit``, and the end of its longest match."""
+        for pattern in self.library:
+            match = pattern.regex.match(self.letters, self.start, limit)
+            if match and match.end() - self.start > 1:
+                return pattern, match.end()
+        return None
+
+    def subgraph(self, nodes: tuple[int, ...], matched: OperatorPattern, refusals: Iterable[Decision]) -> Subgraph:
+        """A piece of a match has the name of the first pattern that it is as a whole."""
+        mine = "".join(self.letters[bisect_left(self.line, n)] for n in nodes if self.graph[n].op not in FREE)
+        pattern = next((p for p in self.library if p.regex.fullmatch(mine)), matched)
+        return Subgraph(nodes, pattern.name, (Decision(nodes, "fuse", pattern.name, f"{mine}: {pattern.why}"), *refusals))
+
+    def parts(self, end: int) -> list[tuple[int, ...]]:
+        """What the match holds, in pieces that touch, each with its views; pieces without a product are nobody's."""
+        members = [n for n, letter in zip(self.line[self.start:end], self.letters[self.start:end], strict=True) if letter != "x"]
+        pieces = [tuple(self.graph[n] for n in piece) for piece in _touching(self.graph, members)]
+        return [tuple(n.id for n in piece) for piece in pieces
+                if sum(n.op not in FREE for n in piece) > 1 and any(n.op == "matmul" for n in piece)]
+
+    def problem(self, nodes: tuple[int, ...], parts: Sequence[tuple[int, ...]], end: int) -> tuple[Decision, int] | None:
+        """Why these nodes, one of the parts, cannot be one subgraph, and before which end a match may be one."""
+        if path := leaves_and_returns(self.graph, nodes, parts):
+            first, last = path
+            why = f"a path leaves to %{first} {self.graph[first].op} and comes back to %{last} {self.graph[last].op}"
+            decision = Decision(path, "keep apart", "contiguity", f"{why}: it could run neither before it nor after it")
+            return decision, bisect_left(self.line, last)
+        arguments = len(outside(self.graph, nodes)) + len(leaving(self.graph, nodes))
+        if arguments > MOST_ARGUMENTS:
+            why = f"{arguments} values go in and out, and {MOST_ARGUMENTS} is the limit: it ends earlier"
+            return Decision((nodes[0],), "keep apart", "argument-limit", why), end - 1
+        return None
+
+    def given_back(self, pattern: OperatorPattern, end: int) -> int:
+        """Where the match ends without the operations behind its last product, if they read from it only what leaves anyway.
+
+        What follows takes them in; where an excluded operation follows, nobody would.
+
+        Before:  h = x + o; n = normalise(h), and h is read once more later     After:  the subgraph ends with h
+        """
+        inside = {n for nodes in self.parts(end) for n in nodes}
+        best = end
+        for cut in range(end - 1, self.start + 1, -1) if self.letters[end:end + 1] not in ("", "x") else ():
+            behind = {n for n in inside if n >= self.line[cut]}
+            if self.letters[cut] in "psax" or not self._read_by_stages(_needed(self.graph, behind, inside)):
+                break
+            rest = inside - behind
+            reads = {read_in_place(self.graph, a) for n in behind for a in self.graph[n].args} & rest
+            leaves_anyway = reads and reads <= set(_needed(self.graph, rest, inside))
+            if leaves_anyway and pattern.regex.fullmatch(self.letters, self.start, cut):
+                best = cut
+        return best
+
+    def _read_by_stages(self, nodes: Iterable[int]) -> bool:
+        """Whether operations that may be stages read these values, and nobody else."""
+        return all(behind_views(self.graph, o) != n for n in nodes for o in self.graph.outputs) and not any(
+            exclusion(self.graph, self.graph[u]) for n in nodes for u in _readers(self.graph, n))
+
+
+def leaves_and_returns(graph: Graph, nodes: Sequence[int], others: Iterable[Sequence[int]] = ()) -> tuple[int, int] | None:
+    """Where a path leaves these nodes and where it comes back to them; each of the ``others`` is taken as one node."""
+    inside, latest = set(nodes), max([nodes[-1], *(other[-1] for other in others)])
+    together = {n: other for other in others for n in other}
+    left_at = {u: u for n in nodes for u in graph.users[n] if u not in inside}
+    pending = list(left_at)
+    while pending:
+        node = pending.pop()
+        for user in (u for n in together.get(node, (node,)) for u in graph.users[n]):
+            if user in inside:
+                return left_at[node], user
+            if user not in left_at and user <= latest:
+                left_at[user] = left_at[node]
+                pending.append(user)
+    return None
+
+
+# ---------------------------------------------------------------- what goes in and out of a subgraph
+def outside(graph: Graph, nodes: Sequence[int]) -> tuple[int, ...]:
+    """The values in memory that a subgraph reads, ascending: views are resolved, constants are nobody's memory."""
+    inside = set(nodes)
+    found = {view_source(graph, a) for n in nodes for a in graph[n].args if a not in inside}
+    return tuple(sorted(v for v in found if v not in inside and graph[v].op not in ("constant", "iota")))
+
+
+def leaving(graph: Graph, nodes: Sequence[int]) -> tuple[int, ...]:
+    """The values of a subgraph that others read, or the caller, ascending."""
+    inside = set(nodes)
+    return tuple(sorted(_needed(graph, inside, inside)))
+
+
+def _needed(graph: Graph, nodes: set[int], inside: set[int]) -> list[int]:
+    """Those of the nodes, views aside, that the caller gets, or that somebody who is not ``inside`` reads."""
+    returned = {behind_views(graph, o) for o in graph.outputs}
+    return [n for n in nodes if graph[n].op not in FREE and (n in returned or not inside.issuperset(_readers(graph, n)))]
+
+
+def _readers(graph: Graph, node: int) -> list[int]:
+    """Who reads a value, through views."""
+    found, pending = [], list(graph.users[node])
+    while pending:
+        user = pending.pop()
+        if graph[user].op in FREE:
+            pending += graph.users[user]
+        else:
+            found.append(user)
+    return found
+
+
+def _touching(graph: Graph, members: Sequence[int]) -> list[tuple[int, ...]]:
+    """The members in groups that values connect, each with the views between its members."""
+    group: dict[int, set[int]] = {m: {m} for m in members}
+    for member in members:
+        for arg in graph[member].args:
+            views, value = [], arg
+            while graph[value].op in FREE:
+                views.append(value)
+                value = graph[value].args[0]
+            if value not in group:
+                continue
+            mine, theirs = group[member], group[value]
+            joined = mine | theirs | set(views) if mine is not theirs else mine | set(views)
+            for each in joined:
+                group[each] = joined
+    return sorted({tuple(sorted(g)) for g in group.values()})

@@ -1,0 +1,364 @@
+"""Which axis of each value the tiles of a pipeline cut, and what the program is for one tile.
+
+In:  a graph, one of its values and an axis of it. Out: a ``Tiling``: for each node the axis that a tile cuts, or WHOLE (every
+tile needs all of it), FOLD (a reduction over the tiles: each adds its part) or FINAL (made of folds, after the last
+tile); and what cannot be computed tile by tile, with the reason.
+
+One rule per operation, ``operand_axis``, says what a tile of the result needs of an operand. The axis of one value then
+determines the axes of all others, along operands and users alike.
+
+What needs a complete fold can be tiled too, where that is allowed: its tiles come in a second *round*, after the last tile of the
+first; a third waits for the folds of the second (``Tiling.rounds``).
+
+Before:  %2 = matmul %0 %1, cut along axis 0    After:  %0 axis 0, %1 whole
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ...fuse import FREE, sources
+from ...graph import Graph, Node, TensorType
+
+WHOLE, FOLD, FINAL = -1, -2, -3
+# What joins two parts of a fold.
+COMBINE = {"matmul": "add", "sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
+ALONG_AN_AXIS = frozenset({"cumsum", "cumprod", "sort", "argsort"})
+
+
+# ---------------------------------------------------------------- one operation
+def operand_axis(graph: Graph, node: Node, position: int, axis: int) -> int | None:
+    """The axis of one operand that holds what a tile of the result along ``axis`` needs; WHOLE for all of it, None for no tile."""
+    operand = graph[node.args[position]].type
+    if node.kind == "map" or node.op == "ufunc":
+        return axis
+    if node.kind == "reduce":
+        kept = [a for a in range(operand.rank) if node.attr("keepdims") or a not in node.attr("axes")]
+        return None if kept[axis] in node.attr("axes") else kept[axis]
+    if node.op == "matmul":
+        return _product_axis(node.type.rank, operand, position, axis)
+    if node.op in ALONG_AN_AXIS:
+        return None if axis == node.attr("axis") else axis
+    return _moved_axis(node, operand, position, axis)
+
+
+def _product_axis(rank: int, operand: TensorType, position: int, axis: int) -> int | None:
+    """Rows of the product are rows of the first operand, columns are columns of the second; batches belong to both."""
+    if axis >= rank - 2:
+        mine = axis == rank - 2 + position
+        return axis - rank + operand.rank if mine else WHOLE
+    aligned = axis - rank + operand.rank
+    return WHOLE if aligned < 0 or operand.shape[aligned] == 1 else aligned
+
+
+def _moved_axis(node: Node, operand: TensorType, position: int, axis: int) -> int | None:
+    if node.op == "transpose":
+        return int(node.attr("perm")[axis])
+    if node.op == "broadcast":
+        return WHOLE if operand.shape[axis] == 1 != node.type.shape[axis] else axis
+    if node.op == "reshape":
+        return _reshaped_axis(node.type, operand, axis)
+    if node.op == "slice":
+        whole = node.attr("start")[axis] == 0 and node.attr("step")[axis] == 1 and operand.shape[axis] == node.type.shape[axis]
+        return axis if whole else None
+    if node.op == "concatenate":
+        return None if axis == node.attr("axis") else axis
+    return _gathered_axis(node, operand, position, axis) if node.op == "gather" else None
+
+
+def _reshaped_axis(result: TensorType, operand: TensorType, axis: int) -> int | None:
+    """The axis that begins at the same place in memory: a part of one is then the same part of the other.
+
+    Before:  [4096, 768] -> [32, 128, 768], tiles along axis 0 of 32    After:  axis 0 of 4096, tiles of 128 rows each
+    """
+    before = math.prod(result.shape[:axis])
+    for a, n in enumerate(operand.shape):
+        if math.prod(operand.shape[:a]) == before and n > 1:
+            return a
+    return None
+
+
+def _gathered_axis(node: Node, operand: TensorType, position: int, axis: int) -> int | None:
+    """The index shape comes first in the result, then the axes that were not looked up."""
+    if position:
+        return axis if axis < operand.rank else WHOLE
+    rest = [a for a in range(operand.rank) if a not in node.attr("axes")]
+    index_rank = node.type.rank - len(rest)
+    return WHOLE if axis < index_rank else rest[axis - index_rank]
+
+
+def folds(graph: Graph, node: Node, position: int, axis: int) -> bool:
+    """Whether tiles of an operand along ``axis`` each give a part of the result, and the parts are to be combined."""
+    operand = graph[node.args[position]].type
+    if node.type.dtype == "float16":
+        return False  # parts would be rounded to float16 before they are added up
+    if node.kind == "reduce":
+        return axis in node.attr("axes")
+    return node.op == "matmul" and axis == (operand.rank - 1 if position == 0 else operand.rank - 2)
+
+
+# ---------------------------------------------------------------- a whole graph
+@dataclass(frozen=True)
+class Tiling:
+    """How a graph is cut in tiles. ``axes``: for each node an axis, or WHOLE, FOLD or FINAL; None if nothing reached it.
+
+    ``units``: in how many equal parts each tiled axis can be cut. ``refused``: nodes that cannot be part of it, and why.
+    """
+
+    graph: Graph
+    axes: tuple[int | None, ...]
+    units: int
+    refused: tuple[tuple[int, str], ...]
+
+    def tiled(self, node: int) -> bool:
+        axis = self.axes[node]
+        return axis is not None and axis >= 0
+
+    @property
+    def folded(self) -> tuple[int, ...]:
+        return tuple(n for n, axis in enumerate(self.axes) if axis == FOLD)
+
+    @cached_property
+    def rounds(self) -> tuple[int, ...]:
+        """For each node the round in which its tiles are computed, or its fold's parts: one after that of a fold it waits for."""
+        found: list[int] = []
+        for node in self.graph.nodes:
+            waits = self.axes[node.id] != FINAL
+            found.append(max((found[a] + (waits and self.axes[a] in (FOLD, FINAL)) for a in node.args), default=0))
+        return tuple(found)
+
+    @cached_property
+    def reconverging(self) -> tuple[int, ...]:
+        """Computed values whose tiles a later round reads as well: one path to the reader leads through a fold, one around it."""
+        return tuple(sorted({s for n in self.graph.nodes if n.kind != "source" and n.op not in FREE for s in sources(self.graph, n)
+                             if self.tiled(s) and self.graph[s].op != "input" and self.rounds[s] < self.rounds[n.id]}))
+
+
+def cut(graph: Graph, seed: int, axis: int, rounds: bool = False) -> Tiling:
+    """Cut every value of a graph as follows from cutting ``seed`` along ``axis``.
+
+    What needs a complete fold is refused, unless there may be several ``rounds``.
+    """
+    work = _Work(graph, rounds)
+    work.give(seed, axis)
+    while work.pending:
+        work.spread(*heapq.heappop(work.pending)[1:])  # what is made first, first: a reduction is seen before what waits for it
+    work.check_whole()
+    sizes = [graph[n].type.shape[a] for n, a in work.axes.items() if a >= 0]
+    axes = tuple(work.axes.get(n.id) for n in graph.nodes)
+    return Tiling(graph, axes, math.gcd(*sizes), tuple(sorted(work.refused.items())))
+
+
+class _Work:
+    """The axes found so far, and the nodes whose neighbours are still to be looked at."""
+
+    def __init__(self, graph: Graph, rounds: bool) -> None:
+        self.graph, self.rounds = graph, rounds
+        self.axes: dict[int, int] = {}
+        self.pending: list[tuple[int, int, int]] = []  # turn, node, axis
+        self.last: set[int] = set()  # those whose turn comes last: asked for by many, and pending once
+        self.refused: dict[int, str] = {}
+
+    def give(self, node: int, axis: int) -> bool:
+        """Note the axis of a node; False if it has another.
+
+        With several rounds all that tiles reach is tiled first; what is complete early or late is known only then.
+        """
+        if self.graph[node].op == "constant" and node in self.axes:
+            return True  # the same number everywhere
+        if node not in self.axes and not (axis == WHOLE and node in self.last):
+            turn = (1 if axis in (FOLD, FINAL) else 2 if axis == WHOLE else 0) if self.rounds else 0
+            if turn < 2:
+                self.axes[node] = axis
+            else:
+                self.last.add(node)
+            heapq.heappush(self.pending, (turn, node, axis))
+        return self.axes.get(node, axis) == axis
+
+    def spread(self, node: int, axis: int) -> None:
+        """What follows for the operands and the users of a node."""
+        self.axes.setdefault(node, axis)
+        for reader in (node, *self.graph.users[node]):
+            if reader not in self.refused:
+                why = self._meet(self.graph[reader])
+                if why:
+                    self.refused[reader] = why
+
+    def _meet(self, node: Node) -> str:
+        """Fit a node and its operands together as far as either is known; the reason if they cannot be."""
+        if node.id not in self.axes:
+            self._infer(node)
+        axis = self.axes.get(node.id)
+        if axis is None:
+            return ""
+        if axis >= 0 and node.op == "iota" and axis == node.attr("axis"):
+            return "its values count along the axis that tiles cut"
+        for position, arg in enumerate(node.args):
+            why = self._operand(node, position, arg, axis)
+            if why:
+                return why
+        return ""
+
+    def _infer(self, node: Node) -> None:
+        """The axis of a node from one of its operands: what it needs must be what the operand is cut along."""
+        for position, arg in enumerate(node.args):
+            known = self.axes.get(arg, WHOLE)
+            if known in (FOLD, FINAL):
+                if all(self.axes.get(a, FINAL) in (FOLD, FINAL, WHOLE) for a in node.args):
+                    self.give(node.id, FINAL)
+                    return
+            elif known >= 0:
+                fits = [a for a in range(node.type.rank) if node.type.shape[a] > 1
+                        and operand_axis(self.graph, node, position, a) == known]
+                self.give(node.id, fits[0] if fits else FOLD)
+                return
+
+    def _operand(self, node: Node, position: int, arg: int, axis: int) -> str:
+        known = self.axes.get(arg)
+        if axis == WHOLE and known in (FOLD, FINAL):
+            return f"every tile needs it, and %{arg} is complete only after the last tile"
+        if axis in (WHOLE, FINAL):
+            if known is None:
+                self.give(arg, WHOLE)
+            return f"%{arg} is there tile by tile, and it needs all of it" if self.axes.get(arg, WHOLE) >= 0 else ""
+        if axis == FOLD:
+            return self._folded(node, position, arg, known)
+        wanted = operand_axis(self.graph, node, position, axis)
+        if wanted is None:
+            return f"a tile along axis {axis} needs more than a tile of %{arg}"
+        if known in (FOLD, FINAL):
+            allowed = self.rounds and wanted == WHOLE
+            return "" if allowed else f"it needs %{arg}, which is complete only after the last tile"
+        if not self.give(arg, wanted):
+            return f"it needs %{arg} cut along axis {wanted}, others along axis {self.axes[arg]}"
+        return ""
+
+    def _folded(self, node: Node, position: int, arg: int, known: int | None) -> str:
+        if node.op == "matmul" and known is None:
+            self.give(arg, self.graph[arg].type.rank - (1 if position == 0 else 2))
+            known = self.axes[arg]
+        if known is None or known < 0 or not folds(self.graph, node, position, known):
+            return f"tiles of %{arg} do not add up to it"
+        return ""
+
+    def check_whole(self) -> None:
+        """What every tile needs whole must be there before: given, a number, or a view of what is given."""
+        for node in self.graph.nodes:
+            computed = node.kind not in ("source", "move") or node.op in ("concatenate", "update", "gather")
+            if self.axes.get(node.id) == WHOLE and computed:
+                self.refused.setdefault(node.id, "every tile needs all of it: it is computed once, before")
+
+
+def best_cut(graph: Graph, rounds: bool = False) -> Tiling | None:
+    """The cut that keeps the most bytes from memory, of all that begin at a product: along its rows, columns or batch.
+
+    Of equals the one with the fewest refusals, then with the smallest folds, since each tile adds to all of them, then along
+    the first axis. None where nothing can be cut in two; with ``rounds``, where nothing is to be done in more than one.
+    """
+    found = [c for c in _cuts(graph, rounds) if c.units > 1 and not (rounds and (c.refused or not max(c.rounds)))]
+    return max(found, key=lambda c: (_held(c), -len(c.refused), -sum(graph[n].type.nbytes for n in c.folded)), default=None)
+
+
+def _cuts(graph: Graph, rounds: bool) -> Iterator[Tiling]:
+    for node in graph.nodes:
+        if node.op == "matmul":
+            yield from (cut(graph, node.id, axis, rounds) for axis in range(node.type.rank) if node.type.shape[axis] > 1)
+
+
+def _held(found: Tiling) -> int:
+    """Bytes of the computed values that live tile by tile and never whole; a view of an argument is nobody's gain."""
+    kept = set(found.graph.outputs) | {n for n, _ in found.refused}
+    return sum(n.type.nbytes for n in found.graph.nodes
+               if found.tiled(n.id) and n.op != "input" and n.op not in FREE and n.id not in kept)
+
+
+# ---------------------------------------------------------------- one tile as a program
+@dataclass(frozen=True)
+class Round:
+    """What the tiles of one round make, and what is made of them after the last: values, beside the graph's inputs."""
+
+    given: tuple[int, ...]  # complete values and held ones of rounds before
+    made: tuple[int, ...]  # tiled outputs, values that a later round reads, parts of folds
+    folds: tuple[int, ...]
+    after_given: tuple[int, ...]  # the folds, and complete values of rounds before
+    after_made: tuple[int, ...]
+
+
+def rounds_of(found: Tiling, held: Collection[int] = ()) -> tuple[Round, ...]:
+    """The rounds of a cut in their order; tiles of ``held`` values are kept for later ones, others computed again."""
+    graph, made, wanted = found.graph, list[Round](), set[int]()
+    nodes, outputs = [n.id for n in graph.nodes], dict.fromkeys(graph.outputs)
+    for number in range(max(found.rounds), -1, -1):
+        now = {n for n in nodes if found.rounds[n] == number}
+        complete = [n for n in nodes if found.axes[n] in (FOLD, FINAL) and found.rounds[n] < number]
+        folds = [n for n in found.folded if n in now]
+        tiled = [n for n in dict.fromkeys((*outputs, *sorted(held))) if n in now and found.tiled(n)]
+        given = _read(graph, [*tiled, *folds], [*complete, *(n for n in held if found.rounds[n] < number)])
+        after = [n for n in dict.fromkeys((*outputs, *sorted(wanted))) if n in now and found.axes[n] == FINAL]
+        after += [n for n in folds if n in outputs]
+        after_given = [*folds, *_read(graph, after, [*folds, *complete], complete)]
+        wanted |= {*given, *after_given}
+        made.append(Round(tuple(given), (*tiled, *folds), tuple(folds), tuple(after_given), tuple(after)))
+    return tuple(reversed(made))
+
+
+def _read(graph: Graph, results: Sequence[int], stop: Collection[int], of: Collection[int] | None = None) -> list[int]:
+    """Of the values to stop at, or of others, those that are read to make some results."""
+    return sorted(_needed(graph, results, stop) & set(stop if of is None else of))
+
+
+def at_tile(found: Tiling, units: int, this: Round | None = None) -> Graph:
+    """The program for a tile of so many units: the same operations, on fewer elements along each tiled axis.
+
+    Inputs are all those of the graph, then what the round is given; outputs what it makes: of the only round, tiled outputs and
+    parts of folds.
+    """
+    this = this or rounds_of(found)[0]
+    small = Graph(tuple(resized(n, found, units) for n in found.graph.nodes), found.graph.outputs)
+    return _program(small, this.given, this.made)
+
+
+def after_tiles(found: Tiling, this: Round | None = None) -> Graph:
+    """The program for what is made of folds: its inputs are those of the graph, then the folds and what else it is given."""
+    this = this or rounds_of(found)[0]
+    return _program(found.graph, this.after_given, this.after_made)
+
+
+def _program(graph: Graph, given: Sequence[int], results: Sequence[int]) -> Graph:
+    """What makes some values of a graph's inputs and of those that are given, which are inputs too."""
+    needed, nodes, number = _needed(graph, results, given), list[Node](), dict[int, int]()
+    for node in [*(graph[i] for i in (*graph.inputs, *given)), *(n for n in graph.nodes if n.id in needed)]:
+        if node.id not in number:
+            number[node.id] = len(nodes)
+            nodes.append(Node(len(nodes), "input", (), node.type) if node.id in given else
+                         replace(node, id=len(nodes), args=tuple(number[a] for a in node.args)))
+    return Graph(tuple(nodes), tuple(number[r] for r in results))
+
+
+def _needed(graph: Graph, results: Sequence[int], stop: Collection[int] = ()) -> set[int]:
+    found, pending = set(results), [r for r in results if r not in stop]
+    while pending:
+        for arg in graph[pending.pop()].args:
+            if arg not in found:
+                found.add(arg)
+                if arg not in stop:
+                    pending.append(arg)
+    return found
+
+
+def resized(node: Node, found: Tiling, units: int) -> Node:
+    """The node on a tile: its type, and the shapes its attributes hold."""
+    axis = found.axes[node.id]
+    if axis is None or axis < 0:
+        return node
+    size = node.type.shape[axis] // found.units * units
+
+    def resize(shape: Sequence[int]) -> tuple[int, ...]:
+        return (*shape[:axis], size, *shape[axis + 1:])
+
+    attrs = tuple((k, resize(v) if k in ("shape", "size") else v) for k, v in node.attrs)
+    return replace(node, type=TensorType(resize(node.type.shape), node.type.dtype), attrs=attrs)

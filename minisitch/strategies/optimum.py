@@ -1,0 +1,223 @@
+"""The best plan of a stated space, for small graphs: what every strategy can be graded against.
+
+In:  a simplified ``Graph``, a ``Device``, and plans that are known already. Out: a ``FusionPlan`` named ``optimum``.
+
+The papers compare compilers, never a plan with the best plan. Here a plan is a sequence of kernels; each reads what is
+in memory when it runs, makes again whatever is not, and writes some values that somebody reads later. XLA's plans,
+which recompute, are in this space, and so are AStitch's, which do not. What is in memory is all that a kernel can
+tell of those before it, so the best plan is a shortest path from an empty memory to one that holds all it must, and
+A* finds it (Hart, Nilsson, Raphael 1968): a kernel is built and priced only where the least that it could cost and the
+least that the rest could cost leave room for a better plan.
+
+Before:  %1 = max %0; %4 = exp(%0 - %1); %5 = sum %4; %7 = %4 / %5; return %7
+After:   {} -> {%7}: one kernel that writes %7, 10.4 us on a V100; no other had to be built to know
+"""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import operator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from math import inf
+
+from ..device import Device
+from ..errors import KernelError, PlanError
+from ..fuse import (
+    FREE,
+    MOST_ARGUMENTS,
+    Decision,
+    FusionPlan,
+    Pattern,
+    Stitching,
+    bits,
+    count,
+    in_order,
+    is_fusible,
+    returned,
+    verify_plan,
+    view_source,
+)
+from ..graph import Graph, Node
+from .cost import library_us
+from .prices import Prices, moved_us
+
+MOST_VALUES = 11  # operations whose result may be in memory: 3^11 kernels at most, 2048 sets of values
+# How any kernel may be put together. A plan that is known adds its ways; those that name values, for its own kernels only.
+COMPOSITIONS = (Stitching(), Stitching(adaptive=False), Stitching(merge=False), Stitching(keep=False))
+
+
+def optimum(graph: Graph, device: Device, plans: Sequence[FusionPlan] = ()) -> FusionPlan:
+    """The plan of least modelled time (``build.Prices``) over all plans of the space above and over ``plans``, of which those with
+    pipelines are left out: they run tile by tile, and are in no such space.
+
+    Raises PlanError where the graph has more than ``MOST_VALUES`` operations.
+    """
+    plans = [plan for plan in plans if not plan.pipelines]
+    space = Space(graph, device, plans)
+    known = min(((Prices(p.graph, device).plan_us(p), i) for i, p in enumerate(plans)), default=(inf, -1))
+    path = search(space, known[0] - sum(library_us(graph, graph[call], device) for call in space.needs))
+    if path is None:
+        best = plans[known[1]]
+        said = [(p, f"as {best.strategy} has it: no plan of the space takes less than its {known[0]:.1f} us") for p in best.kernels]
+    else:
+        calls = [Pattern((call,), (call,), "library") for call in space.needs]
+        best = verify_plan(FusionPlan(graph, "optimum", in_order(graph, [*(p for _, p in path), *calls])))
+        said = [(p, f"{us:.1f} us") for us, p in path]
+    built = f"{count(len(space.priced), 'kernel')} built to know"
+    decisions = tuple(Decision(p.outputs, "fuse", "best-first-search", f"{why}; {built}") for p, why in said)
+    return replace(best, strategy="optimum", decisions=decisions)
+
+
+def union(sets: Iterable[int]) -> int:
+    """All values that are in any of the sets."""
+    return functools.reduce(operator.or_, sets, 0)
+
+
+class Space:
+    """All kernels that a plan of one graph may hold; a set of values is an integer with a bit for each node id."""
+
+    def __init__(self, graph: Graph, device: Device, plans: Sequence[FusionPlan] = ()) -> None:
+        self.graph, self.device, self.prices = graph, device, Prices(graph, device)
+        self._moved_us = [moved_us(n.type.nbytes, device) for n in graph.nodes]
+        self.priced: dict[tuple[int, int], tuple[float, Pattern]] = {}
+        self._sweeps: dict[int, tuple[list[int], list[int], int]] = {}
+        self.known = [p for plan in plans if plan.graph == graph for p in plan.kernels]
+        self.ways = (*COMPOSITIONS, *(p.composition for p in self.known
+                                      if isinstance(p.composition, Stitching) and p.composition.kept is None))
+        self.needs: dict[int, int] = {}  # library call -> what must be in memory before it
+        for node in graph.nodes:
+            if node.kind == "library":
+                self.needs[node.id] = self._stored(view_source(graph, a) for a in node.args)
+        self.required = self._stored(returned(graph))
+        self.required |= union(self.needs.values())
+        live = union(self.sweep(0)[0][value] for value in bits(self.required))
+        self.values = [v for v in bits(live) if self.required >> v & 1 or _computes(graph[v])]
+        if len(self.values) > MOST_VALUES:
+            raise PlanError(f"the exact optimum is searched for up to {MOST_VALUES} operations, and this graph has "
+                            f"{len(self.values)}: take a part of the program")
+
+    def _stored(self, values: Iterable[int]) -> int:
+        """What kernels must have written before these values can be read from memory."""
+        return union(self.needs.get(value, 1 << value) for value in values if self.graph[value].op != "input")
+
+    def sweep(self, done: int) -> tuple[list[int], list[int], int]:
+        """What kernels see while ``done`` is in memory: for each value, what a kernel that makes it holds and reads;
+        of these, what it surely needs every element of; and what is read, not made: inputs, calls, ``done``."""
+        if done not in self._sweeps:
+            held: list[int] = []
+            whole: list[int] = []
+            memory = 0
+            for node in self.graph.nodes:
+                held.append(1 << node.id)
+                whole.append(1 << node.id)
+                if node.op == "input" or node.kind == "library" or (done >> node.id & 1 and node.op not in FREE):
+                    memory |= 1 << node.id  # a view is read through, as everywhere
+                for arg in node.args if is_fusible(node) else ():
+                    held[-1] |= 1 << arg if memory >> arg & 1 else held[arg]
+                    if node.type.size and (node.kind != "move" or node.op in ("broadcast", "reshape", "transpose")):
+                        whole[-1] |= 1 << arg if memory >> arg & 1 else whole[arg]
+            self._sweeps[done] = held, whole, memory
+        return self._sweeps[done]
+
+    def kernel(self, made: int, done: int) -> tuple[int, int]:
+        """What a kernel that writes ``made`` holds, and what it reads."""
+        held, _, memory = self.sweep(done)
+        inside = union(held[value] for value in bits(made))
+        return inside & ~memory, inside & memory
+
+    def is_legal(self, made: int, done: int) -> bool:
+        """No library call inside, every call that is read has been made, arguments within the limit."""
+        holds, reads = self.kernel(made, done)
+        called = all(not self.needs.get(v, 0) & ~done for v in bits(reads))
+        few = reads.bit_count() + made.bit_count() <= MOST_ARGUMENTS
+        return called and (few or sum(_computes(self.graph[v]) for v in bits(holds)) <= 1)
+
+    def is_read_later(self, made: int, done: int) -> bool:
+        """Nothing is written that neither the caller, nor a call, nor a later kernel can read."""
+        held = self.sweep(done | made)[0]
+        later = union(held[value] for value in bits(self.required & ~done & ~made))
+        return not made & ~self.required & ~later
+
+    def least_us(self, made: int, done: int) -> float:
+        """What a kernel costs at least: its launch, and moving what it surely reads and writes."""
+        _, whole, memory = self.sweep(done)
+        needed = union(whole[value] for value in bits(made))
+        return self.device.launch_us + sum(self._moved_us[v] for v in bits(made | needed & memory))
+
+    def rest_us(self, done: int) -> float:
+        """What all kernels still to come cost at least: as if they were one, and a launch for each that must wait for a call."""
+        missing = self.required & ~done
+        if not missing:
+            return 0.0
+        waits: dict[int, int] = {}  # missing value -> kernels up to it, library calls between them
+        for value in bits(missing):
+            before = union(self.needs.get(v, 0) for v in bits(self.sweep(0)[0][value]))
+            waits[value] = 1 + max((waits[v] for v in bits(before & missing) if v in waits), default=0)
+        return self.least_us(missing, done) + (max(waits.values()) - 1) * self.device.launch_us
+
+    def steps(self, done: int, room: float) -> Iterator[tuple[int, float]]:
+        """The sets of values that one more kernel may write, each with its least time; ``room``: what a better plan has left."""
+        free = [v for v in self.values if not done >> v & 1]
+        pending = [(0, 0)]
+        while pending:
+            made, first = pending.pop()
+            for i in range(first, len(free)):
+                more = made | 1 << free[i]
+                least = self.least_us(more, done)
+                if least < room and self.is_legal(more, done) and self.is_read_later(more, done):
+                    yield more, least
+                    pending.append((more, i + 1))  # what failed fails with one more value, too
+
+    def price(self, made: int, done: int) -> tuple[float, Pattern]:
+        """The kernel that writes ``made``, composed in the best way, and its modelled time."""
+        holds, reads = self.kernel(made, done)
+        if (made, reads) not in self.priced:
+            pattern = Pattern(tuple(bits(holds)), tuple(bits(made)))
+            own = (p.composition for p in self.known if (p.members, p.outputs) == (pattern.members, pattern.outputs))
+            ways = [replace(pattern, composition=c) for c in dict.fromkeys((*self.ways, *own))]
+            self.priced[made, reads] = min(((self._us(p), p) for p in ways), key=lambda found: found[0])
+        return self.priced[made, reads]
+
+    def _us(self, pattern: Pattern) -> float:
+        """Its modelled time; infinite where a composition that some plan used elsewhere cannot hold this kernel."""
+        try:
+            return self.prices.pattern_us(pattern)
+        except (PlanError, KernelError):
+            if pattern.composition in COMPOSITIONS:
+                raise
+            return inf
+
+
+def _computes(node: Node) -> bool:
+    return is_fusible(node) and node.op not in FREE
+
+
+def search(space: Space, bound: float) -> list[tuple[float, Pattern]] | None:
+    """The kernels of the cheapest plan below ``bound`` microseconds, in order, each with its price; None if there is none."""
+    spent = {0: 0.0}
+    came: dict[int, tuple[int, float, Pattern]] = {}
+    expanded: set[int] = set()
+    pending = [(space.rest_us(0), 0, 0)]  # (least time of a plan that goes on like this, in memory, written next)
+    while pending and pending[0][0] < bound:
+        _, done, made = heapq.heappop(pending)
+        if made:  # only now is the kernel built: nothing cheaper is left to look at
+            us, pattern = space.price(made, done)
+            if spent[done] + us < spent.get(done | made, inf):
+                spent[done | made] = spent[done] + us
+                came[done | made] = done, us, pattern
+                heapq.heappush(pending, (spent[done | made] + space.rest_us(done | made), done | made, 0))
+        elif not space.required & ~done:
+            path = []
+            while done:
+                done, us, pattern = came[done]
+                path.append((us, pattern))
+            return path[::-1]
+        elif done not in expanded:
+            expanded.add(done)
+            for more, least in space.steps(done, bound - spent[done]):
+                least += spent[done] + space.rest_us(done | more)
+                if least < bound:
+                    heapq.heappush(pending, (least, done, more))
+    return None

@@ -1,0 +1,259 @@
+"""Long programs in regions: cut where they repeat, so that equal regions are planned and equal kernels compiled once.
+
+In:  a graph, a strategy's name, a device. Out: that strategy's plan; its kernels have ``MOST_STATEMENTS`` at most.
+
+Tracing unrolls a Python loop, so K rounds are K equal pieces of the graph, and what can be stitched is as long as the
+loop. Compiling one kernel of thousands of statements takes minutes; K small equal ones take as long as one. Where
+AStitch, which stitches farthest, would make a far too large kernel, the program is cut in consecutive regions, and each
+different region is a program of its own to the strategy. Shorter programs are planned whole.
+
+Before:  %1 = f %0; %2 = f %1; ... %60 = f %59            one kernel of 300 operations
+After:   {%1 ... %12} {%13 ... %24} ... {%49 ... %60}     five regions, planned once
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import accumulate, pairwise
+
+from ..device import Device
+from ..errors import KernelError, PlanError
+from ..fuse import (
+    FREE,
+    Body,
+    Decision,
+    FusionPlan,
+    Pattern,
+    behind_views,
+    count,
+    extract,
+    fuse,
+    is_fusible,
+    make_plan,
+    verify_plan,
+)
+from ..graph import Graph
+from ..stitch.dominants import evaluations
+from .prices import built, digest
+
+MOST_STITCHED = 256  # operations that AStitch may put in one kernel of a program that is planned whole
+MOST_OPERATIONS = 64  # of a region
+MOST_STATEMENTS = 256  # of a kernel: beyond, each takes the longer to compile. The papers' largest kernel has 191
+REPEATS = 4  # one part in so many of a program must repeat for it to be cut there
+
+
+def planned(graph: Graph, name: str, device: Device) -> FusionPlan:
+    """As ``fuse.fuse``, in regions where the program is long; kernels that are too large all the same are cut again.
+
+    Raises PlanError and KernelError as the strategy does.
+    """
+    ask = _Regions(name, device)
+    return ask.bounded(ask.cut(graph, MOST_OPERATIONS) if _is_long(graph, device) else fuse(graph, name, device))
+
+
+def _is_long(graph: Graph, device: Device) -> bool:
+    """Whether one of AStitch's kernels would be so large that a plan of the whole program is worth nothing."""
+    if _operations(graph, range(len(graph))) <= MOST_OPERATIONS:
+        return False
+    with suppress(PlanError, KernelError):
+        for pattern in fuse(graph, "astitch", device).kernels:
+            operations = _operations(graph, pattern.members)
+            if operations > MOST_STITCHED:
+                return True
+            if 2 * operations > MOST_OPERATIONS and evaluations(extract(graph, pattern).graph) > 2 * MOST_STATEMENTS:
+                return True
+    return False
+
+
+class _Regions:
+    """Asks a strategy for each different region once."""
+
+    def __init__(self, name: str, device: Device) -> None:
+        self.name, self.device = name, device
+        self.known: dict[str, FusionPlan] = {}
+        self.statements: dict[str, int] = {}  # of each different kernel
+
+    def cut(self, graph: Graph, most: int) -> FusionPlan:
+        """The plan in regions of at most ``most`` operations."""
+        spans = regions(graph, most)
+        loops = [[i for i in span if graph[i].kind != "source" and graph[i].op not in FREE] for span in spans]
+        drawn = make_plan(graph, self.name, [], pipelines=filter(None, loops))
+        before = len(self.known)
+        patterns: list[Pattern] = []
+        decisions: list[Decision] = []
+        for region in drawn.patterns:
+            patterns += self._planned(graph, region, decisions) if region.kind == "pipeline" else [region]
+        operations = count(_operations(graph, range(len(graph))), "operation")
+        why = (f"{operations} in {count(len(spans), 'region')} of at most {most}, cut where the program repeats; "
+               f"{len(self.known) - before} different")
+        decisions.insert(0, Decision(graph.outputs, "keep apart", "region", why))
+        return verify_plan(FusionPlan(graph, self.name, tuple(patterns), tuple(decisions)))
+
+    def _planned(self, graph: Graph, region: Pattern, decisions: list[Decision]) -> list[Pattern]:
+        body = extract(graph, replace(region, kind="kernel"))
+        key = digest(body.graph)
+        if key not in self.known:
+            plan = fuse(body.graph, self.name, self.device)
+            self.known[key] = plan = plan if plan.graph is body.graph else fuse(body.graph, "astitch", self.device)
+            decisions += body.decisions_in_whole(plan.decisions)
+        return [_in_whole(pattern, body) for pattern in self.known[key].patterns]
+
+    def bounded(self, plan: FusionPlan) -> FusionPlan:
+        """The plan with kernels of more than ``MOST_STATEMENTS`` statements cut, down to one operation each."""
+        patterns: list[Pattern] = []
+        decisions = list(plan.decisions)
+        for pattern in plan.patterns:
+            operations = _operations(plan.graph, pattern.members)
+            if pattern.kind != "kernel" or operations < 2:
+                patterns.append(pattern)
+                continue
+            body = extract(plan.graph, pattern)
+            if statements := self._too_many(body, pattern):
+                pieces = self.bounded(self.cut(body.graph, -(-operations // 2)))
+                why = (f"one kernel of {count(operations, 'operation')} would have {statements} statements; "
+                       f"at most {MOST_STATEMENTS}")
+                decisions.append(Decision(pattern.outputs, "keep apart", "too-many-statements", why))
+                patterns += [_in_whole(piece, body) for piece in pieces.patterns]
+            else:
+                patterns.append(pattern)
+        return plan if len(patterns) == len(plan.patterns) else verify_plan(
+            replace(plan, patterns=tuple(patterns), decisions=tuple(decisions)))
+
+    def _too_many(self, body: Body, pattern: Pattern) -> int:
+        """How many statements the kernel has, if that is too many; what cannot be built is refused later."""
+        key = digest(body.graph, pattern.composition)
+        if key not in self.statements:
+            self.statements[key] = evaluations(body.graph)
+            if self.statements[key] <= 2 * MOST_STATEMENTS:
+                with suppress(PlanError, KernelError):
+                    self.statements[key] = built(body.graph, self.device, pattern.composition).size
+        return self.statements[key] if self.statements[key] > MOST_STATEMENTS else 0
+
+
+def _in_whole(pattern: Pattern, body: Body) -> Pattern:
+    """A pattern of a region as one of the whole graph. Ids ascend in both alike, so its own body stays as it is."""
+    members = sorted(body.origin[m] for m in pattern.members if body.graph[m].op != "input")
+    return replace(pattern, members=tuple(members), outputs=tuple(sorted(body.origin[o] for o in pattern.outputs)))
+
+
+def _operations(graph: Graph, members: Iterable[int]) -> int:
+    """How many of these nodes compute something, or move it."""
+    return sum([graph.nodes[m].kind != "source" and graph.nodes[m].op not in FREE for m in members])
+
+
+# ---------------------------------------------------------------- where a program repeats
+def regions(graph: Graph, most: int) -> list[range]:
+    """Consecutive ids with ``most`` operations each at most, cut where the program repeats; rounds are dealt out evenly.
+
+    Before:  a b c a b c a b c a b c, most 7      After:  a b c a b c | a b c a b c
+    """
+    return _Cutter(graph, most).run()
+
+
+class _Cutter:
+    """Finds the cuts of one graph: first segments, each a round of a loop at best, then how many make a region."""
+
+    def __init__(self, graph: Graph, most: int) -> None:
+        self.graph, self.most = graph, most
+        self.kinds, self.prints = _fingerprints(graph)
+        self.alive = _alive(graph)
+        counted = [n.kind != "source" and n.op not in FREE for n in graph.nodes]
+        self.before = [0, *accumulate(counted)]  # operations before each node
+
+    def run(self) -> list[range]:
+        """Segments joined to regions as far as there is room: equal ones evenly, others with their neighbours."""
+        found: list[range] = []
+        open_to_others = False  # whether the last region may take what comes next
+        for run in self._runs(self._segments()):
+            each = max(1, self.most // max(1, self._size(run[0])))
+            if len(run) == 1 and open_to_others and self._size(range(found[-1].start, run[0].stop)) <= self.most:
+                found[-1] = range(found[-1].start, run[0].stop)
+                continue
+            parts = -(-len(run) // each)
+            ends = [round(k * len(run) / parts) for k in range(parts + 1)]
+            found += [range(run[first].start, run[last - 1].stop) for first, last in pairwise(ends)]
+            open_to_others = len(run) == 1
+        return found
+
+    def _size(self, span: range) -> int:
+        return self.before[span.stop] - self.before[span.start]
+
+    def _segments(self) -> list[range]:
+        """Spans of at most ``most`` operations, if a single one does not have more."""
+        found: list[range] = []
+        pending = [range(len(self.graph))]
+        while pending:
+            span = pending.pop()
+            if self._size(span) <= self.most:
+                found.append(span)
+            else:
+                cuts = [span.start, *self._cuts(span), span.stop]
+                pending += reversed([range(first, last) for first, last in pairwise(cuts)])
+        return found
+
+    def _cuts(self, span: range) -> list[int]:
+        """Where a span is cut: before each operation of the kind that comes most regularly; else in two halves."""
+        places: dict[int, list[int]] = {}
+        for i in span:
+            if self.before[i + 1] > self.before[i]:
+                for print_ in self.prints[i]:
+                    places.setdefault(print_, []).append(i)
+        best, cuts = (-self._size(span) / REPEATS, 0.0, 0), list[int]()
+        for each in places.values():
+            gaps = Counter(self.before[b] - self.before[a] for a, b in pairwise([span.start, *each, span.stop]))
+            covered = max((gap * times for gap, times in gaps.items() if gap <= self.most), default=0)
+            rank = -covered, sum(self.alive[i] for i in each) / len(each), each[0]
+            if rank < best:
+                best, cuts = rank, each
+        if not cuts:
+            middle = (self.before[span.start] + self.before[span.stop]) / 2
+            inside = [i for i in span if self.before[span.start] < self.before[i] < self.before[i + 1]]
+            near = [i for i in inside if abs(self.before[i] - middle) * 4 <= self._size(span)] or inside
+            cuts = [min(near, key=lambda i: (self.alive[i], abs(self.before[i] - middle)))]
+        firsts = [bisect_left(self.before, self.before[i]) for i in cuts]  # views before an operation go with it
+        return [i for i in firsts if i > span.start]
+
+    def _runs(self, segments: Sequence[range]) -> list[list[range]]:
+        """Neighbours that are equal, with windows that move on by as much each time."""
+        found: list[list[range]] = []
+        last: tuple[Hashable, Sequence[int], Sequence[int]] = None, (), ()
+        for span in segments:
+            key = tuple(self.kinds[i] for i in span if self.before[i + 1] > self.before[i])
+            starts = [s for i in span for s in self.graph[i].attributes.get("start", ())]
+            moved = [b - a for a, b in zip(last[1], starts, strict=False)]
+            if key == last[0] and len(starts) == len(last[1]) and (len(found[-1]) == 1 or moved == last[2]):
+                found[-1].append(span)
+            else:
+                found.append([span])
+            last = key, starts, moved
+        return found
+
+
+def _fingerprints(graph: Graph) -> tuple[list[int], list[tuple[int, int]]]:
+    """What each node does, wherever its window is; and two fingerprints of that and what it reads, without and with the
+    windows' places: one of them is equal for the same line of all rounds of a loop."""
+    kinds = [hash((n.op, n.type, repr([pair for pair in n.attrs if pair[0] != "start"]))) for n in graph.nodes]
+    prints = []
+    for found in (kinds, [hash((n.op, n.type, repr(n.attrs))) for n in graph.nodes]):
+        for _ in range(2):
+            found = [hash((found[n.id], *map(found.__getitem__, n.args))) for n in graph.nodes]
+        prints.append(found)
+    return kinds, list(zip(*prints, strict=True))
+
+
+def _alive(graph: Graph) -> list[int]:
+    """For each node how many values are made before it and read by it or later: a cut there sends them through memory."""
+    last = list(range(len(graph)))
+    for node in graph.nodes:
+        for arg in node.args:
+            last[behind_views(graph, arg)] = node.id
+    change = [0] * (len(graph) + 2)
+    for node in graph.nodes:
+        if is_fusible(node) and node.op not in FREE:
+            change[node.id + 1] += 1
+            change[last[node.id] + 1] -= 1
+    return list(accumulate(change))[:len(graph)]

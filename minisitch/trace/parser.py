@@ -1,0 +1,73 @@
+"""Reads what was printed: ``parse(str(graph)) == graph``; and the types that a user writes.
+
+In:  the text of a graph (``graph.py`` shows one). Out: the verified ``Graph``.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from typing import Any
+
+from ..errors import GraphError, TraceError
+from ..graph import Graph, Node, TensorType, verify
+from ..ops import DTYPES
+
+_STRING = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+_NODE_LINE = re.compile(rf"%(\d{{1,9}}): (\w+)\[([\d,]{{,400}})\] = (\w+)((?: %\d{{1,9}})*)((?:{_STRING}|[^'\"])*?)(?:  # (.*))?$")
+_RETURN = re.compile(r"return((?: %\d{1,9})*)(?: *#.*)?$")
+_SPACE = re.compile(rf"{_STRING}| (?=[a-z_]+=)")  # between attributes; strings are passed over
+
+
+def parse(text: str) -> Graph:
+    """The graph a printed program describes; the inverse of ``str(graph)``.
+
+    Raises GraphError with the line that does not read.
+    """
+    nodes: list[Node] = []
+    outputs: tuple[int, ...] | None = None
+    for number, line in enumerate(filter(None, map(str.strip, text.splitlines())), 1):
+        if returned := _RETURN.match(line):
+            outputs = tuple(int(word[1:]) for word in returned[1].split())
+            continue
+        match = _NODE_LINE.match(line)
+        if not match or match[2] not in DTYPES:
+            raise GraphError(f"line {number}: cannot read {line!r}; expected '%1: f32[4,8] = exp %0', or 'return %1' at the end")
+        node_id, dtype, shape, op, args, attrs, origin = match.groups()
+        try:
+            pairs = _parse_attrs(attrs.strip())
+        except (SyntaxError, ValueError, KeyError, TypeError, RecursionError, MemoryError):
+            raise GraphError(f"line {number}: cannot read the attributes {attrs.strip()!r}; expected "
+                             "numbers, strings and tuples, as in axes=(1,) keepdims=True") from None
+        where, _, via = (origin or "").partition(" in ")
+        type = TensorType(tuple(int(n) for n in shape.split(",") if n), DTYPES[dtype])
+        nodes.append(Node(int(node_id), op, tuple(int(a[1:]) for a in args.split()), type, pairs, where, via))
+    if outputs is None:
+        raise GraphError("the program has no 'return' line")
+    return verify(Graph(tuple(nodes), outputs))
+
+
+def _parse_attrs(text: str) -> tuple[tuple[str, Any], ...]:
+    call = ast.parse(f"f({_SPACE.sub(lambda m: ', ' if m[0] == ' ' else m[0], text)})", mode="eval").body
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args or None in {k.arg for k in call.keywords}:
+        raise ValueError(text)
+    pairs = tuple((str(k.arg), _literal(k.value)) for k in call.keywords)
+    hash(pairs)  # raises TypeError for a list, which no node may hold
+    return pairs
+
+
+def _literal(tree: ast.expr) -> Any:
+    if isinstance(tree, ast.Name):  # as repr prints them; math.nan is one object, so equal graphs are equal
+        return {"nan": math.nan, "inf": math.inf}[tree.id]
+    if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub) and isinstance(tree.operand, ast.Name):
+        return -_literal(tree.operand)
+    return ast.literal_eval(tree)
+
+
+def parse_type(text: str) -> TensorType:
+    """``"f32[128,768]"`` as a ``TensorType``. Raises TraceError with the form that is expected."""
+    match = re.fullmatch(r"\s*(\w+)\[([\d,\s]*)\]\s*", text)
+    if not match or match[1] not in DTYPES:
+        raise TraceError(f"cannot read the type {text!r}; write for example f32[128,768], with one of {' '.join(DTYPES)}")
+    return TensorType(tuple(int(n) for n in match[2].split(",") if n.strip()), DTYPES[match[1]])
