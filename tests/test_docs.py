@@ -42,6 +42,18 @@ def test_the_reference_has_every_module():
     assert sorted(named) == sorted(modules)
 
 
+@pytest.mark.parametrize("name", ["performance.md", "benchmarks.md"])
+def test_pages_of_figures_stay_short(name):
+    """Method, a table, what was learned. Single runs are in the history."""
+    words = re.findall(r"\S*\w\S*", (ROOT / "docs" / name).read_text(encoding="utf-8"))
+    assert len(words) <= 1500
+
+
+def test_raw_results_stay_few():
+    raw = list((ROOT / "benchmarks" / "results").iterdir())
+    assert sum(path.stat().st_size for path in raw) <= 1_500_000
+
+
 def test_every_page_is_in_the_navigation():
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").split("\nnav:\n")[1]
     named = set(re.findall(r"[\w/-]+\.md", navigation))

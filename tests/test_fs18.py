@@ -754,7 +754,7 @@ def softmaxes(times):
 
 @pytest.mark.parametrize(("program", "size"), [(deep, 29), (softmaxes, 143)])
 def test_planning_grows_with_the_graph_and_no_faster(program, size):
-    """One kernel of all layers, whose spans change with every contraction. `python -m benchmarks.planning` has the seconds."""
+    """One kernel of all layers, whose spans change with every contraction."""
     def planning(size):
         graph = program(size)
         return lambda: fuse(graph, "fs18", renamed(V100))

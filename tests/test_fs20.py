@@ -742,7 +742,7 @@ def test_limits_are_named_with_their_numbers():
 
 
 def test_planning_grows_with_the_graph_and_no_faster():
-    """Hundreds of softmaxes in a row, four vertices each. `python -m benchmarks.planning` has the seconds of ten thousand nodes."""
+    """Hundreds of softmaxes in a row, four vertices each."""
     def planning(times):
         def repeated(x):
             for _ in range(times):

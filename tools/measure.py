@@ -25,7 +25,7 @@ import numpy as np
 
 import minisitch as ms
 from minisitch.explain import demo
-from minisitch.explain.compare import duration
+from minisitch.explain.compare import duration, size
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -74,6 +74,19 @@ def table(found: ms.Comparison) -> str:
     return f"{shown.markdown}\nNumPy itself: {duration(found.numpy_us)}.\n"
 
 
+def summary(found: dict[str, ms.Comparison]) -> str:
+    """A line a program: kernels, bytes to and from memory, and what a whole call takes under NumPy and each strategy."""
+    counted = ("none", "xla", "auto")
+    named = ", ".join(f"`{strategy}`" for strategy in counted)
+    lines = [("program", f"kernels: {named}", f"bytes: {named}", "NumPy", *(f"`{strategy}`" for strategy in SHOWN)), ("---",) * 8]
+    for name, one in found.items():
+        rows = [one[strategy] for strategy in counted]
+        lines.append((name, ", ".join(str(row.kernels) for row in rows),
+                      ", ".join(size(row.bytes_read + row.bytes_written) for row in rows),
+                      duration(one.numpy_us), *(duration(one[strategy].measured_us) for strategy in SHOWN)))
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
 def fill(page: Path, text: str) -> None:
     """Put the text between the page's marks."""
     whole = page.read_text(encoding="utf-8")
@@ -101,7 +114,7 @@ def main(runs: int, seconds: float) -> None:
                f"server, {platform.system()}, {versions}, float32; medians, taking turns; of {runs} runs, without those "
                "disturbed between two measurements, the one in which NumPy was fastest.\n")
     fill(ROOT / "README.md", f"{machine}\n{table(quietest[gpt])}")
-    fill(ROOT / "docs" / "performance.md", machine + "".join(f"\n### {n}\n\n{table(c)}" for n, c in quietest.items()))
+    fill(ROOT / "docs" / "performance.md", f"{machine}\n{summary(quietest)}")
 
 
 if __name__ == "__main__":
