@@ -13,9 +13,9 @@ operands and result, a pipeline's inputs and outputs and those of its queues tha
 baselines: every operation a launch, as NumPy calls them (``none``), and every operator a launch, as PyTorch calls them, with a
 linear layer's bias added inside its product.
 
-*Modelled* is ``minisitch.strategies.kitsune.predict`` for each pipeline, and nothing of it is measured. What lies outside of
+*Modelled* is ``benchmarks/executions.py`` for each pipeline, and nothing of it is measured. What lies outside of
 pipelines takes a launch and its memory time, a product the larger of that and its arithmetic time. *Sensitivity* is what pipelines
-would gain on other machines (``strategies.kitsune.models.sensitivity``): with twice the SMs, L2 bandwidth, DRAM bandwidth.
+would gain on other machines (``benchmarks/sensitivity.py``): with twice the SMs, L2 bandwidth, DRAM bandwidth.
 
 ``--preset full`` counts and models the published sizes, of which only shapes exist here, and measures at the models' ``medium``,
 which fits this machine. ``small`` is to try the suite out: such programs are no larger than a tile, so there are no pipelines.
@@ -43,17 +43,15 @@ from minisitch.runtime import assemble, choose_device, lower_program
 from minisitch.simplify import simplify
 from minisitch.strategies.cost import library_traffic, traffic
 from minisitch.strategies.kitsune.models.balance import Channel, Load
-from minisitch.strategies.kitsune.models.sensitivity import PAPER as MACHINES
-from minisitch.strategies.kitsune.models.sensitivity import sensitivity
-from minisitch.strategies.kitsune.models.simulate import EXECUTIONS, bulk_synchronous
 from minisitch.strategies.kitsune.pipeline import Pipeline, Stage
-from minisitch.strategies.kitsune.predict import predict, workload
+from minisitch.strategies.kitsune.predict import workload
 from minisitch.strategies.kitsune.price import pipeline_traffic
 from minisitch.strategies.kitsune.tiles import FINAL
 from minisitch.strategies.prices import built
 from minisitch.trace.tree import flatten
 
 from .counting import Operator, fused, operators
+from .executions import EXECUTIONS, bulk_synchronous, predict
 from .papers import distances, error_text, errors, median, rounds, wrong_rows
 from .results import (
     ROOT,
@@ -67,6 +65,8 @@ from .results import (
     table,
     where_and_when,
 )
+from .sensitivity import PAPER as MACHINES
+from .sensitivity import sensitivity
 
 WORKLOADS = ("dlrm", "graphcast", "meshgraphnets", "nerf", "llama_context", "llama_token")
 MEASURED = ("none", "astitch", "kitsune", "auto")

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import itertools
-import json
+import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from math import inf
+from pathlib import Path
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.arbiter import Request, dispatch, launch
+from benchmarks.executions import bulk_synchronous, executions, vertical, vertical_groups
+from benchmarks.sensitivity import PAPER, Scale, moved, scaled, sensitivity
 from minisitch.device import DEVICES
 from minisitch.errors import PipelineError, PlanError
-from minisitch.explain.timeline import chrome_trace, timeline
+from minisitch.explain.timeline import timeline
 from minisitch.runtime.this_machine import this_cpu
-from minisitch.strategies.kitsune.models.arbiter import Request, dispatch, launch
 from minisitch.strategies.kitsune.models.balance import (
     KINDS,
     Channel,
@@ -27,14 +32,7 @@ from minisitch.strategies.kitsune.models.balance import (
     pipeline_bytes,
 )
 from minisitch.strategies.kitsune.models.rates import depths, sequence
-from minisitch.strategies.kitsune.models.sensitivity import PAPER, Scale, moved, scaled, sensitivity
-from minisitch.strategies.kitsune.models.simulate import (
-    bulk_synchronous,
-    dataflow,
-    executions,
-    vertical,
-    vertical_groups,
-)
+from minisitch.strategies.kitsune.models.simulate import dataflow
 from minisitch.strategies.kitsune.pipeline import Queue, Stage, least_depths
 
 A100, H100 = DEVICES["a100"], DEVICES["h100"]
@@ -505,14 +503,3 @@ def test_narrow_tiles_are_drawn_together():
     strips = [e.attrib["d"] for e in ET.fromstring(svg).iter() if e.tag.endswith("path")]
     assert max(map(len, strips[1:])) < 20_000, "units are averaged over a pixel"
     assert all(name in svg for name in ("simt: 100%", "tensor: 0%"))
-
-
-def test_the_trace_is_chrome_s():
-    runs = executions(*MLP, A100)
-    events = json.loads(chrome_trace(runs))["traceEvents"]
-    assert {e["ph"] for e in events} == {"M", "X", "C"}
-    drawn = [e for e in events if e["ph"] == "X"]
-    assert len(drawn) == sum(len(run.firings) for run in runs)
-    assert max(e["ts"] + e["dur"] for e in drawn if e["pid"] == 2) == pytest.approx(runs[2].makespan_us)
-    assert [e["args"]["name"] for e in events if e["name"] == "process_name"] == [
-        "bulk-synchronous, a100", "vertical, a100", "dataflow, a100"]

@@ -33,8 +33,9 @@ from minisitch.runtime.this_machine import cpu_with, this_cpu
 from minisitch.runtime.tiling import RANGES, _Folds
 from minisitch.strategies.kitsune import pipeline, tiles
 from minisitch.strategies.kitsune.loop import loop_operations, loop_traffic
+from minisitch.strategies.kitsune.models.simulate import dataflow
 from minisitch.strategies.kitsune.pipeline import Pipeline, Queue, Refusal, Stage, design, least_depths, verify_pipeline
-from minisitch.strategies.kitsune.predict import predict
+from minisitch.strategies.kitsune.predict import workload
 from minisitch.strategies.kitsune.price import plan_with_pipelines_us
 from minisitch.strategies.kitsune.tiles import (
     COMBINE,
@@ -469,7 +470,7 @@ def test_a_gpus_pipeline_is_one_kernel_with_blocks_for_each_stage(small_gpu):
     assert (row.kernels, row.library_calls, row.grid_barriers) == (1, 0, 1) and row.max_error < 1e-5
     assert row.block_barriers == flow.source.text.count("cuda.syncthreads()") > 0
     assert (row.bytes_read, row.bytes_written) == (x.nbytes + w.nbytes + v.nbytes, mlp(x, w, v).nbytes)
-    assert row.modelled_us == predict(flow.body.graph, pattern.composition, small_gpu)[-1].makespan_us > 0
+    assert row.modelled_us == dataflow(*workload(flow.body.graph, pattern.composition, small_gpu), small_gpu).makespan_us > 0
     assert row.modelled_us == plan_with_pipelines_us(stages.plan, Prices(stages.graph, small_gpu)), "the strategies' own price"
 
 

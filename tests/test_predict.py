@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from stitch_help import traced
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.executions import operators, predict
 from minisitch.device import DEVICES
 from minisitch.fuse import behind_views
 from minisitch.simplify import simplify
 from minisitch.strategies.kitsune.models.balance import balance
 from minisitch.strategies.kitsune.pipeline import Pipeline, design
-from minisitch.strategies.kitsune.predict import balanced, operators, predict, workload
+from minisitch.strategies.kitsune.predict import balanced, workload
 
 A100, H100 = DEVICES["a100"], DEVICES["h100"]
 ROWS = 32 * 54 * 8  # tiles of 32 rows for the 54 blocks that each of two products gets on 108 SMs, eight times

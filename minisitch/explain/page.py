@@ -13,7 +13,8 @@ from ..graph import Graph
 from ..kernel.ir import Kernel
 from ..lower import Flow
 from ..stitch.place import StitchPlan
-from ..strategies.kitsune.predict import predict
+from ..strategies.kitsune.models.simulate import dataflow
+from ..strategies.kitsune.predict import workload
 from .picture import PALETTE, Box, layered, memory_map, thread_map
 from .report import Card, Explanation
 from .timeline import timeline
@@ -153,7 +154,7 @@ def pipeline_card(report: Explanation, number: int, flow: Flow) -> str:
     """A GPU's pipeline: when the model lets each stage have which tile, then stages, arrays and text."""
     source, device = flow.source, report.stages.device
     prefix = f"{report.prefix}-pipeline{number}"
-    run = predict(flow.body.graph, source.pipeline, device)[-1]
+    run = dataflow(*workload(flow.body.graph, source.pipeline, device), device)
     facts = {"stages": len(source.pipeline.stages), "queues": len(source.pipeline.queues), "blocks": source.grid,
              "threads a block": source.block, "bytes of queues": flow.own_bytes}
     return "".join([

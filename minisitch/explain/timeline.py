@@ -1,11 +1,10 @@
-"""When each stage had which tile: a simulated ``Run`` as a picture, and as a trace that Chrome and Perfetto open.
+"""When each stage had which tile: a simulated ``Run`` as a picture.
 
-In:  a ``Run``. Out: an ``<svg>`` with a row for each stage, queue and unit, time to the right; or JSON text.
+In:  a ``Run``. Out: an ``<svg>`` with a row for each stage, queue and unit, time to the right.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -126,22 +125,3 @@ def _ticks(until: float, at: _Axis, y: float) -> list[str]:
     step = next(power * n for n in (1, 2, 5, 10) if power * n * 9 >= until)
     marks = [n * step for n in range(int(until / step) + 1)]
     return [text(at(mark), y + LINE_HEIGHT, f"{mark:g}" + " us" * (mark == 0), "middle", ' fill-opacity="0.7"') for mark in marks]
-
-
-# ---------------------------------------------------------------- the trace
-def chrome_trace(runs: Sequence[Run]) -> str:
-    """The runs in the trace event format: a process for each, in it a thread for each stage, and counters."""
-    events: list[dict[str, object]] = []
-    for pid, run in enumerate(runs):
-        threads = {load.name: tid for tid, load in enumerate(run.loads)}
-        events.append({"name": "process_name", "ph": "M", "pid": pid, "args": {"name": f"{run.execution}, {run.device.name}"}})
-        events += [{"name": "thread_name", "ph": "M", "pid": pid, "tid": tid, "args": {"name": stage}}
-                   for stage, tid in threads.items()]
-        events += [{"name": f"tile {f.tile}", "cat": "stage", "ph": "X", "pid": pid, "tid": threads[f.stage], "ts": f.start,
-                    "dur": f.end - f.start, "args": {"stage": f.stage, "tile": f.tile}} for f in run.firings]
-        for channel, fills in zip(run.channels, run.fills, strict=True):
-            events += [{"name": channel.name, "ph": "C", "pid": pid, "ts": t, "args": {"entries": fill}} for t, fill in fills]
-        for unit in UNITS:
-            events += [{"name": unit, "ph": "C", "pid": pid, "ts": t, "args": {"drawn": round(part, 6)}}
-                       for t, part in _drawn(run.moments, unit)]
-    return json.dumps({"traceEvents": events, "displayTimeUnit": "ns"})

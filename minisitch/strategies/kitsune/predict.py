@@ -1,6 +1,6 @@
-"""What the three executions of a designed pipeline would take on a GPU: from a ``Pipeline`` to the models' loads and queues.
+"""What a designed pipeline asks of a GPU: from a ``Pipeline`` to the models' loads and queues.
 
-In:  the body of a pattern, its ``Pipeline``, a ``Device``. Out: three ``Run``s: every operation a kernel, classic fusion, dataflow.
+In:  the body of a pattern, its ``Pipeline``, a ``Device``. Out: ``Load``s and ``Channel``s, which ``models.simulate`` runs.
 
 Work is operations over the rate of their unit, both as ``cost`` has them: products run on tensor cores (float32 operands
 rounded to TF32, at half of float16's rate), everything else on SIMT units. Inputs are read once by each stage that needs
@@ -23,29 +23,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...device import Device
-from ...fuse import FREE, Decision, behind_views, count, is_heavy, sources
+from ...fuse import Decision, behind_views, count, is_heavy, sources
 from ...graph import Graph, Node
 from ..cost import HEAVY_OPERATIONS
 from .models.balance import KINDS, Channel, Load, balance, pass_tiles
 from .models.rates import depths
-from .models.simulate import Run, bulk_synchronous, dataflow, vertical
-from .pipeline import Pipeline, Role, Stage, assemble, crossing, firings
+from .pipeline import Pipeline, Stage, assemble, crossing, firings
 from .tiles import FINAL, FOLD
-
-
-def predict(graph: Graph, pipeline: Pipeline, device: Device) -> tuple[Run, Run, Run]:
-    """Every operation a kernel (the paper's baseline), products with their epilogues and fused SIMT stages, and the pipeline."""
-    eager = workload(graph, pipeline, device, operators(graph, pipeline))
-    fused = workload(graph, pipeline, device, [s for s in pipeline.stages if s.role != "combine"])
-    return bulk_synchronous(*eager, device), vertical(*fused, device), dataflow(*workload(graph, pipeline, device), device)
-
-
-def operators(graph: Graph, pipeline: Pipeline) -> tuple[Stage, ...]:
-    """A stage for each operation."""
-    role: dict[int, Role] = {FOLD: "fan_in", FINAL: "final"}
-    return tuple(Stage(f"{node.op}_{node.id}", (node.id,), "tensor" if node.op == "matmul" else "simt",
-                       role.get(pipeline.axes[node.id] or 0, "map"))
-                 for node in graph.nodes if node.kind != "source" and node.op not in FREE)
 
 
 def workload(graph: Graph, pipeline: Pipeline, device: Device,

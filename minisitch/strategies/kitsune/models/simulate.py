@@ -1,13 +1,11 @@
-"""How long a pipeline takes, tile by tile: a discrete-event simulation of three ways to execute the same work.
+"""How long a pipeline takes, tile by tile: a discrete-event simulation.
 
 In:  ``Load``s in the order of their data, the ``Channel``s between them, a ``Device``; for a pipeline the blocks of each stage.
 Out: a ``Run``: the makespan, when each stage had which tile, how full each queue was, what each unit did, bytes of DRAM.
 
-    bulk-synchronous   a kernel a stage, one after the other; every intermediate goes through DRAM
-    vertical           a kernel a group of stages, which takes a tile through all of them before the next tile; what
-                       stays inside a group never leaves its SM, and units take turns. A product is a kernel of its own
-    dataflow           one kernel: every stage has blocks of its own, runs when its tile has come and there is room
-                       for what it makes, and hands tiles on through queues in L2
+One kernel holds all stages. Each stage has blocks of its own. It runs when its tile has come and there is room for what it makes,
+and hands tiles on through queues in L2. ``benchmarks/executions.py`` simulates the paper's two baselines, kernels one after the
+other, with the same clock.
 
 A *firing* is one stage's time on one tile, which all of its blocks share. It computes, moves DRAM bytes and moves L2
 bytes at the same time and ends with the slowest of the three; whoever moves bytes at a moment shares the bandwidth
@@ -34,9 +32,8 @@ from math import inf
 from ....device import Device
 from ....errors import PipelineError
 from .balance import Channel, Load, balance, entries_of, in_dram, verify
-from .rates import depths, needed, passed, reads, sequence, writes
+from .rates import depths, needed, passed, reads, writes
 
-EXECUTIONS = ("bulk-synchronous", "vertical", "dataflow")
 LOW = 1 / 3  # of a unit's rate: Kitsune counts a unit as idle below it
 
 
@@ -100,30 +97,7 @@ class Run:
                 f"{used}  both low {self.both_low:4.0%}")
 
 
-# ---------------------------------------------------------------- the three executions
-def bulk_synchronous(loads: Sequence[Load], channels: Sequence[Channel], device: Device) -> Run:
-    """A kernel a stage."""
-    return replace(vertical(loads, channels, device, [(load.name,) for load in loads]), execution="bulk-synchronous")
-
-
-def vertical(loads: Sequence[Load], channels: Sequence[Channel], device: Device,
-             groups: Sequence[Sequence[str]] | None = None) -> Run:
-    """A kernel a group; ``groups`` are in the order of their data, by default ``vertical_groups``'."""
-    verify(loads, channels, device)
-    groups = vertical_groups(loads, channels) if groups is None else groups
-    if sorted(name for group in groups for name in group) != sorted(load.name for load in loads):
-        raise PipelineError(f"groups hold every stage once; got {groups}")
-    place = {name: number for number, group in enumerate(groups) for name in group}
-    for channel in channels:
-        if (reader := min(place[name] for name in channel.consumers)) < place[channel.producer]:
-            raise PipelineError(f"group {reader} reads {channel.name}, which group {place[channel.producer]} makes: put the groups "
-                                "in the order of their data")
-    kernels = [[_together([load for load in loads if load.name in group], loads, channels, device)] for group in groups]
-    unbounded = [replace(c, depth=max(c.depth, entries_of(c, loads))) for c in channels]
-    found = _Simulation(loads, unbounded, device).run(kernels)
-    return replace(found, execution="vertical", channels=tuple(channels))
-
-
+# ---------------------------------------------------------------- the execution
 def dataflow(loads: Sequence[Load], channels: Sequence[Channel], device: Device, blocks: Mapping[str, float] | None = None) -> Run:
     """One kernel of co-resident stages, with these blocks each (SMs' worth of its unit), by default ``balance``'s.
 
@@ -140,76 +114,27 @@ def dataflow(loads: Sequence[Load], channels: Sequence[Channel], device: Device,
         lane = []
         for tile in range(load.tiles):
             dram, cached = load.dram_bytes, load.l2_bytes
-            for i, channel in _ends(channels, load):
-                size = _entries(channel, load, tile, loads) * channel.tile_bytes
+            for i, channel in ends(channels, load):
+                size = fired_entries(channel, load, tile, loads) * channel.tile_bytes
                 dram += size * (i in outside or (channel.returned and channel.producer == load.name))
                 cached += size * (i not in outside)
-            lane.append(_Task(load, tile, us, draw, dram, dram + cached))
+            lane.append(Task(load, tile, us, draw, dram, dram + cached))
         lanes.append(lane)
-    return replace(_Simulation(loads, channels, device).run([lanes]), execution="dataflow")
+    return simulate("dataflow", loads, channels, device, [lanes])
 
 
-def executions(loads: Sequence[Load], channels: Sequence[Channel], device: Device) -> tuple[Run, Run, Run]:
-    """The same work in all three ways."""
-    return bulk_synchronous(loads, channels, device), vertical(loads, channels, device), dataflow(loads, channels, device)
+def simulate(execution: str, loads: Sequence[Load], channels: Sequence[Channel], device: Device,
+             kernels: Sequence[Sequence[Sequence[Task]]]) -> Run:
+    """Run kernels one after the other, the lanes of each side by side, the tasks of a lane in their order."""
+    return replace(_Simulation(loads, channels, device).run(kernels), execution=execution)
 
 
-def vertical_groups(loads: Sequence[Load], channels: Sequence[Channel]) -> list[tuple[str, ...]]:
-    """What classic fusion makes: neighbouring SIMT stages in one kernel, each product alone.
-
-    Stages with equally many products before them may be joined: a path that leaves them through a product cannot come back.
-    """
-    level, root = {load.name: 0 for load in loads}, {load.name: load.name for load in loads}
-    kind = {load.name: load.kind for load in loads}
-    for load in loads:
-        producers = [channel.producer for _, channel in reads(channels, load.name)]
-        level[load.name] = max((level[p] + (kind[p] == "tensor") for p in producers), default=0)
-        for producer in producers:
-            if load.kind == kind[producer] == "simt" and level[load.name] == level[producer]:
-                old, new = root[producer], root[load.name]
-                root = {name: new if group == old else group for name, group in root.items()}
-    groups: dict[str, list[str]] = {}
-    for load in sorted(loads, key=lambda load: (level[load.name], load.kind == "tensor")):
-        groups.setdefault(root[load.name], []).append(load.name)
-    return [tuple(group) for group in groups.values()]
-
-
-def _together(group: Sequence[Load], loads: Sequence[Load], channels: Sequence[Channel], device: Device) -> list[_Task]:
-    """The firings of one kernel, in turn on the whole machine.
-
-    What crosses to another kernel is written once, and read once by each. So is what stays inside, if its entries in flight
-    are more than the shared memory of all SMs: an MLP's wide hidden layer.
-    """
-    names = {load.name for load in group}
-    inner = {i: replace(c, consumers=tuple(name for name in c.consumers if name in names), entries=entries_of(c, loads))
-             for i, c in enumerate(channels) if c.producer in names and not names.isdisjoint(c.consumers)}
-    held = zip(inner, depths(group, list(inner.values())), strict=True)
-    kept = {i for i, entries in held if entries * channels[i].tile_bytes <= device.sms * device.shared_per_sm}
-
-    def moved(load: Load, tile: int) -> int:
-        total = load.dram_bytes
-        for i, channel in _ends(channels, load):
-            if load.name == channel.producer:
-                travels = channel.returned or i not in kept or not names.issuperset(channel.consumers)
-            else:  # of several readers in a kernel the first fetches it
-                travels = i not in kept and load.name == next(name for name in channel.consumers if name in names)
-            total += travels * _entries(channel, load, tile, loads) * channel.tile_bytes
-        return total
-
-    tasks = []
-    for load, tile in sequence(group, list(inner.values())):
-        utilisation = load.utilisation if len(group) > 1 else 1.0
-        dram = moved(load, tile)
-        tasks.append(_Task(load, tile, load.us * utilisation, load.share(device) * load.utilisation / utilisation,
-                           dram, load.l2_bytes + dram))
-    return tasks
-
-
-def _ends(channels: Sequence[Channel], load: Load) -> list[tuple[int, Channel]]:
+def ends(channels: Sequence[Channel], load: Load) -> list[tuple[int, Channel]]:
+    """The queues that a stage reads and those that it writes, with their numbers."""
     return reads(channels, load.name) + writes(channels, load.name)
 
 
-def _entries(channel: Channel, load: Load, tile: int, loads: Sequence[Load]) -> int:
+def fired_entries(channel: Channel, load: Load, tile: int, loads: Sequence[Load]) -> int:
     """Entries of a queue that a firing fetches, or publishes."""
     entries, step = entries_of(channel, loads), passed if load.name == channel.producer else needed
     return step(entries, load, tile + 1) - step(entries, load, tile)
@@ -217,7 +142,7 @@ def _entries(channel: Channel, load: Load, tile: int, loads: Sequence[Load]) -> 
 
 # ---------------------------------------------------------------- time
 @dataclass(frozen=True)
-class _Task:
+class Task:
     """A firing to come: what it computes for how long and draws of its unit, and the bytes it moves."""
 
     load: Load
@@ -231,7 +156,7 @@ class _Task:
 class _Active:
     """A firing under way: what is left of its microseconds, its DRAM bytes, its L2 bytes."""
 
-    def __init__(self, task: _Task, start: float) -> None:
+    def __init__(self, task: Task, start: float) -> None:
         self.task, self.start = task, start
         self.us, self.dram, self.l2 = task.us, float(task.dram), float(task.l2)
 
@@ -266,7 +191,7 @@ class _Simulation:
         self.moments: list[Moment] = []
         self.fills: list[list[tuple[float, int]]] = [[(0.0, 0)] for _ in channels]
 
-    def run(self, kernels: Sequence[Sequence[Sequence[_Task]]]) -> Run:
+    def run(self, kernels: Sequence[Sequence[Sequence[Task]]]) -> Run:
         """Run kernels one after the other, the lanes of each side by side, the tasks of a lane in their order."""
         for lanes in kernels:
             self.clock += self.device.launch_us
@@ -288,7 +213,7 @@ class _Simulation:
         return Run("", self.device, self.loads, self.channels, len(kernels), self.clock, tuple(self.firings), tuple(self.moments),
                    tuple(map(tuple, self.fills)), sum(task.dram for task in moved), sum(task.l2 for task in moved))
 
-    def _waits_for(self, task: _Task) -> tuple[int, str] | None:
+    def _waits_for(self, task: Task) -> tuple[int, str] | None:
         """The queue that keeps a firing from starting, and what of it is wanted."""
         load, firings = task.load, task.tile + 1
         for i, _ in self.reads[load.name]:
@@ -329,7 +254,7 @@ class _Simulation:
             if not self.fills[i] or self.fills[i][-1][1] != fill:
                 self.fills[i].append((self.clock, fill))
 
-    def _deadlock(self, tasks: Sequence[_Task]) -> str:
+    def _deadlock(self, tasks: Sequence[Task]) -> str:
         """Who waits for what, and the depth of each queue that would do."""
         said = []
         for task in tasks:

@@ -18,10 +18,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ....device import Device
-from ....errors import PipelineError
-from ....fuse import count
-from .balance import KINDS, Kind
+from minisitch.device import Device
+from minisitch.errors import PipelineError
+from minisitch.fuse import count
+from minisitch.strategies.kitsune.models.balance import KINDS, Kind
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ....device import Device
-from .balance import Channel, Load
-from .simulate import executions
+from minisitch.device import Device
+from minisitch.strategies.kitsune.models.balance import Channel, Load
+
+from .executions import executions
 
 
 @dataclass(frozen=True)
