@@ -302,12 +302,6 @@ class Segment:
         return self.rows * sum(p.cols * p.serial * (count(p.body) + len(p.folds)) + count(p.before) for p in self.phases)
 
     @property
-    def stored_buffers(self) -> set[str]:
-        """The buffers that its statements store to."""
-        views = {v.name: v.buffer for p in self.phases for v in p.views}
-        return {views.get(s.buffer, s.buffer) for p in self.phases for s in statements(p) if isinstance(s, Store)}
-
-    @property
     def short(self) -> bool:
         """Whether it has loops that a CPU's compiler had better not unroll before it looks for vectors: those of at most 64 turns
         (measured). A segment with a sweep does not count: its few rows are unrolled either way (``compile`` marks them)."""

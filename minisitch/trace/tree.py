@@ -194,11 +194,6 @@ def unflatten(tree: Tree, leaves: Sequence[Any]) -> Any:
     return tree.build([unflatten(child, leaves) for child in tree.children])
 
 
-def leaf_names(tree: Tree, name: str = "") -> Iterator[str]:
-    """A printable path for each leaf in order: ``params.w1``, ``layers.0.bias``."""
-    return (path for path, part in named_parts(tree, name) if isinstance(part, Leaf))
-
-
 def named_parts(tree: Tree, name: str = "") -> Iterator[tuple[str, Leaf | Static]]:
     """Each leaf and each static value in order, with its path."""
     if not isinstance(tree, Branch):
