@@ -17,7 +17,7 @@ import numpy as np
 import minisitch as ms
 from minisitch.fuse import STRATEGIES, fuse
 from minisitch.simplify import simplify
-from minisitch.strategies.optimum import Space, bits, optimum
+from minisitch.strategies.optimum import PlanSpace, bits, optimum
 from minisitch.strategies.prices import Prices
 from minisitch.testing import random_graph
 
@@ -52,7 +52,7 @@ def grade(device: ms.Device, programs: int, first: int = 0) -> Grades:
         graph = simplify(random_graph(rng, max_nodes=22, max_elements=int(rng.choice([4000, 200_000]))))
         seed += 1
         try:
-            space = Space(graph, device)
+            space = PlanSpace(graph, device)
         except ms.PlanError:
             continue  # too large
         if len(space.values) < FEWEST or any(graph[v].kind == "source" for v in bits(space.required)):

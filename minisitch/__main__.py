@@ -26,7 +26,7 @@ from .device import DEVICES
 from .errors import DeviceError, MinisitchError
 from .errors.progress import working
 from .explain import compare, explain
-from .explain.calibrate import Programs, calibrate
+from .explain.calibrate import Samples, calibrate
 from .explain.compare import error_of, sample
 from .explain.demo import demo, gpt, make_batch, make_weights
 from .fuse import STRATEGIES
@@ -267,9 +267,9 @@ def _doctor(options: argparse.Namespace) -> int:
     return 0 if found.healthy else 1
 
 
-def _models(folder: Path) -> Programs:
+def _models(folder: Path) -> Samples:
     """What the files of a folder make of their last preset, the largest; the demo's program where there are none."""
-    found: Programs = {}
+    found: Samples = {}
     for path in sorted(folder.glob("*.py")):
         module = _load(path)
         if hasattr(module, "make"):

@@ -396,22 +396,22 @@ def test_a_tensor_that_wants_gradients_is_refused(gpu, monkeypatch):
 # ---------------------------------------------------------------- memory
 def test_blocks_are_taken_again_by_their_own_stream(gpu):
     cuda_driver.current()
-    one = cuda_memory.Block(1000, 0, 3)
+    one = cuda_memory.MemoryBlock(1000, 0, 3)
     address = one.address
     del one
-    other = cuda_memory.Block(1000, 0, 4)
-    again = cuda_memory.Block(1024, 0, 3)
+    other = cuda_memory.MemoryBlock(1000, 0, 4)
+    again = cuda_memory.MemoryBlock(1024, 0, 3)
     assert again.address == address != other.address
 
 
 def test_a_full_memory_is_emptied_of_what_nobody_uses_and_then_refused(gpu):
     cuda_driver.current()
     gpu.memory = 4096
-    block = cuda_memory.Block(4096, 0, 3)
+    block = cuda_memory.MemoryBlock(4096, 0, 3)
     del block
-    assert cuda_memory.Block(2048, 0, 3).address and "cuMemFree" in gpu.named("cuMemFree")
+    assert cuda_memory.MemoryBlock(2048, 0, 3).address and "cuMemFree" in gpu.named("cuMemFree")
     with pytest.raises(DeviceError, match="OUT_OF_MEMORY; the GPU's memory is full"):
-        cuda_memory.Block(8192, 0, 3)
+        cuda_memory.MemoryBlock(8192, 0, 3)
 
 
 def test_a_result_is_copied_to_the_host_by_a_thread_that_has_no_context_yet(gpu):

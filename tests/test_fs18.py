@@ -50,7 +50,7 @@ from minisitch.strategies.fs18.dots import take_apart
 from minisitch.strategies.fs18.fusion import SHARED_LIMIT, Fusion, Limits, common_cuts
 from minisitch.strategies.fs18.layers import Sweeper
 from minisitch.strategies.fs18.library import Entry, entry_of, model_us
-from minisitch.strategies.fs18.reads import Reads
+from minisitch.strategies.fs18.reads import OperandReads
 from minisitch.strategies.fs18.spans import Contraction, spans
 from minisitch.testing import check_graph, random_graph, random_inputs
 from minisitch.testing.judge import judge
@@ -67,7 +67,7 @@ def spans_of(graph):
 
 def fused(graph, limits=LIMITS):
     """The kernels of a graph before they are composed."""
-    reads = Reads(graph)
+    reads = OperandReads(graph)
     return [kernel for ops in slabs(graph, reads) for kernel in Sweeper(reads, ops, limits).run()]
 
 
@@ -153,7 +153,7 @@ def test_spans_fall_from_operand_to_reader():
 def test_a_product_in_the_middle_makes_two_slabs():
     graph = program("f32[8,8] = input name='x'", "f32[8,8] = exp %0", "f32[8,8] = neg %1", "f32[8,8] = matmul %2 %2",
                     "f32[8,8] = tanh %3", "f32[8,8] = add %4 %1")
-    assert slabs(graph, Reads(graph)) == [[1, 2], [4, 5]]
+    assert slabs(graph, OperandReads(graph)) == [[1, 2], [4, 5]]
     found = fuse(graph, "fs18", V100)
     assert [(p.kind, p.outputs) for p in found.patterns] == [("kernel", (1, 2)), ("library", (3,)), ("kernel", (5,))]
     assert "library-call" in {d.rule for d in found.decisions}
@@ -240,7 +240,7 @@ def dice(monkeypatch, seed, refused=0.4):
 
 def sweep_once(graph):
     """The contraction after one sweep without packs, and whether its clusters wait for each other."""
-    reads = Reads(graph)
+    reads = OperandReads(graph)
     sweeper = Sweeper(reads, reads.operations, Limits(V100, tiny_us=0))
     sweeper.sweep()
     parts = sweeper.parts
@@ -275,7 +275,7 @@ def test_stale_spans_make_circles(monkeypatch):
 def test_every_operation_is_in_exactly_one_kernel():
     for seed in range(80):
         graph = random_graph(np.random.default_rng(seed), max_nodes=60, max_elements=300)
-        reads = Reads(graph)
+        reads = OperandReads(graph)
         members = sorted(m for kernel in fused(graph) for m in kernel.members)
         assert members == reads.operations
         owned = [m for p in fuse(graph, "fs18", V100).kernels for m in p.members if is_fusible(graph[m]) and graph[m].op not in FREE]
@@ -370,7 +370,7 @@ def test_what_is_composed_owns_what_it_reads():
     checked = 0
     for seed in range(80):
         graph = random_graph(np.random.default_rng(seed), max_nodes=40, max_elements=300)
-        reads = Reads(graph)
+        reads = OperandReads(graph)
         for kernel in fused(graph):
             for way in kernel.schedules:
                 for member in kernel.members if not way.threads else ():
@@ -393,13 +393,13 @@ def test_trivial_operations_are_bypassed(monkeypatch):
                     "f32[64,128] = broadcast %5 shape=(64, 128)", "f32[64,1] = broadcast %4 shape=(64, 1)",
                     "f32[64,128] = broadcast %7 shape=(64, 128)", "f32[64,128] = mul %6 %8")
     members = [3, 4, 5, 9]
-    assert Reads(graph).operations == members and Reads(graph).sources(9) == [5, 4] and Reads(graph).arguments(3) == {0, 1}
-    bypassed = Fusion(Reads(graph), Limits(V100, serial=128), members)
+    assert OperandReads(graph).operations == members and OperandReads(graph).sources(9) == [5, 4] and OperandReads(graph).arguments(3) == {0, 1}
+    bypassed = Fusion(OperandReads(graph), Limits(V100, serial=128), members)
     assert not bypassed.refused[0] and {s.cut.blocks for s in bypassed.schedules} >= {64}
     monkeypatch.setattr(fusion_module, "MOST_POSITIONS", 0)  # nothing is evaluated where it is read
-    strict = Fusion(Reads(graph), Limits(V100, serial=128), members)
+    strict = Fusion(OperandReads(graph), Limits(V100, serial=128), members)
     assert strict.refused[0] == "no-satisfiable-schedule" and "%5 neg would be evaluated again" in strict.refused[1]
-    assert not Fusion(Reads(graph), Limits(V100, serial=128), [3, 4]).refused[0]
+    assert not Fusion(OperandReads(graph), Limits(V100, serial=128), [3, 4]).refused[0]
 
 
 # ---------------------------------------------------------------- rows 9 and 10: tuning

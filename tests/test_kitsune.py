@@ -34,7 +34,15 @@ from minisitch.runtime.tiling import RANGES, _Folds
 from minisitch.strategies.kitsune import pipeline, tiles
 from minisitch.strategies.kitsune.loop import loop_operations, loop_traffic
 from minisitch.strategies.kitsune.models.simulate import dataflow
-from minisitch.strategies.kitsune.pipeline import Pipeline, Queue, Refusal, Stage, design, least_depths, verify_pipeline
+from minisitch.strategies.kitsune.pipeline import (
+    Pipeline,
+    PipelineRefusal,
+    Queue,
+    Stage,
+    design,
+    least_depths,
+    verify_pipeline,
+)
 from minisitch.strategies.kitsune.predict import workload
 from minisitch.strategies.kitsune.price import plan_with_pipelines_us
 from minisitch.strategies.kitsune.tiles import (
@@ -316,7 +324,7 @@ return %6"""
 ], ids=["reconverging", "one product", "one number", "small", "empty", "a product of sums over the tiles"])
 def test_what_is_no_pipeline_says_why(text, rule):
     found = design(parse(text), A100)
-    assert isinstance(found, Refusal) and {d.rule for d in found.decisions} == {rule}
+    assert isinstance(found, PipelineRefusal) and {d.rule for d in found.decisions} == {rule}
 
 
 # ---------------------------------------------------------------- depth

@@ -22,7 +22,7 @@ from minisitch.fuse import FREE, STRATEGIES, FusionPlan, Stitching, fuse, is_fus
 from minisitch.lower import lower_plan
 from minisitch.runtime import assemble
 from minisitch.simplify import simplify
-from minisitch.strategies.optimum import COMPOSITIONS, MOST_VALUES, Space, bits, optimum, search, union
+from minisitch.strategies.optimum import COMPOSITIONS, MOST_VALUES, PlanSpace, bits, optimum, search, union
 from minisitch.strategies.prices import Prices
 from minisitch.testing import graphs, random_graph, random_inputs
 from minisitch.testing.judge import judge
@@ -36,7 +36,7 @@ TINY = 1e-6  # microseconds: sums in another order
 def small(graph, device, most=MOST_VALUES):
     """The space of a graph, unless that is too large."""
     try:
-        space = Space(graph, device)
+        space = PlanSpace(graph, device)
     except PlanError:
         return None
     return space if len(space.values) <= most else None
@@ -88,7 +88,7 @@ def brute_force(graph, device, values):
 def disagreement(graph, device):
     """How far the optimum is above (or, where no kernel makes again what another writes, below) brute force."""
     found = optimum(graph, device)
-    us, (expected, _) = Prices(graph, device).plan_us(found), brute_force(graph, device, Space(graph, device).values)
+    us, (expected, _) = Prices(graph, device).plan_us(found), brute_force(graph, device, PlanSpace(graph, device).values)
     written = {v for p in found.kernels for v in p.outputs}
     twice = any(m in written and m not in p.outputs for p in found.kernels for m in p.members)
     return us - expected if us > expected or not twice else 0.0
@@ -116,12 +116,12 @@ def test_brute_force_agrees(device):
 
 def test_brute_force_sees_a_wrong_lower_bound(monkeypatch):
     """The mutant thinks that each operation costs three launches. Then long kernels are never built."""
-    honest = Space.least_us
+    honest = PlanSpace.least_us
 
     def wrong(self, made, done):
         held = [v for v in bits(self.kernel(made, done)[0]) if v in self.values]
         return honest(self, made, done) + 3 * self.device.launch_us * (len(held) - 1)
-    monkeypatch.setattr(Space, "least_us", wrong)
+    monkeypatch.setattr(PlanSpace, "least_us", wrong)
     assert any(disagreement(tiny(seed), V100) > TINY for seed in TINY_GRAPHS)
 
 
@@ -146,14 +146,14 @@ def test_the_lower_bound_is_below_every_price(graph, device, random):
 def test_the_lower_bound_holds_where_small_copies_were_measured_slowly():
     """Three arrays of 512 kB and their sum: each alone was measured at 79 GB/s, all four, by both cores, at 127."""
     graph = traced(lambda a, b, c: a + b + c, *[(128, 1024)] * 3)
-    space = Space(graph, replace(DISTURBED, serial_below=1, grid_barrier_us=1.0))
+    space = PlanSpace(graph, replace(DISTURBED, serial_below=1, grid_barrier_us=1.0))
     made = sum(1 << v for v in graph.outputs)
     assert space.least_us(made, 0) <= space.price(made, 0)[0]
 
 
 def test_kernels_around_calls_each_need_a_launch():
     graph = traced(lambda x: np.exp(np.tanh(np.exp(x) @ x) @ x), (8, 8))
-    assert Space(graph, V100).rest_us(0) >= 3 * V100.launch_us
+    assert PlanSpace(graph, V100).rest_us(0) >= 3 * V100.launch_us
     assert len(optimum(graph, V100).kernels) == 3
 
 
@@ -203,7 +203,7 @@ def test_what_is_cheap_to_make_is_made_twice():
 
 def test_figure_7_is_one_kernel_and_nothing_else_is_built(golden):
     graph = figure_7(64, 128, 1024)
-    space = Space(graph, V100)
+    space = PlanSpace(graph, V100)
     assert len(space.values) == 7
     (us, pattern), = search(space, float("inf"))
     assert len(space.priced) == 1, "all others cost more at least"
@@ -233,7 +233,7 @@ def test_a_known_kernel_brings_its_composition():
     graph = figure_7(64, 128, 1024)
     general, own = Stitching(barriers=False), Stitching(kept=())
     plans = [make_plan(graph, "mine", [[5, 4]], (), c) for c in (general, own)]
-    space = Space(graph, V100, plans)
+    space = PlanSpace(graph, V100, plans)
     assert general in space.ways and own not in space.ways
     assert {p.composition for p in space.known} == {general, own}
     us, pattern = space.price(1 << graph.outputs[0], 0)
@@ -246,7 +246,7 @@ def test_a_composition_that_cannot_hold_another_kernel_prices_it_infinite():
     graph = program("f32[512,512] = input name='x'", "f32[512] = sum %0 axes=(1,) keepdims=False",
                     "f32[512] = sum %0 axes=(0,) keepdims=False", "return %1 %2")
     small = Stitching(barriers=False, threads_per_row=32, threads=128)
-    space = Space(graph, V100, [make_plan(graph, "mine", [[1], [2]], (), small)])
+    space = PlanSpace(graph, V100, [make_plan(graph, "mine", [[1], [2]], (), small)])
     (pattern,) = make_plan(graph, "mine", [[1, 2]], (), small).kernels
     with pytest.raises(KernelError):
         Prices(graph, V100).pattern_us(pattern)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from queue_kernels import MUTANTS, PIPELINES, SOFTMAX_TILES, mlp, softmax_arrays, softmax_text
 
 from minisitch.errors import KernelBug
-from minisitch.simt import Bytes, machine, step
+from minisitch.simt import ArrayBytes, machine, step
 
 SEEDS = range(20)
 
@@ -98,11 +98,11 @@ def test_multicast_writes_a_tile_once_for_all_its_readers():
 def test_a_queue_is_no_traffic_to_memory():
     case = PIPELINES["handoff"]
     traffic = launch(case, 0)
-    assert traffic.touched == {"x": Bytes(9 * 32 * 4, 0), "y": Bytes(0, 9 * 32 * 4)}
-    assert traffic.queues["queue"] == Bytes(9 * 32 * 4, 9 * 32 * 4)
+    assert traffic.touched == {"x": ArrayBytes(9 * 32 * 4, 0), "y": ArrayBytes(0, 9 * 32 * 4)}
+    assert traffic.queues["queue"] == ArrayBytes(9 * 32 * 4, 9 * 32 * 4)
     assert traffic.queues["counters"].written == (128 + 2 * 9) * 4 and "queue  " in str(traffic) and "in L2" in str(traffic)
     everything = step(case.text, case.make(np.random.default_rng(0)), case.grid, case.block, inputs=case.inputs)
-    assert everything.touched["queue"] == Bytes(0, 64 * 4) and not everything.queues
+    assert everything.touched["queue"] == ArrayBytes(0, 64 * 4) and not everything.queues
     with pytest.raises(ValueError, match="queues"):
         step(case.text, case.make(np.random.default_rng(0)), case.grid, case.block, queues=["ring"])
 
@@ -112,7 +112,7 @@ def check_mlp(case, hidden, tiles, seeds):
     for seed in seeds:
         traffic = launch(case, seed)
         assert traffic.bytes_read == 4 * (tiles * 2 + hidden * 2 + hidden * 2) and traffic.bytes_written == 4 * tiles * 2
-        assert traffic.queues["h"] == Bytes(4 * tiles * hidden, 4 * tiles * hidden)
+        assert traffic.queues["h"] == ArrayBytes(4 * tiles * hidden, 4 * tiles * hidden)
         assert traffic.queues["r"].written == 4 * tiles * hidden
 
 

@@ -11,7 +11,7 @@ import minisitch as ms
 import minisitch.simplify as simplifying
 from minisitch.reference import evaluate
 from minisitch.simplify import roll, simplify
-from minisitch.simplify.windows import Part, Windows
+from minisitch.simplify.windows import WindowPart, Windows
 
 pytestmark = pytest.mark.filterwarnings("ignore::minisitch.LoopWarning")
 
@@ -278,11 +278,11 @@ def test_simplify_takes_time_in_proportion(monkeypatch):
 
 def test_ranges():
     table = Windows(0, 9, 7)
-    table.write(2, 5, Part(8, 0, (8, (2,))))
-    table.write(4, 6, Part(9))
+    table.write(2, 5, WindowPart(8, 0, (8, (2,))))
+    table.write(4, 6, WindowPart(9))
     assert [(r.first, r.stop, r.part.value, r.part.offset) for r in table.read(0, 9)] == [(0, 2, 7, 0), (2, 4, 8, 0), (4, 6, 9, 0), (6, 9, 7, 6)]
     assert table.read(2, 3)[0].part.written is None, "cut, so the write does not give it any more"
-    table.write(0, 9, Part(3))
+    table.write(0, 9, WindowPart(3))
     assert [(r.first, r.stop, r.part.value) for r in table.read(1, 8)] == [(1, 8, 3)]
 
 

@@ -32,7 +32,7 @@ from minisitch.graph import Graph, TensorType
 from minisitch.runtime import Executable, Lifetime, assemble, choose_device, lower_program, plan_memory, pool
 from minisitch.runtime.call import idle
 from minisitch.runtime.cuda import driver as cuda_driver
-from minisitch.runtime.memory import Layout
+from minisitch.runtime.memory import MemoryPlan
 from minisitch.runtime.steps import KernelStep, LibraryStep, requests
 from minisitch.runtime.this_machine import cpu_with
 from minisitch.testing import check_graph, random_graph, random_inputs
@@ -430,7 +430,7 @@ def test_launches_take_bytes_over_from_each_other_and_from_nobody_else(seed, str
 def test_a_gpus_kernel_is_one_launch_also_where_only_its_report_is_made():
     """explain for a GPU, on a machine without one: the text is the CPU's, and the kernel is not."""
     stages = ms.explain(lambda x, w: np.exp(x @ w).sum(axis=0), array(4096, 16), array(16, 64), device="v100").stages
-    lives = [r.life for r in Layout(stages).residents]
+    lives = [r.life for r in MemoryPlan(stages).residents]
     assert len(stages.sources[0].launches) > 1 and {(life.first, life.last) for life in lives} in ({(0, 1)}, {(0, 1), (1, 1)})
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from simt_kernels import CASES, MUTANTS
 
 from minisitch.errors import KernelBug
-from minisitch.simt import Bytes, LineTraffic, Traffic, step
+from minisitch.simt import ArrayBytes, LineTraffic, Traffic, step
 from minisitch.simt import math as cuda_math
 from minisitch.simt.text import DEVICE_FUNCTIONS
 from minisitch.simt.values import NUMPY
@@ -246,7 +246,7 @@ def test_counts_of_a_copy():
     assert (traffic.loads, traffic.stores, traffic.bytes_loaded, traffic.bytes_stored) == (100, 100, 400, 800)
     assert traffic.sectors_loaded == 13  # 400 bytes: three warps of four sectors, and 4 lanes in one
     assert traffic.sectors_stored == 25
-    assert traffic.touched == {"x": Bytes(400, 0), "y": Bytes(0, 800)}
+    assert traffic.touched == {"x": ArrayBytes(400, 0), "y": ArrayBytes(0, 800)}
     assert (traffic.bytes_read, traffic.bytes_written) == (400, 800)
     assert traffic.by_line == {4: LineTraffic(loads=100, stores=100)}
     assert (traffic.thread_loads, traffic.thread_stores, traffic.block_barriers) == (1, 1, 0)
@@ -299,14 +299,14 @@ def test_atomics_are_counted_apart():
     case = CASES["histogram"]
     _, _, traffic = launch(case, case.text, 0)
     assert (traffic.atomics, traffic.loads, traffic.stores) == (300 + 3 * 8, 300, 0)
-    assert traffic.touched["bins"] == Bytes(8 * 4, 8 * 4)
+    assert traffic.touched["bins"] == ArrayBytes(8 * 4, 8 * 4)
 
 
 def test_traffic_adds_up():
-    one = Traffic(loads=2, thread_loads=2, touched={"x": Bytes(8, 0)}, by_line={3: LineTraffic(loads=2)})
-    two = Traffic(loads=1, thread_loads=1, touched={"x": Bytes(4, 4), "y": Bytes(0, 4)},
+    one = Traffic(loads=2, thread_loads=2, touched={"x": ArrayBytes(8, 0)}, by_line={3: LineTraffic(loads=2)})
+    two = Traffic(loads=1, thread_loads=1, touched={"x": ArrayBytes(4, 4), "y": ArrayBytes(0, 4)},
                   by_line={3: LineTraffic(stores=1)})
-    assert one + two == Traffic(loads=3, thread_loads=2, touched={"x": Bytes(12, 4), "y": Bytes(0, 4)},
+    assert one + two == Traffic(loads=3, thread_loads=2, touched={"x": ArrayBytes(12, 4), "y": ArrayBytes(0, 4)},
                                 by_line={3: LineTraffic(loads=2, stores=1)})
 
 

@@ -20,7 +20,7 @@ from ..kernel.ir import Kernel
 from ..kernel.text import KernelSource
 from ..runtime import Stages, choose_device, lower_program, read_types, settings
 from ..runtime.cuda import offline
-from ..runtime.memory import Layout
+from ..runtime.memory import MemoryPlan
 from ..runtime.plans import plan_of
 from ..schedule import schedule
 from ..stitch.compose import compose
@@ -76,7 +76,7 @@ def report_on(stages: Stages, name: str, architecture: str = "") -> Report:
     machines = tuple(offline.assemble_pipeline(flow.source, architecture) for flow in stages.flows if architecture)
     if architecture:
         cards = {k: replace(card, machine=offline.assemble(card.sources["cuda"], architecture)) for k, card in cards.items()}
-    layout = Layout(stages)
+    layout = MemoryPlan(stages)
     return Report(name, stages, tuple(cards.values()), layout.residents, layout.workspace, machines)
 
 

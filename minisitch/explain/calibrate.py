@@ -49,7 +49,7 @@ from ..trace.tree import flatten
 from .compare import duration, launch_times, size
 from .measured_prices import Library
 
-Programs = dict[str, Callable[[], tuple[Callable[..., Any], tuple]]]  # made when it is their turn: they may be large
+Samples = dict[str, Callable[[], tuple[Callable[..., Any], tuple]]]  # made when it is their turn: they may be large
 PRICED = ("none", "xla", "astitch")  # whose kernels and plans are timed
 WORKING_SETS = (*(1 << power for power in range(16, 27)), 1 << 29)  # bytes a copy reads and writes; the last past the caches
 PATTERNS = 40  # random graphs to fit on at most, and as many others to check on
@@ -145,7 +145,7 @@ class Calibration:
 
 
 # ---------------------------------------------------------------- the whole
-def calibrate(seconds: float = 120.0, programs: Programs | None = None) -> Calibration:
+def calibrate(seconds: float = 120.0, programs: Samples | None = None) -> Calibration:
     """Measure this CPU for about ``seconds`` (and at least once whatever there is to measure), fit, check.
 
     ``programs`` make NumPy functions and their arguments; those for which no time is left are named in ``left_out``.

@@ -70,7 +70,7 @@ UNREST, UNREST_US = 2.0, 1000.0  # from this ratio on, and this long, what equal
 
 
 @dataclass(frozen=True)
-class Part:
+class ComparedPart:
     """One kernel launch of one strategy: the graph nodes it computes, its bytes, its time, and what keeps it whole."""
 
     name: str
@@ -109,7 +109,7 @@ class Comparison:
     device: Device
     rows: tuple[Row, ...]
     numpy_us: float
-    parts: dict[str, tuple[Part, ...]]
+    parts: dict[str, tuple[ComparedPart, ...]]
     graphs: dict[str, Graph]
     remark: str = ""
 
@@ -395,7 +395,7 @@ def _row(name: str, stages: Stages, measured_us: float, error: float) -> Row:
                sum(k.grid_barriers for k in stages.kernels) + len(stages.flows), modelled, measured_us, error)
 
 
-def _parts(run: Executable, leaves: Sequence[Any], seconds: float) -> tuple[Part, ...]:
+def _parts(run: Executable, leaves: Sequence[Any], seconds: float) -> tuple[ComparedPart, ...]:
     """Each kernel launch with its own time, if any seconds are given to measure it."""
     graph, plan = run.stages.graph, run.stages.plan
     times = launch_times(run, leaves, seconds) if seconds else [[0.0]] * len(plan.kernels)
@@ -403,7 +403,7 @@ def _parts(run: Executable, leaves: Sequence[Any], seconds: float) -> tuple[Part
     for pattern, body, kernel, us in zip(plan.kernels, run.stages.bodies, run.stages.kernels, times, strict=True):
         nodes = frozenset(m for m in pattern.members if graph[m].kind in ("map", "reduce") or m in pattern.outputs)
         why = _reason(graph, kernel, body, nodes)
-        found.append(Part(kernel.name, nodes, cost.traffic(kernel).total, float(np.median(us)), why))
+        found.append(ComparedPart(kernel.name, nodes, cost.traffic(kernel).total, float(np.median(us)), why))
     return tuple(found)
 
 

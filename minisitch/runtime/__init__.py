@@ -45,7 +45,7 @@ from ..trace.shim import rebind
 from ..trace.tracebacks import door, shorten
 from ..trace.tree import Inputs, Numbers, flatten, is_array, type_of
 from .assemble import assemble
-from .background import Behind, Run
+from .background import Behind, RunCall
 from .cuda import offline
 from .executable import Executable, ReferenceExecutable
 from .memory import Lifetime, plan_memory
@@ -181,7 +181,7 @@ class Jitted:
             shorten(error, program_file(self))
             raise
 
-    def _again(self, run: Run, leaves: Sequence[Any], key: Any, args: tuple, kwargs: dict) -> Any:
+    def _again(self, run: RunCall, leaves: Sequence[Any], key: Any, args: tuple, kwargs: dict) -> Any:
         """What the program has read from outside is another now: one that was compiled for that, or a new one."""
         before = self._ready.others.get(key, ())
         others = self._ready.others[key] = [run, *(each for each in before if each is not run)][:MOST_OTHERS]
@@ -196,7 +196,7 @@ class Jitted:
         leaves, run = self._compile_once(key, args, kwargs)
         return run(leaves)
 
-    def _compile_once(self, key: Any, args: tuple, kwargs: dict) -> tuple[Sequence[Any], Run]:
+    def _compile_once(self, key: Any, args: tuple, kwargs: dict) -> tuple[Sequence[Any], RunCall]:
         """One thread at a time makes what a key runs. The others wait, and try themselves if it fails or is interrupted."""
         with _turns.setdefault((id(self), key), threading.Lock()):
             found = _signature(args, kwargs, self._numbers)[1]
@@ -226,7 +226,7 @@ class Jitted:
                 return program, key
             self._numbers.fixed |= {place for place, i in zip(inputs.places, positions, strict=True) if i in program.fixed}
 
-    def _start(self, args: tuple, kwargs: dict) -> Run:
+    def _start(self, args: tuple, kwargs: dict) -> RunCall:
         """Put into the table what the first call runs."""
         began = time.perf_counter()
         with working(self.__qualname__):
@@ -243,13 +243,13 @@ class Jitted:
         return unfused
 
     @door
-    def compile(self, *args: Any, **kwargs: Any) -> Run:
+    def compile(self, *args: Any, **kwargs: Any) -> RunCall:
         """Compile for these arguments without running; what is returned takes the list of array leaves."""
         began = time.perf_counter()
         with working(self.__qualname__):
             return self._build(self._traced(args, kwargs)[0], began)
 
-    def _build(self, program: Program, began: float) -> Run:
+    def _build(self, program: Program, began: float) -> RunCall:
         target, said = choose_target(self.target), _debug_level()
         if target == "reference":
             return ReferenceExecutable(program)

@@ -10,7 +10,7 @@ from ..errors import DeviceError
 from ..lower import Stages
 from .cuda.launch import CudaExecutable
 from .executable import Executable, index_checks, view_chain
-from .memory import Layout
+from .memory import MemoryPlan
 from .steps import CopyStep, KernelStep, Step, build_kernels, library_step, pipeline_step
 from .tiling import TiledRun, TileStep
 
@@ -19,7 +19,7 @@ def assemble(stages: Stages, target: str) -> Executable:
     """Lay out memory and make the steps of a lowered program. Raises DeviceError as ``refuse_other_machine`` does."""
     refuse_other_machine(stages.device, target)
     launch = build_kernels(stages, target)
-    layout = Layout(stages)
+    layout = MemoryPlan(stages)
     steps: list[Step] = []
     kernels = iter(zip(stages.bodies, stages.digests, stages.kernels, strict=True))
     loops, flows = iter(stages.loops), iter(stages.flows)

@@ -27,7 +27,7 @@ from typing import Any
 
 from ..errors import BackgroundWarning
 
-Run = Callable[[Sequence[Any]], Any]
+RunCall = Callable[[Sequence[Any]], Any]
 
 _turn = threading.Lock()  # one program at a time: planning holds the interpreter's lock, and calls need it too
 _under_way: set[Behind] = set()
@@ -39,9 +39,9 @@ class Behind:
     ``finished`` holds the compiled program, which by then is in the table, or the error.
     """
 
-    def __init__(self, name: str, table: dict[Any, Run], key: Any, unfused: Run, make: Callable[[], Run]) -> None:
+    def __init__(self, name: str, table: dict[Any, RunCall], key: Any, unfused: RunCall, make: Callable[[], RunCall]) -> None:
         self.name, self.table, self.key, self.unfused, self.make = name, table, key, unfused, make
-        self.finished: Future[Run] = Future()
+        self.finished: Future[RunCall] = Future()
 
     def start(self) -> None:
         """Let the unfused plan serve, and compile; here and now where the system starts no thread (at exit)."""
@@ -69,7 +69,7 @@ class Behind:
                 self.finished.set_result(made)
             _under_way.discard(self)
 
-    def _complaining(self, error: Exception) -> Run:
+    def _complaining(self, error: Exception) -> RunCall:
         """The unfused plan, which at its next call says once why it goes on serving."""
         def serve(leaves: Sequence[Any]) -> Any:
             self.table[self.key] = self.unfused

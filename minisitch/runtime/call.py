@@ -36,13 +36,13 @@ from typing import Any
 import numpy as np
 
 from ..graph import identifier
+from ..reference import Array
 from ..trace import Program
 from ..trace.tree import Branch, Leaf, Tree, refuse_other_meanings
 from .cpu.compile import remember_lines
 from .memory import ALIGNMENT, Slot, line_start
 from .pool import fresh, is_pooled
 
-Array = np.ndarray
 RESERVED = ("leaves", "nested", "into", "free", "held", "workspace", "call")  # names of a call's own
 READY = 0x101  # of an array's flags: in C order, and aligned
 
@@ -55,7 +55,7 @@ def ready(x: Any, dtype: np.dtype) -> Array:
 
 
 @dataclass(frozen=True)
-class View:
+class ArgumentView:
     """Flat memory seen with a shape and strides, from a byte offset on. Never a copy."""
 
     shape: tuple[int, ...]
@@ -70,25 +70,26 @@ class View:
     @property
     def is_whole(self) -> bool:
         """C order from the first byte on, so that a reshape is enough."""
-        return not self.offset and self.strides == View.whole(self.shape, self.dtype).strides
+        return not self.offset and self.strides == ArgumentView.whole(self.shape, self.dtype).strides
 
     def is_matrix(self, slot: Slot) -> bool:
         """All of a slot's matrix, perhaps transposed: the same operand for BLAS, whichever way the matrix lies."""
-        return len(slot.shape) == 2 and self in (View.whole(slot.shape, slot.dtype), View.transposed(slot.shape, slot.dtype))
+        whole, turned = ArgumentView.whole(slot.shape, slot.dtype), ArgumentView.transposed(slot.shape, slot.dtype)
+        return len(slot.shape) == 2 and self in (whole, turned)
 
     @staticmethod
-    def transposed(shape: tuple[int, ...], dtype: np.dtype) -> View:
+    def transposed(shape: tuple[int, ...], dtype: np.dtype) -> ArgumentView:
         """All of an array in C order, with its axes the other way round."""
-        whole = View.whole(shape, dtype)
-        return View(shape[::-1], whole.strides[::-1], 0, dtype)
+        whole = ArgumentView.whole(shape, dtype)
+        return ArgumentView(shape[::-1], whole.strides[::-1], 0, dtype)
 
     @staticmethod
-    def whole(shape: tuple[int, ...], dtype: np.dtype) -> View:
+    def whole(shape: tuple[int, ...], dtype: np.dtype) -> ArgumentView:
         """All of an array in C order."""
         strides = [dtype.itemsize]
         for n in shape[:0:-1]:
             strides.insert(0, strides[0] * n)
-        return View(shape, tuple(strides[:len(shape)]), 0, dtype)
+        return ArgumentView(shape, tuple(strides[:len(shape)]), 0, dtype)
 
 
 class Workspace:
@@ -128,7 +129,7 @@ def release_workspaces() -> None:
             workspace.raw, workspace.made = NOTHING, {}
 
 
-class Writer:
+class CallWriter:
     """Collects the lines of one call. Steps ask it for the names of what they read and write."""
 
     def __init__(self, slots: Sequence[Slot]) -> None:
@@ -169,12 +170,12 @@ class Writer:
             return self.shaped(slot)
         return self._here(("flat", slot), f"{self.shaped(slot)}_flat", f"{self.shaped(slot)}.ravel()")
 
-    def view(self, slot: int, view: View) -> str:
+    def view(self, slot: int, view: ArgumentView) -> str:
         """A slot's memory seen otherwise; made once a thread where that is in the workspace."""
         found = self.slots[slot]
-        if found.place != "workspace" and view == View.whole(found.shape, found.dtype):
+        if found.place != "workspace" and view == ArgumentView.whole(found.shape, found.dtype):
             return self.shaped(slot)
-        if found.place != "workspace" and view == View.transposed(found.shape, found.dtype):
+        if found.place != "workspace" and view == ArgumentView.transposed(found.shape, found.dtype):
             return f"{self.shaped(slot)}.T"
         memory = self.flat(slot) if found.place == "workspace" else self.shaped(slot)
         seen = (f"{memory}.reshape({view.shape})" if view.is_whole and math.prod(view.shape) == found.size else
@@ -262,7 +263,7 @@ class Call:
 def write_call(program: Program, slots: Sequence[Slot], steps: Sequence[Any], checks: Sequence[Any], workspace: int,
                refuse_overlap: Callable[..., None]) -> Call:
     """Put the parts in their order: arguments, checks, results, steps, what is written back, the nest."""
-    w = Writer(slots)
+    w = CallWriter(slots)
     in_c_order = {s for step in steps for s in step.in_c_order(slots)} | {check.source for check in checks}
     w.arguments(program, in_c_order)
     if program.mutated:

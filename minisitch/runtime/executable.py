@@ -17,7 +17,7 @@ import numpy as np
 from ..fuse import FREE, behind_views, view_source
 from ..graph import Graph, Node
 from ..lower import Stages
-from ..reference import evaluate
+from ..reference import Array, evaluate
 from ..trace import Program
 from ..trace.recorder import refuse
 from ..trace.tree import unflatten
@@ -25,8 +25,6 @@ from .call import Call, Workspace, ready, write_call
 from .memory import Resident, Slot
 from .pool import fresh
 from .steps import Step, view
-
-Array = np.ndarray
 
 
 # ---------------------------------------------------------------- the executable

@@ -1,6 +1,6 @@
 """Memory planning: where each value that kernels and library calls exchange is during a call.
 
-In:  the stages of a program. Out: a ``Layout``: arguments, results, and one workspace whose bytes are
+In:  the stages of a program. Out: a ``MemoryPlan``: arguments, results, and one workspace whose bytes are
 shared by values that are never live together.
 """
 
@@ -93,7 +93,7 @@ class Resident:
     offset: int = 0
 
 
-class Layout:
+class MemoryPlan:
     """Which slot each value in memory has: arguments, results and, sharing bytes, what lives in between."""
 
     def __init__(self, stages: Stages) -> None:

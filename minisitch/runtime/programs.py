@@ -19,7 +19,7 @@ import weakref
 from typing import Any
 
 from ..errors import MinisitchError
-from .background import Run
+from .background import RunCall
 from .call import release_workspaces
 
 LIMIT = 96 << 20  # bytes, unless MINISITCH_PROGRAMS says otherwise
@@ -30,7 +30,7 @@ _tables: weakref.WeakSet[Programs] = weakref.WeakSet()
 _lately = 0  # bytes of the programs used lately
 
 
-class Programs(dict[Any, Run]):
+class Programs(dict[Any, RunCall]):
     """The programs of one function that were used lately, by signature; ``earlier`` holds those that go next, ``others`` what a
     signature ran while what is outside of the function was another."""
 
@@ -38,8 +38,8 @@ class Programs(dict[Any, Run]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.earlier: dict[Any, Run] = {}
-        self.others: dict[Any, list[Run]] = {}
+        self.earlier: dict[Any, RunCall] = {}
+        self.others: dict[Any, list[RunCall]] = {}
         with _lock:
             _tables.add(self)
         weakref.finalize(self, release_workspaces).atexit = False
@@ -47,14 +47,14 @@ class Programs(dict[Any, Run]):
     def __eq__(self, other: object) -> bool:
         return self is other
 
-    def find(self, key: Any) -> Run | None:
+    def find(self, key: Any) -> RunCall | None:
         """The program of that signature, from now on one that was used lately."""
         found = self.get(key)
         if found is None and (found := self.earlier.pop(key, None)) is not None:
             self[key] = found
         return found
 
-    def __setitem__(self, key: Any, run: Run) -> None:
+    def __setitem__(self, key: Any, run: RunCall) -> None:
         global _lately
         nbytes = size(run)
         with _lock:
@@ -63,7 +63,7 @@ class Programs(dict[Any, Run]):
             super().__setitem__(key, run)
             _lately += nbytes
 
-    def drop(self, key: Any, run: Run) -> None:
+    def drop(self, key: Any, run: RunCall) -> None:
         """Forget the program of a signature, if it is this one."""
         for table in (self, self.earlier):
             if table.get(key) is run:
@@ -76,7 +76,7 @@ class Programs(dict[Any, Run]):
         release_workspaces()
 
 
-def size(run: Run) -> int:
+def size(run: RunCall) -> int:
     """About how many bytes a compiled program takes, without its workspace."""
     program = getattr(getattr(run, "stages", run), "program", None)
     return PROGRAM + OPERATION * len(program.graph) if program else 0

@@ -25,7 +25,7 @@ from ..lower import Stages
 from ..ops import itemsize
 from ..reference import apply
 from ..strategies.kitsune.emit import PipelineSource
-from .call import View, Writer
+from .call import ArgumentView, CallWriter
 from .cpu import compile as compiler
 from .cpu import crew, workers
 from .cuda.driver import current
@@ -52,7 +52,7 @@ class Step(Protocol):
     def in_c_order(self, slots: Sequence[Slot]) -> Iterable[int]:
         """The slots whose memory must be in C order, as it is but for arguments."""
 
-    def write(self, w: Writer) -> None: ...
+    def write(self, w: CallWriter) -> None: ...
 
     def bind(self, arrays: Sequence[Array]) -> Callable[[], Any]: ...
 
@@ -73,7 +73,7 @@ class KernelStep:
     def in_c_order(self, slots: Sequence[Slot]) -> Iterable[int]:
         return self.slots
 
-    def write(self, w: Writer) -> None:
+    def write(self, w: CallWriter) -> None:
         buffers = []
         for slot, offset in zip_longest(self.slots, self.offsets, fillvalue=0):
             buffers.append(w.flat(slot) + (f"[{offset}:]" if offset else ""))
@@ -92,7 +92,7 @@ class LibraryStep:
     """
 
     name: str
-    views: tuple[View, ...]  # of the operands, then the result
+    views: tuple[ArgumentView, ...]  # of the operands, then the result
     slots: tuple[int, ...]  # their memory
     function: Callable[..., Any] | None = None
     warns: ClassVar[bool] = True
@@ -101,7 +101,7 @@ class LibraryStep:
         """All but whole matrices for BLAS, which takes them in either order."""
         return [i for i, view in zip(self.slots, self.views, strict=True) if self.function or not view.is_matrix(slots[i])]
 
-    def write(self, w: Writer) -> None:
+    def write(self, w: CallWriter) -> None:
         seen = [w.view(slot, view) for slot, view in zip(self.slots, self.views, strict=True)]
         w.line(f"{w.bind(self.name, self.function) if self.function else 'np.matmul'}({', '.join(seen)})")
 
@@ -127,7 +127,7 @@ class PipelineStep:
     def in_c_order(self, slots: Sequence[Slot]) -> Iterable[int]:
         return self.slots
 
-    def write(self, w: Writer) -> None:
+    def write(self, w: CallWriter) -> None:
         w.line(f"{w.bind(self.name, self.launch)}({', '.join(map(w.flat, self.slots))})")
 
     def bind(self, arrays: Sequence[Array]) -> Callable[[], Any]:
@@ -152,14 +152,14 @@ def _step_pipeline(source: PipelineSource, *buffers: Array) -> None:
 
 def library_step(node: Node, chains: Sequence[Sequence[Node]], slots: tuple[int, ...]) -> LibraryStep:
     """The call for one library node. ``chains``: for each operand the value in memory, then the moves that view it."""
-    out = View.whole(node.type.shape, np.dtype(node.type.dtype))
+    out = ArgumentView.whole(node.type.shape, np.dtype(node.type.dtype))
     views = [_seen(chain) for chain in chains]
     if node.op != "matmul":
         return LibraryStep(node.op, (*views, out), slots, functools.partial(_store, node))
     a, b = views
     if len(b.shape) == 2 and len(a.shape) > 2 and a.is_whole:  # one product, where NumPy would make one a matrix
-        a = View.whole((math.prod(a.shape[:-1]), a.shape[-1]), a.dtype)
-        out = View.whole((a.shape[0], out.shape[-1]), out.dtype)
+        a = ArgumentView.whole((math.prod(a.shape[:-1]), a.shape[-1]), a.dtype)
+        out = ArgumentView.whole((a.shape[0], out.shape[-1]), out.dtype)
     function = None
     if a.dtype == np.float16:
         function = _half_product
@@ -168,13 +168,13 @@ def library_step(node: Node, chains: Sequence[Sequence[Node]], slots: tuple[int,
     return LibraryStep(node.op, (a, b, out), slots, function)
 
 
-def _seen(chain: Sequence[Node]) -> View:
+def _seen(chain: Sequence[Node]) -> ArgumentView:
     """What the moves make of a value in memory: NumPy says, on memory that nobody writes to."""
     base = np.empty(chain[0].type.shape, chain[0].type.dtype)
     seen = view(chain, base)
     if not seen.size:
-        return View.whole(seen.shape, seen.dtype)
-    return View(seen.shape, seen.strides, seen.ctypes.data - base.ctypes.data, seen.dtype)
+        return ArgumentView.whole(seen.shape, seen.dtype)
+    return ArgumentView(seen.shape, seen.strides, seen.ctypes.data - base.ctypes.data, seen.dtype)
 
 
 def view(chain: Sequence[Node], array: Array) -> Array:
@@ -185,7 +185,7 @@ def view(chain: Sequence[Node], array: Array) -> Array:
     return seen
 
 
-def _for_blas(x: View) -> bool:
+def _for_blas(x: ArgumentView) -> bool:
     """One of the last two axes is contiguous and the other a whole, positive number of elements apart.
 
     NumPy calls BLAS once a matrix of the batch, and not at all for other strides.
@@ -220,7 +220,7 @@ class CopyStep:
     def in_c_order(self, slots: Sequence[Slot]) -> Iterable[int]:
         return self.slots
 
-    def write(self, w: Writer) -> None:
+    def write(self, w: CallWriter) -> None:
         source, out = map(w.flat, self.slots)
         w.line(f"np.copyto({out}, {source})")
 

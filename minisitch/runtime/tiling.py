@@ -22,13 +22,13 @@ import numpy as np
 from threadpoolctl import LibController, ThreadpoolController
 
 from ..ops import OPS
+from ..reference import Array
 from ..strategies.kitsune.loop import TileLoop, loop_operations
 from ..strategies.kitsune.tiles import COMBINE, Round
-from .call import Writer
+from .call import CallWriter
 from .cpu import workers
 from .memory import Slot
 
-Array = np.ndarray
 Join = Callable[..., Array]  # what joins two parts of a fold
 RANGES = 32  # of tiles, whose parts of folds are added up apart from each other: as many threads can be busy
 
@@ -40,7 +40,7 @@ class Runnable(Protocol):
 
 
 @dataclass(frozen=True)
-class Part:
+class TilePart:
     """Which part of an array each tile has: all of it (``axis`` < 0), or so many elements of an axis a unit."""
 
     shape: tuple[int, ...]
@@ -125,9 +125,9 @@ class TiledRun:
         return {f: OPS[COMBINE[graph[f].op]].numpy for f in self.loop.cut.folded}
 
     @functools.cached_property
-    def parts(self) -> dict[int, Part]:
+    def parts(self) -> dict[int, TilePart]:
         found = self.loop.cut
-        return {n.id: Part(n.type.shape, axis if axis is not None else -1, found.units)
+        return {n.id: TilePart(n.type.shape, axis if axis is not None else -1, found.units)
                 for n, axis in zip(found.graph.nodes, found.axes, strict=True)}
 
 
@@ -240,7 +240,7 @@ class TileStep:
     def in_c_order(self, slots: Sequence[Slot]) -> Iterable[int]:
         return self.slots
 
-    def write(self, w: Writer) -> None:
+    def write(self, w: CallWriter) -> None:
         w.line(f"{w.bind(self.name, self.run)}({', '.join(map(w.flat, self.slots))})")
 
     def bind(self, arrays: Sequence[Array]) -> Callable[[], Any]:

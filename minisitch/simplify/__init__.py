@@ -27,7 +27,7 @@ from ..graph import Graph, Node, infer_type, verify
 from ..ops import kind_of
 from ..reference import apply
 from .roll import rolled
-from .windows import Part, Range, Windows
+from .windows import Range, WindowPart, Windows
 
 COMMUTATIVE = frozenset("add mul and or xor eq ne".split())
 
@@ -181,7 +181,7 @@ class Rewriter:
             inner = tuple(0 if a == axis else s for a, s in enumerate(start))
             made = self.make(n, "update", across, n.args[1], start=inner, step=(1,) * len(x))
         alone = len(parts) == 1 or (len(before) == 1 and self._is_base_around(before[0], table, start, value))
-        table.write(first, stop, Part(made, 0, written if alone else None))
+        table.write(first, stop, WindowPart(made, 0, written if alone else None))
         table.writes += 1
         self.windows[n.id] = table
 
@@ -208,7 +208,7 @@ class Rewriter:
             return self._range(like, table.axis, ranges[0])
         parts = [self.whole(self._range(like, table.axis, each)) for each in ranges]
         joined = self.make(like, "concatenate", *parts, axis=table.axis)
-        table.write(first, stop, Part(joined))
+        table.write(first, stop, WindowPart(joined))
         return joined
 
     def whole(self, x: int) -> int:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
-class Part:
+class WindowPart:
     """What one range holds: a value, from ``offset`` on along the axis.
 
     ``written``: the value and the start of the one write that gives the range from the base; None where there is no such write.
@@ -34,7 +34,7 @@ class Range:
 
     first: int
     stop: int
-    part: Part
+    part: WindowPart
 
 
 class Windows:
@@ -43,9 +43,9 @@ class Windows:
     def __init__(self, axis: int, side: int, base: int) -> None:
         self.axis, self.side, self.base = axis, side, base
         self.writes = 0
-        self._starts, self._parts = [0], [Part(base)]
+        self._starts, self._parts = [0], [WindowPart(base)]
 
-    def write(self, first: int, stop: int, part: Part) -> None:
+    def write(self, first: int, stop: int, part: WindowPart) -> None:
         """Let ``part`` hold a range, whatever was there."""
         self._cut(first)
         self._cut(stop)
@@ -60,7 +60,7 @@ class Windows:
         left = self._parts[i]
         self._parts[i] = replace(left, written=None)
         self._starts.insert(i + 1, at)
-        self._parts.insert(i + 1, Part(left.value, left.offset + at - self._starts[i]))
+        self._parts.insert(i + 1, WindowPart(left.value, left.offset + at - self._starts[i]))
 
     def read(self, first: int, stop: int) -> list[Range]:
         """The ranges of ``[first, stop)``; neighbours that lie side by side in one value are one."""
@@ -71,10 +71,10 @@ class Windows:
                 break
             end = self._starts[i + 1] if i + 1 < len(self._starts) else self.side
             low, high, part = max(begin, first), min(end, stop), self._parts[i]
-            inside = part if (low, high) == (begin, end) else Part(part.value, part.offset + low - begin)
+            inside = part if (low, high) == (begin, end) else WindowPart(part.value, part.offset + low - begin)
             last = found[-1] if found else None
             if last and last.part.value == part.value and last.part.offset + last.stop - last.first == inside.offset:
-                found[-1] = Range(last.first, high, Part(part.value, last.part.offset))
+                found[-1] = Range(last.first, high, WindowPart(part.value, last.part.offset))
             else:
                 found.append(Range(low, high, inside))
         return found

@@ -37,10 +37,10 @@ import numpy as np
 
 from .machine import IN_FLIGHT, Machine
 from .memory import Memory, Now
-from .text import Program, kernel_bug, read_program
-from .traffic import Bytes, LineTraffic, Traffic
+from .text import KernelProgram, kernel_bug, read_program
+from .traffic import ArrayBytes, LineTraffic, Traffic
 
-__all__ = ["Bytes", "LineTraffic", "Traffic", "step"]
+__all__ = ["ArrayBytes", "LineTraffic", "Traffic", "step"]
 
 
 def step(text: str, arrays: Sequence[Any] | Mapping[str, Any], grid: int, block: int, seed: int = 0, *,
@@ -85,7 +85,7 @@ def step(text: str, arrays: Sequence[Any] | Mapping[str, Any], grid: int, block:
                        rounds or 1_000_000 + 20_000 * grid * block).run()
 
 
-def _arguments(program: Program, values: Mapping[str, Any], inputs: Iterable[str | int] | None, queues: set[str],
+def _arguments(program: KernelProgram, values: Mapping[str, Any], inputs: Iterable[str | int] | None, queues: set[str],
                now: Now) -> list[Any]:
     """Arrays wrapped for watching; one array given twice is one memory, so that its accesses meet."""
     written = {name for name in program.written if isinstance(values[name], np.ndarray)}

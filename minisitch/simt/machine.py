@@ -1,6 +1,6 @@
 """Threads, warps, blocks and the grid: who runs next, who waits for whom.
 
-In:  a ``Program``, its arrays, a launch size, a seed. Out: a ``Traffic``, or a ``KernelBug``.
+In:  a ``KernelProgram``, its arrays, a launch size, a seed. Out: a ``Traffic``, or a ``KernelBug``.
 
 A block takes *turns*. In a turn its threads run, each until it waits for the block or the grid, ends, comes to an atomic
 operation, or has gone once round a ``while`` loop; lanes that meet in a shuffle or a ``syncwarp`` go on within the turn. Of those
@@ -21,7 +21,7 @@ import numpy as np
 
 from ..errors import KernelBug
 from .memory import NOTHING, Memory, Now, Stamp, Trace, join
-from .text import EXIT, FULL_MASK, PAUSES, SHUFFLES, START, WARP_MEETINGS, Program, kernel_bug
+from .text import EXIT, FULL_MASK, PAUSES, SHUFFLES, START, WARP_MEETINGS, KernelProgram, kernel_bug
 from .traffic import Tally, Traffic
 from .values import Endless, dtype_of
 
@@ -134,7 +134,7 @@ class Cuda:
 class Machine:
     """One launch."""
 
-    def __init__(self, program: Program, arguments: Sequence[Any], now: Now, grid: int, block: int, seed: int, in_flight: int,
+    def __init__(self, program: KernelProgram, arguments: Sequence[Any], now: Now, grid: int, block: int, seed: int, in_flight: int,
                  rounds: int):
         self.program, self.arguments, self.now = program, arguments, now
         self.arrays = list({id(a): a for a in arguments if isinstance(a, Memory)}.values())

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .order import ORDERED
-from .text import Program
+from .text import KernelProgram
 from .values import scalar_type
 
 
@@ -97,10 +97,10 @@ def ordered(before: Stamp, after: Stamp) -> bool:
     return past is not None and (before.block_epoch < past.epoch or before.moment < past.moments.get(before.thread, 0))
 
 
-Access = tuple[Stamp, int]  # when and by whom, at which site
+LastAccess = tuple[Stamp, int]  # when and by whom, at which site
 
 
-class Trace(dict[tuple["Memory", int], tuple[Access, list[int]]]):
+class Trace(dict[tuple["Memory", int], tuple[LastAccess, list[int]]]):
     """What one thread did since its last barrier: (array, site) -> the access, and the cells it touched, in order.
 
     ``fenced`` is what it knew at its last fence, ``pending`` what it will know at its next one.
@@ -113,8 +113,8 @@ class Trace(dict[tuple["Memory", int], tuple[Access, list[int]]]):
         self.fenced: Knowledge = NOTHING if before is None else before.fenced
         self.pending: Knowledge = NOTHING if before is None else before.pending
 
-    def __missing__(self, key: tuple[Memory, int]) -> tuple[Access, list[int]]:
-        entry: tuple[Access, list[int]] = ((self.stamp, key[1]), [])
+    def __missing__(self, key: tuple[Memory, int]) -> tuple[LastAccess, list[int]]:
+        entry: tuple[LastAccess, list[int]] = ((self.stamp, key[1]), [])
         self[key] = entry
         return entry
 
@@ -177,7 +177,7 @@ class Memory:
     __slots__ = ("atomics", "clocks", "convert", "data", "has_owners", "holds_data", "is_queue", "length", "name", "now",
                  "program", "reads", "settled", "shape", "size", "space", "touched", "watched", "wraps", "writes")
 
-    def __init__(self, name: str, array: np.ndarray, space: str, now: Now, program: Program,
+    def __init__(self, name: str, array: np.ndarray, space: str, now: Now, program: KernelProgram,
                  *, holds_data: bool = False, watched: bool = True, has_owners: bool = False, is_queue: bool = False):
         self.name, self.space, self.now, self.program = name, space, now, program
         self.data, self.shape, self.size = array.reshape(-1), array.shape, array.size
@@ -186,9 +186,9 @@ class Memory:
         self.has_owners, self.is_queue = has_owners or program.renames_arrays, is_queue
         self.convert = scalar_type(array.dtype)
         self.wraps = array.dtype.kind in "iub"
-        self.writes: dict[int, Access] = {}  # cell -> its last plain write
-        self.reads: dict[int, list[Access]] = {}  # cell -> the reads since
-        self.atomics: dict[int, list[Access]] = {}  # cell -> the atomic operations since
+        self.writes: dict[int, LastAccess] = {}  # cell -> its last plain write
+        self.reads: dict[int, list[LastAccess]] = {}  # cell -> the reads since
+        self.atomics: dict[int, list[LastAccess]] = {}  # cell -> the atomic operations since
         self.clocks: dict[int, Knowledge] = {}  # cell -> what was released there
         self.touched: dict[str, set[int]] = {"load": set(), "store": set()}  # this grid epoch, for the traffic
         self.settled: set[int] = set()  # cells written in earlier epochs
@@ -239,7 +239,7 @@ class Memory:
         """Registers give the values of a wide store."""
         return [self.load(site, at + k) for k in range(count)]
 
-    def see(self, access: Access, site: int, cell: int) -> None:
+    def see(self, access: LastAccess, site: int, cell: int) -> None:
         """Refuse a read of what is not written, or not yet for sure; remember it."""
         stamp = access[0]
         write = self.writes.get(cell)
@@ -257,7 +257,7 @@ class Memory:
         elif reads[-1] is not access:
             reads.append(access)
 
-    def overwrite(self, access: Access, site: int, cell: int, value: Any) -> None:
+    def overwrite(self, access: LastAccess, site: int, cell: int, value: Any) -> None:
         """Refuse a write that overtakes another access; else write."""
         stamp, write = access[0], self.writes.get(cell)
         if write is not None and write[0] is not stamp and not ordered(write[0], stamp):
@@ -357,13 +357,13 @@ class Memory:
         if not self.holds_data and cell not in self.atomics:
             raise self.bug("unwritten-read", f"{self.show(cell)} of {self.space} memory is read before any write", site)
 
-    def require_owner(self, site: int, cell: int, write: Access) -> None:
+    def require_owner(self, site: int, cell: int, write: LastAccess) -> None:
         reader, writer = self.program.sites[site].array, self.program.sites[write[1]].array
         if reader != writer and reader and writer:
             raise self.program.bug("wrong-owner", f"{self.show(cell)} is read as {reader}, but was last written as "
                                    f"{writer}", (write[1], str(write[0])), (site, str(self.now.trace.stamp)))
 
-    def require_order(self, site: int, cell: int, earlier: list[Access] | None) -> None:
+    def require_order(self, site: int, cell: int, earlier: list[LastAccess] | None) -> None:
         """All of ``earlier``, accesses of ``cell`` in the order they were stepped, happen before now."""
         if earlier is None:
             return
@@ -374,7 +374,7 @@ class Memory:
             if not ordered(access[0], stamp):
                 raise self.race(site, cell, access)
 
-    def race(self, site: int, cell: int, earlier: Access) -> Exception:
+    def race(self, site: int, cell: int, earlier: LastAccess) -> Exception:
         sites, (before, earlier_site) = self.program.sites, earlier
         return self.program.bug(
             "race", f"{self.show(cell)}: a {sites[earlier_site].verb} by {before} and a {sites[site].verb} by "

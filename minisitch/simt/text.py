@@ -1,6 +1,6 @@
 """Kernel text becomes a generator function: one generator is one thread.
 
-In:  the text of a module in the dialect of Numba CUDA. Out: a ``Program``.
+In:  the text of a module in the dialect of Numba CUDA. Out: a ``KernelProgram``.
 
 The rewriting, line for line (the numbers are *sites*: indices into ``Program.sites``):
 
@@ -71,7 +71,7 @@ class Site:
 
 
 @dataclass(frozen=True)
-class Program:
+class KernelProgram:
     """A kernel ready to step.
 
     ``written`` are the parameters that the text may write to; ``renames_arrays`` says that it has
@@ -107,7 +107,7 @@ def kernel_bug(rule: str, what: str, lines: tuple[str, ...], *places: tuple[int,
 
 
 @lru_cache(maxsize=64)
-def read_program(text: str, name: str | None = None) -> Program:
+def read_program(text: str, name: str | None = None) -> KernelProgram:
     """Rewrite ``text``; the kernel is its function ``name``, or the last one."""
     lines = tuple(text.splitlines())
     try:
@@ -122,7 +122,7 @@ def read_program(text: str, name: str | None = None) -> Program:
                          (longest + 1, "the longest line")) from None
 
 
-def _read(text: str, name: str | None, lines: tuple[str, ...]) -> Program:
+def _read(text: str, name: str | None, lines: tuple[str, ...]) -> KernelProgram:
     tree = ast.parse(text)
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     if not functions or (name is not None and name not in functions):
@@ -154,8 +154,8 @@ def _read(text: str, name: str | None, lines: tuple[str, ...]) -> Program:
     except Exception as error:
         raise kernel_bug("exception", f"{type(error).__name__}: {error}, outside of kernel {kernel.name}", lines,
                          (error.__traceback__.tb_next.tb_lineno, "here")) from error  # type: ignore[union-attr]
-    return Program(kernel.name, parameters, space[kernel.name], tuple(rewriter.sites), lines, written, renames_arrays, doubles,
-                   rounds)
+    return KernelProgram(kernel.name, parameters, space[kernel.name], tuple(rewriter.sites), lines, written, renames_arrays,
+                         doubles, rounds)
 
 
 def dotted(node: ast.AST) -> str:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from ..device import SECTOR
 from .memory import WIDEST, Memory, Trace
-from .text import Program
+from .text import KernelProgram
 
 BANKS, WORD = 32, 4  # shared memory: 32 banks of 4-byte words
 
@@ -31,7 +31,7 @@ class LineTraffic(NamedTuple):
     atomics: int = 0
 
 
-class Bytes(NamedTuple):
+class ArrayBytes(NamedTuple):
     """Cells of one array loaded and stored, in bytes."""
 
     read: int = 0
@@ -75,8 +75,8 @@ class Traffic:
     thread_stores: int = _largest()
     thread_shared_loads: int = _largest()
     thread_shared_stores: int = _largest()
-    touched: Mapping[str, Bytes] = field(default_factory=dict)
-    queues: Mapping[str, Bytes] = field(default_factory=dict)
+    touched: Mapping[str, ArrayBytes] = field(default_factory=dict)
+    queues: Mapping[str, ArrayBytes] = field(default_factory=dict)
     by_line: Mapping[int, LineTraffic] = field(default_factory=dict)
 
     @property
@@ -125,7 +125,7 @@ WAYS = {"atomic": ("load", "store"), "add_release": ("load", "store"), "load_acq
 class Tally:
     """Adds up while a launch runs."""
 
-    def __init__(self, program: Program):
+    def __init__(self, program: KernelProgram):
         self.program = program
         self.counted = {space: [COUNTED.get((space, s.verb)) for s in program.sites] for space in ("global", "shared", "local")}
         self.counts: Counter[str] = Counter()
@@ -190,8 +190,8 @@ class Tally:
     def traffic(self) -> Traffic:
         return Traffic(
             **self.counts,
-            touched={name: Bytes(ways["load"], ways["store"]) for name, ways in self.touched.items()},
-            queues={name: Bytes(ways["load"], ways["store"]) for name, ways in sorted(self.queues.items())},
+            touched={name: ArrayBytes(ways["load"], ways["store"]) for name, ways in self.touched.items()},
+            queues={name: ArrayBytes(ways["load"], ways["store"]) for name, ways in sorted(self.queues.items())},
             by_line={line: LineTraffic(**counts) for line, counts in sorted(self.by_line.items())})
 
 

@@ -55,7 +55,7 @@ def optimum(graph: Graph, device: Device, plans: Sequence[FusionPlan] = ()) -> F
     Raises PlanError where the graph has more than ``MOST_VALUES`` operations.
     """
     plans = [plan for plan in plans if not plan.pipelines]
-    space = Space(graph, device, plans)
+    space = PlanSpace(graph, device, plans)
     known = min(((Prices(p.graph, device).plan_us(p), i) for i, p in enumerate(plans)), default=(inf, -1))
     path = search(space, known[0] - sum(library_us(graph, graph[call], device) for call in space.needs))
     if path is None:
@@ -75,7 +75,7 @@ def union(sets: Iterable[int]) -> int:
     return functools.reduce(operator.or_, sets, 0)
 
 
-class Space:
+class PlanSpace:
     """All kernels that a plan of one graph may hold; a set of values is an integer with a bit for each node id."""
 
     def __init__(self, graph: Graph, device: Device, plans: Sequence[FusionPlan] = ()) -> None:
@@ -194,7 +194,7 @@ def _computes(node: Node) -> bool:
     return is_fusible(node) and node.op not in FREE
 
 
-def search(space: Space, bound: float) -> list[tuple[float, Pattern]] | None:
+def search(space: PlanSpace, bound: float) -> list[tuple[float, Pattern]] | None:
     """The kernels of the cheapest plan below ``bound`` microseconds, in order, each with its price; None if there is none."""
     spent = {0: 0.0}
     came: dict[int, tuple[int, float, Pattern]] = {}

@@ -30,9 +30,7 @@ import numpy as np
 
 from ..graph import Graph, Node
 from ..ops import EXACT, OPS, compute_dtype, kind_of
-from ..reference import apply, evaluate, last_read, run
-
-Array = np.ndarray
+from ..reference import Array, apply, evaluate, last_read, run
 
 
 @dataclass(frozen=True)

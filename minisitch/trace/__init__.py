@@ -24,7 +24,7 @@ from ..errors.progress import now
 from ..errors.undisturbed import undisturbed
 from ..graph import Graph
 from . import indexing, products, reductions, shapes, ufuncs  # noqa: F401  they fill the tables
-from .array import Array, fresh, lift
+from .array import TracedArray, fresh, lift
 from .masked import Masked
 from .numbers import Number
 from .outside import INSTEAD, OUTCOME, Outside
@@ -135,7 +135,8 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
         results = [lift(each) for each in results]
         require_plain(outputs, results)
         nodes = [each.node for each in results]
-        changed = [(i, each._storage.node) for i, each in enumerate(arrays) if isinstance(each, Array) and each._storage.version]
+        changed = [(i, each._storage.node) for i, each in enumerate(arrays)
+                   if isinstance(each, TracedArray) and each._storage.version]
         returned = {id(part.value) for _, part in named_parts(outputs) if isinstance(part, Static)}
         del result
         held = recorder.held()
@@ -161,7 +162,7 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
                    fixed=frozenset(recorder.fixed))
 
 
-def _run(fn: Callable, inputs: Tree, arrays: Sequence[Array | Number], recorder: Recorder) -> tuple[Any, tuple, dict]:
+def _run(fn: Callable, inputs: Tree, arrays: Sequence[TracedArray | Number], recorder: Recorder) -> tuple[Any, tuple, dict]:
     """Run the program while the world outside is closed: its result, and its arguments as it left them."""
     outside, called = recorder.outside, rebind(fn)
     positional, named = unflatten(with_statics(inputs, outside.seen), arrays)
@@ -184,7 +185,7 @@ def _run(fn: Callable, inputs: Tree, arrays: Sequence[Array | Number], recorder:
     return result, positional, named
 
 
-def _require_same_nest(arguments: Any, inputs: Tree, arrays: Sequence[Array | Number]) -> None:
+def _require_same_nest(arguments: Any, inputs: Tree, arrays: Sequence[TracedArray | Number]) -> None:
     """Raises TraceError if the program put something into a dict or list of its arguments, which the caller would never see."""
     left, tree = flatten(arguments, _is_traced)
     if with_statics(tree, current().outside.original) != inputs or any(a is not b for a, b in zip(left, arrays, strict=True)):
@@ -193,7 +194,7 @@ def _require_same_nest(arguments: Any, inputs: Tree, arrays: Sequence[Array | Nu
                      current().begins)
 
 
-def _parameter(leaf: Any, name: str, position: int) -> Array | Number:
+def _parameter(leaf: Any, name: str, position: int) -> TracedArray | Number:
     """An argument as a traced array; a NumPy scalar stays one that nothing changes in place."""
     refuse_other_meanings(leaf)
     if type(leaf) in (float, int):
@@ -212,7 +213,7 @@ def _is_traced(value: object) -> bool:
     """Is a value of the result an output? Of real arrays in it each call gives a copy."""
     if isinstance(value, Masked):
         value.refuse()
-    return isinstance(value, Array) or type(value) is Number
+    return isinstance(value, TracedArray) or type(value) is Number
 
 
 def _named_parts(fn: Callable, inputs: Tree) -> list[tuple[str, Leaf | Static]]:

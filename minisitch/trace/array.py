@@ -1,4 +1,4 @@
-"""``Array``: what a traced program sees in place of a NumPy array. It records instead of computing.
+"""``TracedArray``: what a traced program sees in place of a NumPy array. It records instead of computing.
 
 In:  the operators, ufuncs, functions and methods of an unmodified NumPy program.
 Out: nodes in the graph of the trace's ``Recorder``.
@@ -64,7 +64,7 @@ class Move:
         attrs = {name: value for name, value in self.attrs if name != "mode"}
         return recorder.add(self.op, (parent, *self.indices), **attrs)
 
-    def put(self, parent: Array, value: int) -> int:
+    def put(self, parent: TracedArray, value: int) -> int:
         """The parent's node once the view holds ``value``: the inverse of ``take``."""
         recorder, attrs = parent.recorder, dict(self.attrs)
         if self.op == "slice":
@@ -118,7 +118,7 @@ class OutsideStorage(Storage):
                      "dtype) or np.zeros_like(x)")
 
 
-class Array(NDArrayOperatorsMixin):
+class TracedArray(NDArrayOperatorsMixin):
     """An array of a program being traced: a shape and a dtype, but no values."""
 
     __slots__ = ("_move", "_node", "_parent", "_seen", "_storage", "recorder", "strides_in_elements", "type")
@@ -126,7 +126,7 @@ class Array(NDArrayOperatorsMixin):
     __getitem__: Callable[..., Any]  # in indexing
     __array_ufunc__: Callable[..., Any]  # in ufuncs; __array_function__ is in shim
 
-    def __init__(self, recorder: Recorder, storage: Storage, type: TensorType, *, parent: Array | None = None,
+    def __init__(self, recorder: Recorder, storage: Storage, type: TensorType, *, parent: TracedArray | None = None,
                  move: Move | None = None, strides: tuple[int, ...] | None = None) -> None:
         self.recorder = recorder
         self.type = type
@@ -155,7 +155,7 @@ class Array(NDArrayOperatorsMixin):
 
     def write(self, value: int) -> None:
         """Replace the whole contents by a node of the same type, through every view up to the storage."""
-        array: Array = self
+        array: TracedArray = self
         node = value
         while array._parent is not None:
             array._require_layout("written to")
@@ -215,7 +215,7 @@ class Array(NDArrayOperatorsMixin):
             raise TypeError("len() of unsized object")
         return self.shape[0]
 
-    def __iter__(self) -> Iterator[Array]:
+    def __iter__(self) -> Iterator[TracedArray]:
         if not self.shape:
             raise TypeError("iteration over a 0-d array")
         return (self[i] for i in range(self.shape[0]))
@@ -293,7 +293,7 @@ class Array(NDArrayOperatorsMixin):
         return self.known("tolist").tolist()
 
     # ------------------------------------------------------------ methods that differ from the function of that name
-    def _no_scalar(self, name: str) -> Array:
+    def _no_scalar(self, name: str) -> TracedArray:
         """The array itself. Raises AttributeError if it is a scalar, whose class in NumPy has no such attribute."""
         if self.is_scalar:
             raise AttributeError(f"'numpy.{self.dtype.name}' object has no attribute {name!r}")
@@ -348,7 +348,7 @@ class Array(NDArrayOperatorsMixin):
 
     __copy__ = copy
 
-    def __deepcopy__(self, memo: dict) -> Array:
+    def __deepcopy__(self, memo: dict) -> TracedArray:
         return self.copy()
 
     def astype(self, dtype, order="K", casting="unsafe", subok=True, copy=True):
@@ -376,13 +376,13 @@ class Array(NDArrayOperatorsMixin):
         raise AttributeError(f"'numpy.{real.__name__}' object has no attribute {name!r}")
 
 
-Array.__name__ = "traced array"  # as errors of C code call it
+TracedArray.__name__ = "traced array"  # as errors of C code call it
 
 
 class Flags:
     """``x.flags``: what is known of the layout; whose memory it is and who may write to it is not."""
 
-    def __init__(self, array: Array) -> None:
+    def __init__(self, array: TracedArray) -> None:
         self._array = array
 
     def __getattr__(self, name: str) -> bool:
@@ -419,7 +419,7 @@ def as_numpy_raises(function: Callable, args: Sequence[Any], options: dict[str, 
 
 def _real(value: Any) -> Any:
     """An argument as NumPy may be given it, to see whether it raises. Raises ValueError for what would run the user's code."""
-    if isinstance(value, Array):
+    if isinstance(value, TracedArray):
         known = value.recorder.known(value.node)
         made = np.ones(value.shape, value.dtype) if known is None else known.copy()
         made.flags.writeable = not any(move.op == "broadcast" or ("mode", "read-only") in move.attrs for move in value.path())
@@ -449,19 +449,19 @@ def answers(function: Callable) -> Callable[[Callable], Callable]:
 
 
 def method(function: Callable) -> Callable:
-    """Make a function a method of ``Array``, under its name."""
-    setattr(Array, function.__name__, function)
+    """Make a function a method of ``TracedArray``, under its name."""
+    setattr(TracedArray, function.__name__, function)
     return function
 
 
 def handles(*functions: Callable) -> Callable[[Callable], Callable]:
-    """Register the handler of a NumPy function, and of the method of the same name unless ``Array`` has its own."""
+    """Register the handler of a NumPy function, and of the method of the same name unless ``TracedArray`` has its own."""
     def register(handler: Callable) -> Callable:
         handler = answers(functions[0])(handler)
         FUNCTIONS.update(dict.fromkeys(functions, handler))
         name = functions[0].__name__
-        if hasattr(np.ndarray, name) and name not in vars(Array):
-            setattr(Array, name, handler)
+        if hasattr(np.ndarray, name) and name not in vars(TracedArray):
+            setattr(TracedArray, name, handler)
         return handler
     return register
 
@@ -487,7 +487,7 @@ def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def stand_in(x: Array) -> np.ndarray:
+def stand_in(x: TracedArray) -> np.ndarray:
     """An array that NumPy can be asked about views of ``x``: its shape and strides, without its memory."""
     if x.strides_in_elements is None:
         return np.broadcast_to(np.int8(0), x.shape)
@@ -504,20 +504,20 @@ def only_ones_differ(a: Sequence[int], b: Sequence[int]) -> bool:
     return [n for n in a if n != 1] == [n for n in b if n != 1]
 
 
-def lies_in_rows(order: str | None, like: Array | None = None) -> bool:
+def lies_in_rows(order: str | None, like: TracedArray | None = None) -> bool:
     """Is what NumPy makes in this ``order`` known to lie in C order?"""
     return order == "C" or (order in ("A", "K", None) and (like is None or like.row_major))
 
 
-def fresh(node: int, row_major: bool = True, scalar: bool | None = None) -> Array:
+def fresh(node: int, row_major: bool = True, scalar: bool | None = None) -> TracedArray:
     """A new array with memory of its own; a result of shape () is a scalar unless said otherwise. One axis has but one layout."""
     recorder = current()
     type = recorder.type(node)
     storage = Storage(node, type.shape == () if scalar is None else scalar)
-    return Array(recorder, storage, type, strides=strides_of(type.shape) if row_major or len(type.shape) < 2 else None)
+    return TracedArray(recorder, storage, type, strides=strides_of(type.shape) if row_major or len(type.shape) < 2 else None)
 
 
-def record(op: str, *operands: Array, row_major: bool | None = None, **attrs: Any) -> Array:
+def record(op: str, *operands: TracedArray, row_major: bool | None = None, **attrs: Any) -> TracedArray:
     """Append one node that reads ``operands``; its result has memory of its own."""
     node = operands[0].recorder.add(op, [operand.node for operand in operands], **attrs)
     if row_major is None:
@@ -525,19 +525,19 @@ def record(op: str, *operands: Array, row_major: bool | None = None, **attrs: An
     return fresh(node, row_major)
 
 
-def view(parent: Array, op: str, *indices: int, strides: tuple[int, ...] | None = None, shape: tuple[int, ...],
-         **attrs: Any) -> Array:
+def view(parent: TracedArray, op: str, *indices: int, strides: tuple[int, ...] | None = None, shape: tuple[int, ...],
+         **attrs: Any) -> TracedArray:
     """Another way to see ``parent``: writes go through, but to a scalar, of which it is a copy. Nothing is recorded until it is
     read."""
     if parent.is_scalar:
         parent = fresh(parent.node, scalar=False)
     if op in ("reshape", "broadcast"):
         attrs["shape"] = shape
-    return Array(parent.recorder, parent._storage, TensorType(shape, parent.type.dtype), parent=parent,
+    return TracedArray(parent.recorder, parent._storage, TensorType(shape, parent.type.dtype), parent=parent,
                  move=Move(op, tuple(sorted(attrs.items())), indices), strides=strides)
 
 
-def constant(value: Any, shape: Sequence[int], dtype: Any) -> Array:
+def constant(value: Any, shape: Sequence[int], dtype: Any) -> TracedArray:
     """An array with one value everywhere.
 
     Raises OverflowError, as NumPy does, when a Python integer does not fit the dtype.
@@ -555,7 +555,7 @@ def constant(value: Any, shape: Sequence[int], dtype: Any) -> Array:
     return fresh(current().add("constant", type=TensorType(tuple(shape), dtype.name), value=plain))
 
 
-def iota(shape: Sequence[int], axis: int, dtype: str = "int64") -> Array:
+def iota(shape: Sequence[int], axis: int, dtype: str = "int64") -> TracedArray:
     """The index along ``axis``."""
     recorder = current()
     node = recorder.add("iota", type=TensorType(tuple(shape), dtype), axis=axis)
@@ -563,7 +563,7 @@ def iota(shape: Sequence[int], axis: int, dtype: str = "int64") -> Array:
     return fresh(node)
 
 
-def splat(x: Array) -> Any:
+def splat(x: TracedArray) -> Any:
     """The value of an array that is one constant everywhere, else None."""
     node = x.recorder[x.node]
     return node.attr("value") if node.op == "constant" else None
@@ -578,9 +578,9 @@ def is_weak(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, np.generic)
 
 
-def lift(value: Any) -> Array:
+def lift(value: Any) -> TracedArray:
     """Any operand as a traced array: real arrays become inputs, scalars constants, lists of arrays are stacked."""
-    if isinstance(value, Array):
+    if isinstance(value, TracedArray):
         value.recorder.require_running()
         return value
     if type(value) is Number:
@@ -599,10 +599,12 @@ def lift(value: Any) -> Array:
 
 def is_traced(value: Any) -> bool:
     """Is it a traced array, or a nested list that holds one?"""
-    return isinstance(value, Array) or type(value) is Number or (isinstance(value, list | tuple) and any(map(is_traced, value)))
+    if isinstance(value, list | tuple):
+        return any(map(is_traced, value))
+    return isinstance(value, TracedArray) or type(value) is Number
 
 
-def operand(value: Any) -> Array | Weak:
+def operand(value: Any) -> TracedArray | Weak:
     """``lift``, but a Python scalar stays one, so that it can adapt."""
     return value if is_weak(value) else lift(value)
 
@@ -610,11 +612,11 @@ def operand(value: Any) -> Array | Weak:
 @handles(np.result_type)
 def common_dtype(*operands: Any) -> np.dtype:
     """NumPy's result dtype of arrays and Python scalars."""
-    return np.result_type(*(o.dtype if isinstance(o, Array) else o.__class__() if type(o) is Number else o for o in operands))
+    return np.result_type(*(o.dtype if isinstance(o, TracedArray) else o.__class__() if type(o) is Number else o for o in operands))
 
 
 # ---------------------------------------------------------------- casts and broadcasts
-def cast(x: Array, dtype: Any) -> Array:
+def cast(x: TracedArray, dtype: Any) -> TracedArray:
     """``x`` in another dtype; a constant is rewritten instead. To bool means "is it nonzero"."""
     target = np.dtype(dtype)
     if target == x.dtype:
@@ -627,7 +629,7 @@ def cast(x: Array, dtype: Any) -> Array:
     return record("ne", x, constant(0, x.shape, x.dtype)) if target.kind == "b" else record("cast", x, dtype=target.name)
 
 
-def broadcast(x: Array, shape: Sequence[int]) -> Array:
+def broadcast(x: TracedArray, shape: Sequence[int]) -> TracedArray:
     """``x`` stretched to ``shape``, with leading axes of one added first; a constant is rewritten instead."""
     shape = tuple(shape)
     if x.shape == shape:
@@ -641,7 +643,7 @@ def broadcast(x: Array, shape: Sequence[int]) -> Array:
     return x if x.shape == shape else record("broadcast", x, shape=shape)
 
 
-def reshaped(x: Array, shape: Sequence[int]) -> Array:
+def reshaped(x: TracedArray, shape: Sequence[int]) -> TracedArray:
     """A copy of ``x`` in another shape, for inner use."""
     shape = tuple(shape)
     if shape == x.shape:
@@ -650,34 +652,34 @@ def reshaped(x: Array, shape: Sequence[int]) -> Array:
     return record("reshape", x, shape=shape) if value is None else constant(value, shape, x.dtype)
 
 
-def permuted(x: Array, perm: Sequence[int]) -> Array:
+def permuted(x: TracedArray, perm: Sequence[int]) -> TracedArray:
     """A copy of ``x`` with its axes permuted, for inner use."""
     perm = tuple(perm)
     return x if perm == tuple(range(x.ndim)) else record("transpose", x, row_major=False, perm=perm)
 
 
-def settle(value: Array | Weak, dtype: Any, shape: Sequence[int]) -> Array:
+def settle(value: TracedArray | Weak, dtype: Any, shape: Sequence[int]) -> TracedArray:
     """An operand in its final dtype and shape: cast while it is small, then broadcast."""
     if type(value) is Number and np.dtype(dtype).kind == "f":
         value = fresh(value.recorder.number(value))
-    return broadcast(cast(value, dtype), shape) if isinstance(value, Array) else constant(plain(value), shape, dtype)
+    return broadcast(cast(value, dtype), shape) if isinstance(value, TracedArray) else constant(plain(value), shape, dtype)
 
 
-def choose(condition: Any, a: Array | Weak, b: Array | Weak, dtype: Any, shape: Sequence[int]) -> Array:
+def choose(condition: Any, a: TracedArray | Weak, b: TracedArray | Weak, dtype: Any, shape: Sequence[int]) -> TracedArray:
     """``select``, settled."""
     return record("select", settle(lift(condition), bool, shape), settle(a, dtype, shape), settle(b, dtype, shape))
 
 
 def must_be_traced(target: Any) -> None:
     """Raises TraceError for a write into a real ndarray: its other names would keep the old values."""
-    if not isinstance(target, Array):
+    if not isinstance(target, TracedArray):
         raise refuse("out= or an in-place operator on a real ndarray",
                      "the program is only recorded now, so the array and its other names would keep their old values",
                      "Write y = x + ... instead of x += ..., start from np.zeros_like(x), or pass the array to the "
                      "traced function as an argument, which may be changed in place")
 
 
-def deliver(result: Array, out: Any, casting: Any = "same_kind") -> Array:
+def deliver(result: TracedArray, out: Any, casting: Any = "same_kind") -> TracedArray:
     """Store a result into ``out=`` when there is one, as NumPy would."""
     if isinstance(out, tuple):
         out = out[0]
@@ -685,7 +687,7 @@ def deliver(result: Array, out: Any, casting: Any = "same_kind") -> Array:
         return result
     if out is Ellipsis:  # an array, also of shape ()
         return fresh(result.node, result.row_major, scalar=False)
-    if isinstance(out, Array) and out.is_scalar:  # total += x rebinds the name: NumPy's scalars do not change
+    if isinstance(out, TracedArray) and out.is_scalar:  # total += x rebinds the name: NumPy's scalars do not change
         return result
     must_be_traced(out)
     if not np.can_cast(result.dtype, out.dtype, casting):

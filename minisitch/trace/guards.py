@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from .array import Array, is_traced, lift, record
+from .array import TracedArray, is_traced, lift, record
 
 
-def assignable(value: Any, dtype: np.dtype, checked: bool = True) -> Array:
+def assignable(value: Any, dtype: np.dtype, checked: bool = True) -> TracedArray:
     """The right side of ``x[i] = value``. NumPy itself converts what is real, and raises what it raises.
 
     ``checked``: are NumPy's scalars asked whether the dtype holds them? At integer positions and masks only Python's are.
     """
     if is_traced(value) or isinstance(value, np.ndarray) or (isinstance(value, np.generic) and not checked):
-        if checked and dtype.kind == "i" and isinstance(value, Array) and value.is_scalar:
+        if checked and dtype.kind == "i" and isinstance(value, TracedArray) and value.is_scalar:
             _guard_range(value, np.iinfo(dtype))
         return lift(value)
     held = np.zeros(np.shape(value), dtype)
@@ -27,7 +27,7 @@ def assignable(value: Any, dtype: np.dtype, checked: bool = True) -> Array:
     return lift(held if held.ndim else held[()])
 
 
-def _guard_range(value: Array, holds: np.iinfo) -> None:
+def _guard_range(value: TracedArray, holds: np.iinfo) -> None:
     """NumPy asks a scalar whether a signed dtype holds it, unlike an array or another dtype."""
     low, high = int(holds.min), int(holds.max)
     if value.dtype.kind == "f":
@@ -40,7 +40,7 @@ def _guard_range(value: Array, holds: np.iinfo) -> None:
         guard((value < low) | (value > high), OverflowError, f"an integer is out of bounds for {holds.dtype}")
 
 
-def guard(wrong: Array, error: type[Exception], message: str) -> None:
+def guard(wrong: TracedArray, error: type[Exception], message: str) -> None:
     """Raise what NumPy raises where any of these bools holds: now if they are known, else each call of the program does."""
     recorder = wrong.recorder
     known = recorder.known(wrong.node)

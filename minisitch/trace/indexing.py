@@ -19,7 +19,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from .array import (
-    Array,
+    TracedArray,
     answers,
     broadcast,
     cast,
@@ -63,7 +63,7 @@ class Item:
 
 
 # ---------------------------------------------------------------- parsing
-def parse(x: Array, index: Any) -> list[Item]:
+def parse(x: TracedArray, index: Any) -> list[Item]:
     """One item per axis of ``x`` and per new axis. Raises IndexError as NumPy does."""
     entries = [part for each in _entries(index) for part in _plain(each)]
     used = sum(each is not None and each is not Ellipsis for each in entries)
@@ -92,7 +92,7 @@ def _entries(index: Any) -> tuple:
 
 def _is_array_of_one(entry: Any) -> bool:
     """Whether an index is an array of no axes, which copies, and no scalar, which does not."""
-    return isinstance(entry, Array | np.ndarray) and not np.shape(entry) and not getattr(entry, "is_scalar", False)
+    return isinstance(entry, TracedArray | np.ndarray) and not np.shape(entry) and not getattr(entry, "is_scalar", False)
 
 
 def _plain(entry: Any) -> list[Any]:
@@ -105,10 +105,10 @@ def _plain(entry: Any) -> list[Any]:
         entry = lift(entry) if is_traced(entry) else np.asarray(entry, None if len(entry) else np.intp)
     if np.shape(entry) == () and getattr(entry, "dtype", type(entry)) in (bool, np.bool_):
         raise refuse("a single bool as an index", "it adds an axis of length 0 or 1", "Write x[None] or a slice")
-    if isinstance(entry, Array) and (entry.dtype.kind == "b" or not entry.shape):
+    if isinstance(entry, TracedArray) and (entry.dtype.kind == "b" or not entry.shape):
         value = entry.recorder.known(entry.node, asks=entry.dtype.kind == "b")
         entry = entry if value is None else value
-    if not isinstance(entry, Array | np.ndarray):
+    if not isinstance(entry, TracedArray | np.ndarray):
         try:
             return [operator.index(entry)]
         except TypeError:
@@ -121,7 +121,7 @@ def _plain(entry: Any) -> list[Any]:
     return [int(entry)] if isinstance(entry, np.ndarray) and not entry.shape else [entry]
 
 
-def _item(entry: Any, axis: int, x: Array) -> Item:
+def _item(entry: Any, axis: int, x: TracedArray) -> Item:
     n = x.shape[axis]
     if isinstance(entry, slice):
         return Item("slice", axis, range(*slice(*map(_bound, (entry.start, entry.stop, entry.step))).indices(n)))
@@ -136,12 +136,12 @@ def _item(entry: Any, axis: int, x: Array) -> Item:
 
 def _bound(value: Any) -> int | None:
     """A slice bound; a traced one would make the shape depend on values."""
-    if isinstance(value, Array):
+    if isinstance(value, TracedArray):
         return int(value.known("a slice bound", "Use a fixed window, or np.take with an index array of a fixed shape"))
     return None if value is None else operator.index(value)
 
 
-def _in_bounds(index: Array | np.ndarray, axis: int, n: int, recorder: Recorder) -> Array:
+def _in_bounds(index: TracedArray | np.ndarray, axis: int, n: int, recorder: Recorder) -> TracedArray:
     """Integer indices with negative ones wrapped; known values are checked against the side now."""
     values = index if isinstance(index, np.ndarray) else recorder.known(index.node)
     low = None
@@ -159,7 +159,7 @@ def _in_bounds(index: Array | np.ndarray, axis: int, n: int, recorder: Recorder)
 
 
 # ---------------------------------------------------------------- the place an index selects, as a view
-def _window(x: Array, items: Sequence[Item]) -> Array:
+def _window(x: TracedArray, items: Sequence[Item]) -> TracedArray:
     """The part of ``x`` its slices and ints select, rank kept; the other items take all of their axis."""
     start, size, step = [0] * x.ndim, list(x.shape), [1] * x.ndim
     for item in items:
@@ -172,7 +172,7 @@ def _window(x: Array, items: Sequence[Item]) -> Array:
     return slice_view(x, start, size, step)
 
 
-def place(x: Array, items: Sequence[Item], mode: str = "set") -> Array:
+def place(x: TracedArray, items: Sequence[Item], mode: str = "set") -> TracedArray:
     """What an index selects, as a view: a mask takes its axes whole, integer arrays gather when read, scatter when written.
 
     ``mode``: does a write at integer positions ``set`` or ``add``?
@@ -184,7 +184,7 @@ def place(x: Array, items: Sequence[Item], mode: str = "set") -> Array:
     return window if shape == window.shape else ones_view(window, shape)
 
 
-def _advanced(x: Array, items: Sequence[Item], mode: str) -> Array:
+def _advanced(x: TracedArray, items: Sequence[Item], mode: str) -> TracedArray:
     """Integer arrays among the items. Ints take part as arrays of shape (): they are broadcast and count as neighbours."""
     if any(item.kind == "mask" for item in items):
         raise refuse("a boolean mask beside other index arrays", DEPENDS, "Apply the mask alone, with np.where")
@@ -210,7 +210,7 @@ def _advanced(x: Array, items: Sequence[Item], mode: str) -> Array:
     return ones_view(transpose_view(found, perm), (*sides[:before], *shape, *sides[before:]))
 
 
-def _fitted(value: Any, target: Array, checked: bool = True) -> Array:
+def _fitted(value: Any, target: TracedArray, checked: bool = True) -> TracedArray:
     """A value to be assigned, in the target's dtype and shape (leading ones may be dropped)."""
     value = assignable(value, target.dtype, checked)
     extra = np.ndim(value) - target.ndim
@@ -224,7 +224,7 @@ def _fitted(value: Any, target: Array, checked: bool = True) -> Array:
 # ---------------------------------------------------------------- x[...] and x[...] = value
 @method
 @answers(operator.getitem)
-def __getitem__(x: Array, index: Any) -> Any:
+def __getitem__(x: TracedArray, index: Any) -> Any:
     """``x[index]``: a view; at integer positions a copy, but for one traced position, which NumPy sees as an integer."""
     items = parse(x, index)
     result = place(x, items)
@@ -240,7 +240,7 @@ def __getitem__(x: Array, index: Any) -> Any:
 
 @method
 @answers(operator.setitem)
-def __setitem__(x: Array, index: Any, value: Any) -> None:
+def __setitem__(x: TracedArray, index: Any, value: Any) -> None:
     """``x[index] = value``."""
     if x.is_scalar:
         raise TypeError(f"'numpy.{x.dtype.name}' object does not support item assignment")
@@ -255,7 +255,7 @@ def __setitem__(x: Array, index: Any, value: Any) -> None:
         target.write(_fitted(value, target, not any(item.kind == "array" for item in items)).node)
 
 
-def _mask(x: Array, items: Sequence[Item]) -> tuple[Array, tuple[int, int]]:
+def _mask(x: TracedArray, items: Sequence[Item]) -> tuple[TracedArray, tuple[int, int]]:
     """The mask among the items, ready to be broadcast to their view, and which of the view's axes are its own."""
     kept = [item for item in items if item.kind in KEPT]
     own = [i for i, item in enumerate(kept) if item.kind == "mask"]
@@ -269,9 +269,9 @@ def _mask(x: Array, items: Sequence[Item]) -> tuple[Array, tuple[int, int]]:
     return reshaped(mask, sides), (own[0], own[-1] + 1)
 
 
-def _same_view(value: Any, target: Array) -> bool:
+def _same_view(value: Any, target: TracedArray) -> bool:
     """Is this the second half of ``x[i] += v``, whose first half has already written through the view?"""
-    return isinstance(value, Array) and value._storage is target._storage and value.path() == target.path()
+    return isinstance(value, TracedArray) and value._storage is target._storage and value.path() == target.path()
 
 
 def at(ufunc: np.ufunc, target: Any, index: Any, value: Any = None) -> None:
@@ -293,7 +293,7 @@ METHODS["at"] = at
 
 # ---------------------------------------------------------------- functions that read and write so
 @method
-def put(x: Array, indices: Any, values: Any, mode: str = "raise") -> None:
+def put(x: TracedArray, indices: Any, values: Any, mode: str = "raise") -> None:
     """Values are repeated until there are enough; of too many the last are left out."""
     if mode != "raise":
         raise refuse(f"np.put with mode={mode!r}", "positions are checked, not wrapped or clipped",
@@ -342,8 +342,9 @@ def put_along_axis(arr, indices, values, axis):
 def copyto(dst, src, casting="same_kind", where=True):
     must_be_traced(dst)
     value = operand(src)
-    given = value.dtype if isinstance(value, Array) else common_dtype(value)
-    if not np.can_cast(given, dst.dtype, casting) and (isinstance(value, Array) or given.kind != "i" or dst.dtype.kind == "b"):
+    given = value.dtype if isinstance(value, TracedArray) else common_dtype(value)
+    counts = given.kind == "i" and dst.dtype.kind != "b" and not isinstance(value, TracedArray)
+    if not np.can_cast(given, dst.dtype, casting) and not counts:
         raise TypeError(f"Cannot cast array data from {given!r} to {dst.dtype!r} according to the rule {casting!r}")
     settled = _fitted(value, dst)
     dst.write((settled if where is True else choose(where, settled, dst, dst.dtype, dst.shape)).node)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from .array import Array, choose, fresh, reshaped
+from .array import TracedArray, choose, fresh, reshaped
 from .guards import assignable
 from .recorder import Recorder, refuse, user_line
 
@@ -27,7 +27,7 @@ class Masked(NDArrayOperatorsMixin):
     __array_priority__ = 2000
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, whole: Array, mask: Array) -> None:
+    def __init__(self, whole: TracedArray, mask: TracedArray) -> None:
         self.whole = fresh(whole.node, scalar=False)
         self.mask = mask.copy()
         self.line = user_line()
@@ -58,11 +58,11 @@ class Masked(NDArrayOperatorsMixin):
 
 def is_dynamic_mask(index: Any) -> bool:
     """Is it a boolean array whose values are not known yet?"""
-    is_mask = isinstance(index, Array) and index.dtype.kind == "b" and index.ndim > 0
+    is_mask = isinstance(index, TracedArray) and index.dtype.kind == "b" and index.ndim > 0
     return is_mask and index.recorder.known(index.node, asks=True) is None
 
 
-def same_value(a: Array, b: Array) -> bool:
+def same_value(a: TracedArray, b: TracedArray) -> bool:
     """Do two arrays hold the same thing? (``x > 0`` written twice is two nodes.)"""
     recorder: Recorder = a.recorder
     waiting, done = [(a.node, b.node)], set()
@@ -78,7 +78,7 @@ def same_value(a: Array, b: Array) -> bool:
     return True
 
 
-def write_masked(target: Array, mask: Array, value: Any, mask_axes: tuple[int, int]) -> None:
+def write_masked(target: TracedArray, mask: TracedArray, value: Any, mask_axes: tuple[int, int]) -> None:
     """Write a value where the mask holds. ``mask_axes``: which axes of the target are the mask's, first and last + 1."""
     first, last = mask_axes
     if isinstance(value, Masked):

@@ -36,7 +36,7 @@ import numpy as np
 
 from ..errors import TraceError
 from ..ops import SHORT
-from .array import OUTSIDE, Array, OutsideStorage, strides_of
+from .array import OUTSIDE, OutsideStorage, TracedArray, strides_of
 from .recorder import current, refuse, user_file, user_line
 
 SCALARS = (bool, int, float, complex, str, bytes, types.NoneType, np.generic)
@@ -59,10 +59,10 @@ DRAWN = ("Draw outside and pass the array in as an argument, or use a generator 
          "for the same numbers at every call")
 
 
-Refusal = tuple[str, str, str, tuple[str, str]]  # what was seen, why it is refused, what to write instead, the user's line
+OutsideRefusal = tuple[str, str, str, tuple[str, str]]  # what was seen, why it is refused, what to write instead, the user's line
 
 
-class Part(NamedTuple):
+class OutsidePart(NamedTuple):
     """One thing that another holds, as ``holder[key]`` or ``holder.key``."""
 
     holder: Any
@@ -76,39 +76,39 @@ class Part(NamedTuple):
         return self.name or (f"{holder}[{self.key!r}]" if self.is_item else f"{holder}.{self.key}".removeprefix("."))
 
 
-def parts(value: Any) -> Iterator[Part]:
+def parts(value: Any) -> Iterator[OutsidePart]:
     """What a value holds, as a program reads it; nothing of numbers, text, arrays and what belongs to libraries."""
     if isinstance(value, dict):
-        yield from (Part(value, True, key, each) for key, each in islice(value.items(), MOST_MET))
+        yield from (OutsidePart(value, True, key, each) for key, each in islice(value.items(), MOST_MET))
     elif isinstance(value, list | tuple | deque):
-        yield from (Part(value, True, i, each) for i, each in enumerate(islice(value, MOST_MET)))
+        yield from (OutsidePart(value, True, i, each) for i, each in enumerate(islice(value, MOST_MET)))
     elif isinstance(value, FunctionType):
         yield from _of_function(value) if user_file(value.__code__.co_filename) else ()
     elif type(value) in HELD:
         names = {"__self__": "self"}
-        yield from (Part(value, False, key, getattr(value, key), names.get(key, "")) for key in HELD[type(value)])
+        yield from (OutsidePart(value, False, key, getattr(value, key), names.get(key, "")) for key in HELD[type(value)])
     elif isinstance(value, ModuleType | type):
         if is_users(value):
-            yield from (Part(value, False, key, each) for key, each in [*vars(value).items()]
+            yield from (OutsidePart(value, False, key, each) for key, each in [*vars(value).items()]
                         if not key.startswith("__") or callable(each))
-            yield from [Part(value, False, "__bases__", value.__bases__)] if isinstance(value, type) else ()
+            yield from [OutsidePart(value, False, "__bases__", value.__bases__)] if isinstance(value, type) else ()
     elif not isinstance(value, np.ndarray):
         if is_users(type(value)):
-            yield from (Part(value, False, key, each) for key, each in attributes(value).items())
-            yield Part(value, False, "__class__", type(value))
+            yield from (OutsidePart(value, False, key, each) for key, each in attributes(value).items())
+            yield OutsidePart(value, False, "__class__", type(value))
         if isinstance(inspect.getattr_static(value, "__wrapped__", None), FunctionType | MethodType):  # a cache, a jitted function
-            yield Part(value, False, "__wrapped__", value.__wrapped__)
+            yield OutsidePart(value, False, "__wrapped__", value.__wrapped__)
 
 
-def _of_function(fn: FunctionType) -> Iterator[Part]:
+def _of_function(fn: FunctionType) -> Iterator[OutsidePart]:
     """The globals that it names, its closure, its defaults and attributes. An empty cell has nothing yet."""
     known = fn.__globals__
-    yield from (Part(known, True, name, known[name], name) for name in _names(fn.__code__) if name in known)
+    yield from (OutsidePart(known, True, name, known[name], name) for name in _names(fn.__code__) if name in known)
     for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
         if cell != CellType():
-            yield Part(cell, False, "cell_contents", cell.cell_contents, name)
-    yield from (Part(fn, False, name, getattr(fn, name)) for name in ("__defaults__", "__kwdefaults__") if getattr(fn, name))
-    yield from (Part(fn, False, key, each) for key, each in vars(fn).items())
+            yield OutsidePart(cell, False, "cell_contents", cell.cell_contents, name)
+    yield from (OutsidePart(fn, False, name, getattr(fn, name)) for name in ("__defaults__", "__kwdefaults__") if getattr(fn, name))
+    yield from (OutsidePart(fn, False, key, each) for key, each in vars(fn).items())
 
 
 def _names(code: CodeType) -> dict[str, None]:
@@ -325,7 +325,7 @@ class Outside:
         if seen_as_traced(value):
             storage = OutsideStorage(current(), value, name)
             strides = strides_of(value.shape) if value.flags.c_contiguous or value.ndim < 2 else None
-            made: Any = Array(current(), storage, storage.type, strides=strides)
+            made: Any = TracedArray(current(), storage, storage.type, strides=strides)
         elif _draws(value):
             made = _Refusing(value, name)
         else:
@@ -418,12 +418,12 @@ class Outside:
         self._before.append((name, made, state(made) or {}))
 
     # ------------------------------------------------------------ afterwards
-    def reopen(self) -> Refusal | None:
+    def reopen(self) -> OutsideRefusal | None:
         """Everything is as it was before; what of it the program had changed, for ``refuse``. To be called in any case."""
         for array in sorted(self._locked, key=_depth):  # a view only after its base
             array.flags.writeable = True
         self._locked.clear()
-        found: Refusal | None = None
+        found: OutsideRefusal | None = None
         for name, value, was in self._before:
             now = state(value) or {}
             if changed := _changed(value, was, now):
@@ -439,9 +439,9 @@ class Outside:
         self._before.clear()
         return found
 
-    def _told(self, name: str, value: Any, key: Any) -> Refusal:
+    def _told(self, name: str, value: Any, key: Any) -> OutsideRefusal:
         is_item = isinstance(value, dict | list | deque | set) and bool(name)
-        called = name if isinstance(value, set | CellType) else Part(value, is_item, key, None).called(name)
+        called = name if isinstance(value, set | CellType) else OutsidePart(value, is_item, key, None).called(name)
         words = re.findall(r"[^\W\d]\w*", name)[::-1] if is_item else [str(key or name)]
         return f"{OUTSIDE} {called}, outside of it", OUTCOME, INSTEAD, self._line(words)
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .array import (
-    Array,
+    TracedArray,
     broadcast,
     cast,
     common_dtype,
@@ -32,7 +32,7 @@ from .shim import opened
 from .ufuncs import WHOLE, resolve
 
 
-def _matmul(a: Any, b: Any, dtype: Any = None) -> Array:
+def _matmul(a: Any, b: Any, dtype: Any = None) -> TracedArray:
     """A vector gets a second axis for the product and loses it again; the batch axes broadcast in the node."""
     a, b = lift(a), lift(b)
     if a.ndim == 0 or b.ndim == 0:
@@ -48,7 +48,7 @@ def _matmul(a: Any, b: Any, dtype: Any = None) -> Array:
     return reshaped(record("matmul", left, right), (*batch, *rows, *columns))
 
 
-def _with_axes(a: Any, b: Any, ranks: tuple[int, int], new_a: Any = ..., new_b: Any = ...) -> tuple[Array, Array]:
+def _with_axes(a: Any, b: Any, ranks: tuple[int, int], new_a: Any = ..., new_b: Any = ...) -> tuple[TracedArray, TracedArray]:
     """Both operands, indexed so that they get new axes. Raises ValueError where one has fewer axes than the product needs."""
     a, b = lift(a), lift(b)
     if a.ndim < ranks[0] or b.ndim < ranks[1]:
@@ -56,7 +56,7 @@ def _with_axes(a: Any, b: Any, ranks: tuple[int, int], new_a: Any = ..., new_b: 
     return a[new_a], b[new_b]
 
 
-def _vecdot(a: Any, b: Any, dtype: Any = None) -> Array:
+def _vecdot(a: Any, b: Any, dtype: Any = None) -> TracedArray:
     a, b = _with_axes(a, b, (1, 1))
     if a.shape[-1] != b.shape[-1]:
         raise ValueError("the operands have a mismatch in their core dimension")
@@ -111,7 +111,7 @@ def norm(x, ord=None, axis=None, keepdims=False):
 class Term:
     """An operand of an einsum and a letter for each of its axes."""
 
-    array: Array
+    array: TracedArray
     letters: str
 
     def sides(self) -> dict[str, int]:
@@ -143,7 +143,7 @@ def _sum_out(term: Term, kept: str) -> Term:
     return Term(np.sum(term.array, axes, term.array.dtype), letters) if axes else term
 
 
-def _arrange(term: Term, letters: str) -> Array:
+def _arrange(term: Term, letters: str) -> TracedArray:
     return permuted(term.array, [term.letters.index(letter) for letter in letters])
 
 
@@ -157,12 +157,12 @@ def _contract(a: Term, b: Term, needed: str) -> Term:
     columns = "".join(c for c in b.letters if c not in a.letters)
     letters = batch + rows + columns
 
-    def matrix(term: Term, first: str, second: str) -> Array:
+    def matrix(term: Term, first: str, second: str) -> TracedArray:
         order = batch + first + second
         wide = broadcast(_arrange(term, order), [sides[c] for c in order])
         return reshaped(wide, [*wide.shape[:len(batch)], *(math.prod(sides[c] for c in group) for group in (first, second))])
 
-    def spread(term: Term) -> Array:
+    def spread(term: Term) -> TracedArray:
         own = term.sides()
         return reshaped(_arrange(term, "".join(c for c in letters if c in own)), [own.get(c, 1) for c in letters])
 

@@ -37,7 +37,7 @@ import numpy as np
 
 from ..errors import MinisitchError
 from ..graph import identifier
-from .outside import HELD, SCALARS, Part, attributes, is_users, parts, same
+from .outside import HELD, SCALARS, OutsidePart, attributes, is_users, parts, same
 from .recorder import SMALL, Recorder, current, refuse, user_file
 
 GONE = (AttributeError, KeyError, IndexError, TypeError, ValueError, ReferenceError)  # from reading what is no longer there
@@ -77,7 +77,7 @@ def attribute(holder: str, key: str) -> str:
     return f"{holder}.{key}" if identifier(key) == key else f"getattr({holder}, {key!r})"
 
 
-class Writer:
+class ReadsWriter:
     """Writes the lines of one reader."""
 
     def __init__(self, captured: Mapping[int, np.ndarray], executed: Iterable[CodeType], copied: Container[int]) -> None:
@@ -131,7 +131,7 @@ class Writer:
         if self.lines[-1] == f"{name} = {read}":
             self.lines.pop()
 
-    def _expression(self, name: str, value: Any, part: Part) -> str:
+    def _expression(self, name: str, value: Any, part: OutsidePart) -> str:
         holder = name
         if part.holder is not value:
             holder = self.bind("cell" if isinstance(part.holder, CellType) else "globals", part.holder)
@@ -207,7 +207,7 @@ class Writer:
 
 def write_reader(roots: Iterable[tuple[str, Any]], captured: Sequence[np.ndarray], recorder: Recorder) -> Reader | None:
     """The function that reads the captured arrays anew; those that are found nowhere are constants. None where it has no line."""
-    w = Writer({id(array): array for array in captured}, recorder.outside.executed, recorder.outside.copies)
+    w = ReadsWriter({id(array): array for array in captured}, recorder.outside.executed, recorder.outside.copies)
     w.names.update(recorder.constants)
     for _, root in roots:
         if isinstance(root, MethodType):  # a compiled program does not keep its object alive

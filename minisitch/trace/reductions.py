@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
 from .array import (
-    Array,
+    TracedArray,
     broadcast,
     cast,
     choose,
@@ -47,7 +47,7 @@ def accumulator(dtype: np.dtype) -> np.dtype:
 
 
 def reduce_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: bool = False,
-                  initial: Any = None, where: Any = True) -> Array:
+                  initial: Any = None, where: Any = True) -> TracedArray:
     """``ufunc.reduce``: one node, after what NumPy casts and leaves out."""
     if ufunc.__name__ not in FOLDS:
         raise refuse(f"np.{ufunc.__name__}.reduce", "it is no reduction of the graph", f"Reductions are {', '.join(FOLDS)}")
@@ -79,13 +79,13 @@ def reduce_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out
     return deliver(result if initial is None else cast(ufunc(result, initial), result.dtype), out, "unsafe")
 
 
-def dtype_with(out: Any, x: Array) -> np.dtype | None:
+def dtype_with(out: Any, x: TracedArray) -> np.dtype | None:
     """The dtype to add up in if there is an ``out=`` and none is asked for."""
     out = out[0] if isinstance(out, tuple) else out
-    return np.result_type(out.dtype, x.dtype) if isinstance(out, Array) and not out.is_scalar else None
+    return np.result_type(out.dtype, x.dtype) if isinstance(out, TracedArray) and not out.is_scalar else None
 
 
-def count_of(x: Array, axes: Any) -> int:
+def count_of(x: TracedArray, axes: Any) -> int:
     """How many elements a reduction over ``axes`` folds into one."""
     return math.prod(x.shape[a] for a in normal_axes(axes, x.ndim))
 
@@ -115,16 +115,16 @@ def count_nonzero(a, axis=None, *, keepdims=False):
 
 
 # ---------------------------------------------------------------- averages
-def _count(x: Array, axis: Any, where: Any) -> Any:
+def _count(x: TracedArray, axis: Any, where: Any) -> Any:
     """How many elements each result folds: a number, or an array where a mask decides."""
     return count_of(x, axis) if where is True else np.sum(broadcast(lift(where), x.shape), axis, keepdims=True)
 
 
-def _quotient(total: Array, count: Any) -> Array:
+def _quotient(total: TracedArray, count: Any) -> TracedArray:
     """total / count in the dtype of total; float16, which holds few integers, by way of float32."""
     if total.dtype == np.float16:
         return cast(_quotient(cast(total, np.float32), count), np.float16)
-    if isinstance(count, Array):
+    if isinstance(count, TracedArray):
         return cast(traced.true_divide(total, reshaped(count, total.shape)), total.dtype)
     if total.dtype.kind != "f":
         return cast(np.true_divide(total, count), total.dtype)
@@ -151,7 +151,7 @@ def var(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=Tru
     centre = _quotient(np.sum(x, axis, wide, keepdims=True, where=where), count) if mean is None else mean
     apart = np.subtract(x, centre)
     total = np.sum(np.multiply(apart, apart), axis, wide or dtype_with(out, apart), keepdims=keepdims, where=where)
-    degrees = np.maximum(count - ddof, 0) if isinstance(count, Array) else np.maximum(count - ddof, 0).item()
+    degrees = np.maximum(count - ddof, 0) if isinstance(count, TracedArray) else np.maximum(count - ddof, 0).item()
     return deliver(_quotient(total, degrees), out, "unsafe")
 
 
@@ -162,7 +162,7 @@ def std(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, **options):
 
 
 # ---------------------------------------------------------------- positions
-def _position(extreme: Any, a: Any, axis: Any, out: Any, keepdims: bool) -> Array:
+def _position(extreme: Any, a: Any, axis: Any, out: Any, keepdims: bool) -> TracedArray:
     """Where the extreme is: the least index that hits it, and the first NaN where there is one."""
     x = lift(a)
     shape = (1,) * x.ndim if keepdims and axis is None else None
@@ -193,7 +193,7 @@ def argmin(a, axis=None, out=None, *, keepdims=False):
 
 
 # ---------------------------------------------------------------- scans and order
-def accumulate_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out: Any = None) -> Array:
+def accumulate_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out: Any = None) -> TracedArray:
     """``np.add.accumulate`` and ``np.multiply.accumulate``."""
     if ufunc.__name__ not in SCANS:
         raise refuse(f"np.{ufunc.__name__}.accumulate", "only sums and products have a scan in the graph",
@@ -204,7 +204,7 @@ def accumulate_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None,
     return deliver(record(SCANS[ufunc.__name__], summed, axis=along), out, "unsafe")
 
 
-def _scan(ufunc: np.ufunc, a: Any, axis: Any, dtype: Any, out: Any) -> Array:
+def _scan(ufunc: np.ufunc, a: Any, axis: Any, dtype: Any, out: Any) -> TracedArray:
     """``np.cumsum``: of all elements if there is no axis."""
     x = lift(a)
     return accumulate_method(ufunc, traced.ravel(x) if axis is None or not x.ndim else x, axis or 0, dtype, out)
@@ -220,7 +220,7 @@ def cumprod(a, axis=None, dtype=None, out=None):
     return _scan(np.multiply, a, axis, dtype, out)
 
 
-def _along(a: Any, axis: Any, order: Any) -> tuple[Array, int]:
+def _along(a: Any, axis: Any, order: Any) -> tuple[TracedArray, int]:
     """What is sorted, and along which of its axes."""
     if order is not None:
         raise ValueError("Cannot specify order when the array has no fields.")

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .array import Array
+from .array import TracedArray
 from .masked import Masked
 from .numbers import Number
 from .recorder import current, refuse
@@ -27,7 +27,7 @@ SEARCHED = 10_000  # objects, the nearest first
 ENDS = (type, ModuleType, CodeType, BuiltinFunctionType, np.ndarray, np.generic, str, bytes, int, float)
 
 
-def require_plain(tree: Tree, results: Sequence[Array]) -> None:
+def require_plain(tree: Tree, results: Sequence[TracedArray]) -> None:
     """Raises TraceError for a result that the caller would get as a stand-in, used up, or in the wrong byte order."""
     recorder = current()
     for array in results:
@@ -69,7 +69,7 @@ def _holds_stand_in(value: object) -> bool:
         if id(each) in met:
             continue
         met.add(id(each))
-        if isinstance(each, Array | Masked | StandIn) or type(each) is Number or each is Array:
+        if isinstance(each, TracedArray | Masked | StandIn) or type(each) is Number or each is TracedArray:
             return True
         if any(each is stand_in for stand_in in OVERRIDES.values()):
             return True

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
 from .array import (
-    Array,
+    TracedArray,
     broadcast,
     cast,
     common_dtype,
@@ -37,13 +37,13 @@ from .recorder import refuse
 
 
 # ---------------------------------------------------------------- views
-def seen(array: Array) -> Array:
+def seen(array: TracedArray) -> TracedArray:
     """Record a view where the user wrote it, not where it is first read."""
     array.node  # noqa: B018
     return array
 
 
-def reshape_view(x: Array, shape: tuple[int, ...]) -> Array:
+def reshape_view(x: TracedArray, shape: tuple[int, ...]) -> TracedArray:
     """``x`` in another shape: a view or a copy, as NumPy would have it. Of an unknown layout only reading is safe."""
     strides = x.strides_in_elements
     if strides is not None and (not x.size or strides == strides_of(x.shape)):
@@ -56,7 +56,7 @@ def reshape_view(x: Array, shape: tuple[int, ...]) -> Array:
     return view(x, "reshape", shape=shape, strides=strides)
 
 
-def slice_view(x: Array, start: Sequence[int], size: Sequence[int], step: Sequence[int]) -> Array:
+def slice_view(x: TracedArray, start: Sequence[int], size: Sequence[int], step: Sequence[int]) -> TracedArray:
     """A window of ``x``; all of it is an alias."""
     shape = tuple(size)
     strides = x.strides_in_elements
@@ -67,7 +67,7 @@ def slice_view(x: Array, start: Sequence[int], size: Sequence[int], step: Sequen
     return view(x, "slice", shape=shape, strides=strides, start=tuple(start), size=shape, step=tuple(step))
 
 
-def transpose_view(x: Array, perm: Sequence[int]) -> Array:
+def transpose_view(x: TracedArray, perm: Sequence[int]) -> TracedArray:
     """``x`` with permuted axes."""
     perm, strides = tuple(perm), x.strides_in_elements
     shape = tuple(x.shape[p] for p in perm)
@@ -78,7 +78,7 @@ def transpose_view(x: Array, perm: Sequence[int]) -> Array:
     return view(x, "transpose", shape=shape, strides=strides, perm=perm)
 
 
-def ones_view(x: Array, shape: tuple[int, ...]) -> Array:
+def ones_view(x: TracedArray, shape: tuple[int, ...]) -> TracedArray:
     """``x`` with axes of one added or taken away: always a view."""
     assert only_ones_differ(x.shape, shape)
     return reshape_view(x, shape) if shape != x.shape else view(x, "alias", shape=shape, strides=x.strides_in_elements)
@@ -98,7 +98,7 @@ def _fitting(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
     return fitting
 
 
-def _order(order: str, x: Array) -> str:
+def _order(order: str, x: TracedArray) -> str:
     """"C" or "F"; refuses the orders that ask for the memory layout where it is not known."""
     if order in ("A", "K") and x.row_major:
         return "C"
@@ -107,7 +107,7 @@ def _order(order: str, x: Array) -> str:
     return order
 
 
-def _backwards(x: Array) -> Array:
+def _backwards(x: TracedArray) -> TracedArray:
     return transpose_view(x, tuple(reversed(range(x.ndim))))
 
 
@@ -136,7 +136,7 @@ def ravel(a, order="C"):
     return seen(reshape_view(x, (x.size,))) if contiguous else reshaped(x, (x.size,)).copy()
 
 
-def _numbered(x: Array) -> np.ndarray:
+def _numbered(x: TracedArray) -> np.ndarray:
     """An array whose sides are the numbers of its axes, to ask NumPy where they go."""
     return np.empty(tuple(range(x.ndim)), bool)
 
@@ -219,7 +219,7 @@ def concatenate(arrays, /, axis=0, out=None, *, dtype=None, casting="same_kind")
 def repeat(a, repeats, axis=None):
     x = lift(a) if axis is not None else ravel(a)
     axis = normalize_axis_index(axis or 0, x.ndim)
-    if isinstance(repeats, Array):
+    if isinstance(repeats, TracedArray):
         repeats = repeats.known("np.repeat by a traced count: the shape", "Repeat by Python integers")
     if np.size(repeats) != 1:
         return np.take(x, np.repeat(np.arange(x.shape[axis]), repeats), axis)
@@ -234,7 +234,8 @@ def repeat(a, repeats, axis=None):
 def pad(array, pad_width, mode="constant", **options):
     """A frame of one value is an update of a constant; NumPy's own source does the rest, errors too."""
     value = options.get("constant_values", 0)
-    if mode != "constant" or np.ndim(value) or isinstance(value, Array) or isinstance(pad_width, dict) or np.min(pad_width) < 0:
+    scalar = not np.ndim(value) and not isinstance(value, TracedArray)
+    if mode != "constant" or not scalar or isinstance(pad_width, dict) or np.min(pad_width) < 0:
         return NotImplemented
     widths = np.broadcast_to(np.asarray(pad_width), (array.ndim, 2)).tolist()
     shape = tuple(a + n + b for (a, b), n in zip(widths, array.shape, strict=True))
@@ -246,7 +247,7 @@ def pad(array, pad_width, mode="constant", **options):
 @handles(np.diagonal)
 def diagonal(a, offset=0, axis1=0, axis2=1):
     """A gather along both axes, read-only as NumPy's view."""
-    x: Array = np.moveaxis(a, (axis1, axis2), (0, 1))
+    x: TracedArray = np.moveaxis(a, (axis1, axis2), (0, 1))
     rows, columns = max(0, -offset), max(0, offset)
     along = iota((max(0, min(x.shape[0] - rows, x.shape[1] - columns)),), 0)
     places = (along + rows).node, (along + columns).node

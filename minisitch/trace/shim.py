@@ -26,7 +26,7 @@ from ..errors import TraceError
 from .array import (
     FUNCTIONS,
     OUTSIDE,
-    Array,
+    TracedArray,
     answers,
     as_numpy_raises,
     cast,
@@ -90,7 +90,7 @@ def ones(shape, dtype=None, order="C", *, device=None, like=None):
     return full(shape, 1, dtype or float, order)
 
 
-def _diagonals(op: str, N: Any, M: Any = None, k: Any = 0, dtype: Any = float, order: str = "C", **options: Any) -> Array:
+def _diagonals(op: str, N: Any, M: Any = None, k: Any = 0, dtype: Any = float, order: str = "C", **options: Any) -> TracedArray:
     """Ones where ``row + k op column``."""
     shape = shape_of((N, N if M is None else M))
     rows, columns = iota(shape, 0), iota(shape, 1)
@@ -153,7 +153,7 @@ def asfortranarray(a, dtype=None, *, like=None):
     return _laid_out(lift(a) if dtype is None else cast(lift(a), dtype), strides_of(np.shape(a)[::-1])[::-1])
 
 
-def _laid_out(x: Array, strides: tuple[int, ...]) -> Any:
+def _laid_out(x: TracedArray, strides: tuple[int, ...]) -> Any:
     mine = x.strides_in_elements
     lies = mine is not None and all(a == b for a, b, n in zip(mine, strides, x.shape, strict=True) if n != 1)
     given = x if x.ndim and lies else fresh(x.node, scalar=False)
@@ -186,7 +186,7 @@ class broadcast:
     """``np.broadcast``: the shape, and the elements side by side, traced where the array is."""
 
     def __init__(self, *arrays: Any) -> None:
-        self._arrays = [each if isinstance(each, Array) else np.asarray(each) for each in arrays]
+        self._arrays = [each if isinstance(each, TracedArray) else np.asarray(each) for each in arrays]
         self.shape = np.broadcast_shapes(*(each.shape for each in self._arrays))
         self.nd = self.ndim = len(self.shape)
         self.size, self.numiter = math.prod(self.shape), len(arrays)
@@ -201,7 +201,7 @@ class broadcast:
 
 @replaces(np.isscalar)
 def isscalar(element):
-    return element.is_scalar if isinstance(element, Array) else np.isscalar(element)
+    return element.is_scalar if isinstance(element, TracedArray) else np.isscalar(element)
 
 
 def _stacking(function: Callable) -> Callable:
@@ -249,7 +249,7 @@ class _AsksForArrays(type):
     """What ``np.ndarray`` is to a traced function: a traced array is one of them, and the rest is NumPy's."""
 
     def __instancecheck__(cls, value: Any) -> bool:
-        return not value.is_scalar if isinstance(value, Array) else isinstance(value, np.ndarray)
+        return not value.is_scalar if isinstance(value, TracedArray) else isinstance(value, np.ndarray)
 
     def __subclasscheck__(cls, other: type) -> bool:
         return issubclass(other, np.ndarray)
@@ -411,7 +411,7 @@ Number.__array_function__ = _of_numbers
 
 
 @method
-def __array_function__(x: Array, func: Callable, types: Any, args: tuple, kwargs: dict) -> Any:
+def __array_function__(x: TracedArray, func: Callable, types: Any, args: tuple, kwargs: dict) -> Any:
     """NumPy's protocol: its handler if it has one that takes the call, else its own source, traced. What cannot be recorded is
     computed now, of values that are known.
 
@@ -421,7 +421,7 @@ def __array_function__(x: Array, func: Callable, types: Any, args: tuple, kwargs
     try:
         return _recorded(func, args, kwargs)
     except TraceError as error:
-        values = flatten((args, kwargs), lambda value: isinstance(value, Array))
+        values = flatten((args, kwargs), lambda value: isinstance(value, TracedArray))
         known = [each.recorder.known(each.node, asks=True) for each in values[0]]
         if OUTSIDE in str(error) or any(each is None for each in known):
             raise

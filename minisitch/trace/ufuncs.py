@@ -20,7 +20,7 @@ import numpy as np
 from ..errors import MinisitchError
 from ..ops import OPS, kind_of
 from .array import (
-    Array,
+    TracedArray,
     as_numpy_raises,
     cast,
     choose,
@@ -57,7 +57,7 @@ NEGATIVE = "Integers to negative integer powers are not allowed."
 COMPARISONS = {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}
 
 
-def _primitive(ufunc: np.ufunc, *operands: Array) -> Array:
+def _primitive(ufunc: np.ufunc, *operands: TracedArray) -> TracedArray:
     """One node, or the equal of NumPy's loop for a dtype outside the primitive's domain."""
     name = ufunc.__name__
     if name.startswith("logical_"):
@@ -75,7 +75,7 @@ def _primitive(ufunc: np.ufunc, *operands: Array) -> Array:
     return _library(ufunc, *operands)
 
 
-def _library(ufunc: np.ufunc, *operands: Array) -> Any:
+def _library(ufunc: np.ufunc, *operands: TracedArray) -> Any:
     """The ufunc as it is, called between kernels: every real-valued ufunc has a place in the graph."""
     dtypes = _resolve(ufunc, tuple(o.dtype for o in operands), None)[ufunc.nin:]
     results = tuple(record("ufunc", *operands, name=ufunc.__name__, output=i, dtype=dtype.name) for i, dtype in enumerate(dtypes))
@@ -83,12 +83,12 @@ def _library(ufunc: np.ufunc, *operands: Array) -> Any:
 
 
 # ---------------------------------------------------------------- compositions, written in NumPy themselves
-def _log_of_sum(x: Array, y: Array, log_two: float, tail: Callable[[Array], Array]) -> Array:
+def _log_of_sum(x: TracedArray, y: TracedArray, log_two: float, tail: Callable[[TracedArray], TracedArray]) -> TracedArray:
     """max + tail(-|x - y|), and where both are equal (infinities too) x + log 2, as NumPy's loop does."""
     return np.where(x == y, x + log_two, np.maximum(x, y) + tail(-abs(x - y)))
 
 
-def _modf(x: Array) -> tuple[Array, Array]:
+def _modf(x: TracedArray) -> tuple[TracedArray, TracedArray]:
     whole = np.trunc(x)
     return np.copysign(np.where(np.isinf(x), 0, x - whole), x), whole
 
@@ -113,7 +113,7 @@ COMPOSITES: dict[str, Callable[..., Any]] = {  # the same for those of many node
 
 
 # ---------------------------------------------------------------- power and mixed comparisons
-def _power(ufunc: np.ufunc, x: Array, exponent: Any, settled: Array) -> Array:
+def _power(ufunc: np.ufunc, x: TracedArray, exponent: Any, settled: TracedArray) -> TracedArray:
     """Small Python exponents become products or roots, as NumPy's own fast path has 2 and 0.5."""
     if x.dtype.kind in "iu":
         if exponent < 0:
@@ -127,7 +127,7 @@ def _power(ufunc: np.ufunc, x: Array, exponent: Any, settled: Array) -> Array:
     return _primitive(ufunc, x, settled)
 
 
-def _compare_signs(name: str, x: Array, y: Array) -> Array:
+def _compare_signs(name: str, x: TracedArray, y: TracedArray) -> TracedArray:
     """int64 with uint64: exact, by asking first whether the signed one is negative."""
     signed, other = (x, y) if x.dtype.kind == "i" else (y, x)
     if_negative = bool(getattr(np, name)(-1, 0) if signed is x else getattr(np, name)(0, -1))
@@ -138,7 +138,7 @@ def _compare_signs(name: str, x: Array, y: Array) -> Array:
 
 def _out_of_range(name: str, operands: list[Any], dtypes: tuple[np.dtype, ...]) -> bool | None:
     """The one answer of comparing an integer array with a Python integer that its dtype cannot hold."""
-    if name not in COMPARISONS or any(isinstance(o, Array) and o.dtype.kind not in "iu" for o in operands):
+    if name not in COMPARISONS or any(isinstance(o, TracedArray) and o.dtype.kind not in "iu" for o in operands):
         return None
     for value, dtype in zip(operands, dtypes, strict=False):
         if is_weak(value) and dtype.kind in "iu" and not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
@@ -159,7 +159,7 @@ def _resolve(ufunc: np.ufunc, types: tuple[Any, ...], dtype: np.dtype | None) ->
 
 def _loop_type(value: Any) -> Any:
     """What the resolver wants of an operand: a dtype, or ``int``/``float`` for an adapting scalar."""
-    if isinstance(value, Array):
+    if isinstance(value, TracedArray):
         return value.dtype
     return np.dtype(bool) if isinstance(value, bool) else float if isinstance(value, float) else int
 
@@ -173,7 +173,7 @@ def resolve(ufunc: np.ufunc, operands: list[Any], dtype: Any = None) -> tuple[np
 
 
 @method
-def __array_ufunc__(x: Array, ufunc: np.ufunc, kind: str, *inputs: Any, **options: Any) -> Any:
+def __array_ufunc__(x: TracedArray, ufunc: np.ufunc, kind: str, *inputs: Any, **options: Any) -> Any:
     """NumPy's protocol: operators, ufuncs and their methods arrive here."""
     if any(getattr(each, "__array_priority__", 0) > x.__array_priority__ for each in inputs):
         return NotImplemented  # x beside x[mask]: Masked knows what to do
@@ -198,7 +198,7 @@ def call(ufunc: np.ufunc, *inputs: Any, out: Any = None, where: Any = True, dtyp
         return deliver(WHOLE[ufunc.__name__](*inputs, dtype=dtype), out, casting)
     if ufunc.__name__ in ("equal", "not_equal") and any(each is None for each in inputs):  # no number is None
         inputs = tuple(False if each is None else each for each in inputs)
-        results: tuple[Array, ...] = (constant(ufunc is np.not_equal, np.broadcast_shapes(*map(np.shape, inputs)), bool),)
+        results: tuple[TracedArray, ...] = (constant(ufunc is np.not_equal, np.broadcast_shapes(*map(np.shape, inputs)), bool),)
     else:
         results = tuple(each if each.ndim else fresh(each.node) for each in elementwise(ufunc, [*map(operand, inputs)], dtype))
     outs = out if isinstance(out, tuple) else (out,) * len(results)
@@ -208,13 +208,13 @@ def call(ufunc: np.ufunc, *inputs: Any, out: Any = None, where: Any = True, dtyp
     return results if len(results) > 1 else results[0]
 
 
-def elementwise(ufunc: np.ufunc, operands: list[Any], dtype: Any = None) -> tuple[Array, ...]:
+def elementwise(ufunc: np.ufunc, operands: list[Any], dtype: Any = None) -> tuple[TracedArray, ...]:
     """Resolve, settle, apply; always a tuple of results."""
     if ufunc.__name__ == "power":  # small exponents are rules of their own
         operands = [operands[0], plain(operands[1])]
     dtypes = resolve(ufunc, operands, dtype)
     name, takes, gives = ufunc.__name__, dtypes[:ufunc.nin], dtypes[ufunc.nin:]
-    shape = np.broadcast_shapes(*(o.shape for o in operands if isinstance(o, Array)))
+    shape = np.broadcast_shapes(*(o.shape for o in operands if isinstance(o, TracedArray)))
     answer = _out_of_range(name, operands, takes)
     if answer is not None:
         return (constant(answer, shape, bool),)
@@ -236,9 +236,9 @@ def elementwise(ufunc: np.ufunc, operands: list[Any], dtype: Any = None) -> tupl
     return tuple(cast(r, g) for r, g in zip(results, gives, strict=True))
 
 
-def _chosen(ufunc: np.ufunc, where: Array, result: Array, out: Any, casting: str) -> Array:
+def _chosen(ufunc: np.ufunc, where: TracedArray, result: TracedArray, out: Any, casting: str) -> TracedArray:
     """``where=`` keeps what ``out`` held at the other places, as it is."""
-    if not isinstance(out, Array):
+    if not isinstance(out, TracedArray):
         raise refuse(f"np.{ufunc.__name__} with where= but no traced out=", "the other places would hold no value",
                      "Pass out=np.zeros_like(x), or write np.where(condition, a, b)")
     shape = np.broadcast_shapes(where.shape, result.shape, out.shape)
@@ -261,7 +261,7 @@ METHODS.update({"__call__": call, "outer": outer})
 # ---------------------------------------------------------------- elementwise functions that are no ufuncs
 def erf(x: Any) -> Any:
     """The error function, which NumPy lacks: traced for a traced array, computed for a real one."""
-    if isinstance(x, Array):
+    if isinstance(x, TracedArray):
         return record("erf", x if x.dtype.kind == "f" else cast(x, np.float64))
     x = np.asarray(x)
     result = OPS["erf"].numpy(x if x.dtype.kind == "f" else x.astype(np.float64))
@@ -276,7 +276,7 @@ def where(condition, x=None, y=None, /):
     a, b = operand(x), operand(y)
     dtype, shape = common_dtype(a, b), np.broadcast_shapes(*map(np.shape, (condition, a, b)))
     # A number that the dtype does not hold wraps, unlike one in arithmetic.
-    a, b = (each if isinstance(each, Array | Number) else constant(np.asarray(each), (), dtype) for each in (a, b))
+    a, b = (each if isinstance(each, TracedArray | Number) else constant(np.asarray(each), (), dtype) for each in (a, b))
     return fresh(choose(condition, a, b, dtype, shape).node, scalar=False)
 
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import DeviceError
-from ..call import View
-from .memory import Block
+from ..call import ArgumentView
+from .memory import MemoryBlock
 
 INSTALL = "pip install nvidia-cublas"
 TYPES = {"float32": (0, 68), "float64": (1, 70), "float16": (2, 68)}  # CUDA_R_32F ..., CUBLAS_COMPUTE_32F ...
@@ -48,7 +48,7 @@ class Gemm:
     count: int
 
 
-def gemms(a: View, b: View, c: View) -> tuple[Gemm, ...] | None:
+def gemms(a: ArgumentView, b: ArgumentView, c: ArgumentView) -> tuple[Gemm, ...] | None:
     """The calls that make ``c = a @ b``; None where cuBLAS knows no such dtype or order of elements."""
     if a.dtype.name not in TYPES or {a.dtype, b.dtype} != {c.dtype} or not a.shape[-1]:
         return None
@@ -66,7 +66,7 @@ def gemms(a: View, b: View, c: View) -> tuple[Gemm, ...] | None:
     return tuple(found)
 
 
-def batches(a: View, b: View, c: View) -> list[tuple[int, int, int, int]]:
+def batches(a: ArgumentView, b: ArgumentView, c: ArgumentView) -> list[tuple[int, int, int, int]]:
     """The axes of a batch: the size of each and how many bytes its matrices are apart in a, b and c; 0 where they are the
     same one. Neighbouring axes that lie as one are one."""
     axes: list[tuple[int, int, int, int]] = []
@@ -82,7 +82,7 @@ def batches(a: View, b: View, c: View) -> list[tuple[int, int, int, int]]:
     return axes
 
 
-def _lies(view: View) -> tuple[int, int] | None:
+def _lies(view: ArgumentView) -> tuple[int, int] | None:
     """PLAIN or TRANSPOSED and the leading dimension of matrices in elements, if one axis is contiguous."""
     size, (rows, cols) = view.dtype.itemsize, view.shape[-2:]
     row, col = view.strides[-2:]
@@ -99,7 +99,7 @@ class Cublas:
         self.library = ctypes.CDLL(path())
         self.handle, self.stream = ctypes.c_void_p(), -1
         self._ask("cublasCreate_v2", ctypes.byref(self.handle))
-        self.workspace = Block(WORKSPACE, device, stream)
+        self.workspace = MemoryBlock(WORKSPACE, device, stream)
 
     def _ask(self, function: str, *arguments: Any) -> None:
         code = getattr(self.library, function)(*arguments)

@@ -21,7 +21,7 @@ from ...kernel.text import KernelSource
 from ...strategies.kitsune.emit import PipelineSource
 from . import link as cuda_link
 from .driver import architecture, ask, attribute, current
-from .memory import Block
+from .memory import MemoryBlock
 
 WORDS = 7  # of an array among a kernel's arguments: two that are always 0, elements, item size, address, shape, stride
 ADDRESS = 4  # which of them is the address
@@ -61,7 +61,7 @@ class DeviceKernel:
     def __call__(self, *buffers: np.ndarray) -> None:
         """One launch on arrays of NumPy, copied there and back: to look at a kernel by itself."""
         device = current()
-        blocks = [Block(b.nbytes, device, 0) for b in buffers]
+        blocks = [MemoryBlock(b.nbytes, device, 0) for b in buffers]
         arguments = Arguments(self)
         for place, (block, buffer) in enumerate(zip(blocks, buffers, strict=True)):
             ask("cuMemcpyHtoDAsync", block.address, buffer.ctypes.data, buffer.nbytes, 0)
@@ -98,9 +98,9 @@ class Arguments:
         first = ctypes.addressof(self.words)
         self.pointers = (ctypes.c_void_p * count)(*range(first, first + 8 * count, 8))  # one to each word, for the driver
         self.where = ctypes.addressof(self.pointers)
-        self.fixed: list[Block] = []
+        self.fixed: list[MemoryBlock] = []
 
-    def fix(self, place: int, block: Block) -> None:
+    def fix(self, place: int, block: MemoryBlock) -> None:
         """Let one argument be this memory at every launch; it lives as long as the arguments do."""
         self.words[place * WORDS + ADDRESS] = block.address
         self.fixed.append(block)

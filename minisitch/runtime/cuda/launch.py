@@ -36,7 +36,7 @@ from .device_arrays import Seen, callers_stream, look, maker
 from .driver import ask, bindings, current
 from .graph import WORTHWHILE, Addresses, Graphs
 from .kernel import ADDRESS, WORDS, Arguments, DeviceKernel
-from .memory import Block
+from .memory import MemoryBlock
 
 
 # ---------------------------------------------------------------- steps on a device
@@ -47,7 +47,7 @@ class Issue(Protocol):
 
 
 def _issue_kernel(kernel: DeviceKernel, slots: Sequence[int], offsets: Sequence[int], device: int,
-                  own: Sequence[Block] = ()) -> Issue:
+                  own: Sequence[MemoryBlock] = ()) -> Issue:
     """A launch. ``offsets`` of buffers, in elements: the kernel sees each from there on. Behind the slots come blocks of its
     ``own``, the same at every launch: a pipeline's queues, scratch, and counters, which it sets to zero itself."""
     function, arguments = kernel.load(device), Arguments(kernel)
@@ -134,8 +134,8 @@ class Session:
 
     def __init__(self, program: CudaExecutable, device: int, stream: int) -> None:
         self.program, self.device, self.stream = program, device, stream
-        self.workspace = Block(program.workspace, device, stream)
-        self.fixed: dict[int, Block] = {}  # of slots whose arrays are copied here
+        self.workspace = MemoryBlock(program.workspace, device, stream)
+        self.fixed: dict[int, MemoryBlock] = {}  # of slots whose arrays are copied here
         self.handle: cublas.Cublas | None = None
         self.waits = False  # for the host, in the midst of the work
         self.issues = [issue for step in program.steps if (issue := self._ready(step))]
@@ -149,7 +149,7 @@ class Session:
             return _issue_kernel(step.launch, step.slots, step.offsets, self.device) if step.launch.grid else None
         if isinstance(step, PipelineStep):
             assert isinstance(step.launch, DeviceKernel)
-            own = [Block(a.size * itemsize(a.dtype), self.device, self.stream) for a in step.source.arrays[len(step.slots):]]
+            own = [MemoryBlock(a.size * itemsize(a.dtype), self.device, self.stream) for a in step.source.arrays[len(step.slots):]]
             return _issue_kernel(step.launch, step.slots, (), self.device, own)
         if isinstance(step, CopyStep):
             nbytes = slots[step.slots[0]].size * slots[step.slots[0]].dtype.itemsize
@@ -170,7 +170,7 @@ class Session:
         """The address of a slot's own buffer, for what must be copied."""
         if slot not in self.fixed:
             found = self.program.slots[slot]
-            self.fixed[slot] = Block(found.size * found.dtype.itemsize, self.device, self.stream)
+            self.fixed[slot] = MemoryBlock(found.size * found.dtype.itemsize, self.device, self.stream)
         return self.fixed[slot].address
 
     def issue(self, addresses: Addresses, stream: int) -> None:

@@ -1,6 +1,6 @@
 """Device memory: blocks that are taken again by the stream that gave them back.
 
-In:  a number of bytes, a device, a stream. Out: a ``Block``, which goes back to its pool when nobody refers to it.
+In:  a number of bytes, a device, a stream. Out: a ``MemoryBlock``, which goes back to its pool when nobody refers to it.
 
 Taking memory from the driver waits for the whole device, so what was taken is kept. A kernel may still read a block
 whose last reference is gone; whoever takes it next on the same stream comes after that kernel, so blocks never change
@@ -23,7 +23,7 @@ GRAIN = 512  # sizes are rounded up to it; the driver aligns a block to 256 byte
 _free: dict[tuple[int, int, int], list[int]] = {}  # (device, stream, size) -> addresses, the latest last
 
 
-class Block:
+class MemoryBlock:
     """Device memory. ``address`` is a number; the block goes back to the pool with its last reference."""
 
     __slots__ = ("address", "key")
@@ -70,7 +70,7 @@ class DeviceArray:
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype, device: int, stream: int) -> None:
         self.shape, self.dtype, self.stream = shape, dtype, stream
         self.nbytes = math.prod(shape) * dtype.itemsize
-        self.block = Block(self.nbytes, device, stream)
+        self.block = MemoryBlock(self.nbytes, device, stream)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from .compose import THREAD, compose_kernel
 from .dots import take_apart
 from .fusion import Fusion, Limits
 from .layers import Sweeper
-from .reads import Reads
+from .reads import OperandReads
 
 
 @strategy("fs18")
@@ -43,7 +43,7 @@ def fs18_dot(graph: Graph, device: Device) -> FusionPlan:
 
 def plan(graph: Graph, name: str, limits: Limits, decisions: Iterable[Decision] = ()) -> FusionPlan:
     """Fuse each slab, then give every kernel its composition; equal bodies are tuned once, so they compose alike."""
-    reads = Reads(graph)
+    reads = OperandReads(graph)
     found = list(decisions)
     fusions: list[Fusion] = []
     for operations in slabs(graph, reads):
@@ -72,7 +72,7 @@ def plan(graph: Graph, name: str, limits: Limits, decisions: Iterable[Decision] 
     return replace(drawn, patterns=tuple(patterns), decisions=tuple(found))
 
 
-def slabs(graph: Graph, reads: Reads) -> list[list[int]]:
+def slabs(graph: Graph, reads: OperandReads) -> list[list[int]]:
     """Operations with equally many library calls before them, in execution order: nothing is fused across a call.
 
     The paper cuts at layers that hold a library call; counting the calls draws the same line through

@@ -19,7 +19,7 @@ from ...device import Device
 from ...fuse import MOST_ARGUMENTS, count, is_heavy
 from ...stitch.block_cuts import Cut, cut_of, triple_for, triples_of
 from ...stitch.dominants import MOST_CHAINS, MOST_POSITIONS
-from .reads import Read, Reads, Scattered
+from .reads import OperandRead, OperandReads, Scattered
 
 SHARED_LIMIT = 20 * 1024  # bytes of a block (the paper's evaluation)
 # Fewer blocks than the device has SMs leave some idle; they are taken where a block has no more than this to do (ours).
@@ -58,7 +58,7 @@ class Limits:
 class Fusion:
     """A kernel's operations and its satisfiable schedules."""
 
-    def __init__(self, reads: Reads, limits: Limits, members: Sequence[int]) -> None:
+    def __init__(self, reads: OperandReads, limits: Limits, members: Sequence[int]) -> None:
         self.reads, self.graph, self.limits = reads, reads.graph, limits
         self.members: set[int] = set()
         self.outputs: set[int] = set()
@@ -153,7 +153,7 @@ class Fusion:
             return Scattered(len(cuts) + sum(s.places for s in scattered), any(s.stretched for s in scattered))
         return cuts.pop() if cuts else schedule.cut
 
-    def _through(self, schedule: Schedule, read: Read, asked: Cut | Scattered) -> Cut | Scattered:
+    def _through(self, schedule: Schedule, read: OperandRead, asked: Cut | Scattered) -> Cut | Scattered:
         reader = read.way[0][0]
         if schedule.threads and reader.kind == "reduce":  # its loop runs over the operand's elements
             return self.reads.asked(read.way[1:], Cut("row", max(1, self.graph[reader.args[0]].type.size)))
@@ -184,7 +184,7 @@ class Fusion:
         return ""
 
 
-def _roots(reads: Reads, members: Sequence[int]) -> list[int]:
+def _roots(reads: OperandReads, members: Sequence[int]) -> list[int]:
     inside = set(members)
     return [m for m in sorted(members, reverse=True) if not inside.intersection(reads.readers[m])]
 

@@ -16,14 +16,14 @@ from collections.abc import Iterator, Sequence
 
 from ...fuse import MOST_ARGUMENTS, Decision, count
 from .fusion import Fusion, Limits
-from .reads import Reads
+from .reads import OperandReads
 from .spans import Contraction
 
 
 class Sweeper:
     """The contraction of one slab, and what was decided."""
 
-    def __init__(self, reads: Reads, operations: Sequence[int], limits: Limits) -> None:
+    def __init__(self, reads: OperandReads, operations: Sequence[int], limits: Limits) -> None:
         self.reads, self.graph, self.limits = reads, reads.graph, limits
         inside = set(operations)
         self.parts = Contraction(operations, {op: [r for r in reads.readers[op] if r in inside] for op in operations},

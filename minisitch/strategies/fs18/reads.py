@@ -1,6 +1,6 @@
 """Who reads what with views seen through, and which blocks of a value its readers ask for.
 
-In:  a graph. Out: ``Reads``: the operations that kernels are made of, and the way from each to what it reads.
+In:  a graph. Out: ``OperandReads``: the operations that kernels are made of, and the way from each to what it reads.
 
 Views (reshape, broadcast, transpose, slice) are never fused or scheduled: whoever reads through one computes
 another index. That is the paper's bypass of trivial operations: their strict rules refuse nothing by themselves,
@@ -19,7 +19,7 @@ from ...graph import Graph, Node
 from ...stitch.block_cuts import Cut, operand_cut
 
 
-class Read(NamedTuple):
+class OperandRead(NamedTuple):
     """A value and the way to it: the reader and its operand's position, then the views in between."""
 
     source: int
@@ -36,7 +36,7 @@ class Scattered(NamedTuple):
     stretched: bool
 
 
-class Reads:
+class OperandReads:
     """The operations of a graph that kernels hold, what each reads and who reads it.
 
     ``stored`` are values that libraries or the caller read. A stored view is an operation: somebody must write it.
@@ -52,12 +52,12 @@ class Reads:
             for source in self.sources(op):
                 self.readers[source].append(op)
 
-    def _read(self, reader: Node, position: int) -> Read:
+    def _read(self, reader: Node, position: int) -> OperandRead:
         way, source = [(reader, position)], reader.args[position]
         while self.graph[source].op in FREE:
             way.append((self.graph[source], 0))
             source = self.graph[source].args[0]
-        return Read(source, tuple(way))
+        return OperandRead(source, tuple(way))
 
     def sources(self, op: int) -> list[int]:
         """The operations that one reads, each once."""

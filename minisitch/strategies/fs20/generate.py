@@ -50,7 +50,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Refusal:
+class PatternRefusal:
     """Why no kernel without grid barriers computes a pattern: ``reader`` would wait for ``value`` (-1: it is not one value)."""
 
     why: str
@@ -94,15 +94,15 @@ class Generator:
             return self.prices.pattern_us(pattern)
         return latency_us(self.prices.kernel(pattern))
 
-    def refusal(self, pattern: Pattern) -> Refusal | None:
+    def refusal(self, pattern: Pattern) -> PatternRefusal | None:
         """What code generation says to a pattern it cannot take; ids are the whole graph's."""
         try:
             self.prices.kernel(pattern)
         except BarrierNeeded as refused:
             body = extract(self.prices.graph, pattern)
-            return Refusal(body.in_whole(str(refused)), body.origin[refused.value], body.origin[refused.reader])
+            return PatternRefusal(body.in_whole(str(refused)), body.origin[refused.value], body.origin[refused.reader])
         except KernelError as refused:
-            return Refusal(str(refused))
+            return PatternRefusal(str(refused))
         return None
 
     def choose(self, pattern: Pattern) -> Choice:

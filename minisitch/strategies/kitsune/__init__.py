@@ -38,7 +38,7 @@ from ...graph import Graph
 from ..astitch import astitch
 from ..cost import library_traffic
 from ..prices import Prices, digest
-from .pipeline import Pipeline, Refusal, design
+from .pipeline import Pipeline, PipelineRefusal, design
 from .predict import balanced, product_us
 from .price import pattern_or_pipeline_us, pipeline_us
 from .select import select
@@ -48,7 +48,7 @@ Members = tuple[int, ...]  # ids of the nodes that are to be a pipeline
 MOST_WEIGHED = 3  # values that reconverge: more are all held or none
 
 
-Designed = tuple[Pipeline | Refusal, list[Decision]]  # of a body, and what was decided about it, by the body's ids
+Designed = tuple[Pipeline | PipelineRefusal, list[Decision]]  # of a body, and what was decided about it, by the body's ids
 Designer = Callable[[Graph, Device], Designed]
 
 
@@ -67,7 +67,7 @@ def _planned(graph: Graph, device: Device, parts: Sequence[Members], decisions: 
     while True:
         plan = make_plan(graph, "kitsune", _rest(graph, stitched, parts), pipelines=parts)
         designs = {pattern: _design(graph, pattern, device, known, designer) for pattern in plan.pipelines}
-        if not any(isinstance(result, Refusal) for result, _ in designs.values()):
+        if not any(isinstance(result, PipelineRefusal) for result, _ in designs.values()):
             return _finish(plan, device, designs, decisions)
         home = {node: part for part in parts for node in part}
         parts = []
@@ -108,9 +108,9 @@ def _one_round(graph: Graph, device: Device) -> Designed:
     return _dealt(graph, design(graph, device), device)
 
 
-def _dealt(graph: Graph, found: Pipeline | Refusal, device: Device) -> Designed:
+def _dealt(graph: Graph, found: Pipeline | PipelineRefusal, device: Device) -> Designed:
     """With the blocks of each stage on a GPU. Where it has fewer SMs than stages of a kind, the later half is to go elsewhere."""
-    if isinstance(found, Refusal) or device.kind == "cpu":
+    if isinstance(found, PipelineRefusal) or device.kind == "cpu":
         return found, []
     kind, stages = Counter(stage.kind for stage in found.stages).most_common(1)[0]
     if stages <= device.sms:
@@ -118,7 +118,7 @@ def _dealt(graph: Graph, found: Pipeline | Refusal, device: Device) -> Designed:
     half = len(found.stages) // 2
     early, late = ({n for stage in part for n in stage.nodes} for part in (found.stages[:half], found.stages[half:]))
     apart, why = tuple(sorted(late - early)), f"{stages} {kind} stages; {device.name} has {count(device.sms, 'SM')}"
-    return Refusal(apart, (Decision(apart, "keep apart", "more-stages-than-sms", why),)), []
+    return PipelineRefusal(apart, (Decision(apart, "keep apart", "more-stages-than-sms", why),)), []
 
 
 def _cheapest(graph: Graph, device: Device) -> Designed:
@@ -136,7 +136,7 @@ def _cheapest(graph: Graph, device: Device) -> Designed:
                           *(f"%{v} again" for v in found.reconverging if v not in held)]) or "a second round"
         verdicts[name] = "hold" if held == found.reconverging else "hold and recompute" if held else "recompute"
         made = design(graph, device, held)
-        if isinstance(made, Refusal):
+        if isinstance(made, PipelineRefusal):
             continue
         ring = sum(q.depth * q.tile_bytes for q in made.queues)
         if ring > device.l2_size and device.kind == "gpu":
@@ -160,7 +160,7 @@ def _subsets(values: Sequence[int]) -> Iterator[tuple[int, ...]]:
     return (held for size in sizes for held in combinations(values, size))
 
 
-def _us_of(graph: Graph, result: Pipeline | Refusal, device: Device) -> float:
+def _us_of(graph: Graph, result: Pipeline | PipelineRefusal, device: Device) -> float:
     """Modelled microseconds of a body: of its pipeline, or of all launches it falls into without one."""
     if isinstance(result, Pipeline):
         return pipeline_us(graph, result, device)

@@ -62,7 +62,7 @@ REGISTERS = 64  # a thread, assumed: the grid barrier is a call
 
 
 @dataclass(frozen=True)
-class Array:
+class PipelineArray:
     """One parameter of the kernel. ``kind``: "input" | "output" | "queue" | "scratch" | "counters"; all but the first two
     are the session's to allocate (in the stepper the step's), and are meant to stay in L2."""
 
@@ -83,7 +83,7 @@ class PipelineSource:
     block: int
     registers: int
     shared_bytes: int
-    arrays: tuple[Array, ...]
+    arrays: tuple[PipelineArray, ...]
     exact: bool = True  # as of a KernelSource
 
     @property
@@ -149,7 +149,7 @@ class _Emitter:
         self.home = {n: k for k, s in reversed([*enumerate(pipeline.stages)]) for n in s.nodes}
         self.entries = dict(zip(pipeline.queues, pipeline.entries, strict=True))
         self.number = 0  # of the stage that is being written
-        self.arrays: dict[str, Array] = {}
+        self.arrays: dict[str, PipelineArray] = {}
         self.pool: dict[str, list[int]] = {}  # shared arrays by dtype: stages are never in one block, and use the same
         self.shared = self._left_by_products()
         self.constants: dict[str, str] = {}
@@ -172,11 +172,11 @@ class _Emitter:
             self._array(f"y{k}", node, "output")
         for q in self.pipeline.queues:
             t = self.small[q.node].type
-            self.arrays[q.name] = Array(q.name, t.dtype, t.size * q.depth, "queue")
+            self.arrays[q.name] = PipelineArray(q.name, t.dtype, t.size * q.depth, "queue")
         grid = sum(s.blocks for s in self.pipeline.stages)
         stages = self._stages()
         counters = sum(q.depth * (1 + len(self._credits(q))) for q in self.pipeline.queues) * SPACING
-        self.arrays["counters"] = Array("counters", "int32", counters, "counters")
+        self.arrays["counters"] = PipelineArray("counters", "int32", counters, "counters")
         shared = _bytes(self.pool) + sum(p.shared_bytes for p in self.products.values())
         wave = self.device.wave(self.threads, shared, REGISTERS)
         first = next((label(self.graph[n]) for s in self.pipeline.stages for n in s.nodes), "the pipeline")
@@ -195,7 +195,7 @@ class _Emitter:
 
     def _array(self, name: str, node: int, kind: str) -> None:
         t = self.graph[node].type
-        self.arrays[name] = Array(name, t.dtype, t.size, kind)
+        self.arrays[name] = PipelineArray(name, t.dtype, t.size, kind)
 
     def _head(self, name: str, grid: int, counters: int) -> Iterator[str]:
         """Constants, the function's first line, shared memory, and counters set to zero."""
@@ -320,7 +320,7 @@ class _Emitter:
     def _scratch(self, name: str, dtype: str, size: int, blocks: int) -> _Place:
         """Global memory for each block of a stage, its own."""
         name = f"{self.now.label}{name}"
-        self.arrays[name] = Array(name, dtype, size * blocks, "scratch")
+        self.arrays[name] = PipelineArray(name, dtype, size * blocks, "scratch")
         return _Place(name, size * blocks, variable("mine", blocks) * size)
 
     # ------------------------------------------------------------ a stage's body

@@ -134,7 +134,7 @@ class Pipeline(Composition):
 
 
 @dataclass(frozen=True)
-class Refusal:
+class PipelineRefusal:
     """Why a body is no pipeline; without ``nodes`` the rest may be one."""
 
     nodes: tuple[int, ...]
@@ -142,7 +142,7 @@ class Refusal:
 
 
 # ---------------------------------------------------------------- from a body to a pipeline
-def design(graph: Graph, device: Device, held: Collection[int] | None = None) -> Pipeline | Refusal:
+def design(graph: Graph, device: Device, held: Collection[int] | None = None) -> Pipeline | PipelineRefusal:
     """Make a body a pipeline (Algorithm 1), or say what keeps it from being one.
 
     ``held``: there may be several rounds, with these of ``Tiling.reconverging`` in queues of all tiles. None: one round, and what
@@ -152,24 +152,25 @@ def design(graph: Graph, device: Device, held: Collection[int] | None = None) ->
     everything = tuple(n.id for n in graph.nodes)
     if found is None or not all(n.type.size for n in graph.nodes):
         why = "no axis of a product can be cut in two along with what it is made of" if found is None else "a value of it is empty"
-        return Refusal(everything, (Decision(everything, "keep apart", "no-tiles", why),))
+        return PipelineRefusal(everything, (Decision(everything, "keep apart", "no-tiles", why),))
     if found.refused:
         said = tuple(Decision((n,), "keep apart", "not-tile-by-tile", f"%{n} {graph[n].op}: {why}") for n, why in found.refused)
-        return Refusal(tuple(n for n, _ in found.refused), said)
+        return PipelineRefusal(tuple(n for n, _ in found.refused), said)
     lost = tuple(n.id for n in graph.nodes if found.axes[n.id] is None and n.op not in ("input", "constant") and n.op not in FREE)
     if lost:
-        return Refusal(lost, (Decision(lost, "keep apart", "unconnected", "no tile of the rest is made of it, or from it"),))
+        decision = Decision(lost, "keep apart", "unconnected", "no tile of the rest is made of it, or from it")
+        return PipelineRefusal(lost, (decision,))
     late = tuple(n.id for n in graph.nodes if n.op == "matmul" and found.axes[n.id] == FINAL)
     if late:
         why = "a product of what is complete only after the last tile has all tiles to wait for: it is a launch of its own"
-        return Refusal(late, (Decision(late, "keep apart", "late-product", why),))
+        return PipelineRefusal(late, (Decision(late, "keep apart", "late-product", why),))
     stages = _Stages(found, held or ()).stages()
     if len(stages) < 2:
-        return Refusal(everything, (Decision(everything, "keep apart", "one-stage", "one stage has no queue"),))
+        return PipelineRefusal(everything, (Decision(everything, "keep apart", "one-stage", "one stage has no queue"),))
     tile = _tile(found, stages, device)
     if tile >= found.units:
         why = f"all its tiles together are one tile for {device.name}: {found.units} of {tile} units"
-        return Refusal(everything, (Decision(everything, "keep apart", "one-tile", why),))
+        return PipelineRefusal(everything, (Decision(everything, "keep apart", "one-tile", why),))
     return assemble(found, stages, tile)
 
 
