@@ -14,10 +14,10 @@ from minisitch.reference import evaluate
 from minisitch.runtime import compile_graph, jit, steps
 from minisitch.runtime.cpu import compile as compiler
 from minisitch.simplify import simplify
-from minisitch.testing.bits import different_bits, random_bit_graph, random_bit_inputs
 from minisitch.trace.parser import parse
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
+from bit_programs import different_bits, random_bit_graph, random_bit_inputs
 from random_programs import check_bits_of_seed
 
 

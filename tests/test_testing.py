@@ -13,8 +13,8 @@ from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
 from minisitch.graph import Graph, verify
-from minisitch.ops import OPS
-from minisitch.reference import EXACT, apply, evaluate
+from minisitch.ops import EXACT, OPS
+from minisitch.reference import apply, evaluate
 from minisitch.testing import (
     DTYPES,
     SIDES,

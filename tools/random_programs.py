@@ -5,7 +5,7 @@
     python tools/random_programs.py --count 200 --target cpu       # compiled by Numba
     python tools/random_programs.py --count 3000 --bits --jobs 2   # every bit NumPy's; a sixth compiled, a sixth stepped
 
-With ``--bits`` the programs are those of ``minisitch.testing.bits``; every fourth has functions such as ``exp``, of which all
+With ``--bits`` the programs are those of ``tools/bit_programs.py``; every fourth has functions such as ``exp``, of which all
 strategies must have the same bits. Without ``--target`` a program's number decides its target.
 A program's number is its seed, so a failure is run again with ``--seed NUMBER --count 1``. Every
 fourth program gets NaN, infinities and signed zeros among its inputs. Failures are printed with a
@@ -28,6 +28,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from bit_programs import check_bits, random_bit_graph, random_bit_inputs
+
 import minisitch.strategies  # noqa: F401  registers them
 from minisitch.device import DEVICES, Device
 from minisitch.graph import Graph
@@ -36,7 +38,6 @@ from minisitch.ops import kind_of
 from minisitch.runtime.assemble import assemble
 from minisitch.runtime.this_machine import this_cpu
 from minisitch.testing import random_graph, random_inputs
-from minisitch.testing.bits import check_bits, random_bit_graph, random_bit_inputs
 from minisitch.testing.judge import judge
 from minisitch.trace import Program, Static
 
@@ -90,7 +91,7 @@ def check_bits_of_seed(seed: int, target: str, strategies: Sequence[str] = STRAT
     except Exception:
         found = {"one of them": traceback.format_exc()}
     text = (f'\n\nimport numpy as np\nfrom minisitch.trace.parser import parse\n'
-            f'from minisitch.testing.bits import random_bit_inputs\n'
+            f'from bit_programs import random_bit_inputs  # in tools/\n'
             f'graph = parse("""{graph}""")\ninputs = random_bit_inputs(graph, np.random.default_rng({seed}))')
     return [Failure(seed, f"{strategy}, on {target}", why + text) for strategy, why in found.items()]
 

@@ -55,7 +55,7 @@ def _room(dtype: str) -> float:
 
 
 # Where a float function is finite and not steep; operands are clamped into it.
-_DOMAINS = {
+DOMAINS = {
     "exp": (-30, 6), "expm1": (-30, 6), "log": (0.125, 1e6), "log1p": (-0.875, 1e6), "log2": (0.125, 1e6),
     "log10": (0.125, 1e6), "sqrt": (0.125, 1e6), "sin": (-50, 50), "cos": (-50, 50), "tan": (-1.25, 1.25),
     "arcsin": (-0.875, 0.875), "arccos": (-0.875, 0.875), "sinh": (-6, 6), "cosh": (-6, 6),
@@ -63,8 +63,8 @@ _DOMAINS = {
     "erf": (-1e6, 1e6), "arcsinh": (-1e6, 1e6),
 }
 _JUMPS = ("floor", "ceil", "trunc", "rint", "sign", "isnan", "isinf", "isfinite")
-_COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
-DISCONTINUOUS = {*_JUMPS, *_COMPARE, "mod", "floor_divide", "fmod", "argsort"}
+COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
+DISCONTINUOUS = {*_JUMPS, *COMPARE, "mod", "floor_divide", "fmod", "argsort"}
 _STEPS = {"map": 7, "pair": 7, "against_reduction": 4, "reduce": 3, "select": 3, "cast": 2, "reshape": 2,
           "transpose": 2, "slice": 2, "concatenate": 1, "update": 1, "updates": 3, "gather": 1, "source": 1}
 _LIBRARY_STEPS = {"matmul": 1, "scan": 1, "sort": 1, "scatter": 1, "ufunc": 1}
@@ -163,8 +163,8 @@ class Grower:
 
     def unary(self, name: str, x: int) -> int:
         """One map of one operand, which is moved into the function's domain first."""
-        if name in _DOMAINS:
-            low, high = _DOMAINS[name]
+        if name in DOMAINS:
+            low, high = DOMAINS[name]
             x = self.clamp(x, low, min(high, _room(self.type(x).dtype)))
         fact = self.facts[x]
         if OPS[name].result == "bool":
@@ -220,7 +220,7 @@ class Grower:
             return self.put(self.choices.pick(("and", "or", "xor", "eq", "ne")), (x, y), 0, 1, 0)
         exact = self.is_exact(x) and self.is_exact(y)
         if exact and "bool" in self.dtypes and self.chance(12):
-            return self.binary(self.choices.pick(_COMPARE), x, y)
+            return self.binary(self.choices.pick(COMPARE), x, y)
         if self.chance(30):
             return self._heavy_pair(x, y) if kind_of(dtype) == "float" else self._integer_pair(x, y)
         name = self.choices.pick(("add", "sub", "mul", "maximum", "minimum"))
@@ -292,7 +292,7 @@ class Grower:
             if OPS[name].result != "bool" or "bool" in self.dtypes:
                 self.unary(name, x)
         else:
-            self.unary(self.choices.pick(("exp", "tanh", "neg", "abs", "exp", "tanh", "sqrt", "log", *_DOMAINS)), x)
+            self.unary(self.choices.pick(("exp", "tanh", "neg", "abs", "exp", "tanh", "sqrt", "log", *DOMAINS)), x)
 
     def step_pair(self, x: int) -> None:
         self.combine(*self.partner(x))
@@ -337,7 +337,7 @@ class Grower:
         x = self.some("int", "float", exact=True)
         if x is not None and self.type(x).shape == shape:
             other = self.constant(self.type(x), self.choices.pick((0, 1, 2)))
-            return self.binary(self.choices.pick(_COMPARE), x, other)
+            return self.binary(self.choices.pick(COMPARE), x, other)
         if not shape:
             return self.constant(TensorType((), "bool"), self.choices.pick((0, 1)))
         rows, columns = self.iota(shape, self.choices.integer(0, len(shape) - 1)), self.iota(shape, len(shape) - 1)

@@ -16,16 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import Graph, TensorType
-from ..ops import kind_of
-from ..reference import evaluate
-from .choices import FromNumpy
-from .grower import _COMPARE, _DOMAINS, Fact, Grower
+from minisitch.graph import Graph, TensorType
+from minisitch.ops import kind_of
+from minisitch.reference import evaluate
+from minisitch.testing.choices import FromNumpy
+from minisitch.testing.grower import COMPARE, DOMAINS, Fact, Grower
 
 BIT_DTYPES = ("float32",) * 4 + ("float64", "float64", "float16", "float16", "int64", "int64", "int32", "int8", "int16", "uint8",
                                  "uint32", "uint64", "bool")
 _UNARY = ("neg", "abs", "sqrt", "neg", "sign", "floor", "ceil", "trunc", "rint")
-_HEAVY = ("exp", "tanh", "exp", "tanh", "log", "erf", *_DOMAINS)
+_HEAVY = ("exp", "tanh", "exp", "tanh", "log", "erf", *DOMAINS)
 _PAIRS = ("add", "sub", "mul", "add", "sub", "mul", "div", "maximum", "minimum", "fmax", "fmin", "mod", "floor_divide", "fmod",
           "copysign")
 _INTEGER_PAIRS = ("add", "sub", "mul", "add", "sub", "mul", "maximum", "minimum", "and", "or", "xor", "shift_left", "shift_right",
@@ -76,7 +76,7 @@ class BitGrower(Grower):
         if kind == "bool":
             return self.plain(self.choices.pick(("and", "or", "xor", "eq", "ne")), x, y)
         if self.chance(12):
-            return self.plain(self.choices.pick(_COMPARE), x, y)
+            return self.plain(self.choices.pick(COMPARE), x, y)
         if kind == "float" and self.chance(15):  # products that cancel, or nearly
             return self.plain("sub", self.plain("mul", x, x), self.plain("mul", y, y))
         if kind == "int" and self.chance(8):
@@ -103,7 +103,7 @@ class BitGrower(Grower):
     def condition(self, shape: tuple[int, ...]) -> int:
         x = self.some("int", "float")
         if x is not None and self.type(x).shape == shape:
-            return self.plain(self.choices.pick(_COMPARE), x, self.constant(self.type(x), self.choices.pick((0, 1, 2))))
+            return self.plain(self.choices.pick(COMPARE), x, self.constant(self.type(x), self.choices.pick((0, 1, 2))))
         return super().condition(shape)
 
     def step_cast(self, x: int) -> None:
@@ -174,7 +174,7 @@ def check_bits(graph: Graph, inputs: Sequence[np.ndarray], run: Callable[[str], 
 
     A program with functions such as ``exp`` is compared with its values under the first strategy instead.
     """
-    heavy = any(node.op in _DOMAINS and node.op != "sqrt" for node in graph.nodes)
+    heavy = any(node.op in DOMAINS and node.op != "sqrt" for node in graph.nodes)
     expected = run(strategies[0]) if heavy else evaluate(graph, inputs)
     differences = {strategy: different_bits(run(strategy), expected) for strategy in strategies[heavy:]}
     return {strategy: why for strategy, why in differences.items() if why}
