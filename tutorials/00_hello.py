@@ -40,8 +40,8 @@ report
 
 # %% [markdown]
 # Everything you see is data, so it can be counted. One kernel does the work of five trips.
-# Who shares a kernel is decided by a *strategy*: `none` fuses nothing, `xla` stops at each reduction, `astitch` goes on. Skip words
-# of the report that you do not know; `docs/words.md` has each.
+# A *strategy* decides which operations share a kernel: `none` fuses nothing, `xla` stops at each reduction, `astitch` goes on.
+# Skip words of the report that you do not know; `docs/words.md` defines them.
 
 # %%
 print("kernels:", len(ms.lower(softmax, x, strategy="astitch", stop_after="fuse").kernels))

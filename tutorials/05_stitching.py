@@ -52,7 +52,7 @@ for name in ("none", "xla", "astitch"):
 # ## Where each value lives
 #
 # The plan says what became of each value: `regional` means *the block that makes it is the block that reads
-# it*, so registers or shared memory will do. `local` means that nobody else in the kernel reads it.
+# it*, so registers or shared memory will do. `local` means that no other thread reads it.
 
 # %%
 (kernel,) = ms.lower(softmax, x, strategy="astitch", target="cuda", device=toy, stop_after="schedule")
@@ -75,7 +75,7 @@ print(source.text)
 #
 # What does a barrier do? Remove it and see. A real GPU would often give the right answer without it, on your
 # machine, today. The **stepper** does not look for wrong numbers. It watches every cell, and if one thread may
-# read what another writes with no barrier between them, or reads what nobody has written yet, it refuses the
+# read what another writes with no barrier between them, or reads memory that nothing was written to, it refuses the
 # kernel.
 
 # %%
@@ -129,10 +129,10 @@ print(refusals[0])
 # Look at the end of the loop over tasks. A fast warp begins the next row while a slow one still divides this one,
 # and no barrier keeps them apart. Why may it?
 #
-# The next row begins by writing `w00_f32`, the place where the warps meet for the maximum. Who may still be reading
-# it? Nobody: this row read it before its *second* barrier, and the fast warp is past that one. Two places where warps
-# meet, taken in turn, protect each other. With one meeting a row there is only one place, and the next row would
-# write what this one still reads. So the compiler counts: after an odd number of meetings it ends a task with a
+# The next row begins by writing `w00_f32`, where the warps exchange their maxima. No thread can still be reading it:
+# this row read it before its *second* barrier, and the fast warp is past that one. Two places for an exchange,
+# taken in turn, protect each other. With one exchange a row there is only one place, and the next row would
+# write what this one still reads. So the compiler counts: after an odd number of exchanges it ends a task with a
 # barrier, after an even number it does not. Here is a program with one.
 
 # %%
@@ -152,8 +152,8 @@ except KernelBug as bug:
 # %% [markdown]
 # ## A barrier for some
 #
-# A barrier is a meeting of all threads of a block. Under an `if` that only some of them take, some wait for others
-# that never come: on a GPU the kernel may hang, or may not. The stepper says who stands where.
+# All threads of a block must reach a barrier. Under an `if` that only some of them take, some wait for others
+# that never come: on a GPU the kernel may hang, or may not. The stepper says which thread stands where.
 
 # %%
 shy = """\
@@ -176,7 +176,7 @@ assert rows["astitch"].bytes_read == rows["astitch"].bytes_written == x.nbytes
 assert (traffic.bytes_read, traffic.bytes_written) == (x.nbytes, x.nbytes), "the stepper counts what the model says"
 assert rows["xla"].bytes_read > rows["astitch"].bytes_read
 assert len(barriers) == len(refusals) == 2, "two barriers a row, and neither is superfluous"
-assert len(barriers_of(one.text)) == 2 and overtaken.startswith("race: w00_f32"), "one meeting, one barrier at the end"
+assert len(barriers_of(one.text)) == 2 and overtaken.startswith("race: w00_f32"), "one exchange, one barrier at the end"
 assert divergent.startswith("divergent-barrier")
 
 # %% [markdown]
