@@ -1,1 +1,1 @@
-"""What happens inside one kernel: which operations lead loops of their own, and how values travel between these loops."""
+"""Inside one kernel: which operations have loops, and how values travel between the loops."""

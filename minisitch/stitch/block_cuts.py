@@ -1,13 +1,15 @@
-"""FusionStitching 2018's schedules: how an operation's output is cut into blocks, and what that asks of its operands.
+"""FusionStitching 2018's schedules: how blocks cut an output, and how they must cut its operands.
 
-In:  an output shape, or a node and the blocks of its output. Out: ``Triple``s, and the blocks of an operand (section 4.2 there).
+In:  an output shape, or a node and the cut of its output. Out: ``Triple``s, and the cut of an
+operand (section 4.2 of the paper).
 
 Before:  %1 = sum %0 axes=(1,), its output [8704] cut by Triple(0, 512, "row"): 512 blocks of 17
 After:   the operand [8704, 17] is cut by Triple(0, 512, "row"): 512 blocks of 17 rows
 
-Two triples may mean the same blocks: ``Triple(1, 8)`` and ``Triple(2, 1)`` of [64, 8, 17, 128] do. A ``Cut`` is
-what they have in common, and rules are stated on cuts: a reshape keeps every row-major position, so it keeps the
-cut; any other operation keeps it when the axes that tell blocks apart are axes it leaves alone.
+Two triples may mean the same blocks: ``Triple(1, 8)`` and ``Triple(2, 1)`` of [64, 8, 17, 128] do.
+Such triples have the same ``Cut``, and the rules are stated on cuts. A reshape keeps every
+row-major position, so it keeps the cut. Any other operation keeps the cut if it leaves alone all
+axes that tell blocks apart.
 """
 
 from __future__ import annotations
@@ -25,11 +27,13 @@ from ..graph import Node
 
 @dataclass(frozen=True)
 class Triple:
-    """``(split_dim, sword, kind)``: dimension ``split_dim`` of the output is cut into ``sword`` equal pieces.
+    """``(split_dim, sword, kind)``: how the blocks of a kernel cut one output.
 
-    ``row``: a block is a contiguous piece of the row-major tensor: one index of each dimension before
-    ``split_dim``, one piece of it, all of those after. ``column``: one piece of ``split_dim``, one index
-    of each dimension after it, all of those before. Blocks are numbered row-major over what tells them apart.
+    Dimension ``split_dim`` is cut into ``sword`` equal pieces. ``row``: a block has one index of
+    each dimension before ``split_dim``, one piece of it, and all of the dimensions after it. That
+    is a contiguous part of the row-major tensor. ``column``: a block has one piece of
+    ``split_dim``, one index of each dimension after it, and all of the dimensions before it. Blocks
+    are numbered in row-major order of piece and indices.
     """
 
     split_dim: int
@@ -44,11 +48,12 @@ class Triple:
 
 @dataclass(frozen=True)
 class BlockComposition(Composition):
-    """FusionStitching 2018's kernel: each kept operation has a loop of its own, and loops meet in shared memory.
+    """FusionStitching 2018's kernel: loops in one block, which pass values through shared memory.
 
-    ``schedules``: (node, triple) of every operation with a loop: roots, reduces, values in ``shared``; all have
-    the same number of blocks, and a triple is one of the operation's *output*. Everything else is inlined.
-    ``shared``: what a block keeps in shared memory, producers first. ``threads``: of a block, a multiple of 32.
+    ``schedules``: (node, triple) of every operation with a loop: the roots, the reduces, and the
+    values in ``shared``. A triple cuts the operation's *output*. All triples make the same number
+    of blocks. All other operations are inlined. ``shared``: the values kept in shared memory,
+    producers first. ``threads``: the size of a block, a multiple of 32.
     """
 
     schedules: tuple[tuple[int, Triple], ...]
@@ -63,27 +68,31 @@ class BlockComposition(Composition):
                        shared=tuple(map(number, self.shared)))
 
 
-WHOLE = Triple(0, 1)  # one block: always legal, the fallback
+WHOLE = Triple(0, 1)  # one block: legal for every shape
 
 
 def triples_of(shape: Sequence[int]) -> list[Triple]:
-    """Every legal triple of an output: the divisors of each dimension, both kinds. Empty and rank-0 ones have only ``WHOLE``."""
+    """Every legal triple of an output: all divisors of all dimensions, in both kinds.
+
+    An empty or rank-0 output has only ``WHOLE``.
+    """
     if not math.prod(shape) or not shape:
         return [WHOLE]
     return [Triple(d, sword, kind) for kind in ("row", "column") for d, n in enumerate(shape) for sword in divisors(n)]
 
 
 def divisors(n: int) -> list[int]:
-    """Of a positive number, ascending."""
+    """All divisors of a positive number, ascending."""
     return sorted({d for k in range(1, math.isqrt(n) + 1) if n % k == 0 for d in (k, n // k)})
 
 
-# ---------------------------------------------------------------- what equal triples have in common
+# ---------------------------------------------------------------- one cut for equal triples
 class Cut(NamedTuple):
     """Which block owns the element at row-major position p of a tensor of ``size`` elements.
 
-    ``row``: block p // (size / blocks). ``column``: p % period // piece * inner + p % inner with
-    piece = inner * period / blocks: fixed trailing indices (``inner`` of them), one piece of the dimension before.
+    ``row``: block p // (size / blocks). ``column``: block p % period // piece * inner + p % inner,
+    with piece = inner * period / blocks. Here ``inner`` is the number of indices of the dimensions
+    after the split one, and ``period`` is the same with the split one included.
     """
 
     kind: str
@@ -93,26 +102,30 @@ class Cut(NamedTuple):
 
 
 def cut_of(triple: Triple, shape: Sequence[int]) -> Cut:
-    """Equal for two triples of a shape exactly if every block owns the same elements under both."""
+    """The cut of a triple. Equal cuts mean equal blocks, and the other way round."""
     blocks = triple.blocks(shape)
     if triple.kind == "row":
         return Cut("row", blocks)
     inner = math.prod(shape[triple.split_dim + 1:])
     period = inner * shape[triple.split_dim]
-    if blocks in (inner, period):  # the dimension is not cut, or each of its indices is a piece: block p % blocks
+    # each index of the dimension is a piece, or it is not cut: block p % blocks
+    if blocks in (inner, period):
         inner = period = blocks
     return _normal(Cut("column", blocks, inner, period), math.prod(shape))
 
 
 def _normal(cut: Cut, size: int) -> Cut:
-    """A column cut whose blocks are contiguous in a tensor of this size is a row cut."""
+    """The cut as a row cut if its blocks are contiguous in a tensor of this size."""
     contiguous = cut.blocks in (1, size) or (cut.inner == 1 and cut.period == size)
     return Cut("row", cut.blocks) if contiguous else cut
 
 
 @functools.lru_cache(maxsize=1 << 16)
 def triple_for(cut: Cut, shape: tuple[int, ...]) -> Triple | None:
-    """A triple of this shape with these blocks, or None; of several that with the last split dimension."""
+    """A triple of this shape with these blocks, or None.
+
+    Of several, the one with the last split dimension.
+    """
     size = math.prod(shape)
     cut = _normal(cut, size)
     if not size or not shape:
@@ -126,19 +139,21 @@ def triple_for(cut: Cut, shape: tuple[int, ...]) -> Triple | None:
     return None
 
 
-# ---------------------------------------------------------------- from an output to its operands (Table 1)
+# ---------------------------------------------------------------- output to operands (Table 1)
 def operand_cut(node: Node, position: int, shape: tuple[int, ...], cut: Cut) -> Cut | None:
-    """The cut of the operand at ``position`` (of this shape) whose block b holds all that output block b reads.
+    """The cut of an operand under which block b holds all that block b of the output reads.
 
-    None when no triple of the operand does: a block would read what other blocks own. The paper's Table 1
-    is refined where its literal reading gives wrong blocks: cutting the dimension *at* a boundary needs sword 1.
+    ``position`` and ``shape`` are the operand's. None if no triple of the operand has such blocks:
+    then a block would read what other blocks own. The rules refine the paper's Table 1. Read
+    literally, the table gives wrong blocks where a boundary dimension is cut: that needs sword 1.
     """
     if node.kind == "map" or cut.blocks == 1:
         return cut
     out = node.type.shape
     if node.op != "reshape":
         prefix, suffix = aligned(node, position, shape)
-        if cut.kind == "row" and math.prod(out[:prefix]) % cut.blocks:  # contiguous blocks as pieces of one dimension
+        # contiguous blocks as pieces of one dimension
+        if cut.kind == "row" and math.prod(out[:prefix]) % cut.blocks:
             cut = Cut("column", cut.blocks, cut.blocks if cut.blocks == node.type.size else 1, node.type.size)
         if cut.kind == "column" and cut.period > math.prod(out[len(out) - suffix:]):
             return None
@@ -147,10 +162,11 @@ def operand_cut(node: Node, position: int, shape: tuple[int, ...], cut: Cut) -> 
 
 
 def aligned(node: Node, position: int, shape: Sequence[int]) -> tuple[int, int]:
-    """How many leading and how many trailing axes an output and an operand have in common, index for index."""
+    """How many leading and how many trailing axes of output and operand agree, index for index."""
     out, rank = node.type.shape, len(shape)
     if node.op == "gather":
-        if position == 0:  # any leading coordinate may be asked for; the axes after the last gathered one stay
+        # a gather may read any leading index; the axes after the last gathered one stay
+        if position == 0:
             return 0, rank - 1 - max(node.attr("axes"))
         return rank, rank if rank == len(out) else 0
     if node.kind == "reduce":
@@ -161,7 +177,7 @@ def aligned(node: Node, position: int, shape: Sequence[int]) -> tuple[int, int]:
 
 
 def _is_kept(node: Node, position: int, axis: int, shape: Sequence[int]) -> bool:
-    """Whether index i of an output axis reads index i of the operand's axis (ranks are equal)."""
+    """Whether index i of an output axis reads index i of the operand's axis (equal ranks)."""
     if node.op == "transpose":
         return node.attr("perm")[axis] == axis
     if node.op == "concatenate":

@@ -1,9 +1,11 @@
-"""Block composition: every kept operation of a kernel has a loop of its own, and loops meet in shared memory.
+"""Block composition: a kernel's loops pass values through shared memory, and blocks never wait.
 
-In:  a pattern's body, a ``Device`` and a ``BlockComposition``. Out: a ``StitchPlan`` whose tasks are the blocks.
+In:  a pattern's body, a ``Device`` and a ``BlockComposition``. Out: a ``StitchPlan``. Its tasks are
+the blocks.
 
-FusionStitching 2018 B5 and B10 (sections 4.2 and 5). A block owns one piece of every scheduled value and
-computes it from pieces that it owns itself, or from global memory; so no block waits for another.
+FusionStitching 2018 B5 and B10 (sections 4.2 and 5). A block owns one piece of every scheduled
+value. It computes the piece from its own pieces of other values, or from global memory. So no block
+waits for another.
 
 Before:  %1 = max %0 axes=(1,)    %0 [8704,17], Triple(split_dim=0, sword=512) of the 8704 maxima
 After:   phase 0: %1 max reduce over 512 rows x 17 cols x 17 serial    (a row is a block)
@@ -27,10 +29,12 @@ from .subroots import Partition, Sink, Space, column_of, result_position
 
 
 def arrange(graph: Graph, device: Device, composition: BlockComposition) -> StitchPlan:
-    """Give each scheduled operation its loop, in the phase after those that make what other threads of its block read.
+    """Give each scheduled operation its loop.
 
-    Raises PlanError naming the value: schedules that disagree, or a read of what another block makes
-    or nobody keeps; the strategy's consistency check should have refused these.
+    Its phase comes after those that make what other threads of its block make for it. Raises
+    PlanError naming the value: if the schedules disagree on the blocks, if a block reads what
+    another one makes, or if a value read in another loop is not kept. The strategy's consistency
+    check avoids all three.
     """
     schedules = dict(composition.schedules)
     blocks = _same_blocks(graph, schedules)
@@ -59,7 +63,11 @@ def arrange(graph: Graph, device: Device, composition: BlockComposition) -> Stit
 
 
 def _same_blocks(graph: Graph, schedules: Mapping[int, Triple]) -> int:
-    """The number of blocks that all schedules agree on; each is checked against its value's shape."""
+    """The number of blocks that all schedules agree on.
+
+    Raises PlanError if they disagree, if a reduce or an output has no schedule, or if a triple does
+    not fit its value's shape.
+    """
     for node in graph.nodes:
         if node.id not in schedules and (node.kind == "reduce" or node.id in graph.outputs):
             raise PlanError(f"%{node.id} {node.op} has no schedule; a block composition schedules every reduce and output")
@@ -79,8 +87,8 @@ def _same_blocks(graph: Graph, schedules: Mapping[int, Triple]) -> int:
 def _sink(graph: Graph, node: Node, triple: Triple, space: Space, mapping: ThreadMap) -> Sink:
     """The loop of one operation: its block's piece as columns, reduced axes inside a thread.
 
-    Where the piece is a single result, all threads share the fold; where long rows that lie together
-    are folded, a warp takes each.
+    If the piece is a single result, all threads share its fold. If the reduced rows are contiguous
+    and at least a warp long, a warp takes each result.
     """
     axes, d = tuple(range(node.type.rank)), triple.split_dim
     before, split, after = axes[:d], axes[d:d + 1], axes[d + 1:]
@@ -101,7 +109,7 @@ def _sink(graph: Graph, node: Node, triple: Triple, space: Space, mapping: Threa
 
 
 def _reads(graph: Graph, sink: Sink, schedules: Mapping[int, Triple]) -> Sequence[Key]:
-    """The scheduled values read in a sink's loop, each with the position it is read at."""
+    """The scheduled values read in a sub-root's loop, each with the position it is read at."""
     node = graph[sink.node]
     root = (node.args[0] if sink.role == "reduce" else node.id, sink.partition.position(sink.domain))
     found = pull(graph, [root], frozenset(schedules), own=[root] if sink.role == "map" else [])
@@ -109,9 +117,10 @@ def _reads(graph: Graph, sink: Sink, schedules: Mapping[int, Triple]) -> Sequenc
 
 
 def _apart(graph: Graph, sink: Sink, producer: Sink, key: Key, composition: BlockComposition) -> bool:
-    """Whether a value is read in a later phase than the one that makes it; the same thread reads its own in the same loop.
+    """Whether a value is read in a later phase than the one that makes it.
 
-    Raises PlanError where the reader's block does not own it, or does not keep it.
+    False if the thread that makes an element also reads it, in the same loop. Raises PlanError if
+    the reader's block does not own the element, or does not keep it.
     """
     value, at = key
     names = f"%{sink.node} {graph[sink.node].op} reads %{value} {graph[value].op}"

@@ -1,4 +1,4 @@
-"""From a pattern's body to its ``StitchPlan``, in the way that its strategy chose.
+"""From a pattern's body to its ``StitchPlan``, by the pattern's composition.
 
 In:  a body (``fuse.extract``), a ``Device`` and a ``Composition``. Out: a ``StitchPlan``.
 """
@@ -16,7 +16,10 @@ from .place import StitchPlan, stitch
 
 
 def compose(graph: Graph, device: Device, composition: Composition = ALL_INGREDIENTS) -> StitchPlan:
-    """Give each sink of a body its loop, in the way the composition asks for."""
+    """Give each sub-root of a body its loop, as the composition asks.
+
+    Raises PlanError for a composition of an unknown class, and where the chosen pass raises it.
+    """
     if isinstance(composition, Stitching):
         return stitch(graph, device, composition)
     if isinstance(composition, BlockComposition):

@@ -1,10 +1,12 @@
-"""Dominants, groups, and the values that need memory: what a kernel is organised around.
+"""Dominants, groups, and the values that need memory.
 
-In:  a pattern's body. Out: ``Group``s (AStitch 2022, 4.2 step 1) and the ids of values that would
-otherwise be recomputed at too many places.
+In:  a pattern's body. Out: ``Group``s (AStitch 2022, 4.2 step 1), and the ids of values that would
+be recomputed at too many places.
 
-Before:  %3 = broadcast %1; %4 = mul %0 %3; %5 = sum %4; %6 = power %5 %1; %7 = broadcast %6; %8 = div %2 %7; %9 = sum %8
-After:   group 0: %0 %1 %3 %4 %5 %6, dominant %5, sub-dominant %6: both read %1     group 1: %2 %7 %8 %9, dominant %9
+Before:  %3 = broadcast %1; %4 = mul %0 %3; %5 = sum %4; %6 = power %5 %1;
+         %7 = broadcast %6; %8 = div %2 %7; %9 = sum %8
+After:   group 0: %0 %1 %3 %4 %5 %6, dominant %5, sub-dominant %6: both read %1
+         group 1: %2 %7 %8 %9, dominant %9
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from ..graph import Graph, Node
 # ---------------------------------------------------------------- dominants and groups (AStitch B4)
 @dataclass(frozen=True)
 class Group:
-    """Operations that share one thread mapping, which their dominant decides."""
+    """Operations that share one thread mapping. Their dominant decides it."""
 
     members: tuple[int, ...]
     dominant: int
@@ -33,11 +35,12 @@ def candidates(graph: Graph) -> tuple[int, ...]:
 
 
 def groups_of(graph: Graph, merge: bool = True) -> tuple[Group, ...]:
-    """Cut every output edge of a candidate; what stays connected is a group (dominant merging).
+    """The groups of a body: cut every edge that leaves a candidate, and take what stays connected.
 
-    Parameters connect, constants do not. The dominant is a reduce if there is one, of the largest
-    input, a row-reduce before a column-reduce, the first of these. With ``merge=False`` each
-    candidate is a group of its own, with what it reads (the paper's ablation).
+    Operations that read the same parameter are connected, but not those that read the same
+    constant. The dominant is a reduce if there is one. Of several it is the one with the largest
+    input, of these a row-reduce rather than a column-reduce, of these the first. With
+    ``merge=False`` each candidate forms a group with what it reads (the paper's ablation).
     """
     chosen = candidates(graph)
     cut = set(chosen)
@@ -71,7 +74,7 @@ def groups_of(graph: Graph, merge: bool = True) -> tuple[Group, ...]:
 
 
 def upstream(graph: Graph, values: Sequence[int], within: Set[int]) -> tuple[int, ...]:
-    """``values`` and all they are computed from without leaving ``within``."""
+    """``values``, and everything that they are computed from without leaving ``within``."""
     found, pending = set(values), list(values)
     while pending:
         fresh = {a for a in graph[pending.pop()].args if a in within} - found
@@ -87,7 +90,11 @@ def _preference(graph: Graph, node: Node) -> tuple:
 
 
 def is_row_reduce(graph: Graph, node: Node) -> bool:
-    """True when the last axis longer than one is reduced, so that neighbours in memory are folded together, or none is."""
+    """True when the last axis longer than one is reduced, so that memory neighbours are folded
+    together.
+
+    Also true when no axis is reduced, or when none is longer than one.
+    """
     shape = graph[node.args[0]].type.shape
     long_axes = [a for a, n in enumerate(shape) if n != 1]
     return not long_axes or not node.attr("axes") or long_axes[-1] in node.attr("axes")
@@ -96,24 +103,33 @@ def is_row_reduce(graph: Graph, node: Node) -> bool:
 # ---------------------------------------------------------------- which values need memory
 MOST_POSITIONS = 4  # a light value may be recomputed at this many places
 MOST_HEAVY_POSITIONS = 2
-MOST_CHAINS = 8 * MOST_POSITIONS  # of moves that any value may be read through; with moves of moves they multiply
+# chains of moves that a value may be read through; moves of moves multiply them
+MOST_CHAINS = 8 * MOST_POSITIONS
 
 
 def many_positions(graph: Graph, sinks: Iterable[int]) -> dict[int, str]:
-    """Values that would be recomputed at too many places, and what each would be: shifted windows of a stencil, for example.
+    """Values that would be recomputed at too many places, each with the reason as a sentence.
 
-    One backward pass; a position is told apart by the chain of moves it was reached through, and as which operand of each.
+    For example the value that the shifted windows of a stencil read. Two positions differ if they
+    are reached through different chains of moves, or as different operands of a move.
     """
     return dict(sorted(_ways(graph, sinks)[1].items()))
 
 
 def evaluations(graph: Graph) -> int:
-    """About how many statements a body's kernel has, known before it is built: what each value is wanted at, summed up."""
+    """An estimate of the number of statements in a body's kernel, before it is built.
+
+    It is the sum, over all values, of the positions that each is read at.
+    """
     return sum(map(len, _ways(graph, candidates(graph))[0]))
 
 
 def _ways(graph: Graph, sinks: Iterable[int]) -> tuple[list[set[tuple[int, int]]], dict[int, str]]:
-    """For each value the places it is wanted at, each with what it is wanted for; and ``many_positions``."""
+    """For each value the positions it is read at, each with its reader's loop; and
+    ``many_positions``.
+
+    One backward pass over the graph.
+    """
     in_memory = set(sinks)
     ways: list[set[tuple[int, int]]] = [set() for _ in graph.nodes]
     found: dict[int, str] = {}

@@ -1,12 +1,12 @@
-"""Adaptive thread mapping: how rows and columns are dealt out to blocks and threads (AStitch 2022, 4.2).
+"""Adaptive thread mapping: which block and thread computes which element (AStitch 2022, 4.2).
 
 In:  the (rows, columns) of a dominant operation and a ``Device``. Out: a ``ThreadMap``.
 
 The paper's two irregular shapes show why one rule does not fit all (V100, one wave = 160 blocks):
 
-    <750000, 32>   one row a block wastes 31 of 32 warps    -> horizontal packing: 32 rows a block,
-                                                               vertical packing: 147 of these in turn
-    <64, 30000>    one row a block leaves 96 blocks idle    -> task splitting: 2 blocks a row
+    <750000, 32>   one row a block wastes 31 of 32 warps   -> horizontal packing: 32 rows a block,
+                                                              vertical packing: 147 of these in turn
+    <64, 30000>    one row a block leaves 96 blocks idle   -> task splitting: 2 blocks a row
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from ..device import Device
 from ..fuse import Composition, Stitching
 
 WARP = 32
-LONG_ROW = 1024  # the paper's bound: only rows above it are worth splitting
-CPU_TILE = 4096  # columns a core sums up at a time: 16 kB of float32, half an L1 cache
-COLUMNS = 8  # of a packed row for each of its threads, two accesses of 16 bytes in flight; half as many of a chunk of a row
-DEALT_BLOCK = 256  # threads of a block, if a row leaves room: few wait for each other
-MANY_REGISTERS = 64  # a thread's, where it holds several columns, and
-MANY_THREADS = 512  # of these leave a multiprocessor two blocks
+LONG_ROW = 1024  # the paper's bound: only longer rows are split
+CPU_TILE = 4096  # columns that a core sums up at a time: 16 kB of float32, half an L1 cache
+COLUMNS = 8  # columns of one thread: two accesses of 16 bytes in flight
+DEALT_BLOCK = 256  # threads of a block of packed rows: a small block waits less at its barriers
+MANY_REGISTERS = 64  # registers of a thread that takes several columns
+MANY_THREADS = 512  # threads of a block: with 64 registers each, two blocks fit on a multiprocessor
 SHORTEST_SLICE = {"gpu": 64, "cpu": 256}  # reduced rows that are worth a partial result
 
 
@@ -30,9 +30,11 @@ SHORTEST_SLICE = {"gpu": 64, "cpu": 256}  # reduced rows that are worth a partia
 class ThreadMap:
     """Blocks x threads over rows x columns.
 
-    A block takes ``rows_per_block`` rows at once (horizontal packing), ``threads_per_row``
-    threads each, and ``steps`` such row groups in turn (vertical packing). With ``splits`` > 1
-    a row is cut into that many chunks of ``chunk`` columns, one task each (task splitting).
+    A block takes ``rows_per_block`` rows at once (horizontal packing), with ``threads_per_row``
+    threads for each. It takes ``steps`` such groups of rows in turn (vertical packing). If
+    ``splits`` is more than 1, a row is cut into that many chunks of ``chunk`` columns, and each
+    chunk is a task (task splitting). ``rule`` names the rule that chose the mapping, and ``why``
+    gives its numbers.
     """
 
     rows: int
@@ -49,7 +51,7 @@ class ThreadMap:
 
     @property
     def tasks(self) -> int:
-        """Row groups, or chunks of rows: what the blocks take in turn."""
+        """The number of tasks: groups of rows, or chunks of rows."""
         return -(-self.rows // self.rows_per_block) * self.splits
 
 
@@ -59,11 +61,13 @@ def power_of_two_at_least(n: int) -> int:
 
 def map_rows(rows: int, cols: int, device: Device, *, adaptive: bool = True, whole: bool = False,
              threads_per_row: int = 0, threads: int = 0) -> ThreadMap:
-    """Map ``rows`` x ``cols`` as in AStitch B5 (split factor and threads per row derived).
+    """Map ``rows`` x ``cols`` to blocks and threads, as in AStitch B5.
 
-    ``whole``: no row is split over blocks. ``threads_per_row`` (FusionStitching 2020's templates: 1 thread, 32 warp,
-    more block) and ``threads`` (a block's) are chosen here unless given; a CPU has one thread a task.
-    Raises nothing: any shape, empty ones included, has a mapping.
+    The paper gives neither the split factor nor the threads per row. Ours are derived.
+    ``adaptive=False`` is XLA's rule, a block a row. ``whole`` forbids to split a row over blocks.
+    ``threads_per_row`` is one of FusionStitching 2020's templates (1: a thread a row, 32: a warp,
+    more: a block), and ``threads`` is the size of a block. 0 leaves the choice to this function. A
+    CPU has one thread a task. Every shape has a mapping, also an empty one.
     """
     block = min(threads or device.max_block, device.max_block)
     wave = device.wave(block)
@@ -72,10 +76,11 @@ def map_rows(rows: int, cols: int, device: Device, *, adaptive: bool = True, who
         return ThreadMap(rows, cols, max(1, rows), per_row, 1, per_row, 1, 1, cols, "row-per-block",
                          f"a block of {per_row} threads for each of {rows} rows")
     if rows < wave and cols > LONG_ROW and not whole and not threads_per_row:
-        splits = min(max(1, wave // max(1, rows)), -(-cols // LONG_ROW))  # a chunk keeps a whole block busy
+        # a chunk keeps a whole block busy
+        splits = min(max(1, wave // max(1, rows)), -(-cols // LONG_ROW))
         chunk = -(-cols // splits)
         if device.kind == "gpu":
-            chunk = -(-chunk // COLUMNS) * COLUMNS  # chunks begin where wide accesses may
+            chunk = -(-chunk // COLUMNS) * COLUMNS  # chunks begin where 16-byte accesses may
         splits = -(-cols // chunk)
         return ThreadMap(rows, cols, max(1, rows * splits), block, 1, block, 1, splits, chunk, "task-splitting",
                          f"{rows} rows fill {rows} of {wave} resident blocks; {splits} chunks of {chunk} columns each")
@@ -91,12 +96,16 @@ def map_rows(rows: int, cols: int, device: Device, *, adaptive: bool = True, who
 
 
 def deal(m: ThreadMap, device: Device, registers_each: int = 1) -> ThreadMap:
-    """The same rows dealt out to fewer threads with several columns each; unchanged where that would leave lanes idle.
+    """The same rows on fewer threads, each with several columns.
 
-    Before:  1024 threads a row, 1 rows a block        After:  128 threads a row, 2 rows a block
-    A thread with eight columns has two accesses of 16 bytes in flight, and registers for what it reads again. A chunk of a row
-    keeps its block, of no more than 512 threads with 64 registers: then as many blocks are resident as ``map_rows`` counted on.
-    ``registers_each``: what a value takes, 2 if it has 8 bytes; then a chunk has half as many threads, and fewer rows are resident.
+    Before:  1024 threads a row, 1 row a block        After:  128 threads a row, 2 rows a block
+
+    A thread with eight columns has two accesses of 16 bytes in flight, and keeps in registers what
+    it reads again. The mapping stays as it is if this would leave lanes idle. Chunks of split rows
+    keep their blocks, with at most 512 threads of 64 registers each: then as many blocks are
+    resident as ``map_rows`` assumed. ``registers_each`` is the number of registers a value takes, 2
+    if it has 8 bytes. With 2, a chunk gets half as many threads, and fewer packed rows are
+    resident.
     """
     if m.splits > 1:
         threads = min(m.threads, MANY_THREADS // registers_each, max(WARP, power_of_two_at_least(-(-2 * m.chunk // COLUMNS))))
@@ -109,7 +118,7 @@ def deal(m: ThreadMap, device: Device, registers_each: int = 1) -> ThreadMap:
         return replace(m, threads=per_row, threads_per_row=per_row, why=f"a block of {per_row} threads for each of {m.rows} rows")
     together = max(1, min(DEALT_BLOCK, device.max_block) // per_row)
     while together > 1 and -(-m.rows // together) < device.sms:
-        together //= 2  # few rows: rather on more multiprocessors
+        together //= 2  # for few rows, more multiprocessors rather than larger blocks
     groups = max(1, -(-m.rows // together))
     threads, wave = together * per_row, device.wave(together * per_row, registers=MANY_REGISTERS * registers_each)
     steps = -(-groups // wave)
@@ -120,7 +129,11 @@ def deal(m: ThreadMap, device: Device, registers_each: int = 1) -> ThreadMap:
 
 
 def map_rows_as(composition: Composition, rows: int, cols: int, device: Device, whole: bool = True) -> ThreadMap:
-    """The mapping that a composition asks for. Rows that are not ``whole`` may be split over blocks; with grid barriers any may."""
+    """The mapping that a composition asks for.
+
+    Rows may be split over blocks if the composition has grid barriers, or if they need not be
+    ``whole``.
+    """
     if not isinstance(composition, Stitching):
         return map_rows(rows, cols, device)
     return map_rows(rows, cols, device, adaptive=composition.adaptive, whole=whole and not composition.barriers,
@@ -130,9 +143,10 @@ def map_rows_as(composition: Composition, rows: int, cols: int, device: Device, 
 def map_columns(rows: int, serial: int, cols: int, device: Device, whole: bool = False) -> tuple[ThreadMap, int]:
     """Map a column-reduce: threads across kept columns, reduced rows in turn (AStitch B5, derived).
 
-    ``rows`` independent problems of ``serial`` x ``cols``. Returns the map over (rows, cols) and the
-    number of slices the serial axis is cut into so that one wave is filled; more than one slice
-    leaves partial results that a following segment combines, in a fixed order. ``whole``: one slice.
+    There are ``rows`` independent problems of ``serial`` x ``cols``. Returns the map over (rows,
+    cols) and the number of slices of the serial axis. There are enough slices to fill one wave.
+    With more than one, each slice leaves a partial result, and the next segment combines these in a
+    fixed order. ``whole`` forbids slices.
     """
     threads = min(device.max_block, 256, max(WARP, power_of_two_at_least(cols)))
     width = threads if device.kind == "gpu" else max(1, min(cols, CPU_TILE))
@@ -140,7 +154,8 @@ def map_columns(rows: int, serial: int, cols: int, device: Device, whole: bool =
     tiles = max(1, -(-cols // width))
     tasks = max(1, rows * tiles)
     slices = 1 if whole else max(1, min(wave // tasks, serial // SHORTEST_SLICE[device.kind]))
-    slices = -(-serial // -(-serial // slices)) if slices > 1 else 1  # rounded up, the last may have nothing left
+    # rounding up may leave the last slice empty
+    slices = -(-serial // -(-serial // slices)) if slices > 1 else 1
     blocks = min(tasks * slices, wave)
     steps = -(-tasks * slices // blocks)
     why = f"{tiles} tiles of {width} columns, {slices} slices of the {serial} reduced rows: {blocks} of {wave} resident"

@@ -1,14 +1,14 @@
-"""Several kernels stitched into one launch, each part composed as it was alone.
+"""Several kernels in one launch. Each part keeps the composition that it had alone.
 
 In:  a body and a ``Restitching``: its parts, with the composition of each. Out: a ``StitchPlan``.
 
-AStitch composes a kernel by one set of rules. Where another strategy found a cheaper way in several kernels, these are
-restitched: parts that do not read each other run side by side (FusionStitching 2020's packing), one that
-reads what another makes waits behind a grid barrier (AStitch 2022, 4.3: the Global scheme). Ours is that each part
-keeps its own composition: its loops are as they were. Threads are dealt out for the whole kernel, whose blocks are as large as
-the largest part's.
+AStitch composes a kernel by one set of rules. Another strategy may have found a cheaper plan of
+several kernels. This pass merges those. Parts that do not read each other run side by side
+(FusionStitching 2020's packing). A part that reads another part's value waits behind a grid barrier
+(AStitch 2022, 4.3: the Global scheme). It is our idea that each part keeps its loops. The merged
+kernel has one block size, that of its largest part.
 
-Before:  kernel 0, in blocks: %3 max, %7 sum      kernel 1: %9 add      kernel 2: %8 div of %3 and %7
+Before:  kernel 0, in blocks: %3 max, %7 sum    kernel 1: %9 add    kernel 2: %8 div of %3 and %7
 After:   one kernel: %3 %7 in blocks, %9 beside them; grid barrier; %8
 """
 
@@ -29,9 +29,10 @@ from .subroots import Sink, root
 
 @dataclass(frozen=True)
 class Restitching(Composition):
-    """Parts of one kernel, each a pattern with a composition of its own, none before those it reads.
+    """The parts of a merged kernel. Each is a pattern with its own composition.
 
-    All node ids, those in the parts' compositions too, are ids of the body that the parts make up together.
+    A part stands after those that it reads. All node ids are ids of the merged kernel's body, also
+    those in the parts' compositions.
     """
 
     parts: tuple[Pattern, ...]
@@ -48,16 +49,18 @@ class Restitching(Composition):
 
 
 def _renumbered(pattern: Pattern, number: Callable[[int], int], named: Callable[[int], int]) -> Pattern:
-    """The pattern where nodes have other ids; ``named``: those of the nodes that its composition names."""
+    """The pattern with other node ids: ``number`` for its own, ``named`` for its composition's."""
     members, outputs = (tuple(sorted(map(number, ids))) for ids in (pattern.members, pattern.outputs))
     return replace(pattern, members=members, outputs=outputs, composition=pattern.composition.renumber(named))
 
 
 def one_kernel(graph: Graph, parts: Sequence[Pattern], wanted: Set[int]) -> Pattern:
-    """Kernels of a plan as one, which writes of their outputs what is ``wanted`` outside, and what none of them reads.
+    """One pattern for several kernels of a plan.
 
-    ``parts`` are in order: none before those it reads. What they pass to each other is an argument, too: it lies in scratch memory.
-    Raises PlanError where the kernel would have too many.
+    Each of ``parts`` stands after those that it reads. The pattern returns the outputs in
+    ``wanted``, and those that no part reads. A value passed from part to part lies in scratch
+    memory and is an argument, too. Raises PlanError if the kernel would have more than
+    ``MOST_ARGUMENTS``.
     """
     passed = set().union(*(pattern_inputs(graph, p) for p in parts)) - wanted
     members = tuple(sorted(set().union(*(p.members for p in parts))))
@@ -68,7 +71,7 @@ def one_kernel(graph: Graph, parts: Sequence[Pattern], wanted: Set[int]) -> Patt
     new = {of_graph: of_body for of_body, of_graph in enumerate(extract(graph, whole).origin)}
 
     def placed(part: Pattern) -> Pattern:
-        origin = extract(graph, part).origin  # a kernel's composition counts the nodes of its own body
+        origin = extract(graph, part).origin  # a kernel's composition names nodes of its own body
         return _renumbered(part, new.__getitem__, lambda node: new[origin[node]])
 
     return replace(whole, composition=Restitching(tuple(map(placed, parts))))
@@ -76,16 +79,17 @@ def one_kernel(graph: Graph, parts: Sequence[Pattern], wanted: Set[int]) -> Patt
 
 def restitch(graph: Graph, device: Device, composition: Restitching,
              compose: Callable[[Graph, Device, Composition], StitchPlan]) -> StitchPlan:
-    """Compose each part, then give it the grid barriers that it must wait for. ``compose`` is ``build.compose``.
+    """Compose each part, and put it behind the grid barriers that it needs.
 
-    Raises PlanError naming the value: two parts have a loop for it, or a part reads what a later one makes.
+    ``compose`` is ``stitch.compose.compose``. Raises PlanError if two parts have a loop for one
+    value, or if a part reads a value that a later one makes.
     """
     bodies = [extract(graph, part) for part in composition.parts]
     plans = [_composed(body, device, part, compose) for body, part in zip(bodies, composition.parts, strict=True)]
     loops = [[_placed(sink, body) for sink in plan.sinks] for body, plan in zip(bodies, plans, strict=True)]
     stops = frozenset(sink.node for sinks in loops for sink in sinks)
-    made: dict[int, int] = {}  # the grid barriers before each value is whole
-    across: dict[int, str] = {}  # values that another part reads, and who
+    made: dict[int, int] = {}  # grid barriers before each value is complete
+    across: dict[int, str] = {}  # why each value that another part reads is Global
     order: list[Sink] = []
     decisions: list[Decision] = []
     for body, plan, sinks, part in zip(bodies, plans, loops, composition.parts, strict=True):
@@ -107,7 +111,8 @@ def restitch(graph: Graph, device: Device, composition: Restitching,
         decisions += [Decision(part.outputs, "stitch", "restitched", why), *body.decisions_in_whole(plan.decisions)]
     order = [replace(s, scheme="global", why=across[s.node]) if s.node in across and s.role not in ("partial", "carry") else s
              for s in order]
-    decisions = [d for d in decisions if d.rule != "locality" or across.keys().isdisjoint(d.at)]  # which is said here instead
+    # replaced by the next line's
+    decisions = [d for d in decisions if d.rule != "locality" or across.keys().isdisjoint(d.at)]
     decisions += [Decision((value,), "global", "locality", why) for value, why in across.items()]
     groups = tuple(_group_placed(g, body) for body, plan in zip(bodies, plans, strict=True) for g in plan.groups)
     return StitchPlan(graph, device, composition, groups, tuple(order), tuple(decisions))
@@ -120,19 +125,19 @@ def _composed(body: Body, device: Device, part: Pattern, compose: Callable[[Grap
 
 
 def _placed(sink: Sink, body: Body) -> Sink:
-    """A sink of a part as one of the whole kernel."""
+    """A part's sub-root, in the ids of the whole kernel."""
     operand = body.origin[sink.operand] if sink.operand >= 0 else -1
     return replace(sink, node=body.origin[sink.node], operand=operand, why=body.in_whole(sink.why))
 
 
 def _group_placed(group: Group, body: Body) -> Group:
-    """A group of a part as one of the whole kernel."""
+    """A part's group, in the ids of the whole kernel."""
     whole = body.origin
     return Group(tuple(whole[m] for m in group.members), whole[group.dominant], tuple(whole[m] for m in group.subdominants))
 
 
 def _read(graph: Graph, sink: Sink, stops: frozenset[int]) -> set[int]:
-    """The values with loops of their own that a sink's loop reads; a combine reads partial results alone."""
+    """The sub-roots that a sub-root's loop reads. A combine reads only partial results, so none."""
     if sink.role == "combine":
         return set()
     asked = root(graph, sink)

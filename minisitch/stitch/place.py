@@ -1,16 +1,15 @@
-"""Inside one kernel: dominants and groups, and where each value that outlives its loop is kept.
+"""Gives each sub-root of a kernel its loop, and each kept value its place.
 
 In:  a pattern's body (a ``Graph`` of its own) and a ``Device``. Out: a ``StitchPlan``.
 
-AStitch 2022, section 4. Only *sinks* have loops of their own: reduces, outputs, and values that
-must be kept; everything else is inlined where it is read (the Local scheme). Two questions are
-answered for each sink:
+AStitch 2022, section 4. Only *sub-roots* (class ``Sink``) have loops: reduces, outputs, and values
+that are kept. Everything else is inlined where it is read (the Local scheme). Two questions are
+answered for each sub-root:
 
-- which loop it runs in: a *segment* (tasks that run side by side, between grid barriers) and a
-  *phase* (between block barriers) inside it;
-- how its consumers get it: from a register or shared memory of the same block (Regional), because
-  the block that makes it is the block that reads it, or from global memory behind a grid barrier
-  (Global).
+- Which loop does it run in? A *segment* holds tasks that run side by side and ends at a grid
+  barrier. A *phase* is a part of a segment and ends at a block barrier.
+- How do its readers get its value? If the block that reads it also makes it: from a register or
+  from shared memory (Regional). Otherwise: from global memory, behind a grid barrier (Global).
 
 Before:  %1 = max %0; %4 = exp(%0 - %1); %5 = sum %4; %7 = %4 / %5
 After:   segment 0, rows:  phase 0 %1   phase 1 %4 %5   phase 2 %7      (all Regional)
@@ -32,20 +31,25 @@ from .mapping import ThreadMap, map_columns, map_rows, map_rows_as
 from .recompute import Loop, heavy_inside, worth_keeping
 from .subroots import Partition, Sink, Space, adopt, column_of, makes_near, result_position
 
-MEETING_PLACES = 16_384  # bytes of shared memory left to warps that meet: two sets of 32 results, 32 warps, 8 bytes
+# Bytes of shared memory reserved for block reduces: two sets of 32 warps x 32 results x 8 bytes.
+MEETING_PLACES = 16_384
 
-
-# All derived: the paper gives none of these.
-MOST_CHOICES = 8  # operands of a concatenation among which a reader in the kernel may choose
-SMALL_TASK = 4096  # elements a single task may take although the rest of the device idles
-LOOK_AHEAD = 64  # values to pass through in search of the reduce that reads one
-SHORTEST_ROW, LONGEST_ROW = 512, 1 << 16  # elements of a row that is made up for an element-wise value
+# The paper gives none of these numbers. They are ours.
+MOST_CHOICES = 8  # a reader tests at most this many operands of a concatenation
+SMALL_TASK = 4096  # elements that one task may take, even if other blocks are idle
+LOOK_AHEAD = 64  # users to visit in search of a reduce that reads a value
+# The length of the rows into which an element-wise value is cut, in elements.
+SHORTEST_ROW, LONGEST_ROW = 512, 1 << 16
 
 
 # ---------------------------------------------------------------- the plan
 @dataclass(frozen=True)
 class StitchPlan:
-    """The sinks of one kernel in order, with every decision that placed them."""
+    """The sub-roots of one kernel in order, and the decisions that placed them.
+
+    ``level`` and ``phase`` of a sub-root name its loop: the grid barriers before it, and the block
+    barriers before it in its segment.
+    """
 
     graph: Graph
     device: Device
@@ -56,7 +60,7 @@ class StitchPlan:
 
     @cached_property
     def final(self) -> dict[int, Sink]:
-        """The sink that consumers of a value read: the last one made for it."""
+        """The sub-root whose value readers see: the last one that is made for a node."""
         return {s.node: s for s in self.sinks}
 
     @property
@@ -78,12 +82,16 @@ class StitchPlan:
         return "\n".join(lines)
 
 
-# ---------------------------------------------------------------- placing sinks in segments and phases
+# ---------------------------------------------------------------- placing sub-roots in loops
 Mapped = tuple[Partition, Space, ThreadMap]  # how a loop runs over a value
 
 
 class _Arranger:
-    """Places sinks one by one, producers first; the only mutable object of this file."""
+    """Places sub-roots one by one, producers first. No other object of this file changes.
+
+    ``wanted``: the nodes that become sub-roots. ``floors``: the first segment that a node may run
+    in. ``rowwise``: cut element-wise values by rows instead of flattening them.
+    """
 
     def __init__(self, graph: Graph, device: Device, stitching: Stitching, groups: Sequence[Group], sinks: Iterable[int],
                  floors: Mapping[int, int], rowwise: bool = False) -> None:
@@ -93,7 +101,8 @@ class _Arranger:
         self.made: dict[int, Sink] = {}
         self.order: list[Sink] = []
         self.decisions: list[Decision] = []
-        self.reads: list[tuple[Sink, Sequence[Key]]] = []  # each loop that evaluates operands, and the sinks it reads
+        # Each loop that evaluates operands, with the sub-roots it reads.
+        self.reads: list[tuple[Sink, Sequence[Key]]] = []
 
     def run(self) -> None:
         for node_id in sorted(self.wanted):
@@ -107,11 +116,13 @@ class _Arranger:
 
     # -- reading positions
     def _leaves(self, value: int, position: Position) -> list[Key]:
-        """Sinks read to have ``value`` at ``position``, each with the position it is read at."""
+        """The sub-roots that ``value`` at ``position`` reads, each with the position it is read
+        at.
+        """
         return [key for key in self._pull(value, position) if key[0] in self.made]
 
     def _pull(self, value: int, position: Position) -> Sequence[Key]:
-        """All that is read from memory to have ``value`` at ``position``."""
+        """All reads from memory that ``value`` at ``position`` is computed from."""
         root = value, position
         return pull(self.graph, [root], self.wanted, own=() if value in self.made else [root]).leaves
 
@@ -142,12 +153,12 @@ class _Arranger:
         sink = Sink(node.id, role, domain, partition, space, level, phase, home, thread_map, operand=operand)
         self.order.append(sink)
         self.made[node.id] = sink
-        if role != "combine":  # which reads partial results only
+        if role != "combine":  # a combine reads only partial results
             self.reads.append((sink, leaves))
         return sink
 
     def _map_whole(self, rows: int, cols: int) -> ThreadMap:
-        """The mapping of rows that others in the kernel share, adaptive as AStitch has it."""
+        """The mapping of rows that several loops share. It is always the adaptive one."""
         return map_rows_as(replace(self.stitching, adaptive=True), rows, cols, self.device)
 
     # -- reduces
@@ -183,7 +194,8 @@ class _Arranger:
         head = tuple(a for a in kept if a < last)
         partition = Partition(head, axes, tail)
         rows, serial, cols = partition.extents(shape)
-        whole = not self.stitching.barriers and bool(self.graph.users[node.id])  # readers cannot wait for other blocks
+        # readers cannot wait for other blocks
+        whole = not self.stitching.barriers and bool(self.graph.users[node.id])
         mapping, slices = map_columns(rows, serial, cols, self.device, whole)
         space = Space("column", rows, mapping.splits, slices, serial if slices > 1 else 1, cols)
         position = partition.position(shape)
@@ -202,7 +214,11 @@ class _Arranger:
         self._add(node, "combine", (rows, parts, cols), Partition((0,), (1,), (2,)), space, (), mapping, home, floor)
 
     def _carrying_dominant(self, node: Node, shape: tuple[int, ...], axes: tuple[int, ...]) -> Node | None:
-        """A row-reduce of the same group over the same data whose rows are the axes reduced here."""
+        """The row-reduce in whose loop the column-reduce ``node`` can run, or None.
+
+        Both are in one group and read data of one shape. The rows of the row-reduce are the axes
+        that ``node`` reduces. So one loop over the rows can feed both.
+        """
         group = self.group_of.get(node.id)
         if group is None or is_row_reduce(self.graph, node) or (not self.stitching.barriers and self.graph.users[node.id]):
             return None
@@ -221,7 +237,10 @@ class _Arranger:
         return dominant if fits else None
 
     def _room_for_carry(self, node: Node, mapping: ThreadMap, cols: int) -> bool:
-        """Column sums live in shared memory as long as a block does; unlike a kept row they cannot be demoted."""
+        """Whether the column sums fit in shared memory.
+
+        They stay there for as long as the block runs. Unlike a kept row they cannot be demoted.
+        """
         rows = [(s.node, s.thread_map.rows_per_block * s.extents[2]) for s in self.order if s.role == "carry"]
         rows.append((node.id, mapping.rows_per_block * cols))
         wanted = sum(size * max(4, self.graph[value].type.itemsize) for value, size in rows)
@@ -239,16 +258,18 @@ class _Arranger:
         first = self._add(node, "carry", shape, partition, Space("row", rows), self._leaves(node.args[0], position), mapping, home)
         self._combine_columns(node, 1, parts, cols, home, first.level + 1)
 
-    # -- element-wise sinks
+    # -- element-wise sub-roots
     def _place_map(self, node: Node) -> None:
         partition, space, mapping = self._over(node)
         position = partition.position(node.type.shape)
         self._add(node, "map", node.type.shape, partition, space, self._leaves(node.id, position), mapping, position)
 
     def _in_pieces(self, value: int) -> bool:
-        """True of an output that no loop reads but those of column-reduces, which wait for all of it wherever it is made.
+        """Whether a concatenation is stored operand by operand (``_place_pieces``).
 
-        And of one of so many operands that to choose among them for each element is dearer than a grid barrier.
+        True for an output that only column-reduces read: they wait for the whole value anyway. Also
+        true for an output with more than ``MOST_CHOICES`` operands: testing for each element which
+        operand it comes from costs more than a grid barrier.
         """
         pending = [value] if value in self.graph.outputs else []
         if pending and self.stitching.barriers and self._choices(value) > MOST_CHOICES:
@@ -261,8 +282,11 @@ class _Arranger:
         return bool(pending)
 
     def _choices(self, value: int) -> int:
-        """Among how many operands a reader of a concatenation chooses, those of inner concatenations that are not in memory
-        included; what is more than ``MOST_CHOICES`` is not counted to the end."""
+        """How many operands a reader of a concatenation chooses from.
+
+        A nested concatenation that is not in memory counts with its own operands. The count stops
+        after ``MOST_CHOICES``.
+        """
         pending, found = [value], 0
         while pending and found <= MOST_CHOICES:
             node = self.graph[pending.pop()]
@@ -273,15 +297,16 @@ class _Arranger:
         return found
 
     def _waits(self, node: Node) -> bool:
-        """True of a reduce that reads rows other tasks make, however they are dealt out."""
+        """True for a reduce that reads rows of other tasks under every mapping."""
         if node.kind != "reduce" or is_row_reduce(self.graph, node):
             return False
         return self._carrying_dominant(node, self.graph[node.args[0]].type.shape, node.attr("axes")) is None
 
     def _place_pieces(self, node: Node) -> None:
-        """Each operand of a concatenation that the kernel only writes is stored where it belongs: nothing is chosen.
+        """Give each operand of a concatenation a loop that stores it at its offset in the result.
 
-        An operand that is itself a concatenation, and not in memory, is stored operand by operand.
+        So no element has to test which operand it comes from. A nested concatenation that is not in
+        memory is stored operand by operand, too.
         """
         pending, operands = [(node, (0,) * len(node.type.shape))], []
         while pending:
@@ -306,14 +331,18 @@ class _Arranger:
                                      f"{count(len(pieces), 'operand')} stored each where it belongs")
 
     def _over(self, node: Node) -> Mapped:
-        """How a loop runs over a value that is evaluated element by element."""
+        """How the loop of an element-wise value runs: partition, tasks, and thread mapping."""
         shape = node.type.shape
         everything = self._pull(node.id, tuple(Index(0, ((1, Digit(f"d{a}", 1, n)),)) if n > 1 else ZERO
                                                for a, n in enumerate(shape)))
         return self._adapt(node, shape, [key for key in everything if key[0] in self.made], everything)
 
     def _adapt(self, node: Node, shape: tuple[int, ...], leaves: Sequence[Key], everything: Sequence[Key]) -> Mapped:
-        """Proactive adaptation: an element-wise sink takes over its producer's rows, so that it stays Regional."""
+        """Proactive adaptation (AStitch 2022, 4.3): take over a producer's rows, to stay Regional.
+
+        If no producer's rows fit, take the rows of the dominant, or of a reduce that reads the
+        value.
+        """
         for value, position in sorted(leaves, key=lambda key: -self.made[key[0]].level):
             producer = self.made[value]
             partition = adopt(producer, position, shape)
@@ -328,9 +357,11 @@ class _Arranger:
         return partition, _row_space(mapping), mapping
 
     def _fills(self, space: Space, extents: tuple[int, int, int]) -> bool:
-        """Parallelism first: column tiles are taken over only if they occupy the device or the work is tiny.
+        """Whether a loop with these ``extents`` may take over the tasks of ``space``.
 
-        Split rows are taken over by what has the same columns, or one value a row: chunks fit nothing else.
+        Column tiles are taken over only if they occupy the device, or if the work is tiny. Rows
+        that are split into chunks fit only a value with the same columns, or with one element a
+        row.
         """
         _, serial, cols = extents
         wave = self.device.wave(self.device.max_block)
@@ -339,7 +370,7 @@ class _Arranger:
         return 2 * space.rows * space.chunks >= wave or serial * cols <= SMALL_TASK
 
     def _with_dominant(self, node: Node, shape: tuple[int, ...]) -> Partition | None:
-        """The rows of the group's row-reduce, when the shapes agree axis by axis."""
+        """The rows of the group's row-reduce, if it reads data of the same shape."""
         group = self.group_of.get(node.id)
         if group is None:
             return None
@@ -352,7 +383,9 @@ class _Arranger:
         return Partition(tuple(a for a in range(len(shape)) if a not in axes), (), tuple(axes))
 
     def _with_reader(self, node: Node, shape: tuple[int, ...]) -> Partition | None:
-        """The rows of a row-reduce that reads the value element by element: it stays in the reader's block."""
+        """The rows of a row-reduce that reads the value element by element: one block then does
+        both.
+        """
         pending, seen = [node.id], {node.id}
         while pending and len(seen) < LOOK_AHEAD:
             for user in self.graph.users[pending.pop()]:
@@ -366,7 +399,10 @@ class _Arranger:
         return None
 
     def _flat(self, shape: tuple[int, ...], everything: Sequence[Key]) -> Partition:
-        """All axes as columns if every operand is read straight through, else only enough trailing axes."""
+        """All axes as columns if every operand is read in row-major order, else only the last axes.
+
+        In the second case there are at least ``SHORTEST_ROW`` columns, if the shape has as many.
+        """
         axes = tuple(range(len(shape)))
         if self.rowwise and len(shape) > 1:
             return Partition(axes[:-1], (), axes[-1:])
@@ -387,12 +423,12 @@ class _Arranger:
 
 
 def _row_space(m: ThreadMap) -> Space:
-    """The tasks of a row mapping; rows split into chunks of other columns are other tasks."""
+    """The tasks of a row mapping. Chunks of split rows are tasks of their own."""
     return Space("row", m.rows, m.splits, cols=m.cols if m.splits > 1 else 0)
 
 
 def _reads_straight(offset: Index, shape: Sequence[int]) -> bool:
-    """True when the offset runs through the domain in row-major order, as a copy would."""
+    """True when the offset runs through the domain in row-major order, as in a copy."""
     stride = 1
     expected = {}
     for axis in reversed(range(len(shape))):
@@ -404,7 +440,7 @@ def _reads_straight(offset: Index, shape: Sequence[int]) -> bool:
 
 # ---------------------------------------------------------------- the pass
 class BarrierNeeded(PlanError):
-    """A kernel that may have no grid barrier needs one between ``value`` and ``reader``."""
+    """A composition without grid barriers needs one between ``value`` and ``reader`` (node ids)."""
 
     def __init__(self, message: str, value: int, reader: int) -> None:
         super().__init__(message, value, reader)
@@ -415,10 +451,12 @@ class BarrierNeeded(PlanError):
 
 
 def stitch(graph: Graph, device: Device, stitching: Stitching = ALL_INGREDIENTS) -> StitchPlan:
-    """Give each sink of a kernel body its loop, and each of its values a place.
+    """Give each sub-root of a kernel body its loop, and each of its values a place.
 
-    Where no locality can be had the value goes through global memory and a grid barrier; only a composition
-    without barriers is refused (``BarrierNeeded``). ``stitching`` is the strategy's word on what may be done.
+    A value that its readers' blocks do not make goes through global memory and a grid barrier.
+    ``stitching`` says which of AStitch's ingredients may be used.
+
+    Raises BarrierNeeded if ``stitching`` forbids grid barriers and a value cannot do without one.
     """
     groups = groups_of(graph, stitching.merge)
     base = set(candidates(graph))
@@ -428,7 +466,8 @@ def stitch(graph: Graph, device: Device, stitching: Stitching = ALL_INGREDIENTS)
     base.update(scattered)
     arranged = _arrange(graph, device, stitching, groups, base, {})
     decisions = [Decision((v,), "keep", "many-positions", why) for v, why in scattered.items()]
-    if not stitching.barriers and stitching.kept is None:  # a value that other blocks would wait for is recomputed by them
+    # Without grid barriers each block recomputes what another block would have to make.
+    if not stitching.barriers and stitching.kept is None:
         while far := {v for v in _behind_barriers(arranged) if graph[v].kind != "reduce" and v not in graph.outputs} - {*scattered}:
             base -= far
             decisions += [Decision((v,), "recompute", "not-local", f"%{v} would cross a grid barrier") for v in sorted(far)]
@@ -446,7 +485,8 @@ def stitch(graph: Graph, device: Device, stitching: Stitching = ALL_INGREDIENTS)
                 arranged = _arrange(graph, device, stitching, groups, base | floors.keys(), floors)
         decisions += [Decision((v,), "keep", "costly-and-shared", f"%{v} {graph[v].op} is needed in several phases")
                       for v in floors]
-    if not stitching.barriers and _behind_barriers(arranged):  # readers of other columns of a row may be in its block
+    # try again with rows: a row's readers are in its block
+    if not stitching.barriers and _behind_barriers(arranged):
         arranged = _arrange(graph, device, stitching, groups, arranged.wanted, arranged.floors, rowwise=True)
     if not stitching.barriers and (waits := _behind_barriers(arranged)):
         value, reader = min(waits.items())
@@ -466,22 +506,26 @@ def _arrange(graph: Graph, device: Device, stitching: Stitching, groups: Sequenc
 
 
 def _evaluated(arranged: _Arranger) -> list[tuple[int, Loop]]:
-    """What each loop evaluates; a combine evaluates nothing, nor does a piece that is some other loop's value."""
+    """The value that each loop evaluates, with the loop.
+
+    A combine evaluates nothing. A piece does not count if its operand has a loop of its own.
+    """
     found = [(s.operand if s.role == "piece" else s.node, s) for s, _ in arranged.reads]
     return [(value, (s.level, s.space, s.phase)) for value, s in found if s.role != "piece" or value not in arranged.made]
 
 
 def _behind_barriers(arranged: _Arranger) -> dict[int, int]:
-    """Values that a reader in the kernel gets only behind a grid barrier, with such a reader.
+    """Values that a reader in the kernel gets only behind a grid barrier, each with such a reader.
 
-    A result that nobody in the kernel reads may be combined behind one: that stands for the papers' atomics.
+    A result with no reader in the kernel does not count. Its partial results may still be combined
+    behind a grid barrier, where the papers use atomic operations.
     """
     return {value: user.node for user, leaves in arranged.reads for value, _ in leaves
             if arranged.made[value].level > 0 or user.level > 0}
 
 
 def _readers(arranged: _Arranger) -> dict[int, list[Sink]]:
-    """The sinks that read each sink's value."""
+    """The sub-roots that read each sub-root's value."""
     found: dict[int, list[Sink]] = {}
     for user, leaves in arranged.reads:
         for value, _ in leaves:
@@ -490,7 +534,11 @@ def _readers(arranged: _Arranger) -> dict[int, list[Sink]]:
 
 
 def _is_useful(arranged: _Arranger, value: int, readers: Sequence[Sink]) -> bool:
-    """A kept light value must be read by its own block; a heavy one may travel through memory, if barriers are allowed."""
+    """Whether keeping a value pays.
+
+    A light value must be read by the block that makes it. A heavy one may also travel through
+    global memory, if grid barriers are allowed.
+    """
     graph, sink = arranged.graph, arranged.made[value]
     local = all(r.level == sink.level and r.space == sink.space for r in readers)
     heavy = is_heavy(graph, graph[value]) or heavy_inside(graph, value, arranged.wanted)
@@ -498,7 +546,10 @@ def _is_useful(arranged: _Arranger, value: int, readers: Sequence[Sink]) -> bool
 
 
 def _with_schemes(graph: Graph, arranged: _Arranger) -> tuple[Sink, ...]:
-    """Regional if every reader is in the producer's own segment, Global otherwise (AStitch B6)."""
+    """The sub-roots with their schemes (AStitch B6).
+
+    Regional if every reader is in the producer's own segment, Global if a reader is in another one.
+    """
     crossing: dict[int, str] = {}
     near: set[int] = set()
     for reader, leaves in arranged.reads:

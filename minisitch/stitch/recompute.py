@@ -1,10 +1,11 @@
-"""Inside one kernel: which values are computed once and kept, although no loop would need to be their own.
+"""Which values of a kernel are computed once and kept, although they could be inlined.
 
-In:  a kernel's body, the values that have loops, and which loop evaluates what. Out: more values to give loops to.
+In:  a kernel's body, the values that have loops, and which loop evaluates what. Out: more values to
+give loops to.
 
-Everything without a loop is inlined where it is read, so a value that several loops read is computed in each. It is
-kept instead if it is *heavy* or costs reading two or more full-size operands (FusionStitching 2018 B9, "size
-requirement"; AStitch 2022, 4.4, operator-level reuse).
+A value without a loop is inlined where it is read, so every loop that reads it computes it again.
+It is kept instead if it is *heavy*, or if it is computed from two or more full-size operands
+(FusionStitching 2018 B9, "size requirement"; AStitch 2022, 4.4, operator-level reuse).
 
 Before:  loops %1 max, %5 sum and %7 output; %4 = exp(%0 - %1) is computed in those of %5 and of %7
 After:   %4 has a loop, that of %5, from which %7 takes it
@@ -17,13 +18,16 @@ from collections.abc import Collection, Hashable, Sequence
 from ..fuse import is_heavy
 from ..graph import Graph
 
-Loop = tuple[int, Hashable, int]  # the grid barriers before it, what its tasks are, the block barriers before it
+# grid barriers before it, its tasks, block barriers before it in its segment
+Loop = tuple[int, Hashable, int]
 
 
 def worth_keeping(graph: Graph, wanted: Collection[int], loops: Sequence[tuple[int, Loop]]) -> dict[int, int]:
-    """Values needed in several phases that cost more to recompute than to keep: value -> first level.
+    """Values that several phases need, and that cost more to recompute than to keep.
 
-    ``wanted`` are the values that have loops already. The frontier only: a value some user of which is needed elsewhere.
+    Returns value -> first level. ``wanted`` are the values that already have loops. ``loops`` are
+    pairs of a value and the loop that evaluates it. Of a chain of such values only the last is
+    kept: the one with a user that is a sub-root, or that other loops need.
     """
     needs = _needs(graph, wanted, loops)
     heavy, operands = [False] * len(graph), [0] * len(graph)
@@ -47,7 +51,7 @@ def worth_keeping(graph: Graph, wanted: Collection[int], loops: Sequence[tuple[i
 
 
 def _needs(graph: Graph, wanted: Collection[int], loops: Sequence[tuple[int, Loop]]) -> list[set[Loop]]:
-    """For each value, the loops in which it is evaluated; ``loops`` says where that begins."""
+    """For each value the loops that compute it. ``loops`` says where each computation starts."""
     own: list[set[Loop]] = [set() for _ in graph.nodes]
     for value, loop in loops:
         own[value].add(loop)
@@ -59,7 +63,9 @@ def _needs(graph: Graph, wanted: Collection[int], loops: Sequence[tuple[int, Loo
 
 
 def heavy_inside(graph: Graph, value: int, stops: Collection[int]) -> bool:
-    """True if computing a value from those in ``stops`` takes a heavy operation on as many elements."""
+    """True if ``value`` takes a heavy operation on at least as many elements, after those in
+    ``stops``.
+    """
     pending, seen = [value], {value}
     while pending:
         node = graph[pending.pop()]

@@ -1,11 +1,12 @@
-"""The loops of a kernel before they are loops: what each runs over, and which task makes what another reads.
+"""Sub-roots (class ``Sink``), the values that have loops, and which task makes which element.
 
-In:  a loop (``Sink``: what it evaluates, over which ``Space`` of tasks, how the axes are dealt out: ``Partition``) and the
-position at which another one reads its value. Out: AStitch's two locality questions (2022, section 4.3): does the task that reads
-an element make it (``column_of``), and how must the reader run so that it does (``adopt``)?
+In:  a sub-root, with its tasks (``Space``) and its axes (``Partition``), and the position at which
+another loop reads its value. Out: answers to AStitch's two locality questions (2022, section 4.3).
+Does the task that reads an element also make it (``column_of``)? How must the reader's loop run so
+that it does (``adopt``)?
 
-Before:  %4 of [64,64], whose loop has its 64 rows for tasks, read at [row, col] by another over the same rows
-After:   ``column_of``: col; read at [col, row]: None, other tasks make it
+Before:  %4 of [64, 64] has its 64 rows as tasks. Another loop over the same rows reads it.
+After:   read at [row, col]: ``column_of`` is col. Read at [col, row]: None, other tasks make it.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from .index import ZERO, Digit, Index, Key, Position, digits
 from .mapping import ThreadMap
 
 
-# ---------------------------------------------------------------- what a sink is
+# ---------------------------------------------------------------- what a sub-root is
 @dataclass(frozen=True)
 class Space:
-    """What the tasks of a segment are.
+    """The tasks of a segment.
 
-    ``row``: a task is one of ``rows`` rows, or one of its ``chunks`` (task splitting).
-    ``column``: a task is one of ``rows`` problems, one tile (of ``chunks``) of the kept columns
-    and one slice (of ``slices``) of the serial axis.
-    ``block``: a task is one of ``rows`` blocks, which owns a piece of every sink (``blocks.arrange``).
+    ``row``: a task is one of ``rows`` rows, or one of the row's ``chunks`` (task splitting).
+    ``column``: a task is one of ``rows`` problems, one of ``chunks`` tiles of the kept columns, and
+    one of ``slices`` slices of the serial axis. ``block``: a task is one of ``rows`` blocks. It
+    owns a piece of every sub-root (``blocks.arrange``).
     """
 
     kind: str  # "row" | "column" | "block"
@@ -35,14 +36,17 @@ class Space:
     chunks: int = 1
     slices: int = 1
     serial: int = 1
-    cols: int = 0  # of a column space: the kept columns; of split rows: what the chunks share out; else each phase's own
+    # Column space: the kept columns. Split rows: the columns of a whole row. Else 0: each phase has
+    # its own.
+    cols: int = 0
 
 
 @dataclass(frozen=True)
 class Partition:
-    """Which axes of a sink's domain become tasks, which run inside a thread, which across threads.
+    """Which axes of a domain become tasks, run inside a thread, or run across threads.
 
-    An axis in both ``rows`` and ``cols`` is cut into ``pieces``: the task says which, the column where inside.
+    These are ``rows``, ``serial`` and ``cols``. An axis in both ``rows`` and ``cols`` is cut into
+    ``pieces``. The task is the number of the piece, and the column is the place inside it.
     """
 
     rows: tuple[int, ...]
@@ -51,7 +55,7 @@ class Partition:
     pieces: int = 1
 
     def _sizes(self, shape: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
-        """How far each axis of ``rows``, ``serial`` and ``cols`` is counted."""
+        """The extents of the axes of ``rows``, ``serial`` and ``cols``."""
         return ([self.pieces if a in self.cols else shape[a] for a in self.rows], [shape[a] for a in self.serial],
                 [shape[a] // self.pieces if a in self.rows else shape[a] for a in self.cols])
 
@@ -74,12 +78,16 @@ class Partition:
 
 @dataclass(frozen=True)
 class Sink:
-    """A value with a loop of its own.
+    """A sub-root: a value with a loop of its own.
 
-    ``role``: ``map`` (evaluated element by element), ``piece`` (so is an operand of a concatenation, over its own
-    domain, and stored where it belongs), ``reduce`` (folded in one task), ``partial``
-    (folded by several tasks, one partial result each), ``carry`` (folded over the tasks of a block,
-    one partial result a block), ``combine`` (folds the partial results).
+    ``role`` says what the loop does:
+
+    - ``map``: evaluates the value element by element.
+    - ``piece``: evaluates one operand of a concatenation, and stores it at its offset.
+    - ``reduce``: folds each result in one task.
+    - ``partial``: folds each result in several tasks, with one partial result each.
+    - ``carry``: folds over the tasks of a block, with one partial result a block.
+    - ``combine``: folds the partial results.
     """
 
     node: int
@@ -93,12 +101,17 @@ class Sink:
     thread_map: ThreadMap
     scheme: str = "local"
     why: str = ""
-    warps: bool = False  # of a reduce in a block: a warp for each column, whose lanes share the serial axis
+    warps: bool = False  # of a reduce in a block: a warp folds each column
     operand: int = -1  # of a piece: the value it evaluates
 
     @property
     def along(self) -> str:
-        """What a reduce folds: ``row`` (the columns, by all threads), ``column`` (the serial axis), ``warp``, ``carry``."""
+        """What a reduce folds over.
+
+        ``row``: the columns, by all threads. ``column``: the serial axis, by one thread. ``warp``:
+        the serial axis, by the lanes of a warp. ``carry``: the tasks of a block. Empty for a map or
+        a piece.
+        """
         if self.role in ("map", "piece", "carry"):
             return "carry" if self.role == "carry" else ""
         return "warp" if self.warps else "column" if self.partition.serial or "col" in _names(self.home) else "row"
@@ -109,35 +122,39 @@ class Sink:
 
 
 def root(graph: Graph, s: Sink) -> Key:
-    """What a sink's loop computes: the value, at its place in the domain, that is stored or folded."""
+    """What a sub-root's loop computes: the value that is stored or folded, and its position."""
     value = s.operand if s.role == "piece" else s.node if s.role == "map" else graph[s.node].args[0]
     return value, s.partition.position(s.domain)
 
 
-# ---------------------------------------------------------------- who makes what near whom
+# ---------------------------------------------------------------- which task makes which element
 def result_position(node: Node, position: Position) -> Position:
-    """Where a reduce's result lies, from where its operand is read."""
+    """The position of a reduce's result, given the position of its operand."""
     axes, keepdims = node.attr("axes"), node.attr("keepdims")
     return tuple(ZERO if a in axes else i for a, i in enumerate(position) if keepdims or a not in axes)
 
 
 def makes_near(producer: Sink, space: Space, position: Position) -> bool:
-    """True when each task of ``space`` makes what it reads at ``position``; a piece is not all of its value."""
+    """True when each task of ``space`` makes the element that it reads at ``position``.
+
+    Never true of a piece, which is only a part of its value.
+    """
     return producer.space == space and producer.role != "piece" and column_of(producer, position) is not None
 
 
 def column_of(producer: Sink, position: Position) -> Index | None:
-    """Passive locality check: the producer's column read at ``position``, None if another task makes it.
+    """Passive locality check (AStitch 2022, 4.3): which of its columns the producer is read at.
 
-    The consumer runs over the same ``Space``. A row space: the consumer's row must be the
-    producer's, any column will do. A column space: the very same column (it lives in one thread).
-    An axis that blocks share is read inside the consumer's own piece.
+    None if another task makes the element. The consumer must run over the same ``Space``. In a row
+    space its row must be the producer's row, and any column will do. In a column space its column
+    must be the producer's, since one thread holds it. An axis cut into pieces must be read inside
+    the consumer's own piece.
     """
     column = ZERO
     for index, home in zip(position, producer.home, strict=True):
         names = home.variables
         if home == ZERO:
-            continue  # an axis of one: whatever is read is read there
+            continue  # an axis of one has only this element
         if "ser" in names or (("col" not in names or producer.space.kind == "column") and index != home):
             return None
         if "col" in names:
@@ -149,7 +166,7 @@ def column_of(producer: Sink, position: Position) -> Index | None:
                 return None
             column = column + inside * digit.stride
     if producer.space.chunks > 1 and producer.role == "map" and "col" in _names(producer.home) and position != producer.home:
-        return None  # another chunk of the row belongs to another task
+        return None  # another task makes the other chunks of the row
     return column
 
 
@@ -158,34 +175,40 @@ def _names(position: Position) -> frozenset[str]:
 
 
 def adopt(producer: Sink, position: Position, shape: Sequence[int]) -> Partition | None:
-    """The partition of ``shape`` under which reading ``producer`` at ``position`` is local, if there is one.
+    """The partition of ``shape`` under which every task reads ``producer`` locally at ``position``.
 
-    Rows that a reshape has joined to an axis, or to its end, are the pieces of that axis.
+    None if there is no such partition. If a reshape has joined the producer's rows to a longer
+    axis, the axis is cut into pieces, one for each row.
     """
     space = producer.space
     if space.slices > 1 or (space.kind == "row" and space.rows <= 1):
         return None
     chosen, pieces = dict[str, tuple[int, ...]](), 1
-    asked = {"row": space.rows} | ({"col": space.cols} if space.kind == "column" else {})  # of a row any column will do
+    # in a row space any column will do
+    asked = {"row": space.rows} | ({"col": space.cols} if space.kind == "column" else {})
     for var, extent in asked.items():
         counted = ZERO
         for index, home in zip(position, producer.home, strict=True):
             if var in home.variables:
                 ((factor, digit),) = [(c, atom) for c, atom in home.terms if isinstance(atom, Digit) and atom.var == var]
-                counted += index.divmod(factor)[0] * digit.stride  # of an axis that the producer has in pieces: which of them
+                # if the producer's axis is in pieces: the number of the piece
+                counted += index.divmod(factor)[0] * digit.stride
         found = _mixed_radix(counted, shape, extent)
         if found is None or (found[1] > 1 and space.kind == "column"):
             return None
         chosen[var], pieces = found
-    whole = chosen["row"] if pieces == 1 else chosen["row"][:-1]  # the axis in pieces is among the columns, too
+    # the axis in pieces is also among the columns
+    whole = chosen["row"] if pieces == 1 else chosen["row"][:-1]
     rest = tuple(a for a in range(len(shape)) if a not in whole and a not in chosen.get("col", ()))
     return Partition(chosen["row"], (), rest, pieces) if space.kind == "row" else Partition(chosen["row"], rest, chosen["col"])
 
 
 def _mixed_radix(counted: Index, shape: Sequence[int], extent: int) -> tuple[tuple[int, ...], int] | None:
-    """Axes whose digits, major first, count exactly to ``extent``, and in how many pieces these cut the last one.
+    """The axes of ``shape`` that ``counted`` numbers from 0 to ``extent``, and the pieces of the
+    last one.
 
-    All others have whole digits. A cut axis is the last: what lies inside its pieces is the columns'.
+    The axes come with the slowest first. Each must be counted as a whole. Only the last may be cut
+    into pieces. The elements inside a piece are left to the columns. None if no axes do.
     """
     expected, axes, pieces = 1, list[int](), 1
     for coefficient, atom in sorted(counted.terms, key=lambda term: term[0]):
