@@ -1,20 +1,23 @@
-"""Traffic and modelled time of a kernel, from the numbers its schedule already holds.
+"""Traffic and modelled time of a kernel, computed from its schedule.
 
 In:  a ``Kernel`` or a library node, and a ``Device``. Out: bytes, microseconds.
 
-The traffic is compulsory traffic: between two grid barriers each cell of a buffer is fetched and
-written once, since a segment's working set is meant to stay in cache. ``simt`` counts the same
-quantity by running the text; a test holds the two together.
+Traffic is counted as compulsory traffic. Between two grid barriers each element of a buffer is read
+once and written once, because a segment's data is assumed to stay in cache. ``simt`` counts the
+same bytes by running the text, and a test holds both counts equal.
 
-Time is memory against arithmetic, between grid barriers (docs/calibration.md says how well that predicts):
+The time of each part between grid barriers comes from its memory time and its arithmetic time
+(docs/calibration.md compares the model with measurements):
 
-    GPU   the larger of the two, over the root of the share of the device that is busy; launch and barriers are added
-    CPU   both overlap in part: sqrt(memory^2 + loops^2); a segment has as many cores as its work is worth
-            memory  bytes over the rate of the cache that holds the program's inputs and outputs, or the kernel's
-                    buffers if they are larger; a stride drags a line an element, a short run the lines that were fetched
-                    ahead of it, and a row too long for a core's cache is fetched by each loop over it; what no cache
-                    holds is fetched before it is stored to, unless the stores go past the caches
-            loops   innermost trips x nanoseconds of their statements (``Device.core_ns``), and the starts of loops
+    GPU   the larger of the two, divided by the square root of the busy share of the device;
+          launch and barriers are added
+    CPU   sqrt(memory^2 + loops^2), because both overlap in part
+            memory  bytes over the rate of a cache level: the one that holds the program's inputs
+                    and outputs, or the kernel's buffers if they are larger. Strided accesses,
+                    short runs and rows too long for a core's cache add bytes. So do stores to
+                    main memory, unless they bypass the caches.
+            loops   trips of the innermost loops times the nanoseconds of their statements
+                    (``Device.core_ns``), and the start of each loop
 """
 
 from __future__ import annotations
@@ -30,14 +33,16 @@ from ..ops import EXACT, compute_dtype, itemsize, kind_of
 from ..stitch.index import Digit, Index
 from ..stitch.mapping import COLUMNS, MANY_REGISTERS
 
-HEAVY_OPERATIONS = 16  # scalar operations a heavy one counts for on a GPU (a polynomial of that length); on a core: kernel.HEAVY
+# Scalar operations that a heavy one counts for on a GPU: the length of its polynomial.
+HEAVY_OPERATIONS = 16
 LANES = 16  # float32 elements of a core's widest vector
-VECTORS = LANES, 8, 4  # float32 elements of vectors, widest first; a loop's last elements have the narrower ones
-BRIEF = 16  # an innermost loop of at most so many elements hides what starting its row costs
+VECTORS = LANES, 8, 4  # vector widths in float32 elements; the end of a loop uses narrower ones
+BRIEF = 16  # an innermost loop of at most this many elements hides the cost of starting its row
 PAGE = 4096  # bytes
-AHEAD = 512  # bytes fetched in vain where a run of neighbours ends and the next begins in another page; no more than its own
-THREADED = 1_000_000  # multiplications of a matrix product, above which a BLAS has several threads (measured; others begin earlier)
-KEPT = 1 << 20  # bytes a stride may sweep over before the first line is gone from the cache
+AHEAD = 512  # most bytes that the hardware prefetches in vain at the end of a run
+# Multiplications of a matrix product from which a BLAS uses several threads (measured).
+THREADED = 1_000_000
+KEPT = 1 << 20  # a strided loop over more bytes than this finds no line of its last pass in cache
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,7 @@ def library_traffic(graph: Graph, node: Node) -> Bytes:
 
 
 def operations(segment: Segment) -> int:
-    """Scalar operations of all tasks, a heavy one counted as ``HEAVY_OPERATIONS``."""
+    """Scalar operations of all tasks; a heavy one counts as ``HEAVY_OPERATIONS``."""
     total = 0
     for phase in segment.phases:
         each = sum(_weight(s) for s in phase.body) + len(phase.folds)
@@ -77,7 +82,11 @@ def _weight(stmt: object) -> int:
 
 
 def kernel_us(kernel: Kernel, around: int = 0) -> float:
-    """Modelled microseconds of one launch, in a program that needs ``around`` bytes: its arrays push each other out of a cache."""
+    """Modelled microseconds of one launch.
+
+    ``around`` is the working set of the whole program in bytes. It decides which cache level
+    serves the kernel on a CPU.
+    """
     size = {b.name: itemsize(b.dtype) for b in kernel.buffers}
     moved: dict[int, Bytes] = {}
     for t in kernel.touches:
@@ -88,12 +97,12 @@ def kernel_us(kernel: Kernel, around: int = 0) -> float:
 
 
 def working_set(graph: Graph) -> int:
-    """The bytes a program needs in any case: its inputs and its outputs."""
+    """Bytes of a program's inputs and outputs."""
     return sum(graph[v].type.nbytes for v in {*graph.inputs, *graph.outputs})
 
 
 def epochs(kernel: Kernel) -> list[list[Segment]]:
-    """The segments between grid barriers, in order: side by side in an epoch, epochs one after the other."""
+    """The segments in order, split at grid barriers. The segments of one part run side by side."""
     found: list[list[Segment]] = [[]]
     for segment in kernel.segments:
         found[-1].append(segment)
@@ -104,10 +113,9 @@ def epochs(kernel: Kernel) -> list[list[Segment]]:
 
 # ---------------------------------------------------------------- a GPU
 def _gpu_us(kernel: Kernel, by_epoch: Sequence[tuple[list[Segment], Bytes]]) -> float:
-    """For each epoch the larger of memory and arithmetic time.
+    """Launch and barriers, plus the larger of memory and arithmetic time for each part.
 
-    Each is stretched by the share of the device that the busiest segment of the epoch leaves idle; the
-    launch and the barriers are added.
+    A part takes longer if even its busiest segment leaves some of the device idle.
     """
     device = kernel.device
     total = device.launch_us + device.grid_barrier_us * kernel.grid_barriers
@@ -118,32 +126,34 @@ def _gpu_us(kernel: Kernel, by_epoch: Sequence[tuple[list[Segment], Bytes]]) -> 
 
 
 def _turns(kernel: Kernel, segment: Segment) -> int:
-    """How many tasks a block's place on the device sees one after the other: the block's own, and blocks that queue for it."""
+    """How many tasks run one after the other where a resident block is: its own, then others'."""
     registers = MANY_REGISTERS if any(_in_flight(s) > 1 for s in kernel.segments) else 32
     resident = min(kernel.grid, kernel.device.wave(kernel.block, kernel.shared_bytes, registers))
     return max(1, -(-segment.tasks // resident))
 
 
 def _share(kernel: Kernel, segments: Sequence[Segment]) -> float:
-    """The part of the device's rate that the busiest of these segments can draw: by its share of all resident threads,
-    each with what it has in flight."""
+    """Share of the device's rate that the busiest of these segments reaches.
+
+    It follows from the number of resident threads and of loads in flight per thread.
+    """
     device, busy = kernel.device, max((s.tasks / _turns(kernel, s) * _in_flight(s) for s in segments), default=1.0)
     occupancy = min(1.0, busy * kernel.block / (device.sms * device.threads_per_sm))
-    # A GPU's memory is busy well before all its blocks are: half of them reach about 0.7 of the bandwidth (derived).
+    # Half of the blocks reach about 0.7 of a GPU's bandwidth (derived, not measured).
     return math.sqrt(max(occupancy, 1e-3))
 
 
 def _in_flight(segment: Segment) -> int:
-    """Columns that a thread fetches together: it keeps memory as busy as so many threads with a column each."""
+    """Columns that a thread loads at once. It counts as that many threads of one column."""
     return min(COLUMNS, max((p.width * max(1, p.turns) for p in segment.phases), default=1))
 
 
 # ---------------------------------------------------------------- a CPU
 def _cpu_us(kernel: Kernel, by_epoch: Sequence[tuple[list[Segment], Bytes]], around: int) -> float:
-    """Each call, and the join of a parallel one; in an epoch memory and loops overlap in part.
+    """Time of the calls, of joining parallel loops, and of each part between grid barriers.
 
-    A line that is stored to is fetched first. The rates of what a cache holds were measured with that; a copy that none holds
-    goes past the caches, as lone element-wise loops do, so there all other loops move twice what they store.
+    A store to main memory first reads its cache line, so it moves twice its bytes. Only stores that
+    bypass the caches do not. The rates of the cache levels already include this effect.
     """
     device, total = kernel.device, kernel.device.launch_us * len(kernel.calls)
     near = max(around, sum(b.size * itemsize(b.dtype) for b in kernel.parameters))
@@ -164,7 +174,7 @@ def _cpu_us(kernel: Kernel, by_epoch: Sequence[tuple[list[Segment], Bytes]], aro
 
 
 def _stored_through_caches(kernel: Kernel, segments: Sequence[Segment]) -> float:
-    """The share of what is stored to memory whose lines are fetched first: all but what loops stream past the caches."""
+    """Share of the stored bytes whose cache line is read first: all but streamed stores."""
     size = {b.name: itemsize(b.dtype) for b in kernel.buffers if b.scope != "shared"}
     found = {True: 0, False: 0}
     for segment in segments:
@@ -176,7 +186,7 @@ def _stored_through_caches(kernel: Kernel, segments: Sequence[Segment]) -> float
 
 
 def _again(kernel: Kernel, segment: Segment) -> int:
-    """Bytes that the loops of a task fetch once more, where its row is too long to stay in a core's cache."""
+    """Bytes that a task's later loops read again because its row exceeds a core's cache."""
     buffers, seen, total = kernel.by_name, set[str](), 0
     for phase in segment.phases:
         views = {v.name: v.buffer for v in phase.views}
@@ -191,17 +201,20 @@ def _again(kernel: Kernel, segment: Segment) -> int:
 
 
 class _Loops:
-    """What one core needs for the loops of a segment: ``ns``, and the bytes that its strides drag along.
+    """Time of a segment's loops on one core.
 
-    Each statement costs as part of a vector, or alone. A short loop, and the last elements of another one, have narrower
-    vectors: these save half of the lanes that they do without. What fills none costs what it does alone. Of rows taken
-    together none waits for what another does once a row.
+    ``ns`` is that time in nanoseconds. ``dragged`` counts the bytes that strided accesses fetch and
+    do not use.
+
+    Each statement is priced as part of a vector, or as a scalar. A short loop and the end of a
+    longer one use narrower vectors, and save half of the lanes that they leave out. If rows are
+    batched, no row waits for what another computes once a row.
     """
 
     def __init__(self, kernel: Kernel, segment: Segment) -> None:
         self.cost, self.ns, self.dragged = kernel.device.nanoseconds, 0.0, 0
-        self.outer: tuple[str, int] | None = None  # the loop around the innermost one
-        self.starts: dict[str, Index] = {}  # of rows that have a name
+        self.outer: tuple[str, int] | None = None  # variable and trips of the next outer loop
+        self.starts: dict[str, Index] = {}  # where each row view starts
         self.dtype, self.constants = {b.name: b.dtype for b in kernel.buffers}, {name for name, _, _ in kernel.constants}
         for phase in segment.phases:
             self.dtype |= {v.name: self.dtype[v.buffer] for v in phase.views}
@@ -211,7 +224,7 @@ class _Loops:
         body, before, trips = phase.body, phase.before, segment.rows * phase.cols * phase.serial
         axes = phase.axes if phase.sweep == 1 else phase.axes[:-1]  # a sweep's rows are unrolled
         name, n = next(((name, n) for name, n in reversed(axes) if n > 1), ("ser", phase.serial))
-        if all(p.cols * p.serial == 1 for p in segment.phases):  # nothing but rows: theirs is the innermost loop
+        if all(p.cols * p.serial == 1 for p in segment.phases):  # the loop over rows is innermost
             name, n, body, before = "row", segment.rows, before + body, ()
         starts = trips / n if n else 0.0
         around = (*((a, size) for a, size in reversed(axes) if a != name), ("ser", phase.serial), ("row", segment.rows))
@@ -227,7 +240,7 @@ class _Loops:
         self.ns += segment.rows * row
 
     def _loop(self, phase: Phase, body: tuple[Stmt, ...], name: str, n: int, starts: float) -> None:
-        """One loop of ``n`` turns over ``name``, so many times."""
+        """Add one loop of ``n`` turns over ``name``, which is started ``starts`` times."""
         vector, alone, once, fits = 0.0, 0.0, 0.0, True
         varying, known = set[str](), set(self.constants)
         for stmt in body:
@@ -252,7 +265,7 @@ class _Loops:
         self.ns += starts * (self.cost["loop"] * (n > 1) + vectors_ns + rest * alone + once)
 
     def _alone(self, each: float) -> float:
-        """A statement outside vectors; what never was in one (``math.pow``) costs the same."""
+        """Nanoseconds of a scalar statement. Some calls (``math.pow``) are never vectorised."""
         return min(LANES * each, each + self.cost["scalar"])
 
     def _statement(self, stmt: Stmt, name: str, n: int, trips: int, varying: set[str]) -> float:
@@ -275,10 +288,11 @@ class _Loops:
         return self.cost["strided"] + extra
 
     def _ahead(self, stmt: Load | Store, n: int, size: int) -> int:
-        """Bytes fetched in vain at the end of a run of ``n`` neighbours: a tile of a row's columns, whose next row is pages away.
+        """Bytes prefetched in vain at the end of a run of ``n`` neighbouring elements.
 
-        Measured: a product of two arrays of 16384 x 2048 in tiles of 32, 256, 2048 columns moves 13, 22, 40 GB/s; of
-        2048 x 2048 31, 39, 57.
+        This happens in a tile of a row's columns, whose next row lies pages away.
+        Measured, GB/s of a product of two arrays in tiles of 32, 256 and 2048 columns: 13, 22 and
+        40 for arrays of 16384 x 2048, and 31, 39 and 57 for arrays of 2048 x 2048.
         """
         index = self.starts[stmt.buffer] + stmt.index if stmt.buffer in self.starts else stmt.index
         step = _stride(index, *self.outer) if self.outer else None
@@ -296,17 +310,17 @@ class _Loops:
 
 
 def _varies(stmt: Stmt, name: str, varying: set[str]) -> bool:
-    """Whether a statement's value changes within the loop over ``name``; else it is computed before it."""
+    """Whether a statement's value changes within the loop over ``name``."""
     return any(name in i.variables for i in indices(stmt)) or not varying.isdisjoint(operands(stmt))
 
 
 def _is_known(stmt: Stmt, known: set[str]) -> bool:
-    """Whether the compiler knows a statement's value and leaves it out, as what a concatenation does to the other side's zeros."""
+    """Whether the compiler folds a statement away, such as arithmetic on a padding's zeros."""
     return not isinstance(stmt, Load | Store) and not any(i.variables for i in indices(stmt)) and known.issuperset(operands(stmt))
 
 
 def _stride(index: Index, name: str, n: int) -> int | None:
-    """By how many elements an access moves with the loop over ``name``; None if unevenly."""
+    """Elements by which an access moves in each turn of the loop over ``name``; None if uneven."""
     total = 0
     for factor, atom in index.terms:
         if isinstance(atom, Digit) and atom.var == name:
@@ -320,12 +334,14 @@ def _stride(index: Index, name: str, n: int) -> int | None:
 
 # ---------------------------------------------------------------- library calls
 def beside_library(graph: Graph, device: Device) -> Device:
-    """The device as kernels of this graph find it: where the threads of a CPU's matrix products wait for the next one on the cores
-    that ours would have, a second core pays only for much work.
+    """The device as kernels beside library calls find it.
 
-    Measured with NumPy's OpenBLAS, two cores: a product's thread waits 100 ms, without letting anybody in. Softmax of 120 us
-    right after it took 5% longer on both cores than on one, of 380 us 2% less, of 800 us 15%. A product of integers has no
-    threads, and a small one neither.
+    On a CPU, the threads of a matrix product keep waiting on their cores after it. A second core
+    then pays only for larger kernels, so ``serial_below`` is raised.
+
+    Measured with NumPy's OpenBLAS on two cores: its thread waits for 100 ms. A softmax right after
+    a product took 5% longer on both cores than on one at 120 us, 2% less at 380 us, and 15% less at
+    800 us. Products of integers and small products use one thread.
     """
     if device.kind == "gpu" or not any(_has_threads(graph, node) for node in graph.nodes):
         return device
@@ -333,7 +349,10 @@ def beside_library(graph: Graph, device: Device) -> Device:
 
 
 def _has_threads(graph: Graph, node: Node) -> bool:
-    """Whether a node is a matrix product that the library shares among threads. With one matrix at its right, a batch is one."""
+    """Whether a node is a product that the library computes with several threads.
+
+    A batch with a single right matrix is one product.
+    """
     if node.op != "matmul" or kind_of(node.type.dtype) != "float":
         return False
     left, right = (graph[a].type.shape for a in node.args)
@@ -344,8 +363,8 @@ def _has_threads(graph: Graph, node: Node) -> bool:
 def library_us(graph: Graph, node: Node, device: Device) -> float:
     """Modelled microseconds of a library call: the larger of its memory and arithmetic time.
 
-    A CPU's matrix products of a batch are so many calls; other calls (sort, cumsum ...) are as slow as memory,
-    which is far too fast, but they are the same under every strategy.
+    On a CPU a batch of matrix products counts one call for each. Other calls (sort, cumsum) count
+    as memory traffic only. That is far too fast, but it is the same under every strategy.
     """
     memory, flops, calls = library_traffic(graph, node).total / device.bandwidth, 0.0, 1
     if node.op == "matmul":

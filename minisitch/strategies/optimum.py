@@ -1,16 +1,19 @@
-"""The best plan of a stated space, for small graphs: what every strategy can be graded against.
+"""The best plan of a small graph, found by search. Every strategy can be graded against it.
 
-In:  a simplified ``Graph``, a ``Device``, and plans that are known already. Out: a ``FusionPlan`` named ``optimum``.
+In:  a simplified ``Graph``, a ``Device``, and known plans. Out: a ``FusionPlan`` named ``optimum``.
 
-The papers compare compilers, never a plan with the best plan. Here a plan is a sequence of kernels; each reads what is
-in memory when it runs, makes again whatever is not, and writes some values that somebody reads later. XLA's plans,
-which recompute, are in this space, and so are AStitch's, which do not. What is in memory is all that a kernel can
-tell of those before it, so the best plan is a shortest path from an empty memory to one that holds all it must, and
-A* finds it (Hart, Nilsson, Raphael 1968): a kernel is built and priced only where the least that it could cost and the
-least that the rest could cost leave room for a better plan.
+The papers compare compilers with each other, never with the best plan. Here a plan is a sequence of
+kernels. A kernel reads values that are in memory, recomputes other values that it needs, and writes
+values that a later kernel, a library call or the caller reads. This space contains XLA's plans,
+which recompute, and AStitch's, which do not.
+
+A later kernel depends on earlier ones only through the set of values in memory. So the best plan is
+a shortest path from the empty set to a set with all required values, and A* finds it (Hart,
+Nilsson, Raphael 1968). A kernel is built and priced only if lower bounds leave room for a better
+plan.
 
 Before:  %1 = max %0; %4 = exp(%0 - %1); %5 = sum %4; %7 = %4 / %5; return %7
-After:   {} -> {%7}: one kernel that writes %7, 10.4 us on a V100; no other had to be built to know
+After:   {} -> {%7}: one kernel that writes %7, 10.4 us on a V100; no other had to be built
 """
 
 from __future__ import annotations
@@ -43,16 +46,17 @@ from ..graph import Graph, Node
 from .cost import library_us
 from .prices import Prices, moved_us
 
-MOST_VALUES = 11  # operations whose result may be in memory: 3^11 kernels at most, 2048 sets of values
-# How any kernel may be put together. A plan that is known adds its ways; those that name values, for its own kernels only.
+MOST_VALUES = 11  # operations whose result may be in memory: at most 2048 sets and 3^11 kernels
+# Compositions that are tried for every kernel. A known plan adds its own. One that names values is
+# tried only for the plan's own kernel.
 COMPOSITIONS = (Stitching(), Stitching(adaptive=False), Stitching(merge=False), Stitching(keep=False))
 
 
 def optimum(graph: Graph, device: Device, plans: Sequence[FusionPlan] = ()) -> FusionPlan:
-    """The plan of least modelled time (``build.Prices``) over all plans of the space above and over ``plans``, of which those with
-    pipelines are left out: they run tile by tile, and are in no such space.
+    """The plan of least modelled time (``Prices``) in the space above and among ``plans``.
 
-    Raises PlanError where the graph has more than ``MOST_VALUES`` operations.
+    Plans with pipelines are left out: their kernels run tile by tile and are not in this space.
+    Raises PlanError if the graph has more than ``MOST_VALUES`` operations.
     """
     plans = [plan for plan in plans if not plan.pipelines]
     space = PlanSpace(graph, device, plans)
@@ -76,7 +80,10 @@ def union(sets: Iterable[int]) -> int:
 
 
 class PlanSpace:
-    """All kernels that a plan of one graph may hold; a set of values is an integer with a bit for each node id."""
+    """All kernels that a plan of one graph may hold.
+
+    A set of values is an integer: bit ``k`` stands for node ``k``.
+    """
 
     def __init__(self, graph: Graph, device: Device, plans: Sequence[FusionPlan] = ()) -> None:
         self.graph, self.device, self.prices = graph, device, Prices(graph, device)
@@ -86,7 +93,7 @@ class PlanSpace:
         self.known = [p for plan in plans if plan.graph == graph for p in plan.kernels]
         self.ways = (*COMPOSITIONS, *(p.composition for p in self.known
                                       if isinstance(p.composition, Stitching) and p.composition.kept is None))
-        self.needs: dict[int, int] = {}  # library call -> what must be in memory before it
+        self.needs: dict[int, int] = {}  # library call -> values that it reads from memory
         for node in graph.nodes:
             if node.kind == "library":
                 self.needs[node.id] = self._stored(view_source(graph, a) for a in node.args)
@@ -103,8 +110,12 @@ class PlanSpace:
         return union(self.needs.get(value, 1 << value) for value in values if self.graph[value].op != "input")
 
     def sweep(self, done: int) -> tuple[list[int], list[int], int]:
-        """What kernels see while ``done`` is in memory: for each value, what a kernel that makes it holds and reads;
-        of these, what it surely needs every element of; and what is read, not made: inputs, calls, ``done``."""
+        """Three facts for each value, while the values ``done`` are in memory.
+
+        Returns ``(held, whole, memory)``. ``held[v]`` is what a kernel that makes ``v`` contains or
+        reads. ``whole[v]`` is the part of ``held[v]`` of which it needs every element. ``memory``
+        is the set of values that are read: inputs, library results, and ``done``.
+        """
         if done not in self._sweeps:
             held: list[int] = []
             whole: list[int] = []
@@ -113,7 +124,7 @@ class PlanSpace:
                 held.append(1 << node.id)
                 whole.append(1 << node.id)
                 if node.op == "input" or node.kind == "library" or (done >> node.id & 1 and node.op not in FREE):
-                    memory |= 1 << node.id  # a view is read through, as everywhere
+                    memory |= 1 << node.id  # views are never stored: they are read through
                 for arg in node.args if is_fusible(node) else ():
                     held[-1] |= 1 << arg if memory >> arg & 1 else held[arg]
                     if node.type.size and (node.kind != "move" or node.op in ("broadcast", "reshape", "transpose")):
@@ -122,43 +133,50 @@ class PlanSpace:
         return self._sweeps[done]
 
     def kernel(self, made: int, done: int) -> tuple[int, int]:
-        """What a kernel that writes ``made`` holds, and what it reads."""
+        """The values inside a kernel that writes ``made``, and the values that it reads."""
         held, _, memory = self.sweep(done)
         inside = union(held[value] for value in bits(made))
         return inside & ~memory, inside & memory
 
     def is_legal(self, made: int, done: int) -> bool:
-        """No library call inside, every call that is read has been made, arguments within the limit."""
+        """Whether a kernel can run: its library calls are done, its arguments within the limit."""
         holds, reads = self.kernel(made, done)
         called = all(not self.needs.get(v, 0) & ~done for v in bits(reads))
         few = reads.bit_count() + made.bit_count() <= MOST_ARGUMENTS
         return called and (few or sum(_computes(self.graph[v]) for v in bits(holds)) <= 1)
 
     def is_read_later(self, made: int, done: int) -> bool:
-        """Nothing is written that neither the caller, nor a call, nor a later kernel can read."""
+        """Whether the caller, a library call or a later kernel can read each value of ``made``."""
         held = self.sweep(done | made)[0]
         later = union(held[value] for value in bits(self.required & ~done & ~made))
         return not made & ~self.required & ~later
 
     def least_us(self, made: int, done: int) -> float:
-        """What a kernel costs at least: its launch, and moving what it surely reads and writes."""
+        """Lower bound on a kernel's microseconds: its launch, its writes and its certain reads."""
         _, whole, memory = self.sweep(done)
         needed = union(whole[value] for value in bits(made))
         return self.device.launch_us + sum(self._moved_us[v] for v in bits(made | needed & memory))
 
     def rest_us(self, done: int) -> float:
-        """What all kernels still to come cost at least: as if they were one, and a launch for each that must wait for a call."""
+        """Lower bound on the microseconds of all kernels after ``done``.
+
+        The bound is one kernel for all missing values, plus a launch for each library call that
+        must stand between kernels.
+        """
         missing = self.required & ~done
         if not missing:
             return 0.0
-        waits: dict[int, int] = {}  # missing value -> kernels up to it, library calls between them
+        waits: dict[int, int] = {}  # missing value -> least number of kernels up to it
         for value in bits(missing):
             before = union(self.needs.get(v, 0) for v in bits(self.sweep(0)[0][value]))
             waits[value] = 1 + max((waits[v] for v in bits(before & missing) if v in waits), default=0)
         return self.least_us(missing, done) + (max(waits.values()) - 1) * self.device.launch_us
 
     def steps(self, done: int, room: float) -> Iterator[tuple[int, float]]:
-        """The sets of values that one more kernel may write, each with its least time; ``room``: what a better plan has left."""
+        """The sets of values that the next kernel may write, each with its lower bound.
+
+        ``room`` is the number of microseconds that a better plan has left.
+        """
         free = [v for v in self.values if not done >> v & 1]
         pending = [(0, 0)]
         while pending:
@@ -168,10 +186,10 @@ class PlanSpace:
                 least = self.least_us(more, done)
                 if least < room and self.is_legal(more, done) and self.is_read_later(more, done):
                     yield more, least
-                    pending.append((more, i + 1))  # what failed fails with one more value, too
+                    pending.append((more, i + 1))  # a set that failed also fails with more values
 
     def price(self, made: int, done: int) -> tuple[float, Pattern]:
-        """The kernel that writes ``made``, composed in the best way, and its modelled time."""
+        """Price and pattern of the kernel that writes ``made``, with its best composition."""
         holds, reads = self.kernel(made, done)
         if (made, reads) not in self.priced:
             pattern = Pattern(tuple(bits(holds)), tuple(bits(made)))
@@ -181,7 +199,7 @@ class PlanSpace:
         return self.priced[made, reads]
 
     def _us(self, pattern: Pattern) -> float:
-        """Its modelled time; infinite where a composition that some plan used elsewhere cannot hold this kernel."""
+        """The modelled time, or infinity if another kernel's composition does not fit this one."""
         try:
             return self.prices.pattern_us(pattern)
         except (PlanError, KernelError):
@@ -195,14 +213,18 @@ def _computes(node: Node) -> bool:
 
 
 def search(space: PlanSpace, bound: float) -> list[tuple[float, Pattern]] | None:
-    """The kernels of the cheapest plan below ``bound`` microseconds, in order, each with its price; None if there is none."""
+    """The cheapest plan below ``bound`` microseconds: its kernels in order, each with its price.
+
+    None if there is no such plan.
+    """
     spent = {0: 0.0}
     came: dict[int, tuple[int, float, Pattern]] = {}
     expanded: set[int] = set()
-    pending = [(space.rest_us(0), 0, 0)]  # (least time of a plan that goes on like this, in memory, written next)
+    # Entries: lower bound on the plan's time, values in memory, values that the next kernel writes.
+    pending = [(space.rest_us(0), 0, 0)]
     while pending and pending[0][0] < bound:
         _, done, made = heapq.heappop(pending)
-        if made:  # only now is the kernel built: nothing cheaper is left to look at
+        if made:  # the kernel is built only now, when no entry has a lower bound
             us, pattern = space.price(made, done)
             if spent[done] + us < spent.get(done | made, inf):
                 spent[done | made] = spent[done] + us

@@ -1,9 +1,9 @@
-"""From a pattern's body to its kernel, whatever composition its strategy chose; and what that kernel would cost.
+"""Build the kernel of a pattern, and price it with the cost model.
 
-In:  a body (``fuse.extract``), a ``Device`` and a ``Composition``. Out: a ``StitchPlan``, a ``Kernel``, microseconds.
+In:  a body (``fuse.extract``), a ``Device`` and a ``Composition``. Out: a ``Kernel``, microseconds.
 
-Strategies that weigh plans ask here: a pattern's price is the modelled time of the very kernel that
-would run, not of a guess at it. Equal bodies are built once.
+A pattern's price is the modelled time of the kernel that would run. Strategies use these prices to
+choose between plans. Equal bodies are built once.
 """
 
 from __future__ import annotations
@@ -26,44 +26,53 @@ from .cost import kernel_us, library_us, working_set
 
 
 def digest(graph: Graph, composition: Composition = ALL_INGREDIENTS) -> str:
-    """The name of a kernel's meaning: equal for structurally equal graphs composed alike (0.0 and -0.0 differ)."""
+    """Hash of a graph's structure and composition. Equal kernels have equal digests.
+
+    The constants 0.0 and -0.0 differ.
+    """
     return hashlib.sha256(f"({graph.structure_text}, {composition!r})".encode()).hexdigest()
 
 
 class _Kernels(dict[str, Kernel]):
-    """Kernels for one device by digest; a class of its own, since a plain dict cannot be referred to weakly.
+    """The kernels of one device by digest. (A subclass of ``dict``, to allow weak references.)
 
-    ``bodies``: one graph of each structure, which keeps what is worked out about it for all compositions. ``by_loops``: one
-    kernel of all that differ in nothing but their composition's name, as an ablation that changes no loop does.
+    ``bodies`` holds one graph for each structure, with all that was derived from it.
+    ``by_loops`` holds one kernel for all compositions that lead to the same loops.
     """
 
     def __init__(self) -> None:
         self.bodies: dict[str, Graph] = {}
         self.by_loops: dict[tuple[Hashable, ...], Kernel] = {}
-        self.refused: dict[str, PlanError | KernelError] = {}  # what cannot be built, and why
-        self.us: dict[tuple[int, int], tuple[tuple[Segment, ...], float]] = {}  # with the loops, so that their id stays theirs
+        self.refused: dict[str, PlanError | KernelError] = {}  # bodies that cannot be built
+        # Price of a kernel by the id of its segments. The segments are kept so that ids stay valid.
+        self.us: dict[tuple[int, int], tuple[tuple[Segment, ...], float]] = {}
 
     def price(self, kernel: Kernel, around: int) -> float:
-        """Kernels that share their loops take as long."""
+        """Modelled microseconds of a kernel. Kernels with the same loops are priced once."""
         key = id(kernel.segments), around
         if key not in self.us:
             self.us[key] = kernel.segments, kernel_us(kernel, around)
         return self.us[key][1]
 
 
-_tables: WeakValueDictionary[Device, _Kernels] = WeakValueDictionary()  # each lives as long as somebody uses it
+# A device's table lives as long as ``shared_kernels`` or a ``Prices`` object uses it.
+_tables: WeakValueDictionary[Device, _Kernels] = WeakValueDictionary()
 
 
 @contextmanager
 def shared_kernels(device: Device) -> Iterator[None]:
-    """Within it, equal bodies are built once for this device: for their price, and to be run."""
+    """Build equal bodies once for this device while the context is open."""
     table = _tables.setdefault(device, _Kernels())
     yield
     del table
 
 
 def built(graph: Graph, device: Device, composition: Composition) -> Kernel:
-    """The kernel of a body. Within ``shared_kernels``, or while some ``Prices`` is in use, equal bodies are built once."""
+    """The kernel of a body.
+
+    Equal bodies are built once within ``shared_kernels``, or while a ``Prices`` object lives.
+    Raises PlanError or KernelError if the body cannot be built.
+    """
     known, key = _tables.get(device, _Kernels()), digest(graph, composition)
     if key in known.refused:
         raise copy(known.refused[key])
@@ -73,33 +82,33 @@ def built(graph: Graph, device: Device, composition: Composition) -> Kernel:
             loops = asked(plan)
             known[key] = as_scheduled(known.by_loops[loops], plan) if loops in known.by_loops else schedule(plan)
         except (PlanError, KernelError) as refused:
-            known.refused[key] = copy(refused)  # without its traceback, whose frames keep this table
+            known.refused[key] = copy(refused)  # a traceback would keep this table alive
             raise
         known.by_loops.setdefault(loops, known[key])
     return known[key]
 
 
 class Prices:
-    """Modelled microseconds of patterns of one graph on one device; each different kernel is built once.
+    """Modelled microseconds of patterns of one graph on one device.
 
-    All that are in use at one time share their kernels: those of a strategy that asks others, and those that it asks.
-    ``around``: bytes of the program that the graph was cut out of, if it was.
+    Each different kernel is built once, and all ``Prices`` of a device share their kernels.
+    If the graph is a part of a program, ``around`` is the program's working set in bytes.
     """
 
     def __init__(self, graph: Graph, device: Device, around: int = 0) -> None:
         self.graph, self.device, self.around = graph, device, around or working_set(graph)
-        self._shared = _tables.setdefault(device, _Kernels())  # keeps the table that ``built`` looks into
+        self._shared = _tables.setdefault(device, _Kernels())  # keeps the table of ``built`` alive
         self._by_pattern: dict[Pattern, Kernel] = {}
         self._bodies: dict[tuple[tuple[int, ...], tuple[int, ...], bool], Graph] = {}
         self._us: dict[Pattern, float] = {}
 
     def body(self, pattern: Pattern) -> Graph:
-        """The pattern as a graph of its own, cut out once for all ways to compose it."""
+        """The pattern as a graph of its own, extracted once for all its compositions."""
         key = pattern.members, pattern.outputs, pattern.composition.products
         return self._bodies[key] if key in self._bodies else self._bodies.setdefault(key, extract(self.graph, pattern).graph)
 
     def kernel(self, pattern: Pattern) -> Kernel:
-        """The kernel that would run for this pattern (its outputs must be set)."""
+        """The kernel of a pattern whose outputs are set. Raises as ``built`` does."""
         if pattern not in self._by_pattern:
             self._by_pattern[pattern] = built(self.body(pattern), self.device, pattern.composition)
         return self._by_pattern[pattern]
@@ -113,13 +122,16 @@ class Prices:
         return self._us[pattern]
 
     def plan_us(self, plan: FusionPlan) -> float:
-        """Modelled microseconds of all launches and calls, one after the other."""
+        """Modelled microseconds of a plan: the sum over its launches and library calls."""
         return sum(map(self.pattern_us, plan.patterns))
 
     def least_us(self, pattern: Pattern, *, divided: bool = False) -> float:
-        """What a pattern takes at least, known before its kernel is built: the launch, reading what it needs all of, writing its
-        outputs. ``divided``: what several kernels that compute the same take at least, since these may find what they read in a
-        nearer cache."""
+        """Lower bound on a pattern's time in microseconds, known before its kernel is built.
+
+        It counts the launch, reading the inputs that are needed whole, and writing the outputs.
+        With ``divided`` it bounds any number of kernels that compute the same. Each of these may
+        find its inputs in a faster cache.
+        """
         if pattern.kind == "library":
             return self.pattern_us(pattern)
         moved = sum(self.graph[v].type.nbytes for v in {*pattern.outputs, *read_whole(self.graph, pattern)})
@@ -127,7 +139,7 @@ class Prices:
 
 
 def read_whole(graph: Graph, pattern: Pattern) -> set[int]:
-    """Values in memory of which a kernel needs every element, however it is composed.
+    """Values in memory that a kernel reads completely under every composition.
 
     Before:  %1 = exp %0; %3 = slice %2; %4 = add %1 %3; write %4      After:  %0
     """
@@ -139,8 +151,11 @@ def read_whole(graph: Graph, pattern: Pattern) -> set[int]:
 
 
 def moved_us(nbytes: int, device: Device, around: int = 0, divided: bool = False) -> float:
-    """What moving so many bytes takes at least, in a program that needs ``around`` bytes: as if nothing else were moved, and by one
-    kernel unless ``divided``."""
+    """Lower bound on the time to move ``nbytes``, in microseconds.
+
+    ``around`` is the program's working set in bytes, and decides which cache level serves them.
+    Unless ``divided``, one kernel moves all of ``nbytes``.
+    """
     near = around if divided else max(nbytes, around)
     level = next((at for at in device.levels if near <= at.size), device.levels[-1]) if device.levels else None
     return nbytes / (max(level.one_core, level.all_cores) if level else device.bandwidth) * 1e6

@@ -1,11 +1,13 @@
-"""Long programs in regions: cut where they repeat, so that equal regions are planned and equal kernels compiled once.
+"""Plan long programs in regions, so that equal regions are planned once and equal kernels compiled once.
 
-In:  a graph, a strategy's name, a device. Out: that strategy's plan; its kernels have ``MOST_STATEMENTS`` at most.
+In:  a graph, a strategy's name, a device. Out: that strategy's plan. Its kernels have at most
+``MOST_STATEMENTS`` statements.
 
-Tracing unrolls a Python loop, so K rounds are K equal pieces of the graph, and what can be stitched is as long as the
-loop. Compiling one kernel of thousands of statements takes minutes; K small equal ones take as long as one. Where
-AStitch, which stitches farthest, would make a far too large kernel, the program is cut in consecutive regions, and each
-different region is a program of its own to the strategy. Shorter programs are planned whole.
+Tracing unrolls Python loops, so K rounds become K equal pieces of the graph. A strategy could
+stitch all of them in one kernel of thousands of statements, which takes minutes to compile. K
+small equal kernels take as long as one. So the graph is cut into consecutive regions if AStitch,
+which stitches most, would make a far too large kernel. The strategy plans each different region
+once, as a program of its own. Shorter programs are planned whole.
 
 Before:  %1 = f %0; %2 = f %1; ... %60 = f %59            one kernel of 300 operations
 After:   {%1 ... %12} {%13 ... %24} ... {%49 ... %60}     five regions, planned once
@@ -40,14 +42,14 @@ from ..graph import Graph
 from ..stitch.dominants import evaluations
 from .prices import built, digest
 
-MOST_STITCHED = 256  # operations that AStitch may put in one kernel of a program that is planned whole
+MOST_STITCHED = 256  # operations in AStitch's largest kernel of a program that is planned whole
 MOST_OPERATIONS = 64  # of a region
-MOST_STATEMENTS = 256  # of a kernel: beyond, each takes the longer to compile. The papers' largest kernel has 191
-REPEATS = 4  # one part in so many of a program must repeat for it to be cut there
+MOST_STATEMENTS = 256  # of a kernel (compile time); the papers' largest kernel has 191
+REPEATS = 4  # a cut before an operation requires that it repeats through 1/REPEATS of the program
 
 
 def planned(graph: Graph, name: str, device: Device) -> FusionPlan:
-    """As ``fuse.fuse``, in regions where the program is long; kernels that are too large all the same are cut again.
+    """Plan as ``fuse.fuse`` does, but a long program in regions; then cut kernels that are too large.
 
     Raises PlanError and KernelError as the strategy does.
     """
@@ -56,7 +58,7 @@ def planned(graph: Graph, name: str, device: Device) -> FusionPlan:
 
 
 def _is_long(graph: Graph, device: Device) -> bool:
-    """Whether one of AStitch's kernels would be so large that a plan of the whole program is worth nothing."""
+    """Whether one of AStitch's kernels would be so large that the program needs regions."""
     if _operations(graph, range(len(graph))) <= MOST_OPERATIONS:
         return False
     with suppress(PlanError, KernelError):
@@ -70,12 +72,12 @@ def _is_long(graph: Graph, device: Device) -> bool:
 
 
 class _Regions:
-    """Asks a strategy for each different region once."""
+    """Plans regions with one strategy, each different region once."""
 
     def __init__(self, name: str, device: Device) -> None:
         self.name, self.device = name, device
         self.known: dict[str, FusionPlan] = {}
-        self.statements: dict[str, int] = {}  # of each different kernel
+        self.statements: dict[str, int] = {}  # digest of a kernel -> its statements
 
     def cut(self, graph: Graph, most: int) -> FusionPlan:
         """The plan in regions of at most ``most`` operations."""
@@ -103,7 +105,7 @@ class _Regions:
         return [_in_whole(pattern, body) for pattern in self.known[key].patterns]
 
     def bounded(self, plan: FusionPlan) -> FusionPlan:
-        """The plan with kernels of more than ``MOST_STATEMENTS`` statements cut, down to one operation each."""
+        """The plan, with each kernel of more than ``MOST_STATEMENTS`` statements cut in pieces."""
         patterns: list[Pattern] = []
         decisions = list(plan.decisions)
         for pattern in plan.patterns:
@@ -124,7 +126,7 @@ class _Regions:
             replace(plan, patterns=tuple(patterns), decisions=tuple(decisions)))
 
     def _too_many(self, body: Body, pattern: Pattern) -> int:
-        """How many statements the kernel has, if that is too many; what cannot be built is refused later."""
+        """The kernel's statements if they are too many, else 0. Also 0 if it cannot be built."""
         key = digest(body.graph, pattern.composition)
         if key not in self.statements:
             self.statements[key] = evaluations(body.graph)
@@ -135,19 +137,21 @@ class _Regions:
 
 
 def _in_whole(pattern: Pattern, body: Body) -> Pattern:
-    """A pattern of a region as one of the whole graph. Ids ascend in both alike, so its own body stays as it is."""
+    """A pattern of a region as a pattern of the whole graph. The order of ids stays the same."""
     members = sorted(body.origin[m] for m in pattern.members if body.graph[m].op != "input")
     return replace(pattern, members=tuple(members), outputs=tuple(sorted(body.origin[o] for o in pattern.outputs)))
 
 
 def _operations(graph: Graph, members: Iterable[int]) -> int:
-    """How many of these nodes compute something, or move it."""
+    """How many of these nodes compute or move something."""
     return sum([graph.nodes[m].kind != "source" and graph.nodes[m].op not in FREE for m in members])
 
 
 # ---------------------------------------------------------------- where a program repeats
 def regions(graph: Graph, most: int) -> list[range]:
-    """Consecutive ids with ``most`` operations each at most, cut where the program repeats; rounds are dealt out evenly.
+    """Consecutive ranges of ids with at most ``most`` operations each, cut where the program repeats.
+
+    Rounds are spread evenly over the regions.
 
     Before:  a b c a b c a b c a b c, most 7      After:  a b c a b c | a b c a b c
     """
@@ -155,19 +159,19 @@ def regions(graph: Graph, most: int) -> list[range]:
 
 
 class _Cutter:
-    """Finds the cuts of one graph: first segments, each a round of a loop at best, then how many make a region."""
+    """Finds the cuts of one graph: segments first (one round of a loop each, if possible), then regions."""
 
     def __init__(self, graph: Graph, most: int) -> None:
         self.graph, self.most = graph, most
         self.kinds, self.prints = _fingerprints(graph)
         self.alive = _alive(graph)
         counted = [n.kind != "source" and n.op not in FREE for n in graph.nodes]
-        self.before = [0, *accumulate(counted)]  # operations before each node
+        self.before = [0, *accumulate(counted)]  # node -> operations before it
 
     def run(self) -> list[range]:
-        """Segments joined to regions as far as there is room: equal ones evenly, others with their neighbours."""
+        """Join segments to regions: equal ones evenly, different ones while there is room."""
         found: list[range] = []
-        open_to_others = False  # whether the last region may take what comes next
+        open_to_others = False  # whether the last region may take the next segment
         for run in self._runs(self._segments()):
             each = max(1, self.most // max(1, self._size(run[0])))
             if len(run) == 1 and open_to_others and self._size(range(found[-1].start, run[0].stop)) <= self.most:
@@ -183,7 +187,7 @@ class _Cutter:
         return self.before[span.stop] - self.before[span.start]
 
     def _segments(self) -> list[range]:
-        """Spans of at most ``most`` operations, if a single one does not have more."""
+        """Ranges of at most ``most`` operations, unless a single cut cannot make them smaller."""
         found: list[range] = []
         pending = [range(len(self.graph))]
         while pending:
@@ -196,7 +200,7 @@ class _Cutter:
         return found
 
     def _cuts(self, span: range) -> list[int]:
-        """Where a span is cut: before each operation of the kind that comes most regularly; else in two halves."""
+        """Where to cut a range: before each operation of the most regular kind, else in the middle."""
         places: dict[int, list[int]] = {}
         for i in span:
             if self.before[i + 1] > self.before[i]:
@@ -214,11 +218,12 @@ class _Cutter:
             inside = [i for i in span if self.before[span.start] < self.before[i] < self.before[i + 1]]
             near = [i for i in inside if abs(self.before[i] - middle) * 4 <= self._size(span)] or inside
             cuts = [min(near, key=lambda i: (self.alive[i], abs(self.before[i] - middle)))]
-        firsts = [bisect_left(self.before, self.before[i]) for i in cuts]  # views before an operation go with it
+        # Views directly before an operation stay with it.
+        firsts = [bisect_left(self.before, self.before[i]) for i in cuts]
         return [i for i in firsts if i > span.start]
 
     def _runs(self, segments: Sequence[range]) -> list[list[range]]:
-        """Neighbours that are equal, with windows that move on by as much each time."""
+        """Group equal neighbours. Their slices must move on by equal steps."""
         found: list[list[range]] = []
         last: tuple[Hashable, Sequence[int], Sequence[int]] = None, (), ()
         for span in segments:
@@ -234,8 +239,11 @@ class _Cutter:
 
 
 def _fingerprints(graph: Graph) -> tuple[list[int], list[tuple[int, int]]]:
-    """What each node does, wherever its window is; and two fingerprints of that and what it reads, without and with the
-    windows' places: one of them is equal for the same line of all rounds of a loop."""
+    """The kind of each node without its slice's start, and two fingerprints of its inputs' kinds.
+
+    One fingerprint ignores where slices start, the other does not. One of them is equal for the
+    same line in all rounds of a loop.
+    """
     kinds = [hash((n.op, n.type, repr([pair for pair in n.attrs if pair[0] != "start"]))) for n in graph.nodes]
     prints = []
     for found in (kinds, [hash((n.op, n.type, repr(n.attrs))) for n in graph.nodes]):
@@ -246,7 +254,7 @@ def _fingerprints(graph: Graph) -> tuple[list[int], list[tuple[int, int]]]:
 
 
 def _alive(graph: Graph) -> list[int]:
-    """For each node how many values are made before it and read by it or later: a cut there sends them through memory."""
+    """For each node, how many earlier values are read at it or later. A cut there stores them all."""
     last = list(range(len(graph)))
     for node in graph.nodes:
         for arg in node.args:

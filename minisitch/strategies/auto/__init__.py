@@ -1,22 +1,23 @@
-"""``auto``: AStitch's ability to stitch, FusionStitching's judgement. The default.
+"""``auto``, the default: stitch as far as AStitch does, and judge by cost as FusionStitching does.
 
-In:  a ``Graph`` and a ``Device``. Out: a plan no dearer than that of any strategy that was asked, by the calibrated
-cost model on the very kernels that would run, and as far as that model can tell (``RESOLUTION``).
+In:  a ``Graph`` and a ``Device``. Out: a plan that costs no more than the plan of any strategy that
+was asked, by the calibrated cost model and within its resolution (``RESOLUTION``).
 
 Five steps:
 
-1. *Stitch.* AStitch says how far a kernel could reach: everything between library calls.
-2. *Judge.* Each such kernel is then a small program of its own, and every other strategy plans it anew; so do
-   AStitch's ablations, and cuts at its grid barriers. A way in several kernels is also tried *restitched*, with kernels of it in
-   one launch. The cheapest way takes the kernel's place. Equal kernels are judged once.
-3. *Compare.* The other strategies plan the whole graph too; should one of these plans be cheaper, its
-   kernels are judged as in step 2, and it is taken.
-4. *Restitch* the plan: kernels between the same library calls share a launch where that is cheaper.
-5. *Pipelines*, on a CPU and where products write more than the largest cache holds: Kitsune's plan is taken if it is modelled
-   ``PIPELINE_GAIN`` times faster. Below that they lost when measured.
+1. *Stitch.* Plan with AStitch: one kernel for everything between two levels of library calls.
+2. *Judge.* Cut each kernel out as a program of its own, its body. Collect the ways to compute it:
+   the kernel itself, AStitch's ablations, the other strategies' plans, and cuts at grid barriers.
+   If a way has several kernels, also try to merge them into fewer launches. Take the cheapest way.
+   Equal bodies are judged once.
+3. *Compare.* The other strategies plan the whole graph. If such a plan is cheaper, judge its
+   kernels as in step 2 and take it.
+4. *Merge.* Kernels between the same library calls share a launch if that is cheaper.
+5. *Pipelines.* On a CPU, if products write more than the largest cache holds, take Kitsune's plan
+   if it is modelled ``PIPELINE_GAIN`` times faster. Pipelines with a smaller gain lost when measured.
 
-A way that launches and compulsory bytes alone make too dear is dropped before its kernels are built, unless it could be cheap
-enough in one launch: its decision says *bound*.
+A way is not built if its launches and its compulsory bytes alone cost too much. Its decision then
+says *bound*. Such a way is still merged, if one launch could make it cheap enough.
 
 Before:  astitch: {a b c} with two grid barriers 20 us, {d e} 12 us      fs18: {a b c} by blocks 13 us
 After:   {a b c} by blocks, {d e} stitched
@@ -54,30 +55,31 @@ from ..kitsune.price import plan_with_pipelines_us
 from ..prices import Prices, digest, moved_us
 from .merge_launches import restitched, restitched_plan
 
-PROPOSERS = ("astitch", "fs20", "fs18", "xla", "none")  # of equally cheap plans the first one's is taken
+PROPOSERS = ("astitch", "fs20", "fs18", "xla", "none")  # the first of equally cheap plans is taken
 ABLATIONS = {"without keeping": Stitching(keep=False), "without merging": Stitching(merge=False)}
-MOST_COMPARED = {"fs20": 3500, "fs18": 3500}  # nodes of a graph that a slow planner is still asked to plan whole
-MOST_CUTS = 8  # of a kernel with more grid barriers, that many are tried, evenly spread
-# How many times cheaper a way must be modelled to take the place of AStitch's. Of two plans of a program on a CPU that are modelled
-# closer than that, the cheaper one is slower as often as not; of a GPU only the model is known: see docs/strategies/auto.md.
+MOST_COMPARED = {"fs20": 3500, "fs18": 3500}  # nodes of the largest graph that each plans whole
+MOST_CUTS = 8  # grid barriers at which a cut is tried; of more, these are evenly spread
+# How many times cheaper than AStitch's kernel a way must be. On a CPU, if two plans are modelled
+# closer than that, the cheaper one is as often the slower one. On a GPU no measurement tells: see
+# docs/strategies/auto.md.
 RESOLUTION = {"cpu": 1.03, "gpu": 1.0}
-# The same for a kernel's way in several launches, since what these cost the host is not modelled. On a GPU it is the CPU's figure,
-# not a measured one; whole plans are compared without it, since none is to be cheaper than ours.
+# The same for a way in several launches, whose cost to the host is not modelled. The figure was
+# measured on a CPU only. Whole plans are compared without it.
 MORE_LAUNCHES = 1.03
-PIPELINE_GAIN = 1.25  # what pipelines must be modelled to gain: see docs/strategies/auto.md
-MOST_RESTITCHED = 8  # kernels of a way that are tried in one launch. With a limit of 16 one of 14 workloads is 0.03% cheaper
-MOST_JUDGED = 1000  # nodes of a kernel that is planned anew; a larger one stays as it was proposed
+PIPELINE_GAIN = 1.25  # least modelled gain of pipelines: see docs/strategies/auto.md
+MOST_RESTITCHED = 8  # most kernels to merge; with 16, one of 14 workloads is 0.03% cheaper
+MOST_JUDGED = 1000  # nodes of the largest kernel that is judged; a larger one stays as it is
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """Which steps are taken: the ablation switches."""
+    """Which steps run. Each switch can be turned off for an ablation."""
 
     replan: bool = True  # let the other strategies plan each stitched kernel
-    ablate: bool = True  # try it with fewer of AStitch's ingredients
-    cut: bool = True  # try it in two, at a grid barrier
-    restitch: bool = True  # try the kernels of each of these ways in one launch, and those of the plan
-    compare: bool = True  # with the other strategies' plans of the whole graph, and Kitsune's pipelines
+    ablate: bool = True  # try each kernel with fewer of AStitch's ingredients
+    cut: bool = True  # try two kernels, cut at a grid barrier
+    restitch: bool = True  # merge kernels, of each way and of the whole plan
+    compare: bool = True  # compare with whole plans of the other strategies, and with pipelines
 
 
 ALL_STEPS = Judgement()
@@ -85,12 +87,12 @@ ALL_STEPS = Judgement()
 
 @dataclass(frozen=True)
 class Way:
-    """One way to compute a kernel's body: its patterns (ids of the body) and what they cost together."""
+    """One way to compute a kernel's body: its patterns (ids of the body) and its modelled time."""
 
     name: str
     patterns: tuple[Pattern, ...]
     us: float
-    exact: bool = True  # else it takes at least so long, and was not built to know more
+    exact: bool = True  # False: ``us`` is only a lower bound, and the kernels were not built
 
     def __str__(self) -> str:
         kernels = count(sum(p.kind == "kernel" for p in self.patterns), "kernel")
@@ -99,20 +101,25 @@ class Way:
 
 @strategy("auto")
 def auto(graph: Graph, device: Device) -> FusionPlan:
-    """The cheapest way to compute each kernel that AStitch would stitch, and as far as the model can tell no dearer than any
-    whole plan that was asked for. A strategy that refuses is no proposal; AStitch's refusal is ours: PlanError, KernelError."""
+    """The cheapest way to compute each kernel that AStitch would stitch.
+
+    The plan costs no more than any whole plan that was asked for, as far as the model can tell.
+    A strategy that refuses makes no proposal. If AStitch refuses, its PlanError or KernelError is
+    raised.
+    """
     return decide(graph, device)
 
 
 def decide(graph: Graph, device: Device, steps: Judgement = ALL_STEPS, proposers: Sequence[str] = PROPOSERS) -> FusionPlan:
-    """As ``auto``, with steps and proposals left out at will; the first proposer's kernels are judged in any case."""
+    """As ``auto``, with chosen steps and strategies. The first proposer's kernels are the start."""
     judge = _Judge(Prices(graph, device), steps, proposers)
     first, *others = proposers
     chosen = judge.judged(fuse(graph, first, device))
     if not steps.compare:
         return judge.restitched(chosen)
     us = judge.prices.plan_us(chosen)
-    calls = sum(judge.prices.pattern_us(p) for p in chosen.patterns if p.kind == "library")  # the same whoever plans
+    # Every plan has the same library calls.
+    calls = sum(judge.prices.pattern_us(p) for p in chosen.patterns if p.kind == "library")
     taken, said = first, [str(Way(f"each kernel of {first} judged", chosen.patterns, us))]
     for name in others:
         if len(graph) > MOST_COMPARED.get(name, len(graph)):
@@ -140,7 +147,7 @@ def decide(graph: Graph, device: Device, steps: Judgement = ALL_STEPS, proposers
 
 
 def _pipelined(graph: Graph, prices: Prices) -> tuple[FusionPlan, float] | None:
-    """Kitsune's plan and what it takes, if products write more than the largest cache holds and it has pipelines."""
+    """Kitsune's plan and its time, if it has pipelines and products exceed the largest cache."""
     device = prices.device
     written = sum(n.type.nbytes for n in graph.nodes if n.op == "matmul")
     if device.kind != "cpu" or len(device.levels) < 2 or written <= device.levels[-2].size:
@@ -153,7 +160,7 @@ def _pipelined(graph: Graph, prices: Prices) -> tuple[FusionPlan, float] | None:
 
 
 class _Judge:
-    """Finds the cheapest way for one kernel after the other; remembers it for equal ones."""
+    """Finds the cheapest way for each kernel. Equal kernels are judged once."""
 
     def __init__(self, prices: Prices, steps: Judgement, proposers: Sequence[str]) -> None:
         self.prices, self.steps, self.proposers = prices, steps, proposers
@@ -161,7 +168,7 @@ class _Judge:
         self.known: dict[str, tuple[Body, list[Way]]] = {}
 
     def judged(self, plan: FusionPlan) -> FusionPlan:
-        """The plan with each kernel as its cheapest way has it."""
+        """The plan, with each kernel replaced by its cheapest way."""
         patterns: list[Pattern] = []
         decisions = list(plan.decisions)
         for pattern in plan.patterns:
@@ -169,7 +176,7 @@ class _Judge:
         return verify_plan(FusionPlan(plan.graph, "auto", tuple(patterns), tuple(decisions)))
 
     def restitched(self, plan: FusionPlan) -> FusionPlan:
-        """The plan in fewer launches, if that step is taken."""
+        """The plan in fewer launches, if the step ``restitch`` is on."""
         return restitched_plan(plan, self.prices) if self.steps.restitch else plan
 
     def _cheapest(self, pattern: Pattern, proposer: str, decisions: list[Decision]) -> list[Pattern]:
@@ -188,16 +195,22 @@ class _Judge:
         return [pattern] if best is ways[0] else [self._placed(part, twin, body) for part in best.patterns]
 
     def _margin(self, way: Way) -> float:
-        """How many times cheaper than the kernel as it was proposed a way must be."""
+        """How many times cheaper than the proposed kernel a way must be."""
         return max(self.resolution, MORE_LAUNCHES) if len(way.patterns) > 1 else self.resolution
 
     def _better(self, ways: Sequence[Way]) -> list[Way]:
-        """Those that may take the place of the first. Among them the cheapest does, whatever the margins between them: so a
-        way more to choose from never makes the choice dearer."""
+        """The ways that may replace the first one.
+
+        The cheapest of them is taken, whatever the margins between them. So one more way never
+        raises the price.
+        """
         return [way for way in ways[1:] if way.exact and way.us * self._margin(way) < ways[0].us]
 
     def _ways(self, body: Body, pattern: Pattern, proposer: str) -> list[Way]:
-        """The kernel as it is, then every other way worth a try; one loop leaves nothing to decide, and a huge kernel too much."""
+        """The kernel as proposed, then all other ways.
+
+        A kernel of one loop has no other way. A kernel that is too large to judge gets none either.
+        """
         graph = body.graph
         prices = Prices(graph, self.prices.device, self.prices.around)
         inside = tuple(n.id for n in graph.nodes if n.op != "input" or n.id in graph.outputs)
@@ -206,7 +219,7 @@ class _Judge:
         plan, least = prices.kernel(whole).plan, prices.least_us(whole, divided=True)
         if len(plan.sinks) == 1 or len(graph) > MOST_JUDGED:
             return ways
-        if least * self.resolution >= ways[0].us:  # so much takes whatever computes the same
+        if least * self.resolution >= ways[0].us:  # no way costs less than this
             return [*ways, Way("any other way", (whole,), least, exact=False)]
         if self.steps.ablate and pattern.composition == Stitching():
             self._try(ways, prices, {name: partial(_with, whole, how) for name, how in ABLATIONS.items() if changes(plan, how)})
@@ -224,31 +237,37 @@ class _Judge:
 
     def _try(self, ways: list[Way], prices: Prices, makers: dict[str, Callable[[], Sequence[Pattern]]],
              worth: float | None = None) -> None:
-        """Add the ways that can be built. ``worth``: what they must take less than, if not what ``ways`` say."""
+        """Add the ways that can be built.
+
+        ``worth`` is the time that a way must stay below. By default it follows from ``ways``.
+        """
         for name, make in makers.items():
-            with suppress(PlanError, KernelError):  # refused: no way
+            with suppress(PlanError, KernelError):  # a refused way is left out
                 ways.append(_priced(name, tuple(make()), prices, self._worth(ways) if worth is None else worth))
 
     def _try_restitched(self, ways: list[Way], prices: Prices, least: float) -> None:
-        """Add each way that has several kernels in fewer launches, if these could make it cheap enough, with what several of them
-        read read once. ``least``: what any way takes."""
+        """Merge the kernels of each way, if that could make it cheap enough.
+
+        Merging saves launches, and reads inputs once that several kernels share. ``least`` is a
+        lower bound on the time of any way.
+        """
         for way in ways[1:]:
             reads, limit = Counter(v for p in way.patterns for v in pattern_inputs(prices.graph, p)), self._worth(ways)
             again = sum((times - 1) * prices.graph[v].type.nbytes for v, times in reads.items())
             saved = (len(way.patterns) - 1) * prices.device.launch_us + moved_us(again, prices.device, prices.around)
             if len(way.patterns) > MOST_RESTITCHED or max(least, way.us - saved) >= limit:
                 continue
-            with suppress(PlanError, KernelError):  # a kernel that was only bounded so far is refused: no way
+            with suppress(PlanError, KernelError):  # an unbuilt kernel of the way may be refused
                 kernels = restitched(way.patterns, returned(prices.graph), prices)
                 if len(kernels) < len(way.patterns):
                     ways.append(Way(f"{way.name} restitched", kernels, sum(map(prices.pattern_us, kernels))))
 
     def _worth(self, ways: Sequence[Way]) -> float:
-        """What another way must take less than, to be taken."""
+        """The time that another way must stay below to be taken."""
         return min([ways[0].us / self.resolution, *(way.us for way in self._better(ways))])
 
     def _placed(self, part: Pattern, twin: Body, body: Body) -> Pattern:
-        """A pattern of a kernel's body as one of the whole graph; its composition counts the nodes of its own body."""
+        """A pattern of a body as a pattern of the whole graph, its composition renumbered."""
         outer = tuple(sorted(body.origin[m] for m in part.members if body.graph[m].op != "input"))
         placed = Pattern(outer, tuple(sorted(body.origin[o] for o in part.outputs)))
         inner, new = extract(twin.graph, part), {whole: k for k, whole in enumerate(extract(self.prices.graph, placed).origin)}
@@ -256,7 +275,7 @@ class _Judge:
 
 
 def changes(plan: StitchPlan, ablation: Stitching) -> bool:
-    """Whether AStitch put an ingredient in that the ablation leaves out: something merged, or something kept."""
+    """Whether the ablation changes this kernel: AStitch merged or kept something in it."""
     kept = any(d.rule == "costly-and-shared" for d in plan.decisions)
     merged = any(group.subdominants for group in plan.groups)
     return (kept and not ablation.keep) or (merged and not ablation.merge)
@@ -271,7 +290,7 @@ def _planned(name: str, graph: Graph, device: Device) -> Sequence[Pattern]:
 
 
 def _priced(name: str, patterns: tuple[Pattern, ...], prices: Prices, limit: float) -> Way:
-    """What a way takes. Its kernels are built one after the other, as long as those to come leave room below ``limit``."""
+    """Price a way. Kernels are built one by one until the rest must exceed ``limit``."""
     least = list(map(prices.least_us, patterns))
     us = sum(least)
     for pattern, at_least in zip(patterns, least, strict=True):
@@ -281,9 +300,9 @@ def _priced(name: str, patterns: tuple[Pattern, ...], prices: Prices, limit: flo
     return Way(name, patterns, sum(map(prices.pattern_us, patterns)))
 
 
-# ---------------------------------------------------------------- in two, at a grid barrier
+# ---------------------------------------------------------------- two kernels, cut at a grid barrier
 def _halves(pattern: Pattern, prices: Prices, us: float) -> Iterator[tuple[int, tuple[Pattern, Pattern]]]:
-    """The kernel cut at its grid barriers, one after the other, if two launches could be cheaper than ``us`` at all."""
+    """The kernel cut at each of its grid barriers, if two launches could cost less than ``us``."""
     kernel, graph, inside = prices.kernel(pattern), prices.graph, set(pattern.members)
     if not kernel.grid_barriers or 2 * prices.device.launch_us >= us:
         return
@@ -300,5 +319,5 @@ def _halves(pattern: Pattern, prices: Prices, us: float) -> Iterator[tuple[int, 
 
 
 def _spread(last: int) -> list[int]:
-    """All of 1 to ``last``, or ``MOST_CUTS`` of them evenly spread."""
+    """The numbers 1 to ``last``, or ``MOST_CUTS`` of them evenly spread."""
     return sorted({round(k * last / MOST_CUTS) for k in range(1, MOST_CUTS + 1)} - {0})

@@ -1,12 +1,14 @@
-"""Which kernels of a plan are restitched: one launch instead of several, where that is modelled cheaper.
+"""Merge kernels of a plan into fewer launches, if the model says that this is cheaper.
 
 In:  kernels in order, or a whole plan, and ``Prices``. Out: as many kernels or fewer, in order.
 
-Greedy: each kernel is tried with the eight before it (``LOOK_BACK``), the last first, and stays with the first with which it is
-cheaper than alone. Loops stay as they are, so nothing but the launch and what both read is weighed against barriers and room for
-blocks; that is why no margin is asked for, as it is where one way to compute a kernel takes the place of another.
+The search is greedy. Each kernel is tried with up to ``LOOK_BACK`` kernels before it, nearest
+first, and joins the first with which it is cheaper than alone. Loops stay as they are. Merging
+saves launches and shared reads, and costs barriers and resident blocks. The loops cost the same
+before and after, so no margin for the model's error is asked for.
 
-Before:  {%3 by blocks} 12 us, {%9} 11 us, {%12 of %3} 11 us      After:  {%3 by blocks beside %9; barrier; %12} 16 us
+Before:  {%3 by blocks} 12 us, {%9} 11 us, {%12 of %3} 11 us
+After:   {%3 by blocks beside %9; barrier; %12} 16 us
 """
 
 from __future__ import annotations
@@ -21,17 +23,18 @@ from ...fuse import Decision, FusionPlan, Pattern, count, in_order, pattern_inpu
 from ...stitch.merge import one_kernel
 from ..prices import Prices
 
-LOOK_BACK = 8  # kernels before one that it is tried with
-MOST_NODES = 1000  # of a kernel that is tried at all: larger ones take long to build
+LOOK_BACK = 8  # earlier kernels that each kernel is tried with
+MOST_NODES = 1000  # of a merged kernel; larger ones take long to build
 
 
 def restitched(kernels: Sequence[Pattern], outside: Set[int], prices: Prices) -> tuple[Pattern, ...]:
-    """The kernels in fewer launches. ``outside``: values that others read, or the caller gets.
+    """The kernels in fewer launches. ``outside``: values that something else reads or returns.
 
-    A launch that cannot be built, or that would wait for itself, is none.
+    Kernels are not merged if the merged kernel cannot be built, or if a value would leave it and
+    come back.
     """
     graph = prices.graph
-    parts = {kernel: [kernel] for kernel in kernels}  # of each launch
+    parts = {kernel: [kernel] for kernel in kernels}  # launch -> kernels in it
     reads = {kernel: set(pattern_inputs(graph, kernel)) for kernel in kernels}
     found: list[Pattern] = []
     for k, kernel in enumerate(kernels):
@@ -52,12 +55,14 @@ def restitched(kernels: Sequence[Pattern], outside: Set[int], prices: Prices) ->
 
 
 def restitched_plan(plan: FusionPlan, prices: Prices) -> FusionPlan:
-    """The plan with kernels that have equally many library calls before them in fewer launches; no such kernels wait for each other
-    through a call."""
+    """The plan with kernels merged that have equally many library calls before them.
+
+    No path between two such kernels passes a library call.
+    """
     graph = plan.graph
-    depth: dict[int, int] = {}  # library calls on the longest way to a value in memory
+    depth: dict[int, int] = {}  # value in memory -> library calls on the longest path to it
     levels: dict[int, list[Pattern]] = defaultdict(list)
-    readers: dict[int, set[int]] = defaultdict(set)  # levels whose kernels read a value; -1: others do
+    readers: dict[int, set[int]] = defaultdict(set)  # value -> levels that read it; -1: not a kernel
     for pattern in plan.patterns:
         reads = pattern_inputs(graph, pattern)
         level = max((depth[v] for v in reads if v in depth), default=0)
