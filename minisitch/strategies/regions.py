@@ -1,4 +1,4 @@
-"""Plan long programs in regions, so that equal regions are planned once and equal kernels compiled once.
+"""Plan long programs in regions: equal regions are planned once, equal kernels compiled once.
 
 In:  a graph, a strategy's name, a device. Out: that strategy's plan. Its kernels have at most
 ``MOST_STATEMENTS`` statements.
@@ -49,7 +49,7 @@ REPEATS = 4  # a cut before an operation requires that it repeats through 1/REPE
 
 
 def planned(graph: Graph, name: str, device: Device) -> FusionPlan:
-    """Plan as ``fuse.fuse`` does, but a long program in regions; then cut kernels that are too large.
+    """Plan as ``fuse.fuse`` does, but long programs in regions. Cut kernels that are too large.
 
     Raises PlanError and KernelError as the strategy does.
     """
@@ -149,9 +149,9 @@ def _operations(graph: Graph, members: Iterable[int]) -> int:
 
 # ---------------------------------------------------------------- where a program repeats
 def regions(graph: Graph, most: int) -> list[range]:
-    """Consecutive ranges of ids with at most ``most`` operations each, cut where the program repeats.
+    """Consecutive ranges of ids, cut where the program repeats.
 
-    Rounds are spread evenly over the regions.
+    Each has at most ``most`` operations. Rounds are spread evenly over the ranges.
 
     Before:  a b c a b c a b c a b c, most 7      After:  a b c a b c | a b c a b c
     """
@@ -159,7 +159,7 @@ def regions(graph: Graph, most: int) -> list[range]:
 
 
 class _Cutter:
-    """Finds the cuts of one graph: segments first (one round of a loop each, if possible), then regions."""
+    """Cuts one graph into segments, if possible one round of a loop each, and joins them to regions."""
 
     def __init__(self, graph: Graph, most: int) -> None:
         self.graph, self.most = graph, most
@@ -187,7 +187,7 @@ class _Cutter:
         return self.before[span.stop] - self.before[span.start]
 
     def _segments(self) -> list[range]:
-        """Ranges of at most ``most`` operations, unless a single cut cannot make them smaller."""
+        """Consecutive ranges of at most ``most`` operations."""
         found: list[range] = []
         pending = [range(len(self.graph))]
         while pending:
@@ -200,7 +200,7 @@ class _Cutter:
         return found
 
     def _cuts(self, span: range) -> list[int]:
-        """Where to cut a range: before each operation of the most regular kind, else in the middle."""
+        """Where to cut a range: before each operation of the most regular kind, or else in two."""
         places: dict[int, list[int]] = {}
         for i in span:
             if self.before[i + 1] > self.before[i]:
@@ -254,7 +254,7 @@ def _fingerprints(graph: Graph) -> tuple[list[int], list[tuple[int, int]]]:
 
 
 def _alive(graph: Graph) -> list[int]:
-    """For each node, how many earlier values are read at it or later. A cut there stores them all."""
+    """For each node, how many earlier values are read there or later. A cut there stores them."""
     last = list(range(len(graph)))
     for node in graph.nodes:
         for arg in node.args:

@@ -14,12 +14,13 @@ Five steps:
    kernels as in step 2 and take it.
 4. *Merge.* Kernels between the same library calls share a launch if that is cheaper.
 5. *Pipelines.* On a CPU, if products write more than the largest cache holds, take Kitsune's plan
-   if it is modelled ``PIPELINE_GAIN`` times faster. Pipelines with a smaller gain lost when measured.
+   if it is modelled ``PIPELINE_GAIN`` times faster. Pipelines with a smaller gain were slower when
+   measured.
 
 A way is not built if its launches and its compulsory bytes alone cost too much. Its decision then
 says *bound*. Such a way is still merged, if one launch could make it cheap enough.
 
-Before:  astitch: {a b c} with two grid barriers 20 us, {d e} 12 us      fs18: {a b c} by blocks 13 us
+Before:  astitch: {a b c} with two grid barriers 20 us, {d e} 12 us; fs18: {a b c} by blocks 13 us
 After:   {a b c} by blocks, {d e} stitched
 """
 
@@ -226,7 +227,8 @@ class _Judge:
         if self.steps.replan:
             others = [name for name in self.proposers if name != proposer]
             self._try(ways, prices, {name: partial(_planned, name, graph, prices.device) for name in others})
-        if self.steps.cut and pattern.composition.renumber(lambda node: -1) == pattern.composition:  # names no node of the whole
+        # A composition that names nodes belongs to the whole kernel, and fits neither half.
+        if self.steps.cut and pattern.composition.renumber(lambda node: -1) == pattern.composition:
             cuts: list[Way] = []
             us = self._worth(ways)
             self._try(cuts, prices, {f"cut at barrier {k}": partial(tuple, halves) for k, halves in _halves(whole, prices, us)}, us)
@@ -300,7 +302,7 @@ def _priced(name: str, patterns: tuple[Pattern, ...], prices: Prices, limit: flo
     return Way(name, patterns, sum(map(prices.pattern_us, patterns)))
 
 
-# ---------------------------------------------------------------- two kernels, cut at a grid barrier
+# ---------------------------------------------------------------- cuts at a grid barrier
 def _halves(pattern: Pattern, prices: Prices, us: float) -> Iterator[tuple[int, tuple[Pattern, Pattern]]]:
     """The kernel cut at each of its grid barriers, if two launches could cost less than ``us``."""
     kernel, graph, inside = prices.kernel(pattern), prices.graph, set(pattern.members)

@@ -62,7 +62,7 @@ def restitched_plan(plan: FusionPlan, prices: Prices) -> FusionPlan:
     graph = plan.graph
     depth: dict[int, int] = {}  # value in memory -> library calls on the longest path to it
     levels: dict[int, list[Pattern]] = defaultdict(list)
-    readers: dict[int, set[int]] = defaultdict(set)  # value -> levels that read it; -1: not a kernel
+    readers: dict[int, set[int]] = defaultdict(set)  # value -> levels that read it (-1: a call)
     for pattern in plan.patterns:
         reads = pattern_inputs(graph, pattern)
         level = max((depth[v] for v in reads if v in depth), default=0)
