@@ -32,7 +32,7 @@ from minisitch.passes import nest_loops as loops
 from minisitch.passes import split_reductions as online
 from minisitch.runtime import assemble, lower_program, pool, steps
 from minisitch.runtime.cpu import compile as compiler
-from minisitch.runtime.cpu import crew, workers
+from minisitch.runtime.cpu import thread_pool, workers
 from minisitch.trace.tree import flatten
 
 from .results import Bar, geometric_mean, load, surroundings, table, tell
@@ -192,7 +192,7 @@ INGREDIENTS = (
     Ingredient("maximum in vectors", _helpers(maximum=lambda a, b: a if a > b or a != a else b,
                                              maximum_any_order=lambda a, b: a if a > b or a != a else b)),
     Ingredient("division without a check", _without_flag("error_model")),
-    Ingredient("arrays that do not overlap", _without_flag("noalias")),
+    Ingredient("arrays that do not overlap", _helpers(arguments_do_not_overlap=lambda: None)),
     Ingredient("short loops vectorised before they are unrolled",
                lambda: patch.object(compiler, "_short_loops", lambda on: nullcontext())),
     Ingredient("a sweep's rows unrolled", _helpers(unrolled=lambda: None)),
@@ -201,7 +201,7 @@ INGREDIENTS = (
     Ingredient("stores past the caches", lambda: patch.object(loops, "STREAM", 1 << 40)),
     Ingredient("scratch rows on the stack", lambda: patch.object(compiler, "STACK", 0)),
     Ingredient("results' memory taken again", running=lambda: patch.object(pool, "SMALLEST", 1 << 62)),  # asked at the first call
-    Ingredient("threads that wait in machine code", lambda: patch.object(crew, "can_work", lambda: False)),
+    Ingredient("threads that look for work", lambda: patch.object(thread_pool, "can_work", lambda: False)),
     Ingredient("the second core", running=lambda: workers.threads(1)),
 )
 

@@ -38,6 +38,7 @@ from minisitch import __main__ as cli  # noqa: E402
 from minisitch.explain.compare import take_turns  # noqa: E402
 from minisitch.runtime import Executable, assemble, choose_device, lower_program  # noqa: E402
 from minisitch.runtime.cpu import compile as compiler  # noqa: E402
+from minisitch.runtime.cpu import object_code  # noqa: E402
 from minisitch.trace import trace  # noqa: E402
 
 
@@ -283,15 +284,15 @@ def test_what_has_changed_is_measured_again(fakes, tmp_path, monkeypatch, change
     assert bool(records["b"]["cache"]) == ("fresh" in change)
 
 
-@pytest.mark.parametrize("changed", ["minisitch/fuse.py", "minisitch/runtime/call.py", "minisitch/crew.ll", "benchmarks/papers.py",
+@pytest.mark.parametrize("changed", ["minisitch/fuse.py", "minisitch/runtime/call.py", "minisitch/kernel/index.py", "benchmarks/papers.py",
                                      "benchmarks/models/layers.py", "benchmarks/models/lr.py"])
 def test_the_code_of_a_record_is_all_that_makes_it(tmp_path, monkeypatch, changed):
-    """A model's parts and the machine code of threads too."""
+    """A model's parts too."""
     def digest():
         return results.code_digest(tmp_path / "benchmarks" / "models" / "lr.py")
 
     monkeypatch.setattr(results, "ROOT", tmp_path)
-    for name in ("minisitch/fuse.py", "minisitch/runtime/call.py", "minisitch/crew.ll", "benchmarks/papers.py", "benchmarks/models/layers.py",
+    for name in ("minisitch/fuse.py", "minisitch/runtime/call.py", "minisitch/kernel/index.py", "benchmarks/papers.py", "benchmarks/models/layers.py",
                  "benchmarks/models/lr.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x = 1\n")
@@ -598,7 +599,7 @@ def test_an_ablation_takes_out_what_it_says_and_leaves_results_right(monkeypatch
 
     def noted(*args):
         result = build(*args)
-        code[list(code)[-1]] += names.sub("", result.library.get_asm_str())
+        code[list(code)[-1]] += names.sub("", object_code.assembly_of(result))
         return result
 
     def named(program, ingredient):
@@ -617,5 +618,5 @@ def test_an_ablation_takes_out_what_it_says_and_leaves_results_right(monkeypatch
         assert len(code) == len(ablation.INGREDIENTS) + 1
     assert all(f"| {i.name} " in ablation.report(found) for i in ablation.INGREDIENTS)
     elsewhere = {"arrays that do not overlap", "scratch rows on the stack", "stores past the caches"}
-    at_run_time = {"results' memory taken again", "threads that wait in machine code", "the second core"}
+    at_run_time = {"results' memory taken again", "threads that look for work", "the second core"}
     assert {"nothing"} <= same <= elsewhere | at_run_time | {"nothing"}, "of use to other kernels, or at run time"

@@ -28,7 +28,7 @@ from minisitch import cuda_emit
 from minisitch.device import BUILT_IN, LOOP_NS, SERIAL_BELOW, SERIAL_BESIDE_LIBRARY, Level
 from minisitch.errors import DeviceError
 from minisitch.kernel.ir import HEAVY
-from minisitch.runtime.cpu import crew, workers
+from minisitch.runtime.cpu import thread_pool, workers
 from minisitch.runtime.steps import requests, to_the_cores
 from minisitch.runtime.this_machine import cpu_with
 from minisitch.simplify import simplify
@@ -326,7 +326,7 @@ def test_beside_products_of_several_threads_a_second_core_is_only_for_much_work(
         (source,), (kernel,) = stages.sources, stages.kernels
         with pytest.MonkeyPatch.context() as patched:
             asked = [(1, False)]
-            patched.setattr(crew, "launcher", lambda *_: lambda helpers, chunks, large, *_: asked.append((1 + helpers, large)) or crew.DONE)
+            patched.setattr(thread_pool, "board", lambda helpers, large: asked.append((1 + helpers, large)) or 0)
             with workers.threads(2):
                 run = to_the_cores(kernel, source.launches[0], requests(source)[0])
                 run(*(np.zeros(b.size, b.dtype) for b in kernel.parameters))

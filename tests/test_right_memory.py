@@ -14,7 +14,6 @@ import pytest
 import minisitch as ms
 from minisitch.runtime import call, pool, programs, steps
 from minisitch.runtime.cpu import compile as compiler
-from minisitch.runtime.cpu import machine_code
 
 ROOT = Path(__file__).parent.parent
 
@@ -163,18 +162,17 @@ def test_clear_of_a_method_is_for_all_objects_or_for_one():
 
 def test_machine_code_is_freed_with_its_last_function(monkeypatch):
     text = "def k(first, last, x, y):\n    for i in range(first, last):\n        y[i] = x[i] * x[i]\n"
-    monkeypatch.setattr(machine_code, "_engines", [])
+    monkeypatch.setattr(compiler, "_memory", weakref.WeakValueDictionary())
     made = compiler.compile_cpu(text, "k", ("float32", "float32"))
-    function, engine = made.function, weakref.ref(machine_code._engines[0])
+    function, code = made.function, weakref.ref(made.code)
     del made
-    machine_code._engines.clear()
     gc.collect()
     x, y = np.arange(3, dtype=np.float32), np.zeros(3, np.float32)
     function(0, 3, x, y)
-    assert y.tolist() == [0, 1, 4] and engine() is not None, "a function is enough to keep it"
+    assert y.tolist() == [0, 1, 4] and code() is not None, "a function is enough to keep it"
     del function
     gc.collect()
-    assert engine() is None
+    assert code() is None
 
 
 def test_after_some_kernels_others_compile_elsewhere(tmp_path, monkeypatch):

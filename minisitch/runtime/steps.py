@@ -22,12 +22,11 @@ from ..graph import Node
 from ..kernel.ir import Kernel
 from ..kernel.text import KernelSource, Launch
 from ..lower import Stages
-from ..ops import itemsize
 from ..reference import apply
 from ..strategies.kitsune.emit import PipelineSource
 from .call import ArgumentView, CallWriter
 from .cpu import compile as compiler
-from .cpu import crew, workers
+from .cpu import thread_pool, workers
 from .cuda.driver import current
 from .cuda.kernel import DeviceKernel
 from .memory import Slot
@@ -292,19 +291,21 @@ def to_the_cores(kernel: Kernel, launch: Launch, request: compiler.Request) -> C
     work on, and where it is so much that one has it to itself only beside a library's threads.
     """
     compiled = compiler.compile_cpu(request.text, request.name, request.dtypes, short=request.short, exact=request.exact)
-    function, tasks, work, alone = compiled.function, launch.tasks, launch.work, kernel.device.serial_below
-    serial = functools.partial(function, 0, tasks)
+    tasks, work, alone = launch.tasks, launch.work, kernel.device.serial_below
+    serial = compiled.bind(0, 0, 0, 0, 0, tasks)
     if work < alone or tasks < 2:
         return serial
-    arrays = [(kernel.by_name[b].size, itemsize(kernel.by_name[b].dtype)) for b in launch.buffers]
-    shared = crew.launcher(compiled.address, tasks, arrays) if compiled.address else None
-    if shared is None:
-        return workers.runner(function, tasks, work=work)
+    if compiled.code is None or not thread_pool.can_work():
+        return workers.runner(compiled.function, tasks, work=work)
     most, large = min(tasks, 2 * work // alone), work >= min(WORTH_WAKING * alone, SERIAL_BESIDE_LIBRARY)
+    start, address, spread = compiled.start, compiled.code.address, thread_pool.spread(len(launch.buffers))
 
     def run(*buffers: Array) -> None:
         threads = min(workers.thread_count(), most)
-        if threads < 2 or workers.is_busy() or shared(threads - 1, min(tasks, threads * workers.CHUNKS_EACH), large, *buffers):
+        board = thread_pool.board(threads - 1, large) if threads > 1 and not workers.is_busy() else 0
+        if board:
+            start(address, board, spread, threads - 1, min(tasks, threads * workers.CHUNKS_EACH), 0, tasks, *buffers)
+        else:
             serial(*buffers)
     return run
 

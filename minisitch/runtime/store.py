@@ -2,7 +2,7 @@
 
 In:  the name of an entry and its bytes. Out: the same bytes in a later process, or None.
 
-    <key>.bin    machine code of one kernel, with its text beside it in <key>.py, only for eyes; or a crew's (``compile.py``)
+    <key>.bin    machine code of one kernel, with its text beside it in <key>.py, only for eyes; or the thread pool's
     <key>.plan   what a strategy decided for one graph (``runtime/plans.py``)
     secret       32 random bytes
 
@@ -72,6 +72,11 @@ def _refusal(path: Path, others: int) -> str | None:
     if found.st_uid != os.geteuid():
         return f"{path} belongs to user {found.st_uid}, not to {os.geteuid()}"
     return f"{path} has mode {found.st_mode & 0o777:o}, open to other users" if found.st_mode & others else None
+
+
+def is_private(folder: Path) -> bool:
+    """Whether nobody else, of the same group either, may write to the folder."""
+    return _refusal(folder, 0o022) is None
 
 
 def _secret_file(folder: Path) -> Path:

@@ -1,8 +1,10 @@
 """Emitted CPU text to machine code, by Numba.
 
 In: the text of one kernel and the dtypes of its arrays. Out: a ``Compiled``, whose ``function(first, last,
-*arrays)`` runs without the interpreter lock. Numba is imported when the first kernel is compiled, never before; a kernel from
-the disk does without (``runtime/cpu/machine_code.py``).
+*arrays)`` runs without the interpreter lock. Numba is imported when the first kernel is compiled or loaded, never before.
+
+A kernel is compiled as a C function of addresses, kept on disk, and linked by ``object_code.py``. ``start`` calls it from Python:
+Numba compiles one for each row of dtypes that arrays have, and all kernels of such arrays share it.
 
     text --key--> memory? --no--> disk? --no--> compile --> disk
                     |yes           |yes (digest holds)
@@ -12,9 +14,9 @@ the disk does without (``runtime/cpu/machine_code.py``).
 What an entry of the cache is: ``<key>.py`` is the text, only for eyes, debuggers and tracebacks; ``<key>.bin``
 is the machine code, some kB, signed (``runtime/store.py``). The key holds whatever the machine code depends on.
 
-Measured on one core of an Ice Lake: a softmax kernel 0.39 s the first time (after 0.11 s for ``import numba``), the
-next ones 0.10 to 0.20 s, from the disk 2 ms (0.17 s the first time, which starts LLVM), from memory 30 us. Twenty
-kernels at once: 3.3 s in one process, 2.3 s with a second one on a second core that is free.
+Measured on one core of an EPYC (Zen 4): a softmax kernel takes 0.6 s the first time, with Numba's
+start, and the next ones 0.15 to 0.25 s. From the disk the first one takes 0.4 s, of which
+``import numba`` is 0.13 and the start of Numba's compiler 0.2, the next ones 1 ms.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -50,17 +52,18 @@ import numpy as np
 from ...errors.progress import now
 from ...errors.undisturbed import undisturbed
 from .. import store
-from . import machine_code
+from . import atomics, object_code
 from . import math as cpu_math
-from .machine_code import Image, Loaded
+from .object_code import Code, Image
 from .primitives import intrinsics
 
 # IEEE arithmetic, operation by operation, as in NumPy. No contract (sqrt(a * a - b * b) became NaN where a == b), but where the
 # user gives it back with exact=False, and in the helpers' polynomials, which say so themselves (see _Polynomials). No reassoc (it
 # turns x - y + y into x, NaN or not, and undoes every helper's range reduction; only accumulators may be summed in any order,
 # see _Idioms), no afn (1 / sqrt(0) became NaN), no arcp (x / y became inf for denormal y).
-KERNEL_FLAGS: dict[str, Any] = dict(nogil=True, error_model="numpy", noalias=True, no_cfunc_wrapper=True)
+KERNEL_FLAGS: dict[str, Any] = dict(error_model="numpy")
 HELPER_FLAGS: dict[str, Any] = dict(forceinline=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+WHOLE = 1 << 40  # the length of an array in a kernel, which trusts its indices
 SIDE_BY_SIDE, SIDE_BY_SIDE_FROM = 4, 256  # vectors, and turns of a loop: of a shorter one too much is left over
 STACK = 1 << 16  # bytes of scratch rows that one function keeps on the stack; the rest come from the allocator
 MOST_HERE = 64  # kernels: of each that is compiled LLVM keeps nearly a MB as long as the process lives
@@ -70,8 +73,7 @@ lock = threading.RLock()  # LLVM at work: neither a fork nor the end of the proc
 atexit.register(lock.acquire)  # a background thread that still compiles has this kernel's time, and gets no other
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
-_memory: WeakValueDictionary[str, Loaded] = WeakValueDictionary()  # machine code lives as long as somebody has its function
-_unlinkable: dict[str, _Unlinkable] = {}  # stay as long as the process
+_memory: WeakValueDictionary[str, Code] = WeakValueDictionary()  # machine code lives as long as somebody has its function
 
 
 @dataclass(frozen=True)
@@ -90,25 +92,31 @@ class Request:
 class Compiled:
     """A kernel in machine code.
 
-    ``function`` trusts its caller: every array flat, C-contiguous, of the dtype asked for and long enough, and
-    none that is written may share memory with another.
+    ``start(address, board, spread, helpers, chunks, first, last, *arrays)`` runs the tasks from
+    ``first`` to ``last``: by itself where ``board`` is 0, else in ``chunks`` pieces with up to
+    ``helpers`` threads of that board (``thread_pool.py``). It trusts its caller: every array is
+    flat, C-contiguous, of the dtype asked for and long enough, and none that is written shares
+    memory with another. Raises MemoryError where the kernel's scratch rows find no room.
     """
 
     name: str
-    function: Callable[..., None]
+    start: Callable[..., None]
+    code: Code | None  # None where Numba is told to compile nothing: then the text runs as Python
     seconds: float
     origin: str  # "compiled" | "disk" | "memory"
-    address: int  # of the machine code, which takes arrays as Numba hands them on; 0 if there is none
     path: str  # where the text was saved; "<minisitch ...>" without a cache
     request: Request
 
+    def bind(self, *given: int) -> Callable[..., None]:
+        """``start`` with its first arguments, from the board on. It keeps the machine code in memory."""
+        bound = functools.partial(self.start, self.code.address if self.code else 0, *given)
+        bound.code = self.code  # type: ignore[attr-defined]
+        return bound
 
-@dataclass(frozen=True)
-class _Unlinkable:
-    """A kernel that only the Numba of this process can run."""
-
-    function: Callable[..., None]
-    address: int
+    @property
+    def function(self) -> Callable[..., None]:
+        """``function(first, last, *arrays)``: these tasks in the caller's thread."""
+        return self.bind(0, 0, 0, 0)
 
 
 # ---------------------------------------------------------------- the front door
@@ -164,27 +172,27 @@ def compile_many(requests: Iterable[Request], workers: int | None = None) -> lis
     return [made[request] for request in wanted]
 
 
-def assemble_llvm(text: str, names: Sequence[str], symbols: Mapping[str, int]) -> list[int]:
-    """The addresses of functions of LLVM's text, whose other ``symbols`` are at these addresses. Kept on disk as kernels are."""
-    return undisturbed(_assemble_llvm, text, names, symbols)
+def compile_c_functions(name: str, compile: Callable[[], Sequence[Any]]) -> list[Code]:
+    """C functions of ``thread_pool.py``, kept on disk as kernels are. ``compile`` makes them by ``numba.cfunc``."""
+    return undisturbed(_compile_c_functions, name, compile)
 
 
-def _assemble_llvm(text: str, names: Sequence[str], symbols: Mapping[str, int]) -> list[int]:
-    folder, key = store.folder(), hashlib.sha256(repr((text, _surroundings())).encode()).hexdigest()
+def _compile_c_functions(name: str, compile: Callable[[], Sequence[Any]]) -> list[Code]:
+    folder, key = store.folder(), hashlib.sha256(repr((name, _surroundings(), object_code.settings())).encode()).hexdigest()
     with lock:
-        code = store.read(folder, f"{key}.bin") if folder else None
-        if code is None:
-            code = machine_code.object_code(text)
+        kept = store.read(folder, f"{key}.bin") if folder else None
+        if kept is None:
+            kept = json.dumps([object_code.image_of(each).pack().hex() for each in compile()]).encode()
             if folder:
-                store.write(folder, f"{key}.bin", code)
-        return machine_code.link(code, names, symbols)
+                store.write(folder, f"{key}.bin", kept)
+        return [Code(Image.unpack(bytes.fromhex(each))) for each in json.loads(kept)]
 
 
 def inspect_assembly(compiled: Compiled) -> str:
     """The assembly of a kernel; one that came from the disk is compiled again to see it."""
     def build() -> str:
         with lock:
-            return _build(compiled.request, _key(compiled.request), compiled.path).library.get_asm_str()
+            return object_code.assembly_of(_build(compiled.request, compiled.path))
     return undisturbed(build)
 
 
@@ -312,11 +320,31 @@ class _Idioms(ast.NodeTransformer):
         return ast.fix_missing_locations(node)
 
 
-def _for_the_compiler(text: str, name: str, path: str) -> types.CodeType:
-    """The module's code with accumulators and windows marked, and the whole width of the machine's vectors asked for."""
+def _for_the_compiler(text: str, name: str, path: str, dtypes: Sequence[str]) -> types.CodeType:
+    """The module's code as a C function of addresses that gives back 0, or 1 where there was no memory for scratch rows.
+
+    Accumulators and windows are marked (``_Idioms``), and the whole width of the machine's vectors is asked for.
+
+    Before:  def k(first, last, x):              After:  def k(first, last, x):
+                 ...                                         arguments_do_not_overlap()
+                                                             widest_vectors()
+                                                             x = carray(x, WHOLE, float32)
+                                                             ...
+                                                             return 0
+    """
     tree = _Idioms().visit(ast.parse(text, path))
     function = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == name)
-    function.body.insert(0, ast.copy_location(ast.parse("widest_vectors()").body[0], function.body[0]))
+    arrays = [a.arg for a in function.args.args[2:]]
+    begin = ["arguments_do_not_overlap()", "widest_vectors()"]
+    begin += [f"{array} = carray({array}, {WHOLE}, {dtype})" for array, dtype in zip(arrays, dtypes, strict=True)]
+    body = function.body
+    if any(isinstance(n, ast.Call) and ast.unparse(n.func) == "np.empty" for n in ast.walk(function)):
+        failed = ast.ExceptHandler(ast.Name("Exception", ast.Load()), None, ast.parse("return 1", mode="exec").body)
+        body = [ast.Try(body, [failed], [], [])]
+    added = [*ast.parse("\n".join(begin)).body, *ast.parse("return 0").body]
+    for each in added:
+        ast.copy_location(each, function.body[0])
+    function.body = [*added[:-1], *body, added[-1]]
     return compile(ast.fix_missing_locations(tree), path, "exec")
 
 
@@ -376,67 +404,100 @@ def _compile(request: Request) -> Compiled:
     key = _key(request)
     folder = store.folder()
     path = str(folder / f"{key}.py") if folder else f"<minisitch {request.name} {key[:12]}>"
-    if machine_code.is_switched_off():
-        return Compiled(request.name, load_text(request.text, request.name), 0.0, "compiled", 0, path, request)
-    origin = "memory"
-    known: Loaded | _Unlinkable | None = _memory.get(key)  # without the lock: ready kernels do not wait for a compilation
-    if known is None:
-        def make() -> tuple[Loaded | _Unlinkable, str]:
-            with lock:
-                found = _memory.get(key) or _unlinkable.get(key)
-                return (found, "memory") if found else _load_or_build(request, key, folder, path)
-        known, origin = undisturbed(make)
-    return Compiled(request.name, known.function, time.perf_counter() - began, origin, known.address, path, request)
+    if object_code.is_switched_off():
+        plain = load_text(request.text, request.name)
+        return Compiled(request.name, lambda kernel, board, spread, helpers, chunks, *given: plain(*given), None, 0.0, "compiled",
+                        path, request)
+
+    def make() -> tuple[Callable[..., None], Code, str]:
+        start = _start(_array_types(request))  # first: with it, LLVM knows Numba's allocator
+        with lock:
+            known = _memory.get(key)
+            code, origin = (known, "memory") if known else _load_or_build(request, key, folder, path)
+            _memory[key] = code
+        return start, code, origin
+
+    known = _memory.get(key)  # without the lock: ready kernels do not wait for a compilation
+    start, code, origin = (_start(_array_types(request)), known, "memory") if known else undisturbed(make)
+    return Compiled(request.name, start, code, time.perf_counter() - began, origin, path, request)
 
 
-def _load_or_build(request: Request, key: str, folder: Path | None, path: str) -> tuple[Loaded | _Unlinkable, str]:
-    """The machine code and where it came from. What Numba keeps of a kernel is fifty times its machine code, so that is loaded anew
-    from its bytes wherever it can be, and Numba's own is dropped."""
+def _load_or_build(request: Request, key: str, folder: Path | None, path: str) -> tuple[Code, str]:
+    """The machine code and where it came from."""
     content, origin = store.read(folder, f"{key}.bin") if folder else None, "disk"
     if content is None and folder:
         _elsewhere.try_to(request, folder)
         content, origin = store.read(folder, f"{key}.bin"), "compiled"
-    if content is None:
-        if folder:
-            store.replace(Path(path), request.text.encode())  # first, so that Numba's complaints can quote it
-        result = _build(request, key, path)
-        if not machine_code.can_link(_refers_to(result)):
-            address = result.library.get_pointer_to_function(result.fndesc.mangled_name)
-            return _unlinkable.setdefault(key, _Unlinkable(result.entry_point, address)), "compiled"
-        image = _image(request.name, result)
-        if folder:
-            store.write(folder, f"{key}.bin", image.pack())
-    _memory[key] = made = machine_code.load(image if content is None else Image.unpack(content))
-    return made, "compiled" if content is None else origin
+    if content is not None:
+        return Code(Image.unpack(content)), origin
+    if folder:
+        store.replace(Path(path), request.text.encode())  # first, so that Numba's complaints can quote it
+    image = object_code.image_of(_build(request, path))
+    if folder:
+        store.write(folder, f"{key}.bin", image.pack())
+    return Code(image), "compiled"
 
 
-def _refers_to(result: Any) -> list[str]:
-    """The symbols that code compiled by Numba expects others to define."""
-    module = result.library._final_module
-    return [v.name for v in (*module.functions, *module.global_variables) if v.is_declaration]
+def _array_types(request: Request) -> tuple[str, ...]:
+    return tuple("uint16" if d == "float16" else d for d in request.dtypes)
 
 
-def _image(name: str, result: Any) -> Image:
-    """What the disk keeps of what Numba compiled."""
-    (_, _, (code, _)), descriptor, *_, environments = result._reduce()
-    return Image(name, descriptor.mangled_name, descriptor.llvm_cpython_wrapper_name, tuple(e.env_name for e in environments), code)
-
-
-def _build(request: Request, key: str, path: str) -> Any:
-    """Compile with Numba. The entry point is called without Numba's dispatcher: faster, and read-only inputs pass."""
+def _build(request: Request, path: str) -> Any:
+    """The kernel as a C function ``kernel(first, last, *addresses)`` that gives back whether it failed."""
     import numba
 
-    arrays = [numba.from_dtype(np.dtype("uint16" if d == "float16" else d))[::1] for d in request.dtypes]
-    namespace: dict[str, Any] = {"__name__": "minisitch.runtime.cpu.compile", "np": np, "math": math}
-    code = _for_the_compiler(request.text, request.name, path)
+    dtypes = _array_types(request)
+    namespace: dict[str, Any] = {"__name__": "minisitch.runtime.cpu.compile", "np": np, "math": math, "carray": numba.carray}
+    code = _for_the_compiler(request.text, request.name, path, dtypes)
     used = names_in(code) & _cpu_math_functions().keys()
-    function = execute(code, request.name, request.text, namespace | {n: _helper(n) for n in used})
-    # Symbols of all loaded kernels live in one name space, also those that another process compiled.
-    function.__qualname__ = f"{request.name}_{key[:24]}"
-    signature = numba.void(numba.int64, numba.int64, *arrays)
-    with _noalias_spelled(), _short_loops(request.short), _marked_loops():
-        dispatcher = numba.njit(signature, **KERNEL_FLAGS, fastmath=set() if request.exact else {"contract"})(function)
-    return dispatcher.overloads[signature.args]
+    namespace |= {d: np.dtype(d).type for d in dtypes} | {n: _helper(n) for n in used}
+    function = execute(code, request.name, request.text, namespace)
+    pointers = [numba.types.CPointer(numba.from_dtype(np.dtype(d))) for d in dtypes]
+    signature = numba.int64(numba.int64, numba.int64, *pointers)
+    with _short_loops(request.short), _marked_loops():
+        return numba.cfunc(signature, **KERNEL_FLAGS, fastmath=set() if request.exact else {"contract"})(function)
+
+
+@functools.cache
+def _start(dtypes: tuple[str, ...]) -> Callable[..., None]:
+    """``Compiled.start`` for kernels of arrays of these dtypes.
+
+    It is kept on disk by Numba, which loads what it finds in the folder: so only in one that nobody else may write to. The entry
+    point is called without Numba's dispatcher, which is slower and refuses arrays that are read only.
+    """
+    import numba
+
+    words, arrays = [numba.int64] * 7, [numba.from_dtype(np.dtype(d))[::1] for d in dtypes]
+    signature = numba.void(*words, *arrays)
+    text = _start_text(", ".join(f"array{k}" for k in range(len(dtypes))))
+    key = hashlib.sha256(repr((text, _surroundings(), object_code.settings())).encode()).hexdigest()
+    folder = store.folder()
+    path = folder / f"{key}.py" if folder and store.is_private(folder) else Path("<minisitch start>")
+    with lock:
+        if path.is_absolute() and not path.exists():
+            store.replace(path, text.encode())
+        known: dict[str, Any] = {"__name__": "minisitch.runtime.cpu.compile", **atomics.intrinsics()}
+        exec(compile(text, path, "exec"), known)
+        compiled = functools.partial(numba.njit, signature, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
+        try:
+            made: Any = compiled(cache=path.exists())(known["start"])
+        except Exception:  # what is on the disk is damaged
+            made = compiled()(known["start"])
+        return made.overloads[signature.args].entry_point
+
+
+def _start_text(names: str) -> str:
+    return f"""
+def start(kernel, board, spread, helpers, chunks, first, last, {names}):
+    arrays = addresses(({names},))
+    if board:
+        this = job(spread, first, last, kernel, arrays)
+        status = call(load(board, {atomics.RUN}), (board, this, helpers, chunks))
+    else:
+        status = call(kernel, (first, last) + arrays)
+    if status:
+        raise MemoryError("no memory for the scratch rows of a kernel")
+"""
 
 
 @contextlib.contextmanager
@@ -486,28 +547,13 @@ def _marked_loops() -> Iterator[None]:
         CPUContext.post_lowering = before  # type: ignore[method-assign]
 
 
-@contextlib.contextmanager
-def _noalias_spelled():
-    """Numba has the ``noalias`` flag, only its spelling as an option of ``jit`` is missing on the CPU."""
-    from numba.core import cpu, options
-
-    if hasattr(cpu.CPUTargetOptions, "noalias"):
-        yield
-        return
-    cpu.CPUTargetOptions.noalias = options.TargetOptions.Mapping("noalias")
-    try:
-        yield
-    finally:
-        del cpu.CPUTargetOptions.noalias
-
-
 # ---------------------------------------------------------------- the disk cache
 
 
 def _key(request: Request) -> str:
     """What the machine code depends on. Comments name the user's lines, and a moved line compiles nothing anew."""
     program = re.sub(r"[ \t]*#.*$", "", request.text, flags=re.MULTILINE)
-    parts = (program, request.name, request.dtypes, request.short, request.exact, *_surroundings())
+    parts = (program, request.name, request.dtypes, request.short, request.exact, *_surroundings(), *object_code.settings())
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
@@ -518,9 +564,9 @@ def _surroundings() -> tuple[str, ...]:
 
 
 def _read_surroundings() -> tuple[str, ...]:
-    files = ("compile.py", "math.py", "primitives.py", "machine_code.py")
+    files = ("compile.py", "math.py", "primitives.py", "object_code.py", "atomics.py", "thread_pool.py")
     sources = [hashlib.sha256(pkgutil.get_data(__package__, f) or b"").hexdigest() for f in files]
-    return (*sources, *machine_code.surroundings())
+    return (*sources, *object_code.surroundings())
 
 
 # ---------------------------------------------------------------- several processes

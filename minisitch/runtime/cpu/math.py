@@ -78,6 +78,10 @@ def widest_vectors():
     """Ask for the machine's widest vectors in this kernel; ``compile`` begins every kernel with it."""
 
 
+def arguments_do_not_overlap():
+    """Say that no two arrays of this kernel share memory."""
+
+
 def side_by_side():
     """End a loop's body of which several vectors are to be computed at once; ``compile`` puts it behind polynomials."""
 

@@ -18,7 +18,8 @@ WHOLE_LINE = 64  # bytes. Kept here: compiled kernels are known by the digest of
 def intrinsics() -> dict[str, Any]:
     """All of them, by name."""
     return {**_choices(), **_float_calls(), **_half_conversions(), **_accumulations(), **_past_the_caches(),
-            "widest_vectors": _widest_vectors(), "window": _window(), "on_the_stack": _on_the_stack(),
+            "widest_vectors": _widest_vectors(), "arguments_do_not_overlap": _arguments_do_not_overlap(),
+            "window": _window(), "on_the_stack": _on_the_stack(),
             **{name: _end_of_loop(name) for name in ("side_by_side", "unrolled")}}
 
 
@@ -167,6 +168,23 @@ def _widest_vectors() -> Any:
         return nb.void(), emit
 
     return widest_vectors
+
+
+def _arguments_do_not_overlap() -> Any:
+    from llvmlite import ir
+    from numba import types as nb
+    from numba.extending import intrinsic
+
+    @intrinsic
+    def arguments_do_not_overlap(typing):
+        def emit(context, builder, signature, values):
+            for argument in builder.function.args:
+                if isinstance(argument.type, ir.PointerType):
+                    argument.add_attribute("noalias")
+            return context.get_dummy_value()
+        return nb.void(), emit
+
+    return arguments_do_not_overlap
 
 
 def _end_of_loop(wish: str) -> Any:

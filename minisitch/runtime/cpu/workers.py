@@ -1,4 +1,4 @@
-"""Tasks of a Python function to the cores: a pipeline's tiles, and kernels where there is no ``crew``.
+"""Tasks of a Python function to the cores: a pipeline's tiles, and kernels where ``thread_pool`` cannot work.
 
 In: a ``function(first, last, *args)`` that mostly releases the interpreter lock, and how many tasks there are.
 Out: nothing; every task was run exactly once.

@@ -1,0 +1,136 @@
+"""Functions as object code: bytes that a later process links, and an address that is called.
+
+In:  a function that Numba compiled for callers in C (``numba.cfunc``). Out: an ``Image``, and what
+it is in this process: ``Code``.
+
+    cfunc --LLVM text--> llvmlite --> Image (bytes, for the disk) --llvmlite's linker--> Code
+
+All of it is documented interface: Numba gives the LLVM text and the name of a C function, llvmlite
+compiles and links it. What Numba links itself it keeps as long as the process lives. Here the
+memory of a function is freed with its ``Code``.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import os
+import platform
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+SETTINGS = ("OPT", "LOOP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO_DEFAULT", "DISABLE_JIT", "CPU_NAME",
+            "CPU_FEATURES", "ENABLE_AVX")
+
+
+@dataclass(frozen=True)
+class Image:
+    """Object code, the name of its function, and the names of functions elsewhere that it calls."""
+
+    name: str
+    calls: tuple[str, ...]
+    code: bytes
+
+    def pack(self) -> bytes:
+        """As one string of bytes: a line of names, then the code."""
+        return json.dumps([self.name, self.calls]).encode() + b"\n" + self.code
+
+    @staticmethod
+    def unpack(content: bytes) -> Image:
+        names, _, code = content.partition(b"\n")
+        name, calls = json.loads(names)
+        return Image(name, tuple(calls), code)
+
+
+class Code:
+    """A function in the memory of this process, as long as this object lives."""
+
+    def __init__(self, image: Image) -> None:
+        from llvmlite import binding as llvm
+
+        library = llvm.JITLibraryBuilder().add_object_img(image.code).export_symbol(image.name)
+        for name in image.calls:
+            address = llvm.address_of_symbol(name)
+            if address is None:
+                raise RuntimeError(f"{image.name} calls {name}, which is not in this process")
+            library.import_symbol(name, address)
+        self._library = library.link(_linker(), f"library {next(_numbers)}")
+        self.address: int = self._library[image.name]
+
+
+_numbers = itertools.count()
+
+
+@functools.cache
+def _linker() -> Any:
+    from llvmlite import binding as llvm
+
+    return llvm.create_lljit_compiler(_machine())
+
+
+def _machine() -> Any:
+    """What compiles for this processor."""
+    from llvmlite import binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    name, features = processor()
+    target = llvm.Target.from_default_triple()
+    return target.create_target_machine(cpu=name, features=features, opt=3, jit=True)
+
+
+def image_of(compiled: Any) -> Image:
+    """The object code of a ``numba.cfunc``."""
+    module = _module(compiled)
+    parts = (*module.functions, *module.global_variables)
+    calls = tuple(p.name for p in parts if p.is_declaration and not p.name.startswith("llvm."))
+    return Image(compiled.native_name, calls, _machine().emit_object(module))
+
+
+def assembly_of(compiled: Any) -> str:
+    """The assembly of a ``numba.cfunc``."""
+    return _machine().emit_assembly(_module(compiled))
+
+
+def _module(compiled: Any) -> Any:
+    from llvmlite import binding as llvm
+
+    return llvm.parse_assembly(compiled.inspect_llvm(), llvm.create_context())
+
+
+# ---------------------------------------------------------------- what object code depends on, outside this package
+def processor() -> tuple[str, str]:
+    """The processor's name and features, in LLVM's words, or those that Numba is told to take."""
+    from llvmlite import binding as llvm
+
+    features = os.environ.get("NUMBA_CPU_FEATURES")
+    return (os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name(),
+            llvm.get_host_cpu_features().flatten() if features is None else features)
+
+
+@functools.cache
+def surroundings() -> tuple[str, ...]:
+    """The versions and the processor."""
+    import llvmlite
+    import numba
+
+    return (sys.version, platform.machine(), np.__version__, numba.__version__, llvmlite.__version__,
+            repr(processor()))
+
+
+def settings() -> tuple[str, ...]:
+    """What Numba is told to do, by environment variables or by the program."""
+    from numba import config
+
+    return tuple(f"{name}={getattr(config, name, None)}" for name in SETTINGS)
+
+
+def is_switched_off() -> bool:
+    """Whether Numba is told to compile nothing."""
+    from numba import config
+
+    return bool(getattr(config, "DISABLE_JIT", False))

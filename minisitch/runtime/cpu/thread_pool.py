@@ -1,0 +1,260 @@
+"""A thread pool for kernels: threads look for a job without the interpreter's lock, then sleep.
+
+In:  a kernel's machine code and its arrays. Out: all tasks of the kernel have run, each once.
+
+A Python thread that is woken needs the interpreter's lock before it can do anything. For a kernel
+of 50 microseconds that takes longer than half of the kernel. So the threads here look for a job in
+compiled code, which holds no lock. One kernel often follows another: a thread that finds no job
+goes on looking for 80 microseconds, and lets other programs have the core between two looks. Where
+another program takes it, as a matrix product's threads do, it stops looking at once. Then it sleeps
+in Python until somebody asks for it.
+
+What the threads share with a caller is the *board*, an array of integers:
+
+    ticket     number of the job, and of the chunk that is taken next; ``CLOSED`` if no job is open
+    finished   how many chunks of this job are done; the caller returns when all are
+    busy       1 while a caller has the pool; another caller runs its tasks by itself
+    awake      how many threads are looking for a job or working
+    job, chunks, helpers   of the open job: its address, its chunks, how many threads may help
+
+A thread takes a chunk by raising the ticket by one, in one step that fails if the ticket is another
+one by now. So nobody takes a chunk of a job that is over. The caller takes chunks too. It waits
+only for chunks that a thread has taken, never for a thread.
+
+To wake a thread costs the caller some ten microseconds, and the thread begins ten to a hundred
+microseconds later. So a small job wakes no sleeping thread, except every 16th.
+
+The functions at the end of this file are compiled by Numba. Their atomic operations are Numba
+intrinsics (``atomics.py``).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...errors.undisturbed import undisturbed
+from .atomics import (
+    ARRAYS,
+    AWAKE,
+    BUSY,
+    CHUNKS,
+    FINISHED,
+    FIRST,
+    HELPERS,
+    JOB,
+    KERNEL,
+    LAST,
+    RUN,
+    SPREAD,
+    STATUS,
+    TICKET,
+    WORDS,
+    intrinsics,
+)
+from .compile import compile_c_functions
+from .object_code import Code
+
+CLOSED = (1 << 32) - 1  # no chunk has this number
+LOOKING = 80_000  # nanoseconds that a thread looks for a job before it sleeps
+CROWDED = 4_000  # nanoseconds for which another program had the core: it needs it, so we sleep
+WEARY = 2_000_000  # nanoseconds for which a caller that waits lets others have the core; then
+NAP = 20  # microseconds that it sleeps at a time: a thread that ranks lower may need the core
+SPARED = 16  # small jobs, of which the last one wakes threads
+
+
+# ---------------------------------------------------------------- the threads
+class _Pool:
+    """The board and the threads that serve it. A process has one; after a fork the child has another."""
+
+    def __init__(self) -> None:
+        words = np.zeros(WORDS + 16, np.int64)
+        skipped = -words.ctypes.data % 128 // 8
+        self.words = words[skipped:skipped + WORDS]
+        self.words[TICKET] = CLOSED
+        self.address: int = self.words.ctypes.data
+        self.threads = 0
+        self.full = False  # the system starts no more
+        self.spared = 0  # small jobs since the last one that woke somebody
+        self.asked: queue.SimpleQueue[None] = queue.SimpleQueue()  # an entry for each thread that is to wake up
+        self.starting = threading.Lock()
+
+    def grow(self, helpers: int) -> None:
+        """Start threads until there are so many, or as many as the system starts.
+
+        At the interpreter's exit it starts none.
+        """
+        with self.starting:
+            run, look = compiled_functions()
+            self.words[RUN] = run
+            while self.threads < helpers and not self.full:
+                try:
+                    threading.Thread(target=self.serve, args=(look, self.threads),
+                                     name="minisitch pool", daemon=True).start()
+                except RuntimeError:
+                    self.full = True
+                else:
+                    self.threads += 1
+
+    def serve(self, look: Callable[[int, int], None], thread: int) -> None:
+        """A thread's life. It begins awake."""
+        while True:
+            look(self.address, thread)
+            self.asked.get()
+
+    def wake(self, helpers: int, large: bool) -> bool:
+        """Wake sleeping threads if the job is worth it. Whether anybody may help."""
+        awake = int(self.words[AWAKE])
+        if awake >= min(helpers, self.threads):
+            return True
+        if not large:
+            self.spared = (self.spared + 1) % SPARED
+            if self.spared:
+                return awake > 0
+        for _ in range(helpers - awake):
+            self.asked.put(None)
+        return True
+
+
+_pool = _Pool()
+
+
+def board(helpers: int, large: bool) -> int:
+    """The address of the board if up to ``helpers`` threads may help with a job, else 0.
+
+    ``large``: whether the job is worth waking threads for.
+    """
+    pool = _pool
+    if helpers < 1:
+        return 0
+    if pool.threads < helpers and not pool.full:
+        undisturbed(pool.grow, helpers)
+    return pool.address if pool.wake(helpers, large) else 0
+
+
+def can_work() -> bool:
+    """Whether the system has what the compiled functions call."""
+    return hasattr(os, "sched_yield") and hasattr(time, "clock_gettime")
+
+
+def _after_fork() -> None:
+    """The child has none of the threads."""
+    global _pool
+    _pool = _Pool()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+# ---------------------------------------------------------------- compiled by Numba
+@functools.cache
+def compiled_functions() -> tuple[int, Callable[[int, int], None]]:
+    """The address of ``run``, and ``look`` as a function that holds no interpreter lock."""
+    run, look = _codes("the pool", _compile)
+    return run.address, ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(look.address)
+
+
+@functools.cache
+def spread(arrays: int) -> int:
+    """The address of a function ``(job, first, last)`` that runs tasks of a job.
+
+    The job's kernel has this number of arrays.
+    """
+    return _codes(f"spread {arrays}", lambda: [_compile_spread(arrays)])[0].address
+
+
+@functools.cache
+def _codes(name: str, compile: Callable[[], list[Any]]) -> list[Code]:
+    """C functions of this file, compiled or from the disk.
+
+    They are never freed: threads are in them when the process ends.
+    """
+    return compile_c_functions(name, compile)
+
+
+def _compile_spread(arrays: int) -> Any:
+    import numba
+
+    given = ", ".join(["first", "last", *(f"load(job, {ARRAYS + k})" for k in range(arrays))])
+    known: dict[str, Any] = {"__name__": __name__, **intrinsics()}
+    exec(f"def spread(job, first, last):\n    return call(load(job, {KERNEL}), ({given}))", known)
+    return numba.cfunc(numba.int64(numba.int64, numba.int64, numba.int64))(known["spread"])
+
+
+def _compile() -> list[Any]:
+    """``run``, which a caller calls, and ``look``, which threads do, as C functions."""
+    import numba
+
+    names = "load", "store", "add", "replace", "call", "now", "yield_core", "nap"
+    load, store, add, replace, call, now, yield_core, nap = (intrinsics()[name] for name in names)
+    word = numba.int64
+
+    @numba.njit(error_model="numpy")
+    def work(board, thread):
+        """Run chunks of the open job until none is left. Gives back how many."""
+        ran = 0
+        while True:
+            ticket = load(board, TICKET)
+            chunk, chunks = ticket & CLOSED, load(board, CHUNKS)
+            if chunk >= chunks or thread >= load(board, HELPERS):
+                return ran
+            # If the ticket is still the same, all that was read belongs to its job.
+            if replace(board, TICKET, ticket, ticket + 1):
+                job = load(board, JOB)
+                first, tasks = load(job, FIRST), load(job, LAST) - load(job, FIRST)
+                begin = first + chunk * tasks // chunks
+                end = first + (chunk + 1) * tasks // chunks
+                if call(load(job, SPREAD), (job, begin, end)) != 0:
+                    store(job, STATUS, 1)
+                add(board, FINISHED, 1)
+                ran += 1
+
+    @numba.cfunc(numba.void(word, word), error_model="numpy")
+    def look(board, thread):
+        """A thread's time awake: work, and look for more work until there has been none for a while."""
+        add(board, AWAKE, 1)
+        since = before = now()
+        while True:
+            if work(board, thread) > 0:
+                since = before = now()
+            yield_core()
+            time = now()
+            if time - before > CROWDED or time - since > LOOKING:
+                break
+            before = time
+        add(board, AWAKE, -1)
+
+    @numba.cfunc(word(word, word, word, word), error_model="numpy")
+    def run(board, job, helpers, chunks):
+        """Run a job, with whatever threads help. Gives back 0, or 1 if the kernel reported an error."""
+        if not replace(board, BUSY, 0, 1):
+            return call(load(job, SPREAD), (job, load(job, FIRST), load(job, LAST)))
+        store(job, STATUS, 0)
+        store(board, JOB, job)
+        store(board, FINISHED, 0)
+        store(board, HELPERS, helpers)
+        store(board, CHUNKS, chunks)
+        ticket = load(board, TICKET) + 1  # closed, so this is the first chunk of the next job
+        store(board, TICKET, ticket)  # last: nobody reads the others before it
+        work(board, -1)
+        since = now()
+        while load(board, FINISHED) < chunks:
+            if now() - since > WEARY:
+                nap(NAP)
+            else:
+                yield_core()
+        store(board, TICKET, ticket | CLOSED)
+        status = load(job, STATUS)
+        store(board, BUSY, 0)
+        return status
+
+    return [run, look]
