@@ -195,7 +195,6 @@ INGREDIENTS = (
     Ingredient("arrays that do not overlap", _helpers(arguments_do_not_overlap=lambda: None)),
     Ingredient("short loops vectorised before they are unrolled",
                lambda: patch.object(compiler, "_short_loops", lambda on: nullcontext())),
-    Ingredient("a sweep's rows unrolled", _helpers(unrolled=lambda: None)),
     Ingredient("two reductions of a long row in one sweep", lambda: patch.object(online, "LONG", 1 << 62)),
     Ingredient("short rows together", lambda: patch.object(together, "SHORT_ROW", 1)),
     Ingredient("stores past the caches", lambda: patch.object(loops, "STREAM", 1 << 40)),

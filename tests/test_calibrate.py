@@ -121,14 +121,6 @@ def test_spearman_sees_order_only(pairs):
         assert found == pytest.approx(-cal.spearman([-x for x in a], b), abs=1e-9)
 
 
-def test_rankings_count_pairs_that_differ():
-    right = cal.Ranking("p", {"none": (9.0, 30.0), "xla": (5.0, 20.0), "astitch": (1.0, 10.0)})
-    assert right.pairs == (3, 3) and right.regret == 1
-    wrong = cal.Ranking("p", {"none": (9.0, 30.0), "xla": (1.0, 20.0), "astitch": (5.0, 10.0), "same": (4.0, 10.2)})
-    assert wrong.pairs == (3, 5), "astitch and same are the same to the clock"
-    assert wrong.regret == 2
-
-
 # ---------------------------------------------------------------- fitting
 def samples(core, count=12):
     """Kernels that take exactly what the model says under ``core``."""
@@ -192,7 +184,6 @@ def test_calibrate_measures_fits_checks_and_writes(path, little, monkeypatch):
     assert [s.program for s in found.kernels] and {s.program for s in found.kernels} == {"softmax"}
     assert found.left_out == ("gelu",), "no time was given, so only the first program was run"
     assert len({s.kernel.name for s in found.kernels}) == len(found.kernels)
-    assert set(found.rankings[0].plans) == set(cal.PRICED) and all(us > 0 for _, us in found.rankings[0].plans.values())
     assert found.fitted and found.checked and not {s.program for s in found.fitted} & {s.program for s in found.checked}
     numbers = [int(h.split(", ")[1].split(" of ")[0]) for h in heard]
     assert heard[-1].startswith("measuring gelu, ") and numbers == sorted(numbers) and numbers[-1] <= int(heard[-1].split(" of ")[1])

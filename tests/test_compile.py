@@ -244,23 +244,6 @@ def test_short_rows_are_vectorised_before_they_are_unrolled():
         assert sums[True] < sums[False] / 2
 
 
-def test_the_rows_of_a_sweep_are_unrolled_beside_short_loops():
-    """Only so are the columns around them a vector; under another name the loop stays, and adds one column after the other."""
-    text = ("ZERO = np.float32(0.0)\ndef sums(first, last, x, y):\n    for s0 in range(first, last):\n"
-            "        x_row = x[s0 * 160:s0 * 160 + 160]\n        for col in range(32):\n            part = ZERO\n"
-            "            for swept in range(5):\n                part += x_row[col + swept * 32]\n            y[col] += part\n")
-    x = np.random.default_rng(0).normal(size=(20, 5, 32)).astype(np.float32)
-    single = {}
-    for name in ("swept", "s1"):
-        y = np.zeros(32, np.float32)
-        made = compile_cpu(text.replace("swept", name), "sums", F32, short=True)
-        made.function(0, 20, x.reshape(-1), y)
-        assert np.allclose(y, x.sum((0, 1)), atol=1e-4)
-        single[name] = len(re.findall(r"\bv?addss\b", inspect_assembly(made)))
-    if platform.machine().lower() in ("x86_64", "amd64"):
-        assert single["swept"] == 0 < single["s1"]
-
-
 def test_polynomials_take_several_vectors_side_by_side(monkeypatch):
     """As many divisions in a turn of the loop as vectors; a loop of few turns is left alone: it would have no whole turn."""
     from numba.core.cpu import CPUContext
@@ -494,12 +477,10 @@ def test_compile_many_meets_errors_itself(monkeypatch):
 
 
 def test_a_worker_process_fills_the_cache(cache, monkeypatch):
-    feeder = compiler._Feeder(compiler.queue.SimpleQueue(), compiler.queue.SimpleQueue(), store.folder())
+    worker = compiler._Worker(store.folder())
     request = Request(*each("exp_f32(x[i])"), F32)
-    feeder.todo.put(request)
-    feeder.start()
-    feeder.join(60)
-    assert feeder.finished.get_nowait() == request
+    assert worker.ready() and worker.compile(request)
+    worker.end()
     assert compile_cpu(request.text, request.name, request.dtypes).origin == "disk"
 
 

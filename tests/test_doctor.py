@@ -1,7 +1,6 @@
 """The doctor: what it says of machines that are not this one, and that it never falls ill itself."""
 
 import json
-import types
 
 import pytest
 
@@ -16,22 +15,12 @@ INSTALLED = {"numba-cuda": "0.30.4", "cuda-bindings": "13.5.0", "cuda-core": "1.
 @pytest.fixture
 def machine(monkeypatch):
     """A machine with a driver and packages, as given."""
-    def make(driver=None, packages=None, gone=(), card=False, cublas=""):
+    def make(driver=None, packages=None, cublas=""):
         packages = {"numba": "0.68.1", "numpy": "2.4.6", "llvmlite": "0.50.0", **(packages or {})}
-
-        def find(name):
-            if name in gone:
-                raise OSError(name)
-
-        pathfinder = types.SimpleNamespace(load_nvidia_dynamic_lib=find, find_static_lib=find)
-        real = doctor.importlib.import_module
         monkeypatch.setattr(doctor, "driver", lambda: driver)
-        monkeypatch.setattr(doctor, "_has_card", lambda: card)
         monkeypatch.setattr(doctor, "version", lambda package: packages.get(package, ""))
         monkeypatch.setattr(doctor.cublas, "path", lambda: cublas)
-        monkeypatch.setattr(doctor.offline, "missing", lambda: "")
         monkeypatch.setattr(doctor.offline.cuda_compile, "ptx", lambda *text: "")
-        monkeypatch.setattr(doctor.importlib, "import_module", lambda name: pathfinder if name == "cuda.pathfinder" else real(name))
     return make
 
 
@@ -47,45 +36,33 @@ def runs(report):
 def test_a_machine_without_a_gpu_is_healthy(machine):
     machine()
     driver, report = found("NVIDIA driver")
-    assert driver.state == MISSING and not driver.fix and report.healthy
+    assert driver.state == MISSING and report.healthy
     assert runs(report) == {"cpu": True, "cuda": False, "step": True, "python": True, "reference": True}
-    assert not found("numba-cuda")[0].fix, "there is nothing to gain"
 
 
 def test_a_machine_with_everything(machine):
-    machine(Driver(0, 13000, (H100,)), {**INSTALLED, "torch": "2.9.0"}, cublas="libcublas.so.13")
+    machine(Driver(0, 13000, (H100,)), INSTALLED, cublas="libcublas.so.13")
     gpu, report = found("GPU")
     assert gpu == doctor.Finding("GPU", OK, "NVIDIA H100 80GB HBM3, sm_90") and all(runs(report).values()) and report.healthy
-    assert all(f.state == OK for f in report.findings) and found("torch")[0].said.startswith("torch 2.9.0")
+    assert all(f.state == OK for f in report.findings)
 
 
 @pytest.mark.parametrize(("given", "what", "state", "fix"), [
-    (dict(card=True), "NVIDIA driver", MISSING, "install NVIDIA's driver, then run nvidia-smi"),
     (dict(driver=Driver(999, 13000, ())), "NVIDIA driver", BROKEN, "nvidia-smi"),
-    (dict(driver=Driver(100, 13000, ())), "GPU", MISSING, "nvidia-smi"),
+    (dict(driver=Driver(100, 13000, ())), "GPU", MISSING, "nvidia-smi; is CUDA_VISIBLE_DEVICES set?"),
     (dict(driver=Driver(0, 13000, (H100,))), "numba-cuda", MISSING, doctor.CUDA),
     (dict(driver=Driver(0, 12040, (H100,))), "numba-cuda", MISSING, doctor.CUDA12),
-    (dict(driver=Driver(0, 13000, (H100,)), packages=INSTALLED, gone=("nvJitLink",)), "CUDA toolkit", MISSING, doctor.CUDA),
     (dict(driver=Driver(0, 12040, (H100,)), packages=INSTALLED), "driver and compiler", BROKEN, doctor.CUDA12),
     (dict(driver=Driver(0, 11080, (H100,)), packages=INSTALLED), "driver and compiler", BROKEN, "update NVIDIA's driver"),
-    (dict(driver=Driver(0, 13000, (H100,)), packages={**INSTALLED, "cuda-bindings": "12.9.1"}), "compiler and bindings", BROKEN,
-     doctor.CUDA12),
     (dict(driver=Driver(0, 13000, (("Tesla V100", 7, 0),)), packages=INSTALLED), "GPU", BROKEN, doctor.CUDA12),
     (dict(driver=Driver(0, 13000, (("GTX 1080", 6, 1),)), packages=INSTALLED), "GPU", MISSING, ""),
     (dict(driver=Driver(0, 13000, (H100,)), packages=INSTALLED), "cuBLAS", MISSING, "pip install nvidia-cublas"),
 ])
-def test_each_gap_has_its_command(machine, monkeypatch, given, what, state, fix):
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+def test_each_gap_has_its_command(machine, given, what, state, fix):
     machine(**given)
     finding, report = found(what)
     assert (finding.state, finding.fix) == (state, fix)
     assert report.healthy == (state != BROKEN) and runs(report)["cuda"] == (what == "cuBLAS")
-
-
-def test_hidden_gpus_are_found_to_be_hidden(machine, monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    machine(Driver(100, 13000, ()))
-    assert found("GPU")[0].fix == "unset CUDA_VISIBLE_DEVICES"
 
 
 @pytest.mark.parametrize(("bindings", "fix"), [("13.5.0", doctor.CUDA), ("12.9.10", doctor.CUDA12)])

@@ -77,26 +77,6 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Ranking:
-    """The strategies of one program, each with its kernels' modelled and measured microseconds."""
-
-    program: str
-    plans: Mapping[str, tuple[float, float]]
-
-    @property
-    def pairs(self) -> tuple[int, int]:
-        """How many pairs of plans that differ by more than 5% the model puts in the clock's order, and of how many."""
-        plans = list(self.plans.values())
-        apart = [(a, b) for i, a in enumerate(plans) for b in plans[:i] if max(a[1], b[1]) > 1.05 * min(a[1], b[1])]
-        return sum((a[0] < b[0]) == (a[1] < b[1]) for a, b in apart), len(apart)
-
-    @property
-    def regret(self) -> float:
-        """Measured time of the plan that the model likes best, over that of the best plan; 1 where there are no kernels."""
-        return min(self.plans.values())[1] / min(us for _, us in self.plans.values()) if self.plans else 1.0
-
-
-@dataclass(frozen=True)
 class Calibration:
     """What was measured. ``str`` prints it, ``record`` is JSON, ``write`` makes it the user's device file."""
 
@@ -105,7 +85,6 @@ class Calibration:
     fitted: tuple[Sample, ...]
     checked: tuple[Sample, ...]
     kernels: tuple[Sample, ...]
-    rankings: tuple[Ranking, ...]
     left_out: tuple[str, ...] = ()
 
     @property
@@ -124,7 +103,7 @@ class Calibration:
         built_in, mine = cpu_with(BUILT_IN), self.device
         return {"version": FILE_VERSION, "machine": machine(), "date": datetime.now().isoformat(timespec="seconds"),
                 "figures": dict(self.figures), "raw": dict(self.raw), "correlations": self.correlations(),
-                "rankings": {r.program: dict(r.plans) for r in self.rankings}, "left out": self.left_out,
+                "left out": self.left_out,
                 "kernels": [[s.program, s.strategy, s.kernel.name, round(s.us, 2), round(s.modelled(mine), 2),
                              round(s.modelled(built_in), 2)] for s in (*self.fitted, *self.checked, *self.kernels)]}
 
@@ -171,16 +150,8 @@ def calibrate(seconds: float = 120.0, programs: Samples | None = None) -> Calibr
             found[name] = _program(name, *make(), cpu_with(measured))
     kernels = _different(s for each in found.values() for s in each)
     figures = better(fit_figures, measured, _worth(checked), kernels)
-    rankings = tuple(_ranking(name, each, cpu_with(figures)) for name, each in found.items())
     left_out = tuple(name for name in programs if name not in found)
-    return Calibration(figures, raw, tuple(fitted), tuple(checked), tuple(kernels), rankings, left_out)
-
-
-def _ranking(name: str, samples: Sequence[Sample], device: Device) -> Ranking:
-    """The strategies of a program whose kernels were timed."""
-    plans = {strategy: [s for s in samples if s.strategy == strategy] for strategy in PRICED if samples}
-    return Ranking(name, {strategy: (sum(s.modelled(device) for s in each), sum(s.us for s in each))
-                          for strategy, each in plans.items()})
+    return Calibration(figures, raw, tuple(fitted), tuple(checked), tuple(kernels), left_out)
 
 
 def spearman(a: Sequence[float], b: Sequence[float]) -> float:
@@ -468,10 +439,5 @@ def _report(found: Calibration) -> Iterable[str]:
     for s in sorted(everything, key=lambda s: -abs(math.log(s.us / s.modelled(device))))[:10]:
         modelled = duration(s.modelled(device))
         yield f"  {s.program[:20]:<21}{s.strategy:<9}{s.kernel.name[:30]:<31}{duration(s.us):>10}{modelled:>12}"
-    for ranking in found.rankings:
-        right, pairs = ranking.pairs
-        plans = ", ".join(f"{name} {duration(us)} (modelled {duration(m)})" for name, (m, us) in ranking.plans.items())
-        yield f"\n{ranking.program}: {plans}\n  {right} of {pairs} pairs in order; the model's choice takes " \
-              f"{ranking.regret:.2f} times the best"
     if found.left_out:
         yield f"\nno time was left for {', '.join(found.left_out)}: give more --seconds"

@@ -304,7 +304,7 @@ class Segment:
     @property
     def short(self) -> bool:
         """Whether it has loops that a CPU's compiler had better not unroll before it looks for vectors: those of at most 64 turns
-        (measured). A segment with a sweep does not count: its few rows are unrolled either way (``compile`` marks them)."""
+        (measured). A segment with a sweep does not count: its few rows are best unrolled first."""
         return any(1 < p.vector[1] <= 64 for p in self.phases) and all(p.sweep == 1 for p in self.phases)
 
 

@@ -1,24 +1,22 @@
-"""``python -m minisitch doctor``: what this machine has, what will run on it, and one command for each gap.
+"""``python -m minisitch doctor``: what this machine has, what will run on it, and how to get the rest.
 
 In:  the machine. Out: a ``Report`` of findings and targets; ``str`` as text, ``json`` as data.
 
-Every look is one function that imports nothing before it knows that it is there, so the doctor works where nothing but NumPy
-is installed. ``missing`` is no illness: a laptop has no GPU. ``broken`` is: something is there, and does not work; a
-finding that is broken makes the exit status 1.
+The doctor works where nothing but NumPy is installed: each look imports nothing before it knows that
+it is there. ``missing`` is no illness: a laptop has no GPU. ``broken`` is one: something is there, and
+does not work. A finding that is broken makes the exit status 1.
 """
 
 from __future__ import annotations
 
 import ctypes
 import importlib
-import importlib.util
 import json
 import os
 import platform
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from . import store
@@ -29,16 +27,15 @@ from .cuda.link import version
 CUDA, CUDA12 = "pip install 'minisitch[cuda]'", "pip install 'minisitch[cuda12]'"
 OK, MISSING, BROKEN = "ok", "missing", "broken"
 NO_DEVICE = 100  # what the driver says where it finds no GPU
-MAJOR_MINOR = 75, 76  # numbers of a device's attributes: its compute capability
-LIBRARIES = {"cupy": ("cupy-cuda13x", "cupy-cuda12x", "cupy"), "torch": ("torch",), "jax": ("jax",)}
+MAJOR, MINOR = 75, 76  # numbers of a device's attributes: its compute capability
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at: ``state`` is ok, missing or broken; ``fix`` the command that mends it, if any."""
+    """One thing that was looked at, and the command that mends it, if any."""
 
     what: str
-    state: str
+    state: str  # "ok" | "missing" | "broken"
     said: str
     fix: str = ""
 
@@ -70,27 +67,28 @@ class Report:
         return json.dumps({**asdict(self), "healthy": self.healthy}, indent=1)
 
     def __str__(self) -> str:
-        wide = max(len(f.what) for f in self.findings)
         lines = [self.machine, ""]
         for f in self.findings:
-            lines.append(f"  {f.state:<8} {f.what:<{wide}}  {f.said}")
-            lines += [f"  {'':<8} {'':<{wide}}  -> {f.fix}"] * bool(f.fix)
+            lines.append(f"  {f.state:<8} {f.what:<19}  {f.said}")
+            lines += [f"  {'':<29}-> {f.fix}"] * bool(f.fix)
         lines += ["", "what runs where"]
-        lines += [f"  {t.name:<10} {'here' if t.runs else 'not here'}{': ' if t.why else ''}{t.why}" for t in self.targets]
+        for t in self.targets:
+            lines.append(f"  {t.name:<10} {'here' if t.runs else 'not here'}: {t.why}")
         return "\n".join(lines)
 
 
 def examine() -> Report:
     """Look at everything; nothing is changed."""
     found = driver()
-    findings = [_numba(), _cache(), *_driver(found), *_compiler(found), _cublas(found), _assembler(), *_libraries()]
-    machine = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {os.cpu_count()} cores"
-    return Report(machine, tuple(findings), tuple(_targets({f.what: f for f in findings})))
+    findings = (_numba(), _cache(), *_driver(found), *_compiler(found), _cublas(found))
+    machine = (f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, "
+               f"{os.cpu_count()} cores")
+    return Report(machine, findings, tuple(_targets({f.what: f for f in findings})))
 
 
 # ---------------------------------------------------------------- what every machine needs
 def _numba() -> Finding:
-    """It refuses to be imported beside a NumPy that it does not know."""
+    """Numba refuses to be imported beside a NumPy that it does not know."""
     said = f"{version('numba')}, with numpy {version('numpy')} and llvmlite {version('llvmlite')}"
     try:
         importlib.import_module("numba")
@@ -99,7 +97,7 @@ def _numba() -> Finding:
             return Finding("numba", MISSING, "no kernels can be compiled", "pip install numba")
         return Finding("numba", BROKEN, f"{said}: {problem}", "pip install --force-reinstall numba")
     except Exception as problem:  # whatever a clash of versions makes of it
-        return Finding("numba", BROKEN, f"{said}: {' '.join(str(problem).split())}", "pip install --upgrade numba numpy")
+        return Finding("numba", BROKEN, f"{said}: {problem}", "pip install --upgrade numba numpy")
     return Finding("numba", OK, said)
 
 
@@ -107,9 +105,8 @@ def _cache() -> Finding:
     """Where compiled kernels and plans are kept."""
     folder = store.folder()
     if folder is None:
-        off = os.environ.get("MINISITCH_CACHE") in ("0", "off")
-        said = "switched off by MINISITCH_CACHE" if off else "no folder of this user's own: every process compiles anew"
-        return Finding("kernel cache", MISSING, said, "" if off else "export MINISITCH_CACHE=$HOME/.minisitch")
+        return Finding("kernel cache", MISSING, "every process compiles anew",
+                       "set MINISITCH_CACHE to a folder of your own")
     return Finding("kernel cache", OK, f"in {folder}")
 
 
@@ -126,46 +123,40 @@ class Driver:
 def driver() -> Driver | None:
     """Ask libcuda; None where there is none."""
     try:
-        library: Any = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+        library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
     except OSError:
         return None
     number, count = ctypes.c_int(), ctypes.c_int()
     code = library.cuInit(0)
     library.cuDriverGetVersion(ctypes.byref(number))
-    if code:
-        return Driver(code, number.value, ())
-    library.cuDeviceGetCount(ctypes.byref(count))
-    return Driver(0, number.value, tuple(_gpu(library, i) for i in range(count.value)))
+    if not code:
+        library.cuDeviceGetCount(ctypes.byref(count))
+    return Driver(code, number.value, tuple(_gpu(library, i) for i in range(count.value)))
 
 
 def _gpu(library: Any, ordinal: int) -> tuple[str, int, int]:
-    device, name, figures = ctypes.c_int(), ctypes.create_string_buffer(256), []
+    device, name = ctypes.c_int(), ctypes.create_string_buffer(256)
+    major, minor = ctypes.c_int(), ctypes.c_int()
     library.cuDeviceGet(ctypes.byref(device), ordinal)
     library.cuDeviceGetName(name, 256, device)
-    for attribute in MAJOR_MINOR:
-        figure = ctypes.c_int()
-        library.cuDeviceGetAttribute(ctypes.byref(figure), attribute, device)
-        figures.append(figure.value)
-    return name.value.decode(errors="replace"), figures[0], figures[1]
+    library.cuDeviceGetAttribute(ctypes.byref(major), MAJOR, device)
+    library.cuDeviceGetAttribute(ctypes.byref(minor), MINOR, device)
+    return name.value.decode(errors="replace"), major.value, minor.value
 
 
 def _driver(found: Driver | None) -> Iterator[Finding]:
     """The driver and the GPUs that it sees."""
-    if found is None and _has_card():
-        yield Finding("NVIDIA driver", MISSING, "there is an NVIDIA GPU, and no libcuda",
-                      "install NVIDIA's driver, then run nvidia-smi")
-    elif found is None:
-        yield Finding("NVIDIA driver", MISSING, "no libcuda, and no NVIDIA GPU was found")
-    elif found.code and found.code != NO_DEVICE:
-        yield Finding("NVIDIA driver", BROKEN, f"it does not start: cuInit says {found.code}", "nvidia-smi")
+    if found is None:
+        yield Finding("NVIDIA driver", MISSING, "no libcuda",
+                      "with an NVIDIA GPU: install its driver, then run nvidia-smi")
+    elif found.code not in (0, NO_DEVICE):
+        yield Finding("NVIDIA driver", BROKEN, f"it does not start: cuInit says {found.code}",
+                      "nvidia-smi")
     else:
-        yield Finding("NVIDIA driver", OK, f"for CUDA up to {_cuda_name(found.version)}")
+        yield Finding("NVIDIA driver", OK, f"for CUDA up to {_cuda(found.version)}")
         if not found.gpus:
-            hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-            if hidden is None:
-                yield Finding("GPU", MISSING, "the driver sees none", "nvidia-smi")
-            else:
-                yield Finding("GPU", MISSING, f"CUDA_VISIBLE_DEVICES={hidden!r} leaves none", "unset CUDA_VISIBLE_DEVICES")
+            yield Finding("GPU", MISSING, "the driver sees none",
+                          "nvidia-smi; is CUDA_VISIBLE_DEVICES set?")
         for number, gpu in enumerate(found.gpus):
             yield _gpu_finding(f"GPU {number}" if number else "GPU", *gpu)
 
@@ -179,87 +170,38 @@ def _gpu_finding(what: str, name: str, major: int, minor: int) -> Finding:
     return Finding(what, OK, said)
 
 
-def _has_card() -> bool:
-    """Whether the bus has a device of NVIDIA's; where Linux says so."""
-    vendors = Path("/sys/bus/pci/devices").glob("*/vendor")
-    return any(path.read_text().strip() == "0x10de" for path in vendors)
-
-
 def _compiler(found: Driver | None) -> Iterator[Finding]:
-    """numba-cuda with the parts of a toolkit that it needs, and whether they fit the driver and each other."""
+    """numba-cuda, whether it compiles, and whether the driver knows what it makes."""
     bindings = version("cuda-bindings")
     if not version("numba-cuda"):
-        fix = CUDA if found is None or found.version >= 13000 else CUDA12
-        yield Finding("numba-cuda", MISSING, "it compiles CUDA kernels", fix if found or _has_card() else "")
+        old = found is not None and found.version < 13000
+        yield Finding("numba-cuda", MISSING, "it compiles CUDA kernels", CUDA12 if old else CUDA)
         return
-    yield Finding("numba-cuda", OK, f"{version('numba-cuda')}, with cuda-bindings {bindings} and cuda-core {version('cuda-core')}")
-    toolkit = _toolkit()
-    yield toolkit
-    if toolkit.state == OK:
-        yield _trial()
-    major = int(bindings.partition(".")[0] or 0)
-    if found and major and 0 < found.version // 1000 < major:
-        yield Finding("driver and compiler", BROKEN, f"the driver knows CUDA up to {_cuda_name(found.version)}, the compiler is of "
-                      f"CUDA {major}", CUDA12 if major == 13 and found.version >= 12000 else "update NVIDIA's driver")
-    nvvm = version("nvidia-nvvm").partition(".")[0]
-    if nvvm and major and int(nvvm) != major:
-        yield Finding("compiler and bindings", BROKEN, f"nvidia-nvvm {version('nvidia-nvvm')} beside cuda-bindings {bindings}",
-                      CUDA12 if major == 12 else CUDA)
-
-
-def _trial() -> Finding:
-    """Compile a kernel, as far as no GPU is needed: versions clash in ways that no list foresees."""
+    yield Finding("numba-cuda", OK, f"{version('numba-cuda')}, with cuda-bindings {bindings}")
     try:
         offline.cuda_compile.ptx("def k(x):\n    x[0] = x[1]\n", "k", ["float32"], "sm_80")
-    except Exception as problem:  # numba-cuda raises whatever its clash with another package makes of it
-        said = f"a kernel of one line is not compiled: {type(problem).__name__}: {' '.join(str(problem).split())}"
-        return Finding("CUDA compiler", BROKEN, said, CUDA12 if version("cuda-bindings").startswith("12.") else CUDA)
-    return Finding("CUDA compiler", OK, "compiles a kernel")
+    except Exception as problem:  # whatever a clash with another package makes of it
+        yield Finding("CUDA compiler", BROKEN, f"{type(problem).__name__}: {problem}",
+                      CUDA12 if bindings.startswith("12.") else CUDA)
+    else:
+        yield Finding("CUDA compiler", OK, "compiles a kernel")
+    major = int(bindings.partition(".")[0] or 0)
+    if found and 0 < found.version // 1000 < major:
+        yield Finding("driver and compiler", BROKEN,
+                      f"the driver knows CUDA up to {_cuda(found.version)}, the compiler is of {major}",
+                      CUDA12 if found.version >= 12000 else "update NVIDIA's driver")
 
 
-def _cuda_name(number: int) -> str:
+def _cuda(number: int) -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
-def _toolkit() -> Finding:
-    """The compiler, the linker and the device runtime, wherever numba-cuda would find them."""
-    pathfinder = importlib.import_module("cuda.pathfinder")
-    searches = {"nvvm": pathfinder.load_nvidia_dynamic_lib, "nvJitLink": pathfinder.load_nvidia_dynamic_lib,
-                "cudadevrt": pathfinder.find_static_lib}
-    gone = []
-    for name, search in searches.items():
-        try:
-            search(name)
-        except Exception:  # each kind of not being there has a class of its own
-            gone.append(name)
-    if gone:
-        fix = CUDA12 if version("cuda-bindings").startswith("12.") else CUDA
-        return Finding("CUDA toolkit", MISSING, f"of what compiles and links kernels, {', '.join(gone)}", fix)
-    release = version("nvidia-nvvm") or version("nvidia-cuda-nvcc-cu12") or "of the system"
-    return Finding("CUDA toolkit", OK, f"{', '.join(searches)} {release}")
-
-
 def _cublas(found: Driver | None) -> Finding:
-    path = cublas.path()
-    if path:
+    if path := cublas.path():
         return Finding("cuBLAS", OK, path)
     fix = f"{cublas.INSTALL}-cu12" if version("cuda-bindings").startswith("12.") else cublas.INSTALL
-    return Finding("cuBLAS", MISSING, "without it a tiled kernel of ours multiplies matrices on a GPU", fix if found else "")
-
-
-def _assembler() -> Finding:
-    """What shows machine code on a machine without a GPU."""
-    problem = offline.missing()
-    return Finding("assembler", MISSING, "machine code cannot be shown (explain --architecture)", offline.cuda_compile.INSTALL) \
-        if problem else Finding("assembler", OK, "ptxas and nvdisasm: machine code can be shown without a GPU")
-
-
-def _libraries() -> Iterator[Finding]:
-    """Whose arrays on the device are taken as they are. That none is there is nothing to mend."""
-    for name, packages in LIBRARIES.items():
-        found = [f"{package} {version(package)}" for package in packages if version(package)]
-        if found:
-            yield Finding(name, OK, f"{found[0]}: its arrays on a GPU are taken without a copy")
+    return Finding("cuBLAS", MISSING, "a tiled kernel of ours multiplies matrices on a GPU",
+                   fix if found else "")
 
 
 # ---------------------------------------------------------------- what runs where
@@ -267,11 +209,11 @@ def _targets(found: dict[str, Finding]) -> Iterator[Target]:
     """Each target of ``jit``, from the findings by name."""
     cpu = found["numba"].state == OK
     yield Target("cpu", cpu, f"on {os.cpu_count()} cores" if cpu else found["numba"].fix)
-    needed = ("numba", "NVIDIA driver", "GPU", "numba-cuda", "CUDA toolkit", "CUDA compiler", "driver and compiler",
-              "compiler and bindings")
-    lacking = [found[name] for name in needed if name in found and found[name].state != OK]
+    lacking = [f for f in found.values() if f.state != OK and f.what not in ("kernel cache", "cuBLAS")]
+    lacking = [f for f in lacking if not f.what.startswith("GPU ")]  # the first one is enough
     runs = not lacking and "GPU" in found
-    yield Target("cuda", runs, found["GPU"].said if runs else "; ".join(f"{f.what} is {f.state}" for f in lacking))
-    yield Target("step", True, "the CUDA text, thread by thread, in Python: to check it, not to be fast")
+    why = "; ".join(f"{f.what} is {f.state}" for f in lacking)
+    yield Target("cuda", runs, found["GPU"].said if runs else why)
+    yield Target("step", True, "the CUDA text, thread by thread, in Python: to check it")
     yield Target("python", True, "the CPU text, uncompiled")
     yield Target("reference", True, "NumPy, node by node")

@@ -11,12 +11,6 @@ import functools
 import time
 from typing import Any
 
-# Positions on the board, in words. What several threads write has two cache lines of its own.
-TICKET, FINISHED, BUSY, AWAKE = 0, 16, 32, 48
-CHUNKS, JOB, HELPERS, RUN, WORDS = 64, 65, 66, 67, 80
-# Positions in a job, the memory that a caller describes it in: the address of a function that runs
-# some of its tasks, all its tasks, what came of it, the kernel's address, and those of its arrays.
-SPREAD, FIRST, LAST, STATUS, KERNEL, ARRAYS = 0, 1, 2, 3, 4, 5
 CLOCK = getattr(time, "CLOCK_MONOTONIC", 0)
 
 

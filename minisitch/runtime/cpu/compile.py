@@ -63,6 +63,7 @@ from .primitives import intrinsics
 # see _Idioms), no afn (1 / sqrt(0) became NaN), no arcp (x / y became inf for denormal y).
 KERNEL_FLAGS: dict[str, Any] = dict(error_model="numpy")
 HELPER_FLAGS: dict[str, Any] = dict(forceinline=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+RUN = 0  # where the board of the thread pool has the address of what shares a job
 WHOLE = 1 << 40  # the length of an array in a kernel, which trusts its indices
 SIDE_BY_SIDE, SIDE_BY_SIDE_FROM = 4, 256  # vectors, and turns of a loop: of a shorter one too much is left over
 STACK = 1 << 16  # bytes of scratch rows that one function keeps on the stack; the rest come from the allocator
@@ -267,11 +268,6 @@ class _Idioms(ast.NodeTransformer):
     Before:  for col in range(768): y[col] = tanh_f32(x[col])
     After:   for col in range(768): y[col] = tanh_f32(x[col]); side_by_side()
 
-    The few rows of a sweep are to be unrolled wherever they are, also beside short loops, which are not (``_short_loops``): or else
-    the loop around them is left alone (column sums were 10 times as slow).
-
-    Before:  for swept in range(5): part += x[col + swept * 10]
-    After:   for swept in range(5): part = add_any_order(part, x[col + swept * 10]); unrolled()
     """
 
     FREE: ClassVar = {ast.Add: "add_any_order", ast.Mult: "mul_any_order"}
@@ -289,8 +285,6 @@ class _Idioms(ast.NodeTransformer):
         calls = {n.func.id for n in inside if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
         if long and not any(isinstance(n, ast.For) for n in inside) and any(map(self.POLYNOMIALS.search, calls)):
             node.body.append(ast.parse("side_by_side()").body[0])
-        if isinstance(node.target, ast.Name) and node.target.id == "swept":
-            node.body.append(ast.parse("unrolled()").body[0])
         return self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
@@ -492,7 +486,7 @@ def start(kernel, board, spread, helpers, chunks, first, last, {names}):
     arrays = addresses(({names},))
     if board:
         this = job(spread, first, last, kernel, arrays)
-        status = call(load(board, {atomics.RUN}), (board, this, helpers, chunks))
+        status = call(load(board, {RUN}), (board, this, helpers, chunks))
     else:
         status = call(kernel, (first, last) + arrays)
     if status:
@@ -525,15 +519,14 @@ def _short_loops(on: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _marked_loops() -> Iterator[None]:
-    """Tell LLVM of the loops that ``side_by_side`` and ``unrolled`` marked, while one kernel compiles."""
+    """Tell LLVM of the loops that ``side_by_side`` marked, while one kernel compiles."""
     from llvmlite import ir
     from numba.core.cpu import CPUContext
 
     def tell(context: Any, module: Any, library: Any) -> None:
-        wishes = {"side_by_side": ["llvm.loop.interleave.count", ir.Constant(ir.IntType(32), SIDE_BY_SIDE)],
-                  "unrolled": ["llvm.loop.unroll.full"]}
+        count = ir.Constant(ir.IntType(32), SIDE_BY_SIDE)
         for block in (b for f in module.functions for b in f.blocks if hasattr(b, "ends_loop")):
-            wish = module.add_metadata(wishes[block.ends_loop])
+            wish = module.add_metadata(["llvm.loop.interleave.count", count])
             loop = module.add_metadata([f"loop {len(module.metadata)}"])
             loop.operands = (loop, wish)  # what makes it a loop's: it names itself first
             block.terminator.set_metadata("llvm.loop", loop)
@@ -576,6 +569,37 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+class _Worker:
+    """A process that compiles into a cache what it is asked for, one line of JSON each way."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        code = f"import sys; sys.path[:] = {sys.path!r}; from minisitch.runtime.cpu.compile import _serve; _serve()"
+        self.process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=subprocess.DEVNULL, text=True,
+                                        env={**os.environ, "MINISITCH_CACHE": str(folder)})
+        self.request: Request | None = None  # under way
+
+    def ready(self) -> bool:
+        """Wait until Numba is imported; False if the process died."""
+        assert self.process.stdout
+        return self.process.stdout.readline() == "ready\n"
+
+    def compile(self, request: Request) -> bool:
+        """False if the process died of it."""
+        assert self.process.stdin and self.process.stdout
+        self.request = request
+        self.process.stdin.write(json.dumps(dataclasses.astuple(request)) + "\n")
+        self.process.stdin.flush()
+        done = self.process.stdout.readline() == "done\n"
+        self.request = None
+        return done
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
 def _compile_in_processes(cold: Sequence[Request], helpers: int, folder: Path,
                           ready: Callable[[Request], None]) -> dict[Request, Compiled]:
     """Fill the cache from ``helpers`` other processes while this one compiles too; all take from one queue.
@@ -587,7 +611,10 @@ def _compile_in_processes(cold: Sequence[Request], helpers: int, folder: Path,
     finished: queue.SimpleQueue[Request] = queue.SimpleQueue()
     for request in cold:
         todo.put(request)
-    feeders = [_Feeder(todo, finished, folder) for _ in range(helpers)]
+    workers: list[_Worker] = []
+    with contextlib.suppress(OSError):
+        workers += [_Worker(folder) for _ in range(helpers)]
+    feeders = [threading.Thread(target=_feed, args=(worker, todo, finished), daemon=True) for worker in workers]
     for feeder in feeders:
         feeder.start()
     here = {}
@@ -598,15 +625,29 @@ def _compile_in_processes(cold: Sequence[Request], helpers: int, folder: Path,
             for other in _drain(finished):
                 ready(other)
     except KeyboardInterrupt:
-        feeders = []  # they end what they have begun by themselves
+        workers, feeders = [], []  # they end what they have begun by themselves
         raise
     finally:
         list(_drain(todo))  # after an error here, nobody starts another
+        for worker in workers:
+            if not worker.request:  # still starting up: it has come too late
+                worker.process.kill()
         for feeder in feeders:
-            feeder.finish()
+            feeder.join()
     for request in _drain(finished):
         ready(request)
     return here
+
+
+def _feed(worker: _Worker, todo: queue.SimpleQueue[Request], finished: queue.SimpleQueue[Request]) -> None:
+    """Hand requests to a worker until none are left or it dies."""
+    with contextlib.suppress(OSError, ValueError):
+        if worker.ready():
+            for request in _drain(todo):
+                if not worker.compile(request):
+                    break
+                finished.put(request)
+    worker.end()
 
 
 def _drain(waiting: queue.SimpleQueue[Request]) -> Iterator[Request]:
@@ -616,55 +657,12 @@ def _drain(waiting: queue.SimpleQueue[Request]) -> Iterator[Request]:
             yield waiting.get_nowait()
 
 
-class _Feeder(threading.Thread):
-    """Hands requests to one worker process, one line of JSON each way, until none are left or it dies."""
-
-    def __init__(self, todo: queue.SimpleQueue[Request], finished: queue.SimpleQueue[Request], folder: Path):
-        super().__init__(daemon=True)
-        self.todo, self.finished, self.folder = todo, finished, folder
-        self.process: subprocess.Popen[str] | None = None
-        self.request: Request | None = None
-
-    def run(self) -> None:
-        with contextlib.suppress(OSError, ValueError), _worker(self.folder) as self.process:
-            if not _answers(self.process, "ready"):
-                return
-            for request in _drain(self.todo):
-                self.request = request
-                if not _answers(self.process, "done", request):
-                    return
-                self.finished.put(request)
-                self.request = None
-
-    def finish(self) -> None:
-        """Wait for the request under way; a process that is still starting up has come too late."""
-        if self.process and not self.request:
-            self.process.kill()
-        self.join()
-
-
-def _worker(folder: Path) -> subprocess.Popen[str]:
-    """A process that compiles into a cache what it is asked for."""
-    code = f"import sys; sys.path[:] = {sys.path!r}; from minisitch.runtime.cpu.compile import _serve; _serve()"
-    return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                            text=True, env={**os.environ, "MINISITCH_CACHE": str(folder)})
-
-
-def _answers(worker: subprocess.Popen[str], word: str, request: Request | None = None) -> bool:
-    """Whether a worker, asked to compile if there is a request, says this word."""
-    assert worker.stdin and worker.stdout
-    if request:
-        worker.stdin.write(json.dumps(dataclasses.astuple(request)) + "\n")
-        worker.stdin.flush()
-    return worker.stdout.readline() == f"{word}\n"
-
-
 class _Elsewhere:
     """Compiles in another process, a new one after ``MOST_HERE`` kernels, once this one has compiled so many itself."""
 
     def __init__(self) -> None:
         self.made = 0  # by the process whose turn it is
-        self.worker: tuple[Path, subprocess.Popen[str]] | None = None
+        self.worker: _Worker | None = None
 
     def try_to(self, request: Request, folder: Path) -> None:
         """Fill the cache, if it is this class's turn; what fails is left to the caller. For one thread at a time."""
@@ -672,11 +670,11 @@ class _Elsewhere:
         if self.made <= MOST_HERE:
             return
         try:
-            if not self.worker or self.worker[0] != folder or self.made > 2 * MOST_HERE:
+            if not self.worker or self.worker.folder != folder or self.made > 2 * MOST_HERE:
                 self.end()
-                self.worker, self.made = (folder, _worker(folder)), MOST_HERE + 1
-                _answers(self.worker[1], "ready")
-            if _answers(self.worker[1], "done", request):
+                self.worker, self.made = _Worker(folder), MOST_HERE + 1
+                self.worker.ready()
+            if self.worker.compile(request):
                 return
         except (OSError, ValueError):
             pass
@@ -684,8 +682,7 @@ class _Elsewhere:
 
     def end(self) -> None:
         if self.worker:
-            self.worker[1].kill()
-            self.worker[1].communicate()
+            self.worker.end()
             self.worker = None
 
     def forget(self) -> None:

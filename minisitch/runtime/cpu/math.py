@@ -86,10 +86,6 @@ def side_by_side():
     """End a loop's body of which several vectors are to be computed at once; ``compile`` puts it behind polynomials."""
 
 
-def unrolled():
-    """End a loop's body that is to be repeated for each of its turns; ``compile`` puts it in the few of a sweep."""
-
-
 def multiply_add(a, b, c):
     """``a * b + c``, rounded once on a machine that has such an instruction; ``compile`` puts it into the helpers."""
     return a * b + c

@@ -19,8 +19,7 @@ def intrinsics() -> dict[str, Any]:
     """All of them, by name."""
     return {**_choices(), **_float_calls(), **_half_conversions(), **_accumulations(), **_past_the_caches(),
             "widest_vectors": _widest_vectors(), "arguments_do_not_overlap": _arguments_do_not_overlap(),
-            "window": _window(), "on_the_stack": _on_the_stack(),
-            **{name: _end_of_loop(name) for name in ("side_by_side", "unrolled")}}
+            "window": _window(), "on_the_stack": _on_the_stack(), "side_by_side": _side_by_side()}
 
 
 def _cast_all(context, builder, signature, values, start=0):
@@ -187,18 +186,18 @@ def _arguments_do_not_overlap() -> Any:
     return arguments_do_not_overlap
 
 
-def _end_of_loop(wish: str) -> Any:
+def _side_by_side() -> Any:
     from numba import types as nb
     from numba.extending import intrinsic
 
     @intrinsic
-    def end(typing):
+    def side_by_side(typing):
         def emit(context, builder, signature, values):
-            builder.block.ends_loop = wish  # the last of a loop's body: its branch goes back, and is not there yet
+            builder.block.ends_loop = True  # the last of a loop's body: its branch goes back, and is not there yet
             return context.get_dummy_value()
         return nb.void(), emit
 
-    return end
+    return side_by_side
 
 
 def _window() -> Any:

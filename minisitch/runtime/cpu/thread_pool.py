@@ -42,27 +42,17 @@ from typing import Any
 import numpy as np
 
 from ...errors.undisturbed import undisturbed
-from .atomics import (
-    ARRAYS,
-    AWAKE,
-    BUSY,
-    CHUNKS,
-    FINISHED,
-    FIRST,
-    HELPERS,
-    JOB,
-    KERNEL,
-    LAST,
-    RUN,
-    SPREAD,
-    STATUS,
-    TICKET,
-    WORDS,
-    intrinsics,
-)
-from .compile import compile_c_functions
+from .atomics import intrinsics
+from .compile import RUN, compile_c_functions
 from .object_code import Code
 
+# Positions on the board, in words; ``RUN`` holds the address of ``run``. What several threads write
+# has two cache lines of its own.
+TICKET, FINISHED, BUSY, AWAKE = 16, 32, 48, 64
+CHUNKS, JOB, HELPERS, WORDS = 80, 81, 82, 96
+# Positions in a job, which a caller keeps in its own memory: the address of a function that runs
+# some of its tasks, all its tasks, what came of it, the kernel's address, and those of its arrays.
+SPREAD, FIRST, LAST, STATUS, KERNEL, ARRAYS = 0, 1, 2, 3, 4, 5
 CLOSED = (1 << 32) - 1  # no chunk has this number
 LOOKING = 80_000  # nanoseconds that a thread looks for a job before it sleeps
 CROWDED = 4_000  # nanoseconds for which another program had the core: it needs it, so we sleep

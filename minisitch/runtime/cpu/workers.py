@@ -3,10 +3,10 @@
 In: a ``function(first, last, *args)`` that mostly releases the interpreter lock, and how many tasks there are.
 Out: nothing; every task was run exactly once.
 
-The caller's thread works too, so a machine with one core, a busy pool and a small job all take the same road: the
-plain call. Threads are started at the first use, sleep when there is nothing to do and never spin. Jobs are cut in
-more chunks than threads, and a chunk goes to whoever is free: a thread that wakes up late finds less to do, or
-nothing, and nobody waits for it.
+The caller's thread works too, so a machine with one core, a busy pool and a small job all take the
+same road: the plain call. Threads are started at the first use, sleep when there is nothing to do
+and never spin. Jobs are cut in more chunks than threads, and a chunk goes to whichever thread is
+free. A thread that wakes up late finds less to do, or nothing, and nobody waits for it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import queue
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import ContextVar
 from typing import Any
 
@@ -27,7 +27,7 @@ CHUNKS_EACH = 4  # chunks a thread, so that a core disturbed by other programs d
 
 _limit: ContextVar[int | None] = ContextVar("minisitch_threads", default=None)
 _busy = threading.Lock()  # held by the one caller that has the pool; any other runs serially
-_inboxes: list[queue.SimpleQueue[_Job]] = []  # one a worker thread
+_pool = ThreadPoolExecutor(1024, "minisitch")  # it starts threads as they are needed
 
 
 def run(function: Callable[..., None], tasks: int, args: tuple[Any, ...], *, work: int) -> None:
@@ -76,77 +76,42 @@ def threads(n: int) -> Iterator[None]:
         _limit.reset(token)
 
 
-class _Job:
-    """One call of ``run``: who wants a chunk takes the next number; who finishes the last one wakes the caller."""
-
-    def __init__(self, function: Callable[..., None], tasks: int, args: tuple[Any, ...], chunks: int):
-        self.function, self.tasks, self.args, self.chunks = function, tasks, args, chunks
-        self.counting = threading.Lock()
-        self.started = self.finished = 0
-        self.error: BaseException | None = None
-        self.all_finished = threading.Lock()
-        self.all_finished.acquire()
-
-    def work(self) -> None:
-        """Run chunks until none are left to start."""
-        while True:
-            with self.counting:
-                chunk = self.started
-                if chunk == self.chunks:
-                    return
-                self.started += 1
-            try:
-                if self.error is None:
-                    first, last = chunk * self.tasks // self.chunks, (chunk + 1) * self.tasks // self.chunks
-                    self.function(first, last, *self.args)
-            except BaseException as error:
-                self.error = error
-            with self.counting:
-                self.finished += 1
-                if self.finished == self.chunks:
-                    self.all_finished.release()
-
-
 def _in_parallel(function: Callable[..., None], tasks: int, args: tuple[Any, ...], count: int) -> None:
-    job = _Job(function, tasks, args, min(tasks, count * CHUNKS_EACH))
-    inboxes = _workers(count - 1)
+    chunks = min(tasks, count * CHUNKS_EACH)
+    left = iter(range(chunks))  # each is given to one thread: that is one step of the interpreter
+    errors: list[BaseException] = []
+    helpers: list[Future[None]] = []
+
+    def work() -> None:
+        try:
+            for chunk in left:
+                function(chunk * tasks // chunks, (chunk + 1) * tasks // chunks, *args)
+                if errors:
+                    return
+        except BaseException as error:
+            errors.append(error)
+
     try:
-        for inbox in inboxes:
-            inbox.put(job)
-        job.work()
-        job.all_finished.acquire()  # waits for chunks, not for threads
-    except BaseException as interrupt:  # what is under way ends first: it writes to memory that the next call uses
-        job.error = interrupt
-        for inbox in inboxes:
-            inbox.put(last := _Job(lambda first, last: None, 1, (), 1))
-            last.all_finished.acquire()
-    if job.error is not None:
-        raise job.error
-
-
-def _workers(count: int) -> list[queue.SimpleQueue[_Job]]:
-    """The inboxes of ``count`` threads, fewer if the system starts no more (as at interpreter exit)."""
-    with contextlib.suppress(RuntimeError):
-        while len(_inboxes) < count:
-            inbox: queue.SimpleQueue[_Job] = queue.SimpleQueue()
-            threading.Thread(target=_serve, args=(inbox,), name="minisitch", daemon=True).start()
-            _inboxes.append(inbox)
-    return _inboxes[:count]
-
-
-def _serve(inbox: queue.SimpleQueue[_Job]) -> None:
-    while True:
-        inbox.get().work()
+        with contextlib.suppress(RuntimeError):  # the system starts no more, as at interpreter exit
+            for _ in range(count - 1):
+                helpers.append(_pool.submit(work))
+        work()
+    except BaseException as interrupt:
+        errors.append(interrupt)
+    # A thread that has not begun has nothing to do. What is under way ends first: it writes to
+    # memory that the next call uses.
+    wait([helper for helper in helpers if not helper.cancel()])
+    if errors:
+        raise errors[0]
 
 
 _default_threads = functools.cache(usable_cores)
 
 
 def _after_fork() -> None:
-    """The child has only the thread that forked: forget the others, and whoever held the pool."""
-    global _busy
-    _busy = threading.Lock()
-    _inboxes.clear()
+    """The child has only the thread that forked: forget the others, and who held the pool."""
+    global _busy, _pool
+    _busy, _pool = threading.Lock(), ThreadPoolExecutor(1024, "minisitch")
     _default_threads.cache_clear()
 
 
