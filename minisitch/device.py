@@ -1,9 +1,10 @@
-"""What a machine has, as data: the numbers that schedules and cost models are computed from.
+"""Devices as data: the numbers that schedules and cost models are computed from.
 
-GPU figures are the vendor's datasheets and architecture papers (V100, A100, H100, H200; SXM boards, tensor cores
-without sparsity); launch and barrier costs of the V100 are AStitch's measurements, those of the others are assumed. No
-vendor prints the bandwidth of an L2 cache: it is Kitsune's "about three times HBM's". A CPU's built-in figures are those of a
-two-core x86-64 server; ``this_machine`` reads what ``python -m minisitch calibrate`` measured here.
+GPU figures come from the vendor's datasheets and architecture papers (V100, A100, H100, H200; SXM
+boards, tensor cores without sparsity). AStitch measured the V100's launch and barrier costs. Those
+of the others are assumed. The bandwidth of an L2 cache is Kitsune's "about three times HBM's",
+since no datasheet prints it. A CPU's built-in figures are those of a two-core x86-64 server.
+``runtime.this_machine`` reads the figures that ``python -m minisitch calibrate`` measured.
 """
 
 from __future__ import annotations
@@ -15,18 +16,20 @@ from typing import Any
 
 from .errors import DeviceError
 
-# Scalar operations, loads and stores among them, a heavy one counted as eight: 0.03 ns each, so 30 us of one core, or 60 of a slow
-# one. That is where a second one that is awake begins to pay, unless the device file knows better.
+# Work below which one core is faster than several. In scalar operations, with loads and stores; a
+# heavy one counts as eight. At 0.03 ns each that is 30 us of one core.
 SERIAL_BELOW = 1_000_000
-SERIAL_BESIDE_LIBRARY = 10 * SERIAL_BELOW  # where the other cores are a matrix product's (``cost.beside_library``)
-LINE, SECTOR = 64, 32  # bytes that a CPU's cache, and a GPU's memory, moves at least
+# the same beside a matrix product, which keeps the other cores busy (``cost.beside_library``)
+SERIAL_BESIDE_LIBRARY = 10 * SERIAL_BELOW
+LINE, SECTOR = 64, 32  # bytes that a CPU's cache and a GPU's memory move at least
 
 
 @dataclass(frozen=True)
 class Level:
-    """A cache, or main memory: what moves a working set of up to ``size`` bytes, in bytes per second.
+    """A cache, or main memory: its size in bytes, and its bandwidth in bytes per second.
 
-    A nearer one is never slower than a farther one: lower bounds of a kernel's time rely on it (``build.moved_us``).
+    It serves working sets of up to ``size`` bytes. A nearer level is never slower than a farther
+    one: lower bounds of a kernel's time rely on this (``strategies.prices``).
     """
 
     size: int
@@ -36,10 +39,10 @@ class Level:
 
 @dataclass(frozen=True)
 class Device:
-    """One machine. Bytes, bytes per second, microseconds; a CPU's "SM" is a core.
+    """One machine, in bytes, bytes per second and microseconds. A CPU's "SM" is a core.
 
-    ``shared_per_block`` bounds one block's static shared memory (a CPU's: what should stay in L2). Raises DeviceError where
-    ``max_block`` is no power of two.
+    ``shared_per_block`` bounds the static shared memory of a block. On a CPU it is the memory that
+    should stay in L2. Raises DeviceError if ``max_block`` is no power of two.
     """
 
     name: str
@@ -57,12 +60,14 @@ class Device:
     block_barrier_us: float
     max_block: int = 1024
     source: str = ""
-    levels: tuple[Level, ...] = ()  # a CPU's, nearest first; what none of them holds moves at the last one's rate
-    core_ns: tuple[tuple[str, float], ...] = ()  # a CPU's: nanoseconds of one core, by what it does (``LOOP_NS`` and ``HEAVY_NS``)
-    serial_below: int = SERIAL_BELOW  # a CPU's: work of a segment that one core does by itself
-    l2_size: int = 0  # a GPU's, as the two below: bytes of the cache that all SMs share
+    # a CPU's caches, nearest first; larger sets move at the last one's rate
+    levels: tuple[Level, ...] = ()
+    # a CPU's: nanoseconds of one core, by kind of work (``LOOP_NS``, ``HEAVY_NS``)
+    core_ns: tuple[tuple[str, float], ...] = ()
+    serial_below: int = SERIAL_BELOW  # a CPU's: a segment with less work than this runs on one core
+    l2_size: int = 0  # a GPU's, like the next two: bytes of the cache that all SMs share
     l2_bandwidth: float = 0.0  # bytes per second from it
-    tensor_flops: float = 0.0  # operations per second of its tensor cores: float16 operands, float32 sums
+    tensor_flops: float = 0.0  # a second, on tensor cores: float16 operands, float32 sums
 
     def __post_init__(self) -> None:
         if self.max_block < 1 or self.max_block & (self.max_block - 1):
@@ -74,9 +79,10 @@ class Device:
         return dict(self.core_ns)
 
     def wave(self, block: int, shared: int = 0, registers: int = 32) -> int:
-        """Blocks that are resident at once on the whole device (AStitch B8, "assume").
+        """How many blocks are resident at once on the whole device (AStitch B8, "assume").
 
-        A grid barrier needs all blocks resident, so no such kernel launches more.
+        ``shared`` is in bytes a block, ``registers`` a thread's. A kernel with a grid barrier
+        launches at most this many blocks, since the barrier needs all of them resident.
         """
         limits = [self.threads_per_sm // block, self.blocks_per_sm]
         if registers:
@@ -86,9 +92,10 @@ class Device:
         return max(1, min(limits)) * self.sms
 
     def relaxed_registers(self, block: int, shared: int, grid: int = 1 << 31, assumed: int = 32) -> int:
-        """The most registers a thread may use without losing a resident block of the grid (AStitch B8, "relax").
+        """The most registers a thread may use without losing a resident block.
 
-        Registers are dealt out in eights: what a thread has beyond a multiple of eight costs it eight.
+        AStitch B8, "relax". ``grid`` is the number of blocks launched. Registers are given out in
+        eights, so the result is rounded down to a multiple of eight.
         """
         resident = min(self.wave(block, shared, assumed) // self.sms, -(-grid // self.sms))
         most = self.registers_per_sm // (max(1, resident) * block)
@@ -100,7 +107,7 @@ L2_OVER_HBM = 3.0  # Kitsune's background section
 
 def _gpu(name: str, *, sms: int, shared_per_sm: int, bandwidth: float, flops: float, launch_us: float,
          grid_barrier_us: float, l2_size: int, tensor_flops: float, source: str) -> Device:
-    """What NVIDIA's data-centre GPUs have in common; Numba's static shared memory stops at 48 kB a block."""
+    """One of NVIDIA's data-centre GPUs. Numba allows 48 kB of static shared memory a block."""
     return Device(name, "gpu", sms, threads_per_sm=2048, blocks_per_sm=32, registers_per_sm=65536, shared_per_sm=shared_per_sm,
                   shared_per_block=49152, bandwidth=bandwidth, flops=flops, launch_us=launch_us,
                   grid_barrier_us=grid_barrier_us, block_barrier_us=0.02, source=source, l2_size=l2_size,
@@ -124,7 +131,10 @@ DEVICES = {d.name: d for d in (
 
 # ---------------------------------------------------------------- this machine's processor
 def _heavy(text: str) -> dict[str, float]:
-    """``exp 0.15 0.45`` as two entries: nanoseconds of an element in float32 and float64 (or, for integers, ``int``)."""
+    """Entries such as ``exp float32`` from lines such as ``exp 0.15 0.45``.
+
+    The numbers are nanoseconds an element, in float32, float64 and integers.
+    """
     found: dict[str, float] = {}
     for line in text.strip().splitlines():
         name, *each = line.split()
@@ -132,18 +142,18 @@ def _heavy(text: str) -> dict[str, float]:
     return found
 
 
-# What one core does, in nanoseconds. An operation that is not here is light.
+# What one core does, in nanoseconds. An operation that is not in HEAVY_NS is light.
 LOOP_NS = {
     "light": 0.005,  # a vectorised add, a byte
     "load": 0.002,  # from the nearest cache, a byte
     "store": 0.01,
-    "strided": 0.6,  # an element at a distance
-    "gathered": 0.9,  # an element wherever its index says
-    "half": 0.2,  # between float16 and float32, an element
-    "scalar": 0.6,  # what an operation costs more outside vectors
-    "loop": 0.75,  # to start an innermost loop
-    "row": 1.5,  # to start a phase
-    "meet": 1.5,  # to add up the lanes of a reduction
+    "strided": 0.6,  # an element, neighbours apart in memory
+    "gathered": 0.9,  # an element at a loaded index
+    "half": 0.2,  # an element, between float16 and float32
+    "scalar": 0.6,  # an operation outside vectors, in addition
+    "loop": 0.75,  # the start of an innermost loop
+    "row": 1.5,  # the start of a phase
+    "meet": 1.5,  # the lanes of a reduction, added up
 }
 HEAVY_NS = _heavy("""
     div 0.17 0.57

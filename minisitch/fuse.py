@@ -1,10 +1,10 @@
-"""What a fusion plan is: which operations share a kernel, and why the others do not.
+"""Fusion plans: which operations share a kernel, and why others do not.
 
 In:  a ``Graph`` and the choices of a strategy (``strategies/``). Out: a verified ``FusionPlan``.
 
 A *pattern* is one kernel launch or one library call (FusionStitching 2020, section 4: a plan is a
-set of patterns). Patterns may *recompute* cheap operations, as XLA's thread composition does, but
-each value that travels between patterns is produced by exactly one of them.
+set of patterns). Several patterns may compute the same cheap operation, as in XLA's fusion. But a
+value that travels between patterns is written by exactly one of them.
 
 Before:  %1 = exp %0    After:  kernel k0: %1 %2   (%1 stays in a register)
          %2 = neg %1
@@ -28,7 +28,7 @@ from .ops import OPS
 
 @dataclass(frozen=True)
 class Decision:
-    """One choice a pass made, kept as data so that ``explain`` and tests can read it."""
+    """One choice of a pass, kept as data so that ``explain`` and tests can read it."""
 
     at: tuple[int, ...]  # node ids
     verdict: str  # "fuse", "keep apart", "regional", "global", "keep", "recompute", ...
@@ -41,36 +41,41 @@ class Decision:
 
 @dataclass(frozen=True)
 class Composition:
-    """How a kernel is put together, as its strategy wants it; ``build`` knows what to do with each kind.
+    """How the loops of a kernel are put together. Each strategy chooses a subclass.
 
-    Node ids in a composition are those of the pattern's body (``extract``), so equal patterns compose alike.
+    ``stitch.compose`` knows what to do with each. Node ids in a composition are those of the
+    pattern's body (``extract``), so equal patterns have equal compositions.
     """
 
     products: ClassVar[bool] = False  # whether such a kernel may hold matrix products
 
     @property
     def deals(self) -> bool:
-        """Whether a GPU's threads may take several columns of a row; not where somebody has enumerated how many there are."""
+        """Whether a GPU's threads may take several columns of a row.
+
+        Not allowed if the strategy has chosen the number of threads itself.
+        """
         return False
 
     def shares(self, node: int) -> bool:
-        """Whether a block is to keep a value in shared memory, though it is in memory as well."""
+        """Whether a block keeps a value in shared memory, although global memory has it, too."""
         return False
 
     def renumber(self, number: Callable[[int], int]) -> Composition:
-        """The same composition of an equal body whose nodes have other ids."""
+        """The same composition for an equal body with other node ids."""
         return self
 
 
 @dataclass(frozen=True)
 class Stitching(Composition):
-    """AStitch's ingredients, each of which can be left out, and what FusionStitching 2020 chooses by enumeration.
+    """AStitch's ingredients, each of which can be left out, and FusionStitching 2020's choices.
 
-    ``adaptive``: adaptive thread mapping of reduces (packing and splitting; else a block a row, the
-    papers' baseline). ``merge``: dominant merging. ``keep``: values kept for later phases (else recomputed).
-    ``barriers``: whether values may cross blocks behind a grid barrier. ``kept``: exactly these element-wise values are
-    sub-roots, with loops of their own (None: decided by rule). ``threads_per_row``: 1, 32 or more, the thread,
-    warp and block templates; ``threads``: a block's (0: both by adaptive mapping; a CPU has neither).
+    ``adaptive``: adaptive thread mapping of reduces, with packing and splitting. Without it a block
+    takes a row, the papers' baseline. ``merge``: dominant merging. ``keep``: values are kept for
+    later phases. Without it they are recomputed. ``barriers``: values may cross blocks behind a
+    grid barrier. ``kept``: these element-wise values, and no others, are sub-roots. None leaves the
+    choice to rules. ``threads_per_row``: 1, 32 or more, the thread, warp and block templates.
+    ``threads``: the size of a block. 0 leaves either to adaptive mapping. A CPU uses neither.
     """
 
     adaptive: bool = True
@@ -89,7 +94,7 @@ class Stitching(Composition):
         return self if self.kept is None else replace(self, kept=tuple(sorted(map(number, self.kept))))
 
     def __repr__(self) -> str:
-        """AStitch's three switches, and what else is not as AStitch has it; kernels are named after this."""
+        """The first three switches, and every other field that is not AStitch's. Names kernels."""
         values = [(f.name, getattr(self, f.name), f.default) for f in fields(self)]
         return f"Stitching({', '.join(f'{n}={v!r}' for k, (n, v, default) in enumerate(values) if k < 3 or v != default)})"
 
@@ -99,11 +104,12 @@ ALL_INGREDIENTS = Stitching()
 
 @dataclass(frozen=True)
 class Pattern:
-    """One kernel, one library call, or one pipeline: on a GPU a kernel whose blocks are stages that run at the same time, on a
-    CPU a loop over tiles, with kernels and calls of its own.
+    """One kernel, one library call, or one pipeline.
 
-    ``members`` are ascending ids, so also a legal order; ``outputs`` are the members whose
-    values other patterns or the caller read: they are written to memory.
+    On a GPU a pipeline is a kernel whose blocks are stages that run at the same time. On a CPU it
+    is a loop over tiles, with kernels and calls of its own. ``members`` are ascending ids, which is
+    also a legal order. ``outputs`` are the members that other patterns or the caller read: they are
+    written to memory.
     """
 
     members: tuple[int, ...]
@@ -135,7 +141,7 @@ class FusionPlan:
 
     @cached_property
     def producer(self) -> dict[int, Pattern]:
-        """Which pattern writes each value that is kept in memory."""
+        """The pattern that writes each value kept in memory."""
         return {o: p for p in self.patterns for o in p.outputs}
 
     def __str__(self) -> str:
@@ -155,9 +161,12 @@ def count(n: int, word: str) -> str:
 
 
 def bits(mask: int) -> list[int]:
-    """The members of a set of small numbers that is kept as one integer, ascending: ``0b1010`` holds 1 and 3."""
+    """The members of a set of small numbers, ascending.
+
+    The set is one integer: ``0b1010`` holds 1 and 3.
+    """
     start = (mask & -mask).bit_length() - 1
-    mask >>= max(0, start)  # neighbours, mostly: the rest is a short integer
+    mask >>= max(0, start)  # the members are mostly neighbours: the rest is a short integer
     found = []
     while mask:
         low = mask & -mask
@@ -166,27 +175,28 @@ def bits(mask: int) -> list[int]:
     return found
 
 
-# ---------------------------------------------------------------- what every strategy asks
-# Views: a reshape never moves a byte; inside a kernel these moves only change an index.
+# ---------------------------------------------------------------- what every strategy needs
+# Views. Inside a kernel these moves only change an index.
 FREE = frozenset({"broadcast", "reshape", "transpose", "slice"})
-COUNTED = frozenset({"constant", "iota"})  # made of nothing, by whoever reads them
-MOST_ARGUMENTS = 64  # inputs and outputs of one kernel (BladeDISC's bound; CUDA takes 4 kB of parameters)
+COUNTED = frozenset({"constant", "iota"})  # read no memory: every reader makes them itself
+# inputs and outputs of one kernel (BladeDISC's bound; CUDA takes 4 kB of parameters)
+MOST_ARGUMENTS = 64
 
 
 def is_fusible(node: Node) -> bool:
-    """Memory-intensive, in the papers' words: anything a kernel of ours can hold."""
+    """Whether a kernel of ours can hold the node: in the papers' words, it is memory-intensive."""
     return node.kind in ("map", "reduce", "move")
 
 
 def is_heavy(graph: Graph, node: Node) -> bool:
-    """Heavy element-wise (AStitch 2.2); dividing by a constant is a light operation."""
+    """Heavy element-wise (AStitch 2.2). Division by a constant is light."""
     if node.op in ("div", "floor_divide", "mod") and graph[node.args[1]].op == "constant":
         return False
     return OPS[node.op].cost == "heavy"
 
 
 def stretches(graph: Graph, node: Node) -> bool:
-    """True when some consumer broadcasts the value, reshapes in between included."""
+    """True when some consumer broadcasts the value, directly or behind reshapes."""
     pending = list(graph.users[node.id])
     for user in pending:
         op = graph[user].op
@@ -198,7 +208,7 @@ def stretches(graph: Graph, node: Node) -> bool:
 
 
 def read_in_place(graph: Graph, value: int) -> int:
-    """The value whose memory ``value`` is a plain reinterpretation of (reshapes cost nothing)."""
+    """The value whose memory holds ``value`` unchanged: the same, or what it is a reshape of."""
     nodes = graph.nodes
     while nodes[value].op == "reshape":
         value = nodes[value].args[0]
@@ -213,8 +223,8 @@ def returned(graph: Graph) -> set[int]:
 def view_source(graph: Graph, value: int) -> int:
     """The value whose memory a library call can read ``value`` from, by strides alone.
 
-    Transposes, slices and broadcasts of a reshape are strides; a reshape of a transpose is a copy,
-    so there the walk stops and the transposed value must be in memory.
+    Transposes, slices and broadcasts of a reshape are strides. A reshape of a transpose is a copy,
+    so the walk stops there, and the transposed value must be in memory.
     """
     nodes = graph.nodes
     while nodes[value].op in FREE and nodes[value].op != "reshape":
@@ -223,10 +233,11 @@ def view_source(graph: Graph, value: int) -> int:
 
 
 def behind_views(graph: Graph, value: int) -> int:
-    """The value that a chain of views shows, whatever they do to it.
+    """The value at the end of a chain of views.
 
-    Of the three, ``read_in_place`` stops at all but reshapes (same bytes, same order: what a kernel's buffer is),
-    ``view_source`` where strides end (what a library call is handed), and this one never: who made the data.
+    Three functions look through views. ``read_in_place`` stops at all but reshapes: the buffer of a
+    kernel has the same bytes in the same order. ``view_source`` stops where strides end: a library
+    call takes strides. ``behind_views`` never stops: it finds the operation that made the data.
     """
     while graph[value].op in FREE:
         value = graph[value].args[0]
@@ -234,21 +245,22 @@ def behind_views(graph: Graph, value: int) -> int:
 
 
 def sources(graph: Graph, node: Node) -> set[int]:
-    """The computed or given values a node reads, through views; numbers left out."""
+    """The values that a node reads, behind views. Constants and iotas are left out."""
     return {source for arg in node.args if graph[source := behind_views(graph, arg)].op not in ("constant", "iota")}
 
 
-# ---------------------------------------------------------------- from assignment to plan
+# ---------------------------------------------------------------- from groups to a plan
 def make_plan(graph: Graph, strategy: str, groups: Iterable[Sequence[int]],
               decisions: Iterable[Decision] = (),
               composition: Composition | Sequence[Composition] = ALL_INGREDIENTS,
               pipelines: Iterable[Sequence[int]] = ()) -> FusionPlan:
     """Turn groups of node ids into an ordered, verified plan.
 
-    ``groups`` hold fusible nodes; library nodes become patterns of their own, or are in one of the ``pipelines``; sources
-    and the views between patterns belong to nobody: whoever reads them pulls them in. A group's outputs
-    are worked out here; ``composition`` says how its kernels are put together, one for all or one a group.
-    Raises PlanError for an id that is none, and for groups that cannot be put in an order.
+    ``groups`` hold fusible nodes. A library node becomes a pattern of its own, unless one of the
+    ``pipelines`` holds it. Sources and views need no group: every pattern that reads one computes
+    it. The outputs of each group are found here. ``composition`` is one for all groups, or one a
+    group. ``decisions`` are kept in the plan. Raises PlanError for an id that names no fusible
+    node, and for groups that wait for each other.
     """
     groups, loops = list(groups), [tuple(sorted(set(p))) for p in pipelines]
     if flat := [g for g in groups if isinstance(g, int)]:
@@ -265,7 +277,8 @@ def make_plan(graph: Graph, strategy: str, groups: Iterable[Sequence[int]],
     patterns += [Pattern(p, (), "pipeline") for p in loops]
     held = [set(p.members) for p in patterns]
     patterns = [_close(graph, p) for p in patterns]
-    while missing := _without_owner(graph, patterns, held):  # a returned constant, a view of an input ...
+    # a returned constant, a view of an input ...
+    while missing := _without_owner(graph, patterns, held):
         held += [{v} for v in missing]
         patterns += [_close(graph, Pattern((v,), (), "kernel", alone)) for v in missing]
     patterns = _with_outputs(graph, patterns, held)
@@ -273,7 +286,7 @@ def make_plan(graph: Graph, strategy: str, groups: Iterable[Sequence[int]],
 
 
 def stored_values(graph: Graph) -> set[int]:
-    """Values that must be in memory whatever the strategy: read by a library call, or returned."""
+    """Values that every strategy must put in memory: library calls read them, or the caller."""
     found = returned(graph)
     for node in graph.nodes:
         if node.kind == "library":
@@ -282,7 +295,7 @@ def stored_values(graph: Graph) -> set[int]:
 
 
 def _close(graph: Graph, pattern: Pattern) -> Pattern:
-    """Pull constants, iotas and the views that members read into the pattern."""
+    """Add the constants, iotas and views that members read to the pattern."""
     if pattern.kind == "library":
         return pattern
     nodes, members, pending = graph.nodes, set(pattern.members), list(pattern.members)
@@ -295,7 +308,9 @@ def _close(graph: Graph, pattern: Pattern) -> Pattern:
 
 
 def _needed_outside(graph: Graph, patterns: Sequence[Pattern]) -> set[int]:
-    """Values that must be in memory: read by a pattern that does not hold them, or returned."""
+    """Values that must be in memory: a pattern reads them without holding them, or the caller
+    does.
+    """
     needed = returned(graph)
     for pattern in patterns:
         inside = set(pattern.members)
@@ -307,13 +322,13 @@ def _needed_outside(graph: Graph, patterns: Sequence[Pattern]) -> set[int]:
 
 
 def _without_owner(graph: Graph, patterns: Sequence[Pattern], held: Sequence[set[int]]) -> list[int]:
-    """Needed values that no strategy put in a kernel."""
+    """Values that must be in memory and that no pattern holds."""
     owned = set().union(*held) if held else set()
     return sorted(v for v in _needed_outside(graph, patterns) if v not in owned and graph[v].op != "input")
 
 
 def _with_outputs(graph: Graph, patterns: Sequence[Pattern], held: Sequence[set[int]]) -> list[Pattern]:
-    """Give each needed value to the first pattern that was asked to hold it."""
+    """Give each value that must be in memory to the first pattern that was asked to hold it."""
     needed = _needed_outside(graph, patterns)
     owner: dict[int, int] = {}
     for number, members in enumerate(held):
@@ -326,7 +341,10 @@ def _with_outputs(graph: Graph, patterns: Sequence[Pattern], held: Sequence[set[
 
 
 def in_order(graph: Graph, patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
-    """Each pattern after those that write what it reads, ties by the largest output."""
+    """The patterns in order: each after those that write what it reads, ties by the largest output.
+
+    Raises PlanError if patterns wait for each other in a circle.
+    """
     writer = {o: i for i, p in enumerate(patterns) for o in p.outputs}
     after: list[set[int]] = [set() for _ in patterns]
     for i, pattern in enumerate(patterns):
@@ -339,7 +357,10 @@ def in_order(graph: Graph, patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
 
 
 def topological(after: Sequence[Iterable[int]], rank: Callable[[int], int]) -> list[int]:
-    """All positions, those ``after`` one behind it, of what could come next the least ``rank``; without those of a circle."""
+    """All positions in an order that has every ``after[i]`` behind i, and small ``rank`` first.
+
+    Positions on a circle, and behind one, are left out.
+    """
     waits = Counter(j for later in after for j in later)
     ready = [(rank(i), i) for i in range(len(after)) if not waits[i]]
     heapq.heapify(ready)
@@ -354,7 +375,7 @@ def topological(after: Sequence[Iterable[int]], rank: Callable[[int], int]) -> l
 
 
 def pattern_inputs(graph: Graph, pattern: Pattern) -> tuple[int, ...]:
-    """The values in memory that a pattern reads, ascending; views are resolved to what they view."""
+    """The values in memory that a pattern reads, ascending. A view counts as the value it views."""
     nodes, inside, found = graph.nodes, set(pattern.members), set()
     for member in pattern.members:
         if nodes[member].op == "input":
@@ -368,8 +389,8 @@ def pattern_inputs(graph: Graph, pattern: Pattern) -> tuple[int, ...]:
 def verify_plan(plan: FusionPlan) -> FusionPlan:
     """Check that nothing is lost, doubled or read too early, and return the plan unchanged.
 
-    Raises PlanError naming the value: every needed value is written exactly once, by a pattern that
-    holds it, before it is read; library calls stay between kernels.
+    Raises PlanError naming the value. Every needed value must be written exactly once, by a pattern
+    that holds it, before it is read. Library calls must stay between kernels.
     """
     graph, written = plan.graph, set(plan.graph.inputs)
     for pattern in plan.patterns:
@@ -394,11 +415,11 @@ def verify_plan(plan: FusionPlan) -> FusionPlan:
 # ---------------------------------------------------------------- a pattern as a program of its own
 @dataclass(frozen=True)
 class Body:
-    """A pattern cut out of its graph and renumbered: equal patterns have equal bodies.
+    """A pattern cut out of its graph and renumbered. Equal patterns have equal bodies.
 
-    ``graph`` has one input per value the pattern reads and returns the pattern's outputs;
-    ``inputs`` and ``outputs`` say which values of the whole graph those are, ``origin`` maps
-    each node of the body to its id there. The kernel sees an input from its element ``offsets`` on.
+    ``graph`` has one input for each value the pattern reads, and returns the pattern's outputs.
+    ``inputs`` and ``outputs`` are these values' ids in the whole graph, and ``origin`` is every
+    node's. ``offsets``: the kernel sees each input from this element on.
     """
 
     graph: Graph
@@ -425,8 +446,8 @@ class Body:
 def extract(graph: Graph, pattern: Pattern) -> Body:
     """Cut a kernel pattern out as a graph whose ids start at zero.
 
-    A constant stands where it is first read: where layers share one, only the first has it among its own nodes, and their
-    bodies are equal all the same.
+    A constant stands where it is first read. In the whole graph only the first of several equal
+    layers may hold a constant they share. Their bodies are still equal.
 
     Before:  pattern {%7 %8} of a 90-node graph      After:  %0 = input, %1 = exp %0, return %1
     """
@@ -440,7 +461,8 @@ def extract(graph: Graph, pattern: Pattern) -> Body:
         nodes.append(Node(len(nodes), op, tuple(number[a] for a in args), node.type, attrs, node.where, node.via))
         origin.append(source)
 
-    products = pattern.kind == "pipeline" or pattern.composition.products  # each product sees its operands whole
+    # each product reads whole operands
+    products = pattern.kind == "pipeline" or pattern.composition.products
     inside, windows = set(pattern.members), {} if products else _windows(graph, pattern)
     for member in pattern.members:
         node = graph[member]
@@ -473,10 +495,11 @@ def extract(graph: Graph, pattern: Pattern) -> Body:
 
 
 def _windows(graph: Graph, pattern: Pattern) -> dict[int, tuple[int, int, tuple[int, ...]]]:
-    """Values in memory of which the pattern reads windows alone: the elements before the first, how far they reach from there, and
-    where that is.
+    """Values in memory of which a pattern reads only windows.
 
-    So the steps of an unrolled loop, which read ``x[t]`` or ``x[:, t]``, or ``x[t]`` and ``x[t + 1]``, have equal bodies.
+    For each: the elements before the first window, the elements from there to the end of the last
+    one, and the position of the first. With these the steps of an unrolled loop have equal bodies,
+    although each reads another ``x[t]``, or ``x[t]`` and ``x[t + 1]``.
     """
     inside = set(pattern.members)
     read: dict[int, list[tuple[Node, tuple[int, ...]]]] = {}
@@ -500,12 +523,12 @@ def _windows(graph: Graph, pattern: Pattern) -> dict[int, tuple[int, int, tuple[
 
 
 def _is_window(node: Node) -> bool:
-    """Whether a node reads forwards, and something, of a part of its operand."""
+    """Whether a node reads a part of its operand, forwards, and at least one element."""
     return node.op == "slice" and min(node.attr("step"), default=0) >= 1 and node.type.size > 0
 
 
 def _offset(position: Sequence[int], shape: Sequence[int]) -> int:
-    """The elements before one of an array."""
+    """The row-major offset of an element."""
     found = 0
     for index, size in zip(position, shape, strict=True):
         found = found * size + index
@@ -520,9 +543,10 @@ STRATEGIES: dict[str, Strategy] = {}
 def strategy(name: str) -> Callable[[Strategy], Strategy]:
     """Register a function from Graph and Device to FusionPlan under a name.
 
-    A strategy from outside the package registers the same way and is used by name:
-    ``minisitch.jit(f, strategy="mine")``. The package's own names stay its own: ``auto`` asks for their plans, and
-    plans kept on disk are trusted by their names. Raises PlanError for one of these, and for no name.
+    A strategy from outside the package registers in the same way: ``minisitch.jit(f,
+    strategy="mine")`` then uses it. The package's own names cannot be taken: ``auto`` asks for
+    their plans, and plans kept on disk are trusted by name. Raises PlanError for such a name, and
+    for one that is no string.
     """
     if not isinstance(name, str):
         raise PlanError("a strategy is registered under a name; write @strategy('mine')")
@@ -537,7 +561,10 @@ def strategy(name: str) -> Callable[[Strategy], Strategy]:
 
 
 def fuse(graph: Graph, name: str, device: Device) -> FusionPlan:
-    """Ask the named strategy for a plan. Raises PlanError when there is no strategy of that name, or what it returns is no plan."""
+    """The plan of the named strategy.
+
+    Raises PlanError if there is no strategy of that name, or if it returns no plan.
+    """
     if name not in STRATEGIES:
         raise PlanError(f"unknown strategy {name!r}; known: {', '.join(sorted(STRATEGIES))}")
     plan = STRATEGIES[name](graph, device)

@@ -1,7 +1,7 @@
 """The intermediate representation: a flat, frozen list of typed operations.
 
-In:  calls of ``Builder.add`` (from ``trace``), or a text that ``parser`` reads.
-Out: ``Graph``, equal by value, printable as a program, checked by ``verify``.
+In:  calls of ``Builder.add`` (from ``trace``), or a text that ``trace.parser`` reads.
+Out: a ``Graph``: equal by value, printable as a program, checked by ``verify``.
 
 A graph prints as
 
@@ -10,8 +10,8 @@ A graph prints as
     %2: f32[4,1] = sum %1 axes=(1,) keepdims=True  # model.py:13 in softmax
     return %2
 
-and ``parse(str(graph)) == graph``. Node ids are positions, operands come earlier, so every
-pass is one ``for`` loop and none recurses.
+and ``parse(str(graph)) == graph``. A node's id is its position, and operands come earlier. So every
+pass is one ``for`` loop, and none recurses.
 """
 
 from __future__ import annotations
@@ -61,12 +61,18 @@ class TensorType:
 
 
 def printable(text: str) -> str:
-    """One line, with what does not print escaped: nothing that ends a comment is left."""
+    """The text on one line, with unprintable characters escaped, so that it cannot end a
+    comment.
+    """
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def identifier(text: str) -> str:
-    """A name in emitted text for a name from outside: ASCII, for Python changes other letters, no word of Python's or of ours."""
+    """A name for emitted text, made from a user's name.
+
+    It is ASCII, since Python normalises other letters. It is neither a keyword nor a name that
+    emitted text uses itself.
+    """
     name = re.sub(r"\W", "_", text, flags=re.ASCII)
     return name if name.isidentifier() and not keyword.iskeyword(name) and not _OWN.fullmatch(name) else f"given_{name}"
 
@@ -76,10 +82,10 @@ _OWN = re.compile(r"[armv]\d+\w*|__\w*|leaves|nested|into|memory|thread|call|wor
 
 @dataclass(frozen=True)
 class Node:
-    """One operation. ``id`` is its position in the graph; operands are earlier ids.
+    """One operation. ``id`` is its position in the graph. Operands have smaller ids.
 
-    ``where`` is the user's line (``model.py:12``); ``via`` the composite it was traced from
-    (``softmax``, ``var``). Neither takes part in what the node means.
+    ``where`` is the user's line (``model.py:12``), and ``via`` the composite function it was traced
+    from (``softmax``, ``var``). Neither changes what the node means.
     """
 
     id: int
@@ -91,7 +97,10 @@ class Node:
     via: str = ""
 
     def __post_init__(self) -> None:
-        """Names of files and functions come from outside, and stand in comments of emitted text: they are one printable line."""
+        """Make ``where`` and ``via`` printable.
+
+        They come from outside, and stand in comments of emitted text.
+        """
         if not (self.where.isprintable() and self.via.isprintable()):
             object.__setattr__(self, "where", printable(self.where))
             object.__setattr__(self, "via", printable(self.via))
@@ -111,7 +120,7 @@ class Node:
 
     @property
     def attrs_shown(self) -> list[str]:
-        """``axes=(1,)``, ``keepdims=True``: as programs print them."""
+        """``axes=(1,)``, ``keepdims=True``, as programs print them."""
         return [f"{key}={value!r}" for key, value in self.attrs]
 
     def __str__(self) -> str:
@@ -152,9 +161,10 @@ class Graph:
 
     @cached_property
     def structure(self) -> tuple:
-        """What the graph means without where it came from: the key of structurally equal graphs.
+        """What the graph means, without source lines: the key of structurally equal graphs.
 
-        Attributes by their text: 0.0 and -0.0 are equal in Python, and are different constants.
+        Attributes are compared as text: 0.0 and -0.0 are equal in Python, but are different
+        constants.
         """
         return tuple((n.op, n.args, n.type, repr(n.attrs)) for n in self.nodes), self.outputs
 
@@ -165,21 +175,23 @@ class Graph:
 
     @cached_property
     def pulled(self) -> dict[Any, Any]:
-        """What ``index.pull`` has found in this graph: kernels composed in several ways mostly read in the same ways."""
+        """What ``stitch.index.pull`` has found in this graph. Different kernels share most of
+        it.
+        """
         return {}
 
 
 class Builder:
-    """Grows a graph node by node; the only place ids are given out."""
+    """Grows a graph node by node. Ids are given out only here."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
 
     def add(self, op: str, args: Sequence[int] = (), *, type: TensorType | None = None,
             where: str = "", via: str = "", **attrs: Any) -> int:
-        """Append one node and return its id; the type is inferred unless the op is a source.
+        """Append one node and return its id. The type is inferred, except for a source.
 
-        Raises GraphError when the operands do not fit the op.
+        Raises GraphError when the operands do not fit the op, or when the op is unknown.
         """
         pairs = tuple(sorted((k, math.nan if isinstance(v, float) and v != v else v) for k, v in attrs.items()))
         node = Node(len(self.nodes), op, tuple(args), type or TensorType(()), pairs, where, via)
@@ -199,9 +211,9 @@ class Builder:
 
 # ---------------------------------------------------------------- type inference
 def infer_type(node: Node, types: Sequence[TensorType]) -> TensorType:
-    """The one place where result types are worked out; ``trace`` and ``verify`` both ask here.
+    """The result type of a node. Result types are worked out only here.
 
-    Raises GraphError naming the node, what was seen and what the op takes.
+    Raises GraphError naming the node, what was seen, and what the op takes.
     """
     op = OPS[node.op]
     if op.arity is not None and len(types) != op.arity:
@@ -220,7 +232,7 @@ def infer_type(node: Node, types: Sequence[TensorType]) -> TensorType:
         return _RULES[op.kind if op.kind in ("map", "reduce") else node.op](node, list(types))
     except KeyError as missing:
         raise GraphError(f"{label(node)}: attribute {missing} is missing") from None
-    except TypeError as wrong:  # axes=(1), a number, is no axes=(1,)
+    except TypeError as wrong:  # axes=(1), a number, where axes=(1,) is meant
         raise GraphError(f"{label(node)}: an attribute is of the wrong kind in {' '.join(node.attrs_shown)}: {wrong}") from None
 
 
@@ -230,7 +242,10 @@ def label(node: Node) -> str:
 
 
 def _require(condition: bool, node: Node, message: str, *values: Any) -> None:
-    """Raises GraphError, with a message that is only formatted then: this is on every node's path."""
+    """Raise GraphError unless the condition holds.
+
+    The message is formatted only then, since every node comes here.
+    """
     if not condition:
         shown = (", ".join(map(str, value)) if isinstance(value, list) else value for value in values)
         raise GraphError(f"{label(node)}: {message.format(*shown)}")
@@ -361,14 +376,19 @@ def _scatter_type(node: Node, types: list[TensorType]) -> TensorType:
 
 
 def _ufunc_type(node: Node, types: list[TensorType]) -> TensorType:
-    """A name is a text from outside: of all that NumPy has under names, only an elementwise ufunc that takes these operands."""
+    """The type of a ufunc's result.
+
+    The name comes from outside, and NumPy has many functions. Only an elementwise ufunc that takes
+    these operands is allowed.
+    """
     name, output = node.attr("name"), node.attr("output")
     ufunc: Any = getattr(np, name, None)
     known = isinstance(ufunc, np.ufunc) and ufunc.__name__ == name and ufunc.signature is None
     _require(known, node, "{!r} is no elementwise ufunc of NumPy", name)
     _require(len(types) == ufunc.nin and len({t.shape for t in types}) == 1, node, "np.{} takes {} of one shape", name, ufunc.nin)
     _require(type(output) is int and 0 <= output < ufunc.nout, node, "np.{} has no output {}", name, output)
-    ufunc.resolve_dtypes((*(np.dtype(t.dtype) for t in types), *[None] * ufunc.nout))  # raises TypeError if it takes none such
+    # raises TypeError if it takes no such operands
+    ufunc.resolve_dtypes((*(np.dtype(t.dtype) for t in types), *[None] * ufunc.nout))
     return TensorType(types[0].shape, node.attr("dtype")) if "dtype" in node.attributes else types[0]
 
 
@@ -383,10 +403,10 @@ _RULES = {
 
 # ---------------------------------------------------------------- checks and text
 def verify(graph: Graph) -> Graph:
-    """Check every rule a pass may rely on, and return the graph unchanged.
+    """Check every rule that a pass may rely on, and return the graph unchanged.
 
-    Raises GraphError: ids are positions, ops are known, operands come earlier, types are what
-    ``infer_type`` says, outputs exist.
+    Ids are positions, ops are known, operands come earlier, types are what ``infer_type`` says, and
+    outputs exist. Raises GraphError otherwise.
     """
     for position, node in enumerate(graph.nodes):
         if node.id != position:
@@ -406,12 +426,12 @@ def verify(graph: Graph) -> Graph:
 
 
 def constant_value(node: Node) -> np.ndarray:
-    """The splat a ``constant`` node stands for, as a zero-copy broadcast array."""
+    """The array of a ``constant`` node: one number, broadcast without a copy."""
     return np.broadcast_to(np.asarray(node.attr("value")).astype(node.type.dtype), node.type.shape)
 
 
 def iota_value(node: Node) -> np.ndarray:
-    """The index along ``axis`` that an ``iota`` node stands for."""
+    """The array of an ``iota`` node: each element's index along ``axis``."""
     axis, shape = node.attr("axis"), node.type.shape
     along = np.arange(shape[axis]).reshape([-1 if a == axis else 1 for a in range(len(shape))])
     return np.broadcast_to(along.astype(node.type.dtype), shape)

@@ -1,16 +1,17 @@
-"""The table of operations: everything any layer may ask about an op, one row each.
+"""The table of operations, one row each: everything that other layers need to know about an op.
 
 In:  nothing. Out: ``OPS``, a mapping from name to ``Op``, and the dtype names.
 
-Adding an elementwise operation is adding one row here: its NumPy meaning, its scalar text
-for each target, the dtypes it takes and its cost class. Another file names an op only for a law about that very op:
-``simplify`` and ``online`` (identities), ``graph``, ``index``, ``statements``, ``stitch``, ``triples`` and ``dataflow.tiles``
-(sources, folds and the few *moves*, which only re-index), ``fuse.is_heavy`` (division by a constant), ``source`` (casts; which
-integers can overflow), ``cost`` (products, casts to float16), ``device.HEAVY_NS`` (nanoseconds on a core), ``reference`` (how
-often an op rounds; one it does not know counts as inexact).
+To add an elementwise operation, add one row: its NumPy meaning, its scalar text for each target,
+the dtypes it takes, and its cost class. Other files name an op only where a rule is about that very
+op: identities in ``simplify`` and ``passes.split_reductions``; sources, folds and the few *moves*
+(which only re-index) in ``graph``, ``stitch``, ``kernel.statements`` and ``strategies.kitsune``;
+division by a constant in ``fuse.is_heavy``; casts and integer overflow in ``kernel.text``; products
+and casts to float16 in ``strategies.cost``; nanoseconds on a core in ``device.HEAVY_NS``; and
+rounding in ``testing.judge``.
 
-The cost classes are the papers' (AStitch section 2.2, FusionStitching 2018 section 4):
-*light* element-wise (add, sub, mul ...) and *heavy* element-wise (exp, tanh, log, power, div ...).
+The cost classes are the papers' (AStitch section 2.2, FusionStitching 2018 section 4): *light*
+element-wise (add, sub, mul ...) and *heavy* element-wise (exp, tanh, log, power, div ...).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ DTYPES = {  # short name in printed programs -> NumPy name
     "f16": "float16", "f32": "float32", "f64": "float64",
 }
 SHORT = {long: short for short, long in DTYPES.items()}
-KINDS = ("bool", "int", "float")  # what a scalar text may depend on
+KINDS = ("bool", "int", "float")  # scalar text may differ between these
 
 
 def kind_of(dtype: str) -> str:
@@ -40,7 +41,7 @@ def kind_of(dtype: str) -> str:
 
 
 def compute_dtype(dtype: str) -> str:
-    """The dtype arithmetic happens in: float16 is held in float32, and each result is rounded to float16."""
+    """The dtype of arithmetic. float16 is computed in float32, then rounded."""
     return "float32" if dtype == "float16" else dtype
 
 
@@ -50,14 +51,14 @@ def itemsize(dtype: str) -> int:
 
 
 def shuffle_dtype(dtype: str) -> str:
-    """The dtype a value has while lanes of a warp exchange it: shuffles move 32 or 64 bits."""
+    """The dtype of a value in a warp shuffle, which moves 32 or 64 bits."""
     held = compute_dtype(dtype)
     return held if kind_of(held) == "float" or held in ("int32", "int64", "uint64") else "int64"
 
 
 @functools.cache
 def _float64_erf() -> Callable[[np.ndarray], Any]:
-    """Looked up at the first use: importing SciPy takes longer than importing all of this package."""
+    """SciPy's erf, imported at the first use: importing SciPy takes longer than this package."""
     try:
         return importlib.import_module("scipy.special").erf
     except ImportError:
@@ -65,7 +66,7 @@ def _float64_erf() -> Callable[[np.ndarray], Any]:
 
 
 def erf(x: Any) -> np.ndarray:
-    """Error function of each element of a real array, in its shape and dtype; NumPy has none.
+    """Error function of each element of a real array, in its shape and dtype. NumPy has none.
 
     float16 and float32 are computed in float64 and rounded once.
     """
@@ -81,14 +82,15 @@ class Op:
 
     - ``source``: no operands; the type is declared (input, constant, iota);
     - ``map``: one scalar from the scalars at the same coordinate; equal shapes, equal dtypes;
-    - ``reduce``: folds the axes in ``axes`` away, starting from ``identity``;
+    - ``reduce``: folds away the axes in ``axes``, starting from ``identity``;
     - ``move``: re-indexes its operands, computes nothing;
     - ``library``: a call between kernels (BLAS or NumPy), never inside one.
 
-    ``cuda`` and ``cpu`` are scalar texts by dtype kind. ``{0} {1} {2}`` are operand names,
-    ``{t}`` the operands' short dtype (f32), ``{T}`` their NumPy dtype (np.float32); only a cast has two
-    dtypes, ``{T}`` of what it makes and ``{S}`` of what it is given. A reduce's text combines the
-    accumulator ``{0}`` with one more value ``{1}``.
+    ``arity`` is None if any number of operands is allowed. ``domain`` lists the dtype kinds it
+    takes. ``cuda`` and ``cpu`` are scalar texts by dtype kind. In them ``{0} {1} {2}`` are the
+    operands, ``{t}`` is the operands' short dtype (f32), and ``{T}`` their NumPy dtype
+    (np.float32). In a cast ``{S}`` is the operand's NumPy dtype and ``{T}`` the result's. A
+    reduce's text combines the accumulator ``{0}`` with one more value ``{1}``.
     """
 
     name: str
@@ -104,7 +106,7 @@ class Op:
 
     @functools.cached_property
     def attributes(self) -> tuple[str, ...]:
-        """The names of its attributes: what its NumPy meaning takes besides operands. Sources have none."""
+        """The names of its attributes, from the parameters of its NumPy meaning."""
         if self.kind in ("source", "map"):
             return {"input": ("name",), "constant": ("value",), "iota": ("axis",), "cast": ("dtype",)}.get(self.name, ())
         if isinstance(self.numpy, np.ufunc):
@@ -122,7 +124,7 @@ def _by_kind(text: str | Mapping[str, str], domain: tuple[str, ...]) -> Mapping[
 
 
 def _map(name, arity, meaning, cuda, cpu=None, *, domain=KINDS, result="same", cost="light"):
-    """Add an elementwise row; ``cpu`` is as ``cuda`` unless it is given."""
+    """Add an elementwise row. Without ``cpu`` the CPU text is the CUDA text."""
     OPS[name] = Op(name, "map", arity, meaning, domain, result,
                    _by_kind(cuda, domain), _by_kind(cuda if cpu is None else cpu, domain), cost)
 
@@ -164,7 +166,7 @@ _map("ceil", 1, np.ceil, "ceil({0})", domain=FLOAT)
 _map("trunc", 1, np.trunc, "trunc({0})", domain=FLOAT)
 _map("rint", 1, np.rint, "rint({0})", domain=FLOAT)
 
-# ---------------------------------------------------------------- transcendentals (heavy, float only)
+# ---------------------------------------------------------------- transcendentals (heavy, float)
 _meaning: Any
 _map("sqrt", 1, np.sqrt, "math.sqrt({0})", domain=FLOAT, cost="heavy")
 for _name, _meaning, _cuda, _cpu in (
@@ -207,10 +209,10 @@ _map("isinf", 1, np.isinf, "isinf({0})", domain=FLOAT, result="bool")
 _map("isfinite", 1, np.isfinite, "isfinite({0})", domain=FLOAT, result="bool")
 _map("signbit", 1, np.signbit, "math.copysign({T}(1), {0}) < {T}(0)", domain=FLOAT, result="bool")
 _map("select", 3, np.where, "({1} if {0} else {2})", "select({0}, {1}, {2})")
-# What a number is as a bool asks "is it nonzero", as NumPy does.
+# A number as a bool is whether it is not zero, as in NumPy.
 _map("cast", 1, lambda x, dtype: x.astype(dtype), {"bool": "({0} != {S}(0))", "int": "{T}({0})", "float": "{T}({0})"})
 
-# Exact whatever they are given; everything else rounds once or, as a library function, a few times.
+# Ops that never round. All others round once, or a few times as library functions do.
 EXACT = frozenset("neg abs sign maximum minimum fmax fmin copysign floor ceil trunc rint select".split())
 
 # ---------------------------------------------------------------- reductions
@@ -258,7 +260,7 @@ def _update(x, value, start, step):
 
 
 def _gather(x, *indices, axes):
-    """``x`` at integer coordinates along ``axes``; the index shape comes first in the result."""
+    """``x`` at integer coordinates along ``axes``. The indices' axes come first in the result."""
     moved = np.moveaxis(x, axes, range(len(axes)))
     clipped = tuple(np.clip(i, 0, x.shape[a] - 1) for i, a in zip(indices, axes, strict=True))
     return moved[clipped]
@@ -296,7 +298,7 @@ _library("cumprod", 1, lambda x, axis: np.cumprod(x, axis=axis, dtype=x.dtype))
 _library("sort", 1, lambda x, axis: np.sort(x, axis=axis))
 _library("argsort", 1, lambda x, axis: np.argsort(x, axis=axis, kind="stable"))
 _library("scatter", None, _scatter)
-# Any other real-valued ufunc: called as it is, between kernels, so that every program traces.
+# Any other real-valued ufunc. It is called between kernels, so that every program traces.
 _library("ufunc", None, lambda *xs, name, output: _pick(getattr(np, name)(*xs), output))
 
 

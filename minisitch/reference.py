@@ -2,7 +2,7 @@
 
 In:  a ``Graph`` and one array per input. Out: one array per output.
 
-Every strategy on every target must agree with ``evaluate``; ``testing.judge`` says how close is close enough.
+Every strategy on every target must agree with ``evaluate``. ``testing.judge`` says how closely.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Array = np.ndarray
 
 
 def apply(node: Node, operands: Sequence[Array], *, float64: bool = False) -> Array:
-    """The value of one node from the values of its operands; not rounded if ``float64``.
+    """The value of one node from the values of its operands. With ``float64`` it is not rounded.
 
-    Operands that are added up are laid out in C order first: NumPy's order of adding follows the
-    strides, and what a graph means must not depend on how an array came to lie in memory.
+    Operands of sums and products are first copied to C order. NumPy's order of adding follows the
+    strides, and a graph's meaning must not depend on how an array lies in memory.
     """
     if node.op == "constant":
         return constant_value(node)
@@ -41,10 +41,10 @@ def apply(node: Node, operands: Sequence[Array], *, float64: bool = False) -> Ar
 def evaluate(graph: Graph, inputs: Sequence[Array], *, float64: bool = False) -> list[Array]:
     """Run a graph node by node with NumPy.
 
-    With ``float64=True`` every float value is computed in float64 (inputs widened, casts to a
-    narrower float skipped, constants as their own dtype rounds them): the arbiter that both
-    NumPy's own float32 and a kernel's are held to.
-    Raises GraphError when the inputs do not match the graph's parameters.
+    With ``float64=True`` every float value is computed in float64. Inputs are widened, casts to a
+    narrower float are skipped, and constants are rounded to their own dtype. NumPy's float32 result
+    and a kernel's are both compared with this one. Raises GraphError when the inputs do not match
+    the graph's parameters.
     """
     with np.errstate(all="ignore"):
         found = {node.id: value for node, _, value in run(graph, inputs, float64) if node.id in graph.outputs}
@@ -52,7 +52,7 @@ def evaluate(graph: Graph, inputs: Sequence[Array], *, float64: bool = False) ->
 
 
 def run(graph: Graph, inputs: Sequence[Array], float64: bool) -> Iterator[tuple[Node, list[Array], Array]]:
-    """Each node with the values of its operands and its own; a value is let go after its last reader."""
+    """Each node with its operands' values and its own. A value is freed after its last reader."""
     if len(inputs) != len(graph.inputs):
         raise GraphError(f"the graph has {len(graph.inputs)} inputs, got {len(inputs)} arrays")
     given = dict(zip(graph.inputs, inputs, strict=True))
@@ -73,5 +73,5 @@ def run(graph: Graph, inputs: Sequence[Array], float64: bool) -> Iterator[tuple[
 
 
 def last_read(graph: Graph, node: Node) -> list[int]:
-    """Operands that nothing after this node reads."""
+    """Operands that no later node reads."""
     return [a for a in dict.fromkeys(node.args) if graph.users[a][-1] == node.id]

@@ -1,4 +1,7 @@
-"""The one exception family. Every error the package raises on purpose is a ``MinisitchError``, but for those of NumPy."""
+"""The exception family: every error the package raises on purpose is a ``MinisitchError``.
+
+The exceptions are errors that NumPy itself would raise.
+"""
 
 
 class MinisitchError(Exception):
@@ -18,14 +21,15 @@ class PlanError(MinisitchError):
 
 
 class KernelError(MinisitchError):
-    """A loop program breaks a rule: a read before a write, overlapping live buffers, an uneven barrier."""
+    """A loop program breaks a rule: read before write, overlapping live buffers, uneven barrier."""
 
 
 class KernelBug(MinisitchError):
     """The stepper saw emitted text misbehave: a race, a divergent barrier, an unwritten read ...
 
-    ``rule`` is the name that the message begins with. ``line`` (of the text, from 1; 0: none) and ``thread`` ("block 0 thread 3")
-    are the last that the message quotes: the access or the thread that was refused.
+    ``rule`` is the name that the message begins with. ``line`` is the line of the text, from 1, or
+    0 if there is none. ``thread`` reads "block 0 thread 3". Both belong to the access that was
+    refused.
     """
 
     def __init__(self, message: str, rule: str = "", line: int = 0, thread: str = ""):
@@ -34,16 +38,16 @@ class KernelBug(MinisitchError):
 
 
 class DeviceError(MinisitchError):
-    """The wanted target is not on this machine, or too small for the kernel."""
+    """The wanted target is not on this machine, or it is too small for the kernel."""
 
 
 class PipelineError(MinisitchError):
-    """A pipeline of stages cannot run: its stages would wait for each other, or not all of their blocks are resident."""
+    """A pipeline cannot run: its stages wait for each other, or not all its blocks are resident."""
 
 
 class LoopWarning(MinisitchError, UserWarning):
-    """A Python loop is being unrolled into a graph of thousands of operations; names the loop's line."""
+    """A Python loop is being unrolled into thousands of operations. Names the loop's line."""
 
 
 class BackgroundWarning(MinisitchError, UserWarning):
-    """Compiling in the background failed; the unfused plan goes on serving calls."""
+    """Compiling in the background failed. Calls keep using the unfused plan."""

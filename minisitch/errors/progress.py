@@ -1,12 +1,13 @@
-"""What a first call is doing and how far it is: one line on stderr, once the call has taken ``MINISITCH_PROGRESS`` seconds.
+"""The progress line: what a slow first call is doing, on stderr.
 
-    with working("softmax"):                       # a thread of its own watches the clock
-        now("planning")                            # minisitch: softmax: planning, 3 s
-        now("compiling kernel 12 of 40")           # minisitch: softmax: compiling kernel 12 of 40, 14 s
+    with working("softmax"):                  # a second thread watches the clock
+        now("planning")                       # minisitch: softmax: planning, 3 s
+        now("compiling kernel 12 of 40")      # minisitch: softmax: compiling kernel 12 of 40, 14 s
 
-On a terminal the line is written over each second and erased at the end. Elsewhere there is a line after 3 s, 10 s, 30 s and then
-each 30 s, and one at the end. A fast call writes nothing. Of calls in several threads one is shown. What compiles in the background
-says nothing.
+It appears after ``MINISITCH_PROGRESS`` seconds (3 by default), so a fast call writes nothing. On a
+terminal it is rewritten each second and erased at the end. Elsewhere there is a line after 3 s, 10
+s, 30 s and then each 30 s, and one at the end. Of calls in several threads one is shown. Compiling
+in the background shows nothing.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ _shown: list[Line] = []  # the one call that is shown
 
 @contextlib.contextmanager
 def working(name: str) -> Iterator[None]:
-    """Show what ``now`` says inside the block, under this name; inside another such block that one's name stays.
+    """Show what ``now`` says inside the block, under this name.
 
-    Raises MinisitchError if MINISITCH_PROGRESS is no number.
+    A block inside another one shows nothing of its own. Raises MinisitchError if MINISITCH_PROGRESS
+    is no number.
     """
     after = seconds()
     if not after or _line.get() is not None:
@@ -50,7 +52,7 @@ def working(name: str) -> Iterator[None]:
 
 
 def shown(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that is shown while it runs, under its own name."""
+    """The function, shown under its own name while it runs."""
     @functools.wraps(function)
     def entered(*args: Any, **kwargs: Any) -> Any:
         with working(function.__name__):
@@ -59,14 +61,17 @@ def shown(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def now(doing: str | Callable[[], str]) -> None:
-    """Say what this thread's work is at; a function is asked when the line is written."""
+    """Set what this thread is doing. A function is called when the line is written."""
     line = _line.get()
     if line is not None:
         line.doing = doing
 
 
 def seconds() -> float:
-    """After how many seconds a call is shown; 0 for never. Raises MinisitchError if MINISITCH_PROGRESS is no number."""
+    """Seconds before a call is shown; 0 for never.
+
+    Raises MinisitchError if MINISITCH_PROGRESS is no number.
+    """
     setting = os.environ.get("MINISITCH_PROGRESS") or "3"
     try:
         return 0.0 if setting == "off" else float(setting)
@@ -82,7 +87,7 @@ class Line:
         self.name, self.after, self.doing = name, after, "starting"  # type: str, float, str | Callable[[], str]
         self.began = time.perf_counter()
         self.finished = threading.Event()
-        self.writing = threading.Lock()  # what was written is erased last
+        self.writing = threading.Lock()  # erasing comes after the last write
 
     def watch(self) -> None:
         """Write the line when it is due, until the call is finished."""
@@ -96,7 +101,7 @@ class Line:
                     self.write(self.doing if isinstance(self.doing, str) else self.doing())
 
     def finish(self) -> None:
-        """Erase the line, or say on a stream that cannot erase that the call is done."""
+        """Erase the line. On a stream that cannot erase, say that the call is done."""
         self.finished.set()
         with self.writing:
             if _shown and _shown[0] is self:
@@ -104,7 +109,7 @@ class Line:
                 self.write("" if _terminal() else "finished")
 
     def write(self, doing: str) -> None:
-        """Write over the line on a terminal, else write a new one. A stream that is gone or closed gets nothing."""
+        """Write over the line on a terminal, else write a new one. A closed stream gets nothing."""
         text = f"minisitch: {self.name}: {doing}, {time.perf_counter() - self.began:.0f} s" if doing else ""
         with contextlib.suppress(AttributeError, OSError, ValueError):
             sys.stderr.write(f"\r\x1b[K{text}" if _terminal() else f"{text}\n")
@@ -118,7 +123,7 @@ def _terminal() -> bool:
 
 
 def _after_fork() -> None:
-    """The child has no thread that would erase its line."""
+    """Forget the shown call in a child process, which has no thread to erase the line."""
     _shown.clear()
 
 

@@ -1,17 +1,19 @@
-"""Work that Ctrl-C does not tear: it runs in a thread of its own, which no interrupt reaches, while the main thread waits.
+"""Work that Ctrl-C does not interrupt: it runs in a second thread while the main thread waits.
 
 In:  a function and its arguments. Out: its result, or its error.
 
-Python raises KeyboardInterrupt in the main thread alone, between any two instructions. An import of Numba or a compilation that is
-cut off leaves Numba half made, and the process can never compile again. Here the caller is interrupted at once; the work goes on
-behind it, and the next caller finds it done.
+Python raises KeyboardInterrupt only in the main thread, between any two instructions. An import of
+Numba or a compilation that is cut off leaves Numba half initialised, and the process can never
+compile again. Here the caller is interrupted at once. The work goes on in its thread, and the next
+caller finds it done.
 """
 
 from __future__ import annotations
 
 import contextvars
 import threading
-from _thread import allocate_lock, start_new_thread  # Thread.start waits in Python code: torn, too
+# Thread.start waits in Python code, which Ctrl-C interrupts
+from _thread import allocate_lock, start_new_thread
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -19,7 +21,7 @@ Result = TypeVar("Result")
 
 
 def undisturbed(work: Callable[..., Result], *args: Any) -> Result:
-    """``work(*args)``; in a thread of its own where the main thread asks."""
+    """``work(*args)``, in a second thread if called from the main thread."""
     if threading.get_ident() != threading.main_thread().ident:
         return work(*args)
     done, context = allocate_lock(), contextvars.copy_context()
@@ -35,7 +37,7 @@ def undisturbed(work: Callable[..., Result], *args: Any) -> Result:
 
     try:
         start_new_thread(run, ())
-    except RuntimeError:  # the system starts no thread, as at the interpreter's end
+    except RuntimeError:  # the system starts no thread at the interpreter's end
         return work(*args)
     done.acquire()
     result, error = found.pop()

@@ -90,8 +90,7 @@ def _preference(graph: Graph, node: Node) -> tuple:
 
 
 def is_row_reduce(graph: Graph, node: Node) -> bool:
-    """True when the last axis longer than one is reduced, so that memory neighbours are folded
-    together.
+    """True when the last axis longer than one is reduced: it then folds neighbours in memory.
 
     Also true when no axis is reduced, or when none is longer than one.
     """
@@ -125,8 +124,7 @@ def evaluations(graph: Graph) -> int:
 
 
 def _ways(graph: Graph, sinks: Iterable[int]) -> tuple[list[set[tuple[int, int]]], dict[int, str]]:
-    """For each value the positions it is read at, each with its reader's loop; and
-    ``many_positions``.
+    """For each value the positions it is read at, with each reader's loop; and ``many_positions``.
 
     One backward pass over the graph.
     """

@@ -1,13 +1,15 @@
-"""Index maps: where each operand is read when a result is computed at a given coordinate.
+"""Index maps: where an operation reads its operands to make one element.
 
-In:  a node and the position (one ``Index`` per axis) at which its value is wanted.
-Out: the positions of its operands. ``operands_at`` is the only function that knows what a
-broadcast, transpose, reshape, slice, concatenate, update or gather does to an index; every
-later stage, locality check and emitter included, is built on it.
+In:  a node, and the position (one ``Index`` per axis) of the element.
+Out: the positions of its operands.
 
-An ``Index`` is an affine form over *digits* of the loop variables. A digit is
-``(row // stride) % size``: one axis of a row number written in mixed radix. Splitting and merging
-axes is then exact arithmetic on digits, and a reshape that only regroups axes leaves no trace:
+``operands_at`` is the only function that knows what a broadcast, transpose, reshape, slice,
+concatenate, update or gather does to an index. All later stages are built on it, locality checks
+and emitters included.
+
+An ``Index`` is an affine form over *digits* of the loop variables. A digit is ``(row // stride) %
+size``: one axis of a row number written in mixed radix. Splitting and merging axes is then exact
+arithmetic on digits, and a reshape that only regroups axes leaves no trace:
 
     heads [2,5,12,64] merged to [2,5,768] and read back:  (col // 64) * 64 + col % 64  ->  col
 """
@@ -27,7 +29,7 @@ from ..graph import Graph, Node
 
 
 class Digit(NamedTuple):
-    """``(var // stride) % size``: one axis hidden in a loop variable."""
+    """``(var // stride) % size``: one axis of a loop variable."""
 
     var: str
     stride: int
@@ -36,7 +38,7 @@ class Digit(NamedTuple):
 
 @dataclass(frozen=True)
 class Quotient:
-    """``of // by`` where it does not simplify."""
+    """``of // by``, where it does not simplify."""
 
     of: Index
     by: int
@@ -44,7 +46,7 @@ class Quotient:
 
 @dataclass(frozen=True)
 class Remainder:
-    """``of % by`` where it does not simplify."""
+    """``of % by``, where it does not simplify."""
 
     of: Index
     by: int
@@ -63,14 +65,16 @@ Atom = Digit | Quotient | Remainder | Loaded
 
 @dataclass(frozen=True)
 class Index:
-    """``const + sum(coefficient * atom)``, in canonical order so that equal means equal."""
+    """``const + sum(coefficient * atom)``, in canonical order, so that equal indices compare
+    equal.
+    """
 
     const: int = 0
     terms: tuple[tuple[int, Atom], ...] = ()
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Indices are looked up all the time: a fifth of planning was hashing their terms."""
+        """Hash once. Hashing the terms at every lookup took a fifth of the time of planning."""
         object.__setattr__(self, "_hash", hash((self.const, self.terms)))
 
     def __hash__(self) -> int:
@@ -91,7 +95,7 @@ class Index:
 
     @cached_property
     def variables(self) -> frozenset[str]:
-        """Names of the loop variables and loaded values it depends on."""
+        """Names of the loop variables and loaded integers that it depends on."""
         found: set[str] = set()
         for _, atom in self.terms:
             if isinstance(atom, (Quotient, Remainder)):
@@ -102,7 +106,7 @@ class Index:
 
     @property
     def loaded(self) -> frozenset[str]:
-        """Names of the integers read from memory that it depends on."""
+        """Names of the loaded integers that it depends on."""
         found: set[str] = set()
         for _, atom in self.terms:
             if isinstance(atom, Loaded):
@@ -124,7 +128,7 @@ class Index:
         return self if factor == 1 else Index(self.const * factor, tuple((c * factor, a) for c, a in self.terms))
 
     def divmod(self, by: int) -> tuple[Index, Index]:
-        """Quotient and remainder, exact where digits split, opaque otherwise."""
+        """Quotient and remainder by a positive number: as digits if they split, else as atoms."""
         return _divmod(self, by)
 
 
@@ -132,7 +136,7 @@ ZERO = Index()
 
 
 def variable(name: str, size: int) -> Index:
-    """A loop variable running over ``range(size)``; one that cannot move is the constant 0."""
+    """A loop variable over ``range(size)``. With one value only it is the constant 0."""
     return Index(0, ((1, Digit(name, 1, size)),)) if size > 1 else ZERO
 
 
@@ -154,7 +158,9 @@ def _order(term: tuple[int, Atom]) -> tuple:
 
 
 def _canonical(const: int, terms: Iterable[tuple[int, Atom]]) -> Index:
-    """Add up equal atoms, join digits that are neighbours and quotients with their remainders, sort."""
+    """Add up equal atoms, join neighbouring digits, join quotients with their remainders, and
+    sort.
+    """
     total: dict[Atom, int] = {}
     for coefficient, atom in terms:
         total[atom] = total.get(atom, 0) + coefficient
@@ -188,7 +194,7 @@ def _divmod(index: Index, by: int) -> tuple[Index, Index]:
         if c % by == 0:
             high.append((c // by, atom))
         elif isinstance(atom, Digit) and c > 0 and by % c == 0 and atom.size % (by // c) == 0:
-            inner = by // c  # the digit splits: its upper part counts whole `by`s
+            inner = by // c  # the digit splits: its upper part counts multiples of `by`
             high.append((1, Digit(atom.var, atom.stride * inner, atom.size // inner)))
             rest.append((c, Digit(atom.var, atom.stride, inner)))
         else:
@@ -203,9 +209,11 @@ def _divmod(index: Index, by: int) -> tuple[Index, Index]:
 
 
 def grouped(index: Index, cols: int, width: int, chunk: int) -> bool:
-    """True if ``width`` neighbouring columns, from a multiple of ``width`` on, lie side by side from a multiple of it on.
+    """True if groups of ``width`` columns are contiguous and aligned, as a wide access needs.
 
-    Columns run over ``cols``; ``start`` is a multiple of ``chunk``. What is loaded may be any number.
+    A group begins at a column that is a multiple of ``width``. Its index must then be a multiple of
+    ``width``, too, and grow by one from column to column. ``cols`` is the number of columns. The
+    variable ``start`` counts chunks of ``chunk`` columns. A loaded integer may have any value.
     """
     steps = 0
     for c, atom in index.terms:
@@ -248,7 +256,7 @@ def unravel(offset: Index, shape: Sequence[int]) -> Position:
 
 
 def digits(var: str, sizes: Sequence[int]) -> Position:
-    """A loop variable over ``prod(sizes)`` written as one digit an axis, the last axis fastest."""
+    """A loop variable over ``prod(sizes)`` as one digit an axis, the last axis fastest."""
     found, stride = [], 1
     for n in reversed(sizes):
         found.append(Index(0, ((1, Digit(var, stride, n)),)) if n > 1 else ZERO)
@@ -267,14 +275,17 @@ class Within:
 
     @property
     def verdict(self) -> bool | None:
-        """True or False when the bounds decide it, None when it depends."""
+        """True or False if the index's bounds decide the condition, else None."""
         low, high = self.index.bounds
         if self.low <= low and high < self.high:
             return True
         return False if high < self.low or low >= self.high or self.low >= self.high else None
 
     def span(self, name: str, size: int) -> tuple[int, int] | None:
-        """The values of a variable from which on it holds and ceases to; None if it is not a condition of that variable alone."""
+        """The first value of a variable for which the condition holds, and the end of these values.
+
+        None if the index is not this variable plus a number.
+        """
         if self.index.terms != ((1, Digit(name, 1, size)),):
             return None
         return self.low - self.index.const, self.high - self.index.const
@@ -284,7 +295,7 @@ Guard = tuple[Within, ...]  # all must hold
 
 
 def settle(conditions: Iterable[Within]) -> Guard | None:
-    """Drop conditions that always hold; None when one never does."""
+    """The conditions without those that always hold. None if one of them never holds."""
     kept: dict[Within, None] = {}
     for condition in conditions:
         if condition.verdict is False:
@@ -294,17 +305,22 @@ def settle(conditions: Iterable[Within]) -> Guard | None:
     return tuple(kept)
 
 
-MOST_POSITIONS = 2**18  # that are looked at one by one
+MOST_POSITIONS = 2**18  # positions that are tested one by one
 
 
 def lies_within(index: Index, guard: Guard, first: int, last: int) -> bool:
-    """Is ``first <= index <= last`` wherever the guard holds? True also where nobody can tell: of too many positions."""
+    """Whether ``first <= index <= last`` wherever the guard holds.
+
+    Bounds decide where they can. Otherwise every position is tested. With more than
+    ``MOST_POSITIONS`` of them the answer is True, untested.
+    """
     rest, low, high = index, 0, 0
     for condition in guard:
         (factor, atom), *_ = condition.index.terms or [(1, None)]
         times = next((c // factor for c, a in rest.terms if a == atom), 0)
         less = rest + condition.index * -times
-        if times and len(less.terms) == len(rest.terms) - len(condition.index.terms):  # the condition bounds this part of it
+        # the condition bounds this part of the index
+        if times and len(less.terms) == len(rest.terms) - len(condition.index.terms):
             ends = max(condition.low, condition.index.bounds[0]), min(condition.high - 1, condition.index.bounds[1])
             rest, low, high = less, low + min(e * times for e in ends), high + max(e * times for e in ends)
     if first <= low + rest.bounds[0] and high + rest.bounds[1] <= last:
@@ -323,7 +339,7 @@ def lies_within(index: Index, guard: Guard, first: int, last: int) -> bool:
 
 
 def _moving(*indices: Index) -> Iterable[Digit | Loaded]:
-    """The digits and loaded integers that some indices are made of."""
+    """The digits and loaded integers in some indices, also inside quotients and remainders."""
     for _, atom in (term for index in indices for term in index.terms):
         if isinstance(atom, (Quotient, Remainder)):
             yield from _moving(atom.of)
@@ -334,7 +350,7 @@ def _moving(*indices: Index) -> Iterable[Digit | Loaded]:
 # ---------------------------------------------------------------- the one index map
 @dataclass(frozen=True)
 class Read:
-    """One operand wanted at one position, under a guard (empty: always)."""
+    """One operand read at one position, under a guard. An empty guard means always."""
 
     node: int
     position: Position
@@ -343,10 +359,11 @@ class Read:
 
 def operands_at(graph: Graph, node: Node, position: Position,
                 load: Callable[[int, Position, int], Index]) -> tuple[Read | None, ...]:
-    """Where a map or a move reads its operands for its value at ``position``.
+    """Where a map or a move reads its operands to have its value at ``position``.
 
-    One entry an operand; None for an operand that is never read there (an index that is known without). ``load(value, position,
-    size)`` stands for the integer a gather reads as a coordinate.
+    Returns one entry an operand. None means that the operand is never read there: it is out of
+    range, or it is a gather's index that is known without reading it. ``load(value, position,
+    size)`` returns the ``Index`` for an integer that a gather reads as a coordinate.
     """
     args, shape = node.args, node.type.shape
     shapes = [graph[a].type.shape for a in args]
@@ -373,7 +390,8 @@ def _concatenate_at(node: Node, position: Position, shapes: Sequence[tuple[int, 
     axis, offset, found = node.attr("axis"), 0, []
     for arg, shape in zip(node.args, shapes, strict=True):
         guard = settle([Within(position[axis], offset, offset + shape[axis])])
-        inside = position[axis] + -offset if shape[axis] != 1 else ZERO  # under its guard, an axis of one is read there
+        # where the guard holds, an axis of one is read at 0
+        inside = position[axis] + -offset if shape[axis] != 1 else ZERO
         moved = tuple(inside if a == axis else i for a, i in enumerate(position))
         found.append(None if guard is None else Read(arg, moved, guard))
         offset += shape[axis]
@@ -405,18 +423,18 @@ def _gather_at(node: Node, position: Position, shapes: Sequence[tuple[int, ...]]
     return (Read(node.args[0], source), *wanted)
 
 
-# ---------------------------------------------------------------- pulling values
+# ---------------------------------------------------------------- all that a value is made of
 Key = tuple[int, Position]  # one value at one position
 
 
 @dataclass(frozen=True)
 class Pull:
-    """What must be computed to have some values at some positions (thread composition).
+    """Everything to compute for some values at some positions (thread composition).
 
-    ``order`` lists (value, position) pairs, operands first; ``reads`` gives each pair's operands,
-    None for a leaf: a value in memory. ``guards`` says when a pair is needed: any of the guards
-    holds (an empty guard: always). ``indices`` names the integers that gathers read, with the
-    extent each is clamped to.
+    ``order`` lists (value, position) pairs, operands first. ``reads`` gives each pair's operands,
+    or None for a leaf, which is a value in memory. ``guards`` says when a pair is needed: when any
+    of its guards holds (an empty guard: always). ``indices`` names the integers that gathers read,
+    each with its pair and with the extent that it is clamped to.
     """
 
     order: tuple[Key, ...]
@@ -431,9 +449,10 @@ class Pull:
 
 
 def pull(graph: Graph, roots: Sequence[Key], in_memory: frozenset[int], own: Iterable[Key] = ()) -> Pull:
-    """Walk from ``roots`` to values in memory, position by position, each pair once; the graph remembers what was found.
+    """Walk from ``roots`` to values in memory, position by position, visiting each pair once.
 
-    The pairs in ``own`` are computed although their values are in memory: this is what writes them.
+    A pair in ``own`` is computed although its value is in memory: the loop in question writes it.
+    The graph keeps the result for the next call.
     """
     asked = tuple(roots), in_memory, frozenset(key for key in own if key[0] in in_memory)
     if asked not in graph.pulled:
@@ -478,7 +497,9 @@ def _pull(graph: Graph, roots: Sequence[Key], in_memory: frozenset[int], own: fr
 
 
 def _counted(graph: Graph, value: int, position: Position) -> Index | None:
-    """The index an ``iota`` stands for, through views: a coordinate that is counted need not be loaded."""
+    """The index that an ``iota`` gives, read through views. Such a coordinate need not be
+    loaded.
+    """
     node = graph[value]
     while node.op in ("broadcast", "reshape", "transpose", "slice"):
         (read,) = operands_at(graph, node, position, lambda *_: ZERO)
@@ -489,7 +510,10 @@ def _counted(graph: Graph, value: int, position: Position) -> Index | None:
 
 def _guards(order: Sequence[Key], reads: Mapping[Key, tuple[Read | None, ...] | None],
             roots: Iterable[Key]) -> dict[Key, tuple[Guard, ...]]:
-    """When each pair is needed; more than four alternatives are given up for 'sometimes' (an empty tuple)."""
+    """When each pair is needed, as alternative guards.
+
+    An empty tuple means 'sometimes'. It stands for more than four alternatives.
+    """
     if not any(read and read.guard for each in reads.values() for read in each or ()):
         return dict.fromkeys(order, ((),))
     found: dict[Key, dict[Guard, None] | None] = {key: {(): None} for key in roots}
@@ -517,7 +541,11 @@ def _guards(order: Sequence[Key], reads: Mapping[Key, tuple[Read | None, ...] | 
 
 # ---------------------------------------------------------------- text and values
 def show(index: Index, totals: Mapping[str, int] | None = None, names: Mapping[str, str] | None = None) -> str:
-    """The index as Python source; ``totals`` are the loop variables' extents, so ``% size`` is printed only if needed."""
+    """The index as Python source.
+
+    ``totals`` are the extents of the loop variables: ``% size`` is printed only if it changes
+    anything. ``names`` replaces names of variables.
+    """
     parts: list[str] = []
     for c, atom in index.terms:
         text = _show_atom(atom, totals or {}, names or {})
@@ -551,7 +579,9 @@ def _show_atom(atom: Atom, totals: Mapping[str, int], names: Mapping[str, str]) 
 
 
 def value_at(index: Index, variables: Mapping[str, Any]) -> Any:
-    """The index as a number (or array) for given values of its variables: for brute-force checks."""
+    """The index as a number (or array) for given values of its variables, for brute-force
+    checks.
+    """
     total: Any = index.const
     for c, atom in index.terms:
         if isinstance(atom, Loaded):
@@ -565,13 +595,13 @@ def value_at(index: Index, variables: Mapping[str, Any]) -> Any:
     return total
 
 
-FEW_CELLS = 4096  # that are counted one by one
+FEW_CELLS = 4096  # cells that are counted one by one
 
 
 def footprint(indices: Iterable[Index], size: int) -> int:
-    """How many cells of a buffer of ``size`` some accesses touch together.
+    """How many different cells of a buffer of ``size`` some accesses touch.
 
-    Exact for dense intervals, and for a few cells; else an upper bound.
+    Exact for dense intervals, and for up to ``FEW_CELLS`` cells. Otherwise an upper bound.
     """
     shapes = {(i.const, tuple(sorted((c, _atom_bounds(a)[1] + 1) for c, a in i.terms))) for i in indices}
     counts = {shape: math.prod(n for _, n in shape[1]) for shape in shapes}
@@ -588,7 +618,9 @@ def footprint(indices: Iterable[Index], size: int) -> int:
 
 
 def _dense(terms: Sequence[tuple[int, int]]) -> bool:
-    """Whether the multiples count on from each other, so that every cell of an interval is touched once."""
+    """Whether the terms touch every cell of an interval once: each multiple is the extent so
+    far.
+    """
     expected = 1
     for c, n in terms:
         if c != expected:

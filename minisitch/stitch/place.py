@@ -383,7 +383,7 @@ class _Arranger:
         return Partition(tuple(a for a in range(len(shape)) if a not in axes), (), tuple(axes))
 
     def _with_reader(self, node: Node, shape: tuple[int, ...]) -> Partition | None:
-        """The rows of a row-reduce that reads the value element by element: one block then does
+        """The rows of a row-reduce that reads the value element by element, so one block does
         both.
         """
         pending, seen = [node.id], {node.id}
