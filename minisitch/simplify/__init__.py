@@ -1,17 +1,17 @@
-"""Rewrites that never change a bit: dead code, constant folding, common subexpressions, exact identities.
+"""Rewrites that never change a bit: dead code, constants, common subexpressions, exact identities.
 
 In:  a ``Graph``. Out: a ``Graph`` with the same inputs and outputs that computes the same values,
-signed zeros, infinities and NaN included (which NaN is not promised).
+signed zeros, infinities and NaN included. (Which NaN is not promised.)
 
-One pass forward. Each live node is offered to the rules of its op, which see operands that are
-already in their simplest form; what no rule takes is looked up among the nodes already there, so
-equal nodes become one and keep the first one's place in the user's program. A second pass drops
-what the rules left unread. Both are linear, and a simplified graph has nothing left to rewrite.
+One pass goes forward. Each live node is offered to the rules of its op. Its operands are already in
+their simplest form. If no rule takes the node, it is looked up among the nodes already there, so
+equal nodes become one, at the first one's place in the program. A second pass drops the nodes that
+are no longer read. Both passes are linear, and a simplified graph has nothing left to rewrite.
 
-What is *not* here matters as much, because float arithmetic has fewer laws than it seems:
-``x + 0.0`` turns -0.0 into 0.0, ``x - x`` is NaN at infinity, ``x * 0.0`` is -0.0 or NaN,
-``-(x - y)`` differs from ``y - x`` where they are equal, ``(x + y) + z`` rounds elsewhere. All of
-these hold for integers, which wrap around, and are done there.
+Float arithmetic has fewer laws than it seems, so many rules are missing on purpose: ``x + 0.0``
+turns -0.0 into 0.0, ``x - x`` is NaN at infinity, ``x * 0.0`` is -0.0 or NaN, ``-(x - y)`` differs
+from ``y - x`` where they are equal, and ``(x + y) + z`` rounds differently from ``x + (y + z)``.
+Integers wrap around and have all of these laws, so there the rules apply.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ COMMUTATIVE = frozenset("add mul and or xor eq ne".split())
 
 @dataclass(frozen=True)
 class Rewrite:
-    """One rule that fired: its name and the node it replaced, an id of the graph that came in."""
+    """One application of a rule: its name, and the replaced node's id in the original graph."""
 
     rule: str
     node: int
 
 
 def simplify(graph: Graph) -> Graph:
-    """The same program with nothing superfluous; inputs stay even where nothing reads them.
+    """The same program without superfluous nodes. Inputs stay even if nothing reads them.
 
     Before:  %1 = constant 1.0    After:  %1 = exp %0
              %2 = mul %0 %1               return %1 %1
@@ -53,12 +53,12 @@ def simplify(graph: Graph) -> Graph:
         before, simple = graph, rewrites(graph)[0]
         graph = rolled(simple)
         if graph is simple and (graph == before or all(node.op != "update" for node in graph.nodes)):
-            break  # where arrays are filled, what was read of them may be of no use now
+            break  # without updates, one round is enough
     return graph
 
 
 def rewrites(graph: Graph) -> tuple[Graph, tuple[Rewrite, ...]]:
-    """``simplify``, and which rules did it."""
+    """The result of ``simplify`` in one round, and the rules that applied."""
     rewriter = Rewriter(graph)
     for node in graph.nodes:
         if rewriter.skip(node):
@@ -73,7 +73,7 @@ def rewrites(graph: Graph) -> tuple[Graph, tuple[Rewrite, ...]]:
 
 
 def live(graph: Graph) -> list[bool]:
-    """Which nodes an output needs; inputs always."""
+    """Which nodes an output needs. Inputs count as needed."""
     needed = [node.op == "input" for node in graph.nodes]
     for output in graph.outputs:
         needed[output] = True
@@ -95,7 +95,7 @@ def _drop_dead(graph: Graph) -> Graph:
 
 
 class Rewriter:
-    """The graph that is being built, and what rules may ask of it."""
+    """The graph being built, and the questions that rules may ask about it."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -104,7 +104,7 @@ class Rewriter:
         self.found: dict[tuple, int] = {}
         self.fired: list[Rewrite] = []
         self.current = 0
-        self.windows: dict[int, Windows] = {}  # of the last update of a chain
+        self.windows: dict[int, Windows] = {}  # the array after a chain of updates -> its windows
         self.views: set[int] = set()  # transposes and reshapes of such arrays
         self._live = live(graph)
 
@@ -113,15 +113,17 @@ class Rewriter:
         return not self._live[node.id]
 
     def read_once(self, number: int) -> bool:
-        """Whether the node that is being rewritten, and nothing else, reads its operand of that number."""
+        """Whether the node being rewritten is the only reader of its operand at position
+        ``number``.
+        """
         operand = self.graph[self.current].args[number]
         return self.graph.users[operand] == (self.current,) and operand not in self.graph.outputs
 
     def offer(self, node: Node) -> int:
-        """The id of an equal value: what a rule makes of the node, else an equal node, else itself.
+        """The id of an equal value: a rule's result, else an equal node, else the node itself.
 
-        A rule builds its result with ``make``, so that comes here again; it ends because every
-        rule's result is fewer or cheaper nodes on operands that are already simple.
+        A rule builds its result with ``make``, which calls this method again. That ends, because
+        every rule leaves fewer or cheaper nodes, on operands that are already simple.
         """
         for rule in (*RULES["*"], *RULES.get(node.op, ()), *RULES.get(node.kind, ())):
             result = rule(self, node)
@@ -148,20 +150,20 @@ class Rewriter:
         return self.offer(node)
 
     def constant(self, like: Node, value: Any) -> int:
-        """A splat of the type of ``like``."""
+        """A constant of the type of ``like``."""
         return self.make(like, "constant", value=shortest(value, like.type.dtype))
 
     def is_a(self, value: int, *ops: str) -> bool:
         return self.nodes[value].op in ops
 
     def value(self, value: int) -> Any:
-        """The Python scalar a constant really has once its dtype has rounded it; None for anything else."""
+        """A constant's Python scalar, as its dtype rounds it. None for any other node."""
         node = self.nodes[value]
         return np.asarray(node.attr("value")).astype(node.type.dtype).item() if node.op == "constant" else None
 
     # -- arrays that are filled window by window
     def _note_window(self, n: Node) -> None:
-        """Note what an update writes, beside what the updates before it wrote."""
+        """Record the window that an update writes, next to those of earlier updates."""
         x, value = (self.nodes[a].type.shape for a in n.args)
         parts = [axis for axis in range(len(x)) if value[axis] != x[axis]]
         if not parts or any(step != 1 and size > 1 for step, size in zip(n.attr("step"), value, strict=True)):
@@ -176,7 +178,8 @@ class Rewriter:
         first, stop = start[axis], start[axis] + value[axis]
         before = table.read(first, stop)
         made, written = n.args[1], (n.args[1], start)
-        if len(parts) > 1:  # the window is narrow along other axes, too: first it is written into all that lies across
+        # The window is narrow along other axes, too. First write it into a part that is not.
+        if len(parts) > 1:
             across = self.across(n, table, first, stop)
             inner = tuple(0 if a == axis else s for a, s in enumerate(start))
             made = self.make(n, "update", across, n.args[1], start=inner, step=(1,) * len(x))
@@ -186,7 +189,7 @@ class Rewriter:
         self.windows[n.id] = table
 
     def _is_base_around(self, found: Range, table: Windows, start: tuple[int, ...], size: tuple[int, ...]) -> bool:
-        """Whether a range holds the base outside of a window."""
+        """Whether a range holds the base everywhere outside of a window."""
         if found.part.value == table.base or found.part.written is None:
             return found.part.value == table.base
         value, begin = found.part.written
@@ -202,7 +205,7 @@ class Rewriter:
         return self.make(like, "slice", found.part.value, start=start, size=size, step=(1,) * len(shape))
 
     def across(self, like: Node, table: Windows, first: int, stop: int) -> int:
-        """A range of the axis, with all that lies across. What is in several parts is one part from then on."""
+        """A range of the axis, whole along all other axes. Several parts become one."""
         ranges = table.read(first, stop)
         if len(ranges) == 1:
             return self._range(like, table.axis, ranges[0])
@@ -212,7 +215,7 @@ class Rewriter:
         return joined
 
     def whole(self, x: int) -> int:
-        """An array as a value that can be read everywhere: a few updates of its base, else its parts side by side."""
+        """A filled array as one value: a few updates of its base, or else its parts joined."""
         table, n = self.windows.get(x), self.nodes[x]
         if x in self.views:
             source = self.whole(n.args[0])
@@ -222,13 +225,13 @@ class Rewriter:
         ranges = table.read(0, table.side)
         written = [each.part.written for each in ranges if each.part.value != table.base]
         if len(written) < len(ranges) and len(written) <= MOST_UPDATES and None not in written:
-            return x  # as each step of a time loop updates the array of the last, so that all steps are equal
+            return x  # keep the updates: the steps of a time loop then stay equal
         made = self.across(n, table, 0, table.side)
         self.windows[x] = table = Windows(table.axis, table.side, made)
         return made
 
     def stands_for(self, value: int, wanted: float) -> bool:
-        """Whether a value is the constant ``wanted``, telling 0.0 and -0.0 apart where the dtype does."""
+        """Whether a value is the constant ``wanted``. For floats 0.0 and -0.0 are different."""
         given = self.value(value)
         if given is None or given != wanted:
             return False
@@ -236,22 +239,26 @@ class Rewriter:
 
 
 def shortest(value: Any, dtype: str) -> Any:
-    """The Python scalar with the shortest text that this dtype rounds to the value: 0.1, not 0.10000000149011612."""
+    """The Python scalar with the shortest text that rounds to the value in this dtype.
+
+    For a float32 this is 0.1 rather than 0.10000000149011612.
+    """
     rounded = np.asarray(value).astype(dtype)[()]
     if kind_of(dtype) != "float":
         return rounded.item()
-    return math.nan if rounded != rounded else float(str(rounded))  # one NaN object, so that equal graphs are equal
+    # one NaN object, so that equal graphs are equal
+    return math.nan if rounded != rounded else float(str(rounded))
 
 
 VIEWS = ("transpose", "reshape")
-MOST_ROUNDS = 8  # of rewriting
-MOST_UPDATES = 2  # windows of a base that is read beside them; each is a choice for every element
+MOST_ROUNDS = 8  # rounds of rewriting at most
+MOST_UPDATES = 2  # windows beside the base; a reader chooses among them for every element
 Rule = Callable[[Rewriter, Node], int | None]
-RULES: dict[str, list[Rule]] = {"*": []}  # by op, by kind, or for every node
+RULES: dict[str, list[Rule]] = {"*": []}  # by op, by kind, or "*" for every node
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Put a rule into the table, under ops or kinds; rules of an op are tried first."""
+    """Register a rule under ops or kinds. Rules of an op are tried before those of a kind."""
     def add(function: Rule) -> Rule:
         for name in names:
             RULES.setdefault(name, []).append(function)
@@ -266,7 +273,9 @@ def _is_float(node: Node) -> bool:
 # ---------------------------------------------------------------- arrays that are filled window by window
 @rule("*")
 def _filled(r: Rewriter, n: Node) -> int | None:
-    """Before: ``exp (update (update x a) b)``, and so on for each row of x. After: ``exp (concatenate a b ...)``."""
+    """Before: ``exp (update (update x a) b)``, every row of x written. After: ``exp (concatenate a
+    b)``.
+    """
     if n.op in VIEWS or (n.op == "slice" and n.args[0] in r.windows):
         return None
     goes_on = n.op == "update" and (table := r.windows.get(n.args[0])) and r.nodes[n.args[1]].type.shape[table.axis] != table.side
@@ -287,8 +296,10 @@ def _slice_of_transpose(r: Rewriter, n: Node) -> int | None:
 
 @rule("slice")
 def _reads_what_was_written(r: Rewriter, n: Node) -> int | None:
-    """Before: ``slice (update (update x a) b)`` within a. After: ``slice a``. Of a window of half the array or more only if it is
-    all of a: the others read the array as it is, which is made in any case.
+    """Before: ``slice (update (update x a) b)`` within a. After: ``slice a``.
+
+    A window of half the array or more is taken from a only if it is all of a. Otherwise the updated
+    array is read, which other nodes need anyway.
     """
     table = r.windows.get(n.args[0])
     if table is None or not n.type.size:
@@ -302,7 +313,8 @@ def _reads_what_was_written(r: Rewriter, n: Node) -> int | None:
         source, origin = ranges[0].part.value, first - ranges[0].part.offset
         if 2 * n.type.size >= x.size and n.type.size < r.nodes[source].type.size:
             source, origin = r.whole(n.args[0]), 0
-    elif 4 * (stop + 1 - first) >= table.side:  # as a cache of keys, of which what is filled is read
+    # for example a cache of keys, read as far as it is filled
+    elif 4 * (stop + 1 - first) >= table.side:
         source, origin = r.whole(n.args[0]), 0
     else:
         source, origin = r.across(n, table, first, stop + 1), first
@@ -315,13 +327,15 @@ def _reads_what_was_written(r: Rewriter, n: Node) -> int | None:
 # ---------------------------------------------------------------- nothing to compute
 @rule("*")
 def _no_elements(r: Rewriter, n: Node) -> int | None:
-    """Before: ``exp x`` where x: f32[0,3]. After: a constant: no kernel need bother."""
+    """Before: ``exp x`` where x: f32[0,3]. After: a constant, which needs no kernel."""
     return r.constant(n, 0) if n.type.size == 0 and n.kind != "source" else None
 
 
 @rule("sum", "prod", "any", "all")
 def _nothing_to_reduce(r: Rewriter, n: Node) -> int | None:
-    """Before: ``sum x`` where x: f32[4,0]. After: ``constant 0``; max and min have no such value."""
+    """Before: ``sum x`` where x: f32[4,0]. After: ``constant 0``. max and min have no such
+    value.
+    """
     identity = {"sum": 0, "prod": 1, "any": False, "all": True}[n.op]
     return r.constant(n, identity) if r.nodes[n.args[0]].type.size == 0 else None
 
@@ -336,7 +350,7 @@ def _short_value(r: Rewriter, n: Node) -> int | None:
 
 
 def _survives(value: Any, dtype: str) -> bool:
-    """Whether a cast has one result; NaN or 300.0 as uint8 is whatever the machine makes of it."""
+    """Whether a cast has one result. NaN or 300.0 to uint8 depends on the machine."""
     if kind_of(dtype) != "int" or not isinstance(value, float):
         return True
     return math.isfinite(value) and np.iinfo(dtype).min <= int(value) <= np.iinfo(dtype).max
@@ -362,7 +376,7 @@ def _move_of_constant(r: Rewriter, n: Node) -> int | None:
 
 @rule("concatenate")
 def _concatenate_of_constants(r: Rewriter, n: Node) -> int | None:
-    """Before: ``concatenate 0.0 0.0``. After: ``constant 0.0``; 0.0 and -0.0 are not the same."""
+    """Before: ``concatenate 0.0 0.0``. After: ``constant 0.0``. 0.0 and -0.0 are different."""
     values = {repr(r.value(a)) for a in n.args}
     return r.constant(n, r.value(n.args[0])) if len(values) == 1 and r.value(n.args[0]) is not None else None
 
@@ -376,7 +390,10 @@ def _order_of_constant(r: Rewriter, n: Node) -> int | None:
 
 @rule("sum")
 def _sum_of_constant(r: Rewriter, n: Node) -> int | None:
-    """Before: ``sum 1.0`` over 64 elements. After: ``constant 64.0``; only if no order of adding rounds."""
+    """Before: ``sum 1.0`` over 64 elements. After: ``constant 64.0``.
+
+    Only if no order of adding rounds.
+    """
     value = r.value(n.args[0])
     count = r.nodes[n.args[0]].type.size // n.type.size
     if value is None or value != value or math.isinf(value) or value != int(value):
@@ -388,7 +405,9 @@ def _sum_of_constant(r: Rewriter, n: Node) -> int | None:
 # ---------------------------------------------------------------- arithmetic
 @rule("add")
 def _add_nothing(r: Rewriter, n: Node) -> int | None:
-    """Before: ``x + -0.0`` (integers: ``x + 0``). After: ``x``. Not ``x + 0.0``: it turns -0.0 into 0.0."""
+    """Before: ``x + -0.0`` (integers: ``x + 0``). After: ``x``. Not ``x + 0.0``: it turns -0.0 into
+    0.0.
+    """
     nothing = -0.0 if _is_float(n) else 0
     for x, other in (n.args, n.args[::-1]):
         if r.stands_for(other, nothing):
@@ -413,7 +432,7 @@ def _multiply_by_one(r: Rewriter, n: Node) -> int | None:
 
 @rule("mul", "and")
 def _integer_times_zero(r: Rewriter, n: Node) -> int | None:
-    """Before: ``i * 0``, ``i & 0``, ``b & False``. After: ``0``. Floats have -0.0, infinity and NaN."""
+    """Before: ``i * 0``, ``i & 0``, ``b & False``. After: ``0``. Not for floats: 0 * inf is NaN."""
     return None if _is_float(n) or not any(r.stands_for(a, 0) for a in n.args) else r.constant(n, 0)
 
 
@@ -425,7 +444,7 @@ def _divide_by_one(r: Rewriter, n: Node) -> int | None:
 
 @rule("div")
 def _divide_by_power_of_two(r: Rewriter, n: Node) -> int | None:
-    """Before: ``x / 8``. After: ``x * 0.125``: both round the same real number. Not ``x / 3``."""
+    """Before: ``x / 8``. After: ``x * 0.125``. Both round the same real number. Not ``x / 3``."""
     value = r.value(n.args[1])
     if not value or not math.isfinite(value) or abs(math.frexp(value)[0]) != 0.5:
         return None
@@ -452,7 +471,7 @@ def _twice_negated(r: Rewriter, n: Node) -> int | None:
 
 @rule("abs")
 def _abs_of_sign_change(r: Rewriter, n: Node) -> int | None:
-    """Before: ``abs(-x)``. After: ``abs(x)``, but for unsigned integers, of which ``-3`` is 253."""
+    """Before: ``abs(-x)``. After: ``abs(x)``. Not for unsigned integers: there -3 is 253."""
     signed = not n.type.dtype.startswith("uint")
     return r.make(n, "abs", r.nodes[n.args[0]].args[0]) if signed and r.is_a(n.args[0], "neg") else None
 
@@ -532,7 +551,8 @@ def _cast_of_exact_cast(r: Rewriter, n: Node) -> int | None:
     inner = r.nodes[r.nodes[n.args[0]].args[0]].type.dtype
     middle, last = r.nodes[n.args[0]].type.dtype, n.type.dtype
     exact = np.can_cast(inner, middle, "safe") and not (middle == "float64" and inner in ("int64", "uint64"))
-    undefined = kind_of(inner) == "float" and kind_of(last) == "int"  # NaN to int depends on the machine's width
+    # NaN to int depends on the machine and the width
+    undefined = kind_of(inner) == "float" and kind_of(last) == "int"
     return r.make(n, "cast", r.nodes[n.args[0]].args[0], dtype=last) if exact and not undefined else None
 
 
@@ -610,9 +630,10 @@ def _overwrites(r: Rewriter, n: Node) -> int | None:
 
 @rule("update")
 def _written_over(r: Rewriter, n: Node) -> int | None:
-    """Before: ``update (update x v) w``, where w covers v and nothing else reads the inner one. After: ``update x w``.
+    """Before: ``update (update x v) w``, where w covers v. After: ``update x w``.
 
-    Where a step of a time loop also reads what the step before wrote, the chain stays: its steps are equal.
+    Only if nothing else reads the inner update. A step of a time loop may read the step before it.
+    Then the chain stays, and the steps stay equal.
     """
     inner = r.nodes[n.args[0]]
     if inner.op != "update" or r.graph[r.current].op != "update" or not r.read_once(0):
@@ -639,7 +660,7 @@ def _empty_parts(r: Rewriter, n: Node) -> int | None:
 def _one_element_each(r: Rewriter, n: Node) -> int | None:
     """Before: ``max x axes=(1,)`` where x: f32[8,1]. After: ``reshape x shape=(8,)``.
 
-    A float sum starts from 0.0, and 0.0 + -0.0 is 0.0: it becomes ``reshape(x) + 0.0``.
+    A float sum starts from 0.0, and 0.0 + -0.0 is 0.0. So a sum becomes ``reshape(x) + 0.0``.
     """
     x = r.nodes[n.args[0]].type
     if any(x.shape[a] != 1 for a in n.attr("axes")):
@@ -652,7 +673,7 @@ def _one_element_each(r: Rewriter, n: Node) -> int | None:
 def _reduce_of_reduce(r: Rewriter, n: Node) -> int | None:
     """Before: ``max (max x axes=(1,)) axes=(0,)``. After: ``max x axes=(0, 1)``.
 
-    A float sum or product of itself is left alone: another order rounds differently.
+    Not for a float sum or product: another order rounds differently.
     """
     inner = r.nodes[n.args[0]]
     if inner.op != n.op or (n.op in ("sum", "prod") and _is_float(n)):
@@ -666,7 +687,7 @@ def _reduce_of_reduce(r: Rewriter, n: Node) -> int | None:
 
 @rule("reduce")
 def _reduced_before(r: Rewriter, n: Node) -> int | None:
-    """Before: ``sum x keepdims=False``, ``sum x keepdims=True``. After: the second is a reshape of the first."""
+    """Before: ``sum x keepdims=False``, ``sum x keepdims=True``. After: a sum, and its reshape."""
     axes, keepdims = n.attr("axes"), n.attr("keepdims")
     operand = r.nodes[n.args[0]].type.shape
     shape = tuple(1 if a in axes else m for a, m in enumerate(operand) if not keepdims or a not in axes)

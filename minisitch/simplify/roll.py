@@ -1,6 +1,7 @@
-"""Loops that Python has unrolled, as one operation on the whole array.
+"""Loops that Python has unrolled become one operation on the whole array.
 
-In:  a simplified graph. Out: the same program; a concatenation of equal operations on neighbouring parts is one operation.
+In:  a simplified graph. Out: the same program. A concatenation of equal operations on neighbouring
+parts becomes one operation.
 
 Before:  %1 = slice %0, row 0    %2 = exp %1         After:  %1 = exp %0
          %3 = slice %0, row 1    %4 = exp %3                 return %1
@@ -8,10 +9,11 @@ Before:  %1 = slice %0, row 0    %2 = exp %1         After:  %1 = exp %0
          %7 = concatenate %2 %4 %6
          return %7
 
-The operands of a concatenation are followed upwards together: through maps, reduces, moves and products with one matrix. The way
-ends where all are the same value, neighbouring slices of one array, or constants that are equal or count up. Nothing is computed
-twice: where another node reads one of the operations, they stay as they are. Maps compute the same bits; sums and products of
-matrices may add in another order.
+The walk starts at the operands of a concatenation and goes up from all of them in step: through
+maps, reduces, moves, and products with one matrix. It ends where all operands are the same value,
+neighbouring slices of one array, or constants that are equal or count up. If another node reads one
+of the operations, they stay as they are: else it would be computed twice. Maps compute the same
+bits. Sums and products of matrices may add in another order.
 """
 
 from __future__ import annotations
@@ -26,9 +28,9 @@ import numpy as np
 from ..graph import Graph, Node, TensorType, infer_type
 from ..ops import kind_of
 
-LEAST = 3  # parts: two are as well as one
-DEEPEST = 200  # operations from the concatenation up to the parts
-FREE = ("constant", "iota", "slice", "reshape", "broadcast", "transpose")  # nothing to compute twice
+LEAST = 3  # parts; two are not worth it
+DEEPEST = 200  # operations between the concatenation and its parts
+FREE = ("constant", "iota", "slice", "reshape", "broadcast", "transpose")  # may be made twice
 
 
 class Differs(Exception):
@@ -36,7 +38,9 @@ class Differs(Exception):
 
 
 def rolled(graph: Graph) -> Graph:
-    """The graph with what could be rolled up; dead nodes stay. The same graph if there was nothing."""
+    """The graph with all such loops rolled up. Dead nodes stay. The same object if there were
+    none.
+    """
     roller = Roller(graph)
     for node in graph.nodes:
         roller.place.append(roller.visit(node))
@@ -44,15 +48,16 @@ def rolled(graph: Graph) -> Graph:
 
 
 class Roller:
-    """The graph that is being built."""
+    """The graph being built."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph, self.outputs = graph, frozenset(graph.outputs)
         self.nodes: list[Node] = []
         self.place: list[int] = []  # old id -> new id
-        self.origin: dict[int, int] = {}  # new id -> the old id that it is
+        self.origin: dict[int, int] = {}  # new id -> old id of the same value
         self.found = False
-        self.budget = 20 * len(graph)  # parts that are looked at: a value in many concatenations is tried in few
+        # Visits of parts. Bounds the work if one value is in many concatenations.
+        self.budget = 20 * len(graph)
         self.made: dict[tuple[tuple[int, ...], int, bool], int] = {}
 
     def visit(self, node: Node) -> int:
@@ -66,7 +71,7 @@ class Roller:
         return new
 
     def run(self, node: Node, ids: tuple[int, ...]) -> tuple[int, ...]:
-        """Neighbouring operands of a concatenation as one, or as they are."""
+        """Neighbouring operands of a concatenation as one operand, or unchanged."""
         mark, self.made = len(self.nodes), {}
         if len(ids) >= LEAST:
             try:
@@ -79,12 +84,12 @@ class Roller:
         return ids
 
     def likeness(self, value: int, depth: int = 4) -> tuple:
-        """What the parts of one run have in common: the last operations."""
+        """The last operations that made a value. The operands of one run have these in common."""
         node = self.nodes[value]
         return node.op, node.type, *(self.likeness(a, depth - 1) for a in node.args[:2] if depth)
 
     def require_own(self, concatenation: Node) -> None:
-        """Raises Differs if another node reads what would be computed once more."""
+        """Raise Differs if another node reads an operation that would be computed a second time."""
         parts = {self.origin[i] for ids, _, _ in self.made for i in ids if i in self.origin}
         for old in parts:
             computed = self.graph[old].op not in (*FREE, "input")
@@ -104,7 +109,9 @@ class Roller:
 
     # ---------------------------------------------------------------- one value from the parts
     def join(self, ids: tuple[int, ...], axis: int, new: bool, depth: int) -> int:
-        """The parts side by side along an axis that they have, or along a ``new`` one before it. Raises Differs."""
+        """The parts side by side along an axis, or along a ``new`` axis before it. Raises
+        Differs.
+        """
         key = ids, axis, new
         if key in self.made:
             return self.made[key]
@@ -133,7 +140,7 @@ class Roller:
         return tuple(p.args[number] for p in parts)
 
     def constants(self, parts: Sequence[Node], axis: int, shape: tuple[int, ...]) -> int:
-        """Equal constants, or whole numbers in equal steps, which are counted."""
+        """Equal constants, or whole numbers in equal steps, which become an iota."""
         first, values = parts[0], [p.attr("value") for p in parts]
         type = TensorType(shape, first.type.dtype)
         if len(set(map(repr, values))) == 1:
@@ -150,14 +157,17 @@ class Roller:
         return self.make(first, "broadcast", self.make(first, "cast", made, dtype=type.dtype), shape=shape)
 
     def repeated(self, first: Node, value: int, axis: int, new: bool, shape: tuple[int, ...]) -> int:
-        """One value in all parts."""
+        """One value in all parts: a broadcast."""
         if not new and first.type.shape[axis] != 1:
             raise Differs
         narrow = tuple(1 if a == axis else n for a, n in enumerate(shape))
         return self.make(first, "broadcast", self.reshaped(first, value, narrow), shape=shape)
 
     def slices(self, parts: Sequence[Node], axis: int, new: bool, shape: tuple[int, ...]) -> int:
-        """Windows of one array that follow each other in equal steps: a slice, or a gather where they overlap or lie across."""
+        """Windows of one array, in equal steps: a slice, or a gather where they overlap.
+
+        Also a gather if the parts lie along another axis than the windows.
+        """
         first, sources = parts[0], set(self.operands(parts, 0))
         starts = np.array([p.attr("start") for p in parts])
         steps = np.diff(starts, axis=0)
@@ -177,7 +187,7 @@ class Roller:
         return self.reshaped(first, made, shape)
 
     def windows(self, first: Node, moved: int, by: int, count: int, axis: int) -> int:
-        """``count`` windows, each ``by`` further along the axis ``moved``, along a new axis."""
+        """``count`` windows along a new axis, each ``by`` further along the axis ``moved``."""
         start, size, step = list(first.attr("start")), list(first.type.shape), list(first.attr("step"))
         places = TensorType((count, size[moved]), "int64")
 
@@ -196,7 +206,7 @@ class Roller:
         return self.make(first, "transpose", found, perm=tuple(perm))
 
     def operation(self, parts: Sequence[Node], axis: int, new: bool, shape: tuple[int, ...], depth: int) -> int:
-        """One operation for equal ones. Raises Differs where its axes cannot be followed."""
+        """One operation for equal ones. Raises Differs if the axes cannot be followed."""
         first = parts[0]
         if not first.args or any(p.attrs != first.attrs for p in parts):
             raise Differs
@@ -231,29 +241,32 @@ class Roller:
         raise Differs
 
     def reduce(self, first: Node, xs: tuple[int, ...], axis: int, new: bool, shape: tuple[int, ...], depth: int) -> int:
-        """Equal reduces: the parts lie along an axis that is not reduced."""
+        """One reduce for equal ones, if the parts lie along an axis that is not reduced."""
         axes, keep = first.attr("axes"), first.attr("keepdims")
         rank = len(self.nodes[first.args[0]].type.shape)
         kept = [a for a in range(rank) if keep or a not in axes]
         if not new and kept[axis] not in axes:
             return self.make(first, first.op, self.join(xs, kept[axis], False, depth), **first.attributes)
-        at = kept[axis - 1] + 1 if axis else 0  # of an axis that is reduced to one the parts lie before it
+        at = kept[axis - 1] + 1 if axis else 0  # the parts go before an axis that is reduced to one
         outer = tuple(a + (a >= at) for a in axes)
         return self.reshaped(first, self.make(first, first.op, self.join(xs, at, True, depth), axes=outer, keepdims=keep), shape)
 
 
 def _long_before(shape: Sequence[int], axis: int) -> int:
-    """How many axes longer than one stand before this one."""
+    """How many axes before this one are longer than one."""
     return sum(n != 1 for n in shape[:axis])
 
 
 def _same_place(shape: Sequence[int], moved: int, axis: int, new: bool) -> bool:
-    """Whether parts that lie along ``moved`` lie along ``axis``, but for axes of one."""
+    """Whether the axes ``moved`` and ``axis`` are the same, not counting axes of one."""
     return moved == axis if not new and shape[axis] != 1 else _long_before(shape, moved) == _long_before(shape, axis)
 
 
 def _before_reshape(shape: Sequence[int], inner: Sequence[int], axis: int, new: bool) -> tuple[int, bool]:
-    """Where the parts of a reshape's result lie in its operand: along which axis, and whether it is a new one. Raises Differs."""
+    """The axis of a reshape's operand along which the parts of its result lie. Raises Differs.
+
+    Also whether it is a new axis.
+    """
     before = _long_before(shape, axis)
     if [n for n in shape if n != 1] != [n for n in inner if n != 1] and (before or (not new and shape[axis] != 1)):
         raise Differs

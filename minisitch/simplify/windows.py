@@ -1,13 +1,15 @@
-"""An array that is filled window by window: which value holds each range of one of its axes.
+"""An array that is filled window by window: which value holds each range of one axis.
 
-In:  the windows that a chain of ``update`` nodes writes, in their order. Out: the values to read a range from.
+In:  the windows that a chain of ``update`` nodes writes, in order. Out: the values to read a range
+from.
 
     out[0] = a        ranges of axis 0     [0, 1)  a
     out[3] = b                             [1, 3)  out, from 1 on
-    out[0] = c                             [3, 4)  b               then [0, 1) c: what is written over is forgotten
+    out[0] = c                             [3, 4)  b           a later write to [0, 1) replaces a
                                            [4, 9)  out, from 4 on
 
-A write costs the number of ranges that it covers, and those are gone then: a chain of n writes costs n, and a search each.
+A write removes the ranges that it covers. So n writes take time in proportion to n, and a binary
+search each.
 """
 
 from __future__ import annotations
@@ -18,9 +20,10 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class WindowPart:
-    """What one range holds: a value, from ``offset`` on along the axis.
+    """The content of one range: a value, from ``offset`` on along the axis.
 
-    ``written``: the value and the start of the one write that gives the range from the base; None where there is no such write.
+    ``written``: if a single write makes the range out of the base, its value and its start, else
+    None.
     """
 
     value: int
@@ -38,7 +41,9 @@ class Range:
 
 
 class Windows:
-    """The ranges of ``axis``, which has ``side`` positions; the array was ``base`` before the first write."""
+    """The ranges of ``axis``, which has ``side`` positions. Before the first write the array is
+    ``base``.
+    """
 
     def __init__(self, axis: int, side: int, base: int) -> None:
         self.axis, self.side, self.base = axis, side, base
@@ -46,14 +51,14 @@ class Windows:
         self._starts, self._parts = [0], [WindowPart(base)]
 
     def write(self, first: int, stop: int, part: WindowPart) -> None:
-        """Let ``part`` hold a range, whatever was there."""
+        """Put ``part`` into a range, in place of what it held."""
         self._cut(first)
         self._cut(stop)
         begin, end = bisect_left(self._starts, first), bisect_left(self._starts, stop)
         self._starts[begin:end], self._parts[begin:end] = [first], [part]
 
     def _cut(self, at: int) -> None:
-        """Let a range begin here."""
+        """Let a range begin at ``at``."""
         i = bisect_right(self._starts, at) - 1
         if self._starts[i] == at or at == self.side:
             return
@@ -63,7 +68,7 @@ class Windows:
         self._parts.insert(i + 1, WindowPart(left.value, left.offset + at - self._starts[i]))
 
     def read(self, first: int, stop: int) -> list[Range]:
-        """The ranges of ``[first, stop)``; neighbours that lie side by side in one value are one."""
+        """The ranges of ``[first, stop)``. Neighbours that adjoin in one value become one range."""
         found: list[Range] = []
         for i in range(bisect_right(self._starts, first) - 1, len(self._starts)):
             begin = self._starts[i]

@@ -1,11 +1,12 @@
-"""The NumPy frontend: run an unmodified NumPy function once, on arrays that record instead of computing.
+"""The NumPy frontend: run a NumPy function once, on arrays that record instead of computing.
 
-In:  a function and its arguments (nests of arrays, or of ``TensorType`` where only shapes are known).
-Out: a ``Program``: the ``Graph``, and how arguments and results hang on it.
+In:  a function and its arguments: nests of arrays, or of ``TensorType`` if only shapes are known.
+Out: a ``Program``: the ``Graph``, and how arguments and results are nested.
 
-``array`` holds the traced array with its storage and views; ``ufuncs``, ``reductions``, ``shapes``, ``indexing`` and
-``products`` say what NumPy's names do; ``shim`` is what the function sees as ``np``, and opens NumPy's own source;
-``recorder`` gives out nodes and knows the user's line; ``tree`` takes nested arguments apart.
+``array`` holds the traced array, with its storage and views. ``ufuncs``, ``reductions``,
+``shapes``, ``indexing`` and ``products`` say what NumPy's functions record. ``shim`` is what the
+traced function sees as ``np``; it also traces NumPy's own source. ``recorder`` makes nodes and
+finds the user's line. ``tree`` takes nested arguments apart.
 """
 
 from __future__ import annotations
@@ -59,14 +60,15 @@ __all__ = ["Array", "Branch", "Leaf", "Program", "Stale", "Static", "Tree", "erf
 class Program:
     """A traced function: what it computes, and how its arguments and results are nested.
 
-    ``inputs``: the tree of ``(args, kwargs)``; leaf *i* is the graph's *i*-th input.
-    ``outputs``: the tree of the result; leaf *i* is the graph's *i*-th output.
-    ``captured``: real arrays met inside (closed-over weights), in the order of the graph's last inputs, as they were when it was
-    traced; ``outside()`` reads them anew.
-    ``mutated``: (input position, output position) of arguments changed in place, after the returned outputs.
-    ``fixed``: the positions of Python numbers among the leaves whose values it has asked for.
-    ``guards``: (output position, error, message): a call raises the error, as NumPy does, where that last output is true.
-    ``exact``: whether each element-wise value is NumPy's to the last bit; without it products may be contracted into sums.
+    ``inputs``: the tree of ``(args, kwargs)``. Leaf *i* is the graph's *i*-th input. ``outputs``:
+    the tree of the result. Leaf *i* is the graph's *i*-th output. ``captured``: real arrays from
+    outside (closed-over weights), in the order of the graph's last inputs, as they were during the
+    trace. ``outside()`` reads them again. ``exact``: whether each element-wise value is NumPy's to
+    the last bit. If not, products may be contracted into sums. ``guards``: (output position, error,
+    message). A call raises the error, as NumPy does, if that output is true. ``mutated``: (input
+    position, output position) of arguments changed in place. These outputs come after the returned
+    ones. ``fixed``: the positions of Python numbers, among the leaves, whose values the program
+    asked for.
     """
 
     graph: Graph
@@ -80,9 +82,11 @@ class Program:
     fixed: frozenset[int] = frozenset()
 
     def outside(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
-        """The arrays from outside as they are now, in the order of ``captured``, and numbers computed of the arguments.
+        """The arrays from outside as they are now, in the order of ``captured``, and computed
+        numbers.
 
-        Raises Stale where they, or what else the program has read or asked for, are no longer what it was traced for.
+        The numbers are those that the program computes from its arguments. Raises Stale if
+        something that the program has read or asked for is no longer as it was during the trace.
         """
         return self.reader.function(leaves) if self.reader else self.captured
 
@@ -94,7 +98,7 @@ class Program:
         return frozenset(given) | {first + i for i in (self.reader.numbers if self.reader else ())}
 
     def check(self, results: Sequence[np.ndarray]) -> None:
-        """Raises what NumPy raises for values: ``results`` are the graph's outputs."""
+        """Raise the error of the first guard that is true. ``results`` are the graph's outputs."""
         for position, error, message in self.guards:
             if results[position]:
                 raise error(message)
@@ -107,18 +111,19 @@ class Program:
 def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None, numbers: Numbers | None = None) -> Program:
     """Record what ``fn(*args, **kwargs)`` does.
 
-    Python's ints and bools among the arguments are part of the program; arrays, NumPy scalars and Python's floats are its inputs,
-    or those that ``numbers`` says.
-    Arguments are taken to be in C order and to share no memory, which decides what a reshape of them
-    writes to; ``fn`` itself runs with a stand-in for its module's ``np`` (see ``shim``), the module is untouched.
+    Ints and bools among the arguments become part of the program. Arrays, NumPy scalars and Python
+    floats become its inputs. ``numbers`` can change this for Python numbers. Arguments are taken to
+    be in C order and to share no memory: this decides what a reshape of them writes to. ``fn`` runs
+    as a copy that sees a stand-in for its module's ``np`` (see ``shim``). The module itself is
+    untouched.
 
-    Raises TraceError, with the user's line and a remedy, for what depends on values, also where ``fn`` catches it
-    itself; and what NumPy would raise for wrong shapes, dtypes and indices.
+    Raises TraceError, with the user's line and a remedy, for what depends on values, even if ``fn``
+    catches the error. Raises NumPy's own errors for wrong shapes, dtypes and indices.
     """
     arguments = (tuple(args), dict(kwargs or {}))
     leaves, inputs = flatten(arguments, Inputs(numbers or Numbers()))
     recorder = Recorder(program_file(fn), program_line(fn))
-    recorded = recorder.builder.nodes  # without the recorder, which knows the world outside
+    recorded = recorder.builder.nodes  # without the recorder, which refers to the world outside
     now(lambda: f"tracing, {len(recorded)} operations")
     before = ACTIVE.get()
     try:
@@ -147,14 +152,15 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
     except MinisitchError:
         raise
     except Exception as error:
-        if lost := recorder.lost():  # C code, or the program, has made an error of its own of our refusal
+        # C code, or the program, has replaced our refusal by an error of its own
+        if lost := recorder.lost():
             raise lost.with_traceback(error.__traceback__) from None
         if "traced array" in str(error):  # C code of another library, which does not know our array
             raise refuse_other(error).with_traceback(error.__traceback__) from None
         raise
     finally:
         ACTIVE.set(before)  # first: an interrupt may come between any two calls
-        recorder.refused.clear()  # they hold the frames of the program
+        recorder.refused.clear()  # the errors hold the frames of the program
     graph = recorder.builder.finish([*nodes, *(node for _, node in changed), *recorder.guards.values()])
     mutated = tuple((i, len(nodes) + place) for place, (i, _) in enumerate(changed))
     guards = tuple((len(nodes) + len(changed) + place, *error) for place, error in enumerate(recorder.guards))
@@ -163,7 +169,10 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
 
 
 def _run(fn: Callable, inputs: Tree, arrays: Sequence[TracedArray | Number], recorder: Recorder) -> tuple[Any, tuple, dict]:
-    """Run the program while the world outside is closed: its result, and its arguments as it left them."""
+    """Run the program while the world outside is locked.
+
+    Returns its result, and its arguments as it left them.
+    """
     outside, called = recorder.outside, rebind(fn)
     positional, named = unflatten(with_statics(inputs, outside.seen), arrays)
     try:
@@ -186,7 +195,10 @@ def _run(fn: Callable, inputs: Tree, arrays: Sequence[TracedArray | Number], rec
 
 
 def _require_same_nest(arguments: Any, inputs: Tree, arrays: Sequence[TracedArray | Number]) -> None:
-    """Raises TraceError if the program put something into a dict or list of its arguments, which the caller would never see."""
+    """Raise TraceError if the program has replaced something in a dict or list of its arguments.
+
+    It only has a copy, so the caller would not see the change.
+    """
     left, tree = flatten(arguments, _is_traced)
     if with_statics(tree, current().outside.original) != inputs or any(a is not b for a, b in zip(left, arrays, strict=True)):
         raise refuse("the program puts something else into a dict or list of its arguments, as p['w'] = p['w'] - step does",
@@ -195,7 +207,9 @@ def _require_same_nest(arguments: Any, inputs: Tree, arrays: Sequence[TracedArra
 
 
 def _parameter(leaf: Any, name: str, position: int) -> TracedArray | Number:
-    """An argument as a traced array; a NumPy scalar stays one that nothing changes in place."""
+    """An argument as a traced array. A NumPy scalar stays a scalar, which cannot change in
+    place.
+    """
     refuse_other_meanings(leaf)
     if type(leaf) in (float, int):
         node = current().input(type_of(leaf), name)
@@ -210,14 +224,16 @@ def _parameter(leaf: Any, name: str, position: int) -> TracedArray | Number:
 
 
 def _is_traced(value: object) -> bool:
-    """Is a value of the result an output? Of real arrays in it each call gives a copy."""
+    """Whether a value of the result is an output. A call returns copies of real arrays in it."""
     if isinstance(value, Masked):
         value.refuse()
     return isinstance(value, TracedArray) or type(value) is Number
 
 
 def _named_parts(fn: Callable, inputs: Tree) -> list[tuple[str, Leaf | Static]]:
-    """The leaves and static values among the arguments, each with the name it is printed with, from the function's signature."""
+    """The leaves and static values among the arguments, each with a name from the function's
+    signature.
+    """
     assert isinstance(inputs, Branch)
     positional, named = inputs.children
     assert isinstance(positional, Branch)

@@ -1,17 +1,20 @@
-"""``TracedArray``: what a traced program sees in place of a NumPy array. It records instead of computing.
+"""``TracedArray``: what a traced program sees in place of an array. It records instead of
+computing.
 
 In:  the operators, ufuncs, functions and methods of an unmodified NumPy program.
 Out: nodes in the graph of the trace's ``Recorder``.
 
-Graphs know no assignment, NumPy programs live on it. So an array is a *storage* (what NumPy would
-call the memory: the node that holds the present contents) seen through a chain of *moves*::
+Graphs have no assignment, but NumPy programs use it everywhere. So an array is a *storage* seen
+through a chain of *moves*. The storage is what NumPy would call the memory: it names the node with
+the present contents::
 
     u = U[1:-1]      u: slice of U              %1 = slice %0
     u += f           the storage of U changes   %2 = add %1 %f;  %3 = update %0 %2
     U.sum()          U now reads %3
 
-This file holds storage, views and the few helpers that insert casts and broadcasts. What has a name in NumPy
-is a function in a neighbouring file, which ``handles`` puts into the table ``FUNCTIONS`` and makes a method.
+This file holds storage, views, and the helpers that insert casts and broadcasts. The functions
+behind NumPy's names are in neighbouring files. ``handles`` puts them into the table ``FUNCTIONS``
+and makes them methods.
 """
 
 from __future__ import annotations
@@ -34,9 +37,10 @@ from .recorder import Recorder, assigns_element, check_dtype, current, refuse
 from .refusals import NO_VALUE, refuse_value
 from .tree import refuse_other_meanings
 
-FUNCTIONS: dict[Callable, Callable] = {}  # numpy function -> handler; for one without, NumPy's own source is traced
+# NumPy's function -> handler; NumPy's own source is traced for others
+FUNCTIONS: dict[Callable, Callable] = {}
 
-traced: Any = np  # called with traced arrays NumPy's functions return traced arrays, which their annotations cannot say
+traced: Any = np  # NumPy's functions return traced arrays here, which their annotations cannot say
 
 OUTSIDE = "the program puts what it computed into"
 REAL = ("Make the array with np.zeros(shape, dtype) inside the traced function, or np.zeros_like(x), or pass it in as an "
@@ -46,15 +50,17 @@ REAL = ("Make the array with np.zeros(shape, dtype) inside the traced function, 
 
 @dataclass(frozen=True)
 class Move:
-    """How a view reads its parent: a *move* op and its attributes, ``alias`` for all of it as it is."""
+    """How a view reads its parent: a *move* op with attributes, or ``alias`` for the whole
+    parent.
+    """
 
     op: str
     attrs: tuple[tuple[str, Any], ...] = ()
-    indices: tuple[int, ...] = ()  # of a gather: the nodes that say where
+    indices: tuple[int, ...] = ()  # of a gather: the nodes of its indices
 
     @property
     def unsure(self) -> bool:
-        """Is it a copy in NumPy, if the layout asks for one, where ``reshape`` never makes one?"""
+        """Whether NumPy makes a copy here for some memory layouts."""
         return ("mode", "unsure") in self.attrs
 
     def take(self, recorder: Recorder, parent: int) -> int:
@@ -65,7 +71,7 @@ class Move:
         return recorder.add(self.op, (parent, *self.indices), **attrs)
 
     def put(self, parent: TracedArray, value: int) -> int:
-        """The parent's node once the view holds ``value``: the inverse of ``take``."""
+        """The parent's node after the view is set to ``value``: the inverse of ``take``."""
         recorder, attrs = parent.recorder, dict(self.attrs)
         if self.op == "slice":
             return recorder.add("update", (parent.node, value), start=attrs["start"], step=attrs["step"])
@@ -81,10 +87,11 @@ class Move:
 
 
 class Storage:
-    """What NumPy would call the memory of an array: ``node`` holds its contents, ``version`` counts writes.
+    """What NumPy would call the memory of an array.
 
-    ``scalar``: NumPy would have made a scalar here, which nothing changes in place. ``swapped``: an argument whose bytes
-    lie in the other order than this machine's.
+    ``node`` holds its contents, and ``version`` counts writes. ``scalar``: NumPy would have made a
+    scalar here, which nothing changes in place. ``swapped``: the storage of an argument whose bytes
+    are in the other order than this machine's.
     """
 
     __slots__ = ("node", "scalar", "swapped", "version")
@@ -97,7 +104,10 @@ class Storage:
 
 
 class OutsideStorage(Storage):
-    """The memory of a real array from outside of the program: an input once it is read. ``name``: how the program calls it."""
+    """The memory of a real array from outside of the program. It becomes an input when it is read.
+
+    ``name`` is how the program refers to it.
+    """
 
     __slots__ = ("array", "name", "recorder", "type")
 
@@ -130,7 +140,7 @@ class TracedArray(NDArrayOperatorsMixin):
                  move: Move | None = None, strides: tuple[int, ...] | None = None) -> None:
         self.recorder = recorder
         self.type = type
-        self.strides_in_elements = strides  # NumPy's over the itemsize; None: NumPy's own layout is not known
+        self.strides_in_elements = strides  # NumPy's strides over the itemsize; None: unknown
         self._storage = storage
         self._parent = parent
         self._move = move
@@ -154,7 +164,9 @@ class TracedArray(NDArrayOperatorsMixin):
         return self._node
 
     def write(self, value: int) -> None:
-        """Replace the whole contents by a node of the same type, through every view up to the storage."""
+        """Replace the whole contents by a node of the same type, through every view up to the
+        storage.
+        """
         array: TracedArray = self
         node = value
         while array._parent is not None:
@@ -166,7 +178,9 @@ class TracedArray(NDArrayOperatorsMixin):
         self._node, self._seen = value, self._storage.version
 
     def _require_layout(self, happened: str) -> None:
-        """Raises TraceError for a reshape that NumPy makes a view or a copy, depending on a layout we do not know."""
+        """Raise TraceError for a reshape that is a view or a copy depending on an unknown
+        layout.
+        """
         if self._move.op == "reshape" and (self._move.unsure or (self.strides_in_elements is None
                                                                  and not only_ones_differ(self.shape, self._parent.shape))):
             raise refuse(f"a reshape of a transposed result is {happened}",
@@ -183,7 +197,7 @@ class TracedArray(NDArrayOperatorsMixin):
 
     @property
     def row_major(self) -> bool:
-        """Would NumPy lay out the result of elementwise work on this array in C order?"""
+        """Whether NumPy would give the result of elementwise work on this array C order."""
         if self.strides_in_elements is None:
             return False
         strides = [s for s, n in zip(self.strides_in_elements, self.shape, strict=True) if n != 1]
@@ -191,7 +205,7 @@ class TracedArray(NDArrayOperatorsMixin):
 
     @property
     def is_scalar(self) -> bool:
-        """Would NumPy have made this a scalar and not an array of shape ()?"""
+        """Whether NumPy would have made this a scalar rather than an array of shape ()."""
         return self._storage.scalar and self._parent is None
 
     # ------------------------------------------------------------ what an ndarray knows
@@ -206,7 +220,7 @@ class TracedArray(NDArrayOperatorsMixin):
     mT = property(lambda self: traced.matrix_transpose(self._no_scalar("mT")))
     real = property(lambda self: self, lambda self, value: self.fill(value))
     imag = property(lambda self: fresh(traced.zeros_like(self).node, scalar=self.is_scalar))
-    # All elements in C order, to be read and written whatever the layout: a reshape would copy where NumPy's does.
+    # All elements in C order, for reading and writing in any layout. A reshape might copy.
     flat = property(lambda self: view(self, "reshape", shape=(self.type.size,), strides=(1,), mode="flat"),
                     lambda self, value: self.put(np.arange(self.size), value))
 
@@ -230,10 +244,13 @@ class TracedArray(NDArrayOperatorsMixin):
 
     # ------------------------------------------------------------ what asks for values
     def known(self, seen: str, remedy: str = "") -> np.ndarray:
-        """The value, if it depends on no argument, and on small arrays from outside only. Raises TraceError otherwise; without a
-        remedy ``seen`` is one of ``PROTOCOLS``."""
+        """The value, if it depends on no argument and at most on small arrays from outside.
+
+        Raises TraceError otherwise. Without a remedy, ``seen`` is one of ``PROTOCOLS``.
+        """
         value = self.recorder.known(self.node, asks=True)
-        if value is None and assigns_element(2):  # NumPy asks ``__array__`` or ``__float__`` for what it is to store
+        # NumPy calls ``__array__`` or ``__float__`` to store into a real array
+        if value is None and assigns_element(2):
             raise refuse(f"assignment into a real ndarray with a traced {self.type} array", NO_VALUE, REAL)
         if value is None:
             raise refuse(f"{seen} of a traced {self.type} array", NO_VALUE, remedy) if remedy else refuse_value(seen, self.type)
@@ -292,9 +309,11 @@ class TracedArray(NDArrayOperatorsMixin):
     def tolist(self) -> Any:
         return self.known("tolist").tolist()
 
-    # ------------------------------------------------------------ methods that differ from the function of that name
+    # ------------------------------------------------------------ methods unlike NumPy's functions
     def _no_scalar(self, name: str) -> TracedArray:
-        """The array itself. Raises AttributeError if it is a scalar, whose class in NumPy has no such attribute."""
+        """The array itself. Raises AttributeError for a scalar: NumPy's scalars lack the
+        attribute.
+        """
         if self.is_scalar:
             raise AttributeError(f"'numpy.{self.dtype.name}' object has no attribute {name!r}")
         return self
@@ -314,7 +333,7 @@ class TracedArray(NDArrayOperatorsMixin):
         return NotImplemented if self.is_scalar else np.matmul(self, other)
 
     def __mul__(self, other: Any) -> Any:
-        if self.is_scalar and isinstance(other, list | tuple | str | bytes):  # repeated so many times
+        if self.is_scalar and isinstance(other, list | tuple | str | bytes):  # a sequence, repeated
             return other * operator.index(self)
         return np.multiply(self, other)
 
@@ -322,7 +341,8 @@ class TracedArray(NDArrayOperatorsMixin):
         return self * other if isinstance(other, list | tuple | str | bytes) else np.multiply(other, self)
 
     def __pow__(self, exponent: Any) -> Any:
-        if type(exponent) is int and exponent == 2 and not self.is_scalar:  # an array's operator; np.power makes bools integers
+        # an array's operator; np.power makes bools integers
+        if type(exponent) is int and exponent == 2 and not self.is_scalar:
             return np.square(self)
         return np.power(self, exponent)
 
@@ -376,11 +396,13 @@ class TracedArray(NDArrayOperatorsMixin):
         raise AttributeError(f"'numpy.{real.__name__}' object has no attribute {name!r}")
 
 
-TracedArray.__name__ = "traced array"  # as errors of C code call it
+TracedArray.__name__ = "traced array"  # errors of C code show this name
 
 
 class Flags:
-    """``x.flags``: what is known of the layout; whose memory it is and who may write to it is not."""
+    """``x.flags``. The layout is answered if it is known. Ownership and write access are
+    refused.
+    """
 
     def __init__(self, array: TracedArray) -> None:
         self._array = array
@@ -394,14 +416,16 @@ class Flags:
         return getattr(self, name.lower())
 
 
-# ---------------------------------------------------------------- the functions behind NumPy's names
+# ---------------------------------------------------------------- functions behind NumPy's names
 def as_numpy_raises(function: Callable, args: Sequence[Any], options: dict[str, Any], error: Exception) -> Exception:
-    """The error to raise for a call that failed here: NumPy's own, else a TraceError, for NumPy takes the call and we do not.
+    """The error to raise for a call that failed here.
 
-    NumPy is given real arrays of the same shapes and dtypes, with what is known of their values and ones elsewhere.
+    It is NumPy's own if NumPy raises one, else a TraceError. To find out, NumPy is called with real
+    arrays of the same shapes and dtypes: with known values where they are known, else with ones.
     """
     out = options.get("out")
-    if isinstance(out, tuple) and any(each is Ellipsis for each in out):  # as it is told to arrays only
+    # arrays get it in this form only
+    if isinstance(out, tuple) and any(each is Ellipsis for each in out):
         options = options | {"out": Ellipsis}
     try:
         real = [*map(_real, args)], {name: _real(value) for name, value in options.items()}
@@ -418,7 +442,10 @@ def as_numpy_raises(function: Callable, args: Sequence[Any], options: dict[str, 
 
 
 def _real(value: Any) -> Any:
-    """An argument as NumPy may be given it, to see whether it raises. Raises ValueError for what would run the user's code."""
+    """An argument for NumPy's function, to see whether it raises.
+
+    Raises ValueError for an argument that would run the user's code.
+    """
     if isinstance(value, TracedArray):
         known = value.recorder.known(value.node)
         made = np.ones(value.shape, value.dtype) if known is None else known.copy()
@@ -434,7 +461,7 @@ def _real(value: Any) -> Any:
 
 
 def answers(function: Callable) -> Callable[[Callable], Callable]:
-    """Make a handler raise what NumPy's function raises for the same arguments, or refuse them."""
+    """Make a handler raise the error that NumPy's function raises, or refuse the arguments."""
     def wrap(handler: Callable) -> Callable:
         @wraps(handler)
         def answer(*args: Any, **options: Any) -> Any:
@@ -455,7 +482,10 @@ def method(function: Callable) -> Callable:
 
 
 def handles(*functions: Callable) -> Callable[[Callable], Callable]:
-    """Register the handler of a NumPy function, and of the method of the same name unless ``TracedArray`` has its own."""
+    """Register the handler of a NumPy function, and of the method of that name.
+
+    A method that ``TracedArray`` defines itself stays.
+    """
     def register(handler: Callable) -> Callable:
         handler = answers(functions[0])(handler)
         FUNCTIONS.update(dict.fromkeys(functions, handler))
@@ -467,7 +497,7 @@ def handles(*functions: Callable) -> Callable[[Callable], Callable]:
 
 
 def composite(*functions: Callable) -> Callable[[Callable], Callable]:
-    """``handles`` for a function that becomes several nodes: they carry its name as ``via``."""
+    """``handles`` for a function that becomes several nodes. Their ``via`` is its name."""
     def register(handler: Callable) -> Callable:
         @wraps(handler)
         def named(*args: Any, **kwargs: Any) -> Any:
@@ -488,29 +518,35 @@ def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def stand_in(x: TracedArray) -> np.ndarray:
-    """An array that NumPy can be asked about views of ``x``: its shape and strides, without its memory."""
+    """An array with the shape and strides of ``x``, but not its memory, to ask NumPy about
+    views.
+    """
     if x.strides_in_elements is None:
         return np.broadcast_to(np.int8(0), x.shape)
     return np.lib.stride_tricks.as_strided(np.empty(1, np.int8), x.shape, x.strides_in_elements)
 
 
 def inverse(perm: Sequence[int]) -> tuple[int, ...]:
-    """The permutation that undoes another."""
+    """The inverse permutation."""
     return tuple(perm.index(axis) for axis in range(len(perm)))
 
 
 def only_ones_differ(a: Sequence[int], b: Sequence[int]) -> bool:
-    """Do two shapes differ only by axes of length one?"""
+    """Whether two shapes differ only by axes of length one."""
     return [n for n in a if n != 1] == [n for n in b if n != 1]
 
 
 def lies_in_rows(order: str | None, like: TracedArray | None = None) -> bool:
-    """Is what NumPy makes in this ``order`` known to lie in C order?"""
+    """Whether an array that NumPy makes in this ``order`` is known to be in C order."""
     return order == "C" or (order in ("A", "K", None) and (like is None or like.row_major))
 
 
 def fresh(node: int, row_major: bool = True, scalar: bool | None = None) -> TracedArray:
-    """A new array with memory of its own; a result of shape () is a scalar unless said otherwise. One axis has but one layout."""
+    """A new array with memory of its own. A result of shape () is a scalar unless ``scalar`` is
+    False.
+
+    An array with one axis has only one layout.
+    """
     recorder = current()
     type = recorder.type(node)
     storage = Storage(node, type.shape == () if scalar is None else scalar)
@@ -518,7 +554,7 @@ def fresh(node: int, row_major: bool = True, scalar: bool | None = None) -> Trac
 
 
 def record(op: str, *operands: TracedArray, row_major: bool | None = None, **attrs: Any) -> TracedArray:
-    """Append one node that reads ``operands``; its result has memory of its own."""
+    """Append one node that reads ``operands``. Its result has memory of its own."""
     node = operands[0].recorder.add(op, [operand.node for operand in operands], **attrs)
     if row_major is None:
         row_major = all(operand.row_major for operand in operands)
@@ -527,8 +563,10 @@ def record(op: str, *operands: TracedArray, row_major: bool | None = None, **att
 
 def view(parent: TracedArray, op: str, *indices: int, strides: tuple[int, ...] | None = None, shape: tuple[int, ...],
          **attrs: Any) -> TracedArray:
-    """Another way to see ``parent``: writes go through, but to a scalar, of which it is a copy. Nothing is recorded until it is
-    read."""
+    """Another view of ``parent``. Nothing is recorded until it is read.
+
+    Writes go through to the parent. A view of a scalar is a copy.
+    """
     if parent.is_scalar:
         parent = fresh(parent.node, scalar=False)
     if op in ("reshape", "broadcast"):
@@ -569,17 +607,20 @@ def splat(x: TracedArray) -> Any:
     return node.attr("value") if node.op == "constant" else None
 
 
-# ---------------------------------------------------------------- operands: what a NumPy call was given
-Weak = bool | int | float  # a Python scalar: it adapts to the dtype it meets (NEP 50)
+# ---------------------------------------------------------------- operands of a NumPy call
+Weak = bool | int | float  # a Python scalar: it takes the dtype of the other operand (NEP 50)
 
 
 def is_weak(value: object) -> bool:
-    """Is it a Python scalar? ``np.float64`` is a ``float`` to Python, but not to NumPy."""
+    """Whether it is a Python scalar. To Python ``np.float64`` is a ``float``, but not to NumPy."""
     return isinstance(value, int | float) and not isinstance(value, np.generic)
 
 
 def lift(value: Any) -> TracedArray:
-    """Any operand as a traced array: real arrays become inputs, scalars constants, lists of arrays are stacked."""
+    """Any operand as a traced array.
+
+    Real arrays become inputs, scalars become constants, and lists of arrays are stacked.
+    """
     if isinstance(value, TracedArray):
         value.recorder.require_running()
         return value
@@ -598,7 +639,7 @@ def lift(value: Any) -> TracedArray:
 
 
 def is_traced(value: Any) -> bool:
-    """Is it a traced array, or a nested list that holds one?"""
+    """Whether it is a traced array, or a nested list with one in it."""
     if isinstance(value, list | tuple):
         return any(map(is_traced, value))
     return isinstance(value, TracedArray) or type(value) is Number
@@ -617,7 +658,9 @@ def common_dtype(*operands: Any) -> np.dtype:
 
 # ---------------------------------------------------------------- casts and broadcasts
 def cast(x: TracedArray, dtype: Any) -> TracedArray:
-    """``x`` in another dtype; a constant is rewritten instead. To bool means "is it nonzero"."""
+    """``x`` in another dtype. A constant is rewritten. A number as bool is whether it is not
+    zero.
+    """
     target = np.dtype(dtype)
     if target == x.dtype:
         return x
@@ -630,7 +673,9 @@ def cast(x: TracedArray, dtype: Any) -> TracedArray:
 
 
 def broadcast(x: TracedArray, shape: Sequence[int]) -> TracedArray:
-    """``x`` stretched to ``shape``, with leading axes of one added first; a constant is rewritten instead."""
+    """``x`` stretched to ``shape``, with leading axes of one added first. A constant is
+    rewritten.
+    """
     shape = tuple(shape)
     if x.shape == shape:
         return x
@@ -659,19 +704,21 @@ def permuted(x: TracedArray, perm: Sequence[int]) -> TracedArray:
 
 
 def settle(value: TracedArray | Weak, dtype: Any, shape: Sequence[int]) -> TracedArray:
-    """An operand in its final dtype and shape: cast while it is small, then broadcast."""
+    """An operand in its final dtype and shape. It is cast before it is broadcast."""
     if type(value) is Number and np.dtype(dtype).kind == "f":
         value = fresh(value.recorder.number(value))
     return broadcast(cast(value, dtype), shape) if isinstance(value, TracedArray) else constant(plain(value), shape, dtype)
 
 
 def choose(condition: Any, a: TracedArray | Weak, b: TracedArray | Weak, dtype: Any, shape: Sequence[int]) -> TracedArray:
-    """``select``, settled."""
+    """``select``, with its operands settled."""
     return record("select", settle(lift(condition), bool, shape), settle(a, dtype, shape), settle(b, dtype, shape))
 
 
 def must_be_traced(target: Any) -> None:
-    """Raises TraceError for a write into a real ndarray: its other names would keep the old values."""
+    """Raise TraceError for a write into a real ndarray: its other names would keep the old
+    values.
+    """
     if not isinstance(target, TracedArray):
         raise refuse("out= or an in-place operator on a real ndarray",
                      "the program is only recorded now, so the array and its other names would keep their old values",
@@ -680,14 +727,15 @@ def must_be_traced(target: Any) -> None:
 
 
 def deliver(result: TracedArray, out: Any, casting: Any = "same_kind") -> TracedArray:
-    """Store a result into ``out=`` when there is one, as NumPy would."""
+    """Store a result into ``out=`` if there is one, as NumPy would."""
     if isinstance(out, tuple):
         out = out[0]
     if out is None:
         return result
     if out is Ellipsis:  # an array, also of shape ()
         return fresh(result.node, result.row_major, scalar=False)
-    if isinstance(out, TracedArray) and out.is_scalar:  # total += x rebinds the name: NumPy's scalars do not change
+    # total += x rebinds the name: NumPy's scalars do not change
+    if isinstance(out, TracedArray) and out.is_scalar:
         return result
     must_be_traced(out)
     if not np.can_cast(result.dtype, out.dtype, casting):
@@ -700,6 +748,6 @@ def deliver(result: TracedArray, out: Any, casting: Any = "same_kind") -> Traced
 
 
 def normal_axes(axis: Any, rank: int) -> tuple[int, ...]:
-    """``axis=`` of a reduction as ascending non-negative axes; None means all."""
+    """``axis=`` of a reduction as ascending non-negative axes. None means all."""
     axes = range(rank) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
     return tuple(sorted(np.lib.array_utils.normalize_axis_tuple(tuple(axes), rank)))

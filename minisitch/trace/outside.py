@@ -1,13 +1,17 @@
-"""What a program reaches besides its arguments: how the trace sees it, how it is kept as it was, what may not be done to it.
+"""The world outside of a program: how the trace sees it, and that the program leaves it unchanged.
 
-In:  the function and the objects it is given. Out: ``Outside``, which knows every object, list, dict and array on the way.
+In:  the function and the objects it is given. Out: ``Outside``, which knows every object, list,
+dict and array that they lead to.
 
-A function's text runs once, so no later call would do again what it does to the world outside. Arrays from outside are seen as
-traced ones, in copies of the objects, lists and dicts that lead to them: what is computed from them is recorded, a write is refused
-at its line. Whatever else is changed (attributes, elements, names, classes) is found at the end, put back and refused. Random
-numbers and the clock's time are refused, too; generators are set back. ``reads`` says how a call finds the arrays again.
+A function's text runs only once, so later calls would not repeat its effects on the outside world.
+The program sees arrays from outside as traced arrays. It sees copies of the objects, lists and
+dicts that lead to them. Computing with them is recorded, and a write is refused at its line. Any
+other change (attributes, elements, names, classes) is found at the end, undone and refused. Random
+numbers and the clock's time are refused, too, and generators are set back. ``reads`` says how a
+call finds the arrays again.
 
-Before:  self.w = self.w - step          After:  TraceError: ... the program puts what it computed into w ...; self.w is as it was
+Before:  self.w = self.w - step
+After:   TraceError: ... the program puts what it computed into w ...; self.w is as it was
 """
 
 from __future__ import annotations
@@ -59,11 +63,12 @@ DRAWN = ("Draw outside and pass the array in as an argument, or use a generator 
          "for the same numbers at every call")
 
 
-OutsideRefusal = tuple[str, str, str, tuple[str, str]]  # what was seen, why it is refused, what to write instead, the user's line
+# what was seen, the reason, the remedy, the user's line
+OutsideRefusal = tuple[str, str, str, tuple[str, str]]
 
 
 class OutsidePart(NamedTuple):
-    """One thing that another holds, as ``holder[key]`` or ``holder.key``."""
+    """A value that another object holds, as ``holder[key]`` or ``holder.key``."""
 
     holder: Any
     is_item: bool
@@ -72,12 +77,15 @@ class OutsidePart(NamedTuple):
     name: str = ""
 
     def called(self, holder: str) -> str:
-        """How the program calls it, given the holder's name."""
+        """How the program refers to it, given the holder's name."""
         return self.name or (f"{holder}[{self.key!r}]" if self.is_item else f"{holder}.{self.key}".removeprefix("."))
 
 
 def parts(value: Any) -> Iterator[OutsidePart]:
-    """What a value holds, as a program reads it; nothing of numbers, text, arrays and what belongs to libraries."""
+    """The values that a value holds, as a program reads them.
+
+    Numbers, text, arrays and objects of libraries hold none.
+    """
     if isinstance(value, dict):
         yield from (OutsidePart(value, True, key, each) for key, each in islice(value.items(), MOST_MET))
     elif isinstance(value, list | tuple | deque):
@@ -96,12 +104,16 @@ def parts(value: Any) -> Iterator[OutsidePart]:
         if is_users(type(value)):
             yield from (OutsidePart(value, False, key, each) for key, each in attributes(value).items())
             yield OutsidePart(value, False, "__class__", type(value))
-        if isinstance(inspect.getattr_static(value, "__wrapped__", None), FunctionType | MethodType):  # a cache, a jitted function
+        # a cache, a jitted function
+        if isinstance(inspect.getattr_static(value, "__wrapped__", None), FunctionType | MethodType):
             yield OutsidePart(value, False, "__wrapped__", value.__wrapped__)
 
 
 def _of_function(fn: FunctionType) -> Iterator[OutsidePart]:
-    """The globals that it names, its closure, its defaults and attributes. An empty cell has nothing yet."""
+    """The globals that a function names, its closure, its defaults and its attributes.
+
+    An empty cell of the closure is left out.
+    """
     known = fn.__globals__
     yield from (OutsidePart(known, True, name, known[name], name) for name in _names(fn.__code__) if name in known)
     for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
@@ -112,13 +124,13 @@ def _of_function(fn: FunctionType) -> Iterator[OutsidePart]:
 
 
 def _names(code: CodeType) -> dict[str, None]:
-    """The names of a function and of those written in it, in their order."""
+    """The names in a function and in the functions defined inside it, in order."""
     inner = (name for each in code.co_consts if isinstance(each, CodeType) for name in _names(each))
     return dict.fromkeys([*code.co_names, *inner])
 
 
 def is_users(kind: type | ModuleType) -> bool:
-    """Is a class or module one of the user's?"""
+    """Whether a class or module is one of the user's."""
     if kind is SimpleNamespace or getattr(kind, "__module__", kind.__name__) == "__main__":
         return True
     module = sys.modules.get(kind.__module__) if isinstance(kind, type) else kind
@@ -140,7 +152,7 @@ def _slots(kind: type) -> dict[str, Any]:
 
 
 def state(value: Any) -> dict[Any, Any] | None:
-    """What of a value can be changed; None where nothing can."""
+    """The part of a value that can change. None if nothing can."""
     if isinstance(value, CellType):
         return {"": value.cell_contents}
     if isinstance(value, dict | set):
@@ -155,7 +167,7 @@ def state(value: Any) -> dict[Any, Any] | None:
 
 
 def put_back(value: Any, was: dict[Any, Any], now: dict[Any, Any]) -> None:
-    """Give a value the state that it had."""
+    """Give a value its former state."""
     if isinstance(value, CellType):
         value.cell_contents = was[""]
     elif isinstance(value, dict):
@@ -175,7 +187,7 @@ def put_back(value: Any, was: dict[Any, Any], now: dict[Any, Any]) -> None:
 
 
 def _changed(value: Any, was: dict[Any, Any], now: dict[Any, Any]) -> list[Any]:
-    """The keys of what is new, gone or another; what ``functools.cached_property`` keeps is no change."""
+    """The keys that are new, gone or changed, but not those of ``functools.cached_property``."""
     cached = [key for key in now if key not in was and isinstance(key, str)
               and isinstance(inspect.getattr_static(type(value), key, None), functools.cached_property)]
     new = [key for key in now if key not in was and key not in (*cached, "__warningregistry__")]
@@ -183,7 +195,7 @@ def _changed(value: Any, was: dict[Any, Any], now: dict[Any, Any]) -> list[Any]:
 
 
 def same(now: object, was: object) -> bool:
-    """The same thing, or a number or text that says the same."""
+    """Whether it is the same object, or an equal number or text of the same type."""
     return now is was or (type(now) is type(was) and isinstance(now, SCALARS) and repr(now) == repr(was))
 
 
@@ -192,22 +204,26 @@ def _depth(array: np.ndarray) -> int:
 
 
 def _draws(value: object) -> bool:
-    """Does a value give something else each time it is asked? Of an iterator of the user's the attributes tell."""
+    """Whether a value gives something new each time it is asked. A user's own iterator does not
+    count.
+    """
     return isinstance(value, GENERATORS) or (isinstance(value, Iterator) and not is_users(type(value)))
 
 
 def seen_as_traced(value: object) -> bool:
-    """Is an array one that a trace can see as its own?"""
+    """Whether a trace can see the array as a traced one."""
     return type(value) in (np.ndarray, np.memmap) and value.dtype.isnative and value.dtype.name in SHORT
 
 
 class Outside:
-    """What is reached from ``roots``: the function, and what it is given; by how it is called."""
+    """Everything reached from ``roots``: the function and its arguments, each with a name."""
 
     def __init__(self, roots: Iterable[tuple[str, Any]]) -> None:
-        self.met: dict[int, tuple[Any, str]] = {}  # by their id, which stays theirs: the value and how it is called
+        # id -> the value, kept alive so that the id stays its own, and its name
+        self.met: dict[int, tuple[Any, str]] = {}
         self.executed: dict[CodeType, None] = {}  # the code that has run
-        self.rebinder: Any = None  # set by ``shim``, which copies functions and knows the stand-ins of libraries' values
+        # set by ``shim``, which copies functions and knows the stand-ins of library values
+        self.rebinder: Any = None
         self._holders: defaultdict[int, list[int]] = defaultdict(list)
         self._seen: dict[int, Any] = {}
         self._originals: dict[int, Any] = {}
@@ -222,7 +238,7 @@ class Outside:
 
     # ------------------------------------------------------------ before the program runs
     def _meet(self, roots: Iterable[tuple[str, Any]]) -> None:
-        """Note what the roots hold, and what that holds."""
+        """Record the values that the roots hold, and what those hold in turn."""
         pending = deque(roots)
         while pending and len(self.met) < MOST_MET:
             name, value = pending.popleft()
@@ -236,7 +252,10 @@ class Outside:
                     self.met[id(part.holder)] = part.holder, ""
 
     def _leading(self) -> set[int]:
-        """What leads to arrays and generators, and is copied for the program; a class does not by its functions."""
+        """The ids of values that lead to arrays and generators. These are copied for the program.
+
+        A class does not lead there through its functions.
+        """
         pending = [key for key, (value, _) in self.met.items() if seen_as_traced(value) or _draws(value)]
         found = set(pending)
         while pending:
@@ -250,7 +269,9 @@ class Outside:
         return found
 
     def close(self) -> None:
-        """Note what is there, and take away the write flags of arrays; ``reopen`` gives them back."""
+        """Record the state of everything, and lock arrays against writes. ``reopen`` unlocks
+        them.
+        """
         self._watch_generators()
         for value, name in self.met.values():
             if isinstance(value, np.ndarray):
@@ -260,7 +281,7 @@ class Outside:
         if sys.getprofile() is None:
             self._watching = True
             sys.setprofile(self._watch)
-        else:  # somebody measures: all that could run counts as run
+        else:  # a profiler is running: count all that could run as run
             self.executed.update({value.__code__: None for value, _ in self.met.values() if isinstance(value, FunctionType)})
 
     def _watch_generators(self) -> None:
@@ -295,7 +316,7 @@ class Outside:
 
     # ------------------------------------------------------------ while it runs
     def _watch(self, frame: types.FrameType, event: str, called: Any) -> None:
-        """What has run, and who has asked for the time or for random numbers."""
+        """Record what code runs, and who asks for the time or for random numbers."""
         if event == "call":
             self.executed[frame.f_code] = None
             drawn = frame.f_code in TIMED
@@ -306,16 +327,19 @@ class Outside:
             self._drawn.append(refuse(f"{name}()", AGAIN, DRAWN))
 
     def stop_watching(self) -> None:
-        """In the thread that runs the program."""
+        """Stop recording. To be called in the thread that runs the program."""
         if self._watching:
             sys.setprofile(None)
 
     def seen(self, value: Any) -> Any:
-        """What the program sees in place of a value from outside: of an array a traced one, a copy of what leads to one."""
+        """What the program sees in place of a value from outside.
+
+        A traced array for an array, and a copy for a value that leads to one.
+        """
         key = id(value)
         if key in self._seen:
             return self._seen[key]
-        if isinstance(value, CACHE):  # it would run the function once
+        if isinstance(value, CACHE):  # the cache would run the function once
             value = value.__wrapped__
         if isinstance(value, FunctionType):
             return self.rebinder.function(value)
@@ -336,7 +360,7 @@ class Outside:
         return made
 
     def _copy(self, value: Any) -> Any:
-        """A copy that holds what the program sees; the value itself where none can be made."""
+        """A copy that holds what the program sees, or the value itself if it cannot be copied."""
         kind, key = type(value), id(value)
         if isinstance(value, tuple):
             children = [self.seen(each) for each in value]
@@ -361,7 +385,10 @@ class Outside:
         return made
 
     def _copy_object(self, value: Any) -> Any:
-        """An object of the same class; arrays of its class become its own. What is one of its kind, or closes something, stays."""
+        """A copy of an object, of the same class. Arrays of the class become its own attributes.
+
+        Singletons, classes with objects, and objects with ``__del__`` are not copied.
+        """
         kind, key = type(value), id(value)
         if kind is type and value.__bases__ == (object,) and self._is_namespace(value):
             data = {name: self.seen(each) for name, each in vars(value).items() if not name.startswith("__")}
@@ -372,7 +399,7 @@ class Outside:
             return value
         try:
             made = self._seen[key] = SimpleNamespace() if kind is SimpleNamespace else object.__new__(kind)
-        except TypeError:  # a subclass of what is written in C
+        except TypeError:  # a subclass of a class written in C
             return value
         slots = _slots(kind)
         if hasattr(value, "__dict__"):
@@ -387,39 +414,45 @@ class Outside:
 
     @property
     def copies(self) -> Container[int]:
-        """The ids of what the program sees otherwise."""
+        """The ids of the values that the program sees as copies."""
         return self._seen
 
     def _is_namespace(self, kind: type) -> bool:
-        """Does a class only hold data, and has no objects?"""
+        """Whether a class only holds data, and has no objects."""
         data = [each for name, each in vars(kind).items() if not name.startswith("__")]
         return not any(callable(each) or hasattr(each, "__get__") for each in data) and not any(
             type(value) is kind for value, _ in self.met.values())
 
     def original(self, value: Any) -> Any:
-        """What the program sees, as it is outside."""
+        """The outside value for one that the program sees."""
         return self._originals.get(id(value), value)
 
     def cell(self, cell: CellType) -> CellType:
-        """The cell of a closure as the program sees it, the same one for all functions that share it; empty until ``fill``."""
-        self.met.setdefault(id(cell), (cell, ""))  # its id stays its own
+        """The cell of a closure as the program sees it. It is empty until ``fill``.
+
+        Functions that share a cell outside share one here.
+        """
+        self.met.setdefault(id(cell), (cell, ""))  # keep it alive, so that its id stays its own
         return self._seen.setdefault(id(cell), CellType())
 
     def fill(self, cell: CellType, name: str) -> None:
-        """Put into a cell of the program what it sees. One that is empty outside stays so."""
+        """Fill a cell with what the program sees. A cell that is empty outside stays empty."""
         made = self._seen[id(cell)]
         if cell != CellType() and made == CellType():
-            made.cell_contents = None  # what it holds may name it
+            made.cell_contents = None  # its content may refer to it
             made.cell_contents = self.seen(cell.cell_contents)
             self.keep(name, made)
 
     def keep(self, name: str, made: Any) -> None:
-        """Note what a copy holds that the program sees, as it may change it."""
+        """Record the state of a copy that the program sees, since it may change it."""
         self._before.append((name, made, state(made) or {}))
 
     # ------------------------------------------------------------ afterwards
     def reopen(self) -> OutsideRefusal | None:
-        """Everything is as it was before; what of it the program had changed, for ``refuse``. To be called in any case."""
+        """Restore everything. Returns the first change that the program made, for ``refuse``.
+
+        To be called in any case, also after an error.
+        """
         for array in sorted(self._locked, key=_depth):  # a view only after its base
             array.flags.writeable = True
         self._locked.clear()
@@ -446,7 +479,10 @@ class Outside:
         return f"{OUTSIDE} {called}, outside of it", OUTCOME, INSTEAD, self._line(words)
 
     def _line(self, words: Sequence[str]) -> tuple[str, str]:
-        """The user's line that most likely did it: one that stores a name or changes what has it, else one that reads it."""
+        """The user's line that most likely made a change.
+
+        One that stores a name or changes its value, else one that reads it.
+        """
         best, found = 0, current().begins
         for code in [each for each in self.executed if user_file(each.co_filename)]:
             lines: defaultdict[int, set[tuple[str, Any]]] = defaultdict(set)
@@ -462,13 +498,15 @@ class Outside:
         return found
 
     def require_undrawn(self) -> None:
-        """Raises the refusal of the first random numbers or the first look at a clock."""
+        """Raise the refusal of the first random numbers, or of the first look at a clock."""
         if self._drawn:
             raise self._drawn[0]
 
 
 class _Refusing:
-    """A generator or iterator from outside, which would be asked once."""
+    """A generator or iterator from outside. A trace would ask it only once, so asking is
+    refused.
+    """
 
     def __init__(self, generator: Any, name: str) -> None:
         self.__dict__["_generator"], self.__dict__["_name"] = generator, name

@@ -1,12 +1,12 @@
-"""One trace in progress: it gives out nodes, remembers the user's line, holds captured arrays.
+"""One trace in progress: makes nodes, finds the user's line, holds captured arrays.
 
 In:  requests for nodes from the handlers of ``trace``. Out: the ``Builder`` that grows the graph.
 
-A node's ``where`` is the innermost stack frame that is neither ours nor a library's; its ``via`` is
-the composite that made it (``var``, ``argmax``), else the user's function that line is in.
+A node's ``where`` is the innermost stack frame of the user's own code. Its ``via`` is the composite
+that made it (``var``, ``argmax``), else the user's function with that line.
 
-A refusal that the traced function catches itself would leave a graph of the wrong road, so refusals are remembered
-and ``require_honest`` raises the one that got lost.
+A traced function may catch our refusal itself, and then takes a branch that NumPy would not take.
+So refusals are remembered, and ``require_honest`` raises one that was caught.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from ..errors import LoopWarning, TraceError
 from ..graph import Builder, Node, TensorType, constant_value, iota_value
 from ..ops import OPS, SHORT
 
-SMALL = 1 << 12  # bytes of outside arrays that a call compares with what they held
+SMALL = 1 << 12  # bytes of outside arrays whose contents each call compares
 ACTIVE: ContextVar[Recorder | None] = ContextVar("active recorder", default=None)
 
-KEPT = 16  # values that are remembered while tracing
-MANY, MOST = 2_000, 200_000  # operations of one loop that are warned of, of a program that are refused
+KEPT = 16  # values remembered while tracing
+MANY, MOST = 2_000, 200_000  # operations: of one loop, with a warning; of a program, refused
 UNROLLED = ("Write it over whole arrays: slices, np.where, sums and products over an axis. Or jit the body alone, and call that in "
             "a loop outside of it")
 
@@ -52,9 +52,9 @@ _STDLIB = os.path.join(sysconfig.get_path("stdlib"), "")
 
 
 def user_file(path: str) -> str:
-    """The base name of a user's source file; empty for this package's, NumPy's and other libraries'.
+    """The base name of a user's source file. Empty for files of this package, NumPy and libraries.
 
-    The file of the function being traced is the user's wherever it lies: ``minisitch/explain/demo.py`` is a program too.
+    The file of the traced function always counts as the user's, also ``minisitch/explain/demo.py``.
     """
     return _user_file(path, _program())
 
@@ -67,7 +67,7 @@ def _user_file(path: str, program: str) -> str:
 
 
 def is_inside(path: str, program: str) -> bool:
-    """Is a source file this package's or NumPy's, and not the traced function's?"""
+    """Whether a source file is this package's or NumPy's, and not the traced function's."""
     return path.startswith((_PACKAGE, _NUMPY, "<__array", "<minisitch")) and path != program
 
 
@@ -77,13 +77,17 @@ def _program() -> str:
 
 
 def program_file(fn: Callable) -> str:
-    """The source file of a function to be traced; empty where that is the tracer's or NumPy's, or there is none."""
+    """The source file of a function to be traced. Empty if it is the tracer's or NumPy's, or
+    unknown.
+    """
     code = _program_code(fn)
     return "" if code is None or code.co_filename.startswith((_TRACER, _NUMPY)) else code.co_filename
 
 
 def program_line(fn: Callable) -> tuple[str, str]:
-    """As ``user_line``, where a function begins: for what no single line of it does."""
+    """The line where a function begins, in the form of ``user_line``. For errors of no single
+    line.
+    """
     code = _program_code(fn)
     return (f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}", code.co_name) if code else ("", "")
 
@@ -96,7 +100,7 @@ def _program_code(fn: Callable) -> CodeType | None:
 
 
 def user_line() -> tuple[str, str]:
-    """``("model.py:12", "softmax")``: the user's line being run and the function it is in."""
+    """``("model.py:12", "softmax")``: the user's current line and its function."""
     frame = user_frame()
     if frame is None:
         return "", ""
@@ -104,19 +108,19 @@ def user_line() -> tuple[str, str]:
 
 
 def assigns_element(depth: int) -> bool:
-    """Is the frame so many calls above the caller the user's, and at ``a[i] = value``?"""
+    """Whether the frame ``depth`` calls above the caller is the user's, and at ``a[i] = value``."""
     frame = sys._getframe(depth + 1)
     at = dis.opname[frame.f_code.co_code[frame.f_lasti]]
     return at in ("STORE_SUBSCR", "STORE_SLICE") and bool(user_file(frame.f_code.co_filename))
 
 
 def user_frame() -> FrameType | None:
-    """The innermost frame of the user's."""
+    """The innermost frame of the user's code."""
     return next(_user_frames(), None)
 
 
 def _user_frames(outermost: str = "") -> Iterator[FrameType]:
-    """The frames of the user's code, the innermost first, up to those of the file ``outermost``."""
+    """The frames of the user's code, innermost first, up to those of the file ``outermost``."""
     frame: FrameType | None = sys._getframe(1)
     program = _program()
     while frame is not None and frame.f_code.co_filename != outermost:
@@ -127,14 +131,16 @@ def _user_frames(outermost: str = "") -> Iterator[FrameType]:
 
 @cache
 def _loops(code: CodeType) -> tuple[tuple[int, int, int], ...]:
-    """The loops of a function's own text: offsets of the first and last instruction, and the line of the first."""
+    """The loops in a function's own text: offsets of the first and last instruction, and the first
+    line.
+    """
     lines = {offset: line for first, last, line in code.co_lines() for offset in range(first, last) if line}
     jumps = ((step.argval, step.offset) for step in dis.get_instructions(code) if step.opcode in dis.hasjrel)
     return tuple((to, at, lines.get(to, code.co_firstlineno)) for to, at in jumps if to < at)
 
 
 def left_at(error: BaseException) -> tuple[str, str] | None:
-    """The user's line where C code raised an error; None where the tracer's did."""
+    """The user's line where C code raised an error. None if the tracer raised it."""
     frames = [*walk_tb(error.__traceback__)]
     if frames[-1][0].f_code.co_filename.startswith(_TRACER):
         return None
@@ -143,7 +149,9 @@ def left_at(error: BaseException) -> tuple[str, str] | None:
 
 
 def _function_name(code: CodeType) -> str:
-    """The function's name; that of the enclosing one for a comprehension; empty where there is none."""
+    """The function's name. For a comprehension it is the enclosing function's, and it may be
+    empty.
+    """
     name = code.co_name
     if name in ("<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>"):
         name = code.co_qualname.removesuffix(f".<locals>.{name}").rpartition(".")[2]
@@ -151,7 +159,9 @@ def _function_name(code: CodeType) -> str:
 
 
 def refuse(seen: str, reason: str, remedy: str, at: tuple[str, str] | None = None) -> TraceError:
-    """The error for what cannot be recorded: the user's line, what was seen, why, what to write instead."""
+    """The error for code that cannot be recorded: the user's line, what was seen, why, and a
+    remedy.
+    """
     line, _ = at or user_line()
     error = TraceError(f"{line + ': ' if line else ''}{seen}: {reason}. {remedy}")
     recorder = ACTIVE.get()
@@ -164,17 +174,19 @@ def refuse(seen: str, reason: str, remedy: str, at: tuple[str, str] | None = Non
 
 
 def _reached_user(error: TraceError, asked_by_user: bool) -> bool:
-    """Did a refusal get into the user's code, whoever caught it there?
+    """Whether a refusal got into the user's code, even if something caught it there.
 
-    Its traceback knows every frame it passed. C code between us and the user leaves none when it turns our refusal
-    into an error of its own (``real[0] = x``): then the outermost frame is ours, was left, and was called by the user's. Where C
-    code drops the traceback, too (``struct.pack("d", x)``), what counts is who called us.
+    Its traceback has every frame that it passed. C code between us and the user may turn our
+    refusal into its own error (``real[0] = x``). It leaves no frame: then the outermost frame is
+    ours, it was left, and the user's code called it. C code may also drop the traceback
+    (``struct.pack("d", x)``). Then it counts whether the user's code called us.
     """
     entry: TracebackType | None = error.__traceback__
     if entry is None:
         return asked_by_user
     caller = entry.tb_frame.f_back
-    left = entry.tb_frame.f_lasti == entry.tb_lasti  # an except clause in that frame would have moved on
+    # an except clause in that frame would have moved on
+    left = entry.tb_frame.f_lasti == entry.tb_lasti
     if left and caller is not None and user_file(caller.f_code.co_filename):
         return True
     while entry is not None and not user_file(entry.tb_frame.f_code.co_filename):
@@ -183,7 +195,7 @@ def _reached_user(error: TraceError, asked_by_user: bool) -> bool:
 
 
 def current() -> Recorder:
-    """The recorder of the trace that is running. Raises TraceError where none is."""
+    """The recorder of the running trace. Raises TraceError if there is none."""
     recorder = ACTIVE.get()
     if recorder is None:
         raise TraceError(f"{user_line()[0]}: an array of a finished trace is used: it holds no values, only a place in a "
@@ -192,29 +204,39 @@ def current() -> Recorder:
 
 
 class Recorder:
-    """Grows the graph of one trace. The only mutable thing that outlives a handler."""
+    """Grows the graph of one trace. Nothing else that changes outlives a handler."""
 
-    outside: Any  # an ``Outside``: what the program reaches besides its arguments; it is made of traced arrays, so it comes later
+    outside: Any  # an ``Outside``; that module imports traced arrays, so it comes later
 
     def __init__(self, program: str, begins: tuple[str, str]) -> None:
         self.program = program  # the file of the traced function
         self.begins = begins  # its first line, as ``user_line`` says it
-        self.refused: list[tuple[TraceError, bool]] = []  # each with whether it was the user's line that asked
+        self.refused: list[tuple[TraceError, bool]] = []  # each with whether the user's line asked
         self.builder = Builder()
-        self.captured: dict[int, tuple[np.ndarray, int]] = {}  # id of an ndarray -> itself, its node
-        self.lines: list[str] = []  # of Python, which each call runs: what it computes of numbers, and what must be as it was
-        self.constants: dict[str, Any] = {}  # that they name
-        self.fixed: set[int] = set()  # the positions of Python numbers whose values the program has asked for
-        self.numbers: dict[int, str] = {}  # by the id of what was captured in its place: the name of a number
-        self.asked: set[int] = set()  # the ids of those whose values the program has asked for
-        self._content: dict[int, int] = {}  # a checksum of what the others held then
+        # id of an ndarray -> itself, its node
+        self.captured: dict[int, tuple[np.ndarray, int]] = {}
+        # Lines of Python that each call runs: what the program computes of numbers, and what must
+        # be unchanged.
+        self.lines: list[str] = []
+        self.constants: dict[str, Any] = {}  # values that the lines name
+        # positions of Python numbers whose values the program asked for
+        self.fixed: set[int] = set()
+        # id of a captured array that replaces a number -> the number's name
+        self.numbers: dict[int, str] = {}
+        self.asked: set[int] = set()  # ids of captured arrays whose values the program asked for
+        # id of another captured array -> checksum of its content then
+        self._content: dict[int, int] = {}
         self.nonnegative: set[int] = set()  # integer nodes that need no wrap-around as an index
-        self.guards: dict[tuple[type[Exception], str], int] = {}  # an error -> the bool that says whether a call raises it
-        self.swapped: set[int] = set()  # arguments whose bytes lie in the other order than this machine's
+        # error -> the bool output with which a call raises it
+        self.guards: dict[tuple[type[Exception], str], int] = {}
+        # arguments whose bytes are in the other order than this machine's
+        self.swapped: set[int] = set()
         self._composite = ""
-        self._reads_input: list[bool | None] = []  # None: an array from outside, and no argument
-        self._known: dict[int, np.ndarray] = {}  # the values asked for last, so that a chain is not gone up again from each link
-        self._recorded_by: Counter[Any] = Counter()  # how many operations a loop, or a line, has recorded
+        self._reads_input: list[bool | None] = []  # None: an array from outside, but no argument
+        # values asked for last, so that a chain is not walked again from each link
+        self._known: dict[int, np.ndarray] = {}
+        # operations that a loop, or a line, has recorded
+        self._recorded_by: Counter[Any] = Counter()
         self._warned, self._operations = False, 0
 
     def add(self, op: str, args: Sequence[int] = (), *, type: TensorType | None = None, **attrs: Any) -> int:
@@ -229,7 +251,9 @@ class Recorder:
         return node
 
     def _watch_loops(self, where: str) -> None:
-        """Warns once of a loop, or of a line, that has recorded MANY operations. Raises TraceError at MOST of them."""
+        """Warn once if a loop or line has recorded MANY operations. Raise TraceError at MOST of
+        them.
+        """
         self._operations += 1
         if self._operations >= MOST:
             raise refuse(f"{MOST:,} operations", "a Python loop is unrolled while it is traced, and compiling it would not end",
@@ -248,28 +272,32 @@ class Recorder:
                                        LoopWarning, path, line)
 
     def require_running(self) -> None:
-        """Raises TraceError when an array escaped from its trace."""
+        """Raise TraceError if an array has escaped from its trace."""
         if current() is not self:
             raise refuse("an array of another trace", "it holds no values, only a place in another graph",
                          "Return it from the traced function and pass it in as an argument")
 
     def lost(self) -> TraceError | None:
-        """The refusal that the program, or what it calls, has caught: NumPy would not have raised it."""
+        """A refusal that the program, or a library it calls, has caught. NumPy would not have
+        raised it.
+        """
         return next((error for error, asked in self.refused if _reached_user(error, asked)), None)
 
     def require_honest(self) -> None:
-        """Raises the refusal that the program caught and went on from: its graph is not what NumPy would have run."""
+        """Raise a refusal that the program has caught. After it the graph is not NumPy's
+        program.
+        """
         if error := self.lost():
             raise TraceError(f"{error}. The program caught this error itself (try/except), but NumPy would not have "
                              "raised it: keep the line out of the traced function or out of the try") from error
 
     def input(self, type: TensorType, name: str) -> int:
-        """A parameter of the program; it belongs to no line."""
+        """A parameter of the program. It belongs to no line."""
         self._reads_input.append(True)
         return self.builder.add("input", type=type, name=name)
 
     def capture(self, array: np.ndarray) -> int:
-        """The input node of a real array met on the way; the same array is the same input."""
+        """The input node of a real array from outside. The same array is the same input."""
         if id(array) not in self.captured:
             check_dtype(array.dtype)
             name = f"captured{len(self.captured)}"
@@ -280,13 +308,13 @@ class Recorder:
         return self.captured[id(array)][1]
 
     def line(self, text: str) -> str:
-        """The name of what a line computes."""
+        """Add a line that computes ``text``, and return the name of its result."""
         name = f"n{len(self.lines)}_"
         self.lines.append(f"{name} = {text}")
         return name
 
     def spelled(self, value: Any) -> str:
-        """A Python number in a line."""
+        """A Python number as text for a line."""
         if type(value) is int or (type(value) is float and math.isfinite(value)):
             return f"({value!r})"
         name = f"k{len(self.constants)}_"
@@ -294,7 +322,7 @@ class Recorder:
         return name
 
     def require(self, text: str, value: Any) -> None:
-        """Another value of an expression makes another program."""
+        """Add a line that refuses a call in which the expression ``text`` has another value."""
         if isinstance(value, float | int) and not isinstance(value, bool) and value and value == value:
             line = f"if {text} != {self.spelled(value)}: raise Stale"
         elif isinstance(value, bool | type):
@@ -305,7 +333,7 @@ class Recorder:
             self.lines.append(line)
 
     def number(self, value: Any, dtype: str = "float64") -> int:
-        """The input node of a Python number, a ``Number``."""
+        """The input node of a ``Number``, which stands for a Python number."""
         if value.node is None or dtype != "float64":
             array = np.array(value.value, dtype)
             name = value.name if array.dtype == type(value.value) else self.line(f"float({value.name})")
@@ -318,7 +346,9 @@ class Recorder:
         return value.node
 
     def require_unchanged(self) -> None:
-        """Raises TraceError if the program has changed a real array that it has read: kernels read the one it is in the end."""
+        """Raise TraceError if the program changed a real array that it read: kernels would read the
+        last state.
+        """
         for key, (array, node) in self.captured.items():
             if key in self._content and zlib.crc32(array.tobytes()) != self._content[key]:
                 where = self.builder.nodes[self.reader(node)].where
@@ -327,7 +357,10 @@ class Recorder:
                                  "with np.zeros, np.ones or np.full inside the traced function, or pass it as an argument")
 
     def held(self) -> set[int]:
-        """The ids of captured arrays that something else holds, too. The program's own are held by nothing, once it has run."""
+        """The ids of captured arrays that something outside holds.
+
+        Once the program has run, nothing holds the arrays that it made itself.
+        """
         found: set[int] = set()
         probe = {0: (np.empty(0), 0)}
         for collect in (False, True):
@@ -340,14 +373,14 @@ class Recorder:
         return found
 
     def refuse_hidden(self, key: int) -> TraceError:
-        """The refusal of an array that a later call would not find, by its id."""
+        """The refusal of an array, by its id, that a later call could not find."""
         array, node = self.captured[key]
         return refuse(f"an array of shape {array.shape} that something outside of the program keeps",
                       "no later call would look for another in its place", "Pass it in as an argument, or read it from a global, "
                       "a closure, or an attribute of an object of yours", (self.builder.nodes[self.reader(node)].where, ""))
 
     def reader(self, node: int) -> int:
-        """The first node that reads this one, or itself."""
+        """The first node that reads this one, or the node itself."""
         return next((n.id for n in self.builder.nodes if node in n.args), node)
 
     def type(self, node: int) -> TensorType:
@@ -358,7 +391,7 @@ class Recorder:
 
     @contextmanager
     def composite(self, name: str) -> Iterator[None]:
-        """Nodes made inside carry ``via=name``; the outermost composite wins."""
+        """Nodes made inside carry ``via=name``. The outermost composite wins."""
         before = self._composite
         self._composite = before or name
         try:
@@ -367,9 +400,11 @@ class Recorder:
             self._composite = before
 
     def known(self, node: int, asks: bool = False) -> np.ndarray | None:
-        """The value of a node that depends on no input (``np.zeros``, ``np.arange`` ...), else None.
+        """The value of a node that depends on no input (``np.zeros``, ``np.arange`` ...), else
+        None.
 
-        ``asks``: also of one that depends on small arrays from outside; another content of theirs makes another program.
+        With ``asks`` it may also depend on small arrays from outside. If their contents change, the
+        next call traces again.
         """
         if self._reads_input[node] or (self._reads_input[node] is None and not asks):
             return None
@@ -400,7 +435,9 @@ def _value(node: Node, values: dict[int, np.ndarray]) -> np.ndarray:
 
 
 def check_dtype(dtype: np.dtype, seen: str = "an array", at: tuple[str, str] | None = None) -> None:
-    """Raises TraceError for a dtype that graphs do not have (complex, object, strings, dates, long double)."""
+    """Raise TraceError for a dtype that graphs do not have: complex, object, text, dates, long
+    double.
+    """
     if dtype.name not in SHORT or not dtype.isnative:
         instead = "Keep its real and imaginary parts in two real arrays" if dtype.kind == "c" else "Convert it with astype first"
         raise refuse(f"{seen} of {dtype}", f"programs hold only {', '.join(SHORT.values())}", instead, at)

@@ -1,14 +1,16 @@
-"""A NumPy for traced functions: creation functions that return traced arrays, and who gets to see it.
+"""A NumPy for traced functions: creation functions that return traced arrays.
 
 In:  a Python function. Out: a copy of it whose global ``np`` is a stand-in.
 
-72 of NumPy's functions never ask their arguments (``np.zeros``, ``np.asarray``, ``np.arange`` ...): a buffer made by
-``np.zeros`` is a real array, and writing a traced value into it cannot be recorded. So ``trace`` runs a
-copy of the function, with the same code but with other globals: the module's ``numpy`` becomes a
-stand-in for it, and the other functions of that module are copied likewise. The user's module is left as it is.
+72 of NumPy's functions never dispatch on their arguments (``np.zeros``, ``np.asarray``,
+``np.arange`` ...). A buffer from ``np.zeros`` is a real array, and writing a traced value into it
+cannot be recorded. So ``trace`` runs a copy of the function, with the same code but with other
+globals. In them a stand-in replaces ``numpy``, and the other functions of the module are copied,
+too. The user's module is left as it is.
 
-The same remedy opens up functions of NumPy that have no handler: most are written in Python on top of
-others (``np.gradient``, ``np.cross``, ``np.kron``), and trace once their own ``asarray`` lets a traced array through.
+The same copying serves functions of NumPy that have no handler. Most are written in Python on top
+of others (``np.gradient``, ``np.cross``, ``np.kron``). They can be traced once their own
+``asarray`` lets a traced array through.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ from .tree import flatten, unflatten
 if TYPE_CHECKING:
     from .outside import Outside
 
-OVERRIDES: dict[Callable, Callable] = {}  # a NumPy function -> what a traced function sees instead
+OVERRIDES: dict[Callable, Callable] = {}  # NumPy's function -> what a traced function sees instead
 
 
 def replaces(*functions: Callable) -> Callable[[Callable], Callable]:
@@ -76,7 +78,8 @@ def full(shape, fill_value, dtype=None, order="C", *, device=None, like=None):
 def empty_like(prototype, dtype=None, order="K", subok=True, shape=None, *, device=None):
     like = lift(prototype)
     empty = constant(0, like.shape if shape is None else shape_of(shape), dtype or like.dtype)
-    unknown = order in ("A", "K") and like.strides_in_elements is None  # rows, then, as nearly always
+    # rows then, as nearly always
+    unknown = order in ("A", "K") and like.strides_in_elements is None
     return fresh(empty.node, unknown or lies_in_rows(order, like), scalar=False)
 
 
@@ -104,7 +107,7 @@ replaces(np.identity)(lambda n, dtype=float, *, like=None: _diagonals("eq", n, d
 
 @replaces(np.arange)
 def arange(*args, dtype=None, device=None, like=None, **named):
-    """An iota where the numbers are 0, 1, 2 ..., scaled and shifted where they are integers; else NumPy's array."""
+    """Integers become an iota, scaled and shifted if needed. Other numbers are NumPy's array."""
     args, named, dtype = tuple(map(plain, args)), {key: plain(each) for key, each in named.items()}, plain(dtype)
     if any(map(is_traced, (*args, *named.values()))):
         raise refuse("np.arange with a traced number", "its length depends on values",
@@ -115,13 +118,14 @@ def arange(*args, dtype=None, device=None, like=None, **named):
     start, step = int(values[0]), int(values[1]) - int(values[0])
     result = iota(values.shape, 0, values.dtype.name)
     if step != 1:
-        result = record("mul", result, constant(np.int64(step), values.shape, values.dtype))  # -1 wraps where there is no sign
+        # -1 wraps in an unsigned dtype
+        result = record("mul", result, constant(np.int64(step), values.shape, values.dtype))
     return record("add", result, constant(start, values.shape, values.dtype)) if start else result
 
 
 @replaces(np.array)
 def array(object, dtype=None, *, copy=True, order="K", subok=False, ndmin=0, like=None):
-    """A copy of a traced array, a stack of a list that holds one; else NumPy's array."""
+    """A copy of a traced array, or a stack of a list with one in it. Otherwise NumPy's array."""
     if not is_traced(object):
         return np.array(object, dtype=dtype, copy=copy, order=order, subok=subok, ndmin=ndmin)
     result = lift(object) if dtype is None else cast(lift(object), dtype)
@@ -132,14 +136,14 @@ def array(object, dtype=None, *, copy=True, order="K", subok=False, ndmin=0, lik
 
 @handles(np.tile)
 def tile(A, reps):
-    """NumPy's own, which asks for an ndarray before it makes a copy where nothing is repeated."""
+    """NumPy's own, except where nothing is repeated: there it asks for an ndarray to copy."""
     counts = np.atleast_1d(reps)
     return array(lift(A), ndmin=len(counts)) if (counts == 1).all() else NotImplemented
 
 
 @replaces(np.ascontiguousarray)
 def ascontiguousarray(a, dtype=None, *, like=None):
-    """The array itself where it is known to lie in C order, else a copy; at least one axis."""
+    """The array itself if it is known to be in C order, else a copy. At least one axis."""
     if not is_traced(a):
         return np.ascontiguousarray(a, dtype)
     return _laid_out(lift(a) if dtype is None else cast(lift(a), dtype), strides_of(np.shape(a)))
@@ -147,7 +151,7 @@ def ascontiguousarray(a, dtype=None, *, like=None):
 
 @replaces(np.asfortranarray)
 def asfortranarray(a, dtype=None, *, like=None):
-    """The array itself where it is known to lie in Fortran's order, else a copy; at least one axis."""
+    """The array itself if it is known to be in Fortran's order, else a copy. At least one axis."""
     if not is_traced(a):
         return np.asfortranarray(a, dtype)
     return _laid_out(lift(a) if dtype is None else cast(lift(a), dtype), strides_of(np.shape(a)[::-1])[::-1])
@@ -162,7 +166,7 @@ def _laid_out(x: TracedArray, strides: tuple[int, ...]) -> Any:
 
 @replaces(np.asarray, np.asanyarray)
 def asarray(a, dtype=None, order=None, *, copy=None, device=None, like=None):
-    """A traced array is one already, unless it is asked for in another order."""
+    """A traced array stays as it is, unless another order is asked for."""
     if not is_traced(a):
         return np.asarray(a, dtype, order, copy=copy)
     result = array(a, dtype, copy=bool(copy))
@@ -183,7 +187,7 @@ def require(a, dtype=None, requirements=None, *, like=None):
 
 @replaces(np.broadcast)
 class broadcast:
-    """``np.broadcast``: the shape, and the elements side by side, traced where the array is."""
+    """``np.broadcast``: the shape, and tuples of the elements, traced where the array is."""
 
     def __init__(self, *arrays: Any) -> None:
         self._arrays = [each if isinstance(each, TracedArray) else np.asarray(each) for each in arrays]
@@ -205,7 +209,10 @@ def isscalar(element):
 
 
 def _stacking(function: Callable) -> Callable:
-    """A reduction that also takes a list of traced arrays: ``np.mean([a, b])`` dispatches on the list, so not at all."""
+    """A reduction that also takes a list of traced arrays.
+
+    NumPy does not dispatch ``np.mean([a, b])``, since its argument is a list.
+    """
     @functools.wraps(function)
     def of_a_list(a: Any, *args: Any, **kwargs: Any) -> Any:
         return function(lift(a) if is_traced(a) else a, *args, **kwargs)
@@ -246,7 +253,7 @@ def nditer(op, *args, **options):
 
 # ---------------------------------------------------------------- the stand-in module
 class _AsksForArrays(type):
-    """What ``np.ndarray`` is to a traced function: a traced array is one of them, and the rest is NumPy's."""
+    """What a traced function sees as ``np.ndarray``: traced arrays are instances of it, too."""
 
     def __instancecheck__(cls, value: Any) -> bool:
         return not value.is_scalar if isinstance(value, TracedArray) else isinstance(value, np.ndarray)
@@ -265,7 +272,7 @@ OVERRIDES[np.ndarray] = _AsksForArrays("ndarray", (), {"__module__": "numpy", "_
 
 
 class StandIn(types.ModuleType):
-    """A module of NumPy as a traced function sees it: everything is NumPy's, but for ``OVERRIDES``."""
+    """A module of NumPy as a traced function sees it: NumPy's, except for ``OVERRIDES``."""
 
     def __init__(self, module: types.ModuleType) -> None:
         super().__init__(module.__name__, module.__doc__)
@@ -278,7 +285,7 @@ class StandIn(types.ModuleType):
 
 
 class RandomStandIn(StandIn):
-    """``np.random``: the global generator is refused, seeded ones are the user's choice."""
+    """``np.random``: the global generator is refused, seeded ones are allowed."""
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.__dict__["_module"], name)
@@ -289,7 +296,9 @@ class RandomStandIn(StandIn):
 
 
 def stand_in(value: Any) -> Any:
-    """What a traced function sees in place of a value of its globals; most are seen as they are."""
+    """What a traced function sees in place of a value of its globals. Most values stay as they
+    are.
+    """
     if isinstance(value, types.ModuleType):
         return _module(value) if value.__name__.partition(".")[0] in ("numpy", "math") else value
     if isinstance(value, types.FunctionType | types.BuiltinFunctionType) and str(value.__module__).startswith("numpy"):
@@ -302,23 +311,25 @@ def stand_in(value: Any) -> Any:
 
 @functools.cache
 def _module(module: types.ModuleType) -> types.ModuleType:
-    return RandomStandIn(module) if module.__name__ == "numpy.random" else StandIn(module)  # asked by name: NumPy imports it late
+    # by name: NumPy imports it late
+    return RandomStandIn(module) if module.__name__ == "numpy.random" else StandIn(module)
 
 
 # ---------------------------------------------------------------- copies of functions
 class Rebinder:
-    """Copies functions so that they see stand-ins; each module's globals are copied once."""
+    """Copies functions so that they see stand-ins. The globals of each module are copied once."""
 
     def __init__(self, belongs: Callable[[str], bool], outside: Outside | None = None) -> None:
-        self._belongs = belongs  # is a source file one whose functions are copied?
+        self._belongs = belongs  # whether functions of a source file are copied
         self._outside = outside
         self.copies: dict[int, dict[str, Any]] = {}
         self._functions: dict[types.FunctionType, types.FunctionType] = {}
 
     def globals(self, original: dict[str, Any]) -> dict[str, Any]:
-        """A module's globals with stand-ins, and its functions copied to see them."""
+        """A module's globals with stand-ins, and with copies of its functions."""
         if id(original) not in self.copies:
-            original.setdefault("__warningregistry__", {})  # or a warning would make one in the copy: a global bound anew
+            # else a warning would make a new global in the copy
+            original.setdefault("__warningregistry__", {})
             copied = self.copies[id(original)] = dict(original)
             copied.update({name: self.seen(value) for name, value in original.items()})
             if self._outside:
@@ -334,7 +345,7 @@ class Rebinder:
     stand_in = staticmethod(stand_in)
 
     def function(self, fn: types.FunctionType) -> Callable:
-        """A copy of a function, or a stand-in, or the function itself where it is none of the user's."""
+        """A copy of a function, a stand-in, or the function itself if it is not the user's."""
         if fn in OVERRIDES:
             return OVERRIDES[fn]
         if not self._belongs(fn.__code__.co_filename):
@@ -344,7 +355,8 @@ class Rebinder:
         outside, cells = self._outside, fn.__closure__ or ()
         mine = tuple(map(outside.cell, cells)) if outside else cells
         copied = types.FunctionType(fn.__code__, self.globals(fn.__globals__), fn.__name__, fn.__defaults__, mine)
-        self._functions[fn] = copied  # before its closure is filled, which may hold functions that call this one
+        # before its closure is filled: that may hold functions that call this one
+        self._functions[fn] = copied
         if outside:
             for name, cell in zip(fn.__code__.co_freevars, cells, strict=True):
                 outside.fill(cell, name)
@@ -379,7 +391,7 @@ _opened = Rebinder(lambda path: "numpy" in path and not user_file(path))
 
 @functools.cache
 def opened(func: Callable) -> Any:
-    """NumPy's own Python source of a function, seeing stand-ins; None where it is written in C."""
+    """NumPy's own Python source of a function, seeing stand-ins. None if it is written in C."""
     inner = getattr(func, "__wrapped__", func)
     return _opened.function(inner) if isinstance(inner, types.FunctionType) else None
 
@@ -397,7 +409,10 @@ REMEDIES = dict.fromkeys(("median", "percentile", "quantile", "partition", "nanm
 
 
 def _of_numbers(x: Number, func: Callable, types: Any, args: tuple, kwargs: dict) -> Any:
-    """NumPy's protocol: its shape asks for no value; beside a traced array that one knows what to do; else it is NumPy's."""
+    """NumPy's protocol for a ``Number``. Shape functions need no value.
+
+    Beside a traced array, that array handles the call. Otherwise NumPy computes with the values.
+    """
     if func in (np.shape, np.ndim, np.size):
         return func(0.0)
     if any(kind is not Number for kind in types):
@@ -412,10 +427,10 @@ Number.__array_function__ = _of_numbers
 
 @method
 def __array_function__(x: TracedArray, func: Callable, types: Any, args: tuple, kwargs: dict) -> Any:
-    """NumPy's protocol: its handler if it has one that takes the call, else its own source, traced. What cannot be recorded is
-    computed now, of values that are known.
+    """NumPy's protocol: call the handler if it takes the call, else trace NumPy's own source.
 
-    Raises TraceError where they are not.
+    A call that cannot be recorded is computed now, if all its values are known. Raises TraceError
+    if they are not.
     """
     refused = len(current().refused)
     try:
@@ -439,7 +454,7 @@ def _recorded(func: Callable, args: tuple, kwargs: dict) -> Any:
 
 
 def _traced_source(func: Callable, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """A function of NumPy that has no handler. Raises TraceError, or what NumPy raises."""
+    """Trace a function of NumPy that has no handler. Raises TraceError, or NumPy's own error."""
     name = f"{func.__module__}.{func.__qualname__}".replace("numpy", "np", 1)
     remedy = REMEDIES.get(func.__name__, "Write it with arithmetic, reductions, np.where, slices and products")
     source = None if str(func.__module__).startswith("numpy.ma") else opened(func)
@@ -451,8 +466,10 @@ def _traced_source(func: Callable, args: Sequence[Any], kwargs: dict[str, Any]) 
     except TraceError as error:
         if OUTSIDE in str(error):
             raise
-        why = re.sub(r"^[^:]*:\d+: ", "", str(error)).partition(". ")[0]  # the line is said once; the remedy is ours
-        why = why.partition(f"{HIDDEN} (")[2].removesuffix(")") or why  # that of the innermost function
+        # the line is given once; the remedy is ours
+        why = re.sub(r"^[^:]*:\d+: ", "", str(error)).partition(". ")[0]
+        # the reason of the innermost function
+        why = why.partition(f"{HIDDEN} (")[2].removesuffix(")") or why
         raise refuse(name, f"{HIDDEN} ({why})", remedy) from error
     except Exception as error:
         raise as_numpy_raises(func, args, kwargs, error) from error
@@ -460,7 +477,10 @@ def _traced_source(func: Callable, args: Sequence[Any], kwargs: dict[str, Any]) 
 
 @functools.cache
 def _guarded(func: Callable) -> Callable:
-    """A function of NumPy that does not ask its arguments: given a traced array it sees stand-ins, too, or is refused."""
+    """A function of NumPy that does not dispatch. Given a traced array, its own source is traced.
+
+    If it has none, the call is refused.
+    """
     @functools.wraps(func)
     def guard(*args: Any, **kwargs: Any) -> Any:
         if any(is_traced(each) and type(each) is not Number for each in (*args, *kwargs.values())):
@@ -474,7 +494,10 @@ for _class in (np.finfo, np.iinfo):
 
 
 class Ufunc:
-    """A ufunc as a traced function sees it: NumPy does not tell arrays of ``out=...``, which asks for an array of shape ()."""
+    """A ufunc as a traced function sees it. It handles ``out=...``, which asks for an array.
+
+    NumPy does not pass that on to arrays.
+    """
 
     def __init__(self, ufunc: np.ufunc) -> None:
         self._ufunc = ufunc
