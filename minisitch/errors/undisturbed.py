@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import contextvars
 import threading
-# Thread.start waits in Python code, which Ctrl-C interrupts
-from _thread import allocate_lock, start_new_thread
+from _thread import allocate_lock, start_new_thread  # Thread.start waits in Python code
 from collections.abc import Callable
 from typing import Any, TypeVar
 

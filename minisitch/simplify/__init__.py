@@ -113,9 +113,7 @@ class Rewriter:
         return not self._live[node.id]
 
     def read_once(self, number: int) -> bool:
-        """Whether the node being rewritten is the only reader of its operand at position
-        ``number``.
-        """
+        """Whether the node being rewritten is the only reader of its operand ``number``."""
         operand = self.graph[self.current].args[number]
         return self.graph.users[operand] == (self.current,) and operand not in self.graph.outputs
 
@@ -270,10 +268,10 @@ def _is_float(node: Node) -> bool:
     return kind_of(node.type.dtype) == "float"
 
 
-# ---------------------------------------------------------------- arrays that are filled window by window
+# ---------------------------------------------------------------- arrays filled by windows
 @rule("*")
 def _filled(r: Rewriter, n: Node) -> int | None:
-    """Before: ``exp (update (update x a) b)``, every row of x written. After: ``exp (concatenate a
+    """Before: ``exp (update (update x a) b)``, all of x written. After: ``exp (concatenate a
     b)``.
     """
     if n.op in VIEWS or (n.op == "slice" and n.args[0] in r.windows):
@@ -343,7 +341,9 @@ def _nothing_to_reduce(r: Rewriter, n: Node) -> int | None:
 # ---------------------------------------------------------------- constant folding
 @rule("constant")
 def _short_value(r: Rewriter, n: Node) -> int | None:
-    """Before: f32 ``constant value=0.10000000149011612``. After: ``value=0.1``, the same float32."""
+    """Before: f32 ``constant value=0.10000000149011612``. After: ``value=0.1``, an equal
+    float32.
+    """
     value = shortest(n.attr("value"), n.type.dtype)
     same = repr(value) == repr(n.attr("value")) and (value == value or n.attr("value") is math.nan)
     return None if same else r.constant(n, value)
@@ -405,7 +405,7 @@ def _sum_of_constant(r: Rewriter, n: Node) -> int | None:
 # ---------------------------------------------------------------- arithmetic
 @rule("add")
 def _add_nothing(r: Rewriter, n: Node) -> int | None:
-    """Before: ``x + -0.0`` (integers: ``x + 0``). After: ``x``. Not ``x + 0.0``: it turns -0.0 into
+    """Before: ``x + -0.0`` (integers: ``x + 0``). After: ``x``. Not ``x + 0.0``: -0.0 becomes
     0.0.
     """
     nothing = -0.0 if _is_float(n) else 0
@@ -491,7 +491,7 @@ def _same_operand(r: Rewriter, n: Node) -> int | None:
 
 @rule("sub", "xor")
 def _minus_itself(r: Rewriter, n: Node) -> int | None:
-    """Before: ``i - i``, ``b ^ b``. After: ``0``. Not for floats: infinity minus infinity is NaN."""
+    """Before: ``i - i``, ``b ^ b``. After: ``0``. Not for floats: inf - inf is NaN."""
     return r.constant(n, 0) if n.args[0] == n.args[1] and not _is_float(n) else None
 
 
@@ -504,7 +504,7 @@ def _compared_with_itself(r: Rewriter, n: Node) -> int | None:
 
 @rule("and", "or", "xor", "shift_left", "shift_right")
 def _idle_bits(r: Rewriter, n: Node) -> int | None:
-    """Before: ``b & True``, ``i & -1``, ``i | 0``, ``i ^ 0``, ``i << 0``. After: the other operand."""
+    """Before: ``b & True``, ``i & -1``, ``i | 0``, ``i ^ 0``, ``i << 0``. After: ``b`` or ``i``."""
     ones = True if n.type.dtype == "bool" else -1 if np.iinfo(n.type.dtype).min else np.iinfo(n.type.dtype).max
     idle = ones if n.op == "and" else 0
     if r.stands_for(n.args[1], idle):
@@ -578,7 +578,9 @@ def _moves_only_ones(r: Rewriter, n: Node) -> int | None:
 
 @rule("reshape", "broadcast")
 def _only_the_last(r: Rewriter, n: Node) -> int | None:
-    """Before: ``reshape (reshape x)``, ``broadcast (broadcast x)``. After: the last one, of ``x``."""
+    """Before: ``reshape (reshape x)``, ``broadcast (broadcast x)``. After: the outer one, of
+    ``x``.
+    """
     return None if not r.is_a(n.args[0], n.op) else r.make(n, n.op, r.nodes[n.args[0]].args[0], shape=n.type.shape)
 
 

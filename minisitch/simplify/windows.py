@@ -41,8 +41,9 @@ class Range:
 
 
 class Windows:
-    """The ranges of ``axis``, which has ``side`` positions. Before the first write the array is
-    ``base``.
+    """The ranges of ``axis``, which has ``side`` positions.
+
+    Before the first write the array is ``base``.
     """
 
     def __init__(self, axis: int, side: int, base: int) -> None:

@@ -82,8 +82,7 @@ class Program:
     fixed: frozenset[int] = frozenset()
 
     def outside(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
-        """The arrays from outside as they are now, in the order of ``captured``, and computed
-        numbers.
+        """The arrays from outside as they are now, with computed numbers, as in ``captured``.
 
         The numbers are those that the program computes from its arguments. Raises Stale if
         something that the program has read or asked for is no longer as it was during the trace.
@@ -231,9 +230,7 @@ def _is_traced(value: object) -> bool:
 
 
 def _named_parts(fn: Callable, inputs: Tree) -> list[tuple[str, Leaf | Static]]:
-    """The leaves and static values among the arguments, each with a name from the function's
-    signature.
-    """
+    """The leaves and static values among the arguments, named after the function's parameters."""
     assert isinstance(inputs, Branch)
     positional, named = inputs.children
     assert isinstance(positional, Branch)

@@ -1,5 +1,6 @@
-"""``TracedArray``: what a traced program sees in place of an array. It records instead of
-computing.
+"""``TracedArray``: what a traced program sees in place of an array.
+
+It records instead of computing.
 
 In:  the operators, ufuncs, functions and methods of an unmodified NumPy program.
 Out: nodes in the graph of the trace's ``Recorder``.
@@ -164,9 +165,7 @@ class TracedArray(NDArrayOperatorsMixin):
         return self._node
 
     def write(self, value: int) -> None:
-        """Replace the whole contents by a node of the same type, through every view up to the
-        storage.
-        """
+        """Replace the whole contents by a node of the same type, in all views up to the storage."""
         array: TracedArray = self
         node = value
         while array._parent is not None:
@@ -542,10 +541,10 @@ def lies_in_rows(order: str | None, like: TracedArray | None = None) -> bool:
 
 
 def fresh(node: int, row_major: bool = True, scalar: bool | None = None) -> TracedArray:
-    """A new array with memory of its own. A result of shape () is a scalar unless ``scalar`` is
-    False.
+    """A new array with memory of its own.
 
-    An array with one axis has only one layout.
+    A result of shape () is a scalar unless ``scalar`` is False. An array with one axis has only one
+    layout.
     """
     recorder = current()
     type = recorder.type(node)

@@ -204,8 +204,9 @@ def _depth(array: np.ndarray) -> int:
 
 
 def _draws(value: object) -> bool:
-    """Whether a value gives something new each time it is asked. A user's own iterator does not
-    count.
+    """Whether a value gives something new each time it is asked.
+
+    A user's own iterator does not count: its attributes tell.
     """
     return isinstance(value, GENERATORS) or (isinstance(value, Iterator) and not is_users(type(value)))
 

@@ -77,9 +77,7 @@ def _program() -> str:
 
 
 def program_file(fn: Callable) -> str:
-    """The source file of a function to be traced. Empty if it is the tracer's or NumPy's, or
-    unknown.
-    """
+    """The source file of a function to be traced. Empty if it is ours, NumPy's, or unknown."""
     code = _program_code(fn)
     return "" if code is None or code.co_filename.startswith((_TRACER, _NUMPY)) else code.co_filename
 
@@ -131,8 +129,9 @@ def _user_frames(outermost: str = "") -> Iterator[FrameType]:
 
 @cache
 def _loops(code: CodeType) -> tuple[tuple[int, int, int], ...]:
-    """The loops in a function's own text: offsets of the first and last instruction, and the first
-    line.
+    """The loops in a function's own text.
+
+    Each is the offsets of its first and last instruction, and its first line.
     """
     lines = {offset: line for first, last, line in code.co_lines() for offset in range(first, last) if line}
     jumps = ((step.argval, step.offset) for step in dis.get_instructions(code) if step.opcode in dis.hasjrel)
@@ -159,8 +158,9 @@ def _function_name(code: CodeType) -> str:
 
 
 def refuse(seen: str, reason: str, remedy: str, at: tuple[str, str] | None = None) -> TraceError:
-    """The error for code that cannot be recorded: the user's line, what was seen, why, and a
-    remedy.
+    """The error for code that cannot be recorded.
+
+    It names the user's line, what was seen, why it cannot be recorded, and what to write instead.
     """
     line, _ = at or user_line()
     error = TraceError(f"{line + ': ' if line else ''}{seen}: {reason}. {remedy}")
@@ -251,9 +251,7 @@ class Recorder:
         return node
 
     def _watch_loops(self, where: str) -> None:
-        """Warn once if a loop or line has recorded MANY operations. Raise TraceError at MOST of
-        them.
-        """
+        """Warn once if a loop or line has recorded MANY operations. Raise TraceError at MOST."""
         self._operations += 1
         if self._operations >= MOST:
             raise refuse(f"{MOST:,} operations", "a Python loop is unrolled while it is traced, and compiling it would not end",
@@ -278,8 +276,9 @@ class Recorder:
                          "Return it from the traced function and pass it in as an argument")
 
     def lost(self) -> TraceError | None:
-        """A refusal that the program, or a library it calls, has caught. NumPy would not have
-        raised it.
+        """A refusal that the program, or a library it calls, has caught.
+
+        NumPy would not have raised it.
         """
         return next((error for error, asked in self.refused if _reached_user(error, asked)), None)
 
@@ -346,8 +345,9 @@ class Recorder:
         return value.node
 
     def require_unchanged(self) -> None:
-        """Raise TraceError if the program changed a real array that it read: kernels would read the
-        last state.
+        """Raise TraceError if the program changed a real array that it read.
+
+        Kernels would read the array's last state.
         """
         for key, (array, node) in self.captured.items():
             if key in self._content and zlib.crc32(array.tobytes()) != self._content[key]:
@@ -400,8 +400,7 @@ class Recorder:
             self._composite = before
 
     def known(self, node: int, asks: bool = False) -> np.ndarray | None:
-        """The value of a node that depends on no input (``np.zeros``, ``np.arange`` ...), else
-        None.
+        """The value of a node without inputs (``np.zeros``, ``np.arange`` ...), else None.
 
         With ``asks`` it may also depend on small arrays from outside. If their contents change, the
         next call traces again.
@@ -435,8 +434,9 @@ def _value(node: Node, values: dict[int, np.ndarray]) -> np.ndarray:
 
 
 def check_dtype(dtype: np.dtype, seen: str = "an array", at: tuple[str, str] | None = None) -> None:
-    """Raise TraceError for a dtype that graphs do not have: complex, object, text, dates, long
-    double.
+    """Raise TraceError for a dtype that graphs do not have.
+
+    These are complex numbers, objects, text, dates and long double.
     """
     if dtype.name not in SHORT or not dtype.isnative:
         instead = "Keep its real and imaginary parts in two real arrays" if dtype.kind == "c" else "Convert it with astype first"
