@@ -164,7 +164,7 @@ def regions(graph: Graph, most: int) -> list[range]:
 
 
 class _Cutter:
-    """Cuts one graph into segments, if possible one round of a loop each, and joins them to regions."""
+    """Cuts one graph into segments, if possible one loop round each, and joins them to regions."""
 
     def __init__(self, graph: Graph, most: int) -> None:
         self.graph, self.most = graph, most
