@@ -470,7 +470,7 @@ def _add_to_key(value: Any, leaves: list[Any], key: list[Any], inputs: Inputs) -
         key += kind, len(value)
         for part in value:
             _add_to_key(part, leaves, key, inputs)
-    elif is_array(value) and not isinstance(value, np.generic | TensorType):  # another library's array
+    elif is_array(value) and not isinstance(value, np.generic | TensorType):  # of another library
         leaves.append(value)
         key += kind, tuple(value.shape), value.dtype
     else:

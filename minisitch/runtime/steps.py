@@ -53,7 +53,7 @@ class Step(Protocol):
     def slots(self) -> tuple[int, ...]: ...
 
     def in_c_order(self, slots: Sequence[Slot]) -> Iterable[int]:
-        """The slots that must be in C order. Only arguments may not be."""
+        """The slots that must be in C order. Only arguments can be in another order."""
 
     def write(self, w: CallWriter) -> None: ...
 
