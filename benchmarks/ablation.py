@@ -28,8 +28,8 @@ import numpy as np
 from minisitch import get_device, trace
 from minisitch.explain.compare import take_turns
 from minisitch.passes import batch_rows as together
-from minisitch.passes import nest_loops as loops
 from minisitch.passes import split_reductions as online
+from minisitch.passes import stream_stores
 from minisitch.runtime import assemble, lower_program, pool, steps
 from minisitch.runtime.cpu import compile as compiler
 from minisitch.runtime.cpu import thread_pool, workers
@@ -197,7 +197,7 @@ INGREDIENTS = (
                lambda: patch.object(compiler, "_short_loops", lambda on: nullcontext())),
     Ingredient("two reductions of a long row in one sweep", lambda: patch.object(online, "LONG", 1 << 62)),
     Ingredient("short rows together", lambda: patch.object(together, "SHORT_ROW", 1)),
-    Ingredient("stores past the caches", lambda: patch.object(loops, "STREAM", 1 << 40)),
+    Ingredient("stores past the caches", lambda: patch.object(stream_stores, "STREAM", 1 << 40)),
     Ingredient("scratch rows on the stack", lambda: patch.object(compiler, "STACK", 0)),
     Ingredient("results' memory taken again", running=lambda: patch.object(pool, "SMALLEST", 1 << 62)),  # asked at the first call
     Ingredient("threads that look for work", lambda: patch.object(thread_pool, "can_work", lambda: False)),

@@ -28,8 +28,8 @@ from minisitch.errors import MinisitchError
 from minisitch.explain.compare import duration, error_of
 from minisitch.fuse import Stitching, extract
 from minisitch.kernel.ir import Kernel
+from minisitch.passes.registry import default_kernel
 from minisitch.runtime import assemble, choose_device, lower_program
-from minisitch.schedule import schedule
 from minisitch.simplify import simplify
 from minisitch.stitch.compose import compose
 from minisitch.strategies.cost import kernel_us, working_set
@@ -85,7 +85,7 @@ def kernels_of(fn: Callable[..., Any], shape: tuple[int, ...], variant: str, dev
     """The kernels of a program on a device, which need not be here."""
     graph = simplify(trace(fn, (TensorType(shape, "float32"),)).graph)
     plan = planned(graph, device, variant)
-    return tuple(schedule(compose(extract(graph, p).graph, device, p.composition)) for p in plan.kernels)
+    return tuple(default_kernel(compose(extract(graph, p).graph, device, p.composition)) for p in plan.kernels)
 
 
 def sizes(text: str) -> tuple[int, ...]:

@@ -24,8 +24,8 @@ The rooms of the house, in the order in which data goes through them. A room imp
     fuse         which operations share a kernel; the registry of strategies
     stitch       inside one kernel: which operations have loops, and how values travel between them
     kernel       the loop IR: what a kernel is, its verifier, how a statement reads
-    passes       what makes a kernel fast: one file, one pass
     schedule     from stitched operations to a kernel
+    passes       what makes a kernel fast: one file, one pass
     simt         runs CUDA text thread by thread, without a GPU
     cuda_emit    a kernel as CUDA text
     cpu_emit     a kernel as CPU text

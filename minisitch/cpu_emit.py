@@ -231,6 +231,8 @@ class _Segment:
     def _bound(self, phase: Phase, k: int) -> str:
         """Where loop ``k`` ends: the outermost of the columns at the tile's width, which the last tile may not fill."""
         name, size = phase.axes[k]
+        if (name, size) == ("col", phase.cols) and phase.chunked and self.segment.chunks > 1:
+            return "start, start + width"  # flat: the column is counted in the whole row
         if name in ("ser", "s0") and self.segment.slices > 1 and phase.serial > 1:
             return "ser_first, ser_last" if phase.sweep == 1 else f"ser_first // {phase.sweep}, ser_last // {phase.sweep}"
         if phase.block and phase.inner:

@@ -2,17 +2,16 @@
 
 In:  a ``StitchPlan``. Out: a verified ``Kernel``, ready to be printed for a GPU or a CPU.
 
-``layout`` has decided on loops and memory, ``statements`` fills the phases; here they are put in
-order, the warps of a row get a place to meet, traffic is noted, and the launch is configured
-(assume, relax, apply: AStitch 2022, 4.5).
+``layout`` has decided on loops and memory and ``statements`` fills the phases. Here they are put in order, traffic is noted,
+and the launch is configured (assume, relax, apply: AStitch 2022, 4.5). The kernel is the plain one: a loop over rows, and
+inside it loops over columns, each a column at a time. ``passes`` make it fast.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from .graph import identifier
@@ -20,41 +19,39 @@ from .kernel.ir import Buffer, Kernel, Load, Phase, Segment, Store, Touch, state
 from .kernel.layout import Layout, Loop
 from .kernel.statements import Names, Statements
 from .kernel.verify import verify_kernel
-from .ops import compute_dtype, itemsize
-from .passes.batch_rows import take_together
-from .passes.nest_loops import nest_columns
-from .passes.share_row_values import reuse
-from .passes.vectorize import widen
 from .stitch.index import Index, Loaded, footprint
 from .stitch.mapping import MANY_REGISTERS, WARP, ThreadMap
 from .stitch.place import StitchPlan
 from .stitch.subroots import Space
 
-TILE_ROWS = 64  # that are read across while their lines stay in cache: each has another page for each of its operands
+
+def unchanged(kernel: Kernel) -> Kernel:
+    """The kernel as it was scheduled."""
+    return kernel
 
 
-def schedule(plan: StitchPlan) -> Kernel:
-    """Build, plan memory, configure the launch, verify.
+def schedule(plan: StitchPlan, rewrite: Callable[[Kernel], Kernel] = unchanged) -> Kernel:
+    """Make the plan's kernel, let ``rewrite`` make it faster, and verify it.
 
-    Shared memory that does not fit is demoted, largest buffer first, to global scratch (AStitch B7).
+    Rows that a block's shared memory has no room for are demoted to global memory, the largest first (AStitch B7). How much
+    room there is shows only after ``rewrite``: some passes save shared memory.
     """
-    demoted: set[int] = set()
     wanted = 0
     while True:
-        layout = Layout(plan, frozenset(demoted))
-        kernel = _Builder(layout).build()
-        kernel = _launch(widen(kernel) if layout.dealt else kernel)
+        kernel = rewrite(launch(_Builder(Layout(plan)).build()))
         wanted = max(wanted, kernel.shared_bytes)
-        movable = [b for b in kernel.buffers if b.scope == "shared" and b.node not in demoted and b.role == "kept"]
-        if kernel.shared_bytes <= kernel.device.shared_per_block or not movable or kernel.device.kind == "cpu":
+        rows = [b for b in kernel.buffers if (b.scope, b.role) == ("shared", "kept") and b.node not in plan.demoted]
+        if kernel.shared_bytes <= kernel.device.shared_per_block or not rows or kernel.device.kind == "cpu":
             return verify_kernel(replace(kernel, wanted_bytes=wanted))
-        demoted.add(max(movable, key=lambda b: (b.size, -b.node)).node)
+        largest = max(rows, key=lambda b: (b.size, -b.node))
+        plan = replace(plan, demoted=plan.demoted | {largest.node})
 
 
 def as_scheduled(kernel: Kernel, plan: StitchPlan) -> Kernel:
     """The kernel of a plan whose loops are those of ``kernel`` (``layout.asked`` is equal): another name, and other decisions."""
     placed = kernel.decisions[len(kernel.plan.decisions):]
-    return replace(kernel, name=_name(plan, kernel.block), plan=plan, decisions=(*plan.decisions, *placed))
+    whole = replace(plan, maps=kernel.plan.maps, demoted=kernel.plan.demoted)
+    return replace(kernel, name=_name(plan, kernel.block), plan=whole, decisions=(*plan.decisions, *placed))
 
 
 def _name(plan: StitchPlan, block: int) -> str:
@@ -76,75 +73,54 @@ def _name(plan: StitchPlan, block: int) -> str:
 REGISTERS, CROWDED = 32, 8
 
 
-def _launch(kernel: Kernel) -> Kernel:
+def launch(kernel: Kernel) -> Kernel:
     """All blocks of a kernel with a grid barrier fit in one wave; no thread has fewer registers than were assumed."""
     device, gpu = kernel.device, kernel.device.kind == "gpu"
     grid = max((s.thread_map.blocks for s in kernel.segments), default=1)
+    assumed = _assumed_registers(kernel)
     if kernel.grid_barriers and gpu:
-        grid = min(grid, device.wave(kernel.block, kernel.shared_bytes, kernel.registers))
-    registers = device.relaxed_registers(kernel.block, kernel.shared_bytes, grid, kernel.registers) if gpu else 255
-    single = tuple(replace(s, task_barrier="none") if s.tasks <= grid else s for s in kernel.segments)  # none takes a second task
+        grid = min(grid, device.wave(kernel.block, kernel.shared_bytes, assumed))
+    registers = device.relaxed_registers(kernel.block, kernel.shared_bytes, grid, assumed) if gpu else 255
+    # A block that takes no second task has nothing to wait for after its first.
+    single = tuple(replace(s, task_barrier="none") if s.tasks <= grid else s for s in kernel.segments)
     return replace(kernel, segments=single, grid=max(1, grid), registers=registers)
+
+
+def _assumed_registers(kernel: Kernel) -> int:
+    doubles = any(b.dtype == "float64" for b in kernel.buffers)
+    crowded = len(kernel.parameters) + kernel.grid_barriers >= CROWDED
+    several_columns = bool(kernel.plan.maps)
+    many = crowded or doubles or several_columns or not kernel.grid_barriers
+    return MANY_REGISTERS if many else REGISTERS
 
 
 class _Builder:
     """Builds one kernel from its layout."""
 
     def __init__(self, layout: Layout) -> None:
-        self.layout, self.plan, self.graph, self.device = layout, layout.plan, layout.graph, layout.device
+        self.layout, self.plan, self.device = layout, layout.plan, layout.device
         self.constants: dict[tuple[str, str], tuple[str, str, object]] = {}
-        self.accesses: dict[tuple[int, str, bool], dict[Index, int]] = {}  # index -> how often, at most
-        self.buffers = dict(layout.buffers)  # and, for a core, the rows it sums up in
 
     def build(self) -> Kernel:
-        """Segments in order, and the registers of a thread that are assumed."""
-        groups = list(self.layout.segments.items())
-        phases = [self._phases(loops) for _, loops in groups]
-        touches = self._touches()
-        moved = sum((t.read + t.written) * itemsize(self.buffers[t.buffer].dtype) for t in touches)
-        large = len(self.device.levels) > 1 and moved > self.device.levels[-2].size
-        segments = []
+        """Segments in order; the launch is not configured yet."""
+        layout, groups, segments = self.layout, list(self.layout.segments.items()), list[Segment]()
         for number, ((level, _), loops) in enumerate(groups):
             last_of_level = number + 1 < len(groups) and groups[number + 1][0][0] != level
-            segments.append(self._segment(loops, phases[number], large, "grid" if last_of_level else "none"))
+            segments.append(self._segment(loops, "grid" if last_of_level else "none"))
         ranked = {"input": 0, "output": 1, "scratch": 2, "shared": 3}
-        buffers = tuple(sorted(self.buffers.values(), key=lambda b: (ranked[b.scope], b.role == "exchange")))
-        kernel = Kernel(_name(self.plan, self.layout.block), self.plan, self.device, buffers, tuple(self.constants.values()),
-                        tuple(segments), 1, self.layout.block, REGISTERS, touches,
-                        tuple(map(self.layout.home, self.plan.sinks)), tuple(self.layout.decisions))
-        doubles = any(b.dtype == "float64" for b in kernel.buffers)
-        crowded = kernel.grid_barriers and len(kernel.parameters) + kernel.grid_barriers >= CROWDED
-        many = crowded or doubles or self.layout.dealt or not kernel.grid_barriers
-        return replace(kernel, registers=MANY_REGISTERS if many else REGISTERS)
+        buffers = tuple(sorted(layout.buffers.values(), key=lambda b: (ranked[b.scope], b.role == "exchange")))
+        return Kernel(_name(self.plan, layout.block), self.plan, self.device, buffers, tuple(self.constants.values()),
+                      tuple(segments), 1, layout.block, REGISTERS, touches(segments, layout.buffers),
+                      tuple(map(layout.home, self.plan.sinks)), tuple(layout.decisions))
 
-    def _phases(self, loops: Sequence[Loop]) -> list[Phase]:
-        """What the loops of a segment do, before a core's columns are split; which cells they touch is noted."""
+    def _segment(self, loops: Sequence[Loop], barrier: str) -> Segment:
         space, names = loops[0].space, Names(self.constants)
         m = self.layout.maps[loops[0].level, space]
-        phases = reuse([self._phase(loop, names, space, m) for loop in loops], self.layout.input_names.values())
-        self._touch(loops[0].level, space.rows, phases)
-        return phases
-
-    def _segment(self, loops: Sequence[Loop], phases: Sequence[Phase], large: bool, barrier: str) -> Segment:
-        """``large``: no cache holds what the kernel moves."""
-        space = loops[0].space
-        m = self.layout.maps[loops[0].level, space]
+        phases = tuple(self._phase(loop, names, space, m) for loop in loops)
         slice_size = -(-space.serial // space.slices) if space.slices > 1 else max((p.serial for p in loops), default=1)
-        chunk = m.chunk
-        if self.device.kind == "cpu":
-            phases, chunk = nest_columns(phases, chunk, space.chunks, space.kind == "column", large)
-            self._lengthen_rows(phases, m.chunk, chunk)
-            sweep = math.lcm(*(p.sweep for p in phases))
-            slice_size = -(-slice_size // sweep) * sweep if space.slices > 1 else slice_size
-        task = "none" if self.device.kind == "cpu" else self._between_tasks(m, loops)
         carries = tuple(f"a{s.node}" for loop in loops for s in loop.sinks if s.role == "carry")
-        tile = TILE_ROWS if any(p.block and not p.folds and not p.streams for p in phases) else 0
-        segment = Segment(space.kind, space.rows, space.chunks, chunk, space.slices, slice_size, m, tuple(phases), task,
-                          barrier, carries, tile)
-        if self.device.kind == "cpu" and not tile:
-            segment, rows = take_together(segment, self.buffers)
-            self.buffers |= {b.name: b for b in rows}
-        return segment
+        return Segment(space.kind, space.rows, space.chunks, m.chunk, space.slices, slice_size, m, phases,
+                       self._between_tasks(m, loops), barrier, carries)
 
     def _between_tasks(self, m: ThreadMap, loops: Sequence[Loop]) -> str:
         """The barrier between two tasks of a block, where the next might overwrite what this one still reads.
@@ -152,45 +128,12 @@ class _Builder:
         After an even number of meetings the next task begins in the set of exchange buffers that a
         barrier of this task already separates it from.
         """
-        slots = [b.slot for b in self.buffers.values() if b.scope == "shared"]
-        crossed = any(self.layout.crossed[x.order] for x in loops) or len(slots) != len(set(slots))
+        if self.device.kind == "cpu":
+            return "none"
+        crossed = any(self.layout.crossed[loop.order] for loop in loops)
         if m.threads_per_row <= WARP:
             return "warp" if crossed and m.threads_per_row > 1 else "none"
-        return "block" if crossed or sum(self.layout.meetings[x.order] for x in loops) % 2 else "none"
-
-    def _lengthen_rows(self, phases: Sequence[Phase], old: int, new: int) -> None:
-        """Add the rows that cores sum up in; a tile rounded up to whole inner axes needs its kept rows as long."""
-        for phase in phases:
-            for f in phase.folds:
-                if f.along == "column" and f.buffer:
-                    width = math.prod(size for _, size in phase.inner)
-                    for name, why in ((f.buffer, "one sum a column"), (f.lost, "what rounding took from it")):
-                        if name:
-                            self.buffers[name] = Buffer(name, compute_dtype(f.dtype), width, "shared", f.node,
-                                                        len(self.buffers), why)
-            views = {v.name: v.buffer for v in phase.views}
-            for b in [self.buffers[views.get(s.buffer, s.buffer)] for s in statements(phase) if isinstance(s, (Load, Store))]:
-                if b.scope == "shared" and b.size == old != new:
-                    self.buffers[b.name] = replace(b, size=new)
-
-    def _touch(self, level: int, rows: int, phases: Sequence[Phase]) -> None:
-        """Note which cells the phases read and write: what the cost model counts and the stepper checks."""
-        for phase in phases:
-            trips = rows * phase.cols * phase.serial
-            for stmt in statements(phase):
-                if isinstance(stmt, (Load, Store)) and self.buffers[stmt.buffer].scope != "shared":
-                    found = self.accesses.setdefault((level, stmt.buffer, isinstance(stmt, Store)), {})
-                    found[stmt.index] = found.get(stmt.index, 0) + trips
-
-    def _touches(self) -> tuple[Touch, ...]:
-        found, made = [], {b.name: -1 for b in self.buffers.values() if b.scope == "input"}
-        for level, buffer in sorted({key[:2] for key in self.accesses}):
-            size = self.buffers[buffer].size
-            read, written = (_cells(self.accesses.get((level, buffer, store), {}), size) for store in (False, True))
-            if written and made.setdefault(buffer, level) == level:
-                read = 0  # what this epoch wrote is still in cache when it is read
-            found.append(Touch(level, buffer, read, written))
-        return tuple(found)
+        return "block" if crossed or sum(self.layout.meetings[loop.order] for loop in loops) % 2 else "none"
 
     # ------------------------------------------------------------ statements
     def _phase(self, loop: Loop, names: Names, space: Space, m: ThreadMap) -> Phase:
@@ -206,6 +149,30 @@ class _Builder:
         outer = int(loop.serial != 1 or any(f.along in ("column", "warp") for f in folds))
         return Phase(loop.cols, loop.serial, loop.chunked, tuple(work.before), tuple(work.body), tuple(folds),
                      self.layout.barriers[loop.order], axes, outer=outer)
+
+
+# ---------------------------------------------------------------- traffic
+def touches(segments: Sequence[Segment], buffers: Mapping[str, Buffer]) -> tuple[Touch, ...]:
+    """Which cells of global memory plain segments read and write: what the cost model counts and the stepper checks."""
+    accesses: dict[tuple[int, str, bool], dict[Index, int]] = {}  # level, buffer, stores: index -> how often, at most
+    level = 0
+    for segment in segments:
+        for phase in segment.phases:
+            trips = segment.rows * phase.cols * phase.serial
+            for stmt in statements(phase):
+                if isinstance(stmt, Load | Store) and buffers[stmt.buffer].scope != "shared":
+                    found = accesses.setdefault((level, stmt.buffer, isinstance(stmt, Store)), {})
+                    found[stmt.index] = found.get(stmt.index, 0) + trips
+        level += segment.barrier == "grid"
+    made = {b.name: -1 for b in buffers.values() if b.scope == "input"}
+    found_cells = []
+    for level, buffer in sorted({key[:2] for key in accesses}):
+        size = buffers[buffer].size
+        read, written = (_cells(accesses.get((level, buffer, stores), {}), size) for stores in (False, True))
+        if written and made.setdefault(buffer, level) == level:
+            read = 0  # what this epoch wrote is still in cache when it is read
+        found_cells.append(Touch(level, buffer, read, written))
+    return tuple(found_cells)
 
 
 def _cells(accesses: Mapping[Index, int], size: int) -> int:

@@ -11,9 +11,9 @@ from minisitch import simt
 from minisitch.device import BUILT_IN, DEVICES
 from minisitch.fuse import Stitching, extract, fuse
 from minisitch.lower import lower_program
+from minisitch.passes.registry import chosen, kernel_of
 from minisitch.runtime.assemble import assemble
 from minisitch.runtime.this_machine import cpu_with, this_cpu
-from minisitch.schedule import schedule
 from minisitch.stitch.place import stitch
 from minisitch.trace import Program, trace
 from minisitch.trace.parser import parse
@@ -58,9 +58,9 @@ def lowered(graph, strategy="astitch", target="step", device=TOY, stop_after="em
     return lower_program(Program(graph, Static(None, ()), Static(None, ()), (), ()), strategy, target, device, stop_after)
 
 
-def one_kernel(graph, device=TOY, **options):
-    """The whole graph stitched into one kernel, scheduled."""
-    return schedule(stitch(graph, device, Stitching(**options)))
+def one_kernel(graph, device=TOY, passes="default", **options):
+    """The whole graph stitched into one kernel, scheduled and rewritten by passes."""
+    return kernel_of(stitch(graph, device, Stitching(**options)), chosen(passes, device))
 
 
 def run(graph, inputs, strategy="astitch", target="step", device=TOY):

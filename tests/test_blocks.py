@@ -13,8 +13,8 @@ from minisitch.fuse import extract, fuse, make_plan
 from minisitch.kernel.ir import Compute, Load
 from minisitch.kernel.verify import verify_kernel
 from minisitch.lower import lower_plan
+from minisitch.passes.registry import default_kernel
 from minisitch.runtime.assemble import assemble
-from minisitch.schedule import schedule
 from minisitch.simplify import simplify
 from minisitch.stitch.block_cuts import BlockComposition, Triple, cut_of, operand_cut, triple_for, triples_of
 from minisitch.stitch.blocks import arrange
@@ -28,7 +28,7 @@ from minisitch.trace.tree import Static
 
 # ---------------------------------------------------------------- helpers
 def composed(graph, device, composition):
-    return schedule(arrange(graph, device, composition))
+    return default_kernel(arrange(graph, device, composition))
 
 
 def run_on(target, graph, composition, inputs, device):

@@ -35,7 +35,7 @@ from minisitch.graph import Builder, Graph, TensorType
 from minisitch.kernel.ir import LITTLE, Choose, FromIndex, Load, Phase, Store
 from minisitch.kernel.text import literal
 from minisitch.ops import DTYPES, OPS, SHORT, kind_of
-from minisitch.passes.nest_loops import _split
+from minisitch.passes.axes import _split
 from minisitch.simplify import simplify
 from minisitch.stitch.index import Digit, Index, Within
 from minisitch.testing import check_graph, random_graph

@@ -37,9 +37,9 @@ from minisitch.explain.measured_prices import Library
 from minisitch.fuse import FREE, extract, fuse, is_fusible
 from minisitch.graph import Builder, TensorType
 from minisitch.kernel.ir import Compute
+from minisitch.passes.registry import default_kernel
 from minisitch.reference import evaluate
 from minisitch.runtime import lower
-from minisitch.schedule import schedule
 from minisitch.simplify import simplify
 from minisitch.stitch.block_cuts import BlockComposition, Triple, triple_for
 from minisitch.stitch.compose import compose
@@ -116,7 +116,7 @@ def test_figure_3_golden(golden):
     assert isinstance(how, BlockComposition) and {t.blocks(body.graph[v].type.shape) for v, t in how.schedules} == {512}
     lines = [f"{named[body.origin[v]]}: {t.kind} split_dim={t.split_dim} sword={t.sword}, "
              f"{t.blocks(body.graph[v].type.shape)} blocks" for v, t in how.schedules]
-    kernel = schedule(compose(body.graph, V100, how))
+    kernel = default_kernel(compose(body.graph, V100, how))
     kept = {b.name: b for b in kernel.buffers if b.scope == "shared"}
     wanted = wishes(fusion, fusion.schedules[-1])
     assert [b.node for b in kept.values()] == list(how.shared) and set(wanted) == {body.origin[v] for v in how.shared}
@@ -579,7 +579,7 @@ def test_the_kernel_itself_stays_within_the_limit(device):
                 if not isinstance(how, BlockComposition):
                     continue
                 light = [v for v in how.shared if body.graph[v].kind != "reduce"]
-                kernel = schedule(compose(body.graph, device, how))
+                kernel = default_kernel(compose(body.graph, device, how))
                 exchanged = 0 if light else 8 * 32 * sum(n.kind == "reduce" for n in body.graph.nodes)  # a value a warp
                 assert kernel.shared_bytes <= limit + exchanged, f"seed {seed}: {kernel}"
                 mine = [v for v, whole in enumerate(body.origin) if whole in gone]
@@ -597,7 +597,7 @@ def test_shrinking_recomputes_and_changes_no_result():
         found = plan(graph, "fs18", Limits(TOY, shared=limit))
         body, how = extract(graph, found.kernels[0]), found.kernels[0].composition
         assert [body.graph[v].op for v in how.shared] == kept
-        source = emit(schedule(compose(body.graph, TOY, how)))
+        source = emit(default_kernel(compose(body.graph, TOY, how)))
         assert source.text.count("math.exp") == exps
         results, _ = stepped(source, inputs)
         np.testing.assert_allclose(results[0], evaluate(graph, inputs)[0], rtol=1e-5)
@@ -609,7 +609,7 @@ def composed(graph, limits):
     pattern, = found.kernels
     body = extract(graph, pattern).graph
     gone = {d.at: d.why for d in found.decisions if d.rule == "shared-memory-shrinking"}
-    return schedule(compose(body, limits.device, pattern.composition)), gone
+    return default_kernel(compose(body, limits.device, pattern.composition)), gone
 
 
 @pytest.mark.paper(15)

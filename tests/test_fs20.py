@@ -35,8 +35,8 @@ from minisitch.errors import KernelBug, PlanError
 from minisitch.explain.calibrate import spearman
 from minisitch.fuse import Stitching, extract, fuse
 from minisitch.kernel.ir import Load, Phase
+from minisitch.passes.registry import default_kernel
 from minisitch.passes.share_row_values import reuse
-from minisitch.schedule import schedule
 from minisitch.simplify import simplify
 from minisitch.stitch.dominants import is_row_reduce
 from minisitch.stitch.index import pull, variable
@@ -602,9 +602,9 @@ def test_shared_memory_is_shared_by_dataflow_row34():
     assert all(v.ok for v in judge(graph, inputs, results))
 
 
-def statement_counts(graph, device=TOY):
+def statement_counts(graph, device=TOY, passes="default"):
     """Statements of the loop program before the loops, and lines of the text; results are judged."""
-    kernel = one_kernel(graph, device, barriers=False, kept=())
+    kernel = one_kernel(graph, device, passes, barriers=False, kept=())
     source = cuda_emit.emit(kernel)
     inputs = random_inputs(graph, np.random.default_rng(0))
     results, _ = stepped(source, inputs)
@@ -612,12 +612,11 @@ def statement_counts(graph, device=TOY):
     return sum(len(p.before) for s in kernel.segments for p in s.phases), len(source.text.splitlines()), source.text
 
 
-def test_what_is_once_a_row_is_computed_once_row35(monkeypatch):
+def test_what_is_once_a_row_is_computed_once_row35():
     """The mean and the root of the variance are read by three loops and computed by one; the results stay the same."""
     graph = simplify(traced(layernorm_backward, (16, 64), (16, 64), (64,)))
     statements, lines, text = statement_counts(graph)
-    monkeypatch.setattr("minisitch.schedule.reuse", lambda phases, inputs: phases)
-    more_statements, more_lines, more_text = statement_counts(graph)
+    more_statements, more_lines, more_text = statement_counts(graph, passes=("share_memory", "vectorize"))
     assert (statements, more_statements) == (7, 13) and more_lines - lines == 6
     assert (text.count("math.sqrt"), more_text.count("math.sqrt")) == (1, 2)
 
@@ -674,7 +673,7 @@ def test_every_template_computes_the_same_row21_row22_row23():
             body = extract(graph, pattern).graph
             inputs = random_inputs(body, np.random.default_rng(0))
             for composition in templates(body, TOY) if pattern.composition != XLA else ():
-                kernel = schedule(stitch(body, TOY, composition))
+                kernel = default_kernel(stitch(body, TOY, composition))
                 results, _ = stepped(cuda_emit.emit(kernel), inputs)
                 assert all(v.ok for v in judge(body, inputs, results)), f"{composition}\n{body}"
                 seen[composition.threads_per_row] += 1

@@ -15,7 +15,7 @@ from minisitch.cuda_emit import emit
 from minisitch.errors import KernelError, PlanError
 from minisitch.fuse import ALL_INGREDIENTS, Pattern, extract, fuse, verify_plan
 from minisitch.lower import lower_plan
-from minisitch.schedule import schedule
+from minisitch.passes.registry import default_kernel
 from minisitch.simplify import simplify
 from minisitch.stitch.block_cuts import BlockComposition, Triple
 from minisitch.stitch.compose import compose
@@ -42,7 +42,7 @@ def test_each_part_keeps_its_composition_and_waits_for_what_it_reads(golden):
     whole = one_kernel(graph, parts, {3, 4})
     assert whole.outputs == (3, 4), "nobody else reads the sums"
     plan = compose(extract(graph, whole).graph, TOY, whole.composition)
-    kernel = schedule(plan)
+    kernel = default_kernel(plan)
     golden("restitched", "\n".join([f"{plan}\n", *map(str, plan.decisions), f"\n{kernel}"]))
     assert [(s.space.kind, s.level) for s in plan.sinks] == [("block", 0), ("row", 0), ("row", 1)]
     assert kernel.grid_barriers == 1 and [d.rule for d in plan.decisions].count("restitched") == 3
@@ -89,10 +89,10 @@ def test_a_part_waits_no_longer_than_it_must():
                     "f32[1,300] = sum %2 axes=(0,) keepdims=True", "f32[1,1] = sum %3 axes=(1,) keepdims=True", "f32[8,1] = broadcast %4 "
                     "shape=(8, 1)", "f32[8,1] = add %1 %5", "return %6")
     parts = Pattern((1,), (1,), composition=BLOCKS), Pattern((3, 4, 5, 6), (6,))
-    kernels = [schedule(compose(extract(graph, p).graph, TOY, p.composition)) for p in parts]
+    kernels = [default_kernel(compose(extract(graph, p).graph, TOY, p.composition)) for p in parts]
     assert [k.grid_barriers for k in kernels] == [0, 1]
     whole = one_kernel(graph, parts, {6})
-    kernel = schedule(compose(extract(graph, whole).graph, TOY, whole.composition))
+    kernel = default_kernel(compose(extract(graph, whole).graph, TOY, whole.composition))
     assert kernel.grid_barriers == 1
     named = re.findall(r"%(\d+) (\w+)", " ".join(s.why for s in kernel.plan.sinks))
     assert len(named) > 1 and all(kernel.graph[int(node)].op == op for node, op in named), "the ids are those of the whole kernel"
@@ -107,8 +107,8 @@ def test_what_a_block_is_to_share_stays_shared():
     blocks = BlockComposition(((1, Triple(0, 4)), (2, Triple(0, 4))), shared=(1,), threads=32)
     parts = Pattern((1, 2), (1, 2), composition=blocks), Pattern((4,), (4,))
     whole = one_kernel(graph, parts, {1, 2, 4})
-    kernel = schedule(compose(extract(graph, whole).graph, TOY, whole.composition))
-    alone = schedule(compose(extract(graph, parts[0]).graph, TOY, blocks))
+    kernel = default_kernel(compose(extract(graph, whole).graph, TOY, whole.composition))
+    alone = default_kernel(compose(extract(graph, parts[0]).graph, TOY, blocks))
     assert kernel.shared_bytes == alone.shared_bytes == 2 * 40 * 4
 
 
@@ -119,7 +119,7 @@ def test_threads_take_several_columns_where_every_part_lets_them():
     enumerated = replace(stitched[1], composition=replace(ALL_INGREDIENTS, barriers=False))
     for parts, several in ((stitched, True), ([stitched[0], enumerated], False)):
         whole = one_kernel(graph, parts, {1, 3})
-        kernel = schedule(compose(extract(graph, whole).graph, V100, whole.composition))
+        kernel = default_kernel(compose(extract(graph, whole).graph, V100, whole.composition))
         assert any(p.turns or p.width > 1 for s in kernel.segments for p in s.phases) == several
 
 
@@ -305,4 +305,4 @@ def test_a_part_that_does_not_wait_is_caught():
     plan = restitch(extract(graph, whole).graph, TOY, whole.composition, compose)
     early = tuple(replace(s, level=0) for s in plan.sinks)
     with pytest.raises(KernelError, match="is read"):
-        schedule(replace(plan, sinks=early))
+        default_kernel(replace(plan, sinks=early))

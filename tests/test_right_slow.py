@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import minisitch as ms
-from minisitch.passes import nest_loops as loops
+from minisitch.passes import cut_loops as loops
 
 
 def life(board):

@@ -18,9 +18,9 @@ import pytest
 import minisitch as ms
 from minisitch import cpu_emit, cuda_emit, graph
 from minisitch.graph import Builder, Node, TensorType
+from minisitch.passes.registry import default_kernel
 from minisitch.runtime import plans, store
 from minisitch.runtime.cpu import compile as compiler
-from minisitch.schedule import schedule
 from minisitch.stitch.place import stitch
 from minisitch.trace.parser import parse
 
@@ -83,7 +83,7 @@ def test_mutant_names_as_they_are_end_the_comment(monkeypatch):
     b = Builder()
     x = b.add("input", type=TensorType((3, 4)), name="x")
     made = b.finish([b.add("exp", [x], where="a.py\nPWNED.append(1)\n#:1")])
-    text = cpu_emit.emit(schedule(stitch(made, ms.get_device("cpu")))).text
+    text = cpu_emit.emit(default_kernel(stitch(made, ms.get_device("cpu")))).text
     with pytest.raises((SyntaxError, NameError)):
         compiler.load_text(text, text.partition("def ")[2].partition("(")[0])
 
@@ -94,7 +94,7 @@ def test_names_of_a_built_graph_stay_comments(name, emit, device):
     b = Builder()
     x = b.add("input", type=TensorType((3, 4)), name=name)
     made = b.finish([b.add("sum", [b.add("exp", [x], where=name, via=name)], where=name, axes=(1,), keepdims=True)])
-    source = emit(schedule(stitch(made, ms.get_device(device))))
+    source = emit(default_kernel(stitch(made, ms.get_device(device))))
     comments = [t.string for t in tokenize.generate_tokens(StringIO(source.text).readline) if t.type == tokenize.COMMENT]
     assert all(c.isprintable() for c in comments) and "pwned = 1" not in ast.unparse(ast.parse(source.text))
 

@@ -35,9 +35,10 @@ from minisitch.kernel.layout import asked
 from minisitch.kernel.verify import verify_kernel
 from minisitch.lower import lower_plan
 from minisitch.passes import batch_rows as together
+from minisitch.passes.registry import default_kernel
 from minisitch.runtime.assemble import assemble
 from minisitch.runtime.this_machine import get_device
-from minisitch.schedule import as_scheduled, schedule
+from minisitch.schedule import as_scheduled
 from minisitch.simplify import simplify
 from minisitch.stitch.index import variable
 from minisitch.stitch.place import stitch
@@ -168,6 +169,9 @@ def swapped(kernel, s, first, second):
     return in_segment(kernel, s, phases=tuple(phases))
 
 
+FREE_SLOT = 999  # that no buffer has
+
+
 def with_slots(kernel, slots):
     return replace(kernel, buffers=tuple(replace(b, slot=slots.get(b.name, b.slot)) for b in kernel.buffers))
 
@@ -182,7 +186,7 @@ def elsewhere(kernel, name):
 
 
 def on_one_slot(kernel):
-    return with_slots(kernel, {b.name: 0 for b in kernel.buffers if b.role in ("kept", "carry")})
+    return with_slots(kernel, {b.name: FREE_SLOT for b in kernel.buffers if b.role in ("kept", "carry")})
 
 
 def meeting_by_turns(kernel):
@@ -224,7 +228,7 @@ MUTANTS = {
     "bytes are taken over while others still read them": (
         lambda: elsewhere(REPEATED, "k4"), r"k7 takes over the bytes of k4, which other threads may still be reading"),
     "live rows share bytes": (
-        lambda: with_slots(TWO_ROWS, dict.fromkeys((b.name for b in TWO_ROWS.buffers if b.name[0] == "k"), 0)),
+        lambda: with_slots(TWO_ROWS, dict.fromkeys((b.name for b in TWO_ROWS.buffers if b.name[0] == "k"), FREE_SLOT)),
         r"k\d+ is read but holds no value"),
     "a row takes over the bytes of another segment's": (
         lambda: on_one_slot(TWO_SEGMENTS), r"segment 1, phase 0: k\d+ takes over the bytes of k\d+, which other threads may still be"),
@@ -402,7 +406,7 @@ def test_sharing_in_random_programs():
 
 def test_the_sharing_check_sees_a_mutant():
     with pytest.raises(AssertionError, match="live together"):
-        check_sharing(with_slots(TWO_ROWS, dict.fromkeys((b.name for b in TWO_ROWS.buffers if b.name[0] == "k"), 0)))
+        check_sharing(with_slots(TWO_ROWS, dict.fromkeys((b.name for b in TWO_ROWS.buffers if b.name[0] == "k"), FREE_SLOT)))
     with pytest.raises(AssertionError, match="live together"):
         check_sharing(elsewhere(REPEATED, "k4"))
     without = in_segment(IN_TURN, 0, task_barrier="none")
@@ -575,8 +579,8 @@ def test_partial_rows_are_counted_for_the_block_that_the_kernel_has(shape):
     second half was never read."""
     graph = traced(lambda x: (x.sum(1), x.sum(0)), shape)
     with pytest.raises(KernelError, match="partial rows were planned, and blocks of 256 threads make"):
-        schedule(stitch(graph, V100, Stitching(barriers=False, threads_per_row=32, threads=128)))
-    assert schedule(stitch(graph, V100)).grid_barriers == 1
+        default_kernel(stitch(graph, V100, Stitching(barriers=False, threads_per_row=32, threads=128)))
+    assert default_kernel(stitch(graph, V100)).grid_barriers == 1
 
 
 @pytest.mark.parametrize("device", ["cpu", "v100"])
@@ -590,5 +594,5 @@ def test_equal_answers_make_equal_kernels(device, seed):
         for pattern in fuse(graph, "astitch", machine).kernels:
             with suppress(PlanError, KernelError):
                 plan = stitch(extract(graph, pattern).graph, machine, how)
-                kernel = schedule(plan)
+                kernel = default_kernel(plan)
                 assert as_scheduled(first.setdefault(asked(plan), kernel), plan) == kernel

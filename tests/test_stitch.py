@@ -23,7 +23,7 @@ from stitch_help import (
 
 from minisitch import cuda_emit
 from minisitch.fuse import Stitching, fuse
-from minisitch.schedule import schedule
+from minisitch.passes.registry import default_kernel
 from minisitch.simplify import simplify
 from minisitch.stitch.dominants import candidates, groups_of
 from minisitch.stitch.index import linear, pull, value_at
@@ -91,7 +91,7 @@ def test_figure_7_schemes_and_barriers(golden):
     graph = figure_7(64, 128, 1024)
     plan = stitch(graph, V100, Stitching(threads=1024))  # a column a thread, as in the paper
     assert {s.node: s.scheme for s in plan.sinks} == {R1: "regional", PW1: "global", R2: "global", M1: "local"}
-    kernel = schedule(plan)
+    kernel = default_kernel(plan)
     assert (kernel.grid_barriers, kernel.block_barriers) == (2, 1)
     assert [len(fuse(graph, name, V100).kernels) for name in BASIC[1:]] == [4, 1]
     golden("figure_7_stitch", str(plan))
@@ -197,7 +197,7 @@ def test_layernorm_backward_reads_its_inputs_once():
     graph = simplify(traced(layernorm_backward, (rows, cols), (rows, cols), (cols,)))
     plan = stitch(graph, TOY)
     assert [s.role for s in plan.sinks].count("carry") == 2, "the gradients of scale and shift"
-    kernel = schedule(plan)
+    kernel = default_kernel(plan)
     assert kernel.grid_barriers == 1
     _, traffic = stepped_kernel(kernel, inputs_of(graph))
     assert traffic.touched["x0"].read == traffic.touched["x1"].read == rows * cols * 4
@@ -234,7 +234,7 @@ def test_a_long_row_is_split_over_blocks():
     plan = stitch(traced(softmax, (64, 30_000)), V100)
     assert [(s.role, s.level) for s in plan.sinks] == [
         ("partial", 0), ("combine", 1), ("map", 1), ("partial", 1), ("combine", 2), ("map", 2)]
-    kernel = schedule(plan)
+    kernel = default_kernel(plan)
     assert kernel.grid == 128 and kernel.grid_barriers == 2
     assert {(s.chunks, s.chunk) for s in kernel.segments} == {(2, 15_000)}
     assert all(s.scheme == "global" for s in plan.sinks if s.role == "partial"), "a split reduce is always Global"
@@ -349,7 +349,7 @@ def test_proactive_adaptation_turns_global_into_regional():
     plan = stitch(graph, TOY)
     assert plan.grid_barriers == 0 and plan.final[2].scheme == "regional"
     assert any(d.rule == "proactive-adaptation" and d.at == (5,) for d in plan.decisions)
-    stepped_kernel(schedule(plan), inputs_of(graph))
+    stepped_kernel(default_kernel(plan), inputs_of(graph))
     turned = program(*(line.format(64, 8) for line in ADAPT), "f32[1,8] = reshape %2 shape=(1, 8)",
                      "f32[64,8] = broadcast %3 shape=(64, 8)", "f32[64,8] = add %1 %4")
     assert stitch(turned, TOY).grid_barriers == 0, "any axis may become the rows"
@@ -362,7 +362,7 @@ def test_no_adaptation_where_another_task_makes_the_value():
     plan = stitch(graph, TOY)
     assert plan.grid_barriers == 1 and plan.final[2].scheme == "global"
     assert "other tasks make it" in plan.final[2].why
-    stepped_kernel(schedule(plan), inputs_of(graph))
+    stepped_kernel(default_kernel(plan), inputs_of(graph))
 
 
 JOINED = ("f32[8,6] = input name='x'", "f32[8] = sum %0 axes=(1,) keepdims=False", "f32[8,1] = reshape %1 shape=(8, 1)",
@@ -376,7 +376,7 @@ def test_adaptation_follows_a_reshape_that_joins_rows(shape):
     graph = program(*(line.format(shape) for line in JOINED))
     plan = stitch(graph, TOY)
     assert plan.grid_barriers == 0 and plan.final[1].scheme == "regional" and plan.final[6].extents == (8, 1, 6)
-    stepped_kernel(schedule(plan), inputs_of(graph))
+    stepped_kernel(default_kernel(plan), inputs_of(graph))
 
 
 @pytest.mark.parametrize("shape", ["3,16", "6,8"])
@@ -385,7 +385,7 @@ def test_no_adaptation_to_a_reshape_that_cuts_rows_elsewhere(shape):
     graph = program(*(line.format(shape) for line in JOINED))
     plan = stitch(graph, TOY)
     assert plan.grid_barriers == 1 and plan.final[1].scheme == "global"
-    stepped_kernel(schedule(plan), inputs_of(graph))
+    stepped_kernel(default_kernel(plan), inputs_of(graph))
 
 
 @pytest.mark.paper(49)
@@ -397,10 +397,10 @@ def test_what_has_been_adapted_is_adapted_to():
     graph = simplify(traced(program_of, (8, 6)))
     plan = stitch(graph, TOY)
     assert plan.grid_barriers == 0 and {s.extents for s in plan.sinks if s.role == "map"} == {(8, 1, 6)}
-    stepped_kernel(schedule(plan), inputs_of(graph))
+    stepped_kernel(default_kernel(plan), inputs_of(graph))
     apart = simplify(traced(lambda x: (program_of(x)[0], program_of(x)[0][1:] - program_of(x)[0][:-1], program_of(x)[0][6:]), (8, 6)))
     assert stitch(apart, TOY).grid_barriers == 1
-    stepped_kernel(schedule(stitch(apart, TOY)), inputs_of(apart))
+    stepped_kernel(default_kernel(stitch(apart, TOY)), inputs_of(apart))
 
 
 @pytest.mark.paper(49)
@@ -413,7 +413,7 @@ def test_adaptation_takes_any_column_of_a_row():
     graph = traced(program_of, (9, 33))
     plan = stitch(graph, TOY)
     assert plan.grid_barriers == 0
-    stepped_kernel(schedule(plan), inputs_of(graph))
+    stepped_kernel(default_kernel(plan), inputs_of(graph))
 
 
 # ---------------------------------------------------------------- demotion (AStitch B7)
@@ -440,7 +440,7 @@ def test_shared_memory_is_demoted_row_by_row():
     for limit in range(full.shared_bytes - 4, 0, -16):
         plan = stitch(graph, replace(TOY, shared_per_block=limit), Stitching(threads=64))
         try:
-            kernel = schedule(plan)
+            kernel = default_kernel(plan)
         except Exception as error:  # the warps' meeting places alone do not fit
             assert "shared memory" in str(error) and counts[-1] == 0
             break
@@ -459,7 +459,7 @@ def test_the_largest_row_goes_first():
     graph = simplify(traced(several_softmaxes, (4, 40), (4, 48), (4, 56)))
     full = one_kernel(graph, threads=64)
     sizes = {b.node: b.size for b in full.buffers if b.name in kept_rows(full)}
-    kernel = schedule(stitch(graph, replace(TOY, shared_per_block=full.shared_bytes - 4), Stitching(threads=64)))
+    kernel = default_kernel(stitch(graph, replace(TOY, shared_per_block=full.shared_bytes - 4), Stitching(threads=64)))
     assert [d.at[0] for d in kernel.decisions if d.rule == "shared-memory"] == [max(sizes, key=sizes.get)]
 
 

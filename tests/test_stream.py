@@ -7,7 +7,7 @@ import pytest
 from stitch_help import CPU, lowered, run, traced
 
 from minisitch.device import Level
-from minisitch.passes.nest_loops import STREAM
+from minisitch.passes.stream_stores import STREAM
 from minisitch.runtime.cpu.compile import compile_cpu, inspect_assembly
 from minisitch.runtime.steps import requests
 from minisitch.strategies import cost

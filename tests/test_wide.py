@@ -23,10 +23,11 @@ from stitch_help import (
 from minisitch import cuda_emit
 from minisitch.errors import KernelBug, KernelError
 from minisitch.kernel.verify import verify_kernel
+from minisitch.passes.vectorize import deal
 from minisitch.runtime.cuda.compile import plain
 from minisitch.simplify import simplify
 from minisitch.simt import step
-from minisitch.stitch.mapping import MANY_REGISTERS, deal, map_rows
+from minisitch.stitch.mapping import MANY_REGISTERS, map_rows
 from minisitch.testing import check_graph, random_inputs
 from minisitch.testing.judge import judge
 

@@ -24,11 +24,11 @@ ROAD = ("strategies.astitch", "stitch.place", "schedule", "kernel.verify", "cuda
 AFTERNOON = ("graph", "fuse", "strategies.astitch", "stitch.dominants", "stitch.subroots", "stitch.mapping", "stitch.place",
              "kernel.ir", "kernel.verify", "schedule", "cuda_emit", "lower")
 BUDGETS = {
-    "package, code lines": 22_200,
-    "road, code lines": 4_650,
-    "afternoon path, code lines": 2_600,
-    "road, tokens a code line": 12.7,
-    "package, lines over 100 columns, percent": 13.1,
+    "package, code lines": 22_620,
+    "road, code lines": 3_970,
+    "afternoon path, code lines": 2_530,
+    "road, tokens a code line": 12.1,
+    "package, lines over 100 columns, percent": 11.0,
 }
 
 

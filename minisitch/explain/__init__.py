@@ -18,11 +18,11 @@ from ..errors import KernelError, PlanError
 from ..errors.progress import shown
 from ..kernel.ir import Kernel
 from ..kernel.text import KernelSource
+from ..passes.registry import default_kernel
 from ..runtime import Stages, choose_device, lower_program, read_types, settings
 from ..runtime.cuda import offline
 from ..runtime.memory import MemoryPlan
 from ..runtime.plans import plan_of
-from ..schedule import schedule
 from ..stitch.compose import compose
 from ..trace import trace
 from ..trace.tracebacks import door
@@ -88,9 +88,9 @@ def both_texts(kernel: Kernel, exact: bool = True) -> dict[str, KernelSource]:
     """
     other, remark = choose_device("cpu" if kernel.device.kind == "gpu" else "cuda"), ""
     try:
-        twin = schedule(compose(kernel.graph, other, kernel.plan.composition))
+        twin = default_kernel(compose(kernel.graph, other, kernel.plan.composition))
     except (PlanError, KernelError) as refusal:
-        twin = schedule(compose(kernel.graph, other))
+        twin = default_kernel(compose(kernel.graph, other))
         remark = f"# Composed as AStitch would, since what runs on {kernel.device.name} cannot be one kernel here: {refusal}\n"
     texts = {k.device.kind: (cuda_emit if k.device.kind == "gpu" else cpu_emit).emit(k, exact) for k in (kernel, twin)}
     texts[other.kind] = replace(texts[other.kind], text=remark + texts[other.kind].text)

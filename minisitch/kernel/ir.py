@@ -346,6 +346,7 @@ class Kernel:
     homes: tuple[tuple[Home, ...], ...]  # where each sink of the plan lives
     decisions: tuple[Decision, ...]
     wanted_bytes: int = 0  # shared memory of one block, before any value was demoted
+    passes: tuple[str, ...] = ()  # those that have rewritten it, in order
 
     @property
     def graph(self) -> Graph:
@@ -564,6 +565,30 @@ def statements(phase: Phase) -> Iterator[Stmt]:
     yield from phase.body
     for fold in phase.folds:
         yield from fold.stores
+
+
+@dataclass(frozen=True)
+class Access:
+    """One place of a phase where a buffer is read, or written if it ``stores``; views are seen through."""
+
+    buffer: str
+    index: Index
+    stores: bool
+    guard: Guard = ()
+    after_fold: bool = False  # what a fold came to is stored
+
+
+def accesses(phase: Phase) -> Iterator[Access]:
+    """Every access that a phase's statements make, in order."""
+    views = {v.name: v for v in phase.views}
+    after = len(phase.before) + len(phase.body)
+    for number, stmt in enumerate(statements(phase)):
+        if isinstance(stmt, Load | Store):
+            view = views.get(stmt.buffer)
+            buffer, index = (view.buffer, view.base + stmt.index) if view else (stmt.buffer, stmt.index)
+            yield Access(buffer, index, isinstance(stmt, Store), stmt.guard, number >= after)
+    for move in phase.wide:
+        yield Access(move.buffer, move.index, move.stores)
 
 
 def indices(stmt: Stmt) -> list[Index]:

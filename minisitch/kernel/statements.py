@@ -17,7 +17,8 @@ from ..stitch.subroots import Sink, Space, column_of
 from .ir import Choose, Clamp, Compute, Fold, FromIndex, Load, Stmt, Store
 from .layout import Layout, Loop, root
 
-LONG_SUM = 64  # additions of one thread of a GPU: a longer sum keeps what rounding takes from it (``kahan_add``)
+# Additions of one thread: a longer sum keeps what rounding takes from it (``kahan_add``). A core adds several at once.
+LONG_SUM, LONG_SUM_OF_A_CORE = 64, 1024
 
 
 class Names:
@@ -224,18 +225,15 @@ class Statements:
         return self._fold(s, result, value, stores)
 
     def _fold(self, s: Sink, result: str, value: str, stores: tuple[Store, ...]) -> Fold:
-        """A core sums columns up in a row of memory, unless ``loops`` finds that one number at a time will do."""
         node, m = self.graph[s.node], self.m
-        row = f"{'m' if s.role == 'combine' else 'a'}{s.node}" if s.along == "column" and self.layout.device.kind == "cpu" else ""
         lanes = {"row": min(m.threads_per_row, WARP), "warp": WARP}.get(s.along, 1)
-        found = Fold(result, node.op, node.type.dtype, value, s.along, s.node, row, stores,
+        found = Fold(result, node.op, node.type.dtype, value, s.along, s.node, "", stores,
                      self.layout.exchange.get((self.loop.order, s.node), ""), lanes=lanes)
-        return replace(found, lost=f"{result}_lost") if found.rounds and self._additions(s) > LONG_SUM else found
+        is_long = self._additions(s) > (LONG_SUM_OF_A_CORE if self.layout.device.kind == "cpu" else LONG_SUM)
+        return replace(found, lost=f"{result}_lost") if found.rounds and is_long else found
 
     def _additions(self, s: Sink) -> int:
-        """How many values a thread of a GPU adds up; a core's loops are cut in blocks later (``loops``)."""
-        if self.layout.device.kind == "cpu":
-            return 0
+        """How many values a thread adds up."""
         if s.along == "row":
             return -(-min(self.loop.cols, self.m.chunk if self.space.chunks > 1 else self.loop.cols) // self.m.threads_per_row)
         return -(-self.loop.serial // (WARP if s.along == "warp" else self.space.slices))

@@ -19,10 +19,25 @@ from .ir import Kernel, Load, Phase, Segment, Stmt, Store, meetings, operands, s
 def verify_kernel(kernel: Kernel) -> Kernel:
     """Check what an emitter may rely on, and return the kernel unchanged.
 
+    Raises KernelError as ``verify_values`` does; or a grid with a barrier is larger than one wave, or shared memory exceeds the
+    device.
+    """
+    verify_values(kernel)
+    wave = kernel.device.wave(kernel.block, kernel.shared_bytes, kernel.registers)
+    if kernel.grid_barriers and kernel.device.kind == "gpu" and kernel.grid > wave:
+        raise KernelError(f"{kernel.name} has a grid barrier and {kernel.grid} blocks; one wave holds {wave}")
+    if kernel.device.kind == "gpu" and kernel.shared_bytes > kernel.device.shared_per_block:
+        raise KernelError(f"{kernel.name} wants {kernel.shared_bytes} B of shared memory a block; "
+                          f"{kernel.device.name} has {kernel.device.shared_per_block}")
+    return kernel
+
+
+def verify_values(kernel: Kernel) -> Kernel:
+    """Check that each value is there where it is read, and return the kernel unchanged. It may still want too much memory.
+
     Raises KernelError: a value or buffer is read before it is written or after its bytes were taken over, an element of a row is
     read that no phase has written, bytes are read, overwritten or taken over while another thread may still be at them, an output
-    is not written whole, a wide access begins where it may not, a grid with a barrier is larger than one wave, shared memory
-    exceeds the device.
+    is not written whole, a wide access begins where it may not.
     """
     written = _Written(kernel)
     for s, segment in enumerate(kernel.segments):
@@ -36,12 +51,6 @@ def verify_kernel(kernel: Kernel) -> Kernel:
         cells = footprint(kernel.stored[b.name], b.size)
         if cells < b.size:
             raise KernelError(f"{kernel.name} writes {cells} of the {b.size} cells of its output {b.name} (%{b.node})")
-    wave = kernel.device.wave(kernel.block, kernel.shared_bytes, kernel.registers)
-    if kernel.grid_barriers and kernel.device.kind == "gpu" and kernel.grid > wave:
-        raise KernelError(f"{kernel.name} has a grid barrier and {kernel.grid} blocks; one wave holds {wave}")
-    if kernel.device.kind == "gpu" and kernel.shared_bytes > kernel.device.shared_per_block:
-        raise KernelError(f"{kernel.name} wants {kernel.shared_bytes} B of shared memory a block; "
-                          f"{kernel.device.name} has {kernel.device.shared_per_block}")
     return kernel
 
 

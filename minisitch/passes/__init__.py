@@ -1,1 +1,12 @@
-"""What makes a kernel fast: one file, one pass. A kernel without them is right, and slower."""
+"""What makes a plain kernel fast: one file, one pass. Each is optional, and each result is verified.
+
+Importing this package registers all of them, with ``registry.kernel_pass`` and its kin. A pass of your own is one more decorated
+function, from anywhere.
+"""
+
+# isort: off
+from . import (split_reductions, keep_in_output, share_memory, share_row_values, vectorize, column_sweep, tile_transpose,
+               stream_stores, block_totals, nest_loops, cut_loops, windows, batch_rows)
+
+__all__ = ["batch_rows", "block_totals", "column_sweep", "cut_loops", "keep_in_output", "nest_loops", "share_memory",
+           "share_row_values", "split_reductions", "stream_stores", "tile_transpose", "vectorize", "windows"]

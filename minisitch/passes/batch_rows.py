@@ -1,6 +1,6 @@
 """Short rows together: a core takes some rows through each loop before the next loop.
 
-In:  a row segment for a CPU. Out: the same segment over a few rows at a time, and the rows of memory that it then needs.
+In:  a kernel for a CPU. Out: the same kernel, short rows a few at a time, and the rows of memory that they then need.
 
 Max, exponential, sum and quotient of one row wait for each other. Of a long row that is nothing beside its loops; loops
 of 32 columns are over before the first result is there, so the core waits. Loops of different rows do not wait:
@@ -18,13 +18,30 @@ from dataclasses import replace
 from itertools import chain, count
 from typing import Any
 
-from ..kernel.ir import Buffer, Clamp, Load, Phase, Segment, Stmt, Store, operands, statements
+from ..kernel.ir import Buffer, Clamp, Kernel, Load, Phase, Segment, Stmt, Store, operands, statements
 from ..ops import compute_dtype
 from ..stitch.index import Index, variable
+from .axes import free_slot
+from .registry import kernel_pass
 
 SHORT_ROW = 256  # columns; from there on a row's own loops hide what waits
 ELEMENTS = 1024  # of a block of rows: 4 kB of float32 each of what they read and write, in the nearest cache throughout
 MOST_ROWS, FEWEST_ROWS = 32, 4
+
+
+@kernel_pass("batch_rows")
+def batch_rows(kernel: Kernel) -> Kernel:
+    """Take the short rows of each segment together."""
+    if kernel.device.kind != "cpu":
+        return kernel
+    segments, buffers = [], dict(kernel.by_name)
+    for segment in kernel.segments:
+        made, rows = (segment, ()) if segment.tile or segment.together > 1 else take_together(segment, buffers)
+        segments.append(made)
+        buffers |= {b.name: b for b in rows}
+    if len(buffers) == len(kernel.buffers):
+        return kernel
+    return replace(kernel, segments=tuple(segments), buffers=tuple(buffers.values()))
 
 
 def take_together(segment: Segment, buffers: Mapping[str, Buffer]) -> tuple[Segment, tuple[Buffer, ...]]:
@@ -40,7 +57,8 @@ def take_together(segment: Segment, buffers: Mapping[str, Buffer]) -> tuple[Segm
     made: dict[str, Buffer] = {}
     for (name, node), dtype in crossing.items():
         own = _unused(f"b_{name}", {*buffers, *made})
-        made[own] = Buffer(own, dtype, rows, "shared", node, len(buffers) + len(made), "of the rows taken together", "together")
+        made[own] = Buffer(own, dtype, rows, "shared", node, free_slot([*buffers.values(), *made.values()]),
+                           "of the rows taken together", "together")
     names = {name: (b, Load(name, b.name, variable("lane_row", rows), (), False, b.dtype, b.node))
              for (name, _), b in zip(crossing, made.values(), strict=True)}
     kept = {name: buffers[name] for name in sorted(_touched(segment)) if buffers[name].role == "kept"}

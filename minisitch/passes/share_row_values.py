@@ -1,6 +1,6 @@
 """Computation reuse: what is computed once a row is computed by one phase (FusionStitching 2020, section 6.4).
 
-In:  the phases of a segment. Out: the same phases; a later one reads what an earlier one has in a register.
+In:  a kernel. Out: the same kernel; a loop reads what an earlier loop of its row has in a register.
 
 Each loop is filled by itself, so two loops that need the same value of a row both compute it. Between the loops of a
 row registers live on, for every thread computes what is once a row. Values inside a loop are not reused: another turn, or
@@ -14,7 +14,24 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from ..kernel.ir import Choose, Clamp, Compute, Fold, FromIndex, Load, Phase, Stmt, Store
+from ..kernel.ir import Choose, Clamp, Compute, Fold, FromIndex, Kernel, Load, Phase, Segment, Stmt, Store
+from ..schedule import touches
+from .registry import kernel_pass
+
+
+@kernel_pass("share_row_values")
+def share_row_values(kernel: Kernel) -> Kernel:
+    """Compute what several loops of a row need once, and count the accesses that are left."""
+    inputs = [b.name for b in kernel.buffers if b.scope == "input"]
+    segments = tuple(replace(s, phases=tuple(reuse(s.phases, inputs))) for s in kernel.segments)
+    if _computed_once(segments) == _computed_once(kernel.segments):
+        return kernel
+    plain = not any(p.views or p.wide for s in segments for p in s.phases)
+    return replace(kernel, segments=segments, touches=touches(segments, kernel.by_name) if plain else kernel.touches)
+
+
+def _computed_once(segments: Sequence[Segment]) -> int:
+    return sum(len(p.before) for s in segments for p in s.phases)
 
 
 def reuse(phases: Sequence[Phase], inputs: Collection[str]) -> list[Phase]:

@@ -26,6 +26,7 @@ from typing import Any
 from ..device import Device
 from ..fuse import Decision
 from ..graph import Builder, Graph, Node, TensorType
+from .registry import graph_pass
 
 LONG = 1 << 20  # bytes of a row that a core's own cache does not hold beside what else it needs
 PIECES = (512, 8192)  # elements of one: long enough to be worth a result of its own, short enough for the nearest cache
@@ -42,6 +43,7 @@ class Pair:
     about: int  # max(x) or mean(x), an element a row
 
 
+@graph_pass("split_reductions")
 def online(graph: Graph, device: Device) -> tuple[Graph, tuple[Decision, ...]]:
     """Rewrite each such pair over rows of more than a megabyte; ids of the decisions are those of the new graph."""
     pairs = [pair for node in graph.nodes if device.kind == "cpu" and node.op == "sum" and (pair := _pair(graph, node))]

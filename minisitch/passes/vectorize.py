@@ -1,6 +1,7 @@
 """Several columns a thread: accesses of 16 bytes, and rows that stay in registers.
 
-In:  a kernel for a GPU. Out: the same kernel, its row loops in groups of neighbouring columns.
+In:  a stitch plan, and its kernel, for a GPU. Out: the plan with fewer threads a row, several columns each; and the kernel,
+its row loops in groups of neighbouring columns.
 
 A GPU fetches 16 bytes for a thread in one instruction, if they begin at a multiple of 16. So a thread takes the columns
 that make 16 bytes at once (``width``), wherever most of what a loop moves lies side by side like that; the others of its
@@ -24,16 +25,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from ..device import Device
 from ..fuse import Decision
 from ..kernel.ir import Buffer, Clamp, Home, Kernel, Load, Phase, Segment, Stmt, Store, Wide, statements
 from ..ops import itemsize
 from ..stitch.index import ZERO, Index, grouped, variable
+from ..stitch.mapping import COLUMNS, MANY_REGISTERS, WARP, ThreadMap, power_of_two_at_least
+from ..stitch.place import StitchPlan
+from ..stitch.threads import SegmentKey, fill_block, own_maps
+from .registry import kernel_pass, plan_pass
 
 ACCESS = 16  # bytes of the widest access of a thread
 APART = 2  # an access of one column counts as so many, where a thread takes several: its lanes are no longer neighbours
 WIDEST = 8  # columns at once: more would repeat a loop's body too often
 ROOM = 24  # registers of a thread for rows, of the 64 that it has at least: of 32, a layernorm spilled some on sm_75
 LONGEST = 512  # statements that writing a loop out may make of it
+DEALT_BLOCK = 256  # threads of a block, if a row leaves room: few wait for each other
+MANY_THREADS = 512  # leave a multiprocessor two blocks, of threads that hold several columns
 
 
 @dataclass(frozen=True)
@@ -47,9 +55,68 @@ class _Stream:
     stored: bool
 
 
-def widen(kernel: Kernel) -> Kernel:
+# ---------------------------------------------------------------- fewer threads
+@plan_pass("vectorize")
+def deal_columns(plan: StitchPlan) -> StitchPlan:
+    """Deal the columns of row segments out to fewer threads, several each, where the composition leaves threads to us."""
+    if plan.device.kind != "gpu" or not plan.composition.deals:
+        return plan
+    maps, unsuited = own_maps(plan), set[SegmentKey]()
+    for s in plan.sinks:
+        if s.space.kind != "row" or s.along in ("column", "warp") or s.role == "carry":
+            unsuited.add((s.level, s.space))
+    dealt = [key for key in maps if key not in unsuited]
+    if not dealt:
+        return plan
+    registers_each = 2 if any(itemsize(n.type.dtype) > 4 for n in plan.graph.nodes) else 1
+    maps |= {key: deal(maps[key], plan.device, registers_each) for key in dealt}
+    carries = {(s.level, s.space) for s in plan.sinks if s.role == "carry"}
+    chunked = any(maps[key].splits > 1 for key in dealt)
+    # Where a row is dealt out in chunks, rows that are packed beside it need not fill a block: with 1024 threads a
+    # multiprocessor has 64 registers for each, and a chunk's loop spilled them.
+    block = max(m.threads_per_row if chunked and key[1].kind == "row" and m.splits == 1 and key not in carries else m.threads
+                for key, m in maps.items())
+    return replace(plan, maps=tuple(fill_block(maps, block).items()))
+
+
+def deal(m: ThreadMap, device: Device, registers_each: int = 1) -> ThreadMap:
+    """The same rows on fewer threads, each with several columns.
+
+    Before:  1024 threads a row, 1 row a block        After:  128 threads a row, 2 rows a block
+
+    A thread with eight columns has two accesses of 16 bytes in flight, and keeps in registers what
+    it reads again. The mapping stays as it is if this would leave lanes idle. Chunks of split rows
+    keep their blocks, with at most 512 threads of 64 registers each: then as many blocks are
+    resident as ``map_rows`` assumed. ``registers_each`` is the number of registers a value takes, 2
+    if it has 8 bytes. With 2, a chunk gets half as many threads, and fewer packed rows are
+    resident.
+    """
+    if m.splits > 1:
+        threads = min(m.threads, MANY_THREADS // registers_each, max(WARP, power_of_two_at_least(-(-2 * m.chunk // COLUMNS))))
+        return replace(m, threads=threads, threads_per_row=threads, why=f"{m.why}, on {threads} threads")
+    most = device.max_block if m.cols > COLUMNS * MANY_THREADS else MANY_THREADS
+    per_row = min(m.threads_per_row, most, max(WARP, power_of_two_at_least(-(-m.cols // COLUMNS))))
+    if per_row == m.threads_per_row:
+        return m
+    if m.rule == "row-per-block":
+        return replace(m, threads=per_row, threads_per_row=per_row, why=f"a block of {per_row} threads for each of {m.rows} rows")
+    together = max(1, min(DEALT_BLOCK, device.max_block) // per_row)
+    while together > 1 and -(-m.rows // together) < device.sms:
+        together //= 2  # for few rows, more multiprocessors rather than larger blocks
+    groups = max(1, -(-m.rows // together))
+    threads, wave = together * per_row, device.wave(together * per_row, registers=MANY_REGISTERS * registers_each)
+    steps = -(-groups // wave)
+    blocks = -(-groups // steps)
+    why = f"{per_row} threads a row, {-(-m.cols // per_row)} columns each, {together} rows a block, {steps} in turn: " \
+          f"{blocks} of {wave} resident"
+    return replace(m, blocks=blocks, threads=threads, rows_per_block=together, threads_per_row=per_row, steps=steps, why=why)
+
+
+# ---------------------------------------------------------------- wide accesses
+@kernel_pass("vectorize")
+def vectorize(kernel: Kernel) -> Kernel:
     """Take several columns at once, and keep rows in registers, where that is worth it; each choice is a ``Decision``."""
-    return _Widening(kernel).result()
+    return _Widening(kernel).result() if kernel.plan.maps else kernel
 
 
 class _Widening:

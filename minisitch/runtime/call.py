@@ -1,6 +1,6 @@
-"""Write the call of a program as a Python function that does only what the call needs.
+"""One call of a program, written out: the text of a Python function that does what a call needs and nothing else.
 
-In:  slots, steps, checks and the nest of results. Out: a ``Call``: its ``text``, its ``function``.
+In:  slots, steps, checks and the nest of results. Out: a ``Call``, whose ``text`` prints and whose ``function`` runs.
 
 After, for a softmax of one row (``print(jitted.compile(x).call.text)``):
 
@@ -15,12 +15,11 @@ After, for a softmax of one row (``print(jitted.compile(x).call.text)``):
         if not nested: return [r1]
         return r1
 
-A loop over slots and steps would do the same, but slower: 11 us instead of 3.5 us for a small call
-with 1 us of kernel time. The text can also be read.
+A loop over slots and steps would do the same. Written out, a small call costs a third of that (11 us became 3.5, with
+1 us of it in the kernel), and what it does can be read.
 
-Names: ``a0`` is an argument, ``r1`` a result, ``m2`` memory in the workspace, and ``v3`` a view for
-a library call. All programs of a thread share its workspace. Views of it are made once, by a
-function ``workspace``.
+``a0`` is an argument, ``r1`` a result, ``m2`` memory of the workspace, ``v3`` a view that a library call wants. What
+concerns only the workspace, which all programs of a thread share, is done once in a function of its own.
 """
 
 from __future__ import annotations
@@ -44,22 +43,20 @@ from .cpu.compile import remember_lines
 from .memory import ALIGNMENT, Slot, line_start
 from .pool import fresh, is_pooled
 
-RESERVED = ("leaves", "nested", "into", "free", "held", "workspace", "call")  # used by every call
-READY = 0x101  # bits of an array's flags: in C order, and aligned
+RESERVED = ("leaves", "nested", "into", "free", "held", "workspace", "call")  # names of a call's own
+READY = 0x101  # of an array's flags: in C order, and aligned
 
 
 def ready(x: Any, dtype: np.dtype) -> Array:
-    """The argument as an aligned, C-ordered array of ``dtype``, copied only if necessary.
-
-    Raises TraceError for a masked array or a matrix.
-    """
+    """An argument as an aligned, C-ordered array of the dtype; a copy only where it is not one already. Raises TraceError for a
+    masked array or a matrix."""
     refuse_other_meanings(x)
     return np.asarray(np.require(np.asarray(x), dtype, ["C", "A"]))
 
 
 @dataclass(frozen=True)
 class ArgumentView:
-    """A view of flat memory with a shape, strides and a start, the last two in bytes."""
+    """Flat memory seen with a shape and strides, from a byte offset on. Never a copy."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -67,22 +64,22 @@ class ArgumentView:
     dtype: np.dtype
 
     def of(self, flat: Array) -> Array:
-        """The view of this memory. Never a copy."""
+        """The view of that memory."""
         return np.ndarray(self.shape, self.dtype, flat, self.offset, self.strides)
 
     @property
     def is_whole(self) -> bool:
-        """Whether the view is in C order from the first byte on. A reshape then replaces it."""
+        """C order from the first byte on, so that a reshape is enough."""
         return not self.offset and self.strides == ArgumentView.whole(self.shape, self.dtype).strides
 
     def is_matrix(self, slot: Slot) -> bool:
-        """Whether the view is the whole matrix of a slot, or its transpose. BLAS takes both."""
+        """All of a slot's matrix, perhaps transposed: the same operand for BLAS, whichever way the matrix lies."""
         whole, turned = ArgumentView.whole(slot.shape, slot.dtype), ArgumentView.transposed(slot.shape, slot.dtype)
         return len(slot.shape) == 2 and self in (whole, turned)
 
     @staticmethod
     def transposed(shape: tuple[int, ...], dtype: np.dtype) -> ArgumentView:
-        """All of an array in C order, with its axes reversed."""
+        """All of an array in C order, with its axes the other way round."""
         whole = ArgumentView.whole(shape, dtype)
         return ArgumentView(shape[::-1], whole.strides[::-1], 0, dtype)
 
@@ -96,14 +93,14 @@ class ArgumentView:
 
 
 class Workspace:
-    """Bytes that one call at a time uses between its steps, and each program's views of them."""
+    """Bytes for what one call at a time keeps between its steps, and what each program's ``workspace`` function made of them."""
 
     def __init__(self) -> None:
         self.raw, self.made = NOTHING, dict[object, Any]()
         _workspaces[:] = [known for known in _workspaces if known()] + [weakref.ref(self)]
 
     def of(self, nbytes: int) -> Array:
-        """At least ``nbytes`` bytes, aligned to a cache line. Growing drops the old views."""
+        """At least so many bytes, from the start of a cache line on. All programs' views are made anew when these grow."""
         if self.raw.nbytes < nbytes:
             raw = np.empty(nbytes + ALIGNMENT, np.uint8)
             self.raw, self.made = raw[line_start(raw):], {}
@@ -113,7 +110,7 @@ class Workspace:
 
 
 class _Idle(threading.local):
-    """A thread's free workspaces: usually one, more if calls were nested."""
+    """A thread's workspaces that no call is using: one, or more where calls were made within calls."""
 
     def __init__(self) -> None:
         self.free: list[Workspace] = []
@@ -126,7 +123,7 @@ _workspaces: list[weakref.ref[Workspace]] = []
 
 
 def release_workspaces() -> None:
-    """Free the bytes of all threads' workspaces. A running call keeps its own until it ends."""
+    """Give the bytes of all threads' workspaces back. A call under way has its own until it ends."""
     for known in [*_workspaces]:
         if (workspace := known()) is not None:
             workspace.raw, workspace.made = NOTHING, {}
@@ -139,8 +136,8 @@ class CallWriter:
         self.slots = slots
         self.names: dict[str, Any] = dict.fromkeys(RESERVED)
         self.names |= {"np": np, "ndarray": Array, "empty": np.empty, "fresh": fresh, "ready": ready, "READY": READY}
-        self.once: list[str] = []  # lines that run once a thread
-        self.kept: dict[str, None] = {}  # names that these lines define
+        self.once: list[str] = []  # lines that need to run once a thread
+        self.kept: dict[str, None] = {}  # the names they make
         self.lines: list[str] = []
         self.begun = 0
         self._known: dict[Any, str] = {}
@@ -149,7 +146,7 @@ class CallWriter:
         self.lines.append(text)
 
     def bind(self, name: str, value: Any) -> str:
-        """A name in the text for an outside value. Different values get different names."""
+        """A name for a value from outside, unlike all others."""
         name = identifier(name)
         while name in self.names and self.names[name] is not value:
             name += "_"
@@ -160,11 +157,11 @@ class CallWriter:
         return self.bind(f"dtype_{dtype.name}" if dtype.name == "bool" else dtype.name, dtype)
 
     def shaped(self, slot: int) -> str:
-        """The name of an argument or a result in the user's shape."""
+        """An argument or a result in the user's shape."""
         return f"{self.slots[slot].place[0].replace('i', 'a').replace('o', 'r')}{slot}"
 
     def flat(self, slot: int) -> str:
-        """The name of a slot's memory as a flat array."""
+        """A slot's memory as a flat array."""
         found = self.slots[slot]
         if found.place == "workspace":
             end = found.index + found.size * found.dtype.itemsize
@@ -174,7 +171,7 @@ class CallWriter:
         return self._here(("flat", slot), f"{self.shaped(slot)}_flat", f"{self.shaped(slot)}.ravel()")
 
     def view(self, slot: int, view: ArgumentView) -> str:
-        """The name of a view of a slot. A view of the workspace is made once a thread."""
+        """A slot's memory seen otherwise; made once a thread where that is in the workspace."""
         found = self.slots[slot]
         if found.place != "workspace" and view == ArgumentView.whole(found.shape, found.dtype):
             return self.shaped(slot)
@@ -201,7 +198,7 @@ class CallWriter:
 
     # ------------------------------------------------------------ the parts of a call
     def arguments(self, program: Program, in_c_order: Container[int]) -> None:
-        """Unpack the leaves. Copy one only if its order, alignment or dtype is wrong."""
+        """Take the leaves; copy one only if it is not in order, aligned and of the right type."""
         inputs = [i for i, s in enumerate(self.slots) if s.place == "input"]
         count = len(inputs) - len(program.captured)
         if count:
@@ -211,7 +208,7 @@ class CallWriter:
         else:
             for i, array in zip(inputs[count:], program.captured, strict=True):
                 self.line(f"{self.shaped(i)} = {self.bind(f'captured{i}', array)}")
-        self.begun = len(self.lines)  # a workspace is taken after these lines, which may raise
+        self.begun = len(self.lines)  # nothing that is raised before is a reason to lose a workspace
         for place, i in enumerate(inputs):
             a, dtype = self.shaped(i), self.dtype(self.slots[i].dtype)
             if place in program.numbers:
@@ -224,7 +221,7 @@ class CallWriter:
             self.line(f"    {a} = ready({a}, {dtype})")
 
     def results(self) -> list[str]:
-        """Allocate the results, unless the caller passes ``into``. Returns their names in order."""
+        """Memory for what is returned, fresh unless it is given; the names, in order."""
         found = [i for i, s in enumerate(self.slots) if s.place == "output"]
         for k, i in enumerate(found):
             slot = self.slots[i]
@@ -233,7 +230,7 @@ class CallWriter:
         return [self.shaped(i) for i in found]
 
     def nest(self, tree: Tree, results: Sequence[str]) -> str:
-        """An expression that nests the results as the user did. Scalars become NumPy scalars."""
+        """The results as the user nested them; scalars as NumPy has them."""
         if isinstance(tree, Leaf):
             found = results[tree.position]
             return f"{found}.item()" if tree.number else f"{found}[()]" if tree.scalar else found
@@ -256,11 +253,8 @@ def _tuple(names: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Call:
-    """``text`` defines ``function(leaves, nested=True, into=None)``.
-
-    The function returns the user's nest of results, or a list of them if ``nested`` is false. The
-    results are new arrays, or the arrays in ``into``.
-    """
+    """``function(leaves, nested=True, into=None)``: the user's nest of results, or the list of them, in fresh arrays or in
+    those given; and its ``text``."""
 
     text: str
     function: Callable[..., Any]
@@ -268,7 +262,7 @@ class Call:
 
 def write_call(program: Program, slots: Sequence[Slot], steps: Sequence[Any], checks: Sequence[Any], workspace: int,
                refuse_overlap: Callable[..., None]) -> Call:
-    """Write the parts in order: arguments, checks, results, steps, writes to arguments, nest."""
+    """Put the parts in their order: arguments, checks, results, steps, what is written back, the nest."""
     w = CallWriter(slots)
     in_c_order = {s for step in steps for s in step.in_c_order(slots)} | {check.source for check in checks}
     w.arguments(program, in_c_order)
@@ -304,11 +298,10 @@ def write_call(program: Program, slots: Sequence[Slot], steps: Sequence[Any], ch
 
 
 def _load(text: str, names: dict[str, Any]) -> Callable[..., Any]:
-    """The function that a call's text defines. Tracebacks show its lines."""
+    """The function of a call's text; tracebacks show its lines."""
     path = f"<minisitch call {hashlib.sha256(text.encode()).hexdigest()[:12]}>"
     exec(compile(text, path, "exec"), names)
     made = {name: names.pop(name) for name in ("workspace", "call") if name in names}
-    # Its globals do not contain it, so reference counting frees it.
-    function = FunctionType(made.pop("call").__code__, names | made, "call", (True, None))
+    function = FunctionType(made.pop("call").__code__, names | made, "call", (True, None))  # no circle: it goes with its last user
     remember_lines(function, path, text)
     return function

@@ -1,15 +1,13 @@
-"""Keep the compiled programs that were used recently, and drop the others.
+"""Which compiled programs a function keeps, and which go first.
 
-In:  compiled programs by the signature of their calls. Out: the same, while they are used.
+In:  compiled programs by the signature of their calls. Out: the same, until others have been used more lately.
 
-Each function has two tables, of recent and of ``earlier`` programs. A call looks into the recent
-table and records nothing, so it stays fast. If the program is among the earlier ones, it moves
-back. When the recent programs of all functions exceed half of the limit, all earlier ones are
-dropped, and recent ones become earlier. So a program stays if it was used since the last such turn.
-A running call keeps its program until it ends.
+Each function has two tables. A call looks into the one of programs used lately, and notes nothing on its way. What is not
+there is looked for among the *earlier* ones, and moved. When the programs that all functions used lately take half of the
+bytes that may be kept, the turn comes: earlier programs go, and those used lately become the earlier ones. So a program stays
+that was used since the last turn. A call that runs a program which goes holds it until it ends.
 
-Before:  recent {a: 40 MB, b: 20 MB}, earlier {c, d}; a call compiles e
-After:   recent {e}, earlier {a, b}
+Before:  lately {a: 40 MB, b: 20 MB}, earlier {c, d}; a call compiles e      After:  lately {e}, earlier {a, b}
 """
 
 from __future__ import annotations
@@ -24,22 +22,19 @@ from ..errors import MinisitchError
 from .background import RunCall
 from .call import release_workspaces
 
-LIMIT = 96 << 20  # bytes, unless MINISITCH_PROGRAMS is set
-PROGRAM, OPERATION = 100_000, 8_000  # bytes of a program, and of each of its operations (measured)
+LIMIT = 96 << 20  # bytes, unless MINISITCH_PROGRAMS says otherwise
+PROGRAM, OPERATION = 100_000, 8_000  # bytes of a compiled program, and of each of its operations (measured)
 
-_lock = threading.RLock()  # reentrant, because a finalizer may run during a turn
+_lock = threading.RLock()  # a finalizer may come while a table turns
 _tables: weakref.WeakSet[Programs] = weakref.WeakSet()
-_lately = 0  # bytes of all recent programs
+_lately = 0  # bytes of the programs used lately
 
 
 class Programs(dict[Any, RunCall]):
-    """The recent programs of one function, by signature.
+    """The programs of one function that were used lately, by signature; ``earlier`` holds those that go next, ``others`` what a
+    signature ran while what is outside of the function was another."""
 
-    ``earlier`` are dropped at the next turn. ``others`` are programs of a signature that were
-    compiled for other values outside the function.
-    """
-
-    __hash__ = object.__hash__  # type: ignore[assignment]  # by identity, not by content
+    __hash__ = object.__hash__  # type: ignore[assignment]  # each is known by itself, not by what it holds
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +48,7 @@ class Programs(dict[Any, RunCall]):
         return self is other
 
     def find(self, key: Any) -> RunCall | None:
-        """The program of this signature, which becomes a recent one. None if there is none."""
+        """The program of that signature, from now on one that was used lately."""
         found = self.get(key)
         if found is None and (found := self.earlier.pop(key, None)) is not None:
             self[key] = found
@@ -69,38 +64,38 @@ class Programs(dict[Any, RunCall]):
             _lately += nbytes
 
     def drop(self, key: Any, run: RunCall) -> None:
-        """Forget the program of a signature if it is ``run``."""
+        """Forget the program of a signature, if it is this one."""
         for table in (self, self.earlier):
             if table.get(key) is run:
                 table.pop(key, None)
 
     def clear(self) -> None:
-        """Forget all programs, and free the workspaces."""
+        """Forget all; the memory that nobody else has is free."""
         self.earlier, self.others = {}, {}
         super().clear()
         release_workspaces()
 
 
 def size(run: RunCall) -> int:
-    """Estimated bytes of a compiled program, without its workspace."""
+    """About how many bytes a compiled program takes, without its workspace."""
     program = getattr(getattr(run, "stages", run), "program", None)
     return PROGRAM + OPERATION * len(program.graph) if program else 0
 
 
 def _turn() -> None:
-    """Drop earlier programs. The recent ones become earlier ones."""
+    """Earlier programs go, the others become earlier ones."""
     global _lately
     for table in list(_tables):
         table.earlier = dict(table)
         table.others = {key: runs for key, runs in table.others.items() if key in table}
         dict.clear(table)
     _lately = 0
-    release_workspaces()  # the remaining programs may need less
+    release_workspaces()  # they may be larger than what stays needs
 
 
 @functools.cache
 def limit() -> int:
-    """Most bytes of programs. Raises MinisitchError if MINISITCH_PROGRAMS is not a number."""
+    """How many bytes of compiled programs are kept at most."""
     setting = os.environ.get("MINISITCH_PROGRAMS", str(LIMIT))
     if not setting.isdigit():
         raise MinisitchError(f"MINISITCH_PROGRAMS={setting!r}: it is the number of bytes of compiled programs to keep, or 0")

@@ -1,8 +1,7 @@
-"""The steps of a call: launch a kernel or a GPU's pipeline, call a library, copy.
+"""What a program does at a call, step by step: launch a kernel or a GPU's pipeline, call a library, copy.
 
-In:  emitted kernels and pipelines, library nodes. Out: ``Step`` values. ``write`` adds a step to a
-call's text, and ``bind`` makes it a function of its own. A CPU's pipeline is a ``tiling.TileStep``,
-which holds many steps.
+In:  emitted kernels and pipelines, library nodes. Out: ``Step`` values, which ``bind`` turns into calls on given arrays. A CPU's
+pipeline is a step of many: ``tiling.TileStep``.
 """
 
 from __future__ import annotations
@@ -33,18 +32,15 @@ from .cuda.kernel import DeviceKernel
 from .memory import Slot
 
 Array = np.ndarray
-WORTH_WAKING = 4  # times the work of ``serial_below``, from which a launch wakes sleeping threads
+WORTH_WAKING = 4  # from so many times the work that one core does by itself, a launch wakes threads that sleep
 
 
 # ---------------------------------------------------------------- steps
 class Step(Protocol):
-    """One step of a call.
+    """One thing to do. ``write`` adds it to the text of a call; ``bind`` is given the flat arrays of all slots and
+    returns it as a call of its own, to be timed."""
 
-    ``write`` adds it to the text of a call. ``bind`` takes the flat arrays of all slots, and
-    returns the step as a function without arguments, to be timed.
-    """
-
-    warns: ClassVar[bool]  # whether NumPy may emit warnings that kernels do not emit
+    warns: ClassVar[bool]  # whether NumPy may warn in it of what kernels pass over in silence
 
     @property
     def name(self) -> str: ...
@@ -53,7 +49,7 @@ class Step(Protocol):
     def slots(self) -> tuple[int, ...]: ...
 
     def in_c_order(self, slots: Sequence[Slot]) -> Iterable[int]:
-        """The slots that must be in C order. Only arguments can be in another order."""
+        """The slots whose memory must be in C order, as it is but for arguments."""
 
     def write(self, w: CallWriter) -> None: ...
 
@@ -62,9 +58,9 @@ class Step(Protocol):
 
 @dataclass(frozen=True)
 class KernelStep:
-    """A kernel with all its launches. ``slots`` are its buffers: inputs, outputs, scratch.
+    """A kernel: its launches in order; ``slots`` are its buffers: inputs, outputs, scratch.
 
-    ``offsets`` are counted in elements: the kernel sees each input from its offset on.
+    ``offsets`` of the inputs: the kernel sees each from that element on.
     """
 
     name: str
@@ -89,9 +85,9 @@ class KernelStep:
 
 @dataclass(frozen=True)
 class LibraryStep:
-    """A NumPy call between kernels. Its operands are strided views of memory, never copies.
+    """A NumPy call between kernels: operands are strided views of what is in memory, never copies.
 
-    It calls ``function(*operands, result)``, or NumPy's matrix product if ``function`` is None.
+    ``function(*operands, result)`` is NumPy's product where it is None.
     """
 
     name: str
@@ -101,7 +97,7 @@ class LibraryStep:
     warns: ClassVar[bool] = True
 
     def in_c_order(self, slots: Sequence[Slot]) -> Iterable[int]:
-        """All slots, except whole matrices for BLAS, which takes both orders."""
+        """All but whole matrices for BLAS, which takes them in either order."""
         return [i for i, view in zip(self.slots, self.views, strict=True) if self.function or not view.is_matrix(slots[i])]
 
     def write(self, w: CallWriter) -> None:
@@ -115,10 +111,8 @@ class LibraryStep:
 
 @dataclass(frozen=True)
 class PipelineStep:
-    """A GPU's pipeline: one kernel, run by the stepper or launched. ``slots`` are inputs, outputs.
-
-    Queues, scratch and counters belong to the step or the session, not to the program.
-    """
+    """A GPU's pipeline: one kernel, in the stepper or launched. ``slots`` are its inputs and outputs; queues, scratch and counters
+    are not the program's: a step's own, or a session's."""
 
     source: PipelineSource
     launch: Callable[..., None]
@@ -140,7 +134,7 @@ class PipelineStep:
 
 
 def pipeline_step(source: PipelineSource, slots: tuple[int, ...], target: str) -> PipelineStep:
-    """The step that launches a pipeline. On a GPU its kernel is loaded before the first call."""
+    """The launch of a pipeline; on a GPU its kernel is loaded here, as the others are, and not at the first call."""
     if target != "cuda":
         return PipelineStep(source, functools.partial(_step_pipeline, source), slots)
     kernel = DeviceKernel.of_pipeline(source)
@@ -156,16 +150,13 @@ def _step_pipeline(source: PipelineSource, *buffers: Array) -> None:
 
 
 def library_step(node: Node, chains: Sequence[Sequence[Node]], slots: tuple[int, ...]) -> LibraryStep:
-    """The step of one library node.
-
-    ``chains`` holds for each operand a value in memory, then the views (moves) applied to it.
-    """
+    """The call for one library node. ``chains``: for each operand the value in memory, then the moves that view it."""
     out = ArgumentView.whole(node.type.shape, np.dtype(node.type.dtype))
     views = [_seen(chain) for chain in chains]
     if node.op != "matmul":
         return LibraryStep(node.op, (*views, out), slots, functools.partial(_store, node))
     a, b = views
-    if len(b.shape) == 2 and len(a.shape) > 2 and a.is_whole:  # one product instead of a batch
+    if len(b.shape) == 2 and len(a.shape) > 2 and a.is_whole:  # one product, where NumPy would make one a matrix
         a = ArgumentView.whole((math.prod(a.shape[:-1]), a.shape[-1]), a.dtype)
         out = ArgumentView.whole((a.shape[0], out.shape[-1]), out.dtype)
     function = None
@@ -177,7 +168,7 @@ def library_step(node: Node, chains: Sequence[Sequence[Node]], slots: tuple[int,
 
 
 def _seen(chain: Sequence[Node]) -> ArgumentView:
-    """The strides that NumPy gives to a chain of views, found on empty memory."""
+    """What the moves make of a value in memory: NumPy says, on memory that nobody writes to."""
     base = np.empty(chain[0].type.shape, chain[0].type.dtype)
     seen = view(chain, base)
     if not seen.size:
@@ -186,7 +177,7 @@ def _seen(chain: Sequence[Node]) -> ArgumentView:
 
 
 def view(chain: Sequence[Node], array: Array) -> Array:
-    """Flat memory in the first node's shape, seen through the other nodes' views."""
+    """Flat memory seen through moves: the value's own shape, then each move as NumPy does it, all of them views."""
     seen = array.reshape(chain[0].type.shape)
     for move in chain[1:]:
         seen = apply(move, [seen])
@@ -194,9 +185,9 @@ def view(chain: Sequence[Node], array: Array) -> Array:
 
 
 def _for_blas(x: ArgumentView) -> bool:
-    """Whether NumPy calls BLAS for these strides, once a matrix of the batch.
+    """One of the last two axes is contiguous and the other a whole, positive number of elements apart.
 
-    One of the last two axes must be contiguous, and the other a positive multiple of the item size.
+    NumPy calls BLAS once a matrix of the batch, and not at all for other strides.
     """
     row, column = x.strides[-2:]
     size = x.dtype.itemsize
@@ -208,7 +199,7 @@ def _packed_product(pack_a: bool, pack_b: bool, a: Array, b: Array, out: Array) 
 
 
 def _half_product(a: Array, b: Array, out: Array) -> None:
-    """Compute the product in float32, because BLAS has no float16."""
+    """By way of float32, which BLAS has."""
     np.copyto(out, np.matmul(a.astype(np.float32), b.astype(np.float32)), casting="unsafe")
 
 
@@ -219,7 +210,7 @@ def _store(node: Node, *arrays: Array) -> None:
 
 @dataclass(frozen=True)
 class CopyStep:
-    """Copies a result that is also an argument or another result. Results never share memory."""
+    """A result that is an argument or another result: it is copied, so that nothing returned shares memory."""
 
     slots: tuple[int, int]
     name: str = "copy"
@@ -238,34 +229,31 @@ class CopyStep:
 
 
 # ---------------------------------------------------------------- kernels become functions
-# Equal bodies share one function, across programs too, while one of these programs lives.
+# Equal bodies have one function, also across programs, as long as one of these lives.
 _built: WeakValueDictionary[tuple[str, Device, str, bool], Callable[..., None]] = WeakValueDictionary()
 
 
 def build_kernels(stages: Stages, target: str) -> dict[str, Callable[..., None]]:
-    """A launch function for each digest of a body. It takes the kernel's global buffers.
-
-    ``target`` is "cpu", "python", "step" or "cuda".
-    """
+    """A launch function for each kernel by the digest of its body; each takes the global buffers."""
     wanted = {(d, stages.device, target, s.exact): s for d, s in zip(stages.digests, stages.sources, strict=True)}
     found = {key: launch for key in wanted if (launch := _built.get(key)) is not None}
     missing = {key: s for key, s in wanted.items() if key not in found}
-    if target == "cpu":  # compiled functions live as long as this list or their users
+    if target == "cpu":  # what is compiled lives as long as somebody has it
         _made = compiler.compile_many([r for s in missing.values() for r in requests(s)])
-    for key, source in missing.items():  # no lock, since a fork could leave it held
+    for key, source in missing.items():  # no lock, that a fork could leave held: of two threads, the first one's stands
         found[key] = _built.setdefault(key, _launcher(source, target))
     return {key[0]: launch for key, launch in found.items()}
 
 
 def requests(source: KernelSource) -> list[compiler.Request]:
-    """What to compile for one kernel's CPU text: one function for each launch."""
+    """What to compile for one kernel's CPU text: one function a launch."""
     dtype = {b.name: b.dtype for b in source.kernel.buffers}
     return [compiler.Request(source.text, launch.name, tuple(dtype[b] for b in launch.buffers),
                              launch.short, source.exact) for launch in source.launches]
 
 
 def _launcher(source: KernelSource, target: str) -> Callable[..., None]:
-    """The launch function of one kernel on a target."""
+    """Bind a kernel's launches to a way of executing them."""
     if target == "step":
         return _step_launcher(source)
     if target == "cuda":
@@ -288,7 +276,7 @@ def _launcher(source: KernelSource, target: str) -> Callable[..., None]:
         return parts[0][0]
 
     def launch_all(*buffers: Array) -> None:
-        if halves:  # Numba's CPU target has no float16, so kernels take the bits
+        if halves:  # Numba's CPU target has no float16: kernels take the bits
             buffers = tuple(b.view(np.uint16) if b.dtype == np.float16 else b for b in buffers)
         for run, picked in parts:
             run(*[buffers[i] for i in picked])
@@ -296,11 +284,11 @@ def _launcher(source: KernelSource, target: str) -> Callable[..., None]:
 
 
 def to_the_cores(kernel: Kernel, launch: Launch, request: compiler.Request) -> Callable[..., None]:
-    """A function that runs one launch, on several cores if that pays.
+    """A launch's tasks to the cores: the plain call where one core is enough, where threads that sleep are not worth waking, and
+    whenever somebody else has them.
 
-    One core runs it if the work is small, if the threads are busy, or if waking them is not worth
-    it. Each core gets at least half of ``serial_below``. Sleeping threads are woken from
-    ``WORTH_WAKING`` times ``serial_below`` on, at most ``SERIAL_BESIDE_LIBRARY``.
+    Each core gets at least half of the work that one does by itself; threads that sleep are woken from ``WORTH_WAKING`` times that
+    work on, and where it is so much that one has it to itself only beside a library's threads.
     """
     compiled = compiler.compile_cpu(request.text, request.name, request.dtypes, short=request.short, exact=request.exact)
     tasks, work, alone = launch.tasks, launch.work, kernel.device.serial_below

@@ -1,6 +1,6 @@
-"""Choose the target that a program is printed for, and the device that it is scheduled for.
+"""Where a program runs: the target it is printed for, and the machine it is scheduled for.
 
-In:  names given by the user, or none. Out: one of ``TARGETS``, a ``Device``.
+In:  the names that a user gives, or none. Out: one of ``TARGETS``, a ``Device``.
 """
 
 from __future__ import annotations
@@ -18,10 +18,7 @@ TARGETS = ("cpu", "cuda", "step", "python", "reference")
 
 
 def choose_target(target: str) -> str:
-    """The target. ``auto`` is ``cuda`` if there is a GPU, else ``cpu``.
-
-    Raises DeviceError for an unknown name.
-    """
+    """``"auto"`` is ``cuda`` where there is a device, else ``cpu``. Raises DeviceError for an unknown name."""
     if target == "auto":
         return "cuda" if _has_driver() and cuda_driver.available() else "cpu"
     if target not in TARGETS:
@@ -31,7 +28,7 @@ def choose_target(target: str) -> str:
 
 @functools.cache
 def _has_driver() -> bool:
-    """Whether a CUDA driver can be loaded. This is fast, and importing Numba is not."""
+    """Whether a CUDA driver can be loaded; asked before Numba is imported, which takes a while."""
     try:
         ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
     except OSError:
@@ -40,11 +37,7 @@ def _has_driver() -> bool:
 
 
 def choose_device(target: str, device: str | Device | None = None) -> Device:
-    """The device to schedule for.
-
-    By default it is this CPU, and for CUDA text this GPU, or an H100 if there is none.
-    Raises DeviceError for an unknown name.
-    """
+    """The machine to schedule for: the one named, else this CPU; for CUDA text this GPU, or an H100 where there is none."""
     if isinstance(device, Device):
         return device
     if device is not None:

@@ -11,7 +11,7 @@ The paper's two irregular shapes show why one rule does not fit all (V100, one w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..device import Device
 from ..fuse import Composition, Stitching
@@ -20,9 +20,7 @@ WARP = 32
 LONG_ROW = 1024  # the paper's bound: only longer rows are split
 CPU_TILE = 4096  # columns that a core sums up at a time: 16 kB of float32, half an L1 cache
 COLUMNS = 8  # columns of one thread: two accesses of 16 bytes in flight
-DEALT_BLOCK = 256  # threads of a block of packed rows: a small block waits less at its barriers
 MANY_REGISTERS = 64  # registers of a thread that takes several columns
-MANY_THREADS = 512  # threads of a block: with 64 registers each, two blocks fit on a multiprocessor
 SHORTEST_SLICE = {"gpu": 64, "cpu": 256}  # reduced rows that are worth a partial result
 
 
@@ -93,39 +91,6 @@ def map_rows(rows: int, cols: int, device: Device, *, adaptive: bool = True, who
     why = f"{per_row} thread{s[0]} a row, {together} row{s[1]} a block, {steps} in turn: {blocks} of {wave} resident" \
         if device.kind == "gpu" else f"{blocks} range{s[2]} of {steps} row{s[3]}, each a core's in turn"
     return ThreadMap(rows, cols, blocks, together * per_row, together, per_row, steps, 1, cols, "task-packing", why)
-
-
-def deal(m: ThreadMap, device: Device, registers_each: int = 1) -> ThreadMap:
-    """The same rows on fewer threads, each with several columns.
-
-    Before:  1024 threads a row, 1 row a block        After:  128 threads a row, 2 rows a block
-
-    A thread with eight columns has two accesses of 16 bytes in flight, and keeps in registers what
-    it reads again. The mapping stays as it is if this would leave lanes idle. Chunks of split rows
-    keep their blocks, with at most 512 threads of 64 registers each: then as many blocks are
-    resident as ``map_rows`` assumed. ``registers_each`` is the number of registers a value takes, 2
-    if it has 8 bytes. With 2, a chunk gets half as many threads, and fewer packed rows are
-    resident.
-    """
-    if m.splits > 1:
-        threads = min(m.threads, MANY_THREADS // registers_each, max(WARP, power_of_two_at_least(-(-2 * m.chunk // COLUMNS))))
-        return replace(m, threads=threads, threads_per_row=threads, why=f"{m.why}, on {threads} threads")
-    most = device.max_block if m.cols > COLUMNS * MANY_THREADS else MANY_THREADS
-    per_row = min(m.threads_per_row, most, max(WARP, power_of_two_at_least(-(-m.cols // COLUMNS))))
-    if per_row == m.threads_per_row:
-        return m
-    if m.rule == "row-per-block":
-        return replace(m, threads=per_row, threads_per_row=per_row, why=f"a block of {per_row} threads for each of {m.rows} rows")
-    together = max(1, min(DEALT_BLOCK, device.max_block) // per_row)
-    while together > 1 and -(-m.rows // together) < device.sms:
-        together //= 2  # for few rows, more multiprocessors rather than larger blocks
-    groups = max(1, -(-m.rows // together))
-    threads, wave = together * per_row, device.wave(together * per_row, registers=MANY_REGISTERS * registers_each)
-    steps = -(-groups // wave)
-    blocks = -(-groups // steps)
-    why = f"{per_row} threads a row, {-(-m.cols // per_row)} columns each, {together} rows a block, {steps} in turn: " \
-          f"{blocks} of {wave} resident"
-    return replace(m, blocks=blocks, threads=threads, rows_per_block=together, threads_per_row=per_row, steps=steps, why=why)
 
 
 def map_rows_as(composition: Composition, rows: int, cols: int, device: Device, whole: bool = True) -> ThreadMap:

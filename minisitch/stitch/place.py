@@ -57,6 +57,8 @@ class StitchPlan:
     groups: tuple[Group, ...]
     sinks: tuple[Sink, ...]
     decisions: tuple[Decision, ...]
+    maps: tuple[tuple[tuple[int, Space], ThreadMap], ...] = ()  # of each segment, where a pass has chosen them
+    demoted: frozenset[int] = frozenset()  # values kept in global memory, since a block's shared memory is full
 
     @cached_property
     def final(self) -> dict[int, Sink]:

@@ -20,7 +20,8 @@ from ..fuse import ALL_INGREDIENTS, Composition, FusionPlan, Pattern, extract, r
 from ..graph import Graph
 from ..kernel.ir import Kernel, Segment
 from ..kernel.layout import asked
-from ..schedule import as_scheduled, schedule
+from ..passes.registry import default_kernel
+from ..schedule import as_scheduled
 from ..stitch.compose import compose
 from .cost import kernel_us, library_us, working_set
 
@@ -80,7 +81,7 @@ def built(graph: Graph, device: Device, composition: Composition) -> Kernel:
         try:
             plan = compose(known.bodies.setdefault(graph.structure_text, graph), device, composition)
             loops = asked(plan)
-            known[key] = as_scheduled(known.by_loops[loops], plan) if loops in known.by_loops else schedule(plan)
+            known[key] = as_scheduled(known.by_loops[loops], plan) if loops in known.by_loops else default_kernel(plan)
         except (PlanError, KernelError) as refused:
             known.refused[key] = copy(refused)  # a traceback would keep this table alive
             raise

@@ -1,8 +1,7 @@
-"""Errors of NumPy that depend on values: assignments that do not fit, and guards.
+"""What NumPy asks of values: whether the right side of an assignment fits, and what a call raises that its values decide.
 
-In:  the right side of ``x[i] = value``, or bools that must not hold.
-Out: a traced array, or a guard of the recorder. A guard becomes one more output of the graph. A
-call raises NumPy's error if it is true (``Program.guards``).
+In:  the right side of ``x[i] = value``, or bools that must not hold. Out: a traced array; a guard of the recorder, which becomes
+one more output of the graph: ``Program.guards`` raises NumPy's error where it is true.
 """
 
 from __future__ import annotations
@@ -15,10 +14,9 @@ from .array import TracedArray, is_traced, lift, record
 
 
 def assignable(value: Any, dtype: np.dtype, checked: bool = True) -> TracedArray:
-    """The right side of ``x[i] = value``. NumPy itself converts a real one, with its own errors.
+    """The right side of ``x[i] = value``. NumPy itself converts what is real, and raises what it raises.
 
-    ``checked``: NumPy's scalars must fit the dtype. At integer positions and masks only Python's
-    must.
+    ``checked``: are NumPy's scalars asked whether the dtype holds them? At integer positions and masks only Python's are.
     """
     if is_traced(value) or isinstance(value, np.ndarray) or (isinstance(value, np.generic) and not checked):
         if checked and dtype.kind == "i" and isinstance(value, TracedArray) and value.is_scalar:
@@ -30,10 +28,7 @@ def assignable(value: Any, dtype: np.dtype, checked: bool = True) -> TracedArray
 
 
 def _guard_range(value: TracedArray, holds: np.iinfo) -> None:
-    """Guard what NumPy checks of a scalar: whether a signed dtype holds it.
-
-    NumPy checks no arrays, and no other dtypes.
-    """
+    """NumPy asks a scalar whether a signed dtype holds it, unlike an array or another dtype."""
     low, high = int(holds.min), int(holds.max)
     if value.dtype.kind == "f":
         guard(np.isnan(value), ValueError, "cannot convert float NaN to integer")
@@ -46,10 +41,7 @@ def _guard_range(value: TracedArray, holds: np.iinfo) -> None:
 
 
 def guard(wrong: TracedArray, error: type[Exception], message: str) -> None:
-    """Raise NumPy's error if any of these bools holds.
-
-    If they are known, now. Otherwise each call of the program does.
-    """
+    """Raise what NumPy raises where any of these bools holds: now if they are known, else each call of the program does."""
     recorder = wrong.recorder
     known = recorder.known(wrong.node)
     if known is not None:

@@ -1,9 +1,8 @@
-"""Nested arguments and results: take them apart into arrays, and put them together again.
+"""Nested arguments and results: what is an array in them, and how to put them together again.
 
-In:  a nest of tuples, lists and dicts, and of their subclasses. Out: its array leaves in order, and
-a ``Tree``: the nest with a position in place of each array. Trees are frozen, hashable and
-picklable. A tree is half of a compile cache's key, and the leaves' ``TensorType``s are the other
-half.
+In:  a nest of tuples, lists and dicts, and of their subclasses. Out: its array leaves in order, and a ``Tree``:
+the nest with a position in place of each array. Trees are frozen, hashable and picklable, so a tree is
+half of a compile cache's key; the other half is the ``TensorType`` of each leaf.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from .recorder import refuse
 
 @dataclass(frozen=True)
 class Leaf:
-    """The array at ``position`` of the flat list. ``scalar``: it is a NumPy scalar.
+    """The array at ``position`` of the flat list; ``scalar`` if it is a NumPy scalar, and no array of shape ().
 
-    ``number``: if a Python number is there instead, its type.
+    ``number``: the type of the Python number that is there instead.
     """
 
     position: int
@@ -36,8 +35,7 @@ class Leaf:
 class Static:
     """A value that is part of the program: a Python scalar, None, a string, a function ...
 
-    ``key`` distinguishes what ``==`` does not (1 from True, 0.0 from -0.0), and makes nan equal
-    itself.
+    ``key`` tells apart what ``==`` does not (1 from True, 0.0 from -0.0) and makes nan equal to itself.
     """
 
     value: Any = field(compare=False)
@@ -46,7 +44,7 @@ class Static:
 
 @dataclass(frozen=True)
 class Branch:
-    """A container: its class, a dict's keys, its children, and an object's attributes."""
+    """A container: its class, a dict's keys, its children; then the attributes of an object of a subclass."""
 
     container: type
     keys: tuple[Hashable, ...]
@@ -54,7 +52,7 @@ class Branch:
     attributes: tuple[str, ...] = ()  # their values are the last children
 
     def build(self, parts: Sequence[Any]) -> Any:
-        """A container of this kind with other children."""
+        """A container of this kind that holds other children."""
         values = parts[:len(parts) - len(self.attributes)]
         if issubclass(self.container, dict):
             made = self.container.__new__(self.container)
@@ -73,13 +71,11 @@ class Branch:
 
 
 Tree = Leaf | Static | Branch
-MOST = 1 << 63  # larger ints have no dtype
+MOST = 1 << 63  # ints beyond have no array
 
 
 def is_array(value: object) -> bool:
-    """Whether a value becomes an input: NumPy arrays and scalars, types, other libraries'
-    arrays.
-    """
+    """Does a value become an input? NumPy arrays and scalars, abstract types, other libraries' arrays."""
     if isinstance(value, np.ndarray | np.generic | TensorType):
         return True
     return not isinstance(value, type | dict | list | tuple) and hasattr(value, "shape") and hasattr(value, "dtype")
@@ -87,10 +83,9 @@ def is_array(value: object) -> bool:
 
 @dataclass
 class Numbers:
-    """Which Python numbers among the arguments are inputs, by their places in ``flatten``'s order.
+    """Which Python numbers among the arguments are inputs, by their places in the order of ``flatten``.
 
-    Floats are inputs, except those in ``fixed``, whose values the program asks for. Ints are part
-    of the program until they have ``varied``.
+    Floats are, but those ``fixed``: the program asks for their values. Ints are part of the program until they have ``varied``.
     """
 
     fixed: set[int] = field(default_factory=set)
@@ -98,14 +93,11 @@ class Numbers:
 
 
 class Inputs:
-    """Decides which values become inputs: arrays, and the numbers in ``numbers``.
-
-    To be called once for each value, in order.
-    """
+    """Which values become inputs: arrays, and the numbers that ``numbers`` says. To be asked once for each value, in order."""
 
     def __init__(self, numbers: Numbers) -> None:
         self.numbers, self._count = numbers, 0
-        self.places: list[int] = []  # the places of numbers that become inputs
+        self.places: list[int] = []  # of the numbers that do
 
     def __call__(self, value: object) -> bool:
         if type(value) is not float and type(value) is not int:
@@ -119,18 +111,15 @@ class Inputs:
 
 
 def refuse_other_meanings(array: Any) -> None:
-    """Raise TraceError for an array of a subclass, such as a masked array or a matrix.
-
-    Its operators may mean something else, and results would be of its class. A memory-mapped array
-    is fine: it computes as an array, and gives plain arrays.
-    """
+    """Raises TraceError for an array of a subclass, such as a masked array or a matrix: its operators may mean something else
+    than an array's, and what they give is of its class. An array in a file is as any other, and gives plain arrays."""
     if isinstance(array, np.ndarray) and type(array) not in (np.ndarray, np.memmap):
         raise refuse(f"a {type(array).__name__} among the arrays", "its operators mean something else than an array's, which is "
                      "all that is compiled", "Pass np.asarray(it), and a mask as an array of its own")
 
 
 def type_of(leaf: Any) -> TensorType:
-    """Shape and dtype of an array leaf, also of one that is not NumPy's (CuPy, Torch, Numba)."""
+    """Shape and dtype of an array leaf; also of arrays that are not NumPy's (CuPy, Torch, Numba)."""
     if isinstance(leaf, TensorType):
         return leaf
     if isinstance(leaf, float) and not isinstance(leaf, np.generic):
@@ -140,17 +129,17 @@ def type_of(leaf: Any) -> TensorType:
     dtype = leaf.dtype if isinstance(leaf.dtype, np.dtype) else str(leaf.dtype).removeprefix("torch.")
     try:
         return TensorType(tuple(map(int, leaf.shape)), np.dtype(dtype).name)
-    except TypeError:  # for example bfloat16
+    except TypeError:  # bfloat16, say
         raise refuse(f"an array of {dtype}", "NumPy does not know it", "Convert it first, to float32 for example") from None
 
 
 def is_argument(value: object) -> bool:
-    """Whether a value becomes an input: arrays, and Python floats."""
+    """Does a value become an input? Arrays, and Python's floats."""
     return type(value) is float or is_array(value)
 
 
 def flatten(value: Any, is_leaf: Callable[[object], bool] = is_argument) -> tuple[list[Any], Tree]:
-    """The array leaves in order (dicts in insertion order), and the tree that holds them.
+    """The array leaves in order (dicts in insertion order), and the tree they hang on.
 
     ``(x, {"w": w}, 3)``  ->  ``[x, w]``, ``(Leaf(0), {"w": Leaf(1)}, Static(3))``
     """
@@ -190,10 +179,10 @@ def _static_key(value: Any) -> Hashable:
 
 
 def unflatten(tree: Tree, leaves: Sequence[Any]) -> Any:
-    """The nest with ``leaves`` in the places of its arrays: the inverse of ``flatten``.
+    """The nest again, with ``leaves`` in the places of its arrays; the inverse of ``flatten``.
 
-    An array that is part of the program is copied, so that no caller sees what another one does to
-    it. A value that NumPy has as a scalar is a scalar.
+    An array that is part of the program is copied, so that what one caller does to it the next does not see. What NumPy has as a
+    scalar is one.
     """
     if isinstance(tree, Leaf):
         leaf = leaves[tree.position]
@@ -217,7 +206,7 @@ def named_parts(tree: Tree, name: str = "") -> Iterator[tuple[str, Leaf | Static
 
 
 def with_statics(tree: Tree, of: Callable[[Any], Any]) -> Tree:
-    """The same nest, with ``of(value)`` in place of each static value."""
+    """The same nest, in which another value stands for each that is part of the program."""
     if isinstance(tree, Branch):
         return replace(tree, children=tuple(with_statics(child, of) for child in tree.children))
     if isinstance(tree, Leaf) or (value := of(tree.value)) is tree.value:

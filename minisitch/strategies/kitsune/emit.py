@@ -48,7 +48,7 @@ from ...graph import Graph, Node, label
 from ...kernel.ir import Buffer, Compute, Fold, Kernel, Load, Phase, Stmt, Store
 from ...kernel.text import Writer, combine, header, literal, numpy_name
 from ...ops import SHORT, compute_dtype, itemsize
-from ...schedule import schedule
+from ...passes.registry import default_kernel
 from ...stitch.compose import compose
 from ...stitch.index import ZERO, Digit, Index, digits, linear, operands_at, show, unravel, variable
 from .pipeline import Pipeline, Queue, Stage
@@ -395,7 +395,7 @@ class _Emitter:
         """The body's kernel. It shares arrays with other stages; where it has others, it gets what those have left."""
         for left in (self.shared, self.shared - _bytes(self.pool)):
             block = replace(self.one_block, shared_per_block=left)
-            kernel = schedule(compose(body, block, Stitching(threads=self.threads)))
+            kernel = default_kernel(compose(body, block, Stitching(threads=self.threads)))
             if _bytes(_joined(self.pool, kernel)) <= self.shared:
                 break
         return kernel

@@ -1,0 +1,71 @@
+"""A long row is summed up block by block: exact enough without slowing each addition down.
+
+In:  a kernel for a CPU. Out: the same kernel; each block of a long row, or each inner axis, has a total of its own.
+
+A float32 total that has grown large swallows what is added to it (the variance of fifty million numbers was wrong in the third
+digit). The plain kernel keeps what rounding takes from each addition (compensated summation, Kahan 1965), one addition after the
+other. Here blocks have totals of their own, and only when such totals are added up what rounding takes is kept.
+
+Before:  for col in 0..1000000:    r, lost = kahan_add(r, lost, x[col])
+After:   for c0 in 0..977:         for c1 in 0..1024: part += x[c0 * 1024 + c1]
+                                   r, lost = kahan_add(r, lost, part)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..kernel.ir import Fold, Kernel, Phase, Segment
+from ..ops import kind_of
+from .axes import Axis, chunks_of, column_axes, inner_columns, is_flat, nest, takes_column_whole, with_whole_chunks
+from .registry import kernel_pass
+
+BLOCK = 1024  # columns of a long row that have a total of their own: 16 to 32 additions, one vector after the other
+VECTORS = 64  # columns that a core adds at once: four vectors of its widest; blocks are whole numbers of them where that divides
+LONG_SUM = 1024  # elements: a longer sum keeps what rounding takes from its totals
+FEW = 64  # elements of an inner axis that are worth a total of their own
+
+
+@kernel_pass("block_totals")
+def block_totals(kernel: Kernel) -> Kernel:
+    """Give each block of long rows a total of its own."""
+    if kernel.device.kind != "cpu" or not any(_rounds(p) for s in kernel.segments for p in s.phases):
+        return kernel
+    kernel = with_whole_chunks(kernel, inner_columns)
+    return replace(kernel, segments=tuple(replace(s, phases=tuple(_in_blocks(s, p) for p in s.phases)) for s in kernel.segments))
+
+
+def _in_blocks(segment: Segment, phase: Phase) -> Phase:
+    if phase.serial != 1 or not is_flat(phase) or not _rounds(phase):
+        return phase
+    chunks = chunks_of(segment, phase)
+    columns = column_axes(phase, chunks)
+    block = _block(phase, columns)
+    if block:
+        columns = [("c1", 1, block), ("c0", block, -(-columns[0][2] // block))]
+    elif len(columns) == 1 or (columns[0][2] < FEW and phase.cols <= LONG_SUM):
+        return phase
+    nested = nest(phase, columns, [], chunks, 0)
+    return replace(nested, block=block, folds=tuple(_with_part(f, phase.cols) for f in nested.folds))
+
+
+def _with_part(f: Fold, columns: int) -> Fold:
+    if f.along == "carry":
+        return f
+    return replace(f, inner=f"{f.result}_part", lost=f"{f.result}_lost" if f.rounds and columns > LONG_SUM else "")
+
+
+def _block(phase: Phase, axes: Sequence[Axis]) -> int:
+    """How many columns of a row have a total of their own: 0 where its sums are short, exact, or run over nested axes.
+
+    Where some number of whole vectors divides the row, blocks are alike.
+    """
+    columns = axes[0][2]
+    if len(axes) > 1 or columns <= LONG_SUM or not takes_column_whole(phase):
+        return 0
+    return next((size for size in range(2 * BLOCK, BLOCK // 4, -VECTORS) if columns % size == 0), BLOCK)
+
+
+def _rounds(phase: Phase) -> bool:
+    return any(f.along == "row" and f.op in ("sum", "prod") and kind_of(f.dtype) == "float" for f in phase.folds)

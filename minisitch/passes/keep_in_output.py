@@ -1,0 +1,66 @@
+"""A core keeps a row of values in the output that it writes last, and needs no row of memory for them.
+
+In:  a kernel for a CPU. Out: the same kernel, without the kept rows for which an output has room.
+
+Before:  phase 1: k4[col] = v4          phase 2: v4 = k4[col]; y0[row * 1024 + col] = v4 / r5
+After:   phase 1: y0[row * 1024 + col] = v4     phase 2: v4 = y0[row * 1024 + col]; y0[row * 1024 + col] = v4 / r5
+
+The output has the same type and lies the same way; each element is read, before it is written, by the loop that wrote it.
+Not for rows that are read another way than they were written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..fuse import Decision
+from ..kernel.ir import Buffer, Home, Kernel, Load, Phase, Segment, Stmt, Store, accesses
+from ..stitch.index import Index
+from .registry import kernel_pass
+
+
+@kernel_pass("keep_in_output")
+def keep_in_output(kernel: Kernel) -> Kernel:
+    """Let outputs hold kept rows, where they can."""
+    if kernel.device.kind != "cpu":
+        return kernel
+    segments, hosts = list(kernel.segments), dict[str, str]()
+    for number, segment in enumerate(segments):
+        for row in [b for b in kernel.buffers if b.role == "kept"]:
+            if place := _host(kernel, segment, row, set(hosts.values())):
+                host, index = place
+                hosts[row.name] = host
+                segment = replace(segment, phases=tuple(_moved(p, row.name, host, index) for p in segment.phases))
+        segments[number] = segment
+    if not hosts:
+        return kernel
+    words = {row: Home(words=f"the row of {host}, which is written last") for row, host in hosts.items()}
+    homes = tuple(tuple(words.get(h.buffer, h) for h in each) for each in kernel.homes)
+    decisions = [Decision((kernel.by_name[row].node,), "place", "output-row",
+                          f"kept in {host}, which the same loop overwrites last") for row, host in hosts.items()]
+    buffers = tuple(b for b in kernel.buffers if b.name not in hosts)
+    return replace(kernel, segments=tuple(segments), buffers=buffers, homes=homes, decisions=(*kernel.decisions, *decisions))
+
+
+def _host(kernel: Kernel, segment: Segment, row: Buffer, taken: set[str]) -> tuple[str, Index] | None:
+    """The output that can hold a kept row, and where in it an element lies."""
+    uses = [(k, a) for k, phase in enumerate(segment.phases) for a in accesses(phase) if a.buffer == row.name]
+    value = kernel.plan.final[row.node]
+    if not uses or value.role != "map" or len({(a.index, segment.phases[k].cols) for k, a in uses}) > 1:
+        return None
+    last = max(k for k, _ in uses)
+    for output in (b for b in kernel.buffers if b.scope == "output" and b.name not in taken and b.dtype == row.dtype):
+        other = kernel.plan.final[output.node]
+        alike = (other.role, other.domain, other.home, other.extents) == ("map", value.domain, value.home, value.extents)
+        found = [(k, a) for k, phase in enumerate(segment.phases) for a in accesses(phase) if a.buffer == output.name]
+        if alike and len(found) == 1 and found[0][1].stores and found[0][0] >= last and not found[0][1].guard:
+            return output.name, found[0][1].index
+    return None
+
+
+def _moved(phase: Phase, row: str, host: str, index: Index) -> Phase:
+    def moved(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, Load | Store) and stmt.buffer == row:
+            return replace(stmt, buffer=host, index=index)
+        return stmt
+    return replace(phase, before=tuple(map(moved, phase.before)), body=tuple(map(moved, phase.body)))

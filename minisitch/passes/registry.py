@@ -1,0 +1,128 @@
+"""The registry of passes: what makes a plain kernel fast, one rewrite at a time.
+
+In:  a ``StitchPlan`` and the names of passes. Out: the ``Kernel`` they make of it, signed by each (``Kernel.passes``).
+
+A pass rewrites a ``Kernel``. Where that comes too late it rewrites a ``Graph``, or a ``StitchPlan``; a pass of one name may do
+several of these. All that rewrite the plan run before the kernel is scheduled. Every result is verified.
+
+    @kernel_pass("mine")
+    def mine(kernel: Kernel) -> Kernel: ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from ..device import Device
+from ..errors import KernelError, MinisitchError
+from ..fuse import Decision
+from ..graph import Graph, verify
+from ..kernel.ir import Kernel
+from ..kernel.verify import verify_values
+from ..schedule import launch, schedule
+from ..stitch.place import StitchPlan
+
+KernelPass = Callable[[Kernel], Kernel]
+PlanPass = Callable[[StitchPlan], StitchPlan]
+GraphPass = Callable[[Graph, Device], tuple[Graph, tuple[Decision, ...]]]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What one pass rewrites, and how."""
+
+    graph: GraphPass | None = None
+    plan: PlanPass | None = None
+    kernel: KernelPass | None = None
+
+
+PASSES: dict[str, Pass] = {}
+
+# What runs by default on each kind of device, in this order. The stepper and the tutorials show the plain kernel, with none.
+DEFAULTS = {
+    "gpu": ("share_memory", "share_row_values", "vectorize"),
+    "cpu": ("split_reductions", "keep_in_output", "share_memory", "share_row_values", "column_sweep", "tile_transpose",
+            "stream_stores", "block_totals", "nest_loops", "cut_loops", "windows", "batch_rows"),
+}
+
+
+def kernel_pass(name: str) -> Callable[[KernelPass], KernelPass]:
+    """Register a rewrite of kernels under a name; from anywhere. It returns the kernel itself where it has nothing to do."""
+    def register(function: KernelPass) -> KernelPass:
+        PASSES[name] = replace(PASSES.get(name, Pass()), kernel=function)
+        return function
+    return register
+
+
+def plan_pass(name: str) -> Callable[[PlanPass], PlanPass]:
+    """Register a rewrite of stitch plans, which runs before the kernel is scheduled."""
+    def register(function: PlanPass) -> PlanPass:
+        PASSES[name] = replace(PASSES.get(name, Pass()), plan=function)
+        return function
+    return register
+
+
+def graph_pass(name: str) -> Callable[[GraphPass], GraphPass]:
+    """Register a rewrite of whole graphs for a device, which runs before any operation is fused."""
+    def register(function: GraphPass) -> GraphPass:
+        PASSES[name] = replace(PASSES.get(name, Pass()), graph=function)
+        return function
+    return register
+
+
+def chosen(passes: str | Sequence[str], device: Device) -> tuple[str, ...]:
+    """The names of the passes that are asked for: ``"default"`` are those of the device's kind.
+
+    Raises MinisitchError for a name that nobody registered.
+    """
+    if passes == "default":
+        return DEFAULTS[device.kind]
+    asked = (passes,) if isinstance(passes, str) else tuple(passes)
+    for name in asked:
+        if name not in PASSES:
+            raise MinisitchError(f"unknown pass {name!r}; take \"default\", or a tuple of these: {', '.join(sorted(PASSES))}")
+    return asked
+
+
+def rewrite_graph(graph: Graph, device: Device, passes: Sequence[str]) -> tuple[Graph, tuple[Decision, ...]]:
+    """What the passes make of a graph, and what they decided. Ids of the decisions are those of the new graph."""
+    decisions: tuple[Decision, ...] = ()
+    for rewrite in filter(None, (PASSES[name].graph for name in passes)):
+        graph, found = rewrite(graph, device)
+        decisions = (*decisions, *found) if found else decisions
+    return verify(graph), decisions
+
+
+def kernel_of(plan: StitchPlan, passes: Sequence[str]) -> Kernel:
+    """The plan's kernel after the passes, in their order. Raises KernelError where one of them breaks it, and says which.
+
+    The last result is verified; only where that fails each result before it is, to find the pass.
+    """
+    for rewrite in filter(None, (PASSES[name].plan for name in passes)):
+        plan = rewrite(plan)
+    try:
+        return schedule(plan, lambda kernel: reduce(_after, passes, kernel))
+    except KernelError:
+        schedule(plan, lambda kernel: reduce(_verified_after, passes, verify_values(kernel)))
+        raise
+
+
+def default_kernel(plan: StitchPlan) -> Kernel:
+    """The plan's kernel after the default passes of its device."""
+    return kernel_of(plan, DEFAULTS[plan.device.kind])
+
+
+def _after(kernel: Kernel, name: str) -> Kernel:
+    """The kernel after one more pass, which signs it."""
+    rewrite = PASSES[name].kernel
+    made = rewrite(kernel) if rewrite else kernel
+    return replace(kernel if made is kernel else launch(made), passes=(*kernel.passes, name))
+
+
+def _verified_after(kernel: Kernel, name: str) -> Kernel:
+    try:
+        return verify_values(_after(kernel, name))
+    except KernelError as refused:
+        raise KernelError(f"after the pass {name}: {refused}") from refused

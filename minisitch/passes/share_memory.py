@@ -1,0 +1,137 @@
+"""Values that are never live together take turns in the same bytes.
+
+In:  a kernel. Out: the same kernel, its rows of shared memory and its scratch arrays in fewer slots.
+
+FusionStitching 2018, section 5.2, in its executable form. A buffer takes over another's bytes if a barrier separates the old
+value's last read from the new value's first write: a grid barrier for scratch, a block barrier for shared memory. It also may
+if the thread that reads an old element last overwrites it in place.
+
+Before:  k4 4096 B, k9 4096 B; k4 is read for the last time in phase 2, k9 is written in phase 4
+After:   k4 and k9 have one slot of 4096 B
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ..kernel.ir import Access, Buffer, Kernel, Phase, Segment, accesses, meetings
+from ..stitch.mapping import WARP
+from .registry import kernel_pass
+
+
+@dataclass(frozen=True)
+class _Loop:
+    """A phase, and when it runs: the grid barriers, and the barriers that all threads of a block wait at, before it."""
+
+    segment: int
+    phase: Phase
+    level: int
+    barriers: int
+
+
+@kernel_pass("share_memory")
+def share_memory(kernel: Kernel) -> Kernel:
+    """Give buffers whose lives do not meet one slot."""
+    shared = {b.name: b for scope in ("scratch", "shared") for b in _shared(kernel, scope)}
+    changed = [b for b in kernel.buffers if shared.get(b.name, b).slot != b.slot]
+    if not changed:
+        return kernel
+    buffers = tuple(shared.get(b.name, b) for b in kernel.buffers)
+    rows = [b.slot for b in buffers if b.scope == "shared"]
+    segments = kernel.segments
+    if len(rows) != len(set(rows)) and kernel.device.kind == "gpu":  # the next task may write where this one still reads
+        segments = tuple(replace(s, task_barrier=_between_tasks(s)) for s in segments)
+    return replace(kernel, buffers=buffers, segments=segments)
+
+
+def _between_tasks(segment: Segment) -> str:
+    threads = segment.thread_map.threads_per_row
+    return "none" if threads == 1 else "warp" if threads <= WARP else "block"
+
+
+def _shared(kernel: Kernel, scope: str) -> Iterator[Buffer]:
+    """The buffers of a scope, each with the slot of those that it takes turns with."""
+    lives = _Lives(kernel, scope)
+    slots: list[list[Buffer]] = []  # in each the largest comes first and owns the bytes; the last one holds them at present
+    for b in [b for b in kernel.buffers if b.scope == scope and (scope == "scratch" or b.role in ("kept", "carry"))]:
+        fits = [users for users in slots if users[0].dtype == b.dtype and users[0].size >= b.size > 0
+                and lives.take_turns(users[-1], b)]
+        users = min(fits, key=lambda users: users[0].size, default=list[Buffer]())
+        if not users:
+            slots.append(users)
+        users.append(b)
+        yield replace(b, slot=users[0].slot)
+
+
+class _Lives:
+    """From when to when each buffer of a scope holds a value that is wanted."""
+
+    def __init__(self, kernel: Kernel, scope: str) -> None:
+        self.scope = scope
+        self.loops = list(_loops(kernel))
+        self.uses: dict[str, list[tuple[int, Access]]] = {}  # by buffer: in which loop, and how
+        for number, loop in enumerate(self.loops):
+            for access in accesses(loop.phase):
+                self.uses.setdefault(access.buffer, []).append((number, access))
+            for fold in loop.phase.folds:
+                if fold.along == "carry":  # a block's sums live as long as its tasks
+                    mine = [k for k, other in enumerate(self.loops) if other.segment == loop.segment]
+                    self.uses.setdefault(fold.buffer, []).extend((k, Access(fold.buffer, fold.cell, True)) for k in mine)
+
+    def _clock(self, loop: int) -> int:
+        return self.loops[loop].level if self.scope == "scratch" else self.loops[loop].barriers
+
+    def take_turns(self, old: Buffer, new: Buffer) -> bool:
+        """Whether the new value may have the bytes of the old one."""
+        if not self.uses.get(old.name) or not self.uses.get(new.name):
+            return False
+        last_use = max(self._clock(k) for k, _ in self.uses[old.name])
+        first_write = min(self._clock(k) for k, a in self.uses[new.name] if a.stores)
+        return last_use < first_write or self._in_place(old, new)
+
+    def _in_place(self, old: Buffer, new: Buffer) -> bool:
+        """True if every read of ``old`` that no barrier separates from the loop that writes ``new`` is one that the writing
+        thread makes of that very element, in that loop or before: in one segment, since another one deals elements out to
+        threads in its own way."""
+        if {old.role, new.role} != {"kept"} or old.size != new.size:
+            return False
+        writer, written = max(((k, a) for k, a in self.uses[new.name] if a.stores), key=lambda use: use[0])
+        if written.after_fold:
+            return False
+        place = next(a.index for _, a in self.uses[old.name] if a.stores)
+        first = next(self.loops[k].phase for k, a in self.uses[old.name] if a.stores)
+        late = [(k, a) for k, a in self.uses[old.name] if not a.stores and self._clock(k) >= self._clock(writer)]
+        return bool(late) and all(
+            k <= writer and self.loops[k].segment == self.loops[writer].segment and a.index == place
+            and self.loops[k].phase.cols == first.cols == self.loops[writer].phase.cols
+            and not _by_warps(self.loops[k].phase) and not _by_warps(first) for k, a in late)
+
+
+def _by_warps(phase: Phase) -> bool:
+    return any(f.along == "warp" for f in phase.folds)
+
+
+def _loops(kernel: Kernel) -> Iterator[_Loop]:
+    """Every phase with its place in time. A core takes its loops in turn.
+
+    A block that has no task in a segment passes none of its barriers. If it reads in one segment and writes in another it has
+    tasks in both, but perhaps not in those between: their barriers do not count.
+    """
+    level = barriers = 0
+    for number, segment in enumerate(kernel.segments):
+        counts = _is_outermost(kernel.segments, number)
+        for phase in segment.phases:
+            yield _Loop(number, phase, level, barriers)
+            if kernel.device.kind == "cpu":
+                barriers += 1
+            elif counts:
+                barriers += len(meetings(segment, phase)) + (phase.barrier == "block")
+        if segment.barrier == "grid":
+            level, barriers = level + 1, barriers + 1
+
+
+def _is_outermost(segments: Sequence[Segment], number: int) -> bool:
+    """Whether a segment is the first or the last one between two grid barriers."""
+    first = number == 0 or segments[number - 1].barrier == "grid"
+    return first or number + 1 == len(segments) or segments[number].barrier == "grid"

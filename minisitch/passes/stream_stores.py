@@ -1,0 +1,59 @@
+"""Results that no cache could hold go past the caches, in whole lines.
+
+In:  a kernel for a CPU. Out: the same kernel; a lone element-wise loop stores block by block.
+
+Before a core stores into a line of memory it fetches the line: a third of all traffic of an element-wise loop with one input and
+one output. Where no cache could hold what is stored until it is wanted again, the loop runs block by block: a block's results
+stay in the nearest cache until they are whole lines, and these are stored unfetched.
+
+Before:  for col in 0..width:         y_row[col] = f(x_row[col])
+After:   for c0 in 0..width / 128:    for c1 in 0..128: y_row[c1] = f(x_row[c1])
+                                      stream(y, start + c0 * 128, y_row, 128)
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..kernel.ir import Kernel, Load, Phase, Segment, Store
+from ..ops import itemsize
+from ..stitch.index import Digit
+from .axes import chunks_of, is_flat, nest, takes_column_whole, with_whole_chunks
+from .registry import kernel_pass
+
+STREAM = 128  # columns of a block that is stored past the caches (measured: of 512 a copy gains nothing, of 64 a chain loses)
+
+
+@kernel_pass("stream_stores")
+def stream_stores(kernel: Kernel) -> Kernel:
+    """Stream what each lone element-wise loop stores, if no cache holds what the kernel moves."""
+    levels, buffers = kernel.device.levels, kernel.by_name
+    moved = sum((t.read + t.written) * itemsize(buffers[t.buffer].dtype) for t in kernel.touches)
+    if kernel.device.kind != "cpu" or len(levels) < 2 or moved <= levels[-2].size or not any(map(_may_stream, kernel.segments)):
+        return kernel
+    kernel = with_whole_chunks(kernel, lambda segment: STREAM if _may_stream(segment) else 1)
+    return replace(kernel, segments=tuple(_streamed(s) if _may_stream(s) else s for s in kernel.segments))
+
+
+def _may_stream(segment: Segment) -> bool:
+    return len(segment.phases) == 1 and segment.kind != "column" and _streams(segment.phases[0])
+
+
+def _streamed(segment: Segment) -> Segment:
+    (phase,) = segment.phases
+    chunks = chunks_of(segment, phase)
+    size = min(chunks.size, phase.cols) if chunks.split else phase.cols
+    columns = [("c1", 1, STREAM), ("c0", STREAM, -(-size // STREAM))]
+    return replace(segment, phases=(replace(nest(phase, columns, [], chunks, 0), block=STREAM, streams=True),))
+
+
+def _streams(phase: Phase) -> bool:
+    """True if it stores column by column what it does not load, and neither strides nor adds up."""
+    if phase.folds or phase.serial != 1 or phase.cols < 2 * STREAM or not (is_flat(phase) and takes_column_whole(phase)):
+        return False
+    stores = [s for s in phase.body if isinstance(s, Store)]
+    loads = [s for s in phase.body if isinstance(s, Load)]
+    loaded, column = {s.buffer for s in loads}, Digit("col", 1, phase.cols)
+    return (all([c for c, a in s.index.terms if a == column] == [1] for s in stores)
+            and all([c for c, a in s.index.terms if a == column] in ([], [1]) for s in loads)
+            and not any(s.guard or s.buffer in loaded for s in stores))

@@ -1,0 +1,50 @@
+"""A loop that reads across its rows takes a block of columns for many rows before the next: the lines it fetches stay in cache.
+
+In:  a kernel for a CPU. Out: the same kernel; a lone element-wise loop that reads what lies across its rows runs in tiles.
+
+Before:  for row in 0..4096:  for col in 0..4096:  y[row * 4096 + col] = x[col * 4096 + row]
+After:   for 64 rows in turn:  for c0 in 0..256:  for row in the 64:  for c1 in 0..16:
+             y[row * 4096 + c0 * 16 + c1] = x[(c0 * 16 + c1) * 4096 + row]
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..device import LINE
+from ..kernel.ir import Kernel, Load, Phase, Segment
+from ..stitch.index import Digit
+from .axes import Chunks, is_flat, nest, takes_column_whole
+from .registry import kernel_pass
+
+LINE_COLUMNS = LINE // 4  # of a block where rows lie across each other: a cache line of float32
+TILE_ROWS = 64  # that are read across while their lines stay in cache: each has another page for each of its operands
+
+
+@kernel_pass("tile_transpose")
+def tile_transpose(kernel: Kernel) -> Kernel:
+    """Tile each lone loop that reads across its rows."""
+    if kernel.device.kind != "cpu":
+        return kernel
+    tiled = [_may_tile(s) for s in kernel.segments]
+    segments = tuple(_tiled(s) if may else s for s, may in zip(kernel.segments, tiled, strict=True))
+    return replace(kernel, segments=segments) if any(tiled) else kernel
+
+
+def _may_tile(segment: Segment) -> bool:
+    return len(segment.phases) == 1 and segment.chunks == 1 and segment.kind != "column" and _across(segment.phases[0])
+
+
+def _tiled(segment: Segment) -> Segment:
+    (phase,) = segment.phases
+    columns = [("c1", 1, LINE_COLUMNS), ("c0", LINE_COLUMNS, -(-phase.cols // LINE_COLUMNS))]
+    nested = replace(nest(phase, columns, [], Chunks(False, segment.chunk), 0), block=LINE_COLUMNS)
+    return replace(segment, phases=(nested,), tile=TILE_ROWS)
+
+
+def _across(phase: Phase) -> bool:
+    """True if neighbours of some operand lie in neighbouring rows, a line or more from column to column."""
+    if phase.folds or phase.serial != 1 or phase.cols <= LINE_COLUMNS or not (is_flat(phase) and takes_column_whole(phase)):
+        return False
+    steps = [{(a.var, a.stride): c for c, a in s.index.terms if isinstance(a, Digit)} for s in phase.body if isinstance(s, Load)]
+    return any(at.get(("row", 1)) == 1 and at.get(("col", 1), 0) >= LINE_COLUMNS for at in steps)
