@@ -167,3 +167,27 @@ def test_a_cut_that_loses_an_operation_is_refused(monkeypatch):
         else right(pattern, body)))
     with pytest.raises(PlanError):
         verify_plan(planned(simplify(jacobi(60)), "astitch", V100))
+
+
+# ---------------------------------------------------------------- planning
+def triangle(steps):
+    """Every step writes a row one shorter than the last, so no two steps are equal."""
+    def run(x):
+        out = np.zeros_like(x)
+        for i in range(steps):
+            row = np.exp(x[i, i + 1:]) * 0.5
+            out[i, i + 1:] = out[i + 1:, i] = row / np.sum(row)
+        return out
+    return traced(run, (steps + 1, steps + 1))
+
+
+def test_auto_weighs_plans_of_few_of_many_different_regions(monkeypatch):
+    """To weigh plans takes auto about a second a region; the rest of a long program is planned as AStitch has it, and says so."""
+    graph = triangle(120)
+    asked = []
+    auto = STRATEGIES["auto"]
+    monkeypatch.setitem(STRATEGIES, "auto", lambda graph, device: asked.append(len(graph)) or auto(graph, device))
+    plan = planned(graph, "auto", CPU)
+    assert len(asked) == regions.MOST_WEIGHED
+    (first, *_) = [d.why for d in plan.decisions if d.rule == "region"]
+    assert f"all but the first {regions.MOST_WEIGHED} are planned by astitch" in first

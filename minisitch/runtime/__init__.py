@@ -1,16 +1,21 @@
-"""Running a program: the front door ``jit``, its cache of compiled programs, and ``lower``.
+"""Run a program: ``jit``, its cache of compiled programs, and ``lower``.
 
 In:  a NumPy function and its arguments. Out: the same results, from stitched kernels.
 
-    f(x) --key--> seen before? --no--> trace, simplify, fuse, stitch, schedule, emit, compile --> Executable
-                     |yes                                                                            |
-                     +------------------------> run its steps over one workspace a thread <----------+
+    f(x) --key--> known? --no--> trace, simplify, fuse, stitch, schedule, emit, compile
+                    |yes                                                           |
+                    +--------> run its steps in the thread's workspace <-----------+
 
-``stages.py`` goes down the road, ``plans.py`` keeps plans on disk, ``memory.py`` shares bytes, ``steps.py`` launches and
-calls, ``executable.py`` puts them together, ``background.py`` has that done while calls already run unfused. On a GPU
-``cuda_launch.py`` runs the steps: ``cuda_driver.py`` asks the driver, ``cuda_kernel.py`` launches, ``cuda_graph.py`` records
-and replays, ``cuda_memory.py`` keeps blocks, ``device_arrays.py`` knows other libraries' arrays, ``cublas.py`` multiplies.
-``programs.py`` says which compiled programs stay.
+The files:
+
+    plans.py         keeps plans on disk
+    memory.py        plans memory
+    steps.py         launches kernels and calls libraries
+    call.py          writes a call as one function
+    executable.py    puts these together
+    background.py    compiles while calls already run unfused
+    programs.py      decides which compiled programs to keep
+    cpu/, cuda/      compile and run kernels on each processor
 """
 
 from __future__ import annotations
@@ -57,12 +62,15 @@ __all__ = ["STAGES", "TARGETS", "Executable", "Jitted", "Lifetime", "Stages", "a
            "choose_target", "compile_graph", "jit", "lower", "lower_program", "parse_type", "plan_memory", "read_types"]
 
 
-MOST_OTHERS = 4  # programs that are kept for a call for which the world outside was another
+MOST_OTHERS = 4  # programs kept for one signature, if values outside the function change
 
 
-# ---------------------------------------------------------------- leaving by any door
+# ---------------------------------------------------------------- lower
 def read_types(value: Any) -> Any:
-    """Shape strings in a nest of arguments become ``TensorType``; what looks like one and is none is refused."""
+    """Replace shape strings such as ``"f32[128,768]"`` in a nest of arguments by ``TensorType``.
+
+    Raises TraceError for a malformed shape string.
+    """
     if isinstance(value, str) and re.match(r"\s*(\w+\[[\d,\s]*\]\s*$|(bool|[iuf]\d+)\s*[\[(])", value):
         return parse_type(value)
     if isinstance(value, dict):
@@ -72,7 +80,7 @@ def read_types(value: Any) -> Any:
 
 def settings(fn: Callable[..., Any], strategy: str | None, target: str | None, device: str | Device | None,
              exact: bool | None) -> tuple[Callable[..., Any], str, str, str | Device | None, bool]:
-    """The function itself, and what is left open here as ``jit`` was told; its device goes with its target."""
+    """The plain function, and the settings not given here as ``jit`` was told."""
     if not isinstance(fn, Jitted):
         return fn, strategy or "auto", choose_target(target or "auto"), device, exact is not False
     chosen, told = choose_target(target or fn.target), choose_target(fn.target)
@@ -84,11 +92,14 @@ def settings(fn: Callable[..., Any], strategy: str | None, target: str | None, d
 @shown
 def lower(fn: Callable[..., Any], *args: Any, strategy: str | None = None, target: str | None = None,
           device: str | Device | None = None, exact: bool | None = None, stop_after: str = "emit", **kwargs: Any) -> Any:
-    """What one stage makes of ``fn(*args)``; arrays may be given as types, ``"f32[128,768]"``.
+    """The result of one stage for ``fn(*args)``. Arrays may be types such as ``"f32[128,768]"``.
 
-    ``trace``: a Program; ``simplify``: the Graph that strategies get; ``fuse``: a FusionPlan; ``stitch``, ``schedule``,
-    ``emit``: a tuple of StitchPlan, Kernel or KernelSource, one a kernel. Each prints. Raises MinisitchError for an unknown stage.
-    The tuple of sources also shows machine code, where the tools are installed: ``lower(fn, x, target="cuda").sass()``.
+    ``stop_after``: ``trace`` gives a Program, ``simplify`` the Graph that strategies get, and
+    ``fuse`` a FusionPlan. ``stitch``, ``schedule`` and ``emit`` give a tuple with a StitchPlan, a
+    Kernel or a KernelSource for each kernel. Everything prints. The tuple of sources also shows
+    machine code if the tools are installed: ``lower(fn, x, target="cuda").sass()``.
+
+    Raises MinisitchError for an unknown stage, and the errors of the stages.
     """
     if stop_after not in STAGES:
         raise MinisitchError(f"unknown stage {stop_after!r}; take one of {', '.join(STAGES)}")
@@ -104,7 +115,7 @@ def lower(fn: Callable[..., Any], *args: Any, strategy: str | None = None, targe
 
 
 class Printed(tuple[Any, ...]):
-    """A tuple that prints as its parts do, one after another; also in a notebook."""
+    """A tuple that prints its parts one after another, also in a notebook."""
 
     def __repr__(self) -> str:
         return "\n\n".join(str(each).strip("\n") for each in self)
@@ -113,60 +124,67 @@ class Printed(tuple[Any, ...]):
 
 
 class Sources(Printed):
-    """The text of each kernel, and what an assembler makes of it: PTX and SASS of the different ones, one after another.
+    """The text of each kernel, and its PTX and SASS from an assembler. Equal kernels appear once.
 
-    On the tuple and not on ``KernelSource``, which the emitters make: printing text knows no assembler.
+    These methods are not on ``KernelSource``, because emitters know no assembler.
     """
 
     def assembled(self, architecture: str = "sm_90") -> tuple[offline.Assembled, ...]:
-        """Registers, spills, widths ... of the different kernels. Raises DeviceError that says what to install."""
+        """Registers, spills and instructions of the different kernels.
+
+        Raises DeviceError that says what to install.
+        """
         return tuple(offline.assemble(source, architecture) for source in {s.text: s for s in self}.values())
 
     def ptx(self, architecture: str = "sm_90") -> str:
-        """The virtual assembly that NVIDIA's driver takes."""
+        """The virtual assembly that NVIDIA's driver takes. Raises as ``assembled`` does."""
         return "\n".join(made.ptx for made in self.assembled(architecture))
 
     def sass(self, architecture: str = "sm_90") -> str:
-        """The machine's own instructions, each kernel's under a line with its figures."""
+        """The machine instructions of each kernel under a line with its figures."""
         return "\n".join(f"# {made.name}, {made}\n{made.sass}" for made in self.assembled(architecture))
 
 
 def compile_graph(graph: Graph, strategy: str = "auto", target: str = "cpu", device: str | Device | None = None,
                   exact: bool = True) -> Executable:
-    """A graph that was built, parsed or drawn at random, ready to run: ``.outputs(arrays)`` gives a list of arrays."""
+    """Compile a graph that was built or parsed. ``.outputs(arrays)`` then gives a list of arrays.
+
+    Raises DeviceError for a device that the target cannot run on.
+    """
     stages = lower_program(program_of(graph, exact), strategy, target, choose_device(target, device), decide=plan_of)
     return assemble(stages, target)
 
 
 # ---------------------------------------------------------------- the front door
-_turns: dict[Any, threading.Lock] = {}  # of first calls under way: whose, and for which key
+_turns: dict[Any, threading.Lock] = {}  # (id of a Jitted, key) -> lock of its first call
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_turns.clear)  # the child has not the threads that hold them
+    os.register_at_fork(after_in_child=_turns.clear)  # the child lacks the threads that hold them
 
 
 class Jitted:
-    """A NumPy function that compiles itself for each new combination of shapes, dtypes and static arguments."""
+    """A NumPy function that is compiled for each combination of shapes, dtypes and constants."""
 
     def __init__(self, fn: Callable[..., Any], strategy: str, target: str, device: str | Device | None,
                  background: bool = False, exact: bool = True) -> None:
-        self.__name__ = self.__qualname__ = type(fn).__name__  # of a callable without a name
+        self.__name__ = self.__qualname__ = type(fn).__name__  # for a callable without a name
         functools.update_wrapper(self, fn)
         self.__wrapped__ = fn
         self.strategy, self.target, self.device, self.background, self.exact = strategy, target, device, background, exact
-        self._owner: Callable[[], Any] | None = None  # of a method: gives the object
-        self._ready = Programs()  # what a call runs, by its signature
-        self._varied: set[int] = set()  # the places of ints that were others at another call
+        self._owner: Callable[[], Any] | None = None  # for a method: returns the object
+        self._ready = Programs()  # signature -> program
+        self._varied: set[int] = set()  # places of ints that changed between calls
         self._numbers = Numbers(varied=self._varied)  # which Python numbers are arguments
-        self._ints: dict[Any, dict[int, int]] = {}  # by signatures without ints: those of the first such call, by their places
-        self._behind: dict[Any, Behind] = {}  # compiled in the background, or being so
+        # Signature without ints -> the ints of the first such call, by place.
+        self._ints: dict[Any, dict[int, int]] = {}
+        self._behind: dict[Any, Behind] = {}  # programs of background threads
 
     @property
     def function(self) -> Callable[..., Any]:
-        """What is traced: the wrapped function, of a method with its object."""
+        """The wrapped function, bound to its object if it is a method."""
         return self.__wrapped__ if self._owner is None else types.MethodType(self.__wrapped__, self._owner())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if ACTIVE.get() is not None:  # called by a function that is being traced: part of its program
+        if ACTIVE.get() is not None:  # the caller is being traced: become a part of its program
             return rebind(self.function)(*args, **kwargs)
         try:
             leaves, key = _signature(args, kwargs, self._numbers)
@@ -182,7 +200,7 @@ class Jitted:
             raise
 
     def _again(self, run: RunCall, leaves: Sequence[Any], key: Any, args: tuple, kwargs: dict) -> Any:
-        """What the program has read from outside is another now: one that was compiled for that, or a new one."""
+        """Values outside the function changed: run a program compiled for these, or a new one."""
         before = self._ready.others.get(key, ())
         others = self._ready.others[key] = [run, *(each for each in before if each is not run)][:MOST_OTHERS]
         for each in others[1:]:
@@ -197,7 +215,7 @@ class Jitted:
         return run(leaves)
 
     def _compile_once(self, key: Any, args: tuple, kwargs: dict) -> tuple[Sequence[Any], RunCall]:
-        """One thread at a time makes what a key runs. The others wait, and try themselves if it fails or is interrupted."""
+        """Compile a key in one thread while others wait. If it fails, the next thread tries."""
         with _turns.setdefault((id(self), key), threading.Lock()):
             found = _signature(args, kwargs, self._numbers)[1]
             if not (run := self._ready.find(found)):
@@ -207,7 +225,7 @@ class Jitted:
             return _signature(args, kwargs, self._numbers)[0], run
 
     def _notice_ints(self, args: tuple, kwargs: dict) -> None:
-        """An int that is another than at the first call, and nothing else is: an argument from now on."""
+        """Make an int an argument if only ints changed since the first call of this signature."""
         inputs = Inputs(Numbers(varied=range(sys.maxsize)))
         leaves, key = _signature(args, kwargs, inputs.numbers, inputs)
         numbers = [each for each in leaves if type(each) in (float, int)]
@@ -216,7 +234,7 @@ class Jitted:
         self._varied |= {place for place, each in ints.items() if first.get(place) != each}
 
     def _traced(self, args: tuple, kwargs: dict) -> tuple[Program, Any]:
-        """The program, and its key. A number whose value it asks for is part of it from now on."""
+        """The program and its key. A number whose value the trace needs becomes a constant."""
         while True:
             inputs = Inputs(self._numbers)
             leaves, key = _signature(args, kwargs, self._numbers, inputs)
@@ -227,11 +245,11 @@ class Jitted:
             self._numbers.fixed |= {place for place, i in zip(inputs.places, positions, strict=True) if i in program.fixed}
 
     def _start(self, args: tuple, kwargs: dict) -> RunCall:
-        """Put into the table what the first call runs."""
+        """Compile the program of a first call, or start to, and remember it."""
         began = time.perf_counter()
         with working(self.__qualname__):
             program, key = self._traced(args, kwargs)
-            if found := self._ready.find(key):  # which number it is makes no other program
+            if found := self._ready.find(key):  # another call differed only in a number
                 return found
             if not self.background:
                 self._ready[key] = made = self._build(program, began)
@@ -244,7 +262,7 @@ class Jitted:
 
     @door
     def compile(self, *args: Any, **kwargs: Any) -> RunCall:
-        """Compile for these arguments without running; what is returned takes the list of array leaves."""
+        """Compile for these arguments without running. The result takes the array leaves."""
         began = time.perf_counter()
         with working(self.__qualname__):
             return self._build(self._traced(args, kwargs)[0], began)
@@ -261,15 +279,15 @@ class Jitted:
         return made
 
     def ready(self, *args: Any, **kwargs: Any) -> bool:
-        """Whether calls with these arguments run what was asked for; False where the unfused plan still serves."""
+        """Whether these arguments have their compiled program, not the unfused one."""
         key = _signature(args, kwargs, self._numbers)[1]
         return self._ready.find(key) is not None and (key not in self._behind or self._behind[key].ready)
 
     @door
     def wait(self, *args: Any, **kwargs: Any) -> None:
-        """Return when calls with these arguments run what was asked for, and compile it if nobody has.
+        """Wait until these arguments have their compiled program. Compile it if no call has begun.
 
-        Raises what stopped it, also where that was in the background.
+        Raises the error that stopped compilation, also one in a background thread.
         """
         key = _signature(args, kwargs, self._numbers)[1]
         if self._ready.find(key) is None:
@@ -279,7 +297,10 @@ class Jitted:
             self._behind[key].finished.result()
 
     def clear(self) -> None:
-        """Forget every compiled program, of a method for all objects; the next call compiles, or finds its kernels on the disk."""
+        """Forget every compiled program, for a method those of all objects.
+
+        The next call compiles again, or finds its kernels on disk.
+        """
         for bound in [*_methods.get(self, {}).values()]:
             bound.clear()
         self._behind = {}
@@ -287,14 +308,14 @@ class Jitted:
 
     @door
     def lower(self, *args: Any, stop_after: str = "emit", **kwargs: Any) -> Any:
-        """What one stage makes of this function; see ``lower``."""
+        """The result of one stage for these arguments; see ``minisitch.lower``."""
         return lower(self.function, *args, strategy=self.strategy, target=self.target, device=self.device, exact=self.exact,
                      stop_after=stop_after, **kwargs)
 
     @door
     def explain(self, *args: Any, **kwargs: Any) -> Any:
-        """The report on this function for these arguments; see ``explain``."""
-        report = importlib.import_module("minisitch.explain")  # by name: no stage imports what reads it
+        """The report on this function for these arguments; see ``minisitch.explain``."""
+        report = importlib.import_module("minisitch.explain")  # a later room, so not a top import
         return report.explain(self.function, *args, strategy=self.strategy, target=self.target, device=self.device,
                               exact=self.exact, **kwargs)
 
@@ -305,7 +326,7 @@ class Jitted:
         return f"<minisitch.jit of {self.__qualname__}, strategy {self.strategy}, target {self.target}>"
 
     def __reduce__(self) -> Any:
-        """By reference to the function, never its source: the other process imports and compiles it."""
+        """Pickle a reference to the function, not its source. The other process compiles again."""
         fn, options = self.__wrapped__, (self.strategy, self.target, self.device, self.background, self.exact)
         module, name = getattr(fn, "__module__", None), getattr(fn, "__qualname__", "")
         found = _find(module, name)
@@ -316,7 +337,7 @@ class Jitted:
 
 @dataclass(frozen=True)
 class _Method:
-    """A jitted method of one object. The object is known to the cache by identity, and forgotten when it dies."""
+    """A jitted method of one object. Its programs are forgotten when the object dies."""
 
     function: Jitted
     instance: Any
@@ -344,7 +365,7 @@ class _Method:
         self._bound().wait(*args, **kwargs)
 
     def _bound(self) -> Jitted:
-        """The cache of this object; it holds the object weakly, so the two do not keep each other alive."""
+        """The Jitted of this object. It holds the object weakly, so the object can die."""
         methods, key = _methods.setdefault(self.function, {}), id(self.instance)
         if key not in methods:
             fn = self.function
@@ -364,27 +385,39 @@ _methods: weakref.WeakKeyDictionary[Jitted, dict[int, Jitted]] = weakref.WeakKey
 
 def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "auto", target: str = "auto",
         device: str | Device | None = None, background: bool = False, exact: bool = True) -> Any:
-    """Compile a NumPy function at its first call for each combination of shapes, dtypes and static arguments.
+    """Compile a NumPy function at its first call, for each combination of shapes and dtypes.
 
-    As ``@jit``, ``@jit(strategy="xla")`` or ``jit(fn)``. Arrays and Python floats are arguments; everything else in the arguments
-    is part of the program, and so is the value of a float where the function asks for it (``if lr > 0``, ``int(lr)``, ``x ** p``).
-    What the function reads from outside (globals, closures, attributes, elements of lists and dicts) is read anew at each call: an
-    array of the same shape and dtype is just used; another shape, number, flag or function compiles anew. What it writes outside,
-    draws from a generator outside or reads from a clock is refused. Arguments
-    are taken to lie in C order, and are copied where they do not. ``target`` is ``auto``, ``cpu``,
-    ``cuda``, or, to look inside, ``step`` (the CUDA text, thread by thread), ``python`` (the CPU text uncompiled), ``reference``
-    (NumPy, node by node).
-    With ``background`` no call waits for kernels: the first ones run unfused, by NumPy, until a thread has compiled
-    them (``runtime/background.py``); ``ready(*args)`` says whether it has, and ``wait(*args)`` waits for it.
-    Of all functions' compiled programs those used least lately go once they take more than MINISITCH_PROGRAMS bytes (96 MiB
-    unless set); ``clear()`` forgets a function's.
-    With ``exact``, element-wise values are NumPy's to the last bit under every strategy and target: left free are the order of
-    sums, products of matrices and the last digits of ``exp``, ``tanh`` and their kin. ``exact=False`` lets a product and a sum be
-    rounded once, and keeps float16 as float32 between operations.
+    Use it as ``@jit``, ``@jit(strategy="xla")`` or ``jit(fn)``.
+
+    Arguments. Arrays and Python floats are arguments of the program. Everything else is a constant,
+    and each value compiles its own program. There are two exceptions. A float is a constant if the
+    function asks for its value (``if lr > 0``, ``int(lr)``, ``x ** p``). An int becomes an argument
+    when it alone changes between calls. Arrays are used in C order, and copied if they are not.
+
+    Values outside. Globals, closures, attributes and elements of lists and dicts are read again at
+    each call. A new array of the same shape and dtype is simply used. Another shape, number, flag
+    or function compiles again. Raises TraceError if the function writes outside values, draws
+    random numbers from an outside generator, or reads a clock.
+
+    ``target``: ``auto``, ``cpu`` or ``cuda``. To look inside: ``step`` (CUDA text, thread by
+    thread), ``python`` (CPU text, not compiled) or ``reference`` (NumPy, node by node).
+
+    ``background``: calls run unfused, by NumPy, until a thread has compiled the kernels
+    (``runtime/background.py``). ``ready(*args)`` tells whether it has, and ``wait(*args)`` waits.
+
+    ``exact``: element-wise values equal NumPy's to the last bit, under every strategy and target.
+    Free are only the order of sums, matrix products, and the last digits of functions such as
+    ``exp`` and ``tanh``. ``exact=False`` allows one rounding for a product and a sum, and keeps
+    float16 values as float32 between operations.
+
+    Compiled programs of all functions share MINISITCH_PROGRAMS bytes (96 MiB unless set). Those
+    used least recently are dropped. ``clear()`` drops those of one function.
+
+    Raises MinisitchError if ``fn`` is not callable, DeviceError for an unknown target.
     """
     if fn is None:
         return functools.partial(jit, strategy=strategy, target=target, device=device, background=background, exact=exact)
-    if isinstance(fn, staticmethod | classmethod):  # in either order
+    if isinstance(fn, staticmethod | classmethod):  # @jit may stand above or below these
         return type(fn)(jit(fn.__func__, strategy=strategy, target=target, device=device, background=background, exact=exact))
     if not callable(fn):
         raise MinisitchError(f"jit takes a function, not {fn!r}; its options have names: @minisitch.jit(strategy='astitch')")
@@ -394,7 +427,7 @@ def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "auto", target:
 
 
 def _signature(args: tuple, kwargs: dict, numbers: Numbers, inputs: Inputs | None = None) -> tuple[Sequence[Any], tuple]:
-    """The leaves in ``trace.flatten``'s order, and what a compiled program depends on. On every call's path."""
+    """The leaves in ``trace.flatten``'s order, and the signature. Every call runs this."""
     key: list[Any] = []
     for arg in args:
         if type(arg) is np.ndarray:
@@ -417,7 +450,7 @@ def _signature(args: tuple, kwargs: dict, numbers: Numbers, inputs: Inputs | Non
 
 
 def _add_to_key(value: Any, leaves: list[Any], key: list[Any], inputs: Inputs) -> None:
-    """What one argument adds: of an array its shape and dtype, of a nest its kind and size, then its parts."""
+    """Add an array's shape and dtype, or a container's kind and size, then its parts."""
     kind = type(value)
     if kind is np.ndarray:
         leaves.append(value)
@@ -427,7 +460,8 @@ def _add_to_key(value: Any, leaves: list[Any], key: list[Any], inputs: Inputs) -
             leaves.append(value)
             key.append(kind)
         else:
-            key += kind, value if value and value == value else repr(value)  # 0.0 is not -0.0, and nan itself
+            # repr tells 0.0 from -0.0, and makes nan equal to itself.
+            key += kind, value if value and value == value else repr(value)
     elif kind is dict:
         key += kind, tuple(value)
         for part in value.values():
@@ -436,7 +470,7 @@ def _add_to_key(value: Any, leaves: list[Any], key: list[Any], inputs: Inputs) -
         key += kind, len(value)
         for part in value:
             _add_to_key(part, leaves, key, inputs)
-    elif is_array(value) and not isinstance(value, np.generic | TensorType):  # another library's array
+    elif is_array(value) and not isinstance(value, np.generic | TensorType):  # of another library
         leaves.append(value)
         key += kind, tuple(value.shape), value.dtype
     else:
@@ -446,7 +480,7 @@ def _add_to_key(value: Any, leaves: list[Any], key: list[Any], inputs: Inputs) -
 
 
 def _find(module: str | None, name: str) -> Any:
-    """The object of that name in a loaded module, or None."""
+    """The object of this name in a loaded module, or None."""
     found: Any = sys.modules.get(module or "")
     for part in name.split("."):
         found = getattr(found, part, None)
@@ -461,7 +495,7 @@ def _restore(module: str, name: str, strategy: str, target: str, device: str | D
 
 # ---------------------------------------------------------------- MINISITCH_DEBUG
 def _debug_level() -> int:
-    """How much each compile says. Raises MinisitchError, before anything is compiled."""
+    """The level of MINISITCH_DEBUG. Raises MinisitchError for an unknown one."""
     setting = os.environ.get("MINISITCH_DEBUG") or "off"
     if setting not in ("off", *"01234"):
         raise MinisitchError(f"MINISITCH_DEBUG={setting!r}: it is how much each compile says, 1 to 4; 0 or off for nothing")
@@ -469,7 +503,7 @@ def _debug_level() -> int:
 
 
 def _debug(jitted: Jitted, made: Executable, seconds: float, level: int) -> None:
-    """1: a line a compile; 2: decisions; 3: each stage's text; 4: the kernels' source. On stderr."""
+    """Write to stderr. 1: one line. 2: decisions. 3: text of each stage. 4: kernel sources."""
     stages = made.stages
     lines = [f"minisitch: {jitted.__qualname__}: {count(len(stages.graph), 'node')} -> {count(len(stages.plan.kernels), 'kernel')} "
              f"({len({k.name for k in stages.kernels})} different), {count(len(stages.plan.library_calls), 'library call')}, "

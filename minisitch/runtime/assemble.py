@@ -1,4 +1,4 @@
-"""From a lowered program to one that runs: memory is laid out, each kernel and library call becomes a step.
+"""Turn a lowered program into an executable: lay out memory, and make the steps.
 
 In:  ``Stages`` and a target. Out: an ``Executable``.
 """
@@ -16,7 +16,7 @@ from .tiling import TiledRun, TileStep
 
 
 def assemble(stages: Stages, target: str) -> Executable:
-    """Lay out memory and make the steps of a lowered program. Raises DeviceError as ``refuse_other_machine`` does."""
+    """Lay out memory and make the steps. Raises DeviceError as ``refuse_other_machine`` does."""
     refuse_other_machine(stages.device, target)
     launch = build_kernels(stages, target)
     layout = MemoryPlan(stages)
@@ -49,7 +49,7 @@ def assemble(stages: Stages, target: str) -> Executable:
 
 
 def refuse_other_machine(device: Device, target: str) -> None:
-    """Raises DeviceError where the target runs no text for such a device: a CPU's for a V100, CUDA text for a CPU."""
+    """Raise DeviceError if the target cannot run text for this device, as CUDA text on a CPU."""
     runs = {"cpu": "cpu", "python": "cpu", "cuda": "gpu", "step": "gpu"}.get(target, device.kind)
     if runs != device.kind:
         raise DeviceError(f"kernels scheduled for {device.name}, a {device.kind.upper()}, do not run with target {target!r}; "

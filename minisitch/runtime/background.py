@@ -1,19 +1,19 @@
-"""Compiling behind a program that already runs (FusionStitching 2020, asynchronous mode; row 37 of docs/papers.md).
+"""Compile in a thread while calls already run (FusionStitching 2020, asynchronous mode).
 
-In:  the table in which calls find their program, and a function that plans and compiles. Out: the same table, in which
-the unfused plan stands at once and the fused one as soon as it is ready.
+In:  the table of a function's programs, and a function that plans and compiles. Out: the same
+table, with the unfused program at once, and with the fused one when it is ready.
 
-    first call --trace--+--> unfused: NumPy, node by node ----------> serves these calls
-                        +--> thread: fuse, stitch, emit, compile ---> takes its place, by one assignment
+    first call --trace--+--> unfused: NumPy, node by node ----------> serves calls until then
+                        +--> thread: fuse, stitch, emit, compile ---> replaces it in the table
 
-The unfused plan is the one whose kernels exist already, NumPy's own, as TensorFlow's did in the paper. Strategy
-``none`` is no way to a quick first call: it has the most kernels to compile. Measured on two cores with nothing in
-the cache, the demo's GPT block: first result after 0.07 s in this way, after 1.8 s where ``astitch`` is waited for
-and 3.3 s where ``none`` is.
+The unfused program calls NumPy's functions, which need no compilation. In the paper it calls
+TensorFlow's. Strategy ``none`` would not do, because it has the most kernels to compile. Measured
+on two cores with an empty cache, the demo's GPT block gives its first result after 0.07 s this way,
+after 1.8 s with ``astitch``, and after 3.3 s with ``none``.
 
-It is off unless asked for. A call that is timed or compared bit by bit should not change on its own between two
-calls, the thread takes a core that kernels could use, and most programs compile in a second, once. It pays where planning takes
-long: graphs of thousands of nodes under a strategy that searches.
+It is off by default for three reasons. A function should not change on its own between two calls
+that are timed or compared. The thread takes a core from the kernels. And most programs compile in a
+second, once. It pays for graphs of thousands of nodes under a strategy that searches.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from ..errors import BackgroundWarning
 
 RunCall = Callable[[Sequence[Any]], Any]
 
-_turn = threading.Lock()  # one program at a time: planning holds the interpreter's lock, and calls need it too
+_turn = threading.Lock()  # one at a time, because planning holds the interpreter's lock
 _under_way: set[Behind] = set()
 
 
 class Behind:
-    """One program that is compiled in a thread of its own while ``unfused`` serves its calls.
+    """One program that a thread compiles, while ``unfused`` serves its calls.
 
-    ``finished`` holds the compiled program, which by then is in the table, or the error.
+    ``finished`` then holds the compiled program, which is in the table, or the error.
     """
 
     def __init__(self, name: str, table: dict[Any, RunCall], key: Any, unfused: RunCall, make: Callable[[], RunCall]) -> None:
@@ -44,17 +44,17 @@ class Behind:
         self.finished: Future[RunCall] = Future()
 
     def start(self) -> None:
-        """Let the unfused plan serve, and compile; here and now where the system starts no thread (at exit)."""
+        """Start the thread and use the unfused program. At exit, when no thread starts, compile."""
         _under_way.add(self)
         try:
             threading.Thread(target=self._work, name="minisitch background", daemon=True).start()
         except RuntimeError:
             self._work()
-        self.table.setdefault(self.key, self.unfused)  # last: interrupted before, the next call starts anew
+        self.table.setdefault(self.key, self.unfused)  # last, so that an interrupt leaves no entry
 
     @property
     def ready(self) -> bool:
-        """Whether what was asked for serves."""
+        """Whether the compiled program is in use."""
         return self.finished.done() and self.finished.exception() is None
 
     def _work(self) -> None:
@@ -70,7 +70,7 @@ class Behind:
             _under_way.discard(self)
 
     def _complaining(self, error: Exception) -> RunCall:
-        """The unfused plan, which at its next call says once why it goes on serving."""
+        """The unfused program, which at its next call warns once why it stays."""
         def serve(leaves: Sequence[Any]) -> Any:
             self.table[self.key] = self.unfused
             warnings.warn(BackgroundWarning(
@@ -81,7 +81,7 @@ class Behind:
 
 
 def _after_fork() -> None:
-    """The child has no such thread: it forgets what was under way, and the next call there starts it anew."""
+    """Forget unfinished programs: the child has no such thread. Its next call starts again."""
     global _turn
     _turn = threading.Lock()
     for behind in _under_way:

@@ -1,6 +1,6 @@
-"""One call of a program, written out: the text of a Python function that does what a call needs and nothing else.
+"""Write the call of a program as a Python function that does only what the call needs.
 
-In:  slots, steps, checks and the nest of results. Out: a ``Call``, whose ``text`` prints and whose ``function`` runs.
+In:  slots, steps, checks and the nest of results. Out: a ``Call``: its ``text``, its ``function``.
 
 After, for a softmax of one row (``print(jitted.compile(x).call.text)``):
 
@@ -15,11 +15,12 @@ After, for a softmax of one row (``print(jitted.compile(x).call.text)``):
         if not nested: return [r1]
         return r1
 
-A loop over slots and steps would do the same. Written out, a small call costs a third of that (11 us became 3.5, with
-1 us of it in the kernel), and what it does can be read.
+A loop over slots and steps would do the same, but slower: 11 us instead of 3.5 us for a small call
+with 1 us of kernel time. The text can also be read.
 
-``a0`` is an argument, ``r1`` a result, ``m2`` memory of the workspace, ``v3`` a view that a library call wants. What
-concerns only the workspace, which all programs of a thread share, is done once in a function of its own.
+Names: ``a0`` is an argument, ``r1`` a result, ``m2`` memory in the workspace, and ``v3`` a view for
+a library call. All programs of a thread share its workspace. Views of it are made once, by a
+function ``workspace``.
 """
 
 from __future__ import annotations
@@ -43,20 +44,22 @@ from .cpu.compile import remember_lines
 from .memory import ALIGNMENT, Slot, line_start
 from .pool import fresh, is_pooled
 
-RESERVED = ("leaves", "nested", "into", "free", "held", "workspace", "call")  # names of a call's own
-READY = 0x101  # of an array's flags: in C order, and aligned
+RESERVED = ("leaves", "nested", "into", "free", "held", "workspace", "call")  # used by every call
+READY = 0x101  # bits of an array's flags: in C order, and aligned
 
 
 def ready(x: Any, dtype: np.dtype) -> Array:
-    """An argument as an aligned, C-ordered array of the dtype; a copy only where it is not one already. Raises TraceError for a
-    masked array or a matrix."""
+    """The argument as an aligned, C-ordered array of ``dtype``, copied only if necessary.
+
+    Raises TraceError for a masked array or a matrix.
+    """
     refuse_other_meanings(x)
     return np.asarray(np.require(np.asarray(x), dtype, ["C", "A"]))
 
 
 @dataclass(frozen=True)
 class ArgumentView:
-    """Flat memory seen with a shape and strides, from a byte offset on. Never a copy."""
+    """A view of flat memory with a shape, strides and a start, the last two in bytes."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -64,22 +67,22 @@ class ArgumentView:
     dtype: np.dtype
 
     def of(self, flat: Array) -> Array:
-        """The view of that memory."""
+        """The view of this memory. Never a copy."""
         return np.ndarray(self.shape, self.dtype, flat, self.offset, self.strides)
 
     @property
     def is_whole(self) -> bool:
-        """C order from the first byte on, so that a reshape is enough."""
+        """Whether the view is in C order from the first byte on. A reshape then replaces it."""
         return not self.offset and self.strides == ArgumentView.whole(self.shape, self.dtype).strides
 
     def is_matrix(self, slot: Slot) -> bool:
-        """All of a slot's matrix, perhaps transposed: the same operand for BLAS, whichever way the matrix lies."""
+        """Whether the view is the whole matrix of a slot, or its transpose. BLAS takes both."""
         whole, turned = ArgumentView.whole(slot.shape, slot.dtype), ArgumentView.transposed(slot.shape, slot.dtype)
         return len(slot.shape) == 2 and self in (whole, turned)
 
     @staticmethod
     def transposed(shape: tuple[int, ...], dtype: np.dtype) -> ArgumentView:
-        """All of an array in C order, with its axes the other way round."""
+        """All of an array in C order, with its axes reversed."""
         whole = ArgumentView.whole(shape, dtype)
         return ArgumentView(shape[::-1], whole.strides[::-1], 0, dtype)
 
@@ -93,14 +96,14 @@ class ArgumentView:
 
 
 class Workspace:
-    """Bytes for what one call at a time keeps between its steps, and what each program's ``workspace`` function made of them."""
+    """Bytes that one call at a time uses between its steps, and each program's views of them."""
 
     def __init__(self) -> None:
         self.raw, self.made = NOTHING, dict[object, Any]()
         _workspaces[:] = [known for known in _workspaces if known()] + [weakref.ref(self)]
 
     def of(self, nbytes: int) -> Array:
-        """At least so many bytes, from the start of a cache line on. All programs' views are made anew when these grow."""
+        """At least ``nbytes`` bytes, aligned to a cache line. Growing drops the old views."""
         if self.raw.nbytes < nbytes:
             raw = np.empty(nbytes + ALIGNMENT, np.uint8)
             self.raw, self.made = raw[line_start(raw):], {}
@@ -110,7 +113,7 @@ class Workspace:
 
 
 class _Idle(threading.local):
-    """A thread's workspaces that no call is using: one, or more where calls were made within calls."""
+    """A thread's free workspaces: usually one, more if calls were nested."""
 
     def __init__(self) -> None:
         self.free: list[Workspace] = []
@@ -123,7 +126,7 @@ _workspaces: list[weakref.ref[Workspace]] = []
 
 
 def release_workspaces() -> None:
-    """Give the bytes of all threads' workspaces back. A call under way has its own until it ends."""
+    """Free the bytes of all threads' workspaces. A running call keeps its own until it ends."""
     for known in [*_workspaces]:
         if (workspace := known()) is not None:
             workspace.raw, workspace.made = NOTHING, {}
@@ -136,8 +139,8 @@ class CallWriter:
         self.slots = slots
         self.names: dict[str, Any] = dict.fromkeys(RESERVED)
         self.names |= {"np": np, "ndarray": Array, "empty": np.empty, "fresh": fresh, "ready": ready, "READY": READY}
-        self.once: list[str] = []  # lines that need to run once a thread
-        self.kept: dict[str, None] = {}  # the names they make
+        self.once: list[str] = []  # lines that run once a thread
+        self.kept: dict[str, None] = {}  # names that these lines define
         self.lines: list[str] = []
         self.begun = 0
         self._known: dict[Any, str] = {}
@@ -146,7 +149,7 @@ class CallWriter:
         self.lines.append(text)
 
     def bind(self, name: str, value: Any) -> str:
-        """A name for a value from outside, unlike all others."""
+        """A name in the text for an outside value. Different values get different names."""
         name = identifier(name)
         while name in self.names and self.names[name] is not value:
             name += "_"
@@ -157,11 +160,11 @@ class CallWriter:
         return self.bind(f"dtype_{dtype.name}" if dtype.name == "bool" else dtype.name, dtype)
 
     def shaped(self, slot: int) -> str:
-        """An argument or a result in the user's shape."""
+        """The name of an argument or a result in the user's shape."""
         return f"{self.slots[slot].place[0].replace('i', 'a').replace('o', 'r')}{slot}"
 
     def flat(self, slot: int) -> str:
-        """A slot's memory as a flat array."""
+        """The name of a slot's memory as a flat array."""
         found = self.slots[slot]
         if found.place == "workspace":
             end = found.index + found.size * found.dtype.itemsize
@@ -171,7 +174,7 @@ class CallWriter:
         return self._here(("flat", slot), f"{self.shaped(slot)}_flat", f"{self.shaped(slot)}.ravel()")
 
     def view(self, slot: int, view: ArgumentView) -> str:
-        """A slot's memory seen otherwise; made once a thread where that is in the workspace."""
+        """The name of a view of a slot. A view of the workspace is made once a thread."""
         found = self.slots[slot]
         if found.place != "workspace" and view == ArgumentView.whole(found.shape, found.dtype):
             return self.shaped(slot)
@@ -198,7 +201,7 @@ class CallWriter:
 
     # ------------------------------------------------------------ the parts of a call
     def arguments(self, program: Program, in_c_order: Container[int]) -> None:
-        """Take the leaves; copy one only if it is not in order, aligned and of the right type."""
+        """Unpack the leaves. Copy one only if its order, alignment or dtype is wrong."""
         inputs = [i for i, s in enumerate(self.slots) if s.place == "input"]
         count = len(inputs) - len(program.captured)
         if count:
@@ -208,7 +211,7 @@ class CallWriter:
         else:
             for i, array in zip(inputs[count:], program.captured, strict=True):
                 self.line(f"{self.shaped(i)} = {self.bind(f'captured{i}', array)}")
-        self.begun = len(self.lines)  # nothing that is raised before is a reason to lose a workspace
+        self.begun = len(self.lines)  # a workspace is taken after these lines, which may raise
         for place, i in enumerate(inputs):
             a, dtype = self.shaped(i), self.dtype(self.slots[i].dtype)
             if place in program.numbers:
@@ -221,7 +224,7 @@ class CallWriter:
             self.line(f"    {a} = ready({a}, {dtype})")
 
     def results(self) -> list[str]:
-        """Memory for what is returned, fresh unless it is given; the names, in order."""
+        """Allocate the results, unless the caller passes ``into``. Returns their names in order."""
         found = [i for i, s in enumerate(self.slots) if s.place == "output"]
         for k, i in enumerate(found):
             slot = self.slots[i]
@@ -230,7 +233,7 @@ class CallWriter:
         return [self.shaped(i) for i in found]
 
     def nest(self, tree: Tree, results: Sequence[str]) -> str:
-        """The results as the user nested them; scalars as NumPy has them."""
+        """An expression that nests the results as the user did. Scalars become NumPy scalars."""
         if isinstance(tree, Leaf):
             found = results[tree.position]
             return f"{found}.item()" if tree.number else f"{found}[()]" if tree.scalar else found
@@ -253,8 +256,11 @@ def _tuple(names: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Call:
-    """``function(leaves, nested=True, into=None)``: the user's nest of results, or the list of them, in fresh arrays or in
-    those given; and its ``text``."""
+    """``text`` defines ``function(leaves, nested=True, into=None)``.
+
+    The function returns the user's nest of results, or a list of them if ``nested`` is false. The
+    results are new arrays, or the arrays in ``into``.
+    """
 
     text: str
     function: Callable[..., Any]
@@ -262,7 +268,7 @@ class Call:
 
 def write_call(program: Program, slots: Sequence[Slot], steps: Sequence[Any], checks: Sequence[Any], workspace: int,
                refuse_overlap: Callable[..., None]) -> Call:
-    """Put the parts in their order: arguments, checks, results, steps, what is written back, the nest."""
+    """Write the parts in order: arguments, checks, results, steps, writes to arguments, nest."""
     w = CallWriter(slots)
     in_c_order = {s for step in steps for s in step.in_c_order(slots)} | {check.source for check in checks}
     w.arguments(program, in_c_order)
@@ -298,10 +304,11 @@ def write_call(program: Program, slots: Sequence[Slot], steps: Sequence[Any], ch
 
 
 def _load(text: str, names: dict[str, Any]) -> Callable[..., Any]:
-    """The function of a call's text; tracebacks show its lines."""
+    """The function that a call's text defines. Tracebacks show its lines."""
     path = f"<minisitch call {hashlib.sha256(text.encode()).hexdigest()[:12]}>"
     exec(compile(text, path, "exec"), names)
     made = {name: names.pop(name) for name in ("workspace", "call") if name in names}
-    function = FunctionType(made.pop("call").__code__, names | made, "call", (True, None))  # no circle: it goes with its last user
+    # Its globals do not contain it, so reference counting frees it.
+    function = FunctionType(made.pop("call").__code__, names | made, "call", (True, None))
     remember_lines(function, path, text)
     return function

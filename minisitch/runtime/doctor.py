@@ -1,10 +1,10 @@
-"""``python -m minisitch doctor``: what this machine has, what will run on it, and how to get the rest.
+"""``python -m minisitch doctor``: what this machine has, what can run on it, how to get the rest.
 
-In:  the machine. Out: a ``Report`` of findings and targets; ``str`` as text, ``json`` as data.
+In:  the machine. Out: a ``Report``: findings and targets, as text (``str``) or data (``json``).
 
-The doctor works where nothing but NumPy is installed: each look imports nothing before it knows that
-it is there. ``missing`` is no illness: a laptop has no GPU. ``broken`` is one: something is there, and
-does not work. A finding that is broken makes the exit status 1.
+Each check imports a package only after it has found it, so the doctor works with NumPy alone.
+``missing`` is harmless: a laptop has no GPU. ``broken`` means that something is installed and does
+not work. The exit status is then 1.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from .cuda.link import version
 
 CUDA, CUDA12 = "pip install 'minisitch[cuda]'", "pip install 'minisitch[cuda12]'"
 OK, MISSING, BROKEN = "ok", "missing", "broken"
-NO_DEVICE = 100  # what the driver says where it finds no GPU
-MAJOR, MINOR = 75, 76  # numbers of a device's attributes: its compute capability
+NO_DEVICE = 100  # the driver's error code if it finds no GPU
+MAJOR, MINOR = 75, 76  # CUDA's attribute numbers of a device's compute capability
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at, and the command that mends it, if any."""
+    """One check: its state, what was found, and a command that fixes it, or an empty string."""
 
     what: str
     state: str  # "ok" | "missing" | "broken"
@@ -42,7 +42,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Target:
-    """Whether kernels for a target run here; ``why`` if not, and how if so."""
+    """Whether kernels for a target run here; ``why`` says how, or why not."""
 
     name: str
     runs: bool
@@ -51,7 +51,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Report:
-    """What the doctor found."""
+    """All findings, and the targets that run here."""
 
     machine: str
     findings: tuple[Finding, ...]
@@ -59,7 +59,7 @@ class Report:
 
     @property
     def healthy(self) -> bool:
-        """Nothing that is there fails to work."""
+        """Whether nothing is broken."""
         return all(f.state != BROKEN for f in self.findings)
 
     @property
@@ -78,7 +78,7 @@ class Report:
 
 
 def examine() -> Report:
-    """Look at everything; nothing is changed."""
+    """Check everything, without changing anything."""
     found = driver()
     findings = (_numba(), _cache(), *_driver(found), *_compiler(found), _cublas(found))
     machine = (f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, "
@@ -88,7 +88,7 @@ def examine() -> Report:
 
 # ---------------------------------------------------------------- what every machine needs
 def _numba() -> Finding:
-    """Numba refuses to be imported beside a NumPy that it does not know."""
+    """Numba refuses to be imported with a NumPy that it does not know."""
     said = f"{version('numba')}, with numpy {version('numpy')} and llvmlite {version('llvmlite')}"
     try:
         importlib.import_module("numba")
@@ -96,13 +96,13 @@ def _numba() -> Finding:
         if problem.name == "numba":
             return Finding("numba", MISSING, "no kernels can be compiled", "pip install numba")
         return Finding("numba", BROKEN, f"{said}: {problem}", "pip install --force-reinstall numba")
-    except Exception as problem:  # whatever a clash of versions makes of it
+    except Exception as problem:  # a clash of versions can raise anything
         return Finding("numba", BROKEN, f"{said}: {problem}", "pip install --upgrade numba numpy")
     return Finding("numba", OK, said)
 
 
 def _cache() -> Finding:
-    """Where compiled kernels and plans are kept."""
+    """The folder of compiled kernels and plans."""
     folder = store.folder()
     if folder is None:
         return Finding("kernel cache", MISSING, "every process compiles anew",
@@ -113,15 +113,15 @@ def _cache() -> Finding:
 # ---------------------------------------------------------------- a GPU
 @dataclass(frozen=True)
 class Driver:
-    """What NVIDIA's driver says by itself, asked without any package."""
+    """What NVIDIA's driver library says, without any Python package."""
 
-    code: int  # of cuInit
+    code: int  # result of cuInit; 0 is success
     version: int  # 13000 for CUDA 13.0
     gpus: tuple[tuple[str, int, int], ...]  # name, compute capability
 
 
 def driver() -> Driver | None:
-    """Ask libcuda; None where there is none."""
+    """Ask libcuda. None if there is no such library."""
     try:
         library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
     except OSError:
@@ -145,7 +145,7 @@ def _gpu(library: Any, ordinal: int) -> tuple[str, int, int]:
 
 
 def _driver(found: Driver | None) -> Iterator[Finding]:
-    """The driver and the GPUs that it sees."""
+    """The driver, and the GPUs that it sees."""
     if found is None:
         yield Finding("NVIDIA driver", MISSING, "no libcuda",
                       "with an NVIDIA GPU: install its driver, then run nvidia-smi")
@@ -171,7 +171,7 @@ def _gpu_finding(what: str, name: str, major: int, minor: int) -> Finding:
 
 
 def _compiler(found: Driver | None) -> Iterator[Finding]:
-    """numba-cuda, whether it compiles, and whether the driver knows what it makes."""
+    """numba-cuda, whether it can compile, and whether it fits the driver."""
     bindings = version("cuda-bindings")
     if not version("numba-cuda"):
         old = found is not None and found.version < 13000
@@ -180,7 +180,7 @@ def _compiler(found: Driver | None) -> Iterator[Finding]:
     yield Finding("numba-cuda", OK, f"{version('numba-cuda')}, with cuda-bindings {bindings}")
     try:
         offline.cuda_compile.ptx("def k(x):\n    x[0] = x[1]\n", "k", ["float32"], "sm_80")
-    except Exception as problem:  # whatever a clash with another package makes of it
+    except Exception as problem:  # a clash of packages can raise anything
         yield Finding("CUDA compiler", BROKEN, f"{type(problem).__name__}: {problem}",
                       CUDA12 if bindings.startswith("12.") else CUDA)
     else:
@@ -206,7 +206,7 @@ def _cublas(found: Driver | None) -> Finding:
 
 # ---------------------------------------------------------------- what runs where
 def _targets(found: dict[str, Finding]) -> Iterator[Target]:
-    """Each target of ``jit``, from the findings by name."""
+    """Whether each target of ``jit`` runs here, from the findings by name."""
     cpu = found["numba"].state == OK
     yield Target("cpu", cpu, f"on {os.cpu_count()} cores" if cpu else found["numba"].fix)
     lacking = [f for f in found.values() if f.state != OK and f.what not in ("kernel cache", "cuBLAS")]

@@ -1,8 +1,8 @@
-"""A program ready to run: a flat list of steps over one workspace a thread, written out as one function.
+"""A program ready to run: a list of steps over one workspace for each thread.
 
 In:  the stages of a program. Out: an ``Executable``, called with the array leaves of the arguments.
 
-Nothing returned shares memory with an argument, the workspace or another result.
+Results share no memory with an argument, the workspace or each other.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .steps import Step, view
 # ---------------------------------------------------------------- the executable
 @dataclass(frozen=True)
 class IndexCheck:
-    """Kernels clamp indices; an index that comes straight from an argument is checked before they run."""
+    """Checks the bounds of an index that comes from an argument. Kernels only clamp indices."""
 
     source: int  # position among the inputs
     chain: tuple[Node, ...]
@@ -40,7 +40,7 @@ class IndexCheck:
     axis: int
 
     def __call__(self, array: Array) -> None:
-        """Raises IndexError as NumPy does, naming the line."""
+        """Raises IndexError as NumPy does, with the user's line."""
         index = view(self.chain, array)
         if index.size and (index.max() >= self.high or index.min() < self.low):
             bad = int(index[(index >= self.high) | (index < self.low)].flat[0])
@@ -48,7 +48,7 @@ class IndexCheck:
 
 
 def index_checks(graph: Graph) -> tuple[IndexCheck, ...]:
-    """A check for each gather whose index is an argument, wrapped around or not."""
+    """A check for each gather or scatter whose index is an argument, perhaps wrapped around."""
     position = {node: i for i, node in enumerate(graph.inputs)}
     checks = []
     for node in graph.nodes:
@@ -64,8 +64,10 @@ def index_checks(graph: Graph) -> tuple[IndexCheck, ...]:
 
 
 def _index_source(graph: Graph, index: int, size: int) -> tuple[int, list[Node], bool]:
-    """Back through moves, casts that keep the value and ``select(i < 0, i + n, i)``: the source, the moves on the way, whether it
-    wraps."""
+    """The source of an index: through views, widening casts and ``select(i < 0, i + n, i)``.
+
+    Returns the source, the views after it, and whether negative indices wrap around.
+    """
     moves: list[Node] = []
     wraps = False
     while True:
@@ -82,7 +84,7 @@ def _index_source(graph: Graph, index: int, size: int) -> tuple[int, list[Node],
 
 
 def _wraps_around(graph: Graph, node: Node, size: int) -> bool:
-    """``select(i < 0, i + size, i)``, and not another choice, as of what a label of -100 stands for."""
+    """Whether the node is ``select(i < 0, i + size, i)``, and no other choice."""
     def is_number(value: int, number: int) -> bool:
         made = graph[behind_views(graph, value)]
         return made.op == "constant" and made.attr("value") == number
@@ -94,37 +96,38 @@ def _wraps_around(graph: Graph, node: Node, size: int) -> bool:
 
 @dataclass(frozen=True)
 class Executable:
-    """A program ready to run. ``slots`` is its memory, ``steps`` what it does, both fixed; a workspace is one a thread."""
+    """A program ready to run. ``slots`` is its memory, ``steps`` are what it does."""
 
     stages: Stages
     target: str
     slots: tuple[Slot, ...]
     steps: tuple[Step, ...]
     workspace: int  # bytes
-    residents: tuple[Resident, ...] = ()  # what shares them
+    residents: tuple[Resident, ...] = ()  # the entries of the workspace
     checks: tuple[IndexCheck, ...] = ()
 
     def __call__(self, leaves: Sequence[Any]) -> Any:
-        """Run on the array leaves of the arguments, in order; gives back the user's nest of results."""
+        """Run on the array leaves of the arguments. Returns the user's nest of results."""
         return self.call.function(leaves)
 
     def outputs(self, leaves: Sequence[Any]) -> list[Array]:
-        """One array an output of the graph; writes nothing back into the arguments."""
+        """Run, and return the graph's outputs in a list. Arguments are not written to."""
         return self.call.function(leaves, nested=False)
 
     def write_to(self, outputs: Sequence[Array], leaves: Sequence[Any]) -> None:
-        """As ``outputs``, into C-ordered arrays that are there already."""
+        """As ``outputs``, but write into the given C-ordered arrays."""
         self.call.function(leaves, False, outputs)
 
     @functools.cached_property
     def call(self) -> Call:
-        """What a call does, written out."""
+        """The call as one function, with its text."""
         return write_call(self.stages.program, self.slots, self.steps, self.checks, self.workspace, refuse_overlap)
 
     def prepare(self, leaves: Sequence[Any]) -> tuple[list[Array], list[Callable[[], Any]]]:
-        """A call taken apart, to be timed: the flat array of every slot, and one call a step. Raises IndexError.
+        """The parts of a call, for timing: the flat arrays of all slots, a function for each step.
 
-        To be run in order: values share bytes, so a step alone may find its operands overwritten, by itself, too.
+        Run the steps in order. Values share bytes, so a step may find its operands overwritten if
+        it runs alone or twice. Raises IndexError as a call does.
         """
         inputs, workspace = iter([*leaves, *self.stages.program.outside(leaves)]), Workspace().of(self.workspace)
         arrays = [ready(next(inputs), s.dtype).reshape(-1) if s.place == "input" else
@@ -137,7 +140,7 @@ class Executable:
 
 @dataclass(frozen=True)
 class ReferenceExecutable:
-    """The program run by ``reference.evaluate``, node by node."""
+    """A program that ``reference.evaluate`` runs, node by node."""
 
     program: Program
 
@@ -152,7 +155,7 @@ class ReferenceExecutable:
 
 
 def finish(program: Program, leaves: Sequence[Any], results: Sequence[Array]) -> Any:
-    """Write back what the program changed in place, and nest the results as the user did; scalars as NumPy has them."""
+    """Write arguments that the program changed, and nest the results as the user did."""
     program.check(results)
     for source, output in program.mutated:
         np.copyto(leaves[source], results[output])
@@ -160,9 +163,10 @@ def finish(program: Program, leaves: Sequence[Any], results: Sequence[Array]) ->
 
 
 def refuse_overlap(program: Program, leaves: Sequence[Any]) -> None:
-    """Arguments that a program writes into must not share memory with others: it read them before it wrote.
+    """Refuse an argument that is written to and shares memory with another argument.
 
-    Raises TraceError naming the two, and the user's line of the call.
+    A program reads all arguments before it writes. Raises TraceError with both names and the user's
+    line.
     """
     arrays = [np.asarray(x) for x in (*leaves, *program.outside(leaves))]
     for source, _ in program.mutated:
@@ -174,7 +178,7 @@ def refuse_overlap(program: Program, leaves: Sequence[Any]) -> None:
 
 
 def view_chain(graph: Graph, value: int) -> tuple[Node, ...]:
-    """The value in memory that ``value`` is a view of, then the moves from there to it."""
+    """The stored value that ``value`` is a view of, then the views from there to ``value``."""
     chain, source = [], view_source(graph, value)
     while value != source:
         chain.append(graph[value])

@@ -1,7 +1,7 @@
-"""Memory planning: where each value that kernels and library calls exchange is during a call.
+"""Memory planning: where each value of a program lies in memory during a call.
 
-In:  the stages of a program. Out: a ``MemoryPlan``: arguments, results, and one workspace whose bytes are
-shared by values that are never live together.
+In:  the stages of a program. Out: a ``MemoryPlan``: arguments, results, and one workspace. Values
+that are never live at the same time share the workspace's bytes.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ from ..graph import TensorType
 from ..kernel.ir import Buffer
 from ..lower import Stages
 
-ALIGNMENT = 64  # a cache line, and what the widest vector load likes
+ALIGNMENT = 64  # bytes of a cache line, and of the widest vector
 
 
 # ---------------------------------------------------------------- memory
 @dataclass(frozen=True)
 class Lifetime:
-    """A value of ``nbytes`` bytes, written at the moment ``first`` and last read at ``last``: launches and library calls."""
+    """Size of a value in bytes, and when it is first written and last read.
+
+    A moment is the number of a launch or a library call, in program order.
+    """
 
     nbytes: int
     first: int
@@ -31,10 +34,13 @@ class Lifetime:
 
 
 def plan_memory(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
-    """An offset for each value and the total, so that values that are live together share no byte.
+    """An offset in bytes for each value, and the total size. Live values never overlap.
 
-    Largest first, each at the lowest gap that fits (best-fit decreasing, as TensorFlow Lite's arena does).
-    Before:  a 100 bytes, steps 0 to 1; b 100, 1 to 2; c 100, 2 to 3     After:  a at 0, b at 128, c at 0
+    Values are placed by size, largest first, each in the lowest gap that fits. This is best-fit
+    decreasing, as in TensorFlow Lite's arena.
+
+    Before:  a 100 bytes, steps 0 to 1; b 100, 1 to 2; c 100, 2 to 3
+    After:   a at 0, b at 128, c at 0
     """
     offsets = [0] * len(lifetimes)
     live: dict[int, list[int]] = {}  # moment -> values placed so far that are live then
@@ -59,42 +65,42 @@ def _aligned(n: int) -> int:
 
 
 def line_start(raw: np.ndarray) -> int:
-    """The first byte of ``raw`` that starts a cache line."""
+    """Index of the first byte of ``raw`` that starts a cache line."""
     return -raw.ctypes.data % ALIGNMENT
 
 
 @dataclass(frozen=True)
 class Slot:
-    """Where the memory of one value is during a call: flat, C-ordered.
+    """Where the memory of one value lies during a call. It is flat and in C order.
 
-    ``index`` is a position among the program's inputs or outputs, or a byte offset in the workspace.
+    ``index`` is a position among the inputs or outputs, or a byte offset in the workspace.
     """
 
     place: str  # "input" | "output" | "workspace"
     index: int
-    shape: tuple[int, ...]  # as the graph has it
+    shape: tuple[int, ...]
     dtype: np.dtype
 
     @property
     def size(self) -> int:
-        """How many elements."""
+        """Number of elements."""
         return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
 class Resident:
-    """Something that lives in the workspace: a value of the graph, or a kernel's scratch (``value`` is None)."""
+    """An entry of the workspace: a value, or a kernel's scratch (``value`` is None)."""
 
     label: str
     value: int | None
     type: TensorType
     life: Lifetime
-    step: int  # that writes it
+    step: int  # the step that writes it
     offset: int = 0
 
 
 class MemoryPlan:
-    """Which slot each value in memory has: arguments, results and, sharing bytes, what lives in between."""
+    """The slot of each value in memory. Values between steps share the workspace."""
 
     def __init__(self, stages: Stages) -> None:
         graph = stages.graph
@@ -127,11 +133,12 @@ class MemoryPlan:
 
 
 def _residents(stages: Stages, elsewhere: Container[int]) -> Iterator[Resident]:
-    """What lives in the workspace: values that patterns write and others read, and what kernels keep there for themselves.
+    """The entries of the workspace: values between patterns, and scratch of kernels.
 
-    On a CPU a kernel is so many launches (``Kernel.calls``). What one is the last to read gives its bytes to what a later one of
-    the same kernel writes, and these are in a cache then: a relu, a pooling and the windows of a convolution (15 MB) take
-    1.9 ms as one kernel, no more than as two, and took 2.4.
+    On a CPU a kernel has several launches (``Kernel.calls``), and each is a moment of its own. A
+    later launch can then reuse bytes that an earlier one read last, while these are in cache.
+    Measured on a relu, a pooling and the windows of a convolution (15 MB): 1.9 ms as one kernel,
+    instead of 2.4 ms with one moment for the kernel.
     """
     graph, uses = stages.graph, list(_uses(stages))
     first: dict[int, int] = {}
@@ -151,12 +158,15 @@ def _residents(stages: Stages, elsewhere: Container[int]) -> Iterator[Resident]:
             yield Resident(f"scratch {buffer.name}", None, type, Lifetime(type.nbytes, moments[0], moments[-1]), step)
 
 
-Moments = Sequence[int]  # at which something is used, in order
+Moments = Sequence[int]  # when something is used, in order
 Uses = tuple[dict[int, Moments], list[tuple[Buffer, Moments]]]  # of values, of a kernel's scratch
 
 
 def _uses(stages: Stages) -> Iterator[Uses]:
-    """For each step what it uses, and when: a moment is a launch of a kernel, or a step that is none."""
+    """The moments at which each step uses values and scratch.
+
+    Each launch of a kernel is a moment, and so is each other step.
+    """
     kernels, now = iter(zip(stages.bodies, stages.kernels, stages.sources, strict=True)), 0
     for pattern in stages.plan.patterns:
         if pattern.kind != "kernel":

@@ -1,14 +1,16 @@
-"""A plan that was decided once is not decided again: plans are kept on disk beside compiled kernels.
+"""Keep plans on disk, beside compiled kernels, so that the next process need not plan again.
 
-In:  a graph, a strategy's name, a device. Out: the strategy's plan, from the disk if it has been there before.
+In:  a graph, a strategy's name, a device. Out: the strategy's plan, read from disk if it is there.
 
-The key of a plan holds all that it was decided by: the graph's structure, the strategy, every figure of the device,
-and the text of this package. What is kept is the patterns with their compositions, and the decisions, so ``explain``
-tells the same. ``runtime/store.py`` says who may write entries; what is read is verified as any plan is.
+The key of a plan holds everything that it depends on: the structure of the graph, the strategy, the
+figures of the device, and the files of this package. An entry holds the patterns with their
+compositions, and the decisions, so ``explain`` says the same. Entries are verified when read.
+``runtime/store.py`` says who may write them.
 
-Not kept: plans of strategies from outside the package (their text may change unseen), plans that took no time, plans
-that rewrite their graph, and plans by measured prices (``calibrate.measured_operations`` refines them as it goes).
-MINISITCH_PLANS=0 keeps none, MINISITCH_CACHE=0 neither plans nor kernels.
+Not kept: plans of strategies from outside the package (their text may change unseen), plans that
+took less than ``WORTH_KEEPING_S``, plans that rewrite their graph, and plans by measured prices
+(``calibrate.measured_operations``). MINISITCH_PLANS=0 turns this off, MINISITCH_CACHE=0 also the
+kernels on disk.
 
 Before:  auto on an encoder of 286 nodes, 0.8 s        After, in the next process:  0.01 s
 """
@@ -39,7 +41,10 @@ PACKAGE = Path(__file__).parent.parent
 
 
 def plan_of(graph: Graph, strategy: str, device: Device) -> FusionPlan:
-    """As ``regions.planned``, which is asked only where the disk has no plan."""
+    """The plan of ``regions.planned``, from disk if it is there.
+
+    Raises PlanError and KernelError as the strategy does.
+    """
     folder = store.folder() if os.environ.get("MINISITCH_PLANS") not in ("0", "off") else None
     version = _version()
     if folder is None or not version or MEASURING or not _is_ours(strategy):
@@ -66,17 +71,17 @@ def _read(folder: Path, name: str, graph: Graph, strategy: str) -> FusionPlan | 
 
 
 def _is_ours(strategy: str) -> bool:
-    """Whether a strategy, and so the text it decides by, belongs to this package."""
+    """Whether a strategy belongs to this package, so that ``_version`` covers its text."""
     module = getattr(STRATEGIES.get(strategy), "__module__", "")
     return module.partition(".")[0] == __name__.partition(".")[0]
 
 
 @functools.cache
 def _version() -> str:
-    """What plans depend on besides their arguments: our text, and the versions below it; empty where no text is found.
+    """The version of this package's files, Python and NumPy. Empty if no file is found.
 
-    The text is known by the names, sizes and times of its files, as Python knows whether to compile it again: to read it all
-    was a seventh of a first call.
+    A file is known by its name, size and time. Reading all files would take a seventh of a first
+    call.
     """
     files = [(str(file.relative_to(PACKAGE)), file.stat()) for file in sorted(PACKAGE.rglob("*.py"))]
     if not files:

@@ -1,16 +1,16 @@
-"""Memory for large results, taken again once nobody refers to them.
+"""Reuse the memory of large results after their last reference is gone.
 
-In:  a shape and a dtype. Out: an array that shares memory with nothing anybody can see.
+In:  a shape and a dtype. Out: an array whose memory no other array uses.
 
-The system clears new memory page by page at its first touch, which for a result of 33 MB takes as long as the kernel
-that fills it, or longer. So the memory of large results is kept, and taken again when the last array over it is gone:
-NumPy points the ``base`` of every view at the owner, whose count of references so tells. A program whose result
-replaces the last one in a loop needs two such memories.
+The system clears new memory page by page when it is first touched. For a result of 33 MB this takes
+as long as the kernel, or longer. So large memory is kept and reused. NumPy's views refer to the
+memory through ``base``, so its reference count tells whether it is free. A loop whose new result
+replaces the old one needs two such memories.
 
-What is kept, used or unused, is at most MINISITCH_POOL bytes in all (1 GiB unless set; 0 keeps none), and no single one
-above half of that. Sizes that nobody asks for any more go first, then, beyond the limit, the size that came first; memory in
-use is only forgotten, its user keeps it.
-A count of references says nothing about other threads where Python runs without its global lock: nothing is kept there.
+At most MINISITCH_POOL bytes are kept, used or not (1 GiB unless set; 0 keeps none), and no memory
+above half of that. Sizes that were not requested lately are dropped first, then the oldest sizes.
+Memory in use is only forgotten here; its user still has it. Python without its global lock cannot
+count references of other threads, so nothing is kept there.
 """
 
 from __future__ import annotations
@@ -27,27 +27,28 @@ import numpy as np
 from ..errors import MinisitchError
 from .memory import ALIGNMENT, line_start
 
-SMALLEST = 1 << 16  # bytes; below, the allocator itself takes memory again
-LIMIT = 1 << 30  # bytes, unless MINISITCH_POOL says otherwise
-EACH = 16  # new memories, after which a size that was not asked for since the last time goes
-LOOKS = 8  # memories of the right size that are looked at before a new one is made; the next call looks at others
+SMALLEST = 1 << 16  # bytes; the allocator itself reuses smaller memory
+LIMIT = 1 << 30  # bytes, unless MINISITCH_POOL is set
+EACH = 16  # new memories between two searches for sizes without a request
+LOOKS = 8  # kept memories that one call examines; the next call examines others
 
-Kept = tuple[np.ndarray, int]  # bytes, and where in them the array starts
+Kept = tuple[np.ndarray, int]  # bytes, and the offset at which the array starts
 
-_kept: dict[int, deque[Kept]] = {}  # by size
-_asked: set[int] = set()  # sizes, since a memory was last forgotten for want of use
+_kept: dict[int, deque[Kept]] = {}  # size -> memories
+_asked: set[int] = set()  # sizes that were requested since the last search
 _made = itertools.count(1)
 
 
 def is_pooled(nbytes: int) -> bool:
-    """Whether the memory of such a result is kept."""
+    """Whether memory of this size is kept."""
     return SMALLEST <= nbytes <= limit() // 2
 
 
 def fresh(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """An array for a result, at the start of a cache line; nobody else sees its memory, and its content is anything.
+    """An array for a result, aligned to a cache line, with arbitrary content.
 
-    No lock: who looks at a memory has taken it out of the queue, and puts it back when the new array refers to it.
+    There is no lock. A thread takes a memory out of the queue before it examines it, and puts it
+    back after the new array refers to it.
     """
     nbytes = dtype.itemsize
     for n in shape:
@@ -59,7 +60,7 @@ def fresh(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     for _ in range(min(len(queue), LOOKS)):
         try:
             one = queue.popleft()
-        except IndexError:  # other threads look at the rest
+        except IndexError:  # other threads hold the rest
             break
         made = np.ndarray(shape, dtype, *one) if _references(one) == UNUSED else None
         queue.append(one)
@@ -77,8 +78,7 @@ def _references(one: Kept) -> int:
 
 
 def _make_room(nbytes: int) -> None:
-    """Forget sizes that nobody has asked for lately, then those that came first until what is kept and ``nbytes`` stay within the
-    limit."""
+    """Drop sizes that were not requested lately, then the oldest, until ``nbytes`` more fit."""
     if next(_made) % EACH == 0:
         asked = {*_asked}
         _asked.clear()
@@ -94,7 +94,7 @@ def _make_room(nbytes: int) -> None:
 
 @functools.cache
 def limit() -> int:
-    """How many bytes are kept at most."""
+    """Most bytes to keep. Raises MinisitchError if MINISITCH_POOL is not a number."""
     setting = os.environ.get("MINISITCH_POOL", str(LIMIT))
     if not setting.isdigit():
         raise MinisitchError(f"MINISITCH_POOL={setting!r}: it is the number of bytes of results to keep, or 0")
@@ -102,7 +102,7 @@ def limit() -> int:
 
 
 def _unused() -> int:
-    """What ``_references`` says of memory that only the queue refers to: Pythons differ in what a call itself adds."""
+    """The reference count of free memory. It depends on the version of Python."""
     queue: deque[Kept] = deque([(np.empty(1, np.uint8), 0)])
     one = queue.popleft()
     return _references(one)

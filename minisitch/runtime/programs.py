@@ -1,13 +1,15 @@
-"""Which compiled programs a function keeps, and which go first.
+"""Keep the compiled programs that were used recently, and drop the others.
 
-In:  compiled programs by the signature of their calls. Out: the same, until others have been used more lately.
+In:  compiled programs by the signature of their calls. Out: the same, while they are used.
 
-Each function has two tables. A call looks into the one of programs used lately, and notes nothing on its way. What is not
-there is looked for among the *earlier* ones, and moved. When the programs that all functions used lately take half of the
-bytes that may be kept, the turn comes: earlier programs go, and those used lately become the earlier ones. So a program stays
-that was used since the last turn. A call that runs a program which goes holds it until it ends.
+Each function has two tables, of recent and of ``earlier`` programs. A call looks into the recent
+table and records nothing, so it stays fast. If the program is among the earlier ones, it moves
+back. When the recent programs of all functions exceed half of the limit, all earlier ones are
+dropped, and recent ones become earlier. So a program stays if it was used since the last such turn.
+A running call keeps its program until it ends.
 
-Before:  lately {a: 40 MB, b: 20 MB}, earlier {c, d}; a call compiles e      After:  lately {e}, earlier {a, b}
+Before:  recent {a: 40 MB, b: 20 MB}, earlier {c, d}; a call compiles e
+After:   recent {e}, earlier {a, b}
 """
 
 from __future__ import annotations
@@ -22,19 +24,22 @@ from ..errors import MinisitchError
 from .background import RunCall
 from .call import release_workspaces
 
-LIMIT = 96 << 20  # bytes, unless MINISITCH_PROGRAMS says otherwise
-PROGRAM, OPERATION = 100_000, 8_000  # bytes of a compiled program, and of each of its operations (measured)
+LIMIT = 96 << 20  # bytes, unless MINISITCH_PROGRAMS is set
+PROGRAM, OPERATION = 100_000, 8_000  # bytes of a program, and of each of its operations (measured)
 
-_lock = threading.RLock()  # a finalizer may come while a table turns
+_lock = threading.RLock()  # reentrant, because a finalizer may run during a turn
 _tables: weakref.WeakSet[Programs] = weakref.WeakSet()
-_lately = 0  # bytes of the programs used lately
+_lately = 0  # bytes of all recent programs
 
 
 class Programs(dict[Any, RunCall]):
-    """The programs of one function that were used lately, by signature; ``earlier`` holds those that go next, ``others`` what a
-    signature ran while what is outside of the function was another."""
+    """The recent programs of one function, by signature.
 
-    __hash__ = object.__hash__  # type: ignore[assignment]  # each is known by itself, not by what it holds
+    ``earlier`` are dropped at the next turn. ``others`` are programs of a signature that were
+    compiled for other values outside the function.
+    """
+
+    __hash__ = object.__hash__  # type: ignore[assignment]  # by identity, not by content
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +53,7 @@ class Programs(dict[Any, RunCall]):
         return self is other
 
     def find(self, key: Any) -> RunCall | None:
-        """The program of that signature, from now on one that was used lately."""
+        """The program of this signature, which becomes a recent one. None if there is none."""
         found = self.get(key)
         if found is None and (found := self.earlier.pop(key, None)) is not None:
             self[key] = found
@@ -64,38 +69,38 @@ class Programs(dict[Any, RunCall]):
             _lately += nbytes
 
     def drop(self, key: Any, run: RunCall) -> None:
-        """Forget the program of a signature, if it is this one."""
+        """Forget the program of a signature if it is ``run``."""
         for table in (self, self.earlier):
             if table.get(key) is run:
                 table.pop(key, None)
 
     def clear(self) -> None:
-        """Forget all; the memory that nobody else has is free."""
+        """Forget all programs, and free the workspaces."""
         self.earlier, self.others = {}, {}
         super().clear()
         release_workspaces()
 
 
 def size(run: RunCall) -> int:
-    """About how many bytes a compiled program takes, without its workspace."""
+    """Estimated bytes of a compiled program, without its workspace."""
     program = getattr(getattr(run, "stages", run), "program", None)
     return PROGRAM + OPERATION * len(program.graph) if program else 0
 
 
 def _turn() -> None:
-    """Earlier programs go, the others become earlier ones."""
+    """Drop earlier programs. The recent ones become earlier ones."""
     global _lately
     for table in list(_tables):
         table.earlier = dict(table)
         table.others = {key: runs for key, runs in table.others.items() if key in table}
         dict.clear(table)
     _lately = 0
-    release_workspaces()  # they may be larger than what stays needs
+    release_workspaces()  # the remaining programs may need less
 
 
 @functools.cache
 def limit() -> int:
-    """How many bytes of compiled programs are kept at most."""
+    """Most bytes of programs. Raises MinisitchError if MINISITCH_PROGRAMS is not a number."""
     setting = os.environ.get("MINISITCH_PROGRAMS", str(LIMIT))
     if not setting.isdigit():
         raise MinisitchError(f"MINISITCH_PROGRAMS={setting!r}: it is the number of bytes of compiled programs to keep, or 0")

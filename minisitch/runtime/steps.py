@@ -1,7 +1,8 @@
-"""What a program does at a call, step by step: launch a kernel or a GPU's pipeline, call a library, copy.
+"""The steps of a call: launch a kernel or a GPU's pipeline, call a library, copy.
 
-In:  emitted kernels and pipelines, library nodes. Out: ``Step`` values, which ``bind`` turns into calls on given arrays. A CPU's
-pipeline is a step of many: ``tiling.TileStep``.
+In:  emitted kernels and pipelines, library nodes. Out: ``Step`` values. ``write`` adds a step to a
+call's text, and ``bind`` makes it a function of its own. A CPU's pipeline is a ``tiling.TileStep``,
+which holds many steps.
 """
 
 from __future__ import annotations
@@ -32,15 +33,18 @@ from .cuda.kernel import DeviceKernel
 from .memory import Slot
 
 Array = np.ndarray
-WORTH_WAKING = 4  # from so many times the work that one core does by itself, a launch wakes threads that sleep
+WORTH_WAKING = 4  # times the work of ``serial_below``, from which a launch wakes sleeping threads
 
 
 # ---------------------------------------------------------------- steps
 class Step(Protocol):
-    """One thing to do. ``write`` adds it to the text of a call; ``bind`` is given the flat arrays of all slots and
-    returns it as a call of its own, to be timed."""
+    """One step of a call.
 
-    warns: ClassVar[bool]  # whether NumPy may warn in it of what kernels pass over in silence
+    ``write`` adds it to the text of a call. ``bind`` takes the flat arrays of all slots, and
+    returns the step as a function without arguments, to be timed.
+    """
+
+    warns: ClassVar[bool]  # whether NumPy may emit warnings that kernels do not emit
 
     @property
     def name(self) -> str: ...
@@ -49,7 +53,7 @@ class Step(Protocol):
     def slots(self) -> tuple[int, ...]: ...
 
     def in_c_order(self, slots: Sequence[Slot]) -> Iterable[int]:
-        """The slots whose memory must be in C order, as it is but for arguments."""
+        """The slots that must be in C order. Only arguments can be in another order."""
 
     def write(self, w: CallWriter) -> None: ...
 
@@ -58,9 +62,9 @@ class Step(Protocol):
 
 @dataclass(frozen=True)
 class KernelStep:
-    """A kernel: its launches in order; ``slots`` are its buffers: inputs, outputs, scratch.
+    """A kernel with all its launches. ``slots`` are its buffers: inputs, outputs, scratch.
 
-    ``offsets`` of the inputs: the kernel sees each from that element on.
+    ``offsets`` are counted in elements: the kernel sees each input from its offset on.
     """
 
     name: str
@@ -85,9 +89,9 @@ class KernelStep:
 
 @dataclass(frozen=True)
 class LibraryStep:
-    """A NumPy call between kernels: operands are strided views of what is in memory, never copies.
+    """A NumPy call between kernels. Its operands are strided views of memory, never copies.
 
-    ``function(*operands, result)`` is NumPy's product where it is None.
+    It calls ``function(*operands, result)``, or NumPy's matrix product if ``function`` is None.
     """
 
     name: str
@@ -97,7 +101,7 @@ class LibraryStep:
     warns: ClassVar[bool] = True
 
     def in_c_order(self, slots: Sequence[Slot]) -> Iterable[int]:
-        """All but whole matrices for BLAS, which takes them in either order."""
+        """All slots, except whole matrices for BLAS, which takes both orders."""
         return [i for i, view in zip(self.slots, self.views, strict=True) if self.function or not view.is_matrix(slots[i])]
 
     def write(self, w: CallWriter) -> None:
@@ -111,8 +115,10 @@ class LibraryStep:
 
 @dataclass(frozen=True)
 class PipelineStep:
-    """A GPU's pipeline: one kernel, in the stepper or launched. ``slots`` are its inputs and outputs; queues, scratch and counters
-    are not the program's: a step's own, or a session's."""
+    """A GPU's pipeline: one kernel, run by the stepper or launched. ``slots`` are inputs, outputs.
+
+    Queues, scratch and counters belong to the step or the session, not to the program.
+    """
 
     source: PipelineSource
     launch: Callable[..., None]
@@ -134,7 +140,7 @@ class PipelineStep:
 
 
 def pipeline_step(source: PipelineSource, slots: tuple[int, ...], target: str) -> PipelineStep:
-    """The launch of a pipeline; on a GPU its kernel is loaded here, as the others are, and not at the first call."""
+    """The step that launches a pipeline. On a GPU its kernel is loaded before the first call."""
     if target != "cuda":
         return PipelineStep(source, functools.partial(_step_pipeline, source), slots)
     kernel = DeviceKernel.of_pipeline(source)
@@ -150,13 +156,16 @@ def _step_pipeline(source: PipelineSource, *buffers: Array) -> None:
 
 
 def library_step(node: Node, chains: Sequence[Sequence[Node]], slots: tuple[int, ...]) -> LibraryStep:
-    """The call for one library node. ``chains``: for each operand the value in memory, then the moves that view it."""
+    """The step of one library node.
+
+    ``chains`` holds for each operand a value in memory, then the views (moves) applied to it.
+    """
     out = ArgumentView.whole(node.type.shape, np.dtype(node.type.dtype))
     views = [_seen(chain) for chain in chains]
     if node.op != "matmul":
         return LibraryStep(node.op, (*views, out), slots, functools.partial(_store, node))
     a, b = views
-    if len(b.shape) == 2 and len(a.shape) > 2 and a.is_whole:  # one product, where NumPy would make one a matrix
+    if len(b.shape) == 2 and len(a.shape) > 2 and a.is_whole:  # one product instead of a batch
         a = ArgumentView.whole((math.prod(a.shape[:-1]), a.shape[-1]), a.dtype)
         out = ArgumentView.whole((a.shape[0], out.shape[-1]), out.dtype)
     function = None
@@ -168,7 +177,7 @@ def library_step(node: Node, chains: Sequence[Sequence[Node]], slots: tuple[int,
 
 
 def _seen(chain: Sequence[Node]) -> ArgumentView:
-    """What the moves make of a value in memory: NumPy says, on memory that nobody writes to."""
+    """The strides that NumPy gives to a chain of views, found on empty memory."""
     base = np.empty(chain[0].type.shape, chain[0].type.dtype)
     seen = view(chain, base)
     if not seen.size:
@@ -177,7 +186,7 @@ def _seen(chain: Sequence[Node]) -> ArgumentView:
 
 
 def view(chain: Sequence[Node], array: Array) -> Array:
-    """Flat memory seen through moves: the value's own shape, then each move as NumPy does it, all of them views."""
+    """Flat memory in the first node's shape, seen through the other nodes' views."""
     seen = array.reshape(chain[0].type.shape)
     for move in chain[1:]:
         seen = apply(move, [seen])
@@ -185,9 +194,9 @@ def view(chain: Sequence[Node], array: Array) -> Array:
 
 
 def _for_blas(x: ArgumentView) -> bool:
-    """One of the last two axes is contiguous and the other a whole, positive number of elements apart.
+    """Whether NumPy calls BLAS for these strides, once a matrix of the batch.
 
-    NumPy calls BLAS once a matrix of the batch, and not at all for other strides.
+    One of the last two axes must be contiguous, and the other a positive multiple of the item size.
     """
     row, column = x.strides[-2:]
     size = x.dtype.itemsize
@@ -199,7 +208,7 @@ def _packed_product(pack_a: bool, pack_b: bool, a: Array, b: Array, out: Array) 
 
 
 def _half_product(a: Array, b: Array, out: Array) -> None:
-    """By way of float32, which BLAS has."""
+    """Compute the product in float32, because BLAS has no float16."""
     np.copyto(out, np.matmul(a.astype(np.float32), b.astype(np.float32)), casting="unsafe")
 
 
@@ -210,7 +219,7 @@ def _store(node: Node, *arrays: Array) -> None:
 
 @dataclass(frozen=True)
 class CopyStep:
-    """A result that is an argument or another result: it is copied, so that nothing returned shares memory."""
+    """Copies a result that is also an argument or another result. Results never share memory."""
 
     slots: tuple[int, int]
     name: str = "copy"
@@ -229,31 +238,34 @@ class CopyStep:
 
 
 # ---------------------------------------------------------------- kernels become functions
-# Equal bodies have one function, also across programs, as long as one of these lives.
+# Equal bodies share one function, across programs too, while one of these programs lives.
 _built: WeakValueDictionary[tuple[str, Device, str, bool], Callable[..., None]] = WeakValueDictionary()
 
 
 def build_kernels(stages: Stages, target: str) -> dict[str, Callable[..., None]]:
-    """A launch function for each kernel by the digest of its body; each takes the global buffers."""
+    """A launch function for each digest of a body. It takes the kernel's global buffers.
+
+    ``target`` is "cpu", "python", "step" or "cuda".
+    """
     wanted = {(d, stages.device, target, s.exact): s for d, s in zip(stages.digests, stages.sources, strict=True)}
     found = {key: launch for key in wanted if (launch := _built.get(key)) is not None}
     missing = {key: s for key, s in wanted.items() if key not in found}
-    if target == "cpu":  # what is compiled lives as long as somebody has it
+    if target == "cpu":  # compiled functions live as long as this list or their users
         _made = compiler.compile_many([r for s in missing.values() for r in requests(s)])
-    for key, source in missing.items():  # no lock, that a fork could leave held: of two threads, the first one's stands
+    for key, source in missing.items():  # no lock, since a fork could leave it held
         found[key] = _built.setdefault(key, _launcher(source, target))
     return {key[0]: launch for key, launch in found.items()}
 
 
 def requests(source: KernelSource) -> list[compiler.Request]:
-    """What to compile for one kernel's CPU text: one function a launch."""
+    """What to compile for one kernel's CPU text: one function for each launch."""
     dtype = {b.name: b.dtype for b in source.kernel.buffers}
     return [compiler.Request(source.text, launch.name, tuple(dtype[b] for b in launch.buffers),
                              launch.short, source.exact) for launch in source.launches]
 
 
 def _launcher(source: KernelSource, target: str) -> Callable[..., None]:
-    """Bind a kernel's launches to a way of executing them."""
+    """The launch function of one kernel on a target."""
     if target == "step":
         return _step_launcher(source)
     if target == "cuda":
@@ -276,7 +288,7 @@ def _launcher(source: KernelSource, target: str) -> Callable[..., None]:
         return parts[0][0]
 
     def launch_all(*buffers: Array) -> None:
-        if halves:  # Numba's CPU target has no float16: kernels take the bits
+        if halves:  # Numba's CPU target has no float16, so kernels take the bits
             buffers = tuple(b.view(np.uint16) if b.dtype == np.float16 else b for b in buffers)
         for run, picked in parts:
             run(*[buffers[i] for i in picked])
@@ -284,11 +296,11 @@ def _launcher(source: KernelSource, target: str) -> Callable[..., None]:
 
 
 def to_the_cores(kernel: Kernel, launch: Launch, request: compiler.Request) -> Callable[..., None]:
-    """A launch's tasks to the cores: the plain call where one core is enough, where threads that sleep are not worth waking, and
-    whenever somebody else has them.
+    """A function that runs one launch, on several cores if that pays.
 
-    Each core gets at least half of the work that one does by itself; threads that sleep are woken from ``WORTH_WAKING`` times that
-    work on, and where it is so much that one has it to itself only beside a library's threads.
+    One core runs it if the work is small, if the threads are busy, or if waking them is not worth
+    it. Each core gets at least half of ``serial_below``. Sleeping threads are woken from
+    ``WORTH_WAKING`` times ``serial_below`` on, at most ``SERIAL_BESIDE_LIBRARY``.
     """
     compiled = compiler.compile_cpu(request.text, request.name, request.dtypes, short=request.short, exact=request.exact)
     tasks, work, alone = launch.tasks, launch.work, kernel.device.serial_below

@@ -1,16 +1,17 @@
-"""What is kept on disk between processes: a folder of this user's, and entries that are trusted only when signed.
+"""Keep entries on disk between processes: one folder for each user, with signed entries.
 
 In:  the name of an entry and its bytes. Out: the same bytes in a later process, or None.
 
-    <key>.bin    machine code of one kernel, with its text beside it in <key>.py, only for eyes; or the thread pool's
-    <key>.plan   what a strategy decided for one graph (``runtime/plans.py``)
+    <key>.bin    machine code of a kernel, with its text in <key>.py for readers, or of the pool
+    <key>.plan   a strategy's plan for one graph (``runtime/plans.py``)
     secret       32 random bytes
 
-An entry is a digest and its content. The digest is keyed with a secret that only this user can read, and covers the
-entry's name; so a truncated, foreign, forged or renamed entry is no entry, and is never unpickled. Of more than
-``KEEP`` entries the half that was not used for longest goes.
+An entry is a digest and its content. The digest uses a secret that only this user can read, and
+covers the entry's name. An entry that is truncated, foreign, forged or renamed is ignored and never
+unpickled. If there are more than ``KEEP`` entries, the half that was unused for longest is deleted.
 
-Before:  write(folder, "5f1e.plan", content)      After:  read(folder, "5f1e.plan") == content, in any process of this user
+Before:  write(folder, "5f1e.plan", content)
+After:   read(folder, "5f1e.plan") == content, in any process of this user
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ ENTRIES = (".bin", ".plan")
 
 
 def folder() -> Path | None:
-    """The cache folder, made if need be; None when it is switched off or must not be used."""
+    """The cache folder, created if necessary. None if it is switched off or not safe."""
     return _checked_folder(os.environ.get("MINISITCH_CACHE"))
 
 
@@ -45,7 +46,7 @@ def _checked_folder(setting: str | None) -> Path | None:
         if not refusal and len(_secret(folder)) != 32:
             refusal = f"{folder / 'secret'} is damaged"
     except (OSError, RuntimeError):
-        return None  # a read-only or full disk, or no home: everything works, nothing is kept
+        return None  # read-only or full disk, or no home: everything works, nothing is kept
     if refusal:
         warnings.warn(f"minisitch keeps no compiled kernels or plans: {refusal}; delete it, set MINISITCH_CACHE to a folder of "
                       "your own, or to 0 to silence this", stacklevel=2)
@@ -65,7 +66,7 @@ def _default_folder() -> Path:
 
 
 def _refusal(path: Path, others: int) -> str | None:
-    """Why a file or folder cannot be trusted, if it cannot: another owner, or others may write (or read) it."""
+    """Why a path cannot be trusted: another owner, or open to other users. None if it can."""
     if not hasattr(os, "geteuid"):
         return None
     found = path.stat()
@@ -75,21 +76,22 @@ def _refusal(path: Path, others: int) -> str | None:
 
 
 def is_private(folder: Path) -> bool:
-    """Whether nobody else, of the same group either, may write to the folder."""
+    """Whether only this user may write to the folder."""
     return _refusal(folder, 0o022) is None
 
 
 def _secret_file(folder: Path) -> Path:
-    """The file with the key of this folder's digests: 32 random bytes for this user alone, made by whoever is first."""
+    """The file with the key of the digests: 32 random bytes. The first process creates it."""
     path = folder / "secret"
     if not path.exists():
-        with tempfile.NamedTemporaryFile(dir=folder, suffix=".tmp", delete=False) as fresh:  # mode 0600
+        # The file has mode 0600.
+        with tempfile.NamedTemporaryFile(dir=folder, suffix=".tmp", delete=False) as fresh:
             fresh.write(os.urandom(32))
         try:
             os.link(fresh.name, path)
         except FileExistsError:
             pass
-        except OSError:  # a file system without hard links: the last one wins, the others' entries are built again
+        except OSError:  # no hard links: the last file wins, and others' entries become invalid
             os.replace(fresh.name, path)
         Path(fresh.name).unlink(missing_ok=True)
     return path
@@ -105,7 +107,7 @@ def _digest(folder: Path, name: str, content: bytes) -> bytes:
 
 
 def read(folder: Path, name: str) -> bytes | None:
-    """The content of an entry whose digest holds; None for any other."""
+    """The content of an entry with a valid digest. None for any other."""
     try:
         blob = (folder / name).read_bytes()
     except OSError:
@@ -114,19 +116,19 @@ def read(folder: Path, name: str) -> bytes | None:
     if not hmac.compare_digest(digest, _digest(folder, name, content)):
         return None
     with contextlib.suppress(OSError):
-        os.utime(folder / name)  # it is in use: _forget_old lets it live
+        os.utime(folder / name)  # a recent time keeps it from being deleted
     return content
 
 
 def write(folder: Path, name: str, content: bytes) -> None:
-    """Keep an entry."""
+    """Write an entry, with its digest."""
     replace(folder / name, _digest(folder, name, content) + content)
     _forget_old(folder)
 
 
 @functools.cache
 def _forget_old(folder: Path) -> None:
-    """Once a process: of too many entries, delete the half not used for longest, and what crashed writers left."""
+    """Once in each process: delete old entries and temporary files of crashed writers."""
     with contextlib.suppress(OSError):
         by_age = sorted((f for kind in ENTRIES for f in folder.glob(f"*{kind}")), key=lambda entry: entry.stat().st_mtime)
         old = by_age[: len(by_age) // 2] if len(by_age) > KEEP else []
@@ -136,7 +138,7 @@ def _forget_old(folder: Path) -> None:
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Write a file that others see whole or not at all; a full or read-only disk costs them the work again, no more."""
+    """Write a file atomically. Errors of a full or read-only disk are ignored."""
     with contextlib.suppress(OSError):
         with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as fresh:
             fresh.write(content)

@@ -1,6 +1,6 @@
-"""Where a program runs: the target it is printed for, and the machine it is scheduled for.
+"""Choose the target that a program is printed for, and the device that it is scheduled for.
 
-In:  the names that a user gives, or none. Out: one of ``TARGETS``, a ``Device``.
+In:  names given by the user, or none. Out: one of ``TARGETS``, a ``Device``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ TARGETS = ("cpu", "cuda", "step", "python", "reference")
 
 
 def choose_target(target: str) -> str:
-    """``"auto"`` is ``cuda`` where there is a device, else ``cpu``. Raises DeviceError for an unknown name."""
+    """The target. ``auto`` is ``cuda`` if there is a GPU, else ``cpu``.
+
+    Raises DeviceError for an unknown name.
+    """
     if target == "auto":
         return "cuda" if _has_driver() and cuda_driver.available() else "cpu"
     if target not in TARGETS:
@@ -28,7 +31,7 @@ def choose_target(target: str) -> str:
 
 @functools.cache
 def _has_driver() -> bool:
-    """Whether a CUDA driver can be loaded; asked before Numba is imported, which takes a while."""
+    """Whether a CUDA driver can be loaded. This is fast, and importing Numba is not."""
     try:
         ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
     except OSError:
@@ -37,7 +40,11 @@ def _has_driver() -> bool:
 
 
 def choose_device(target: str, device: str | Device | None = None) -> Device:
-    """The machine to schedule for: the one named, else this CPU; for CUDA text this GPU, or an H100 where there is none."""
+    """The device to schedule for.
+
+    By default it is this CPU, and for CUDA text this GPU, or an H100 if there is none.
+    Raises DeviceError for an unknown name.
+    """
     if isinstance(device, Device):
         return device
     if device is not None:

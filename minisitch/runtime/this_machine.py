@@ -1,4 +1,4 @@
-"""The machine that this process runs on: its cores, and the figures that ``python -m minisitch calibrate`` measured.
+"""The machine that this process runs on, with the figures that ``calibrate`` measured.
 
 In:  the operating system and the user's device file. Out: a ``Device``.
 """
@@ -22,9 +22,9 @@ FILE_VERSION = 4  # of the device file
 
 
 def this_cpu() -> Device:
-    """The machine we run on: one block a core at a time, scratch rows that should stay in L2.
+    """This CPU, with the figures of the user's device file or the built-in ones.
 
-    Its figures are those of the user's device file, where there is one. Raises DeviceError if that cannot be used.
+    Raises DeviceError if the device file cannot be used.
     """
     path = device_file()
     try:
@@ -37,9 +37,10 @@ def this_cpu() -> Device:
 
 
 def cpu_with(figures: Mapping[str, Any], cores: int = 0) -> Device:
-    """A CPU with these figures (``device.BUILT_IN`` shows which there are), and as many cores as here or ``cores``.
+    """A CPU with these figures (keys as in ``device.BUILT_IN``) and with ``cores`` cores, or all.
 
-    Where a small copy was measured slower than a larger one, other programs were in its way, so it has the larger one's rate.
+    A smaller cache level cannot be slower than a larger one. If it was measured slower, other
+    programs disturbed the measurement, and it gets the larger level's rate.
     """
     cores = cores or usable_cores()
     levels: list[Level] = []
@@ -55,7 +56,10 @@ def cpu_with(figures: Mapping[str, Any], cores: int = 0) -> Device:
 
 
 def usable_cores() -> int:
-    """How many cores to use: MINISITCH_THREADS, else those that this process may run on. Raises DeviceError."""
+    """The number of cores to use: MINISITCH_THREADS, or all that this process may run on.
+
+    Raises DeviceError if MINISITCH_THREADS is not a positive number.
+    """
     if setting := os.environ.get("MINISITCH_THREADS"):
         if not setting.isdigit() or int(setting) < 1:
             raise DeviceError(f"MINISITCH_THREADS={setting!r}: it is the number of threads to use, 1 or more")
@@ -65,14 +69,14 @@ def usable_cores() -> int:
 
 @functools.lru_cache(maxsize=16)
 def _known(path: Path | None, changed: int, size: int, cores: int) -> Device:
-    """Made once while the file's time stamp and size stay as they are: a device is chosen at each compile."""
+    """The device of a file, read again only if its time or size changes."""
     return cpu_with(_read(path) if path else BUILT_IN, cores)
 
 
 def device_file() -> Path | None:
-    """Where ``calibrate`` keeps this machine's figures: MINISITCH_DEVICE, else a file in the user's configuration.
+    """The file of this machine's figures: MINISITCH_DEVICE, or one in the user's configuration.
 
-    None where MINISITCH_DEVICE is 0 or ``off``: then the built-in figures hold.
+    None if MINISITCH_DEVICE is 0 or ``off``: then the built-in figures are used.
     """
     setting = os.environ.get("MINISITCH_DEVICE")
     if setting in ("0", "off"):
@@ -87,7 +91,7 @@ def device_file() -> Path | None:
 
 @functools.cache
 def machine() -> str:
-    """What figures hold for: architecture, processor, cores."""
+    """The machine for which figures are valid: architecture, processor, number of cores."""
     model = platform.processor()
     if sys.platform == "linux":
         try:
@@ -99,7 +103,7 @@ def machine() -> str:
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    """The figures of a device file, checked."""
+    """The figures of a device file. Raises DeviceError if they are not valid."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         wrong = _wrong(content)
@@ -112,7 +116,7 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def _wrong(content: Any) -> str:
-    """What keeps a device file from being used; empty if nothing does."""
+    """What is wrong with a device file, or an empty string."""
     if not isinstance(content, dict) or content.get("version") != FILE_VERSION:
         seen = content.get("version") if isinstance(content, dict) else type(content).__name__
         return f"has version {seen}, not {FILE_VERSION}"
@@ -133,7 +137,7 @@ def _wrong(content: Any) -> str:
 
 
 def get_device(name: str) -> Device:
-    """A device by name. Raises DeviceError with the known ones."""
+    """A device by name. Raises DeviceError for an unknown one."""
     if name == "cpu":
         return this_cpu()
     if name not in DEVICES:

@@ -45,6 +45,8 @@ from .prices import built, digest
 MOST_STITCHED = 256  # operations in AStitch's largest kernel of a program that is planned whole
 MOST_OPERATIONS = 64  # of a region
 MOST_STATEMENTS = 256  # of a kernel (compile time); the papers' largest kernel has 191
+# Different regions that ``auto`` plans: it weighs plans for about a second each. AStitch plans the others.
+MOST_WEIGHED = 4
 REPEATS = 4  # a cut before an operation requires that it repeats through 1/REPEATS of the program
 
 
@@ -92,6 +94,8 @@ class _Regions:
         operations = count(_operations(graph, range(len(graph))), "operation")
         why = (f"{operations} in {count(len(spans), 'region')} of at most {most}, cut where the program repeats; "
                f"{len(self.known) - before} different")
+        if self.name == "auto" and len(self.known) > MOST_WEIGHED:
+            why += f", of which all but the first {MOST_WEIGHED} are planned by astitch, which takes less time"
         decisions.insert(0, Decision(graph.outputs, "keep apart", "region", why))
         return verify_plan(FusionPlan(graph, self.name, tuple(patterns), tuple(decisions)))
 
@@ -99,7 +103,8 @@ class _Regions:
         body = extract(graph, replace(region, kind="kernel"))
         key = digest(body.graph)
         if key not in self.known:
-            plan = fuse(body.graph, self.name, self.device)
+            quick = self.name == "auto" and len(self.known) >= MOST_WEIGHED
+            plan = fuse(body.graph, "astitch" if quick else self.name, self.device)
             self.known[key] = plan = plan if plan.graph is body.graph else fuse(body.graph, "astitch", self.device)
             decisions += body.decisions_in_whole(plan.decisions)
         return [_in_whole(pattern, body) for pattern in self.known[key].patterns]
@@ -159,7 +164,7 @@ def regions(graph: Graph, most: int) -> list[range]:
 
 
 class _Cutter:
-    """Cuts one graph into segments, if possible one round of a loop each, and joins them to regions."""
+    """Cuts one graph into segments, if possible one loop round each, and joins them to regions."""
 
     def __init__(self, graph: Graph, most: int) -> None:
         self.graph, self.most = graph, most

@@ -1,7 +1,8 @@
-"""What NumPy asks of values: whether the right side of an assignment fits, and what a call raises that its values decide.
+"""Errors of NumPy that depend on values: assignments that do not fit, and guards.
 
-In:  the right side of ``x[i] = value``, or bools that must not hold. Out: a traced array; a guard of the recorder, which becomes
-one more output of the graph: ``Program.guards`` raises NumPy's error where it is true.
+In:  the right side of ``x[i] = value``, or bools that must not hold.
+Out: a traced array, or a guard of the recorder. A guard becomes one more output of the graph. A
+call raises NumPy's error if it is true (``Program.guards``).
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from .array import TracedArray, is_traced, lift, record
 
 
 def assignable(value: Any, dtype: np.dtype, checked: bool = True) -> TracedArray:
-    """The right side of ``x[i] = value``. NumPy itself converts what is real, and raises what it raises.
+    """The right side of ``x[i] = value``. NumPy itself converts a real one, with its own errors.
 
-    ``checked``: are NumPy's scalars asked whether the dtype holds them? At integer positions and masks only Python's are.
+    ``checked``: NumPy's scalars must fit the dtype. At integer positions and masks only Python's
+    must.
     """
     if is_traced(value) or isinstance(value, np.ndarray) or (isinstance(value, np.generic) and not checked):
         if checked and dtype.kind == "i" and isinstance(value, TracedArray) and value.is_scalar:
@@ -28,7 +30,10 @@ def assignable(value: Any, dtype: np.dtype, checked: bool = True) -> TracedArray
 
 
 def _guard_range(value: TracedArray, holds: np.iinfo) -> None:
-    """NumPy asks a scalar whether a signed dtype holds it, unlike an array or another dtype."""
+    """Guard what NumPy checks of a scalar: whether a signed dtype holds it.
+
+    NumPy checks no arrays, and no other dtypes.
+    """
     low, high = int(holds.min), int(holds.max)
     if value.dtype.kind == "f":
         guard(np.isnan(value), ValueError, "cannot convert float NaN to integer")
@@ -41,7 +46,10 @@ def _guard_range(value: TracedArray, holds: np.iinfo) -> None:
 
 
 def guard(wrong: TracedArray, error: type[Exception], message: str) -> None:
-    """Raise what NumPy raises where any of these bools holds: now if they are known, else each call of the program does."""
+    """Raise NumPy's error if any of these bools holds.
+
+    If they are known, now. Otherwise each call of the program does.
+    """
     recorder = wrong.recorder
     known = recorder.known(wrong.node)
     if known is not None:

@@ -1,10 +1,12 @@
-"""Reading and writing ``x[...]``: an index selects a *place*, which is a view, whether it is read or written.
+"""Reading and writing ``x[...]``: an index selects a *place*, a view that is read or written.
 
-In:  any NumPy index. Out: a view of the array. Reading it records a ``slice`` or a ``gather``; writing to it an
-``update`` or a ``scatter``, through every view up to the storage. A traced mask selects in its own way: see ``masked``.
+In:  any NumPy index. Out: a view of the array. Reading it records a ``slice`` or a ``gather``.
+Writing to it records an ``update`` or a ``scatter``, through all views up to the storage. For a
+traced mask see ``masked``.
 
-An index is first parsed into one ``Item`` per axis of the array and per new axis, in the index's order.
-NumPy's rule for where the axes of an advanced index end up is then one question: are its items neighbours?
+An index is first parsed into one ``Item`` per axis of the array and per new axis, in the index's
+order. NumPy's rule for the axes of an advanced index then asks one question: are its items
+neighbours?
 """
 
 from __future__ import annotations
@@ -52,9 +54,11 @@ KEPT = ("slice", "new", "mask")  # items that leave an axis in the result
 
 @dataclass(frozen=True)
 class Item:
-    """What an index does to one axis: a ``slice`` (a range), an ``int``, an ``array``, a traced ``mask`` (also of more axes).
+    """What an index does to one axis: a ``slice`` (a range), an ``int``, or an ``array``.
 
-    Or to none: a ``new`` axis, or an Ellipsis with nothing to stand for, which still parts its neighbours (``gap``).
+    Or a traced ``mask``, which may cover several axes. A ``new`` axis belongs to no axis of the
+    array. Nor does a ``gap``: an Ellipsis that stands for no axes, but still separates its
+    neighbours.
     """
 
     kind: str
@@ -91,12 +95,15 @@ def _entries(index: Any) -> tuple:
 
 
 def _is_array_of_one(entry: Any) -> bool:
-    """Whether an index is an array of no axes, which copies, and no scalar, which does not."""
+    """Whether an index is an array of shape (), which makes a copy. A scalar does not."""
     return isinstance(entry, TracedArray | np.ndarray) and not np.shape(entry) and not getattr(entry, "is_scalar", False)
 
 
 def _plain(entry: Any) -> list[Any]:
-    """An entry as None, Ellipsis, slice, int, arrays (a known mask becomes several), or a mask for each of its axes."""
+    """An entry as None, Ellipsis, slice, int, arrays, or a mask for each of its axes.
+
+    A known mask becomes several integer arrays.
+    """
     if entry is None or entry is Ellipsis or isinstance(entry, slice):
         return [entry]
     if is_dynamic_mask(entry):
@@ -135,14 +142,14 @@ def _item(entry: Any, axis: int, x: TracedArray) -> Item:
 
 
 def _bound(value: Any) -> int | None:
-    """A slice bound; a traced one would make the shape depend on values."""
+    """A slice bound. A traced one would make the shape depend on values, and is refused."""
     if isinstance(value, TracedArray):
         return int(value.known("a slice bound", "Use a fixed window, or np.take with an index array of a fixed shape"))
     return None if value is None else operator.index(value)
 
 
 def _in_bounds(index: TracedArray | np.ndarray, axis: int, n: int, recorder: Recorder) -> TracedArray:
-    """Integer indices with negative ones wrapped; known values are checked against the side now."""
+    """Integer indices with negative ones wrapped. Known values are checked now."""
     values = index if isinstance(index, np.ndarray) else recorder.known(index.node)
     low = None
     if values is not None:
@@ -158,9 +165,12 @@ def _in_bounds(index: TracedArray | np.ndarray, axis: int, n: int, recorder: Rec
     return record("select", record("lt", positions, zero), record("add", positions, side), positions)
 
 
-# ---------------------------------------------------------------- the place an index selects, as a view
+# ---------------------------------------------------------------- the view that an index selects
 def _window(x: TracedArray, items: Sequence[Item]) -> TracedArray:
-    """The part of ``x`` its slices and ints select, rank kept; the other items take all of their axis."""
+    """The part of ``x`` that slices and ints select, with its rank.
+
+    Other items take the whole axis.
+    """
     start, size, step = [0] * x.ndim, list(x.shape), [1] * x.ndim
     for item in items:
         if item.kind == "slice":
@@ -173,9 +183,10 @@ def _window(x: TracedArray, items: Sequence[Item]) -> TracedArray:
 
 
 def place(x: TracedArray, items: Sequence[Item], mode: str = "set") -> TracedArray:
-    """What an index selects, as a view: a mask takes its axes whole, integer arrays gather when read, scatter when written.
+    """The view that an index selects.
 
-    ``mode``: does a write at integer positions ``set`` or ``add``?
+    A mask takes its axes whole. Integer arrays gather when read, and scatter when written.
+    ``mode``: a write at integer positions does ``set`` or ``add``.
     """
     if any(item.kind == "array" for item in items):
         return _advanced(x, items, mode)
@@ -185,7 +196,10 @@ def place(x: TracedArray, items: Sequence[Item], mode: str = "set") -> TracedArr
 
 
 def _advanced(x: TracedArray, items: Sequence[Item], mode: str) -> TracedArray:
-    """Integer arrays among the items. Ints take part as arrays of shape (): they are broadcast and count as neighbours."""
+    """The view for integer arrays among the items.
+
+    Ints count as arrays of shape (): they are broadcast, and are neighbours of arrays.
+    """
     if any(item.kind == "mask" for item in items):
         raise refuse("a boolean mask beside other index arrays", DEPENDS, "Apply the mask alone, with np.where")
     fancy = [i for i, item in enumerate(items) if item.kind in ("array", "int")]
@@ -198,7 +212,8 @@ def _advanced(x: TracedArray, items: Sequence[Item], mode: str) -> TracedArray:
         raise IndexError("shape mismatch: indexing arrays could not be broadcast together with shapes "
                          + " ".join(str(a.shape) for a in arrays)) from None
     neighbours = fancy[-1] - fancy[0] == len(fancy) - 1
-    # How many of the result's axes stand before those of the index arrays, new axes counted and not.
+    # How many of the result's axes come before those of the index arrays: with and without new
+    # axes.
     before = sum(item.kind in ("slice", "new") for item in items[:fancy[0]]) if neighbours else 0
     kept_before = sum(item.kind == "slice" for item in rest[:before])
     sides = [1 if item.kind == "new" else window.shape[item.axis] for item in rest]
@@ -211,7 +226,7 @@ def _advanced(x: TracedArray, items: Sequence[Item], mode: str) -> TracedArray:
 
 
 def _fitted(value: Any, target: TracedArray, checked: bool = True) -> TracedArray:
-    """A value to be assigned, in the target's dtype and shape (leading ones may be dropped)."""
+    """A value to be assigned, in the target's dtype and shape. Leading ones may be dropped."""
     value = assignable(value, target.dtype, checked)
     extra = np.ndim(value) - target.ndim
     if extra > 0:
@@ -225,7 +240,10 @@ def _fitted(value: Any, target: TracedArray, checked: bool = True) -> TracedArra
 @method
 @answers(operator.getitem)
 def __getitem__(x: TracedArray, index: Any) -> Any:
-    """``x[index]``: a view; at integer positions a copy, but for one traced position, which NumPy sees as an integer."""
+    """``x[index]``: a view, or a copy at integer positions.
+
+    One traced position alone gives a view, since NumPy sees an integer.
+    """
     items = parse(x, index)
     result = place(x, items)
     plain = not any(each is Ellipsis for each in _entries(index))
@@ -251,12 +269,12 @@ def __setitem__(x: TracedArray, index: Any, value: Any) -> None:
         write_masked(target, broadcast(mask, target.shape), value, axes)
     elif not _same_view(value, target):
         if ("mode", "flat") in (x._move.attrs if x._move else ()) and np.ndim(value) and np.size(value) != target.size:
-            value = np.resize(value, target.shape)  # repeated until there is enough
+            value = np.resize(value, target.shape)  # repeated until there are enough
         target.write(_fitted(value, target, not any(item.kind == "array" for item in items)).node)
 
 
 def _mask(x: TracedArray, items: Sequence[Item]) -> tuple[TracedArray, tuple[int, int]]:
-    """The mask among the items, ready to be broadcast to their view, and which of the view's axes are its own."""
+    """The mask among the items, ready to be broadcast to their view, and its axes in the view."""
     kept = [item for item in items if item.kind in KEPT]
     own = [i for i, item in enumerate(kept) if item.kind == "mask"]
     mask = kept[own[0]].value
@@ -270,7 +288,7 @@ def _mask(x: TracedArray, items: Sequence[Item]) -> tuple[TracedArray, tuple[int
 
 
 def _same_view(value: Any, target: TracedArray) -> bool:
-    """Is this the second half of ``x[i] += v``, whose first half has already written through the view?"""
+    """Whether this is the second half of ``x[i] += v``. The first half has already written."""
     return isinstance(value, TracedArray) and value._storage is target._storage and value.path() == target.path()
 
 
@@ -291,10 +309,10 @@ def at(ufunc: np.ufunc, target: Any, index: Any, value: Any = None) -> None:
 METHODS["at"] = at
 
 
-# ---------------------------------------------------------------- functions that read and write so
+# ---------------------------------------------------------------- functions on places
 @method
 def put(x: TracedArray, indices: Any, values: Any, mode: str = "raise") -> None:
-    """Values are repeated until there are enough; of too many the last are left out."""
+    """``x.put``: values are repeated until there are enough, and superfluous ones are left out."""
     if mode != "raise":
         raise refuse(f"np.put with mode={mode!r}", "positions are checked, not wrapped or clipped",
                      "Write indices % x.size, or np.clip(indices, 0, x.size - 1)")
@@ -316,7 +334,7 @@ def take(a, indices, axis=None, out=None, mode="raise"):
 
 @handles(np.lib.stride_tricks.sliding_window_view)
 def sliding_window_view(x, window_shape, axis=None, **options):
-    """Windows as a gather along each windowed axis, read-only as NumPy's view."""
+    """Windows as a gather along each windowed axis, read-only like NumPy's view."""
     sides = shape_of(window_shape)
     axes = normalize_axis_tuple(tuple(range(x.ndim)) if axis is None else axis, x.ndim, allow_duplicate=True)
     for along, side in zip(axes, sides, strict=True):

@@ -1,8 +1,9 @@
-"""``x[mask]`` where the mask is traced: how many elements there are is not known, so nothing is gathered.
+"""``x[mask]`` with a traced mask: its number of elements is unknown, so nothing is gathered.
 
-NumPy programs mostly read ``x[mask]`` to write it back (``x[mask] *= 2``, ``x[mask] = y[mask]``). That has a
-fixed shape when the other elements are carried along: ``Masked`` is the whole array beside its mask.
-Elementwise work goes through it, assignment under the same mask is a ``select``; anything else is refused.
+NumPy programs mostly read ``x[mask]`` to write it back (``x[mask] *= 2``, ``x[mask] = y[mask]``).
+With the other elements carried along, this has a fixed shape. So ``Masked`` is the whole array
+together with its mask. Elementwise work passes through it, and an assignment under the same mask is
+a ``select``. Anything else is refused.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ REMEDY = "Use np.where(mask, x, other), a reduction with where=mask, or x[mask] 
 
 
 class Masked(NDArrayOperatorsMixin):
-    """The elements of ``whole`` where ``mask`` holds, in an order and number that nothing may ask for."""
+    """The elements of ``whole`` where ``mask`` holds. Their order and number are unknown."""
 
     __slots__ = ("line", "mask", "whole")
     __array_priority__ = 2000
@@ -45,7 +46,7 @@ class Masked(NDArrayOperatorsMixin):
         return tuple(Masked(r, self.mask) for r in result) if isinstance(result, tuple) else Masked(result, self.mask)
 
     def refuse(self, *args: Any, **options: Any) -> Any:
-        """Raises TraceError, with the line where ``x[mask]`` was read."""
+        """Raise TraceError, with the line where ``x[mask]`` was read."""
         raise refuse("x[mask] under a traced mask is used as a whole", DEPENDS, REMEDY, self.line)
 
     __array_function__ = __array__ = __len__ = __iter__ = __getitem__ = __setitem__ = __bool__ = __float__ = refuse
@@ -57,13 +58,13 @@ class Masked(NDArrayOperatorsMixin):
 
 
 def is_dynamic_mask(index: Any) -> bool:
-    """Is it a boolean array whose values are not known yet?"""
+    """Whether it is a boolean array with unknown values."""
     is_mask = isinstance(index, TracedArray) and index.dtype.kind == "b" and index.ndim > 0
     return is_mask and index.recorder.known(index.node, asks=True) is None
 
 
 def same_value(a: TracedArray, b: TracedArray) -> bool:
-    """Do two arrays hold the same thing? (``x > 0`` written twice is two nodes.)"""
+    """Whether two arrays are computed in the same way. ``x > 0`` written twice is two nodes."""
     recorder: Recorder = a.recorder
     waiting, done = [(a.node, b.node)], set()
     while waiting:
@@ -79,7 +80,10 @@ def same_value(a: TracedArray, b: TracedArray) -> bool:
 
 
 def write_masked(target: TracedArray, mask: TracedArray, value: Any, mask_axes: tuple[int, int]) -> None:
-    """Write a value where the mask holds. ``mask_axes``: which axes of the target are the mask's, first and last + 1."""
+    """Write a value where the mask holds.
+
+    ``mask_axes``: the first and the last + 1 of the target's axes that the mask covers.
+    """
     first, last = mask_axes
     if isinstance(value, Masked):
         if value.whole.shape != target.shape or not same_value(value.mask, mask):
@@ -87,7 +91,8 @@ def write_masked(target: TracedArray, mask: TracedArray, value: Any, mask_axes: 
         fitted: Any = value.whole
     else:
         fitted = assignable(value, target.dtype, False)
-        axis = np.ndim(fitted) - (target.ndim - last) - 1  # of the value: the one that counts masked elements
+        # of the value: the axis that counts masked elements
+        axis = np.ndim(fitted) - (target.ndim - last) - 1
         if axis >= 0:
             if fitted.shape[axis] != 1:
                 raise refuse("x[mask] = values with one value for each masked element", DEPENDS,

@@ -1,12 +1,15 @@
-"""Python numbers among the arguments: a new learning rate is another value of the same program, not another program.
+"""Python numbers among the arguments: a new learning rate does not make a new program.
 
-In:  a float argument. Out: ``Number``, which the program sees in its place; the lines of Python that compute with it at each call.
+In:  a float argument. Out: a ``Number``, which the program sees in its place, and the lines of
+Python that compute with it at each call.
 
-Arithmetic of Python numbers is Python's at each call too, written out in the reader (see ``reads``), so its bits, types and errors
-are Python's. Where a number meets an array it is an input of the graph, and adapts to the array's dtype (NEP 50). What asks for its
-value (``if lr > 0``, ``int(lr)``, a shape, ``x ** p``) gets it, and another answer at a later call makes another program.
+Arithmetic of Python numbers stays Python's: each call runs it, in the reader (see ``reads``). So
+its bits, types and errors are Python's. A number beside an array is an input of the graph, and
+takes the array's dtype (NEP 50). Code that needs the value (``if lr > 0``, ``int(lr)``, a shape,
+``x ** p``) gets it. If a later call has another value there, the function is traced again.
 
-Before:  y = x * (1 - lr)          After:  n1 = 1 - n0 in the reader, and %2 = mul %0 %1 in the graph, where %1 is n1
+Before:  y = x * (1 - lr)
+After:   n1 = 1 - n0 in the reader, and %2 = mul %0 %1 in the graph, where %1 is n1
 """
 
 from __future__ import annotations
@@ -27,7 +30,10 @@ COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "
 
 
 class Number:
-    """A Python number that each call computes anew. ``name``: in the reader's lines; ``node``: its input in the graph, if any."""
+    """A Python number that each call computes anew.
+
+    ``name`` is its name in the reader's lines, and ``node`` its input in the graph, if any.
+    """
 
     __slots__ = ("name", "node", "origins", "recorder", "value")
     __array_ufunc__: Callable[..., Any]  # in ufuncs
@@ -35,12 +41,13 @@ class Number:
 
     def __init__(self, recorder: Recorder, name: str, value: float, origins: frozenset[int], node: int | None = None) -> None:
         self.recorder, self.name, self.value, self.node = recorder, name, value, node
-        self.origins = origins  # the positions of the arguments that it is computed of
+        self.origins = origins  # the positions of the arguments that it is computed from
 
-    __class__ = property(lambda self: type(self.value))  # type: ignore[assignment]  # so isinstance(lr, float) holds
+    # isinstance(lr, float) is true
+    __class__ = property(lambda self: type(self.value))  # type: ignore[assignment]
 
     def now(self) -> Any:
-        """The value; another one makes another program."""
+        """The value. From now on a call with another value traces again."""
         self.recorder.fixed |= self.origins
         self.recorder.require(self.name, self.value)
         return self.value
@@ -71,14 +78,15 @@ Number.__rdivmod__ = lambda self, other: divmod(other, self.now())  # type: igno
 
 
 def plain(value: Any) -> Any:
-    """A number as it is now; anything else as it is."""
+    """The value of a ``Number``. Anything else is returned as it is."""
     return value.now() if type(value) is Number else value
 
 
 def computed(text: str, function: Callable[..., Any], *operands: Any) -> Any:
-    """What Python computes of numbers, at each call. ``text``: the expression, with a place for each operand.
+    """The result of Python arithmetic on numbers, computed at each call.
 
-    Raises what Python raises. A result that is no real number is computed now.
+    ``text``: the expression, with a place for each operand. Raises Python's errors. A result that
+    is no real number is computed now.
     """
     recorder = next(each.recorder for each in operands if type(each) is Number)
     value = function(*(each.value if type(each) is Number else each for each in operands))
@@ -87,7 +95,7 @@ def computed(text: str, function: Callable[..., Any], *operands: Any) -> Any:
     named = [each.name if type(each) is Number else recorder.spelled(each) for each in operands]
     origins = frozenset().union(*(each.origins for each in operands if type(each) is Number))
     made = Number(recorder, recorder.line(text.format(*named)), value, origins)
-    if function is operator.pow:  # of a negative number it is complex
+    if function is operator.pow:  # the power of a negative number may be complex
         recorder.require(f"{made.name}.__class__", type(value))
     return made
 

@@ -1,4 +1,4 @@
-"""Reads what was printed: ``parse(str(graph)) == graph``; and the types that a user writes.
+"""Reads printed graphs, so that ``parse(str(graph)) == graph``, and types that a user writes.
 
 In:  the text of a graph (``graph.py`` shows one). Out: the verified ``Graph``.
 """
@@ -21,9 +21,9 @@ _SPACE = re.compile(rf"{_STRING}| (?=[a-z_]+=)")  # between attributes; strings 
 
 
 def parse(text: str) -> Graph:
-    """The graph a printed program describes; the inverse of ``str(graph)``.
+    """The graph of a printed program: the inverse of ``str(graph)``.
 
-    Raises GraphError with the line that does not read.
+    Raises GraphError with the line that cannot be read.
     """
     nodes: list[Node] = []
     outputs: tuple[int, ...] | None = None
@@ -58,7 +58,8 @@ def _parse_attrs(text: str) -> tuple[tuple[str, Any], ...]:
 
 
 def _literal(tree: ast.expr) -> Any:
-    if isinstance(tree, ast.Name):  # as repr prints them; math.nan is one object, so equal graphs are equal
+    # as repr prints them; math.nan is one object, so equal graphs are equal
+    if isinstance(tree, ast.Name):
         return {"nan": math.nan, "inf": math.inf}[tree.id]
     if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub) and isinstance(tree.operand, ast.Name):
         return -_literal(tree.operand)
@@ -66,7 +67,7 @@ def _literal(tree: ast.expr) -> Any:
 
 
 def parse_type(text: str) -> TensorType:
-    """``"f32[128,768]"`` as a ``TensorType``. Raises TraceError with the form that is expected."""
+    """``"f32[128,768]"`` as a ``TensorType``. Raises TraceError with the expected form."""
     match = re.fullmatch(r"\s*(\w+)\[([\d,\s]*)\]\s*", text)
     if not match or match[1] not in DTYPES:
         raise TraceError(f"cannot read the type {text!r}; write for example f32[128,768], with one of {' '.join(DTYPES)}")

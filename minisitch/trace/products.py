@@ -1,6 +1,6 @@
 """Products: matmul, dot, einsum ... as transposes, reshapes and ``matmul``.
 
-In:  NumPy calls. Out: one ``matmul`` a contraction, in the dtype NumPy multiplies in; no widening of integers.
+In:  NumPy calls. Out: one ``matmul`` a contraction, in NumPy's dtype. Integers are not widened.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ from .ufuncs import WHOLE, resolve
 
 
 def _matmul(a: Any, b: Any, dtype: Any = None) -> TracedArray:
-    """A vector gets a second axis for the product and loses it again; the batch axes broadcast in the node."""
+    """``np.matmul``. The node broadcasts batch axes.
+
+    A vector gets a second axis for the product, and loses it again.
+    """
     a, b = lift(a), lift(b)
     if a.ndim == 0 or b.ndim == 0:
         raise ValueError(f"matmul: Input operand {0 if a.ndim == 0 else 1} does not have enough dimensions")
@@ -49,7 +52,10 @@ def _matmul(a: Any, b: Any, dtype: Any = None) -> TracedArray:
 
 
 def _with_axes(a: Any, b: Any, ranks: tuple[int, int], new_a: Any = ..., new_b: Any = ...) -> tuple[TracedArray, TracedArray]:
-    """Both operands, indexed so that they get new axes. Raises ValueError where one has fewer axes than the product needs."""
+    """Both operands, indexed so that they get new axes.
+
+    Raises ValueError if one has fewer axes than the product needs.
+    """
     a, b = lift(a), lift(b)
     if a.ndim < ranks[0] or b.ndim < ranks[1]:
         raise ValueError("an input operand does not have enough dimensions")
@@ -99,7 +105,7 @@ def vdot(a, b, /):
 
 @composite(np.linalg.norm)
 def norm(x, ord=None, axis=None, keepdims=False):
-    """The root of the sum of squares; NumPy's own source does the other norms."""
+    """The root of the sum of squares. NumPy's own source does the other norms."""
     if ord is not None:
         return NotImplemented
     x = x if x.dtype.kind == "f" else cast(x, np.float64)
@@ -109,7 +115,7 @@ def norm(x, ord=None, axis=None, keepdims=False):
 # ---------------------------------------------------------------- einsum
 @dataclass(frozen=True)
 class Term:
-    """An operand of an einsum and a letter for each of its axes."""
+    """An operand of an einsum, with a letter for each axis."""
 
     array: TracedArray
     letters: str
@@ -119,7 +125,9 @@ class Term:
 
 
 def _diagonal(term: Term) -> Term:
-    """A repeated letter sees the diagonal: one gather along its axes, and a scatter where that is written to."""
+    """A repeated letter reads the diagonal: one gather along its axes, or a scatter when
+    written.
+    """
     array, letters = term.array, term.letters
     for letter in dict.fromkeys(letters):
         axes = tuple(i for i, each in enumerate(letters) if each == letter)
@@ -137,7 +145,7 @@ def _diagonal(term: Term) -> Term:
 
 
 def _sum_out(term: Term, kept: str) -> Term:
-    """Fold away the letters nobody else needs; integers are not widened."""
+    """Sum over the letters that are not kept. Integers are not widened."""
     axes = tuple(i for i, letter in enumerate(term.letters) if letter not in kept)
     letters = "".join(each for each in term.letters if each in kept)
     return Term(np.sum(term.array, axes, term.array.dtype), letters) if axes else term
@@ -148,7 +156,9 @@ def _arrange(term: Term, letters: str) -> TracedArray:
 
 
 def _contract(a: Term, b: Term, needed: str) -> Term:
-    """Two operands into one: letters in both that nobody else needs are summed by a ``matmul``."""
+    """Two operands into one. A ``matmul`` sums over letters that both have and that are not
+    needed.
+    """
     a, b = _sum_out(a, b.letters + needed), _sum_out(b, a.letters + needed)
     sides = a.sides() | {letter: n for letter, n in b.sides().items() if n != 1 or letter not in a.letters}
     batch = "".join(c for c in a.letters if c in b.letters and c in needed)
@@ -174,11 +184,12 @@ def _contract(a: Term, b: Term, needed: str) -> Term:
 
 @composite(np.einsum)
 def einsum(*operands, out=None, dtype=None, optimize=False, order="K", casting="safe"):
-    """Operands from left to right; NumPy's own parser reads the subscripts, or the lists of numbers."""
+    """Contract operands from left to right. NumPy's own parser reads the subscripts."""
     inputs, result, arrays = opened(np.einsum).__globals__["_parse_einsum_input"](operands)
     arrays = [lift(each) for each in arrays]
     terms = [_diagonal(Term(x, each)) for x, each in zip(arrays, inputs.split(","), strict=True)]
-    if len(terms) == 1 and sorted(terms[0].letters) == sorted(result):  # nothing to compute: NumPy gives a view, whatever the dtype
+    # nothing to compute: NumPy returns a view, in any dtype
+    if len(terms) == 1 and sorted(terms[0].letters) == sorted(result):
         return deliver(transpose_view(terms[0].array, [terms[0].letters.index(letter) for letter in result]), out, casting)
     target = common_dtype(*arrays) if dtype is None else np.dtype(dtype)
     terms = [Term(cast(term.array, target), term.letters) for term in terms]

@@ -1,6 +1,7 @@
-"""How a call finds what a program reads from outside: the text of a function that reads it anew.
+"""How a call finds what a program reads from outside: a generated function reads it again.
 
-In:  the roots of ``Outside``, the code that has run, the arrays that became inputs. Out: ``Reader``, which each call asks first.
+In:  the roots of ``Outside``, the code that has run, the arrays that became inputs.
+Out: ``Reader``, whose function each call runs first.
 
 After, for ``x * net.layers[0].w`` under ``if net.training``, where ``net`` is a global:
 
@@ -16,8 +17,9 @@ After, for ``x * net.layers[0].w`` under ``if net.training``, where ``net`` is a
         if a0 is not was0: like(a0, was0)
         return (a0,)
 
-A new array of the same shape and dtype is just used. Another shape, another number or text, another function or kind of object
-raises ``Stale``, and the program is traced again. An attribute whose name stands nowhere in the code that ran is not looked at.
+A new array of the same shape and dtype is simply used. Another shape, number, text, function or
+kind of object raises ``Stale``, and the program is traced again. An attribute is checked only if
+its name is in the code that ran.
 """
 
 from __future__ import annotations
@@ -40,26 +42,30 @@ from ..graph import identifier
 from .outside import HELD, SCALARS, OutsidePart, attributes, is_users, parts, same
 from .recorder import SMALL, Recorder, current, refuse, user_file
 
-GONE = (AttributeError, KeyError, IndexError, TypeError, ValueError, ReferenceError)  # from reading what is no longer there
-# Code with these may read attributes by any name.
+# raised by reading what is no longer there
+GONE = (AttributeError, KeyError, IndexError, TypeError, ValueError, ReferenceError)
+# Code with these may read attributes of any name.
 DYNAMIC = {"getattr", "vars", "__dict__", "asdict", "fields", "astuple", "attrgetter"}
 CONTAINERS = (dict, list, tuple, deque)
 ASKING = {"hasattr", *DYNAMIC}  # code with these notices a new attribute
-FEW = 32  # numbers of a list or dict that are looked at one by one
+FEW = 32  # numbers of a list or dict that are compared one by one
 
 
 class Stale(MinisitchError):
-    """What a program has read from outside is not what it was: the program must be traced again."""
+    """Something that the program read from outside has changed: it must be traced again."""
 
 
 @dataclass(frozen=True)
 class Reader:
-    """``function(leaves)`` gives the arrays from outside, in the order of the graph's last inputs, or raises ``Stale``."""
+    """``function(leaves)`` returns the arrays from outside, or raises ``Stale``.
+
+    They are in the order of the graph's last inputs.
+    """
 
     text: str
     function: Callable[[Sequence[Any]], tuple[Any, ...]]
-    found: frozenset[int]  # the ids of the arrays that it reads anew; the rest are the program's own
-    numbers: tuple[int, ...]  # the positions of Python numbers among its results
+    found: frozenset[int]  # ids of the arrays that it reads; others belong to the program
+    numbers: tuple[int, ...]  # positions of Python numbers among its results
 
 
 def _like(found: Any, was: np.ndarray) -> None:
@@ -73,7 +79,7 @@ def _same(found: object, was: object) -> None:
 
 
 def attribute(holder: str, key: str) -> str:
-    """The text that reads an attribute, which may be called anything."""
+    """The text that reads an attribute of any name."""
     return f"{holder}.{key}" if identifier(key) == key else f"getattr({holder}, {key!r})"
 
 
@@ -83,22 +89,22 @@ class ReadsWriter:
     def __init__(self, captured: Mapping[int, np.ndarray], executed: Iterable[CodeType], copied: Container[int]) -> None:
         self.lines: list[str] = []
         self.names: dict[str, Any] = {"Stale": Stale, "like": _like, "same": _same, "GONE": GONE, "math": math}
-        self.arrays: dict[int, str] = {}  # by id: the name of each captured array, once it is found
+        self.arrays: dict[int, str] = {}  # id -> name of each captured array, once it is found
         self._captured, self._copied = captured, copied
         self._executed = {code for code in executed if user_file(code.co_filename)}
         self._viewed = {id(array.base) for array in captured.values()}
         self._words = {name for code in self._executed for name in code.co_names}
-        self._seen: dict[int, str] = {}  # what was visited, and its name
+        self._seen: dict[int, str] = {}  # id of a visited value -> its name
 
     def bind(self, name: str, value: Any) -> str:
-        """A name of a constant in the text."""
+        """A name in the text for a constant."""
         name = identifier(name)
         found = name if self.names.get(name, self) is value else f"{name}_{len(self.names)}" if name in self.names else name
         self.names[found] = value
         return found
 
     def visit(self, name: str, value: Any) -> None:
-        """Look at what a value holds that the program may have read."""
+        """Write lines for everything a value holds that the program may have read."""
         self._seen[id(value)] = name
         if isinstance(value, FunctionType) and value.__code__ not in self._executed:
             return
@@ -114,12 +120,13 @@ class ReadsWriter:
                 self._visit_functions(part.key, part.value)
             elif part.is_item or isinstance(part.holder, CellType) or type(value) in HELD or part.key in self._words or (
                         part.key in ("__defaults__", "__kwdefaults__", "__wrapped__") or DYNAMIC & self._words):
-                if isinstance(value, type) and id(value) not in self._copied:  # the program sees the class itself
+                # the program sees the class itself
+                if isinstance(value, type) and id(value) not in self._copied:
                     self._look_at_content(self._expression(name, value, part), part.value)
                 self._look(self._expression(name, value, part), part.value)
 
     def visit_weakly(self, value: Any) -> None:
-        """Look at the object of a method."""
+        """Visit the object of a bound method, without keeping the object alive."""
         name, read = "self_", f"{self.bind('owner', value)}"
         try:
             read = f"{self.bind('owner_of', weakref.ref(value))}()"
@@ -141,7 +148,9 @@ class ReadsWriter:
         return f"{holder}[{repr(part.key) if plain else self.bind('key', part.key)}]"
 
     def _visit_class(self, name: str, value: Any) -> None:
-        """Its functions that have run, and what an object has by its class."""
+        """Visit the functions of its class that have run, and the attributes it has from its
+        class.
+        """
         own = attributes(value)
         for base in filter(is_users, type(value).__mro__):
             for key, each in [*vars(base).items()]:
@@ -152,13 +161,16 @@ class ReadsWriter:
                     self._look(attribute(name, key), each)
 
     def _visit_functions(self, key: str, member: Any) -> None:
-        """A function of a class, or those of a property or a static method; the class itself is what it was."""
+        """Visit a class's function, or those of a property or static method. The class is known."""
         for fn in [member, *(part.value for part in parts(member) if type(member) in HELD)]:
             if isinstance(fn, FunctionType) and id(fn) not in self._seen:
                 self.visit(self.bind(key, fn), fn)
 
     def _look_at_content(self, read: str, value: Any) -> None:
-        """The line for an array that NumPy may have computed with. Raises TraceError for a large one that only NumPy has read."""
+        """Write the line for an array that NumPy may have computed with.
+
+        Raises TraceError for a large array that only NumPy has read.
+        """
         if isinstance(value, np.ndarray) and value.nbytes <= SMALL:
             self.lines.append(f"if {read}.tobytes() != {self.bind('c', value.tobytes())}: raise Stale")
         elif isinstance(value, np.ndarray) and id(value) not in self._captured and id(value) not in self._viewed:
@@ -167,7 +179,7 @@ class ReadsWriter:
                          "Pass it in as an argument, or compute outside what is made of it and pass that", current().begins)
 
     def _look(self, read: str, value: Any) -> None:
-        """The lines that read one thing, and see that it is what it was."""
+        """Write the lines that read one value and check that it is as before."""
         if id(value) in self._captured:
             if id(value) in self.arrays:
                 self.lines.append(f"if {read} is not {self.arrays[id(value)]}: raise Stale")
@@ -206,7 +218,10 @@ class ReadsWriter:
 
 
 def write_reader(roots: Iterable[tuple[str, Any]], captured: Sequence[np.ndarray], recorder: Recorder) -> Reader | None:
-    """The function that reads the captured arrays anew; those that are found nowhere are constants. None where it has no line."""
+    """The reader of a program. None if it would have no line.
+
+    Captured arrays that cannot be found again are constants.
+    """
     w = ReadsWriter({id(array): array for array in captured}, recorder.outside.executed, recorder.outside.copies)
     w.names.update(recorder.constants)
     for _, root in roots:

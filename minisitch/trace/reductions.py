@@ -1,7 +1,7 @@
-"""Reductions and scans: sum, max, mean, var, argmax, cumsum ... through all three of NumPy's doors.
+"""Reductions and scans: sum, max, mean, var, argmax, cumsum ... in NumPy's three spellings.
 
 In:  ``np.sum(x)``, ``x.sum()`` and ``np.add.reduce(x)``: the first two call the third.
-Out: one ``reduce`` node, or the composition NumPy itself computes.
+Out: one ``reduce`` node, or the composition that NumPy computes.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ START = {"sum": 0, "prod": 1, "all": True, "any": False}
 SCANS = {"add": "cumsum", "multiply": "cumprod"}
 
 
-# ---------------------------------------------------------------- the one door inside
+# ---------------------------------------------------------------- one function for all spellings
 def accumulator(dtype: np.dtype) -> np.dtype:
-    """What NumPy sums a dtype in: small integers and bools widen."""
+    """The dtype that NumPy sums in. Small integers and bools widen."""
     if dtype.kind in "bi":
         return np.result_type(dtype, np.int64)
     return np.result_type(dtype, np.uint64) if dtype.kind == "u" else dtype
@@ -48,11 +48,12 @@ def accumulator(dtype: np.dtype) -> np.dtype:
 
 def reduce_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: bool = False,
                   initial: Any = None, where: Any = True) -> TracedArray:
-    """``ufunc.reduce``: one node, after what NumPy casts and leaves out."""
+    """``ufunc.reduce``: one node, after NumPy's casts and with its defaults."""
     if ufunc.__name__ not in FOLDS:
         raise refuse(f"np.{ufunc.__name__}.reduce", "it is no reduction of the graph", f"Reductions are {', '.join(FOLDS)}")
     op, x = FOLDS[ufunc.__name__], lift(a)
-    absent = not x.ndim and not isinstance(axis, tuple) and axis in (0, -1)  # a number may be folded along the axis it lacks
+    # a number may be folded along an axis it lacks
+    absent = not x.ndim and not isinstance(axis, tuple) and axis in (0, -1)
     axes = () if absent else normal_axes(axis, x.ndim)
     if out is Ellipsis or (op in ("any", "all") and dtype not in (None, bool)):
         raise TypeError("no such reduction")
@@ -72,7 +73,8 @@ def reduce_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out
         raise ValueError(f"zero-size array to reduction operation {ufunc.__name__} which has no identity")
     if x.dtype.kind == "b":
         op = ON_BOOL.get(op, op)
-    if initial is not None and op in ("max", "min") and x.size == 0 and count_of(x, axes) == 0:  # nothing else to choose from
+    # only ``initial`` is there
+    if initial is not None and op in ("max", "min") and x.size == 0 and count_of(x, axes) == 0:
         shape = [1 if i in axes else n for i, n in enumerate(x.shape) if keepdims or i not in axes]
         return deliver(cast(broadcast(lift(initial), shape), x.dtype), out, "unsafe")
     result = record(op, x, axes=axes, keepdims=bool(keepdims)) if axes else fresh(x.node, x.row_major)
@@ -80,7 +82,7 @@ def reduce_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out
 
 
 def dtype_with(out: Any, x: TracedArray) -> np.dtype | None:
-    """The dtype to add up in if there is an ``out=`` and none is asked for."""
+    """The dtype to sum in if there is an ``out=`` and no ``dtype=``."""
     out = out[0] if isinstance(out, tuple) else out
     return np.result_type(out.dtype, x.dtype) if isinstance(out, TracedArray) and not out.is_scalar else None
 
@@ -90,9 +92,9 @@ def count_of(x: TracedArray, axes: Any) -> int:
     return math.prod(x.shape[a] for a in normal_axes(axes, x.ndim))
 
 
-# ---------------------------------------------------------------- NumPy's names for it
+# ---------------------------------------------------------------- NumPy's names
 def _reduction(ufunc: np.ufunc, takes_dtype: bool) -> Any:
-    """The handler with the parameters of ``np.sum``, or of ``np.max``."""
+    """A handler with the parameters of ``np.sum`` or of ``np.max``."""
     def with_dtype(a, axis=None, dtype=None, out=None, *others, **options):
         return reduce_method(ufunc, a, axis, dtype, out, *others, **options)
 
@@ -116,12 +118,12 @@ def count_nonzero(a, axis=None, *, keepdims=False):
 
 # ---------------------------------------------------------------- averages
 def _count(x: TracedArray, axis: Any, where: Any) -> Any:
-    """How many elements each result folds: a number, or an array where a mask decides."""
+    """How many elements each result folds: a number, or an array under a mask."""
     return count_of(x, axis) if where is True else np.sum(broadcast(lift(where), x.shape), axis, keepdims=True)
 
 
 def _quotient(total: TracedArray, count: Any) -> TracedArray:
-    """total / count in the dtype of total; float16, which holds few integers, by way of float32."""
+    """total / count in total's dtype. float16 holds few integers, so it goes through float32."""
     if total.dtype == np.float16:
         return cast(_quotient(cast(total, np.float32), count), np.float16)
     if isinstance(count, TracedArray):
@@ -133,7 +135,7 @@ def _quotient(total: TracedArray, count: Any) -> TracedArray:
 
 @composite(np.mean)
 def mean(a, axis=None, dtype=None, out=None, keepdims=False, *, where=True):
-    """sum / count; integers in float64, float16 summed in float32, as NumPy does."""
+    """sum / count. As in NumPy, integers use float64, and float16 is summed in float32."""
     x = lift(a)
     half = dtype is None and x.dtype == np.float16
     wide = np.float32 if half else np.float64 if dtype is None and x.dtype.kind in "biu" else dtype or dtype_with(out, x)
@@ -163,7 +165,7 @@ def std(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, **options):
 
 # ---------------------------------------------------------------- positions
 def _position(extreme: Any, a: Any, axis: Any, out: Any, keepdims: bool) -> TracedArray:
-    """Where the extreme is: the least index that hits it, and the first NaN where there is one."""
+    """The index of the extreme: the smallest one, or the first NaN if there is one."""
     x = lift(a)
     shape = (1,) * x.ndim if keepdims and axis is None else None
     if axis is None:
@@ -205,7 +207,7 @@ def accumulate_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None,
 
 
 def _scan(ufunc: np.ufunc, a: Any, axis: Any, dtype: Any, out: Any) -> TracedArray:
-    """``np.cumsum``: of all elements if there is no axis."""
+    """``np.cumsum`` and ``np.cumprod``: without an axis over all elements."""
     x = lift(a)
     return accumulate_method(ufunc, traced.ravel(x) if axis is None or not x.ndim else x, axis or 0, dtype, out)
 
@@ -221,7 +223,7 @@ def cumprod(a, axis=None, dtype=None, out=None):
 
 
 def _along(a: Any, axis: Any, order: Any) -> tuple[TracedArray, int]:
-    """What is sorted, and along which of its axes."""
+    """The array to sort, and the axis to sort along."""
     if order is not None:
         raise ValueError("Cannot specify order when the array has no fields.")
     x = traced.ravel(a) if axis is None else lift(a)

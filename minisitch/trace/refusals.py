@@ -1,11 +1,13 @@
-"""What asked a traced array for its value, and what to write instead: one table, read by ``Array.known``.
+"""Refusals of values: what asked a traced array for its value, and what to write instead.
 
-In:  the user's frame at the moment of asking. Out: a ``TraceError`` that says what is written there and its remedy.
+In:  the user's frame at the moment of asking. Out: a ``TraceError`` that quotes the user's code and
+gives a remedy.
 
-The bytecode says where in its line the program is, and so which call it makes; the source, where it is known, whether the
-truth value was for an ``if``, a ``while``, an ``assert``, ``0 < x < 1`` ...
+The bytecode tells where in its line the program is, and so which call it makes. The source, if it
+is known, tells what a truth value was for: an ``if``, a ``while``, an ``assert``, ``0 < x < 1`` ...
 
-Before:  math.exp(x[0])          After:  TraceError: model.py:3: math.exp() of a traced f64[] array: ... Write np.exp
+Before:  math.exp(x[0])
+After:   TraceError: model.py:3: math.exp() of a traced f64[] array: ... Write np.exp
 """
 
 from __future__ import annotations
@@ -31,9 +33,9 @@ CHOOSE = "Compute both values and choose: np.where(condition, a, b)"
 NUMBER = "Compute with the array as with a number, and write x.astype(dtype) for another type"
 PRINT = f"{OUTSIDE}; x.shape and x.dtype are known inside"
 UFUNCS = {"acos": "arccos", "asin": "arcsin", "atan": "arctan", "atan2": "arctan2", "acosh": "arccosh", "asinh": "arcsinh",
-          "atanh": "arctanh", "pow": "power"}  # functions of ``math`` that have another name in NumPy
+          "atanh": "arctanh", "pow": "power"}  # functions of ``math`` with another name in NumPy
 
-# What is called -> what to write. Functions of ``math`` that NumPy has, too, need no line.
+# What is called -> what to write. Functions of ``math`` that are also NumPy's need no line.
 CALLS: dict[Any, str] = {
     float: NUMBER, complex: "Keep real and imaginary parts in two arrays", range: COUNT,
     int: f"Write x.astype(np.int64), which cuts off the fraction, too. {COUNT}", round: "Write np.round(x, digits)",
@@ -45,7 +47,7 @@ CALLS: dict[Any, str] = {
     np.vectorize: "Call the function itself on whole arrays, f(x), and write np.where in it for if",
     **dict.fromkeys((np.float16, np.float32, np.float64, np.int32, np.int64, np.uint8, np.bool_), "Write x.astype(dtype)"),
 }
-# What the array was asked by, where nothing above is called -> what was seen, what to write.
+# How the array was asked, if nothing above is called -> what was seen, what to write.
 PROTOCOLS = {
     "array": ("conversion to an ndarray", "Write NumPy's functions on the array itself; np.stack([x, y]) for np.array([x, y]); "
               "np.zeros_like(x) for a buffer that takes traced values"),
@@ -66,11 +68,15 @@ TRUTH: dict[type[ast.AST], tuple[str, str]] = {  # what a truth value is for
 
 
 def refuse_value(asked: str, of: object) -> TraceError:
-    """The refusal of a value asked for by one of ``PROTOCOLS``: what stands there in the user's line, and what to write instead."""
+    """The refusal of a value. ``asked`` is one of ``PROTOCOLS``.
+
+    It names what the user's line does, and what to write instead.
+    """
     seen, remedy = PROTOCOLS[asked]
     frame = user_frame()
     name, called = _called(frame) if frame else ("", None)
-    called = inspect.unwrap(called) if isinstance(called, types.FunctionType) else called  # a stand-in of math's
+    # a stand-in of math's
+    called = inspect.unwrap(called) if isinstance(called, types.FunctionType) else called
     called = called if isinstance(called, type | types.BuiltinFunctionType) else type(called)
     known, own = CALLS.get(called, ""), called.__name__
     if not known and called.__module__ == "math":
@@ -84,7 +90,7 @@ def refuse_value(asked: str, of: object) -> TraceError:
 
 
 def refuse_other(error: Exception) -> TraceError:
-    """The refusal in place of what other libraries' C code says of an array that is none to it."""
+    """The refusal in place of an error from C code that does not know our array."""
     at, entry = ("", ""), error.__traceback__
     while entry is not None:
         if file := user_file(entry.tb_frame.f_code.co_filename):
@@ -95,14 +101,18 @@ def refuse_other(error: Exception) -> TraceError:
 
 
 def _called(frame: types.FrameType) -> tuple[str, Any]:
-    """The name, as it is written, and the function that a frame is calling; nothing of a call of something computed."""
+    """The function that a frame is calling, with its name as it is written.
+
+    Empty for a call of a computed function.
+    """
     run = [i for i in dis.get_instructions(frame.f_code) if i.offset <= frame.f_lasti]
     place, found = run[-1].positions, None
     names: list[str] = []
     if not place or not place.lineno or not run[-1].opname.startswith("CALL"):
         return "", None
     for each in run[:-1]:
-        if each.positions and each.positions[::2] == place[::2] and each.opname.startswith("LOAD_"):  # begins where the call does
+        # begins where the call does
+        if each.positions and each.positions[::2] == place[::2] and each.opname.startswith("LOAD_"):
             name = str(each.argval)
             if names and not isinstance(found, types.ModuleType | type):
                 return "", None
@@ -113,7 +123,7 @@ def _called(frame: types.FrameType) -> tuple[str, Any]:
 
 
 def _condition(frame: types.FrameType) -> tuple[str, str] | None:
-    """What a truth value is for, and what to write for that; None where the source is not known."""
+    """What a truth value is for, and what to write instead. None if the source is unknown."""
     place = next((i.positions for i in dis.get_instructions(frame.f_code) if i.offset == frame.f_lasti), None)
     try:
         tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals)))

@@ -1,9 +1,10 @@
-"""What a program may return: arrays, and what is no part of the trace, in nests of tuples, lists and dicts.
+"""What a program may return: arrays, and untraced values, in tuples, lists and dicts.
 
-In:  the tree of a result and its traced arrays. Out: nothing, or a TraceError at the line where the program begins.
+In:  the tree of a result and its traced arrays.
+Out: nothing, or a TraceError at the program's first line.
 
-An object of any other kind would reach the caller with a stand-in in it (``zip``, a generator, a set, a dataclass, a function that
-uses ``x``), so each is searched for one.
+Any other object may hold a stand-in that the caller would get: ``zip``, a generator, a set, a
+dataclass, a function that uses ``x``. So each is searched for one.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ ENDS = (type, ModuleType, CodeType, BuiltinFunctionType, np.ndarray, np.generic,
 
 
 def require_plain(tree: Tree, results: Sequence[TracedArray]) -> None:
-    """Raises TraceError for a result that the caller would get as a stand-in, used up, or in the wrong byte order."""
+    """Raise TraceError for a result that the caller could not use.
+
+    It would be a stand-in, used up, or in the wrong byte order.
+    """
     recorder = current()
     for array in results:
         if array._move is not None and ("mode", "flat") in array._move.attrs:
@@ -55,13 +59,14 @@ def _require_plain(tree: Tree) -> None:
     if isinstance(value, Iterator | Awaitable | AsyncIterator):
         raise refuse(f"the program returns a {type(value).__name__}", "it runs once, so a second call would find it used up",
                      remedy, current().begins)
-    if _holds_stand_in(value) or (isinstance(value, str) and re.search(r"Array\(\w+\[", value)):  # or the text of one
+    # or the text of one
+    if _holds_stand_in(value) or (isinstance(value, str) and re.search(r"Array\(\w+\[", value)):
         raise refuse(f"the program returns a {type(value).__name__} that holds a traced array or a function that is traced",
                      "only what is in tuples, lists and dicts is computed", remedy, current().begins)
 
 
 def _holds_stand_in(value: object) -> bool:
-    """Whether anything that exists only while a program is traced can be reached from a value."""
+    """Whether a value leads to something that exists only during a trace."""
     copies = {id(seen) for seen in current().outside.rebinder.copies.values()}
     met: set[int] = set()
     pending: list[Any] = [value]

@@ -1,8 +1,8 @@
 """Functions that move data and compute nothing: reshape, transpose, split, concatenate, repeat ...
 
-In:  NumPy calls. Out: *views*, wherever NumPy would give a view, so that writes go through; else move nodes.
-What NumPy writes in Python on top of these (``stack``, ``moveaxis``, ``tile``, ``roll`` ...) has no handler:
-its own source is traced.
+In:  NumPy calls. Out: *views* wherever NumPy returns a view, so that writes go through, else move
+nodes. NumPy writes others in Python on top of these (``stack``, ``moveaxis``, ``tile``, ``roll``
+...). They have no handler: their own source is traced.
 """
 
 from __future__ import annotations
@@ -38,13 +38,16 @@ from .recorder import refuse
 
 # ---------------------------------------------------------------- views
 def seen(array: TracedArray) -> TracedArray:
-    """Record a view where the user wrote it, not where it is first read."""
+    """Record a view on the line where the user wrote it, not where it is first read."""
     array.node  # noqa: B018
     return array
 
 
 def reshape_view(x: TracedArray, shape: tuple[int, ...]) -> TracedArray:
-    """``x`` in another shape: a view or a copy, as NumPy would have it. Of an unknown layout only reading is safe."""
+    """``x`` in another shape, a view or a copy as in NumPy.
+
+    If the layout is unknown, only reading is safe.
+    """
     strides = x.strides_in_elements
     if strides is not None and (not x.size or strides == strides_of(x.shape)):
         strides = strides_of(shape)
@@ -57,7 +60,7 @@ def reshape_view(x: TracedArray, shape: tuple[int, ...]) -> TracedArray:
 
 
 def slice_view(x: TracedArray, start: Sequence[int], size: Sequence[int], step: Sequence[int]) -> TracedArray:
-    """A window of ``x``; all of it is an alias."""
+    """A window of ``x``. The whole of ``x`` is an alias."""
     shape = tuple(size)
     strides = x.strides_in_elements
     if shape == x.shape and all(s == 1 for s, n in zip(step, shape, strict=True) if n > 1):
@@ -90,7 +93,7 @@ def shape_of(shape: Any) -> tuple[int, ...]:
 
 
 def _fitting(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
-    """A shape with its -1 worked out. Raises ValueError as NumPy does."""
+    """A shape with its -1 replaced. Raises ValueError as NumPy does."""
     known = math.prod(n for n in shape if n != -1)
     fitting = tuple(size // known if n == -1 and known else n for n in shape)
     if shape.count(-1) > 1 or -1 in fitting or math.prod(fitting) != size:
@@ -99,7 +102,7 @@ def _fitting(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
 
 
 def _order(order: str, x: TracedArray) -> str:
-    """"C" or "F"; refuses the orders that ask for the memory layout where it is not known."""
+    """"C" or "F". Refuses an order that depends on an unknown memory layout."""
     if order in ("A", "K") and x.row_major:
         return "C"
     if order not in ("C", "F"):
@@ -126,7 +129,10 @@ def reshape(a, /, shape=None, order="C", *, newshape=None, copy=None):
 
 @handles(np.ravel)
 def ravel(a, order="C"):
-    """A view only of what lies in memory in that order, else a copy; unlike ``reshape(-1)``, which takes any stride."""
+    """A view if the memory is contiguous in that order, else a copy.
+
+    ``reshape(-1)`` is a view for more strides.
+    """
     x = lift(a)
     if _order(order, x) == "F":
         x = _backwards(x)
@@ -137,7 +143,7 @@ def ravel(a, order="C"):
 
 
 def _numbered(x: TracedArray) -> np.ndarray:
-    """An array whose sides are the numbers of its axes, to ask NumPy where they go."""
+    """An array whose sides are the numbers of its axes. NumPy's functions tell where these go."""
     return np.empty(tuple(range(x.ndim)), bool)
 
 
@@ -185,7 +191,7 @@ def meshgrid(*xi, copy=True, sparse=False, indexing="xy"):
 
 @handles(np.array_split)
 def array_split(ary, indices_or_sections, axis=0):
-    """Views along one axis; NumPy's own swaps the axis to the front and back."""
+    """Views along one axis. NumPy's own code swaps that axis to the front and back."""
     axis = normalize_axis_index(axis, ary.ndim)
     n = ary.shape[axis]
     if np.iterable(indices_or_sections):
@@ -232,7 +238,7 @@ def repeat(a, repeats, axis=None):
 # ---------------------------------------------------------------- padding and diagonals
 @handles(np.pad)
 def pad(array, pad_width, mode="constant", **options):
-    """A frame of one value is an update of a constant; NumPy's own source does the rest, errors too."""
+    """A frame of one value is an update of a constant. NumPy's own source does the rest."""
     value = options.get("constant_values", 0)
     scalar = not np.ndim(value) and not isinstance(value, TracedArray)
     if mode != "constant" or not scalar or isinstance(pad_width, dict) or np.min(pad_width) < 0:
@@ -246,7 +252,7 @@ def pad(array, pad_width, mode="constant", **options):
 
 @handles(np.diagonal)
 def diagonal(a, offset=0, axis1=0, axis2=1):
-    """A gather along both axes, read-only as NumPy's view."""
+    """A gather along both axes, read-only like NumPy's view."""
     x: TracedArray = np.moveaxis(a, (axis1, axis2), (0, 1))
     rows, columns = max(0, -offset), max(0, offset)
     along = iota((max(0, min(x.shape[0] - rows, x.shape[1] - columns)),), 0)

@@ -1,11 +1,13 @@
-"""What a user sees of an error: the frames of the user, and none of minisitch's or NumPy's between or below them.
+"""Short tracebacks: the user's frames, without those of minisitch and NumPy.
 
-In:  an error that leaves one of the front doors (``jit``'s functions, ``lower``, ``explain`` ...). Out: the same error, shortened.
+In:  an error that leaves a public function (``jit``'s functions, ``lower``, ``explain`` ...).
+Out: the same error with a shorter traceback.
 
-Only what is raised on purpose, or while the user's function is traced, is shortened: a bug of ours keeps its traceback. With
-``MINISITCH_DEBUG`` set every error does.
+Only errors raised on purpose, or while the user's function is traced, are shortened. A bug of ours
+keeps its traceback. If ``MINISITCH_DEBUG`` is set, every error keeps it.
 
-Before:  main.py, runtime/__init__.py, trace/__init__.py, model.py, array.py, refusals.py        After:  main.py, model.py
+Before:  main.py, runtime/__init__.py, trace/__init__.py, model.py, array.py, refusals.py
+After:   main.py, model.py
 """
 
 from __future__ import annotations
@@ -21,9 +23,10 @@ from .recorder import is_inside, program_file
 
 
 def shorten(error: BaseException, program: str) -> None:
-    """Leave only the frames of the user in an error's traceback. ``program``: the file of the traced function.
+    """Leave only the user's frames in an error's traceback.
 
-    In an ``except`` clause, a bare ``raise`` after this adds no frame of its own.
+    ``program``: the file of the traced function. In an ``except`` clause, a bare ``raise`` after
+    this adds no frame.
     """
     if os.environ.get("MINISITCH_DEBUG", "off") not in ("", "0", "off"):
         return
@@ -34,7 +37,7 @@ def shorten(error: BaseException, program: str) -> None:
     kept = [each for each in entries if not is_inside(each.tb_frame.f_code.co_filename, program)]
     if not kept and not isinstance(error, MinisitchError):
         return
-    if not kept or entries[-1] is not kept[-1]:  # raised by us: what led to it is told by the message
+    if not kept or entries[-1] is not kept[-1]:  # raised by us: the message says what led to it
         error.__cause__, error.__suppress_context__ = None, True
     elif error.__context__ is not None:
         shorten(error.__context__, program)
@@ -45,7 +48,7 @@ def shorten(error: BaseException, program: str) -> None:
 
 
 def door(enter: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that users call: its first argument is the function to be traced, or wraps it."""
+    """A function that users call. Its first argument is the function to trace, or wraps it."""
     @functools.wraps(enter)
     def entered(*args: Any, **kwargs: Any) -> Any:
         try:

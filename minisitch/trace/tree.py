@@ -1,8 +1,9 @@
-"""Nested arguments and results: what is an array in them, and how to put them together again.
+"""Nested arguments and results: take them apart into arrays, and put them together again.
 
-In:  a nest of tuples, lists and dicts, and of their subclasses. Out: its array leaves in order, and a ``Tree``:
-the nest with a position in place of each array. Trees are frozen, hashable and picklable, so a tree is
-half of a compile cache's key; the other half is the ``TensorType`` of each leaf.
+In:  a nest of tuples, lists and dicts, and of their subclasses. Out: its array leaves in order, and
+a ``Tree``: the nest with a position in place of each array. Trees are frozen, hashable and
+picklable. A tree is half of a compile cache's key, and the leaves' ``TensorType``s are the other
+half.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from .recorder import refuse
 
 @dataclass(frozen=True)
 class Leaf:
-    """The array at ``position`` of the flat list; ``scalar`` if it is a NumPy scalar, and no array of shape ().
+    """The array at ``position`` of the flat list. ``scalar``: it is a NumPy scalar.
 
-    ``number``: the type of the Python number that is there instead.
+    ``number``: if a Python number is there instead, its type.
     """
 
     position: int
@@ -35,7 +36,8 @@ class Leaf:
 class Static:
     """A value that is part of the program: a Python scalar, None, a string, a function ...
 
-    ``key`` tells apart what ``==`` does not (1 from True, 0.0 from -0.0) and makes nan equal to itself.
+    ``key`` distinguishes what ``==`` does not (1 from True, 0.0 from -0.0), and makes nan equal
+    itself.
     """
 
     value: Any = field(compare=False)
@@ -44,7 +46,7 @@ class Static:
 
 @dataclass(frozen=True)
 class Branch:
-    """A container: its class, a dict's keys, its children; then the attributes of an object of a subclass."""
+    """A container: its class, a dict's keys, its children, and an object's attributes."""
 
     container: type
     keys: tuple[Hashable, ...]
@@ -52,7 +54,7 @@ class Branch:
     attributes: tuple[str, ...] = ()  # their values are the last children
 
     def build(self, parts: Sequence[Any]) -> Any:
-        """A container of this kind that holds other children."""
+        """A container of this kind with other children."""
         values = parts[:len(parts) - len(self.attributes)]
         if issubclass(self.container, dict):
             made = self.container.__new__(self.container)
@@ -71,11 +73,13 @@ class Branch:
 
 
 Tree = Leaf | Static | Branch
-MOST = 1 << 63  # ints beyond have no array
+MOST = 1 << 63  # larger ints have no dtype
 
 
 def is_array(value: object) -> bool:
-    """Does a value become an input? NumPy arrays and scalars, abstract types, other libraries' arrays."""
+    """Whether a value becomes an input: NumPy arrays and scalars, types, other libraries'
+    arrays.
+    """
     if isinstance(value, np.ndarray | np.generic | TensorType):
         return True
     return not isinstance(value, type | dict | list | tuple) and hasattr(value, "shape") and hasattr(value, "dtype")
@@ -83,9 +87,10 @@ def is_array(value: object) -> bool:
 
 @dataclass
 class Numbers:
-    """Which Python numbers among the arguments are inputs, by their places in the order of ``flatten``.
+    """Which Python numbers among the arguments are inputs, by their places in ``flatten``'s order.
 
-    Floats are, but those ``fixed``: the program asks for their values. Ints are part of the program until they have ``varied``.
+    Floats are inputs, except those in ``fixed``, whose values the program asks for. Ints are part
+    of the program until they have ``varied``.
     """
 
     fixed: set[int] = field(default_factory=set)
@@ -93,11 +98,14 @@ class Numbers:
 
 
 class Inputs:
-    """Which values become inputs: arrays, and the numbers that ``numbers`` says. To be asked once for each value, in order."""
+    """Decides which values become inputs: arrays, and the numbers in ``numbers``.
+
+    To be called once for each value, in order.
+    """
 
     def __init__(self, numbers: Numbers) -> None:
         self.numbers, self._count = numbers, 0
-        self.places: list[int] = []  # of the numbers that do
+        self.places: list[int] = []  # the places of numbers that become inputs
 
     def __call__(self, value: object) -> bool:
         if type(value) is not float and type(value) is not int:
@@ -111,15 +119,18 @@ class Inputs:
 
 
 def refuse_other_meanings(array: Any) -> None:
-    """Raises TraceError for an array of a subclass, such as a masked array or a matrix: its operators may mean something else
-    than an array's, and what they give is of its class. An array in a file is as any other, and gives plain arrays."""
+    """Raise TraceError for an array of a subclass, such as a masked array or a matrix.
+
+    Its operators may mean something else, and results would be of its class. A memory-mapped array
+    is fine: it computes as an array, and gives plain arrays.
+    """
     if isinstance(array, np.ndarray) and type(array) not in (np.ndarray, np.memmap):
         raise refuse(f"a {type(array).__name__} among the arrays", "its operators mean something else than an array's, which is "
                      "all that is compiled", "Pass np.asarray(it), and a mask as an array of its own")
 
 
 def type_of(leaf: Any) -> TensorType:
-    """Shape and dtype of an array leaf; also of arrays that are not NumPy's (CuPy, Torch, Numba)."""
+    """Shape and dtype of an array leaf, also of one that is not NumPy's (CuPy, Torch, Numba)."""
     if isinstance(leaf, TensorType):
         return leaf
     if isinstance(leaf, float) and not isinstance(leaf, np.generic):
@@ -129,17 +140,17 @@ def type_of(leaf: Any) -> TensorType:
     dtype = leaf.dtype if isinstance(leaf.dtype, np.dtype) else str(leaf.dtype).removeprefix("torch.")
     try:
         return TensorType(tuple(map(int, leaf.shape)), np.dtype(dtype).name)
-    except TypeError:  # bfloat16, say
+    except TypeError:  # for example bfloat16
         raise refuse(f"an array of {dtype}", "NumPy does not know it", "Convert it first, to float32 for example") from None
 
 
 def is_argument(value: object) -> bool:
-    """Does a value become an input? Arrays, and Python's floats."""
+    """Whether a value becomes an input: arrays, and Python floats."""
     return type(value) is float or is_array(value)
 
 
 def flatten(value: Any, is_leaf: Callable[[object], bool] = is_argument) -> tuple[list[Any], Tree]:
-    """The array leaves in order (dicts in insertion order), and the tree they hang on.
+    """The array leaves in order (dicts in insertion order), and the tree that holds them.
 
     ``(x, {"w": w}, 3)``  ->  ``[x, w]``, ``(Leaf(0), {"w": Leaf(1)}, Static(3))``
     """
@@ -179,10 +190,10 @@ def _static_key(value: Any) -> Hashable:
 
 
 def unflatten(tree: Tree, leaves: Sequence[Any]) -> Any:
-    """The nest again, with ``leaves`` in the places of its arrays; the inverse of ``flatten``.
+    """The nest with ``leaves`` in the places of its arrays: the inverse of ``flatten``.
 
-    An array that is part of the program is copied, so that what one caller does to it the next does not see. What NumPy has as a
-    scalar is one.
+    An array that is part of the program is copied, so that no caller sees what another one does to
+    it. A value that NumPy has as a scalar is a scalar.
     """
     if isinstance(tree, Leaf):
         leaf = leaves[tree.position]
@@ -206,7 +217,7 @@ def named_parts(tree: Tree, name: str = "") -> Iterator[tuple[str, Leaf | Static
 
 
 def with_statics(tree: Tree, of: Callable[[Any], Any]) -> Tree:
-    """The same nest, in which another value stands for each that is part of the program."""
+    """The same nest, with ``of(value)`` in place of each static value."""
     if isinstance(tree, Branch):
         return replace(tree, children=tuple(with_statics(child, of) for child in tree.children))
     if isinstance(tree, Leaf) or (value := of(tree.value)) is tree.value:

@@ -1,10 +1,10 @@
-"""NumPy's ufuncs: which loop they run, and the node or nodes that loop becomes.
+"""NumPy's ufuncs: which loop they run, and which nodes that loop becomes.
 
-In:  ``__array_ufunc__`` calls (operators arrive here too). Out: traced arrays.
+In:  ``__array_ufunc__`` calls (operators arrive here, too). Out: traced arrays.
 
-A ufunc call is three steps, as in NumPy: *resolve* the loop (NumPy itself is asked for the dtypes, so
-promotion is NumPy's), *settle* the operands (cast, broadcast), *apply* the rule of that ufunc. A rule is
-one primitive of ``ops.OPS``, a composition that gives NumPy's values, or the ``ufunc`` library op.
+A ufunc call has three steps, as in NumPy. *Resolve* the loop: NumPy itself is asked for the dtypes,
+so promotion is NumPy's. *Settle* the operands: cast and broadcast them. *Apply* the ufunc's rule: a
+primitive of ``ops.OPS``, a composition with NumPy's values, or the ``ufunc`` library op.
 """
 
 from __future__ import annotations
@@ -41,24 +41,26 @@ from .guards import guard
 from .numbers import Number, plain
 from .recorder import current, refuse
 
-METHODS: dict[str, Callable[..., Any]] = {}  # "__call__", "reduce", ... -> what np.add.reduce(...) does
-WHOLE: dict[str, Callable[..., Any]] = {}  # ufunc name -> handler that settles its own operands (matmul ...)
+# "__call__", "reduce", ... -> what np.add.reduce(...) does
+METHODS: dict[str, Callable[..., Any]] = {}
+WHOLE: dict[str, Callable[..., Any]] = {}  # ufunc name -> handler that settles its operands
 
 # ---------------------------------------------------------------- primitives
-# ufunc name -> op: the rows of the table whose meaning is a ufunc, and a few more names for some of them.
+# ufunc name -> op: the rows of the table whose meaning is a ufunc, and a few other names.
 PRIMITIVES = {op.numpy.__name__: op.name for op in OPS.values() if op.kind == "map" and isinstance(op.numpy, np.ufunc)} | {
     "erf": "erf", "fabs": "abs", "logical_and": "and", "logical_or": "or", "logical_xor": "xor", "logical_not": "not"}
 
-# Where an operand kind is outside a primitive's domain, this is what NumPy's loop does for it.
+# What NumPy's loop does for an operand kind outside a primitive's domain.
 ON_BOOL = {"add": "or", "multiply": "and", "maximum": "or", "minimum": "and", "fmax": "or", "fmin": "and"}
 ON_INT = {"fmax": "maximum", "fmin": "minimum"}
-IDENTITY = {"positive", "conjugate", "floor", "ceil", "trunc", "absolute"}  # on the dtypes no primitive takes
+# on the dtypes no primitive takes
+IDENTITY = {"positive", "conjugate", "floor", "ceil", "trunc", "absolute"}
 NEGATIVE = "Integers to negative integer powers are not allowed."
 COMPARISONS = {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}
 
 
 def _primitive(ufunc: np.ufunc, *operands: TracedArray) -> TracedArray:
-    """One node, or the equal of NumPy's loop for a dtype outside the primitive's domain."""
+    """One node. For a dtype outside the primitive's domain, an equal of NumPy's loop."""
     name = ufunc.__name__
     if name.startswith("logical_"):
         operands = tuple(cast(each, bool) for each in operands)
@@ -76,15 +78,17 @@ def _primitive(ufunc: np.ufunc, *operands: TracedArray) -> TracedArray:
 
 
 def _library(ufunc: np.ufunc, *operands: TracedArray) -> Any:
-    """The ufunc as it is, called between kernels: every real-valued ufunc has a place in the graph."""
+    """The ufunc itself, called between kernels. So every real-valued ufunc can be recorded."""
     dtypes = _resolve(ufunc, tuple(o.dtype for o in operands), None)[ufunc.nin:]
     results = tuple(record("ufunc", *operands, name=ufunc.__name__, output=i, dtype=dtype.name) for i, dtype in enumerate(dtypes))
     return results if len(results) > 1 else results[0]
 
 
-# ---------------------------------------------------------------- compositions, written in NumPy themselves
+# ---------------------------------------------------------------- compositions
 def _log_of_sum(x: TracedArray, y: TracedArray, log_two: float, tail: Callable[[TracedArray], TracedArray]) -> TracedArray:
-    """max + tail(-|x - y|), and where both are equal (infinities too) x + log 2, as NumPy's loop does."""
+    """max + tail(-|x - y|), or x + log 2 if both are equal (also infinities), as NumPy's loop
+    does.
+    """
     return np.where(x == y, x + log_two, np.maximum(x, y) + tail(-abs(x - y)))
 
 
@@ -93,7 +97,8 @@ def _modf(x: TracedArray) -> tuple[TracedArray, TracedArray]:
     return np.copysign(np.where(np.isinf(x), 0, x - whole), x), whole
 
 
-RULES: dict[str, Callable[..., Any]] = {  # ufunc name -> its rule on operands of one float or integer dtype
+# ufunc name -> its rule on operands of one float or integer dtype
+RULES: dict[str, Callable[..., Any]] = {
     "square": lambda x: record("mul", x, x),
     "reciprocal": lambda x: 1 / x if x.dtype.kind == "f" else _library(np.reciprocal, x),
     "exp2": lambda x: 2 ** x,
@@ -104,7 +109,8 @@ RULES: dict[str, Callable[..., Any]] = {  # ufunc name -> its rule on operands o
     "degrees": lambda x: x * (180 / math.pi),
     "divmod": lambda x, y: (x // y, x % y),
 }
-COMPOSITES: dict[str, Callable[..., Any]] = {  # the same for those of many nodes: they carry the name as ``via``
+# the same for those of many nodes, which carry the name as ``via``
+COMPOSITES: dict[str, Callable[..., Any]] = {
     "heaviside": lambda x, at_zero: np.where(np.isnan(x), x, np.where(x == 0, at_zero, x > 0)),
     "logaddexp": lambda x, y: _log_of_sum(x, y, math.log(2), lambda apart: np.log1p(np.exp(apart))),
     "logaddexp2": lambda x, y: _log_of_sum(x, y, 1.0, lambda apart: np.log1p(2 ** apart) * (1 / math.log(2))),
@@ -114,7 +120,7 @@ COMPOSITES: dict[str, Callable[..., Any]] = {  # the same for those of many node
 
 # ---------------------------------------------------------------- power and mixed comparisons
 def _power(ufunc: np.ufunc, x: TracedArray, exponent: Any, settled: TracedArray) -> TracedArray:
-    """Small Python exponents become products or roots, as NumPy's own fast path has 2 and 0.5."""
+    """Small Python exponents become products or roots, as in NumPy's fast path for 2 and 0.5."""
     if x.dtype.kind in "iu":
         if exponent < 0:
             raise ValueError(NEGATIVE)
@@ -128,7 +134,7 @@ def _power(ufunc: np.ufunc, x: TracedArray, exponent: Any, settled: TracedArray)
 
 
 def _compare_signs(name: str, x: TracedArray, y: TracedArray) -> TracedArray:
-    """int64 with uint64: exact, by asking first whether the signed one is negative."""
+    """int64 with uint64: exact, because a negative number is found first."""
     signed, other = (x, y) if x.dtype.kind == "i" else (y, x)
     if_negative = bool(getattr(np, name)(-1, 0) if signed is x else getattr(np, name)(0, -1))
     negative = signed < 0
@@ -137,7 +143,10 @@ def _compare_signs(name: str, x: TracedArray, y: TracedArray) -> TracedArray:
 
 
 def _out_of_range(name: str, operands: list[Any], dtypes: tuple[np.dtype, ...]) -> bool | None:
-    """The one answer of comparing an integer array with a Python integer that its dtype cannot hold."""
+    """The result of comparing an integer array with a Python integer that its dtype cannot hold.
+
+    It is the same for all elements. None for other operands.
+    """
     if name not in COMPARISONS or any(isinstance(o, TracedArray) and o.dtype.kind not in "iu" for o in operands):
         return None
     for value, dtype in zip(operands, dtypes, strict=False):
@@ -150,7 +159,9 @@ def _out_of_range(name: str, operands: list[Any], dtypes: tuple[np.dtype, ...]) 
 # ---------------------------------------------------------------- the call
 @cache
 def _resolve(ufunc: np.ufunc, types: tuple[Any, ...], dtype: np.dtype | None) -> tuple[np.dtype, ...]:
-    """The dtypes of the loop NumPy would run: inputs, then outputs. Raises NumPy's own TypeErrors."""
+    """The dtypes of the loop NumPy would run: inputs, then outputs. Raises NumPy's own
+    TypeErrors.
+    """
     types += (None,) * ufunc.nout
     if dtype is None:
         return ufunc.resolve_dtypes(types)
@@ -158,14 +169,14 @@ def _resolve(ufunc: np.ufunc, types: tuple[Any, ...], dtype: np.dtype | None) ->
 
 
 def _loop_type(value: Any) -> Any:
-    """What the resolver wants of an operand: a dtype, or ``int``/``float`` for an adapting scalar."""
+    """An operand as the resolver takes it: a dtype, or ``int``/``float`` for a Python scalar."""
     if isinstance(value, TracedArray):
         return value.dtype
     return np.dtype(bool) if isinstance(value, bool) else float if isinstance(value, float) else int
 
 
 def resolve(ufunc: np.ufunc, operands: list[Any], dtype: Any = None) -> tuple[np.dtype, ...]:
-    """``_resolve`` for operands; a dtype the graph does not have (complex) is refused later, on use."""
+    """``_resolve`` for operands. A dtype that graphs do not have is refused later, on use."""
     ours = getattr(np, ufunc.__name__, None)
     if (isinstance(ours, np.ufunc) and ours is not ufunc) or (ours is None and ufunc.__name__ not in PRIMITIVES):
         raise refuse(f"the ufunc {ufunc.__name__}", "it is not NumPy's and has no primitive here", "Write it with NumPy functions")
@@ -176,7 +187,7 @@ def resolve(ufunc: np.ufunc, operands: list[Any], dtype: Any = None) -> tuple[np
 def __array_ufunc__(x: TracedArray, ufunc: np.ufunc, kind: str, *inputs: Any, **options: Any) -> Any:
     """NumPy's protocol: operators, ufuncs and their methods arrive here."""
     if any(getattr(each, "__array_priority__", 0) > x.__array_priority__ for each in inputs):
-        return NotImplemented  # x beside x[mask]: Masked knows what to do
+        return NotImplemented  # x beside x[mask]: Masked handles it
     if kind not in METHODS:
         raise refuse(f"np.{ufunc.__name__}.{kind}", "it has no place in the graph",
                      "Open it up into reductions, np.cumsum or np.add.at")
@@ -196,7 +207,8 @@ def call(ufunc: np.ufunc, *inputs: Any, out: Any = None, where: Any = True, dtyp
         raise refuse(f"np.{ufunc.__name__} with {', '.join(sorted(unknown))}=", "the graph has no such option", "Leave it out")
     if ufunc.__name__ in WHOLE:
         return deliver(WHOLE[ufunc.__name__](*inputs, dtype=dtype), out, casting)
-    if ufunc.__name__ in ("equal", "not_equal") and any(each is None for each in inputs):  # no number is None
+    # no number is None
+    if ufunc.__name__ in ("equal", "not_equal") and any(each is None for each in inputs):
         inputs = tuple(False if each is None else each for each in inputs)
         results: tuple[TracedArray, ...] = (constant(ufunc is np.not_equal, np.broadcast_shapes(*map(np.shape, inputs)), bool),)
     else:
@@ -209,8 +221,8 @@ def call(ufunc: np.ufunc, *inputs: Any, out: Any = None, where: Any = True, dtyp
 
 
 def elementwise(ufunc: np.ufunc, operands: list[Any], dtype: Any = None) -> tuple[TracedArray, ...]:
-    """Resolve, settle, apply; always a tuple of results."""
-    if ufunc.__name__ == "power":  # small exponents are rules of their own
+    """Resolve, settle, apply. Always returns a tuple of results."""
+    if ufunc.__name__ == "power":  # small exponents have rules of their own
         operands = [operands[0], plain(operands[1])]
     dtypes = resolve(ufunc, operands, dtype)
     name, takes, gives = ufunc.__name__, dtypes[:ufunc.nin], dtypes[ufunc.nin:]
@@ -237,13 +249,13 @@ def elementwise(ufunc: np.ufunc, operands: list[Any], dtype: Any = None) -> tupl
 
 
 def _chosen(ufunc: np.ufunc, where: TracedArray, result: TracedArray, out: Any, casting: str) -> TracedArray:
-    """``where=`` keeps what ``out`` held at the other places, as it is."""
+    """``where=`` keeps the old elements of ``out`` at the other places."""
     if not isinstance(out, TracedArray):
         raise refuse(f"np.{ufunc.__name__} with where= but no traced out=", "the other places would hold no value",
                      "Pass out=np.zeros_like(x), or write np.where(condition, a, b)")
     shape = np.broadcast_shapes(where.shape, result.shape, out.shape)
     if not np.can_cast(result.dtype, out.dtype, casting):  # type: ignore[arg-type]
-        return result  # refused by whoever delivers it, as NumPy does
+        return result  # refused by ``deliver``, as NumPy does
     return choose(where, cast(result, out.dtype), out, out.dtype, shape)
 
 
@@ -258,7 +270,7 @@ Number.__array_ufunc__ = lambda self, ufunc, kind, *inputs, **options: (  # type
 METHODS.update({"__call__": call, "outer": outer})
 
 
-# ---------------------------------------------------------------- elementwise functions that are no ufuncs
+# ---------------------------------------------------------------- elementwise, but no ufuncs
 def erf(x: Any) -> Any:
     """The error function, which NumPy lacks: traced for a traced array, computed for a real one."""
     if isinstance(x, TracedArray):
@@ -275,7 +287,7 @@ def where(condition, x=None, y=None, /):
                      "Use np.where(condition, a, b), or keep the mask")
     a, b = operand(x), operand(y)
     dtype, shape = common_dtype(a, b), np.broadcast_shapes(*map(np.shape, (condition, a, b)))
-    # A number that the dtype does not hold wraps, unlike one in arithmetic.
+    # Unlike in arithmetic, a number that the dtype cannot hold wraps.
     a, b = (each if isinstance(each, TracedArray | Number) else constant(np.asarray(each), (), dtype) for each in (a, b))
     return fresh(choose(condition, a, b, dtype, shape).node, scalar=False)
 
@@ -283,7 +295,7 @@ def where(condition, x=None, y=None, /):
 @composite(np.clip)
 def clip(a, a_min=None, a_max=None, out=None, *, min=None, max=None, dtype=None, **options):
     low, high = (min if a_min is None else a_min), (max if a_max is None else a_max)
-    if lift(a).dtype.kind in "iu":  # a Python integer beyond what the dtype holds is no bound
+    if lift(a).dtype.kind in "iu":  # a Python integer outside the dtype's range is no bound
         ends = np.iinfo(lift(a).dtype)  # type: ignore[arg-type]
         low = None if type(low) is int and low <= ends.min else low
         high = None if type(high) is int and high >= ends.max else high
