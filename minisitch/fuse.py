@@ -308,8 +308,7 @@ def _close(graph: Graph, pattern: Pattern) -> Pattern:
 
 
 def _needed_outside(graph: Graph, patterns: Sequence[Pattern]) -> set[int]:
-    """Values that must be in memory: a pattern reads them without holding them, or the caller
-    does.
+    """Values that must be in memory: a pattern reads them without holding them, or the caller does.
     """
     needed = returned(graph)
     for pattern in patterns:
@@ -543,10 +542,10 @@ STRATEGIES: dict[str, Strategy] = {}
 def strategy(name: str) -> Callable[[Strategy], Strategy]:
     """Register a function from Graph and Device to FusionPlan under a name.
 
-    A strategy from outside the package registers in the same way: ``minisitch.jit(f,
-    strategy="mine")`` then uses it. The package's own names cannot be taken: ``auto`` asks for
-    their plans, and plans kept on disk are trusted by name. Raises PlanError for such a name, and
-    for one that is no string.
+    A strategy from outside the package registers in the same way. Then
+    ``minisitch.jit(f, strategy="mine")`` uses it. The package's names cannot be taken: ``auto``
+    asks for their plans, and plans kept on disk are trusted by name. Raises PlanError for such a
+    name, and for one that is no string.
     """
     if not isinstance(name, str):
         raise PlanError("a strategy is registered under a name; write @strategy('mine')")

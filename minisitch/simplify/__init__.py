@@ -271,9 +271,7 @@ def _is_float(node: Node) -> bool:
 # ---------------------------------------------------------------- arrays filled by windows
 @rule("*")
 def _filled(r: Rewriter, n: Node) -> int | None:
-    """Before: ``exp (update (update x a) b)``, all of x written. After: ``exp (concatenate a
-    b)``.
-    """
+    """Before: ``exp (update (update x a) b)``, x full. After: ``exp (concatenate a b)``."""
     if n.op in VIEWS or (n.op == "slice" and n.args[0] in r.windows):
         return None
     goes_on = n.op == "update" and (table := r.windows.get(n.args[0])) and r.nodes[n.args[1]].type.shape[table.axis] != table.side
@@ -331,9 +329,7 @@ def _no_elements(r: Rewriter, n: Node) -> int | None:
 
 @rule("sum", "prod", "any", "all")
 def _nothing_to_reduce(r: Rewriter, n: Node) -> int | None:
-    """Before: ``sum x`` where x: f32[4,0]. After: ``constant 0``. max and min have no such
-    value.
-    """
+    """Before: ``sum x`` where x: f32[4,0]. After: ``constant 0``. max and min have none."""
     identity = {"sum": 0, "prod": 1, "any": False, "all": True}[n.op]
     return r.constant(n, identity) if r.nodes[n.args[0]].type.size == 0 else None
 
@@ -341,9 +337,7 @@ def _nothing_to_reduce(r: Rewriter, n: Node) -> int | None:
 # ---------------------------------------------------------------- constant folding
 @rule("constant")
 def _short_value(r: Rewriter, n: Node) -> int | None:
-    """Before: f32 ``constant value=0.10000000149011612``. After: ``value=0.1``, an equal
-    float32.
-    """
+    """Before: f32 ``constant value=0.10000000149011612``. After: ``value=0.1``, the same."""
     value = shortest(n.attr("value"), n.type.dtype)
     same = repr(value) == repr(n.attr("value")) and (value == value or n.attr("value") is math.nan)
     return None if same else r.constant(n, value)
@@ -405,8 +399,9 @@ def _sum_of_constant(r: Rewriter, n: Node) -> int | None:
 # ---------------------------------------------------------------- arithmetic
 @rule("add")
 def _add_nothing(r: Rewriter, n: Node) -> int | None:
-    """Before: ``x + -0.0`` (integers: ``x + 0``). After: ``x``. Not ``x + 0.0``: -0.0 becomes
-    0.0.
+    """Before: ``x + -0.0`` (integers: ``x + 0``). After: ``x``.
+
+    Not ``x + 0.0``: it turns -0.0 into 0.0.
     """
     nothing = -0.0 if _is_float(n) else 0
     for x, other in (n.args, n.args[::-1]):
@@ -578,9 +573,7 @@ def _moves_only_ones(r: Rewriter, n: Node) -> int | None:
 
 @rule("reshape", "broadcast")
 def _only_the_last(r: Rewriter, n: Node) -> int | None:
-    """Before: ``reshape (reshape x)``, ``broadcast (broadcast x)``. After: the outer one, of
-    ``x``.
-    """
+    """Before: ``reshape (reshape x)``, ``broadcast (broadcast x)``. After: the outer, of ``x``."""
     return None if not r.is_a(n.args[0], n.op) else r.make(n, n.op, r.nodes[n.args[0]].args[0], shape=n.type.shape)
 
 

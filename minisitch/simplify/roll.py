@@ -38,8 +38,7 @@ class Differs(Exception):
 
 
 def rolled(graph: Graph) -> Graph:
-    """The graph with all such loops rolled up. Dead nodes stay. The same object if there were
-    none.
+    """The graph with all such loops rolled up. Dead nodes stay. The same object if there were none.
     """
     roller = Roller(graph)
     for node in graph.nodes:
@@ -109,8 +108,7 @@ class Roller:
 
     # ---------------------------------------------------------------- one value from the parts
     def join(self, ids: tuple[int, ...], axis: int, new: bool, depth: int) -> int:
-        """The parts side by side along an axis, or along a ``new`` axis before it. Raises
-        Differs.
+        """The parts side by side along an axis, or along a ``new`` axis before it. Raises Differs.
         """
         key = ids, axis, new
         if key in self.made:

@@ -1,31 +1,35 @@
-"""The stepper: runs emitted CUDA kernel text anywhere, thread by thread, and judges it.
+"""The stepper: runs emitted CUDA kernel text anywhere, thread by thread, and checks it.
 
-In:  kernel source text and arrays. Out: the arrays changed as by a launch, and a ``Traffic``; or a
+In:  kernel source text and arrays. Out: the arrays changed as by a launch, and a ``Traffic``. Or a
 ``KernelBug`` that names the rule, the line, the threads and the cell.
 
-A GPU, and the CUDA simulator, compute *something* for a kernel with a missing barrier, often the right
-thing. The stepper refuses it under every seed, because it does not look for wrong numbers: it checks
-that any two accesses of a cell are ordered (``memory.ordered``), that all who must come to a barrier
-come, that what is read was written. Before each atomic operation others may run: a lock that two threads can hold, or a counter
-that loses counts, shows so under some seeds. The rules:
+For a kernel with a missing barrier a GPU computes *something*, often the right numbers. So does the
+CUDA simulator. The stepper does not look for wrong numbers. It checks that any two accesses of a
+cell are ordered (``memory.ordered``), that all threads reach a barrier, and that values are written
+before they are read. So it refuses such a kernel under every seed. Before each atomic operation
+other threads may run. A lock that two threads can hold, or a counter that loses counts, is found
+under some seeds. The rules:
 
-    race               two threads touch a cell, one writes, no barrier (or release and acquire) between covers both
+    race               two threads touch a cell, one writes, and nothing orders the two accesses
+                       (a barrier does, or a release and an acquire)
     divergent-barrier  threads wait at different barriers, or some have ended
     lane-mask          a lane outside its own mask, or a value from a lane that takes no part
-    unwritten-read     of shared, local or output memory that nothing has written
+    unwritten-read     a read of shared, local or output memory that nothing has written
     wrong-owner        bytes with two names, written under one and read under the other
     misaligned         a wide access that does not begin at a multiple of its size
     out-of-bounds      an index outside the array, negative, or no integer
     one-wave           a grid barrier and more blocks than are resident at once
     deadlock           threads go round while loops and nothing changes
+    endless            the launch takes more rounds of loops than it may
     float64-literal    a float literal that would make Numba compute in float64
-    outside-dialect    something of CUDA that emitted text has no business with
+    outside-dialect    a part of CUDA or Python that emitted text does not use
     exception          a Python error: a name without a value, a division by zero
 
-Reading order: ``values`` (scalars), ``text`` (the rewriting), ``memory`` (the judge), ``traffic`` (the
-counts), ``machine`` (who runs). It is a model: no time, no caches, no memory order weaker than the rules.
-Who reads a counter before or after another adds to it is a matter of time, and so is what that orders: a mistake in a
-queue or a lock may take many seeds to be seen.
+Reading order: ``values`` (scalars), ``text`` (the rewriting), ``memory`` (the checks), ``traffic``
+(the counts), ``machine`` (who runs when). It is a model. It has no time, no caches, and no memory
+order weaker than the rules. Whether a thread reads a counter before or after another adds to it
+depends on time, and so does all that this orders. A mistake in a queue or a lock may take many
+seeds to find.
 """
 
 from __future__ import annotations
@@ -46,16 +50,17 @@ __all__ = ["ArrayBytes", "LineTraffic", "Traffic", "step"]
 def step(text: str, arrays: Sequence[Any] | Mapping[str, Any], grid: int, block: int, seed: int = 0, *,
          name: str | None = None, wave: int | None = None,
          inputs: Iterable[str | int] | None = None, queues: Iterable[str] = (), rounds: int | None = None) -> Traffic:
-    """Launch the kernel in ``text`` on ``grid`` blocks of ``block`` threads; change ``arrays`` in place.
+    """Launch the kernel in ``text`` on ``grid`` blocks of ``block`` threads.
 
-    ``arrays`` are the arguments in order, or by parameter name; scalars pass through. ``inputs`` names
-    those that hold data at the start (by parameter name or position); reading a cell of any other array
-    before writing it is refused. Left out, it means the arrays that the text never writes to. ``wave`` is
-    the number of blocks that are resident at once; ``name`` picks a kernel where the text has several.
-    ``queues`` names arrays that stay in L2: their bytes are counted apart. ``rounds``: of all loops of all threads together, that
-    the launch may take (left out: a million, and 20,000 for each thread).
+    Changes ``arrays`` in place. They are the arguments in order, or by parameter name. Scalars pass
+    through. ``inputs`` names the arrays that hold data at the start, by parameter name or position.
+    By default these are the arrays that the text never writes. In all others a cell must be written
+    before it is read. ``wave`` is the number of blocks that are resident at once. ``name`` picks a
+    kernel if the text has several. ``queues`` names arrays that stay in L2: their bytes are counted
+    apart. ``rounds`` bounds the rounds of all loops of all threads together (by default a million,
+    and 20,000 for each thread).
 
-    Raises KernelBug where the text misbehaves, ValueError for a launch that cannot be made.
+    Raises KernelBug if the text breaks a rule, ValueError for a launch that cannot be made.
     """
     program = read_program(text, name)
     if not isinstance(arrays, Mapping) and len(arrays) != len(program.parameters):
@@ -87,7 +92,7 @@ def step(text: str, arrays: Sequence[Any] | Mapping[str, Any], grid: int, block:
 
 def _arguments(program: KernelProgram, values: Mapping[str, Any], inputs: Iterable[str | int] | None, queues: set[str],
                now: Now) -> list[Any]:
-    """Arrays wrapped for watching; one array given twice is one memory, so that its accesses meet."""
+    """Arrays wrapped to watch their accesses. An array that is given twice is one memory."""
     written = {name for name in program.written if isinstance(values[name], np.ndarray)}
     if inputs is None:
         holding = set(program.parameters) - written

@@ -1,11 +1,13 @@
-"""Threads, warps, blocks and the grid: who runs next, who waits for whom.
+"""Threads, warps, blocks and the grid: who runs next, and who waits for whom.
 
 In:  a ``KernelProgram``, its arrays, a launch size, a seed. Out: a ``Traffic``, or a ``KernelBug``.
 
-A block takes *turns*. In a turn its threads run, each until it waits for the block or the grid, ends, comes to an atomic
-operation, or has gone once round a ``while`` loop; lanes that meet in a shuffle or a ``syncwarp`` go on within the turn. Of those
-that stand before an atomic or in a loop, the seed draws who goes on in this turn. It draws the order of lanes, warps and blocks
-too. Without atomics it decides what a racy kernel computes, never whether it is refused; with them it decides who comes first.
+A block takes *turns*. In a turn each of its threads runs until it waits for the block or the grid,
+ends, comes to an atomic operation, or has gone once round a ``while`` loop. The lanes of a shuffle
+or a ``syncwarp`` go on within the turn once all have come. The seed draws which of the threads
+before an atomic or in a loop go on in the turn. It also draws the order of lanes, warps and blocks.
+In a kernel without atomics it decides only what a racy kernel computes, not whether it is refused.
+With atomics it decides who comes first.
 """
 
 from __future__ import annotations
@@ -26,11 +28,13 @@ from .traffic import Tally, Traffic
 from .values import Endless, dtype_of
 
 WARP = 32
-IN_FLIGHT = 4  # blocks that run side by side where no grid barrier makes them all
-PATIENCE = 50  # turns without a change of memory, for each running block, before it is asked whether anybody can still change
-EAGER = (0.25, 0.5, 1.0)  # how likely a thread goes on in this turn that need not: drawn for each turn
+IN_FLIGHT = 4  # blocks that run side by side if no grid barrier needs all of them
+# Turns of each running block without a change of memory, before the search for a deadlock.
+PATIENCE = 50
+EAGER = (0.25, 0.5, 1.0)  # how likely a paused thread goes on in this turn: drawn for each turn
 
-SOURCE_LANE: dict[str, Callable[[int, int], int]] = {  # (own lane, argument) -> whose value it gets
+# (own lane, argument) -> the lane whose value it gets
+SOURCE_LANE: dict[str, Callable[[int, int], int]] = {
     "shfl_sync": lambda lane, source: source % WARP,
     "shfl_up_sync": lambda lane, delta: lane - delta if lane >= delta else lane,
     "shfl_down_sync": lambda lane, delta: lane + delta if lane + delta < WARP else lane,
@@ -38,11 +42,11 @@ SOURCE_LANE: dict[str, Callable[[int, int], int]] = {  # (own lane, argument) ->
 }
 
 
-Stop = tuple[Any, ...]  # what a thread yields: its site, and what it brings to a meeting there
+Stop = tuple[Any, ...]  # what a thread yields: its site, and its arguments there
 
 
 class Dim3(NamedTuple):
-    """``cuda.threadIdx`` and its like. The dialect uses ``x`` alone."""
+    """``cuda.threadIdx`` and the like. The dialect uses only ``x``."""
 
     x: int
     y: int = 0
@@ -50,7 +54,8 @@ class Dim3(NamedTuple):
 
 
 class Thread:
-    """One thread: its generator, where it stands (``stop``) and what it is told when it goes on."""
+    """One thread: its generator, where it stands (``stop``), and the value it gets when it goes on.
+    """
 
     __slots__ = ("counts", "generator", "lane", "reply", "stop", "trace")
 
@@ -63,9 +68,10 @@ class Thread:
 
 
 class Watched:
-    """A thread's stops while no memory changes: it ``repeats`` once it was where it is, with all variables as they were.
+    """A thread's states while no memory changes. ``repeats``: a state has come a second time.
 
-    One earlier state is kept, a newer one after 1, 2, 4, 8 ... stops, which finds circles of every length (Brent).
+    One earlier state is kept, and replaced after 1, 2, 4, 8 ... stops. This finds loops of every
+    length (Brent's algorithm).
     """
 
     def __init__(self) -> None:
@@ -80,7 +86,7 @@ class Watched:
 
 
 class Block:
-    """One block: its threads in warps, and its shared arrays, which begin unwritten."""
+    """One block: its threads in warps, and its shared arrays, unwritten at the start."""
 
     def __init__(self, index: int, size: int, grid_epoch: int):
         self.index, self.epoch = index, 0
@@ -91,7 +97,7 @@ class Block:
 
 
 class Cuda:
-    """What one thread calls ``cuda``."""
+    """The object that one thread sees as ``cuda``."""
 
     __slots__ = ("block", "blockDim", "blockIdx", "gridDim", "laneid", "machine", "threadIdx")
     warpsize = WARP
@@ -105,7 +111,7 @@ class Cuda:
 
     @staticmethod
     def fma(a: Any, b: Any, c: Any) -> Any:
-        """Rounded twice here, and once on the device."""
+        """Rounded twice here, but once on the device."""
         return a * b + c
 
     def grid(self, dimensions: int) -> int:
@@ -115,14 +121,17 @@ class Cuda:
         return self.gridDim.x * self.blockDim.x
 
     def threadfence(self) -> None:
-        """Waits for nobody: it orders two threads only where an atomic of one reads what an atomic of the other wrote."""
+        """Waits for no thread. See ``memory`` for what it orders."""
         self.machine.now.trace.fence()
 
     def threadfence_block(self) -> None:
-        """Orders nothing here: threads of one block meet at barriers."""
+        """Orders nothing here: threads of one block are ordered by barriers."""
 
     def shared_array(self, site: int, name: str, shape: int | tuple[int, ...], dtype: Any, alignment: int = 0) -> Memory:
-        """The same array for all threads of the block: one a site, as on the device. All begin where any access may."""
+        """The shared array of a site: one for all threads of the block, as on the device.
+
+        It is aligned for every access.
+        """
         if site not in self.block.shared:
             self.block.shared[site] = self.local_array(site, name, shape, dtype, "shared")
         return self.block.shared[site]
@@ -153,7 +162,7 @@ class Machine:
 
     def run(self) -> Traffic:
         """Give turns to blocks, in random order, until all have finished."""
-        quiet = 0  # turns since memory changed, or a thread came to a place where it waits for others
+        quiet = 0  # turns since memory changed, or a thread came to a place where it waits
         while self.running or self.waiting_to_start:
             while self.waiting_to_start and len(self.running) < self.in_flight:
                 self.running.append(self.start(self.waiting_to_start.pop()))
@@ -180,7 +189,8 @@ class Machine:
 
     # ------------------------------------------------------------ a turn of one block
     def turn(self, block: Block) -> None:
-        """Run the block's threads as far as they get; let them past a barrier where all have come."""
+        """Run the block's threads as far as they get. Let them past a barrier once all have come.
+        """
         for warp in self.rng.sample(block.warps, len(block.warps)):
             self.run_warp(warp)
         if self.pauses and any(map(self.spins, block.threads)):
@@ -199,7 +209,7 @@ class Machine:
             self.release(block)
 
     def run_warp(self, warp: list[Thread]) -> None:
-        """Run the lanes of one warp, again and again while a shuffle or a warp barrier lets some go on."""
+        """Run the lanes of one warp, and again when a shuffle or a warp barrier lets some go on."""
         eager = self.rng.choice(EAGER) if self.pauses else 1.0
         ready = [thread for thread in warp if thread.stop[0] == START or (self.spins(thread) and self.rng.random() < eager)]
         while ready:
@@ -227,11 +237,11 @@ class Machine:
             self.watched.setdefault(thread, Watched()).see(state)
 
     def goes_in_circles(self, block: Block) -> bool:
-        """True if no thread of the block can change anything, as long as no other does."""
+        """True if no thread of the block can change anything before another block does."""
         return all(not self.spins(thread) or (thread in self.watched and self.watched[thread].repeats) for thread in block.threads)
 
     def release(self, block: Block) -> None:
-        """The block goes on behind a barrier, and each of its threads knows what any of them had acquired."""
+        """Let the block go on behind a barrier. Each thread knows what any of them had acquired."""
         known = reduce(join, {id(k): k for k in (thread.trace.stamp.known for thread in block.threads)}.values())
         for thread in block.threads:
             s = thread.trace.stamp
@@ -239,7 +249,7 @@ class Machine:
             thread.trace = Trace(Stamp(s.block, s.thread, self.grid_epoch, block.epoch, s.moment, s.seen, known), thread.trace)
 
     def pass_grid_barrier(self) -> None:
-        """All blocks that are left wait for the grid: let them go, if that is all blocks, at one line."""
+        """All running blocks wait for the grid. Let them go, if that is all blocks, at one line."""
         threads = [thread for block in self.running for thread in block.threads]
         here, all_blocks = len(self.running), self.grid_size.x
         if here < all_blocks:
@@ -253,9 +263,12 @@ class Machine:
             block.at_grid_barrier = False
             self.release(block)
 
-    # ------------------------------------------------------------ meetings within one warp
+    # ------------------------------------------------------------ exchanges within one warp
     def meet(self, warp: list[Thread]) -> list[Thread]:
-        """Complete each shuffle or warp barrier whose lanes have all come; return the lanes that go on."""
+        """Complete each shuffle or warp barrier that all its lanes have reached.
+
+        Returns the lanes that go on.
+        """
         groups: dict[tuple[int, int], list[Thread]] = {}
         for thread in warp:
             site = thread.stop[0]
@@ -276,7 +289,7 @@ class Machine:
         return released
 
     def exchange(self, verb: str, threads: list[Thread]) -> None:
-        """Do what ``threads``, all lanes of one mask, have come to do together."""
+        """Carry out a shuffle, vote or warp barrier of ``threads``, all lanes of one mask."""
         self.tally.counts["warp_barriers" if verb == "syncwarp" else "shuffles"] += 1
         if verb == "syncwarp":
             self.join(threads)
@@ -295,14 +308,14 @@ class Machine:
                 thread.reply = (any if verb == "any_sync" else all)(values.values())
 
     def integer(self, thread: Thread, argument: int) -> int:
-        """The mask or the lane that a thread brings to a meeting."""
+        """A thread's mask, or its lane argument."""
         value = thread.stop[argument]
         if not isinstance(value, int | np.integer):
             raise self.bug("lane-mask", f"{value!r} is no integer; a mask and a lane are", thread)
         return int(value)
 
     def join(self, threads: list[Thread]) -> None:
-        """A warp barrier: each lane of it learns all that any of them knew, and that they all came."""
+        """A warp barrier. Each lane then knows what any of them knew, and that all have come."""
         self.tally.warp((thread.trace, thread.counts) for thread in threads)
         over = [max(column) for column in zip(*{thread.trace.stamp.seen for thread in threads}, strict=True)]
         for thread in threads:
@@ -338,7 +351,8 @@ class Machine:
         return self.program.bug(rule, what, (thread.stop[0], str(thread.trace.stamp)))
 
     def places(self, threads: list[Thread]) -> list[tuple[int, str]]:
-        """Each site where some of ``threads`` stand, with who stands there (the first, and how many)."""
+        """Each site where ``threads`` stand, with the first thread there and the number of others.
+        """
         at: dict[tuple[int, str], list[Thread]] = {}
         for thread in threads:
             at.setdefault((thread.stop[0], self.waits_with(thread)), []).append(thread)
@@ -346,13 +360,15 @@ class Machine:
                 for (site, values), here in sorted(at.items(), key=lambda item: item[0])]
 
     def waits_with(self, thread: Thread) -> str:
-        """The numbers that the condition of a thread's while loop is made of: for which tile it waits."""
+        """The numbers in the condition of a thread's while loop, such as the tile it waits for."""
         frame = getattr(thread.generator, "gi_frame", None)
         values = {name: frame.f_locals.get(name) for name in self.program.sites[thread.stop[0]].names} if frame else {}
         return "".join(f", {name} = {value}" for name, value in values.items() if isinstance(value, int | np.number))
 
     def exception(self, error: BaseException, thread: Thread) -> KernelBug:
-        """A Python error out of kernel text: a name without a value, a division of integers by zero ..."""
+        """A Python error out of kernel text: a name without a value, an integer division by zero
+        ...
+        """
         trace, line = error.__traceback__, 1
         while trace:
             if trace.tb_frame.f_code.co_filename == f"<{self.program.name}>":

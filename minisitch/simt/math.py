@@ -1,14 +1,15 @@
-"""Device functions: what emitted CUDA text calls and the ``math`` module lacks.
+"""Device functions that emitted CUDA text calls and that the ``math`` module lacks.
 
-In:  scalars. Out: scalars of the first operand's type, computed as NumPy computes them.
+In:  scalars. Out: scalars of the first operand's type, with NumPy's values.
 
-Each function is plain Python that Numba CUDA compiles as a device function and that ``simt`` runs as it
-is. Three habits make both work: no function calls another one (a caller wraps each by itself); a result is
-made with ``type(x)(...)``, which names the type without naming a dtype; and no float literal appears, for
-Numba would compute with it in float64. Signed integers that may overflow are multiplied as ``np.uint64``, which wraps.
+Each function is plain Python. Numba CUDA compiles it as a device function, and ``simt`` runs it as
+it is. For both to work, the functions keep to three rules. No function calls another one: callers
+wrap each by itself. A result is made with ``type(x)(...)``, which needs no dtype's name. There are
+no float literals, since Numba would compute with them in float64. Signed integers that may overflow
+are multiplied as ``np.uint64``, which wraps.
 
-Each names its NumPy twin in its docstring; the tests compare them on every special value. Run outside
-``simt``, NumPy scalars warn when an integer wraps; the results are as on the device.
+Each docstring names the NumPy function with the same values. Tests compare the two on all special
+values. Outside ``simt``, NumPy scalars warn when an integer wraps, with the same results.
 """
 
 import math
@@ -58,8 +59,8 @@ def sign(x):
 
 
 # ---------------------------------------------------------------- rounding, float
-# math.floor gives an int in Python and a float on the device: type(x) makes them agree, and copysign
-# keeps the sign of a zero, which the int has lost.
+# math.floor gives an int in Python and a float on the device. type(x) makes them agree. The int
+# loses the sign of a zero, and copysign puts it back.
 
 
 def floor(x):
@@ -89,7 +90,8 @@ def rint(x):
         return x
     size = abs(x)
     whole = type(x)(math.floor(size))
-    twice = (size - whole) + (size - whole)  # exact: size - whole is a fraction of size's own digits
+    # exact: size - whole is a fraction in size's own digits
+    twice = (size - whole) + (size - whole)
     if twice > 1 or (twice == 1 and math.fmod(whole, type(x)(2)) == 1):
         whole = whole + type(x)(1)
     return type(x)(math.copysign(whole, x))
@@ -111,7 +113,7 @@ def mod(a, b):
 
 
 def floor_divide(a, b):
-    """np.floor_divide of floats: exact where ``floor(a / b)`` would round up by one."""
+    """np.floor_divide of floats: exact also where ``floor(a / b)`` would be one too large."""
     if b == 0 or math.isinf(a):
         return a / b if b == 0 else (a - a) / (b - b)
     rest = type(a)(math.fmod(a, b))
@@ -133,7 +135,8 @@ def floor_divide_int(a, b):
     if b == 0:
         return type(a)(0)
     if b == -1:
-        return type(a)(-a)  # the lowest integer over -1 wraps to itself; the device's division need not
+        # the lowest integer over -1 wraps to itself; the device's division need not
+        return type(a)(-a)
     return type(a)(a // b)
 
 
@@ -158,18 +161,19 @@ def fmod_int(a, b):
 
 
 def power_int(a, n):
-    """np.power of integers, wrapping; ``n`` is not negative (NumPy refuses that), if it is: 1."""
+    """np.power of integers, wrapping. 1 if ``n`` is negative, which NumPy refuses."""
     result, base, left = type(a)(1), a, n
     while left > 0:
         if left & 1:
-            result = type(a)(np.uint64(result) * np.uint64(base))  # signed, overflow would be undefined
+            # signed overflow would be undefined
+            result = type(a)(np.uint64(result) * np.uint64(base))
         base = type(a)(np.uint64(base) * np.uint64(base))
         left = left >> 1
     return result
 
 
-# A shift by as many bits as there are is undefined in C. The device shifts in 64 bits, so between an
-# integer's own width and 64 the plain shift already gives what NumPy gives.
+# A shift by the width of an integer or more is undefined in C. The device shifts in 64 bits, so up
+# to 64 the plain shift gives NumPy's value.
 
 
 def shift_left(a, n):
@@ -187,9 +191,9 @@ def shift_right(a, n):
 
 
 def kahan_add(total, lost, value):
-    """The total with one more value, and what rounding took from it: compensated summation (Kahan 1965).
+    """Compensated summation (Kahan 1965): the new total, and what rounding took from it.
 
-    ``lost`` is what rounding took before. A total that is no number, or infinite, has lost nothing.
+    ``lost`` is what rounding took from the old total. It is 0 for a total that is infinite or nan.
     """
     value = value - lost
     new = total + value

@@ -1,22 +1,25 @@
-"""Arrays that know who touched each cell, and refuse what a GPU would let pass in silence.
+"""Arrays that record who touched each cell, and refuse accesses that break a rule.
 
 In:  accesses by threads, each with the ``Stamp`` of its moment. Out: values, or a ``KernelBug``.
 
-Barriers order the threads of a block or of the grid. Between blocks that run side by side a *release* and an *acquire*
-do: who acquires what was released knows all that the releaser knew. That is NVIDIA's memory model for PTX, without what
-no kernel of ours uses (scopes other than the GPU's, sequential consistency):
+Barriers order the threads of a block or of the grid. Blocks that run side by side are ordered by
+*release* and *acquire*: a thread that acquires a counter knows all that the releasing thread knew.
+This is NVIDIA's memory model for PTX, without the parts that no kernel of ours uses (scopes other
+than the GPU's, sequential consistency):
 
-    add_release(c, i, 1)                                                    releases
-    cuda.threadfence() ... cuda.atomic.add(c, i, 1)     by one thread       releases what was before the fence
-    load_acquire(c, i)                                                      acquires
-    cuda.atomic.add(c, i, 0) ... cuda.threadfence()     by one thread       acquires, for what is after the fence
+    add_release(c, i, 1)                            releases
+    cuda.threadfence() ... cuda.atomic.add(c, i, 1) of one thread: releases what is before the fence
+    load_acquire(c, i)                              acquires
+    cuda.atomic.add(c, i, 0) ... cuda.threadfence() of one thread: acquires, for what is after it
 
-Two accesses of one cell race when at least one writes, not both are atomic, and neither *happens before*
-the other. ``ordered`` is that relation, all of it. Where threads meet at barriers alone it does not depend on the order in which
-they happen to be stepped, so a race is found under every seed. What atomics order is decided by who comes first: so others may
-run before each of them, and which do is drawn by the seed. Plain accesses need no such place: either barriers or atomics order
-two of them, or it is a race. Per cell it is enough to keep the last write
-and what came since (the FastTrack argument: who is ordered after that write is ordered after all before).
+Two accesses of one cell race when at least one writes, not both are atomic, and neither *happens
+before* the other. ``ordered`` is that relation. With barriers alone it does not depend on the order
+in which threads are stepped, so every seed finds a race. What atomics order depends on who comes
+first. So other threads may run before each atomic, and the seed draws which do. Before a plain
+access no other thread needs to run: either barriers or atomics order it, or it is a race.
+
+Each cell keeps its last write and the accesses since. That is enough: an access that is ordered
+after this write is ordered after all before it (the argument of FastTrack).
 """
 
 from __future__ import annotations
@@ -33,18 +36,22 @@ from .values import scalar_type
 
 
 class Past(NamedTuple):
-    """What is known to be over of a block: all before its ``epoch``-th barrier, and so many moments of some threads since."""
+    """The part of a block's execution that is known to be over.
+
+    That is everything before its ``epoch``-th barrier, and then ``moments[thread]`` moments of
+    threads.
+    """
 
     epoch: int
     moments: Mapping[int, int]
 
 
-Knowledge = Mapping[int, Past]  # of the blocks, by number: their vector clock
+Knowledge = Mapping[int, Past]  # block number -> its past: a vector clock
 NOTHING: Knowledge = {}
 
 
 def join(one: Knowledge, other: Knowledge) -> Knowledge:
-    """All that either knows; ``one`` itself where the other adds nothing."""
+    """Everything that either knows. It is ``one`` itself if the other adds nothing."""
     if one is other or not other:
         return one
     found = dict(one)
@@ -60,12 +67,12 @@ def join(one: Knowledge, other: Knowledge) -> Knowledge:
 
 @dataclass(slots=True)
 class Stamp:
-    """A moment of one thread: how many barriers of each reach it has behind it.
+    """A moment of one thread, given by the barriers behind it.
 
-    ``moment`` counts the warp barriers (``syncwarp``), whose masks may leave lanes out, and the releases of this
-    thread; ``seen[lane]`` says how many of that lane's moments this lane knows to be over. It is the warp's
-    vector clock. Block and grid barriers leave nobody out: a number each is enough. ``known`` is what was acquired
-    of other blocks.
+    ``moment`` counts the thread's warp barriers (``syncwarp``), whose masks may leave lanes out,
+    and its releases. ``seen[lane]`` counts the moments of that lane that this lane knows to be
+    over: the warp's vector clock. Block and grid barriers include every thread, so one number is
+    enough for each. ``known`` is what the thread has acquired from other blocks.
     """
 
     block: int
@@ -81,10 +88,10 @@ class Stamp:
 
 
 def ordered(before: Stamp, after: Stamp) -> bool:
-    """Does ``before`` happen before ``after``? Asked only of moments stepped in that order.
+    """Whether ``before`` happens before ``after``. The moments were stepped in that order.
 
-    Shuffles and votes are not here: they exchange registers and order no memory. Nor are the lanes of a
-    warp ordered by running together: since Volta they need not.
+    Shuffles and votes do not count: they exchange registers and order no memory. Nor are the lanes
+    of a warp ordered by running together: since Volta they need not.
     """
     if before.grid_epoch < after.grid_epoch:
         return True
@@ -101,9 +108,9 @@ LastAccess = tuple[Stamp, int]  # when and by whom, at which site
 
 
 class Trace(dict[tuple["Memory", int], tuple[LastAccess, list[int]]]):
-    """What one thread did since its last barrier: (array, site) -> the access, and the cells it touched, in order.
+    """What one thread did since its last barrier: (array, site) -> the access, and its cells.
 
-    ``fenced`` is what it knew at its last fence, ``pending`` what it will know at its next one.
+    ``fenced`` is what it knew at its last fence. ``pending`` is what it will know at its next one.
     """
 
     __slots__ = ("fenced", "pending", "stamp")
@@ -119,7 +126,7 @@ class Trace(dict[tuple["Memory", int], tuple[LastAccess, list[int]]]):
         return entry
 
     def renew(self, stamp: Stamp) -> None:
-        """What the thread does from here on, it does at another moment."""
+        """The thread's later accesses belong to a new moment."""
         self.stamp = stamp
         for key, (_, cells) in self.items():
             self[key] = (stamp, key[1]), cells
@@ -131,7 +138,10 @@ class Trace(dict[tuple["Memory", int], tuple[LastAccess, list[int]]]):
             self.renew(replace(self.stamp, known=known))
 
     def release(self) -> Knowledge:
-        """All that the thread knows now, for others to learn; what it does next is not among it."""
+        """Everything that the thread knows now, for others to learn.
+
+        Its later accesses are not included.
+        """
         s = self.stamp
         first = s.thread - s.thread % 32
         moments = {first + lane: n for lane, n in enumerate(s.seen) if n} | {s.thread: s.moment + 1}
@@ -139,19 +149,20 @@ class Trace(dict[tuple["Memory", int], tuple[LastAccess, list[int]]]):
         return join(s.known, {s.block: Past(s.block_epoch, moments)})
 
     def fence(self) -> None:
-        """What atomics read before counts as acquired; what atomics write after carries all that is before."""
+        """Acquire what earlier atomics have read, and let later ones release everything before."""
         self.acquire(self.pending)
         self.fenced = self.release()
 
 
 class Now:
-    """The trace of the running thread, for every array to see. One object a launch."""
+    """The trace of the running thread, which all arrays see. One object a launch."""
 
     __slots__ = ("progress", "trace")
 
     def __init__(self) -> None:
         self.trace = Trace(Stamp(0, 0, 0, 0, 0, (), NOTHING))
-        self.progress = 0  # grows with each change of memory and each thread that gets somewhere
+        # grows with each change of memory, and with each thread that gets further
+        self.progress = 0
 
 
 ATOMICS: dict[str, Callable[..., Any]] = {
@@ -168,10 +179,11 @@ WIDEST = 16  # bytes of one access
 class Memory:
     """One array as kernel text sees it. ``space`` is "global", "shared" or "local".
 
-    ``holds_data`` says that every cell may be read at the start. An array that also nobody writes is not
-    ``watched``: nothing can go wrong there but the index. ``has_owners`` says that the text has several
-    names for it, as when a value takes over the bytes of one that is dead: what was last written under
-    one name must not be read under another. ``is_queue`` says that it stays in L2 (for the counts alone).
+    ``holds_data``: every cell may be read at the start. If no thread writes such an array, it is
+    not ``watched``: only an index can be wrong. ``has_owners``: the text has several names for the
+    array, since a value takes over the bytes of a dead one. What was written last under one name
+    must not be read under another. ``is_queue``: the array stays in L2, which matters only for the
+    counts.
     """
 
     __slots__ = ("atomics", "clocks", "convert", "data", "has_owners", "holds_data", "is_queue", "length", "name", "now",
@@ -181,7 +193,7 @@ class Memory:
                  *, holds_data: bool = False, watched: bool = True, has_owners: bool = False, is_queue: bool = False):
         self.name, self.space, self.now, self.program = name, space, now, program
         self.data, self.shape, self.size = array.reshape(-1), array.shape, array.size
-        self.length = array.size if array.ndim == 1 else 0  # integers below it are cells as they are
+        self.length = array.size if array.ndim == 1 else 0  # smaller integers are cells as they are
         self.holds_data, self.watched = holds_data, watched or not holds_data
         self.has_owners, self.is_queue = has_owners or program.renames_arrays, is_queue
         self.convert = scalar_type(array.dtype)
@@ -190,7 +202,8 @@ class Memory:
         self.reads: dict[int, list[LastAccess]] = {}  # cell -> the reads since
         self.atomics: dict[int, list[LastAccess]] = {}  # cell -> the atomic operations since
         self.clocks: dict[int, Knowledge] = {}  # cell -> what was released there
-        self.touched: dict[str, set[int]] = {"load": set(), "store": set()}  # this grid epoch, for the traffic
+        # in this grid epoch, for the traffic
+        self.touched: dict[str, set[int]] = {"load": set(), "store": set()}
         self.settled: set[int] = set()  # cells written in earlier epochs
 
     # ------------------------------------------------------------ what kernel text calls
@@ -231,16 +244,17 @@ class Memory:
             self.overwrite(access, site, cell, value)
 
     def put(self, site: int, at: Any, values: list[Any]) -> None:
-        """Registers take the values of a wide load."""
+        """Store the values of a wide load into registers."""
         for k, value in enumerate(values):
             self.store(site, at + k, value)
 
     def take(self, site: int, at: Any, count: int) -> list[Any]:
-        """Registers give the values of a wide store."""
+        """The values of a wide store, from registers."""
         return [self.load(site, at + k) for k in range(count)]
 
     def see(self, access: LastAccess, site: int, cell: int) -> None:
-        """Refuse a read of what is not written, or not yet for sure; remember it."""
+        """Refuse a read of a cell that is not written, or not surely written yet. Record the read.
+        """
         stamp = access[0]
         write = self.writes.get(cell)
         if write is None:
@@ -258,7 +272,7 @@ class Memory:
             reads.append(access)
 
     def overwrite(self, access: LastAccess, site: int, cell: int, value: Any) -> None:
-        """Refuse a write that overtakes another access; else write."""
+        """Refuse a write that races with another access. Otherwise write."""
         stamp, write = access[0], self.writes.get(cell)
         if write is not None and write[0] is not stamp and not ordered(write[0], stamp):
             raise self.race(site, cell, write)
@@ -275,7 +289,8 @@ class Memory:
     def atomic(self, site: int, operation: str, index: Any, *operands: Any, turn: None = None) -> Any:
         """``cuda.atomic.<operation>(x, index, *operands)``: the old value.
 
-        It races with plain accesses, not with other atomics; it orders nothing else but with a fence.
+        It races with plain accesses, but not with other atomics. Without a fence it orders nothing
+        else.
         """
         if operation not in ATOMICS:
             raise self.bug("outside-dialect", f"no cuda.atomic.{operation}; known: {sorted(ATOMICS)}", site)
@@ -287,13 +302,13 @@ class Memory:
         return self.change(cell, operation, *operands)
 
     def load_acquire(self, site: int, index: Any, turn: None = None) -> Any:
-        """``load_acquire(x, index)``: the value; what its writers released is known from here on."""
+        """``load_acquire(x, index)``: the value. Now the thread knows what its writers released."""
         cell = self.atomic_cell(site, index)
         self.now.trace.acquire(self.clocks.get(cell, NOTHING))
         return self.convert(self.data[cell])
 
     def add_release(self, site: int, index: Any, value: Any, turn: None = None) -> None:
-        """``add_release(x, index, value)``: for others to learn all that is known here."""
+        """``add_release(x, index, value)``: releases what the thread knows."""
         cell = self.atomic_cell(site, index)
         self.clocks[cell] = join(self.clocks.get(cell, NOTHING), self.now.trace.release())
         self.change(cell, "add", value)
@@ -305,7 +320,7 @@ class Memory:
         return old
 
     def atomic_cell(self, site: int, index: Any, reads: bool = True) -> int:
-        """The cell that an atomic operation may use now; the access is noted."""
+        """The cell of an atomic operation, after its checks. Records the access."""
         if self.space != "global" and self.program.sites[site].verb in ORDERED:
             raise self.bug("outside-dialect", f"{self.program.sites[site].verb} orders blocks, which share no "
                            f"{self.space} memory; use a global array", site)
@@ -325,7 +340,10 @@ class Memory:
 
     # ------------------------------------------------------------ what it refuses
     def aligned(self, site: int, index: Any, count: int) -> int:
-        """The first cell of a wide access, which must lie inside and begin at a multiple of its size, or of 16 bytes."""
+        """The first cell of a wide access.
+
+        The access must lie inside the array, and begin at a multiple of its size or of 16 bytes.
+        """
         first = self.cell(site, index)
         self.cell(site, index + count - 1)
         size = min(WIDEST, count * self.data.itemsize)
@@ -364,12 +382,12 @@ class Memory:
                                    f"{writer}", (write[1], str(write[0])), (site, str(self.now.trace.stamp)))
 
     def require_order(self, site: int, cell: int, earlier: list[LastAccess] | None) -> None:
-        """All of ``earlier``, accesses of ``cell`` in the order they were stepped, happen before now."""
+        """Require that all of ``earlier``, accesses of ``cell`` as stepped, happen before now."""
         if earlier is None:
             return
         stamp, newest = self.now.trace.stamp, earlier[-1][0]
         if newest.grid_epoch < stamp.grid_epoch or (self.space == "shared" and newest.block_epoch < stamp.block_epoch):
-            return  # epochs only grow: what the newest has behind it, all have
+            return  # epochs only grow: the newest access has the largest
         for access in earlier:
             if not ordered(access[0], stamp):
                 raise self.race(site, cell, access)

@@ -1,13 +1,16 @@
-"""Memory operations with an order: what emitted CUDA text calls between blocks that run side by side, and Numba lacks.
+"""Ordered memory operations, by which blocks that run side by side hand data to each other.
 
-In:  an int32 array of counters in global memory, and a position. Out: Numba intrinsics, each one PTX instruction.
+In:  an int32 array of counters in global memory, and a position. Out: Numba intrinsics, each one
+PTX instruction. Numba has none of its own.
 
-    load_acquire(counters, i)       ld.acquire.gpu.global.s32     the count; what was released before it can be read now
-    add_release(counters, i, n)     red.release.gpu.global.add    all that this thread knows can be read by who sees it
+    load_acquire(counters, i)    ld.acquire.gpu.global.s32    the count; data released before it
+                                                              may be read now
+    add_release(counters, i, n)  red.release.gpu.global.add   data written before it may be read
+                                                              by threads that acquire the count
 
-The counters are looked at and changed at the scope of the GPU, so in its L2. An acquiring load also empties the
-multiprocessor's first-level cache: the plain loads of a queue's data that follow cannot hit a line that is older.
-Both are marked as touching memory, so the compiler moves no access of memory over them.
+Both work at the scope of the GPU, so in its L2. An acquiring load also empties the multiprocessor's
+first-level cache: the plain loads of a queue's data after it cannot find older data there. Both are
+marked as touching memory, so the compiler moves no memory access across them.
 """
 
 from __future__ import annotations
@@ -54,6 +57,6 @@ def ordered_operations() -> dict[str, Any]:
 
 
 def _address(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    """The address of a counter, as global memory's."""
+    """The address of a counter, in the address space of global memory."""
     array = context.make_array(signature.args[0])(context, builder, value=arguments[0])
     return builder.addrspacecast(builder.gep(array.data, [arguments[1]]), array.data.type.pointee.as_pointer(1))

@@ -2,7 +2,7 @@
 
 In:  the text of a module in the dialect of Numba CUDA. Out: a ``KernelProgram``.
 
-The rewriting, line for line (the numbers are *sites*: indices into ``Program.sites``):
+The rewriting, line by line. The numbers are *sites*: indices into ``KernelProgram.sites``.
 
     cuda.syncthreads()                        yield (1,)
     acc += cuda.shfl_xor_sync(m, acc, 16)     acc += (yield (2, m, acc, 16))
@@ -15,8 +15,9 @@ The rewriting, line for line (the numbers are *sites*: indices into ``Program.si
     while q[0] == 0: ...                      while q.load(7, 0) == 0: rounds(); yield (8,); ...
     v = a * b + 0.5                           v = number(number(a * b) + float64(0.5))
 
-A thread runs until it yields; what it yields says where it waits and with what. Before an atomic operation, and each time round
-a ``while`` loop, others may run. ``cuda`` becomes the kernel's first parameter, so every thread has its own.
+A thread runs until it yields. The yielded tuple says where it waits, and with what. Before an
+atomic operation, and each time round a ``while`` loop, other threads may run. ``cuda`` becomes the
+kernel's first parameter, so every thread has its own.
 """
 
 from __future__ import annotations
@@ -43,12 +44,14 @@ WARP_MEETINGS = (*SHUFFLES, *VOTES, "syncwarp")
 CUDA_NAMES = {"threadIdx", "blockIdx", "blockDim", "gridDim", "laneid", "warpsize", "grid", "gridsize", "cg", "shared",
               "local", "atomic", "fma", "threadfence", "threadfence_block", "syncthreads", *WARP_MEETINGS}
 DEVICE_FUNCTIONS = {name: FunctionType(function.__code__, vars(cuda_math) | {"np": NUMPY}, name)
-                    for name, function in cuda_math.DEVICE_FUNCTIONS.items()}  # over the stepper's scalars
+                    # over the stepper's scalars
+                    for name, function in cuda_math.DEVICE_FUNCTIONS.items()}
 ARGUMENTS = {**dict.fromkeys(SHUFFLES, (3, 3)), **dict.fromkeys(VOTES, (2, 2)), "syncwarp": (0, 1), "syncthreads": (0, 0),
              "atomic.cas": (4, 4), "load_acquire": (2, 2), "add_release": (3, 3), "load_wide": (5, 5), "store_wide": (5, 5)}
 ARRAY_MAKERS = {"cuda.shared.array": "shared_array", "cuda.local.array": "local_array"}
 WIDE = {"load_wide": 2, "store_wide": 0}  # which argument is the array in memory
-PAUSES = ("while", "atomic", *ORDERED)  # where a thread stops so that others may run, and goes on by itself
+# places where a thread stops so that others may run, and goes on by itself
+PAUSES = ("while", "atomic", *ORDERED)
 NO_WAITING = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef)
 FOREIGN = {ast.Yield: "yield", ast.YieldFrom: "yield from", ast.Await: "await", ast.Delete: "del", ast.Global: "global",
            ast.Nonlocal: "nonlocal", ast.Try: "try"}
@@ -58,13 +61,15 @@ EXIT, START = 0, 1  # the sites of a thread that has ended, and of one that may 
 
 @dataclass(frozen=True)
 class Site:
-    """One expression of the text that touches memory or waits: ``verb`` is what it does.
+    """One expression of the text that touches memory or waits. ``verb`` is what it does.
 
-    ``array`` is the name it uses for the memory, "" where that name stands for several in turn.
+    ``array`` is the name of the memory, or "" if that name stands for several arrays in turn.
     """
 
     line: int
-    verb: str  # "load" | "store" | "atomic" | one of ORDERED | "array" | "syncthreads" | "grid.sync" | "while" | a warp meeting
+    # "load", "store", "atomic", one of ORDERED, "array", "syncthreads", "grid.sync", "while", or a
+    # warp's exchange
+    verb: str
     array: str = ""
     names: tuple[str, ...] = ()  # of a "while": the variables in its condition
     columns: int = 1  # elements of one access
@@ -74,8 +79,9 @@ class Site:
 class KernelProgram:
     """A kernel ready to step.
 
-    ``written`` are the parameters that the text may write to; ``renames_arrays`` says that it has
-    ``b = a`` for arrays: two names for the same bytes. ``doubles``: the float literals that have no dtype, where the first stands.
+    ``written``: the parameters that the text may write to. ``renames_arrays``: the text has
+    ``b = a`` for arrays, so two names for the same bytes. ``doubles``: the float literals without
+    a dtype, each with its line.
     """
 
     name: str
@@ -89,11 +95,11 @@ class KernelProgram:
     rounds: Rounds
 
     def waits_for(self, *verbs: str) -> bool:
-        """Does the text wait by one of ``verbs`` anywhere?"""
+        """Whether the text waits by one of ``verbs`` anywhere."""
         return any(site.verb in verbs for site in self.sites)
 
     def bug(self, rule: str, what: str, *places: tuple[int, str]) -> KernelBug:
-        """The refusal of ``rule``; each place is a site and who stands there."""
+        """A violation of ``rule``. Each place is a site, and the thread there."""
         return kernel_bug(rule, f"{what}, in kernel {self.name}", self.lines,
                           *((self.sites[site].line, who) for site, who in places))
 
@@ -108,7 +114,10 @@ def kernel_bug(rule: str, what: str, lines: tuple[str, ...], *places: tuple[int,
 
 @lru_cache(maxsize=64)
 def read_program(text: str, name: str | None = None) -> KernelProgram:
-    """Rewrite ``text``; the kernel is its function ``name``, or the last one."""
+    """Rewrite ``text``. The kernel is its function ``name``, or the last one.
+
+    Raises KernelBug if the text is no Python, or leaves the dialect.
+    """
     lines = tuple(text.splitlines())
     try:
         return _read(text, name, lines)
@@ -141,7 +150,8 @@ def _read(text: str, name: str | None, lines: tuple[str, ...]) -> KernelProgram:
     rewriter.visit(kernel)
     parameters = tuple(argument.arg for argument in kernel.args.args)
     kernel.args.args.insert(0, ast.arg("cuda"))
-    kernel.body.insert(0, ast.parse("if False: yield").body[0])  # a kernel that never waits is a generator too
+    # so that a kernel that never waits is a generator, too
+    kernel.body.insert(0, ast.parse("if False: yield").body[0])
     for function in (*helpers, kernel):
         function.decorator_list.clear()
 
@@ -173,13 +183,16 @@ def _here(node: ast.AST) -> tuple[int, str]:
 
 
 def _names_of(function: ast.FunctionDef, context: type[ast.expr_context] = ast.expr_context) -> Counter[str]:
-    """How often the body of ``function`` mentions (``ast.Store``: assigns) each name."""
+    """How often the body of ``function`` mentions each name, or assigns it (``ast.Store``)."""
     return Counter(node.id for statement in function.body for node in ast.walk(statement)
                    if isinstance(node, ast.Name) and isinstance(node.ctx, context))
 
 
 def _written_names(kernel: ast.FunctionDef) -> frozenset[str]:
-    """Parameters with any use but ``x[...]`` as a value, ``x.shape`` and wide loads: the text may write to them."""
+    """The parameters that the text may write to.
+
+    These have a use that is no wide load, no ``x[...]`` as a value, and no ``x.shape``.
+    """
     names = _names_of(kernel)
     reads = Counter(node.value.id for node in ast.walk(kernel)
                     if isinstance(node, ast.Subscript | ast.Attribute)
@@ -190,17 +203,17 @@ def _written_names(kernel: ast.FunctionDef) -> frozenset[str]:
 
 
 def _renames_arrays(kernel: ast.FunctionDef) -> bool:
-    """Is a name that is subscripted ever a plain copy of another name?"""
+    """Whether a subscripted name is ever a plain copy of another name."""
     arrays = {dotted(node.value) for node in ast.walk(kernel) if isinstance(node, ast.Subscript)}
     return any(isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and dotted(target) in arrays
                for node in ast.walk(kernel) for target in getattr(node, "targets", ()))
 
 
 def _doubles(constants: Iterable[ast.Assign], functions: Iterable[ast.FunctionDef]) -> Iterator[tuple[int, str]]:
-    """Float literals outside ``np.<dtype>(...)``, by line: Numba types them float64, and all they meet.
+    """Float literals outside ``np.<dtype>(...)``, by line. Numba computes with them in float64.
 
-    In a module constant the whole argument is computed by Python, once; in a function only a bare
-    literal is (``np.float32(x * 0.5)`` multiplies in float64).
+    In a module constant, Python computes the whole argument once. In a function only a bare literal
+    counts: ``np.float32(x * 0.5)`` multiplies in float64.
     """
     typed: set[ast.AST] = set()
     for tree, deep in [*((node, True) for node in constants), *((node, False) for node in functions)]:
@@ -216,7 +229,7 @@ def _doubles(constants: Iterable[ast.Assign], functions: Iterable[ast.FunctionDe
 
 
 def _refuse_foreign(kernel: ast.FunctionDef, kernels: set[str], lines: tuple[str, ...]) -> None:
-    """Refuse names of ``cuda`` that are not in the dialect, and calls of functions that use ``cuda``."""
+    """Refuse names of ``cuda`` outside the dialect, and calls of functions that use ``cuda``."""
     for node in ast.walk(kernel):
         name = dotted(node)
         if name.startswith("cuda.") and name.split(".")[1] not in CUDA_NAMES and name != "cuda.jit":
@@ -232,13 +245,13 @@ def _refuse_foreign(kernel: ast.FunctionDef, kernels: set[str], lines: tuple[str
 
 
 def _waits(tree: ast.AST) -> bool:
-    """Does it hold a call that becomes a ``yield``?"""
+    """Whether it contains a call that becomes a ``yield``."""
     names = (dotted(node.func).removeprefix("cuda.") for node in ast.walk(tree) if isinstance(node, ast.Call))
     return any(n in (*WARP_MEETINGS, *ORDERED, "syncthreads") or n.startswith("atomic.") or n.endswith(".sync") for n in names)
 
 
 class _Numbers(ast.NodeTransformer):
-    """Numbers as Numba types them, and a count of the rounds of every loop."""
+    """Computes numbers as Numba types them, and counts the rounds of every loop."""
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
@@ -280,8 +293,9 @@ class _Rewriter(_Numbers):
 
     def __init__(self, constants: set[str], assigned: Counter[str], lines: tuple[str, ...]):
         self.lines = lines
-        self.waiting = -1  # in the condition of a while loop, its site: there stands who looks again
-        self.constants = constants  # subscripts of these are of tuples, not of arrays
+        # inside a while loop's condition: the site of the loop, where its thread stands
+        self.waiting = -1
+        self.constants = constants  # these are tuples, so subscripts of them are no loads
         self.assigned = assigned  # how often the kernel assigns each name
         self.sites: list[Site] = []
 
@@ -366,7 +380,7 @@ class _Rewriter(_Numbers):
         return [node, *stores]
 
     def divert(self, target: ast.expr, stores: list[ast.stmt]) -> ast.expr:
-        """A plain name in place of ``x[i]``; the store of that name goes to ``stores``."""
+        """A plain name in place of ``x[i]``. The store of that name goes to ``stores``."""
         if isinstance(target, ast.Tuple | ast.List):
             target.elts = [self.divert(element, stores) for element in target.elts]
         if not isinstance(target, ast.Subscript):
@@ -389,7 +403,7 @@ class _Rewriter(_Numbers):
                 _located(ast.Expr(self.touch(target, target.value, "store", index, new)), node)]
 
     def visit_While(self, node: ast.While) -> ast.While:
-        """A loop that may wait for another thread gives the others a turn each time round."""
+        """Other threads may run in each round of a loop, since it may wait for one of them."""
         names = {name.id: None for name in ast.walk(node.test) if isinstance(name, ast.Name) and self.assigned[name.id]}
         again = _located(ast.Expr(self.wait(node, "while")), node)
         around, self.waiting = self.waiting, len(self.sites) - 1
@@ -404,5 +418,5 @@ class _Rewriter(_Numbers):
 
 
 def _located(node: Any, where: ast.AST) -> Any:
-    """``node`` with ``where``'s line, for itself and the nodes made with it."""
+    """``node`` with the line of ``where``, also for new nodes inside it."""
     return ast.fix_missing_locations(ast.copy_location(node, where))

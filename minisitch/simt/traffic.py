@@ -1,9 +1,10 @@
-"""What a launch cost: accesses, bytes, sectors, bank conflicts, barriers.
+"""The cost of a launch: accesses, bytes, sectors, bank conflicts, barriers.
 
 In:  the traces of the threads of each warp. Out: a ``Traffic``.
 
-A warp executes one instruction for its 32 lanes at once. The trace keeps, per lane, the cells that each
-site touched since the last barrier; the n-th visit of every lane to one site is taken as one instruction.
+A warp executes one instruction for its 32 lanes at once. The trace of each lane has the cells that
+each site touched since the last barrier. The n-th visits of all lanes to one site count as one
+instruction.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ BANKS, WORD = 32, 4  # shared memory: 32 banks of 4-byte words
 
 
 class LineTraffic(NamedTuple):
-    """Accesses by one line of the text, all threads together."""
+    """Accesses by one line of the text, of all threads together."""
 
     loads: int = 0
     stores: int = 0
@@ -32,27 +33,28 @@ class LineTraffic(NamedTuple):
 
 
 class ArrayBytes(NamedTuple):
-    """Cells of one array loaded and stored, in bytes."""
+    """Bytes loaded from one array, and bytes stored to it."""
 
     read: int = 0
     written: int = 0
 
 
 def _largest() -> int:
-    """A field that adds up by taking the larger."""
+    """A field of which ``+`` takes the larger."""
     return field(default=0, metadata={"add": max})
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """The counts of one launch; ``+`` is one launch after another (maxima stay maxima).
+    """The counts of one launch. ``+`` is one launch after another (maxima stay maxima).
 
-    ``loads`` and ``stores`` are of global memory, one for each thread, a wide one too; local arrays are not counted.
-    ``sectors_*`` are the 32-byte pieces a warp asks for at once; ``bank_conflicts`` the extra turns its
-    shared accesses take. ``touched`` is the least any cache could do with: each cell counts once per
-    array, direction and grid epoch (the time between two grid barriers), and a cell that was first written
-    in the epoch is not fetched to be read in it. An atomic touches both ways. ``atomics`` are also the looks at a counter
-    by who waits for it. ``queues`` are the bytes through arrays that stay in L2: every access, and none of ``touched``.
+    ``loads`` and ``stores`` are accesses of global memory by one thread each, also wide ones. Local
+    arrays are not counted. ``sectors_*`` are the 32-byte pieces that a warp asks for at once.
+    ``bank_conflicts`` are the extra turns of its shared accesses. ``touched`` is the least that any
+    cache needs: each cell counts once per array, direction and grid epoch (the time between two
+    grid barriers). A cell that is first written in an epoch is not fetched in it. An atomic counts
+    in both directions. ``atomics`` includes the reads of a counter by a thread that waits for it.
+    ``queues`` are the bytes through arrays that stay in L2: every access, and none of ``touched``.
     ``thread_*`` are the largest counts of one thread.
     """
 
@@ -66,7 +68,7 @@ class Traffic:
     shared_stores: int = 0
     bank_conflicts: int = 0
     atomics: int = 0
-    shuffles: int = 0  # per warp: one for its 32 lanes; votes too
+    shuffles: int = 0  # per warp: one for its 32 lanes; also votes
     warp_barriers: int = 0  # per warp
     block_barriers: int = 0  # per block, summed over the blocks
     block_barriers_each: int = _largest()  # the most that one block executed
@@ -90,7 +92,7 @@ class Traffic:
         return sum(array.written for array in self.touched.values())
 
     def __str__(self) -> str:
-        """The counts as a table, without those that are zero; compulsory bytes by array last."""
+        """The nonzero counts as a table, then the compulsory bytes by array."""
         names = [e.name for e in fields(self) if e.type == "int" and getattr(self, e.name)]
         lines = [f"{name.replace('_', ' '):<22}{getattr(self, name):>12,}" for name in names]
         lines += [f"{name:<22}{array.read:>12,} bytes read, {array.written:,} written" for name, array in self.touched.items()]
@@ -123,7 +125,7 @@ WAYS = {"atomic": ("load", "store"), "add_release": ("load", "store"), "load_acq
 
 
 class Tally:
-    """Adds up while a launch runs."""
+    """Adds up counts while a launch runs."""
 
     def __init__(self, program: KernelProgram):
         self.program = program
@@ -134,7 +136,7 @@ class Tally:
         self.queues: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def warp(self, threads: Iterable[tuple[Trace, dict[str, int]]]) -> None:
-        """Count what lanes of one warp did since the last barrier that they share: each one's trace, and its own counts."""
+        """Count what lanes of one warp did since their last common barrier."""
         instructions: defaultdict[tuple[Memory, int], list[list[int]]] = defaultdict(list)
         for trace, counts in threads:
             for (memory, site), (_, cells) in trace.items():
@@ -167,7 +169,7 @@ class Tally:
                 self.counts[f"sectors_{PAST[verb]}"] += sum(_sectors(row, itemsize, columns) for row in zip_longest(*lanes))
 
     def block(self, threads: Sequence[Mapping[str, int]], barriers: int) -> None:
-        """Count a block that has ended: what each of its threads did, and its barriers."""
+        """Count a block that has ended: its threads' counts, and its barriers."""
         for what in ("loads", "stores", "shared_loads", "shared_stores"):
             most = max(counts.get(what, 0) for counts in threads)
             self.counts[f"thread_{what}"] = max(self.counts[f"thread_{what}"], most)
@@ -175,7 +177,7 @@ class Tally:
         self.counts["block_barriers_each"] = max(self.counts["block_barriers_each"], barriers)
 
     def end_epoch(self, arrays: Iterable[Memory]) -> None:
-        """A grid barrier, or the end: cells touched from here on count anew."""
+        """End a grid epoch: cells that are touched later count again."""
         for memory in arrays:
             if memory.is_queue:
                 continue
@@ -205,9 +207,9 @@ def _sectors(cells: Iterable[int | None], itemsize: int, columns: int = 1) -> in
 
 
 def _bank_conflicts(cells: Sequence[int | None], itemsize: int, columns: int = 1) -> int:
-    """Turns beyond the first: the most distinct words of one bank, less one. Equal words are one word.
+    """Turns beyond the first: the most distinct words of one bank, less one.
 
-    A wide access is made for as many lanes at a time as have 128 bytes together.
+    Equal words count once. A wide access is made for the lanes whose words fill 128 bytes, in turn.
     """
     lanes = max(1, 4 * BANKS // (columns * itemsize)) if columns > 1 else len(cells)
     return sum(_turns(cells[k:k + lanes], itemsize, columns) - 1 for k in range(0, len(cells), lanes))

@@ -2,17 +2,18 @@
 
 In:  nothing. Out: ``NUMPY`` and ``MATH``, which stand in for the modules, and ``scalar_type``.
 
-Kernel text runs in Python but must compute as Numba's compiler types it:
+Kernel text runs in Python, but must compute as Numba's compiler types it:
 
-- floats are NumPy scalars, so float32 arithmetic rounds to float32, and ``math.exp`` of a float32 is a
-  float32 (and infinite, not an exception, when it overflows);
-- integers narrower than 64 bits wrap to their width only where a value is made (a load, a cast, a store). Arithmetic on
-  them is 64 bits wide, unsigned if both are: an emitter that forgets to cast ``a + b`` back to int32 is found out here;
-- at 64 bits all integers wrap: NumPy's by themselves, Python's by ``number``;
-- booleans are Python's: two of them add up to the integer 2;
-- a float literal without a dtype, and a quotient of integers, is a float64, which makes others float64.
+- Floats are NumPy scalars. So float32 arithmetic rounds to float32, and ``math.exp`` of a float32
+  is a float32. If it overflows, it is infinite, and no exception is raised.
+- Integers narrower than 64 bits wrap to their width only in a load, a cast, or a store. Arithmetic
+  on them is 64 bits wide, and unsigned if both are. So the stepper finds an emitter that forgets to
+  cast ``a + b`` back to int32.
+- 64-bit integers wrap: NumPy's do themselves, and ``number`` wraps Python's.
+- Booleans are Python's: two of them add up to the integer 2.
+- A float literal without a dtype is a float64, and so is a quotient of integers.
 
-Left out: a float32 times an integer is a float64 in Numba, and stays a float32 here.
+Not modelled: in Numba a float32 times an integer is a float64. Here it stays a float32.
 """
 
 from __future__ import annotations
@@ -27,15 +28,18 @@ import numpy as np
 
 
 def _whole(value: Any, dtype: np.dtype) -> int:
-    """``value`` without its fraction, which NumPy cuts off as C does here; what the type cannot hold (nan, 1e30) C leaves open."""
+    """``value`` without its fraction. NumPy cuts it off as C does.
+
+    For a value that the type cannot hold (nan, 1e30), C leaves the result open.
+    """
     return int(np.asarray(value).astype(dtype)) if isinstance(value, float | np.floating) else int(value)
 
 
 def _integer(name: str) -> Any:
-    """The integer type ``name``: making one wraps the value to its bits.
+    """The integer type ``name``. Making one wraps the value to its bits.
 
-    Narrower than 64 bits it is an ``int`` with a name: ``int32(1) + int32(2)`` is an ordinary ``int``,
-    as wide as Numba's 64 bits for every value that kernels meet.
+    A type narrower than 64 bits is a subclass of ``int``. ``int32(1) + int32(2)`` is an ordinary
+    ``int``: as wide as Numba's 64 bits, for all values in kernels.
     """
     info = np.iinfo(name)
     low, mask = int(info.min), (1 << info.bits) - 1
@@ -53,7 +57,7 @@ def _integer(name: str) -> Any:
 
 
 def _unsigned(method: Callable[[int, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Addition and its like, of which two unsigned integers make a uint64."""
+    """An operator that makes a uint64 from two unsigned integers."""
     def call(x: int, y: Any) -> Any:
         both = isinstance(y, np.unsignedinteger) or type(y) in UNSIGNED
         return NUMPY.uint64(method(int(x), int(y))) if both else method(x, y)
@@ -69,18 +73,21 @@ LEAST, GREATEST = -2**63, 2**63 - 1
 
 
 def number(value: Any) -> Any:
-    """What an operation of kernel text made: an integer wrapped to 64 bits, a float64 where Python has its own float."""
+    """The result of an operation in kernel text. Integers wrap to 64 bits.
+
+    A Python float becomes a float64.
+    """
     if type(value) is int and not LEAST <= value <= GREATEST:
         return ((value - LEAST) & (2**64 - 1)) + LEAST
     return np.float64(value) if type(value) is float else value
 
 
 class Endless(Exception):
-    """All rounds that a launch may take are taken."""
+    """The launch has taken all rounds that it may."""
 
 
 class Rounds:
-    """Counts what all threads of a launch go round loops together."""
+    """Counts the rounds of all loops of all threads of a launch."""
 
     __slots__ = ("left",)
 
@@ -98,17 +105,20 @@ BUILTINS = {"_number": number, "_float64": np.float64, "float": np.float64}
 
 @cache
 def scalar_type(dtype: np.dtype) -> Callable[[Any], Any]:
-    """What makes a scalar of ``dtype`` in kernel text: ``np.float32``, a wrapping ``int32`` ..."""
+    """The function that makes a scalar of ``dtype`` in kernel text.
+
+    It is ``np.float32``, a wrapping ``int32`` ...
+    """
     return getattr(NUMPY, "bool_" if dtype.kind == "b" else dtype.name)
 
 
 def dtype_of(scalar: Any) -> np.dtype:
-    """The dtype that kernel text means by ``np.int32``, in ``cuda.shared.array(8, np.int32)``."""
+    """The dtype of kernel text's ``np.int32``, as in ``cuda.shared.array(8, np.int32)``."""
     return np.dtype(scalar.__name__)
 
 
 def _float_of(function: Callable[[float], float]) -> Callable[[Any], Any]:
-    """``function``, which NumPy lacks, keeping the float type of its argument."""
+    """``function``, which NumPy lacks, with a result of its argument's float type."""
     def call(x: Any) -> Any:
         return (type(x) if isinstance(x, np.floating) else np.float64)(function(x))
     return call
@@ -119,7 +129,8 @@ def _test_of(function: Callable[[Any], Any]) -> Callable[[Any], bool]:
 
 
 def _pow(x: Any, y: Any) -> Any:
-    """A power; of arrays, for NumPy takes a root for the power of 0.5 of a scalar: -inf has none."""
+    """A power. It is computed on arrays: for a scalar NumPy uses a root for 0.5, and -inf has none.
+    """
     return np.power(np.reshape(x, 1), np.reshape(y, 1))[0]
 
 

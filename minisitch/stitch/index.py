@@ -7,9 +7,9 @@ Out: the positions of its operands.
 concatenate, update or gather does to an index. All later stages are built on it, locality checks
 and emitters included.
 
-An ``Index`` is an affine form over *digits* of the loop variables. A digit is ``(row // stride) %
-size``: one axis of a row number written in mixed radix. Splitting and merging axes is then exact
-arithmetic on digits, and a reshape that only regroups axes leaves no trace:
+An ``Index`` is an affine form over *digits* of the loop variables. A digit is
+``(row // stride) % size``: one axis of a row number in mixed radix. Splitting and merging axes is
+then exact arithmetic on digits, and a reshape that only regroups axes leaves no trace:
 
     heads [2,5,12,64] merged to [2,5,768] and read back:  (col // 64) * 64 + col % 64  ->  col
 """
@@ -65,8 +65,7 @@ Atom = Digit | Quotient | Remainder | Loaded
 
 @dataclass(frozen=True)
 class Index:
-    """``const + sum(coefficient * atom)``, in canonical order, so that equal indices compare
-    equal.
+    """``const + sum(coefficient * atom)``, in canonical order, so that equal indices compare equal.
     """
 
     const: int = 0
@@ -158,8 +157,7 @@ def _order(term: tuple[int, Atom]) -> tuple:
 
 
 def _canonical(const: int, terms: Iterable[tuple[int, Atom]]) -> Index:
-    """Add up equal atoms, join neighbouring digits, join quotients with their remainders, and
-    sort.
+    """Add up equal atoms, join neighbouring digits, join quotients with their remainders, and sort.
     """
     total: dict[Atom, int] = {}
     for coefficient, atom in terms:
@@ -362,8 +360,8 @@ def operands_at(graph: Graph, node: Node, position: Position,
     """Where a map or a move reads its operands to have its value at ``position``.
 
     Returns one entry an operand. None means that the operand is never read there: it is out of
-    range, or it is a gather's index that is known without reading it. ``load(value, position,
-    size)`` returns the ``Index`` for an integer that a gather reads as a coordinate.
+    range, or it is a gather's index that is known without reading it.
+    ``load(value, position, size)`` returns the ``Index`` for an integer that a gather reads.
     """
     args, shape = node.args, node.type.shape
     shapes = [graph[a].type.shape for a in args]
@@ -497,8 +495,7 @@ def _pull(graph: Graph, roots: Sequence[Key], in_memory: frozenset[int], own: fr
 
 
 def _counted(graph: Graph, value: int, position: Position) -> Index | None:
-    """The index that an ``iota`` gives, read through views. Such a coordinate need not be
-    loaded.
+    """The index that an ``iota`` gives, read through views. Such a coordinate need not be loaded.
     """
     node = graph[value]
     while node.op in ("broadcast", "reshape", "transpose", "slice"):
@@ -579,8 +576,7 @@ def _show_atom(atom: Atom, totals: Mapping[str, int], names: Mapping[str, str]) 
 
 
 def value_at(index: Index, variables: Mapping[str, Any]) -> Any:
-    """The index as a number (or array) for given values of its variables, for brute-force
-    checks.
+    """The index as a number (or array) for given values of its variables, for brute-force checks.
     """
     total: Any = index.const
     for c, atom in index.terms:
@@ -618,8 +614,7 @@ def footprint(indices: Iterable[Index], size: int) -> int:
 
 
 def _dense(terms: Sequence[tuple[int, int]]) -> bool:
-    """Whether the terms touch every cell of an interval once: each multiple is the extent so
-    far.
+    """Whether the terms touch every cell of an interval once: each multiple is the extent so far.
     """
     expected = 1
     for c, n in terms:

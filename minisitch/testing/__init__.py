@@ -1,4 +1,4 @@
-"""What a test of a compiler needs: random programs, inputs for them, and a judge that explains itself.
+"""For tests of a compiler: random programs, inputs for them, and a judge that explains itself.
 
 In:  a source of choices (a NumPy generator, or Hypothesis). Out: graphs, NumPy functions, arrays.
 
@@ -10,7 +10,7 @@ In:  a source of choices (a NumPy generator, or Hypothesis). Out: graphs, NumPy 
         graph = data.draw(graphs(max_nodes=8))
         check_graph(graph, data.draw(arrays_for(graph)), run)
 
-Hypothesis is needed only by the three strategies, and imported only there.
+Only the three strategies need Hypothesis. They import it when they are called.
 """
 
 from __future__ import annotations
@@ -38,12 +38,11 @@ def random_graph(rng: np.random.Generator, *, max_nodes: int = 16, dtypes: Seque
                  allow_empty: bool = True, max_elements: int = 4096) -> Graph:
     """A random well-typed program of about ``max_nodes`` nodes at most.
 
-    From 12 nodes on, half of them have other rows beside their own, with reductions of theirs; a fifth has rows that one table
-    scales under two indices.
-    ``dtypes`` are those of inputs and casts (repeat one to draw it more often); indices are
-    int64 and conditions bool all the same. ``library=False`` leaves out matmul, cumsum, cumprod, sort,
-    scatter and foreign ufuncs;
-    ``allow_empty=False`` axes without elements.
+    From 12 nodes on, half of the programs also have rows of another shape with their own
+    reductions, and a fifth have rows that one table scales under two indices. ``dtypes`` are those
+    of inputs and casts (repeat one to draw it more often). Indices are always int64, and conditions
+    bool. ``library=False`` leaves out matmul, cumsum, cumprod, sort, scatter and foreign ufuncs.
+    ``allow_empty=False`` leaves out axes without elements.
     """
     return Grower(FromNumpy(rng), dtypes, allow_empty, max_elements).grow(max_nodes, library)
 
@@ -51,8 +50,8 @@ def random_graph(rng: np.random.Generator, *, max_nodes: int = 16, dtypes: Seque
 def random_inputs(graph: Graph, rng: np.random.Generator, *, special: bool = False) -> list[np.ndarray]:
     """One array per input: eighths within [-4, 4], integers within [-8, 8].
 
-    One float array in four is of any floats instead, where the program has no operation that jumps.
-    ``special`` sprinkles NaN, infinities, signed zeros and a subnormal over the floats.
+    In a program without discontinuous operations, one float array in four holds arbitrary floats.
+    ``special`` puts NaN, infinities, signed zeros and a subnormal among the floats.
     """
     found = []
     jumps = any(n.op in DISCONTINUOUS or (n.op == "cast" and kind_of(n.type.dtype) != "float") for n in graph.nodes)
@@ -74,7 +73,7 @@ def random_inputs(graph: Graph, rng: np.random.Generator, *, special: bool = Fal
 # ---------------------------------------------------------------- the same for Hypothesis
 def graphs(*, max_nodes: int = 16, dtypes: Sequence[str] = DTYPES, library: bool = True, allow_empty: bool = True,
            max_elements: int = 4096) -> Any:
-    """A Hypothesis strategy for the programs of ``random_graph``; shrinks to few, small nodes."""
+    """A Hypothesis strategy for the programs of ``random_graph``. Shrinks to few, small nodes."""
     from hypothesis import strategies as st
 
     @st.composite
@@ -85,7 +84,7 @@ def graphs(*, max_nodes: int = 16, dtypes: Sequence[str] = DTYPES, library: bool
 
 
 def arrays_for(graph: Graph, *, special: bool = False) -> Any:
-    """A Hypothesis strategy for inputs of a graph; shrinks to a small seed."""
+    """A Hypothesis strategy for inputs of a graph. Shrinks to a small seed."""
     from hypothesis import strategies as st
 
     return st.integers(0, 2**20).map(lambda seed: random_inputs(graph, np.random.default_rng(seed), special=special))
@@ -102,13 +101,13 @@ def programs(*, max_lines: int = 8, library: bool = True) -> Any:
     return strategy()
 
 
-# ---------------------------------------------------------------- the judge, with a way back
+# ---------------------------------------------------------------- checks that show the case
 def check_graph(graph: Graph, inputs: Sequence[np.ndarray],
                 run: Callable[[Graph, Sequence[np.ndarray]], Sequence[np.ndarray]], *, seed: int | None = None) -> None:
-    """Run ``run(graph, inputs)`` and hold every output to ``testing.judge``.
+    """Run ``run(graph, inputs)`` and compare every output by ``testing.judge``.
 
-    Raises AssertionError with the verdicts, the graph, and a snippet that rebuilds the case;
-    ``seed`` is the one that ``random_inputs`` was given.
+    ``seed`` is the one that ``random_inputs`` was given. Raises AssertionError with the verdicts,
+    the graph, and a snippet that rebuilds the case.
     """
     verdicts = judge(graph, inputs, run(graph, inputs))
     if all(v.ok for v in verdicts):
@@ -118,9 +117,10 @@ def check_graph(graph: Graph, inputs: Sequence[np.ndarray],
 
 
 def check_program(program: NumPyProgram, run: Callable[..., Any]) -> None:
-    """Run ``run(function, *inputs)`` and hold what it returns to what the traced function means.
+    """Run ``run(function, *inputs)`` and compare with the meaning of the traced function.
 
-    ``run=lambda function, *inputs: function(*inputs)`` checks the tracer itself.
+    ``run=lambda function, *inputs: function(*inputs)`` checks the tracer itself. Raises
+    AssertionError with the verdicts and the program.
     """
     traced = trace(program.function, program.inputs)
     got, _ = flatten(run(program.function, *program.inputs))
@@ -131,7 +131,7 @@ def check_program(program: NumPyProgram, run: Callable[..., Any]) -> None:
 
 
 def snippet(graph: Graph, inputs: Sequence[np.ndarray], *, seed: int | None = None) -> str:
-    """Python text that rebuilds a case: the graph from its program, inputs from the seed or written out."""
+    """Python text that rebuilds a case: its graph, and its inputs from the seed or written out."""
     text = ["import numpy as np", "from minisitch.trace.parser import parse", f'graph = parse("""{graph}""")']
     if seed is not None:
         text += ["from minisitch.testing import random_inputs", f"inputs = random_inputs(graph, np.random.default_rng({seed}))"]

@@ -1,4 +1,4 @@
-"""Where a generator's choices come from: NumPy for speed, Hypothesis for shrinking; one generator for both."""
+"""Sources of a generator's choices: NumPy for speed, Hypothesis for shrinking."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy as np
 
 
 class Choices(Protocol):
-    """What a generator may ask: one implementation draws from NumPy, one from Hypothesis."""
+    """The choices that a generator asks for. NumPy makes one implementation, Hypothesis the other.
+    """
 
     def integer(self, low: int, high: int) -> int: ...  # both ends included
 
@@ -17,7 +18,7 @@ class Choices(Protocol):
 
 
 class FromNumpy:
-    """Choices from a seeded generator: fast, for thousands of programs from a command line."""
+    """Choices from a seeded generator: fast, for thousands of programs."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng

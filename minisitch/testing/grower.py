@@ -1,12 +1,12 @@
-"""Grows well-typed graphs, and knows enough of every value to keep them meaningful.
+"""Grows well-typed graphs whose values stay meaningful.
 
 In:  ``Choices``. Out: a ``Graph``.
 
-Every value carries a *fact*: the interval it lies in and, where every float32 run must agree to
-the last bit, the grid 2^-k it lies on. ``exp`` gets a bounded operand and ``log`` a positive one;
-operations that jump (floor, ``<``, casts to integers, sort) are drawn only on exact values, where
-no rounding can make two honest runs disagree. One method a step; a step adds one idea of one to
-six nodes, and nothing is drawn and thrown away.
+Every value carries a *fact*: the interval it lies in. If every float32 run must agree on it to the
+last bit, the fact also has the grid 2^-k it lies on. ``exp`` gets a bounded operand, and ``log`` a
+positive one. Discontinuous operations (floor, ``<``, casts to integers, sort) are drawn only on
+exact values, on which no rounding can make two correct runs disagree. Each ``step_*`` method adds
+one idea of one to six nodes. Nothing that is drawn is thrown away.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from ..graph import Builder, Graph, TensorType
 from ..ops import OPS, kind_of
 from .choices import Choices
 
-ROOMY = 12  # nodes asked for, of a program that may have other rows beside its own
+ROOMY = 12  # from this many nodes on, a program may have rows of another shape
 SIDES = (1, 2, 3, 7, 31, 32, 33, 123)
-DTYPES = ("float32",) * 6 + ("float64", "float16", "int32", "int64", "uint8", "bool")  # repetition is weight
+# repetition is weight
+DTYPES = ("float32",) * 6 + ("float64", "float16", "int32", "int64", "uint8", "bool")
 
 
-# ---------------------------------------------------------------- what is known of a value
+# ---------------------------------------------------------------- facts
 @dataclass(frozen=True)
 class Fact:
-    """A value's interval, and k where all its elements are exact multiples of 2^-k."""
+    """A value's interval. ``grid`` is k if all its elements are exact multiples of 2^-k."""
 
     low: float
     high: float
@@ -54,7 +55,7 @@ def _room(dtype: str) -> float:
     return 1 if dtype == "bool" else min(2.0**20, float(np.iinfo(dtype).max))
 
 
-# Where a float function is finite and not steep; operands are clamped into it.
+# Where a float function is finite and not steep. Operands are clamped into it.
 DOMAINS = {
     "exp": (-30, 6), "expm1": (-30, 6), "log": (0.125, 1e6), "log1p": (-0.875, 1e6), "log2": (0.125, 1e6),
     "log10": (0.125, 1e6), "sqrt": (0.125, 1e6), "sin": (-50, 50), "cos": (-50, 50), "tan": (-1.25, 1.25),
@@ -72,7 +73,7 @@ _LIBRARY_STEPS = {"matmul": 1, "scan": 1, "sort": 1, "scatter": 1, "ufunc": 1}
 
 # ---------------------------------------------------------------- random graphs
 class Grower:
-    """Grows one well-typed graph; each ``step_*`` method adds one idea of one to six nodes."""
+    """Grows one well-typed graph."""
 
     def __init__(self, choices: Choices, dtypes: Sequence[str], allow_empty: bool, max_elements: int) -> None:
         self.choices, self.dtypes = choices, tuple(dtypes)
@@ -81,7 +82,7 @@ class Grower:
         self.facts: list[Fact] = []
         self.most = 0  # nodes asked for
 
-    # ------------------------------------------------ small questions
+    # ------------------------------------------------ questions about values
     def chance(self, percent: int) -> bool:
         return self.choices.integer(0, 99) >= 100 - percent  # shrinks to False
 
@@ -101,13 +102,13 @@ class Grower:
         return tuple(sides)
 
     def some(self, *kinds: str, exact: bool = False) -> int | None:
-        """A value of one of these kinds, the newest half the time; None if there is none."""
+        """A value of one of these kinds, half the time the newest. None if there is none."""
         fits = [i for i, f in enumerate(self.facts) if kind_of(self.type(i).dtype) in kinds and (f.grid is not None or not exact)]
         return None if not fits else fits[-1] if self.chance(50) else self.choices.pick(fits)
 
     # ------------------------------------------------ adding nodes
     def put(self, op: str, args: Sequence[int], low: float, high: float, grid: int | None, **attrs: Any) -> int:
-        """Append a node with what is known of it; exactness ends where the mantissa does."""
+        """Append a node with its fact. A value is exact only as far as its mantissa reaches."""
         value = self.builder.add(op, args, **attrs)
         dtype = self.type(value).dtype
         if kind_of(dtype) == "float":
@@ -150,7 +151,7 @@ class Grower:
         return value if padded == shape else self.move("broadcast", (value,), shape=shape)
 
     def clamp(self, value: int, low: float, high: float) -> int:
-        """The value kept within [low, high]: exact, and a favourite idiom of users."""
+        """The value kept within [low, high]. That is exact, and users write it often."""
         fact, type = self.facts[value], self.type(value)
         if kind_of(type.dtype) == "float" and fact.low < low and low == -high and self.chance(30):
             value = self.unary("tanh", value)
@@ -162,7 +163,7 @@ class Grower:
         return value
 
     def unary(self, name: str, x: int) -> int:
-        """One map of one operand, which is moved into the function's domain first."""
+        """One map of one operand. The operand is first clamped into the function's domain."""
         if name in DOMAINS:
             low, high = DOMAINS[name]
             x = self.clamp(x, low, min(high, _room(self.type(x).dtype)))
@@ -179,7 +180,7 @@ class Grower:
         return self.put(name, (x,), low, float(found.max()) + pad, grid)
 
     def binary(self, name: str, x: int, y: int) -> int:
-        """One map of two operands of one type; the caller keeps results in range."""
+        """One map of two operands of one type. The caller keeps results in range."""
         a, b = self.facts[x], self.facts[y]
         grid = None if a.grid is None or b.grid is None else max(a.grid, b.grid)
         if OPS[name].result == "bool":
@@ -230,7 +231,7 @@ class Grower:
         return self.binary(name, x, y)
 
     def _heavy_pair(self, x: int, y: int) -> int:
-        """Divisions, powers and their kin, each with operands it is defined on."""
+        """A division, a power or the like, with operands for which it is defined."""
         type, fact = self.type(x), self.facts[x]
         name = self.choices.pick(("div", "div", "power", "arctan2", "hypot", "mod", "floor_divide", "fmod",
                                   "fmax", "fmin", "copysign"))
@@ -329,7 +330,7 @@ class Grower:
         self.fold(x, self.axes(self.type(x).rank), self.chance(50))
 
     def step_against_reduction(self, x: int) -> None:
-        """``x - max(x)``, ``x / sum(x)``: the diamond that stitching is about."""
+        """``x - max(x)``, ``x / sum(x)``: one value read twice, the reason for stitching."""
         self.combine(x, self.stretch(self.fold(x, self.axes(self.type(x).rank), True), self.type(x).shape))
 
     def condition(self, shape: tuple[int, ...]) -> int:
@@ -397,7 +398,10 @@ class Grower:
 
     def window(self, shape: tuple[int, ...], ways: Sequence[str] = ("whole", "part", "stride", "back", "head", "one"),
                ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """Start, size and step of a slice that stays inside: whole axes, parts, strides, backwards, from the first, of one."""
+        """Start, size and step of a slice that stays inside.
+
+        For each axis: all of it, a part, a stride, backwards, the first elements, or one element.
+        """
         parts = []
         for n in shape:
             way = self.choices.pick(ways) if n else "whole"
@@ -425,7 +429,7 @@ class Grower:
         self.updated(x, *self.window(self.type(x).shape))
 
     def step_updates(self, x: int) -> None:
-        """``c[:2, 0] += a; c[:3, 0] += b``: windows in each other and across, each read from what the ones before have left."""
+        """``c[:2, 0] += a; c[:3, 0] += b``: windows that overlap, read after each write."""
         for _ in range(self.choices.integer(2, 6)):
             if len(self.facts) < self.most + 6:
                 x = self.updated(x, *self.window(self.type(x).shape, ("head", "one", "head", "part", "stride")))
@@ -455,7 +459,7 @@ class Grower:
             self.move("concatenate", parts, axis=axis)
 
     def indices(self, x: int) -> tuple[tuple[int, ...], list[int]] | None:
-        """One or two axes of ``x`` and integer coordinates along them, wrapped into range with ``mod``."""
+        """One or two axes of ``x``, and integer coordinates along them, wrapped with ``mod``."""
         shape = self.type(x).shape
         axes = [a for a in range(len(shape)) if 0 < shape[a] <= 127]
         index = self.some("int")
@@ -483,7 +487,7 @@ class Grower:
 
     # ------------------------------------------------ library steps
     def step_matmul(self, x: int) -> None:
-        """A matrix by its own transpose, the way round that makes the smaller product."""
+        """A matrix by its own transpose, in the order that makes the smaller product."""
         type, rank = self.type(x), self.type(x).rank
         if kind_of(type.dtype) != "float" or type.dtype == "float16" or rank < 2:
             return
@@ -520,7 +524,8 @@ class Grower:
             self.move("sort", (x,), axis=axis)
 
     def step_scatter(self, x: int) -> None:
-        """Rows read by index, changed, and written or added back; equal indices write equal values."""
+        """Rows read by index, changed, and written or added back. Equal indices write equal values.
+        """
         found = self.indices(x)
         type = self.type(x)
         if found is None or type.dtype == "bool":
@@ -553,7 +558,7 @@ class Grower:
             self.input(self.shape() if other is None else other, dtype)
 
     def outputs(self) -> tuple[int, ...]:
-        """Up to three values that nothing reads, and now and then an odd one: an input, one twice."""
+        """Up to three values that nothing reads, and now and then an input, or one value twice."""
         read = {a for node in self.builder.nodes for a in node.args}
         loose = [n.id for n in self.builder.nodes if n.id not in read and n.kind != "source"]
         found = loose[-self.choices.integer(1, 3):] or [len(self.facts) - 1]
@@ -562,7 +567,10 @@ class Grower:
         return tuple(found)
 
     def beside(self, tables: bool) -> int:
-        """Rows of another number and length, and a reduction of theirs; ``tables``: scaled by one table under two indices."""
+        """Rows of another number and length, and their reduction.
+
+        With ``tables`` one table scales them under two indices.
+        """
         rows, cols, length = (self.choices.pick([n for n in SIDES if n * n <= self.max_elements]) for _ in range(3))
         dtype = self.choices.pick([d for d in self.dtypes if kind_of(d) == "float"] or ["float32"])
         x = y = self.input((rows, cols), dtype)
@@ -572,7 +580,7 @@ class Grower:
         return self.combine(x, self.stretch(self.fold(y, (1,), True), (rows, cols)))
 
     def picked(self, table: int, rows: int) -> int:
-        """So many rows of a table, under an index of the program's caller."""
+        """``rows`` rows of a table, under an index that is an input."""
         length, fact = self.type(table).shape[0], self.facts[table]
         at = self.input((rows,), "int64")
         at = self.put("mod", (at, self.constant(self.type(at), length)), 0, length - 1, 0)
@@ -583,11 +591,11 @@ class Grower:
         return [n.id for n in self.builder.nodes if n.op != "constant"]
 
     def newest(self) -> int:
-        """The last value that was computed, so that steps make a chain more often than a heap."""
+        """The last computed value. Using it makes chains more often than separate values."""
         return next((n.id for n in reversed(self.builder.nodes) if n.kind != "source"), 0)
 
     def grow(self, max_nodes: int, library: bool) -> Graph:
-        """Steps until the graph has as many nodes as was drawn."""
+        """Add steps until the graph has the number of nodes that was drawn."""
         self.begin()
         self.most = max_nodes
         steps = [name for name, weight in (_STEPS | (_LIBRARY_STEPS if library else {})).items() for _ in range(weight)]

@@ -1,23 +1,24 @@
-"""Whether arrays are what a graph means: equal to NumPy's, or within a derived bound of the float64 result.
+"""Judges results: equal to NumPy's, or within a derived bound of the float64 result.
 
 In:  a ``Graph``, one array per input, one per output. Out: one ``Verdict`` per output.
 
-``reference.evaluate`` is the meaning. ``judge`` says whether other arrays mean the same. Two honest float32
-programs differ in rounding, so it asks the float64 run for the truth and *derives* how far a
-float32 run may stray, by carrying an error bound along every value (running error analysis,
-Wilkinson 1963; Higham, *Accuracy and Stability of Numerical Algorithms*, section 3.3):
+``reference.evaluate`` gives the meaning. Two correct float32 programs differ in rounding. So the
+judge takes the float64 run as the truth, and *derives* how far a float32 run may be from it. It
+carries an error bound along every value (running error analysis, Wilkinson 1963; Higham, *Accuracy
+and Stability of Numerical Algorithms*, section 3.3):
 
-- inputs, constants, index moves and exact operations (max, neg, floor ...) add no error;
-- a rounded operation adds one ulp of its result, a library function (exp, tanh ...) four, and
-  nothing where the true result is representable and its operands were error-free;
-- an operand's error goes through an operation by evaluating it at the corners ``x - e, x + e``.
-  Where a branch may flip, both sides are corners, so ``floor`` and ``<`` need no special case;
-- a sum of n terms in any order adds ``min(n, 16 sqrt(n)) u sum|x|``: below 256 terms the worst case
-  of a serial sum, above it the probabilistic bound of Higham & Mary (2019) with lambda = 16,
-  wide enough for equal terms (their errors do not average out) up to some thousands.
+- Inputs, constants, moves and exact operations (max, neg, floor ...) add no error.
+- A rounded operation adds one ulp of its result, a library function (exp, tanh ...) four. Neither
+  adds any if its operands have no error and the true result is representable.
+- An operation passes on an operand's error e: it is evaluated at the corners ``x - e, x + e``. If a
+  branch may flip, both sides are corners, so ``floor`` and ``<`` need no special case.
+- A sum of n terms in any order adds ``min(n, 16 sqrt(n)) u sum|x|``. Below 256 terms that is the
+  worst case of a serial sum. Above, it is the probabilistic bound of Higham & Mary (2019) with
+  lambda = 16. That is wide enough for equal terms, whose errors do not average out, up to some
+  thousands of them.
 
-A value passes when it equals NumPy's, or its distance from float64 is at most twice NumPy's own
-plus that bound. Small-integer programs have bound zero, so there the judge demands equality.
+A value passes if it equals NumPy's, or if its distance from float64 is at most twice NumPy's own
+plus that bound. Programs of small integers have bound zero: there the judge demands equality.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ from ..reference import Array, apply, evaluate, last_read, run
 class Verdict:
     """How one output compares with the meaning.
 
-    ``used`` is the largest share of its allowance that an element took (0: all equal NumPy's,
-    above 1: too far); ``undecided`` the share of elements for which no bound exists, because a
-    rounding error may flip a branch there or make a value infinite.
+    ``used`` is the largest share of its allowance that an element took (0: all equal NumPy's, above
+    1: too far). ``undecided`` is the share of elements without a bound, because a rounding error
+    may flip a branch there or make a value infinite.
     """
 
     ok: bool
@@ -49,11 +50,11 @@ class Verdict:
 
 
 def judge(graph: Graph, inputs: Sequence[Array], got: Sequence[Array]) -> tuple[Verdict, ...]:
-    """One verdict an output: does ``got`` mean what the graph means?
+    """One verdict an output: whether ``got`` means what the graph means.
 
-    Shape and dtype must be equal, every value equal to NumPy's or within the derived bound of
-    the float64 run (see the module's text). Infinities and NaN must stand where NumPy's or the
-    float64 run's do.
+    Shape and dtype must be equal, and every value equal to NumPy's or within the derived bound of
+    the float64 run (see the module). Infinities and NaN must be where NumPy's or the float64 run's
+    are.
     """
     if len(got) != len(graph.outputs):
         return (Verdict(False, f"{len(graph.outputs)} outputs expected, got {len(got)}"),)
@@ -99,16 +100,17 @@ def _equal(a: Array, b: Array) -> Array:
     return np.asarray((a == b) | (np.isnan(a) & np.isnan(b)))
 
 
-# ---------------------------------------------------------------- how far a float32 run may stray
+# ---------------------------------------------------------------- bounds of a float32 run
 ROUNDED_ONCE = frozenset("add sub mul div sqrt cast fmod mod floor_divide".split())
-LIBRARY_ULPS = {"power": 8}  # CUDA C++ Programming Guide, "Mathematical functions": powf 4 ulp, others 1 to 4
+# CUDA C++ Programming Guide, "Mathematical functions": powf 4 ulp, others 1 to 4
+LIBRARY_ULPS = {"power": 8}
 
 
 def error_bounds(graph: Graph, inputs: Sequence[Array]) -> list[tuple[Array, Array]]:
-    """For each output its float64 value and how far from it an honest run may be.
+    """For each output its float64 value, and how far from it a correct run may be.
 
-    The distance is absolute, first order in the unit roundoff; 0 means that every honest run is
-    exact, infinity that rounding may flip a branch to something unbounded.
+    The distance is absolute, and first order in the unit roundoff. 0 means that every correct run
+    is exact. Infinity means that rounding may flip a branch to something unbounded.
     """
     errors: dict[int, Array] = {}
     found: dict[int, tuple[Array, Array]] = {}
@@ -128,12 +130,16 @@ def error_bounds(graph: Graph, inputs: Sequence[Array]) -> list[tuple[Array, Arr
 
 
 def _computed_in(node: Node) -> str:
-    """The dtype a node rounds to at each step: kernels add float16 up in float32, and round once."""
+    """The dtype that a node rounds to at each step.
+
+    Kernels add float16 up in float32, and round once.
+    """
     return compute_dtype(node.type.dtype) if node.kind == "reduce" else node.type.dtype
 
 
 def _ulps(node: Node, value: Array, count: float) -> Array:
-    """``count`` units in the last place as the node computes, and one as it stores; 0 at infinities."""
+    """``count`` units in the last place of the computation, and one of the store. 0 at infinities.
+    """
     def unit(dtype: str) -> Array:
         info = np.finfo(dtype)
         return np.abs(value) * float(info.eps) + float(info.smallest_subnormal)
@@ -144,7 +150,7 @@ def _ulps(node: Node, value: Array, count: float) -> Array:
 
 
 def _corners(node: Node, x: Array, error: Array) -> tuple[Array, ...]:
-    """The extreme values an operand may really have: itself if it is exact."""
+    """The extreme values an operand may really have. An exact operand has one."""
     if not error.any():
         return (x,)
     if x.dtype == bool:
@@ -156,13 +162,14 @@ def _corners(node: Node, x: Array, error: Array) -> tuple[Array, ...]:
 
 
 def _distance(a: Array, b: Array) -> Array:
-    """|a - b| elementwise; 0 between equal infinities or NaNs, infinite between NaN and a number."""
+    """|a - b| elementwise. 0 between equal infinities or NaNs, infinite between NaN and a number.
+    """
     a, b = a.astype(np.float64, copy=False), b.astype(np.float64, copy=False)
     return np.where(_equal(a, b), 0.0, np.abs(a - b))
 
 
 def _map_error(node: Node, value: Array, operands: Sequence[Array], given: Sequence[Array]) -> Array:
-    """What comes through from the operands, plus the node's own rounding."""
+    """The error from the operands, plus the node's own rounding."""
     through = np.zeros(value.shape)
     if any(e.any() for e in given):
         for corner in itertools.product(*(_corners(node, x, e) for x, e in zip(operands, given, strict=True))):
@@ -186,7 +193,7 @@ def _map_error(node: Node, value: Array, operands: Sequence[Array], given: Seque
 
 
 def _grid(*terms: Array) -> int | None:
-    """The least k up to 10 for which all the terms are multiples of 2^-k; None if there is none."""
+    """The least k up to 10 for which all terms are multiples of 2^-k. None if there is none."""
     def fits(k: int) -> bool:
         return all(bool(np.all(t * 2.0**k == np.rint(t * 2.0**k))) for t in terms)
 
@@ -194,16 +201,20 @@ def _grid(*terms: Array) -> int | None:
 
 
 def _is_exact(node: Node, grid: int | None, total: Array) -> Array:
-    """Whether multiples of 2^-grid whose magnitudes add up to ``total`` fit the mantissa in any order."""
+    """Whether sums of multiples of 2^-grid fit the mantissa in any order.
+
+    ``total`` is the sum of the magnitudes.
+    """
     return np.asarray(False if grid is None else total * 2.0**grid <= 2 / float(np.finfo(node.type.dtype).eps))
 
 
 def _sum_rounding(node: Node, grid: int | None, count: int, total: Array, value: Array) -> Array:
-    """Rounding of a sum of ``count`` terms in any order; ``total`` is the sum of their magnitudes.
+    """The rounding of a sum of ``count`` terms in any order.
 
-    Any order commits at most (n - 1) u sum|x|. Above 256 terms the errors of real data average out
-    and 16 sqrt(n) u sum|x| holds with overwhelming probability. Kernels add float16 up
-    in float32; NumPy's running sums, which are library calls, round to float16 at each step.
+    ``total`` is the sum of their magnitudes. Any order has at most (n - 1) u sum|x|. Above 256
+    terms the errors of real data average out, and 16 sqrt(n) u sum|x| holds with overwhelming
+    probability. Kernels add float16 up in float32. NumPy's running sums, which are library calls,
+    round to float16 at each step.
     """
     unit = float(np.finfo(_computed_in(node)).eps) / 2
     rounding = min(count, 16 * count**0.5) * unit * np.where(np.isfinite(total), total, 0.0) + _ulps(node, value, 1)
@@ -211,7 +222,8 @@ def _sum_rounding(node: Node, grid: int | None, count: int, total: Array, value:
 
 
 def _through(node: Node, value: Array, operands: Sequence[Array], given: Sequence[Array]) -> Array:
-    """A move carries errors along, to the same coordinates; an uncertain index may read anything."""
+    """A move carries errors along with the elements. At an uncertain index the error is infinite.
+    """
     if node.op != "gather":
         return apply(node, given)
     uncertain = np.any([e > 0 for e in given[1:]], axis=0)
@@ -230,7 +242,7 @@ def _sum_error(node: Node, value: Array, operands: Sequence[Array], given: Seque
 
 
 def _prod_error(node: Node, value: Array, operands: Sequence[Array], given: Sequence[Array]) -> Array:
-    """``prod`` and ``cumprod``: every factor as large as it may be, rounded once a factor."""
+    """``prod`` and ``cumprod``: every factor as large as it may be, with one rounding a factor."""
     x, error = operands[0], given[0]
     magnitude = np.abs(x).astype(np.float64)
     largest = apply(node, [magnitude + error])
@@ -244,14 +256,14 @@ def _prod_error(node: Node, value: Array, operands: Sequence[Array], given: Sequ
 
 
 def _order_error(node: Node, value: Array, operands: Sequence[Array], given: Sequence[Array]) -> Array:
-    """``max min any all``: monotone, so the two corners bound what comes out."""
+    """``max min any all`` are monotone, so the results at the two corners are the bounds."""
     x, error = operands[0], given[0]
     ends = (x & (error == 0), x | (error > 0)) if x.dtype == bool else _corners(node, x, error)
     return np.max([_distance(apply(node, [end]), value) for end in ends], axis=0)
 
 
 def _sort_error(node: Node, value: Array, operands: Sequence[Array], given: Sequence[Array]) -> Array:
-    """No sorted element moves further than the worst element did; an order may change altogether."""
+    """No sorted element moves further than the worst one. An argsort may change altogether."""
     worst = np.broadcast_to(np.max(given[0], axis=node.attr("axis"), keepdims=True, initial=0.0), value.shape)
     return worst if node.op == "sort" else np.where(worst > 0, np.inf, 0.0)
 
@@ -268,7 +280,7 @@ def _matmul_error(node: Node, value: Array, operands: Sequence[Array], given: Se
 
 
 def _scatter_error(node: Node, value: Array, operands: Sequence[Array], given: Sequence[Array]) -> Array:
-    """Written values bring their error; added ones add theirs and round."""
+    """Written values bring their error. Added ones add their error, and a rounding."""
     if any(e.any() for e in given[2:]):
         return np.full(value.shape, np.inf)
     error = apply(node, [given[0].copy(), given[1], *operands[2:]])
@@ -284,4 +296,5 @@ _ERRORS: dict[str, Callable[[Node, Array, Sequence[Array], Sequence[Array]], Arr
     "sort": _sort_error, "argsort": _sort_error, "matmul": _matmul_error, "scatter": _scatter_error,
     **{name: _through for name, op in OPS.items() if op.kind == "move"},
 }
-_ROUNDS = frozenset("sum cumsum prod cumprod matmul scatter ufunc".split())  # errors even from exact operands
+# errors even from exact operands
+_ROUNDS = frozenset("sum cumsum prod cumprod matmul scatter ufunc".split())

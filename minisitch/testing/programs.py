@@ -1,9 +1,9 @@
-"""Random NumPy functions, as users write them: to trace, not to build.
+"""Random NumPy functions, as users write them.
 
-In:  ``Choices``. Out: ``NumPyProgram``: the text, inputs, and the function it defines.
+In:  ``Choices``. Out: ``NumPyProgram``: the text, the function it defines, and inputs.
 
-A program grows line by line and each line is run at once on the real inputs, so shapes are known
-and a result that would leave the safe range is squashed by the line itself.
+A program grows line by line. Each line is run at once on the real inputs, so shapes are known. A
+line whose result would leave the safe range puts it through ``tanh``.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class NumPyProgram:
 
     @cached_property
     def function(self) -> Callable[..., Any]:
-        """The function the text defines; tracebacks and ``inspect`` find its lines."""
+        """The function that the text defines. Tracebacks and ``inspect`` find its lines."""
         filename = f"<program {hash(self.source):x}>"
         linecache.cache[filename] = (len(self.source), None, self.source.splitlines(keepends=True), filename)
         scope: dict[str, Any] = {"np": np}
@@ -73,7 +73,10 @@ class NumPyProgram:
 
 
 def random_program(rng: np.random.Generator, *, max_lines: int = 8, library: bool = True) -> NumPyProgram:
-    """A random NumPy function of up to ``max_lines`` lines, and float32 inputs of eighths within [-4, 4]."""
+    """A random NumPy function of up to ``max_lines`` lines, with inputs.
+
+    The inputs are float32 eighths within [-4, 4].
+    """
     return grow_program(FromNumpy(rng), max_lines, library)
 
 
@@ -96,7 +99,7 @@ def grow_program(choices: Choices, max_lines: int, library: bool) -> NumPyProgra
 
 
 def _line(choices: Choices, values: dict[str, np.ndarray], library: bool) -> tuple[str, np.ndarray]:
-    """The text of one expression that suits the values there are, and what it gives."""
+    """The text of one expression that suits the values so far, and its value."""
     names = list(values)
     x = choices.pick(names[::-1])
     shape = values[x].shape
@@ -116,7 +119,7 @@ def _line(choices: Choices, values: dict[str, np.ndarray], library: bool) -> tup
 
 
 def _fits(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    """Whether NumPy broadcasts one to the other without growing it."""
+    """Whether NumPy broadcasts ``shape`` to ``other``."""
     try:
         return np.broadcast_shapes(shape, other) == other
     except ValueError:

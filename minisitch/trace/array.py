@@ -51,8 +51,7 @@ REAL = ("Make the array with np.zeros(shape, dtype) inside the traced function, 
 
 @dataclass(frozen=True)
 class Move:
-    """How a view reads its parent: a *move* op with attributes, or ``alias`` for the whole
-    parent.
+    """How a view reads its parent: a *move* op with attributes, or ``alias`` for the whole parent.
     """
 
     op: str
@@ -177,8 +176,7 @@ class TracedArray(NDArrayOperatorsMixin):
         self._node, self._seen = value, self._storage.version
 
     def _require_layout(self, happened: str) -> None:
-        """Raise TraceError for a reshape that is a view or a copy depending on an unknown
-        layout.
+        """Raise TraceError for a reshape that is a view or a copy depending on an unknown layout.
         """
         if self._move.op == "reshape" and (self._move.unsure or (self.strides_in_elements is None
                                                                  and not only_ones_differ(self.shape, self._parent.shape))):
@@ -310,8 +308,7 @@ class TracedArray(NDArrayOperatorsMixin):
 
     # ------------------------------------------------------------ methods unlike NumPy's functions
     def _no_scalar(self, name: str) -> TracedArray:
-        """The array itself. Raises AttributeError for a scalar: NumPy's scalars lack the
-        attribute.
+        """The array itself. Raises AttributeError for a scalar: NumPy's scalars lack the attribute.
         """
         if self.is_scalar:
             raise AttributeError(f"'numpy.{self.dtype.name}' object has no attribute {name!r}")
@@ -399,8 +396,7 @@ TracedArray.__name__ = "traced array"  # errors of C code show this name
 
 
 class Flags:
-    """``x.flags``. The layout is answered if it is known. Ownership and write access are
-    refused.
+    """``x.flags``. The layout is answered if it is known. Ownership and write access are refused.
     """
 
     def __init__(self, array: TracedArray) -> None:
@@ -517,8 +513,7 @@ def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def stand_in(x: TracedArray) -> np.ndarray:
-    """An array with the shape and strides of ``x``, but not its memory, to ask NumPy about
-    views.
+    """An array with the shape and strides of ``x``, but not its memory, to ask NumPy about views.
     """
     if x.strides_in_elements is None:
         return np.broadcast_to(np.int8(0), x.shape)
@@ -657,8 +652,7 @@ def common_dtype(*operands: Any) -> np.dtype:
 
 # ---------------------------------------------------------------- casts and broadcasts
 def cast(x: TracedArray, dtype: Any) -> TracedArray:
-    """``x`` in another dtype. A constant is rewritten. A number as bool is whether it is not
-    zero.
+    """``x`` in another dtype. A constant is rewritten. A number as bool is whether it is not zero.
     """
     target = np.dtype(dtype)
     if target == x.dtype:
@@ -672,8 +666,7 @@ def cast(x: TracedArray, dtype: Any) -> TracedArray:
 
 
 def broadcast(x: TracedArray, shape: Sequence[int]) -> TracedArray:
-    """``x`` stretched to ``shape``, with leading axes of one added first. A constant is
-    rewritten.
+    """``x`` stretched to ``shape``, with leading axes of one added first. A constant is rewritten.
     """
     shape = tuple(shape)
     if x.shape == shape:
@@ -715,8 +708,7 @@ def choose(condition: Any, a: TracedArray | Weak, b: TracedArray | Weak, dtype: 
 
 
 def must_be_traced(target: Any) -> None:
-    """Raise TraceError for a write into a real ndarray: its other names would keep the old
-    values.
+    """Raise TraceError for a write into a real ndarray: its other names would keep the old values.
     """
     if not isinstance(target, TracedArray):
         raise refuse("out= or an in-place operator on a real ndarray",

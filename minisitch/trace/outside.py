@@ -270,8 +270,7 @@ class Outside:
         return found
 
     def close(self) -> None:
-        """Record the state of everything, and lock arrays against writes. ``reopen`` unlocks
-        them.
+        """Record the state of everything, and lock arrays against writes. ``reopen`` unlocks them.
         """
         self._watch_generators()
         for value, name in self.met.values():
@@ -505,8 +504,7 @@ class Outside:
 
 
 class _Refusing:
-    """A generator or iterator from outside. A trace would ask it only once, so asking is
-    refused.
+    """A generator or iterator from outside. A trace would ask it only once, so asking is refused.
     """
 
     def __init__(self, generator: Any, name: str) -> None:

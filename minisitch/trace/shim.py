@@ -296,8 +296,7 @@ class RandomStandIn(StandIn):
 
 
 def stand_in(value: Any) -> Any:
-    """What a traced function sees in place of a value of its globals. Most values stay as they
-    are.
+    """What a traced function sees in place of a value of its globals. Most values stay as they are.
     """
     if isinstance(value, types.ModuleType):
         return _module(value) if value.__name__.partition(".")[0] in ("numpy", "math") else value
