@@ -62,3 +62,16 @@ def test_arguments_that_overlap_and_are_written_are_refused():
             ms.jit(f, target=target)(x[:-1], x[1:])
     with pytest.raises(ValueError, match="overlaps"):
         simt.step("def k(x, y):\n    y[0] = x[0]", [x[:-1], x[1:]], 1, 1)
+
+
+def test_a_new_ndarray_takes_traced_values():
+    """``np.ndarray(shape, dtype)`` makes an array as ``np.empty`` does."""
+    def columns(x):
+        out = np.ndarray((x.shape[0], 2), x.dtype)
+        out[:, 0] = x
+        out[:, 1] = x * 2
+        assert isinstance(x, np.ndarray) and isinstance(out, np.ndarray)
+        return out
+
+    x = np.arange(4.0) + 1
+    np.testing.assert_array_equal(ms.jit(columns, target="python")(x), columns(x))

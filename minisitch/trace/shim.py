@@ -264,8 +264,10 @@ class _AsksForArrays(type):
     def __getattr__(cls, name: str) -> Any:
         return getattr(np.ndarray, name)
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        return np.ndarray(*args, **kwargs)
+    def __call__(cls, *args: Any, **options: Any) -> Any:
+        """A new array is ``np.empty``, so that traced values can be stored in it; a view of a buffer stays NumPy's."""
+        new = len(args) <= 2 and options.keys() <= {"shape", "dtype", "order"}
+        return OVERRIDES[np.empty](*args, **options) if new else np.ndarray(*args, **options)
 
 
 OVERRIDES[np.ndarray] = _AsksForArrays("ndarray", (), {"__module__": "numpy", "__doc__": np.ndarray.__doc__})
