@@ -1,11 +1,14 @@
-"""A CPU's pipeline at run time: the program of a tile, once for each tile, round after round.
+"""Run a CPU's pipeline: the program of a tile, once for each tile, in rounds.
 
-In:  a ``TileLoop`` and the executables of its plans. Out: a ``TileStep``, a step like a launch.
+In:  a ``TileLoop`` and the executables of its plans. Out: a ``TileStep``, one step of a call.
 
-A core takes a tile through all stages, and its products are BLAS's for one thread: two threads that share a small product
-wait for each other longer than they compute. A tile of an argument or a result is a part of its memory where the tiled
-axis is the outermost, else it is copied: by the tile's program before, out of a small array after. Tiles are added up in
-ranges that no number of threads changes, and the ranges' parts of folds are joined in their order: equal bits on any of them.
+One core takes a tile through all stages. BLAS gets one thread, since two threads that share a small
+product wait longer than they compute. If the tiled axis is the outermost one, a tile is a part of
+an argument's or a result's memory. Otherwise it is copied: by the tile's program on the way in, and
+from a small array on the way out.
+
+Folds are added up in fixed ranges of tiles, and the ranges in their order. So the result has the
+same bits for every number of threads.
 """
 
 from __future__ import annotations
@@ -29,19 +32,19 @@ from .call import CallWriter
 from .cpu import workers
 from .memory import Slot
 
-Join = Callable[..., Array]  # what joins two parts of a fold
-RANGES = 32  # of tiles, whose parts of folds are added up apart from each other: as many threads can be busy
+Join = Callable[..., Array]  # combines two parts of a fold
+RANGES = 32  # ranges of tiles; at most that many threads are busy in a round with folds
 
 
 class Runnable(Protocol):
-    """What is needed of an ``Executable``."""
+    """The part of an ``Executable`` that is used here."""
 
     def write_to(self, outputs: Sequence[Array], leaves: Sequence[Array]) -> None: ...
 
 
 @dataclass(frozen=True)
 class TilePart:
-    """Which part of an array each tile has: all of it (``axis`` < 0), or so many elements of an axis a unit."""
+    """The part of an array that a tile has: all of it (``axis`` < 0), or some units of an axis."""
 
     shape: tuple[int, ...]
     axis: int
@@ -49,11 +52,11 @@ class TilePart:
 
     @property
     def in_place(self) -> bool:
-        """Whether a part is contiguous."""
+        """Whether a part is contiguous in memory."""
         return self.axis < 0 or math.prod(self.shape[:self.axis]) == 1
 
     def of(self, array: Array, first: int, last: int) -> Array:
-        """The units from ``first`` up to ``last``, as a view."""
+        """A view of the units from ``first`` up to ``last``."""
         if self.axis < 0:
             return array
         each = self.shape[self.axis] // self.units
@@ -62,7 +65,7 @@ class TilePart:
 
 @dataclass(frozen=True)
 class TiledRun:
-    """A pipeline's executables, three a round; called with the flat arrays of its inputs, then of its outputs."""
+    """A pipeline's executables, three for each round. Called with flat inputs, then outputs."""
 
     loop: TileLoop
     programs: tuple[tuple[Runnable | None, ...], ...]
@@ -96,7 +99,7 @@ class TiledRun:
 
     def _tiles(self, tiles: range, this: Round, programs: Sequence[Runnable | None], values: dict[int, Array],
                joins: Sequence[Join]) -> list[Array]:
-        """Tiles one after the other, and their part of each fold."""
+        """Run tiles one after the other. Returns their part of each fold."""
         size, units = self.loop.pipeline.tile, self.loop.pipeline.units
         total, part = ([self._empty(f) for f in this.folds] for _ in range(2))
         for tile in tiles:
@@ -107,7 +110,7 @@ class TiledRun:
 
     def _tile(self, this: Round, programs: Sequence[Runnable | None], values: dict[int, Array], added: Sequence[Array],
               first: int, last: int) -> None:
-        """One tile: cut what it reads, run, put what it makes where it belongs."""
+        """One tile: cut its inputs, run its program, and store its results."""
         parts, inputs = self.parts, (*self.loop.body.graph.inputs, *this.given)
         seen = [(parts[n], parts[n].of(values[n], first, last)) for n in this.made if n not in this.folds]
         made = [view if part.in_place else np.empty(view.shape, view.dtype) for part, view in seen]
@@ -120,7 +123,7 @@ class TiledRun:
 
     @functools.cached_property
     def joins(self) -> dict[int, Join]:
-        """What joins two parts of each fold."""
+        """For each fold, the operation that combines two parts."""
         graph = self.loop.body.graph
         return {f: OPS[COMBINE[graph[f].op]].numpy for f in self.loop.cut.folded}
 
@@ -132,9 +135,9 @@ class TiledRun:
 
 
 class _Folds:
-    """The folds of a round: its tiles in ranges, whose parts are joined in their order as soon as those before are there.
+    """The folds of one round. Ranges of tiles are combined in their order, as they become ready.
 
-    Sums are rounded, so which parts are added to which must not depend on how many threads there are, or which was first.
+    Sums are rounded, so the order must not depend on the number of threads or their speed.
     """
 
     def __init__(self, joins: Sequence[Join], tiles: int) -> None:
@@ -142,14 +145,14 @@ class _Folds:
         self.ranges = min(tiles, RANGES) if joins else tiles
         self.waiting: dict[int, list[Array]] = {}
         self.total: list[Array] = []
-        self.joined = 0  # ranges
+        self.joined = 0  # number of ranges combined so far
 
     def tiles_of(self, number: int) -> range:
         """The tiles of one range."""
         return range(number * self.tiles // self.ranges, (number + 1) * self.tiles // self.ranges)
 
     def add(self, number: int, part: list[Array]) -> None:
-        """The parts of one range; of any, in any order."""
+        """Add the parts of one range. Ranges may arrive in any order."""
         with self.lock:
             self.waiting[number] = part
             while (following := self.waiting.pop(self.joined, None)) is not None:
@@ -166,9 +169,9 @@ def _join(joins: Sequence[Join], total: list[Array], part: list[Array]) -> list[
 # ---------------------------------------------------------------- BLAS's threads
 @functools.cache
 def _blas() -> tuple[list[LibController], list[LibController]]:
-    """The libraries that have a number of threads for each thread that calls them, and those that have one in all.
+    """The BLAS libraries whose number of threads is set for each calling thread, and the others.
 
-    Looking for them takes milliseconds, so once.
+    Finding them takes milliseconds, so it is done once.
     """
     found = ThreadpoolController().select(user_api="blas").lib_controllers
     own = [library for library in found if getattr(library, "threading_layer", "") == "openmp"]
@@ -178,22 +181,24 @@ def _blas() -> tuple[list[LibController], list[LibController]]:
 def _set(libraries: Sequence[LibController], threads: Iterable[int]) -> None:
     for library, number in zip(libraries, threads, strict=True):
         library.set_num_threads(number)
-        if hasattr(library, "clear_controlling_thread"):  # else no other thread may set it again: threadpoolctl from 3.8 on
+        # Without this, no other thread may set the number (threadpoolctl from 3.8 on).
+        if hasattr(library, "clear_controlling_thread"):
             library.clear_controlling_thread()
 
 
 def _limit(libraries: Sequence[LibController]) -> list[int]:
-    """Give the libraries one thread, and return how many they had."""
+    """Give the libraries one thread. Returns their numbers before."""
     had = [library.num_threads for library in libraries]
     _set(libraries, [1] * len(had))
     return had
 
 
 class _OneBlasThread:
-    """BLAS with one thread while anybody is inside.
+    """A context in which BLAS has one thread.
 
-    Most libraries have one number for the whole process: the first who comes notes it and the last who goes restores it.
-    If each did, one that comes while another is inside would note the other's 1, and leave BLAS with it for good.
+    Most libraries have one number of threads for the whole process. The first thread to enter saves
+    it, and the last to leave restores it. If each thread did both, a later one would save the 1 of
+    an earlier one, and restore it at the end.
     """
 
     def __init__(self) -> None:
@@ -217,7 +222,7 @@ class _OneBlasThread:
                 _set(shared, self.had)
 
     def after_fork(self) -> None:
-        """The child has only the thread that forked, which was not inside."""
+        """Reset in a child process. Its only thread was not inside."""
         if self.inside:
             _set(_blas()[1], self.had)
         self.lock, self.inside = threading.Lock(), 0

@@ -1,10 +1,11 @@
-"""CUDA text to machine code, by Numba: a function to launch on a GPU, or PTX on a machine without one.
+"""Compile CUDA text with Numba: to a function for a GPU, or to PTX without one.
 
-In:  emitted CUDA text over the functions of ``simt.math`` and ``simt.order``. Out: what ``numba.cuda`` makes of it.
+In:  emitted CUDA text that calls ``simt.math`` and ``simt.order``. Out: PTX.
 
-Numba compiles Python as Python means it, and a kernel pays for freedoms that emitted text never takes: an index may
-be negative, a loop variable outlives its loop, a thread has any number. ``_Plain`` takes them away before Numba
-reads the text. Measured on softmax for sm_90: 72 registers a thread before, 28 after, and a third of the PTX.
+Numba keeps Python's meaning, which costs registers: an index may be negative, a loop variable
+outlives its loop, a thread number may have any value. Emitted text uses none of this. ``_Plain``
+rewrites the text so that Numba knows. Measured on softmax for sm_90: 72 registers a thread before
+and 28 after, and a third of the PTX.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from ...simt.order import ORDERED, ordered_operations
 from ..cpu.compile import execute, functions_of, lock, names_in, over_helpers, wrapping
 
 INSTALL = "pip install 'minisitch[offline-cuda]'"
-RANGES = {"cuda.threadIdx.x": 1023, "cuda.blockIdx.x": 2**31 - 1}  # the largest there are: CUDA's limits
+RANGES = {"cuda.threadIdx.x": 1023, "cuda.blockIdx.x": 2**31 - 1}  # largest values by CUDA's limits
 
 
 def ptx(text: str, name: str, dtypes: Sequence[str], architecture: str, exact: bool = True) -> str:
-    """The PTX of a kernel for ``sm_75``, ``sm_90`` ...; asks for no driver. Raises DeviceError without numba-cuda.
+    """The PTX of a kernel for an architecture such as ``sm_90``. It needs no driver.
 
-    The same steps as of a launch, up to the assembler. With ``exact`` no product is joined with a sum but where the text says
-    ``cuda.fma``, and inside the device's own functions.
+    A launch takes the same steps. With ``exact`` no product is fused with a sum, except where the
+    text says ``cuda.fma`` and inside device functions. Raises DeviceError without numba-cuda.
     """
     if importlib.util.find_spec("numba_cuda") is None:
         raise DeviceError(f"PTX takes numba-cuda, which is not installed: {INSTALL}")
@@ -52,13 +53,13 @@ def _ptx(text: str, name: str, dtypes: Sequence[str], architecture: str, exact: 
     arrays = [numba.from_dtype(np.dtype(d))[::1] for d in dtypes]
     capability = (int(architecture[3:-1]), int(architecture[-1]))
     with lock, _compiling_for(capability):
-        made: Any = cuda.compile  # the built-in target of older Numbas declares another signature
+        made: Any = cuda.compile  # older Numbas declare another signature
         return made(_function(text, name, architecture, exact), numba.void(*arrays), device=False, abi="numba", cc=capability)[0]
 
 
 @contextlib.contextmanager
 def _compiling_for(capability: tuple[int, int]) -> Iterator[None]:
-    """Numba compiles device functions for the device it finds, and fails where there is none: here it is told which."""
+    """Tell Numba the architecture. It otherwise asks the device, and fails if there is none."""
     dispatcher: Any = importlib.import_module("numba.cuda.dispatcher")
     before = dispatcher.get_current_device
     dispatcher.get_current_device = lambda: types.SimpleNamespace(compute_capability=capability)
@@ -70,7 +71,7 @@ def _compiling_for(capability: tuple[int, int]) -> Iterator[None]:
 
 # ---------------------------------------------------------------- text to functions
 def _function(text: str, name: str, architecture: str, exact: bool) -> Callable[..., None]:
-    """The kernel as a Python function that Numba can compile; its device functions are jitted for one architecture."""
+    """The kernel as a Python function for Numba, with device functions for one architecture."""
     from numba import cuda
 
     namespace: dict[str, Any] = {"__name__": "minisitch.runtime.cuda.compile", "np": np, "math": math, "cuda": cuda}
@@ -96,13 +97,13 @@ def _helper(name: str, architecture: str) -> Any:
 
 @functools.cache
 def _wide_accesses() -> dict[str, Any]:
-    module = importlib.import_module(f"{__package__}.wide")  # it imports Numba
+    module = importlib.import_module(f"{__package__}.wide")  # only here, because it imports Numba
     return {"load_wide": module.load_wide, "store_wide": module.store_wide}
 
 
 @functools.cache
 def _rounded_product() -> Any:
-    """``a * b`` as an instruction that NVIDIA's compiler joins with no sum; of integers the plain product."""
+    """``a * b`` that NVIDIA's compiler never fuses with a sum. For integers the plain product."""
     from llvmlite import ir
     from numba.cuda.extending import intrinsic
 
@@ -122,14 +123,14 @@ def _rounded_product() -> Any:
     return rounded_product
 
 
-# ---------------------------------------------------------------- what Numba need not keep open
+# ---------------------------------------------------------------- rewrites before Numba
 def plain(text: str, exact: bool = True) -> ast.Module:
-    """The module with loops, indices, thread numbers and products as a machine has them; see ``_Plain``."""
+    """The module after ``_Unrolled`` and ``_Plain``."""
     return ast.fix_missing_locations(_Plain(exact).visit(_Unrolled().visit(ast.parse(text))))
 
 
 class _Unrolled(ast.NodeTransformer):
-    """Write out the loops that count places in a thread's registers: a register's number is part of an instruction.
+    """Unroll loops whose variable indexes a thread's registers, since registers have fixed numbers.
 
     Before:  for each in range(4):             After:  v0 = v0s[0]
                  v0 = v0s[each]                        r1 = maximum(r1, v0)
@@ -155,7 +156,7 @@ class _Unrolled(ast.NodeTransformer):
         return [_With(counter, turn).visit(copy.deepcopy(statement)) for turn in range(int(turns[1])) for statement in node.body]
 
     def _places(self, node: ast.AST) -> list[ast.expr]:
-        """Expressions that say which of a thread's registers an expression means."""
+        """The index expressions of a thread's register arrays in an expression."""
         if isinstance(node, ast.Subscript):
             return [node.slice] if ast.unparse(node.value) in self.registers else []
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("load_wide", "store_wide"):
@@ -164,7 +165,7 @@ class _Unrolled(ast.NodeTransformer):
 
 
 class _With(ast.NodeTransformer):
-    """A name's value in its place, and what can be computed with it computed."""
+    """Replace a name by a number, and compute sums and products of numbers."""
 
     def __init__(self, name: str, value: int) -> None:
         self.name, self.value = name, value
@@ -181,17 +182,21 @@ class _With(ast.NodeTransformer):
 
 
 class _Plain(ast.NodeTransformer):
-    """Say what every kernel of ours keeps to, and Numba cannot know. The stepper has checked the text as it was.
+    """Rewrite what costs registers in Numba. The stepper checks the text before this rewrite.
 
-    Before:  thread = cuda.threadIdx.x                 After:  thread = cuda.threadIdx.x & 1023
-             for col in range(thread, 1024, 128):              col = thread
-                 y[col] = x[col + row * 1024]                  while col < 1024:
-                                                                   y[np.uint64(col)] = x[np.uint64(col + row * 1024)]
-                                                                   col += 128
+    Before:  thread = cuda.threadIdx.x
+             for col in range(thread, 1024, 128):
+                 y[col] = x[col + row * 1024]
+    After:   thread = cuda.threadIdx.x & 1023
+             col = thread
+             while col < 1024:
+                 y[np.uint64(col)] = x[np.uint64(col + row * 1024)]
+                 col += 128
 
-    A loop: ``range`` counts what is left beside the variable, and keeps the variable's last value. An index: a
-    negative one counts from the end. A thread's number: signed, so that ``% 32`` takes four instructions. A product of two
-    values, ``v2 * v3``: NVIDIA's compiler would join it with a sum that reads it, unless not ``exact``.
+    Loops: ``range`` counts iterations beside the variable, and keeps the variable's last value.
+    Indices: a negative index counts from the end. Thread numbers: they are signed, so ``% 32``
+    takes four instructions. Products ``v2 * v3``: NVIDIA's compiler would fuse them with sums,
+    which ``exact`` forbids.
     """
 
     def __init__(self, exact: bool = True) -> None:
@@ -233,7 +238,7 @@ class _Plain(ast.NodeTransformer):
 
 
 def _bounds(arguments: list[ast.expr]) -> tuple[ast.expr, ast.expr, ast.expr]:
-    """First, last and step of a ``range``, which counts upwards in emitted text."""
+    """First, last and step of a ``range``, whose step is positive in emitted text."""
     if len(arguments) == 1:
         return ast.Constant(0), arguments[0], ast.Constant(1)
     return arguments[0], arguments[1], arguments[2] if len(arguments) == 3 else ast.Constant(1)

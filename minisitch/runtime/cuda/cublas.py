@@ -1,9 +1,11 @@
-"""Matrix products by cuBLAS, called as the C library it is: it comes with Torch, CuPy, a CUDA toolkit, or by itself.
+"""Matrix products by cuBLAS, called as a C library.
 
-In:  how two operands and a result lie in memory. Out: ``Gemm`` calls, fixed but for addresses and stream.
+In:  how two operands and a result lie in memory. Out: ``Gemm`` calls, which lack only addresses.
 
-cuBLAS thinks in columns: a row-major matrix is its transpose. So ``C = A @ B`` is asked for as ``C' = B' @ A'``, which
-moves nothing. Sums of float16 are made in float32; float32 is not rounded to TensorFloat-32, as NumPy's is not.
+The library comes with Torch, CuPy, a CUDA toolkit, or a package of its own. cuBLAS expects columns,
+and a row-major matrix is a transposed column-major one. So ``C = A @ B`` is computed as
+``C' = B' @ A'``, without moving data. Sums of float16 are made in float32. float32 is not rounded
+to TensorFloat-32, since NumPy does not do so.
 """
 
 from __future__ import annotations
@@ -21,35 +23,35 @@ from ..call import ArgumentView
 from .memory import MemoryBlock
 
 INSTALL = "pip install nvidia-cublas"
-TYPES = {"float32": (0, 68), "float64": (1, 70), "float16": (2, 68)}  # CUDA_R_32F ..., CUBLAS_COMPUTE_32F ...
-WORKSPACE = 32 << 20  # bytes, what NVIDIA advises for Hopper; 4 MiB would do for older GPUs
+TYPES = {"float32": (0, 68), "float64": (1, 70), "float16": (2, 68)}  # cudaDataType, compute type
+WORKSPACE = 32 << 20  # bytes, as NVIDIA advises for Hopper; older GPUs need 4 MiB
 PLAIN, TRANSPOSED, DEFAULT_ALGORITHM = 0, 1, -1
 
 
 @functools.cache
 def path() -> str:
-    """Where the library is; empty if it is not installed."""
+    """The path of the library; empty if it is not installed."""
     try:
         return str(importlib.import_module("cuda.pathfinder").load_nvidia_dynamic_lib("cublas").abs_path or "")
-    except Exception:  # not installed, or without what it needs: the tiled kernel does its work
+    except Exception:  # not installed, or incomplete: a tiled kernel of ours is used instead
         return ""
 
 
 @dataclass(frozen=True)
 class Gemm:
-    """One call for a batch of products at equal distances; offsets in bytes, strides in elements, row-major's names."""
+    """One cuBLAS call for a batch of products. Offsets are in bytes, strides in elements."""
 
     rows: int
     cols: int
     inner: int
-    a: tuple[int, int, int, int]  # PLAIN or TRANSPOSED, leading dimension, stride of the batch, offset
+    a: tuple[int, int, int, int]  # PLAIN or TRANSPOSED, leading dimension, batch stride, offset
     b: tuple[int, int, int, int]
-    c: tuple[int, int, int]  # leading dimension, stride of the batch, offset
-    count: int
+    c: tuple[int, int, int]  # leading dimension, batch stride, offset
+    count: int  # products in the batch
 
 
 def gemms(a: ArgumentView, b: ArgumentView, c: ArgumentView) -> tuple[Gemm, ...] | None:
-    """The calls that make ``c = a @ b``; None where cuBLAS knows no such dtype or order of elements."""
+    """The calls for ``c = a @ b``. None if cuBLAS does not support the dtype or the strides."""
     if a.dtype.name not in TYPES or {a.dtype, b.dtype} != {c.dtype} or not a.shape[-1]:
         return None
     size = a.dtype.itemsize
@@ -67,8 +69,10 @@ def gemms(a: ArgumentView, b: ArgumentView, c: ArgumentView) -> tuple[Gemm, ...]
 
 
 def batches(a: ArgumentView, b: ArgumentView, c: ArgumentView) -> list[tuple[int, int, int, int]]:
-    """The axes of a batch: the size of each and how many bytes its matrices are apart in a, b and c; 0 where they are the
-    same one. Neighbouring axes that lie as one are one."""
+    """The axes of a batch: the size of each, and its strides in a, b and c, in bytes.
+
+    A stride is 0 if the axis is broadcast. Neighbouring axes with matching strides are joined.
+    """
     axes: list[tuple[int, int, int, int]] = []
     for back in range(len(c.shape), 2, -1):
         size = c.shape[-back]
@@ -83,7 +87,7 @@ def batches(a: ArgumentView, b: ArgumentView, c: ArgumentView) -> list[tuple[int
 
 
 def _lies(view: ArgumentView) -> tuple[int, int] | None:
-    """PLAIN or TRANSPOSED and the leading dimension of matrices in elements, if one axis is contiguous."""
+    """PLAIN or TRANSPOSED, and the leading dimension in elements; None if no axis is contiguous."""
     size, (rows, cols) = view.dtype.itemsize, view.shape[-2:]
     row, col = view.strides[-2:]
     for order, near, far, length, lines in ((PLAIN, col, row, cols, rows), (TRANSPOSED, row, col, rows, cols)):
@@ -93,7 +97,7 @@ def _lies(view: ArgumentView) -> tuple[int, int] | None:
 
 
 class Cublas:
-    """A handle for one thread and stream, with a workspace of its own: then a recording takes no memory."""
+    """A cuBLAS handle for one thread and stream. Its own workspace makes recording possible."""
 
     def __init__(self, device: int, stream: int) -> None:
         self.library = ctypes.CDLL(path())
@@ -107,8 +111,8 @@ class Cublas:
             raise DeviceError(f"{function} of cuBLAS: status {code}; {INSTALL} in the release of the installed driver")
 
     def __call__(self, gemm: Gemm, dtype: str, addresses: Sequence[int], stream: int) -> None:
-        """Put one call on a stream. ``addresses``: of a, b and c."""
-        if stream != self.stream:  # which takes the workspace away
+        """Put one call on a stream. ``addresses`` are those of a, b and c."""
+        if stream != self.stream:  # setting the stream resets the workspace
             self._ask("cublasSetStream_v2", self.handle, ctypes.c_void_p(stream))
             self._ask("cublasSetWorkspace_v2", self.handle, ctypes.c_void_p(self.workspace.address), ctypes.c_size_t(WORKSPACE))
             self.stream = stream
@@ -116,7 +120,7 @@ class Cublas:
 
 
 def _arguments(gemm: Gemm, dtype: str, addresses: Sequence[int]) -> Iterator[Any]:
-    """What cublasGemmStridedBatchedEx takes after the handle: b comes first, see the top of the file."""
+    """The arguments of cublasGemmStridedBatchedEx after the handle: b before a (see above)."""
     kind, compute = TYPES[dtype]
     scalar = ctypes.c_double if compute == 70 else ctypes.c_float
     a_order, a_lead, a_step, a_offset = gemm.a

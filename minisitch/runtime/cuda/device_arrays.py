@@ -1,11 +1,12 @@
-"""Arrays that are on the GPU already: CuPy's, Torch's, Numba's, and all that speak one of two protocols.
+"""Arguments that are on the GPU already: arrays of CuPy, Torch, Numba, and others.
 
-In:  an argument. Out: ``Seen``, where its bytes are and whose they are; None for an array of the host.
+In:  an argument. Out: ``Seen`` with its address, or None for an array of the host.
 
-``__cuda_array_interface__`` gives an address and the stream that fills it; DLPack a capsule, from which the address is
-read. Nothing is copied. Results are made by the library that the first device array came from, so that they live in
-its allocator and on its current stream; where it has no empty arrays to fill (JAX's cannot be written), they are
-``DeviceArray``s. No library is imported here: one whose arrays we are given has been.
+Two protocols are used, and neither copies. ``__cuda_array_interface__`` gives an address and the
+stream that fills it. DLPack gives a capsule that holds the address. Results are made by the library
+of the first device array, so they use its allocator and its current stream. If it has no empty
+arrays to fill (JAX's cannot be written), results are ``DeviceArray``s. No library is imported here,
+because a library whose arrays arrive has been imported already.
 """
 
 from __future__ import annotations
@@ -20,21 +21,25 @@ import numpy as np
 from ...errors import DeviceError, MinisitchError
 from .memory import DeviceArray
 
-LEGACY = 0  # the stream that waits for all others and all others for it; the protocols write it as 1
-CUDA_DEVICES = (2, 13)  # of DLPack: CUDA's memory, and what it manages itself
+LEGACY = 0  # the stream that synchronises with all others; the protocols write it as 1
+CUDA_DEVICES = (2, 13)  # DLPack's device types: CUDA memory, CUDA managed memory
 
 
 class Seen(NamedTuple):
-    """One device array: the address of its first element, its library, and the stream that fills it (None: it is filled)."""
+    """A device array: its address, library, and the stream that fills it (None: it is filled)."""
 
     address: int
     library: str
     stream: int | None
-    owner: Any  # keeps the memory, or a copy of it in C order
+    owner: Any  # keeps the memory alive: the array, or a copy of it in C order
 
 
 def look(leaf: Any) -> Seen | None:
-    """Where an argument's bytes are, in C order; None where that is on the host. Raises DeviceError, MinisitchError."""
+    """Where an argument lies on the device, in C order; None if it is on the host.
+
+    Raises MinisitchError for a masked array or a tensor that needs a gradient, DeviceError for an
+    array of an unknown library that is not in C order.
+    """
     if type(leaf) is np.ndarray or isinstance(leaf, np.generic):
         return None
     library = type(leaf).__module__.partition(".")[0]
@@ -54,7 +59,7 @@ def look(leaf: Any) -> Seen | None:
 
 
 def _look_at_tensor(tensor: Any) -> Seen:
-    """Torch says faster by itself what its interface says."""
+    """The same for a Torch tensor, whose own attributes are faster than the protocol."""
     if tensor.requires_grad and sys.modules["torch"].is_grad_enabled():
         raise MinisitchError("a compiled function gives no gradients to Torch: pass x.detach(), or call it under torch.no_grad()")
     tensor = tensor.contiguous()
@@ -64,7 +69,7 @@ def _look_at_tensor(tensor: Any) -> Seen:
 def _look_through_dlpack(leaf: Any, library: str) -> Seen | None:
     if not hasattr(leaf, "__dlpack_device__") or int(leaf.__dlpack_device__()[0]) not in CUDA_DEVICES:
         return None
-    capsule = leaf.__dlpack__(stream=1)  # its library makes the legacy stream wait for what fills it
+    capsule = leaf.__dlpack__(stream=1)  # the legacy stream then waits for what fills the array
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     tensor = _DLTensor.from_address(pointer(capsule, b"dltensor"))
@@ -75,7 +80,7 @@ def _look_through_dlpack(leaf: Any, library: str) -> Seen | None:
 
 
 class _DLTensor(ctypes.Structure):
-    """DLPack's description of a tensor, which a capsule's memory begins with."""
+    """DLPack's struct of a tensor, at the start of a capsule's memory."""
 
     _fields_ = (("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
                 ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
@@ -84,7 +89,7 @@ class _DLTensor(ctypes.Structure):
 
 
 def _require_c_order(shape: Sequence[int], strides: Sequence[int] | None, itemsize: int, library: str) -> None:
-    """Raises DeviceError for an array that lies otherwise, of a library that we cannot ask for a copy."""
+    """Raise DeviceError if an array is not in C order."""
     expected = itemsize
     for size, stride in reversed(list(zip(shape, strides or (), strict=True)) if strides else []):
         if size != 1 and stride != expected and 0 not in shape:
@@ -93,26 +98,26 @@ def _require_c_order(shape: Sequence[int], strides: Sequence[int] | None, itemsi
 
 
 def _normal(stream: int) -> int:
-    """The legacy stream has two numbers."""
+    """The number of a stream. The legacy stream has two."""
     return LEGACY if stream in (0, 1) else int(stream)
 
 
 # ---------------------------------------------------------------- the caller's library
 def current_stream(library: str) -> int:
-    """The stream on which a library puts its work now, which is where the caller expects ours."""
+    """The stream that a library uses now, which the caller expects us to use."""
     if library == "torch":
         return int(sys.modules["torch"].cuda.current_stream().cuda_stream)
     return int(sys.modules["cupy"].cuda.get_current_stream().ptr) if library == "cupy" else LEGACY
 
 
 def callers_stream(seen: Sequence[Seen | None]) -> int:
-    """Of the first device array: its library's current stream, or the one that fills it."""
+    """The current stream of the first device array's library, or the stream that fills it."""
     first = next(s for s in seen if s)
     return current_stream(first.library) if first.library in ("torch", "cupy") else first.stream or LEGACY
 
 
 def maker(seen: Sequence[Seen | None], device: int, stream: int) -> Callable[[tuple[int, ...], np.dtype], tuple[Any, int]]:
-    """How to make an empty result: an array of the first one's library, and the address of its memory."""
+    """A function that makes an empty result in the first array's library, with its address."""
     library, owner = next((s.library, s.owner) for s in seen if s)
 
     def make(shape: tuple[int, ...], dtype: np.dtype) -> tuple[Any, int]:

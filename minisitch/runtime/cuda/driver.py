@@ -1,9 +1,9 @@
-"""NVIDIA's driver, through its own Python bindings (``cuda.bindings.driver``, which come with numba-cuda).
+"""Call NVIDIA's driver through its Python bindings (``cuda.bindings.driver``).
 
-In:  a call of the driver. Out: what it gives back; or a DeviceError that says what the code means and what to do.
+In:  the name of a driver function and its arguments. Out: its result, or a DeviceError.
 
-The bindings and not ``cuda.core``: they are one function for each of the driver's, the same from CUDA 12.9 to 13, where
-``cuda.core`` renamed options between 0.5 and 1.0; and what a call does to the device can be read off it.
+The bindings come with numba-cuda. They have one function for each of the driver's, and stay the
+same from CUDA 12.9 to 13. ``cuda.core`` renamed options between 0.5 and 1.0.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from ...device import DEVICES, Device
 from ...errors import DeviceError
 from .link import INSTALL, version
 
-OLDEST = (7, 0), (7, 5)  # compute capabilities: Volta, whose threads may wait for each other; Turing, where CUDA 13 begins
+# Compute capabilities. Kernels need Volta, whose threads can wait for each other. CUDA 13 needs
+# Turing.
+OLDEST = (7, 0), (7, 5)
 ELSEWHERE = "run with target='cpu', or step the CUDA text with target='step'"
 DOCTOR = "python -m minisitch doctor says what is missing"
 OUT_OF_MEMORY, INVALID_CONTEXT = 2, 201
@@ -38,13 +40,13 @@ REMEDIES = {  # the driver's code -> what to do
 
 @functools.cache
 def bindings() -> Any:
-    """The module of the bindings. Raises DeviceError where it, or the driver, is not there."""
+    """The bindings' module. Raises DeviceError if it or the driver is missing."""
     if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.bindings") is None:
         raise DeviceError(f"no CUDA device here: NVIDIA's bindings are not installed ({INSTALL}); without a GPU {ELSEWHERE}")
     api = importlib.import_module("cuda.bindings.driver")
     try:
         code = int(api.cuInit(0)[0])
-    except Exception as problem:  # the bindings' own kinds, which differ between versions
+    except Exception as problem:  # the class differs between versions of the bindings
         raise DeviceError(f"no CUDA device here: NVIDIA's driver is not installed, or not found; install it (nvidia-smi "
                           f"shows whether it works), or {ELSEWHERE}") from problem
     if code:
@@ -53,7 +55,7 @@ def bindings() -> Any:
 
 
 def ask(function: str, *arguments: Any) -> Any:
-    """One call of the driver: its value, a tuple of them, or None. Raises DeviceError."""
+    """Call a driver function. Returns its value, a tuple of values, or None. Raises DeviceError."""
     try:
         code, *values = getattr(bindings(), function)(*arguments)
     except RuntimeError as problem:  # the bindings' FunctionNotFoundError
@@ -64,7 +66,7 @@ def ask(function: str, *arguments: Any) -> Any:
 
 
 def failure(function: str, code: int) -> DeviceError:
-    """What a code means, and the next step."""
+    """The error for a driver's code: its name, and what to do."""
     api = bindings()
     name = api.cuGetErrorName(api.CUresult(code))[1]
     said = name.decode() if isinstance(name, bytes) else f"code {code}"
@@ -72,7 +74,7 @@ def failure(function: str, code: int) -> DeviceError:
 
 
 def available() -> bool:
-    """Whether kernels can be compiled and launched here; where not, ``doctor`` says why."""
+    """Whether kernels can be compiled and launched here. ``doctor`` says why not."""
     if importlib.util.find_spec("numba_cuda") is None:
         return False
     try:
@@ -83,7 +85,7 @@ def available() -> bool:
 
 # ---------------------------------------------------------------- devices
 def current(otherwise: int = 0) -> int:
-    """The ordinal of this thread's device; makes the first one current where none is, as CuPy, Torch and Numba do, or another."""
+    """The ordinal of this thread's device. If it has none, device ``otherwise`` becomes current."""
     code, device = bindings().cuCtxGetDevice()
     if not int(code):
         return int(device)
@@ -94,14 +96,14 @@ def current(otherwise: int = 0) -> int:
 
 
 def attribute(name: str, ordinal: int) -> int:
-    """One of the figures that the driver knows of a device, by the end of its name."""
+    """One figure of a device, by the end of the attribute's name in CUDA."""
     return int(ask("cuDeviceGetAttribute", getattr(bindings().CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}"),
                    ask("cuDeviceGet", ordinal)))
 
 
 @functools.cache
 def architecture(ordinal: int) -> str:
-    """``sm_90`` for a Hopper. Raises DeviceError for a GPU that is too old, or that the compiler no longer knows."""
+    """The architecture, such as ``sm_90``. Raises DeviceError if the GPU is too old."""
     found = attribute("COMPUTE_CAPABILITY_MAJOR", ordinal), attribute("COMPUTE_CAPABILITY_MINOR", ordinal)
     name = f"sm_{found[0]}{found[1]}"
     if found < OLDEST[0]:
@@ -114,7 +116,7 @@ def architecture(ordinal: int) -> str:
 
 @functools.cache
 def this_gpu(ordinal: int = 0) -> Device:
-    """The GPU of this machine as schedules need it: its own sizes; costs that nobody measured are the H100's."""
+    """The GPU of this machine. Costs that were not measured are those of an H100."""
     said = ask("cuDeviceGetName", 256, ask("cuDeviceGet", ordinal))
     name = (said.decode() if isinstance(said, bytes) else str(said)).strip("\0 ")
     known = next((d for key, d in DEVICES.items() if key in name.lower()), None)

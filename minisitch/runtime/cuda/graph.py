@@ -1,23 +1,26 @@
-"""CUDA graphs: what a call does on the device, recorded once and replayed by one call of the driver.
+"""CUDA graphs: record the work of a call once, then replay it with one driver call.
 
-In:  a function that issues the work of one call on a stream, and the addresses it works on. Out: the work is under way.
+In:  a function that issues a call's work on a stream, and the addresses it uses. Out: the work is
+on the stream.
 
-    addresses of a graph that is kept                -> replay it: one call, whatever the number of kernels
-    addresses met lately, but not recorded           -> record, keep, replay
-    other addresses                                  -> issue kernel by kernel
+    addresses with a recorded graph           -> replay it
+    addresses that were used lately           -> record, keep, replay
+    other addresses                           -> issue kernel by kernel
 
-A recorded kernel holds its arguments. That leaves three ways when a call brings other arrays:
+A recorded kernel holds its arguments. If a call brings other arrays, there are three ways:
 
-- to copy them into fixed buffers reads and writes every input once more, which for kernels that are bound by memory is up
-  to as long as the kernel: only arrays of NumPy, which must be copied anyway, are treated so;
-- to change the recorded arguments is a call for every kernel, as many as issuing them;
-- to keep a graph for each set of addresses costs nothing where addresses come back. They do: a caching allocator gives a
-  loop the same few blocks again and again. This is what is done, for ``KEPT`` sets; a set is recorded when it comes the
-  second time, so that arrays that never come back cost no recording. When more sets come back, the oldest graph is
-  updated, which does not disturb a replay under way, as destroying it might.
+- Copy them into fixed buffers. This moves every input once more, which may take as long as the
+  kernels. It is done only for NumPy arrays, which must be copied to the device anyway.
+- Change the arguments of the graph. This takes one driver call for each kernel, as issuing does.
+- Keep a graph for each set of addresses. This costs nothing if addresses return, and they do,
+  because a caching allocator gives a loop the same few blocks again.
 
-A recording also has to meet what has been compiled and loaded already, which the first, plain time sees to. It is made on
-a stream of its own, since the legacy stream cannot be recorded. Nothing here waits for the device.
+The third way is used, for ``KEPT`` sets. A set is recorded when it comes for the second time, after
+its first run has compiled and loaded every kernel. If there are too many sets, the oldest graph is
+updated. Destroying it could disturb a replay that still runs.
+
+Recording uses a stream of its own, since the legacy stream cannot be recorded. Nothing here waits
+for the device.
 """
 
 from __future__ import annotations
@@ -29,24 +32,24 @@ from typing import Any
 from ...errors import DeviceError
 from .driver import ask, bindings
 
-KEPT = 8  # graphs a program and stream; two sets of addresses are what a loop that replaces its result has
-WORTHWHILE = 3  # launches: a replay is one call of the driver, so of two it saves one (by argument; no GPU has timed it)
+KEPT = 8  # graphs of a program and stream; a loop that replaces its result needs two
+WORTHWHILE = 3  # launches from which a replay pays (by argument; not measured)
 
 Addresses = tuple[int, ...]
 
 
 class Graphs:
-    """The recorded graphs of one program on one stream. ``refused`` says why there are none, once recording failed."""
+    """The recorded graphs of one program on one stream. ``refused`` says why recording failed."""
 
     def __init__(self, issue: Callable[[Addresses, int], None], stream: int) -> None:
         self.issue, self.stream = issue, stream
-        self.kept: OrderedDict[Addresses, Any] = OrderedDict()  # the oldest first
+        self.kept: OrderedDict[Addresses, Any] = OrderedDict()  # least recently used first
         self.lately: deque[Addresses] = deque(maxlen=KEPT)
         self.refused = ""
-        self.recorder: Any = None  # the stream that recordings are made on
+        self.recorder: Any = None  # the stream for recordings
 
     def run(self, addresses: Addresses) -> None:
-        """Do the work on these addresses: replayed, recorded and replayed, or issued."""
+        """Run the work on these addresses: replay it, record and replay it, or issue it."""
         graph = self.kept.get(addresses)
         if graph is None and addresses in self.lately and not self.refused:
             graph = self._record(addresses)
@@ -58,7 +61,7 @@ class Graphs:
         ask("cuGraphLaunch", graph, self.stream)
 
     def _record(self, addresses: Addresses) -> Any:
-        """A graph for these addresses, or None with the reason in ``refused``."""
+        """A graph for these addresses. None if recording fails; ``refused`` then says why."""
         api = bindings()
         try:
             if self.recorder is None:
@@ -82,7 +85,7 @@ class Graphs:
         return made
 
     def _instantiate(self, recorded: Any) -> Any:
-        """Make it ready to launch, or put it into the oldest one that is."""
+        """Make the recording executable, or put it into the oldest graph."""
         if len(self.kept) < KEPT:
             return ask("cuGraphInstantiate", recorded, 0)
         oldest = self.kept.popitem(last=False)[1]

@@ -1,10 +1,9 @@
-"""One kernel on a GPU: compiled and loaded once, its arguments laid out once, launched by the driver.
+"""A kernel on a GPU: compiled and loaded once, then launched by the driver.
 
 In:  a kernel's CUDA text. Out: a ``DeviceKernel``, which ``Arguments`` launches.
 
-A kernel's arguments are Numba's: seven words a buffer, of which a call changes one. Pointers alone would be an eighth of
-that, but Numba's atomics and our wide loads take arrays; and what a replayed graph launches with was laid out when it was
-recorded.
+Arguments follow Numba's calling convention: seven words for each buffer, of which a call changes
+one. Pointers alone would be smaller, but Numba's atomics and our wide loads need arrays.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from . import link as cuda_link
 from .driver import architecture, ask, attribute, current
 from .memory import MemoryBlock
 
-WORDS = 7  # of an array among a kernel's arguments: two that are always 0, elements, item size, address, shape, stride
-ADDRESS = 4  # which of them is the address
+WORDS = 7  # of an array argument: 0, 0, elements, item size, address, shape, stride
+ADDRESS = 4  # position of the address among them
 
 
 @dataclass(frozen=True)
 class DeviceKernel:
-    """A kernel to launch. ``together``: its blocks wait for each other, so all must be resident."""
+    """A kernel to launch. With ``together`` all its blocks must be resident at once."""
 
     name: str
     text: str
@@ -43,23 +42,26 @@ class DeviceKernel:
 
     @classmethod
     def of(cls, source: KernelSource) -> DeviceKernel:
-        """The one launch of a kernel's CUDA text."""
+        """The single launch of a kernel's CUDA text."""
         kernel, buffers = source.kernel, source.kernel.parameters
         return cls(source.launches[0].name, source.text, kernel.grid, kernel.block, tuple(b.dtype for b in buffers),
                    tuple(b.size for b in buffers), kernel.registers, bool(kernel.grid_barriers), source.exact)
 
     @classmethod
     def of_pipeline(cls, source: PipelineSource) -> DeviceKernel:
-        """A pipeline's one launch, of all its blocks together."""
+        """The single launch of a pipeline, whose blocks are all resident."""
         return cls(source.name, source.text, source.grid, source.block, tuple(a.dtype for a in source.arrays),
                    tuple(a.size for a in source.arrays), source.registers, True, source.exact)
 
     def load(self, device: int) -> Any:
-        """The function on a device; compiled and loaded once. Raises DeviceError, also where the grid does not fit."""
+        """The kernel on a device, compiled and loaded once.
+
+        Raises DeviceError, also if the blocks cannot all be resident and must be.
+        """
         return _loaded(self, device)
 
     def __call__(self, *buffers: np.ndarray) -> None:
-        """One launch on arrays of NumPy, copied there and back: to look at a kernel by itself."""
+        """Launch once on NumPy arrays, copied to the device and back, to test a single kernel."""
         device = current()
         blocks = [MemoryBlock(b.nbytes, device, 0) for b in buffers]
         arguments = Arguments(self)
@@ -86,7 +88,7 @@ def _loaded(kernel: DeviceKernel, device: int) -> Any:
 
 
 class Arguments:
-    """A kernel's arguments as Numba's calling convention has them, laid out once; and a launch with them."""
+    """A kernel's arguments in Numba's calling convention, and a launch with them."""
 
     def __init__(self, kernel: DeviceKernel) -> None:
         self.kernel = kernel
@@ -96,17 +98,18 @@ class Arguments:
             itemsize = np.dtype(dtype).itemsize
             self.words[place * WORDS:(place + 1) * WORDS] = [0, 0, size, itemsize, 0, size, itemsize]
         first = ctypes.addressof(self.words)
-        self.pointers = (ctypes.c_void_p * count)(*range(first, first + 8 * count, 8))  # one to each word, for the driver
+        # The driver wants a pointer to each word.
+        self.pointers = (ctypes.c_void_p * count)(*range(first, first + 8 * count, 8))
         self.where = ctypes.addressof(self.pointers)
         self.fixed: list[MemoryBlock] = []
 
     def fix(self, place: int, block: MemoryBlock) -> None:
-        """Let one argument be this memory at every launch; it lives as long as the arguments do."""
+        """Set one argument for all launches. The block lives as long as the arguments."""
         self.words[place * WORDS + ADDRESS] = block.address
         self.fixed.append(block)
 
     def launch(self, function: Any, stream: int) -> None:
-        """Put the kernel on a stream; the driver has copied the arguments when this returns."""
+        """Put the kernel on a stream. The driver copies the arguments before this returns."""
         kernel = self.kernel
         if kernel.together:
             ask("cuLaunchCooperativeKernel", function, kernel.grid, 1, 1, kernel.block, 1, 1, 0, stream, self.where)

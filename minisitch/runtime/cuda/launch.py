@@ -1,12 +1,13 @@
-"""Running a program on a GPU: its steps as calls of the driver, on arrays of NumPy or of the device.
+"""Run a program on a GPU: its steps become driver calls, on NumPy or device arrays.
 
-In:  the slots and steps of a program. Out: a ``CudaExecutable``, called with the array leaves of the arguments.
+In:  the slots and steps of a program. Out: a ``CudaExecutable``, called with the array leaves.
 
-    arrays of NumPy      copied into buffers of the thread, results copied back; the call waits for them
-    arrays of the device where they are; results on the device too; on the caller's stream, and nothing is waited for
+    NumPy arrays     are copied to buffers, and results are copied back. The call waits for them.
+    device arrays    stay where they are, and results are device arrays. The work goes to the
+                     caller's stream, and the call does not wait.
 
-A ``Session`` is what one thread has of a program on one stream: a workspace, the arguments of every launch laid out as the
-kernels want them, recorded graphs (``cuda_graph``).
+A ``Session`` belongs to one thread, program and stream. It holds a workspace, the prepared
+arguments of each launch, and recorded graphs (``graph.py``).
 """
 
 from __future__ import annotations
@@ -41,15 +42,19 @@ from .memory import MemoryBlock
 
 # ---------------------------------------------------------------- steps on a device
 class Issue(Protocol):
-    """One step, ready: puts its work on a stream, given the address of every slot."""
+    """A step that is ready: it puts its work on a stream, given the addresses of all slots."""
 
     def __call__(self, addresses: Addresses, stream: int) -> None: ...
 
 
 def _issue_kernel(kernel: DeviceKernel, slots: Sequence[int], offsets: Sequence[int], device: int,
                   own: Sequence[MemoryBlock] = ()) -> Issue:
-    """A launch. ``offsets`` of buffers, in elements: the kernel sees each from there on. Behind the slots come blocks of its
-    ``own``, the same at every launch: a pipeline's queues, scratch, and counters, which it sets to zero itself."""
+    """A launch of a kernel.
+
+    ``offsets`` are in elements: the kernel sees each buffer from its offset on. ``own`` are further
+    buffers, the same at every launch: a pipeline's queues, scratch and counters. The kernel itself
+    sets the counters to zero.
+    """
     function, arguments = kernel.load(device), Arguments(kernel)
     skipped = [offset * np.dtype(dtype).itemsize for offset, dtype in zip(offsets, kernel.dtypes, strict=False)]
     places = [(place * WORDS + ADDRESS, slot, nbytes) for place, (slot, nbytes) in
@@ -81,7 +86,7 @@ def _issue_gemms(calls: Sequence[cublas.Gemm], step: LibraryStep, handle: cublas
 
 
 def _issue_on_host(step: LibraryStep, slots: Sequence[Slot]) -> Issue:
-    """What only NumPy does: waits for the operands, computes, and copies the result back."""
+    """A step that NumPy computes on the host. It waits for the operands and copies the result."""
     *operands, out = step.slots
 
     def issue(addresses: Addresses, stream: int) -> None:
@@ -92,12 +97,12 @@ def _issue_on_host(step: LibraryStep, slots: Sequence[Slot]) -> Issue:
         with np.errstate(all="ignore"):
             (step.function or np.matmul)(*(view.of(array) for view, array in zip(step.views, arrays, strict=True)))
         ask("cuMemcpyHtoDAsync", addresses[out], arrays[-1].ctypes.data, arrays[-1].nbytes, stream)
-        ask("cuStreamSynchronize", stream)  # the array is gone when this returns
+        ask("cuStreamSynchronize", stream)  # the array is freed when this returns
     return issue
 
 
 def product_kernel(step: LibraryStep, slots: Sequence[Slot]) -> DeviceKernel:
-    """The tiled product that stands in for cuBLAS: of integers, of orders that it does not know, or where it is missing."""
+    """The tiled product for what cuBLAS does not support, or if cuBLAS is not installed."""
     a, b, c = step.views
     size = a.dtype.itemsize
     matrices = [Matrix(name, view.dtype.name, view.strides[-2] // size, view.strides[-1] // size,
@@ -108,7 +113,7 @@ def product_kernel(step: LibraryStep, slots: Sequence[Slot]) -> DeviceKernel:
 
 
 def library_calls(stages: Stages) -> list[str]:
-    """Who does each library call on a GPU of this machine, a line for each kind of answer, as ``explain`` says it."""
+    """For ``explain``: what computes each library call on this machine's GPU, in lines of text."""
     found: dict[str, list[str]] = {}
     for pattern in stages.plan.library_calls:
         node = stages.graph[pattern.members[0]]
@@ -128,21 +133,21 @@ def _done_by(step: LibraryStep) -> str:
     return f"cuBLAS, {len(calls)} call{'s' * (len(calls) > 1)}"
 
 
-# ---------------------------------------------------------------- what a thread has of a program on a stream
+# ---------------------------------------------------------------- a program on one stream
 class Session:
-    """Workspace, laid-out arguments and recorded graphs, for one thread, device and stream."""
+    """Workspace, prepared arguments and recorded graphs of one thread, device and stream."""
 
     def __init__(self, program: CudaExecutable, device: int, stream: int) -> None:
         self.program, self.device, self.stream = program, device, stream
         self.workspace = MemoryBlock(program.workspace, device, stream)
-        self.fixed: dict[int, MemoryBlock] = {}  # of slots whose arrays are copied here
+        self.fixed: dict[int, MemoryBlock] = {}  # buffers of slots that are copied
         self.handle: cublas.Cublas | None = None
-        self.waits = False  # for the host, in the midst of the work
+        self.waits = False  # whether some step waits for the host
         self.issues = [issue for step in program.steps if (issue := self._ready(step))]
         self.graphs = Graphs(self.issue, stream)
 
     def _ready(self, step: Step) -> Issue | None:
-        """What a step does here; None where there is nothing to do."""
+        """Prepare a step. None if it has nothing to do."""
         slots = self.program.slots
         if isinstance(step, KernelStep):
             assert isinstance(step.launch, DeviceKernel)
@@ -167,41 +172,41 @@ class Session:
         return _issue_gemms(calls, step, self.handle)
 
     def buffer(self, slot: int) -> int:
-        """The address of a slot's own buffer, for what must be copied."""
+        """The address of a slot's own buffer, for arrays that must be copied."""
         if slot not in self.fixed:
             found = self.program.slots[slot]
             self.fixed[slot] = MemoryBlock(found.size * found.dtype.itemsize, self.device, self.stream)
         return self.fixed[slot].address
 
     def issue(self, addresses: Addresses, stream: int) -> None:
-        """All steps, in order."""
+        """Issue all steps in order."""
         for issue in self.issues:
             issue(addresses, stream)
 
     def run(self, addresses: Addresses) -> None:
-        """All steps on these addresses: by a recorded graph where that is less work."""
+        """Run all steps on these addresses, by a recorded graph if that saves calls."""
         if self.waits or len(self.issues) < WORTHWHILE:
             self.issue(addresses, self.stream)
         else:
             self.graphs.run(addresses)
 
     def send(self, slot: int, array: np.ndarray) -> int:
-        """Copy an array of the host into the slot's buffer."""
+        """Copy a host array into the slot's buffer. Returns its address."""
         address = self.buffer(slot)
         if array.nbytes:
             ask("cuMemcpyHtoDAsync", address, array.ctypes.data, array.nbytes, self.stream)
         return address
 
     def wait_for(self, stream: int) -> None:
-        """Let this stream's work come after what the other has been given so far; the host does not wait."""
+        """Order this stream after the work that is now on another one. The host does not wait."""
         event = ask("cuEventCreate", int(bindings().CUevent_flags.CU_EVENT_DISABLE_TIMING))
         ask("cuEventRecord", event, stream)
         ask("cuStreamWaitEvent", self.stream, event, 0)
-        ask("cuEventDestroy", event)  # the driver keeps it until it has happened
+        ask("cuEventDestroy", event)  # the driver keeps it until the event has happened
 
 
 class _Mine(threading.local):
-    """A thread's sessions of one program, and its stream for arrays of NumPy."""
+    """One thread's sessions of a program, and its stream for NumPy arrays."""
 
     def __init__(self) -> None:
         self.sessions: dict[tuple[int, int], Session] = {}
@@ -210,15 +215,15 @@ class _Mine(threading.local):
 
 @dataclass(frozen=True)
 class CudaExecutable(Executable):
-    """A program ready to run on a GPU. Nothing returned shares memory with an argument, the workspace or another result."""
+    """A program ready to run on a GPU. Results share no memory with anything else."""
 
     @functools.cached_property
     def mine(self) -> _Mine:
-        """What the thread that asks has of this program."""
+        """The sessions of the calling thread."""
         return _Mine()
 
     def session(self, device: int, stream: int) -> Session:
-        """The thread's session on a stream; made at its first call there."""
+        """The thread's session on a stream, made at the first call."""
         found = self.mine.sessions.get((device, stream))
         if found is None:
             found = self.mine.sessions[device, stream] = Session(self, device, stream)
@@ -234,7 +239,7 @@ class CudaExecutable(Executable):
         return finish(program, leaves, self.outputs(leaves))
 
     def outputs(self, leaves: Sequence[Any]) -> list[np.ndarray]:
-        """One array of NumPy an output of the graph; waits for them."""
+        """The graph's outputs as NumPy arrays. Waits for them."""
         session, addresses, kept = self._sent(leaves)
         session.run(addresses)
         results = [(fresh if is_pooled(s.size * s.dtype.itemsize) else np.empty)(s.shape, s.dtype) for s in self.results]
@@ -243,11 +248,11 @@ class CudaExecutable(Executable):
             if result.nbytes:
                 ask("cuMemcpyDtoHAsync", result.ctypes.data, addresses[place], result.nbytes, session.stream)
         ask("cuStreamSynchronize", session.stream)
-        del kept  # only now: what is copied must stay where it is
+        del kept  # the arrays must live until their copies are done
         return results
 
     def prepare(self, leaves: Sequence[Any]) -> tuple[list[Any], list[Callable[[], Any]]]:
-        """A call taken apart, to be timed: one call a step, each of which waits for its end."""
+        """The parts of a call, for timing: a function for each step, which waits for its end."""
         session, addresses, kept = self._sent(leaves)
 
         def timed(issue: Issue | None) -> None:
@@ -259,7 +264,7 @@ class CudaExecutable(Executable):
 
     @functools.cached_property
     def inputs(self) -> list[Slot]:
-        """The slots of arguments and captured arrays: the first ones."""
+        """The slots of arguments and captured arrays, which come first."""
         return [slot for slot in self.slots if slot.place == "input"]
 
     @functools.cached_property
@@ -268,7 +273,7 @@ class CudaExecutable(Executable):
         return [slot for slot in self.slots if slot.place == "output"]
 
     def _sent(self, leaves: Sequence[Any]) -> tuple[Session, Addresses, list[np.ndarray]]:
-        """Arrays of NumPy on the device: always in the same buffers, so that a graph of them is replayed."""
+        """Copy NumPy arrays to the device, always to the same buffers, so that a graph matches."""
         device = current()
         if device not in self.mine.streams:
             self.mine.streams[device] = int(ask("cuStreamCreate", int(bindings().CUstream_flags.CU_STREAM_NON_BLOCKING)))
@@ -280,7 +285,7 @@ class CudaExecutable(Executable):
         return session, self._addresses(session, [session.send(i, array) for i, array in enumerate(arrays)], None), arrays
 
     def _addresses(self, session: Session, inputs: Sequence[int], outputs: Sequence[int] | None) -> Addresses:
-        """Where every slot is: inputs come first; outputs in buffers of the session, where nobody gave any."""
+        """The address of every slot. Outputs use the session's buffers unless given."""
         found = {"input": iter(inputs), "output": iter(outputs or ())}
         return tuple(session.workspace.address + slot.index if slot.place == "workspace" else
                      session.buffer(i) if slot.place == "output" and outputs is None else
@@ -288,21 +293,21 @@ class CudaExecutable(Executable):
 
     # ------------------------------------------------------------ arrays of the device
     def _on_device(self, leaves: Sequence[Any], seen: Sequence[Seen | None]) -> Any:
-        """The work on the caller's stream; indices are not checked, which would wait for them, but kept within bounds."""
+        """Run on the caller's stream. Indices are clamped, since checking them would wait."""
         device, stream, program = current(), callers_stream(seen), self.stages.program
         if program.mutated:
             self._refuse_written(leaves, seen)
         session = self.session(device, stream)
         for other in {s.stream for s in seen if s and s.stream is not None} - {stream}:
             session.wait_for(other)
-        kept = []  # until the copies from them are under way
+        kept = []  # host arrays, until their copies are issued
         inputs = []
         for i, (leaf, slot) in enumerate(zip([*leaves, *program.outside(leaves)], self.inputs, strict=True)):
             there = seen[i] if i < len(seen) else None
             if there is None:
                 kept.append(ready(leaf, slot.dtype))
                 inputs.append(session.send(i, kept[-1]))
-            elif there.address % ACCESS:  # a part of an array; kernels read 16 bytes at once
+            elif there.address % ACCESS:  # not aligned to the 16 bytes that kernels read at once
                 nbytes = slot.size * slot.dtype.itemsize
                 ask("cuMemcpyDtoDAsync", session.buffer(i), there.address, nbytes, stream)
                 inputs.append(session.buffer(i))
@@ -318,7 +323,10 @@ class CudaExecutable(Executable):
         return unflatten(program.outputs, [array for array, _ in made])
 
     def _refuse_written(self, leaves: Sequence[Any], seen: Sequence[Seen | None]) -> None:
-        """What a program writes into must lie in C order on the device, and share no memory with other arguments."""
+        """Refuse written arguments that are not device arrays in C order, or share memory.
+
+        Raises MinisitchError.
+        """
         ranges = [(s.address, s.address + slot.size * slot.dtype.itemsize) if s else (0, 0)
                   for s, slot in zip(seen, self.inputs, strict=False)]
         for source, _ in self.stages.program.mutated:

@@ -1,11 +1,11 @@
-"""CUDA text to the machine code of one GPU: what a launch loads, made without a driver and kept on disk.
+"""CUDA text to the machine code of one GPU, without a driver, and kept on disk.
 
 In:  a kernel's text, the dtypes of its buffers, an architecture. Out: a ``Cubin``.
 
-    text --cuda_compile.ptx--> PTX --nvJitLink, with the device runtime where there is a grid barrier--> cubin
+    text --compile.ptx--> PTX --nvJitLink--> cubin
 
-Linked here and not by the driver: what a driver makes of PTX depends on the driver's age, and one older than the compiler
-refuses it.
+A kernel with a grid barrier is linked with the device runtime. The driver could link too, but one
+that is older than the compiler refuses its PTX.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PACKAGES = ("numba", "numba-cuda", "cuda-bindings", "nvidia-nvvm", "nvidia-nvjit
 
 @dataclass(frozen=True)
 class Cubin:
-    """Machine code for one architecture, and the name that the kernel has in it."""
+    """Machine code for one architecture, and the kernel's name in it."""
 
     image: bytes
     entry: str
@@ -38,9 +38,10 @@ class Cubin:
 
 def cubin(text: str, name: str, dtypes: Sequence[str], architecture: str, registers: int | None = None,
           exact: bool = True) -> Cubin:
-    """The machine code of a kernel that takes flat buffers of these dtypes. Raises DeviceError with the next step.
+    """The machine code of a kernel that takes flat buffers of these dtypes.
 
-    ``registers`` bounds a thread's registers, so that the wave the schedule counted on fits (AStitch B8, "apply").
+    ``registers`` limits the registers of a thread, so that the wave of the schedule fits (AStitch
+    B8, "apply"). Raises DeviceError with the next step.
     """
     program = re.sub(r"[ \t]*#.*$", "", text, flags=re.MULTILINE)  # comments name the user's lines
     key = hashlib.sha256(repr((program, name, tuple(dtypes), architecture, registers, exact, _surroundings())).encode()).hexdigest()
@@ -58,11 +59,11 @@ def cubin(text: str, name: str, dtypes: Sequence[str], architecture: str, regist
 
 
 def link(ptx: str, architecture: str, registers: int | None = None) -> bytes:
-    """Assemble PTX, and link the device runtime where it calls it: a grid barrier is such a call."""
+    """Assemble PTX. Link the device runtime if the kernel calls it, for a grid barrier."""
     try:
         linker = importlib.import_module("cuda.bindings.nvjitlink")
         linker.version()
-    except Exception as problem:  # an ImportError, or whatever says that the library is not there
+    except Exception as problem:  # an ImportError, or another if the library is missing
         raise DeviceError(f"CUDA kernels are linked by nvJitLink, which is not installed: {INSTALL}") from problem
     options = [f"-arch={architecture}"] + [f"-maxrregcount={registers}"] * bool(registers)
     handle = linker.create(len(options), options)
@@ -86,7 +87,7 @@ def link(ptx: str, architecture: str, registers: int | None = None) -> bytes:
 
 @functools.cache
 def _device_runtime() -> str:
-    """The library that a grid barrier calls."""
+    """The path of the library that a grid barrier calls."""
     try:
         return str(importlib.import_module("cuda.pathfinder").find_static_lib("cudadevrt"))
     except Exception as problem:
@@ -95,7 +96,7 @@ def _device_runtime() -> str:
 
 @functools.cache
 def _surroundings() -> tuple[str, ...]:
-    """What machine code depends on besides the text: our sources, and the versions of the compilers."""
+    """What machine code depends on besides the text: our sources, and versions of compilers."""
     ours = [(__package__, path.name) for path in sorted(Path(__file__).parent.glob("*.py"))]
     texts = [pkgutil.get_data(*each) or b"" for each in (*ours, ("minisitch.simt", "math.py"), ("minisitch.simt", "order.py"))]
     sources = [hashlib.sha256(text).hexdigest() for text in texts]
@@ -103,7 +104,7 @@ def _surroundings() -> tuple[str, ...]:
 
 
 def version(package: str) -> str:
-    """The installed version of a package; empty where there is none."""
+    """The installed version of a package, or an empty string."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

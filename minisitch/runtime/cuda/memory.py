@@ -1,11 +1,12 @@
-"""Device memory: blocks that are taken again by the stream that gave them back.
+"""Device memory in blocks, which are kept and reused by the same stream.
 
-In:  a number of bytes, a device, a stream. Out: a ``MemoryBlock``, which goes back to its pool when nobody refers to it.
+In:  a number of bytes, a device, a stream. Out: a ``MemoryBlock``, which returns to its pool with
+its last reference.
 
-Taking memory from the driver waits for the whole device, so what was taken is kept. A kernel may still read a block
-whose last reference is gone; whoever takes it next on the same stream comes after that kernel, so blocks never change
-streams, and nothing is waited for. The latest block given back is the first to be taken: a loop that drops its last
-result sees few addresses, and ``cuda_graph`` replays.
+Allocating memory waits for the whole device, so freed memory is kept. A kernel may still read a
+block without references. The next use on the same stream comes after that kernel. So a block never
+changes its stream, and nothing waits. The last block returned is the first one reused. A loop that
+drops its last result thus sees few addresses, and ``graph.py`` can replay its graph.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ import numpy as np
 from ...errors import DeviceError
 from .driver import OUT_OF_MEMORY, ask, bindings, current, failure
 
-GRAIN = 512  # sizes are rounded up to it; the driver aligns a block to 256 bytes at least, a vector load wants 16
+GRAIN = 512  # sizes are multiples of it
 
-_free: dict[tuple[int, int, int], list[int]] = {}  # (device, stream, size) -> addresses, the latest last
+_free: dict[tuple[int, int, int], list[int]] = {}  # (device, stream, size) -> addresses
 
 
 class MemoryBlock:
-    """Device memory. ``address`` is a number; the block goes back to the pool with its last reference."""
+    """Device memory at ``address``. It returns to the pool with its last reference."""
 
     __slots__ = ("address", "key")
 
     def __init__(self, nbytes: int, device: int, stream: int) -> None:
         self.key = device, stream, max(GRAIN, -(-nbytes // GRAIN) * GRAIN)
-        try:  # no lock: a block may die anywhere, also in here
+        try:  # no lock, since a block may be freed anywhere, also in here
             self.address = _free[self.key].pop()
         except (KeyError, IndexError):
             self.address = _allocate(self.key[2])
@@ -41,7 +42,7 @@ class MemoryBlock:
 
 
 def _allocate(nbytes: int) -> int:
-    """New memory; where there is none left, what the pool keeps for other sizes is given up first."""
+    """New memory. If the device is full, the pool is emptied first. Raises DeviceError."""
     for kept in (True, False):
         code, address = bindings().cuMemAlloc(nbytes)
         if int(code) == OUT_OF_MEMORY and kept and _free:
@@ -54,7 +55,7 @@ def _allocate(nbytes: int) -> int:
 
 
 def release() -> None:
-    """Give all memory that nobody uses back to the driver, which waits for what runs."""
+    """Return all unused memory to the driver, which waits for running kernels."""
     here = current()
     for key in [key for key in list(_free) if key[0] == here]:
         for address in _free.pop(key, ()):
@@ -62,9 +63,10 @@ def release() -> None:
 
 
 class DeviceArray:
-    """A result on the device, for arguments of a library that we cannot make arrays of.
+    """A result on the device, if the caller's library cannot provide one.
 
-    Any library takes it by ``__cuda_array_interface__``; ``numpy()`` and ``np.asarray`` copy it to the host.
+    Other libraries take it through ``__cuda_array_interface__``. ``numpy()`` and ``np.asarray``
+    copy it to the host.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype, device: int, stream: int) -> None:
@@ -78,9 +80,9 @@ class DeviceArray:
                 "stream": self.stream or 1, "version": 3}
 
     def numpy(self) -> np.ndarray:
-        """The values on the host; waits for the kernels that make them."""
+        """The values on the host. Waits for the kernels that make them."""
         found = np.empty(self.shape, self.dtype)
-        current(self.block.key[0])  # a thread that has launched nothing has no context, and the driver refuses it
+        current(self.block.key[0])  # the driver needs a context, and this thread may have none
         ask("cuMemcpyDtoHAsync", found.ctypes.data, self.block.address, self.nbytes, self.stream)
         ask("cuStreamSynchronize", self.stream)
         return found

@@ -1,12 +1,12 @@
-"""Assemble CUDA kernels on a machine without a GPU, and read back what the schedule assumed.
+"""Assemble CUDA kernels without a GPU, and compare the result with the schedule's assumptions.
 
-In:  a ``KernelSource`` or a ``PipelineSource``, and an architecture. Out: ``Assembled``: registers, spills, shared memory,
-barriers, widths of memory accesses, PTX and SASS. ``broken`` says in words which promise of the schedule the machine
-code does not keep.
+In:  a ``KernelSource`` or a ``PipelineSource``, and an architecture. Out: ``Assembled``: registers,
+spills, shared memory, barriers, widths of memory accesses, PTX and SASS. ``broken`` lists the
+assumptions that the machine code does not meet.
 
     text --numba-cuda--> PTX --ptxas--> machine code --nvdisasm--> SASS
 
-The assembler is told what a launch tells it: to keep within the kernel's registers, and that other code is linked in.
+As for a launch, the assembler gets the kernel's limit of registers and allows linking.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from . import compile as cuda_compile
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_90", "sm_100")  # Turing, Ampere, Hopper, Blackwell
 PACKAGES = {"ptxas": "nvidia-cuda-nvcc", "nvdisasm": "nvidia-cuda-nvdisasm"}
-# Device functions that compute in float64 somewhere: for huge angles, sine and cosine take 2/pi to that precision.
+# Device functions that use float64 inside: sine and cosine of huge angles need 2/pi in float64.
 REDUCE_IN_DOUBLE = {"sin", "cos", "tan"}
 DOUBLE = re.compile(r"\b(?:DADD|DMUL|DFMA|DSETP|DMNMX)\b|\.F64\b|\.RCP64H\b|\.RSQ64H\b")
 ACCESS = re.compile(r"\b(LDG|STG|LDS|STS)((?:\.\w+)*)")
@@ -39,10 +39,10 @@ BITS = {"U8": 8, "S8": 8, "U16": 16, "S16": 16, "64": 64, "128": 128, "256": 256
 
 @dataclass(frozen=True)
 class Assembled:
-    """One kernel in machine code. Registers are a thread's, shared memory a block's; counts are of instructions.
+    """One kernel in machine code. Registers are of a thread, shared memory is of a block.
 
-    ``widths``: how often which access, as ``("LDG", 32, 4)``: loads and stores, global and shared, by bits of a thread.
-    ``unordered``: loads of global memory through the read-only path, which no barrier orders after another's store.
+    ``widths`` counts accesses: ``("LDG", 32, 4)`` means four loads of 32 bits from global memory.
+    ``unordered`` counts loads through the read-only path, which no barrier orders after stores.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Assembled:
 
 # ---------------------------------------------------------------- the tools
 def missing() -> str:
-    """What keeps kernels from being assembled here, with the next step; empty if nothing does."""
+    """What prevents assembling here, with the next step; empty if nothing does."""
     if importlib.util.find_spec("numba_cuda") is None:
         return f"numba-cuda is not installed: {cuda_compile.INSTALL}"
     gone = [f"{tool} (package {PACKAGES[tool]})" for tool in PACKAGES if not _tool(tool)]
@@ -77,7 +77,7 @@ def missing() -> str:
 
 @functools.cache
 def _tool(name: str) -> str:
-    """The path of the assembler or disassembler: from the package index, from a CUDA toolkit, or from PATH; else empty."""
+    """The path of a tool, from a package, a CUDA toolkit or PATH; empty if there is none."""
     if importlib.util.find_spec("cuda") and importlib.util.find_spec("cuda.pathfinder"):
         found = importlib.import_module("cuda.pathfinder").find_nvidia_binary_utility(name)
         if found:
@@ -86,7 +86,7 @@ def _tool(name: str) -> str:
 
 
 def _run(tool: str, *arguments: str) -> tuple[str, str]:
-    """What a tool prints, on both ways. Raises DeviceError with its complaint."""
+    """What a tool prints to stdout and stderr. Raises DeviceError with its message."""
     done = subprocess.run([_tool(tool), *arguments], capture_output=True, text=True)
     if done.returncode:
         hint = ""
@@ -98,7 +98,10 @@ def _run(tool: str, *arguments: str) -> tuple[str, str]:
 
 # ---------------------------------------------------------------- text to figures
 def assemble(source: KernelSource, architecture: str) -> Assembled:
-    """The kernel's machine code, read back. Raises DeviceError: no such architecture, a missing tool, no CUDA text."""
+    """The kernel's machine code and its figures.
+
+    Raises DeviceError for an unknown architecture, a missing tool, or text that is not CUDA.
+    """
     if source.target != "cuda":
         raise DeviceError(f"{source.kernel.name} is text for {source.target}; lower with target='cuda' to see machine code")
     dtypes = tuple(b.dtype for b in source.kernel.parameters)
@@ -106,7 +109,7 @@ def assemble(source: KernelSource, architecture: str) -> Assembled:
 
 
 def assemble_pipeline(source: PipelineSource, architecture: str) -> Assembled:
-    """As ``assemble``, for the one kernel of a pipeline."""
+    """The same for the kernel of a pipeline."""
     return _assemble(source.text, source.name, tuple(a.dtype for a in source.arrays), source.registers, architecture,
                      source.exact)
 
@@ -121,7 +124,7 @@ def _assemble(text: str, name: str, dtypes: tuple[str, ...], registers: int, arc
 
 
 def read_back(name: str, ptx: str, registers: int, architecture: str) -> Assembled:
-    """Assemble PTX, disassemble it, and take the figures from what both tools print."""
+    """Assemble and disassemble PTX, and read the figures from the output of both tools."""
     with tempfile.TemporaryDirectory() as folder:
         text, machine = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         text.write_text(ptx, encoding="utf-8")
@@ -138,7 +141,7 @@ def read_back(name: str, ptx: str, registers: int, architecture: str) -> Assembl
 
 
 def _shared_bytes(ptx: str) -> int:
-    """Shared memory that the kernel declares; the system's own is not counted."""
+    """Bytes of shared memory that the kernel declares, without the system's own."""
     return sum(int(size) for size in re.findall(r"^\s*(?:\.visible )?\.shared .*\[(\d+)\];", ptx, re.MULTILINE))
 
 
@@ -149,7 +152,7 @@ def _widths(sass: str) -> tuple[tuple[str, int, int], ...]:
 
 
 def _tidy(listing: str, name: str) -> str:
-    """The instructions and labels of a listing under readable names: Numba's mangled ones are a line long each."""
+    """The instructions and labels of a listing, with Numba's mangled names shortened."""
     code = listing.partition("//--------------------- SYMBOLS")[0]
     mangled = set(re.findall(r"\b_ZN\w+", code))
     for symbol in sorted(mangled, key=len, reverse=True):
@@ -159,9 +162,9 @@ def _tidy(listing: str, name: str) -> str:
     return "\n".join(line for line in lines if not re.fullmatch(r" +\w+  NOP", line) and not line.startswith(".text.")) + "\n"
 
 
-# ---------------------------------------------------------------- promises
+# ---------------------------------------------------------------- assumptions
 def broken(source: KernelSource, made: Assembled) -> tuple[str, ...]:
-    """What the schedule assumed and the machine code does not keep, a sentence each."""
+    """Assumptions of the schedule that the machine code does not meet, a sentence each."""
     kernel, text = source.kernel, source.text
     found = _registers(made, kernel.registers)
     if made.shared_bytes > kernel.device.shared_per_block or made.shared_bytes < kernel.shared_bytes:
@@ -170,7 +173,7 @@ def broken(source: KernelSource, made: Assembled) -> tuple[str, ...]:
         found.append(f"{made.doubles} float64 instructions in a kernel without float64 values")
     for what, count, written in (("block", made.block_barriers, text.count("cuda.syncthreads()")),
                                  ("warp", made.warp_barriers, text.count("cuda.syncwarp()"))):
-        if count < written or (count and not written):  # an unrolled loop repeats its barriers
+        if count < written or (count and not written):  # unrolled loops repeat barriers
             found.append(f"{count} {what} barriers, where the text has {written}")
     if made.grid_barriers != kernel.grid_barriers:
         found.append(f"{made.grid_barriers} grid barriers, where the schedule has {kernel.grid_barriers}")
@@ -180,7 +183,7 @@ def broken(source: KernelSource, made: Assembled) -> tuple[str, ...]:
 
 
 def broken_pipeline(source: PipelineSource, made: Assembled) -> tuple[str, ...]:
-    """As ``broken``, for a pipeline: what a queue holds is never read by a path that may be stale."""
+    """The same for a pipeline, whose queues must never be read through the read-only path."""
     found, text = _registers(made, source.registers), source.text
     if made.shared_bytes != source.shared_bytes:
         found.append(f"{made.shared_bytes} B of shared memory a block, where the text declares {source.shared_bytes}")
@@ -198,7 +201,7 @@ def broken_pipeline(source: PipelineSource, made: Assembled) -> tuple[str, ...]:
 
 
 def _registers(made: Assembled, most: int) -> list[str]:
-    """What is wrong with the registers of a kernel that was given so many a thread."""
+    """What is wrong with a kernel's registers, if a thread may have ``most``."""
     found = []
     if made.spill_bytes:
         found.append(f"{made.spill_bytes} bytes of registers are spilled to memory: {most} do not suffice")
@@ -208,7 +211,7 @@ def _registers(made: Assembled, most: int) -> list[str]:
 
 
 def computes_in_single(kernel: Kernel) -> bool:
-    """Whether nothing in a kernel is float64, by its dtypes and by what its device functions do inside."""
+    """Whether a kernel has no float64: neither its values nor its device functions."""
     stmts = [s for segment in kernel.segments for phase in segment.phases for s in statements(phase)]
     dtypes = {b.dtype for b in kernel.buffers} | {dtype for _, dtype, _ in kernel.constants}
     dtypes |= {getattr(s, name) for s in stmts for name in ("dtype", "operand_dtype") if hasattr(s, name)}

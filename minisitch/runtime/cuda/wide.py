@@ -1,11 +1,12 @@
-"""Wide accesses: several elements between an array and a thread's registers, in instructions of up to 16 bytes.
+"""Wide accesses: move several elements between an array and registers, up to 16 bytes at once.
 
-In:  what emitted CUDA text calls. Out: LLVM's vector loads and stores, which say that their address is a multiple of their size.
+In:  calls in emitted CUDA text. Out: LLVM's vector loads and stores, with their alignment.
 
-    load_wide(v0s, 0, x0, first + row * 1024, 4)        v0s[0:4] = x0[first + row * 1024 : first + row * 1024 + 4]
-    store_wide(y0, first + row * 1024, y0s, 0, 4)       and back
+    load_wide(v0s, 0, x0, first, 4)        v0s[0:4] = x0[first : first + 4]
+    store_wide(y0, first, y0s, 0, 4)       y0[first : first + 4] = y0s[0:4]
 
-``simt`` has its own of both, which refuse an address that is no such multiple. Imported with Numba, when a kernel is compiled.
+The address must be a multiple of the access's size. ``simt`` has its own versions, which check it.
+This module imports Numba, so it is imported only when a kernel is compiled.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def store_wide(typing: Any, array: Any, index: Any, registers: Any, at: Any, cou
 
 
 class _Cells:
-    """Neighbouring cells of an array. Elements move as integers of their size: what they mean is nothing to an access."""
+    """Neighbouring elements of an array. They move as integers of their size."""
 
     def __init__(self, context: Any, builder: Any, type_: Any, array: Any, index: Any) -> None:
         self.builder, self.index = builder, index
@@ -65,7 +66,7 @@ class _Cells:
         return self.builder.bitcast(self.builder.gep(self.data, [where]), to.as_pointer())
 
     def pieces(self, count: int) -> Iterator[tuple[int, Any, int]]:
-        """(first element, words of 32 or 64 bits, elements) of each access."""
+        """For each access: first element, vector type (words of 32 or 64 bits), elements."""
         lanes = min(count, ACCESS // self.size)
         word = min(max(4, self.size), lanes * self.size)  # bytes
         for first in range(0, count, lanes):
@@ -76,7 +77,7 @@ class _Cells:
 
 
 def _elements(builder: Any, value: Any, vector: Any, lanes: int) -> Iterator[Any]:
-    """The elements in a vector of words."""
+    """Split a vector of words into its elements."""
     each = lanes // vector.count
     for w in range(vector.count):
         word = builder.extract_element(value, ir.Constant(ir.IntType(32), w))
@@ -89,7 +90,7 @@ def _elements(builder: Any, value: Any, vector: Any, lanes: int) -> Iterator[Any
 
 
 def _joined(builder: Any, elements: list[Any], vector: Any) -> Any:
-    """A vector of words of elements."""
+    """Join elements to a vector of words."""
     each = len(elements) // vector.count
     total = ir.Constant(vector, ir.Undefined)
     for w in range(vector.count):
