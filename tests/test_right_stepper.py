@@ -5,7 +5,7 @@ from textwrap import dedent
 import numpy as np
 import pytest
 
-from minisitch.errors import KernelBug
+from minisitch.errors import KernelBug, MinisitchError
 from minisitch.simt import machine, step, text
 
 SEEDS = range(40)
@@ -315,3 +315,15 @@ def test_a_bug_says_rule_line_and_thread():
     bug = caught.value
     assert (bug.rule, bug.line) == ("race", 4) and bug.thread.startswith("block 0 thread ")
     assert str(bug).startswith("race: ") and f"<- {bug.thread}" in str(bug)
+
+
+@pytest.mark.parametrize("arguments, said", [
+    ((None, []), "text of a kernel as a str, and got NoneType"),
+    ((lambda x: x, []), "text of a kernel as a str, and got function"),
+    (("def k(x):\n    x[0] = 1\n", None), "arguments as a list, or a dict by parameter name, and got NoneType"),
+    (("def k(x):\n    x[0] = 1\n", np.zeros(1)), "arguments as a list, or a dict by parameter name, and got ndarray"),
+    (("def k(x):\n    x[0] = 1\n", [[1, 2]]), "argument 0 of the kernel is a list"),
+    (("def k(x):\n    x[0] = 1\n", {"x": None}), "argument 'x' of the kernel is a NoneType")])
+def test_a_launch_of_something_else_says_what_is_expected(arguments, said):
+    with pytest.raises(MinisitchError, match=said):
+        step(*arguments, 1, 1)

@@ -39,6 +39,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import MinisitchError
 from .machine import IN_FLIGHT, Machine
 from .memory import Memory, Now
 from .text import KernelProgram, kernel_bug, read_program
@@ -60,8 +61,10 @@ def step(text: str, arrays: Sequence[Any] | Mapping[str, Any], grid: int, block:
     apart. ``rounds`` bounds the rounds of all loops of all threads together (by default a million,
     and 20,000 for each thread).
 
-    Raises KernelBug if the text breaks a rule, ValueError for a launch that cannot be made.
+    Raises KernelBug if the text breaks a rule, MinisitchError for arguments of another kind, and
+    ValueError for a launch that cannot be made.
     """
+    _refuse_other_kinds(text, arrays)
     program = read_program(text, name)
     if not isinstance(arrays, Mapping) and len(arrays) != len(program.parameters):
         raise ValueError(f"{program.name} takes {len(program.parameters)} arrays {program.parameters}, got {len(arrays)}")
@@ -88,6 +91,20 @@ def step(text: str, arrays: Sequence[Any] | Mapping[str, Any], grid: int, block:
     with np.errstate(all="ignore"):
         return Machine(program, arguments, now, grid, block, seed, in_flight,
                        rounds or 1_000_000 + 20_000 * grid * block).run()
+
+
+def _refuse_other_kinds(text: Any, arrays: Any) -> None:
+    """Raise MinisitchError if the text is no string, or the arguments are no arrays and numbers."""
+    if not isinstance(text, str):
+        raise MinisitchError(f"step takes the text of a kernel as a str, and got {type(text).__name__}: {text!r:.60}; "
+                             "the text of a traced one is ms.lower(f, x, target='cuda')[0].text")
+    if not isinstance(arrays, Mapping | Sequence) or isinstance(arrays, str):
+        raise MinisitchError(f"step takes the arguments as a list, or a dict by parameter name, and got {type(arrays).__name__}; "
+                             "write step(text, [x, y], grid, block)")
+    for place, each in arrays.items() if isinstance(arrays, Mapping) else enumerate(arrays):
+        if not isinstance(each, np.ndarray | np.generic | int | float):
+            raise MinisitchError(f"argument {place!r} of the kernel is a {type(each).__name__}; "
+                                 "step takes NumPy arrays and numbers: write np.asarray(x)")
 
 
 def _arguments(program: KernelProgram, values: Mapping[str, Any], inputs: Iterable[str | int] | None, queues: set[str],
