@@ -1,7 +1,7 @@
-"""One file or folder a published system; each registers a function from Graph and Device to FusionPlan.
+"""The strategies, one file or folder each. Each registers a function from graph to plan.
 
-Importing this package registers all of them with ``fuse.strategy``, in the order they were published. A strategy of
-your own is one more decorated function, from anywhere.
+Importing this package registers all of them with ``fuse.strategy``, in the order of publication. A
+strategy of your own is one more decorated function, in any module.
 """
 
 # isort: off

@@ -1,10 +1,10 @@
-"""``astitch``: the whole memory-intensive subgraph between library calls in one kernel (AStitch 2022).
+"""``astitch``: one kernel for all memory-intensive operations between library calls (AStitch 2022).
 
-Scope (section 4.1): operations that can reach each other without passing a library call, and
-remotely those that cannot reach each other at all, form one *stitch op*. Both are one rule here:
-a value's *level* is the number of library calls on the longest path to it; values of one level can
-be contracted, because a path that leaves a level through a library call cannot come back to it.
-How the pieces meet inside the kernel is ``stitch``'s business; it never refuses.
+A *stitch op* (section 4.1) holds operations that reach each other without passing a library call,
+and also operations that do not reach each other at all (remote stitching). Both follow from one
+rule. The *level* of a value is the number of library calls on the longest path to it. Values of one
+level can share a kernel, because a path that leaves a level through a library call cannot return.
+How values travel inside the kernel is decided by ``stitch``, which never refuses.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .xla import xla
 
 @strategy("astitch")
 def astitch(graph: Graph, device: Device) -> FusionPlan:
-    """One kernel a level.
+    """Make one kernel for each level.
 
     Before:  h = x @ w; a = h + b; s = softmax(a); y = s @ v; z = tanh(y)
     After:   matmul | kernel 0: a and softmax | matmul | kernel 1: tanh
@@ -63,10 +63,11 @@ def astitch(graph: Graph, device: Device) -> FusionPlan:
 
 
 def ablation(graph: Graph, device: Device) -> dict[str, FusionPlan]:
-    """What each ingredient buys, one after the other, as the paper's series has it (its section 6.4).
+    """Plans with one more ingredient each, to measure what it gains (AStitch 2022, section 6.4).
 
-    XLA's kernels with XLA's mapping; the same kernels with adaptive mapping; one kernel a level, stitched, in which
-    each dominant keeps its own group; dominants merged, which is ``astitch``.
+    First XLA's kernels with XLA's mapping, then with adaptive mapping. Then one stitched kernel for
+    each level, in which every dominant keeps its own group. Last with merged dominants, which is
+    ``astitch``.
     """
     cut, whole = xla(graph, device), astitch(graph, device)
     return {"xla": cut, "+ adaptive mapping": _composed(cut, ALL_INGREDIENTS),
@@ -74,15 +75,16 @@ def ablation(graph: Graph, device: Device) -> dict[str, FusionPlan]:
 
 
 def _composed(plan: FusionPlan, stitching: Stitching) -> FusionPlan:
-    """The same kernels put together in another way."""
+    """The same kernels with another composition."""
     return replace(plan, patterns=tuple(replace(p, composition=stitching) if p.kind == "kernel" else p for p in plan.patterns))
 
 
 def levels(graph: Graph) -> list[int]:
-    """Library calls on the longest path to each value; a value all of whose users are later moves down to them.
+    """The level of each value: library calls on the longest path to it.
 
-    Moving down saves writing the value and reading it back, and costs reading what it is made of
-    down there: it happens if that is no more. Masks, which are made of nothing, always move.
+    A value moves down to its users if all of them are on one later level. This saves storing the
+    value, and costs reading its operands on that level. It moves unless that reads more bytes.
+    Masks without operands always move.
     """
     level = [0] * len(graph)
     for node in graph.nodes:
@@ -100,7 +102,7 @@ def levels(graph: Graph) -> list[int]:
 
 
 def _bytes_read(graph: Graph, kept: set[int]) -> list[int]:
-    """Bytes of memory read to make each value, if operands that only it reads are made along with it."""
+    """Bytes read from memory to make each value, with operands that only it reads made along."""
     found = [0] * len(graph)
     for node in graph.nodes:
         for arg in dict.fromkeys(node.args):
@@ -110,14 +112,14 @@ def _bytes_read(graph: Graph, kept: set[int]) -> list[int]:
             if is_fusible(operand) and arg not in kept and (len(graph.users[arg]) == 1 or operand.op in FREE):
                 found[node.id] += found[arg]
             elif is_fusible(operand) and arg not in kept:
-                found[node.id] += 2 * operand.type.nbytes if found[arg] else 0  # it would be written for this
-            else:  # a gather reads so many rows as it gives
+                found[node.id] += 2 * operand.type.nbytes if found[arg] else 0  # to be stored first
+            else:  # a gather reads only as many rows as it returns
                 found[node.id] += min(operand.type.nbytes, node.type.nbytes) if node.kind == "move" else operand.type.nbytes
     return found
 
 
 def _readers(graph: Graph, stored: set[int]) -> Counter[int]:
-    """How many operations of kernels read each value, through views or not."""
+    """How many operations inside kernels read each value, directly or through views."""
     found: Counter[int] = Counter()
     for node in graph.nodes:
         if node.kind not in ("source", "library") and (node.op not in FREE or node.id in stored):
@@ -126,7 +128,7 @@ def _readers(graph: Graph, stored: set[int]) -> Counter[int]:
 
 
 def _within_arguments(graph: Graph, members: Sequence[int], stored: set[int], readers: Counter[int]) -> list[list[int]]:
-    """Cut a level in pieces that stay within the argument limit, in an order that keeps them acyclic."""
+    """Split a level at the argument limit. The pieces never wait for each other in a circle."""
     pieces, start, members = [], 0, _depth_first(graph, members)
     while start < len(members):
         end = start + _longest(graph, members[start:], stored, readers)
@@ -136,9 +138,10 @@ def _within_arguments(graph: Graph, members: Sequence[int], stored: set[int], re
 
 
 def _depth_first(graph: Graph, members: Sequence[int]) -> list[int]:
-    """The members so that what a value is made of stands right before it: a cut then parts as little as it can.
+    """Order the members so that operands stand right before their readers. A cut then parts few.
 
-    Before:  m1 m2 v1 v2 w1 w2 (the moments of an optimiser, then its weights)    After:  m1 v1 w1 m2 v2 w2
+    Before:  m1 m2 v1 v2 w1 w2 (the moments of an optimiser, then its weights)
+    After:   m1 v1 w1 m2 v2 w2
     """
     inside = set(members)
     operands = {m: sources(graph, graph[m]) & inside for m in members}
@@ -158,8 +161,8 @@ def _depth_first(graph: Graph, members: Sequence[int]) -> list[int]:
 
 
 def _longest(graph: Graph, members: Sequence[int], stored: set[int], readers: Counter[int]) -> int:
-    """How many of the first members one kernel can hold: what it reads and what leaves it are its arguments."""
-    waiting: dict[int, int] = {}  # member -> readers that are not inside yet
+    """How many of the first members fit one kernel: inputs and outputs are its arguments."""
+    waiting: dict[int, int] = {}  # member -> readers outside so far
     reads: set[int] = set()
     leaving, longest = 0, 1
     for place, member in enumerate(members, start=1):

@@ -1,7 +1,7 @@
-"""``none``: one kernel per operation, the baseline that everything is counted against.
+"""``none``: one kernel for each operation, the baseline of every comparison.
 
-Views (broadcast, transpose, slice, reshape) and constants are read in place by whoever needs them,
-as NumPy does, so they are not kernels.
+Views (broadcast, transpose, slice, reshape) and constants are read in place, as in NumPy. They get
+no kernels.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..graph import Graph
 
 @strategy("none")
 def none(graph: Graph, device: Device) -> FusionPlan:
-    """Each map, reduce, concatenate, update and gather is a kernel of its own.
+    """Give each map, reduce, concatenate, update and gather a kernel of its own.
 
     Before:  %1 = exp %0; %2 = neg %1      After:  kernel 0: %1   kernel 1: %2
     """

@@ -45,7 +45,7 @@ from .prices import built, digest
 MOST_STITCHED = 256  # operations in AStitch's largest kernel of a program that is planned whole
 MOST_OPERATIONS = 64  # of a region
 MOST_STATEMENTS = 256  # of a kernel (compile time); the papers' largest kernel has 191
-# Different regions that ``auto`` plans: it weighs plans for about a second each. AStitch plans the others.
+# Different regions that ``auto`` plans, in about a second each. AStitch plans the others.
 MOST_WEIGHED = 4
 REPEATS = 4  # a cut before an operation requires that it repeats through 1/REPEATS of the program
 

@@ -1,9 +1,9 @@
-"""``xla``: thread composition only, the papers' baseline.
+"""``xla``: thread composition only, the baseline of the papers.
 
-A kernel is one loop; its body inlines producers, so each thread recomputes what it needs and may
-read only what it made itself (FusionStitching 2020, section 2; AStitch 2022, section 2.3). Hence a
-kernel ends at a reduce, and at a heavy element-wise value that is broadcast: inlined, it would be
-evaluated once for each element it stretches to.
+A kernel is one loop over its output, and inlines the operations that lead to it. Each thread
+computes what it needs, and reads only its own values (FusionStitching 2020, section 2; AStitch
+2022, section 2.3). So a kernel ends at a reduce. It also ends at a heavy element-wise value that is
+broadcast, because inlining would evaluate the value once for each copy of an element.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..fuse import (
 from ..graph import Graph, Node
 from ..stitch.dominants import many_positions
 
-MOST_RECOMPUTED = 8  # light operations that may be evaluated again in a second kernel
+MOST_RECOMPUTED = 8  # light operations that a second kernel may evaluate again
 
 
 @strategy("xla")
@@ -40,7 +40,7 @@ def xla(graph: Graph, device: Device) -> FusionPlan:
     """
     in_memory = stored_values(graph)
     chain = _chain_lengths(graph)
-    cuts: dict[int, tuple[str, str]] = {}  # values that end a kernel, each with the rule and the reason
+    cuts: dict[int, tuple[str, str]] = {}  # value that ends a kernel -> rule, reason
     kernels: list[frozenset[int]] = [frozenset()] * len(graph)
     for node in reversed(graph.nodes):
         if is_fusible(node):
@@ -58,12 +58,12 @@ def xla(graph: Graph, device: Device) -> FusionPlan:
 
 
 def _landing(graph: Graph, node: Node, kernels: Sequence[frozenset[int]]) -> frozenset[int]:
-    """The kernels that evaluate a value, named by what they end at; ``kernels``: those of each value after it."""
+    """The last values of all kernels that evaluate this one. ``kernels`` holds later values'."""
     return frozenset().union(*(kernels[u] for u in graph.users[node.id]))
 
 
 def _decisions(graph: Graph, cuts: Mapping[int, tuple[str, str]]) -> list[Decision]:
-    """Why each value ends a kernel, or which kernels it is inlined into."""
+    """For each value, why it ends a kernel, or which kernels it is inlined into."""
     found: list[Decision] = []
     kernels: list[frozenset[int]] = [frozenset()] * len(graph)
     for node in filter(is_fusible, reversed(graph.nodes)):
@@ -101,7 +101,7 @@ def _why_cut(graph: Graph, node: Node, landing: frozenset[int], in_memory: set[i
 
 
 def _too_many_arguments(graph: Graph, roots: Collection[int]) -> list[int]:
-    """Values to keep in memory so that no kernel reads more than the limit: the operand that reads most, first."""
+    """Values to store so that no kernel has too many arguments: operands with most reads first."""
     reads: list[frozenset[int]] = []
     found: list[int] = []
     for node in graph.nodes:
@@ -118,7 +118,7 @@ def _too_many_arguments(graph: Graph, roots: Collection[int]) -> list[int]:
 
 
 def _chain_lengths(graph: Graph) -> list[int]:
-    """Operations from the last reduce, library call or input up to each value."""
+    """For each value, the operations since the last reduce, library call or input."""
     found = [0] * len(graph)
     for node in graph.nodes:
         if is_fusible(node) and node.kind != "reduce":
@@ -127,7 +127,7 @@ def _chain_lengths(graph: Graph) -> list[int]:
 
 
 def _members(graph: Graph, roots: Collection[int]) -> list[list[int]]:
-    """Each root with everything inlined into it."""
+    """Each root with all operations that are inlined into it."""
     found = []
     for root in sorted(roots):
         members, pending = {root}, [root]

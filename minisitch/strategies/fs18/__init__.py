@@ -1,13 +1,17 @@
-"""``fs18``: whole subgraphs between library calls, met in shared memory (FusionStitching 2018, arXiv 1811.05213).
+"""``fs18``: fuse operations between library calls by *block composition* (FusionStitching 2018).
 
-Each operation of a kernel may have a loop of its own; loops of one block meet in shared memory (*block composition*).
-So a reduce no longer ends a kernel; what does is that no schedule cuts all operations into blocks that need
-nothing of each other. ``spans`` layers the operations, ``layers`` fuses them, ``fusion`` keeps the satisfiable
-schedules, ``compose`` takes the cheapest by the prices of ``library`` and fits what blocks keep into shared memory.
+The paper is arXiv 1811.05213. Each operation of a kernel may have a loop of its own, and the loops
+of a block exchange values through shared memory. So a reduce no longer ends a kernel. A kernel ends
+if no schedule cuts all its operations into independent blocks.
 
-Before:  softmax: max, broadcast, sub, exp, sum, broadcast, div     After:  1 kernel, exp evaluated once
+The files: ``spans`` layers the operations, ``layers`` fuses them, ``fusion`` keeps the satisfiable
+schedules, and ``compose`` takes the cheapest one by the prices of ``library`` and fits the shared
+memory.
 
-``fs18-dot`` also takes small batched products into kernels (the paper leaves that to the user).
+Before:  softmax: max, broadcast, sub, exp, sum, broadcast, div
+After:   1 kernel, exp evaluated once
+
+``fs18-dot`` also puts small batched products into kernels. The paper leaves that to the user.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ from .reads import OperandReads
 
 @strategy("fs18")
 def fs18(graph: Graph, device: Device) -> FusionPlan:
-    """One slab after the other; matrix products are library calls."""
+    """Fuse between library calls. Matrix products are library calls."""
     return plan(graph, "fs18", Limits(device))
 
 
@@ -42,7 +46,7 @@ def fs18_dot(graph: Graph, device: Device) -> FusionPlan:
 
 
 def plan(graph: Graph, name: str, limits: Limits, decisions: Iterable[Decision] = ()) -> FusionPlan:
-    """Fuse each slab, then give every kernel its composition; equal bodies are tuned once, so they compose alike."""
+    """Fuse each part between library calls, then compose each kernel, equal bodies alike."""
     reads = OperandReads(graph)
     found = list(decisions)
     fusions: list[Fusion] = []
@@ -54,7 +58,7 @@ def plan(graph: Graph, name: str, limits: Limits, decisions: Iterable[Decision] 
               for n in graph.nodes if n.kind == "library"]
     drawn = make_plan(graph, name, [sorted(f.members) for f in fusions], (), THREAD)
     owner = {output: fusion for fusion in fusions for output in fusion.outputs}
-    composed: dict[str, tuple[Composition, int]] = {}  # and the first such kernel's output
+    composed: dict[str, tuple[Composition, int]] = {}  # digest -> composition, output of the first
     patterns = []
     for pattern in drawn.patterns:
         if pattern.outputs[0] in owner:
@@ -73,10 +77,10 @@ def plan(graph: Graph, name: str, limits: Limits, decisions: Iterable[Decision] 
 
 
 def slabs(graph: Graph, reads: OperandReads) -> list[list[int]]:
-    """Operations with equally many library calls before them, in execution order: nothing is fused across a call.
+    """Operations with equally many library calls before them, in execution order.
 
-    The paper cuts at layers that hold a library call; counting the calls draws the same line through
-    branches of unequal length, and no path leaves a slab and comes back.
+    The paper cuts at layers that hold a library call. Counting calls cuts at the same places, also
+    with branches of unequal length. No path leaves such a part and returns.
     """
     level = levels(graph)
     found: dict[int, list[int]] = {}

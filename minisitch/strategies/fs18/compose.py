@@ -1,11 +1,12 @@
-"""From a fused kernel to its composition: tune the schedule, then fit shared memory (FusionStitching 2018, 4.3 and 5).
+"""Compose a fused kernel: tune its schedule, then fit shared memory (FusionStitching 2018, 4.3, 5).
 
 In:  a ``Fusion`` with its satisfiable schedules, and its body. Out: a ``Composition``, and why.
 
 Before:  softmax of [8704, 17] on a V100, 16 satisfiable schedules
-After:   BlockComposition: max, exp, sum and div each cut row 256; max, exp and sum in shared memory; 128 threads
+After:   BlockComposition: max, exp, sum and div each cut row 256; max, exp and sum in shared
+         memory; 128 threads
 
-A kernel without a reduce in its middle is one loop and needs neither: thread composition.
+A kernel without a reduce inside is one loop, and gets thread composition.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ from .library import entry_of, price
 from .reads import Scattered
 
 THREAD = Stitching(adaptive=False)
-ROWS = Stitching(adaptive=False, barriers=False)  # each row's values stay with the core that makes them
-THREADS = (128, 256, 512)  # of a block: multiples of 32 (at most 1024) that leave room for several blocks an SM
+ROWS = Stitching(adaptive=False, barriers=False)  # each row's values stay on one core
+THREADS = (128, 256, 512)  # of a block: multiples of 32 that leave room for several blocks an SM
 MUST, LIGHT, HEAVY, STRETCHED = "must", "light", "heavy", "stretched"
-GIVEN_UP = (LIGHT, HEAVY, STRETCHED)  # in this order; must is never given up
+GIVEN_UP = (LIGHT, HEAVY, STRETCHED)  # the order in which values leave shared memory
 
 Option = TypeVar("Option")
 
 
 def compose_kernel(fusion: Fusion, body: Body) -> tuple[Composition, list[Decision]]:
-    """Thread composition where one loop does; else the cheapest schedule, with what blocks keep under it.
+    """Thread composition if one loop is enough, else the cheapest schedule with its kept values.
 
-    A kernel's own locality check follows indices and has the last word: it cannot follow a reshape of joined pieces,
-    for example. Such a kernel's values meet behind barriers.
+    The kernel checks again, by its indices, that blocks read only their own values. It cannot
+    follow a reshape of concatenated pieces, for example. Such a kernel uses barriers instead.
     """
     at = (fusion.roots[0],)
     if any(s.threads for s in fusion.schedules):
@@ -69,10 +70,10 @@ def compose_kernel(fusion: Fusion, body: Body) -> tuple[Composition, list[Decisi
 
 # ---------------------------------------------------------------- tuning
 def tune(options: Sequence[Option], parts: Sequence[int], price_of: Callable[[int, Option], float]) -> tuple[Option, float, int]:
-    """The first option with the least sum of prices over all parts, that sum in microseconds, and how many prices it took.
+    """The first option with the least sum of prices, its microseconds, and the number of prices.
 
-    The sum is no prediction of the kernel's time; it only ranks. An option is dropped as soon as its sum has
-    reached the least: same answer, fewer prices.
+    The sum does not predict the kernel's time; it only ranks the options. An option is dropped as
+    soon as its sum reaches the least. This saves prices and changes nothing.
     """
     best, least, evaluations = options[0], math.inf, 0
     for option in options:
@@ -88,12 +89,12 @@ def tune(options: Sequence[Option], parts: Sequence[int], price_of: Callable[[in
 
 
 def thread_counts(device: Device) -> tuple[int, ...]:
-    """Block sizes to try; a CPU's block is one core's task, and has no threads."""
+    """Block sizes to try. A block of a CPU is one core's task and has no threads."""
     return tuple(t for t in THREADS if t <= device.max_block) or (device.max_block,)
 
 
 def _price(fusion: Fusion, part: int, schedule: Schedule, threads: int) -> float:
-    """The library's price; what no block owns costs the same under every schedule."""
+    """The library's price. A value that no block owns costs the same under every schedule."""
     if isinstance(schedule.asked[part], Scattered):
         return 0.0
     return price(entry_of(fusion.graph, fusion.graph[part], _triple(fusion, schedule, part), threads, fusion.limits.device))
@@ -115,14 +116,15 @@ class Wish(NamedTuple):
 
 
 def wishes(fusion: Fusion, schedule: Schedule) -> dict[int, Wish]:
-    """The paper's size requirement: who must be kept, and who should be.
+    """The paper's size requirement: values that must be kept, and values that should be.
 
-    *Must*: reduces that are read inside. *Heavy* and *light*: element-wise values read in several loops; two readers
-    in one loop share a register. *Stretched*: heavy values that are read many times through a broadcast, as
-    the operand of a product is. Of Fig. 3: Reduce.1 and Reduce.2 must, Exp is heavy, Divide stretched.
+    *Must*: reduces that are read inside the kernel. *Heavy* and *light*: element-wise values that
+    several loops read. (Readers in one loop share a register.) *Stretched*: heavy values that are
+    read through a broadcast, such as a product's operand. In Fig. 3 of the paper, Reduce.1 and
+    Reduce.2 are must, Exp is heavy, and Divide is stretched.
     """
     graph = fusion.graph
-    loops: dict[int, set[int]] = {}  # those that read a value
+    loops: dict[int, set[int]] = {}  # value -> loops that read it
     spans: dict[int, int] = {}
     found: dict[int, Wish] = {}
     for member in sorted(fusion.members, reverse=True):
@@ -149,16 +151,16 @@ def _is_stretched(fusion: Fusion, value: int, reader: int) -> bool:
 
 
 def given_up(wanted: Mapping[int, Wish]) -> list[int]:
-    """Light values first, then heavy ones, then stretched ones; of equals the one nearest to a root. Reduces stay."""
+    """Values in the order in which they are given up: light, heavy, stretched, near roots first."""
     return sorted((v for v, wish in wanted.items() if wish.why != MUST),
                   key=lambda v: (GIVEN_UP.index(wanted[v].why), wanted[v].span, -v))
 
 
 def _fit_shared(fusion: Fusion, body: Body, schedule: Schedule, threads: int) -> tuple[BlockComposition, Kernel, list[Decision]]:
-    """Keep all that has a reason; while the kernel itself needs more than the limit, give up in the paper's order.
+    """Keep all wishes, and give values up in the paper's order until the kernel fits.
 
-    Reduces alone are within the limit: that was checked when they were fused. What their folds exchange comes on top. What
-    counts is what a block would need if nothing were demoted to global memory: a value that has to be does not fit.
+    The reduces alone fit, which was checked when they were fused. The folds' exchange buffers come
+    on top. The limit applies to what a block wants, before any value is demoted to global memory.
     """
     wanted, limit = wishes(fusion, schedule), min(fusion.limits.shared, fusion.limits.device.shared_per_block)
     order = given_up(wanted)
@@ -183,8 +185,11 @@ def _fit_shared(fusion: Fusion, body: Body, schedule: Schedule, threads: int) ->
 
 
 def _cheaper_on_cpu(body: Body, device: Device, blocks: BlockComposition, us: float, around: int) -> tuple[Composition, str]:
-    """On a CPU a block is a core's task, and rows need not be equally many in each: the kernels' modelled times decide,
-    since operations were priced one by one."""
+    """On a CPU, compare blocks with rows by the modelled times of the whole kernels.
+
+    A block is a core's task there, and rows may be dealt out unevenly. Tuning only summed prices of
+    single operations.
+    """
     try:
         rows = kernel_us(built(body.graph, device, ROWS), around)
     except PlanError as refusal:

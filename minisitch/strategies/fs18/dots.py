@@ -1,12 +1,14 @@
-"""Small batched products taken apart, so that a kernel can hold them (FusionStitching 2018, sections 2 and 4.2).
+"""Expand small batched products, so that a kernel can hold them (FusionStitching 2018, 2 and 4.2).
 
-In:  a graph. Out: the graph with small batched matmuls as products and sums, these sums, and the decisions.
+In:  a graph. Out: the graph with small batched matmuls as products and sums, the ids of these sums,
+and the decisions.
 
 Before:  %2 = matmul %0[64,8,17,17] %1[64,8,17,128]
-After:   %2 = reshape, broadcast %0 to [64,8,17,17,128]; %3 = reshape, broadcast %1; %4 = mul %2 %3; %5 = sum %4 axes=(3,)
+After:   %2 = reshape, broadcast %0 to [64,8,17,17,128]; %3 = reshape, broadcast %1;
+         %4 = mul %2 %3; %5 = sum %4 axes=(3,)
 
-A kernel evaluates the product inside the sum's loop; it is never stored. Whether that beats the library is the
-user's choice (strategy ``fs18-dot``): it does where the library is poor, on tiny shapes.
+A kernel evaluates the product inside the sum's loop and never stores it. The user chooses this with
+strategy ``fs18-dot``. It pays if the library is slow, as on tiny shapes.
 """
 
 from __future__ import annotations
@@ -18,13 +20,13 @@ from ...fuse import Decision
 from ...graph import Builder, Graph, Node, TensorType
 from .fusion import Limits
 
-DTYPES = ("float32", "float64")  # sums of these round as the library's do
+DTYPES = ("float32", "float64")  # their sums round as the library's do
 
 
 def take_apart(graph: Graph, limits: Limits) -> tuple[Graph, frozenset[int], tuple[Decision, ...]]:
-    """Rewrite every matmul of two batches whose entries are small; one with weights is the library's business.
+    """Expand every matmul of two batches with small entries. One with weights stays a library call.
 
-    With the new graph come the sums that were matmuls, and the decisions; ids are those of the new graph.
+    Returns the new graph, the sums that were matmuls, and the decisions, with ids of the new graph.
     """
     b = Builder()
     new: dict[int, int] = {}
@@ -38,7 +40,8 @@ def take_apart(graph: Graph, limits: Limits) -> tuple[Graph, frozenset[int], tup
             products.add(new[node.id])
         else:
             source = node.type if node.kind == "source" else None
-            attributes = {k: v for k, v in node.attributes.items() if node.op != "input" or k == "name"}  # not a window's length
+            # An input keeps its name only; a window's length belongs to the old graph.
+            attributes = {k: v for k, v in node.attributes.items() if node.op != "input" or k == "name"}
             new[node.id] = b.add(node.op, operands, type=source, where=node.where, via=node.via, **attributes)
         if why:
             rule = ("fuse", "small-dot") if small else ("keep apart", "library-dot")
@@ -47,7 +50,7 @@ def take_apart(graph: Graph, limits: Limits) -> tuple[Graph, frozenset[int], tup
 
 
 def _is_small(node: Node, operands: list[TensorType], limits: Limits) -> tuple[bool, str]:
-    """Whether one entry of the batch is work for one block, and the numbers: its operands' bytes, its multiplications."""
+    """Whether one block can compute an entry of the batch, and a sentence with the numbers."""
     batches = [math.prod(t.shape[:-2]) for t in operands]
     entries = math.prod(node.type.shape[:-2])
     nbytes = sum(t.shape[-1] * t.shape[-2] * t.itemsize for t in operands)

@@ -1,12 +1,15 @@
-"""One kernel while it grows: which schedules of its roots are still satisfiable (FusionStitching 2018, sections 3 and 4).
+"""A growing kernel and the schedules that still satisfy it (FusionStitching 2018, sections 3, 4).
 
-In:  operations to add, one cluster at a time. Out: the schedules that are left, or the rule that refused the cluster.
+In:  operations to add, one cluster at a time. Out: the remaining schedules, or the rule that
+refused.
 
-A schedule cuts all roots into the same number of blocks. It is satisfiable if every operation that must be kept
-(a reduce, an output) is cut so that a block reads only what it made itself. Schedules are propagated as the kernel
-grows, so asking for one more operation costs one step from its readers, not a walk from the roots.
+A schedule cuts all roots into the same number of blocks. It is satisfiable if every operation that
+is kept (a reduce, an output) is cut so that each block reads only its own part. Schedules are
+propagated from readers to operands as the kernel grows. So one more operation costs one step, not a
+walk from the roots.
 
-Before:  %4 = div %3 %2, cut row 512; asked: %2 = sum %1     After:  %2 is cut row 512: fused, 512 blocks still do
+Before:  %4 = div %3 %2, cut row 512; asked: %2 = sum %1
+After:   %2 is cut row 512: fused, 512 blocks are still possible
 """
 
 from __future__ import annotations
@@ -22,18 +25,18 @@ from ...stitch.dominants import MOST_CHAINS, MOST_POSITIONS
 from .reads import OperandRead, OperandReads, Scattered
 
 SHARED_LIMIT = 20 * 1024  # bytes of a block (the paper's evaluation)
-# Fewer blocks than the device has SMs leave some idle; they are taken where a block has no more than this to do (ours).
+# Fewer blocks than SMs are allowed if no block has more elements than this (ours).
 SERIAL_ELEMENTS = 16384
 WINDOWS = ("slice", "update", "concatenate", "gather", "scatter")
-# Intra-layer packing is for operations of less than 10 us; a pack moves no more than the device does in this time.
+# Intra-layer packing joins operations below 10 us: a pack moves no more bytes than fit this time.
 TINY_US = 10.0
 
 
 @dataclass
 class Schedule:
-    """One way to cut the roots, and what that asks of every operation.
+    """One way to cut the roots, and the cut that it implies for every operation.
 
-    ``threads``: thread composition, one loop in which everything is inlined; its cut is a block an element.
+    With ``threads`` it is thread composition: one loop with everything inlined, a block an element.
     """
 
     cut: Cut
@@ -43,9 +46,10 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a kernel may take of a device, by the default of the paper or ours.
+    """What a kernel may use of a device. The defaults are the paper's or ours.
 
-    ``products``: batched products, which are cut at their batch dimensions alone (Table 1): a block reads whole matrices.
+    ``products`` are batched products. They are cut only along their batch (Table 1), since a block
+    reads whole matrices.
     """
 
     device: Device
@@ -63,8 +67,8 @@ class Fusion:
         self.members: set[int] = set()
         self.outputs: set[int] = set()
         self.arguments: set[int] = set()
-        self.places: dict[int, int] = {}  # at how many places an operation's readers inside want it
-        self.reduced = 0  # bytes of the reduces that are read inside
+        self.places: dict[int, int] = {}  # operation -> places at which inside readers want it
+        self.reduced = 0  # bytes of reduces that are read inside
         self.roots = _roots(reads, members)
         shapes = [self.graph[r].type.shape for r in self.roots]
         self.schedules = [Schedule(cut) for cut in common_cuts(shapes)]
@@ -72,17 +76,18 @@ class Fusion:
         if len(sizes) == 1 and (len(shapes) == 1 or all(self.graph[r].kind != "reduce" for r in self.roots)):
             self.schedules.append(Schedule(Cut("row", max(1, *sizes)), threads=True))
         self.refused = self.add(members)
-        if self.refused[0]:  # nothing can be taken in, either
+        if self.refused[0]:  # no further operation can be added
             self.schedules = []
 
     def is_of(self, members: Sequence[int]) -> bool:
-        """Whether a fusion of these operations would start and end as this one did."""
+        """Whether a new fusion of these operations would have the same members and roots."""
         return self.members == set(members) and self.roots == _roots(self.reads, members)
 
     def add(self, members: Sequence[int]) -> tuple[str, str]:
-        """Take operations in, whole or not at all. Returns the rule that refused them and why, or two empty strings."""
+        """Add operations, all or none. Returns the refusing rule and a reason, or empty strings."""
         fresh = set(members)
-        inside = {r for m in fresh for r in self.reads.readers[m] if r in fresh or r in self.members}  # of their readers
+        # The readers of the new operations that are inside.
+        inside = {r for m in fresh for r in self.reads.readers[m] if r in fresh or r in self.members}
         outputs = {m for m in fresh if m in self.reads.stored or not inside.issuperset(self.reads.readers[m])}
         arguments = (self.arguments | set().union(*map(self.reads.arguments, fresh))) - fresh - self.members
         passed = len(arguments) + len(self.outputs) + len(outputs)
@@ -98,7 +103,8 @@ class Fusion:
                 return "too-many-places", f"%{m} {self.graph[m].op} would be wanted at {wanted} places; at most {MOST_CHAINS}"
         left: list[Schedule] = []
         reasons: dict[str, str] = {}
-        for schedule in sorted(self.schedules, key=lambda s: s.threads):  # of several, a block schedule's reason says more
+        # Block schedules come first, because their reasons say more.
+        for schedule in sorted(self.schedules, key=lambda s: s.threads):
             blocks = count(schedule.cut.blocks, f"{schedule.cut.kind} block")
             shared, limit = reduced // schedule.cut.blocks, self.limits.shared
             if refusal := self._propagate(schedule, order, inside, outputs):
@@ -107,7 +113,7 @@ class Fusion:
                 reasons.setdefault("shared-memory-limit", f"{shared} bytes of reduces in each of {blocks}; the limit is {limit}")
             else:
                 left.append(schedule)
-        if not left:  # what is satisfiable but for its memory came nearer than what is not; of equals the one with most blocks
+        if not left:  # report the rule that came nearest: memory, then the most blocks
             rule = "shared-memory-limit" if "shared-memory-limit" in reasons else "no-satisfiable-schedule"
             return rule, reasons.get(rule, "its roots have no block count in common")
         self.schedules = left
@@ -117,7 +123,10 @@ class Fusion:
         return "", ""
 
     def _places(self, member: int, inside: set[int]) -> int:
-        """Readers see a value at their own places, and at as many others through each window; a kept one is evaluated once."""
+        """At how many places a value is wanted: each window adds one for each of its readers.
+
+        A reduce is kept, so it is evaluated once.
+        """
         same, more = 1, 0
         if self.graph[member].kind == "reduce":
             return 1
@@ -130,9 +139,9 @@ class Fusion:
         return same + more
 
     def _propagate(self, schedule: Schedule, order: Sequence[int], inside: set[int], outputs: set[int]) -> str:
-        """Note what a schedule asks of new operations, readers first; why it is not satisfiable with them, or nothing.
+        """Record what a schedule asks of new operations, readers first. Returns a refusal or "".
 
-        If no schedule is, the operations stay outside, and what was noted of them is overwritten at the next attempt.
+        If every schedule refuses, the records are overwritten at the next attempt.
         """
         for member in order:
             schedule.asked[member] = self._asked(schedule, inside, member)
@@ -141,7 +150,7 @@ class Fusion:
         return ""
 
     def _asked(self, schedule: Schedule, inside: set[int], member: int) -> Cut | Scattered:
-        """What readers inside ask of a value; a root is cut as the schedule says."""
+        """The cut that the readers inside ask of a value. A root is cut as the schedule says."""
         found = [self._through(schedule, read, schedule.asked[reader])
                  for reader in self.reads.readers[member] if reader in inside
                  for read in self.reads.of[reader] if read.source == member]
@@ -155,12 +164,12 @@ class Fusion:
 
     def _through(self, schedule: Schedule, read: OperandRead, asked: Cut | Scattered) -> Cut | Scattered:
         reader = read.way[0][0]
-        if schedule.threads and reader.kind == "reduce":  # its loop runs over the operand's elements
+        if schedule.threads and reader.kind == "reduce":  # its loop runs over its operand
             return self.reads.asked(read.way[1:], Cut("row", max(1, self.graph[reader.args[0]].type.size)))
         return self.reads.asked(read.way, asked)
 
     def _refusal(self, schedule: Schedule, member: int, cut: Cut | Scattered, is_output: bool) -> str:
-        """Why an operation cannot be cut so, or nothing."""
+        """Why an operation cannot be cut like this, or an empty string."""
         node = self.graph[member]
         if schedule.threads and node.kind == "reduce" and member not in self.roots:
             return f"a thread cannot read the {node.op} that other threads fold"
@@ -190,7 +199,7 @@ def _roots(reads: OperandReads, members: Sequence[int]) -> list[int]:
 
 
 def common_cuts(shapes: Sequence[Sequence[int]]) -> list[Cut]:
-    """Cuts that every root can have, most blocks first: the paper's intersection of block counts."""
+    """Cuts that every root can have, most blocks first: the paper's intersection."""
     first, *others = shapes
     cuts = dict.fromkeys(cut_of(t, first) for t in triples_of(first))
     return sorted((c for c in cuts if all(triple_for(c, shape) for shape in others)), reverse=True)

@@ -1,12 +1,13 @@
-"""Fusing a slab layer by layer: intra-layer packing, then Algorithm 1 (FusionStitching 2018, section 3).
+"""Fuse layer by layer: intra-layer packing, then Algorithm 1 (FusionStitching 2018, section 3).
 
-In:  the operations between two library calls. Out: ``Fusion``s with their satisfiable schedules, and the decisions.
+In:  the operations between two library calls. Out: ``Fusion``s with their satisfiable schedules,
+and the decisions.
 
     for each layer L, from the roots towards the inputs:
-        pack tiny element-wise operations of L that nothing connects          (one launch instead of many)
-        for each cluster of L: take producers in, layer by layer, unless      (Algorithm 1)
-            a user of the producer was given up, or no schedule is left
-    again until a sweep changes nothing
+        pack tiny, independent element-wise operations of L        (one launch instead of many)
+        for each cluster of L: add producers, layer by layer,      (Algorithm 1)
+            unless a user of the producer was given up, or no schedule is left
+    repeat until a sweep changes nothing
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .spans import Contraction
 
 
 class Sweeper:
-    """The contraction of one slab, and what was decided."""
+    """Contracts the operations between two library calls, and records decisions."""
 
     def __init__(self, reads: OperandReads, operations: Sequence[int], limits: Limits) -> None:
         self.reads, self.graph, self.limits = reads, reads.graph, limits
@@ -29,10 +30,10 @@ class Sweeper:
         self.parts = Contraction(operations, {op: [r for r in reads.readers[op] if r in inside] for op in operations},
                                  {op: [s for s in reads.sources(op) if s in inside] for op in operations})
         self.decisions: dict[tuple[int, ...], Decision] = {}
-        self.fusions: dict[int, Fusion] = {}  # of the clusters that were roots last
+        self.fusions: dict[int, Fusion] = {}  # root of a cluster -> its fusion
 
     def run(self) -> list[Fusion]:
-        """Sweep until nothing changes; each cluster is a kernel."""
+        """Sweep until nothing changes. Each cluster is a kernel."""
         changed = True
         while changed:
             self.parts.layer_again()
@@ -40,14 +41,14 @@ class Sweeper:
         return [self._fusion(root) for root in self.parts.members]
 
     def _fusion(self, root: int) -> Fusion:
-        """The fusion of a cluster: as it grew, if that is how it stands."""
+        """The fusion of a cluster, reused if the cluster has not changed otherwise."""
         members = self.parts.members[root]
         if root not in self.fusions or not self.fusions[root].is_of(members):
             self.fusions[root] = Fusion(self.reads, self.limits, members)
         return self.fusions[root]
 
     def sweep(self) -> bool:
-        """All layers once; a cluster that a contraction raises is met again in its new layer."""
+        """Visit all layers once. A cluster that a contraction raises is visited again there."""
         before, layer = len(self.parts.members), 0
         while layer < len(self.parts.layers):
             self.pack(layer)
@@ -59,7 +60,7 @@ class Sweeper:
 
     # ------------------------------------------------------------ operations of one layer
     def pack(self, layer: int) -> None:
-        """ElementwiseFusion: clusters of one layer with outputs of one size, in order, up to the footprint limit."""
+        """Pack clusters of one layer with equal output sizes, in order (ElementwiseFusion)."""
         buckets: dict[int, list[int]] = {}
         for cluster in self.parts.layer(layer):
             if all(self.graph[m].kind == "map" for m in self.parts.members[cluster]):
@@ -73,7 +74,7 @@ class Sweeper:
                     self.parts.contract(together)
 
     def _within(self, clusters: Sequence[int]) -> Iterator[list[int]]:
-        """Runs of clusters that read and write, each by itself, no more than the footprint and the argument limit together."""
+        """Runs of clusters that stay within the footprint and the argument limit together."""
         most = self.limits.device.bandwidth * self.limits.tiny_us * 1e-6
         together: list[int] = []
         passed: list[int] = []
@@ -91,10 +92,10 @@ class Sweeper:
 
     # ------------------------------------------------------------ Algorithm 1
     def subgraph_fuse(self, root: int) -> None:
-        """Take producers of a cluster in, nearest layer first; those given up are left for others.
+        """Add producers to a cluster, nearest layer first. Those given up are left for others.
 
-        A user in the slab and above the root's layer that is not inside was visited before and given up: only
-        such a user could lead back to the fusion. No other operation needs a visit: no user of it is fused.
+        A user above the root's layer that is not inside was given up before. Only such a user could
+        lead back to the fusion and make a circle.
         """
         fusion = self._fusion(root)
         if not fusion.schedules:

@@ -1,12 +1,13 @@
-"""The performance library: what one operation takes under one schedule (FusionStitching 2018, section 4.3).
+"""The performance library: times of operations under schedules (FusionStitching 2018, 4.3).
 
 In:  an ``Entry`` (operation, types, triple, threads, device). Out: microseconds.
 
-The paper fills its library by compiling and running a kernel for each miss, which makes a first compile slow and
-later ones free of misses. Here that is done inside ``calibrate.measured_operations``; elsewhere the model answers, so
-that plans are the same everywhere.
+The paper compiles and runs a kernel for each missing entry, so a first compile is slow. Here this
+is done only within ``calibrate.measured_operations``. Otherwise a formula answers, so that plans
+are the same on every machine.
 
-Before:  Entry(sum [8704,17] -> [8704,1], Triple(0, 512), 256 threads, v100)      After:  11.7 us, by the model
+Before:  Entry(sum [8704,17] -> [8704,1], Triple(0, 512), 256 threads, v100)
+After:   11.7 us, by the formula
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from ...ops import OPS
 from ...stitch.block_cuts import Triple
 from ..cost import HEAVY_OPERATIONS
 
-LOOP_START_US = 0.02  # of a block's loop on a CPU (measured: loops over 16 elements)
+LOOP_START_US = 0.02  # for a block's loop on a CPU (measured: loops over 16 elements)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What a price depends on."""
+    """All that a price depends on."""
 
     op: str
     attrs: tuple[tuple[str, object], ...]
@@ -38,23 +39,23 @@ class Entry:
 
     @property
     def work(self) -> int:
-        """Elements that its loops go over."""
+        """Elements that its loops visit."""
         return max([self.result.size, *(t.size for t in self.operands)])
 
     @property
     def key(self) -> str:
-        """One line of text: the name under which the price is stored."""
+        """The price's name in a file, one line of text."""
         what = f"{self.op} {dict(self.attrs)} {' '.join(map(str, self.operands))} -> {self.result}"
         return f"{what} | {self.triple} | {self.threads} threads | {self.device.name}"
 
 
 def entry_of(graph: Graph, node: Node, triple: Triple, threads: int, device: Device) -> Entry:
-    """The entry of a node of a graph."""
+    """The entry of a graph's node."""
     return Entry(node.op, node.attrs, tuple(graph[a].type for a in node.args), node.type, triple, threads, device)
 
 
 def model_us(entry: Entry) -> float:
-    """Memory and arithmetic time of one loop, the larger, over the share of the device that its blocks keep busy."""
+    """The larger of memory and arithmetic time, over the share of the device that is busy."""
     blocks = entry.triple.blocks(entry.result.shape)
     moved = entry.result.nbytes + sum(t.nbytes for t in entry.operands)
     compute = entry.work * (HEAVY_OPERATIONS if OPS[entry.op].cost == "heavy" else 1) / entry.device.flops
@@ -62,10 +63,10 @@ def model_us(entry: Entry) -> float:
 
 
 def _gpu_us(entry: Entry, blocks: int, moved: float, compute: float) -> float:
-    """Half of the resident blocks draw about 0.7 of a GPU's rate (as ``cost``); a block leaves threads without an element idle."""
+    """Half of the resident blocks reach about 0.7 of a GPU's rate, as in ``cost``."""
     device = entry.device
     own = max(1, entry.result.size // blocks)
-    elements = entry.work // blocks if own == 1 else own  # a single result is folded by all threads
+    elements = entry.work // blocks if own == 1 else own  # all threads fold a single result
     threads = max(elements, 1) / (math.ceil(max(elements, 1) / entry.threads) * entry.threads)
     turns = blocks / device.wave(entry.threads)
     busy = min(1.0, threads) * math.sqrt(min(1.0, turns))
@@ -73,7 +74,7 @@ def _gpu_us(entry: Entry, blocks: int, moved: float, compute: float) -> float:
 
 
 def _cpu_us(entry: Entry, blocks: int, moved: float, compute: float) -> float:
-    """Blocks are tasks of the cores. What a block reads and writes comes from the nearest cache that holds it."""
+    """Blocks are tasks of cores. A block's data comes from the smallest cache that holds it."""
     device = entry.device
     level = next((at for at in device.levels if moved / blocks <= at.size), device.levels[-1])
     busy = blocks / (math.ceil(blocks / device.sms) * device.sms)
@@ -81,7 +82,7 @@ def _cpu_us(entry: Entry, blocks: int, moved: float, compute: float) -> float:
 
 
 def _coalesced(entry: Entry) -> float:
-    """The share of fetched bytes that a block uses."""
+    """Share of the fetched bytes that a block uses."""
     if entry.triple.kind == "row":
         return 1.0
     shape = entry.result.shape
@@ -90,26 +91,26 @@ def _coalesced(entry: Entry) -> float:
 
 
 class Measured(Protocol):
-    """Prices that were measured on this machine (``explain.measured_prices``)."""
+    """Prices measured on this machine (``explain.measured_prices``)."""
 
     def look_up(self, entry: Entry) -> float:
         """Microseconds of an entry."""
 
     def save(self) -> None:
-        """Write down what was measured."""
+        """Write new measurements to disk."""
 
 
-MEASURING: list[Measured] = []  # empty, or the one of ``calibrate.measured_operations``
+MEASURING: list[Measured] = []  # empty, or filled by ``calibrate.measured_operations``
 
 
 def save() -> None:
-    """Write down what was measured while a graph was planned."""
+    """Write the measurements made while a graph was planned."""
     for measured in MEASURING:
         measured.save()
 
 
 def price(entry: Entry) -> float:
-    """Microseconds of an operation under a schedule, measured if somebody measures and it is for this machine's processor."""
+    """Microseconds of an operation under a schedule, from a measurement if there is one."""
     for measured in MEASURING:
         if entry.device.kind == "cpu":
             return measured.look_up(entry)

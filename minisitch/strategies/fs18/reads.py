@@ -1,12 +1,13 @@
-"""Who reads what with views seen through, and which blocks of a value its readers ask for.
+"""Which operation reads which, through views, and which blocks of a value its readers need.
 
-In:  a graph. Out: ``OperandReads``: the operations that kernels are made of, and the way from each to what it reads.
+In:  a graph. Out: ``OperandReads``: the operations that kernels hold, and the path to each operand.
 
-Views (reshape, broadcast, transpose, slice) are never fused or scheduled: whoever reads through one computes
-another index. That is the paper's bypass of trivial operations: their strict rules refuse nothing by themselves,
-only where a block would need another block's *kept* value.
+Views (reshape, broadcast, transpose, slice) are never fused or scheduled. A reader computes another
+index instead. The paper calls this the bypass of trivial operations. A view alone refuses nothing.
+Only a block that needs another block's *kept* value does.
 
-Before:  %1 = sum %0; %2 = broadcast %1; %3 = div %0 %2, cut by rows     After:  %1 is asked for by rows, %0 too
+Before:  %1 = sum %0; %2 = broadcast %1; %3 = div %0 %2, cut by rows
+After:   %1 is asked for by rows, %0 too
 """
 
 from __future__ import annotations
@@ -20,16 +21,17 @@ from ...stitch.block_cuts import Cut, operand_cut
 
 
 class OperandRead(NamedTuple):
-    """A value and the way to it: the reader and its operand's position, then the views in between."""
+    """A value and the path to it: the reader with the operand's position, then views."""
 
     source: int
     way: tuple[tuple[Node, int], ...]
 
 
 class Scattered(NamedTuple):
-    """Of a value that no block owns, since its readers do not agree on blocks: they evaluate it again.
+    """The cut of a value that no block owns, because its readers ask for different cuts.
 
-    ``places``: how many; ``stretched``: there once for each element that it is broadcast to.
+    Readers evaluate it again, at ``places`` places. ``stretched``: one of them is a broadcast or a
+    gather, and would evaluate it once for each copy.
     """
 
     places: int
@@ -37,9 +39,10 @@ class Scattered(NamedTuple):
 
 
 class OperandReads:
-    """The operations of a graph that kernels hold, what each reads and who reads it.
+    """The operations that kernels hold, what each reads, and its readers.
 
-    ``stored`` are values that libraries or the caller read. A stored view is an operation: somebody must write it.
+    ``stored`` are values that libraries or the caller read. A stored view is an operation too,
+    because it must be written.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -64,11 +67,11 @@ class OperandReads:
         return [s for s in dict.fromkeys(r.source for r in self.of[op]) if s in self.readers]
 
     def arguments(self, op: int) -> set[int]:
-        """The values that one reads from memory when nothing is fused into it."""
+        """The values that an operation reads from memory if nothing is fused into it."""
         return {r.source for r in self.of[op] if self.graph[r.source].op not in ("constant", "iota")}
 
     def asked(self, way: Iterable[tuple[Node, int]], cut: Cut | Scattered) -> Cut | Scattered:
-        """What a reader that is cut so asks of the value at the end of a way."""
+        """The cut that a reader with this cut needs of the value at the end of a path."""
         for node, position in way:
             shape = self.graph[node.args[position]].type.shape
             stretches = node.op == "gather" or (node.op == "broadcast" and shape != node.type.shape)

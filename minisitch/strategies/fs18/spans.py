@@ -1,15 +1,15 @@
-"""Spans and layers, and how they stay right while operations are contracted (FusionStitching 2018, section 3).
+"""Spans and layers, kept right while operations are contracted (FusionStitching 2018, section 3).
 
-In:  operations and who reads them. Out: a span for each: 0 at a root, else one more than its highest reader's.
-Operations of one span form a *layer*: none of them depends on another.
+In:  operations and their readers. Out: the span of each: 0 for a root, else one more than its
+highest reader's. The operations of one span form a *layer*. They do not depend on each other.
 
 Before:  %0 -> %1 -> %2, %0 -> %2       After:  spans 2, 1, 0
 
-Algorithm 1 avoids circles because whatever lies between a producer and the fusion lies in a layer between them.
-That needs every edge to go from a higher span to a lower one, which contracting operations can break: with stale
-spans two fusions may end up waiting for each other. The paper does not say when it computes spans again; here it
-is after every contraction, for exactly those operations whose span has become wrong, and for all between sweeps.
-Loops have no frames of their own (the paper analyses each loop nest separately): traced loops are unrolled.
+Algorithm 1 avoids circles, because every path between a producer and the fusion passes the layers
+between them. For this, each edge must go from a higher span to a lower one. Contraction can break
+that, and then two fusions may wait for each other. The paper does not say when it updates spans.
+Here the wrong spans are corrected after every contraction, and all are computed again between
+sweeps. The paper analyses each loop nest separately. Here traced loops are unrolled.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Neighbours = Callable[[int], Collection[int]]
 
 
 def spans(nodes: Iterable[int], users: Neighbours, operands: Neighbours) -> dict[int, int]:
-    """The longest path from each node to a root; a node on a circle, or above one, gets none."""
+    """The longest path from each node to a root. Nodes on a circle, or above one, get none."""
     waiting = {n: len(users(n)) for n in nodes}
     ready = [n for n, count in waiting.items() if not count]
     found: dict[int, int] = {}
-    for node in ready:  # which grows meanwhile
+    for node in ready:  # the list grows meanwhile
         found[node] = max((found[user] + 1 for user in users(node)), default=0)
         for operand in operands(node):
             waiting[operand] -= 1
@@ -34,10 +34,10 @@ def spans(nodes: Iterable[int], users: Neighbours, operands: Neighbours) -> dict
 
 
 class Contraction:
-    """Operations of one slab while they are contracted into clusters; a cluster is named after its first root.
+    """Operations that are contracted into clusters. A cluster is named after its first root.
 
-    ``readers`` and ``sources`` are between operations of the slab. Holds at all times: a cluster's span is above
-    those of the clusters that read it.
+    ``readers`` and ``sources`` are edges between these operations. Invariant: a cluster's span is
+    higher than the spans of the clusters that read it.
     """
 
     def __init__(self, operations: Sequence[int], readers: Mapping[int, Collection[int]],
@@ -46,11 +46,11 @@ class Contraction:
         self.cluster = {op: op for op in operations}
         self.members = {op: [op] for op in operations}
         self.span: dict[int, int] = {}
-        self.layers: list[list[int]] = []  # may also hold clusters that have left a layer
+        self.layers: list[list[int]] = []  # may hold clusters that have left the layer
         self.layer_again()
 
     def layer_again(self) -> None:
-        """Spans from scratch, for the clusters there are now."""
+        """Compute the spans of the current clusters again."""
         self.span, self.layers = {}, []
         for cluster, span in spans(self.members, self.users, self.operands).items():
             self._put(cluster, span)
@@ -76,7 +76,7 @@ class Contraction:
         return {self.cluster[other] for op in self.members[cluster] for other in edges[op]} - {cluster}
 
     def contract(self, clusters: Sequence[int]) -> None:
-        """Make one cluster of several, named as the first; then raise what stands no longer above its readers."""
+        """Make one cluster of several, named after the first. Raise operands that stand too low."""
         name, *rest = clusters
         for other in rest:
             self.members[name] += self.members.pop(other)
