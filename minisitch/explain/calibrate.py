@@ -1,13 +1,12 @@
 """What this machine costs, measured; and how well the cost model predicts it.
 
-In:  seconds, and programs to check on. Out: a ``Calibration``: figures for the device file, and rank correlations.
+In:  seconds, and programs to check on. Out: a ``Calibration``: figures for the device file, and a rank correlation.
 
     copies, empty calls, one operation at a time   -> rates of caches, cost of a launch, nanoseconds of ``exp``
-    random patterns, half of them                  -> nanoseconds of loops (``LOOP_NS``): what fits their times best
-    the other half, and the kernels of programs    -> Spearman's rank correlation of modelled and measured time
+    the kernels of programs                        -> Spearman's rank correlation of modelled and measured time
 
-Times are the least of several runs: what other programs on the machine add is never negative. FusionStitching 2020
-fits its delta-evaluator (FusionStitching 2020 B6) offline on measured latencies and does not say how; this is our reading of it.
+Times are the least of several runs: what other programs on the machine add is never negative. The nanoseconds of loops
+(``LOOP_NS``) are the built-in ones.
 """
 
 from __future__ import annotations
@@ -20,13 +19,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..device import BUILT_IN, HEAVY_NS, LOOP_NS, SERIAL_BELOW, Device
+from ..device import BUILT_IN, HEAVY_NS, SERIAL_BELOW, Device
 from ..errors import DeviceError
 from ..errors.progress import now
 from ..fuse import make_plan
@@ -41,9 +39,6 @@ from ..runtime.this_machine import FILE_VERSION, cpu_with, machine, usable_cores
 from ..stitch.block_cuts import BlockComposition
 from ..strategies import cost
 from ..strategies.fs18.library import MEASURING, Entry
-from ..testing import DTYPES, random_inputs
-from ..testing.choices import FromNumpy
-from ..testing.grower import Grower
 from ..trace import trace
 from ..trace.tree import flatten
 from .compare import duration, launch_times, size
@@ -52,12 +47,8 @@ from .measured_prices import Library
 Samples = dict[str, Callable[[], tuple[Callable[..., Any], tuple]]]  # made when it is their turn: they may be large
 PRICED = ("none", "xla", "astitch")  # whose kernels and plans are timed
 WORKING_SETS = (*(1 << power for power in range(16, 27)), 1 << 29)  # bytes a copy reads and writes; the last past the caches
-PATTERNS = 40  # random graphs to fit on at most, and as many others to check on
-FIT_SEED, CHECK_SEED = 0, 1000
-WORTH = (10.0, 10_000.0)  # microseconds of kernels that the correlation over random patterns is about
 MUCH = 1 << 40  # scalar operations, for which threads are always woken
 MOST_WORK = (2 + HEAVY) << 22  # scalar operations of the largest kernel that is tried with a second core
-FACTORS = (0.5, 0.75, 1.33, 2.0)  # by which the fit changes one figure at a time
 
 
 @dataclass(frozen=True)
@@ -82,8 +73,6 @@ class Calibration:
 
     figures: Mapping[str, Any]
     raw: Mapping[str, Any]
-    fitted: tuple[Sample, ...]
-    checked: tuple[Sample, ...]
     kernels: tuple[Sample, ...]
     left_out: tuple[str, ...] = ()
 
@@ -91,12 +80,9 @@ class Calibration:
     def device(self) -> Device:
         return cpu_with(self.figures)
 
-    def correlations(self) -> dict[str, tuple[int, float, float]]:
-        """For each set of kernels: how many, and Spearman's correlation with the built-in and with these figures."""
-        sets = {"random patterns, fitted on": _worth(self.fitted), "random patterns, others": _worth(self.checked),
-                "kernels of programs": self.kernels}
-        before, after = cpu_with(BUILT_IN), self.device
-        return {name: (len(s), _correlation(s, before), _correlation(s, after)) for name, s in sets.items()}
+    def correlations(self) -> tuple[float, float]:
+        """Spearman's correlation over the kernels, with the built-in figures and with these."""
+        return _correlation(self.kernels, cpu_with(BUILT_IN)), _correlation(self.kernels, self.device)
 
     def record(self) -> dict[str, Any]:
         """The device file, and every kernel's times for whoever wants to judge the model anew."""
@@ -105,7 +91,7 @@ class Calibration:
                 "figures": dict(self.figures), "raw": dict(self.raw), "correlations": self.correlations(),
                 "left out": self.left_out,
                 "kernels": [[s.program, s.strategy, s.kernel.name, round(s.us, 2), round(s.modelled(mine), 2),
-                             round(s.modelled(built_in), 2)] for s in (*self.fitted, *self.checked, *self.kernels)]}
+                             round(s.modelled(built_in), 2)] for s in self.kernels]}
 
     def write(self, path: Path) -> None:
         """Make it the device file at ``path``; readers see the old one or the new one. Raises DeviceError."""
@@ -125,33 +111,26 @@ class Calibration:
 
 # ---------------------------------------------------------------- the whole
 def calibrate(seconds: float = 120.0, programs: Samples | None = None) -> Calibration:
-    """Measure this CPU for about ``seconds`` (and at least once whatever there is to measure), fit, check.
+    """Measure this CPU for about ``seconds`` (and at least once whatever there is to measure), and check.
 
     ``programs`` make NumPy functions and their arguments; those for which no time is left are named in ``left_out``.
     """
     programs, began = programs or {}, time.perf_counter()
-    steps = len(HEAVY_NS) + len(WORKING_SETS) + 2 * PATTERNS + len(programs)
+    steps = len(HEAVY_NS) + len(WORKING_SETS) + len(programs)
     done = iter(range(1, steps + 1))
 
     def tick(name: str) -> None:
         now(f"measuring {name}, {next(done, steps)} of {steps}")
 
-    def until(share: float) -> float:
-        return began + share * seconds
-
-    measured, raw = _figures(tick)
-    fitted = _patterns(FIT_SEED, until(0.45), tick)
-    fit_figures = measured | {"core_ns": fit(_worth(fitted), measured)}
-    checked = _patterns(CHECK_SEED, until(0.7), tick)
+    figures, raw = _figures(tick)
     found: dict[str, list[Sample]] = {}
     for name, make in programs.items():
         tick(name)
-        if not any(found.values()) or time.perf_counter() <= until(1.0):
-            found[name] = _program(name, *make(), cpu_with(measured))
+        if not any(found.values()) or time.perf_counter() <= began + seconds:
+            found[name] = _program(name, *make(), cpu_with(figures))
     kernels = _different(s for each in found.values() for s in each)
-    figures = better(fit_figures, measured, _worth(checked), kernels)
     left_out = tuple(name for name in programs if name not in found)
-    return Calibration(figures, raw, tuple(fitted), tuple(checked), tuple(kernels), left_out)
+    return Calibration(figures, raw, tuple(kernels), left_out)
 
 
 def spearman(a: Sequence[float], b: Sequence[float]) -> float:
@@ -163,40 +142,6 @@ def spearman(a: Sequence[float], b: Sequence[float]) -> float:
     first, second = (r - r.mean() for r in (ranks(a), ranks(b)))
     scale = math.sqrt(float(first @ first) * float(second @ second))
     return float(first @ second) / scale if scale else math.nan
-
-
-def fit(samples: Sequence[Sample], figures: Mapping[str, Any]) -> dict[str, float]:
-    """The nanoseconds of loops under which modelled times are nearest to the samples', one figure at a time.
-
-    The distance is the mean |log| of the ratio, with an end at e^1.5: one kernel that the formula cannot see
-    through should not bend the figures for all others.
-    """
-    best = dict(figures["core_ns"])
-
-    def distance(core: Mapping[str, float]) -> float:
-        device = cpu_with({**figures, "core_ns": core})
-        return sum(min(1.5, abs(math.log(s.us / s.modelled(device)))) for s in samples)
-
-    least = distance(best)
-    for _ in range(2):
-        for name in LOOP_NS:
-            for changed in [{**best, name: best[name] * factor} for factor in FACTORS]:
-                if (found := distance(changed)) < least * 0.999:
-                    best, least = changed, found
-    return best
-
-
-def better(fitted: Mapping[str, Any], measured: Mapping[str, Any], others: Sequence[Sample],
-           programs: Sequence[Sample] = ()) -> Mapping[str, Any]:
-    """The fitted figures if they put kernels that they were not fitted on in a better order, and those of programs in no worse
-    one; else those without the fit.
-
-    A fit on few kernels, or on a busy machine, ends at figures that suit those alone: with a light operation at a quarter
-    of its cost, ``auto`` took kernels of BERT that compute values again, and they were a quarter slower.
-    """
-    new, old = cpu_with(fitted), cpu_with(measured)
-    worse = _correlation(programs, new) < _correlation(programs, old)
-    return fitted if _correlation(others, new) > _correlation(others, old) and not worse else measured
 
 
 # ---------------------------------------------------------------- one thing at a time
@@ -352,35 +297,6 @@ def _break_even() -> int:
 
 
 # ---------------------------------------------------------------- many things at once
-class _Large(Grower):
-    """Random programs as the tests', on arrays of 4 thousand to 4 million elements."""
-
-    def shape(self) -> tuple[int, ...]:
-        left, sides = 1 << self.choices.integer(12, 22), []
-        for _ in range(self.choices.pick((0, 1, 1, 1, 2, 2))):
-            sides.append(self.choices.pick([s for s in (2, 8, 32, 33, 64, 100, 128, 256, 768, 1000, 1024, 4096) if s <= left]))
-            left = max(1, left // sides[-1])
-        return (left, *reversed(sides)) if self.chance(70) else (*sides, left)
-
-
-def random_pattern(seed: int) -> Graph:
-    """A random graph whose kernels take microseconds to milliseconds."""
-    return _Large(FromNumpy(np.random.default_rng(seed)), DTYPES, False, 1 << 22).grow(14, False)
-
-
-def _patterns(first: int, deadline: float, tick: Callable[[str], None]) -> list[Sample]:
-    """Kernels of random programs under every priced strategy, until the deadline or ``PATTERNS`` programs."""
-    found: list[Sample] = []
-    for seed in range(first, first + PATTERNS):
-        tick(f"random pattern {seed}")
-        if found and time.perf_counter() > deadline:
-            break
-        graph = random_pattern(seed)
-        inputs = random_inputs(graph, np.random.default_rng(seed))
-        found += _timed(f"random {seed}", partial(compile_graph, graph, target="cpu", device=cpu_with(BUILT_IN)), inputs, 0.3)
-    return _different(found)
-
-
 def _program(name: str, fn: Callable[..., Any], args: tuple, device: Device) -> list[Sample]:
     """Each kernel launch of a program under every priced strategy."""
     program, leaves = trace(fn, args), flatten((args, {}))[0]
@@ -408,10 +324,6 @@ def _different(samples: Iterable[Sample]) -> list[Sample]:
     return list(found.values())
 
 
-def _worth(samples: Iterable[Sample]) -> list[Sample]:
-    return [s for s in samples if WORTH[0] <= s.us <= WORTH[1]]
-
-
 def _correlation(samples: Sequence[Sample], device: Device) -> float:
     return spearman([s.us for s in samples], [s.modelled(device) for s in samples]) if len(samples) > 1 else math.nan
 
@@ -428,15 +340,11 @@ def _report(found: Calibration) -> Iterable[str]:
            f"scalar operations (built in: {SERIAL_BELOW:,}); a matrix product {device.flops / 1e9:.0f} GFLOP/s")
     yield "nanoseconds an element of float32: " + ", ".join(
         f"{name.split()[0]} {ns:.2f}" for name, ns in device.core_ns if name.endswith("float32"))
-    fitted = any(device.nanoseconds[name] != ns for name, ns in LOOP_NS.items())
-    whose = "fitted" if fitted else "built-in (a fit put other patterns in no better order, or programs' kernels in a worse one)"
-    yield f"{whose} nanoseconds: " + ", ".join(f"{name} {device.nanoseconds[name]:.3g}" for name in LOOP_NS)
-    yield "\nrank correlation of modelled and measured time       kernels   built-in   calibrated"
-    for name, (count, before, after) in found.correlations().items():
-        yield f"  {name:<50}{count:>8}" + (f"{before:>11.3f}{after:>13.3f}" if count > 1 else "   no time was left for it")
+    before, after = found.correlations()
+    yield (f"rank correlation of modelled and measured time over {len(found.kernels)} kernels: {before:.3f} built-in, "
+           f"{after:.3f} calibrated")
     yield "\nfarthest off                                                   measured    modelled"
-    everything = [*_worth(found.checked), *found.kernels]
-    for s in sorted(everything, key=lambda s: -abs(math.log(s.us / s.modelled(device))))[:10]:
+    for s in sorted(found.kernels, key=lambda s: -abs(math.log(s.us / s.modelled(device))))[:10]:
         modelled = duration(s.modelled(device))
         yield f"  {s.program[:20]:<21}{s.strategy:<9}{s.kernel.name[:30]:<31}{duration(s.us):>10}{modelled:>12}"
     if found.left_out:
