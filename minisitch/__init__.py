@@ -1,4 +1,4 @@
-"""minisitch: a reference compiler for GPU operator fusion whose main road can be read in an afternoon.
+"""minisitch: a reference compiler for GPU operator fusion. One can read it in an afternoon.
 
     import numpy as np, minisitch as ms
 
@@ -9,34 +9,35 @@
 
     softmax(x)                   # NumPy in, NumPy out
     ms.explain(softmax, x)       # what was decided and why
-    ms.compare(softmax, x)       # all strategies: kernels, bytes, barriers, modelled and measured time
-    ms.lower(softmax, x, stop_after="schedule")  # leave by any door
+    ms.compare(softmax, x)       # all strategies: kernels, bytes, barriers, time
+    ms.lower(softmax, x, stop_after="schedule")  # the result of any stage
 
-The rooms of the house, in the order in which data goes through them. A room imports only from rooms above it:
+The rooms of the house, in the order in which data goes through them. A room imports only from rooms
+above it:
 
-    errors       the exception family; the progress line; work that Ctrl-C does not tear
+    errors       the exception family, the progress line, work that Ctrl-C does not interrupt
     ops          the table of operations, one row each
     graph        the graph: types, nodes, inference, printing
-    device       what a machine has: GPUs, a CPU
+    device       GPUs and CPUs as data
     trace        NumPy functions to graphs
     reference    what a graph means: one NumPy call a node
     simplify     exact rewrites of the graph
-    fuse         which operations share a kernel; the registry of strategies
+    fuse         fusion plans: which operations share a kernel, and the registry of strategies
     stitch       inside one kernel: which operations have loops, and how values travel between them
-    kernel       the loop IR: what a kernel is, its verifier, how a statement reads
+    kernel       the loop IR, its verifier, and the text of its statements
     schedule     from stitched operations to a kernel
     passes       what makes a kernel fast: one file, one pass
     simt         runs CUDA text thread by thread, without a GPU
     cuda_emit    a kernel as CUDA text
     cpu_emit     a kernel as CPU text
-    strategies   the four papers, the baselines, and auto: what to fuse, and what it would cost
-    lower        the whole road from a traced program to text, with a door after each stage
+    strategies   the four papers, the baselines, and auto: what to fuse, and what it costs
+    lower        the whole road from a traced program to text; it can stop after each stage
     runtime      jit: calls, memory, caches, threads, compilers, drivers
     testing      random programs, and the judge of their results
     explain      reports, pictures, comparisons, calibration
     __main__     the command line
 
-Importing this package does not import Numba; the first compile does.
+Importing this package does not import Numba. The first compile does.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Device:
     shared_per_sm: int
     shared_per_block: int
     bandwidth: float  # bytes per second from main memory
-    flops: float  # float32 operations per second; a CPU's: in a matrix product, all cores
+    flops: float  # a second, in float32; on a CPU: in a matrix product, on all cores
     launch_us: float
     grid_barrier_us: float
     block_barrier_us: float

@@ -340,9 +340,10 @@ def _with_outputs(graph: Graph, patterns: Sequence[Pattern], held: Sequence[set[
 
 
 def in_order(graph: Graph, patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
-    """The patterns in order: each after those that write what it reads, ties by the largest output.
+    """The patterns in an order in which each comes after those that write what it reads.
 
-    Raises PlanError if patterns wait for each other in a circle.
+    Ties are broken by the largest output. Raises PlanError if patterns wait for each other in a
+    circle.
     """
     writer = {o: i for i, p in enumerate(patterns) for o in p.outputs}
     after: list[set[int]] = [set() for _ in patterns]
@@ -494,7 +495,7 @@ def extract(graph: Graph, pattern: Pattern) -> Body:
 
 
 def _windows(graph: Graph, pattern: Pattern) -> dict[int, tuple[int, int, tuple[int, ...]]]:
-    """Values in memory of which a pattern reads only windows.
+    """The values in memory that a pattern reads only in windows.
 
     For each: the elements before the first window, the elements from there to the end of the last
     one, and the position of the first. With these the steps of an unrolled loop have equal bodies,

@@ -32,7 +32,7 @@ from .ops import OPS, SHORT, kind_of
 
 @dataclass(frozen=True)
 class TensorType:
-    """Shape (elements per axis) and NumPy dtype name of a value; prints as ``f32[4,8]``."""
+    """Shape (elements per axis) and NumPy dtype name of a value. Prints as ``f32[4,8]``."""
 
     shape: tuple[int, ...]
     dtype: str = "float32"
@@ -114,7 +114,7 @@ class Node:
         return dict(self.attrs)
 
     def attr(self, name: str) -> Any:
-        """One attribute; KeyError if the op has none of that name."""
+        """One attribute. KeyError if the op has none of that name."""
         return dict(self.attrs)[name]
 
     @property

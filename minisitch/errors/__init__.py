@@ -5,7 +5,7 @@ The exceptions are errors that NumPy itself would raise.
 
 
 class MinisitchError(Exception):
-    """Base of all errors raised on purpose; the message names what was seen and the next step."""
+    """Base of all errors raised on purpose. The message names what was seen and the next step."""
 
 
 class GraphError(MinisitchError):
@@ -13,7 +13,7 @@ class GraphError(MinisitchError):
 
 
 class TraceError(MinisitchError, TypeError):
-    """A NumPy program does something that cannot be recorded; names the user's line."""
+    """A NumPy program does something that cannot be recorded. Names the user's line."""
 
 
 class PlanError(MinisitchError):

@@ -20,22 +20,22 @@ import numpy as np
 
 
 def maximum(a, b):
-    """np.maximum: the larger; nan if either is nan."""
+    """np.maximum: the larger. nan if either is nan."""
     return a if a >= b or a != a else b
 
 
 def minimum(a, b):
-    """np.minimum: the smaller; nan if either is nan."""
+    """np.minimum: the smaller. nan if either is nan."""
     return a if a <= b or a != a else b
 
 
 def fmax(a, b):
-    """np.fmax: the larger; nan only if both are nan."""
+    """np.fmax: the larger. nan only if both are nan."""
     return a if a >= b or b != b else b
 
 
 def fmin(a, b):
-    """np.fmin: the smaller; nan only if both are nan."""
+    """np.fmin: the smaller. nan only if both are nan."""
     return a if a <= b or b != b else b
 
 
@@ -50,7 +50,7 @@ def isfinite(x):
 
 
 def sign(x):
-    """np.sign, of floats and integers: -1, 0 or 1; nan of nan."""
+    """np.sign, of floats and integers: -1, 0 or 1. nan of nan."""
     if x > 0:
         return type(x)(1)
     if x < 0:
@@ -131,7 +131,7 @@ def floor_divide(a, b):
 
 
 def floor_divide_int(a, b):
-    """np.floor_divide of integers; 0 where ``b`` is 0."""
+    """np.floor_divide of integers. 0 where ``b`` is 0."""
     if b == 0:
         return type(a)(0)
     if b == -1:
@@ -141,14 +141,14 @@ def floor_divide_int(a, b):
 
 
 def mod_int(a, b):
-    """np.remainder of integers: the sign of ``b``; 0 where ``b`` is 0."""
+    """np.remainder of integers: the sign of ``b``. 0 where ``b`` is 0."""
     if b == 0 or b == -1:
         return type(a)(0)
     return type(a)(a % b)
 
 
 def fmod_int(a, b):
-    """np.fmod of integers: the sign of ``a``; 0 where ``b`` is 0."""
+    """np.fmod of integers: the sign of ``a``. 0 where ``b`` is 0."""
     if b == 0 or b == -1:
         return type(a)(0)
     rest = a % b

@@ -31,10 +31,10 @@ from .subroots import Partition, Sink, Space, column_of, result_position
 def arrange(graph: Graph, device: Device, composition: BlockComposition) -> StitchPlan:
     """Give each scheduled operation its loop.
 
-    Its phase comes after those that make what other threads of its block make for it. Raises
-    PlanError naming the value: if the schedules disagree on the blocks, if a block reads what
-    another one makes, or if a value read in another loop is not kept. The strategy's consistency
-    check avoids all three.
+    An operation that reads values of other threads of its block runs in a later phase than they do.
+    Raises PlanError naming the value: if the schedules disagree on the blocks, if a block reads
+    what another one makes, or if a value read in another loop is not kept. The strategy's
+    consistency check avoids all three.
     """
     schedules = dict(composition.schedules)
     blocks = _same_blocks(graph, schedules)

@@ -37,10 +37,10 @@ def candidates(graph: Graph) -> tuple[int, ...]:
 def groups_of(graph: Graph, merge: bool = True) -> tuple[Group, ...]:
     """The groups of a body: cut every edge that leaves a candidate, and take what stays connected.
 
-    Operations that read the same parameter are connected, but not those that read the same
-    constant. The dominant is a reduce if there is one. Of several it is the one with the largest
-    input, of these a row-reduce rather than a column-reduce, of these the first. With
-    ``merge=False`` each candidate forms a group with what it reads (the paper's ablation).
+    Operations that read one parameter are connected. A constant connects nothing. The dominant is a
+    reduce if there is one. Of several, it is the one with the largest input, of these a row-reduce
+    rather than a column-reduce, of these the first. With ``merge=False`` each candidate forms a
+    group with what it reads (the paper's ablation).
     """
     chosen = candidates(graph)
     cut = set(chosen)
@@ -124,7 +124,7 @@ def evaluations(graph: Graph) -> int:
 
 
 def _ways(graph: Graph, sinks: Iterable[int]) -> tuple[list[set[tuple[int, int]]], dict[int, str]]:
-    """For each value the positions it is read at, with each reader's loop; and ``many_positions``.
+    """For each value, where it is read and for which loop; and ``many_positions``.
 
     One backward pass over the graph.
     """

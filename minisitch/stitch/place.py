@@ -57,8 +57,10 @@ class StitchPlan:
     groups: tuple[Group, ...]
     sinks: tuple[Sink, ...]
     decisions: tuple[Decision, ...]
-    maps: tuple[tuple[tuple[int, Space], ThreadMap], ...] = ()  # of each segment, where a pass has chosen them
-    demoted: frozenset[int] = frozenset()  # values kept in global memory, since a block's shared memory is full
+    # of each segment, if a pass has chosen them
+    maps: tuple[tuple[tuple[int, Space], ThreadMap], ...] = ()
+    # values kept in global memory, since shared memory is full
+    demoted: frozenset[int] = frozenset()
 
     @cached_property
     def final(self) -> dict[int, Sink]:
@@ -401,7 +403,7 @@ class _Arranger:
     def _flat(self, shape: tuple[int, ...], everything: Sequence[Key]) -> Partition:
         """All axes as columns if every operand is read in row-major order, else only the last axes.
 
-        In the second case there are at least ``SHORTEST_ROW`` columns, if the shape has as many.
+        Then there are at least ``SHORTEST_ROW`` columns, if the shape has them.
         """
         axes = tuple(range(len(shape)))
         if self.rowwise and len(shape) > 1:

@@ -63,7 +63,7 @@ def _needs(graph: Graph, wanted: Collection[int], loops: Sequence[tuple[int, Loo
 
 
 def heavy_inside(graph: Graph, value: int, stops: Collection[int]) -> bool:
-    """True if ``value`` takes a heavy operation on at least as many elements.
+    """True if computing ``value`` takes a heavy operation on at least as many elements.
 
     ``stops`` are values that are already there, and are not computed.
     """

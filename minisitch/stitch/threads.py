@@ -1,8 +1,9 @@
-"""The threads of a kernel: one thread map for each of its segments, and one block size for all.
+"""The threads of a kernel: one thread map for each segment, and one block size for all.
 
 In:  a ``StitchPlan``. Out: for each segment (its grid barriers and its space) a ``ThreadMap``.
 
-Before:  a segment over rows, with sinks of 32 and of 1024 columns      After:  the map of the 1024 columns
+Before:  a segment over rows, with sub-roots of 32 and of 1024 columns
+After:   the map of the 1024 columns
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from .mapping import ThreadMap, map_rows_as
 from .place import StitchPlan
 from .subroots import Sink, Space
 
-SegmentKey = tuple[int, Space]  # the grid barriers before it, and what its tasks are
+SegmentKey = tuple[int, Space]  # the grid barriers before it, and its tasks
 LoopKey = tuple  # its segment, phase, extents and kind, in the order in which loops run
 
 
 def loops_of(plan: StitchPlan) -> list[tuple[LoopKey, list[Sink]]]:
-    """The sinks that share one loop: those of one segment, phase and extent. In order."""
+    """The loops of a plan in order, each with the sub-roots that share it.
+
+    Sub-roots share a loop if they have the same segment, phase and extents.
+    """
     found: dict[LoopKey, list[Sink]] = {}
     for s in plan.sinks:
         _, serial, cols = s.extents
@@ -37,7 +41,10 @@ def space_order(space: Space) -> tuple:
 
 
 def thread_maps(plan: StitchPlan) -> dict[SegmentKey, ThreadMap]:
-    """The map of each segment, with as many threads as the kernel's block has: what a pass chose, else the plan's own."""
+    """The map of each segment, all with the kernel's block size.
+
+    These are the maps that a pass chose, if any, else the plan's own.
+    """
     if plan.maps:
         return dict(plan.maps)
     maps = own_maps(plan)
@@ -45,8 +52,11 @@ def thread_maps(plan: StitchPlan) -> dict[SegmentKey, ThreadMap]:
 
 
 def own_maps(plan: StitchPlan) -> dict[SegmentKey, ThreadMap]:
-    """The map of each segment by itself: that of its column sums, whose partial results are counted by it, else of its
-    widest sink."""
+    """The map of each segment by itself.
+
+    It is the map of the segment's column sums, which fixes the number of partial results. A segment
+    without column sums has the map of its widest sub-root.
+    """
     found: dict[SegmentKey, ThreadMap] = {}
     loops = loops_of(plan)
     fixed = {(s.level, s.space): s.thread_map for _, sinks in loops for s in sinks if s.role == "carry"}
@@ -57,7 +67,10 @@ def own_maps(plan: StitchPlan) -> dict[SegmentKey, ThreadMap]:
 
 
 def _widest(plan: StitchPlan, sinks: list[Sink], best: ThreadMap | None) -> ThreadMap:
-    """The widest map among a loop's sinks and those before it; rows that nobody splits are mapped for the loop's columns."""
+    """The widest map among a loop's sub-roots and ``best``, the widest of earlier loops.
+
+    Rows that no map splits are mapped for the loop's columns.
+    """
     space, cols = sinks[0].space, sinks[0].extents[2]
     for s in sinks:
         if s.thread_map.splits == space.chunks and (best is None or s.thread_map.cols > best.cols):
@@ -70,8 +83,10 @@ def _widest(plan: StitchPlan, sinks: list[Sink], best: ThreadMap | None) -> Thre
 
 
 def fill_block(maps: Mapping[SegmentKey, ThreadMap], block: int) -> dict[SegmentKey, ThreadMap]:
-    """Fill a block with as many rows as it has room for, more or fewer than the segment asked for. A chunk of a row, or a
-    piece in a block composition, has all of the block."""
+    """Fill a block with as many rows as it has room for, more or fewer than its segment's own map.
+
+    A chunk of a row takes the whole block. So does a piece in a block composition.
+    """
     found = dict(maps)
     for (level, space), m in maps.items():
         whole = space.kind == "block" or m.splits > 1
