@@ -1,6 +1,6 @@
 """The paper's two baselines beside a pipeline: the same work as kernels one after the other, in the model's time.
 
-In:  the body of a pattern, its ``Pipeline``, a ``Device``; or ``Load``s and ``Channel``s. Out: three ``Run``s.
+In:  the body of a pattern, its ``Pipeline``, a ``Device``; or ``StageLoad``s and ``Channel``s. Out: three ``Simulation``s.
 
     bulk-synchronous   a kernel a stage; every intermediate goes through DRAM
     vertical           a kernel a group of stages, which takes a tile through all of them before the next tile; what stays
@@ -17,9 +17,9 @@ from minisitch.device import Device
 from minisitch.errors import PipelineError
 from minisitch.fuse import FREE
 from minisitch.graph import Graph
-from minisitch.strategies.kitsune.models.balance import Channel, Load, entries_of, verify
+from minisitch.strategies.kitsune.models.balance import Channel, StageLoad, entries_of, verify
 from minisitch.strategies.kitsune.models.rates import depths, reads, sequence
-from minisitch.strategies.kitsune.models.simulate import Run, Task, dataflow, ends, fired_entries, simulate
+from minisitch.strategies.kitsune.models.simulate import Simulation, Task, dataflow, ends, fired_entries, simulate
 from minisitch.strategies.kitsune.pipeline import Pipeline, Role, Stage
 from minisitch.strategies.kitsune.predict import workload
 from minisitch.strategies.kitsune.tiles import FINAL, FOLD
@@ -27,7 +27,7 @@ from minisitch.strategies.kitsune.tiles import FINAL, FOLD
 EXECUTIONS = ("bulk-synchronous", "vertical", "dataflow")
 
 
-def predict(graph: Graph, pipeline: Pipeline, device: Device) -> tuple[Run, Run, Run]:
+def predict(graph: Graph, pipeline: Pipeline, device: Device) -> tuple[Simulation, Simulation, Simulation]:
     """Every operation a kernel (the paper's baseline), products with their epilogues and fused SIMT stages, and the pipeline."""
     eager = workload(graph, pipeline, device, operators(graph, pipeline))
     fused = workload(graph, pipeline, device, [s for s in pipeline.stages if s.role != "combine"])
@@ -42,13 +42,13 @@ def operators(graph: Graph, pipeline: Pipeline) -> tuple[Stage, ...]:
                  for node in graph.nodes if node.kind != "source" and node.op not in FREE)
 
 
-def bulk_synchronous(loads: Sequence[Load], channels: Sequence[Channel], device: Device) -> Run:
+def bulk_synchronous(loads: Sequence[StageLoad], channels: Sequence[Channel], device: Device) -> Simulation:
     """A kernel a stage."""
     return replace(vertical(loads, channels, device, [(load.name,) for load in loads]), execution="bulk-synchronous")
 
 
-def vertical(loads: Sequence[Load], channels: Sequence[Channel], device: Device,
-             groups: Sequence[Sequence[str]] | None = None) -> Run:
+def vertical(loads: Sequence[StageLoad], channels: Sequence[Channel], device: Device,
+             groups: Sequence[Sequence[str]] | None = None) -> Simulation:
     """A kernel a group; ``groups`` are in the order of their data, by default ``vertical_groups``'."""
     verify(loads, channels, device)
     groups = vertical_groups(loads, channels) if groups is None else groups
@@ -64,12 +64,13 @@ def vertical(loads: Sequence[Load], channels: Sequence[Channel], device: Device,
     return replace(simulate("vertical", loads, unbounded, device, kernels), channels=tuple(channels))
 
 
-def executions(loads: Sequence[Load], channels: Sequence[Channel], device: Device) -> tuple[Run, Run, Run]:
+def executions(loads: Sequence[StageLoad], channels: Sequence[Channel],
+               device: Device) -> tuple[Simulation, Simulation, Simulation]:
     """The same work in all three ways."""
     return bulk_synchronous(loads, channels, device), vertical(loads, channels, device), dataflow(loads, channels, device)
 
 
-def vertical_groups(loads: Sequence[Load], channels: Sequence[Channel]) -> list[tuple[str, ...]]:
+def vertical_groups(loads: Sequence[StageLoad], channels: Sequence[Channel]) -> list[tuple[str, ...]]:
     """What classic fusion makes: neighbouring SIMT stages in one kernel, each product alone.
 
     Stages with equally many products before them may be joined: a path that leaves them through a product cannot come back.
@@ -89,7 +90,7 @@ def vertical_groups(loads: Sequence[Load], channels: Sequence[Channel]) -> list[
     return [tuple(group) for group in groups.values()]
 
 
-def _together(group: Sequence[Load], loads: Sequence[Load], channels: Sequence[Channel], device: Device) -> list[Task]:
+def _together(group: Sequence[StageLoad], loads: Sequence[StageLoad], channels: Sequence[Channel], device: Device) -> list[Task]:
     """The firings of one kernel, in turn on the whole machine.
 
     What crosses to another kernel is written once, and read once by each. So is what stays inside, if its entries in flight
@@ -101,7 +102,7 @@ def _together(group: Sequence[Load], loads: Sequence[Load], channels: Sequence[C
     held = zip(inner, depths(group, list(inner.values())), strict=True)
     kept = {i for i, entries in held if entries * channels[i].tile_bytes <= device.sms * device.shared_per_sm}
 
-    def moved(load: Load, tile: int) -> int:
+    def moved(load: StageLoad, tile: int) -> int:
         total = load.dram_bytes
         for i, channel in ends(channels, load):
             if load.name == channel.producer:

@@ -42,7 +42,7 @@ from minisitch.reference import evaluate
 from minisitch.runtime import assemble, choose_device, lower_program
 from minisitch.simplify import simplify
 from minisitch.strategies.cost import library_traffic, traffic
-from minisitch.strategies.kitsune.models.balance import Channel, Load
+from minisitch.strategies.kitsune.models.balance import Channel, StageLoad
 from minisitch.strategies.kitsune.pipeline import Pipeline, Stage
 from minisitch.strategies.kitsune.predict import workload
 from minisitch.strategies.kitsune.price import pipeline_traffic
@@ -188,7 +188,7 @@ def modelled(graph: Graph, device: Device) -> Record:
 
 
 @functools.cache  # equal layers
-def study(loads: tuple[Load, ...], channels: tuple[Channel, ...], device: Device) -> dict[str, dict[str, float]]:
+def study(loads: tuple[StageLoad, ...], channels: tuple[Channel, ...], device: Device) -> dict[str, dict[str, float]]:
     """For each machine of the sensitivity study each execution's microseconds."""
     return {str(point.scale): dict(point.us) for point in sensitivity(loads, channels, device)}
 

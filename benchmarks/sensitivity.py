@@ -1,6 +1,7 @@
 """What other machines would make of the same work: SMs, L2 and DRAM bandwidth scaled, as in Kitsune's sensitivity study.
 
-In:  ``Load``s, ``Channel``s, a ``Device``, and factors (``Scale``). Out: for each factor how much faster each execution becomes.
+In:  ``StageLoad``s, ``Channel``s, a ``Device``, and factors (``Scale``). Out: how much faster each execution becomes
+by each factor.
 
 The paper doubles SMs and L2 bandwidth and leaves DRAM as it is, since that is where GPUs go: pipelines gain 47% in inference,
 kernels one after the other 18 to 26%, because these wait for DRAM already.
@@ -15,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from minisitch.device import Device
-from minisitch.strategies.kitsune.models.balance import Channel, Load
+from minisitch.strategies.kitsune.models.balance import Channel, StageLoad
 
 from .executions import executions
 
@@ -47,7 +48,7 @@ class Point:
 PAPER = (Scale(), Scale(sms=2), Scale(l2=2), Scale(dram=2), Scale(sms=2, l2=2), Scale(sms=2, l2=2, dram=2))
 
 
-def sensitivity(loads: Sequence[Load], channels: Sequence[Channel], device: Device,
+def sensitivity(loads: Sequence[StageLoad], channels: Sequence[Channel], device: Device,
                 scales: Sequence[Scale] = PAPER) -> tuple[Point, ...]:
     """The speed-up of each execution on each scaled machine over the machine as it is."""
     base = {run.execution: run.makespan_us for run in executions(loads, channels, device)}
@@ -68,6 +69,6 @@ def scaled(device: Device, scale: Scale) -> Device:
                    bandwidth=device.bandwidth * scale.dram, l2_bandwidth=device.l2_bandwidth * scale.l2)
 
 
-def moved(load: Load, device: Device, other: Device) -> Load:
+def moved(load: StageLoad, device: Device, other: Device) -> StageLoad:
     """The load as another machine sees it: the more of its SMs a tile can use, the shorter it takes."""
     return replace(load, us=load.us * load.share(device) * device.sms / (load.share(other) * other.sms))

@@ -55,7 +55,7 @@ def emit(kernel: Kernel, exact: bool = True) -> KernelSource:
                 writer.line(f"{b} = {kernel.owners[b]}", f"%{kernel.by_name[b].node} takes over its bytes")
         _scratch_rows(kernel, [b for b in buffers if b not in outside], writer)
         for segment in segments:
-            _Segment(kernel, segment, writer).emit("first" if len(segments) == 1 else "0",
+            _CpuSegment(kernel, segment, writer).emit("first" if len(segments) == 1 else "0",
                                                    "last" if len(segments) == 1 else str(_tasks(segment)))
         writer.depth -= 1
         tasks = _tasks(segments[0]) if len(segments) == 1 else 1
@@ -78,7 +78,7 @@ def _tasks(segment: Segment) -> int:
     return segment.thread_map.blocks if segment.carries else segment.tasks
 
 
-class _Segment:
+class _CpuSegment:
     """Prints one segment."""
 
     def __init__(self, kernel: Kernel, segment: Segment, writer: Writer) -> None:

@@ -67,10 +67,10 @@ def emit(kernel: Kernel, exact: bool = True) -> KernelSource:
 def emit_segments(kernel: Kernel, writer: Writer, block: str = "cuda.blockIdx.x", barrier: str = "grid.sync()") -> None:
     """The kernel's segments as lines; ``block`` and ``barrier`` are others where a kernel runs inside one block of another."""
     for number, segment in enumerate(kernel.segments):
-        _Segment(kernel, segment, writer, block, barrier).emit(number)
+        _CudaSegment(kernel, segment, writer, block, barrier).emit(number)
 
 
-class _Segment:
+class _CudaSegment:
     """Prints one segment."""
 
     def __init__(self, kernel: Kernel, segment: Segment, writer: Writer, block: str, barrier: str) -> None:

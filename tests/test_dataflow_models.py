@@ -25,7 +25,7 @@ from minisitch.runtime.this_machine import this_cpu
 from minisitch.strategies.kitsune.models.balance import (
     KINDS,
     Channel,
-    Load,
+    StageLoad,
     balance,
     in_dram,
     pass_tiles,
@@ -43,7 +43,7 @@ PURE = replace(A100, name="pure", sms=4, launch_us=0.0, bandwidth=1e30, l2_bandw
 
 def chain(*stages, tiles=16, tile_bytes=1 << 20, depth=2):
     """Neighbours joined by queues: (name, kind, us) each; the first reads and the last writes a tile of DRAM."""
-    loads = [Load(name, kind, us, dram_bytes=tile_bytes * (i in (0, len(stages) - 1)), tiles=tiles)
+    loads = [StageLoad(name, kind, us, dram_bytes=tile_bytes * (i in (0, len(stages) - 1)), tiles=tiles)
              for i, (name, kind, us) in enumerate(stages)]
     return loads, [Channel(a.name, (b.name,), tile_bytes, depth) for a, b in itertools.pairwise(loads)]
 
@@ -53,8 +53,8 @@ MLP = chain(("up", "tensor", 4.0), ("gelu", "simt", 2.0), ("down", "tensor", 4.0
 
 def softmax(tiles, depth):
     """exp, the sum of all tiles, and the division, as stages: paths part at exp and meet again at divide."""
-    loads = [Load("exp", "simt", 1.0, 1 << 20, tiles=tiles), Load("sum", "simt", 0.5, tiles=tiles),
-             Load("divide", "simt", 0.5, 1 << 20, tiles=tiles)]
+    loads = [StageLoad("exp", "simt", 1.0, 1 << 20, tiles=tiles), StageLoad("sum", "simt", 0.5, tiles=tiles),
+             StageLoad("divide", "simt", 0.5, 1 << 20, tiles=tiles)]
     return loads, [Channel("exp", ("sum", "divide"), 1 << 20, depth), Channel("sum", ("divide",), 4, 1, entries=1)]
 
 
@@ -64,7 +64,7 @@ def pipelines(draw, most_stages=5, most_tiles=9, rates=True, memory=True):
     tiles = draw(st.integers(1, most_tiles), "tiles")
     us = st.sampled_from([0.0, 0.25, 1.0, 1.5, 3.0])
     size = st.sampled_from([0, 1, 1000, 1 << 20, 3 << 20]) if memory else st.just(0)
-    loads = [Load(f"s{i}", draw(st.sampled_from(KINDS)), draw(us), draw(size), draw(size), draw(st.sampled_from([0.25, 0.5, 1.0])),
+    loads = [StageLoad(f"s{i}", draw(st.sampled_from(KINDS)), draw(us), draw(size), draw(size), draw(st.sampled_from([0.25, 0.5, 1.0])),
                   draw(st.sampled_from([tiles, tiles, 1])) if rates else tiles, draw(st.sampled_from([0, 0, 1, 3])))
              for i in range(draw(st.integers(1, most_stages), "stages"))]
     channels = []
@@ -144,17 +144,17 @@ def test_queues_that_l2_cannot_hold_go_through_dram():
 
 
 @pytest.mark.parametrize(("loads", "channels", "device", "message"), [
-    ([Load(f"s{i}", "simt", 1.0) for i in range(5)], [], PURE, "5 simt stages want a block each, and pure has 4 SMs: fuse"),
+    ([StageLoad(f"s{i}", "simt", 1.0) for i in range(5)], [], PURE, "5 simt stages want a block each, and pure has 4 SMs: fuse"),
     ([], [], PURE, "at least one stage"),
-    ([Load("a", "simt", 1.0), Load("a", "simt", 1.0)], [], PURE, "rename one"),
-    ([Load("a", "simt", 1.0)], [], this_cpu(), "take a GPU"),
-    ([Load("a", "vector", 1.0)], [], PURE, "kind is simt or tensor"),
-    ([Load("a", "simt", 1.0, utilisation=0.0)], [], PURE, "utilisation above 0"),
-    ([Load("a", "simt", inf)], [], PURE, "nothing is negative"),
-    ([Load("a", "simt", 1.0)], [Channel("a", ("b",), 1)], PURE, "b is no stage; stages are a"),
-    ([Load("a", "simt", 1.0)], [Channel("a", (), 1)], PURE, "nobody reads it"),
-    ([Load("a", "simt", 1.0), Load("b", "simt", 1.0)], [Channel("b", ("a",), 1)], PURE, "a producer stands before"),
-    ([Load("a", "simt", 1.0), Load("b", "simt", 1.0)], [Channel("a", ("b",), 1, 0)], PURE, "depth 0 is at least 1"),
+    ([StageLoad("a", "simt", 1.0), StageLoad("a", "simt", 1.0)], [], PURE, "rename one"),
+    ([StageLoad("a", "simt", 1.0)], [], this_cpu(), "take a GPU"),
+    ([StageLoad("a", "vector", 1.0)], [], PURE, "kind is simt or tensor"),
+    ([StageLoad("a", "simt", 1.0, utilisation=0.0)], [], PURE, "utilisation above 0"),
+    ([StageLoad("a", "simt", inf)], [], PURE, "nothing is negative"),
+    ([StageLoad("a", "simt", 1.0)], [Channel("a", ("b",), 1)], PURE, "b is no stage; stages are a"),
+    ([StageLoad("a", "simt", 1.0)], [Channel("a", (), 1)], PURE, "nobody reads it"),
+    ([StageLoad("a", "simt", 1.0), StageLoad("b", "simt", 1.0)], [Channel("b", ("a",), 1)], PURE, "a producer stands before"),
+    ([StageLoad("a", "simt", 1.0), StageLoad("b", "simt", 1.0)], [Channel("a", ("b",), 1, 0)], PURE, "depth 0 is at least 1"),
 ])
 def test_what_is_no_pipeline_is_refused(loads, channels, device, message):
     with pytest.raises(PipelineError, match=message):
@@ -277,7 +277,7 @@ def test_bytes_are_counted_exactly(pipeline):
 
 
 def test_a_reader_twice_in_one_kernel_fetches_once():
-    loads = [Load("product", "tensor", 1.0, tiles=4), Load("a", "simt", 1.0, tiles=4), Load("b", "simt", 1.0, tiles=4)]
+    loads = [StageLoad("product", "tensor", 1.0, tiles=4), StageLoad("a", "simt", 1.0, tiles=4), StageLoad("b", "simt", 1.0, tiles=4)]
     channels = [Channel("product", ("a", "b"), 1000), Channel("a", ("b",), 100)]
     assert vertical_groups(loads, channels) == [("product",), ("a", "b")]
     assert vertical(loads, channels, A100).dram_bytes == 4 * 2000
@@ -288,7 +288,7 @@ def test_an_intermediate_that_shared_memory_cannot_hold_leaves_a_fused_kernel():
     """The paper's gap: a fused MLP spills its hidden layer; what is held is what a tile needs, or all of a reduction's input."""
     fits = A100.sms * A100.shared_per_sm
     for size, spilled in ((fits, 0), (fits + 1, 2 * 4 * (fits + 1))):
-        loads, channels = [Load("a", "simt", 1.0, tiles=4), Load("b", "simt", 1.0, tiles=4)], [Channel("a", ("b",), size)]
+        loads, channels = [StageLoad("a", "simt", 1.0, tiles=4), StageLoad("b", "simt", 1.0, tiles=4)], [Channel("a", ("b",), size)]
         assert vertical(loads, channels, A100).dram_bytes == spilled
     loads, channels = softmax(tiles=32, depth=32)
     assert vertical(loads, channels, A100).dram_bytes == 32 * 4 * (1 << 20), "32 MiB of exponentials: written, and read by the division"
@@ -327,7 +327,7 @@ def test_throughput_approaches_the_balance(pipeline):
 @pytest.mark.parametrize(("depth", "rate"), [(2, 1 / 2), (3, 3 / 4), (4, 1.0)])
 def test_a_queue_that_passes_stages_by_needs_an_entry_for_each(depth, rate):
     """The paper's double buffer is enough between neighbours; a residual connection past two stages wants four entries."""
-    loads = [Load(name, "simt", 1.0, tiles=200, parallel=1) for name in ("a", "b", "c", "d")]
+    loads = [StageLoad(name, "simt", 1.0, tiles=200, parallel=1) for name in ("a", "b", "c", "d")]
     channels = [Channel("a", ("b", "d"), 0, depth), Channel("b", ("c",), 0), Channel("c", ("d",), 0)]
     assert depths(loads, channels) == [1, 1, 1] and depths(loads, channels, full_rate=True) == [4, 2, 2]
     assert 200 / dataflow(loads, channels, PURE).makespan_us == pytest.approx(rate, rel=0.02)
@@ -345,7 +345,7 @@ def test_more_depth_is_never_slower_where_no_bandwidth_is_shared(pipeline, data)
 def test_more_depth_can_be_slower_where_bandwidth_is_shared():
     """Graham's anomaly: a deeper queue lets a reader run ahead, and what it reads slows a write that others wait for."""
     machine = replace(PURE, bandwidth=1e6)  # a byte a microsecond
-    loads = [Load("read", "simt", 0.0, 4, tiles=2), Load("work", "tensor", 6.0, tiles=2), Load("write", "simt", 0.0, 1, tiles=2)]
+    loads = [StageLoad("read", "simt", 0.0, 4, tiles=2), StageLoad("work", "tensor", 6.0, tiles=2), StageLoad("write", "simt", 0.0, 1, tiles=2)]
     for depth, makespan in ((1, 14.0), (2, 15.0)):
         channels = [Channel("read", ("write",), 0, depth), Channel("work", ("write",), 0, 1)]
         assert dataflow(loads, channels, machine).makespan_us == makespan
@@ -371,7 +371,7 @@ def test_a_deadlock_says_who_waits_for_what_and_what_would_do():
 
 
 def test_two_stages_of_one_name_are_refused():
-    loads = [Load("a", "simt", 1.0, tiles=3), Load("a", "simt", 2.0, tiles=3), Load("b", "simt", 1.0, tiles=3)]
+    loads = [StageLoad("a", "simt", 1.0, tiles=3), StageLoad("a", "simt", 2.0, tiles=3), StageLoad("b", "simt", 1.0, tiles=3)]
     with pytest.raises(PlanError, match="two stages are named 'a', .*: rename one"):
         depths(loads, [Channel("a", ("b",), 1)])
 
@@ -386,7 +386,7 @@ def test_groups_in_another_order_than_their_data_are_named():
 
 
 def test_a_residual_connection_is_safe_at_depth_one():
-    loads = [Load(name, "simt", 1.0, tiles=9) for name in "abc"]
+    loads = [StageLoad(name, "simt", 1.0, tiles=9) for name in "abc"]
     dataflow(loads, [Channel("a", ("b", "c"), 1, 1), Channel("b", ("c",), 1, 1)], A100)
 
 
@@ -405,7 +405,7 @@ def test_the_depths_of_a_design_never_deadlock(tiles, roles, data):
     stages = [Stage(f"s{i}", (i,), "simt", role) for i, role in enumerate(roles)]
     below = [data.draw(st.sets(st.integers(i + 1, last), min_size=1, max_size=3)) for i in range(last)]
     queues = [Queue(i, i, tuple(sorted(consumers)), 0) for i, consumers in enumerate(below)]
-    loads = [Load(stage.name, "simt", 1.0, tiles=tiles) for stage in stages]
+    loads = [StageLoad(stage.name, "simt", 1.0, tiles=tiles) for stage in stages]
     channels = [Channel(f"s{i}", tuple(f"s{c}" for c in queue.consumers), 0, depth, entries=int(roles[i] == "final"))
                 for i, (queue, depth) in enumerate(zip(queues, least_depths(stages, queues, tiles), strict=True))]
     dataflow(loads, channels, replace(PURE, sms=8))
@@ -420,9 +420,9 @@ def test_every_stage_has_blocks():
 def reduction(slices, rows=64, combine_us=0.05):
     """A sum of ``rows`` tiles by one block a slice, and a final stage that combines the slices' partial tiles, one after the other."""
     if slices == 1:
-        return [Load("sum", "simt", 1.0, 1 << 16, tiles=rows, parallel=1)], []
-    loads = [Load("sum", "simt", 1.0 / slices, 1 << 16, tiles=rows, parallel=slices),
-             Load("combine", "simt", combine_us, tiles=slices, parallel=1)]
+        return [StageLoad("sum", "simt", 1.0, 1 << 16, tiles=rows, parallel=1)], []
+    loads = [StageLoad("sum", "simt", 1.0 / slices, 1 << 16, tiles=rows, parallel=slices),
+             StageLoad("combine", "simt", combine_us, tiles=slices, parallel=1)]
     return loads, [Channel("sum", ("combine",), 256, slices, entries=slices)]
 
 

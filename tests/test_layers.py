@@ -109,6 +109,19 @@ def test_a_reversed_import_is_seen():
         "stitch", "strategies.xla", "graph"]
 
 
+def test_no_two_classes_or_aliases_have_one_name():
+    """A reader who sees a name knows the class without looking at the imports."""
+    homes: dict[str, set[str]] = {}
+    for path in FILES:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            names = ([node.name] if isinstance(node, ast.ClassDef) else
+                     [x.id for x in node.targets if isinstance(x, ast.Name) and not x.id.isupper() and x.id.strip("_")[:1].isupper()]
+                     if isinstance(node, ast.Assign) else [])
+            for each in names:
+                homes.setdefault(each, set()).add(name(path))
+    assert {each: found for each, found in homes.items() if len(found) > 1} == {}
+
+
 # What several files need, and the one that defines it: nowhere else is anything called so, with an underscore or without.
 HOMES = {"LINE": "device.py", "SECTOR": "device.py", "returned": "fuse.py", "upstream": "stitch/dominants.py",
          "plan_us": "strategies/prices.py", "pattern_us": "strategies/prices.py"}

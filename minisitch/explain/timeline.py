@@ -1,6 +1,6 @@
-"""When each stage had which tile: a simulated ``Run`` as a picture.
+"""When each stage had which tile: a simulated ``Simulation`` as a picture.
 
-In:  a ``Run``. Out: an ``<svg>`` with a row for each stage, queue and unit, time to the right.
+In:  a ``Simulation``. Out: an ``<svg>`` with a row for each stage, queue and unit, time to the right.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from math import inf
 
-from ..strategies.kitsune.models.simulate import Firing, Moment, Run
+from ..strategies.kitsune.models.simulate import Firing, Moment, Simulation
 from .picture import CHARACTER, LINE_HEIGHT, MARGIN, PALETTE, rectangle, svg, text
 
 COLOURS = {"simt": PALETTE[0], "tensor": PALETTE[1], "queue": PALETTE[2], "dram": PALETTE[4], "l2": PALETTE[5]}
@@ -31,7 +31,7 @@ class _Axis:
 
 
 # ---------------------------------------------------------------- the picture
-def timeline(run: Run, name: str, until: float = 0.0, width: float = 900.0) -> str:
+def timeline(run: Simulation, name: str, until: float = 0.0, width: float = 900.0) -> str:
     """A row of tiles for each stage; below, how full each queue is and what each unit does.
 
     ``until``: the last microsecond of the axis, where several runs are to be drawn to one scale.

@@ -74,7 +74,7 @@ def _verify_task(kernel: Kernel, segment: Segment, written: _Written, place: str
 
 
 Where = tuple[int, Index] | None  # how a phase deals out columns, and the element of the thread's own; None: not its own
-Access = tuple[str, Where, bool, int]  # of a buffer: where, whether it is a store, and in which segment
+BufferAccess = tuple[str, Where, bool, int]  # of a buffer: where, whether it is a store, and in which segment
 
 
 @dataclass
@@ -95,7 +95,7 @@ class _Written(set[str]):
     def __init__(self, kernel: Kernel) -> None:
         super().__init__(b.name for b in kernel.buffers if b.scope == "input")
         self.buffers, self.owners = kernel.by_name, kernel.owners
-        self.since: dict[str, dict[Access, _Since]] = {}  # by owner of the bytes
+        self.since: dict[str, dict[BufferAccess, _Since]] = {}  # by owner of the bytes
         self.cells: dict[tuple[str, int, Index], tuple[int, int]] = {}  # what a segment wrote of a row: from, to
         self.segment, self.reach = 0, 0
 

@@ -31,7 +31,7 @@ from ..kernel.ir import (
 )
 from ..stitch.index import ZERO, Digit, Guard, Index, Quotient, Remainder, Within, variable
 
-Rewrite = Callable[[Index], Index]
+IndexRewrite = Callable[[Index], Index]
 Axis = tuple[str, int, int]  # name, stride, size; a flat loop's axes are listed minor first
 
 
@@ -191,11 +191,11 @@ def _split(digit: Digit, axes: Sequence[Axis], cols: int, chunked: bool) -> Inde
     return total
 
 
-def _guard(guard: Guard, rewrite: Rewrite) -> Guard:
+def _guard(guard: Guard, rewrite: IndexRewrite) -> Guard:
     return tuple(Within(rewrite(c.index), c.low, c.high) for c in guard)
 
 
-def _rewritten(stmt: Stmt, rewrite: Rewrite) -> Stmt:
+def _rewritten(stmt: Stmt, rewrite: IndexRewrite) -> Stmt:
     if isinstance(stmt, (Load, Store)):
         return replace(stmt, index=rewrite(stmt.index), guard=_guard(stmt.guard, rewrite))
     if isinstance(stmt, FromIndex):

@@ -1,6 +1,6 @@
 """``python -m minisitch doctor``: what this machine has, what can run on it, how to get the rest.
 
-In:  the machine. Out: a ``Report``: findings and targets, as text (``str``) or data (``json``).
+In:  the machine. Out: a ``Diagnosis``: findings and targets, as text (``str``) or data (``json``).
 
 Each check imports a package only after it has found it, so the doctor works with NumPy alone.
 ``missing`` is harmless: a laptop has no GPU. ``broken`` means that something is installed and does
@@ -50,7 +50,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Report:
+class Diagnosis:
     """All findings, and the targets that run here."""
 
     machine: str
@@ -77,13 +77,13 @@ class Report:
         return "\n".join(lines)
 
 
-def examine() -> Report:
+def examine() -> Diagnosis:
     """Check everything, without changing anything."""
     found = driver()
     findings = (_numba(), _cache(), *_driver(found), *_compiler(found), _cublas(found))
     machine = (f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, "
                f"{os.cpu_count()} cores")
-    return Report(machine, findings, tuple(_targets({f.what: f for f in findings})))
+    return Diagnosis(machine, findings, tuple(_targets({f.what: f for f in findings})))
 
 
 # ---------------------------------------------------------------- what every machine needs

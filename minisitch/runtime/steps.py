@@ -23,7 +23,7 @@ from ..graph import Node
 from ..kernel.ir import Kernel
 from ..kernel.text import KernelSource, Launch
 from ..lower import Stages
-from ..reference import apply
+from ..reference import Array, apply
 from ..strategies.kitsune.emit import PipelineSource
 from .call import ArgumentView, CallWriter
 from .cpu import compile as compiler
@@ -32,7 +32,6 @@ from .cuda.driver import current
 from .cuda.kernel import DeviceKernel
 from .memory import Slot
 
-Array = np.ndarray
 WORTH_WAKING = 4  # times the work of ``serial_below``, from which a launch wakes sleeping threads
 
 

@@ -28,7 +28,7 @@ from ..graph import Graph, Node
 from .dominants import Group, candidates, groups_of, is_row_reduce, many_positions
 from .index import ZERO, Digit, Index, Key, Position, linear, pull
 from .mapping import ThreadMap, map_columns, map_rows, map_rows_as
-from .recompute import Loop, heavy_inside, worth_keeping
+from .recompute import ReadingLoop, heavy_inside, worth_keeping
 from .subroots import Partition, Sink, Space, adopt, column_of, makes_near, result_position
 
 # Bytes of shared memory reserved for block reduces: two sets of 32 warps x 32 results x 8 bytes.
@@ -507,7 +507,7 @@ def _arrange(graph: Graph, device: Device, stitching: Stitching, groups: Sequenc
     return arranger
 
 
-def _evaluated(arranged: _Arranger) -> list[tuple[int, Loop]]:
+def _evaluated(arranged: _Arranger) -> list[tuple[int, ReadingLoop]]:
     """The value that each loop evaluates, with the loop.
 
     A combine evaluates nothing. A piece does not count if its operand has a loop of its own.

@@ -19,10 +19,10 @@ from ..fuse import is_heavy
 from ..graph import Graph
 
 # grid barriers before it, its tasks, block barriers before it in its segment
-Loop = tuple[int, Hashable, int]
+ReadingLoop = tuple[int, Hashable, int]
 
 
-def worth_keeping(graph: Graph, wanted: Collection[int], loops: Sequence[tuple[int, Loop]]) -> dict[int, int]:
+def worth_keeping(graph: Graph, wanted: Collection[int], loops: Sequence[tuple[int, ReadingLoop]]) -> dict[int, int]:
     """Values that several phases need, and that cost more to recompute than to keep.
 
     Returns value -> first level. ``wanted`` are the values that already have loops. ``loops`` are
@@ -50,9 +50,9 @@ def worth_keeping(graph: Graph, wanted: Collection[int], loops: Sequence[tuple[i
     return keep
 
 
-def _needs(graph: Graph, wanted: Collection[int], loops: Sequence[tuple[int, Loop]]) -> list[set[Loop]]:
+def _needs(graph: Graph, wanted: Collection[int], loops: Sequence[tuple[int, ReadingLoop]]) -> list[set[ReadingLoop]]:
     """For each value the loops that compute it. ``loops`` says where each computation starts."""
-    own: list[set[Loop]] = [set() for _ in graph.nodes]
+    own: list[set[ReadingLoop]] = [set() for _ in graph.nodes]
     for value, loop in loops:
         own[value].add(loop)
     found = [set(o) for o in own]

@@ -27,7 +27,7 @@ from ...device import Device
 from ...errors import PlanError
 from ...fuse import FREE, Composition, Decision, is_heavy, sources
 from ...graph import Graph, Node
-from .models.balance import Channel, Kind, Load
+from .models.balance import Channel, Kind, StageLoad
 from .models.rates import depths
 from .tiles import FINAL, FOLD, Tiling, best_cut
 
@@ -332,7 +332,7 @@ def least_depths(stages: Sequence[Stage], queues: Sequence[Queue], tiles: int, f
     around it, the queue around it must hold all tiles. A skip past stages that pass tile after tile needs one entry. The blocks
     of a combining stage have an entry each, to add up in.
     """
-    loads = [Load(str(k), "simt", 1.0, tiles=n) for k, n in enumerate(firings(stages, queues, tiles))]
+    loads = [StageLoad(str(k), "simt", 1.0, tiles=n) for k, n in enumerate(firings(stages, queues, tiles))]
     given = [stages[q.producer].entries(tiles) for q in queues]
     channels = [Channel(str(q.producer), tuple(map(str, q.consumers)), 0, entries=n) for q, n in zip(queues, given, strict=True)]
     found = depths(loads, channels, full_rate)

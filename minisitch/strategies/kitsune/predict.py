@@ -1,6 +1,6 @@
 """What a designed pipeline asks of a GPU: from a ``Pipeline`` to the models' loads and queues.
 
-In:  the body of a pattern, its ``Pipeline``, a ``Device``. Out: ``Load``s and ``Channel``s, which ``models.simulate`` runs.
+In:  the body of a pattern, its ``Pipeline``, a ``Device``. Out: ``StageLoad``s and ``Channel``s, which ``models.simulate`` runs.
 
 Work is operations over the rate of their unit, both as ``cost`` has them: products run on tensor cores (float32 operands
 rounded to TF32, at half of float16's rate), everything else on SIMT units. Inputs are read once by each stage that needs
@@ -26,14 +26,14 @@ from ...device import Device
 from ...fuse import Decision, behind_views, count, is_heavy, sources
 from ...graph import Graph, Node
 from ..cost import HEAVY_OPERATIONS
-from .models.balance import KINDS, Channel, Load, balance, pass_tiles
+from .models.balance import KINDS, Channel, StageLoad, balance, pass_tiles
 from .models.rates import depths
 from .pipeline import Pipeline, Stage, assemble, crossing, firings
 from .tiles import FINAL, FOLD
 
 
 def workload(graph: Graph, pipeline: Pipeline, device: Device,
-             stages: Sequence[Stage] = ()) -> tuple[tuple[Load, ...], tuple[Channel, ...]]:
+             stages: Sequence[Stage] = ()) -> tuple[tuple[StageLoad, ...], tuple[Channel, ...]]:
     """What the stages of a pipeline ask of a device, and the queues between them.
 
     Of ``stages`` that are given, to be kernels, one that reduces hands over what is complete: it has the whole machine for it.
@@ -80,7 +80,7 @@ def part_us(nbytes: int, device: Device) -> float:
     return nbytes / (device.l2_bandwidth / device.sms) * 1e6 + 2 * device.block_barrier_us
 
 
-def _load(graph: Graph, stage: Stage, tiles: int, device: Device, makes: Sequence[int], written: Sequence[int]) -> Load:
+def _load(graph: Graph, stage: Stage, tiles: int, device: Device, makes: Sequence[int], written: Sequence[int]) -> StageLoad:
     """A stage's work and bytes, dealt out evenly to its tiles."""
     nodes = [graph[n] for n in makes]
     us = sum(_us(graph, node, device) for node in nodes)
@@ -91,7 +91,7 @@ def _load(graph: Graph, stage: Stage, tiles: int, device: Device, makes: Sequenc
                 size = min(graph[source].type.nbytes, node.type.nbytes) if node.op == "gather" else graph[source].type.nbytes
                 inputs[source] = max(inputs.get(source, 0), size)
     moved = sum(inputs.values()) + sum(graph[n].type.nbytes for n in written)
-    return Load(stage.name, stage.kind, us / tiles, -(-moved // tiles), tiles=tiles)
+    return StageLoad(stage.name, stage.kind, us / tiles, -(-moved // tiles), tiles=tiles)
 
 
 def product_us(graph: Graph, node: Node, device: Device) -> float:

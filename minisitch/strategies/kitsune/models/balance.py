@@ -1,6 +1,6 @@
 """How many thread blocks each stage of a pipeline gets: Kitsune's load balance, solved exactly.
 
-In:  what each stage asks of the machine (``Load``), the queues between them (``Channel``), a ``Device``.
+In:  what each stage asks of the machine (``StageLoad``), the queues between them (``Channel``), a ``Device``.
 Out: a ``Balance``: blocks a stage, tiles a microsecond, and every bound on that rate.
 
 Kitsune's Algorithm 2 is an integer program over a_i, the blocks of stage i, for a pipeline in its steady state:
@@ -34,7 +34,7 @@ KINDS: tuple[Kind, ...] = ("simt", "tensor")
 
 
 @dataclass(frozen=True)
-class Load:
+class StageLoad:
     """What a stage asks of the machine for each of its ``tiles``.
 
     ``us`` is what a tile takes where the stage has the whole machine to itself, operator after operator;
@@ -115,7 +115,7 @@ class Balance:
         return "\n".join(lines)
 
 
-def balance(loads: Sequence[Load], device: Device, channels: Sequence[Channel] = ()) -> Balance:
+def balance(loads: Sequence[StageLoad], device: Device, channels: Sequence[Channel] = ()) -> Balance:
     """The blocks of each stage that let most tiles through. Raises PipelineError where stages are more than SMs."""
     verify(loads, channels, device)
     blocks: dict[str, int] = {}
@@ -132,12 +132,12 @@ def balance(loads: Sequence[Load], device: Device, channels: Sequence[Channel] =
     return Balance(device, {load.name: blocks[load.name] for load in loads}, bounds, tuple(decisions))
 
 
-def pass_tiles(loads: Sequence[Load]) -> int:
+def pass_tiles(loads: Sequence[StageLoad]) -> int:
     """The tiles that rates are counted in: those of the stages that take most."""
     return max(load.tiles for load in loads)
 
 
-def entries_of(channel: Channel, loads: Sequence[Load]) -> int:
+def entries_of(channel: Channel, loads: Sequence[StageLoad]) -> int:
     """How many tiles a queue hands over in a whole pass."""
     return channel.entries or next(load.tiles for load in loads if load.name == channel.producer)
 
@@ -152,7 +152,7 @@ def in_dram(channels: Sequence[Channel], device: Device) -> set[int]:
     return outside
 
 
-def _deal(loads: Sequence[Load], kind: Kind, device: Device) -> dict[str, int]:
+def _deal(loads: Sequence[StageLoad], kind: Kind, device: Device) -> dict[str, int]:
     """Deal out one block for each SM: always to the slowest stage of those that have use for one more."""
     if len(loads) > device.sms:
         raise PipelineError(f"{len(loads)} {kind} stages want a block each, and {device.name} has {device.sms} SMs: fuse "
@@ -171,13 +171,13 @@ def _deal(loads: Sequence[Load], kind: Kind, device: Device) -> dict[str, int]:
     return blocks
 
 
-def _passes(load: Load, blocks: int, device: Device) -> float:
+def _passes(load: StageLoad, blocks: int, device: Device) -> float:
     """Whole passes that a stage could take in a microsecond."""
     busy = load.busy_us(blocks, device) * load.tiles
     return 1 / busy if busy else inf
 
 
-def _bounds(loads: Sequence[Load], channels: Sequence[Channel], device: Device, blocks: Mapping[str, int]) -> list[Bound]:
+def _bounds(loads: Sequence[StageLoad], channels: Sequence[Channel], device: Device, blocks: Mapping[str, int]) -> list[Bound]:
     tiles = pass_tiles(loads)
     found = [Bound(load.name, tiles * _passes(load, blocks[load.name], device),
                    f"{blocks[load.name]} of {device.sms} SMs, {load.busy_us(blocks[load.name], device):.4g} us a tile"
@@ -190,7 +190,7 @@ def _bounds(loads: Sequence[Load], channels: Sequence[Channel], device: Device, 
     return found
 
 
-def pipeline_bytes(loads: Sequence[Load], channels: Sequence[Channel], device: Device) -> tuple[int, int]:
+def pipeline_bytes(loads: Sequence[StageLoad], channels: Sequence[Channel], device: Device) -> tuple[int, int]:
     """Bytes of a whole pass of the pipeline, through DRAM and through L2: all that DRAM moves goes through L2."""
     dram = sum(load.dram_bytes * load.tiles for load in loads)
     l2, outside = sum(load.l2_bytes * load.tiles for load in loads), in_dram(channels, device)
@@ -203,7 +203,7 @@ def pipeline_bytes(loads: Sequence[Load], channels: Sequence[Channel], device: D
 
 
 # ---------------------------------------------------------------- what is no pipeline
-def verify(loads: Sequence[Load], channels: Sequence[Channel], device: Device) -> None:
+def verify(loads: Sequence[StageLoad], channels: Sequence[Channel], device: Device) -> None:
     """Raises PipelineError where a load, a channel or the device does not make sense; names it and the next step."""
     place = {load.name: i for i, load in enumerate(loads)}
     if not loads or len(place) < len(loads):

@@ -1,6 +1,7 @@
 """Which tile may come when: the rates of synchronous dataflow, and how deep a queue must be.
 
-In:  ``Load``s in the order of their data and the ``Channel``s between them. Out: firings in an order that always works, depths.
+In:  ``StageLoad``s in the order of their data and the ``Channel``s between them.
+Out: firings in an order that always works, depths.
 
 A stage that has fired n of its F times has published floor(n e / F) of a queue's e entries, and given back as many of one
 that it reads; to fire the n-th time it needs ceil(n e / F). The three cases that matter:
@@ -19,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from ....errors import PlanError
-from .balance import Channel, Load, entries_of
+from .balance import Channel, StageLoad, entries_of
 
 
 def reads(channels: Sequence[Channel], stage: str) -> list[tuple[int, Channel]]:
@@ -32,17 +33,17 @@ def writes(channels: Sequence[Channel], stage: str) -> list[tuple[int, Channel]]
     return [(i, channel) for i, channel in enumerate(channels) if stage == channel.producer]
 
 
-def passed(entries: int, load: Load, firings: int) -> int:
+def passed(entries: int, load: StageLoad, firings: int) -> int:
     """Entries that a stage has published, or given back, after so many firings."""
     return firings * entries // load.tiles
 
 
-def needed(entries: int, load: Load, firings: int) -> int:
+def needed(entries: int, load: StageLoad, firings: int) -> int:
     """Entries that must be there for a stage to fire so many times."""
     return -(-firings * entries // load.tiles)
 
 
-def sequence(loads: Sequence[Load], channels: Sequence[Channel]) -> Iterator[tuple[Load, int]]:
+def sequence(loads: Sequence[StageLoad], channels: Sequence[Channel]) -> Iterator[tuple[StageLoad, int]]:
     """All firings one after the other, each tile as far down as it gets before the next begins: (stage, its tile).
 
     A stage that no tiles set the pace of fires on demand: when the last stage that has work waits for what it makes.
@@ -51,7 +52,7 @@ def sequence(loads: Sequence[Load], channels: Sequence[Channel]) -> Iterator[tup
     inputs = {load.name: [(entries_of(c, loads), by_name[c.producer]) for _, c in reads(channels, load.name)] for load in loads}
     paced = [load for load in reversed(loads) if any(entries > 1 for entries, _ in inputs[load.name])]
 
-    def missing(load: Load) -> Load | None:
+    def missing(load: StageLoad) -> StageLoad | None:
         return next((producer for entries, producer in inputs[load.name]
                      if passed(entries, producer, fired[producer.name]) < needed(entries, load, fired[load.name] + 1)), None)
 
@@ -64,7 +65,7 @@ def sequence(loads: Sequence[Load], channels: Sequence[Channel]) -> Iterator[tup
         fired[load.name] += 1
 
 
-def depths(loads: Sequence[Load], channels: Sequence[Channel], full_rate: bool = False) -> list[int]:
+def depths(loads: Sequence[StageLoad], channels: Sequence[Channel], full_rate: bool = False) -> list[int]:
     """For each queue a depth with which no stage waits forever: what it holds in ``sequence``'s order.
 
     With ``full_rate`` it also never makes a stage wait that has work: one entry more for each stage on the longest path from
@@ -80,7 +81,7 @@ def depths(loads: Sequence[Load], channels: Sequence[Channel], full_rate: bool =
 
 
 @lru_cache(maxsize=256)  # a design asks for the same again, with other blocks or other names
-def _held(loads: tuple[Load, ...], channels: tuple[Channel, ...]) -> tuple[int, ...]:
+def _held(loads: tuple[StageLoad, ...], channels: tuple[Channel, ...]) -> tuple[int, ...]:
     by_name, fired = {load.name: load for load in loads}, {load.name: 0 for load in loads}
     if len(by_name) < len(loads):
         twice = next(load.name for load in loads if load is not by_name[load.name])
@@ -94,7 +95,7 @@ def _held(loads: tuple[Load, ...], channels: tuple[Channel, ...]) -> tuple[int, 
     return tuple(held)
 
 
-def _distances(loads: Sequence[Load], channels: Sequence[Channel], start: str) -> dict[str, int]:
+def _distances(loads: Sequence[StageLoad], channels: Sequence[Channel], start: str) -> dict[str, int]:
     """The queues on the longest path from a stage to each stage below it."""
     found = {start: 0}
     for load in loads:

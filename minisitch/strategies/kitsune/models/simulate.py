@@ -1,7 +1,8 @@
 """How long a pipeline takes, tile by tile: a discrete-event simulation.
 
-In:  ``Load``s in the order of their data, the ``Channel``s between them, a ``Device``; for a pipeline the blocks of each stage.
-Out: a ``Run``: the makespan, when each stage had which tile, how full each queue was, what each unit did, bytes of DRAM.
+In:  ``StageLoad``s in the order of their data, the ``Channel``s between them, a ``Device``, and for a
+pipeline the blocks of each stage.
+Out: a ``Simulation``: the makespan, when each stage had which tile, how full each queue was, what each unit did, bytes of DRAM.
 
 One kernel holds all stages. Each stage has blocks of its own. It runs when its tile has come and there is room for what it makes,
 and hands tiles on through queues in L2. ``benchmarks/executions.py`` simulates the paper's two baselines, kernels one after the
@@ -31,7 +32,7 @@ from math import inf
 
 from ....device import Device
 from ....errors import PipelineError
-from .balance import Channel, Load, balance, entries_of, in_dram, verify
+from .balance import Channel, StageLoad, balance, entries_of, in_dram, verify
 from .rates import depths, needed, passed, reads, writes
 
 LOW = 1 / 3  # of a unit's rate: Kitsune counts a unit as idle below it
@@ -61,12 +62,12 @@ class Moment:
 
 
 @dataclass(frozen=True)
-class Run:
+class Simulation:
     """One execution of the work, as simulated."""
 
     execution: str
     device: Device
-    loads: tuple[Load, ...]
+    loads: tuple[StageLoad, ...]
     channels: tuple[Channel, ...]
     kernels: int
     makespan_us: float
@@ -98,7 +99,8 @@ class Run:
 
 
 # ---------------------------------------------------------------- the execution
-def dataflow(loads: Sequence[Load], channels: Sequence[Channel], device: Device, blocks: Mapping[str, float] | None = None) -> Run:
+def dataflow(loads: Sequence[StageLoad], channels: Sequence[Channel], device: Device,
+             blocks: Mapping[str, float] | None = None) -> Simulation:
     """One kernel of co-resident stages, with these blocks each (SMs' worth of its unit), by default ``balance``'s.
 
     Raises PipelineError where stages would wait for each other.
@@ -123,18 +125,18 @@ def dataflow(loads: Sequence[Load], channels: Sequence[Channel], device: Device,
     return simulate("dataflow", loads, channels, device, [lanes])
 
 
-def simulate(execution: str, loads: Sequence[Load], channels: Sequence[Channel], device: Device,
-             kernels: Sequence[Sequence[Sequence[Task]]]) -> Run:
+def simulate(execution: str, loads: Sequence[StageLoad], channels: Sequence[Channel], device: Device,
+             kernels: Sequence[Sequence[Sequence[Task]]]) -> Simulation:
     """Run kernels one after the other, the lanes of each side by side, the tasks of a lane in their order."""
     return replace(_Simulation(loads, channels, device).run(kernels), execution=execution)
 
 
-def ends(channels: Sequence[Channel], load: Load) -> list[tuple[int, Channel]]:
+def ends(channels: Sequence[Channel], load: StageLoad) -> list[tuple[int, Channel]]:
     """The queues that a stage reads and those that it writes, with their numbers."""
     return reads(channels, load.name) + writes(channels, load.name)
 
 
-def fired_entries(channel: Channel, load: Load, tile: int, loads: Sequence[Load]) -> int:
+def fired_entries(channel: Channel, load: StageLoad, tile: int, loads: Sequence[StageLoad]) -> int:
     """Entries of a queue that a firing fetches, or publishes."""
     entries, step = entries_of(channel, loads), passed if load.name == channel.producer else needed
     return step(entries, load, tile + 1) - step(entries, load, tile)
@@ -145,7 +147,7 @@ def fired_entries(channel: Channel, load: Load, tile: int, loads: Sequence[Load]
 class Task:
     """A firing to come: what it computes for how long and draws of its unit, and the bytes it moves."""
 
-    load: Load
+    load: StageLoad
     tile: int
     us: float
     draw: float
@@ -179,7 +181,7 @@ class _Active:
 class _Simulation:
     """The clock, the queues, and what happened."""
 
-    def __init__(self, loads: Sequence[Load], channels: Sequence[Channel], device: Device) -> None:
+    def __init__(self, loads: Sequence[StageLoad], channels: Sequence[Channel], device: Device) -> None:
         self.loads, self.channels, self.device = tuple(loads), tuple(channels), device
         self.entries = [entries_of(channel, loads) for channel in channels]
         self.published = [0] * len(channels)
@@ -191,7 +193,7 @@ class _Simulation:
         self.moments: list[Moment] = []
         self.fills: list[list[tuple[float, int]]] = [[(0.0, 0)] for _ in channels]
 
-    def run(self, kernels: Sequence[Sequence[Sequence[Task]]]) -> Run:
+    def run(self, kernels: Sequence[Sequence[Sequence[Task]]]) -> Simulation:
         """Run kernels one after the other, the lanes of each side by side, the tasks of a lane in their order."""
         for lanes in kernels:
             self.clock += self.device.launch_us
@@ -210,8 +212,9 @@ class _Simulation:
                     self._finish(active.pop(lane), lane)
                 changed = bool(over)
         moved = [task for lanes in kernels for lane in lanes for task in lane]
-        return Run("", self.device, self.loads, self.channels, len(kernels), self.clock, tuple(self.firings), tuple(self.moments),
-                   tuple(map(tuple, self.fills)), sum(task.dram for task in moved), sum(task.l2 for task in moved))
+        return Simulation("", self.device, self.loads, self.channels, len(kernels), self.clock, tuple(self.firings),
+                          tuple(self.moments),
+                          tuple(map(tuple, self.fills)), sum(task.dram for task in moved), sum(task.l2 for task in moved))
 
     def _waits_for(self, task: Task) -> tuple[int, str] | None:
         """The queue that keeps a firing from starting, and what of it is wanted."""
