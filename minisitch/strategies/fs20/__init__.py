@@ -1,9 +1,11 @@
-"""``fs20``: fuse by cost, stitch inside a block (FusionStitching 2020, "Boosting Memory Intensive Computations").
+"""``fs20``: fuse by cost, and stitch inside a block (FusionStitching 2020, arXiv 2009.10924).
 
-Vertices are the kernels of XLA's basic fusion. ``explore`` finds good patterns of them (PatternReduction, remote fusion),
-rated by ``delta``; ``beam`` puts patterns together to plans; ``generate`` chooses how each kernel is composed, by
-``evaluate``, which also picks one of the plans. No value crosses blocks inside a kernel: no grid barrier is ever needed but
-to finish a reduce that nobody in the kernel reads, which stands for the paper's atomics.
+The vertices are the kernels of XLA's basic fusion. ``explore`` finds good patterns of them
+(PatternReduction, remote fusion), rated by ``delta``. ``beam`` combines patterns to plans.
+``generate`` chooses how each kernel is composed, by ``evaluate``, which also picks the plan.
+
+No value crosses blocks inside a kernel. The one exception is a reduce that no operation of the
+kernel reads: it may end with a grid barrier, which stands for the paper's atomics.
 """
 
 from __future__ import annotations
@@ -22,23 +24,24 @@ from .delta import Evaluator
 from .explore import BEST, MOST_VERTICES
 from .generate import LOCAL, Generator
 
-MOST_LESSONS = 4  # explorations; each knows what code generation refused of the last
+MOST_LESSONS = 4  # explorations; each knows what code generation refused in earlier ones
 
 
 @strategy("fs20")
 def fs20(graph: Graph, device: Device) -> FusionPlan:
-    """The plan that the latency-evaluator (on a CPU: the calibrated model) likes best, of all that were made.
+    """The plan that the latency-evaluator (on a CPU: the calibrated model) rates best.
 
-    Each exploration makes the three that the beam ends with, and the best of them explored further; what code generation
-    refused of them starts another exploration.
+    Each exploration makes the plans of the beam, and the best of them explored further. If code
+    generation refuses something, the next exploration avoids it.
 
-    Before:  xla: kernels {max} {exp, sum} {exp, div}      After:  kernel {max, exp, sum, div}, a block a row
+    Before:  xla: kernels {max} {exp, sum} {exp, div}
+    After:   kernel {max, exp, sum, div}, a block a row
     """
     return decide(graph, device)
 
 
 def decide(graph: Graph, device: Device, width: int = WIDTH, best: int = BEST) -> FusionPlan:
-    """As ``fs20``, with another beam width and another number of patterns a vertex."""
+    """As ``fs20``, with another beam width and another number of patterns for each vertex."""
     evaluator = Evaluator(xla(graph, device), device)
     maker = _Maker(graph, device, evaluator)
     made: list[tuple[float, str, FusionPlan]] = []
@@ -61,17 +64,20 @@ def decide(graph: Graph, device: Device, width: int = WIDTH, best: int = BEST) -
 
 
 class _Maker:
-    """Turns candidates into plans that code generation takes; what it refuses is split."""
+    """Turns sets of vertices into plans. A pattern that code generation refuses is split."""
 
     def __init__(self, graph: Graph, device: Device, evaluator: Evaluator) -> None:
         self.graph, self.evaluator, self.vertices = graph, evaluator, evaluator.plan.patterns
         self.generator = Generator(Prices(graph, device))
-        self.lessons = 0  # refusals that the next exploration knows beforehand
+        self.lessons = 0  # refusals that the next exploration knows
         self.vertex_of = {value: v for v, p in enumerate(self.vertices) for value in p.outputs}
 
     def make(self, chosen: Sequence[int], limit: float) -> tuple[float, str, FusionPlan]:
-        """The plan of these sets of vertices, all other vertices as XLA has them, and what it takes. If that is ``limit`` at least,
-        no kernel is generated to know more, nor what would be refused of it; of the latency-evaluator no bound is known."""
+        """The plan of these sets of vertices, with its time. Other vertices stay XLA's kernels.
+
+        If a lower bound already reaches ``limit`` (known only on a CPU), no kernel is generated,
+        and refusals stay unknown.
+        """
         bounded = self.generator.device.kind == "cpu"
         taken = sum(chosen)
         masks = [*chosen, *(1 << v for v in range(len(self.vertices)) if not (taken | self.evaluator.library) >> v & 1)]
@@ -89,7 +95,7 @@ class _Maker:
                     refusals[refused.why] = Decision(pattern.outputs, "keep apart", "not-generated", refused.why)
                     if masks[number] & (masks[number] - 1):
                         parts[number] = self._split(masks[number], refused.value, refused.reader)
-                    pattern = replace(pattern, composition=Stitching(adaptive=False))  # as XLA has it, if it stays
+                    pattern = replace(pattern, composition=Stitching(adaptive=False))  # as in XLA
                 patterns.append(pattern)
             if not parts:
                 reasons = [*self._fused(masks), *refusals.values(), *self._apart(masks, owner)]
@@ -98,13 +104,13 @@ class _Maker:
             masks = [part for k, mask in enumerate(masks) for part in parts.get(k, [mask])]
 
     def _members(self, mask: int) -> list[int]:
-        """All that the vertices compute; views are pulled in again by whoever reads them."""
+        """All that the vertices compute. Views are added again for their readers."""
         held = (self.vertices[v] for v in bits(mask))
         return sorted({m for p in held for m in p.members
                        if is_fusible(self.graph[m]) and (m in p.outputs or self.graph[m].op not in FREE)})
 
     def _split(self, mask: int, value: int, reader: int) -> list[int]:
-        """Two patterns, the second with the reader and all that follow it; or each vertex alone."""
+        """Two patterns, the second with the reader and all its users; or single vertices."""
         for v in bits(mask):
             if reader in self.vertices[v].members and v == self.vertex_of.get(reader, v):
                 late = (self.evaluator.dag.below[v] | 1 << v) & mask
@@ -114,7 +120,7 @@ class _Maker:
         return [1 << v for v in bits(mask)]
 
     def _learn(self, value: int, reader: int) -> None:
-        """The next exploration knows that this vertex cannot have the value in its kernel."""
+        """Forbid the next exploration to fuse this reader with the value's vertex."""
         edges = self.evaluator.edges[self.vertex_of[value]] if value in self.vertex_of else []
         for k, e in enumerate(edges):
             if e.value == value and e.readers & ~e.refused & 1 << reader:
@@ -130,7 +136,7 @@ class _Maker:
                                f"{self.evaluator.gain(mask)}")
 
     def _apart(self, masks: Sequence[int], owner: dict[int, int]) -> Iterator[Decision]:
-        """For each value that still goes through memory, why its writer and a reader are two kernels."""
+        """For each value still in memory, why its producer and a reader are two kernels."""
         for v, edges in enumerate(self.evaluator.edges):
             for e in edges:
                 reader = next((r for r in bits(e.readers) if owner.get(r, -1) != owner.get(v, -2)), None)

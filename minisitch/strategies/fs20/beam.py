@@ -1,10 +1,10 @@
-"""Beam search for a plan: disjoint patterns whose contraction leaves the graph acyclic (FusionStitching 2020, section 5.3).
+"""Beam search for a plan of disjoint patterns without circles (FusionStitching 2020, section 5.3).
 
-In:  a ``Dag`` and the candidates that begin at each vertex. Out: the best few plans, each a tuple of candidates.
+In:  a ``Dag`` and the candidates that begin at each vertex. Out: the best few plans.
 
-Two patterns, each legal alone, may wait for each other; so every plan knows what its patterns reach through one another.
-Walking from producers to consumers, only patterns with a vertex still ahead can take part in a new circle: the others'
-reach is already part of theirs.
+Two patterns may wait for each other although each is legal alone. So a plan knows what each of its
+patterns reaches, also through other patterns. The search goes from producers to consumers. Only a
+pattern with a vertex ahead can take part in a new circle, and only these are remembered.
 
 Before:  candidates {0,1} 5 us, {1,2} 8 us      After:  plans {{1,2}} 8 us, {{0,1}} 5 us, {} 0 us
 """
@@ -24,7 +24,7 @@ MOST_ROUNDS = 8
 
 @dataclass(frozen=True)
 class _Reach:
-    """A chosen pattern and every vertex it reaches, through other patterns of the plan too."""
+    """A chosen pattern and all vertices it reaches, also through other patterns of the plan."""
 
     mask: int
     reach: int
@@ -32,7 +32,7 @@ class _Reach:
 
 @dataclass(frozen=True)
 class _Plan:
-    """A partial plan; ``taken`` are the vertices of its patterns."""
+    """A partial plan. ``taken`` are the vertices of its patterns."""
 
     patterns: tuple[Candidate, ...] = ()
     taken: int = 0
@@ -40,7 +40,7 @@ class _Plan:
     open: tuple[_Reach, ...] = ()  # patterns with a vertex ahead
 
     def extended(self, pattern: Candidate) -> _Plan | None:
-        """This plan and one more pattern; None if they overlap or would wait for each other."""
+        """This plan and one more pattern. None if they overlap or would wait for each other."""
         if self.taken & pattern.mask:
             return None
         reach = pattern.below & ~pattern.mask
@@ -54,12 +54,12 @@ class _Plan:
                      (*now, _Reach(pattern.mask, reach)))
 
     def at(self, vertex: int) -> _Plan:
-        """This plan without what can take part in no circle any more."""
+        """This plan without patterns that can take part in no further circle."""
         return replace(self, open=tuple(o for o in self.open if o.mask.bit_length() > vertex))
 
 
 def search(dag: Dag, candidates: Sequence[Sequence[Candidate]], width: int = WIDTH) -> list[tuple[Candidate, ...]]:
-    """The best plans, best first; ``candidates[v]`` begin at vertex v. Patterns that gain nothing are in no plan."""
+    """The best plans, best first. ``candidates[v]`` begin at vertex v, and must gain something."""
     plans = [_Plan()]
     for vertex in range(len(dag)):
         useful = [p for p in candidates[vertex] if p.score > 0 and p.mask.bit_count() > 1]
@@ -70,12 +70,13 @@ def search(dag: Dag, candidates: Sequence[Sequence[Candidate]], width: int = WID
     return [plan.patterns for plan in plans]
 
 
-# ---------------------------------------------------------------- exploring again what a plan has contracted
+# ---------------------------------------------------------------- several rounds
 def plans(evaluator: Evaluator, width: int = WIDTH, best: int = BEST) -> list[tuple[int, ...]]:
-    """The best few plans, each the sets of vertices that share a kernel.
+    """The best few plans. Each is a tuple of sets of vertices that share a kernel.
 
-    The best one is contracted and explored again until nothing gains: patterns too far apart for one round meet in the
-    next (derived: the paper explores once, with more patterns to choose from near the virtual producer).
+    The best plan is contracted and explored again until nothing gains. So patterns that are too far
+    apart in one round can join in the next. This is ours: the paper explores once, with more
+    patterns near the virtual producer.
     """
     found = _round(evaluator, (), width, best)
     last = found[0]
@@ -87,7 +88,7 @@ def plans(evaluator: Evaluator, width: int = WIDTH, best: int = BEST) -> list[tu
 
 
 def _round(evaluator: Evaluator, fused: Sequence[int], width: int, best: int) -> list[tuple[int, ...]]:
-    """One exploration of the graph in which the sets of vertices that are ``fused`` already are one vertex each."""
+    """Explore once, with each set in ``fused`` as one vertex."""
     taken = sum(fused)
     dag, parts = contract(evaluator.dag, [*fused, *(1 << v for v in range(len(evaluator.dag)) if not taken >> v & 1)])
     own = [evaluator.score(part) for part in parts]
@@ -108,7 +109,7 @@ def _round(evaluator: Evaluator, fused: Sequence[int], width: int, best: int) ->
 
 
 def all_candidates(explorer: Explorer) -> list[list[Candidate]]:
-    """What begins at each vertex, fused along edges or remotely."""
+    """The candidates that begin at each vertex, fused along edges or remotely."""
     found = explorer.explore()
     for p in explorer.remote():
         first = found[p.ids[0]]
@@ -122,7 +123,7 @@ def together(parts: Sequence[int], mask: int) -> int:
 
 
 def contract(dag: Dag, parts: Sequence[int]) -> tuple[Dag, list[int]]:
-    """The graph with each set of vertices made one vertex, and the sets in its order; they must be acyclic together."""
+    """The graph with each set of vertices as one vertex, and the sets in the graph's order."""
     owner = {v: k for k, part in enumerate(parts) for v in bits(part)}
     after = [{owner[c] for v in bits(part) for c in dag.consumers[v]} - {k} for k, part in enumerate(parts)]
     order = topological(after, lambda k: parts[k] & -parts[k])

@@ -1,12 +1,13 @@
-"""The delta-evaluator: what fusing a set of vertices gains, at a glance (FusionStitching 2020, section 5.4).
+"""The delta-evaluator: a quick estimate of what fusing vertices gains (FusionStitching 2020, 5.4).
 
-In:  the plan of XLA's basic fusion, whose kernels are the vertices. Out: a ``Gain`` in microseconds for any set of them,
-and a quick answer to whether one kernel without grid barriers could hold the set.
+In:  XLA's plan, whose kernels are the vertices. Out: a ``Gain`` in microseconds for any set of
+them, and whether one kernel without grid barriers could hold the set.
 
     f = T_reduced_mem + T_reduced_calls - T_penalty
 
-A light operation that XLA evaluates in two of its kernels belongs to both vertices; an edge is a value in memory, and
-those are disjoint. Rough on purpose: 16 registers a thread, shared memory of the hungriest vertex, no lifetimes.
+If XLA evaluates a light operation in two kernels, it belongs to both vertices. An edge is a value
+in memory. The estimate is rough on purpose: 16 registers a thread, the largest shared memory of any
+vertex, no lifetimes.
 
 Before:  vertices {sum of rows}, {x / sum}, f32[8192,1024] on a V100
 After:   T_reduced_mem 0.07 us, T_reduced_calls 10 us, T_penalty 0 us: worth fusing
@@ -25,7 +26,7 @@ from ...stitch.dominants import is_row_reduce
 from .evaluate import CYCLES, FIXED_REGISTERS, bytes_per_cycle, resident_warps
 from .explore import Dag
 
-BLOCK = 256  # threads a block that the rough evaluator assumes
+BLOCK = 256  # assumed threads of a block
 
 
 @dataclass(frozen=True)
@@ -46,30 +47,30 @@ class Gain:
 
 @dataclass(frozen=True)
 class Edge:
-    """A value in memory and the vertices that read it."""
+    """A value in memory and the vertices that read it. Sets of vertices are bits of an integer."""
 
     value: int
     readers: int  # a set of vertices
-    stored: bool  # needed in memory whoever reads it
+    stored: bool  # must be in memory in any case
     nbytes: int
-    warps: float  # of a reduce: how many its block's threads make up if readers are to share it; 0 for others
-    refused: int  # readers that could get it from another block only
-    repeats: int  # how often one kernel would evaluate each element of it, for the worst of its readers
+    warps: float  # for a reduce: warps that share it with its readers; 0 for other values
+    refused: int  # the set of readers that would need another block's value
+    repeats: int  # how often one kernel would evaluate each element, for its worst reader
 
 
 @dataclass(frozen=True)
 class Vertex:
-    """One kernel of XLA's: its instructions and bytes, and how many warps share them when it runs alone."""
+    """One of XLA's kernels: instructions, bytes, and the warps that share them."""
 
     work: float  # cycles of all its warps together, without memory
     memory: float  # cycles that the whole device needs for its bytes
-    warps: float
+    warps: float  # when it runs alone
     shared: int
     reads: int  # a set of values in memory
 
 
 class Evaluator:
-    """Answers for sets of vertices of one plan on one device; looks at nothing but shapes."""
+    """Answers questions about sets of vertices of one plan, from shapes alone."""
 
     def __init__(self, plan: FusionPlan, device: Device) -> None:
         self.plan, self.graph, self.device = plan, plan.graph, device
@@ -89,9 +90,9 @@ class Evaluator:
         self._scores: dict[int, float] = {}
         self._alone = [self._latency(vertex, vertex.warps, self._most, 0) for vertex in self.vertices]
 
-    # ------------------------------------------------------------ what is known of each vertex
+    # ------------------------------------------------------------ the vertices
     def _vertex(self, pattern: Pattern) -> Vertex:
-        """Its instructions and bytes as cycles, and how many warps share them."""
+        """Its instructions and bytes as cycles, and the number of its warps."""
         graph, inputs = self.graph, pattern_inputs(self.graph, pattern)
         nodes, outputs = [graph[m] for m in pattern.members], [graph[o] for o in pattern.outputs]
         size = max([n.type.size for n in nodes] + [graph[a].type.size for n in outputs for a in n.args], default=1)
@@ -102,7 +103,7 @@ class Evaluator:
             if is_row_reduce(graph, reduce):
                 warps = self._shared_warps(reduce, True)
             if any(n.kind == "map" and is_heavy(graph, n) and n.type.size == size for n in nodes):
-                shared = 4 * size // max(1, reduce.type.size)  # a row of it is kept for the next loop
+                shared = 4 * size // max(1, reduce.type.size)  # a row is kept for the next loop
         reads = sum(1 << self.number[v] for v in inputs)
         return Vertex(work / self.table.width, nbytes / self.rate, max(1.0, warps), shared, reads)
 
@@ -123,25 +124,26 @@ class Evaluator:
         return Edge(value, readers, stored, node.type.nbytes, self._shared_warps(node, row), refused, most)
 
     def _shared_warps(self, node: Node, row: bool) -> float:
-        """A row is a block's; a column sum that is read in its kernel is one thread's from top to bottom."""
+        """Warps that compute a reduce: a block for each row, or a thread for each column."""
         if node.kind != "reduce":
             return 0.0
         if not row:
             return max(1.0, node.type.size / self.table.width)
         columns = self.graph[node.args[0]].type.size // max(1, node.type.size)
-        busy = max(1, min(columns // self.table.width, self.device.max_block // 32))  # on a CPU a row is one core's
+        # On a CPU one core computes a row.
+        busy = max(1, min(columns // self.table.width, self.device.max_block // 32))
         return float(max(1, node.type.size * busy))
 
     def _domain(self, output: Node) -> Node:
-        """What the loop of an output runs over: the operand of a reduce, else itself."""
+        """The value whose elements an output's loop visits: a reduce's operand, else itself."""
         return self.graph[output.args[0]] if output.kind == "reduce" else output
 
     def _local(self, node: Node, row: bool, output: Node) -> bool:
-        """Whether a reader could have the value made by its own block, judged by shapes; ``stitch`` has the last word."""
+        """Whether a reader's own block could make the value, by shapes. ``stitch`` checks later."""
         domain = self._domain(output)
         if node.kind != "reduce":
-            return node.id not in self.scattered  # shifted windows lie in other blocks too
-        if not row:  # a thread owns a column of them all, so only what has these columns can read it; else at the tail
+            return node.id not in self.scattered  # shifted windows also lie in other blocks
+        if not row:  # a thread owns a column, so a reader needs the same columns
             kept = [n for n in node.type.shape if n != 1]
             return output.kind != "reduce" and kept == [n for n in domain.type.shape if n != 1][-len(kept):]
         if output.kind == "reduce" and is_row_reduce(self.graph, output):
@@ -149,17 +151,18 @@ class Evaluator:
         return domain.type.size % max(1, node.type.size) == 0
 
     def _repeats(self, node: Node, output: Node) -> int:
-        """How often each element of a value is evaluated where the reader's rows do not hold it: once an element read."""
+        """How often each element is evaluated, if the reader's rows do not hold the value."""
         shape, domain = node.type.shape, self._domain(output).type
         while shape and shape[-1] == 1:
             shape = shape[:-1]
-        rows = max(1, len(shape) - 1)  # a reader may have other columns of the same rows: what is concatenated, or sliced
+        # A reader may have other columns of the same rows: after a concatenate or a slice.
+        rows = max(1, len(shape) - 1)
         held = node.kind == "reduce" or node.type.size >= domain.size or domain.shape[:rows] == shape[:rows]
         return 1 if held else domain.size // max(1, node.type.size)
 
-    # ------------------------------------------------------------ answers for sets
+    # ------------------------------------------------------------ sets of vertices
     def allowed(self, mask: int) -> bool:
-        """Code generation could take the set: no library call, every reader in reach, few enough arguments."""
+        """Whether one kernel may hold the set: no library call, local reads, few arguments."""
         if mask & self.library:
             return False
         if not mask & (mask - 1):
@@ -167,7 +170,7 @@ class Evaluator:
         return not any([e.refused & mask for v in bits(mask) for e in self.edges[v]]) and self.arguments(mask) <= MOST_ARGUMENTS
 
     def arguments(self, mask: int) -> int:
-        """Values in memory that one kernel of the set would read or write."""
+        """The number of values in memory that one kernel of the set reads or writes."""
         reads, written, leaving = 0, 0, 0
         for v in bits(mask):
             reads |= self.vertices[v].reads
@@ -177,7 +180,7 @@ class Evaluator:
         return (reads & ~written).bit_count() + leaving
 
     def gain(self, mask: int) -> Gain:
-        """The terms of f for a set of vertices."""
+        """The three terms of f for a set of vertices."""
         memory = 0.0
         shared = self.table.shared_rate * self.device.sms
         ids = tuple(bits(mask))
@@ -192,7 +195,7 @@ class Evaluator:
         return Gain(self._us(memory), calls, self._us(self._penalty(mask, ids)))
 
     def score(self, mask: int) -> float:
-        """Its sum; explorations ask for the same sets again and again."""
+        """The value of f in microseconds, remembered because sets are asked for repeatedly."""
         if mask not in self._scores:
             self._scores[mask] = self.gain(mask).us
         return self._scores[mask]
@@ -201,9 +204,9 @@ class Evaluator:
         return cycles / self.table.clock * 1e6
 
     def _penalty(self, mask: int, ids: Sequence[int]) -> float:
-        """Cycles that the vertices take longer together: rows too few, less room beside shared memory, values evaluated again."""
+        """Cycles lost by fusing: too few rows, more shared memory, values evaluated repeatedly."""
         shared = min(max([self.vertices[v].shared for v in ids]), self.device.shared_per_block)
-        limit: dict[int, float] = {}  # warps of vertices that share the rows or columns of a reduce
+        limit: dict[int, float] = {}  # vertex -> warps, if it shares a reduce's rows or columns
         for v in ids:
             for e in self.edges[v]:
                 if e.warps and e.readers & mask:
@@ -221,6 +224,6 @@ class Evaluator:
         return resident_warps(self.device, min(BLOCK, self.device.max_block), shared, FIXED_REGISTERS)
 
     def _latency(self, vertex: Vertex, warps: float, resident: int, again: int) -> float:
-        """N_wave * L_warp of one vertex; memory is busy well before all warps are resident, as in ``cost``."""
+        """N_wave * L_warp of one vertex. Memory is busy before all warps are, as in ``cost``."""
         busy = min(warps, resident)
         return vertex.work * (1 + again) / busy + vertex.memory / math.sqrt(busy / self._most)

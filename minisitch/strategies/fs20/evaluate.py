@@ -1,15 +1,19 @@
-"""The latency-evaluator: waves of warps, cycle by cycle (FusionStitching 2020, section 6.3).
+"""The latency-evaluator: waves of warps times cycles of a warp (FusionStitching 2020, section 6.3).
 
-In:  a ``Kernel``. Out: microseconds, and the registers a thread needs.
+In:  a ``Kernel``. Out: microseconds, and the registers that a thread needs.
 
-    L = N_wave * L_warp         N_wave = N_warp / resident warps        L_warp = sum over kinds of count * cycles
+    L = N_wave * L_warp
+    N_wave = N_warp / resident warps
+    L_warp = sum over kinds of instructions: count * cycles
 
-Every count is read off the loop program that will be printed: statements, index terms, shuffles, barriers. It ranks
-schedules of a GPU, where templates differ; on a CPU they do not, and ``build.Prices`` (measured there) ranks plans: of
-a CPU's cycles only the delta-evaluator asks.
+The counts come from the loop program: statements, index terms, shuffles, barriers. The evaluator
+ranks schedules on a GPU, where templates differ. On a CPU they do not, and ``Prices`` rank plans.
+Only the delta-evaluator uses the CPU's cycles below.
 
-Before:  softmax <64,30000>, 8 blocks of 8 warps, a warp a row      After:  938 turns of each loop, 1 wave
-         the same, 64 blocks of 32 warps, a block a row                     30 turns of each loop, 1 wave
+Before:  softmax <64,30000>, 8 blocks of 8 warps, a warp a row
+         the same, 64 blocks of 32 warps, a block a row
+After:   938 turns of each loop, 1 wave
+         30 turns of each loop, 1 wave
 """
 
 from __future__ import annotations
@@ -24,17 +28,18 @@ from ...ops import itemsize
 from ...stitch.index import Digit, Index
 from ...stitch.mapping import WARP
 
-FIXED_REGISTERS = 16  # a thread's addresses and loop counters; the delta-evaluator assumes no others (the paper's figure)
+# A thread's addresses and loop counters. The delta-evaluator assumes no others (the paper's).
+FIXED_REGISTERS = 16
 
 
 @dataclass(frozen=True)
 class Cycles:
-    """Cycles of one instruction of a warp (a GPU) or a vector of a core (a CPU); ``width`` elements each."""
+    """Cycles of one instruction of a GPU's warp or a CPU's vector, of ``width`` elements each."""
 
     width: int
     clock: float  # cycles a second
     cost: Mapping[str, float]
-    shared_rate: float  # bytes a cycle that one SM or core exchanges with shared memory, or its cache
+    shared_rate: float  # bytes a cycle of one SM's shared memory, or of one core's cache
     source: str
 
 
@@ -48,7 +53,7 @@ CYCLES = {
 
 
 def latency_us(kernel: Kernel) -> float:
-    """Modelled microseconds of one launch on a GPU: its segments in turn, its grid barriers, the launch itself."""
+    """Modelled microseconds of one launch on a GPU: segments, grid barriers, and the launch."""
     device = kernel.device
     cycles = sum(segment_cycles(kernel, s) for s in kernel.segments)
     return device.launch_us + device.grid_barrier_us * kernel.grid_barriers + cycles / CYCLES["gpu"].clock * 1e6
@@ -66,7 +71,7 @@ def segment_cycles(kernel: Kernel, segment: Segment) -> float:
 
 
 def resident_warps(device: Device, block: int, shared: int, registers: int) -> int:
-    """The paper's occupancy, as warps (cores) of the whole device that run at once."""
+    """The warps (on a CPU: cores) of the whole device that run at once. The paper's occupancy."""
     return device.wave(block, shared, registers) * (block // 32) if device.kind == "gpu" else device.sms
 
 
@@ -74,12 +79,12 @@ def bytes_per_cycle(device: Device) -> float:
     return device.bandwidth / CYCLES[device.kind].clock
 
 
-# ---------------------------------------------------------------- instructions of one warp for one task
+# ---------------------------------------------------------------- instructions of a warp for a task
 def instructions(kernel: Kernel, segment: Segment) -> dict[str, float]:
-    """How often each kind of instruction is issued by a warp for one task of a segment.
+    """How often a warp issues each kind of instruction for one task of a segment.
 
-    A memory access counts once for 128 bytes: lanes that read far apart count for each of their sectors. What the
-    segment has read before comes from the cache.
+    A memory access counts once for 128 bytes. Lanes that read far apart count once for each sector.
+    An element that the segment has read before comes from the cache.
     """
     lanes = segment.thread_map.threads_per_row if segment.kind == "row" and segment.chunks == 1 else kernel.block
 
@@ -97,9 +102,9 @@ def instructions(kernel: Kernel, segment: Segment) -> dict[str, float]:
             for kind, n in _costs(stmt, views, sizes, seen, across).items():
                 found[kind] += n * trips
         found["light"] += len(phase.folds) * turns
-        for fold in phase.folds:  # lanes meet by shuffles, warps in shared memory and by shuffles again
+        for fold in phase.folds:  # shuffles within a warp, then shared memory across warps
             steps = fold.lanes.bit_length() - 1
-            if fold.exchange:  # a store and a load, by each warp
+            if fold.exchange:  # each warp stores and loads once
                 steps += (lanes // WARP).bit_length() - 1
                 found["shared"] += 2
             found["shuffle"] += steps
@@ -126,7 +131,7 @@ def _costs(stmt: Stmt, views: Mapping[str, tuple[str, Index]], sizes: Mapping[st
 
 
 def _sectors(index: Index, across: str, size: int) -> float:
-    """Sectors that the lanes of a warp touch together: 1 if all read one element, 4 if neighbours do, at most 32."""
+    """Sectors that a warp touches: 1 for the same element, 4 for neighbours, at most 32."""
     steps = [c * a.stride if isinstance(a, Digit) else 32 for c, a in index.terms
              if across in (a.var if isinstance(a, Digit) else "col row")]
     step = min((abs(s) for s in steps), default=0)
@@ -138,13 +143,13 @@ Event = tuple[frozenset[str], frozenset[str]]  # names that a step defines, name
 
 
 def live_registers(kernel: Kernel) -> int:
-    """The most values that are alive at once in a thread: the lifetime analysis of the paper's section 6.3."""
+    """The most values alive at once in a thread (the lifetime analysis of section 6.3)."""
     constants = frozenset(name for name, _, _ in kernel.constants)
     return max((most_alive([(d, r - constants) for d, r in events(s)]) for s in kernel.segments), default=0)
 
 
 def events(segment: Segment) -> list[Event]:
-    """What a thread defines and reads, in order; two turns of each loop show what lives from turn to turn."""
+    """What a thread defines and reads, in order. Two turns of each loop show what stays alive."""
     found: list[Event] = []
     for phase in segment.phases:
         held = [f for f in phase.folds if not f.buffer]
@@ -161,7 +166,7 @@ def _event(stmt: Stmt) -> Event:
 
 
 def most_alive(steps: Sequence[Event]) -> int:
-    """A value is alive from the step that defines it to the last that reads it: one walk backwards."""
+    """The most values alive at once, by one walk backwards: alive from definition to last read."""
     alive: frozenset[str] = frozenset()
     most = 0
     for defined, read in reversed(steps):

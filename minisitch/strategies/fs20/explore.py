@@ -1,13 +1,14 @@
-"""PatternReduction: the best patterns that begin at each vertex (FusionStitching 2020, section 5.2).
+"""PatternReduction: the best patterns that begin at each vertex (FusionStitching 2020, 5.2).
 
-In:  a ``Dag``, a score and a rule of what may share a kernel. Out: for each vertex up to k ``Candidate``s that begin there,
-and candidates of vertices that nothing connects (remote fusion, by a virtual producer of all).
+In:  a ``Dag``, a score, and a rule for what may share a kernel. Out: for each vertex up to k
+``Candidate``s that begin there, and candidates of unconnected vertices (remote fusion).
 
-Approximate dynamic programming from the last vertex to the first: the best patterns at a vertex are unions of best
-patterns of its consumers. Consumers are taken two at a time and the results merged (divide and conquer), so the work is
-linear in the edges.
+This is approximate dynamic programming from the last vertex to the first. The best patterns at a
+vertex are unions of best patterns of its consumers. Consumers are taken two at a time and merged
+(divide and conquer), so the work is linear in the edges.
 
-Before:  8 -> 5, 6, 7;  5 -> 2;  6 -> 3;  7 -> 4;  2, 3, 4 -> 1        After:  candidates of 8: {8,7,6,5,4,3,2,1}, {8}
+Before:  8 -> 5, 6, 7;  5 -> 2;  6 -> 3;  7 -> 4;  2, 3, 4 -> 1
+After:   candidates of 8: {8,7,6,5,4,3,2,1}, {8}
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from functools import cached_property
 
 from ...fuse import bits
 
-BEST = 3  # patterns kept a vertex (the paper's k)
+BEST = 3  # patterns kept for each vertex (the paper's k)
 GROUP = 2  # consumers whose patterns are combined by enumeration
-MOST_VERTICES = 32  # of one pattern: keeps the work linear in the length of a chain (derived)
+MOST_VERTICES = 32  # of a pattern; keeps the work linear in the length of a chain (ours)
 
 
 class Dag:
-    """Vertices in topological order with their consumers; sets of vertices are the ones of an integer.
+    """Vertices in topological order with their consumers. A set of vertices is an integer's bits.
 
-    ``below`` and ``above``: all that a vertex reaches, and all that reaches it, without itself.
+    ``below`` is all that a vertex reaches, and ``above`` all that reaches it, without itself.
     """
 
     def __init__(self, consumers: Sequence[Iterable[int]]) -> None:
@@ -45,7 +46,7 @@ class Dag:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A set of vertices that could be one kernel; ``below`` and ``above`` are those of its vertices together."""
+    """A set of vertices that could be one kernel, with the union of their ``below``, ``above``."""
 
     mask: int
     below: int
@@ -59,7 +60,7 @@ class Candidate:
 
     @property
     def convex(self) -> bool:
-        """No path leaves the pattern and comes back: contracting it makes no circle."""
+        """Whether no path leaves the pattern and returns, so that contraction makes no circle."""
         return not self.below & self.above & ~self.mask
 
     @property
@@ -69,32 +70,33 @@ class Candidate:
 
 
 class Explorer:
-    """Finds candidates; ``score`` and ``allowed`` are asked about sets of vertices, once a group of consumers."""
+    """Finds candidates. ``score`` and ``allowed`` are functions of sets of vertices."""
 
     def __init__(self, dag: Dag, score: Callable[[int], float], allowed: Callable[[int], bool] = lambda mask: True,
                  best: int = BEST) -> None:
         self.dag, self.score, self.allowed, self.best = dag, score, allowed, best
         self.found: list[list[Candidate]] = []
-        self.evaluated = 0  # how many sets were scored
+        self.evaluated = 0  # number of sets that were scored
         self._known: dict[int, Candidate | None] = {}
 
     def explore(self) -> list[list[Candidate]]:
-        """For each vertex its best patterns, consumers before producers; a vertex that may not be fused has none."""
+        """The best patterns of each vertex, consumers first. A library call has none."""
         self.found = [[] for _ in range(len(self.dag))]
         for v in reversed(range(len(self.dag))):
             alone = self._candidate(1 << v, self.dag.below[v], self.dag.above[v])
             if alone is not None:
                 consumers = [c for c in self.dag.consumers[v] if self.found[c]]
                 pool = self._combine(alone, consumers, [])
-                self.found[v] = [p for p in pool if p.convex][:self.best]  # only now: a circle may close later
+                # Only complete unions are tested, because a missing vertex may close a gap.
+                self.found[v] = [p for p in pool if p.convex][:self.best]
         return self.found
 
     def remote(self) -> list[Candidate]:
-        """Patterns under a virtual producer of every vertex: those that nothing connects may meet in one (kernel packing).
+        """Patterns under a virtual producer of all vertices, for kernel packing.
 
-        The paper keeps the best of the whole graph; here each group on the way gives its own too (derived), so that a
-        plan has something to choose from everywhere. Vertices as many steps from the start, which cannot wait for each
-        other, are combined first.
+        The paper keeps the best of the whole graph. Here every group on the way also keeps its
+        best, so that a plan can choose everywhere (ours). Vertices at the same distance from the
+        start are combined first, because they cannot wait for each other.
         """
         steps = [0] * len(self.dag)
         for v, consumers in enumerate(self.dag.consumers):
@@ -111,7 +113,7 @@ class Explorer:
         return sorted({p.mask: p for p in seen}.values(), key=lambda p: p.rank)
 
     def _combine(self, first: Candidate, consumers: Sequence[int], seen: list[Candidate]) -> list[Candidate]:
-        """The best unions of ``first`` with patterns of its consumers; ``seen`` gathers those of every group."""
+        """The best unions of ``first`` with patterns of its consumers. ``seen`` collects them."""
         if len(consumers) > GROUP:
             half = len(consumers) // 2
             return self._merge(self._combine(first, consumers[:half], seen), self._combine(first, consumers[half:], seen), seen)
@@ -121,7 +123,7 @@ class Explorer:
         return self._best(pool, seen)
 
     def _merge(self, left: Sequence[Candidate], right: Sequence[Candidate], seen: list[Candidate]) -> list[Candidate]:
-        """The best patterns of two groups and their unions."""
+        """The best patterns of two groups and of their unions."""
         unions = [union for p in left for q in right if (union := self._union(p, q)) is not None]
         return self._best([*left, *right, *unions], seen)
 
@@ -132,7 +134,7 @@ class Explorer:
         return kept
 
     def _keep(self, pool: Iterable[Candidate]) -> list[Candidate]:
-        """The k best that are legal, and the k best that are cyclic so far: the missing vertices may yet join."""
+        """The k best legal patterns, and the k best cyclic ones, which may become legal later."""
         ranked = sorted({p.mask: p for p in pool}.values(), key=lambda p: p.rank)
         legal = [p for p in ranked if p.convex][:self.best]
         return legal + [p for p in ranked if not p.convex][:self.best]
@@ -142,7 +144,7 @@ class Explorer:
 
     def _candidate(self, mask: int, below: int, above: int) -> Candidate | None:
         """The scored set, or None if one kernel cannot hold it."""
-        if not mask:  # nothing but the virtual producer
+        if not mask:  # only the virtual producer
             return Candidate(0, 0, 0, 0.0)
         if mask not in self._known:
             fits = mask.bit_count() <= MOST_VERTICES and self.allowed(mask)

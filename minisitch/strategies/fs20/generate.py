@@ -1,14 +1,15 @@
-"""The code generator's choices: sub-roots, templates and launch sizes, by enumeration (FusionStitching 2020, section 6).
+"""Choose sub-roots, templates and launch sizes by enumeration (FusionStitching 2020, section 6).
 
-In:  a pattern. Out: the ``Stitching`` whose kernel the latency-evaluator likes best.
+In:  a pattern. Out: the ``Stitching`` whose kernel has the lowest modelled time.
 
-Every reduce is a sub-root. An expensive element-wise value that several groups need is one or not: both are tried. On a
-GPU each template is tried with each launch size: *thread* (each thread owns a row), *warp* (lanes meet by shuffles),
-*block* (warps meet in shared memory). Our loop program gives the rows of a kernel one thread map, so a kernel has one template
-where the paper has one a sub-root; templates of different sub-roots of one row space would not be local to each other but
-for block composition. On a CPU a row is a core's whatever the template.
+Every reduce is a sub-root. For an expensive element-wise value that several groups need, both
+choices are tried. On a GPU each template is tried with each launch size: *thread* (a thread owns a
+row), *warp* (lanes exchange by shuffles), *block* (warps exchange through shared memory). The paper
+has a template for each sub-root. Our loop program has one thread map for all rows of a kernel, so a
+kernel has one template. On a CPU a core owns a row under every template.
 
-Before:  softmax <100000,32>      After:  warp template, 1024 threads a block: 32 rows a block, 4 kB of shared memory, for exp
+Before:  softmax <100000,32>
+After:   warp template, 1024 threads a block: 32 rows a block, 4 kB of shared memory for exp
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from ...stitch.place import BarrierNeeded
 from ..prices import Prices
 from .evaluate import latency_us
 
-LAUNCH_SIZES = (128, 256, 512, 1024)  # threads a block
-MOST_EXPENSIVE = 3  # expensive values whose subsets are all tried (the paper enumerates without a bound)
-MOST_NODES = 100  # of a pattern whose schedules are enumerated; a larger one is mapped adaptively
+LAUNCH_SIZES = (128, 256, 512, 1024)  # threads of a block
+MOST_EXPENSIVE = 3  # expensive values whose subsets are all tried (the paper has no limit)
+MOST_NODES = 100  # of a pattern that is enumerated; a larger one gets adaptive mapping
 LOCAL = Stitching(barriers=False)  # no value crosses blocks
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A composition with its modelled time; ``tried`` and ``dropped`` count what was enumerated."""
+    """A composition with its modelled time, and how many schedules were tried and dropped."""
 
     composition: Stitching
     us: float
@@ -51,7 +52,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class PatternRefusal:
-    """Why no kernel without grid barriers computes a pattern: ``reader`` would wait for ``value`` (-1: it is not one value)."""
+    """Why a pattern needs a grid barrier: ``reader`` waits for ``value`` (-1: no single value)."""
 
     why: str
     value: int = -1
@@ -59,21 +60,21 @@ class PatternRefusal:
 
 
 def groups(graph: Graph, kept: tuple[int, ...] = ()) -> dict[int, tuple[int, ...]]:
-    """Each sub-root or root with the operations that reach it through no other (the paper's op grouping)."""
+    """Each sub-root or root with the operations that reach it directly (the paper's grouping)."""
     roots = [n.id for n in graph.nodes if n.kind == "reduce" or n.id in graph.outputs or n.id in kept]
     rest = {n.id for n in graph.nodes if n.kind != "source"}.difference(roots)
     return {root: upstream(graph, (root,), rest) for root in roots}
 
 
 def expensive(graph: Graph) -> tuple[int, ...]:
-    """Heavy element-wise values that several groups would compute, or one would for each element of a broadcast."""
+    """Heavy element-wise values that would be computed in several groups, or for each broadcast."""
     inside = groups(graph)
     return tuple(n.id for n in graph.nodes if n.kind == "map" and n.id not in graph.outputs and is_heavy(graph, n)
                  and (stretches(graph, n) or sum(n.id in members for members in inside.values()) > 1))
 
 
 def templates(graph: Graph, device: Device) -> Iterator[Stitching]:
-    """Each template with each launch size, then adaptive mapping, which may split a row that nobody waits for."""
+    """Each template with each launch size, then adaptive mapping, which may split long rows."""
     if device.kind == "gpu" and any(n.kind == "reduce" and is_row_reduce(graph, n) for n in graph.nodes):
         for threads in sorted({min(size, device.max_block) for size in LAUNCH_SIZES}):
             for per_row in sorted({1, min(32, threads), threads}):
@@ -82,20 +83,20 @@ def templates(graph: Graph, device: Device) -> Iterator[Stitching]:
 
 
 class Generator:
-    """Chooses each pattern's composition; patterns with equal bodies are enumerated once."""
+    """Chooses each pattern's composition. Equal bodies are enumerated once."""
 
     def __init__(self, prices: Prices) -> None:
         self.prices, self.device = prices, prices.device
         self._chosen: dict[tuple, Choice] = {}
 
     def price(self, pattern: Pattern) -> float:
-        """Modelled microseconds: the latency-evaluator's on a GPU, the calibrated model's on a CPU."""
+        """Modelled microseconds: by the latency-evaluator on a GPU, by ``Prices`` on a CPU."""
         if pattern.kind == "library" or self.device.kind == "cpu":
             return self.prices.pattern_us(pattern)
         return latency_us(self.prices.kernel(pattern))
 
     def refusal(self, pattern: Pattern) -> PatternRefusal | None:
-        """What code generation says to a pattern it cannot take; ids are the whole graph's."""
+        """Why code generation refuses a pattern, with ids of the whole graph, or None."""
         try:
             self.prices.kernel(pattern)
         except BarrierNeeded as refused:
@@ -106,7 +107,7 @@ class Generator:
         return None
 
     def choose(self, pattern: Pattern) -> Choice:
-        """The cheapest composition: first the template and launch size, then which expensive values are sub-roots."""
+        """The cheapest composition: first template and launch size, then expensive sub-roots."""
         body = self.prices.body(pattern)
         if body.structure not in self._chosen:
             self._chosen[body.structure] = self._enumerate(pattern, body)
@@ -125,7 +126,7 @@ class Generator:
         return Choice(best, us, len(tried), sum(us == float("inf") for us, _ in tried))
 
     def _try(self, pattern: Pattern, composition: Stitching) -> float:
-        """The price of one schedule; without bound if a consumer would need values of another warp or block."""
+        """The price of one schedule, or infinity if a value would cross warps or blocks."""
         try:
             return self.price(replace(pattern, composition=composition))
         except (PlanError, KernelError):

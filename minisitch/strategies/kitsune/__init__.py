@@ -1,12 +1,13 @@
-"""``kitsune``: chains of products and what lies between them as pipelines of stages joined by queues (Kitsune 2025).
+"""``kitsune``: products and the operations between them as pipelines of stages (Kitsune 2025).
 
-Its parts are in ``dataflow/``: subgraphs are selected by patterns (``select``), each is cut in tiles and made stages and
-queues (``pipeline``); on a CPU the stages run tile by tile (``loop``). What keeps a node from being computed tile by tile
-takes it, and what hangs on it, out of the pipeline: the rest may still be one, and so may what was taken out. Everything
-else is stitched, as ``astitch`` does it.
+Subgraphs are selected by patterns (``select``). Each is cut into tiles, and made stages and queues
+(``pipeline``). On a CPU the stages run tile by tile (``loop``). A node that cannot be computed tile
+by tile leaves the pipeline, with all that depends on it. Both parts are then tried again. All other
+operations are stitched as in ``astitch``.
 
-Where a path through a reduction over all tiles meets one around it, four ways are weighed: a cut that keeps the reduction within a
-tile, a queue of all tiles, computing the value again after the last tile, or two kernels with the value in memory.
+One path may lead through a reduction over all tiles, and another around it. Then four ways are
+priced: a cut that keeps the reduction within a tile, a queue of all tiles, computing the value
+again after the last tile, or two kernels with the value in memory.
 
 Before:  matmul | gelu | matmul, three launches, %2 and %3 through memory
 After:   one pipeline {matmul} -> {gelu} -> {matmul}, tiles of 128 kB in queues
@@ -44,24 +45,24 @@ from .price import pattern_or_pipeline_us, pipeline_us
 from .select import select
 from .tiles import best_cut
 
-Members = tuple[int, ...]  # ids of the nodes that are to be a pipeline
-MOST_WEIGHED = 3  # values that reconverge: more are all held or none
+Members = tuple[int, ...]  # ids of the nodes of a pipeline to be
+MOST_WEIGHED = 3  # values that reconverge; of more, either all are held or none
 
 
-Designed = tuple[Pipeline | PipelineRefusal, list[Decision]]  # of a body, and what was decided about it, by the body's ids
+Designed = tuple[Pipeline | PipelineRefusal, list[Decision]]  # of a body, with the body's ids
 Designer = Callable[[Graph, Device], Designed]
 
 
 @strategy("kitsune")
 def kitsune(graph: Graph, device: Device) -> FusionPlan:
-    """Pipelines where patterns match and tiles can be cut, AStitch's kernels elsewhere."""
+    """Make pipelines where patterns match and tiles can be cut, and AStitch's kernels elsewhere."""
     chosen = select(graph)
     decisions = [*chosen.decisions, *(d for subgraph in chosen.subgraphs for d in subgraph.decisions)]
     return _planned(graph, device, [subgraph.nodes for subgraph in chosen.subgraphs], decisions, _cheapest)
 
 
 def _planned(graph: Graph, device: Device, parts: Sequence[Members], decisions: list[Decision], designer: Designer) -> FusionPlan:
-    """The plan in which these parts are pipelines, or what of them can be."""
+    """The plan in which these parts, or what can be of them, are pipelines."""
     parts = _without_circles(graph, parts, decisions)
     stitched, known = astitch(graph, device), dict[str, Designed]()
     while True:
@@ -77,7 +78,7 @@ def _planned(graph: Graph, device: Device, parts: Sequence[Members], decisions: 
 
 
 def _design(graph: Graph, pattern: Pattern, device: Device, known: dict[str, Designed], designer: Designer) -> Designed:
-    """Equal bodies, as of twelve equal layers, are designed once."""
+    """Design the pipeline of a pattern. Equal bodies are designed once."""
     body = extract(graph, pattern).graph
     key = digest(body, ALL_INGREDIENTS)
     if key not in known:
@@ -86,7 +87,7 @@ def _design(graph: Graph, pattern: Pattern, device: Device, known: dict[str, Des
 
 
 def _finish(plan: FusionPlan, device: Device, designs: dict[Pattern, Designed], decisions: Sequence[Decision]) -> FusionPlan:
-    """Each pipeline with its stages and queues; on a GPU with the blocks of each stage."""
+    """The plan with the stages and queues of each pipeline, and on a GPU with blocks."""
     patterns, said = [], list(decisions)
     for pattern in plan.patterns:
         if pattern in designs:
@@ -104,12 +105,12 @@ def _finish(plan: FusionPlan, device: Device, designs: dict[Pattern, Designed], 
 
 # ---------------------------------------------------------------- reconverging paths
 def _one_round(graph: Graph, device: Device) -> Designed:
-    """What waits for the last tile is no part of it; on a GPU with blocks for each stage."""
+    """A pipeline without later rounds. What waits for the last tile is not part of it."""
     return _dealt(graph, design(graph, device), device)
 
 
 def _dealt(graph: Graph, found: Pipeline | PipelineRefusal, device: Device) -> Designed:
-    """With the blocks of each stage on a GPU. Where it has fewer SMs than stages of a kind, the later half is to go elsewhere."""
+    """Deal blocks out to the stages on a GPU. With more stages than SMs, refuse the later half."""
     if isinstance(found, PipelineRefusal) or device.kind == "cpu":
         return found, []
     kind, stages = Counter(stage.kind for stage in found.stages).most_common(1)[0]
@@ -122,9 +123,10 @@ def _dealt(graph: Graph, found: Pipeline | PipelineRefusal, device: Device) -> D
 
 
 def _cheapest(graph: Graph, device: Device) -> Designed:
-    """The cheapest of all ways to go on after the last tile, where there is something to go on with.
+    """The cheapest way to continue after the last tile, if something must.
 
-    A queue of all tiles is on offer only if L2 holds it with all other queues. On a CPU it is an array in memory.
+    On a GPU, a queue of all tiles must fit into L2 beside the other queues. On a CPU it is an array
+    in memory.
     """
     once, found = _one_round(graph, device), best_cut(graph, rounds=True)
     if found is None:
@@ -161,14 +163,15 @@ def _subsets(values: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 def _us_of(graph: Graph, result: Pipeline | PipelineRefusal, device: Device) -> float:
-    """Modelled microseconds of a body: of its pipeline, or of all launches it falls into without one."""
+    """Modelled microseconds of a body: of its pipeline, or of its launches without one."""
     if isinstance(result, Pipeline):
         return pipeline_us(graph, result, device)
     inside = tuple(n.id for n in graph.nodes if n.kind != "source")
     plan, prices, total = _planned(graph, device, [inside], [], _one_round), Prices(graph, device), 0.0
     for pattern in plan.patterns:
         node = graph[pattern.members[0]]
-        if node.op == "matmul" and pattern.kind == "library" and device.kind == "gpu":  # on tensor cores, as in a pipeline
+        # A GPU multiplies on tensor cores, in a pipeline and alone.
+        if node.op == "matmul" and pattern.kind == "library" and device.kind == "gpu":
             memory = library_traffic(graph, node).total / device.bandwidth * 1e6
             total += device.launch_us + max(product_us(graph, node, device), memory)
         else:
@@ -176,9 +179,9 @@ def _us_of(graph: Graph, result: Pipeline | PipelineRefusal, device: Device) -> 
     return total
 
 
-# ---------------------------------------------------------------- what of a subgraph can be a pipeline
+# ---------------------------------------------------------------- the rest of a refused subgraph
 def _retry(graph: Graph, part: Members, pattern: Pattern, made: Designed, decisions: list[Decision]) -> list[Members]:
-    """What to try next in the place of a part: what refused is cut away from the rest, and tried by itself."""
+    """What to try after a refusal: the part without the refused nodes, and these alone."""
     result, decided = made
     if isinstance(result, Pipeline):
         return [part]
@@ -190,12 +193,13 @@ def _retry(graph: Graph, part: Members, pattern: Pattern, made: Designed, decisi
 
 
 def _taken_out(graph: Graph, part: Members, refused: Iterable[int]) -> set[int]:
-    """The refused nodes with all of the part that is made of them, or with all that they are made of: whichever is less.
+    """The refused nodes with everything that depends on them, or that they depend on.
 
-    Either leaves what remains contiguous: a path that left it and came back would lead through what is taken out.
+    The smaller set is taken. In both cases the remainder stays contiguous, since a path that leaves
+    it and returns would pass the nodes that are taken out.
     """
     inside, starts, seen = set(part), set[int](), list(refused)
-    while seen:  # a refused view that the part only reads through: what reads it is what cannot be computed
+    while seen:  # for a refused view outside the part, its readers inside are taken
         node = seen.pop()
         if node in inside:
             starts.add(node)
@@ -213,9 +217,9 @@ def _taken_out(graph: Graph, part: Members, refused: Iterable[int]) -> set[int]:
     return min(ways, key=len)
 
 
-# ---------------------------------------------------------------- everything else
+# ---------------------------------------------------------------- kernels around pipelines
 def _without_circles(graph: Graph, parts: Sequence[Members], decisions: list[Decision]) -> list[Members]:
-    """The parts, without those that would wait for an earlier one that waits for them."""
+    """The parts without those that would wait for an earlier one that waits for them."""
     kept: list[Members] = []
     for part in parts:
         if _pipelines_before(graph, [*kept, part]) is None:
@@ -226,7 +230,7 @@ def _without_circles(graph: Graph, parts: Sequence[Members], decisions: list[Dec
 
 
 def _pipelines_before(graph: Graph, pipelines: Sequence[Members]) -> list[int] | None:
-    """For each node outside of them the pipelines it waits for, as bits; None if one of them would wait for itself."""
+    """For each node, the pipelines that it waits for, as bits. None if one waits for itself."""
     home = {n: k for k, nodes in enumerate(pipelines) for n in nodes}
     waits = [0] * len(pipelines)
     while True:
@@ -251,9 +255,10 @@ def _pipelines_before(graph: Graph, pipelines: Sequence[Members]) -> list[int] |
 
 
 def _rest(graph: Graph, stitched: FusionPlan, pipelines: Sequence[Members]) -> list[list[int]]:
-    """AStitch's kernels without what the pipelines hold, parted by the pipelines that each operation waits for.
+    """AStitch's kernels without the pipelines' operations, split by the pipelines they wait for.
 
-    What waits for the same pipelines is on no path through another: such parts cannot wait for each other in a circle.
+    Operations that wait for the same pipelines lie on no path through another one. So these kernels
+    cannot wait for each other in a circle.
     """
     inside = {n for p in pipelines for n in p}
     waits = _pipelines_before(graph, pipelines)

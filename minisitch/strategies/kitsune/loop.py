@@ -1,10 +1,11 @@
-"""A pipeline on a CPU: its stages run tile by tile, so that what passes between them stays in a core's cache.
+"""A pipeline on a CPU: stages run tile by tile, so that values between them stay in cache.
 
-In:  the body of a pattern, its ``Pipeline``, a ``Device``. Out: a ``TileLoop``: for each round a plan for one tile, one for the
-last tile if that is smaller, one for what is made of folds after all tiles; and what they cost together.
+In:  the body of a pattern, its ``Pipeline``, a ``Device``. Out: a ``TileLoop`` with the plans of
+each round, and its cost. A round has a plan for one tile, one for a smaller last tile, and one for
+what follows the last tile.
 
-A CPU has no idle units to fill, so nothing is gained by running stages at the same time; what is gained is the locality
-that queues have on a GPU. A tile is a program like any other: AStitch plans its kernels, products are library calls.
+A CPU has no idle units, so stages do not run at the same time. The gain is locality, which queues
+give on a GPU. A tile is an ordinary program: AStitch plans its kernels, products are library calls.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .tiles import Round, Tiling, after_tiles, at_tile, rounds_of
 
 @dataclass(frozen=True)
 class RoundPlans:
-    """What runs for each tile of a round (``tile``), for a smaller last one (``rest``), and after them (``after``)."""
+    """The plans of a round: for each tile, for a smaller last one, and after the last."""
 
     values: Round
     tile: FusionPlan
@@ -32,7 +33,7 @@ class RoundPlans:
 
 @dataclass(frozen=True)
 class TileLoop:
-    """All tiles, round after round; a value that a later round reads is an array in memory."""
+    """All rounds of tiles. A value that a later round reads is an array in memory."""
 
     body: Body
     pipeline: Pipeline
@@ -44,7 +45,7 @@ class TileLoop:
 
 
 def tile_loop(body: Body, pipeline: Pipeline, device: Device) -> TileLoop:
-    """Plan a pipeline's tiles for a CPU."""
+    """Plan the tiles of a pipeline for a CPU."""
     found = pipeline.cut(body.graph)
     left = pipeline.units % pipeline.tile
 
@@ -57,8 +58,10 @@ def tile_loop(body: Body, pipeline: Pipeline, device: Device) -> TileLoop:
 
 
 def loop_traffic(loop: TileLoop) -> Bytes:
-    """What a pipeline moves to and from memory: its inputs and outputs, once, and what it holds for a later round both ways;
-    tiles of what lies between stay in the cache."""
+    """Bytes to and from memory: inputs and outputs once, values held for a later round both ways.
+
+    Tiles of other values stay in cache.
+    """
     graph, held = loop.body.graph, loop.pipeline.held
     inputs = [n for each in loop.rounds for n in graph.inputs if n in _arguments(graph, each)]
     return Bytes(*(sum(graph[v].type.nbytes for v in values) for values in ((*inputs, *held), {*graph.outputs, *held})))
@@ -71,8 +74,11 @@ def _arguments(graph: Graph, each: RoundPlans) -> set[int]:
 
 
 def loop_operations(loop: TileLoop) -> int:
-    """Scalar operations of all tiles: one for each element that is computed, or that a reduction takes in; of a product two for
-    each pair of elements that meet, which is 2 x inner for each element of the result."""
+    """Scalar operations of all tiles.
+
+    An element-wise result counts 1, an operand element of a reduction 1, and an element of a
+    product 2 x inner.
+    """
     graph = loop.body.graph
     return sum(_operations(graph, node) for node in graph.nodes if node.kind != "source" and node.op not in FREE)
 
@@ -84,8 +90,7 @@ def _operations(graph: Graph, node: Node) -> int:
 
 
 def loop_us(loop: TileLoop, device: Device) -> float:
-    """Modelled microseconds: every tile in cache, and main memory for what goes in and comes out, which is fetched before it is
-    stored to."""
+    """Modelled microseconds: tiles in cache, inputs and outputs in memory (stores count twice)."""
     whole, total = loop.pipeline.units // loop.pipeline.tile, 0.0
     for each in loop.rounds:
         total += whole * _part_us(each.tile, device) + sum(_part_us(plan, device) for plan in (each.rest, each.after) if plan)

@@ -1,17 +1,19 @@
-"""What a designed pipeline asks of a GPU: from a ``Pipeline`` to the models' loads and queues.
+"""The work of a pipeline's stages on a GPU, in the form that the models need.
 
-In:  the body of a pattern, its ``Pipeline``, a ``Device``. Out: ``StageLoad``s and ``Channel``s, which ``models.simulate`` runs.
+In:  the body of a pattern, its ``Pipeline``, a ``Device``. Out: ``StageLoad``s and ``Channel``s for
+``models.simulate``.
 
-Work is operations over the rate of their unit, both as ``cost`` has them: products run on tensor cores (float32 operands
-rounded to TF32, at half of float16's rate), everything else on SIMT units. Inputs are read once by each stage that needs
-them, outputs written once; what a stage's blocks read again, its weights, comes from L2 and is not counted. Nothing here
-is measured, and a product reaches the datasheet's rate.
+Time is operations over the rate of their unit, as in ``cost``. Products run on tensor cores, with
+float32 operands rounded to TF32 at half of float16's rate. All else runs on SIMT units. Each stage
+reads its inputs once, and outputs are written once. Weights that a stage's blocks read again come
+from L2 and are not counted. Nothing here is measured: products reach the datasheet's rate.
 
-A tile of the design is one block's; a tile of the models is as many of those as a balanced stage has blocks.
+A tile of the design belongs to one block. A tile of the models holds as many of these as a balanced
+stage has blocks.
 
-``balanced`` makes use of it: blocks for each stage of a design, and a tree of combining stages before a final stage that would
-keep the others waiting. On a CPU neither has a use: a core adds up the parts of its tiles as it makes them, and the few sums of the
-cores are added up after.
+``balanced`` sets the blocks of each stage. It also adds a tree of combining stages before a final
+stage that would delay the others. A CPU needs neither: each core adds up its parts as it makes
+them.
 
 Before:  4,096 rows in 128 tiles of 32, two products, 108 SMs
 After:   3 tiles of 54 x 32 rows for 54 blocks of each product
@@ -34,9 +36,10 @@ from .tiles import FINAL, FOLD
 
 def workload(graph: Graph, pipeline: Pipeline, device: Device,
              stages: Sequence[Stage] = ()) -> tuple[tuple[StageLoad, ...], tuple[Channel, ...]]:
-    """What the stages of a pipeline ask of a device, and the queues between them.
+    """The loads of a pipeline's stages, and the queues between them.
 
-    Of ``stages`` that are given, to be kernels, one that reduces hands over what is complete: it has the whole machine for it.
+    If ``stages`` are given, they are kernels that run alone. A reducing one then hands over only
+    its complete result.
     """
     parted, stages = not stages, stages or pipeline.stages
     together = -(-device.sms // max(sum(stage.kind == kind for stage in pipeline.stages) for kind in KINDS))
@@ -59,7 +62,7 @@ def workload(graph: Graph, pipeline: Pipeline, device: Device,
         if parted and stage.joins:
             held = sum(graph[n].type.nbytes for n in set(stage.nodes) - set(makes[k]))
             load = replace(load, us=load.us + part_us(held, device) * parts[k] / stage.blocks / fired[k], parallel=stage.blocks)
-        elif parted:  # a tile is one block's
+        elif parted:  # a tile belongs to one block
             most = min(pipeline.tiles, device.sms)
             load = replace(load, us=load.us * device.sms / most, parallel=most)
         loads.append(load)
@@ -76,18 +79,18 @@ def workload(graph: Graph, pipeline: Pipeline, device: Device,
 
 
 def part_us(nbytes: int, device: Device) -> float:
-    """What a block takes to add a part to a sum: read from L2 at its share of the bandwidth, between two block barriers."""
+    """Microseconds for a block to add a part to a sum: a read from L2 and two block barriers."""
     return nbytes / (device.l2_bandwidth / device.sms) * 1e6 + 2 * device.block_barrier_us
 
 
 def _load(graph: Graph, stage: Stage, tiles: int, device: Device, makes: Sequence[int], written: Sequence[int]) -> StageLoad:
-    """A stage's work and bytes, dealt out evenly to its tiles."""
+    """A stage's work and bytes, divided evenly among its tiles."""
     nodes = [graph[n] for n in makes]
     us = sum(_us(graph, node, device) for node in nodes)
     inputs: dict[int, int] = {}
     for node in nodes:
         for source in sources(graph, node):
-            if graph[source].op == "input":  # of a table only what is looked up
+            if graph[source].op == "input":  # a gather reads only some rows of a table
                 size = min(graph[source].type.nbytes, node.type.nbytes) if node.op == "gather" else graph[source].type.nbytes
                 inputs[source] = max(inputs.get(source, 0), size)
     moved = sum(inputs.values()) + sum(graph[n].type.nbytes for n in written)
@@ -95,13 +98,13 @@ def _load(graph: Graph, stage: Stage, tiles: int, device: Device, makes: Sequenc
 
 
 def product_us(graph: Graph, node: Node, device: Device) -> float:
-    """What a product takes on tensor cores at their full rate."""
+    """Microseconds of a product on tensor cores at their full rate."""
     rate = device.tensor_flops if node.type.dtype == "float16" else device.tensor_flops / 2
     return 2.0 * node.type.size * graph[node.args[0]].type.shape[-1] / rate * 1e6
 
 
 def _us(graph: Graph, node: Node, device: Device) -> float:
-    """What an operation takes at its unit's full rate."""
+    """Microseconds of an operation at its unit's full rate."""
     if node.op == "matmul":
         return product_us(graph, node, device)
     elements = graph[node.args[0]].type.size if node.kind == "reduce" else node.type.size
@@ -109,16 +112,17 @@ def _us(graph: Graph, node: Node, device: Device) -> float:
 
 
 # ---------------------------------------------------------------- blocks, and trees of reductions
-QUEUED = 0.5  # of L2, for queues deeper than they must be: weights, inputs and counters lie there too
+QUEUED = 0.5  # share of L2 for queues; weights, inputs and counters need the rest
 
 
 def balanced(graph: Graph, pipeline: Pipeline, device: Device) -> tuple[Pipeline, list[Decision]]:
-    """A design with as many thread blocks a stage as Kitsune's load balance gives it (Kitsune B7), no more than there are tiles.
+    """Set the thread blocks of each stage by Kitsune's load balance (B7), at most one a tile.
 
-    A final stage that would take longer for its parts than any other stage for its work gets a tree before it: each
-    block adds up as many parts as it can while the others work, and so on with what these leave.
+    If a final stage would need longer for its parts than the slowest other stage for its work, it
+    gets a tree. Each block of the tree adds up as many parts as it can in that time.
 
-    Before:  sum_2 fan_in -> final_3 final, 512 parts    After:  sum_2 fan_in -> combine_3, 31 blocks -> final_4 final
+    Before:  sum_2 fan_in -> final_3 final, 512 parts
+    After:   sum_2 fan_in -> combine_3, 31 blocks -> final_4 final
     """
     loads, channels = workload(graph, pipeline, device)
     bounds, stages, said = balance(loads, device, channels).bounds, list[Stage](), list[Decision]()

@@ -1,8 +1,9 @@
-"""What a pipeline takes and moves, on a CPU and on a GPU: whoever weighs, compares or counts pipelines asks here.
+"""Modelled time and traffic of a pipeline, on a CPU and on a GPU.
 
-In:  the body of a pattern, its ``Pipeline``, a ``Device``. Out: modelled microseconds; bytes to and from main memory.
+In:  the body of a pattern, its ``Pipeline``, a ``Device``. Out: microseconds; bytes of main memory.
 
-Before:  (x @ w) then tanh then (@ v) as one pipeline    After:  its makespan; the bytes of x, w, v and of the result
+Before:  (x @ w) then tanh then (@ v) as one pipeline
+After:   its makespan; the bytes of x, w, v and of the result
 """
 
 from __future__ import annotations
@@ -20,27 +21,30 @@ from .predict import workload
 
 
 def plan_with_pipelines_us(plan: FusionPlan, prices: Prices) -> float:
-    """Modelled microseconds of a plan's launches, library calls and pipelines, one after the other."""
+    """Modelled microseconds of a plan: the sum over launches, library calls and pipelines."""
     return sum(pattern_or_pipeline_us(pattern, prices) for pattern in plan.patterns)
 
 
 def pattern_or_pipeline_us(pattern: Pattern, prices: Prices) -> float:
-    """Modelled microseconds of one of them."""
+    """Modelled microseconds of one launch, library call or pipeline."""
     if isinstance(pattern.composition, Pipeline):
         return pipeline_us(extract(prices.graph, pattern).graph, pattern.composition, prices.device)
     return prices.pattern_us(pattern)
 
 
 def pipeline_us(graph: Graph, pipeline: Pipeline, device: Device) -> float:
-    """Modelled microseconds: of all tiles in a CPU's cache, or of the one kernel on a GPU."""
+    """Modelled microseconds: of all tiles on a CPU, or of the one kernel on a GPU."""
     if device.kind == "cpu":
         return loop_us(_loop(graph, pipeline, device), device)
     return dataflow(*workload(graph, pipeline, device), device).makespan_us
 
 
 def pipeline_traffic(graph: Graph, pipeline: Pipeline, device: Device) -> Bytes:
-    """Inputs, of which only slices may be taken, and outputs, once; on a CPU what is held for a later round, both ways; on a GPU
-    the queues that L2 has no room for: written once, read by each consumer."""
+    """Bytes of main memory. Inputs (or only the slices that are read) and outputs count once.
+
+    On a CPU, values held for a later round count both ways. On a GPU, queues that do not fit into
+    L2 are written once, and read by each consumer.
+    """
     if device.kind == "cpu":
         return loop_traffic(_loop(graph, pipeline, device))
     queues = [Channel(str(q.producer), tuple(map(str, q.consumers)), q.tile_bytes, q.depth) for q in pipeline.queues]
@@ -54,6 +58,6 @@ def _loop(graph: Graph, pipeline: Pipeline, device: Device) -> TileLoop:
 
 
 def _read(graph: Graph, value: int) -> int:
-    """Bytes of an input that are read, once."""
+    """Bytes of an input that are read."""
     users, whole = [graph[u] for u in graph.users[value]], graph[value].type.nbytes
     return min(whole, sum(u.type.nbytes for u in users)) if all(u.op == "slice" for u in users) else whole

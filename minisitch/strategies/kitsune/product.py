@@ -1,23 +1,26 @@
-"""A matrix product as CUDA text: tiles of both operands go through shared memory, sums stay in registers.
+"""A matrix product as CUDA text: tiles of the operands in shared memory, sums in registers.
 
-In:  where the matrices lie, and a ``Tile``. Out: lines of text; ``product_text`` makes a whole kernel of them.
+In:  where the matrices lie, and a ``Tile``. Out: lines of text. ``product_text`` makes a kernel.
 
-What a block does for its tile of the result, 64 x 64 with 256 threads if nothing else is said:
+For its tile of the result, by default 64 x 64 with 256 threads, a block does this:
 
     for first_inner in range(0, 1024, 16):      # along the axis that both operands share
-        copy a_tile[64, 16], b_tile[16, 64]     # all threads, coalesced; zeros past the matrices' edges
+        copy a_tile[64, 16], b_tile[16, 64]     # all threads, coalesced; zeros outside
         barrier
         for inner in range(16):                 # 8 loads from shared memory for 16 products
             a0..a3, b0..b3 = ...
             sum0_0 += a0 * b0; ... sum3_3 += a3 * b3
         barrier
 
-From global memory an operand's element is read once a tile and not once a product: 1/64 of it. ``Product`` gives the
-parts, so that a pipeline's stage can have its own lines before and behind: ``declare`` once a kernel, then for every
-tile ``sums`` and ``stores``. All threads of the block take part, and no name is expected of the text around but ``thread``
-and those in an operand's own index; ``row`` and ``col`` are assigned where an operand is ``Elements``. Left out: tensor
-cores (Numba has no way to them), 16-byte loads, copies that overlap with the sums. Where cuBLAS is installed it does a
-library call's product; this text is for where it is not, and for inside a kernel.
+So an operand's element is read from global memory once a tile, which is 1/64 of once a product.
+``Product`` gives the parts of this text, so that a pipeline's stage can add lines: ``declare`` once
+a kernel, then ``sums`` and ``stores`` for each tile. All threads of the block take part. The text
+uses the name ``thread`` and names in an operand's index. It assigns ``row`` and ``col`` for
+``Elements``.
+
+Left out: tensor cores (Numba does not offer them), 16-byte loads, and copies that overlap with
+sums. cuBLAS computes library calls if it is installed. This text is for machines without it, and
+for products inside a kernel.
 """
 
 from __future__ import annotations
@@ -31,8 +34,11 @@ from ...ops import compute_dtype, itemsize, kind_of
 
 @dataclass(frozen=True)
 class Tile:
-    """What a block holds at once: ``rows`` x ``cols`` of the result, ``inner`` products deep; a thread has
-    ``rows_each`` x ``cols_each`` of its sums. The default takes 256 threads and 8.3 kB of shared memory in float32."""
+    """A block's part of a product: ``rows`` x ``cols`` of the result, in steps of ``inner``.
+
+    A thread has ``rows_each`` x ``cols_each`` sums. The default needs 256 threads, and 8.3 kB of
+    shared memory in float32.
+    """
 
     rows: int = 64
     cols: int = 64
@@ -42,7 +48,7 @@ class Tile:
 
     @property
     def threads(self) -> int:
-        """A block's threads; each row and each column of them holds every so many-th row and column of the tile."""
+        """The threads of a block. Their rows and columns repeat at equal distances in the tile."""
         return (self.rows // self.rows_each) * self.threads_per_row
 
     @property
@@ -50,7 +56,7 @@ class Tile:
         return self.cols // self.cols_each
 
     def count(self, rows: int, cols: int) -> int:
-        """How many tiles cover a result."""
+        """The number of tiles that cover a result."""
         return -(-rows // self.rows) * -(-cols // self.cols)
 
 
@@ -58,15 +64,15 @@ SMALL = Tile(32, 32, 16, 2, 2)
 
 
 def choose_tile(rows: int, cols: int, batch: int = 1, sms: int = 132) -> Tile:
-    """The large tile reads less; the small one keeps more multiprocessors busy where the result is small."""
+    """The large tile, which reads less, or the small one if too few SMs would be busy."""
     return Tile() if batch * Tile().count(rows, cols) >= sms else SMALL
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """Where a matrix lies in a flat buffer: element (row, col) at ``offset + row * row_step + col * col_step``.
+    """Where a matrix lies: element (row, col) at ``offset + row * row_step + col * col_step``.
 
-    ``offset`` is an expression in names of the text around; a transposed matrix has its steps swapped.
+    ``offset`` is an expression in the surrounding text's names. Transposing swaps the steps.
     """
 
     buffer: str
@@ -76,11 +82,11 @@ class Matrix:
     offset: str = ""
 
     def at(self, row: str, col: str) -> str:
-        """The element, as text."""
+        """The text of an element."""
         terms = [self.offset] * bool(self.offset)
         for name, step in ((row, self.row_step), (col, self.col_step)):
             if not step:
-                continue  # broadcast: the same element all along
+                continue  # broadcast: the same element
             whole = f"({name})" if " " in name and step != 1 else name
             terms.append(whole if step == 1 else f"{whole} * {step}")
         return f"{self.buffer}[{' + '.join(terms) or '0'}]"
@@ -88,10 +94,10 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Elements:
-    """An operand that is no matrix where it lies: ``element`` is the text of one, in the names ``row`` and ``col``.
+    """An operand without matrix layout. ``element`` is the text of one, in ``row`` and ``col``.
 
-    Heads put side by side again, a transposed reshape, a number that is everywhere the same: copied into shared memory one
-    by one like any other, only the index takes longer to compute.
+    Examples are heads side by side, a transposed reshape, and one number everywhere. Elements are
+    copied into shared memory one by one. Only the index takes longer to compute.
     """
 
     dtype: str
@@ -100,8 +106,11 @@ class Elements:
 
 @dataclass(frozen=True)
 class Product:
-    """``rows x inner`` times ``inner x cols`` by the threads of one block. ``prefix`` sets apart the names of several
-    products in one kernel. Integers wrap in their dtype, truth values join by ``and`` and ``or``, as NumPy's do."""
+    """``rows x inner`` times ``inner x cols`` by the threads of one block.
+
+    ``prefix`` distinguishes the names of several products in one kernel. As in NumPy, integers wrap
+    in their dtype, and booleans combine by ``and`` and ``or``.
+    """
 
     rows: int
     cols: int
@@ -113,7 +122,7 @@ class Product:
 
     @property
     def held(self) -> str:
-        """The dtype of sums and of shared memory: float32 for float16, int32 for truth values."""
+        """The dtype of sums and of shared memory: float32 for float16, int32 for booleans."""
         return "int32" if self.a.dtype == "bool" else compute_dtype(self.a.dtype)
 
     @property
@@ -121,9 +130,9 @@ class Product:
         return itemsize(self.held) * (self.tile.rows * (self.tile.inner + 1) + self.tile.inner * (self.tile.cols + 1))
 
     def declare(self) -> Iterator[str]:
-        """Once a kernel: shared memory, and which part of a tile a thread holds.
+        """Lines once a kernel: shared memory, and the thread's place in a tile.
 
-        A row has one element more than it needs, so that a column's elements lie in different banks.
+        A row has one extra element, so that a column's elements lie in different banks.
         """
         p, t = self.prefix, self.tile
         yield f"{p}a_tile = cuda.shared.array({t.rows * (t.inner + 1)}, np.{self.held})"
@@ -132,7 +141,7 @@ class Product:
         yield f"{p}thread_col = thread % {t.threads_per_row}"
 
     def sums(self, first_row: str, first_col: str) -> Iterator[str]:
-        """Fill this thread's sums for the tile that begins there, each a whole number of tiles from the edge."""
+        """Lines that compute this thread's sums for the tile that begins here."""
         p, t = self.prefix, self.tile
         for i, j in self._each():
             yield f"{p}sum{i}_{j} = np.{self.held}(0)"
@@ -153,7 +162,7 @@ class Product:
 
     def stores(self, c: Matrix, first_row: str, first_col: str,
                value: Callable[[str, str, str], str] = lambda total, row, col: total) -> Iterator[str]:
-        """Write this thread's sums. ``value`` makes text of a sum and its coordinate: what a kernel does with it at once."""
+        """Lines that store this thread's sums. ``value`` makes the text of a sum at (row, col)."""
         p, t = self.prefix, self.tile
         for i, j in self._each():
             row, col = f"{p}row{i}", f"{p}col{j}"
@@ -170,7 +179,7 @@ class Product:
         return ((i, j) for i in range(self.tile.rows_each) for j in range(self.tile.cols_each))
 
     def _row(self, i: int) -> str:
-        """Which row of the tile this thread's ``i``-th is."""
+        """The row of the tile that is this thread's ``i``-th."""
         return f"{self.prefix}thread_row" + (f" + {i * (self.tile.rows // self.tile.rows_each)}" if i else "")
 
     def _col(self, j: int) -> str:
@@ -178,7 +187,7 @@ class Product:
 
     def _copy(self, name: str, m: Matrix | Elements, shape: tuple[int, int], first: tuple[str, str],
               limits: tuple[int, int]) -> Iterator[str]:
-        """All threads fill a shared tile; neighbours read neighbours, whichever way a matrix lies, and ``Elements`` row by row."""
+        """Fill a shared tile with all threads. Neighbouring threads read neighbouring elements."""
         p, (rows, cols) = self.prefix, shape
         at, row, col = f"{p}at", f"{p}tile_row", f"{p}tile_col"
         yield f"for {at} in range(thread, {rows * cols}, {self.tile.threads}):"
@@ -197,7 +206,7 @@ class Product:
 
     @staticmethod
     def _inside(shape: tuple[int, int], where: tuple[str, str], limits: tuple[int, int]) -> str:
-        """Whether an element is one of the matrix; empty where tiles cover it exactly."""
+        """The test that an element is inside the matrix; empty if tiles fit exactly."""
         tests = [f"{at} < {limit}" for size, at, limit in zip(shape, where, limits, strict=True) if limit % size]
         return " and ".join(tests)
 
@@ -217,7 +226,7 @@ class Product:
 # ---------------------------------------------------------------- a kernel of its own
 @dataclass(frozen=True)
 class ProductText:
-    """A kernel that computes a batch of products and nothing else, ready to compile and to launch."""
+    """A kernel that computes a batch of products, ready to compile and launch."""
 
     name: str
     text: str
@@ -229,9 +238,10 @@ class ProductText:
 def product_text(a: Matrix, b: Matrix, c: Matrix, rows: int, cols: int, inner: int,
                  batch: Sequence[tuple[int, int, int, int]] = (), tile: Tile | None = None,
                  name: str = "product") -> ProductText:
-    """``c = a @ b`` for each matrix of a batch, one tile a block.
+    """``c = a @ b`` for each matrix of a batch, with one tile a block.
 
-    ``batch``: for each axis, outermost first, its size and how far apart its matrices are in a, b and c (0: the same one).
+    ``batch`` holds for each axis, outermost first, its size and its steps in a, b and c, in
+    elements (0: broadcast).
     """
     count = math.prod(size for size, *_ in batch)
     tile = tile or choose_tile(rows, cols, count)
