@@ -73,9 +73,10 @@ class Stitching(Composition):
     ``adaptive``: adaptive thread mapping of reduces, with packing and splitting. Without it a block
     takes a row, the papers' baseline. ``merge``: dominant merging. ``keep``: values are kept for
     later phases. Without it they are recomputed. ``barriers``: values may cross blocks behind a
-    grid barrier. ``kept``: these element-wise values, and no others, are sub-roots. None leaves the
-    choice to rules. ``threads_per_row``: 1, 32 or more, the thread, warp and block templates.
-    ``threads``: the size of a block. 0 leaves either to adaptive mapping. A CPU uses neither.
+    grid barrier. ``kept``: besides reduces and outputs, these values and no others are sub-roots.
+    None leaves the choice to rules. ``threads_per_row``: 1, 32 or more, the thread, warp and block
+    templates. ``threads``: the size of a block. 0 leaves either to adaptive mapping. A CPU uses
+    neither.
     """
 
     adaptive: bool = True
@@ -94,7 +95,10 @@ class Stitching(Composition):
         return self if self.kept is None else replace(self, kept=tuple(sorted(map(number, self.kept))))
 
     def __repr__(self) -> str:
-        """The first three switches, and every other field that is not AStitch's. Names kernels."""
+        """The first three switches, and every other field that is not AStitch's.
+
+        The names of kernels depend on this text.
+        """
         values = [(f.name, getattr(self, f.name), f.default) for f in fields(self)]
         return f"Stitching({', '.join(f'{n}={v!r}' for k, (n, v, default) in enumerate(values) if k < 3 or v != default)})"
 
@@ -308,8 +312,7 @@ def _close(graph: Graph, pattern: Pattern) -> Pattern:
 
 
 def _needed_outside(graph: Graph, patterns: Sequence[Pattern]) -> set[int]:
-    """Values that must be in memory: a pattern reads them without holding them, or the caller does.
-    """
+    """Values that must be in memory: the caller gets them, or a pattern that does not hold them."""
     needed = returned(graph)
     for pattern in patterns:
         inside = set(pattern.members)

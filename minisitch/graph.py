@@ -61,8 +61,7 @@ class TensorType:
 
 
 def printable(text: str) -> str:
-    """The text on one line, with unprintable characters escaped, so that it cannot end a comment.
-    """
+    """The text on one line, with unprintable characters escaped. So it cannot end a comment."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
@@ -174,8 +173,7 @@ class Graph:
 
     @cached_property
     def pulled(self) -> dict[Any, Any]:
-        """What ``stitch.index.pull`` has found in this graph. Different kernels share most of it.
-        """
+        """What ``stitch.index.pull`` has found in this graph. Kernels share most of it."""
         return {}
 
 

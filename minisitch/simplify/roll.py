@@ -38,7 +38,9 @@ class Differs(Exception):
 
 
 def rolled(graph: Graph) -> Graph:
-    """The graph with all such loops rolled up. Dead nodes stay. The same object if there were none.
+    """The graph with all such loops rolled up. The same object if there were none.
+
+    Dead nodes stay.
     """
     roller = Roller(graph)
     for node in graph.nodes:
@@ -108,7 +110,9 @@ class Roller:
 
     # ---------------------------------------------------------------- one value from the parts
     def join(self, ids: tuple[int, ...], axis: int, new: bool, depth: int) -> int:
-        """The parts side by side along an axis, or along a ``new`` axis before it. Raises Differs.
+        """The parts side by side along an axis, or along a ``new`` axis before it.
+
+        Raises Differs.
         """
         key = ids, axis, new
         if key in self.made:

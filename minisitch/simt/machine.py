@@ -54,8 +54,7 @@ class Dim3(NamedTuple):
 
 
 class Thread:
-    """One thread: its generator, where it stands (``stop``), and the value it gets when it goes on.
-    """
+    """One thread: its generator, where it stands (``stop``), and the value it goes on with."""
 
     __slots__ = ("counts", "generator", "lane", "reply", "stop", "trace")
 
@@ -189,8 +188,7 @@ class Machine:
 
     # ------------------------------------------------------------ a turn of one block
     def turn(self, block: Block) -> None:
-        """Run the block's threads as far as they get. Let them past a barrier once all have come.
-        """
+        """Run the block's threads as far as they get. Let them past a barrier that all reached."""
         for warp in self.rng.sample(block.warps, len(block.warps)):
             self.run_warp(warp)
         if self.pauses and any(map(self.spins, block.threads)):
@@ -351,8 +349,7 @@ class Machine:
         return self.program.bug(rule, what, (thread.stop[0], str(thread.trace.stamp)))
 
     def places(self, threads: list[Thread]) -> list[tuple[int, str]]:
-        """Each site where ``threads`` stand, with the first thread there and the number of others.
-        """
+        """Each site where ``threads`` stand: the first thread there and the number of others."""
         at: dict[tuple[int, str], list[Thread]] = {}
         for thread in threads:
             at.setdefault((thread.stop[0], self.waits_with(thread)), []).append(thread)

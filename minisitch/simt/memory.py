@@ -253,7 +253,9 @@ class Memory:
         return [self.load(site, at + k) for k in range(count)]
 
     def see(self, access: LastAccess, site: int, cell: int) -> None:
-        """Refuse a read of a cell that is not written, or not surely written yet. Record the read.
+        """Refuse a read of a cell that is not written, or not surely written yet.
+
+        Records the read.
         """
         stamp = access[0]
         write = self.writes.get(cell)

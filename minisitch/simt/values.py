@@ -129,7 +129,9 @@ def _test_of(function: Callable[[Any], Any]) -> Callable[[Any], bool]:
 
 
 def _pow(x: Any, y: Any) -> Any:
-    """A power. It is computed on arrays: for a scalar NumPy uses a root for 0.5, and -inf has none.
+    """A power, computed on arrays.
+
+    For a scalar power of 0.5 NumPy takes the root, and -inf has none.
     """
     return np.power(np.reshape(x, 1), np.reshape(y, 1))[0]
 

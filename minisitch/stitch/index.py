@@ -65,8 +65,7 @@ Atom = Digit | Quotient | Remainder | Loaded
 
 @dataclass(frozen=True)
 class Index:
-    """``const + sum(coefficient * atom)``, in canonical order, so that equal indices compare equal.
-    """
+    """``const + sum(coefficient * atom)``, in canonical order: equal indices compare equal."""
 
     const: int = 0
     terms: tuple[tuple[int, Atom], ...] = ()
@@ -157,8 +156,7 @@ def _order(term: tuple[int, Atom]) -> tuple:
 
 
 def _canonical(const: int, terms: Iterable[tuple[int, Atom]]) -> Index:
-    """Add up equal atoms, join neighbouring digits, join quotients with their remainders, and sort.
-    """
+    """Add up equal atoms, join neighbouring digits, join quotients with remainders, and sort."""
     total: dict[Atom, int] = {}
     for coefficient, atom in terms:
         total[atom] = total.get(atom, 0) + coefficient
@@ -357,11 +355,11 @@ class Read:
 
 def operands_at(graph: Graph, node: Node, position: Position,
                 load: Callable[[int, Position, int], Index]) -> tuple[Read | None, ...]:
-    """Where a map or a move reads its operands to have its value at ``position``.
+    """Where a map or a move reads its operands to make its value at ``position``.
 
     Returns one entry an operand. None means that the operand is never read there: it is out of
-    range, or it is a gather's index that is known without reading it.
-    ``load(value, position, size)`` returns the ``Index`` for an integer that a gather reads.
+    range, or it is a gather's index that is known without reading it. ``load(value, position,
+    size)`` returns the ``Index`` of an integer that a gather reads.
     """
     args, shape = node.args, node.type.shape
     shapes = [graph[a].type.shape for a in args]
@@ -495,8 +493,7 @@ def _pull(graph: Graph, roots: Sequence[Key], in_memory: frozenset[int], own: fr
 
 
 def _counted(graph: Graph, value: int, position: Position) -> Index | None:
-    """The index that an ``iota`` gives, read through views. Such a coordinate need not be loaded.
-    """
+    """The index that an ``iota`` gives, read through views. It need not be loaded."""
     node = graph[value]
     while node.op in ("broadcast", "reshape", "transpose", "slice"):
         (read,) = operands_at(graph, node, position, lambda *_: ZERO)
@@ -576,7 +573,8 @@ def _show_atom(atom: Atom, totals: Mapping[str, int], names: Mapping[str, str]) 
 
 
 def value_at(index: Index, variables: Mapping[str, Any]) -> Any:
-    """The index as a number (or array) for given values of its variables, for brute-force checks.
+    """The index as a number (or array) for given values of its variables. For checks by brute
+    force.
     """
     total: Any = index.const
     for c, atom in index.terms:
@@ -614,7 +612,9 @@ def footprint(indices: Iterable[Index], size: int) -> int:
 
 
 def _dense(terms: Sequence[tuple[int, int]]) -> bool:
-    """Whether the terms touch every cell of an interval once: each multiple is the extent so far.
+    """Whether the terms touch every cell of an interval once.
+
+    Then each multiple is the extent so far.
     """
     expected = 1
     for c, n in terms:

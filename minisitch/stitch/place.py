@@ -120,7 +120,7 @@ class _Arranger:
 
     # -- reading positions
     def _leaves(self, value: int, position: Position) -> list[Key]:
-        """The sub-roots that ``value`` at ``position`` reads, each with the position it is read at.
+        """The sub-roots that ``value`` at ``position`` reads, each with the position of the read.
         """
         return [key for key in self._pull(value, position) if key[0] in self.made]
 
@@ -386,8 +386,7 @@ class _Arranger:
         return Partition(tuple(a for a in range(len(shape)) if a not in axes), (), tuple(axes))
 
     def _with_reader(self, node: Node, shape: tuple[int, ...]) -> Partition | None:
-        """The rows of a row-reduce that reads the value element by element, so one block does both.
-        """
+        """The rows of a row-reduce that reads the value element by element: one block does both."""
         pending, seen = [node.id], {node.id}
         while pending and len(seen) < LOOK_AHEAD:
             for user in self.graph.users[pending.pop()]:

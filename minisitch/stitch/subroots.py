@@ -25,10 +25,10 @@ from .mapping import ThreadMap
 class Space:
     """The tasks of a segment.
 
-    ``row``: a task is one of ``rows`` rows, or one of the row's ``chunks`` (task splitting).
-    ``column``: a task is one of ``rows`` problems, one of ``chunks`` tiles of the kept columns, and
-    one of ``slices`` slices of the serial axis. ``block``: a task is one of ``rows`` blocks. It
-    owns a piece of every sub-root (``blocks.arrange``).
+    - ``row``: a task is one of ``rows`` rows, or one of the row's ``chunks`` (task splitting).
+    - ``column``: a task is one of ``rows`` problems, one of ``chunks`` tiles of the kept columns, and
+      one of ``slices`` slices of the serial axis.
+    - ``block``: a task is one of ``rows`` blocks. It owns a piece of every sub-root (``blocks.arrange``).
     """
 
     kind: str  # "row" | "column" | "block"
@@ -143,7 +143,7 @@ def makes_near(producer: Sink, space: Space, position: Position) -> bool:
 
 
 def column_of(producer: Sink, position: Position) -> Index | None:
-    """Passive locality check (AStitch 2022, 4.3): which of its columns the producer is read at.
+    """Passive locality check (AStitch 2022, 4.3): the column that the producer is read at.
 
     None if another task makes the element. The consumer must run over the same ``Space``. In a row
     space its row must be the producer's row, and any column will do. In a column space its column
@@ -204,11 +204,10 @@ def adopt(producer: Sink, position: Position, shape: Sequence[int]) -> Partition
 
 
 def _mixed_radix(counted: Index, shape: Sequence[int], extent: int) -> tuple[tuple[int, ...], int] | None:
-    """The axes of ``shape`` that ``counted`` numbers from 0 to ``extent``, and the pieces of the
-    last one.
+    """The axes of ``shape`` that ``counted`` numbers from 0 to ``extent``, slowest first.
 
-    The axes come with the slowest first. Each must be counted as a whole. Only the last may be cut
-    into pieces. The elements inside a piece are left to the columns. None if no axes do.
+    Also into how many pieces it cuts the last of them. Each other axis must be counted as a whole.
+    The elements inside a piece are left to the columns. None if no axes are numbered so.
     """
     expected, axes, pieces = 1, list[int](), 1
     for coefficient, atom in sorted(counted.terms, key=lambda term: term[0]):

@@ -9,8 +9,7 @@ import numpy as np
 
 
 class Choices(Protocol):
-    """The choices that a generator asks for. NumPy makes one implementation, Hypothesis the other.
-    """
+    """The choices that a generator asks for. NumPy or Hypothesis makes them."""
 
     def integer(self, low: int, high: int) -> int: ...  # both ends included
 

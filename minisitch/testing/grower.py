@@ -524,7 +524,9 @@ class Grower:
             self.move("sort", (x,), axis=axis)
 
     def step_scatter(self, x: int) -> None:
-        """Rows read by index, changed, and written or added back. Equal indices write equal values.
+        """Rows read by index, changed, and written or added back.
+
+        Equal indices write equal values.
         """
         found = self.indices(x)
         type = self.type(x)

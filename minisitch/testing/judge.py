@@ -138,7 +138,9 @@ def _computed_in(node: Node) -> str:
 
 
 def _ulps(node: Node, value: Array, count: float) -> Array:
-    """``count`` units in the last place of the computation, and one of the store. 0 at infinities.
+    """``count`` units in the last place of the computation, and one of the store.
+
+    0 at infinities.
     """
     def unit(dtype: str) -> Array:
         info = np.finfo(dtype)
@@ -162,8 +164,7 @@ def _corners(node: Node, x: Array, error: Array) -> tuple[Array, ...]:
 
 
 def _distance(a: Array, b: Array) -> Array:
-    """|a - b| elementwise. 0 between equal infinities or NaNs, infinite between NaN and a number.
-    """
+    """|a - b| elementwise. 0 between equal infinities or NaNs, else infinite beside a NaN."""
     a, b = a.astype(np.float64, copy=False), b.astype(np.float64, copy=False)
     return np.where(_equal(a, b), 0.0, np.abs(a - b))
 
@@ -222,7 +223,9 @@ def _sum_rounding(node: Node, grid: int | None, count: int, total: Array, value:
 
 
 def _through(node: Node, value: Array, operands: Sequence[Array], given: Sequence[Array]) -> Array:
-    """A move carries errors along with the elements. At an uncertain index the error is infinite.
+    """A move carries errors along with the elements.
+
+    At an uncertain index the error is infinite.
     """
     if node.op != "gather":
         return apply(node, given)

@@ -206,8 +206,7 @@ def _require_same_nest(arguments: Any, inputs: Tree, arrays: Sequence[TracedArra
 
 
 def _parameter(leaf: Any, name: str, position: int) -> TracedArray | Number:
-    """An argument as a traced array. A NumPy scalar stays a scalar, which cannot change in place.
-    """
+    """An argument as a traced array. A NumPy scalar stays a scalar: it cannot change in place."""
     refuse_other_meanings(leaf)
     if type(leaf) in (float, int):
         node = current().input(type_of(leaf), name)

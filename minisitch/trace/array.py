@@ -51,8 +51,7 @@ REAL = ("Make the array with np.zeros(shape, dtype) inside the traced function, 
 
 @dataclass(frozen=True)
 class Move:
-    """How a view reads its parent: a *move* op with attributes, or ``alias`` for the whole parent.
-    """
+    """How a view reads its parent: a *move* op with attributes, or ``alias`` for all of it."""
 
     op: str
     attrs: tuple[tuple[str, Any], ...] = ()
@@ -176,8 +175,7 @@ class TracedArray(NDArrayOperatorsMixin):
         self._node, self._seen = value, self._storage.version
 
     def _require_layout(self, happened: str) -> None:
-        """Raise TraceError for a reshape that is a view or a copy depending on an unknown layout.
-        """
+        """Raise TraceError for a reshape that may be a view or a copy, as the layout is unknown."""
         if self._move.op == "reshape" and (self._move.unsure or (self.strides_in_elements is None
                                                                  and not only_ones_differ(self.shape, self._parent.shape))):
             raise refuse(f"a reshape of a transposed result is {happened}",
@@ -308,8 +306,7 @@ class TracedArray(NDArrayOperatorsMixin):
 
     # ------------------------------------------------------------ methods unlike NumPy's functions
     def _no_scalar(self, name: str) -> TracedArray:
-        """The array itself. Raises AttributeError for a scalar: NumPy's scalars lack the attribute.
-        """
+        """The array itself. Raises AttributeError for a scalar, as NumPy's scalars do."""
         if self.is_scalar:
             raise AttributeError(f"'numpy.{self.dtype.name}' object has no attribute {name!r}")
         return self
@@ -396,8 +393,7 @@ TracedArray.__name__ = "traced array"  # errors of C code show this name
 
 
 class Flags:
-    """``x.flags``. The layout is answered if it is known. Ownership and write access are refused.
-    """
+    """``x.flags``. The layout is known or refused. Ownership and write access are refused."""
 
     def __init__(self, array: TracedArray) -> None:
         self._array = array
@@ -513,8 +509,7 @@ def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def stand_in(x: TracedArray) -> np.ndarray:
-    """An array with the shape and strides of ``x``, but not its memory, to ask NumPy about views.
-    """
+    """An array with the shape and strides of ``x`` to ask NumPy about views. It has no memory."""
     if x.strides_in_elements is None:
         return np.broadcast_to(np.int8(0), x.shape)
     return np.lib.stride_tricks.as_strided(np.empty(1, np.int8), x.shape, x.strides_in_elements)
@@ -652,7 +647,9 @@ def common_dtype(*operands: Any) -> np.dtype:
 
 # ---------------------------------------------------------------- casts and broadcasts
 def cast(x: TracedArray, dtype: Any) -> TracedArray:
-    """``x`` in another dtype. A constant is rewritten. A number as bool is whether it is not zero.
+    """``x`` in another dtype. A constant is rewritten.
+
+    A number as bool is whether it is not zero.
     """
     target = np.dtype(dtype)
     if target == x.dtype:
@@ -666,7 +663,9 @@ def cast(x: TracedArray, dtype: Any) -> TracedArray:
 
 
 def broadcast(x: TracedArray, shape: Sequence[int]) -> TracedArray:
-    """``x`` stretched to ``shape``, with leading axes of one added first. A constant is rewritten.
+    """``x`` stretched to ``shape``, with leading axes of one added first.
+
+    A constant is rewritten.
     """
     shape = tuple(shape)
     if x.shape == shape:
@@ -708,7 +707,9 @@ def choose(condition: Any, a: TracedArray | Weak, b: TracedArray | Weak, dtype: 
 
 
 def must_be_traced(target: Any) -> None:
-    """Raise TraceError for a write into a real ndarray: its other names would keep the old values.
+    """Raise TraceError for a write into a real ndarray.
+
+    Its other names would keep the old values.
     """
     if not isinstance(target, TracedArray):
         raise refuse("out= or an in-place operator on a real ndarray",

@@ -270,7 +270,9 @@ class Outside:
         return found
 
     def close(self) -> None:
-        """Record the state of everything, and lock arrays against writes. ``reopen`` unlocks them.
+        """Record the state of everything, and lock arrays against writes.
+
+        ``reopen`` unlocks them.
         """
         self._watch_generators()
         for value, name in self.met.values():
@@ -504,8 +506,7 @@ class Outside:
 
 
 class _Refusing:
-    """A generator or iterator from outside. A trace would ask it only once, so asking is refused.
-    """
+    """A generator or iterator from outside. It is refused: a trace would ask it only once."""
 
     def __init__(self, generator: Any, name: str) -> None:
         self.__dict__["_generator"], self.__dict__["_name"] = generator, name

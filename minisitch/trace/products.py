@@ -125,8 +125,7 @@ class Term:
 
 
 def _diagonal(term: Term) -> Term:
-    """A repeated letter reads the diagonal: one gather along its axes, or a scatter when written.
-    """
+    """A repeated letter reads the diagonal: a gather along its axes, or a scatter when written."""
     array, letters = term.array, term.letters
     for letter in dict.fromkeys(letters):
         axes = tuple(i for i, each in enumerate(letters) if each == letter)
@@ -155,8 +154,7 @@ def _arrange(term: Term, letters: str) -> TracedArray:
 
 
 def _contract(a: Term, b: Term, needed: str) -> Term:
-    """Two operands into one. A ``matmul`` sums over letters that both have and that are not needed.
-    """
+    """Two operands into one. A ``matmul`` sums over common letters that are not needed."""
     a, b = _sum_out(a, b.letters + needed), _sum_out(b, a.letters + needed)
     sides = a.sides() | {letter: n for letter, n in b.sides().items() if n != 1 or letter not in a.letters}
     batch = "".join(c for c in a.letters if c in b.letters and c in needed)

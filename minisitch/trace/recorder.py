@@ -83,7 +83,9 @@ def program_file(fn: Callable) -> str:
 
 
 def program_line(fn: Callable) -> tuple[str, str]:
-    """The line where a function begins, in the form of ``user_line``. For errors of no single line.
+    """The line where a function begins, in the form of ``user_line``.
+
+    For errors that belong to no single line.
     """
     code = _program_code(fn)
     return (f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}", code.co_name) if code else ("", "")
@@ -147,8 +149,7 @@ def left_at(error: BaseException) -> tuple[str, str] | None:
 
 
 def _function_name(code: CodeType) -> str:
-    """The function's name. For a comprehension it is the enclosing function's, and it may be empty.
-    """
+    """The function's name, or the enclosing function's for a comprehension. It may be empty."""
     name = code.co_name
     if name in ("<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>"):
         name = code.co_qualname.removesuffix(f".<locals>.{name}").rpartition(".")[2]
@@ -281,8 +282,7 @@ class Recorder:
         return next((error for error, asked in self.refused if _reached_user(error, asked)), None)
 
     def require_honest(self) -> None:
-        """Raise a refusal that the program has caught. After it the graph is not NumPy's program.
-        """
+        """Raise a refusal that the program has caught. Its graph is then not NumPy's program."""
         if error := self.lost():
             raise TraceError(f"{error}. The program caught this error itself (try/except), but NumPy would not have "
                              "raised it: keep the line out of the traced function or out of the try") from error

@@ -265,7 +265,10 @@ class _AsksForArrays(type):
         return getattr(np.ndarray, name)
 
     def __call__(cls, *args: Any, **options: Any) -> Any:
-        """A new array is ``np.empty``, so that traced values can be stored in it; a view of a buffer stays NumPy's."""
+        """A new array is ``np.empty``'s, so that traced values can be stored in it.
+
+        A view of a buffer stays NumPy's.
+        """
         new = len(args) <= 2 and options.keys() <= {"shape", "dtype", "order"}
         return OVERRIDES[np.empty](*args, **options) if new else np.ndarray(*args, **options)
 
@@ -298,7 +301,9 @@ class RandomStandIn(StandIn):
 
 
 def stand_in(value: Any) -> Any:
-    """What a traced function sees in place of a value of its globals. Most values stay as they are.
+    """What a traced function sees in place of a value of its globals.
+
+    Most values stay as they are.
     """
     if isinstance(value, types.ModuleType):
         return _module(value) if value.__name__.partition(".")[0] in ("numpy", "math") else value

@@ -77,8 +77,7 @@ MOST = 1 << 63  # larger ints have no dtype
 
 
 def is_array(value: object) -> bool:
-    """Whether a value becomes an input: NumPy arrays and scalars, types, other libraries' arrays.
-    """
+    """Whether a value becomes an input: NumPy arrays and scalars, types, foreign arrays."""
     if isinstance(value, np.ndarray | np.generic | TensorType):
         return True
     return not isinstance(value, type | dict | list | tuple) and hasattr(value, "shape") and hasattr(value, "dtype")

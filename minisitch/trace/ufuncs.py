@@ -86,8 +86,7 @@ def _library(ufunc: np.ufunc, *operands: TracedArray) -> Any:
 
 # ---------------------------------------------------------------- compositions
 def _log_of_sum(x: TracedArray, y: TracedArray, log_two: float, tail: Callable[[TracedArray], TracedArray]) -> TracedArray:
-    """max + tail(-|x - y|), or x + log 2 if both are equal (also infinities), as NumPy's loop does.
-    """
+    """max + tail(-|x - y|), or x + log 2 if both are equal (also infinities), as in NumPy."""
     return np.where(x == y, x + log_two, np.maximum(x, y) + tail(-abs(x - y)))
 
 
@@ -158,8 +157,7 @@ def _out_of_range(name: str, operands: list[Any], dtypes: tuple[np.dtype, ...]) 
 # ---------------------------------------------------------------- the call
 @cache
 def _resolve(ufunc: np.ufunc, types: tuple[Any, ...], dtype: np.dtype | None) -> tuple[np.dtype, ...]:
-    """The dtypes of the loop NumPy would run: inputs, then outputs. Raises NumPy's own TypeErrors.
-    """
+    """The dtypes of the loop NumPy would run: inputs, then outputs. Raises NumPy's TypeErrors."""
     types += (None,) * ufunc.nout
     if dtype is None:
         return ufunc.resolve_dtypes(types)
