@@ -70,13 +70,17 @@ class Composition:
 class Stitching(Composition):
     """AStitch's ingredients, each of which can be left out, and FusionStitching 2020's choices.
 
-    ``adaptive``: adaptive thread mapping of reduces, with packing and splitting. Without it a block
-    takes a row, the papers' baseline. ``merge``: dominant merging. ``keep``: values are kept for
-    later phases. Without it they are recomputed. ``barriers``: values may cross blocks behind a
-    grid barrier. ``kept``: besides reduces and outputs, these values and no others are sub-roots.
-    None leaves the choice to rules. ``threads_per_row``: 1, 32 or more, the thread, warp and block
-    templates. ``threads``: the size of a block. 0 leaves either to adaptive mapping. A CPU uses
-    neither.
+    - ``adaptive``: adaptive thread mapping of reduces, with packing and splitting. Without it a
+      block takes a row, the papers' baseline.
+    - ``merge``: dominant merging.
+    - ``keep``: values are kept for later phases. Without it they are recomputed.
+    - ``barriers``: values may cross blocks behind a grid barrier.
+    - ``kept``: besides reduces and outputs, these values and no others are sub-roots. None leaves
+      the choice to rules.
+    - ``threads_per_row``: 1, 32 or more, the thread, warp and block templates.
+    - ``threads``: the size of a block.
+
+    0 leaves either of the last two to adaptive mapping. A CPU uses neither.
     """
 
     adaptive: bool = True

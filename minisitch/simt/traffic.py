@@ -48,14 +48,17 @@ def _largest() -> int:
 class Traffic:
     """The counts of one launch. ``+`` is one launch after another (maxima stay maxima).
 
-    ``loads`` and ``stores`` are accesses of global memory by one thread each, also wide ones. Local
-    arrays are not counted. ``sectors_*`` are the 32-byte pieces that a warp asks for at once.
-    ``bank_conflicts`` are the extra turns of its shared accesses. ``touched`` is the least that any
-    cache needs: each cell counts once per array, direction and grid epoch (the time between two
-    grid barriers). A cell that is first written in an epoch is not fetched in it. An atomic counts
-    in both directions. ``atomics`` includes the reads of a counter by a thread that waits for it.
-    ``queues`` are the bytes through arrays that stay in L2: every access, and none of ``touched``.
-    ``thread_*`` are the largest counts of one thread.
+    - ``loads`` and ``stores`` are accesses of global memory by one thread each, also wide ones.
+      Local arrays are not counted.
+    - ``sectors_*`` are the 32-byte pieces that a warp asks for at once.
+    - ``bank_conflicts`` are the extra turns of a warp's shared accesses.
+    - ``touched`` is the least that any cache needs: each cell counts once per array, direction and
+      grid epoch (the time between two grid barriers). A cell that is first written in an epoch is
+      not fetched in it. An atomic counts in both directions.
+    - ``atomics`` includes the reads of a counter by a thread that waits for it.
+    - ``queues`` are the bytes through arrays that stay in L2: every access, and none of
+      ``touched``.
+    - ``thread_*`` are the largest counts of one thread.
     """
 
     loads: int = 0

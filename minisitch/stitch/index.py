@@ -358,8 +358,9 @@ def operands_at(graph: Graph, node: Node, position: Position,
     """Where a map or a move reads its operands to make its value at ``position``.
 
     Returns one entry an operand. None means that the operand is never read there: it is out of
-    range, or it is a gather's index that is known without reading it. ``load(value, position,
-    size)`` returns the ``Index`` of an integer that a gather reads.
+    range, or it is a gather's index that is known without reading it.
+
+    ``load(value, position, size)`` returns the ``Index`` of an integer that a gather reads.
     """
     args, shape = node.args, node.type.shape
     shapes = [graph[a].type.shape for a in args]
@@ -573,9 +574,7 @@ def _show_atom(atom: Atom, totals: Mapping[str, int], names: Mapping[str, str]) 
 
 
 def value_at(index: Index, variables: Mapping[str, Any]) -> Any:
-    """The index as a number (or array) for given values of its variables. For checks by brute
-    force.
-    """
+    """The index as a number (or array) for given values of its variables. For tests."""
     total: Any = index.const
     for c, atom in index.terms:
         if isinstance(atom, Loaded):

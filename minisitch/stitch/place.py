@@ -120,8 +120,7 @@ class _Arranger:
 
     # -- reading positions
     def _leaves(self, value: int, position: Position) -> list[Key]:
-        """The sub-roots that ``value`` at ``position`` reads, each with the position of the read.
-        """
+        """The sub-roots that ``value`` at ``position`` reads, each with its position."""
         return [key for key in self._pull(value, position) if key[0] in self.made]
 
     def _pull(self, value: int, position: Position) -> Sequence[Key]:

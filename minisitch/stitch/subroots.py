@@ -26,9 +26,10 @@ class Space:
     """The tasks of a segment.
 
     - ``row``: a task is one of ``rows`` rows, or one of the row's ``chunks`` (task splitting).
-    - ``column``: a task is one of ``rows`` problems, one of ``chunks`` tiles of the kept columns, and
-      one of ``slices`` slices of the serial axis.
-    - ``block``: a task is one of ``rows`` blocks. It owns a piece of every sub-root (``blocks.arrange``).
+    - ``column``: a task is one of ``rows`` problems, one of ``chunks`` tiles of the kept columns,
+      and one of ``slices`` slices of the serial axis.
+    - ``block``: a task is one of ``rows`` blocks. It owns a piece of every sub-root
+      (``blocks.arrange``).
     """
 
     kind: str  # "row" | "column" | "block"

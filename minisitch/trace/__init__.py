@@ -60,15 +60,18 @@ __all__ = ["Array", "Branch", "Leaf", "Program", "Stale", "Static", "Tree", "erf
 class Program:
     """A traced function: what it computes, and how its arguments and results are nested.
 
-    ``inputs``: the tree of ``(args, kwargs)``. Leaf *i* is the graph's *i*-th input. ``outputs``:
-    the tree of the result. Leaf *i* is the graph's *i*-th output. ``captured``: real arrays from
-    outside (closed-over weights), in the order of the graph's last inputs, as they were during the
-    trace. ``outside()`` reads them again. ``exact``: whether each element-wise value is NumPy's to
-    the last bit. If not, products may be contracted into sums. ``guards``: (output position, error,
-    message). A call raises the error, as NumPy does, if that output is true. ``mutated``: (input
-    position, output position) of arguments changed in place. These outputs come after the returned
-    ones. ``fixed``: the positions of Python numbers, among the leaves, whose values the program
-    asked for.
+    - ``inputs``: the tree of ``(args, kwargs)``. Leaf *i* is the graph's *i*-th input.
+    - ``outputs``: the tree of the result. Leaf *i* is the graph's *i*-th output.
+    - ``captured``: real arrays from outside (closed-over weights) as they were during the trace,
+      in the order of the graph's last inputs. ``outside()`` reads them again.
+    - ``mutated``: (input position, output position) of arguments changed in place. These outputs
+      come after the returned ones.
+    - ``exact``: whether each element-wise value is NumPy's to the last bit. If not, products may
+      be contracted into sums.
+    - ``guards``: (output position, error, message). A call raises the error, as NumPy does, if
+      that output is true.
+    - ``fixed``: the positions of Python numbers, among the leaves, whose values the program asked
+      for.
     """
 
     graph: Graph

@@ -148,9 +148,7 @@ class ReadsWriter:
         return f"{holder}[{repr(part.key) if plain else self.bind('key', part.key)}]"
 
     def _visit_class(self, name: str, value: Any) -> None:
-        """Visit the functions of its class that have run, and attributes that it has from its
-        class.
-        """
+        """Visit the functions of its class that have run, and attributes it has from its class."""
         own = attributes(value)
         for base in filter(is_users, type(value).__mro__):
             for key, each in [*vars(base).items()]:
