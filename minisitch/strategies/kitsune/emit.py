@@ -1,34 +1,36 @@
-"""A Kitsune pipeline as CUDA text: one kernel that stays on the device, its ranges of blocks are the stages.
+"""Emit a Kitsune pipeline as CUDA text: one kernel, whose ranges of blocks are the stages.
 
-In:  a body, the ``Pipeline`` it was designed as, a ``Device``. Out: a ``PipelineSource``: text, grid and arrays.
+In:  a body, its ``Pipeline``, a ``Device``. Out: a ``PipelineSource``: text, grid and arrays.
 
     if block < 2:                                   # stage 0 product_0: tensor map, %2, 2 blocks
         mine = block
         for tile in range(mine, 16, 2):
             entry2 = tile % 2
             turn2 = tile // 2
-            if thread == 0:                         # acquire: the entry is free when its readers have read all before
+            if thread == 0:                         # acquire: wait until readers free the entry
                 while load_acquire(counters, Q2_0_READ_1 + entry2 * 32) < turn2:
                     pass
             cuda.syncthreads()
-            ...                                     # the stage's own kernel, for one tile and one block
+            ...                                     # the stage's own kernel, for one tile
             cuda.syncthreads()
-            if thread == 0:                         # release: whoever sees the count sees what this block wrote
+            if thread == 0:                         # release: readers of the count see the data
                 add_release(counters, Q2_0_WRITTEN + entry2 * 32, 1)
     elif block < 3:                                 # stage 1 ...
 
-Each stage's operations are scheduled as an ordinary kernel for a device of one block, at the shape of a tile: its grid barriers
-are block barriers here. Where its buffers lie in the whole (a tile of an input, an entry of a queue, a block's own scratch) is
-a change of its indices (``_Place``). A product goes through shared memory (``cuda_product``), element by element where an
-operand is no matrix where it lies: heads side by side again, a number that is everywhere the same. The counters are set to zero by
-the kernel itself; the grid barrier behind that also makes the launch cooperative: all blocks are resident, or none starts.
+Each stage's operations are scheduled as an ordinary kernel for a device with one block, at the
+shape of a tile. Its grid barriers become block barriers. ``_Place`` changes its indices to where a
+buffer lies in the whole: a tile of an input, an entry of a queue, a block's own scratch.
 
-A queue that holds all it is ever given has no credits: nobody waits for room. So it is with what is complete only after the last
-tile, one entry for all tiles of a later round; with the tiles that a round leaves for another; and with the parts that the
-blocks of a combining stage add up, each in its own entry.
+A product goes through shared memory (``product.py``). An operand that is no matrix in memory is
+copied element by element. The kernel itself sets the counters to zero. The grid barrier after that
+makes the launch cooperative: either all blocks are resident, or none starts.
 
-A last tile of fewer units has text of its own in each stage: ``if tile < 12: ... else: ...``. Left out: tensor cores, and products'
-tiles of their own size: one of 64 x 64 throws half of its sums away where a pipeline's tile has 32 rows.
+A queue that holds all entries it ever gets has no credits, so its writer never waits for room. Such
+are queues of complete values, of tiles for a later round, and of parts from a combining stage.
+
+If the last tile is smaller, each stage has text for it: ``if tile < 12: ... else: ...``. Left out:
+tensor cores, and product tiles of other sizes. A tile of 64 x 64 wastes half of its sums if a
+pipeline's tile has 32 rows.
 """
 
 from __future__ import annotations
@@ -57,14 +59,17 @@ from .tiles import COMBINE, resized
 
 AnyStmt = TypeVar("AnyStmt", bound=Stmt)
 
-SPACING = 32  # words from one counter to the next: each has 128 bytes of the L2 cache for itself
-REGISTERS = 64  # a thread, assumed: the grid barrier is a call
+SPACING = 32  # words between counters, so that each has 128 bytes of L2 for itself
+REGISTERS = 64  # of a thread; assumed, because the grid barrier is a call
 
 
 @dataclass(frozen=True)
 class PipelineArray:
-    """One parameter of the kernel. ``kind``: "input" | "output" | "queue" | "scratch" | "counters"; all but the first two
-    are the session's to allocate (in the stepper the step's), and are meant to stay in L2."""
+    """One parameter of the kernel.
+
+    ``kind`` is "input", "output", "queue", "scratch" or "counters". The session or the step
+    allocates the last three, which should stay in L2.
+    """
 
     name: str
     dtype: str
@@ -74,7 +79,7 @@ class PipelineArray:
 
 @dataclass(frozen=True)
 class PipelineSource:
-    """A pipeline as text, to be launched cooperatively with ``grid`` blocks of ``block`` threads."""
+    """A pipeline as text, launched cooperatively with ``grid`` blocks of ``block`` threads."""
 
     pipeline: Pipeline
     name: str
@@ -84,17 +89,20 @@ class PipelineSource:
     registers: int
     shared_bytes: int
     arrays: tuple[PipelineArray, ...]
-    exact: bool = True  # as of a KernelSource
+    exact: bool = True  # as in a KernelSource
 
     @property
     def resident(self) -> tuple[str, ...]:
-        """Names of the arrays that stay in L2."""
+        """Names of the arrays that should stay in L2."""
         return tuple(a.name for a in self.arrays if a.kind not in ("input", "output"))
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a buffer of a stage's kernel lies: in array ``name``, at ``offset``, as a part along ``axis`` of ``shape`` if given."""
+    """Where a buffer of a stage's kernel lies: in array ``name`` at ``offset``.
+
+    If ``shape`` is given, it is a part along ``axis`` of an array of this shape.
+    """
 
     name: str
     size: int
@@ -104,7 +112,7 @@ class _Place:
     axis: int = 0
 
     def at(self, index: Index) -> Index:
-        """An element's index in the array, from its index in the stage's own buffer."""
+        """An index in the array, from an index in the stage's own buffer."""
         if not self.shape:
             return index + self.offset
         position = list(unravel(index, self.part))
@@ -114,7 +122,7 @@ class _Place:
 
 @dataclass(frozen=True)
 class _Tiles:
-    """Tiles of one size: the program for one of them, which of all it is, and what sets apart the names of what it declares."""
+    """Tiles of one size: the program for one, its number, and a prefix for names it declares."""
 
     graph: Graph
     number: Index
@@ -123,15 +131,17 @@ class _Tiles:
 
 def emit_pipeline(graph: Graph, pipeline: Pipeline, device: Device, exact: bool = True, *, threads: int = 256,
                   tile: Tile | None = None) -> PipelineSource:
-    """The pipeline's text. ``threads`` a block, of which ``tile`` (a product's) must make use of all.
+    """The pipeline's text.
 
-    Raises KernelError: more blocks than are resident, more shared memory than a block has, blocks that a stage cannot use.
+    ``threads`` is the size of a block, and ``tile`` a product's tile for that many threads. Raises
+    KernelError for more blocks than can be resident, for more shared memory than a block has, and
+    for blocks that a stage cannot use.
     """
     return _Emitter(graph, pipeline, device, threads, tile or Tile(), exact).emit()
 
 
 class _Emitter:
-    """Writes one pipeline's text; what the stages turn out to need is declared in front of them at the end."""
+    """Writes the text of one pipeline. Declarations are added in front at the end."""
 
     def __init__(self, graph: Graph, pipeline: Pipeline, device: Device, threads: int, tile: Tile, exact: bool) -> None:
         if threads & (threads - 1):
@@ -145,12 +155,13 @@ class _Emitter:
         rest = pipeline.units % pipeline.tile
         self.even = _Tiles(self._at(pipeline.tile), variable("tile", pipeline.tiles - bool(rest)))
         self.last = _Tiles(self._at(rest), Index(pipeline.tiles - 1), "last_") if rest else None
-        self.now = self.even  # what is written
+        self.now = self.even  # the tiles whose text is being written
         self.home = {n: k for k, s in reversed([*enumerate(pipeline.stages)]) for n in s.nodes}
         self.entries = dict(zip(pipeline.queues, pipeline.entries, strict=True))
-        self.number = 0  # of the stage that is being written
+        self.number = 0  # the stage whose text is being written
         self.arrays: dict[str, PipelineArray] = {}
-        self.pool: dict[str, list[int]] = {}  # shared arrays by dtype: stages are never in one block, and use the same
+        # Shared arrays by dtype. Stages use the same, because no block runs two stages.
+        self.pool: dict[str, list[int]] = {}
         self.shared = self._left_by_products()
         self.constants: dict[str, str] = {}
         self.products: dict[str, Product] = {}
@@ -161,7 +172,7 @@ class _Emitter:
 
     @property
     def small(self) -> Graph:
-        """The program for the tile whose stages are written."""
+        """The program for one of the tiles whose text is being written."""
         return self.now.graph
 
     # ------------------------------------------------------------ the whole
@@ -198,7 +209,7 @@ class _Emitter:
         self.arrays[name] = PipelineArray(name, t.dtype, t.size, kind)
 
     def _head(self, name: str, grid: int, counters: int) -> Iterator[str]:
-        """Constants, the function's first line, shared memory, and counters set to zero."""
+        """Constants, the function's first line, shared memory, and zeroing of the counters."""
         yield from (f"{constant} = {value}" for constant, value in self.constants.items())
         first = 0
         for q in self.pipeline.queues:
@@ -256,12 +267,12 @@ class _Emitter:
         self.w.depth -= 1
 
     def _touching(self, number: int) -> tuple[list[Queue], list[Queue]]:
-        """The queues a stage reads, and those it writes."""
+        """The queues that a stage reads, and those that it writes."""
         queues = self.pipeline.queues
         return [q for q in queues if number in q.consumers], [q for q in queues if q.producer == number]
 
     def _credits(self, q: Queue) -> tuple[int, ...]:
-        """Whose reading is counted: nobody's where no entry is used twice."""
+        """The stages whose reads are counted: none if every entry is used once."""
         return q.consumers if q.depth < self.entries[q] else ()
 
     def _acquire(self, reads: Sequence[Queue], writes: Sequence[Queue] = ()) -> None:
@@ -283,7 +294,7 @@ class _Emitter:
             self.w.line("cuda.syncthreads()")
 
     def _release(self, number: int, reads: Sequence[Queue], writes: Sequence[Queue] = (), entry: str = "") -> None:
-        """Count what is written in the tile's entry, or the one given, and what is read; a block barrier comes before it."""
+        """Count what was written and read, after a barrier. ``entry`` is the tile's by default."""
         counts = [f"{q.name.upper()}_WRITTEN + {entry or f'entry{q.depth}'} * {SPACING}" for q in writes]
         counts += [f"{q.name.upper()}_READ_{number} + entry{q.depth} * {SPACING}" for q in reads if self._credits(q)]
         if counts:
@@ -293,7 +304,7 @@ class _Emitter:
 
     # ------------------------------------------------------------ where values lie
     def _place(self, node: int, name: str = "") -> _Place:
-        """A value of the program: in a queue that this stage reads, or a tile of an input or (by ``name``) an output."""
+        """Where a value lies: in a queue that this stage reads, or as a tile of an array."""
         q = next((q for q in self.pipeline.queues if q.node == node and self.number in q.consumers), None)
         if not name and q:
             return self._entry(q, ZERO if self.entries[q] == 1 else variable(f"entry{q.depth}", q.depth))
@@ -309,7 +320,7 @@ class _Emitter:
         return _Place(q.name, size * q.depth, entry * size)
 
     def _results(self, number: int) -> list[tuple[int, _Place]]:
-        """What a stage gives out, and where to: queues, and outputs of the program that are views of what it makes."""
+        """The values that a stage gives out, and their places: queues, and outputs (or views)."""
         _, writes = self._touching(number)
         found = [(q.node, self._entry(q, variable(f"entry{q.depth}", q.depth))) for q in writes]
         for k, o in enumerate(self.graph.outputs):
@@ -318,7 +329,7 @@ class _Emitter:
         return found
 
     def _scratch(self, name: str, dtype: str, size: int, blocks: int) -> _Place:
-        """Global memory for each block of a stage, its own."""
+        """Global memory for each block of a stage."""
         name = f"{self.now.label}{name}"
         self.arrays[name] = PipelineArray(name, dtype, size * blocks, "scratch")
         return _Place(name, size * blocks, variable("mine", blocks) * size)
@@ -339,7 +350,7 @@ class _Emitter:
         self._kernel(number, stage, results, known)
 
     def _cut_out(self, stage: Stage, results: Sequence[int], known: Mapping[int, _Place]) -> tuple[Graph, list[int]]:
-        """The operations of a stage as a graph of their own, whose inputs are what they read of others; and the nodes' ids."""
+        """A stage's operations as a graph whose inputs are others' values, and the nodes' ids."""
         def leaf(node: Node) -> bool:
             return node.op == "input" or node.id in known or (node.id in self.home and node.id not in stage.nodes)
 
@@ -357,7 +368,7 @@ class _Emitter:
         return Graph(nodes, tuple(renumbered[r] for r in results)), [n.id for n in chosen]
 
     def _kernel(self, number: int, stage: Stage, results: Sequence[tuple[int, _Place]], known: Mapping[int, _Place]) -> None:
-        """An ordinary kernel that makes ``results`` of what is ``known`` already, run by this block alone."""
+        """Write an ordinary kernel that makes ``results`` from ``known``, run by this block."""
         if not results:
             return
         body, ids = self._cut_out(stage, [node for node, _ in results], known)
@@ -381,7 +392,7 @@ class _Emitter:
         emit_segments(moved, self.w, "0", "cuda.syncthreads()")
 
     def _left_by_products(self) -> int:
-        """Bytes of shared memory that a stage's kernel may use, beside the tiles of products, so that all blocks are resident."""
+        """Bytes of shared memory for a stage's kernel, so that all blocks can be resident."""
         blocks_per_sm = -(-sum(s.blocks for s in self.pipeline.stages) // self.device.sms)
         left, operands = min(self.device.shared_per_block, self.device.shared_per_sm // blocks_per_sm), set[str]()
         for node in self.graph.nodes:
@@ -392,7 +403,7 @@ class _Emitter:
         return max(0, left)
 
     def _scheduled(self, body: Graph) -> Kernel:
-        """The body's kernel. It shares arrays with other stages; where it has others, it gets what those have left."""
+        """The body's kernel. It reuses other stages' shared arrays, and gets what is left."""
         for left in (self.shared, self.shared - _bytes(self.pool)):
             block = replace(self.one_block, shared_per_block=left)
             kernel = default_kernel(compose(body, block, Stitching(threads=self.threads)))
@@ -402,7 +413,7 @@ class _Emitter:
 
     # ------------------------------------------------------------ products
     def _product(self, node: Node, places: Sequence[_Place]) -> None:
-        """One tile's product, piece by piece through shared memory, a batch one after the other, to all ``places``."""
+        """Write one tile's product, matrix by matrix of a batch, to all ``places``."""
         *batch, rows, cols = node.type.shape
         inner = self.small[node.args[0]].type.shape[-1]
         count, matrix = math.prod(batch), digits("matrix", batch)
@@ -410,7 +421,8 @@ class _Emitter:
         b = self._operand(node.args[1], matrix, inner, cols)
         position = (*matrix, variable("row", rows), variable("col", cols))
         product = Product(rows, cols, inner, a, b, self.product_tile)
-        product = replace(product, prefix=f"{SHORT[product.held]}_")  # products of one dtype share what they declare
+        # Products of one dtype share their declarations.
+        product = replace(product, prefix=f"{SHORT[product.held]}_")
         self.products.setdefault(product.prefix, product)
         mark = self.w.depth
         if count > 1:
@@ -429,7 +441,7 @@ class _Emitter:
         self.w.depth = mark
 
     def _operand(self, value: int, matrix: Sequence[Index], rows: int, cols: int) -> Matrix | Elements:
-        """A product's operand, looked for through views: as a matrix, or element by element where it is none."""
+        """A product's operand behind views: a matrix if it lies as one, else single elements."""
         shape = self.small[value].type.shape
         lead = [i if n > 1 else ZERO for i, n in zip(matrix[len(matrix) - len(shape) + 2:], shape, strict=False)]
         node, position = self.small[value], (*lead, variable("row", rows), variable("col", cols))
@@ -447,7 +459,7 @@ class _Emitter:
         return self._flat(index, place.name, dtype, rows, cols) or Elements(dtype, f"{place.name}[{show(index, totals)}]")
 
     def _flat(self, index: Index, name: str, dtype: str, rows: int, cols: int) -> Matrix | None:
-        """An index that is affine in row and column, as a matrix; None for any other."""
+        """A matrix, if the index is affine in row and column; else None."""
         sizes, steps, rest = {"row": rows, "col": cols}, {"row": 0, "col": 0}, Index(index.const)
         for c, atom in index.terms:
             if isinstance(atom, Digit) and atom.var in steps and atom.stride == 1 and atom.size >= sizes[atom.var]:
@@ -461,7 +473,7 @@ class _Emitter:
 
     # ------------------------------------------------------------ reductions over the tiles
     def _join(self, number: int, stage: Stage) -> None:
-        """Each block adds up its share of the parts, in order; a final stage's one then makes what is made of the sums."""
+        """Add up each block's share of the parts in order. A final stage then uses the sums."""
         named = f"stage {number} {stage.name} of {label(self.graph[stage.nodes[0]])}"
         if stage.role == "final" and stage.blocks != 1:
             raise KernelError(f"{named} is final and has {stage.blocks} blocks: give it one, which adds up in order")
@@ -499,7 +511,7 @@ class _Emitter:
         self._release(number, (), writes, entry="mine")
 
     def _complete(self, number: int, stage: Stage, sums: Mapping[int, _Place], writes: Sequence[Queue]) -> bool:
-        """What a final stage makes of its sums: outputs, and what a later round reads; whether there was anything to make."""
+        """Write what a final stage makes of its sums. Returns whether there was anything."""
         made = [(o, self._place(o, f"y{k}")) for k, o in enumerate(self.graph.outputs)
                 if not self.found.tiled(o) and behind_views(self.graph, o) in stage.nodes]
         for o, place in made:
@@ -526,7 +538,7 @@ def _shared(kernel: Kernel) -> dict[str, list[Buffer]]:
 
 
 def _joined(pool: Mapping[str, Sequence[int]], kernel: Kernel) -> dict[str, list[int]]:
-    """The sizes of shared arrays by dtype, so that the kernel can use them, too."""
+    """The sizes of shared arrays by dtype, enlarged so that this kernel can use them too."""
     mine = {dtype: [max(b.size, 1) for b in buffers] for dtype, buffers in _shared(kernel).items()}
     return {dtype: [max(sizes) for sizes in zip_longest(pool.get(dtype, ()), mine.get(dtype, ()), fillvalue=0)]
             for dtype in {**pool, **mine}}
@@ -537,7 +549,7 @@ def _bytes(pool: Mapping[str, Sequence[int]]) -> int:
 
 
 def _moved(kernel: Kernel, places: Mapping[str, _Place], renamed: Mapping[str, str], ids: Sequence[int]) -> Kernel:
-    """The kernel with its buffers where they lie in the whole, its constants under other names, its nodes by the whole's ids."""
+    """The kernel with its buffers, constants and nodes renamed for the whole pipeline."""
     def buffer(b: Buffer) -> Buffer:
         return replace(b, name=places[b.name].name, size=b.size if b.scope == "shared" else places[b.name].size)
 

@@ -1,17 +1,18 @@
-"""What a pipeline is: stages that run at the same time, and the queues between them (*Kitsune*, B6, Algorithm 1).
+"""A pipeline: stages that run at the same time, joined by queues (*Kitsune*, B6, Algorithm 1).
 
-In:  the body of a pattern that holds matrix products, and a ``Device``. Out: a ``Pipeline``, or the nodes that keep it from
-being one, each with its reason.
+In:  the body of a pattern with matrix products, and a ``Device``. Out: a ``Pipeline``, or the nodes
+that prevent one, each with its reason.
 
-1. Tiles: one axis of one product, and what follows for all other values (``tiles.py``).
-2. Stages: each product is one, of kind ``tensor``; light element-wise operations that only read its result are its
-   *epilogue* (classic vertical fusion first); what else lies between two products is one of kind ``simt``. A reduction over
-   the tiles is split: each tile adds its part (*fan-in*), and a *final* stage combines the parts, behind a tree of stages that
-   each combine some of them where that is faster (``predict.balanced``).
-3. Queues: one for each value that another stage reads; several readers share it (*multicast*). A tile's bytes are its payload.
-4. Rounds: what needs a complete fold is made after the last tile. Of the values that it also reads tile by tile, some are *held*,
-   in a queue of all tiles, and the others computed again, in stages of the later round.
-5. Depth: a reader that must wait for tiles that are still to come needs them all in the queue (``least_depths``).
+1. Tiles: one axis of one product, from which the axes of all other values follow (``tiles.py``).
+2. Stages: each product is a stage of kind ``tensor``. Light element-wise operations that read only
+   its result are its *epilogue*. All else between two products is a stage of kind ``simt``. A
+   reduction over the tiles is split: each tile adds a part (*fan-in*), and a *final* stage combines
+   the parts. A tree of stages may stand before it, if that is faster (``predict.balanced``).
+3. Queues: one for each value that another stage reads. Several readers share it (*multicast*). Its
+   payload is the bytes of a tile.
+4. Rounds: what needs a complete fold is made after the last tile. If it also reads a value tile by
+   tile, that value is either *held* in a queue of all tiles, or computed again in the later round.
+5. Depth: if a reader must wait for later tiles, its queue must hold all of them (``least_depths``).
 
 Before:  %2 = matmul x w1; %3 = gelu %2; %4 = matmul %3 w2
 After:   stage 0 tensor {%2} -queue %2-> stage 1 simt {%3} -queue %3-> stage 2 tensor {%4}
@@ -31,33 +32,34 @@ from .models.balance import Channel, Kind, StageLoad
 from .models.rates import depths
 from .tiles import FINAL, FOLD, Tiling, best_cut
 
-PAYLOAD = 128 << 10  # bytes of a queue's entry: from 64 to 256 kB synchronisation is cheap and the queues stay in L2 (Kitsune B3)
-LEAST_PAYLOAD = 16 << 10  # fewer bytes are sent only where there are no more; above, each multiprocessor should see a tile
-RESIDENT = 0.5  # of a core's own cache, that a tile of the widest value may take: a stage reads one and writes one
-FEWEST_ROWS = 48  # of a CPU's tile: a product of fewer rows keeps BLAS from its speed
+# Bytes of a queue's entry. From 64 to 256 kB, counting is cheap and queues stay in L2 (Kitsune B3).
+PAYLOAD = 128 << 10
+LEAST_PAYLOAD = 16 << 10  # bytes below which tiles are not made smaller to occupy more SMs
+RESIDENT = 0.5  # share of a core's cache for a tile of the widest value; a stage reads and writes
+FEWEST_ROWS = 48  # of a product in a CPU's tile; with fewer, BLAS is slow
 
 
-# What a stage makes: of each tile a tile, or a part of a reduction; of the parts each block a sum of some, or one block all.
+# What a stage makes: a tile of each tile; a part of a fold; a sum of some parts; the sum of all.
 Role = Literal["map", "fan_in", "combine", "final"]
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One operator of the pipeline. ``nodes`` are ids of the body; ``blocks`` how many thread blocks it has."""
+    """One operator of the pipeline. ``nodes`` are ids of the body, ``blocks`` its thread blocks."""
 
     name: str
     nodes: tuple[int, ...]
-    kind: Kind  # which unit it keeps busy
+    kind: Kind  # the unit that it keeps busy
     role: Role = "map"
     blocks: int = 1
 
     @property
     def joins(self) -> bool:
-        """Whether it takes parts of folds, and not tiles."""
+        """Whether it takes parts of folds instead of tiles."""
         return self.role in ("combine", "final")
 
     def entries(self, tiles: int) -> int:
-        """What it puts in a queue: something of each tile, a part of each block, or what is complete, once."""
+        """Entries that it puts in a queue: one for each tile, or each block, or one in all."""
         return {"final": 1, "combine": self.blocks}.get(self.role, tiles)
 
     def __str__(self) -> str:
@@ -68,17 +70,17 @@ class Stage:
 
 @dataclass(frozen=True)
 class Queue:
-    """A ring of ``depth`` entries of ``tile_bytes`` each that holds tiles of the value ``node`` of the body."""
+    """A ring of ``depth`` entries of ``tile_bytes`` each, for tiles of the value ``node``."""
 
     node: int
-    producer: int  # stages, by their positions
+    producer: int  # position of a stage
     consumers: tuple[int, ...]
     tile_bytes: int
     depth: int = 2  # one entry is written while another is read
 
     @property
     def name(self) -> str:
-        """Of its array; a value computed in two rounds has two queues, and so have the parts of a fold and the whole."""
+        """The name of its array. A value may have two queues, with different producers."""
         return f"q{self.node}_{self.producer}"
 
     def __str__(self) -> str:
@@ -87,7 +89,7 @@ class Queue:
 
 @dataclass(frozen=True)
 class Pipeline(Composition):
-    """Stages and queues over tiles of ``tile`` units; ``axes`` and ``units`` are the ``tiles.Tiling`` of the body."""
+    """Stages and queues over tiles of ``tile`` units. ``axes`` and ``units`` are a ``Tiling``'s."""
 
     products: ClassVar[bool] = True
     axes: tuple[int | None, ...] = ()
@@ -98,7 +100,7 @@ class Pipeline(Composition):
 
     @property
     def tiles(self) -> int:
-        """How many, the last one perhaps smaller."""
+        """The number of tiles. The last one may be smaller."""
         return -(-self.units // self.tile)
 
     @property
@@ -109,12 +111,12 @@ class Pipeline(Composition):
 
     @property
     def entries(self) -> list[int]:
-        """How many each queue is given in all."""
+        """The number of entries that each queue is given in all."""
         return [self.stages[q.producer].entries(self.tiles) for q in self.queues]
 
     @property
     def taken(self) -> list[int]:
-        """What each stage takes, one after the other: tiles, or parts of folds."""
+        """How often each stage runs: once for each tile, or each part of a fold."""
         return firings(self.stages, self.queues, self.tiles)
 
     def cut(self, graph: Graph) -> Tiling:
@@ -123,7 +125,7 @@ class Pipeline(Composition):
 
     @property
     def held(self) -> tuple[int, ...]:
-        """The values in queues that lead past a final stage: a later round reads their tiles."""
+        """Values in queues that pass a final stage, so that a later round reads their tiles."""
         finals = [k for k, s in enumerate(self.stages) if s.role == "final"]
         past = (q for q in self.queues if any(q.producer < k < max(q.consumers) for k in finals))
         return tuple(sorted({q.node for q in past if (self.axes[q.node] or 0) >= 0}))
@@ -135,7 +137,7 @@ class Pipeline(Composition):
 
 @dataclass(frozen=True)
 class PipelineRefusal:
-    """Why a body is no pipeline; without ``nodes`` the rest may be one."""
+    """Why a body is no pipeline. Without ``nodes``, the rest may be one."""
 
     nodes: tuple[int, ...]
     decisions: tuple[Decision, ...]
@@ -143,10 +145,11 @@ class PipelineRefusal:
 
 # ---------------------------------------------------------------- from a body to a pipeline
 def design(graph: Graph, device: Device, held: Collection[int] | None = None) -> Pipeline | PipelineRefusal:
-    """Make a body a pipeline (Algorithm 1), or say what keeps it from being one.
+    """Make a body a pipeline (Algorithm 1), or return what prevents it.
 
-    ``held``: there may be several rounds, with these of ``Tiling.reconverging`` in queues of all tiles. None: one round, and what
-    waits for a complete fold keeps it from being a pipeline.
+    With ``held`` there may be several rounds. ``held`` names the values of ``Tiling.reconverging``
+    that get queues of all tiles. With None there is one round, and an operation that waits for a
+    complete fold prevents a pipeline.
     """
     found = best_cut(graph, rounds=held is not None)
     everything = tuple(n.id for n in graph.nodes)
@@ -175,9 +178,10 @@ def design(graph: Graph, device: Device, held: Collection[int] | None = None) ->
 
 
 def assemble(found: Tiling, stages: Sequence[Stage], tile: int, room: int = 0) -> Pipeline:
-    """Stages in order, tiles of so many units: their names, and the queues between them, with ``room`` bytes for all entries.
+    """The pipeline of these stages: name the stages, and make the queues between them.
 
-    Entries enough for one block a stage are there in any case; as far as there is room, there are as many for each block.
+    ``tile`` is a number of units. Each queue has enough entries for one block a stage. If ``room``
+    bytes allow, it has more, up to enough for every block. Raises PlanError as ``verify_pipeline``.
     """
     named = tuple(replace(s, name=f"{s.name.rpartition('_')[0] or s.name}_{number}") for number, s in enumerate(stages))
     return verify_pipeline(Pipeline(found.axes, found.units, tile, named, _queues(found, named, tile, room)))
@@ -189,12 +193,12 @@ class _Stages:
     def __init__(self, found: Tiling, held: Collection[int]) -> None:
         self.found, self.graph, self.held = found, found.graph, held
         self.computes = [n for n in self.graph.nodes if n.kind != "source" and (n.op not in FREE) and found.axes[n.id] is not None]
-        self.level = [0] * len(self.graph)  # products on the longest path
+        self.level = [0] * len(self.graph)  # node -> products on the longest path to it
         for node in self.graph.nodes:
             self.level[node.id] = max((self.level[a] for a in node.args), default=0) + (node.op == "matmul")
 
     def stages(self) -> tuple[Stage, ...]:
-        """In an order in which each stage comes after those it reads, round after round."""
+        """The stages, round after round. Each comes after the stages that it reads."""
         made = [stage for number in range(max(self.found.rounds) + 1) for stage in self._round(number)]
         return tuple(replace(s, name=f"{s.name}_{number}") for number, s in enumerate(made))
 
@@ -212,7 +216,7 @@ class _Stages:
         return [*made, Stage("final", after, "simt", "final")] if after else made
 
     def _again(self, number: int) -> set[int]:
-        """What a round computes anew: values of rounds before that it reads and no queue holds, and what these are made of."""
+        """Values of earlier rounds that this round computes again, because no queue holds them."""
         found, pending = set[int](), [n.id for n in self.computes if self.found.rounds[n.id] == number]
         while pending:
             for value in sources(self.graph, self.graph[pending.pop()]) - found - set(self.held):
@@ -222,7 +226,7 @@ class _Stages:
         return found
 
     def _components(self, nodes: Sequence[Node]) -> list[list[Node]]:
-        """Nodes of equal level that read each other, through views or not."""
+        """Groups of nodes on the same level that read each other, directly or through views."""
         inside = {n.id for n in nodes}
         root = {n.id: n.id for n in nodes}
 
@@ -241,7 +245,7 @@ class _Stages:
         return list(found.values())
 
     def _place(self, part: list[Node], groups: list[list[Node]]) -> None:
-        """Epilogue or stage: light operations on one product's result are done where it is made."""
+        """Add light operations on one product's result to its stage. Others are a stage."""
         outside = {s for n in part for s in sources(self.graph, n)} - {n.id for n in part}
         tiled = {s for s in outside if self.found.tiled(s) and self.graph[s].op != "input"}
         light = all(n.kind == "map" and not is_heavy(self.graph, n) for n in part)
@@ -260,7 +264,10 @@ class _Stages:
 
 
 def crossing(graph: Graph, stages: Sequence[Stage]) -> list[Queue]:
-    """Values that another stage reads, without bytes. Of several stages that have one, a reader takes the last before it."""
+    """Queues for values that another stage reads, still without bytes.
+
+    If several stages compute a value, a reader takes it from the last one before it.
+    """
     readers: dict[tuple[int, int], list[int]] = {}
     for number, stage in enumerate(stages):
         parts = {n for n in stage.nodes if stage.joins and any(n in s.nodes for s in stages[:number])}
@@ -273,7 +280,7 @@ def crossing(graph: Graph, stages: Sequence[Stage]) -> list[Queue]:
 
 
 def firings(stages: Sequence[Stage], queues: Sequence[Queue], tiles: int) -> list[int]:
-    """What each stage takes, one after the other: tiles, or parts of folds; one that joins none fires once."""
+    """How often each stage runs: once for each tile or part, or only once."""
     found = [1 if s.joins else tiles for s in stages]
     for q in queues:
         for number in q.consumers:
@@ -299,10 +306,12 @@ def _queues(found: Tiling, stages: Sequence[Stage], tile: int, room: int) -> tup
 
 
 def _tile(found: Tiling, stages: Sequence[Stage], device: Device) -> int:
-    """Units a tile: a GPU's keep the widest queue's entries at ``PAYLOAD``, a CPU's the widest value in a part of a core's cache.
+    """Units of a tile.
 
-    On a GPU a somewhat smaller tile that divides all units is taken, if there is one of half the bytes and no fewer than
-    ``LEAST_PAYLOAD``: a smaller last tile would have text of its own in each stage.
+    On a GPU the widest queue's entry has about ``PAYLOAD`` bytes. A smaller tile that divides all
+    units is preferred, because a smaller last tile needs text of its own. It has at least half the
+    bytes, and at least ``LEAST_PAYLOAD``. On a CPU the widest value fills a share of a core's
+    cache.
     """
     most = max((_bytes_a_unit(found, q.node) for q in crossing(found.graph, stages) if found.tiled(q.node)), default=1) or 1
     if device.kind == "cpu":
@@ -314,7 +323,7 @@ def _tile(found: Tiling, stages: Sequence[Stage], device: Device) -> int:
 
 
 def _fewest(found: Tiling) -> int:
-    """Units a tile of which no product has fewer than ``FEWEST_ROWS`` along the axis that is cut, unless a batch is cut."""
+    """Units for which each product has ``FEWEST_ROWS`` along its cut axis (batches are exempt)."""
     graph, most = found.graph, 1
     for node in (n for n in graph.nodes if n.op == "matmul"):
         for value, axis in ((v, found.axes[v]) for v in (node.id, *node.args)):
@@ -326,11 +335,11 @@ def _fewest(found: Tiling) -> int:
 
 # ---------------------------------------------------------------- depth
 def least_depths(stages: Sequence[Stage], queues: Sequence[Queue], tiles: int, full_rate: bool = False) -> list[int]:
-    """How deep each queue must be so that no stage waits for ever, or with ``full_rate`` none that has work (``rates.depths``).
+    """The depth of each queue that avoids deadlock; with ``full_rate`` also avoids waiting.
 
-    The paper does not discuss it. What a final stage gives out comes after the last tile: where a path through it meets one
-    around it, the queue around it must hold all tiles. A skip past stages that pass tile after tile needs one entry. The blocks
-    of a combining stage have an entry each, to add up in.
+    The paper does not discuss this. A final stage ends after the last tile. If a path leads around
+    it, the queue on that path must hold all tiles. A queue past stages that pass tile after tile
+    needs one more entry. Blocks of a combining stage each need an entry to add up in.
     """
     loads = [StageLoad(str(k), "simt", 1.0, tiles=n) for k, n in enumerate(firings(stages, queues, tiles))]
     given = [stages[q.producer].entries(tiles) for q in queues]
@@ -342,7 +351,8 @@ def least_depths(stages: Sequence[Stage], queues: Sequence[Queue], tiles: int, f
 def verify_pipeline(pipeline: Pipeline) -> Pipeline:
     """Check stages and queues, and return the pipeline unchanged.
 
-    Raises PlanError: a queue without a stage at one end, a queue that goes backwards, one that would wait for ever.
+    Raises PlanError for a queue without a stage at one end, one that goes backwards, and one that
+    would wait forever.
     """
     count = len(pipeline.stages)
     for q in pipeline.queues:

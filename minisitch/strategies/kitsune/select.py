@@ -1,14 +1,17 @@
-"""Which operations could run as one pipeline: a library of operator patterns over the program's order (Kitsune B5).
+"""Select subgraphs that could be pipelines, by patterns over the program's order (Kitsune B5).
 
-In:  a ``Graph``. Out: a ``Selection``: subgraphs that hold at least one product, and the decisions behind them.
+In:  a ``Graph``. Out: a ``Selection``: subgraphs with at least one product, and decisions.
 
-Each node that computes is one letter of a *line*, in the graph's order; views and sources are not on it. A pattern is a
-regular expression over words such as ``product`` and ``chain``; the line is read once, from left to right, and where it
-stands the first pattern of the library that matches is taken. Excluded nodes match nothing but ``over``, which steps over
-them. What was matched is then held to the graph, of which a line knows nothing: parts that do not touch are subgraphs of
-their own, and no path may leave a subgraph and come back to it. If one does, the match ends earlier.
+Each node that computes is one letter of a *line*, in the graph's order. Views and sources are left
+out. A pattern is a regular expression over words such as ``product`` and ``chain``. The line is
+read once from left to right, and at each place the first matching pattern is taken. Excluded nodes
+match only the word ``over``, which steps over them.
 
-Before:  %2 = matmul %0 %1; %5 = add %2 %4; %7 = maximum %5 %6; %9 = matmul %7 %8; %11 = add %9 %10      line: peepe
+A match is then checked in the graph. Parts that are not connected become subgraphs of their own. No
+path may leave a subgraph and return. If one does, the match ends earlier.
+
+Before:  %2 = matmul %0 %1; %5 = add %2 %4; %7 = maximum %5 %6; %9 = matmul %7 %8;
+         %11 = add %9 %10; line: peepe
 After:   mlp: %2 %5 %7 %9 %11
 """
 
@@ -26,19 +29,20 @@ from ...graph import Graph, Node
 # ---------------------------------------------------------------- the words of patterns
 LETTERS = {
     "element-wise": "e",
-    "join": "m",  # moves that a kernel computes: concatenate, a gather within rows
+    "join": "m",  # moves that need a kernel: concatenate, a gather within rows
     "reduction": "r",
     "product": "p",  # one operand is a parameter: a linear layer
-    "sibling": "s",  # a product that reads what the product before it reads, but for common weights: that value is multicast
+    "sibling": "s",  # reads the same value as the last product, which is then multicast
     "attend": "a",  # a product of two computed values
     "excluded": "x",
 }
-# All repetitions are possessive (``*+``): what follows a chain never begins like one, so there is nothing to try again.
+# All repetitions are possessive (``*+``), since nothing that follows begins like a chain.
 WORDS = {
     **LETTERS,
     "chain": "[em]*+",
-    "normalisation": "(?:[em]*+r)++[em]*+",  # layernorm, softmax: reductions, and what is element-wise around them
-    "before": "(?:[em]*+r)++[em]*+|[em]*+",  # whatever leads to a product
+    # Layernorm, softmax: reductions and the element-wise operations around them.
+    "normalisation": "(?:[em]*+r)++[em]*+",
+    "before": "(?:[em]*+r)++[em]*+|[em]*+",  # anything before a product
     "linear": "[ps][em]*+",
     "siblings": "(?:s[em]*+)*+",
     "over": "x*+",
@@ -47,7 +51,7 @@ WORDS = {
 
 @dataclass(frozen=True)
 class OperatorPattern:
-    """One entry of a library: ``text`` is a regular expression in which words stand for letters, and blanks for nothing."""
+    """A pattern. In ``text``, words stand for letters, and blanks are ignored."""
 
     name: str
     text: str
@@ -76,9 +80,9 @@ LIBRARY = (
 # ---------------------------------------------------------------- what comes out
 @dataclass(frozen=True)
 class Subgraph:
-    """Operations that could run as one pipeline: ids in order, the views between them included.
+    """Operations that could run as one pipeline: ids in order, with the views between them.
 
-    Contiguous: no path leaves it and comes back. ``pattern``: the entry of the library that found it.
+    It is contiguous: no path leaves it and returns. ``pattern`` is the pattern that found it.
     """
 
     nodes: tuple[int, ...]
@@ -88,7 +92,7 @@ class Subgraph:
 
 @dataclass(frozen=True)
 class Selection:
-    """The subgraphs of a graph in its order; the decisions are about what was left out."""
+    """The subgraphs of a graph in its order, and decisions about what was left out."""
 
     graph: Graph
     subgraphs: tuple[Subgraph, ...]
@@ -108,7 +112,7 @@ class Selection:
 
 # ---------------------------------------------------------------- letters
 def exclusion(graph: Graph, node: Node) -> tuple[str, str] | None:
-    """Rule and reason why an operation is no stage of any pipeline; None if it may be one."""
+    """Rule and reason why an operation cannot be a stage, or None."""
     if node.op == "gather" and 0 in node.attr("axes"):
         return "gathers-all-data", f"%{node.id} gather takes rows from anywhere in %{node.args[0]}: all of it has to be there first"
     if node.op == "update":
@@ -121,13 +125,14 @@ def exclusion(graph: Graph, node: Node) -> tuple[str, str] | None:
 def spell(graph: Graph) -> tuple[tuple[int, ...], str]:
     """The line: the nodes that compute, and a letter for each."""
     line = tuple(n.id for n in graph.nodes if n.kind != "source" and n.op not in FREE)
-    before: list[int] = []  # what the product before read
+    before: list[int] = []  # operands of the last product
     letters = []
     for node in map(graph.__getitem__, line):
         word = _word(graph, node)
         if word == "product":
             first, second = read = _operands(graph, node)
-            weights = second in before[1:] and graph[second].kind == "source"  # that two layers share, which are not multicast
+            # Weights that two layers share are not multicast.
+            weights = second in before[1:] and graph[second].kind == "source"
             word, before = ("sibling" if first in before or (second in before and not weights) else word), read
         letters.append(LETTERS[word])
     return line, "".join(letters)
@@ -142,7 +147,7 @@ def _word(graph: Graph, node: Node) -> str:
 
 
 def _operands(graph: Graph, node: Node) -> list[int]:
-    """What a product reads, through views."""
+    """The operands of a product, seen through views."""
     return [behind_views(graph, a) for a in node.args]
 
 
@@ -162,7 +167,7 @@ def select(graph: Graph, library: Sequence[OperatorPattern] = LIBRARY) -> Select
 
 @dataclass(frozen=True)
 class _Match:
-    """What the library matches from ``start`` on, held to the graph for one end after the other."""
+    """A match of the library from ``start`` on, checked in the graph and shortened if necessary."""
 
     graph: Graph
     line: Sequence[int]
@@ -171,7 +176,7 @@ class _Match:
     start: int
 
     def settle(self) -> tuple[list[Subgraph], Iterable[Decision], int]:
-        """The subgraphs of the longest match that the graph allows; what was refused if there is none; where the line goes on."""
+        """The subgraphs of the longest legal match, refusals if there is none, the next start."""
         refusals: dict[tuple[str, tuple[int, ...]], Decision] = {}
         limit = len(self.line)
         while found := self.longest(limit):
@@ -192,7 +197,7 @@ class _Match:
         return [], refusals.values(), self.start + 1
 
     def longest(self, limit: int) -> tuple[OperatorPattern, int] | None:
-        """The first pattern that matches two operations or more before ``limit``, and the end of its longest match."""
+        """The first pattern that matches two or more operations before ``limit``, and its end."""
         for pattern in self.library:
             match = pattern.regex.match(self.letters, self.start, limit)
             if match and match.end() - self.start > 1:
@@ -200,20 +205,20 @@ class _Match:
         return None
 
     def subgraph(self, nodes: tuple[int, ...], matched: OperatorPattern, refusals: Iterable[Decision]) -> Subgraph:
-        """A piece of a match has the name of the first pattern that it is as a whole."""
+        """A subgraph, named after the first pattern that matches it completely."""
         mine = "".join(self.letters[bisect_left(self.line, n)] for n in nodes if self.graph[n].op not in FREE)
         pattern = next((p for p in self.library if p.regex.fullmatch(mine)), matched)
         return Subgraph(nodes, pattern.name, (Decision(nodes, "fuse", pattern.name, f"{mine}: {pattern.why}"), *refusals))
 
     def parts(self, end: int) -> list[tuple[int, ...]]:
-        """What the match holds, in pieces that touch, each with its views; pieces without a product are nobody's."""
+        """The connected pieces of the match that hold a product, with their views."""
         members = [n for n, letter in zip(self.line[self.start:end], self.letters[self.start:end], strict=True) if letter != "x"]
         pieces = [tuple(self.graph[n] for n in piece) for piece in _touching(self.graph, members)]
         return [tuple(n.id for n in piece) for piece in pieces
                 if sum(n.op not in FREE for n in piece) > 1 and any(n.op == "matmul" for n in piece)]
 
     def problem(self, nodes: tuple[int, ...], parts: Sequence[tuple[int, ...]], end: int) -> tuple[Decision, int] | None:
-        """Why these nodes, one of the parts, cannot be one subgraph, and before which end a match may be one."""
+        """Why these nodes cannot be a subgraph, and the end before which a match may be tried."""
         if path := leaves_and_returns(self.graph, nodes, parts):
             first, last = path
             why = f"a path leaves to %{first} {self.graph[first].op} and comes back to %{last} {self.graph[last].op}"
@@ -226,11 +231,12 @@ class _Match:
         return None
 
     def given_back(self, pattern: OperatorPattern, end: int) -> int:
-        """Where the match ends without the operations behind its last product, if they read from it only what leaves anyway.
+        """The end of the match without trailing operations that read only values that leave anyway.
 
-        What follows takes them in; where an excluded operation follows, nobody would.
+        The next match may take them, so this is done only if one can follow.
 
-        Before:  h = x + o; n = normalise(h), and h is read once more later     After:  the subgraph ends with h
+        Before:  h = x + o; n = normalise(h), and h is read once more later
+        After:   the subgraph ends with h
         """
         inside = {n for nodes in self.parts(end) for n in nodes}
         best = end
@@ -246,13 +252,13 @@ class _Match:
         return best
 
     def _read_by_stages(self, nodes: Iterable[int]) -> bool:
-        """Whether operations that may be stages read these values, and nobody else."""
+        """Whether only operations that may be stages read these values."""
         return all(behind_views(self.graph, o) != n for n in nodes for o in self.graph.outputs) and not any(
             exclusion(self.graph, self.graph[u]) for n in nodes for u in _readers(self.graph, n))
 
 
 def leaves_and_returns(graph: Graph, nodes: Sequence[int], others: Iterable[Sequence[int]] = ()) -> tuple[int, int] | None:
-    """Where a path leaves these nodes and where it comes back to them; each of the ``others`` is taken as one node."""
+    """Where a path leaves these nodes and where it returns. Each of ``others`` acts as one node."""
     inside, latest = set(nodes), max([nodes[-1], *(other[-1] for other in others)])
     together = {n: other for other in others for n in other}
     left_at = {u: u for n in nodes for u in graph.users[n] if u not in inside}
@@ -268,28 +274,28 @@ def leaves_and_returns(graph: Graph, nodes: Sequence[int], others: Iterable[Sequ
     return None
 
 
-# ---------------------------------------------------------------- what goes in and out of a subgraph
+# ---------------------------------------------------------------- inputs and outputs of a subgraph
 def outside(graph: Graph, nodes: Sequence[int]) -> tuple[int, ...]:
-    """The values in memory that a subgraph reads, ascending: views are resolved, constants are nobody's memory."""
+    """The values in memory that a subgraph reads, ascending, without constants."""
     inside = set(nodes)
     found = {view_source(graph, a) for n in nodes for a in graph[n].args if a not in inside}
     return tuple(sorted(v for v in found if v not in inside and graph[v].op not in ("constant", "iota")))
 
 
 def leaving(graph: Graph, nodes: Sequence[int]) -> tuple[int, ...]:
-    """The values of a subgraph that others read, or the caller, ascending."""
+    """The values of a subgraph that others or the caller read, ascending."""
     inside = set(nodes)
     return tuple(sorted(_needed(graph, inside, inside)))
 
 
 def _needed(graph: Graph, nodes: set[int], inside: set[int]) -> list[int]:
-    """Those of the nodes, views aside, that the caller gets, or that somebody who is not ``inside`` reads."""
+    """The nodes, without views, that the caller or an operation outside reads."""
     returned = {behind_views(graph, o) for o in graph.outputs}
     return [n for n in nodes if graph[n].op not in FREE and (n in returned or not inside.issuperset(_readers(graph, n)))]
 
 
 def _readers(graph: Graph, node: int) -> list[int]:
-    """Who reads a value, through views."""
+    """The operations that read a value, directly or through views."""
     found, pending = [], list(graph.users[node])
     while pending:
         user = pending.pop()
@@ -301,7 +307,7 @@ def _readers(graph: Graph, node: int) -> list[int]:
 
 
 def _touching(graph: Graph, members: Sequence[int]) -> list[tuple[int, ...]]:
-    """The members in groups that values connect, each with the views between its members."""
+    """The members in connected groups, each with the views between its members."""
     group: dict[int, set[int]] = {m: {m} for m in members}
     for member in members:
         for arg in graph[member].args:

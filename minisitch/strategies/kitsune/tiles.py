@@ -1,14 +1,17 @@
-"""Which axis of each value the tiles of a pipeline cut, and what the program is for one tile.
+"""Which axis of each value a pipeline's tiles cut, and the program for one tile.
 
-In:  a graph, one of its values and an axis of it. Out: a ``Tiling``: for each node the axis that a tile cuts, or WHOLE (every
-tile needs all of it), FOLD (a reduction over the tiles: each adds its part) or FINAL (made of folds, after the last
-tile); and what cannot be computed tile by tile, with the reason.
+In:  a graph, one of its values, and an axis of it. Out: a ``Tiling``: for each node the axis that
+tiles cut, or one of three marks, and the nodes that cannot be computed tile by tile.
 
-One rule per operation, ``operand_axis``, says what a tile of the result needs of an operand. The axis of one value then
-determines the axes of all others, along operands and users alike.
+    WHOLE   every tile needs all of the value
+    FOLD    a reduction over the tiles, to which each tile adds a part
+    FINAL   made of folds, after the last tile
 
-What needs a complete fold can be tiled too, where that is allowed: its tiles come in a second *round*, after the last tile of the
-first; a third waits for the folds of the second (``Tiling.rounds``).
+One rule for each operation, ``operand_axis``, says what a tile of the result needs of an operand.
+So the axis of one value determines the axes of all others, along operands and users.
+
+An operation that needs a complete fold can be tiled too, if ``rounds`` are allowed. Its tiles come
+in a second *round*, after the last tile of the first (``Tiling.rounds``).
 
 Before:  %2 = matmul %0 %1, cut along axis 0    After:  %0 axis 0, %1 whole
 """
@@ -25,14 +28,17 @@ from ...fuse import FREE, sources
 from ...graph import Graph, Node, TensorType
 
 WHOLE, FOLD, FINAL = -1, -2, -3
-# What joins two parts of a fold.
+# The operation that combines two parts of a fold.
 COMBINE = {"matmul": "add", "sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
 ALONG_AN_AXIS = frozenset({"cumsum", "cumprod", "sort", "argsort"})
 
 
 # ---------------------------------------------------------------- one operation
 def operand_axis(graph: Graph, node: Node, position: int, axis: int) -> int | None:
-    """The axis of one operand that holds what a tile of the result along ``axis`` needs; WHOLE for all of it, None for no tile."""
+    """The operand's axis that a tile of the result along ``axis`` needs.
+
+    WHOLE if it needs the whole operand, None if no tile of the operand is enough.
+    """
     operand = graph[node.args[position]].type
     if node.kind == "map" or node.op == "ufunc":
         return axis
@@ -47,7 +53,7 @@ def operand_axis(graph: Graph, node: Node, position: int, axis: int) -> int | No
 
 
 def _product_axis(rank: int, operand: TensorType, position: int, axis: int) -> int | None:
-    """Rows of the product are rows of the first operand, columns are columns of the second; batches belong to both."""
+    """Rows of a product are rows of the first operand, columns of the second; both have batches."""
     if axis >= rank - 2:
         mine = axis == rank - 2 + position
         return axis - rank + operand.rank if mine else WHOLE
@@ -71,9 +77,10 @@ def _moved_axis(node: Node, operand: TensorType, position: int, axis: int) -> in
 
 
 def _reshaped_axis(result: TensorType, operand: TensorType, axis: int) -> int | None:
-    """The axis that begins at the same place in memory: a part of one is then the same part of the other.
+    """The operand's axis that begins at the same place in memory. A part of both is then the same.
 
-    Before:  [4096, 768] -> [32, 128, 768], tiles along axis 0 of 32    After:  axis 0 of 4096, tiles of 128 rows each
+    Before:  [4096, 768] -> [32, 128, 768], tiles along axis 0 of 32
+    After:   axis 0 of 4096, tiles of 128 rows each
     """
     before = math.prod(result.shape[:axis])
     for a, n in enumerate(operand.shape):
@@ -83,7 +90,7 @@ def _reshaped_axis(result: TensorType, operand: TensorType, axis: int) -> int | 
 
 
 def _gathered_axis(node: Node, operand: TensorType, position: int, axis: int) -> int | None:
-    """The index shape comes first in the result, then the axes that were not looked up."""
+    """A gather's result has the index's axes first, then the axes that were not looked up."""
     if position:
         return axis if axis < operand.rank else WHOLE
     rest = [a for a in range(operand.rank) if a not in node.attr("axes")]
@@ -92,10 +99,10 @@ def _gathered_axis(node: Node, operand: TensorType, position: int, axis: int) ->
 
 
 def folds(graph: Graph, node: Node, position: int, axis: int) -> bool:
-    """Whether tiles of an operand along ``axis`` each give a part of the result, and the parts are to be combined."""
+    """Whether tiles of an operand along ``axis`` each give a part of the result."""
     operand = graph[node.args[position]].type
     if node.type.dtype == "float16":
-        return False  # parts would be rounded to float16 before they are added up
+        return False  # parts would be rounded to float16 before they are added
     if node.kind == "reduce":
         return axis in node.attr("axes")
     return node.op == "matmul" and axis == (operand.rank - 1 if position == 0 else operand.rank - 2)
@@ -104,9 +111,11 @@ def folds(graph: Graph, node: Node, position: int, axis: int) -> bool:
 # ---------------------------------------------------------------- a whole graph
 @dataclass(frozen=True)
 class Tiling:
-    """How a graph is cut in tiles. ``axes``: for each node an axis, or WHOLE, FOLD or FINAL; None if nothing reached it.
+    """How a graph is cut into tiles.
 
-    ``units``: in how many equal parts each tiled axis can be cut. ``refused``: nodes that cannot be part of it, and why.
+    ``axes`` holds for each node an axis, WHOLE, FOLD or FINAL; None if nothing reached it. Each
+    tiled axis can be cut into ``units`` equal parts. ``refused`` are nodes that cannot take part,
+    and why.
     """
 
     graph: Graph
@@ -124,7 +133,7 @@ class Tiling:
 
     @cached_property
     def rounds(self) -> tuple[int, ...]:
-        """For each node the round in which its tiles are computed, or its fold's parts: one after that of a fold it waits for."""
+        """The round of each node: one after the round of a fold that its tiles wait for."""
         found: list[int] = []
         for node in self.graph.nodes:
             waits = self.axes[node.id] != FINAL
@@ -133,20 +142,20 @@ class Tiling:
 
     @cached_property
     def reconverging(self) -> tuple[int, ...]:
-        """Computed values whose tiles a later round reads as well: one path to the reader leads through a fold, one around it."""
+        """Computed values whose tiles a later round also reads: a path leads around a fold."""
         return tuple(sorted({s for n in self.graph.nodes if n.kind != "source" and n.op not in FREE for s in sources(self.graph, n)
                              if self.tiled(s) and self.graph[s].op != "input" and self.rounds[s] < self.rounds[n.id]}))
 
 
 def cut(graph: Graph, seed: int, axis: int, rounds: bool = False) -> Tiling:
-    """Cut every value of a graph as follows from cutting ``seed`` along ``axis``.
+    """Cut every value of a graph as it follows from cutting ``seed`` along ``axis``.
 
-    What needs a complete fold is refused, unless there may be several ``rounds``.
+    Unless ``rounds`` are allowed, operations that need a complete fold are refused.
     """
     work = _Work(graph, rounds)
     work.give(seed, axis)
     while work.pending:
-        work.spread(*heapq.heappop(work.pending)[1:])  # what is made first, first: a reduction is seen before what waits for it
+        work.spread(*heapq.heappop(work.pending)[1:])  # in order, so folds precede their readers
     work.check_whole()
     sizes = [graph[n].type.shape[a] for n, a in work.axes.items() if a >= 0]
     axes = tuple(work.axes.get(n.id) for n in graph.nodes)
@@ -154,22 +163,22 @@ def cut(graph: Graph, seed: int, axis: int, rounds: bool = False) -> Tiling:
 
 
 class _Work:
-    """The axes found so far, and the nodes whose neighbours are still to be looked at."""
+    """The axes found so far, and the nodes whose neighbours are to be visited."""
 
     def __init__(self, graph: Graph, rounds: bool) -> None:
         self.graph, self.rounds = graph, rounds
         self.axes: dict[int, int] = {}
         self.pending: list[tuple[int, int, int]] = []  # turn, node, axis
-        self.last: set[int] = set()  # those whose turn comes last: asked for by many, and pending once
+        self.last: set[int] = set()  # nodes that wait as WHOLE, each once
         self.refused: dict[int, str] = {}
 
     def give(self, node: int, axis: int) -> bool:
-        """Note the axis of a node; False if it has another.
+        """Set the axis of a node. False if it has another one.
 
-        With several rounds all that tiles reach is tiled first; what is complete early or late is known only then.
+        With several rounds, tiled axes are spread first, then folds, then whole values.
         """
         if self.graph[node].op == "constant" and node in self.axes:
-            return True  # the same number everywhere
+            return True  # all its elements are equal
         if node not in self.axes and not (axis == WHOLE and node in self.last):
             turn = (1 if axis in (FOLD, FINAL) else 2 if axis == WHOLE else 0) if self.rounds else 0
             if turn < 2:
@@ -180,7 +189,7 @@ class _Work:
         return self.axes.get(node, axis) == axis
 
     def spread(self, node: int, axis: int) -> None:
-        """What follows for the operands and the users of a node."""
+        """Visit the operands and the users of a node."""
         self.axes.setdefault(node, axis)
         for reader in (node, *self.graph.users[node]):
             if reader not in self.refused:
@@ -189,7 +198,7 @@ class _Work:
                     self.refused[reader] = why
 
     def _meet(self, node: Node) -> str:
-        """Fit a node and its operands together as far as either is known; the reason if they cannot be."""
+        """Match a node with its operands, as far as axes are known. Returns why it is refused."""
         if node.id not in self.axes:
             self._infer(node)
         axis = self.axes.get(node.id)
@@ -204,7 +213,7 @@ class _Work:
         return ""
 
     def _infer(self, node: Node) -> None:
-        """The axis of a node from one of its operands: what it needs must be what the operand is cut along."""
+        """Derive the axis of a node from one operand: the axis that needs the operand's cut."""
         for position, arg in enumerate(node.args):
             known = self.axes.get(arg, WHOLE)
             if known in (FOLD, FINAL):
@@ -246,7 +255,7 @@ class _Work:
         return ""
 
     def check_whole(self) -> None:
-        """What every tile needs whole must be there before: given, a number, or a view of what is given."""
+        """Refuse a computed value that every tile needs whole, since it must exist before."""
         for node in self.graph.nodes:
             computed = node.kind not in ("source", "move") or node.op in ("concatenate", "update", "gather")
             if self.axes.get(node.id) == WHOLE and computed:
@@ -254,10 +263,10 @@ class _Work:
 
 
 def best_cut(graph: Graph, rounds: bool = False) -> Tiling | None:
-    """The cut that keeps the most bytes from memory, of all that begin at a product: along its rows, columns or batch.
+    """The cut that keeps the most bytes out of memory, of all axes of all products.
 
-    Of equals the one with the fewest refusals, then with the smallest folds, since each tile adds to all of them, then along
-    the first axis. None where nothing can be cut in two; with ``rounds``, where nothing is to be done in more than one.
+    Among equals it has the fewest refusals, then the smallest folds (each tile adds to them), then
+    the first axis. None if nothing can be cut in two, or with ``rounds`` if one round is enough.
     """
     found = [c for c in _cuts(graph, rounds) if c.units > 1 and not (rounds and (c.refused or not max(c.rounds)))]
     return max(found, key=lambda c: (_held(c), -len(c.refused), -sum(graph[n].type.nbytes for n in c.folded)), default=None)
@@ -270,7 +279,7 @@ def _cuts(graph: Graph, rounds: bool) -> Iterator[Tiling]:
 
 
 def _held(found: Tiling) -> int:
-    """Bytes of the computed values that live tile by tile and never whole; a view of an argument is nobody's gain."""
+    """Bytes of computed values that exist only tile by tile, without views."""
     kept = set(found.graph.outputs) | {n for n, _ in found.refused}
     return sum(n.type.nbytes for n in found.graph.nodes
                if found.tiled(n.id) and n.op != "input" and n.op not in FREE and n.id not in kept)
@@ -279,17 +288,17 @@ def _held(found: Tiling) -> int:
 # ---------------------------------------------------------------- one tile as a program
 @dataclass(frozen=True)
 class Round:
-    """What the tiles of one round make, and what is made of them after the last: values, beside the graph's inputs."""
+    """What the tiles of one round make, and what is made after the last tile."""
 
-    given: tuple[int, ...]  # complete values and held ones of rounds before
-    made: tuple[int, ...]  # tiled outputs, values that a later round reads, parts of folds
+    given: tuple[int, ...]  # complete and held values of earlier rounds
+    made: tuple[int, ...]  # tiled outputs, values for a later round, parts of folds
     folds: tuple[int, ...]
-    after_given: tuple[int, ...]  # the folds, and complete values of rounds before
+    after_given: tuple[int, ...]  # the folds, and complete values of earlier rounds
     after_made: tuple[int, ...]
 
 
 def rounds_of(found: Tiling, held: Collection[int] = ()) -> tuple[Round, ...]:
-    """The rounds of a cut in their order; tiles of ``held`` values are kept for later ones, others computed again."""
+    """The rounds of a cut in order. Tiles of ``held`` values are kept, others computed again."""
     graph, made, wanted = found.graph, list[Round](), set[int]()
     nodes, outputs = [n.id for n in graph.nodes], dict.fromkeys(graph.outputs)
     for number in range(max(found.rounds), -1, -1):
@@ -307,15 +316,14 @@ def rounds_of(found: Tiling, held: Collection[int] = ()) -> tuple[Round, ...]:
 
 
 def _read(graph: Graph, results: Sequence[int], stop: Collection[int], of: Collection[int] | None = None) -> list[int]:
-    """Of the values to stop at, or of others, those that are read to make some results."""
+    """The values among ``of`` (by default ``stop``) that are read to make the results."""
     return sorted(_needed(graph, results, stop) & set(stop if of is None else of))
 
 
 def at_tile(found: Tiling, units: int, this: Round | None = None) -> Graph:
-    """The program for a tile of so many units: the same operations, on fewer elements along each tiled axis.
+    """The program for a tile of ``units`` units: fewer elements along each tiled axis.
 
-    Inputs are all those of the graph, then what the round is given; outputs what it makes: of the only round, tiled outputs and
-    parts of folds.
+    Its inputs are the graph's, then what the round is given. Its outputs are what the round makes.
     """
     this = this or rounds_of(found)[0]
     small = Graph(tuple(resized(n, found, units) for n in found.graph.nodes), found.graph.outputs)
@@ -323,13 +331,13 @@ def at_tile(found: Tiling, units: int, this: Round | None = None) -> Graph:
 
 
 def after_tiles(found: Tiling, this: Round | None = None) -> Graph:
-    """The program for what is made of folds: its inputs are those of the graph, then the folds and what else it is given."""
+    """The program after the last tile. Its inputs are the graph's, then the folds and others."""
     this = this or rounds_of(found)[0]
     return _program(found.graph, this.after_given, this.after_made)
 
 
 def _program(graph: Graph, given: Sequence[int], results: Sequence[int]) -> Graph:
-    """What makes some values of a graph's inputs and of those that are given, which are inputs too."""
+    """The program that makes ``results`` from the graph's inputs and the given values."""
     needed, nodes, number = _needed(graph, results, given), list[Node](), dict[int, int]()
     for node in [*(graph[i] for i in (*graph.inputs, *given)), *(n for n in graph.nodes if n.id in needed)]:
         if node.id not in number:
@@ -351,7 +359,7 @@ def _needed(graph: Graph, results: Sequence[int], stop: Collection[int] = ()) ->
 
 
 def resized(node: Node, found: Tiling, units: int) -> Node:
-    """The node on a tile: its type, and the shapes its attributes hold."""
+    """The node for a tile: its type, and the shapes in its attributes."""
     axis = found.axes[node.id]
     if axis is None or axis < 0:
         return node
