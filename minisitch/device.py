@@ -16,8 +16,8 @@ from typing import Any
 
 from .errors import DeviceError
 
-# Work below which one core is faster than several. In scalar operations, with loads and stores; a
-# heavy one counts as eight. At 0.03 ns each that is 30 us of one core.
+# Below this work one core is faster than several. It counts scalar operations, loads and stores. A
+# heavy operation counts as eight. At 0.03 ns each the bound is 30 us of one core.
 SERIAL_BELOW = 1_000_000
 # the same beside a matrix product, which keeps the other cores busy (``cost.beside_library``)
 SERIAL_BESIDE_LIBRARY = 10 * SERIAL_BELOW
@@ -54,7 +54,7 @@ class Device:
     shared_per_sm: int
     shared_per_block: int
     bandwidth: float  # bytes per second from main memory
-    flops: float  # a second, in float32; on a CPU: in a matrix product, on all cores
+    flops: float  # float32 operations a second; on a CPU: of a matrix product, on all cores
     launch_us: float
     grid_barrier_us: float
     block_barrier_us: float
@@ -67,7 +67,7 @@ class Device:
     serial_below: int = SERIAL_BELOW  # a CPU's: a segment with less work than this runs on one core
     l2_size: int = 0  # a GPU's, like the next two: bytes of the cache that all SMs share
     l2_bandwidth: float = 0.0  # bytes per second from it
-    tensor_flops: float = 0.0  # a second, on tensor cores: float16 operands, float32 sums
+    tensor_flops: float = 0.0  # operations a second of tensor cores: float16 operands, float32 sums
 
     def __post_init__(self) -> None:
         if self.max_block < 1 or self.max_block & (self.max_block - 1):

@@ -111,7 +111,7 @@ def restitch(graph: Graph, device: Device, composition: Restitching,
         decisions += [Decision(part.outputs, "stitch", "restitched", why), *body.decisions_in_whole(plan.decisions)]
     order = [replace(s, scheme="global", why=across[s.node]) if s.node in across and s.role not in ("partial", "carry") else s
              for s in order]
-    # replaced by the next line's
+    # the next line adds the decisions that hold in the merged kernel
     decisions = [d for d in decisions if d.rule != "locality" or across.keys().isdisjoint(d.at)]
     decisions += [Decision((value,), "global", "locality", why) for value, why in across.items()]
     groups = tuple(_group_placed(g, body) for body, plan in zip(bodies, plans, strict=True) for g in plan.groups)

@@ -415,7 +415,7 @@ def as_numpy_raises(function: Callable, args: Sequence[Any], options: dict[str, 
     arrays of the same shapes and dtypes: with known values where they are known, else with ones.
     """
     out = options.get("out")
-    # arrays get it in this form only
+    # NumPy tells arrays of ``out=...`` in a tuple
     if isinstance(out, tuple) and any(each is Ellipsis for each in out):
         options = options | {"out": Ellipsis}
     try:

@@ -73,7 +73,7 @@ def reduce_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out
         raise ValueError(f"zero-size array to reduction operation {ufunc.__name__} which has no identity")
     if x.dtype.kind == "b":
         op = ON_BOOL.get(op, op)
-    # only ``initial`` is there
+    # ``initial`` is the only value
     if initial is not None and op in ("max", "min") and x.size == 0 and count_of(x, axes) == 0:
         shape = [1 if i in axes else n for i, n in enumerate(x.shape) if keepdims or i not in axes]
         return deliver(cast(broadcast(lift(initial), shape), x.dtype), out, "unsafe")

@@ -75,7 +75,7 @@ def refuse_value(asked: str, of: object) -> TraceError:
     seen, remedy = PROTOCOLS[asked]
     frame = user_frame()
     name, called = _called(frame) if frame else ("", None)
-    # a stand-in of math's
+    # it may be the stand-in of a function of ``math``
     called = inspect.unwrap(called) if isinstance(called, types.FunctionType) else called
     called = called if isinstance(called, type | types.BuiltinFunctionType) else type(called)
     known, own = CALLS.get(called, ""), called.__name__
@@ -111,7 +111,7 @@ def _called(frame: types.FrameType) -> tuple[str, Any]:
     if not place or not place.lineno or not run[-1].opname.startswith("CALL"):
         return "", None
     for each in run[:-1]:
-        # begins where the call does
+        # an instruction that begins where the call does
         if each.positions and each.positions[::2] == place[::2] and each.opname.startswith("LOAD_"):
             name = str(each.argval)
             if names and not isinstance(found, types.ModuleType | type):

@@ -59,7 +59,7 @@ def _require_plain(tree: Tree) -> None:
     if isinstance(value, Iterator | Awaitable | AsyncIterator):
         raise refuse(f"the program returns a {type(value).__name__}", "it runs once, so a second call would find it used up",
                      remedy, current().begins)
-    # or the text of one
+    # a string may be the text of a stand-in
     if _holds_stand_in(value) or (isinstance(value, str) and re.search(r"Array\(\w+\[", value)):
         raise refuse(f"the program returns a {type(value).__name__} that holds a traced array or a function that is traced",
                      "only what is in tuples, lists and dicts is computed", remedy, current().begins)

@@ -78,7 +78,7 @@ def full(shape, fill_value, dtype=None, order="C", *, device=None, like=None):
 def empty_like(prototype, dtype=None, order="K", subok=True, shape=None, *, device=None):
     like = lift(prototype)
     empty = constant(0, like.shape if shape is None else shape_of(shape), dtype or like.dtype)
-    # rows then, as nearly always
+    # an unknown layout counts as rows, which it nearly always is
     unknown = order in ("A", "K") and like.strides_in_elements is None
     return fresh(empty.node, unknown or lies_in_rows(order, like), scalar=False)
 

@@ -53,7 +53,7 @@ PRIMITIVES = {op.numpy.__name__: op.name for op in OPS.values() if op.kind == "m
 # What NumPy's loop does for an operand kind outside a primitive's domain.
 ON_BOOL = {"add": "or", "multiply": "and", "maximum": "or", "minimum": "and", "fmax": "or", "fmin": "and"}
 ON_INT = {"fmax": "maximum", "fmin": "minimum"}
-# on the dtypes no primitive takes
+# On a dtype that no primitive takes, these return their operand.
 IDENTITY = {"positive", "conjugate", "floor", "ceil", "trunc", "absolute"}
 NEGATIVE = "Integers to negative integer powers are not allowed."
 COMPARISONS = {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}
@@ -107,7 +107,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "degrees": lambda x: x * (180 / math.pi),
     "divmod": lambda x, y: (x // y, x % y),
 }
-# the same for those of many nodes, which carry the name as ``via``
+# the same for rules of many nodes, which carry the name as ``via``
 COMPOSITES: dict[str, Callable[..., Any]] = {
     "heaviside": lambda x, at_zero: np.where(np.isnan(x), x, np.where(x == 0, at_zero, x > 0)),
     "logaddexp": lambda x, y: _log_of_sum(x, y, math.log(2), lambda apart: np.log1p(np.exp(apart))),
