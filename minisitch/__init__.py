@@ -58,6 +58,7 @@ from .errors import (
 from .explain import Comparison, Report, compare, explain
 from .fuse import STRATEGIES, Decision, FusionPlan, Pattern, make_plan, strategy
 from .graph import Graph, Node, TensorType
+from .passes.registry import PASSES, kernel_pass
 from .runtime import jit, lower
 from .runtime.this_machine import get_device
 from .trace import Program, erf, trace
@@ -66,9 +67,9 @@ from .trace.parser import parse
 __version__ = "0.1.0"
 
 __all__ = [
-    "DEVICES", "STRATEGIES", "BackgroundWarning", "Comparison", "Decision", "Device", "DeviceError", "FusionPlan",
+    "DEVICES", "PASSES", "STRATEGIES", "BackgroundWarning", "Comparison", "Decision", "Device", "DeviceError", "FusionPlan",
     "Graph", "GraphError", "KernelBug", "KernelError", "LoopWarning", "MinisitchError", "Node", "Pattern", "PlanError", "Program",
-    "Report", "TensorType", "TraceError", "__version__", "compare", "erf", "explain", "get_device", "jit", "lower",
+    "Report", "TensorType", "TraceError", "__version__", "compare", "erf", "explain", "get_device", "jit", "kernel_pass", "lower",
     "make_plan", "parse", "strategy", "trace",
 ]
 

@@ -7,17 +7,19 @@ Patterns with equal bodies (twelve equal layers) are stitched, scheduled and emi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from . import cpu_emit, cuda_emit
 from .device import Device
+from .errors import MinisitchError
 from .errors.progress import now
-from .fuse import Body, Composition, Decision, FusionPlan, count, extract, verify_plan
-from .graph import Graph, verify
+from .fuse import Body, Decision, FusionPlan, count, extract, verify_plan
+from .graph import Graph
 from .kernel.text import KernelSource
 from .ops import itemsize
-from .passes.split_reductions import online
+from .passes.registry import PASSES, chosen, rewrite_graph
 from .schedule import Kernel
 from .simplify import simplify
 from .stitch.compose import compose
@@ -52,6 +54,13 @@ class Stages:
     sources: tuple[KernelSource, ...] = ()
     loops: tuple[TiledStages, ...] = ()
     flows: tuple[Flow, ...] = ()
+
+    def at(self, stop_after: str) -> Any:
+        """What the door shows: a Program, a Graph, a FusionPlan, or a tuple with an entry a kernel."""
+        shown = {"trace": self.program, "simplify": self.graph, "fuse": self.plan, "stitch": self.stitches, "emit": self.sources}
+        if stop_after in PASSES and not (PASSES[stop_after].kernel or PASSES[stop_after].plan):
+            return self.graph
+        return shown.get(stop_after, self.kernels)
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
@@ -110,59 +119,95 @@ def program_of(graph: Graph, exact: bool = True) -> Program:
     return Program(graph, flatten((tuple(leaves), {}))[1], flatten(tuple(results))[1], (), (), exact)
 
 
+# ---------------------------------------------------------------- the road
+def door(stop_after: str, passes: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """The stage that ends at a door, and which of the passes have run there.
+
+    A pass is a door of its own: it rewrites the graph after ``simplify``, or kernels after ``schedule``. Passes over graphs run
+    before all stages from ``fuse`` on. Raises MinisitchError for a name that is none of both.
+    """
+    if stop_after in passes:
+        stage = "schedule" if PASSES[stop_after].kernel or PASSES[stop_after].plan else "simplify"
+        return stage, passes[:passes.index(stop_after) + 1]
+    if stop_after not in STAGES:
+        raise MinisitchError(f"unknown stage {stop_after!r}; take one of {', '.join(STAGES)}, or of the passes that run here: "
+                             f"{', '.join(passes) or 'none'}")
+    on_graphs = tuple(name for name in passes if PASSES[name].graph)
+    return stop_after, passes if stop_after == "emit" else () if stop_after in STAGES[:2] else on_graphs
+
+
 def lower_program(program: Program, strategy: str, target: str, device: Device, stop_after: str = "emit",
-                  decide: Callable[[Graph, str, Device], FusionPlan] = planned) -> Stages:
-    """Take a traced program down the road until ``stop_after`` (``"fuse"`` or later), for the device as it is beside the program's
-    library calls. ``decide`` asks the strategy; ``runtime.plans.plan_of`` looks on the disk first."""
+                  decide: Callable[[Graph, str, Device], FusionPlan] = planned, passes: str | Sequence[str] = "default") -> Stages:
+    """Take a traced program down the road to the door ``stop_after``: a stage or a pass.
+
+    ``decide`` asks the strategy; ``runtime.plans.plan_of`` looks on the disk first. Plans do not depend on ``passes``: strategies
+    weigh the kernels that the default passes make. Raises MinisitchError for an unknown door or pass.
+    """
+    stage, run = door(stop_after, chosen(passes, device))
+    if stage == "trace":
+        return Stages(program, program.graph, device, FusionPlan(program.graph, strategy, (), ()))
     now("simplifying")
-    graph, rewritten = online(simplify(program.graph), device)
-    verify(graph)
-    device = beside_library(graph, device)
+    graph, rewritten = rewrite_graph(simplify(program.graph), device, run)
+    device = beside_library(graph, device)  # whose cores are shared with the program's library calls
+    if stage == "simplify":
+        return Stages(program, graph, device, FusionPlan(graph, strategy, (), ()))
     with shared_kernels(device):  # what a strategy has built to know its price is not built again
         now(f"planning {count(len(graph), 'operation')}")
         plan = decide(graph, strategy, device)
         if rewritten and plan.graph == graph:  # else the strategy has taken products apart, and ids mean other nodes
             plan = replace(plan, decisions=(*rewritten, *plan.decisions))
-        return lower_plan(program, verify_plan(plan), target, device, stop_after)
+        return lower_plan(program, verify_plan(plan), target, device, stop_after, passes)
 
 
-def lower_plan(program: Program, plan: FusionPlan, target: str, device: Device, stop_after: str = "emit") -> Stages:
+def lower_plan(program: Program, plan: FusionPlan, target: str, device: Device, stop_after: str = "emit",
+               passes: str | Sequence[str] = "default") -> Stages:
     """The rest of the road, for a plan that is known already."""
-    graph = plan.graph  # a strategy may have taken a small product apart, to hold it in a kernel
-    stages = Stages(program, graph, device, plan)
-    if stop_after == "fuse":
+    stage, run = door(stop_after, chosen(passes, device))
+    stages = Stages(program, plan.graph, device, plan)  # a strategy may have taken a small product apart
+    if stage == "fuse":
         return stages
     now(f"writing {count(len(plan.kernels), 'kernel')}")
-    bodies = tuple(extract(graph, p) for p in plan.kernels)
-    pipelines = [(extract(graph, p), p.composition) for p in plan.pipelines]
-    exact = program.exact
-    loops = tuple(_tiled(body, how, target, device, stop_after, exact) for body, how in pipelines if device.kind == "cpu")
-    flows = tuple(_flow(body, how, device, exact) for body, how in pipelines if device.kind == "gpu" and stop_after == "emit")
-    emit = cuda_emit.emit if target in ("cuda", "step") else cpu_emit.emit
+    bodies = tuple(extract(plan.graph, p) for p in plan.kernels)
     compositions = [p.composition for p in plan.kernels]
     keys = tuple(digest(body.graph, how) for body, how in zip(bodies, compositions, strict=True))
     different = {key: (body.graph, how) for key, body, how in zip(keys, bodies, compositions, strict=True)}
-    if stop_after == "stitch":
-        stitches = {key: compose(body, device, how) for key, (body, how) in different.items()}
-        return Stages(program, graph, device, plan, bodies, keys, tuple(stitches[key] for key in keys), loops=loops)
-    kernels = {key: built(body, device, how) for key, (body, how) in different.items()}
-    sources = {key: emit(k, exact) for key, k in kernels.items()} if stop_after == "emit" else {}
-    return Stages(program, graph, device, plan, bodies, keys, tuple(kernels[key].plan for key in keys),
-                  tuple(kernels[key] for key in keys), tuple(sources[key] for key in keys if sources), loops, flows)
+    stages = replace(stages, bodies=bodies, digests=keys, loops=_loops(stages, target, stop_after, passes))
+    if stage == "stitch":
+        plans = {key: compose(body, device, how) for key, (body, how) in different.items()}
+        return replace(stages, stitches=tuple(plans[key] for key in keys))
+    kernels = {key: built(body, device, how, run) for key, (body, how) in different.items()}
+    stages = replace(stages, stitches=tuple(kernels[key].plan for key in keys), kernels=tuple(kernels[key] for key in keys))
+    if stage == "schedule":
+        return stages
+    emit = cuda_emit.emit if target in ("cuda", "step") else cpu_emit.emit
+    sources = {key: emit(kernel, program.exact) for key, kernel in kernels.items()}
+    return replace(stages, sources=tuple(sources[key] for key in keys), flows=_flows(stages, run))
 
 
-def _flow(body: Body, pipeline: Composition, device: Device, exact: bool) -> Flow:
-    assert isinstance(pipeline, Pipeline), "only kitsune makes pipelines"
-    return Flow(body, emit_pipeline(body.graph, pipeline, device, exact))
+# ---------------------------------------------------------------- pipelines
+def _flows(stages: Stages, passes: tuple[str, ...]) -> tuple[Flow, ...]:
+    """A GPU's pipelines, each one kernel."""
+    if stages.device.kind != "gpu":
+        return ()
+    flows = []
+    for pattern in stages.plan.pipelines:
+        assert isinstance(pattern.composition, Pipeline), "only kitsune makes pipelines"
+        body = extract(stages.graph, pattern)
+        flows.append(Flow(body, emit_pipeline(body.graph, pattern.composition, stages.device, stages.program.exact, passes=passes)))
+    return tuple(flows)
 
 
-def _tiled(body: Body, pipeline: Composition, target: str, device: Device, stop_after: str, exact: bool) -> TiledStages:
-    """A pipeline's tile as a program of its own, down the same road."""
-    assert isinstance(pipeline, Pipeline), "only kitsune makes pipelines"
-    loop = tile_loop(body, pipeline, device)
-
+def _loops(stages: Stages, target: str, stop_after: str, passes: str | Sequence[str]) -> tuple[TiledStages, ...]:
+    """A CPU's pipelines, each a loop over tiles whose program goes down the same road."""
     def lowered(plan: FusionPlan) -> Stages:
-        return lower_plan(program_of(plan.graph, exact), plan, target, device, stop_after)
+        return lower_plan(program_of(plan.graph, stages.program.exact), plan, target, stages.device, stop_after, passes)
 
-    return TiledStages(loop, tuple((lowered(r.tile), lowered(r.rest) if r.rest else None, lowered(r.after) if r.after else None)
-                                   for r in loop.rounds))
+    if stages.device.kind != "cpu":
+        return ()
+    found = []
+    for pattern in stages.plan.pipelines:
+        assert isinstance(pattern.composition, Pipeline), "only kitsune makes pipelines"
+        loop = tile_loop(extract(stages.graph, pattern), pattern.composition, stages.device)
+        found.append(TiledStages(loop, tuple((lowered(r.tile), lowered(r.rest) if r.rest else None,
+                                              lowered(r.after) if r.after else None) for r in loop.rounds)))
+    return tuple(found)

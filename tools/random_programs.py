@@ -3,6 +3,9 @@
     python tools/random_programs.py --count 2000 --seed 0 --target python --jobs 2
     python tools/random_programs.py --count 300 --target step      # the CUDA text, thread by thread
     python tools/random_programs.py --count 200 --target cpu       # compiled by Numba
+    python tools/random_programs.py --count 200 --passes            # plain kernels: no pass runs
+    python tools/random_programs.py --count 200 --passes nest_loops windows   # these alone
+    python tools/random_programs.py --count 200 --without windows   # all default passes but this one
     python tools/random_programs.py --count 3000 --bits --jobs 2   # every bit NumPy's; a sixth compiled, a sixth stepped
 
 With ``--bits`` the programs are those of ``tools/bit_programs.py``; every fourth has functions such as ``exp``, of which all
@@ -35,6 +38,7 @@ from minisitch.device import DEVICES, Device
 from minisitch.graph import Graph
 from minisitch.lower import lower_program
 from minisitch.ops import kind_of
+from minisitch.passes.registry import DEFAULTS, PASSES
 from minisitch.runtime.assemble import assemble
 from minisitch.runtime.this_machine import this_cpu
 from minisitch.testing import random_graph, random_inputs
@@ -82,12 +86,14 @@ def bit_program_of(seed: int, target: str) -> tuple[Graph, list[np.ndarray]]:
     return graph, random_bit_inputs(graph, np.random.default_rng(seed))
 
 
-def check_bits_of_seed(seed: int, target: str, strategies: Sequence[str] = STRATEGIES) -> list[Failure]:
+def check_bits_of_seed(seed: int, target: str, strategies: Sequence[str] = STRATEGIES,
+                       passes: str | Sequence[str] = "default") -> list[Failure]:
     """Compare program number ``seed`` bit by bit under each strategy; what differs."""
     target = target or {0: "cpu", 1: "step"}.get(seed % 6, "python")
     graph, inputs = bit_program_of(seed, target)
     try:
-        found = check_bits(graph, inputs, lambda name: run_graph(graph, inputs, name, target, device_for(target, seed)), strategies)
+        device = device_for(target, seed)
+        found = check_bits(graph, inputs, lambda name: run_graph(graph, inputs, name, target, device, passes), strategies)
     except Exception:
         found = {"one of them": traceback.format_exc()}
     text = (f'\n\nimport numpy as np\nfrom minisitch.trace.parser import parse\n'
@@ -103,20 +109,22 @@ def snippet(graph: Graph, seed: int, special: bool) -> str:
             f"inputs = random_inputs(graph, np.random.default_rng({seed}), special={special})")
 
 
-def run_graph(graph: Graph, inputs: Sequence[np.ndarray], strategy: str, target: str, device: Device) -> list[np.ndarray]:
+def run_graph(graph: Graph, inputs: Sequence[np.ndarray], strategy: str, target: str, device: Device,
+              passes: str | Sequence[str] = "default") -> list[np.ndarray]:
     """The outputs of a graph, taken down the whole road."""
     no_nest = Static(None, "graph")  # a graph's inputs and outputs are flat
-    stages = lower_program(Program(graph, no_nest, no_nest, (), ()), strategy, target, device)
+    stages = lower_program(Program(graph, no_nest, no_nest, (), ()), strategy, target, device, passes=passes)
     return assemble(stages, target).outputs(list(inputs))
 
 
-def check_seed(seed: int, target: str, strategies: Sequence[str] = STRATEGIES) -> list[Failure]:
+def check_seed(seed: int, target: str, strategies: Sequence[str] = STRATEGIES,
+               passes: str | Sequence[str] = "default") -> list[Failure]:
     """Run program number ``seed`` under each strategy; what failed."""
     graph, inputs, special = program_of(seed, target)
     failures = []
     for strategy in strategies:
         try:
-            verdicts = judge(graph, inputs, run_graph(graph, inputs, strategy, target, device_for(target, seed)))
+            verdicts = judge(graph, inputs, run_graph(graph, inputs, strategy, target, device_for(target, seed), passes))
             why = "\n".join(f"output {i}: {v.why}" for i, v in enumerate(verdicts) if not v.ok)
         except Exception:
             why = traceback.format_exc()
@@ -125,9 +133,10 @@ def check_seed(seed: int, target: str, strategies: Sequence[str] = STRATEGIES) -
     return failures
 
 
-def check_all(seeds: range, target: str, strategies: Sequence[str], jobs: int, bits: bool = False) -> Iterator[list[Failure]]:
+def check_all(seeds: range, target: str, strategies: Sequence[str], jobs: int, bits: bool = False,
+              passes: str | Sequence[str] = "default") -> Iterator[list[Failure]]:
     """The failures of each program, in order."""
-    check = partial(check_bits_of_seed if bits else check_seed, target=target, strategies=strategies)
+    check = partial(check_bits_of_seed if bits else check_seed, target=target, strategies=strategies, passes=passes)
     if jobs == 1:
         yield from map(check, seeds)
         return
@@ -143,12 +152,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--target", choices=("python", "cpu", "step"), help="python, unless --bits")
     parser.add_argument("--bits", action="store_true", help="compare every bit with NumPy's")
     parser.add_argument("--strategies", nargs="+", default=list(STRATEGIES), metavar="NAME")
+    parser.add_argument("--passes", nargs="*", choices=sorted(PASSES), metavar="NAME", help="the passes that run, or none")
+    parser.add_argument("--without", choices=sorted(PASSES), metavar="NAME", help="a default pass that does not run")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     options = parser.parse_args(arguments)
     target = options.target or ("" if options.bits else "python")
+    passes = "default" if options.passes is None else tuple(options.passes)
+    if options.without:
+        passes = tuple(name for name in DEFAULTS["gpu" if target == "step" else "cpu"] if name != options.without)
     started, failures = time.time(), 0
     for done, found in enumerate(check_all(range(options.seed, options.seed + options.count), target, options.strategies,
-                                           options.jobs, options.bits), start=1):
+                                           options.jobs, options.bits, passes), start=1):
         for failure in found:
             failures += 1
             print(f"\nprogram {failure.seed}, strategy {failure.strategy}, target {target or 'as drawn'}:\n{failure.text}\n",

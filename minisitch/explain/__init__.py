@@ -18,8 +18,8 @@ from ..errors import KernelError, PlanError
 from ..errors.progress import shown
 from ..kernel.ir import Kernel
 from ..kernel.text import KernelSource
-from ..passes.registry import default_kernel
-from ..runtime import Stages, choose_device, lower_program, read_types, settings
+from ..passes.registry import as_on, kernel_of
+from ..runtime import Passes, Stages, choose_device, lower_program, read_types, settings
 from ..runtime.cuda import offline
 from ..runtime.memory import MemoryPlan
 from ..runtime.plans import plan_of
@@ -54,15 +54,17 @@ class Report(Explanation):
 @door
 @shown
 def explain(fn: Callable[..., Any], *args: Any, strategy: str | None = None, target: str | None = None,
-            device: str | Device | None = None, exact: bool | None = None, architecture: str = "", **kwargs: Any) -> Report:
+            device: str | Device | None = None, exact: bool | None = None, passes: Passes = None, architecture: str = "",
+            **kwargs: Any) -> Report:
     """Explain what becomes of ``fn(*args)``; arrays may be given as types, ``"f32[128,768]"``. Nothing is run.
 
+    Each kernel is shown as it is scheduled, then what each pass changes of it. ``passes`` are those of ``jit``.
     With an ``architecture`` such as ``sm_90`` the CUDA text of each kernel and of each pipeline on a GPU is assembled for it, a
     second or two each, and registers, spills and barriers are shown. Raises DeviceError if the tools for that are not installed.
     """
-    fn, strategy, target, device, exact = settings(fn, strategy, target, device, exact)
+    fn, strategy, target, device, exact, passes = settings(fn, strategy, target, device, exact, passes)
     program = replace(trace(fn, read_types(args), read_types(kwargs)), exact=exact)
-    stages = lower_program(program, strategy, target, choose_device(target, device), decide=plan_of)
+    stages = lower_program(program, strategy, target, choose_device(target, device), decide=plan_of, passes=passes)
     return report_on(stages, getattr(fn, "__name__", "program"), architecture)
 
 
@@ -87,10 +89,11 @@ def both_texts(kernel: Kernel, exact: bool = True) -> dict[str, KernelSource]:
     the text begins with the reason.
     """
     other, remark = choose_device("cpu" if kernel.device.kind == "gpu" else "cuda"), ""
+    passes = as_on(kernel, other)
     try:
-        twin = default_kernel(compose(kernel.graph, other, kernel.plan.composition))
+        twin = kernel_of(compose(kernel.graph, other, kernel.plan.composition), passes)
     except (PlanError, KernelError) as refusal:
-        twin = default_kernel(compose(kernel.graph, other))
+        twin = kernel_of(compose(kernel.graph, other), passes)
         remark = f"# Composed as AStitch would, since what runs on {kernel.device.name} cannot be one kernel here: {refusal}\n"
     texts = {k.device.kind: (cuda_emit if k.device.kind == "gpu" else cpu_emit).emit(k, exact) for k in (kernel, twin)}
     texts[other.kind] = replace(texts[other.kind], text=remark + texts[other.kind].text)

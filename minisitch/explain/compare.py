@@ -27,9 +27,9 @@ from ..fuse import STRATEGIES, Body, count
 from ..graph import Graph, TensorType
 from ..kernel.ir import Kernel
 from ..lower import lower_plan
-from ..passes.split_reductions import online
+from ..passes.registry import chosen, rewrite_graph
 from ..reference import evaluate
-from ..runtime import Executable, Stages, assemble, choose_device, lower_program, read_types, settings
+from ..runtime import Executable, Passes, Stages, assemble, choose_device, lower_program, read_types, settings
 from ..runtime.assemble import refuse_other_machine
 from ..runtime.cpu import compile as compiler
 from ..runtime.plans import plan_of
@@ -238,8 +238,8 @@ def _cells(row: Row) -> tuple[str, ...]:
 @door
 @shown
 def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None = None, target: str | None = None,
-            device: str | Device | None = None, exact: bool | None = None, seconds: float = 2.0, seed: int = 0,
-            optimum: bool = False, **kwargs: Any) -> Comparison:
+            device: str | Device | None = None, exact: bool | None = None, passes: Passes = None, seconds: float = 2.0,
+            seed: int = 0, optimum: bool = False, **kwargs: Any) -> Comparison:
     """Run ``fn`` under every strategy; arrays may be given as types, ``"f32[128,768]"``, and are then drawn at random.
 
     ``seconds``: about how long whole calls are measured, in three rounds at least; kernels one by one take half as long again.
@@ -247,16 +247,17 @@ def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None
     A strategy that raises a MinisitchError, or returns another shape than the reference, has its error in the remark; that of the
     first is raised if all do. Raises DeviceError where the target runs nothing that is scheduled for the device.
     """
-    fn, _, target, device, exact = settings(fn, None, target, device, exact)
+    fn, _, target, device, exact, passes = settings(fn, None, target, device, exact, passes)
     args, kwargs = sample(read_types((args, kwargs)), seed)
     machine = choose_device(target, device)
     refuse_other_machine(machine, target)
     program = replace(trace(fn, args, kwargs), exact=exact)
     failed: dict[str, MinisitchError] = {}
-    lowered = _each(lambda name: lower_program(program, name, target, machine, decide=plan_of), strategies or STRATEGIES, failed)
+    lowered = _each(lambda name: lower_program(program, name, target, machine, decide=plan_of, passes=passes),
+                    strategies or STRATEGIES, failed)
     if strategies is None:  # the baselines first
         lowered = dict(sorted(lowered.items(), key=lambda item: -len(item[1].kernels)))
-    remark = _add_optimum(lowered, program, target, machine) if optimum else ""
+    remark = _add_optimum(lowered, program, target, machine, passes) if optimum else ""
     if target == "cpu":
         wanted = [r for stages in lowered.values() for source in stages.sources for r in requests(source)]
         compiler.compile_many(wanted)
@@ -281,15 +282,15 @@ def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None
     return Comparison(getattr(fn, "__name__", "program"), target, machine, rows, times[""], parts, graphs, remark)
 
 
-def _add_optimum(lowered: dict[str, Stages], program: Program, target: str, device: Device) -> str:
+def _add_optimum(lowered: dict[str, Stages], program: Program, target: str, device: Device, passes: str | Sequence[str]) -> str:
     """Add the best plan as one more strategy, or say why there is none."""
-    graph = online(simplify(program.graph), device)[0]
+    graph = rewrite_graph(simplify(program.graph), device, chosen(passes, device))[0]
     machine = cost.beside_library(graph, device)  # as for the others
     try:
         best = exhaustive.optimum(graph, machine, [stages.plan for stages in lowered.values()])
     except (PlanError, KernelError) as refusal:
         return f" No optimum: {refusal}."
-    lowered["optimum"] = lower_plan(program, best, target, machine)
+    lowered["optimum"] = lower_plan(program, best, target, machine, passes=passes)
     return ""
 
 

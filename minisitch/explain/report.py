@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass
+from difflib import unified_diff
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +18,7 @@ from ..graph import Graph
 from ..kernel.ir import Kernel
 from ..kernel.text import KernelSource
 from ..lower import Flow
+from ..passes.registry import history
 from ..runtime import Stages
 from ..runtime.cuda import offline
 from ..runtime.cuda.launch import library_calls
@@ -45,6 +47,26 @@ class Card:
     patterns: tuple[Pattern, ...]
     sources: dict[str, KernelSource]
     machine: offline.Assembled | None = None
+
+    @cached_property
+    def plain(self) -> Kernel:
+        """The kernel as it was scheduled, before any pass."""
+        return self._history[0]
+
+    @cached_property
+    def changes(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Each pass that changed the kernel, and the lines that it took out (-) and put in (+)."""
+        texts = [str(kernel).splitlines() for kernel in self._history]
+        found = []
+        for name, before, after in zip(self.kernel.passes, texts[:-1], texts[1:], strict=True):
+            lines = [line for line in unified_diff(before, after, lineterm="", n=0)][2:]
+            if lines:
+                found.append((name, tuple(line for line in lines if not line.startswith("@@"))))
+        return tuple(found)
+
+    @cached_property
+    def _history(self) -> tuple[Kernel, ...]:
+        return history(self.kernel)
 
     @property
     def figures(self) -> str:
@@ -152,7 +174,12 @@ class Explanation:
             inside = all(card.kernel is not own for own in self.stages.kernels)
             out += ["", f"# kernel {card.kernel.name}: a program of its own, whose ids are used from here on"
                     + "; the whole is a tile's program in a pipeline, below" * inside,
-                    str(card.body), "", str(card.stitched), "", str(card.kernel) + launched,
+                    str(card.body), "", str(card.stitched)]
+            if card.changes:
+                out += ["", "# after schedule: the plain kernel", str(card.plain)]
+            for name, lines in card.changes:
+                out += ["", f"# after {name}", *lines]
+            out += ["", str(card.kernel) + launched,
                     "", f"# after emit, for {own.target}", own.text.rstrip()]
             out += ["", f"# {card.figures}"] * bool(card.figures)
         for tiled in self.stages.loops:
@@ -188,5 +215,6 @@ def _card_record(card: Card) -> dict[str, Any]:
             "threads": kernel.block, "block_barriers": kernel.block_barriers, "grid_barriers": kernel.grid_barriers,
             "placements": [dict(zip(("node", "scheme", "where", "why"), p, strict=True)) for p in kernel.placements],
             "buffers": [{"name": b.name, "dtype": b.dtype, "size": b.size, "scope": b.scope} for b in kernel.buffers],
+            "plain loop": str(card.plain), "passes": [{"name": name, "changes": lines} for name, lines in card.changes],
             "loop": str(kernel), "text": {target: s.text for target, s in card.sources.items()}, "machine": card.figures,
             "decisions": [asdict(d) for d in kernel.decisions]}

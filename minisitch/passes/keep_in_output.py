@@ -6,7 +6,7 @@ Before:  phase 1: k4[col] = v4          phase 2: v4 = k4[col]; y0[row * 1024 + c
 After:   phase 1: y0[row * 1024 + col] = v4     phase 2: v4 = y0[row * 1024 + col]; y0[row * 1024 + col] = v4 / r5
 
 The output has the same type and lies the same way; each element is read, before it is written, by the loop that wrote it.
-Not for rows that are read another way than they were written.
+Not for rows that are read another way than they were written, and not once views are taken.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .registry import kernel_pass
 @kernel_pass("keep_in_output")
 def keep_in_output(kernel: Kernel) -> Kernel:
     """Let outputs hold kept rows, where they can."""
-    if kernel.device.kind != "cpu":
+    if kernel.device.kind != "cpu" or any(p.views for s in kernel.segments for p in s.phases):
         return kernel
     segments, hosts = list(kernel.segments), dict[str, str]()
     for number, segment in enumerate(segments):

@@ -22,6 +22,7 @@ from ..graph import Graph, verify
 from ..kernel.ir import Kernel
 from ..kernel.verify import verify_values
 from ..schedule import launch, schedule
+from ..stitch.compose import compose
 from ..stitch.place import StitchPlan
 
 KernelPass = Callable[[Kernel], Kernel]
@@ -40,12 +41,16 @@ class Pass:
 
 PASSES: dict[str, Pass] = {}
 
-# What runs by default on each kind of device, in this order. The stepper and the tutorials show the plain kernel, with none.
+# What runs by default on each kind of device, in this order.
 DEFAULTS = {
     "gpu": ("share_memory", "share_row_values", "vectorize"),
     "cpu": ("split_reductions", "keep_in_output", "share_memory", "share_row_values", "column_sweep", "tile_transpose",
             "stream_stores", "block_totals", "nest_loops", "cut_loops", "windows", "batch_rows"),
 }
+
+
+# Targets that show the plain kernel unless they are asked for passes.
+PLAIN_TARGETS = ("step",)
 
 
 def kernel_pass(name: str) -> Callable[[KernelPass], KernelPass]:
@@ -73,9 +78,9 @@ def graph_pass(name: str) -> Callable[[GraphPass], GraphPass]:
 
 
 def chosen(passes: str | Sequence[str], device: Device) -> tuple[str, ...]:
-    """The names of the passes that are asked for: ``"default"`` are those of the device's kind.
+    """The names of the passes asked for; ``"default"`` means those of the device's kind.
 
-    Raises MinisitchError for a name that nobody registered.
+    Raises MinisitchError for a name that is not registered.
     """
     if passes == "default":
         return DEFAULTS[device.kind]
@@ -84,6 +89,13 @@ def chosen(passes: str | Sequence[str], device: Device) -> tuple[str, ...]:
         if name not in PASSES:
             raise MinisitchError(f"unknown pass {name!r}; take \"default\", or a tuple of these: {', '.join(sorted(PASSES))}")
     return asked
+
+
+def for_target(passes: str | Sequence[str] | None, target: str) -> str | Sequence[str]:
+    """The passes asked for; if none are named, no pass for targets that show the plain kernel, else the default ones."""
+    if passes is None:
+        return () if target in PLAIN_TARGETS else "default"
+    return passes
 
 
 def rewrite_graph(graph: Graph, device: Device, passes: Sequence[str]) -> tuple[Graph, tuple[Decision, ...]]:
@@ -109,6 +121,18 @@ def kernel_of(plan: StitchPlan, passes: Sequence[str]) -> Kernel:
         raise
 
 
+def history(kernel: Kernel) -> tuple[Kernel, ...]:
+    """The plain kernel, and the kernel after each pass that has signed it."""
+    plan = compose(kernel.graph, kernel.device, kernel.plan.composition)
+    return tuple(kernel_of(plan, kernel.passes[:k]) for k in range(len(kernel.passes) + 1))
+
+
+def as_on(kernel: Kernel, device: Device) -> tuple[str, ...]:
+    """The passes of a kernel as another device has them: its default ones for default ones, else the same names."""
+    own = [name for name in DEFAULTS[kernel.device.kind] if PASSES[name].kernel or PASSES[name].plan]
+    return DEFAULTS[device.kind] if kernel.passes == tuple(own) else kernel.passes
+
+
 def default_kernel(plan: StitchPlan) -> Kernel:
     """The plan's kernel after the default passes of its device."""
     return kernel_of(plan, DEFAULTS[plan.device.kind])
@@ -116,9 +140,10 @@ def default_kernel(plan: StitchPlan) -> Kernel:
 
 def _after(kernel: Kernel, name: str) -> Kernel:
     """The kernel after one more pass, which signs it."""
-    rewrite = PASSES[name].kernel
-    made = rewrite(kernel) if rewrite else kernel
-    return replace(kernel if made is kernel else launch(made), passes=(*kernel.passes, name))
+    each = PASSES[name]
+    made = each.kernel(kernel) if each.kernel else kernel
+    signed = (*kernel.passes, name) if each.kernel or each.plan else kernel.passes
+    return replace(kernel if made is kernel else launch(made), passes=signed)
 
 
 def _verified_after(kernel: Kernel, name: str) -> Kernel:

@@ -41,8 +41,8 @@ from ..errors.progress import shown, working
 from ..fuse import count
 from ..graph import Graph, TensorType
 from ..lower import STAGES, Stages, lower_program, program_of
-from ..passes.split_reductions import online
-from ..simplify import simplify
+from ..lower import door as door_of
+from ..passes.registry import chosen, for_target
 from ..trace import Program, Stale, trace
 from ..trace.parser import parse_type
 from ..trace.recorder import ACTIVE, program_file, refuse
@@ -62,6 +62,8 @@ __all__ = ["STAGES", "TARGETS", "Executable", "Jitted", "Lifetime", "Stages", "a
            "choose_target", "compile_graph", "jit", "lower", "lower_program", "parse_type", "plan_memory", "read_types"]
 
 
+Named = str | Sequence[str]  # passes: "default", or their names
+Passes = Named | None  # None: as the target has it
 MOST_OTHERS = 4  # programs kept for one signature, if values outside the function change
 
 
@@ -79,19 +81,23 @@ def read_types(value: Any) -> Any:
 
 
 def settings(fn: Callable[..., Any], strategy: str | None, target: str | None, device: str | Device | None,
-             exact: bool | None) -> tuple[Callable[..., Any], str, str, str | Device | None, bool]:
+             exact: bool | None, passes: Passes) -> tuple[Callable[..., Any], str, str, str | Device | None, bool, Named]:
     """The plain function, and the settings not given here as ``jit`` was told."""
     if not isinstance(fn, Jitted):
-        return fn, strategy or "auto", choose_target(target or "auto"), device, exact is not False
+        target = choose_target(target or "auto")
+        return fn, strategy or "auto", target, device, exact is not False, for_target(passes, target)
     chosen, told = choose_target(target or fn.target), choose_target(fn.target)
     exact = fn.exact if exact is None else exact
-    return fn.function, strategy or fn.strategy, chosen, device or (fn.device if chosen == told else None), exact
+    device = device or (fn.device if chosen == told else None)
+    passes = for_target(fn.passes if passes is None else passes, chosen)
+    return fn.function, strategy or fn.strategy, chosen, device, exact, passes
 
 
 @door
 @shown
 def lower(fn: Callable[..., Any], *args: Any, strategy: str | None = None, target: str | None = None,
-          device: str | Device | None = None, exact: bool | None = None, stop_after: str = "emit", **kwargs: Any) -> Any:
+          device: str | Device | None = None, exact: bool | None = None, passes: Passes = None, stop_after: str = "emit",
+          **kwargs: Any) -> Any:
     """The result of one stage for ``fn(*args)``. Arrays may be types such as ``"f32[128,768]"``.
 
     ``stop_after``: ``trace`` gives a Program, ``simplify`` the Graph that strategies get, and
@@ -99,19 +105,18 @@ def lower(fn: Callable[..., Any], *args: Any, strategy: str | None = None, targe
     Kernel or a KernelSource for each kernel. Everything prints. The tuple of sources also shows
     machine code if the tools are installed: ``lower(fn, x, target="cuda").sass()``.
 
-    Raises MinisitchError for an unknown stage, and the errors of the stages.
+    ``schedule`` shows the plain kernel, and the name of a pass the kernel after it. ``passes`` is
+    ``"default"`` or a tuple of names; ``()`` leaves the kernel plain, as the target ``step`` does
+    unless asked.
+
+    Raises MinisitchError for an unknown stage or pass, and the errors of the stages.
     """
-    if stop_after not in STAGES:
-        raise MinisitchError(f"unknown stage {stop_after!r}; take one of {', '.join(STAGES)}")
-    fn, strategy, target, device, exact = settings(fn, strategy, target, device, exact)
+    fn, strategy, target, device, exact, passes = settings(fn, strategy, target, device, exact, passes)
+    machine = choose_device(target, device)
+    door_of(stop_after, chosen(passes, machine))  # an unknown name is refused before anything is traced
     program = replace(trace(fn, read_types(args), read_types(kwargs)), exact=exact)
-    if stop_after == "trace":
-        return program
-    if stop_after == "simplify":
-        return online(simplify(program.graph), choose_device(target, device))[0]
-    stages = lower_program(program, strategy, target, choose_device(target, device), stop_after, plan_of)
-    made = {"stitch": stages.stitches, "schedule": stages.kernels}
-    return Printed(made[stop_after]) if stop_after in made else stages.plan if stop_after == "fuse" else Sources(stages.sources)
+    made = lower_program(program, strategy, target, machine, stop_after, plan_of, passes).at(stop_after)
+    return Sources(made) if stop_after == "emit" else Printed(made) if type(made) is tuple else made
 
 
 class Printed(tuple[Any, ...]):
@@ -146,12 +151,13 @@ class Sources(Printed):
 
 
 def compile_graph(graph: Graph, strategy: str = "auto", target: str = "cpu", device: str | Device | None = None,
-                  exact: bool = True) -> Executable:
+                  exact: bool = True, passes: Passes = None) -> Executable:
     """Compile a graph that was built or parsed. ``.outputs(arrays)`` then gives a list of arrays.
 
     Raises DeviceError for a device that the target cannot run on.
     """
-    stages = lower_program(program_of(graph, exact), strategy, target, choose_device(target, device), decide=plan_of)
+    stages = lower_program(program_of(graph, exact), strategy, target, choose_device(target, device), decide=plan_of,
+                           passes=for_target(passes, target))
     return assemble(stages, target)
 
 
@@ -165,11 +171,12 @@ class Jitted:
     """A NumPy function that is compiled for each combination of shapes, dtypes and constants."""
 
     def __init__(self, fn: Callable[..., Any], strategy: str, target: str, device: str | Device | None,
-                 background: bool = False, exact: bool = True) -> None:
+                 background: bool = False, exact: bool = True, passes: Passes = None) -> None:
         self.__name__ = self.__qualname__ = type(fn).__name__  # for a callable without a name
         functools.update_wrapper(self, fn)
         self.__wrapped__ = fn
         self.strategy, self.target, self.device, self.background, self.exact = strategy, target, device, background, exact
+        self.passes = passes if passes is None or isinstance(passes, str) else tuple(passes)
         self._owner: Callable[[], Any] | None = None  # for a method: returns the object
         self._ready = Programs()  # signature -> program
         self._varied: set[int] = set()  # places of ints that changed between calls
@@ -272,7 +279,7 @@ class Jitted:
         if target == "reference":
             return ReferenceExecutable(program)
         stages = lower_program(replace(program, exact=self.exact), self.strategy, target, choose_device(target, self.device),
-                               decide=plan_of)
+                               decide=plan_of, passes=for_target(self.passes, target))
         made = assemble(stages, target)
         if said:
             _debug(self, made, time.perf_counter() - began, said)
@@ -310,6 +317,7 @@ class Jitted:
     def lower(self, *args: Any, stop_after: str = "emit", **kwargs: Any) -> Any:
         """The result of one stage for these arguments; see ``minisitch.lower``."""
         return lower(self.function, *args, strategy=self.strategy, target=self.target, device=self.device, exact=self.exact,
+                     passes=self.passes,
                      stop_after=stop_after, **kwargs)
 
     @door
@@ -317,7 +325,7 @@ class Jitted:
         """The report on this function for these arguments; see ``minisitch.explain``."""
         report = importlib.import_module("minisitch.explain")  # a later room, so not a top import
         return report.explain(self.function, *args, strategy=self.strategy, target=self.target, device=self.device,
-                              exact=self.exact, **kwargs)
+                              exact=self.exact, passes=self.passes, **kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else _Method(self, instance)
@@ -327,7 +335,8 @@ class Jitted:
 
     def __reduce__(self) -> Any:
         """Pickle a reference to the function, not its source. The other process compiles again."""
-        fn, options = self.__wrapped__, (self.strategy, self.target, self.device, self.background, self.exact)
+        options = self.strategy, self.target, self.device, self.background, self.exact, self.passes
+        fn = self.__wrapped__
         module, name = getattr(fn, "__module__", None), getattr(fn, "__qualname__", "")
         found = _find(module, name)
         if found is self:
@@ -369,7 +378,7 @@ class _Method:
         methods, key = _methods.setdefault(self.function, {}), id(self.instance)
         if key not in methods:
             fn = self.function
-            bound = Jitted(fn.__wrapped__, fn.strategy, fn.target, fn.device, fn.background, fn.exact)
+            bound = Jitted(fn.__wrapped__, fn.strategy, fn.target, fn.device, fn.background, fn.exact, fn.passes)
             try:
                 bound._owner = weakref.ref(self.instance, lambda _: methods.pop(key, None))
             except TypeError:
@@ -384,7 +393,7 @@ _methods: weakref.WeakKeyDictionary[Jitted, dict[int, Jitted]] = weakref.WeakKey
 
 
 def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "auto", target: str = "auto",
-        device: str | Device | None = None, background: bool = False, exact: bool = True) -> Any:
+        device: str | Device | None = None, background: bool = False, exact: bool = True, passes: Passes = None) -> Any:
     """Compile a NumPy function at its first call, for each combination of shapes and dtypes.
 
     Use it as ``@jit``, ``@jit(strategy="xla")`` or ``jit(fn)``.
@@ -410,20 +419,26 @@ def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "auto", target:
     ``exp`` and ``tanh``. ``exact=False`` allows one rounding for a product and a sum, and keeps
     float16 values as float32 between operations.
 
+    ``passes``: what makes kernels fast. ``"default"`` are the target's own; a tuple names passes, as
+    in ``("vectorize",)``, and ``()`` leaves kernels plain. The target ``step`` shows plain kernels
+    unless asked. The names are those of ``minisitch.PASSES``.
+
     Compiled programs of all functions share MINISITCH_PROGRAMS bytes (96 MiB unless set). Those
     used least recently are dropped. ``clear()`` drops those of one function.
 
     Raises MinisitchError if ``fn`` is not callable, DeviceError for an unknown target.
     """
     if fn is None:
-        return functools.partial(jit, strategy=strategy, target=target, device=device, background=background, exact=exact)
+        return functools.partial(jit, strategy=strategy, target=target, device=device, background=background, exact=exact,
+                                 passes=passes)
     if isinstance(fn, staticmethod | classmethod):  # @jit may stand above or below these
-        return type(fn)(jit(fn.__func__, strategy=strategy, target=target, device=device, background=background, exact=exact))
+        return type(fn)(jit(fn.__func__, strategy=strategy, target=target, device=device, background=background, exact=exact,
+                            passes=passes))
     if not callable(fn):
         raise MinisitchError(f"jit takes a function, not {fn!r}; its options have names: @minisitch.jit(strategy='astitch')")
     if target != "auto":
         choose_target(target)
-    return Jitted(fn.__wrapped__ if isinstance(fn, Jitted) else fn, strategy, target, device, background, exact)
+    return Jitted(fn.__wrapped__ if isinstance(fn, Jitted) else fn, strategy, target, device, background, exact, passes)
 
 
 def _signature(args: tuple, kwargs: dict, numbers: Numbers, inputs: Inputs | None = None) -> tuple[Sequence[Any], tuple]:
@@ -488,9 +503,10 @@ def _find(module: str | None, name: str) -> Any:
 
 
 def _restore(module: str, name: str, strategy: str, target: str, device: str | Device | None, background: bool,
-             exact: bool) -> Jitted:
+             exact: bool, passes: Passes) -> Jitted:
     importlib.import_module(module)
-    return jit(_find(module, name), strategy=strategy, target=target, device=device, background=background, exact=exact)
+    return jit(_find(module, name), strategy=strategy, target=target, device=device, background=background, exact=exact,
+               passes=passes)
 
 
 # ---------------------------------------------------------------- MINISITCH_DEBUG

@@ -23,6 +23,7 @@ from ..graph import Node
 from ..kernel.ir import Kernel
 from ..kernel.text import KernelSource, Launch
 from ..lower import Stages
+from ..passes.registry import PASSES, Pass
 from ..reference import Array, apply
 from ..strategies.kitsune.emit import PipelineSource
 from .call import ArgumentView, CallWriter
@@ -238,7 +239,7 @@ class CopyStep:
 
 # ---------------------------------------------------------------- kernels become functions
 # Equal bodies share one function, across programs too, while one of these programs lives.
-_built: WeakValueDictionary[tuple[str, Device, str, bool], Callable[..., None]] = WeakValueDictionary()
+_built: WeakValueDictionary[tuple[str, Device, str, bool, tuple[Pass, ...]], Callable[..., None]] = WeakValueDictionary()
 
 
 def build_kernels(stages: Stages, target: str) -> dict[str, Callable[..., None]]:
@@ -246,7 +247,8 @@ def build_kernels(stages: Stages, target: str) -> dict[str, Callable[..., None]]
 
     ``target`` is "cpu", "python", "step" or "cuda".
     """
-    wanted = {(d, stages.device, target, s.exact): s for d, s in zip(stages.digests, stages.sources, strict=True)}
+    wanted = {(d, stages.device, target, s.exact, tuple(PASSES[name] for name in s.kernel.passes)): s
+              for d, s in zip(stages.digests, stages.sources, strict=True)}
     found = {key: launch for key in wanted if (launch := _built.get(key)) is not None}
     missing = {key: s for key, s in wanted.items() if key not in found}
     if target == "cpu":  # compiled functions live as long as this list or their users

@@ -20,7 +20,7 @@ from ..fuse import ALL_INGREDIENTS, Composition, FusionPlan, Pattern, extract, r
 from ..graph import Graph
 from ..kernel.ir import Kernel, Segment
 from ..kernel.layout import asked
-from ..passes.registry import default_kernel
+from ..passes.registry import DEFAULTS, default_kernel, kernel_of
 from ..schedule import as_scheduled
 from ..stitch.compose import compose
 from .cost import kernel_us, library_us, working_set
@@ -68,12 +68,14 @@ def shared_kernels(device: Device) -> Iterator[None]:
     del table
 
 
-def built(graph: Graph, device: Device, composition: Composition) -> Kernel:
+def built(graph: Graph, device: Device, composition: Composition, passes: tuple[str, ...] | None = None) -> Kernel:
     """The kernel of a body.
 
     Equal bodies are built once within ``shared_kernels``, or while a ``Prices`` object lives.
     Raises PlanError or KernelError if the body cannot be built.
     """
+    if passes is not None and passes != DEFAULTS[device.kind]:
+        return kernel_of(compose(graph, device, composition), passes)
     known, key = _tables.get(device, _Kernels()), digest(graph, composition)
     if key in known.refused:
         raise copy(known.refused[key])

@@ -50,7 +50,7 @@ from ...graph import Graph, Node, label
 from ...kernel.ir import Buffer, Compute, Fold, Kernel, Load, Phase, Stmt, Store
 from ...kernel.text import Writer, combine, header, literal, numpy_name
 from ...ops import SHORT, compute_dtype, itemsize
-from ...passes.registry import default_kernel
+from ...passes.registry import DEFAULTS, kernel_of
 from ...stitch.compose import compose
 from ...stitch.index import ZERO, Digit, Index, digits, linear, operands_at, show, unravel, variable
 from .pipeline import Pipeline, Queue, Stage
@@ -130,24 +130,25 @@ class _Tiles:
 
 
 def emit_pipeline(graph: Graph, pipeline: Pipeline, device: Device, exact: bool = True, *, threads: int = 256,
-                  tile: Tile | None = None) -> PipelineSource:
+                  tile: Tile | None = None, passes: tuple[str, ...] = DEFAULTS["gpu"]) -> PipelineSource:
     """The pipeline's text.
 
     ``threads`` is the size of a block, and ``tile`` a product's tile for that many threads. Raises
     KernelError for more blocks than can be resident, for more shared memory than a block has, and
     for blocks that a stage cannot use.
     """
-    return _Emitter(graph, pipeline, device, threads, tile or Tile(), exact).emit()
+    return _Emitter(graph, pipeline, device, threads, tile or Tile(), exact, passes).emit()
 
 
 class _Emitter:
     """Writes the text of one pipeline. Declarations are added in front at the end."""
 
-    def __init__(self, graph: Graph, pipeline: Pipeline, device: Device, threads: int, tile: Tile, exact: bool) -> None:
+    def __init__(self, graph: Graph, pipeline: Pipeline, device: Device, threads: int, tile: Tile, exact: bool,
+                 passes: tuple[str, ...]) -> None:
         if threads & (threads - 1):
             raise KernelError(f"blocks of {threads} threads: the warps of a row meet by shuffles; take a power of two, such as 256")
         self.graph, self.pipeline, self.threads, self.product_tile = graph, pipeline, threads, tile
-        self.device = device
+        self.device, self.passes = device, passes
         self.one_block = replace(device, sms=1, blocks_per_sm=1, max_block=threads)
         self.found = pipeline.cut(graph)
         if tile.threads != threads:
@@ -406,7 +407,7 @@ class _Emitter:
         """The body's kernel. It reuses other stages' shared arrays, and gets what is left."""
         for left in (self.shared, self.shared - _bytes(self.pool)):
             block = replace(self.one_block, shared_per_block=left)
-            kernel = default_kernel(compose(body, block, Stitching(threads=self.threads)))
+            kernel = kernel_of(compose(body, block, Stitching(threads=self.threads)), self.passes)
             if _bytes(_joined(self.pool, kernel)) <= self.shared:
                 break
         return kernel

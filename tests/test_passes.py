@@ -1,0 +1,308 @@
+"""Passes: what each changes of the smallest kernel, what it improves, that it changes no result, and how they are chosen."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from stitch_help import TOY, layernorm_backward, one_kernel, run, softmax, stepped, traced
+
+import minisitch as ms
+from minisitch import cpu_emit, cuda_emit
+from minisitch.device import BUILT_IN
+from minisitch.errors import KernelError, MinisitchError
+from minisitch.lower import STAGES, lower_program, program_of
+from minisitch.passes.registry import DEFAULTS, PASSES, chosen, history
+from minisitch.runtime.assemble import assemble
+from minisitch.runtime.this_machine import cpu_with
+from minisitch.simplify import simplify
+from minisitch.strategies.cost import kernel_us
+from minisitch.testing import check_graph, random_graph, random_inputs
+from minisitch.testing.judge import judge
+
+CPU = cpu_with(BUILT_IN, 2)  # goldens must not depend on who runs them
+NO_CACHES = replace(CPU, levels=tuple(replace(level, size=64 + k) for k, level in enumerate(CPU.levels)))  # nothing fits in any
+
+
+def log_of_sum(x):
+    m = np.max(x, axis=1, keepdims=True)
+    return np.log(np.sum(np.exp(x - m), axis=1, keepdims=True)) + m
+
+
+def two_rows(x):
+    """Two rows are kept, one after the other: each is read backwards."""
+    e = np.exp(x - np.max(x, axis=-1, keepdims=True))
+    s = e[:, ::-1] / np.sum(e, axis=-1, keepdims=True)
+    t = np.exp(s - np.max(s, axis=-1, keepdims=True))
+    return t[:, ::-1] / np.sum(t, axis=-1, keepdims=True)
+
+
+def heads(x):
+    return np.exp(x.reshape(x.shape[0], 4, -1).transpose(1, 0, 2))
+
+
+def phases(kernel):
+    return [phase for segment in kernel.segments for phase in segment.phases]
+
+
+def statements_once(kernel):
+    return sum(len(p.before) for p in phases(kernel))
+
+
+def stores_of_sums(kernel):
+    """How often a row of sums is written, by all rows and columns."""
+    return sum(p.serial // p.sweep * p.cols for p in phases(kernel) if any(f.buffer for f in p.folds))
+
+
+def lines_apart(kernel):
+    """Columns of one row that are read before the next row is, where neighbours of a column lie in neighbouring rows."""
+    return max(p.cols if not p.block else p.block for p in phases(kernel))
+
+
+def divisions(kernel):
+    return cpu_emit.emit(kernel).text.count("//") + cpu_emit.emit(kernel).text.count("%")
+
+
+def guarded(kernel):
+    return sum(bool(getattr(stmt, "guard", ())) for p in phases(kernel) for *_, body in p.pieces for stmt in body)
+
+
+def accesses_a_thread(kernel):
+    """What threads load from memory, counted by the stepper."""
+    (graph, source) = kernel.graph, cuda_emit.emit(kernel)
+    return stepped(source, random_inputs(graph, np.random.default_rng(0)))[1].loads
+
+
+def indexed(kernel):
+    """Accesses of whole arrays, whose index LLVM cannot prove non-negative."""
+    arrays = {b.name for b in kernel.parameters}
+    return sum(getattr(stmt, "buffer", "") in arrays for p in phases(kernel) for stmt in p.body)
+
+
+def compensated(kernel):
+    """Additions one after the other, each of which keeps what rounding took."""
+    return sum(p.cols // max(1, p.block) for p in phases(kernel) for f in p.folds if f.lost)
+
+
+def fetched_before_stored(kernel):
+    return sum(p.cols for p in phases(kernel) if not p.streams)
+
+
+def waits(kernel):
+    """Results that the next loop needs before it can begin."""
+    return sum(s.rows // s.together * len(s.phases) for s in kernel.segments)
+
+
+# Pass: a program, the shapes of its arguments, the device, and what gets less.
+CASES = {
+    "share_memory": (two_rows, [(4, 96)], TOY, lambda k: k.shared_bytes),
+    "share_row_values": (layernorm_backward, [(4, 96), (4, 96), (96,)], TOY, statements_once),
+    "vectorize": (softmax, [(4, 512)], TOY, accesses_a_thread),
+    "keep_in_output": (softmax, [(4, 300)], CPU, lambda k: k.shared_bytes),
+    "column_sweep": (lambda x: np.sum(x, axis=0), [(64, 96)], CPU, None),
+    "tile_transpose": (lambda x: x.T + 1, [(600, 20)], CPU, lines_apart),
+    "stream_stores": (lambda x: x + 1, [(4, 300)], NO_CACHES, fetched_before_stored),
+    "block_totals": (lambda x: np.sum(x, axis=1), [(16, 3000)], CPU, compensated),
+    "nest_loops": (heads, [(6, 80)], CPU, divisions),
+    "cut_loops": (lambda x: np.tanh(np.concatenate([x, x * 2])), [(64,)], CPU, guarded),
+    "windows": (lambda x: x + 1, [(4, 300)], CPU, indexed),
+    "batch_rows": (softmax, [(64, 32)], CPU, waits),
+}
+
+
+def kernel_of(name, passes):
+    function, shapes, device, _ = CASES[name]
+    return one_kernel(simplify(traced(function, *shapes)), device, passes)
+
+
+# ---------------------------------------------------------------- each pass by itself
+def test_every_pass_of_a_device_has_a_case():
+    assert {*CASES, "split_reductions"} == {name for names in DEFAULTS.values() for name in names} <= PASSES.keys()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_before_and_after(name, golden):
+    before, after = kernel_of(name, ()), kernel_of(name, (name,))
+    golden(f"pass_{name}", f"before\n\n{before}\n\nafter {name}\n\n{after}\n")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_it_improves(name):
+    before, after = kernel_of(name, ()), kernel_of(name, (name,))
+    assert before.passes == () and after.passes == (name,)
+    if name == "column_sweep":  # against rows of sums that are not swept
+        assert 8 * stores_of_sums(after) == stores_of_sums(kernel_of(name, ("nest_loops",)))
+    else:
+        count = CASES[name][3]
+        assert count(after) < count(before)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_its_own_case_stays_right(name):
+    """The kernel of the case computes what the reference does, before the pass and after it."""
+    function, shapes, device, _ = CASES[name]
+    graph = simplify(traced(function, *shapes))
+    inputs = random_inputs(graph, np.random.default_rng(0))
+    target = "step" if device.kind == "gpu" else "python"
+    for passes in ((), (name,)):
+        stages = lower_program(program_of(graph), "astitch", target, device, passes=passes)
+        verdicts = judge(graph, inputs, assemble(stages, target).outputs(list(inputs)))
+        assert all(v.ok for v in verdicts), (passes, verdicts)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_kernel_for_the_other_kind_of_device_is_left_alone(name):
+    if name in DEFAULTS["cpu"] and name in DEFAULTS["gpu"]:
+        return
+    other = CPU if CASES[name][2].kind == "gpu" else TOY
+    kernel = one_kernel(traced(softmax, (64, 32)), other, ())
+    assert PASSES[name].kernel(kernel) is kernel
+
+
+def test_split_reductions_reads_a_long_row_once():
+    """A pass over graphs: two megabytes of a row come from memory once, and not once for each reduction."""
+    program, us = traced(log_of_sum, (8, 1 << 19)), {}
+    for passes in ((), ("split_reductions",)):
+        stages = lower_program(program_of(program), "astitch", "cpu", CPU, passes=passes)
+        us[passes] = sum(map(kernel_us, stages.kernels))
+    assert us["split_reductions",] < 0.8 * us[()]
+    door = lower_program(program_of(program), "astitch", "cpu", CPU, "split_reductions")
+    assert door.at("split_reductions") is door.graph and len(door.graph) > len(simplify(program))
+
+
+# ---------------------------------------------------------------- no pass changes a result
+@pytest.mark.parametrize("passes", [(), *((name,) for name in DEFAULTS["cpu"]), DEFAULTS["cpu"][::-1]], ids="-".join)
+def test_on_a_cpu_passes_change_no_result(passes):
+    for seed in range(12):
+        graph = random_graph(np.random.default_rng(seed), max_nodes=15, max_elements=2000)
+        inputs = random_inputs(graph, np.random.default_rng(seed))
+        check_graph(graph, inputs, lambda graph, inputs: outputs(graph, inputs, "python", NO_CACHES, passes))
+
+
+@pytest.mark.parametrize("passes", [(), *((name,) for name in DEFAULTS["gpu"]), DEFAULTS["gpu"][::-1]], ids="-".join)
+def test_on_a_gpu_passes_change_no_result(passes):
+    for seed in range(10):
+        graph = random_graph(np.random.default_rng(seed), max_nodes=12, max_elements=400)
+        inputs = random_inputs(graph, np.random.default_rng(seed))
+        check_graph(graph, inputs, lambda graph, inputs: outputs(graph, inputs, "step", TOY, passes))
+
+
+@pytest.mark.parametrize("left_out", DEFAULTS["cpu"])
+def test_any_pass_can_be_left_out(left_out):
+    passes = tuple(name for name in DEFAULTS["cpu"] if name != left_out)
+    for seed in range(12, 20):
+        graph = random_graph(np.random.default_rng(seed), max_nodes=15, max_elements=2000)
+        inputs = random_inputs(graph, np.random.default_rng(seed))
+        check_graph(graph, inputs, lambda graph, inputs: outputs(graph, inputs, "python", NO_CACHES, passes))
+
+
+def outputs(graph, inputs, target, device, passes):
+    return assemble(lower_program(program_of(graph), "astitch", target, device, passes=passes), target).outputs(list(inputs))
+
+
+# ---------------------------------------------------------------- the plain kernel
+def test_the_plain_softmax_of_an_h100_is_the_one_of_a_book(golden):
+    """The exponential waits in shared memory, between two reduces of the block."""
+    (source,) = ms.lower(softmax, "f32[8192,1024]", strategy="astitch", target="step", device="h100")
+    golden("softmax_plain_cuda", source.text)
+    assert len(source.text.splitlines()) <= 45
+    assert source.text.count("math.exp") == 1 and source.text.count("k4[col]") == 2, "kept, not computed again"
+    assert source.text.count("cuda.syncthreads()") == 2 and source.kernel.passes == ()
+
+
+def test_the_stepper_shows_the_plain_kernel_unless_asked():
+    for target, passes in (("step", ()), ("cuda", DEFAULTS["gpu"]), ("cpu", DEFAULTS["cpu"][1:]), ("python", DEFAULTS["cpu"][1:])):
+        (kernel,) = ms.lower(softmax, "f32[8,96]", strategy="astitch", target=target, stop_after="emit")
+        assert kernel.kernel.passes == passes, target
+    (asked,) = ms.lower(softmax, "f32[8,96]", strategy="astitch", target="step", passes="default")
+    assert asked.kernel.passes == DEFAULTS["gpu"]
+
+
+# ---------------------------------------------------------------- choosing, doors, passes of one's own
+def test_each_pass_is_a_door():
+    """What a door shows has been rewritten by the passes up to it, and the last one is what is printed."""
+    for target, device in (("cuda", TOY), ("cpu", CPU)):
+        names = DEFAULTS[device.kind]
+        for k, name in enumerate(names):
+            found = ms.lower(softmax, "f32[64,128]", strategy="astitch", target=target, device=device, stop_after=name)
+            if PASSES[name].graph:
+                assert found.outputs
+                continue
+            (kernel,) = found
+            assert kernel.passes == tuple(n for n in names[:k + 1] if not PASSES[n].graph)
+        (source,) = ms.lower(softmax, "f32[64,128]", strategy="astitch", target=target, device=device)
+        assert str(kernel) == str(source.kernel) == str(history(kernel)[-1])
+        (plain,) = ms.lower(softmax, "f32[64,128]", strategy="astitch", target=target, device=device, stop_after="schedule")
+        assert plain.passes == () and str(plain) == str(history(kernel)[0])
+
+
+def test_names_that_nobody_knows_are_refused():
+    with pytest.raises(MinisitchError, match=r"unknown pass 'faster'; take \"default\", or a tuple of these: .*vectorize.*windows"):
+        ms.jit(softmax, passes=("faster",), target="python")(np.ones((2, 3), np.float32))
+    with pytest.raises(MinisitchError, match="unknown stage 'windows'; .*or of the passes that run here: share_memory"):
+        ms.lower(softmax, "f32[8,96]", target="cuda", stop_after="windows")
+    assert chosen("windows", CPU) == ("windows",) and chosen("default", TOY) == DEFAULTS["gpu"]
+    assert not set(STAGES) & PASSES.keys()
+
+
+@pytest.fixture
+def registered():
+    """Passes that a test registers are gone after it."""
+    known = dict(PASSES)
+    yield
+    PASSES.clear()
+    PASSES.update(known)
+
+
+def test_a_pass_from_outside(registered):
+    @ms.kernel_pass("nothing")
+    def nothing(kernel):
+        return kernel
+
+    x = np.random.default_rng(0).random((5, 40), np.float32)
+    for passes in (("nothing",), ("nothing", "windows")):
+        (kernel,) = ms.lower(softmax, x, strategy="astitch", target="python", passes=passes, stop_after=passes[-1])
+        assert kernel.passes == passes
+        np.testing.assert_allclose(ms.jit(softmax, target="python", passes=passes)(x), softmax(x), rtol=1e-6)
+
+
+def test_a_pass_that_breaks_a_kernel_is_named(registered):
+    @ms.kernel_pass("no_barriers")
+    def no_barriers(kernel):
+        segments = [replace(s, phases=tuple(replace(p, barrier="none") for p in s.phases)) for s in kernel.segments]
+        return replace(kernel, segments=tuple(segments))
+
+    graph = traced(lambda x: np.sum(softmax(x)[:, ::-1] * softmax(x), axis=1), (4, 96))
+    with pytest.raises(KernelError, match="after the pass no_barriers: .*it takes a barrier"):
+        one_kernel(simplify(graph), TOY, ("share_row_values", "no_barriers", "vectorize"))
+
+
+def test_a_pass_that_is_registered_anew_is_compiled_anew(registered):
+    """Whoever tries a pass out in a notebook runs what is written there now."""
+    x, seen = np.ones((4, 40), np.float32), []
+    for number in (1, 2):
+        @ms.kernel_pass("counting")
+        def counting(kernel, number=number):
+            seen.append(number)
+            return replace(kernel, wanted_bytes=number)
+
+        f = ms.jit(softmax, strategy="astitch", target="python", passes=("counting",))
+        f(x)
+    assert seen == [1, 2]
+
+
+def test_explain_shows_what_each_pass_changed():
+    report = ms.explain(softmax, "f32[64,128]", strategy="astitch", target="cpu", device=CPU)
+    text = str(report)
+    assert "# after schedule: the plain kernel" in text
+    assert [name for name, _ in report.cards[0].changes] == ["keep_in_output", "windows", "batch_rows"]
+    assert "# after keep_in_output\n-  launch" in text and "-      k4[col] = v4  # %4\n+      y0[col + row * 128] = v4  # %4" in text
+    assert "# after block_totals" not in text, "which changed nothing"
+    plain = str(ms.explain(softmax, "f32[64,128]", strategy="astitch", target="step"))
+    assert "# after schedule: the plain kernel" not in plain and "k4[" in plain
+
+
+def test_run_takes_the_default_passes():
+    """What the other tests' helper runs has been rewritten."""
+    x = np.random.default_rng(0).random((5, 40), np.float32)
+    (got,) = run(traced(softmax, (5, 40)), [x])
+    np.testing.assert_allclose(got, softmax(x), rtol=1e-6)
