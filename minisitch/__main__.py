@@ -1,6 +1,9 @@
-"""The command line: ``python -m minisitch demo | run | explain | compare | bench | calibrate | doctor``.
+"""The command line: ``python -m minisitch``.
 
-In:  words. Out: text on stdout; 0 if all went well, 1 if the program cannot be compiled, 2 if the words are wrong.
+Commands: demo, run, explain, compare, bench, calibrate, doctor.
+
+In:  the words after the command. Out: text on stdout, and the exit code: 0 for success, 1 if the
+program cannot be compiled, 2 if the words are wrong.
 """
 
 from __future__ import annotations
@@ -42,23 +45,23 @@ WHERE = "FILE.py:FUNCTION, or FILE.py that defines make(preset)"
 
 
 class UsageError(MinisitchError):
-    """The words on the command line are wrong; the message says what to write."""
+    """The words on the command line are wrong. The message says what to write."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run one command; gives back the exit code."""
+    """Run one command, and return the exit code."""
     options = _parser().parse_args(words)
     try:
         found = options.command(options)
         sys.stdout.flush()
-        return found if isinstance(found, int) else 0  # the demo gives its page's path
+        return found if isinstance(found, int) else 0  # the demo returns its page's path
     except UsageError as problem:
         print(f"minisitch: {problem}", file=sys.stderr)
         return 2
     except MinisitchError as problem:
         print(f"minisitch: {problem}", file=sys.stderr)
         return 1
-    except BrokenPipeError:  # `| head` has read enough; nor is there anybody to read what Python flushes at its end
+    except BrokenPipeError:  # `| head` has read enough, so Python's last flush must go nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
@@ -68,7 +71,8 @@ def main(words: Sequence[str] | None = None) -> int:
         if os.environ.get("MINISITCH_DEBUG", "off") not in ("", "0", "off"):
             raise
         line = _user_line(problem, getattr(options, "program", ""))
-        ours = not line and not isinstance(problem, IndexError | MemoryError)  # which may be the user's mistake without a line
+        # Without a line of the user's file, these two may still be the user's mistake.
+        ours = not line and not isinstance(problem, IndexError | MemoryError)
         name = "" if isinstance(problem, IndexError) and not line else f"{_public_name(type(problem))}: "
         said = f"{line}{name}{' '.join(str(problem).split())}" + ours * " (a bug of minisitch: MINISITCH_DEBUG=1 shows where)"
         print(f"minisitch: {said}", file=sys.stderr)
@@ -76,12 +80,12 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _public_name(error: type) -> str:
-    """``MemoryError`` for NumPy's ``_ArrayMemoryError``."""
+    """The first public class of an error: ``MemoryError`` for NumPy's ``_ArrayMemoryError``."""
     return next(each.__name__ for each in error.__mro__ if not each.__name__.startswith("_"))
 
 
 def _user_line(problem: BaseException, program: str) -> str:
-    """``FILE.py:12: `` for the innermost line of the user's file that an error came through; empty if none."""
+    """``FILE.py:12: `` for the innermost line of the user's file in an error, or nothing."""
     path = os.path.abspath(program.rpartition(":")[0] if ".py:" in program else program)
     lines = [f"{os.path.basename(path)}:{at.lineno}: " for at in traceback.extract_tb(problem.__traceback__)
              if os.path.abspath(at.filename) == path]
@@ -171,7 +175,7 @@ def _calibrate_options(one: argparse.ArgumentParser) -> None:
 
 # ---------------------------------------------------------------- the commands
 def _run(options: argparse.Namespace) -> None:
-    """Run once under one strategy; print the results' shapes and how far they are from the reference."""
+    """Run once under one strategy. Print the results' shapes and their errors."""
     fn, args, kwargs = _program(options)
     program = trace(fn, args, kwargs)
     leaves = [np.array(x) for x in flatten((args, kwargs))[0]]
@@ -197,7 +201,7 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _computed(tree: Tree, result: Any) -> list[Any]:
-    """The arrays of a result that the graph computes, in order; the others are part of the program."""
+    """The arrays of a result that the graph computes, in order, without constants."""
     if isinstance(tree, Branch):
         parts = result.values() if isinstance(result, dict) else result
         return [each for child, part in zip(tree.children, parts, strict=True) for each in _computed(child, part)]
@@ -227,7 +231,7 @@ def _compare(options: argparse.Namespace) -> None:
 
 
 def _bench(options: argparse.Namespace) -> None:
-    """Hand over to the suite, which is in the repository, not in the package."""
+    """Run a suite of the repository's ``benchmarks``, which are not in the package."""
     options.suite = options.suite or ("cpu" if options.peers else "papers")
     if not Path("benchmarks", f"{options.suite}.py").is_file():
         raise UsageError(f"there is no benchmarks/{options.suite}.py in this folder; the workloads are in minisitch's "
@@ -238,7 +242,7 @@ def _bench(options: argparse.Namespace) -> None:
 
 
 def _calibrate(options: argparse.Namespace) -> None:
-    """Measure, print, and write the device file; then plans of this user's programs are priced with it."""
+    """Measure this CPU, print the figures, and write the device file."""
     if options.target == "cuda":
         there = choose_target("auto") == "cuda"
         raise UsageError(("GPUs are not measured yet" if there else "there is no GPU here") +
@@ -268,7 +272,7 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _models(folder: Path) -> Samples:
-    """What the files of a folder make of their last preset, the largest; the demo's program where there are none."""
+    """The programs of a folder's files, with their last and largest preset; else the demo's."""
     found: Samples = {}
     for path in sorted(folder.glob("*.py")):
         module = _load(path)
@@ -279,20 +283,20 @@ def _models(folder: Path) -> Samples:
 
 
 def _with_text(target: str) -> str:
-    """The reference has no kernels to show; then the CPU's are meant."""
+    """The target to show text for: the CPU if it is the reference, which has no kernels."""
     return "cpu" if target == "reference" else target
 
 
 # ---------------------------------------------------------------- reading words
 def _program(options: argparse.Namespace) -> tuple[Callable[..., Any], tuple, dict[str, Any]]:
-    """The function and its arguments. Raises UsageError with the next step."""
+    """The function and its arguments. Raises UsageError that says what to write."""
     try:
         choose_device("cpu", options.device)
     except DeviceError as problem:
         raise UsageError(str(problem)) from None
     path, colon, name = options.program.partition(".py:")
     module = _load(Path(path + ".py" if colon else path))
-    for strategy in _names(options.strategy):  # only now: the file may have registered one
+    for strategy in _names(options.strategy):  # after loading, which may register one
         if strategy not in STRATEGIES:
             raise UsageError(f"unknown strategy {strategy!r}; take one of {', '.join(STRATEGIES)}")
     if not colon:
@@ -304,14 +308,15 @@ def _program(options: argparse.Namespace) -> tuple[Callable[..., Any], tuple, di
     kwargs = dict(_argument(word, options.seed + i) for i, word in enumerate(options.arg))
     args = _check_arguments(fn, name, kwargs)
     try:
-        bound = inspect.signature(fn).bind(*args, **kwargs)  # by position where it can be: an argument may be called target
+        # By position if possible, because an argument may be called target.
+        bound = inspect.signature(fn).bind(*args, **kwargs)
     except TypeError as problem:  # *args have no names
         raise UsageError(f"{name} cannot be called so: {problem}; write a function of named arguments around it") from None
     return fn, bound.args, bound.kwargs
 
 
 def _names(value: str | list[str] | None) -> list[str]:
-    """What a repeatable option names, also with commas."""
+    """The names in a repeatable option, which may also hold commas."""
     words = [value] if isinstance(value, str) else value or []
     return [name.strip() for word in words for name in word.split(",") if name.strip()]
 
@@ -337,7 +342,7 @@ def _load(path: Path) -> Any:
 
 
 def _made(module: Any, options: argparse.Namespace) -> tuple[Callable[..., Any], tuple]:
-    """What ``make(preset)`` of a model file gives: a function and its arguments."""
+    """The function and the arguments that a model file's ``make(preset)`` returns."""
     make, presets = getattr(module, "make", None), getattr(module, "PRESETS", {})
     if not callable(make):
         raise UsageError(f"{options.program} does not define make(preset); write {WHERE}")
@@ -379,7 +384,10 @@ def _argument(word: str, seed: int) -> tuple[str, Any]:
 
 
 def _check_arguments(fn: Callable[..., Any], name: str, kwargs: dict[str, Any]) -> tuple:
-    """Positional-only arguments as a tuple, taken out of ``kwargs``; complains of missing and unknown ones."""
+    """Take positional-only arguments out of ``kwargs``, and return them.
+
+    Raises UsageError for missing and unknown arguments.
+    """
     try:
         parameters = inspect.signature(fn).parameters.values()
     except ValueError:

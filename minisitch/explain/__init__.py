@@ -1,9 +1,10 @@
 """What was decided and why: every stage of a program as text, as a page, as a picture, as data.
 
-In:  a function and arguments. Out: a ``Report``, made before anything runs, so that a crash still explains itself.
+In:  a function and arguments. Out: a ``Report``. It is made before anything runs, so that a crash
+can still be explained.
 
-``report`` says it in words, ``picture`` draws, ``page`` lays out HTML, ``compare`` sets the strategies side by side, ``calibrate``
-measures this machine, ``demo`` is what ``python -m minisitch demo`` shows.
+``report`` writes text, ``picture`` draws, ``page`` makes HTML. ``compare`` sets the strategies side
+by side, ``calibrate`` measures this machine, and ``demo`` is ``python -m minisitch demo``.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ __all__ = ["Card", "Comparison", "Report", "Row", "compare", "explain"]
 
 @dataclass(frozen=True)
 class Report(Explanation):
-    """A compiled program explained: ``str`` as text, ``html`` as a page, ``svg`` as a picture, ``json`` as data."""
+    """A compiled program explained: ``str`` as text, ``html``, ``svg``, and ``json`` as data."""
 
     @property
     def svg(self) -> str:
-        """The overview: one box a kernel or library call."""
+        """The overview as a picture: one box for each kernel or library call."""
         return pages.overview(self)
 
     @property
     def html(self) -> str:
-        """A page of its own, to be written to a file."""
+        """A complete page, to be written to a file."""
         return pages.page(f"{self.name}: {self.stages.plan.strategy}", [pages.content(self)])
 
     def _repr_html_(self) -> str:
@@ -56,11 +57,13 @@ class Report(Explanation):
 def explain(fn: Callable[..., Any], *args: Any, strategy: str | None = None, target: str | None = None,
             device: str | Device | None = None, exact: bool | None = None, passes: Passes = None, architecture: str = "",
             **kwargs: Any) -> Report:
-    """Explain what becomes of ``fn(*args)``; arrays may be given as types, ``"f32[128,768]"``. Nothing is run.
+    """Explain what becomes of ``fn(*args)``, without running it.
 
-    Each kernel is shown as it is scheduled, then what each pass changes of it. ``passes`` are those of ``jit``.
-    With an ``architecture`` such as ``sm_90`` the CUDA text of each kernel and of each pipeline on a GPU is assembled for it, a
-    second or two each, and registers, spills and barriers are shown. Raises DeviceError if the tools for that are not installed.
+    Arrays may be given as types, ``"f32[128,768]"``. Each kernel is shown as it is scheduled, and
+    after each pass. ``passes`` are those of ``jit``. With an ``architecture`` such as ``sm_90``,
+    the CUDA text of each kernel and pipeline is assembled for it, in a second or two. Registers,
+    spills and barriers are then shown. Raises DeviceError if the tools for that are missing, and
+    the errors of the stages.
     """
     fn, strategy, target, device, exact, passes = settings(fn, strategy, target, device, exact, passes)
     program = replace(trace(fn, read_types(args), read_types(kwargs)), exact=exact)
@@ -69,7 +72,7 @@ def explain(fn: Callable[..., Any], *args: Any, strategy: str | None = None, tar
 
 
 def report_on(stages: Stages, name: str, architecture: str = "") -> Report:
-    """The report on stages that went all the way to emitted text; see ``explain``."""
+    """The report on stages that were emitted; see ``explain``."""
     cards: dict[int, Card] = {}
     for one in (stages, *(each[0] for tiled in stages.loops for each in tiled.rounds)):
         for pattern, body, stitched, kernel in zip(one.plan.kernels, one.bodies, one.stitches, one.kernels, strict=True):
@@ -83,10 +86,10 @@ def report_on(stages: Stages, name: str, architecture: str = "") -> Report:
 
 
 def both_texts(kernel: Kernel, exact: bool = True) -> dict[str, KernelSource]:
-    """The kernel's text for its own device, and that of the other kind of device for the same body.
+    """The kernel's text for its own device, and for the other kind of device.
 
-    What is worth keeping depends on the device, so parts that fit in one kernel here may not there: then as AStitch has it, and
-    the text begins with the reason.
+    What fits into one kernel depends on the device. If the other kind of device refuses the
+    composition, its text is composed as in AStitch, and begins with the reason.
     """
     other, remark = choose_device("cpu" if kernel.device.kind == "gpu" else "cuda"), ""
     passes = as_on(kernel, other)

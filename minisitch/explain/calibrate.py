@@ -1,12 +1,13 @@
-"""What this machine costs, measured; and how well the cost model predicts it.
+"""Measure what operations cost on this machine, and how well the cost model predicts kernels.
 
-In:  seconds, and programs to check on. Out: a ``Calibration``: figures for the device file, and a rank correlation.
+In:  seconds, and programs to check on. Out: a ``Calibration``: figures for the device file, and a
+rank correlation.
 
-    copies, empty calls, one operation at a time   -> rates of caches, cost of a launch, nanoseconds of ``exp``
-    the kernels of programs                        -> Spearman's rank correlation of modelled and measured time
+    copies, empty calls, single operations   -> rates of caches, a launch, nanoseconds of ``exp``
+    the kernels of programs                  -> Spearman's rank correlation of modelled and measured
 
-Times are the least of several runs: what other programs on the machine add is never negative. The nanoseconds of loops
-(``LOOP_NS``) are the built-in ones.
+A time is the least of several runs, since other programs only ever add time. The nanoseconds of
+loops (``LOOP_NS``) are the built-in ones.
 """
 
 from __future__ import annotations
@@ -44,23 +45,28 @@ from ..trace.tree import flatten
 from .compare import duration, launch_times, size
 from .measured_prices import Library
 
-Samples = dict[str, Callable[[], tuple[Callable[..., Any], tuple]]]  # made when it is their turn: they may be large
-PRICED = ("none", "xla", "astitch")  # whose kernels and plans are timed
-WORKING_SETS = (*(1 << power for power in range(16, 27)), 1 << 29)  # bytes a copy reads and writes; the last past the caches
+# Functions that make a program's function and arguments. These may be large, so they are made late.
+Samples = dict[str, Callable[[], tuple[Callable[..., Any], tuple]]]
+PRICED = ("none", "xla", "astitch")  # strategies whose kernels are timed
+# Bytes that a copy reads and writes. The last are more than any cache holds.
+WORKING_SETS = (*(1 << power for power in range(16, 27)), 1 << 29)
 MUCH = 1 << 40  # scalar operations, for which threads are always woken
-MOST_WORK = (2 + HEAVY) << 22  # scalar operations of the largest kernel that is tried with a second core
+MOST_WORK = (2 + HEAVY) << 22  # scalar operations of the largest kernel tried on two cores
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One kernel, where it comes from, the least microseconds it took, and the bytes that its program needs in any case."""
+    """One kernel, its program and strategy, and the least microseconds it took.
+
+    ``around`` is the working set of the program in bytes.
+    """
 
     program: str
     strategy: str
     kernel: Kernel
     us: float
     around: int = 0
-    serial_below: int = 0  # work that one core does by itself in this program, whatever the device's figure
+    serial_below: int = 0  # least work for two cores in this program, if above the device's figure
 
     def modelled(self, device: Device) -> float:
         machine = replace(device, serial_below=max(device.serial_below, self.serial_below))
@@ -69,7 +75,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was measured. ``str`` prints it, ``record`` is JSON, ``write`` makes it the user's device file."""
+    """The measurements. ``str`` prints them, ``write`` makes them the user's device file."""
 
     figures: Mapping[str, Any]
     raw: Mapping[str, Any]
@@ -81,11 +87,11 @@ class Calibration:
         return cpu_with(self.figures)
 
     def correlations(self) -> tuple[float, float]:
-        """Spearman's correlation over the kernels, with the built-in figures and with these."""
+        """Spearman's correlation over the kernels, with the built-in and with these figures."""
         return _correlation(self.kernels, cpu_with(BUILT_IN)), _correlation(self.kernels, self.device)
 
     def record(self) -> dict[str, Any]:
-        """The device file, and every kernel's times for whoever wants to judge the model anew."""
+        """The device file's content, and the times of every kernel, for JSON."""
         built_in, mine = cpu_with(BUILT_IN), self.device
         return {"version": FILE_VERSION, "machine": machine(), "date": datetime.now().isoformat(timespec="seconds"),
                 "figures": dict(self.figures), "raw": dict(self.raw), "correlations": self.correlations(),
@@ -94,7 +100,7 @@ class Calibration:
                              round(s.modelled(built_in), 2)] for s in self.kernels]}
 
     def write(self, path: Path) -> None:
-        """Make it the device file at ``path``; readers see the old one or the new one. Raises DeviceError."""
+        """Write the device file at ``path``, replacing an old one at once. Raises DeviceError."""
         content = {k: v for k, v in self.record().items() if k in ("version", "machine", "date", "figures", "raw")}
         fresh = path.with_suffix(".tmp")
         try:
@@ -109,11 +115,12 @@ class Calibration:
         return "\n".join(_report(self))
 
 
-# ---------------------------------------------------------------- the whole
+# ---------------------------------------------------------------- all measurements
 def calibrate(seconds: float = 120.0, programs: Samples | None = None) -> Calibration:
-    """Measure this CPU for about ``seconds`` (and at least once whatever there is to measure), and check.
+    """Measure this CPU for about ``seconds``, and compare the model with programs.
 
-    ``programs`` make NumPy functions and their arguments; those for which no time is left are named in ``left_out``.
+    ``programs`` make NumPy functions and their arguments. At least one is measured. Those for which
+    no time is left are named in ``left_out``.
     """
     programs, began = programs or {}, time.perf_counter()
     steps = len(HEAVY_NS) + len(WORKING_SETS) + len(programs)
@@ -134,7 +141,7 @@ def calibrate(seconds: float = 120.0, programs: Samples | None = None) -> Calibr
 
 
 def spearman(a: Sequence[float], b: Sequence[float]) -> float:
-    """The correlation of ranks, equal values sharing their mean rank; NaN where one side has a single value."""
+    """Spearman's rank correlation. Equal values share a rank. NaN if a side has a single value."""
     def ranks(values: Sequence[float]) -> np.ndarray:
         _, which, counts = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
         return (np.cumsum(counts) - (counts - 1) / 2)[which]
@@ -144,9 +151,9 @@ def spearman(a: Sequence[float], b: Sequence[float]) -> float:
     return float(first @ second) / scale if scale else math.nan
 
 
-# ---------------------------------------------------------------- one thing at a time
+# ---------------------------------------------------------------- single operations
 class _Call:
-    """One compiled kernel of a graph over given arrays: to be called on one core, or handed to all."""
+    """One compiled kernel with its arguments, to be called on one core or on all."""
 
     def __init__(self, graph: Graph, arrays: Sequence[np.ndarray]) -> None:
         run = compile_graph(graph, "xla", "cpu", cpu_with(BUILT_IN))
@@ -159,7 +166,7 @@ class _Call:
         self.ways[shared](*self.arguments)
 
     def us(self, shared: bool = False, after: Callable[[], Any] | None = None) -> float:
-        """The least microseconds of a call; ``after`` is called before each, and takes the caches for itself."""
+        """The least microseconds of a call. ``after`` runs before each, and fills the caches."""
         return _least(lambda: self(shared), 0.02, after)
 
 
@@ -182,9 +189,9 @@ def _copy(elements: int) -> _Call:
 
 
 def _one_operation(op: str, dtype: str, rows: int = 256, cols: int = 1024) -> _Call:
-    """Row sums of ``op(x * r)``, a row ``x`` and a column ``r``: nothing but the nearest cache is read.
+    """Row sums of ``op(x * r)`` for a row ``x`` and a column ``r``, which fit the nearest cache.
 
-    A second operand is 3, as in ``x % 3``; an empty ``op`` leaves the operation out.
+    A second operand is 3, as in ``x % 3``. An empty ``op`` leaves the operation out.
     """
     b, random = Builder(), np.random.default_rng(0)
     low, high = (1, 9) if kind_of(dtype) == "int" else (1.1, 2.0) if op == "arccosh" else (0.2, 0.9)
@@ -202,10 +209,11 @@ def _one_operation(op: str, dtype: str, rows: int = 256, cols: int = 1024) -> _C
 
 @contextmanager
 def measured_operations() -> Iterator[Library]:
-    """Inside, ``fs18`` plans for this CPU by measured prices: FusionStitching 2018's performance library.
+    """A context in which ``fs18`` plans for this CPU by measured prices (its paper, section 4.3).
 
-    A first compile takes seconds, since every operation is compiled and run alone under every schedule that is weighed (the
-    paper's own limitation). Prices are kept in the compile cache's folder, so that a second compile measures nothing.
+    A first compile takes seconds, because every operation is compiled and run alone under every
+    schedule (the paper's own limitation). Prices are kept in the cache folder, so that a second
+    compile measures nothing.
     """
     folder = store.folder()
     library = Library(folder / "fs18_prices.json" if folder else None, operation_us)
@@ -217,11 +225,12 @@ def measured_operations() -> Iterator[Library]:
 
 
 def operation_us(entry: Entry) -> float:
-    """Microseconds of a kernel that holds this operation alone, cut as the entry says."""
+    """Microseconds of a kernel with this operation alone, cut as in the entry."""
     b = Builder()
     inputs = [b.add("input", type=t, name=f"x{i}") for i, t in enumerate(entry.operands)]
     graph = b.finish([b.add(entry.op, inputs, **dict[str, Any](entry.attrs))])
-    how = BlockComposition(((graph.outputs[0], entry.triple),), (), entry.threads)  # its body is the graph itself
+    # The kernel's body is the graph itself.
+    how = BlockComposition(((graph.outputs[0], entry.triple),), (), entry.threads)
     plan = make_plan(graph, "measure", [graph.outputs], (), how)
     run = assemble(lower_plan(program_of(graph), plan, "cpu", entry.device), "cpu")
     _, calls = run.prepare([(np.arange(t.size) % 7 + 1).astype(t.dtype).reshape(t.shape) for t in entry.operands])
@@ -229,9 +238,10 @@ def operation_us(entry: Entry) -> float:
 
 
 def _figures(tick: Callable[[str], None]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What can be measured by itself: rates of memory, launches, heavy operations; and the raw microseconds.
+    """Rates of memory, costs of launches and of heavy operations, and the raw microseconds.
 
-    What asks for all cores is measured twice, since others may have one of them for seconds: before all else and after.
+    What needs all cores is measured twice, first and last, since another program may take one of
+    them for seconds.
     """
     raw: dict[str, Any] = {}
     before = _break_even(), _product()
@@ -263,11 +273,11 @@ def _figures(tick: Callable[[str], None]) -> tuple[dict[str, Any], dict[str, Any
 
 
 def rates(copies: Mapping[int, tuple[float, float]], launch: float, cores: int) -> tuple[list[list[float]], float]:
-    """Bytes a second by working set, of one core and of all; and what it costs to hand a launch to all of them.
+    """Bytes a second for each working set, and the microseconds to start a launch on all cores.
 
-    ``copies``: the microseconds of a copy by one core and by all. Both hold a launch and the second a join, which the model counts
-    by themselves. Copies of 256 kB to 1 MB stay in the cores' own caches, which serve each core as fast as they serve one alone:
-    what all cores take beyond their share of that is the join.
+    ``copies`` are the microseconds of a copy by one core and by all. Both contain a launch, and the
+    second a join, which the model counts separately. Copies of 256 kB to 1 MB stay in each core's
+    own cache. So the join is the time beyond each core's share.
     """
     alone = {nbytes: max(one - launch, 0.1) for nbytes, (one, _) in copies.items()}
     own = [both - launch - alone[nbytes] / cores for nbytes, (_, both) in copies.items() if 1 << 18 <= nbytes <= 1 << 20]
@@ -279,14 +289,14 @@ def rates(copies: Mapping[int, tuple[float, float]], launch: float, cores: int) 
 
 
 def _product() -> float:
-    """The least microseconds of a matrix product."""
+    """The least microseconds of a matrix product of 1024 x 1024."""
     x = np.ones((1024, 1024), np.float32)
     return _least(lambda: np.matmul(x, x), 0.1)
 
 
 def _break_even() -> int:
-    """The least work (``Segment.work``) from which two cores beat one, when both are awake; -1 if none does."""
-    each = 1024 * (2 + HEAVY)  # a row's loads and stores, and its exp
+    """The least work (``Segment.work``) for which two awake threads beat one; -1 if none."""
+    each = 1024 * (2 + HEAVY)  # a row's loads, stores and exponentials
     for rows in (1 << power for power in range(4, (MOST_WORK // each).bit_length())):
         x = np.ones((rows, 1024), np.float32)
         call = _Call(trace(lambda x: np.exp(x), (x,)).graph, [x])
@@ -296,15 +306,15 @@ def _break_even() -> int:
     return -1
 
 
-# ---------------------------------------------------------------- many things at once
+# ---------------------------------------------------------------- programs
 def _program(name: str, fn: Callable[..., Any], args: tuple, device: Device) -> list[Sample]:
-    """Each kernel launch of a program under every priced strategy."""
+    """Each kernel launch of a program under every strategy of ``PRICED``."""
     program, leaves = trace(fn, args), flatten((args, {}))[0]
     return _timed(name, lambda strategy: assemble(lower_program(program, strategy, "cpu", device), "cpu"), leaves, 1.0)
 
 
 def _timed(program: str, compiled: Callable[[str], Executable], leaves: Sequence[Any], seconds: float) -> list[Sample]:
-    """The least time of each kernel launch under every priced strategy; in the first run memory is new."""
+    """The least time of each kernel launch. The first run is left out, because memory is new."""
     found = []
     for strategy in PRICED:
         run = compiled(strategy)

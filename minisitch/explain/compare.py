@@ -1,10 +1,10 @@
-"""All strategies on one program: what each plan costs on paper and on the clock, and what won.
+"""All strategies on one program: what each plan costs, by the model and by the clock.
 
-In:  a function and arguments. Out: a ``Comparison``: ``rows``, one record a strategy, and ``wins``.
+In:  a function and arguments. Out: a ``Comparison`` with ``rows``, one for each strategy, ``wins``.
 
-Times are medians of rounds in which the strategies take turns, after a first run that warms caches and memory.
-Bytes are those of kernels (``cost.traffic``) and of pipelines with their products (``dataflow.price``); library calls' are not
-counted: outside of pipelines they are the same under every strategy.
+Times are medians over rounds in which the strategies take turns, after a first run that warms up.
+Bytes are those of kernels (``cost.traffic``) and of pipelines. Library calls are not counted, since
+they are the same under every strategy.
 """
 
 from __future__ import annotations
@@ -49,9 +49,12 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True)
 class Row:
-    """One strategy. Bytes a call, microseconds a call; the error is the largest absolute distance from the
-    reference in float64, as a share of the largest magnitude in the same output. ``over_optimum``: modelled time over
-    the least that any plan takes (``minisitch.strategies.optimum``); zero where nobody asked."""
+    """One strategy, with bytes and microseconds of a call.
+
+    ``max_error`` is the largest absolute distance from the reference in float64, relative to the
+    largest magnitude of the same output. ``over_optimum`` is the modelled time over that of the
+    best plan (``minisitch.strategies.optimum``), or zero if that was not asked for.
+    """
 
     strategy: str
     kernels: int
@@ -66,12 +69,13 @@ class Row:
     over_optimum: float = 0.0
 
 
-UNREST, UNREST_US = 2.0, 1000.0  # from this ratio on, and this long, what equal library calls take says that others use the machine
+# Equal library calls that differ by this ratio, and by this many microseconds, mean a busy machine.
+UNREST, UNREST_US = 2.0, 1000.0
 
 
 @dataclass(frozen=True)
 class ComparedPart:
-    """One kernel launch of one strategy: the graph nodes it computes, its bytes, its time, and what keeps it whole."""
+    """One kernel launch of a strategy: its graph nodes, bytes, time, and why it is one kernel."""
 
     name: str
     nodes: frozenset[int]
@@ -82,7 +86,7 @@ class ComparedPart:
 
 @dataclass(frozen=True)
 class Win:
-    """One kernel of the winner, and the kernels of the other strategy that do the same work."""
+    """One kernel of the winner, and the other strategy's kernels that do the same work."""
 
     name: str
     others: int
@@ -100,9 +104,12 @@ class Win:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Prints as a table. ``numpy_us`` is the program run by NumPy as it stands; ``parts`` the kernels a strategy, and ``graphs``
-    what they are of: a strategy may take products apart; ``remark`` which rows are missing, and why: a strategy's error costs
-    no other its row."""
+    """The strategies side by side. Prints as a table.
+
+    ``numpy_us`` is the time of the program as NumPy runs it. ``parts`` holds the kernels of each
+    strategy, and ``graphs`` the graph that they belong to, since a strategy may rewrite it.
+    ``remark`` says which rows are missing and why.
+    """
 
     name: str
     target: str
@@ -125,20 +132,20 @@ class Comparison:
         return "\n".join([*lines, self.note])
 
     def _table(self) -> list[tuple[str, ...]]:
-        """The headings, then a line a strategy; the last column only where the optimum is known."""
+        """The headings, then a row a strategy. The last column appears only with the optimum."""
         table = [(*HEADINGS, "over optimum"), *((*_cells(r), f"{r.over_optimum:.2f}x") for r in self.rows)]
         return table if any(r.over_optimum for r in self.rows) else [line[:-1] for line in table]
 
     @property
     def note(self) -> str:
-        """What the table does not say of itself."""
+        """What the table itself does not say."""
         measured = f"NumPy itself: {duration(self.numpy_us)}. " if self.numpy_us else ""
         return (f"{measured}Target {self.target}, modelled for {self.device.name}. A kernel is counted at each of its launches. "
                 f"Error: largest distance from float64, relative to the largest magnitude.{self.remark}{self._unrest}")
 
     @property
     def _unrest(self) -> str:
-        """Says so where the same library calls took twice as long under one strategy as under another."""
+        """A warning if equal library calls took twice as long under one strategy as another."""
         taken = [r.measured_us - self.kernel_us(r.strategy) for r in self._alike if r.library_calls and r.measured_us]
         if taken and max(taken) > max(UNREST * min(taken), UNREST_US):
             return (f" The same library calls took {duration(max(0.0, min(taken)))} to {duration(max(taken))}: "
@@ -156,19 +163,21 @@ class Comparison:
         return f"{html_table(headings, rows, 'minisitch-compare')}<p>{escape(self.note)}</p>"
 
     def kernel_us(self, strategy: str) -> float:
-        """Measured time in kernels alone, without library calls, which are noisier, and without pipelines."""
+        """Measured microseconds in kernels, without library calls and pipelines."""
         return sum(part.measured_us for part in self.parts[strategy])
 
     @property
     def best(self) -> str:
-        """The strategy with the least time in kernels, unless one that has products in its kernels or pipelines, which most call a
-        library for, takes less in whole calls; by the model where nothing was measured."""
+        """The strategy with the least time in kernels, measured or else modelled.
+
+        A strategy with products inside kernels or pipelines wins if its whole calls take less.
+        """
         first = min(self._alike, key=lambda r: self.kernel_us(r.strategy) or r.modelled_us)
         return min([first, *(r for r in self.rows if r not in self._alike)], key=lambda r: r.measured_us or r.modelled_us).strategy
 
     @property
     def _alike(self) -> list[Row]:
-        """The strategies that call a library as often as most do: the others have products in kernels or pipelines."""
+        """The strategies with the usual number of library calls, so not those just described."""
         usual = statistics.mode(r.library_calls for r in self.rows)
         return [r for r in self.rows if r.library_calls == usual]
 
@@ -177,8 +186,10 @@ class Comparison:
         return [asdict(r) for r in self.rows]
 
     def wins(self, winner: str, other: str, most: int = 3) -> tuple[Win, ...]:
-        """The kernels of ``winner`` that save most time over the kernels of ``other`` they replace; none where the two planned
-        different graphs, for then an id is not the same operation."""
+        """The kernels of ``winner`` that save most time over the kernels of ``other``.
+
+        Empty if both planned different graphs, because ids then mean different operations.
+        """
         if self.graphs[winner] != self.graphs[other]:
             return ()
         found = []
@@ -192,7 +203,7 @@ class Comparison:
 
 
 def _reason(graph: Graph, kernel: Kernel, body: Body, nodes: frozenset[int]) -> str:
-    """Which values stay inside the kernel although a loop ends between their writer and their reader, and why they can."""
+    """Which values stay inside the kernel between its loops, and why they can."""
     decisions = body.decisions_in_whole(kernel.decisions)
     for scheme in ("regional", "global", "keep"):
         chosen = [d for d in decisions if d.verdict == scheme and d.why]
@@ -218,7 +229,7 @@ def size(n: float) -> str:
 
 
 def duration(us: float) -> str:
-    """``1.40 ms``; a dash where nothing was measured."""
+    """``1.40 ms``, or a dash if nothing was measured."""
     if us <= 0:
         return "-"
     return f"{us / 1e6:.2f} s" if us >= 1e6 else f"{us / 1e3:.2f} ms" if us >= 1e3 else f"{us:.1f} us"
@@ -240,12 +251,16 @@ def _cells(row: Row) -> tuple[str, ...]:
 def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None = None, target: str | None = None,
             device: str | Device | None = None, exact: bool | None = None, passes: Passes = None, seconds: float = 2.0,
             seed: int = 0, optimum: bool = False, **kwargs: Any) -> Comparison:
-    """Run ``fn`` under every strategy; arrays may be given as types, ``"f32[128,768]"``, and are then drawn at random.
+    """Run ``fn`` under every strategy.
 
-    ``seconds``: about how long whole calls are measured, in three rounds at least; kernels one by one take half as long again.
-    ``optimum`` adds the best plan there is and each strategy's modelled distance to it, if the program is small enough.
-    A strategy that raises a MinisitchError, or returns another shape than the reference, has its error in the remark; that of the
-    first is raised if all do. Raises DeviceError where the target runs nothing that is scheduled for the device.
+    Arrays may be given as types, ``"f32[128,768]"``, and are then drawn at random. ``seconds`` is
+    about how long whole calls are measured, in at least three rounds. Measuring single kernels
+    takes half as long again. ``optimum`` adds the best plan, and each strategy's modelled distance
+    to it, if the program is small enough.
+
+    A strategy that raises a MinisitchError, or returns a wrong shape, gets a remark instead of a
+    row. If all do, the first error is raised. Raises DeviceError if the target cannot run kernels
+    for the device.
     """
     fn, _, target, device, exact, passes = settings(fn, None, target, device, exact, passes)
     args, kwargs = sample(read_types((args, kwargs)), seed)
@@ -283,9 +298,9 @@ def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None
 
 
 def _add_optimum(lowered: dict[str, Stages], program: Program, target: str, device: Device, passes: str | Sequence[str]) -> str:
-    """Add the best plan as one more strategy, or say why there is none."""
+    """Add the best plan as one more strategy. Returns a remark if there is none."""
     graph = rewrite_graph(simplify(program.graph), device, chosen(passes, device))[0]
-    machine = cost.beside_library(graph, device)  # as for the others
+    machine = cost.beside_library(graph, device)  # as the other strategies are planned
     try:
         best = exhaustive.optimum(graph, machine, [stages.plan for stages in lowered.values()])
     except (PlanError, KernelError) as refusal:
@@ -295,7 +310,7 @@ def _add_optimum(lowered: dict[str, Stages], program: Program, target: str, devi
 
 
 def sample(value: Any, seed: int = 0) -> Any:
-    """A nest of arguments with an array for each ``TensorType``: normal numbers, integers 0 to 7, coin flips."""
+    """Replace each ``TensorType`` by an array: normal numbers, integers 0 to 7, random booleans."""
     random = np.random.default_rng(seed)
 
     def fill(x: Any) -> Any:
@@ -310,14 +325,14 @@ def sample(value: Any, seed: int = 0) -> Any:
 
 
 def _call(run: Executable, leaves: Sequence[Any]) -> Callable[[], Any]:
-    """A repeatable call: what the program writes into is a copy."""
+    """A repeatable call, with copies of the arguments that are written to."""
     written = {i for i, _ in run.stages.program.mutated}
     own = [np.array(x) if i in written else x for i, x in enumerate(leaves)]
     return lambda: run(own)
 
 
 def _each(make: Callable[[str], Made], names: Iterable[str], failed: dict[str, MinisitchError]) -> dict[str, Made]:
-    """What is made for each strategy, without those that cannot have it: these are noted as failed."""
+    """What ``make`` returns for each strategy. Strategies that raise are recorded in ``failed``."""
     found: dict[str, Made] = {}
     for name in names:
         try:
@@ -336,7 +351,10 @@ def _error(run: Executable, leaves: Sequence[Any], exact: Sequence[np.ndarray]) 
 
 
 def error_of(got: np.ndarray, exact: np.ndarray) -> float:
-    """Largest distance, relative to the largest finite magnitude; infinite where NaN or infinity stand elsewhere."""
+    """Largest distance, relative to the largest finite magnitude.
+
+    Infinite if NaN or infinity are at different places. Raises MinisitchError for unequal shapes.
+    """
     if got.shape != exact.shape:
         raise MinisitchError(f"an output has shape {got.shape}, the reference {exact.shape}")
     if not got.size:
@@ -351,13 +369,12 @@ def error_of(got: np.ndarray, exact: np.ndarray) -> float:
 
 
 def interleaved(calls: dict[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
-    """Median microseconds of each call; they take turns, in a changing order, so that neither a busy machine nor what one leaves
-    behind is unfair to any."""
+    """Median microseconds of each call. They take turns, so that a busy machine is fair to all."""
     once = {name: _time(call, 1) for name, call in calls.items()}
     repeats = {name: max(1, min(1000, int(2e-4 / max(t, 1e-7)))) for name, t in once.items()}
     whole = sum(once[n] * repeats[n] for n in calls)
     rounds = max(3, min(101, int(seconds / max(whole, 1e-6))))
-    times: dict[str, list[float]] = {name: [] for name in calls}  # what was cold in the first calls is over
+    times: dict[str, list[float]] = {name: [] for name in calls}  # without the cold first calls
     for order in itertools.islice(take_turns(list(calls)), rounds):
         for name in order:
             times[name].append(_time(calls[name], repeats[name]))
@@ -365,9 +382,11 @@ def interleaved(calls: dict[str, Callable[[], Any]], seconds: float) -> dict[str
 
 
 def take_turns(names: Sequence[Made]) -> Iterator[list[Made]]:
-    """The order of each round: in as many rounds as there are names each has each place once, and in twice as many each comes after
-    each other one equally often (Williams 1949). Drawn by lot, with one seed, one strategy came right after NumPy's long call in
-    two of the first four rounds of every run, and two others in none."""
+    """An order for each round. Each name has each place and each predecessor equally often.
+
+    These are Williams's designs (1949). A random order is not balanced in few rounds: with one seed
+    a strategy ran right after NumPy's long call in two of the first four rounds.
+    """
     number = len(names)
     zigzag = [k // 2 if k % 2 == 0 else number - 1 - k // 2 for k in range(number)]
     for turn in itertools.count():
@@ -382,7 +401,7 @@ def _time(call: Callable[[], Any], repeats: int) -> float:
 
 
 def _row(name: str, stages: Stages, measured_us: float, error: float) -> Row:
-    """A pipeline counts as one kernel: one launch with a grid barrier on a GPU, and its tiles never meet memory on a CPU."""
+    """The row of a strategy. A pipeline counts as one kernel."""
     pipelines = [*((tiled.loop.body.graph, tiled.loop.pipeline) for tiled in stages.loops),
                  *((flow.body.graph, flow.source.pipeline) for flow in stages.flows)]
     traffic = [cost.traffic(k) for k in stages.kernels] + [pipeline_traffic(*each, stages.device) for each in pipelines]
@@ -397,7 +416,7 @@ def _row(name: str, stages: Stages, measured_us: float, error: float) -> Row:
 
 
 def _parts(run: Executable, leaves: Sequence[Any], seconds: float) -> tuple[ComparedPart, ...]:
-    """Each kernel launch with its own time, if any seconds are given to measure it."""
+    """Each kernel launch, with its own time if ``seconds`` are given to measure it."""
     graph, plan = run.stages.graph, run.stages.plan
     times = launch_times(run, leaves, seconds) if seconds else [[0.0]] * len(plan.kernels)
     found = []
@@ -409,7 +428,10 @@ def _parts(run: Executable, leaves: Sequence[Any], seconds: float) -> tuple[Comp
 
 
 def launch_times(run: Executable, leaves: Sequence[Any], seconds: float, fewest: int = 1) -> list[list[float]]:
-    """Microseconds of each kernel launch in ``fewest`` to 25 runs of the whole program: caches hold what they hold in use."""
+    """Microseconds of each kernel launch, in ``fewest`` to 25 runs of the whole program.
+
+    Whole programs are run so that caches hold what they hold in use.
+    """
     times: list[list[float]] = [[] for _ in run.steps]
     began = time.perf_counter()
     with np.errstate(all="ignore"):

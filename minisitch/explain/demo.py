@@ -1,9 +1,9 @@
-"""The main job: a GPT-style transformer block in plain NumPy, over the bytes of a real text file.
+"""The demo: a GPT-style transformer block in plain NumPy, over the bytes of a text file.
 
-In:  a text file. Out: a table of every strategy, what won and why, and a page to read.
+In:  a text file. Out: a table of all strategies, what won and why, and a page.
 
-The program below knows nothing of compilers: it runs as it stands, and ``minisitch`` traces it as it stands.
-Left out of the model: more than one block (they would be equal, and compile once) and training.
+The program below is plain NumPy. It runs without ``minisitch``, which traces it unchanged. The
+model has one block, since more would be equal and compile once, and no training.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def attention(x, weights, heads=HEADS):
 
 
 def gpt(tokens, targets, weights):
-    """Logits of the next byte at every position, and their mean cross-entropy against ``targets``."""
+    """Logits of the next byte at every position, and their mean cross-entropy."""
     x = weights["embedding"][tokens] + weights["positions"]
     x = x + attention(layernorm(x, weights["scale1"], weights["shift1"]), weights)
     up = layernorm(x, weights["scale2"], weights["shift2"]) @ weights["up"] + weights["up_bias"]
@@ -76,7 +76,7 @@ def gpt(tokens, targets, weights):
 
 
 def make_weights(hidden: int = HIDDEN, length: int = SEQUENCE, vocabulary: int = VOCABULARY, seed: int = 0) -> Weights:
-    """Random float32 weights as a freshly initialised GPT-2 has them."""
+    """Random float32 weights, initialised as in GPT-2."""
     random = np.random.default_rng(seed)
 
     def normal(*shape: int) -> np.ndarray:
@@ -92,7 +92,7 @@ def make_weights(hidden: int = HIDDEN, length: int = SEQUENCE, vocabulary: int =
 
 
 def make_batch(text: bytes, batch: int = BATCH, length: int = SEQUENCE) -> tuple[np.ndarray, np.ndarray]:
-    """Windows of the text's bytes, evenly spread, and the bytes that follow each; a short text is repeated."""
+    """Windows of the text, evenly spread, and the byte after each. A short text is repeated."""
     if not text:
         raise ValueError("the text is empty: name a file that holds some bytes")
     stream = np.frombuffer(text, np.uint8).astype(np.int64)
@@ -103,9 +103,9 @@ def make_batch(text: bytes, batch: int = BATCH, length: int = SEQUENCE) -> tuple
     return tokens, targets
 
 
-# ---------------------------------------------------------------- running it
+# ---------------------------------------------------------------- running the demo
 def default_text() -> tuple[str, bytes]:
-    """A name and some bytes: the checkout's README, else the installed package's description, else this file."""
+    """A name and some bytes: of the README, or of the package's description, or of this file."""
     readme = Path(__file__).resolve().parent.parent.parent / "README.md"
     if readme.is_file():
         return readme.name, readme.read_bytes()
@@ -117,9 +117,10 @@ def default_text() -> tuple[str, bytes]:
 
 
 def demo(path: str | None = None, report: str | None = None, target: str = "cpu", out: TextIO | None = None) -> Path:
-    """Run the block under every strategy on a file's bytes; print what came of it, and return the page's path.
+    """Run the block under every strategy on a file's bytes, print the results, write a page.
 
-    Raises MinisitchError when the file cannot be read or the page cannot be written.
+    Returns the page's path. Raises MinisitchError if the file cannot be read, or the page not
+    written.
     """
     out = out or sys.stdout
     began = time.perf_counter()
@@ -137,7 +138,8 @@ def demo(path: str | None = None, report: str | None = None, target: str = "cpu"
     with working("demo"):
         found = compare(gpt, tokens, targets, weights, target=target)
     print(found, end="\n\n", file=out)
-    best = "auto" if any(row.strategy == "auto" for row in found.rows) else found.best  # the same story at each run
+    # ``auto`` is told about even if another is faster, so that all runs tell the same.
+    best = "auto" if any(row.strategy == "auto" for row in found.rows) else found.best
     told = story(found, best)
     for headline, wins in told:
         print(headline, *(f"  {win}\n      {win.why}" for win in wins), sep="\n", file=out)
@@ -148,7 +150,7 @@ def demo(path: str | None = None, report: str | None = None, target: str = "cpu"
 
 
 def story(found: Comparison, best: str) -> list[tuple[str, tuple[Win, ...]]]:
-    """What a strategy won over the baselines, none and xla: a headline, and the kernels that won most."""
+    """What a strategy gained over the baselines: for each a headline, and the best kernels."""
     told, mine = [], found[best]
     for row in found.rows:
         if row.strategy != best and row.strategy in BASELINES:
@@ -161,7 +163,7 @@ def story(found: Comparison, best: str) -> list[tuple[str, tuple[Win, ...]]]:
 
 
 def write_report(found: Comparison, told: list[tuple[str, tuple[Win, ...]]], reports: list[Report], path: str | None) -> Path:
-    """The table, the story and the reports, the best first and whole, the others' pictures folded, as one page."""
+    """Write the table, the story and the reports as one page. Only the first report is whole."""
     target = Path(path or "minisitch-demo.html").absolute()
     best, *others = reports
     parts = ["<h1>minisitch: one program, every strategy</h1>", f'<div class="scroll">{found._repr_html_()}</div>']

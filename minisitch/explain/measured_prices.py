@@ -1,6 +1,6 @@
-"""Operations of FusionStitching 2018's performance library, as measured on this machine (section 4.3 there).
+"""The performance library with measured prices (FusionStitching 2018, section 4.3).
 
-In:  an ``Entry`` and a function that measures it. Out: microseconds, from the file if they are known.
+In:  an ``Entry`` and a function that measures it. Out: microseconds, from a file if known.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ VERSION = 2  # of the stored file
 
 @dataclass
 class Library:
-    """Prices measured on this machine's processor, kept in a file that several processes may share.
+    """Prices measured on this machine, kept in a file that several processes may share.
 
-    A file is replaced whole, never written into, and read again before it is replaced: nothing half-written is seen,
-    and two writers lose no more than a price that both were about to store at once.
+    The file is always replaced as a whole, and read again before that. So no process sees half of a
+    file. Two writers at the same moment may lose a price.
     """
 
     path: Path | None
@@ -33,7 +33,7 @@ class Library:
         self.prices = self._stored()
 
     def look_up(self, entry: Entry) -> float:
-        """The stored price, else the measured one, stored."""
+        """The stored price, or a new measurement, which is then stored."""
         if entry.key in self.prices:
             self.hits += 1
         else:
@@ -42,14 +42,14 @@ class Library:
         return self.prices[entry.key]
 
     def save(self) -> None:
-        """Write what is known beside what others wrote meanwhile. A folder that cannot be written keeps nothing."""
+        """Write all prices, with those that others wrote meanwhile. Disk errors are ignored."""
         stored = self._stored()
         self.prices = stored | self.prices
         if self.path is not None and self.prices != stored:
             replace(self.path, json.dumps({"version": VERSION, "us": dict(sorted(self.prices.items()))}, indent=0).encode())
 
     def _stored(self) -> dict[str, float]:
-        """What the file holds; nothing if there is none, or it is of another version or damaged."""
+        """The prices in the file. Empty if it is missing, damaged, or of another version."""
         try:
             held = json.loads(self.path.read_text(encoding="utf-8")) if self.path else {}
             return {str(k): float(v) for k, v in held["us"].items()} if held.get("version") == VERSION else {}

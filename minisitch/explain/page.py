@@ -1,4 +1,4 @@
-"""The report as one HTML page: no script, nothing fetched, readable on light and dark.
+"""The report as one HTML page, without scripts or external files, for light and dark screens.
 
 In:  an ``Explanation``. Out: a fragment (for a notebook) or a whole page.
 """
@@ -55,12 +55,12 @@ def page(title: str, fragments: Iterable[str]) -> str:
 
 
 def fragment(report: Explanation) -> str:
-    """The report for a notebook's cell: its own style, no document around it."""
+    """The report for a notebook's cell: its style, and no document around it."""
     return f'<div class="minisitch"><style>{STYLE}</style>{content(report)}</div>'
 
 
 def content(report: Explanation, heading: str = "") -> str:
-    """The report between two tags: overview, one card a kernel and a GPU's pipeline, memory, decisions, the program."""
+    """The report's body: overview, kernels, pipelines, memory, decisions, the program."""
     stages = report.stages
     facts = {"operations": len(stages.graph), "kernels": len(stages.plan.kernels), "different": len(report.cards),
              "library calls": len(stages.plan.library_calls), "pipelines": len(stages.plan.pipelines),
@@ -91,7 +91,7 @@ def _facts(facts: dict[str, int]) -> str:
 
 # ---------------------------------------------------------------- the overview
 def overview(report: Explanation) -> str:
-    """One box a pattern; inputs of the program that only feed library calls are left out."""
+    """One box for each pattern. Inputs of the program are not drawn."""
     stages, graph = report.stages, report.stages.graph
     boxes, edges = [], []
     colour = {card.kernel.name: PALETTE[i % len(PALETTE)] for i, card in enumerate(report.cards)}
@@ -118,14 +118,14 @@ def overview(report: Explanation) -> str:
 
 
 def _few(words: Iterable[str], most: int) -> str:
-    """Words in order without repeats, shortened."""
+    """Words in order without repeats, shortened to ``most``."""
     found = list(dict.fromkeys(words))
     return " ".join(found[:most]) + (f" and {len(found) - most} more" if len(found) > most else "")
 
 
 # ---------------------------------------------------------------- one kernel
 def kernel_card(report: Explanation, card: Card) -> str:
-    """Everything about one kernel: its picture, threads, placements, loop program, both texts, decisions."""
+    """All about one kernel: picture, threads, placements, loop program, both texts, decisions."""
     kernel, stitched = card.kernel, card.stitched
     index = report.cards.index(card)
     times = f", launched {len(card.patterns)} times" if len(card.patterns) > 1 else ""
@@ -151,7 +151,7 @@ def kernel_card(report: Explanation, card: Card) -> str:
 
 
 def pipeline_card(report: Explanation, number: int, flow: Flow) -> str:
-    """A GPU's pipeline: when the model lets each stage have which tile, then stages, arrays and text."""
+    """A GPU's pipeline: the simulated timeline, then stages, arrays and text."""
     source, device = flow.source, report.stages.device
     prefix = f"{report.prefix}-pipeline{number}"
     run = dataflow(*workload(flow.body.graph, source.pipeline, device), device)
@@ -168,7 +168,7 @@ def pipeline_card(report: Explanation, number: int, flow: Flow) -> str:
 
 
 def _launch(kernel: Kernel) -> str:
-    """How the kernel starts on its device, in a line."""
+    """How the kernel is launched on its device, in one line."""
     if kernel.device.kind == "cpu":
         return (f"Scheduled for {escape(kernel.device.name)}: {count(kernel.grid, 'range')} of tasks over "
                 f"{count(kernel.device.sms, 'core')}, {kernel.shared_bytes:,} bytes of scratch rows, "
@@ -186,10 +186,10 @@ def _legend(stitched: StitchPlan) -> str:
 
 
 def body_picture(stitched: StitchPlan, name: str, most: int = 60) -> str:
-    """The operations of one kernel, sinks in their scheme's colour; views and constants are folded into the arrows."""
+    """One kernel's operations, with sub-roots in their scheme's colour, and without views."""
     graph = stitched.graph
     drawn = [n for n in graph.nodes if n.id in stitched.final or n.op not in (*FREE, "constant", "iota")]
-    if len(drawn) > most:  # too many to read: sinks and what they read
+    if len(drawn) > most:  # too many to read: draw only sub-roots and inputs
         drawn = [n for n in drawn if n.id in stitched.final or n.op == "input"]
     place = {n.id: i for i, n in enumerate(drawn)}
     boxes = []
@@ -204,7 +204,7 @@ def body_picture(stitched: StitchPlan, name: str, most: int = 60) -> str:
 
 
 def _drawn_operands(graph: Graph, node: int, place: dict[int, int]) -> list[int]:
-    """The nearest drawn nodes that feed ``node``."""
+    """The nearest drawn nodes that lead to ``node``."""
     found: dict[int, None] = {}
     pending, seen = list(graph[node].args), set()
     while pending:
@@ -218,7 +218,7 @@ def _drawn_operands(graph: Graph, node: int, place: dict[int, int]) -> list[int]
 
 
 def _thread_maps(card: Card, prefix: str) -> list[str]:
-    """One picture for each different mapping of the GPU's schedule: a CPU has one thread a block."""
+    """One picture for each different thread mapping, of the GPU's schedule if there is one."""
     kernel = next((s.kernel for s in card.sources.values() if s.kernel.device.kind == "gpu"), card.kernel)
     maps = list(dict.fromkeys(s.thread_map for s in kernel.segments))
     return [f"<p>{escape(kernel.device.name)}, {escape(m.rule)}: {escape(m.why)}</p>"
@@ -232,7 +232,7 @@ def _placements(graph: Graph, placements: Sequence[tuple[int, str, str, str]]) -
 
 
 def decisions_table(decisions: Sequence[Decision]) -> str:
-    """Verdict, rule, values and the reason of each decision."""
+    """A table of decisions: values, verdict, rule, reason."""
     if not decisions:
         return "<p>None.</p>"
     return table(("values", "verdict", "rule", "why"),
@@ -240,7 +240,7 @@ def decisions_table(decisions: Sequence[Decision]) -> str:
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], style: str = "plain") -> str:
-    """A table; ``style`` is its class."""
+    """A table. ``style`` is its class."""
     head = "".join(f"<th>{escape(h)}</th>" for h in headings)
     body = "".join("<tr>" + "".join(f"<td>{escape(str(c))}</td>" for c in row) + "</tr>" for row in rows)
     return f'<div class="scroll"><table class="{style}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'

@@ -1,9 +1,9 @@
-"""Pictures as SVG text: layered graphs, thread maps, memory plans. No package, no script, the same text every time.
+"""Pictures as SVG text: layered graphs, thread maps, memory plans. The same input gives equal text.
 
-In:  boxes and edges, a ``ThreadMap``, lifetimes. Out: an ``<svg>`` that follows the page's colours.
+In:  boxes and edges, a ``ThreadMap``, lifetimes. Out: an ``<svg>`` in the page's colours.
 
-The layered layout is Sugiyama's in its simplest form: a box stands one layer below its lowest operand, an edge
-that skips layers gets a bend in each, and four sweeps sort every layer by its neighbours' middle.
+Graphs are laid out in layers, after Sugiyama. A box stands one layer below its lowest operand. An
+edge that skips layers gets a bend in each. Sweeps sort each layer by the middle of its neighbours.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CHARACTER, LINE_HEIGHT, MARGIN, GAP, LAYER_GAP = 6.7, 16, 8, 22, 34
 
 @dataclass(frozen=True)
 class Box:
-    """One box of a picture: its lines of text (the first is its title), a colour, and a tooltip."""
+    """One box of a picture: lines of text (the first is the title), a colour, a tooltip."""
 
     lines: tuple[str, ...]
     colour: str = ""
@@ -39,7 +39,7 @@ class Box:
 
 
 def svg(width: float, height: float, body: Iterable[str], name: str, title: str) -> str:
-    """Wrap drawing commands; ``name`` makes the ids of this picture its own, ``title`` is read aloud."""
+    """Wrap drawing commands. ``name`` makes ids unique, ``title`` is for screen readers."""
     return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
             f'role="img" aria-label="{escape(title)}" id="{escape(name)}" font-size="11" fill="currentColor" '
             f'font-family="ui-monospace,Menlo,Consolas,monospace"><title>{escape(title)}</title>'
@@ -52,7 +52,7 @@ def text(x: float, y: float, words: str, anchor: str = "start", extra: str = "")
 
 
 def rectangle(x: float, y: float, width: float, height: float, colour: str = "", tooltip: str = "", extra: str = "") -> str:
-    """One rectangle, filled lightly with its colour so that text stays readable on light and dark pages."""
+    """One rectangle, filled lightly so that text stays readable on light and dark pages."""
     fill = f'fill="{colour}" fill-opacity="0.28" stroke="{colour}"' if colour else 'fill="none" stroke="currentColor"'
     tip = f"<title>{escape(tooltip)}</title>" if tooltip else ""
     return f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" {fill}{extra}>{tip}</rect>'
@@ -60,7 +60,7 @@ def rectangle(x: float, y: float, width: float, height: float, colour: str = "",
 
 # ---------------------------------------------------------------- layered graphs
 def layered(boxes: Sequence[Box], edges: Sequence[tuple[int, int, str]], name: str, title: str) -> str:
-    """A picture of a graph; ``edges`` are (from, to, tooltip) with from < to."""
+    """A picture of a graph. ``edges`` are (from, to, tooltip) with from < to."""
     if not boxes:
         return svg(120, 24, [text(4, 16, "nothing to draw")], name, title)
     layer = _layers(len(boxes), edges)
@@ -82,7 +82,7 @@ def layered(boxes: Sequence[Box], edges: Sequence[tuple[int, int, str]], name: s
 
 
 def _neighbours(points: int, routes: Iterable[Sequence[int]]) -> tuple[list[list[int]], list[list[int]]]:
-    """For each point those right above it, and those right below, that an edge joins it to."""
+    """For each point, the points directly above and below that edges join it to."""
     above: list[list[int]] = [[] for _ in range(points)]
     below: list[list[int]] = [[] for _ in range(points)]
     for path in routes:
@@ -93,7 +93,7 @@ def _neighbours(points: int, routes: Iterable[Sequence[int]]) -> tuple[list[list
 
 
 def _layers(boxes: int, edges: Sequence[tuple[int, int, str]]) -> list[int]:
-    """Longest path from the top, then sources pulled down to just above their first reader."""
+    """The layer of each box: longest path from the top. Sources move down to their readers."""
     layer = [0] * boxes
     above, below = _neighbours(boxes, [(a, b) for a, b, _ in edges])
     for i in range(boxes):
@@ -106,7 +106,7 @@ def _layers(boxes: int, edges: Sequence[tuple[int, int, str]]) -> list[int]:
 
 def _with_bends(boxes: Sequence[Box], edges: Sequence[tuple[int, int, str]],
                 layer: list[int]) -> tuple[list[list[int]], list[float], list[int]]:
-    """Each edge as a path of points; a point past the boxes is a bend in a layer the edge only crosses."""
+    """Each edge as a path of points. Points after the boxes are bends in layers between."""
     width_of, layer, routes = [b.width for b in boxes], list(layer), []
     shared: dict[tuple[int, int], int] = {}
     for a, b, _ in edges:
@@ -137,7 +137,7 @@ def _ordered(layer: Sequence[int], routes: Sequence[Sequence[int]]) -> list[list
 
 
 def _across(rows: Sequence[Sequence[int]], routes: Sequence[Sequence[int]], width_of: Sequence[float]) -> list[float]:
-    """The middle of each point: as near to its neighbours' middle as the row's order and widths allow."""
+    """The x of each point: close to the middle of its neighbours, in the row's order."""
     near = [up + down for up, down in zip(*_neighbours(len(width_of), routes), strict=True)]
     x = [0.0] * len(width_of)
     for sweep in range(12):
@@ -148,7 +148,7 @@ def _across(rows: Sequence[Sequence[int]], routes: Sequence[Sequence[int]], widt
 
 
 def _settle(row: Sequence[int], wish: Sequence[float], width_of: Sequence[float], x: list[float]) -> None:
-    """Place a row at its wishes, pushed apart in order; runs that touch move together to their mean wish."""
+    """Place a row at its wished positions. Boxes that would overlap move as a group."""
     runs: list[tuple[list[int], float, float]] = []  # members, their total width, left edge
     for i, want in zip(row, wish, strict=True):
         runs.append(([i], width_of[i] + GAP, want - (width_of[i] + GAP) / 2))
@@ -173,7 +173,7 @@ def _down(rows: Sequence[Sequence[int]], boxes: Sequence[Box]) -> tuple[list[tup
 
 
 def _ends(i: int, boxes: Sequence[Box], y: Sequence[tuple[float, float]], layer: Sequence[int]) -> tuple[float, float]:
-    """Where an edge enters point ``i`` and where it leaves it."""
+    """The y at which an edge enters point ``i``, and at which it leaves."""
     top, tall = y[layer[i]]
     if i >= len(boxes):
         return top, top + tall
@@ -206,9 +206,10 @@ def _draw(box: Box, middle: float, band: tuple[float, float]) -> str:
 
 # ---------------------------------------------------------------- thread maps
 def thread_map(found: ThreadMap, name: str) -> str:
-    """Rows down, columns across, one colour a block; a cell is what one thread takes at a time.
+    """Rows down, columns across, one colour a block. A cell is what one thread takes at a time.
 
-    Shown are the first three groups of rows, then the one that the first block takes next (vertical packing).
+    Shown are the first three groups of rows, then the next one of the first block (vertical
+    packing).
     """
     shown = [task for task in dict.fromkeys((0, 1, 2, found.blocks)) if task < found.tasks]
     cells, rows = min(8, max(1, found.threads_per_row)), min(found.rows_per_block, 4)
@@ -233,7 +234,7 @@ def thread_map(found: ThreadMap, name: str) -> str:
 
 
 def _cell(found: ThreadMap, task: int, row: int, cell: int, cells: int, x: float, y: float) -> str:
-    """One thread of one row; the last but one stands for all that are left out, the last is the row's last."""
+    """One thread of one row. The last but one cell stands for all threads left out."""
     skips = cells < found.threads_per_row and cell == cells - 2
     thread = found.threads_per_row - 1 if cell == cells - 1 else cell
     tip = (f"block {task % found.blocks}, row {task // found.splits * found.rows_per_block + row}: columns {thread}, "
@@ -261,7 +262,7 @@ def _columns_of(found: ThreadMap) -> str:
 
 # ---------------------------------------------------------------- memory
 def memory_map(values: Sequence[tuple[str, int, int, int, int]], total: int, name: str) -> str:
-    """Launches across, bytes down: (label, offset, bytes, first launch, last launch) a rectangle each."""
+    """Launches across, bytes down. ``values``: (label, offset, bytes, first and last launch)."""
     if not values:
         return svg(260, 22, [text(4, 15, "no workspace: nothing lives between launches")], name, "memory plan")
     launches = 1 + max(value[-1] for value in values)

@@ -1,6 +1,6 @@
 """What was decided about one program, as text and as data.
 
-In:  ``Stages``, and what an assembler made of them. Out: an ``Explanation``.
+In:  ``Stages``, and results of an assembler if there are any. Out: an ``Explanation``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ from ..stitch.place import StitchPlan
 
 
 def widened(graph: Graph) -> str:
-    """The line where float32 becomes float64, and why; empty where it does not. Twice the bytes, often by accident."""
+    """The line where float32 becomes float64, and why, or an empty string.
+
+    This doubles the bytes and is often an accident.
+    """
     narrow = {n.id for n in graph.nodes if n.type.dtype in ("float16", "float32")}
     first = next((n for n in graph.nodes if n.type.dtype == "float64" and narrow & {*n.args}), None)
     if first is None:
@@ -38,8 +41,11 @@ def widened(graph: Graph) -> str:
 
 @dataclass(frozen=True)
 class Card:
-    """One kernel and the patterns that launch it. ``sources`` are its texts by target: ``cpu`` and ``cuda``;
-    ``machine`` is what an assembler made of the latter, where that was asked for."""
+    """One kernel and the patterns that launch it.
+
+    ``sources`` are its texts by target, ``cpu`` and ``cuda``. ``machine`` is the CUDA text's
+    machine code, if it was asked for.
+    """
 
     kernel: Kernel
     stitched: StitchPlan
@@ -70,7 +76,7 @@ class Card:
 
     @property
     def figures(self) -> str:
-        """Registers, spills, shared memory ... of the machine code, and which promises it breaks; empty if not assembled."""
+        """Figures of the machine code, and assumptions that it breaks, or an empty string."""
         if self.machine is None:
             return ""
         source = self.sources["cuda"]
@@ -83,8 +89,10 @@ def _figures(registers: int, machine: offline.Assembled, broken: tuple[str, ...]
 
 @dataclass(frozen=True)
 class Explanation:
-    """A compiled program explained: ``str`` as text, ``json`` as data. ``machines`` is what an assembler made of each of
-    ``stages.flows``, where that was asked for."""
+    """A compiled program explained: ``str`` as text, ``json`` as data.
+
+    ``machines`` holds the machine code of each of ``stages.flows``, if it was asked for.
+    """
 
     name: str
     stages: Stages
@@ -95,7 +103,7 @@ class Explanation:
 
     @cached_property
     def prefix(self) -> str:
-        """What makes the ids of this report's pictures its own: two reports may stand on one page."""
+        """A prefix for the ids in this report's pictures, since a page may hold two reports."""
         key = f"{self.stages.plan.strategy} {self.stages.device.name} {self.stages.graph}"
         return "m" + hashlib.sha256(key.encode()).hexdigest()[:8]
 
@@ -106,13 +114,14 @@ class Explanation:
 
     @property
     def widened(self) -> str:
-        """Where float32 becomes float64; empty where it does not."""
+        """The line where float32 becomes float64, or an empty string."""
         return widened(self.stages.program.graph)
 
     def source(self, k: int = 0, target: str = "") -> str:
-        """The text of the ``k``-th kernel: of the plan's in their order, then a CPU's for tiles of pipelines, or a GPU's pipelines.
+        """The text of the ``k``-th kernel, for ``target`` or its own device.
 
-        Raises MinisitchError if there is none, or none for that target.
+        Kernels of the plan come first, then those for a CPU pipeline's tiles, then a GPU's
+        pipelines. Raises MinisitchError if there is no such kernel, or no such text.
         """
         plan, cards = self.stages.kernels, {id(c.kernel): c for c in self.cards}
         ordered = [*(cards[id(kernel)] for kernel in plan), *(c for c in self.cards if all(c.kernel is not own for own in plan))]
@@ -125,14 +134,17 @@ class Explanation:
         return texts[k][target or next(iter(texts[k]))]
 
     def machine_code(self, number: int) -> str:
-        """Of a GPU's pipeline what ``Card.figures`` says of a kernel."""
+        """For a GPU's pipeline, what ``Card.figures`` is for a kernel."""
         if not self.machines:
             return ""
         source, machine = self.stages.flows[number].source, self.machines[number]
         return _figures(source.registers, machine, offline.broken_pipeline(source, machine))
 
     def why(self, a: int, b: int) -> str:
-        """Whether two nodes share a kernel, and every decision that names both, else either."""
+        """Whether two nodes share a kernel, with the decisions that name both, or else either.
+
+        Raises MinisitchError for an unknown node.
+        """
         graph = self.stages.graph
         for node in (a, b):
             if not 0 <= node < len(graph):
@@ -148,7 +160,7 @@ class Explanation:
 
     @property
     def json(self) -> str:
-        """The report as JSON: graph, steps, each kernel with placements, text and decisions, pipelines, the memory plan."""
+        """The report as JSON: graph, steps, kernels, pipelines, memory plan, decisions."""
         plan, graph = self.stages.plan, self.stages.graph
         kernels, flows = iter([k.name for k in self.stages.kernels]), iter([f.source.name for f in self.stages.flows])
         names = {"kernel": kernels, "pipeline": flows}

@@ -1,6 +1,7 @@
-"""When each stage had which tile: a simulated ``Simulation`` as a picture.
+"""Draw when each stage had which tile in a simulation.
 
-In:  a ``Simulation``. Out: an ``<svg>`` with a row for each stage, queue and unit, time to the right.
+In:  a ``Simulation``. Out: an ``<svg>`` with a row for each stage, queue and unit, time to the
+right.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from .picture import CHARACTER, LINE_HEIGHT, MARGIN, PALETTE, rectangle, svg, te
 COLOURS = {"simt": PALETTE[0], "tensor": PALETTE[1], "queue": PALETTE[2], "dram": PALETTE[4], "l2": PALETTE[5]}
 UNITS = ("simt", "tensor", "dram", "l2")
 ROW, STRIP = 22.0, 26.0
-NARROW = 3.0  # pixels: tiles that would be narrower are drawn together
+NARROW = 3.0  # pixels; narrower tiles are drawn together
 
 
 @dataclass(frozen=True)
 class _Axis:
-    """Where a microsecond lies."""
+    """Maps microseconds to pixels."""
 
     left: float
     scale: float
@@ -34,7 +35,7 @@ class _Axis:
 def timeline(run: Simulation, name: str, until: float = 0.0, width: float = 900.0) -> str:
     """A row of tiles for each stage; below, how full each queue is and what each unit does.
 
-    ``until``: the last microsecond of the axis, where several runs are to be drawn to one scale.
+    ``until`` is the last microsecond of the axis, so that several runs can have one scale.
     """
     until = max(until, run.makespan_us)
     labels = [*(load.name for load in run.loads), *(channel.name for channel in run.channels), *UNITS]
@@ -64,7 +65,7 @@ def timeline(run: Simulation, name: str, until: float = 0.0, width: float = 900.
 
 
 def _tiles(firings: Sequence[Firing], kind: str, at: _Axis, y: float) -> Iterable[str]:
-    """A box for each tile; neighbours too narrow to be told apart share one."""
+    """A box for each tile. Tiles that are too narrow share one."""
     joined: list[list[Firing]] = []
     for firing in firings:
         last = joined[-1] if joined else []
@@ -91,17 +92,17 @@ def _strip(label: str, steps: Sequence[tuple[float, float]], colour: str, tip: s
 
 
 def _drawn(moments: Sequence[Moment], unit: str) -> list[tuple[float, float]]:
-    """What was drawn of a unit, from when on."""
+    """The share of a unit's rate that was used, as (since when, share)."""
     steps: list[tuple[float, float]] = []
     for moment in moments:
-        if steps and steps[-1][0] < moment.start:  # between kernels nothing is
+        if steps and steps[-1][0] < moment.start:  # nothing runs between kernels
             steps.append((steps[-1][0], 0.0))
         steps += [(moment.start, getattr(moment, unit)), (moment.end, getattr(moment, unit))]
     return [*steps, (moments[-1].end, 0.0)] if moments else []
 
 
 def _averaged(moments: Sequence[Moment], unit: str, at: _Axis) -> list[tuple[float, float]]:
-    """The same, but no finer than a pixel: what was drawn on average in each."""
+    """The same, averaged over each pixel if that is coarser."""
     pixel = 1 / at.scale
     if len(moments) * pixel < (moments[-1].end if moments else inf) / 2:
         return _drawn(moments, unit)

@@ -1,17 +1,17 @@
-"""How many thread blocks each stage of a pipeline gets: Kitsune's load balance, solved exactly.
+"""The number of thread blocks of each stage: Kitsune's load balance, solved exactly.
 
-In:  what each stage asks of the machine (``StageLoad``), the queues between them (``Channel``), a ``Device``.
-Out: a ``Balance``: blocks a stage, tiles a microsecond, and every bound on that rate.
+In:  the work of each stage (``StageLoad``), the queues between them (``Channel``), a ``Device``.
+Out: a ``Balance``: blocks of each stage, tiles a microsecond, and every bound on that rate.
 
-Kitsune's Algorithm 2 is an integer program over a_i, the blocks of stage i, for a pipeline in its steady state:
+Kitsune's Algorithm 2 is an integer program over a_i, the blocks of stage i, for the steady state:
 
     maximise T      T <= a_i / #SM / (us_i * utilisation_i)                          for each stage
                     T * DRAM bytes <= DRAM bandwidth,   T * L2 bytes <= L2 bandwidth
                     1 <= a_i,   sum of a_i over SIMT stages = #SM = sum over TENSOR stages
 
-An SM holds a block of each kind, which share it without slowing each other: the paper's assumption. So the kinds do
-not compete, and in each the slowest stage is made as fast as can be by giving it, again and again, the next block.
-No search is needed: T is a minimum, and a block given to any stage but the slowest cannot raise it.
+The paper assumes that an SM runs one block of each kind without slowing either. So the kinds do not
+compete. Within a kind, each next block goes to the slowest stage. No search is needed: T is a
+minimum, and only a block for the slowest stage can raise it.
 
 Before:  up (tensor, 4 us), gelu (simt, 2 us), down (tensor, 4 us) on 108 SMs
 After:   54, 108 and 54 blocks; T = 0.125 tiles/us, which ``up`` and ``down`` bound
@@ -35,39 +35,40 @@ KINDS: tuple[Kind, ...] = ("simt", "tensor")
 
 @dataclass(frozen=True)
 class StageLoad:
-    """What a stage asks of the machine for each of its ``tiles``.
+    """The work of a stage for each of its ``tiles``.
 
-    ``us`` is what a tile takes where the stage has the whole machine to itself, operator after operator;
-    ``utilisation`` the part of that time in which its unit works. Beside other stages, with operands on the chip, only
-    that part is left: the paper's Speedup is 1 / utilisation. ``parallel`` is how many blocks a tile keeps busy (0: as
-    many as there are); a reduction that was not split keeps one.
+    ``us`` is the time of a tile if the stage has the whole machine, operator after operator. In the
+    share ``utilisation`` of that time its unit works. In a pipeline, with operands on the chip,
+    only this share is left, so the paper's speedup is 1 / utilisation. ``parallel`` is the number
+    of blocks that one tile keeps busy (0: all). A reduction that is not split keeps one block busy.
     """
 
     name: str
     kind: Kind
     us: float
-    dram_bytes: int = 0  # a tile's, to and from DRAM: what the pipeline reads and returns, weights that no cache holds
-    l2_bytes: int = 0  # a tile's, that L2 has: beside what comes from DRAM or through queues
+    dram_bytes: int = 0  # of a tile: inputs, results, and weights that no cache holds
+    l2_bytes: int = 0  # of a tile, besides DRAM's and the queues'
     utilisation: float = 1.0
     tiles: int = 1
     parallel: int = 0
 
     def busy_us(self, blocks: float, device: Device) -> float:
-        """What a tile takes in a pipeline in which the stage has so many blocks, its operands on the chip."""
+        """Microseconds of a tile in a pipeline in which the stage has this many blocks."""
         most = min(self.parallel, device.sms) or device.sms
         return self.us * self.utilisation * most / min(blocks, most)
 
     def share(self, device: Device) -> float:
-        """The part of the machine's SMs that it can use."""
+        """The share of the machine's SMs that the stage can use."""
         return (min(self.parallel, device.sms) or device.sms) / device.sms
 
 
 @dataclass(frozen=True)
 class Channel:
-    """A queue: what one stage makes and others read, ``entries`` tiles in a whole pass (0: one for each of the producer's).
+    """A queue from one stage to others. ``entries`` counts a whole pass (0: one a tile).
 
-    Rates are those of synchronous dataflow. A stage that takes 32 tiles and hands over one entry reduces; one that takes 32 tiles
-    and reads one entry has it for all of them; one of a single tile that reads 32 entries waits for all.
+    Rates are those of synchronous dataflow. For example, a stage that takes 32 tiles and hands over
+    one entry reduces. A stage of 32 tiles that reads one entry uses it for all of them. A stage of
+    one tile that reads 32 entries waits for all.
     """
 
     producer: str
@@ -75,7 +76,7 @@ class Channel:
     tile_bytes: int
     depth: int = 2
     entries: int = 0
-    returned: bool = False  # the caller wants it too: it is written to DRAM, once, whoever else reads it
+    returned: bool = False  # the caller gets the value too: it is written to DRAM once
 
     @property
     def name(self) -> str:
@@ -83,13 +84,13 @@ class Channel:
 
     @property
     def held_bytes(self) -> int:
-        """What its ring occupies."""
+        """Bytes of its ring."""
         return self.depth * self.tile_bytes
 
 
 @dataclass(frozen=True)
 class Bound:
-    """One upper bound on the rate of a pipeline: a stage's, or ``DRAM``'s, or ``L2``'s."""
+    """One upper bound on a pipeline's rate, by a stage, ``DRAM`` or ``L2``."""
 
     name: str
     tiles_per_us: float
@@ -98,7 +99,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Balance:
-    """Blocks of each stage, and what bounds the rate: ``bounds`` begins with the one that binds."""
+    """Blocks of each stage, and the bounds on the rate, tightest first."""
 
     device: Device
     blocks: Mapping[str, int]
@@ -116,7 +117,10 @@ class Balance:
 
 
 def balance(loads: Sequence[StageLoad], device: Device, channels: Sequence[Channel] = ()) -> Balance:
-    """The blocks of each stage that let most tiles through. Raises PipelineError where stages are more than SMs."""
+    """The blocks of each stage that give the highest rate.
+
+    Raises PipelineError if a kind has more stages than the device has SMs.
+    """
     verify(loads, channels, device)
     blocks: dict[str, int] = {}
     for kind in KINDS:
@@ -133,17 +137,17 @@ def balance(loads: Sequence[StageLoad], device: Device, channels: Sequence[Chann
 
 
 def pass_tiles(loads: Sequence[StageLoad]) -> int:
-    """The tiles that rates are counted in: those of the stages that take most."""
+    """The tiles that rates are counted in: the most that any stage takes."""
     return max(load.tiles for load in loads)
 
 
 def entries_of(channel: Channel, loads: Sequence[StageLoad]) -> int:
-    """How many tiles a queue hands over in a whole pass."""
+    """The number of entries of a queue in a whole pass."""
     return channel.entries or next(load.tiles for load in loads if load.name == channel.producer)
 
 
 def in_dram(channels: Sequence[Channel], device: Device) -> set[int]:
-    """The queues that L2 has no room for, by their place, the largest first: a ring larger than its cache finds nothing in it."""
+    """Positions of the queues that do not fit into L2, largest first. A larger ring never hits."""
     inside, outside = sum(channel.held_bytes for channel in channels), set[int]()
     for i in sorted(range(len(channels)), key=lambda i: channels[i].held_bytes, reverse=True):
         if inside > device.l2_size:
@@ -153,7 +157,7 @@ def in_dram(channels: Sequence[Channel], device: Device) -> set[int]:
 
 
 def _deal(loads: Sequence[StageLoad], kind: Kind, device: Device) -> dict[str, int]:
-    """Deal out one block for each SM: always to the slowest stage of those that have use for one more."""
+    """Deal out one block for each SM, always to the slowest stage that can use one more."""
     if len(loads) > device.sms:
         raise PipelineError(f"{len(loads)} {kind} stages want a block each, and {device.name} has {device.sms} SMs: fuse "
                             "element-wise stages with their producers, or make two pipelines of it")
@@ -172,7 +176,7 @@ def _deal(loads: Sequence[StageLoad], kind: Kind, device: Device) -> dict[str, i
 
 
 def _passes(load: StageLoad, blocks: int, device: Device) -> float:
-    """Whole passes that a stage could take in a microsecond."""
+    """Whole passes of a stage in a microsecond."""
     busy = load.busy_us(blocks, device) * load.tiles
     return 1 / busy if busy else inf
 
@@ -191,7 +195,7 @@ def _bounds(loads: Sequence[StageLoad], channels: Sequence[Channel], device: Dev
 
 
 def pipeline_bytes(loads: Sequence[StageLoad], channels: Sequence[Channel], device: Device) -> tuple[int, int]:
-    """Bytes of a whole pass of the pipeline, through DRAM and through L2: all that DRAM moves goes through L2."""
+    """Bytes of a whole pass through DRAM and through L2. All DRAM traffic also passes L2."""
     dram = sum(load.dram_bytes * load.tiles for load in loads)
     l2, outside = sum(load.l2_bytes * load.tiles for load in loads), in_dram(channels, device)
     for i, channel in enumerate(channels):
@@ -202,9 +206,9 @@ def pipeline_bytes(loads: Sequence[StageLoad], channels: Sequence[Channel], devi
     return dram, dram + l2
 
 
-# ---------------------------------------------------------------- what is no pipeline
+# ---------------------------------------------------------------- checks
 def verify(loads: Sequence[StageLoad], channels: Sequence[Channel], device: Device) -> None:
-    """Raises PipelineError where a load, a channel or the device does not make sense; names it and the next step."""
+    """Raise PipelineError for a wrong load, channel or device, with its name and the next step."""
     place = {load.name: i for i, load in enumerate(loads)}
     if not loads or len(place) < len(loads):
         raise PipelineError("a pipeline has at least one stage, and no two of the same name: rename one")

@@ -1,17 +1,18 @@
-"""Which tile may come when: the rates of synchronous dataflow, and how deep a queue must be.
+"""The rates of synchronous dataflow: which tile may come when, and how deep a queue must be.
 
 In:  ``StageLoad``s in the order of their data and the ``Channel``s between them.
 Out: firings in an order that always works, depths.
 
-A stage that has fired n of its F times has published floor(n e / F) of a queue's e entries, and given back as many of one
-that it reads; to fire the n-th time it needs ceil(n e / F). The three cases that matter:
+A stage fires F times, and a queue gets e entries. After n firings it has published floor(n e / F)
+entries of a queue that it writes, and given back as many of one that it reads. For its n-th firing
+it needs ceil(n e / F) entries. Three cases matter:
 
     e = F        tile by tile
-    e = 1        the producer reduces all of its tiles to one; a consumer needs that one from its first tile on
+    e = 1        the producer reduces all tiles to one, which a consumer needs from the start
     F = 1        a final stage, which needs all entries at once
 
 Before:  exp -> sum, divide; sum -> divide (1 entry); 8 tiles
-After:   exp 8 times, with sum after each, then divide 8 times: the queue of exp holds 8 entries, and less would be a deadlock
+After:   exp 8 times, with sum after each, then divide 8 times: the queue of exp needs 8 entries
 """
 
 from __future__ import annotations
@@ -24,29 +25,29 @@ from .balance import Channel, StageLoad, entries_of
 
 
 def reads(channels: Sequence[Channel], stage: str) -> list[tuple[int, Channel]]:
-    """The queues that a stage reads, each with its place among all."""
+    """The queues that a stage reads, with their positions among all."""
     return [(i, channel) for i, channel in enumerate(channels) if stage in channel.consumers]
 
 
 def writes(channels: Sequence[Channel], stage: str) -> list[tuple[int, Channel]]:
-    """The queues that a stage fills, each with its place among all."""
+    """The queues that a stage writes, with their positions among all."""
     return [(i, channel) for i, channel in enumerate(channels) if stage == channel.producer]
 
 
 def passed(entries: int, load: StageLoad, firings: int) -> int:
-    """Entries that a stage has published, or given back, after so many firings."""
+    """Entries that a stage has published or given back after ``firings`` firings."""
     return firings * entries // load.tiles
 
 
 def needed(entries: int, load: StageLoad, firings: int) -> int:
-    """Entries that must be there for a stage to fire so many times."""
+    """Entries that a stage needs to fire ``firings`` times."""
     return -(-firings * entries // load.tiles)
 
 
 def sequence(loads: Sequence[StageLoad], channels: Sequence[Channel]) -> Iterator[tuple[StageLoad, int]]:
-    """All firings one after the other, each tile as far down as it gets before the next begins: (stage, its tile).
+    """All firings in order, as (stage, tile). Each tile goes down as far as it can before the next.
 
-    A stage that no tiles set the pace of fires on demand: when the last stage that has work waits for what it makes.
+    A stage that reads no sequence of tiles fires on demand, when a later stage needs its result.
     """
     by_name, fired = {load.name: load for load in loads}, {load.name: 0 for load in loads}
     inputs = {load.name: [(entries_of(c, loads), by_name[c.producer]) for _, c in reads(channels, load.name)] for load in loads}
@@ -66,11 +67,11 @@ def sequence(loads: Sequence[StageLoad], channels: Sequence[Channel]) -> Iterato
 
 
 def depths(loads: Sequence[StageLoad], channels: Sequence[Channel], full_rate: bool = False) -> list[int]:
-    """For each queue a depth with which no stage waits forever: what it holds in ``sequence``'s order.
+    """The depth of each queue without deadlock: the most entries that it holds in ``sequence``.
 
-    With ``full_rate`` it also never makes a stage wait that has work: one entry more for each stage on the longest path from
-    its producer to a consumer. That is the paper's double buffer for neighbours, and three for a queue that passes a stage by.
-    Raises PlanError for two stages of one name.
+    With ``full_rate`` no stage waits that has work. This takes one more entry for each stage on the
+    longest path from producer to consumer. For neighbours it is the paper's double buffer, and for
+    a queue past one stage it is three. Raises PlanError for two stages with one name.
     """
     held = list(_held(tuple(loads), tuple(channels)))
     if full_rate:
@@ -80,7 +81,7 @@ def depths(loads: Sequence[StageLoad], channels: Sequence[Channel], full_rate: b
     return held
 
 
-@lru_cache(maxsize=256)  # a design asks for the same again, with other blocks or other names
+@lru_cache(maxsize=256)  # a design asks for the same repeatedly, with other blocks or names
 def _held(loads: tuple[StageLoad, ...], channels: tuple[Channel, ...]) -> tuple[int, ...]:
     by_name, fired = {load.name: load for load in loads}, {load.name: 0 for load in loads}
     if len(by_name) < len(loads):
@@ -96,7 +97,7 @@ def _held(loads: tuple[StageLoad, ...], channels: tuple[Channel, ...]) -> tuple[
 
 
 def _distances(loads: Sequence[StageLoad], channels: Sequence[Channel], start: str) -> dict[str, int]:
-    """The queues on the longest path from a stage to each stage below it."""
+    """The number of queues on the longest path from a stage to each stage below it."""
     found = {start: 0}
     for load in loads:
         for _, channel in writes(channels, load.name) if load.name in found else ():

@@ -1,25 +1,24 @@
-"""How long a pipeline takes, tile by tile: a discrete-event simulation.
+"""The time of a pipeline, tile by tile: a discrete-event simulation.
 
-In:  ``StageLoad``s in the order of their data, the ``Channel``s between them, a ``Device``, and for a
-pipeline the blocks of each stage.
-Out: a ``Simulation``: the makespan, when each stage had which tile, how full each queue was, what each unit did, bytes of DRAM.
+In:  ``StageLoad``s in the order of their data, the ``Channel``s between them, a ``Device``, and the
+blocks of each stage. Out: a ``Simulation``: the makespan, when each stage had which tile, how full
+each queue was, what each unit did, and bytes of DRAM.
 
-One kernel holds all stages. Each stage has blocks of its own. It runs when its tile has come and there is room for what it makes,
-and hands tiles on through queues in L2. ``benchmarks/executions.py`` simulates the paper's two baselines, kernels one after the
-other, with the same clock.
+One kernel holds all stages, each with blocks of its own. A stage runs if its tile is there and its
+output has room. ``benchmarks/executions.py`` simulates the paper's two baselines, kernels one after
+another, with the same clock.
 
-A *firing* is one stage's time on one tile, which all of its blocks share. It computes, moves DRAM bytes and moves L2
-bytes at the same time and ends with the slowest of the three; whoever moves bytes at a moment shares the bandwidth
-evenly. Queues cost nothing beside their bytes, as in the paper's own model.
+A *firing* is the time of one stage on one tile, shared by all its blocks. It computes, moves DRAM
+bytes and moves L2 bytes at the same time, and ends with the slowest. Firings that move bytes at the
+same time share the bandwidth evenly. Queues cost only their bytes, as in the paper's model.
 
-A stage whose input is not there, or whose output has no room, waits. Where all wait, they wait for each other: the
-deadlock of reconverging paths, such as softmax's as stages, whose division wants every exponential once more after
-the sum of all. It is found, named, and refused with the depth that would do.
+If all stages wait, they wait for each other. This deadlock occurs where paths meet again, as in a
+softmax whose division needs every exponential again after the sum. It is refused, with the stages
+and the depths that would avoid it.
 
 Before:  exp -> sum, divide (depth 2), sum -> divide; 8 tiles
-After:   PipelineError: deadlock at 12 us: exp (tile 2) waits for room in exp -> sum, divide (depth 2; divide has given back 0);
-         sum (tile 2) waits for a tile of exp, which has published 2; divide (tile 0) waits for a tile of sum, which has
-         published 0. It runs with depths of exp -> sum, divide 8; or keep these stages in one, compute again what waits, ...
+After:   PipelineError: deadlock at 12 us: exp (tile 2) waits for room in exp -> sum, divide
+         (depth 2; divide has given back 0); ... It runs with depths of exp -> sum, divide 8; ...
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ from ....errors import PipelineError
 from .balance import Channel, StageLoad, balance, entries_of, in_dram, verify
 from .rates import depths, needed, passed, reads, writes
 
-LOW = 1 / 3  # of a unit's rate: Kitsune counts a unit as idle below it
+LOW = 1 / 3  # share of a unit's rate below which Kitsune counts it as idle
 
 
 @dataclass(frozen=True)
 class Firing:
-    """One tile in one stage. ``lane`` is the kernel's row that it ran in: the stage's own in a pipeline."""
+    """One tile in one stage. ``lane`` is the kernel's lane: in a pipeline, the stage."""
 
     stage: str
     tile: int
@@ -51,7 +50,7 @@ class Firing:
 
 @dataclass(frozen=True)
 class Moment:
-    """A stretch of time in which nothing changed: the part of each unit's rate that was drawn."""
+    """A period without changes, and the share of each unit's rate that was used in it."""
 
     start: float
     end: float
@@ -63,7 +62,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Simulation:
-    """One execution of the work, as simulated."""
+    """One simulated execution."""
 
     execution: str
     device: Device
@@ -73,13 +72,13 @@ class Simulation:
     makespan_us: float
     firings: tuple[Firing, ...]
     moments: tuple[Moment, ...]
-    fills: tuple[tuple[tuple[float, int], ...], ...]  # for each channel: from when on it held how many entries
+    fills: tuple[tuple[tuple[float, int], ...], ...]  # for each channel: (since when, entries)
     dram_bytes: int
     l2_bytes: int
 
     @cached_property
     def utilisation(self) -> dict[str, float]:
-        """For each unit what it did, over what it could have done in the makespan."""
+        """For each unit, its work over the work that it could do in the makespan."""
         busy = {unit: sum(getattr(m, unit) * (m.end - m.start) for m in self.moments) for unit in ("simt", "tensor")}
         busy["dram"] = self.dram_bytes / self.device.bandwidth * 1e6
         busy["l2"] = self.l2_bytes / self.device.l2_bandwidth * 1e6
@@ -87,7 +86,7 @@ class Simulation:
 
     @cached_property
     def both_low(self) -> float:
-        """The part of the time in which SMs and DRAM are both below a third of what they can do."""
+        """The share of the time in which SMs and DRAM both are below a third of their rates."""
         low = sum(m.end - m.start for m in self.moments if max(m.simt, m.tensor) < LOW and m.dram < LOW)
         idle = self.makespan_us - sum(m.end - m.start for m in self.moments)  # launches
         return (low + idle) / self.makespan_us
@@ -101,9 +100,9 @@ class Simulation:
 # ---------------------------------------------------------------- the execution
 def dataflow(loads: Sequence[StageLoad], channels: Sequence[Channel], device: Device,
              blocks: Mapping[str, float] | None = None) -> Simulation:
-    """One kernel of co-resident stages, with these blocks each (SMs' worth of its unit), by default ``balance``'s.
+    """Simulate one kernel of co-resident stages, with these or ``balance``'s blocks.
 
-    Raises PipelineError where stages would wait for each other.
+    Raises PipelineError if stages would wait for each other.
     """
     verify(loads, channels, device)
     blocks = balance(loads, device, channels).blocks if blocks is None else blocks
@@ -127,17 +126,17 @@ def dataflow(loads: Sequence[StageLoad], channels: Sequence[Channel], device: De
 
 def simulate(execution: str, loads: Sequence[StageLoad], channels: Sequence[Channel], device: Device,
              kernels: Sequence[Sequence[Sequence[Task]]]) -> Simulation:
-    """Run kernels one after the other, the lanes of each side by side, the tasks of a lane in their order."""
+    """Run kernels in turn, the lanes of each side by side, the tasks of a lane in order."""
     return replace(_Simulation(loads, channels, device).run(kernels), execution=execution)
 
 
 def ends(channels: Sequence[Channel], load: StageLoad) -> list[tuple[int, Channel]]:
-    """The queues that a stage reads and those that it writes, with their numbers."""
+    """The queues that a stage reads, then those that it writes, with their positions."""
     return reads(channels, load.name) + writes(channels, load.name)
 
 
 def fired_entries(channel: Channel, load: StageLoad, tile: int, loads: Sequence[StageLoad]) -> int:
-    """Entries of a queue that a firing fetches, or publishes."""
+    """Entries of a queue that a firing takes or publishes."""
     entries, step = entries_of(channel, loads), passed if load.name == channel.producer else needed
     return step(entries, load, tile + 1) - step(entries, load, tile)
 
@@ -145,7 +144,7 @@ def fired_entries(channel: Channel, load: StageLoad, tile: int, loads: Sequence[
 # ---------------------------------------------------------------- time
 @dataclass(frozen=True)
 class Task:
-    """A firing to come: what it computes for how long and draws of its unit, and the bytes it moves."""
+    """A future firing: its time, its share of its unit, and the bytes it moves."""
 
     load: StageLoad
     tile: int
@@ -156,7 +155,7 @@ class Task:
 
 
 class _Active:
-    """A firing under way: what is left of its microseconds, its DRAM bytes, its L2 bytes."""
+    """A running firing: what is left of its microseconds, DRAM bytes and L2 bytes."""
 
     def __init__(self, task: Task, start: float) -> None:
         self.task, self.start = task, start
@@ -167,11 +166,11 @@ class _Active:
         return not (self.us or self.dram or self.l2)
 
     def soonest(self, dram: float, l2: float) -> float:
-        """When it is done with the first of what is left, at these bytes a microsecond; at once if nothing is."""
+        """Microseconds until it ends one of these, at these bytes a microsecond."""
         return 0.0 if self.over else min(self.us or inf, self.dram / dram or inf, self.l2 / l2 or inf)
 
     def spend(self, step: float, dram: float, l2: float) -> None:
-        """Let time pass. What would end within rounding of the step ends with it."""
+        """Let ``step`` microseconds pass. What would end within rounding ends too."""
         end = step * (1 + 1e-12)
         self.us = self.us - step if self.us > end else 0.0
         self.dram = self.dram - dram * step if self.dram > dram * end else 0.0
@@ -194,12 +193,12 @@ class _Simulation:
         self.fills: list[list[tuple[float, int]]] = [[(0.0, 0)] for _ in channels]
 
     def run(self, kernels: Sequence[Sequence[Sequence[Task]]]) -> Simulation:
-        """Run kernels one after the other, the lanes of each side by side, the tasks of a lane in their order."""
+        """Run kernels in turn, the lanes of each side by side, the tasks of a lane in order."""
         for lanes in kernels:
             self.clock += self.device.launch_us
             pending = [deque(lane) for lane in lanes]
             active: dict[int, _Active] = {}
-            changed = True  # a firing may start where another has ended
+            changed = True  # a firing may start when another has ended
             while active or any(pending):
                 for lane, tasks in enumerate(pending) if changed else ():
                     if tasks and lane not in active and self._waits_for(tasks[0]) is None:
@@ -217,7 +216,7 @@ class _Simulation:
                           tuple(map(tuple, self.fills)), sum(task.dram for task in moved), sum(task.l2 for task in moved))
 
     def _waits_for(self, task: Task) -> tuple[int, str] | None:
-        """The queue that keeps a firing from starting, and what of it is wanted."""
+        """The queue that a firing waits for, and whether it needs a tile or room. Else None."""
         load, firings = task.load, task.tile + 1
         for i, _ in self.reads[load.name]:
             if self.published[i] < needed(self.entries[i], load, firings):
@@ -228,7 +227,7 @@ class _Simulation:
         return None
 
     def _advance(self, active: Iterable[_Active]) -> None:
-        """Move the clock to the next moment at which one of the active firings is done with something."""
+        """Move the clock to the next moment at which a firing ends something."""
         sharing_dram, sharing_l2 = sum(found.dram > 0 for found in active), sum(found.l2 > 0 for found in active)
         dram = self.device.bandwidth / 1e6 / max(1, sharing_dram)  # bytes a microsecond
         l2 = self.device.l2_bandwidth / 1e6 / max(1, sharing_l2)
@@ -243,7 +242,7 @@ class _Simulation:
         self.clock += step
 
     def _finish(self, found: _Active, lane: int) -> None:
-        """Publish what a firing made, give back what it read."""
+        """Publish what a firing made, and give back what it read."""
         load, tile = found.task.load, found.task.tile
         self.firings.append(Firing(load.name, tile, lane, found.start, self.clock))
         for i, _ in self.writes[load.name]:
@@ -258,7 +257,7 @@ class _Simulation:
                 self.fills[i].append((self.clock, fill))
 
     def _deadlock(self, tasks: Sequence[Task]) -> str:
-        """Who waits for what, and the depth of each queue that would do."""
+        """The stages that wait, for what, and the depths that would avoid the deadlock."""
         said = []
         for task in tasks:
             found = self._waits_for(task)
