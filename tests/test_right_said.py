@@ -107,3 +107,20 @@ def test_a_kernel_bug_says_rule_line_and_thread():
         simt.step(text, {"x": np.zeros(4, np.float32), "y": np.zeros(4, np.float32)}, 1, 4, inputs=["x"])
     bug = caught.value
     assert bug.rule and bug.rule in str(bug) and bug.line == 3 and bug.thread
+
+
+def test_one_of_a_thing_is_a_singular_in_what_stages_print():
+    """One row, one column: thread maps, loops, launches and pictures say "1 row", not "1 rows"."""
+    plural = re.compile(r"(?<![\d.])1 (?:rows|columns|cols|blocks|threads|chunks|tiles|slices|ranges|cores|reduced rows)\b")
+
+    def f(x):
+        return x - x.max(-1, keepdims=True), x.sum(0)
+
+    for shape in ((1, 1), (1, 5000), (5000, 1), (1, 64), (3, 1)):
+        for device in ("cpu", "v100", "h100"):
+            for stage in ("stitch", "schedule"):
+                text = str(ms.lower(f, np.zeros(shape, np.float32), target="step" if device != "cpu" else "python",
+                                    device=None if device == "cpu" else device, stop_after=stage))
+                assert not plural.search(text), text
+    page = ms.explain(f, np.zeros((1, 5), np.float32), target="step")._repr_html_()
+    assert "1 row x 5 columns on 1 block x " in page and not plural.search(page)

@@ -215,7 +215,8 @@ def thread_map(found: ThreadMap, name: str) -> str:
     cells, rows = min(8, max(1, found.threads_per_row)), min(found.rows_per_block, 4)
     labels = [_task_label(found, task) for task in shown]
     wide, tall, left, y = 46, 18, max(map(len, labels), default=0) * CHARACTER + 16, 34.0
-    size = f"{found.rows} rows x {found.cols} columns on {found.blocks} blocks x {found.threads} threads"
+    size = f"{count(found.rows, 'row')} x {count(found.cols, 'column')} on " \
+           f"{count(found.blocks, 'block')} x {count(found.threads, 'thread')}"
     body = [text(left, 12, size), text(left, 27, _columns_of(found), extra=' fill-opacity="0.7"')]
     for task, label in zip(shown, labels, strict=True):
         if task > 3:

@@ -23,7 +23,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from ..device import Device
-from ..fuse import Decision
+from ..fuse import Decision, count
 from ..graph import Graph
 from ..ops import SHORT, itemsize, kind_of
 from ..stitch.index import ZERO, Guard, Index, show
@@ -468,10 +468,11 @@ def _print_kernel(kernel: Kernel) -> Iterator[str]:
         m = segment.thread_map
         yield f"  map     {m.rule}: {m.why}"
     if kernel.device.kind == "cpu":
-        yield f"  launch  {kernel.grid} ranges of tasks, {kernel.device.sms} cores, {kernel.shared_bytes} B of scratch rows"
+        yield f"  launch  {count(kernel.grid, 'range')} of tasks, {count(kernel.device.sms, 'core')}, " \
+              f"{kernel.shared_bytes} B of scratch rows"
     else:
-        yield f"  launch  {kernel.grid} blocks x {kernel.block} threads, at most {kernel.registers} registers, " \
-              f"{kernel.shared_bytes} B shared"
+        yield f"  launch  {count(kernel.grid, 'block')} x {count(kernel.block, 'thread')}, " \
+              f"at most {count(kernel.registers, 'register')}, {kernel.shared_bytes} B shared"
     for node, scheme, where, why in kernel.placements:
         yield f"  place   %{node} {kernel.graph[node].op:<8} {where}  {scheme}{': ' + why if why else ''}"
     for name, dtype, value in kernel.constants:
@@ -483,9 +484,9 @@ def _print_kernel(kernel: Kernel) -> Iterator[str]:
 def _print_segment(number: int, segment: Segment) -> Iterator[str]:
     parts = [f"row in 0..{segment.rows}"]
     if segment.chunks > 1:
-        parts.append(f"chunk in 0..{segment.chunks} of {segment.chunk} columns")
+        parts.append(f"chunk in 0..{segment.chunks} of {count(segment.chunk, 'column')}")
     if segment.slices > 1:
-        parts.append(f"slice in 0..{segment.slices} of {segment.slice_size} reduced rows")
+        parts.append(f"slice in 0..{segment.slices} of {count(segment.slice_size, 'reduced row')}")
     if segment.tile:
         parts.append(f"blocks of columns for {segment.tile} rows in turn, since operands lie across them")
     if segment.together > 1:

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ..device import Device
-from ..fuse import Decision
+from ..fuse import Decision, count
 from ..kernel.ir import Buffer, Clamp, Home, Kernel, Load, Phase, Segment, Stmt, Store, Wide, statements
 from ..ops import itemsize
 from ..stitch.index import ZERO, Index, grouped, variable
@@ -99,7 +99,8 @@ def deal(m: ThreadMap, device: Device, registers_each: int = 1) -> ThreadMap:
     if per_row == m.threads_per_row:
         return m
     if m.rule == "row-per-block":
-        return replace(m, threads=per_row, threads_per_row=per_row, why=f"a block of {per_row} threads for each of {m.rows} rows")
+        return replace(m, threads=per_row, threads_per_row=per_row,
+                       why=f"a block of {count(per_row, 'thread')} for each of {count(m.rows, 'row')}")
     together = max(1, min(DEALT_BLOCK, device.max_block) // per_row)
     while together > 1 and -(-m.rows // together) < device.sms:
         together //= 2  # for few rows, more multiprocessors rather than larger blocks
@@ -107,8 +108,8 @@ def deal(m: ThreadMap, device: Device, registers_each: int = 1) -> ThreadMap:
     threads, wave = together * per_row, device.wave(together * per_row, registers=MANY_REGISTERS * registers_each)
     steps = -(-groups // wave)
     blocks = -(-groups // steps)
-    why = f"{per_row} threads a row, {-(-m.cols // per_row)} columns each, {together} rows a block, {steps} in turn: " \
-          f"{blocks} of {wave} resident"
+    why = f"{count(per_row, 'thread')} a row, {count(-(-m.cols // per_row), 'column')} each, {count(together, 'row')} a block, " \
+          f"{steps} in turn: {blocks} of {wave} resident"
     return replace(m, blocks=blocks, threads=threads, rows_per_block=together, threads_per_row=per_row, steps=steps, why=why)
 
 
@@ -350,8 +351,8 @@ def _computed(body: Iterable[Stmt]) -> frozenset[str]:
     return frozenset(s.target for s in body if not isinstance(s, Store))
 
 
-def _registers(dtype: str, count: int) -> int:
-    return -(-count * itemsize(dtype) // 4)
+def _registers(dtype: str, size: int) -> int:
+    return -(-size * itemsize(dtype) // 4)
 
 
 def _bytes(b: Buffer, width: int) -> str:

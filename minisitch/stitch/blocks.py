@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from ..device import Device
 from ..errors import PlanError
-from ..fuse import Decision
+from ..fuse import Decision, count
 from ..graph import Graph, Node
 from .block_cuts import BlockComposition, Triple, triples_of
 from .dominants import is_row_reduce
@@ -40,7 +40,7 @@ def arrange(graph: Graph, device: Device, composition: BlockComposition) -> Stit
     blocks = _same_blocks(graph, schedules)
     threads = min(composition.threads, device.max_block)
     mapping = ThreadMap(blocks, 0, blocks, threads, 1, threads, 1, 1, 0, "block-composition",
-                        f"{blocks} blocks of {threads} threads, each with its piece of every value")
+                        f"{count(blocks, 'block')} of {count(threads, 'thread')}, each with its piece of every value")
     made: dict[int, Sink] = {}
     regional: set[int] = set()
     decisions = []
@@ -54,8 +54,8 @@ def arrange(graph: Graph, device: Device, composition: BlockComposition) -> Stit
             regional |= {producer.node} if apart else set()
         made[value] = replace(sink, phase=phase)
         each = {"row": "all threads fold it", "warp": "a warp folds each"}.get(sink.along, "a thread makes each")
-        why = f"{triple.kind}, axis {triple.split_dim} in {triple.sword}: each of {blocks} blocks owns " \
-              f"{graph[value].type.size // blocks} elements; {each}"
+        why = f"{triple.kind}, axis {triple.split_dim} in {triple.sword}: each of {count(blocks, 'block')} owns " \
+              f"{count(graph[value].type.size // blocks, 'element')}; {each}"
         decisions.append(Decision((value,), "map", "block-composition", why))
     sinks = tuple(replace(s, scheme="regional", why="produced and read by the same block") if s.node in regional else s
                   for s in made.values())

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..device import Device
-from ..fuse import Composition, Stitching
+from ..fuse import Composition, Stitching, count
 
 WARP = 32
 LONG_ROW = 1024  # the paper's bound: only longer rows are split
@@ -72,7 +72,7 @@ def map_rows(rows: int, cols: int, device: Device, *, adaptive: bool = True, who
     if not adaptive:  # as XLA does: 750,000 blocks of 32 threads for <750000, 32>
         per_row = min(block, max(WARP, power_of_two_at_least(cols))) if device.kind == "gpu" else 1
         return ThreadMap(rows, cols, max(1, rows), per_row, 1, per_row, 1, 1, cols, "row-per-block",
-                         f"a block of {per_row} threads for each of {rows} rows")
+                         f"a block of {count(per_row, 'thread')} for each of {count(rows, 'row')}")
     if rows < wave and cols > LONG_ROW and not whole and not threads_per_row:
         # a chunk keeps a whole block busy
         splits = min(max(1, wave // max(1, rows)), -(-cols // LONG_ROW))
@@ -81,15 +81,16 @@ def map_rows(rows: int, cols: int, device: Device, *, adaptive: bool = True, who
             chunk = -(-chunk // COLUMNS) * COLUMNS  # chunks begin where 16-byte accesses may
         splits = -(-cols // chunk)
         return ThreadMap(rows, cols, max(1, rows * splits), block, 1, block, 1, splits, chunk, "task-splitting",
-                         f"{rows} rows fill {rows} of {wave} resident blocks; {splits} chunks of {chunk} columns each")
+                         f"rows alone would be {rows} of {wave} resident blocks; "
+                         f"{count(splits, 'chunk')} of {count(chunk, 'column')} each")
     per_row = min(block, threads_per_row or max(WARP, power_of_two_at_least(cols))) if device.kind == "gpu" else 1
     together = max(1, block // per_row)
     groups = max(1, -(-rows // together))
     steps = -(-groups // wave)
     blocks = -(-groups // steps)
-    s = ["s" * (n != 1) for n in (per_row, together, blocks, steps)]
-    why = f"{per_row} thread{s[0]} a row, {together} row{s[1]} a block, {steps} in turn: {blocks} of {wave} resident" \
-        if device.kind == "gpu" else f"{blocks} range{s[2]} of {steps} row{s[3]}, each a core's in turn"
+    why = f"{count(blocks, 'range')} of {count(steps, 'row')}, each a core's in turn"
+    if device.kind == "gpu":
+        why = f"{count(per_row, 'thread')} a row, {count(together, 'row')} a block, {steps} in turn: {blocks} of {wave} resident"
     return ThreadMap(rows, cols, blocks, together * per_row, together, per_row, steps, 1, cols, "task-packing", why)
 
 
@@ -123,5 +124,6 @@ def map_columns(rows: int, serial: int, cols: int, device: Device, whole: bool =
     slices = -(-serial // -(-serial // slices)) if slices > 1 else 1
     blocks = min(tasks * slices, wave)
     steps = -(-tasks * slices // blocks)
-    why = f"{tiles} tiles of {width} columns, {slices} slices of the {serial} reduced rows: {blocks} of {wave} resident"
+    why = f"{count(tiles, 'tile')} of {count(width, 'column')}, {count(slices, 'slice')} of {count(serial, 'reduced row')}: " \
+          f"{blocks} of {wave} resident"
     return ThreadMap(rows, cols, blocks, threads, 1, threads, steps, tiles, width, "column-tiles", why), slices

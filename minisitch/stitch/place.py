@@ -81,7 +81,7 @@ class StitchPlan:
             rows, serial, cols = s.extents
             lines.append(f"level {s.level} phase {s.phase}: %{s.node} {self.graph[s.node].op} {s.role}"
                          + (f" %{s.operand}" if s.role == "piece" else "") + f" over "
-                         f"{rows} rows x {cols} cols" + (f" x {serial} serial" if serial != 1 else "")
+                         f"{count(rows, 'row')} x {count(cols, 'col')}" + (f" x {serial} serial" if serial != 1 else "")
                          + f"  {s.scheme}{': ' + s.why if s.why else ''}")
         return "\n".join(lines)
 
@@ -349,7 +349,7 @@ class _Arranger:
             producer = self.made[value]
             partition = adopt(producer, position, shape)
             if partition is not None and self._fills(producer.space, partition.extents(shape)):
-                self._decide(node, "proactive-adaptation", f"takes the {producer.space.rows} rows of %{value}")
+                self._decide(node, "proactive-adaptation", f"takes the {count(producer.space.rows, 'row')} of %{value}")
                 return partition, producer.space, producer.thread_map
         anchored = self._with_dominant(node, shape) or self._with_reader(node, shape)
         partition = anchored or self._flat(shape, everything)

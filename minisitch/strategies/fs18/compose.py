@@ -51,8 +51,8 @@ def compose_kernel(fusion: Fusion, body: Body) -> tuple[Composition, list[Decisi
     parts = [m for m in sorted(fusion.members, reverse=True) if fusion.graph[m].kind in ("map", "reduce")]
     options = [(s, threads) for s in fusion.schedules for threads in thread_counts(fusion.limits.device)]
     (schedule, threads), _, prices = tune(options, parts, lambda part, option: _price(fusion, part, *option))
-    chosen = (f"{schedule.cut.blocks} blocks of {threads} threads, the cheapest of {count(len(fusion.schedules), 'schedule')} "
-              f"({count(prices, 'price')})")
+    chosen = (f"{count(schedule.cut.blocks, 'block')} of {count(threads, 'thread')}, "
+              f"the cheapest of {count(len(fusion.schedules), 'schedule')} ({count(prices, 'price')})")
     try:
         blocks, kernel, decisions = _fit_shared(fusion, body, schedule, threads)
     except PlanError as refusal:
