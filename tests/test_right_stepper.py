@@ -322,8 +322,8 @@ def test_a_bug_says_rule_line_and_thread():
     ((lambda x: x, []), "text of a kernel as a str, and got function"),
     (("def k(x):\n    x[0] = 1\n", None), "arguments as a list, or a dict by parameter name, and got NoneType"),
     (("def k(x):\n    x[0] = 1\n", np.zeros(1)), "arguments as a list, or a dict by parameter name, and got ndarray"),
-    (("def k(x):\n    x[0] = 1\n", [[1, 2]]), "argument 0 of the kernel is a list"),
-    (("def k(x):\n    x[0] = 1\n", {"x": None}), "argument 'x' of the kernel is a NoneType")])
+    (("def k(x):\n    x[0] = 1\n", [[1, 2]]), "argument 0 is a list, no NumPy array"),
+    (("def k(x):\n    x[0] = 1\n", {"x": None}), "argument 'x' is a NoneType")])
 def test_a_launch_of_something_else_says_what_is_expected(arguments, said):
     with pytest.raises(MinisitchError, match=said):
         step(*arguments, 1, 1)

@@ -103,8 +103,7 @@ def _refuse_other_kinds(text: Any, arrays: Any) -> None:
                              "write step(text, [x, y], grid, block)")
     for place, each in arrays.items() if isinstance(arrays, Mapping) else enumerate(arrays):
         if not isinstance(each, np.ndarray | np.generic | int | float):
-            raise MinisitchError(f"argument {place!r} of the kernel is a {type(each).__name__}; "
-                                 "step takes NumPy arrays and numbers: write np.asarray(x)")
+            raise MinisitchError(f"argument {place!r} is a {type(each).__name__}, no NumPy array or number: write np.asarray(x)")
 
 
 def _arguments(program: KernelProgram, values: Mapping[str, Any], inputs: Iterable[str | int] | None, queues: set[str],

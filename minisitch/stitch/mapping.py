@@ -81,8 +81,7 @@ def map_rows(rows: int, cols: int, device: Device, *, adaptive: bool = True, who
             chunk = -(-chunk // COLUMNS) * COLUMNS  # chunks begin where 16-byte accesses may
         splits = -(-cols // chunk)
         return ThreadMap(rows, cols, max(1, rows * splits), block, 1, block, 1, splits, chunk, "task-splitting",
-                         f"rows alone would be {rows} of {wave} resident blocks; "
-                         f"{count(splits, 'chunk')} of {count(chunk, 'column')} each")
+                         f"rows alone fill {rows} of {wave} resident blocks; {count(splits, 'chunk')} of {chunk} columns each")
     per_row = min(block, threads_per_row or max(WARP, power_of_two_at_least(cols))) if device.kind == "gpu" else 1
     together = max(1, block // per_row)
     groups = max(1, -(-rows // together))
