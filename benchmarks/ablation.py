@@ -217,13 +217,14 @@ def compiled(program: Any, ingredient: Ingredient | None) -> Callable[[Sequence[
         return assemble(lower_program(program, ingredient.strategy if ingredient else "auto", "cpu", get_device("cpu")), "cpu")
 
 
-def measure(fn: Callable[..., Any], shapes: Sequence[tuple[int, ...]], seconds: float) -> dict[str, list[float]]:
+def measure(fn: Callable[..., Any], shapes: Sequence[tuple[int, ...]], seconds: float,
+            ingredients: Sequence[Ingredient] = INGREDIENTS) -> dict[str, list[float]]:
     """Microseconds a call of each variant, round after round; ``""`` is the program as it is. Raises if results differ."""
     rng = np.random.default_rng(0)
     args = tuple(rng.random(shape, F32) for shape in shapes)
     program, leaves = trace(fn, args, {}), flatten((args, {}))[0]
     variants: dict[str, tuple[Callable[..., Any], Any]] = {"": (compiled(program, None), nullcontext)}
-    variants |= {i.name: (compiled(program, i), i.running) for i in INGREDIENTS}
+    variants |= {i.name: (compiled(program, i), i.running) for i in ingredients}
     right = flatten(fn(*args))[0]
     samples: dict[str, list[float]] = {name: [] for name in variants}
     repeats: dict[str, int] = {}

@@ -15,8 +15,8 @@ from golden import golden  # noqa: F401  a fixture
 from hypothesis import HealthCheck, settings
 
 COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
-settings.register_profile("default", max_examples=60, **COMMON)
-settings.register_profile("ci", max_examples=60, derandomize=True, print_blob=True, **COMMON)
+settings.register_profile("default", max_examples=25, **COMMON)
+settings.register_profile("ci", max_examples=25, derandomize=True, print_blob=True, **COMMON)
 settings.register_profile("nightly", max_examples=3000, **COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default"))
 

@@ -9,7 +9,8 @@ import re
 
 import numpy as np
 import pytest
-from stitch_help import CPU, layernorm, layernorm_backward, lowered, softmax, traced
+from programs import layernorm, layernorm_backward, softmax
+from stitch_help import CPU, lowered, traced
 from test_compile import widest_register
 
 from minisitch.runtime.cpu import compile as compiler

@@ -11,19 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from stitch_help import (
-    ROOT,
-    TOY,
-    V100,
-    figure_7,
-    layernorm,
-    layernorm_backward,
-    one_kernel,
-    program,
-    softmax,
-    stepped,
-    traced,
-)
+from programs import layernorm, layernorm_backward, softmax
+from stitch_help import ROOT, TOY, V100, figure_7, one_kernel, program, stepped, traced
 
 import minisitch.stitch.place as stitching
 from minisitch import cuda_emit

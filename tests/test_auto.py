@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from programs import softmax
 from stitch_help import DISTURBED
 
 import minisitch as ms
@@ -30,11 +31,6 @@ V100 = DEVICES["v100"]
 
 def graph_of(fn, *types):
     return simplify(trace(fn, [ms.runtime.parse_type(t) for t in types], {}).graph)
-
-
-def softmax(x):
-    e = np.exp(x - np.max(x, axis=-1, keepdims=True))
-    return e / np.sum(e, axis=-1, keepdims=True)
 
 
 def large(seed):
@@ -299,7 +295,7 @@ def test_equal_kernels_are_judged_once(monkeypatch):
 def test_a_composition_that_names_values_names_those_of_its_kernel():
     """Wherever a block composition replaces a stitched kernel, its ids are those of the new body, whose reduces and outputs it cuts."""
     found = 0
-    for seed in range(140):
+    for seed in range(40):
         graph = large(seed)
         prices = Prices(graph, V100)
         plan = decide(graph, V100, Judgement(compare=False))
@@ -311,7 +307,7 @@ def test_a_composition_that_names_values_names_those_of_its_kernel():
                 assert looped >= {n.id for n in nodes.nodes if n.kind == "reduce"} | {*nodes.outputs}
                 assert all(nodes[node].kind != "source" for node in looped)
                 assert [s.node for s in prices.kernel(pattern).plan.sinks] == sorted(looped), "and it is built"
-    assert found > 3
+    assert found > 1
 
 
 def test_a_kernel_is_cut_at_its_barrier_where_launches_are_cheaper():

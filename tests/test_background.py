@@ -15,6 +15,7 @@ import warnings
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from programs import softmax
 
 import minisitch as ms
 from minisitch import testing
@@ -24,11 +25,6 @@ from minisitch.runtime import Executable
 from minisitch.runtime.executable import ReferenceExecutable
 
 PATIENCE = 60  # seconds after which a test that hangs fails
-
-
-def softmax(x):
-    e = np.exp(x - np.max(x, axis=-1, keepdims=True))
-    return e / np.sum(e, axis=-1, keepdims=True)
 
 
 X = np.random.default_rng(0).normal(size=(5, 7)).astype(np.float32)

@@ -225,7 +225,7 @@ def random_plans(seeds):
 def test_random_programs_under_random_schedules():
     """What the propagation rules accept is accepted here, and right on both targets."""
     composed_kernels, many, folds = 0, 0, set()
-    for plan in random_plans(range(25)):
+    for plan in random_plans(range(10)):
         graph, program = plan.graph, Program(plan.graph, Static(None, ()), Static(None, ()), (), ())
         inputs = random_inputs(graph, np.random.default_rng(0))
         for target, device in (("step", TOY), ("python", CPU)):
@@ -236,7 +236,7 @@ def test_random_programs_under_random_schedules():
             composed_kernels += len(segments)
             many += sum(s.rows > 1 and len(s.phases) > 1 for s in segments)
             folds |= {f.along for s in segments for p in s.phases for f in p.folds}
-    assert composed_kernels > 100 and many > 30 and folds >= {"row", "column"}
+    assert composed_kernels > 40 and many > 12 and folds >= {"row", "column"}
 
 
 # ---------------------------------------------------------------- a block owns what it reads

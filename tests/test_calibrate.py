@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stitch_help import gelu, lowered, one_kernel, softmax, traced
+from programs import gelu, softmax
+from stitch_help import lowered, one_kernel, traced
 
 from minisitch.__main__ import main
 from minisitch.device import BUILT_IN, HEAVY_NS

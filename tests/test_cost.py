@@ -4,25 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from stitch_help import (
-    BASIC,
-    CPU,
-    TOY,
-    TOY32,
-    TOY128,
-    V100,
-    batch_norm,
-    figure_7,
-    gelu,
-    layernorm,
-    layernorm_backward,
-    lowered,
-    one_kernel,
-    program,
-    softmax,
-    stepped,
-    traced,
-)
+from programs import batch_norm, gelu, layernorm, layernorm_backward, softmax
+from stitch_help import BASIC, CPU, TOY, TOY32, TOY128, V100, figure_7, lowered, one_kernel, program, stepped, traced
 
 from minisitch import cuda_emit
 from minisitch.device import BUILT_IN, LOOP_NS, SERIAL_BELOW, SERIAL_BESIDE_LIBRARY, Level
@@ -79,7 +62,7 @@ def test_bytes_of_a_split_softmax():
 def test_bytes_of_random_programs(device):
     """What was touched <= what the model says <= what was issued; the first two are equal where no gather reads."""
     kernels, gathers = 0, 0
-    for seed in range(50):
+    for seed in range(20):
         graph = random_graph(np.random.default_rng(seed), max_nodes=15, max_elements=300)
         for strategy in (*BASIC, "fs18", "fs20", "auto") if device is TOY else BASIC:
             stages = lowered(graph, strategy, "step", device)
@@ -93,7 +76,7 @@ def test_bytes_of_random_programs(device):
                     assert touched == told, f"{seed} {strategy}\n{source.kernel}"
                     kernels += 1
                 gathers += any(n.op == "gather" for n in body.graph.nodes)
-    assert kernels > 200 and gathers > 5
+    assert kernels > 80 and gathers > 2
 
 
 def test_a_gather_counts_what_it_takes_not_the_whole_table():

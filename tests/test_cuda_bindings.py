@@ -13,6 +13,7 @@ import cuda_help
 import fake_cuda
 import numpy as np
 import pytest
+from programs import softmax
 
 import minisitch as ms
 from minisitch.errors import DeviceError
@@ -25,11 +26,6 @@ from minisitch.runtime.target import _has_driver
 
 WHY = missing() or ("" if shutil.which("cc") else "no C compiler") or ("a real driver is here" if _has_driver() else "")
 pytestmark = [pytest.mark.offline_cuda, pytest.mark.skipif(bool(WHY), reason=WHY or "present")]
-
-
-def softmax(x):
-    e = np.exp(x - np.max(x, axis=-1, keepdims=True))
-    return e / np.sum(e, axis=-1, keepdims=True)
 
 
 def block(x, w):

@@ -15,6 +15,7 @@ from cuda_help import stand_in
 from fake_cuda import Array, values_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from programs import softmax
 
 import minisitch as ms
 from minisitch.errors import DeviceError, KernelBug, MinisitchError
@@ -36,11 +37,6 @@ ORDER = (*LAUNCHES, "cuGraphLaunch", "cuStreamBeginCapture", "cuStreamEndCapture
 
 def array(*shape, dtype="float32", seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype(dtype)
-
-
-def softmax(x):
-    e = np.exp(x - np.max(x, axis=-1, keepdims=True))
-    return e / np.sum(e, axis=-1, keepdims=True)
 
 
 def chain(x):

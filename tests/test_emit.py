@@ -11,21 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stitch_help import (
-    BASIC,
-    CPU,
-    ROOT,
-    TOY,
-    attention,
-    bodies,
-    lowered,
-    one_kernel,
-    program,
-    run,
-    runner,
-    softmax,
-    traced,
-)
+from programs import attention, softmax
+from stitch_help import BASIC, CPU, ROOT, TOY, bodies, lowered, one_kernel, program, run, runner, traced
 
 import minisitch as ms
 from minisitch import cpu_emit, cuda_emit
@@ -72,8 +59,8 @@ def test_softmax_text(target, golden):
 @both
 def test_each_line_names_its_node_and_the_users_line(target):
     source = emitted(traced(softmax, (64, 128)), target)
-    lines = (ROOT / "tests" / "stitch_help.py").read_text().splitlines()
-    named = re.findall(r"# %(\d+) (\w+)  stitch_help\.py:(\d+) in softmax", source.text)
+    lines = (ROOT / "tests" / "programs.py").read_text().splitlines()
+    named = re.findall(r"# %(\d+) (\w+)  programs\.py:(\d+) in softmax", source.text)
     ops = {op for _, op, _ in named}
     assert {"max", "sub", "exp", "sum", "div"} <= ops
     for node, op, line in named:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from programs import softmax
 
 import minisitch as ms
 from minisitch.errors import MinisitchError, PlanError
@@ -25,11 +26,6 @@ from minisitch.fuse import STRATEGIES, fuse
 from minisitch.graph import TensorType
 from minisitch.runtime.this_machine import get_device
 from minisitch.stitch.mapping import map_columns, map_rows
-
-
-def softmax(x):
-    e = np.exp(x - np.max(x, axis=-1, keepdims=True))
-    return e / np.sum(e, axis=-1, keepdims=True)
 
 
 def attention(q, k, v):

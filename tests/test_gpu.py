@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from programs import softmax
 
 import minisitch as ms
 from minisitch.errors import DeviceError
@@ -26,11 +27,6 @@ from minisitch.trace import flatten, trace
 
 pytestmark = [pytest.mark.gpu,
               pytest.mark.skipif(not cuda_driver.available(), reason="no usable GPU: python -m minisitch doctor")]
-
-
-def softmax(x):
-    e = np.exp(x - np.max(x, axis=-1, keepdims=True))
-    return e / np.sum(e, axis=-1, keepdims=True)
 
 
 def layernorm(x):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from programs import softmax
 from stitch_help import traced
 from test_emit import all_maps
 from test_restitch import two_cells
@@ -27,11 +28,6 @@ from minisitch.trace import Program
 
 H100 = DEVICES["h100"]
 pytestmark = [pytest.mark.offline_cuda, pytest.mark.skipif(bool(missing()), reason=missing() or "present")]
-
-
-def softmax(x):
-    e = np.exp(x - np.max(x, axis=-1, keepdims=True))
-    return e / np.sum(e, axis=-1, keepdims=True)
 
 
 def layernorm(x, scale, shift):

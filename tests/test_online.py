@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from programs import softmax
 from stitch_help import V100
 
 import minisitch as ms
@@ -103,11 +104,6 @@ def test_long_rows_are_read_once_and_compiled_results_agree():
         loads = [line for source in stages.sources for line in source.text.splitlines() if "= x0[" in line]
         assert loads and all("row * 8000" in line for line in loads), "pieces of x, each read twice while it is in a cache"
         assert len({source.text for source in stages.sources if "= x0[" in source.text}) == 1, "by one kernel"
-
-
-def softmax(x):
-    e = np.exp(x - np.max(x, axis=-1, keepdims=True))
-    return e / np.sum(e, axis=-1, keepdims=True)
 
 
 @pytest.mark.parametrize(("f", "shape", "why"), [

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from stitch_help import CPU, DISTURBED, ROOT, TOY, V100, figure_7, layernorm, program, softmax, traced
+from programs import layernorm, softmax
+from stitch_help import CPU, DISTURBED, ROOT, TOY, V100, figure_7, program, traced
 
 sys.path.insert(0, str(ROOT))
 

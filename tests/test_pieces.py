@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stitch_help import CPU, TOY, TOY32, V100, lowered, one_kernel, runner, softmax, stepped, traced
+from programs import softmax
+from stitch_help import CPU, TOY, TOY32, V100, lowered, one_kernel, runner, stepped, traced
 
 import minisitch as ms
 from minisitch.errors import KernelError

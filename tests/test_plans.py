@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stitch_help import ROOT, V100, program, softmax, traced
+from programs import softmax
+from stitch_help import ROOT, V100, program, traced
 
 import minisitch as ms
 from minisitch.fuse import STRATEGIES, FusionPlan, fuse, make_plan, strategy

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from stitch_help import CPU, TOY, V100, Program, Static, assemble, program, softmax, stepped, traced
+from programs import softmax
+from stitch_help import CPU, TOY, V100, Program, Static, assemble, program, stepped, traced
 from test_blocks import blocky_graph
 
 import minisitch as ms
@@ -144,8 +145,8 @@ def in_as_few_launches_as_can_be(plan, monkeypatch, device):
 def test_random_plans_of_every_strategy_in_fewer_launches(monkeypatch):
     """On both targets; the stepper sees every race, and the emitted texts are those of the runtime."""
     seen = Counter()
-    graphs = [simplify(random_graph(np.random.default_rng(seed), max_nodes=26, max_elements=400)) for seed in range(30)]
-    for graph in [*graphs, *map(blocky_graph, range(10))]:
+    graphs = [simplify(random_graph(np.random.default_rng(seed), max_nodes=26, max_elements=400)) for seed in range(9)]
+    for graph in [*graphs, *map(blocky_graph, range(3))]:
         inputs = random_inputs(graph, np.random.default_rng(0))
         for name in ("none", "xla", "fs18", "fs20", "auto"):  # some kernels of auto have parts already
             for target, device in (("step", TOY), ("python", CPU)):
@@ -161,7 +162,7 @@ def test_random_plans_of_every_strategy_in_fewer_launches(monkeypatch):
                 seen["barriers"] += sum(k.grid_barriers for k in stages.kernels)
                 seen["side by side"] += sum(len(k.plan.composition.parts) > 1 + k.grid_barriers for k in stages.kernels
                                             if isinstance(k.plan.composition, Restitching))
-    assert min(seen.values()) > 20 and len(seen) == 5 and seen["step launches saved"] > 300, seen
+    assert min(seen.values()) > 6 and len(seen) == 5 and seen["step launches saved"] > 90, seen
 
 
 @pytest.mark.parametrize("device", [V100, CPU])

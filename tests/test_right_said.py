@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from programs import softmax
 
 import minisitch as ms
 from minisitch.explain import demo
@@ -16,11 +17,6 @@ from minisitch.explain.compare import widened
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 ROOT = Path(__file__).parent.parent
-
-
-def softmax(x):
-    e = np.exp(x - np.max(x, axis=-1, keepdims=True))
-    return e / np.sum(e, axis=-1, keepdims=True)
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda", "step"])

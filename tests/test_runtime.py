@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from programs import softmax
 from stitch_help import lowered
 
 import minisitch as ms
@@ -43,11 +44,6 @@ TEXT_TARGETS = ("python", "step", "reference")
 
 def array(*shape, dtype="float32", seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype(dtype)
-
-
-def softmax(x):
-    e = np.exp(x - np.max(x, axis=-1, keepdims=True))
-    return e / np.sum(e, axis=-1, keepdims=True)
 
 
 def executable(jitted, *args):

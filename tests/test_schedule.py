@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from programs import layernorm_backward, softmax
 from stitch_help import (
     BASIC,
     CPU,
@@ -16,13 +17,11 @@ from stitch_help import (
     V100,
     bodies,
     figure_7,
-    layernorm_backward,
     lowered,
     one_kernel,
     program,
     run,
     runner,
-    softmax,
     stepped,
     traced,
 )

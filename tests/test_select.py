@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stitch_help import layernorm, program, softmax, traced
+from programs import layernorm, softmax
+from stitch_help import program, traced
 
 from minisitch.fuse import FREE, topological
 from minisitch.graph import Builder, TensorType

@@ -5,21 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from stitch_help import (
-    BASIC,
-    CPU,
-    TOY,
-    V100,
-    batch_norm,
-    bodies,
-    figure_7,
-    layernorm_backward,
-    one_kernel,
-    program,
-    softmax,
-    stepped,
-    traced,
-)
+from programs import batch_norm, layernorm_backward, softmax
+from stitch_help import BASIC, CPU, TOY, V100, bodies, figure_7, one_kernel, program, stepped, traced
 
 from minisitch import cuda_emit
 from minisitch.fuse import Stitching, fuse

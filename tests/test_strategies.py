@@ -2,22 +2,8 @@
 
 import numpy as np
 import pytest
-from stitch_help import (
-    BASIC,
-    CPU,
-    ROOT,
-    V100,
-    attention,
-    batch_norm,
-    figure_7,
-    gelu,
-    layernorm,
-    layernorm_backward,
-    program,
-    run,
-    softmax,
-    traced,
-)
+from programs import attention, batch_norm, gelu, layernorm, layernorm_backward, softmax
+from stitch_help import BASIC, CPU, ROOT, V100, figure_7, program, run, traced
 
 import minisitch as ms
 from minisitch.fuse import fuse, make_plan, pattern_inputs, verify_plan

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from growth import growth
 from numpy import zeros
+from programs import softmax
 from trace_help import check, run
 
 from minisitch.errors import TraceError
@@ -27,23 +28,18 @@ WEIGHT = np.full((4, 2), 0.5, "f4")
 HERE = np.zeros(3)
 
 
-def softmax(x):
-    e = np.exp(x - np.max(x, axis=-1, keepdims=True))
-    return e / np.sum(e, axis=-1, keepdims=True)
-
-
 # ---------------------------------------------------------------- graphs and where they come from
 def test_a_softmax_prints_as_a_program() -> None:
     line = softmax.__code__.co_firstlineno + 1
     assert str(trace(softmax, (X,)).graph) == f"""\
 %0: f32[3,4] = input name='x'
-%1: f32[3,1] = max %0 axes=(1,) keepdims=True  # test_trace.py:{line} in softmax
-%2: f32[3,4] = broadcast %1 shape=(3, 4)  # test_trace.py:{line} in softmax
-%3: f32[3,4] = sub %0 %2  # test_trace.py:{line} in softmax
-%4: f32[3,4] = exp %3  # test_trace.py:{line} in softmax
-%5: f32[3,1] = sum %4 axes=(1,) keepdims=True  # test_trace.py:{line + 1} in softmax
-%6: f32[3,4] = broadcast %5 shape=(3, 4)  # test_trace.py:{line + 1} in softmax
-%7: f32[3,4] = div %4 %6  # test_trace.py:{line + 1} in softmax
+%1: f32[3,1] = max %0 axes=(1,) keepdims=True  # programs.py:{line} in softmax
+%2: f32[3,4] = broadcast %1 shape=(3, 4)  # programs.py:{line} in softmax
+%3: f32[3,4] = sub %0 %2  # programs.py:{line} in softmax
+%4: f32[3,4] = exp %3  # programs.py:{line} in softmax
+%5: f32[3,1] = sum %4 axes=(1,) keepdims=True  # programs.py:{line + 1} in softmax
+%6: f32[3,4] = broadcast %5 shape=(3, 4)  # programs.py:{line + 1} in softmax
+%7: f32[3,4] = div %4 %6  # programs.py:{line + 1} in softmax
 return %7"""
 
 

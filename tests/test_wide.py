@@ -6,19 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from stitch_help import (
-    CPU,
-    TOY,
-    V100,
-    layernorm_backward,
-    lowered,
-    one_kernel,
-    program,
-    runner,
-    softmax,
-    stepped,
-    traced,
-)
+from programs import layernorm_backward, softmax
+from stitch_help import CPU, TOY, V100, lowered, one_kernel, program, runner, stepped, traced
 
 from minisitch import cuda_emit
 from minisitch.errors import KernelBug, KernelError
