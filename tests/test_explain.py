@@ -22,7 +22,7 @@ from minisitch.explain import picture
 from minisitch.explain.compare import HEADINGS, Comparison, error_of, interleaved, sample
 from minisitch.explain.demo import gpt, make_batch, make_weights
 from minisitch.explain.page import page
-from minisitch.fuse import STRATEGIES, fuse
+from minisitch.fuse import STRATEGIES, count, fuse
 from minisitch.graph import TensorType
 from minisitch.runtime.this_machine import get_device
 from minisitch.stitch.mapping import map_columns, map_rows
@@ -135,15 +135,15 @@ def test_a_program_without_kernels_is_reported():
 # ---------------------------------------------------------------- pictures
 @given(st.data())
 def test_boxes_do_not_overlap_and_edges_run_down(data):
-    count = data.draw(st.integers(1, 12))
-    boxes = [picture.Box((f"node {i}" * data.draw(st.integers(1, 3)), "f32[4]")) for i in range(count)]
-    pairs = st.tuples(st.integers(0, count - 1), st.integers(0, count - 1)).filter(lambda p: p[0] < p[1])
-    edges = [(a, b, "") for a, b in data.draw(st.lists(pairs, unique=True, max_size=20))] if count > 1 else []
+    number = data.draw(st.integers(1, 12))
+    boxes = [picture.Box((f"node {i}" * data.draw(st.integers(1, 3)), "f32[4]")) for i in range(number)]
+    pairs = st.tuples(st.integers(0, number - 1), st.integers(0, number - 1)).filter(lambda p: p[0] < p[1])
+    edges = [(a, b, "") for a, b in data.draw(st.lists(pairs, unique=True, max_size=20))] if number > 1 else []
     svg = ET.fromstring(picture.layered(boxes, edges, "p", "test"))
     width, height = map(float, svg.attrib["viewBox"].split()[2:])
     drawn = [tuple(float(r.attrib[k]) for k in ("x", "y", "width", "height"))
              for r in svg.iter() if r.tag.endswith("rect")]
-    assert len(drawn) == count
+    assert len(drawn) == number
     for x, y, w, h in drawn:
         assert x >= 0 and y >= 0 and x + w <= width + 1 and y + h <= height + 1
     for (x, y, w, h), (x2, y2, w2, h2) in itertools.combinations(drawn, 2):
@@ -158,7 +158,7 @@ def test_boxes_do_not_overlap_and_edges_run_down(data):
 def test_thread_maps_are_drawn_for_any_shape(rows, cols, device):
     found = map_rows(rows, cols, get_device(device))
     svg = picture.thread_map(found, "t")
-    assert f"{found.blocks} blocks x {found.threads} threads" in svg and len(svg) < 60_000
+    assert f"{count(found.blocks, 'block')} x {count(found.threads, 'thread')}" in svg and len(svg) < 60_000
     words = [e.text or "" for e in ET.fromstring(svg).iter() if e.tag.endswith("text")]
     for block in range(min(2, found.tasks, found.blocks)):
         assert any(w.startswith(f"block {block}") for w in words)
