@@ -105,15 +105,15 @@ def lower(fn: Callable[..., Any], *args: Any, strategy: str | None = None, targe
     Kernel or a KernelSource for each kernel. Everything prints. The tuple of sources also shows
     machine code if the tools are installed: ``lower(fn, x, target="cuda").sass()``.
 
-    ``schedule`` shows the plain kernel, and the name of a pass the kernel after it. ``passes`` is
-    ``"default"`` or a tuple of names; ``()`` leaves the kernel plain, as the target ``step`` does
-    unless asked.
+    ``schedule`` gives the plain kernel, and the name of a pass gives the kernel after it.
+    ``passes`` is ``"default"`` or a tuple of names. ``()`` leaves the kernel plain, as the target
+    ``step`` does by default.
 
     Raises MinisitchError for an unknown stage or pass, and the errors of the stages.
     """
     fn, strategy, target, device, exact, passes = settings(fn, strategy, target, device, exact, passes)
     machine = choose_device(target, device)
-    door_of(stop_after, chosen(passes, machine))  # an unknown name is refused before anything is traced
+    door_of(stop_after, chosen(passes, machine))  # refuses an unknown name before tracing
     program = replace(trace(fn, read_types(args), read_types(kwargs)), exact=exact)
     made = lower_program(program, strategy, target, machine, stop_after, plan_of, passes).at(stop_after)
     return Sources(made) if stop_after == "emit" else Printed(made) if type(made) is tuple else made
@@ -419,9 +419,9 @@ def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "auto", target:
     ``exp`` and ``tanh``. ``exact=False`` allows one rounding for a product and a sum, and keeps
     float16 values as float32 between operations.
 
-    ``passes``: what makes kernels fast. ``"default"`` are the target's own; a tuple names passes, as
-    in ``("vectorize",)``, and ``()`` leaves kernels plain. The target ``step`` shows plain kernels
-    unless asked. The names are those of ``minisitch.PASSES``.
+    ``passes``: the passes that make kernels fast. ``"default"`` means those of the target. A tuple
+    names passes (keys of ``minisitch.PASSES``), as in ``("vectorize",)``. ``()`` leaves kernels
+    plain, as the target ``step`` does by default.
 
     Compiled programs of all functions share MINISITCH_PROGRAMS bytes (96 MiB unless set). Those
     used least recently are dropped. ``clear()`` drops those of one function.

@@ -203,8 +203,8 @@ def _again(kernel: Kernel, segment: Segment) -> int:
 class _Loops:
     """Time of a segment's loops on one core.
 
-    ``ns`` is that time in nanoseconds. ``dragged`` counts the bytes that strided accesses fetch and
-    do not use.
+    ``ns`` is that time in nanoseconds. ``dragged`` counts the bytes of whole cache lines that
+    strided accesses fetch, and bytes that are prefetched in vain.
 
     Each statement is priced as part of a vector, or as a scalar. A short loop and the end of a
     longer one use narrower vectors, and save half of the lanes that they leave out. If rows are
