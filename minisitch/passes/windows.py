@@ -60,12 +60,12 @@ def _with_views(phase: Phase, names: dict[tuple[str, Index, Guard], str]) -> Pha
         rest = Index(stmt.index.const, tuple(t for t in stmt.index.terms if t not in mine))
         fixed = rest.variables
         whole = [c for c, a in mine for name, size in inner.items() if a == Digit(name, 1, size) and c > 0]
-        if not mine or len(whole) != len(mine) or len(mine) > len(inner) or any(v.startswith("at") for v in fixed):
+        if not mine or len(whole) != len(mine) or len(mine) > len(inner) or rest.loaded:
             return stmt
         piece = [c for c in stmt.guard if phase.cuts and c.span(*phase.axes[-1])]
         guard = tuple(c for c in stmt.guard if c not in piece)
         asked = {name for c in guard for name in c.index.variables}
-        if stmt.guard and (isinstance(stmt, Store) or asked & inner.keys() or any(v.startswith("at") for v in asked)):
+        if stmt.guard and (isinstance(stmt, Store) or asked & inner.keys() or any(c.index.loaded for c in guard)):
             return stmt  # part of the window may lie outside
         fixed |= asked
         length, place = Index(0, tuple(mine)).bounds[1] + 1, Index(0, tuple(mine))

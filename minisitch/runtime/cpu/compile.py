@@ -271,7 +271,7 @@ class _Idioms(ast.NodeTransformer):
     """
 
     FREE: ClassVar = {ast.Add: "add_any_order", ast.Mult: "mul_any_order"}
-    POLYNOMIALS = re.compile(r"_f(32|64)$")
+    POLYNOMIALS = cpu_math.POLYNOMIALS
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         self.stack = STACK
@@ -283,7 +283,7 @@ class _Idioms(ast.NodeTransformer):
         known = [n.value for n in turns if isinstance(n, ast.Constant) and isinstance(n.value, int)]
         long = len(known) < len(turns) or len(range(*known)) >= SIDE_BY_SIDE_FROM
         calls = {n.func.id for n in inside if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
-        if long and not any(isinstance(n, ast.For) for n in inside) and any(map(self.POLYNOMIALS.search, calls)):
+        if long and not any(isinstance(n, ast.For) for n in inside) and calls & self.POLYNOMIALS:
             node.body.append(ast.parse("side_by_side()").body[0])
         return self.generic_visit(node)
 

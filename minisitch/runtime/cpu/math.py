@@ -744,3 +744,10 @@ def cos_f64(x):
 def pow_f64(x, y):
     """The C library's: a call, does not vectorise."""
     return np.power(x, y)
+
+
+# Functions that are long chains of arithmetic: each step waits for the one before, so several vectors run side by side.
+POLYNOMIALS = frozenset(function.__name__ for function in (
+    exp_f32, expm1_f32, log_f32, log2_f32, log10_f32, log1p_f32, tanh_f32, erf_f32, sin_f32,
+    cos_f32, pow_f32, exp_f64, expm1_f64, log_f64, log2_f64, log10_f64, log1p_f64, tanh_f64,
+    erf_f64, sin_f64, cos_f64, pow_f64))
