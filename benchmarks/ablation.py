@@ -26,9 +26,7 @@ import numpy as np
 
 from minisitch import get_device, trace
 from minisitch.explain.compare import take_turns
-from minisitch.passes import batch_rows as together
-from minisitch.passes import split_reductions as online
-from minisitch.passes import stream_stores
+from minisitch.passes.registry import DEFAULTS
 from minisitch.runtime import assemble, lower_program, pool, steps
 from minisitch.runtime.cpu import compile as compiler
 from minisitch.runtime.cpu import thread_pool, workers
@@ -152,6 +150,7 @@ class Ingredient:
     compiling: Callable[[], AbstractContextManager[Any]] = nullcontext
     running: Callable[[], AbstractContextManager[Any]] = nullcontext
     strategy: str = "auto"
+    without: str = ""  # a pass
 
 
 def _without_flag(name: str) -> Callable[[], AbstractContextManager[Any]]:
@@ -194,9 +193,7 @@ INGREDIENTS = (
     Ingredient("arrays that do not overlap", _helpers(arguments_do_not_overlap=lambda: None)),
     Ingredient("short loops vectorised before they are unrolled",
                lambda: patch.object(compiler, "_short_loops", lambda on: nullcontext())),
-    Ingredient("two reductions of a long row in one sweep", lambda: patch.object(online, "LONG", 1 << 62)),
-    Ingredient("short rows together", lambda: patch.object(together, "SHORT_ROW", 1)),
-    Ingredient("stores past the caches", lambda: patch.object(stream_stores, "STREAM", 1 << 40)),
+    *(Ingredient(name, without=name) for name in DEFAULTS["cpu"]),
     Ingredient("scratch rows on the stack", lambda: patch.object(compiler, "STACK", 0)),
     Ingredient("results' memory taken again", running=lambda: patch.object(pool, "SMALLEST", 1 << 62)),  # asked at the first call
     Ingredient("threads that look for work", lambda: patch.object(thread_pool, "can_work", lambda: False)),
@@ -213,7 +210,9 @@ def compiled(program: Any, ingredient: Ingredient | None) -> Callable[[Sequence[
         stack.enter_context(patch.dict("os.environ", {"MINISITCH_CACHE": "0", "MINISITCH_PLANS": "0"}))
         if ingredient:
             stack.enter_context(ingredient.compiling())
-        return assemble(lower_program(program, ingredient.strategy if ingredient else "auto", "cpu", get_device("cpu")), "cpu")
+        strategy, without = (ingredient.strategy, ingredient.without) if ingredient else ("auto", "")
+        passes = tuple(name for name in DEFAULTS["cpu"] if name != without)
+        return assemble(lower_program(program, strategy, "cpu", get_device("cpu"), passes=passes), "cpu")
 
 
 def measure(fn: Callable[..., Any], shapes: Sequence[tuple[int, ...]], seconds: float,
