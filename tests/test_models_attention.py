@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import minisitch as ms
+from minisitch.fuse import fuse
 from minisitch.trace import flatten
 
 MODELS = Path(__file__).resolve().parent.parent / "benchmarks" / "models"
@@ -43,10 +44,6 @@ def in_float64(value):
     if isinstance(value, tuple | list):
         return type(value)(map(in_float64, value))
     return value.astype(np.float64) if getattr(value, "dtype", None) == np.float32 else value
-
-
-def plan(fn, args, strategy):
-    return ms.lower(fn, *args, strategy=strategy, target="cuda", device="v100", stop_after="fuse")
 
 
 # ---------------------------------------------------------------- every program
@@ -86,7 +83,8 @@ def test_full_presets_are_large_but_not_too_large_and_are_stitched(name):
     module = importlib.import_module(name)
     assert list(module.PRESETS) == ["small", "full"]
     fn, args = module.make("full")
-    counts = [plan(fn, args, strategy) for strategy in ("none", "xla", "astitch")]
+    graph = ms.lower(fn, *args, target="cuda", device="v100", stop_after="simplify")
+    counts = [fuse(graph, strategy, ms.get_device("v100")) for strategy in ("none", "xla", "astitch")]
     assert len(counts[0].graph) <= FULL_NODES
     none, xla, astitch = (len(each.kernels) for each in counts)
     assert astitch < 0.45 * xla < 0.45 * none

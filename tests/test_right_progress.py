@@ -128,7 +128,7 @@ def line_of(function, offset):
     (one_line, 2, f"the loop at line {line_of(one_line, 1)}"), (body, 3, f"the loop at line {line_of(body, 2)}"),
     (reduced, 1, "this line")])
 def test_a_loop_is_warned_of_once_with_its_line(function, at, said):
-    (warning,) = warned(function, 4_400)
+    (warning,) = warned(function, 4_100)
     assert (warning.filename, warning.lineno) == (__file__, line_of(function, at))
     assert f"test_right_progress.py:{line_of(function, at)}: {said} has recorded 2,000 operations" in str(warning.message)
     assert issubclass(ms.LoopWarning, ms.MinisitchError)
@@ -152,7 +152,7 @@ def test_200000_operations_are_an_error(monkeypatch):
 
 def test_mutant_of_a_watch_that_sees_no_loops(monkeypatch):
     monkeypatch.setattr(recorder, "_loops", lambda code: ())
-    assert "the loop" not in str(warned(one_line, 4_400)[0].message)
+    assert "the loop" not in str(warned(one_line, 4_100)[0].message)
 
 
 def test_what_is_known_is_not_worked_out_again(monkeypatch):
