@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from stitch_help import TOY, layernorm_backward, one_kernel, run, softmax, stepped, traced
+from programs import layernorm_backward, softmax
+from stitch_help import TOY, one_kernel, run, stepped, traced
 
 import minisitch as ms
 from minisitch import cpu_emit, cuda_emit

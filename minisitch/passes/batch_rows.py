@@ -29,11 +29,9 @@ ELEMENTS = 1024  # of a block of rows: 4 kB of float32 each of what they read an
 MOST_ROWS, FEWEST_ROWS = 32, 4
 
 
-@kernel_pass("batch_rows")
+@kernel_pass("batch_rows", "cpu")
 def batch_rows(kernel: Kernel) -> Kernel:
     """Take the short rows of each segment together."""
-    if kernel.device.kind != "cpu":
-        return kernel
     segments, buffers = [], dict(kernel.by_name)
     for segment in kernel.segments:
         made, rows = (segment, ()) if segment.tile or segment.together > 1 else take_together(segment, buffers)

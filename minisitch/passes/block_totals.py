@@ -27,10 +27,10 @@ LONG_SUM = 1024  # elements: a longer sum keeps what rounding takes from its tot
 FEW = 64  # elements of an inner axis that are worth a total of their own
 
 
-@kernel_pass("block_totals")
+@kernel_pass("block_totals", "cpu")
 def block_totals(kernel: Kernel) -> Kernel:
     """Give each block of long rows a total of its own."""
-    if kernel.device.kind != "cpu" or not any(_rounds(p) for s in kernel.segments for p in s.phases):
+    if not any(_rounds(p) for s in kernel.segments for p in s.phases):
         return kernel
     kernel = with_whole_chunks(kernel, inner_columns)
     return replace(kernel, segments=tuple(replace(s, phases=tuple(_in_blocks(s, p) for p in s.phases)) for s in kernel.segments))

@@ -35,10 +35,10 @@ FEW = 64  # reduced rows, as partial results are, that are not worth it
 MOST_UNROLLED = 32  # statements that this may make of a loop's body (measured: 4 rows help nearly as much)
 
 
-@kernel_pass("column_sweep")
+@kernel_pass("column_sweep", "cpu")
 def column_sweep(kernel: Kernel) -> Kernel:
     """Sweep over the reduced rows of each column space where that is worth it."""
-    if kernel.device.kind != "cpu" or not any(s.kind == "column" for s in kernel.segments):
+    if not any(s.kind == "column" for s in kernel.segments):
         return kernel
     kernel = with_whole_chunks(kernel, inner_columns)
     segments = tuple(_swept(kernel, s) if s.kind == "column" else s for s in kernel.segments)

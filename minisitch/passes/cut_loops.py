@@ -19,11 +19,9 @@ from .registry import kernel_pass
 MOST_CUTS = 3  # of an innermost loop; with more it stays whole
 
 
-@kernel_pass("cut_loops")
+@kernel_pass("cut_loops", "cpu")
 def cut_loops(kernel: Kernel) -> Kernel:
     """Cut the innermost loop of each phase where guards of it alone change."""
-    if kernel.device.kind != "cpu":
-        return kernel
     segments = tuple(replace(s, phases=tuple(_with_cuts(p, chunks_of(s, p).split) for p in s.phases)) for s in kernel.segments)
     changed = any(p.cuts for s in segments for p in s.phases)
     return replace(kernel, segments=segments) if changed else kernel

@@ -19,10 +19,10 @@ from ..stitch.index import Index
 from .registry import kernel_pass
 
 
-@kernel_pass("keep_in_output")
+@kernel_pass("keep_in_output", "cpu")
 def keep_in_output(kernel: Kernel) -> Kernel:
     """Let outputs hold kept rows, where they can."""
-    if kernel.device.kind != "cpu" or any(p.views for s in kernel.segments for p in s.phases):
+    if any(p.views for s in kernel.segments for p in s.phases):
         return kernel
     segments, hosts = list(kernel.segments), dict[str, str]()
     for number, segment in enumerate(segments):

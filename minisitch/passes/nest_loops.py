@@ -40,10 +40,10 @@ from .registry import kernel_pass
 LONG_SUM = 1024  # reduced rows: a longer sum of columns keeps what rounding takes from it (``kahan_add``)
 
 
-@kernel_pass("nest_loops")
+@kernel_pass("nest_loops", "cpu")
 def nest_loops(kernel: Kernel) -> Kernel:
     """Nest what is flat, and add the rows of memory that columns are summed up in."""
-    if kernel.device.kind != "cpu" or "nest_loops" in kernel.passes:
+    if "nest_loops" in kernel.passes:
         return kernel
     kernel = with_whole_chunks(kernel, inner_columns)
     segments = tuple(replace(s, phases=tuple(_nested(kernel, s, p) for p in s.phases)) for s in kernel.segments)

@@ -53,10 +53,15 @@ DEFAULTS = {
 PLAIN_TARGETS = ("step",)
 
 
-def kernel_pass(name: str) -> Callable[[KernelPass], KernelPass]:
-    """Register a rewrite of kernels under a name; from anywhere. It returns the kernel itself where it has nothing to do."""
+def kernel_pass(name: str, kind: str = "") -> Callable[[KernelPass], KernelPass]:
+    """Register a rewrite of kernels under a name; from anywhere. It returns the kernel itself where it has nothing to do.
+
+    ``kind``: it rewrites only kernels for that kind of device, ``"cpu"`` or ``"gpu"``.
+    """
     def register(function: KernelPass) -> KernelPass:
-        PASSES[name] = replace(PASSES.get(name, Pass()), kernel=function)
+        def rewrite(kernel: Kernel) -> Kernel:
+            return function(kernel) if kind in ("", kernel.device.kind) else kernel
+        PASSES[name] = replace(PASSES.get(name, Pass()), kernel=rewrite)
         return function
     return register
 

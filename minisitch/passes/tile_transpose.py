@@ -21,11 +21,9 @@ LINE_COLUMNS = LINE // 4  # of a block where rows lie across each other: a cache
 TILE_ROWS = 64  # that are read across while their lines stay in cache: each has another page for each of its operands
 
 
-@kernel_pass("tile_transpose")
+@kernel_pass("tile_transpose", "cpu")
 def tile_transpose(kernel: Kernel) -> Kernel:
     """Tile each lone loop that reads across its rows."""
-    if kernel.device.kind != "cpu":
-        return kernel
     tiled = [_may_tile(s) for s in kernel.segments]
     segments = tuple(_tiled(s) if may else s for s, may in zip(kernel.segments, tiled, strict=True))
     return replace(kernel, segments=segments) if any(tiled) else kernel

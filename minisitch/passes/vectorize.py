@@ -114,7 +114,7 @@ def deal(m: ThreadMap, device: Device, registers_each: int = 1) -> ThreadMap:
 
 
 # ---------------------------------------------------------------- wide accesses
-@kernel_pass("vectorize")
+@kernel_pass("vectorize", "gpu")
 def vectorize(kernel: Kernel) -> Kernel:
     """Take several columns at once, and keep rows in registers, where that is worth it; each choice is a ``Decision``."""
     return _Widening(kernel).result() if kernel.plan.maps else kernel

@@ -18,10 +18,10 @@ from ..stitch.index import Digit, Guard, Index, Loaded, Quotient, Remainder
 from .registry import kernel_pass
 
 
-@kernel_pass("windows")
+@kernel_pass("windows", "cpu")
 def windows(kernel: Kernel) -> Kernel:
     """Take views of what the innermost loops access."""
-    if kernel.device.kind != "cpu" or "windows" in kernel.passes:
+    if "windows" in kernel.passes:
         return kernel
     return replace(kernel, segments=tuple(map(_with_views_of_segment, kernel.segments)))
 
