@@ -119,7 +119,7 @@ def prepare(program: Program, strategy: str, target: str, compiled: dict[Request
     began = time.perf_counter()
     stages = lower_program(program, strategy, target, here)
     planned = time.perf_counter() - began
-    gpu = lower_program(program, strategy, "cuda", v100, stop_after="schedule")
+    gpu = lower_program(program, strategy, "cuda", v100, stop_after="vectorize")
     wanted = dict.fromkeys(r for source in stages.sources for r in requests(source)) if target == "cpu" else {}
     for at, request in enumerate(wanted):
         say(f"{strategy}: compiling {at + 1} of {len(wanted)}")

@@ -11,7 +11,7 @@ from minisitch import simt
 from minisitch.device import BUILT_IN, DEVICES
 from minisitch.fuse import Stitching, extract, fuse
 from minisitch.lower import lower_program
-from minisitch.passes.registry import chosen, kernel_of
+from minisitch.passes.registry import DEFAULTS, chosen, kernel_of
 from minisitch.runtime.assemble import assemble
 from minisitch.runtime.this_machine import cpu_with, this_cpu
 from minisitch.stitch.place import stitch
@@ -54,7 +54,8 @@ def traced(function, *inputs):
 
 
 def lowered(graph, strategy="astitch", target="step", device=TOY, stop_after="emit"):
-    """All stages of a graph, simplified first as the runtime does it."""
+    """All stages of a graph, simplified first as the runtime does it. ``schedule`` is the door behind all default passes."""
+    stop_after = DEFAULTS[device.kind][-1] if stop_after == "schedule" else stop_after
     return lower_program(Program(graph, Static(None, ()), Static(None, ()), (), ()), strategy, target, device, stop_after)
 
 

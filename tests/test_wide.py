@@ -118,7 +118,7 @@ def test_a_window_of_an_array_begins_anywhere():
         for t in range(3):
             h = np.tanh((h + x[t]) @ np.eye(128, dtype=np.float32))
         return h
-    kernels = lowered(traced(steps, (3, 2, 128), (2, 128)), "astitch", "step", V100, "schedule").kernels
+    kernels = lowered(traced(steps, (3, 2, 128), (2, 128)), "astitch", "step", V100).kernels
     wide = [(k.by_name[w.buffer].window, w) for k in kernels for p in phases(k) for w in p.wide]
     assert any(b.window for k in kernels for b in k.buffers) and wide, "what is read whole is wide"
     assert not any(window for window, _ in wide)
