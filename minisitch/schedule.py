@@ -111,14 +111,14 @@ class _Builder:
         buffers = tuple(sorted(layout.buffers.values(), key=lambda b: (ranked[b.scope], b.role == "exchange")))
         return Kernel(_name(self.plan, layout.block), self.plan, self.device, buffers, tuple(self.constants.values()),
                       tuple(segments), 1, layout.block, REGISTERS, touches(segments, layout.buffers),
-                      tuple(map(layout.home, self.plan.sinks)), tuple(layout.decisions))
+                      tuple(map(layout.home, self.plan.sub_roots)), tuple(layout.decisions))
 
     def _segment(self, loops: Sequence[Loop], barrier: str) -> Segment:
         space, names = loops[0].space, Names(self.constants)
         m = self.layout.maps[loops[0].level, space]
         phases = tuple(self._phase(loop, names, space, m) for loop in loops)
         slice_size = -(-space.serial // space.slices) if space.slices > 1 else max((p.serial for p in loops), default=1)
-        carries = tuple(f"a{s.node}" for loop in loops for s in loop.sinks if s.role == "carry")
+        carries = tuple(f"a{s.node}" for loop in loops for s in loop.sub_roots if s.role == "carry")
         return Segment(space.kind, space.rows, space.chunks, m.chunk, space.slices, slice_size, m, phases,
                        self._between_tasks(m, loops), barrier, carries)
 
@@ -138,9 +138,9 @@ class _Builder:
     # ------------------------------------------------------------ statements
     def _phase(self, loop: Loop, names: Names, space: Space, m: ThreadMap) -> Phase:
         work = Statements(self.layout, names, loop, space, m)
-        folds = [work.combine(s) for s in loop.sinks if s.role == "combine"]
+        folds = [work.combine(s) for s in loop.sub_roots if s.role == "combine"]
         work.evaluate()
-        for s in loop.sinks:
+        for s in loop.sub_roots:
             if s.role in ("map", "piece"):
                 work.store_map(s)
             elif s.role != "combine":

@@ -88,7 +88,7 @@ def test_each_scheme_where_its_dependency_asks_for_it(scheme):
     graph, grid, block, between = SCHEMES[scheme]
     kernel = one_kernel(graph, threads=64)
     assert (kernel.grid_barriers, kernel.block_barriers) == (grid, block)
-    assert {s.scheme for s in kernel.plan.sinks if s.node not in graph.outputs} == between
+    assert {s.scheme for s in kernel.plan.sub_roots if s.node not in graph.outputs} == between
     results_of(kernel)
 
 
@@ -100,8 +100,8 @@ def test_one_pair_under_regional_and_under_global():
     split = one_kernel(graph, replace(TOY, max_block=32))
     demoted = one_kernel(graph, replace(TOY, sms=1, blocks_per_sm=1, shared_per_block=1024), threads=64)
     assert regional.grid_barriers == demoted.grid_barriers == 0 < split.grid_barriers
-    assert {s.scheme for s in regional.plan.sinks if s.node not in graph.outputs} == {"regional"}
-    assert {s.scheme for s in split.plan.sinks if s.role == "partial"} == {"global"}
+    assert {s.scheme for s in regional.plan.sub_roots if s.node not in graph.outputs} == {"regional"}
+    assert {s.scheme for s in split.plan.sub_roots if s.role == "partial"} == {"global"}
     assert any(b.scope == "scratch" and "demoted" in b.why for b in demoted.buffers)
     expected, *others = (results_of(k)[0][0] for k in (regional, split, demoted))
     assert all(np.allclose(expected, other, rtol=1e-6) for other in others)
@@ -118,7 +118,7 @@ def test_a_group_takes_over_the_mapping_of_its_dominant(function, shapes):
     for group in plan.groups:
         dominant = plan.graph[group.dominant]
         if dominant.kind == "reduce" and is_row_reduce(plan.graph, dominant):
-            mine = [s for s in plan.sinks if s.node in group.members and s.role != "combine"]
+            mine = [s for s in plan.sub_roots if s.node in group.members and s.role != "combine"]
             assert {s.space for s in mine} == {plan.final[group.dominant].space}, f"{group}\n{plan}"
             assert len({(s.thread_map.blocks, s.thread_map.steps, s.thread_map.rows_per_block) for s in mine}) == 1
             checked += len(mine)

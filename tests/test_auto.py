@@ -60,7 +60,7 @@ def test_a_gain_that_the_model_cannot_tell_is_left(seed):
     for margin in (1.0, 1.1, 1e9):
         with pytest.MonkeyPatch.context() as patch:
             patch.setitem(RESOLUTION, "cpu", margin)
-            plan = decide(graph, machine, Judgement(restitch=False))  # fewer launches of the same loops ask for no margin
+            plan = decide(graph, machine, Judgement(merge=False))  # fewer launches of the same loops ask for no margin
         us[margin] = prices.plan_us(plan)
         if margin == 1e9:
             assert plan.patterns == stitched.patterns
@@ -73,7 +73,7 @@ def test_each_step_only_lowers_the_price(seed):
     fewer launches, then compared."""
     graph = large(seed)
     prices = Prices(graph, V100)
-    nothing = Judgement(replan=False, ablate=False, cut=False, restitch=False, compare=False)
+    nothing = Judgement(replan=False, ablate=False, cut=False, merge=False, compare=False)
     series = [nothing, *STEPS.values()]
     us = [prices.plan_us(decide(graph, V100, steps)) for steps in series]
     assert us[0] == pytest.approx(prices.plan_us(fuse(graph, "astitch", V100)))
@@ -166,7 +166,7 @@ def test_a_half_that_cannot_be_built_costs_no_other_cut(monkeypatch):
             x = np.exp(x - np.max(x, axis=0)) * np.sum(x, axis=1, keepdims=True)
         return x
     graph = graph_of(long, "f32[2048,512]")
-    steps = Judgement(replan=False, ablate=False, restitch=False, compare=False)
+    steps = Judgement(replan=False, ablate=False, merge=False, compare=False)
     tried, true_price = [], auto._priced
 
     def priced(name, patterns, prices, limit):
@@ -187,7 +187,7 @@ def test_what_costs_too_much_is_not_built(monkeypatch):
     built = []
     true_kernel = Prices.kernel
     monkeypatch.setattr(Prices, "kernel", lambda self, p: built.append(p) or true_kernel(self, p))
-    plan = decide(graph, V100, Judgement(restitch=False), ("astitch", "none"))
+    plan = decide(graph, V100, Judgement(merge=False), ("astitch", "none"))
     assert any("none" in d.why and "(bound)" in d.why for d in plan.decisions) and "(bound)" not in plan.decisions[-1].why.split(",")[0]
     assert built and all(len(p.outputs) == 1 and graph.outputs[0] in p.outputs for p in built), "only wholes"
 
@@ -219,7 +219,7 @@ def test_an_ablation_that_is_not_tried_would_change_nothing(seed):
         for ablation in ABLATIONS.values():
             if not changes(kernel.plan, ablation):
                 other = prices.kernel(replace(pattern, composition=ablation))
-                assert (other.plan.sinks, other.segments, other.buffers) == (kernel.plan.sinks, kernel.segments, kernel.buffers)
+                assert (other.plan.sub_roots, other.segments, other.buffers) == (kernel.plan.sub_roots, kernel.segments, kernel.buffers)
 
 
 def test_an_ablation_is_tried_where_it_takes_something_away():
@@ -306,7 +306,7 @@ def test_a_composition_that_names_values_names_those_of_its_kernel():
                 looped = {node for node, _ in pattern.composition.schedules}
                 assert looped >= {n.id for n in nodes.nodes if n.kind == "reduce"} | {*nodes.outputs}
                 assert all(nodes[node].kind != "source" for node in looped)
-                assert [s.node for s in prices.kernel(pattern).plan.sinks] == sorted(looped), "and it is built"
+                assert [s.node for s in prices.kernel(pattern).plan.sub_roots] == sorted(looped), "and it is built"
     assert found > 1
 
 

@@ -16,7 +16,7 @@ from minisitch.lower import lower_plan
 from minisitch.passes.registry import default_kernel
 from minisitch.runtime.assemble import assemble
 from minisitch.simplify import simplify
-from minisitch.stitch.block_cuts import BlockComposition, Triple, cut_of, operand_cut, triple_for, triples_of
+from minisitch.stitch.block_cuts import BlockComposition, BlockCut, block_cut_for, block_cuts_of, cut_of, operand_cut
 from minisitch.stitch.blocks import arrange
 from minisitch.stitch.index import linear, pull, value_at
 from minisitch.strategies import cost
@@ -87,8 +87,8 @@ def figure_3(batch=64, heads=8, rows=17, depth=128):
 
 
 def figure_3_schedules(blocks=512, threads=256):
-    rows = Triple(0, blocks)
-    return BlockComposition(((MAX, rows), (EXP, rows), (SUM, rows), (DIVIDE, rows), (DOT, Triple(2, 1))),
+    rows = BlockCut(0, blocks)
+    return BlockComposition(((MAX, rows), (EXP, rows), (SUM, rows), (DIVIDE, rows), (DOT, BlockCut(2, 1))),
                             (MAX, EXP, SUM, DIVIDE), threads)
 
 
@@ -149,7 +149,7 @@ def test_exp_is_evaluated_once_an_element_if_it_is_kept():
 def random_composition(graph, rng):
     """Cuts of the outputs with as many blocks each, passed down to operands; some element-wise values kept. None: no luck."""
     outputs = dict.fromkeys(graph.outputs)
-    first, *others = [{cut_of(t, graph[o].type.shape) for t in triples_of(graph[o].type.shape)} for o in outputs]
+    first, *others = [{cut_of(t, graph[o].type.shape) for t in block_cuts_of(graph[o].type.shape)} for o in outputs]
     many = sorted({c.blocks for c in first}.intersection(*({c.blocks for c in cuts} for cuts in others)))
     blocks = many[rng.integers(len(many))]
     asked = {o: [sorted(c for c in cuts if c.blocks == blocks)] for o, cuts in zip(outputs, (first, *others), strict=True)}
@@ -160,13 +160,13 @@ def random_composition(graph, rng):
             continue
         cuts = asked.get(node.id, set())
         alone = next(iter(cuts)) if len(cuts) == 1 else None
-        triple = triple_for(alone, node.type.shape) if alone else None
+        block_cut = block_cut_for(alone, node.type.shape) if alone else None
         looped = node.kind == "reduce" or node.id in outputs
-        if (looped and triple is None) or not cuts:
+        if (looped and block_cut is None) or not cuts:
             return None
         read = any(True for _ in graph.users[node.id])
-        if triple and (looped or (node.kind == "map" and rng.random() < 0.3)):
-            schedules[node.id] = triple
+        if block_cut and (looped or (node.kind == "map" and rng.random() < 0.3)):
+            schedules[node.id] = block_cut
             if read and (node.id not in outputs or rng.random() < 0.5):
                 kept.append(node.id)
         for position, arg in enumerate(node.args):
@@ -243,7 +243,7 @@ def test_random_programs_under_random_schedules():
 def owned(plan):
     """By enumeration: every read of a value of the same kernel lies in the reader's own piece; how many."""
     reads = 0
-    for s in plan.sinks:
+    for s in plan.sub_roots:
         node, position = plan.graph[s.node], s.partition.position(s.domain)
         root = (s.node if s.role == "map" else node.args[0], position)
         for value, at in pull(plan.graph, [root], frozenset(plan.final), own=[root] if s.role == "map" else []).leaves:
@@ -263,11 +263,11 @@ def owned(plan):
     return reads
 
 
-def cells_of(plan, sink):
+def cells_of(plan, sub_root):
     """For each block the elements it makes."""
-    shape, cols = plan.graph[sink.node].type.shape, sink.extents[2]
-    at = {"row": np.arange(sink.space.rows)[:, None], "col": np.arange(cols if "row" != sink.along else 1)[None, :]}
-    return np.broadcast_to(value_at(linear(sink.home, shape), at), (sink.space.rows, at["col"].size))
+    shape, cols = plan.graph[sub_root.node].type.shape, sub_root.extents[2]
+    at = {"row": np.arange(sub_root.space.rows)[:, None], "col": np.arange(cols if "row" != sub_root.along else 1)[None, :]}
+    return np.broadcast_to(value_at(linear(sub_root.home, shape), at), (sub_root.space.rows, at["col"].size))
 
 
 def test_blocks_partition_every_value_and_read_their_own():
@@ -277,19 +277,19 @@ def test_blocks_partition_every_value_and_read_their_own():
             if isinstance(pattern.composition, BlockComposition):
                 arranged = arrange(extract(plan.graph, pattern).graph, TOY, pattern.composition)
                 reads += owned(arranged)
-                for s in arranged.sinks:
+                for s in arranged.sub_roots:
                     assert sorted(cells_of(arranged, s).ravel()) == list(range(arranged.graph[s.node].type.size))
     assert reads > 100
 
 
-def test_a_triple_cuts_as_its_words_say():
+def test_a_block_cut_cuts_as_its_words_say():
     """``row``: a contiguous piece. ``column``: one piece of an axis, one index of each after it; numbered row-major."""
     graph = program("f32[4,6,5] = input name='x'", "f32[4,6,5] = exp %0")
     whole = np.arange(120).reshape(4, 6, 5)
-    for triple, blocks in ((Triple(1, 3), whole.reshape(12, 10)), (Triple(0, 4), whole.reshape(4, 30)),
-                           (Triple(1, 2, "column"), np.stack([whole[:, 3 * p:3 * p + 3, t].ravel() for p in (0, 1) for t in range(5)]))):
-        plan = arrange(graph, TOY, BlockComposition(((1, triple),)))
-        assert (cells_of(plan, plan.sinks[0]) == blocks).all()
+    for block_cut, blocks in ((BlockCut(1, 3), whole.reshape(12, 10)), (BlockCut(0, 4), whole.reshape(4, 30)),
+                           (BlockCut(1, 2, "column"), np.stack([whole[:, 3 * p:3 * p + 3, t].ravel() for p in (0, 1) for t in range(5)]))):
+        plan = arrange(graph, TOY, BlockComposition(((1, block_cut),)))
+        assert (cells_of(plan, plan.sub_roots[0]) == blocks).all()
         check(graph, plan.composition)
 
 
@@ -297,24 +297,24 @@ def test_the_ownership_check_sees_a_wrong_plan():
     plan = arrange(figure_3(2, 2, 9, 6), TOY, figure_3_schedules(4, 64))
     assert owned(plan) == 5
     elsewhere = [replace(s, home=tuple(i * -1 + (n - 1) for i, n in zip(s.home, plan.graph[s.node].type.shape, strict=True)))
-                 if s.node == EXP else s for s in plan.sinks]
+                 if s.node == EXP else s for s in plan.sub_roots]
     with pytest.raises(AssertionError, match="%7 reads %6 of another block"):
-        owned(replace(plan, sinks=tuple(elsewhere)))
+        owned(replace(plan, sub_roots=tuple(elsewhere)))
 
 
 # ---------------------------------------------------------------- refusals
-ROWS = Triple(0, 4)
+ROWS = BlockCut(0, 4)
 REFUSED = {
-    "another number of blocks": ({EXP: Triple(0, 2)}, (MAX, EXP, SUM, DIVIDE), r"agree on the number of blocks; here: 2 for %6, 4 for"),
-    "columns of what rows need": ({EXP: Triple(1, 1, "column"), MAX: ROWS}, (MAX, EXP, SUM, DIVIDE), r"number of blocks"),
-    "other blocks": ({SUM: Triple(0, 4), EXP: Triple(0, 4), DIVIDE: Triple(0, 4), DOT: Triple(3, 4, "column")},
+    "another number of blocks": ({EXP: BlockCut(0, 2)}, (MAX, EXP, SUM, DIVIDE), r"agree on the number of blocks; here: 2 for %6, 4 for"),
+    "columns of what rows need": ({EXP: BlockCut(1, 1, "column"), MAX: ROWS}, (MAX, EXP, SUM, DIVIDE), r"number of blocks"),
+    "other blocks": ({SUM: BlockCut(0, 4), EXP: BlockCut(0, 4), DIVIDE: BlockCut(0, 4), DOT: BlockCut(3, 4, "column")},
                      (MAX, EXP, SUM, DIVIDE), r"%16 sum reads %10 div, of which its block does not own all"),
     "not kept": ({}, (MAX, EXP, SUM), r"%16 sum reads %10 div in a loop of its own, but the composition does not keep it"),
     "a reduce without a loop": ({SUM: None}, (MAX, EXP, DIVIDE), r"%7 sum has no schedule"),
     "an output without a loop": ({DOT: None}, (MAX, EXP, SUM, DIVIDE), r"%16 sum has no schedule"),
-    "pieces of unequal size": ({EXP: Triple(0, 5)}, (), r"sword=5, kind='row'\) does not cut %6 exp of shape \(36, 9\)"),
-    "an axis that is not there": ({EXP: Triple(2, 1)}, (), r"does not cut %6"),
-    "a kind that is not there": ({EXP: Triple(0, 4, "diagonal")}, (), r"does not cut %6"),
+    "pieces of unequal size": ({EXP: BlockCut(0, 5)}, (), r"sword=5, kind='row'\) does not cut %6 exp of shape \(36, 9\)"),
+    "an axis that is not there": ({EXP: BlockCut(2, 1)}, (), r"does not cut %6"),
+    "a kind that is not there": ({EXP: BlockCut(0, 4, "diagonal")}, (), r"does not cut %6"),
 }
 
 
@@ -329,29 +329,29 @@ def test_refusals_name_the_value(name):
 
 
 # ---------------------------------------------------------------- folds: a thread's, a warp's, a block's
-def one_reduce(shape, axes, triple, then="square"):
+def one_reduce(shape, axes, block_cut, then="square"):
     """A reduce and a reader of all its results: two loops."""
     kept = tuple(1 if a in axes else n for a, n in enumerate(shape))
     words = ",".join(map(str, shape))
     graph = program(f"f32[{words}] = input name='x'", f"f32[{','.join(map(str, kept))}] = sum %0 axes={axes} keepdims=True",
                     f"f32[{words}] = broadcast %1 shape={shape}", f"f32[{words}] = mul %0 %2")
-    return graph, BlockComposition(((1, triple), (3, triple)), (1,), 64)
+    return graph, BlockComposition(((1, block_cut), (3, block_cut)), (1,), 64)
 
 
-FOLDS = {  # shape, axes, triple, along, threads that shuffle, block barriers
-    "one result a block: all threads": ((6, 70), (1,), Triple(0, 6), "row", 32, 1),
-    "long rows, several a block: a warp each": ((6, 70), (1,), Triple(0, 2), "warp", 32, 1),
-    "short rows: a thread each": ((6, 7), (1,), Triple(0, 2), "column", 1, 1),
-    "columns: a thread each": ((70, 6), (0,), Triple(1, 3, "column"), "column", 1, 1),
-    "in the middle": ((3, 40, 5), (1,), Triple(0, 3), "column", 1, 1),
-    "all of it": ((5, 9), (0, 1), Triple(0, 1), "row", 32, 1),
+FOLDS = {  # shape, axes, block cut, along, threads that shuffle, block barriers
+    "one result a block: all threads": ((6, 70), (1,), BlockCut(0, 6), "row", 32, 1),
+    "long rows, several a block: a warp each": ((6, 70), (1,), BlockCut(0, 2), "warp", 32, 1),
+    "short rows: a thread each": ((6, 7), (1,), BlockCut(0, 2), "column", 1, 1),
+    "columns: a thread each": ((70, 6), (0,), BlockCut(1, 3, "column"), "column", 1, 1),
+    "in the middle": ((3, 40, 5), (1,), BlockCut(0, 3), "column", 1, 1),
+    "all of it": ((5, 9), (0, 1), BlockCut(0, 1), "row", 32, 1),
 }
 
 
 @pytest.mark.parametrize("name", FOLDS)
 def test_who_folds(name):
-    shape, axes, triple, along, lanes, barriers = FOLDS[name]
-    graph, composition = one_reduce(shape, axes, triple)
+    shape, axes, block_cut, along, lanes, barriers = FOLDS[name]
+    graph, composition = one_reduce(shape, axes, block_cut)
     kernel, traffic = check(graph, composition)
     (fold,) = [f for s in kernel.segments for p in s.phases for f in p.folds]
     assert (fold.along, fold.lanes) == (along, lanes)
@@ -362,7 +362,7 @@ def test_who_folds(name):
 def test_a_core_folds_along_memory():
     """What lies together is folded one number at a time, the serial loop inside; else the columns are inside."""
     for shape, axes, inner in (((6, 70), (1,), "ser"), ((3, 40, 5), (1,), "c1")):
-        graph, composition = one_reduce(shape, axes, Triple(0, 1))
+        graph, composition = one_reduce(shape, axes, BlockCut(0, 1))
         (phase,) = [p for s in composed(graph, CPU, composition).segments for p in s.phases if p.folds]
         assert phase.axes[-1][0] == inner and bool(phase.folds[0].buffer) == (inner != "ser")
 
@@ -402,13 +402,13 @@ def test_a_joined_axis_of_one_is_the_blocks_own():
     """A guarded read of an axis of one is a read at its one index, also through a reshape."""
     graph = program("f32[4,6] = input name='x'", "f32[4] = min %0 axes=(1,) keepdims=False", "f32[4,1] = reshape %1 shape=(4, 1)",
                     "f32[4,7] = concatenate %0 %2 axis=1")
-    check(graph, BlockComposition(((1, Triple(0, 2)), (3, Triple(0, 2))), (1,), 32))
+    check(graph, BlockComposition(((1, BlockCut(0, 2)), (3, BlockCut(0, 2))), (1,), 32))
 
 
 def test_an_output_that_is_kept_is_read_from_shared_memory():
     graph = program("f32[4,8] = input name='x'", "f32[4,8] = exp %0", "f32[4,1] = sum %1 axes=(1,) keepdims=True",
                     "f32[4,8] = broadcast %2 shape=(4, 8)", "f32[4,8] = div %1 %3", "return %1 %4")
-    rows = Triple(0, 2)
+    rows = BlockCut(0, 2)
     for shared, bytes_read in (((1, 2), 0), ((2,), 4 * 8 * 4 * 2)):
         _, traffic = check(graph, BlockComposition(((1, rows), (2, rows), (4, rows)), shared, 32))
         loads = sum(t.loads for t in traffic.by_line.values())
@@ -417,14 +417,14 @@ def test_an_output_that_is_kept_is_read_from_shared_memory():
 
 def test_single_numbers_and_sums_of_nothing():
     graph = program("f32[12] = input name='x'", "f32[] = sum %0 axes=(0,) keepdims=False")
-    check(graph, BlockComposition(((1, Triple(0, 1)),), (), 32))
+    check(graph, BlockComposition(((1, BlockCut(0, 1)),), (), 32))
     graph = program("f32[6,0] = input name='x'", "f32[6] = sum %0 axes=(1,) keepdims=False", "f32[6] = exp %1")
-    check(graph, BlockComposition(((1, Triple(0, 3)), (2, Triple(0, 3))), (1,), 32))
+    check(graph, BlockComposition(((1, BlockCut(0, 3)), (2, BlockCut(0, 3))), (1,), 32))
     empty = program("f32[0,8] = input name='x'", "f32[0,8] = exp %0")
     with pytest.raises(PlanError, match="nothing is empty"):
-        arrange(empty, TOY, BlockComposition(((1, Triple(0, 1)),)))
+        arrange(empty, TOY, BlockComposition(((1, BlockCut(0, 1)),)))
 
 
 def test_a_reduce_over_no_axis():
     graph = program("f32[40] = input name='x'", "f32[40] = max %0 axes=() keepdims=True", "f32[40] = neg %1")
-    check(graph, BlockComposition(((1, Triple(0, 4)), (2, Triple(0, 4))), (1,), 32))
+    check(graph, BlockComposition(((1, BlockCut(0, 4)), (2, BlockCut(0, 4))), (1,), 32))

@@ -27,7 +27,7 @@ from minisitch.passes.registry import default_kernel
 from minisitch.reference import evaluate
 from minisitch.runtime import lower
 from minisitch.simplify import simplify
-from minisitch.stitch.block_cuts import BlockComposition, Triple, triple_for
+from minisitch.stitch.block_cuts import BlockComposition, BlockCut, block_cut_for
 from minisitch.stitch.compose import compose
 from minisitch.strategies.fs18 import fusion as fusion_module
 from minisitch.strategies.fs18 import layers, library, plan, slabs
@@ -90,7 +90,7 @@ def test_figure_3_spans():
 @pytest.mark.paper(14)
 @pytest.mark.paper(16)
 def test_figure_3_golden(golden):
-    """Nine operations in one kernel, 512 blocks, the paper's triples, who shares with whom, 1,224 bytes instead of 2,448."""
+    """Nine operations in one kernel, 512 blocks, the paper's block cuts, who shares with whom, 1,224 bytes instead of 2,448."""
     graph, products, _ = take_apart(figure_3(), LIMITS)
     limits = Limits(V100, products=products)
     fusion, = fused(graph, limits)
@@ -362,7 +362,7 @@ def test_what_is_composed_owns_what_it_reads():
                 for member in kernel.members if not way.threads else ():
                     node, cut = graph[member], way.asked[member]
                     if node.kind == "reduce" or member in kernel.outputs:
-                        assert triple_for(cut, node.type.shape).blocks(node.type.shape) == way.cut.blocks
+                        assert block_cut_for(cut, node.type.shape).blocks(node.type.shape) == way.cut.blocks
                         asked = {reads.asked(r.way, way.asked[reader]) for reader in reads.readers[member] if reader in kernel.members
                                  for r in reads.of[reader] if r.source == member}
                         assert asked <= {cut}
@@ -406,7 +406,7 @@ def test_roots_agree_on_block_counts():
     alone = [{c.blocks for c in common_cuts([s]) if c.kind == "row"} for s in shapes]
     together = {c.blocks for c in common_cuts(shapes) if c.kind == "row"}
     assert together == set.intersection(*alone) and {1, 4, 120} <= together and 3 not in together
-    assert all(triple_for(c, s).blocks(s) == c.blocks for c in common_cuts(shapes) for s in shapes)
+    assert all(block_cut_for(c, s).blocks(s) == c.blocks for c in common_cuts(shapes) for s in shapes)
 
 
 @pytest.mark.paper(10)
@@ -419,8 +419,8 @@ def test_early_stop_saves_prices_on_a_kernel_with_two_roots():
     parts = sorted(fusion.members, reverse=True)
 
     def price(part, option):
-        triple = triple_for(option[0].asked[part], graph[part].type.shape)
-        return model_us(entry_of(graph, graph[part], triple, option[1], V100))
+        block_cut = block_cut_for(option[0].asked[part], graph[part].type.shape)
+        return model_us(entry_of(graph, graph[part], block_cut, option[1], V100))
 
     found, us, evaluations = tune(options, parts, price)
     totals = [sum(price(part, option) for part in parts) for option in options]
@@ -440,7 +440,7 @@ def test_a_gpu_wants_many_blocks_and_a_cpu_few():
 # ---------------------------------------------------------------- row 12: the performance library
 def entry(blocks=4, device=CPU, op="exp"):
     attrs = (("axes", (1,)), ("keepdims", True)) if op == "sum" else ()
-    return Entry(op, attrs, (TensorType((64, 32)),), TensorType((64, 1 if op == "sum" else 32)), Triple(0, blocks), 256, device)
+    return Entry(op, attrs, (TensorType((64, 32)),), TensorType((64, 1 if op == "sum" else 32)), BlockCut(0, blocks), 256, device)
 
 
 @pytest.mark.paper(12)
@@ -459,7 +459,7 @@ def test_a_second_look_up_measures_nothing(tmp_path):
     assert [second.look_up(entry(b)) for b in (1, 2)] == [1.0, 2.0] and (second.hits, second.misses) == (2, 0)
     assert len(measured) == 2
     keys = {e.key for e in (entry(), entry(2), entry(op="sum"), entry(device=V100), replace(entry(), threads=128),
-                            replace(entry(), triple=Triple(1, 4)), replace(entry(), triple=Triple(0, 4, "column")))}
+                            replace(entry(), block_cut=BlockCut(1, 4)), replace(entry(), block_cut=BlockCut(0, 4, "column")))}
     assert len(keys) == 7, "all that a price depends on is in its name"
 
 
@@ -520,12 +520,12 @@ def test_a_new_process_finds_what_the_last_one_measured(tmp_path):
 
 def test_the_model_prefers_what_fills_the_machine():
     """Few blocks, blocks smaller than their threads, and strided pieces all cost more."""
-    big = Entry("exp", (), (TensorType((8192, 1024)),), TensorType((8192, 1024)), Triple(0, 1), 256, V100)
-    us = [model_us(replace(big, triple=Triple(0, n))) for n in (1, 8, 64, 512)]
+    big = Entry("exp", (), (TensorType((8192, 1024)),), TensorType((8192, 1024)), BlockCut(0, 1), 256, V100)
+    us = [model_us(replace(big, block_cut=BlockCut(0, n))) for n in (1, 8, 64, 512)]
     assert us == sorted(us, reverse=True)
-    assert model_us(replace(big, triple=Triple(1, 1024))) > model_us(replace(big, triple=Triple(1, 4)))
-    assert model_us(replace(big, triple=Triple(1, 512, "column"))) > model_us(replace(big, triple=Triple(0, 512)))
-    ways = [model_us(replace(big, device=CPU, triple=Triple(0, n))) for n in (1, 2, 64)]
+    assert model_us(replace(big, block_cut=BlockCut(1, 1024))) > model_us(replace(big, block_cut=BlockCut(1, 4)))
+    assert model_us(replace(big, block_cut=BlockCut(1, 512, "column"))) > model_us(replace(big, block_cut=BlockCut(0, 512)))
+    ways = [model_us(replace(big, device=CPU, block_cut=BlockCut(0, n))) for n in (1, 2, 64)]
     assert ways[0] > ways[1] > ways[2], "two cores, then a piece that stays in cache"
 
 

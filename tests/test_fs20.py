@@ -561,9 +561,9 @@ def test_a_tail_that_nobody_waits_for_may_be_split_row33():
     """Atomics in the paper, partial results and one barrier at the end here; the device is filled."""
     graph = program("f32[2,60000] = input name='x'", "f32[2] = sum %0 axes=(1,) keepdims=False")
     plan = stitch(graph, V100, LOCAL)
-    assert [s.role for s in plan.sinks] == ["partial", "combine"]
+    assert [s.role for s in plan.sub_roots] == ["partial", "combine"]
     read = program("f32[2,60000] = input name='x'", "f32[2] = sum %0 axes=(1,) keepdims=False", "f32[2] = neg %1")
-    assert [s.role for s in stitch(read, V100, LOCAL).sinks] == ["reduce", "map"]
+    assert [s.role for s in stitch(read, V100, LOCAL).sub_roots] == ["reduce", "map"]
 
 
 def kept_rows(graph, device=TOY):
@@ -672,7 +672,7 @@ def test_no_kernel_waits_for_other_blocks_but_at_its_tail():
     for graph in [*graphs, simplify(traced(layernorm_backward, (16, 64), (16, 64), (64,)))]:
         for kernel in lowered(graph, "fs20", "step", TOY, "schedule").kernels:
             if not kernel.plan.composition.barriers:
-                late = [s for s in kernel.plan.sinks if s.level > 0]
+                late = [s for s in kernel.plan.sub_roots if s.level > 0]
                 assert all(s.role == "combine" for s in late)
                 waited += bool(late)
     assert waited, "the rule was put to the test"
@@ -743,7 +743,7 @@ def test_row_reduces_only_meet_readers_of_their_rows():
     (kernel,) = lowered(traced(layernorm_backward, (16, 64), (16, 64), (64,)), "fs20", "step", TOY, "schedule").kernels
     graph, final = kernel.graph, kernel.plan.final
     reads = []
-    for reader in [s for s in kernel.plan.sinks if s.role != "combine"]:
+    for reader in [s for s in kernel.plan.sub_roots if s.role != "combine"]:
         at = root(graph, reader)
         leaves = pull(graph, [at], frozenset(final), [at] if reader.role == "map" else []).leaves
         reads += [(final[value], reader, position) for value, position in leaves if value in final]

@@ -675,7 +675,7 @@ def test_kernels_beside_a_pipeline_may_share_a_launch():
     types = ("f32[262144,32]", "f32[32,64]", "f32[64,64]", "i64[100]", "f32[100]")
     plan = ms.lower(program, *types, target="cpu", device=cpu_with(BUILT_IN, cores=2), stop_after="fuse")
     assert len(plan.pipelines) == 1 and len(plan.kernels) == 2
-    (said,) = [d.why for d in plan.decisions if d.rule == "restitched"]
+    (said,) = [d.why for d in plan.decisions if d.rule == "merged"]
     assert "2 kernels instead of 3: " in said and " us in them instead of " in said
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from programs import softmax
 from stitch_help import traced
 from test_emit import all_maps
-from test_restitch import two_cells
+from test_merge import two_cells
 
 import minisitch as ms
 from minisitch.device import DEVICES
@@ -21,7 +21,7 @@ from minisitch.lower import lower_program
 from minisitch.ops import OPS
 from minisitch.runtime.cuda import compile as cuda_compile
 from minisitch.runtime.cuda.offline import ARCHITECTURES, REDUCE_IN_DOUBLE, assemble, broken, missing, read_back
-from minisitch.stitch.merge import Restitching
+from minisitch.stitch.merge import Merging
 from minisitch.strategies.kitsune.product import SMALL, Matrix, Product, Tile, product_text
 from minisitch.testing import graphs
 from minisitch.trace import Program
@@ -90,11 +90,11 @@ def test_standard_kernels_keep_what_was_assumed(name, architecture):
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_restitched_kernels_keep_what_was_assumed(architecture):
+def test_merged_kernels_keep_what_was_assumed(architecture):
     """Parts that are composed in different ways, side by side in one kernel."""
     sources = ms.lower(two_cells, *["f32[128,128]"] * 4, *["f32[512]"] * 2, *["f32[156,512]"] * 2, strategy="auto", target="cuda",
                        device="v100")
-    assert any(isinstance(s.kernel.plan.composition, Restitching) for s in sources)
+    assert any(isinstance(s.kernel.plan.composition, Merging) for s in sources)
     check(sources, architecture)
 
 

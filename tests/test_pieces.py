@@ -92,7 +92,7 @@ def test_a_concatenation_of_concatenations_reaches_its_leaves():
 
     graph = simplify(traced(nested, (3, 2), (3, 4)))
     plan = stitch(graph, TOY)
-    assert [graph[s.operand].type.shape for s in plan.sinks] == [(3, 2), (3, 4), (3, 6), (3, 4), (3, 2)]
+    assert [graph[s.operand].type.shape for s in plan.sub_roots] == [(3, 2), (3, 4), (3, 6), (3, 4), (3, 2)]
     assert len(found(one_kernel(graph), Choose)) == 1, "only inner * 2 chooses"
 
 
@@ -255,7 +255,7 @@ def test_concatenations_in_a_chain_are_not_followed_one_in_the_other(function, x
     """A value read through many chains of moves is in memory, so that pieces stay few; and a chain may be longer than Python's
     stack is deep."""
     plans = ms.lower(function, x, times, strategy=strategy, target="cpu", stop_after="stitch")
-    assert sum(len(plan.sinks) for plan in plans) <= max(256, 2 * len(x)), "of 4096, or of 1300"
+    assert sum(len(plan.sub_roots) for plan in plans) <= max(256, 2 * len(x)), "of 4096, or of 1300"
     few = min(times, 7)
     np.testing.assert_allclose(ms.jit(function, strategy=strategy, target="python")(x[:9], few), function(x[:9], few))
 

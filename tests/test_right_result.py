@@ -36,7 +36,7 @@ class Stack(list):
         self.label = label
 
 
-class Triple(tuple):
+class BlockCut(tuple):
     pass
 
 
@@ -51,7 +51,7 @@ def test_a_scalar_is_a_scalar_and_an_array_without_axes_an_array(target):
 
 @pytest.mark.parametrize("container", [
     lambda a, b: collections.OrderedDict(b=b, a=a), lambda a, b: collections.defaultdict(list, a=a, b=b), Pair, lambda a, b: Params(a=a, b=b),
-    lambda a, b: Stack("both", a, b), lambda a, b: Triple((a, b)), lambda a, b: {"x": [a, (b,)]}, lambda a, b: collections.Counter(a=a, b=b),
+    lambda a, b: Stack("both", a, b), lambda a, b: BlockCut((a, b)), lambda a, b: {"x": [a, (b,)]}, lambda a, b: collections.Counter(a=a, b=b),
 ], ids=["OrderedDict", "defaultdict", "namedtuple", "dict", "list", "tuple", "nest", "Counter"])
 @pytest.mark.parametrize("target", ["reference", "python"])
 def test_containers_keep_their_class(container, target):

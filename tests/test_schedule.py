@@ -547,7 +547,7 @@ def test_equal_kernels_have_equal_names_and_different_ones_different():
 def test_every_kernel_says_where_each_value_lives():
     graph = simplify(traced(layernorm_backward, (16, 64), (16, 64), (64,)))
     kernel = one_kernel(graph)
-    assert len(kernel.placements) == len(kernel.plan.sinks)
+    assert len(kernel.placements) == len(kernel.plan.sub_roots)
     text = str(kernel)
     for word in ("register of every thread", "of each block", "output y0", "scratch p"):
         assert word in text

@@ -77,7 +77,7 @@ def test_figure_7_schemes_and_barriers(golden):
     """R.1 Regional, Pw.1 and R.2 Global; one block barrier, two grid barriers; XLA needs four kernels."""
     graph = figure_7(64, 128, 1024)
     plan = stitch(graph, V100, Stitching(threads=1024))  # a column a thread, as in the paper
-    assert {s.node: s.scheme for s in plan.sinks} == {R1: "regional", PW1: "global", R2: "global", M1: "local"}
+    assert {s.node: s.scheme for s in plan.sub_roots} == {R1: "regional", PW1: "global", R2: "global", M1: "local"}
     kernel = default_kernel(plan)
     assert (kernel.grid_barriers, kernel.block_barriers) == (2, 1)
     assert [len(fuse(graph, name, V100).kernels) for name in BASIC[1:]] == [4, 1]
@@ -183,7 +183,7 @@ def test_layernorm_backward_reads_its_inputs_once():
     rows, cols = 16, 64
     graph = simplify(traced(layernorm_backward, (rows, cols), (rows, cols), (cols,)))
     plan = stitch(graph, TOY)
-    assert [s.role for s in plan.sinks].count("carry") == 2, "the gradients of scale and shift"
+    assert [s.role for s in plan.sub_roots].count("carry") == 2, "the gradients of scale and shift"
     kernel = default_kernel(plan)
     assert kernel.grid_barriers == 1
     _, traffic = stepped_kernel(kernel, inputs_of(graph))
@@ -196,14 +196,14 @@ def test_column_sums_ride_along_only_where_they_fit(cols, carried):
     """They stay in shared memory as long as a block lives: what does not fit reads the data again, and never fails."""
     graph = simplify(traced(layernorm_backward, (256, cols), (256, cols), (cols,)))
     kernel = one_kernel(graph, V100)
-    assert [s.role for s in kernel.plan.sinks].count("carry") == carried
+    assert [s.role for s in kernel.plan.sub_roots].count("carry") == carried
     assert kernel.shared_bytes <= V100.shared_per_block
-    assert [s.role for s in stitch(graph, CPU).sinks].count("carry") == 2, "a core has half a megabyte of L2"
+    assert [s.role for s in stitch(graph, CPU).sub_roots].count("carry") == 2, "a core has half a megabyte of L2"
 
 
 def test_column_sums_stay_in_the_cache_of_a_core():
     graph = simplify(traced(layernorm_backward, (256, 70_000), (256, 70_000), (70_000,)))
-    assert [s.role for s in stitch(graph, CPU).sinks].count("carry") == 1, "280 kB each"
+    assert [s.role for s in stitch(graph, CPU).sub_roots].count("carry") == 1, "280 kB each"
 
 
 def test_batch_norm_over_channels_is_one_kernel_without_a_grid_barrier():
@@ -219,12 +219,12 @@ def test_batch_norm_over_channels_is_one_kernel_without_a_grid_barrier():
 def test_a_long_row_is_split_over_blocks():
     """<64,30000> on a V100: 128 blocks of 15,000 columns, partial results combined after grid barriers."""
     plan = stitch(traced(softmax, (64, 30_000)), V100)
-    assert [(s.role, s.level) for s in plan.sinks] == [
+    assert [(s.role, s.level) for s in plan.sub_roots] == [
         ("partial", 0), ("combine", 1), ("map", 1), ("partial", 1), ("combine", 2), ("map", 2)]
     kernel = default_kernel(plan)
     assert kernel.grid == 128 and kernel.grid_barriers == 2
     assert {(s.chunks, s.chunk) for s in kernel.segments} == {(2, 15_000)}
-    assert all(s.scheme == "global" for s in plan.sinks if s.role == "partial"), "a split reduce is always Global"
+    assert all(s.scheme == "global" for s in plan.sub_roots if s.role == "partial"), "a split reduce is always Global"
 
 
 @pytest.mark.paper(47)
@@ -243,8 +243,8 @@ def test_a_reduce_over_no_axis():
 
 # ---------------------------------------------------------------- locality, passive and proactive
 def local_reads(plan):
-    """Each read of a sink by a sink at the same level: (reader, producer, position)."""
-    for s in plan.sinks:
+    """Each read of a sub-root by a sub-root at the same level: (reader, producer, position)."""
+    for s in plan.sub_roots:
         if s.role == "combine":
             continue
         made = root(plan.graph, s)
@@ -304,20 +304,20 @@ def test_every_local_read_is_made_by_its_own_task(device):
 def test_the_locality_check_sees_a_wrong_plan():
     plan = stitch(traced(softmax, (8, 16)), TOY)
     assert check_locality(plan) >= 3
-    wrong = [replace(s, partition=replace(s.partition, rows=(1,), cols=(0,))) if s.role == "map" else s for s in plan.sinks]
+    wrong = [replace(s, partition=replace(s.partition, rows=(1,), cols=(0,))) if s.role == "map" else s for s in plan.sub_roots]
     with pytest.raises(AssertionError):
-        check_locality(replace(plan, sinks=tuple(wrong)))
+        check_locality(replace(plan, sub_roots=tuple(wrong)))
     for late in (lambda phase: 0, lambda phase: 9 - phase):
         with pytest.raises(AssertionError, match="reads"):
-            check_locality(replace(plan, sinks=tuple(replace(s, phase=late(s.phase)) for s in plan.sinks)))
+            check_locality(replace(plan, sub_roots=tuple(replace(s, phase=late(s.phase)) for s in plan.sub_roots)))
 
 
 @pytest.mark.paper(48)
 def test_column_of():
     """A row space: this row, any column. A column space: the very same column."""
     plan = stitch(traced(softmax, (8, 16)), TOY)
-    maximum = plan.sinks[0]
-    exp = next(s for s in plan.sinks if s.role == "map" and s.node not in plan.graph.outputs)
+    maximum = plan.sub_roots[0]
+    exp = next(s for s in plan.sub_roots if s.role == "map" and s.node not in plan.graph.outputs)
     row, col = exp.home
     assert column_of(maximum, (row, col * 0)) == col * 0
     assert column_of(maximum, (col * 0, col * 0)) is None, "row 0's value, wanted by every row"
@@ -383,7 +383,7 @@ def test_what_has_been_adapted_is_adapted_to():
         return flat, np.tanh(flat), np.sqrt(flat.reshape(4, 12)), np.cos(flat.reshape(8, 6))
     graph = simplify(traced(program_of, (8, 6)))
     plan = stitch(graph, TOY)
-    assert plan.grid_barriers == 0 and {s.extents for s in plan.sinks if s.role == "map"} == {(8, 1, 6)}
+    assert plan.grid_barriers == 0 and {s.extents for s in plan.sub_roots if s.role == "map"} == {(8, 1, 6)}
     stepped_kernel(default_kernel(plan), inputs_of(graph))
     apart = simplify(traced(lambda x: (program_of(x)[0], program_of(x)[0][1:] - program_of(x)[0][:-1], program_of(x)[0][6:]), (8, 6)))
     assert stitch(apart, TOY).grid_barriers == 1

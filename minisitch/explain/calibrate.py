@@ -230,7 +230,7 @@ def operation_us(entry: Entry) -> float:
     inputs = [b.add("input", type=t, name=f"x{i}") for i, t in enumerate(entry.operands)]
     graph = b.finish([b.add(entry.op, inputs, **dict[str, Any](entry.attrs))])
     # The kernel's body is the graph itself.
-    how = BlockComposition(((graph.outputs[0], entry.triple),), (), entry.threads)
+    how = BlockComposition(((graph.outputs[0], entry.block_cut),), (), entry.threads)
     plan = make_plan(graph, "measure", [graph.outputs], (), how)
     run = assemble(lower_plan(program_of(graph), plan, "cpu", entry.device), "cpu")
     _, calls = run.prepare([(np.arange(t.size) % 7 + 1).astype(t.dtype).reshape(t.shape) for t in entry.operands])

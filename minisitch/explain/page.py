@@ -131,7 +131,7 @@ def kernel_card(report: Explanation, card: Card) -> str:
     times = f", launched {len(card.patterns)} times" if len(card.patterns) > 1 else ""
     prefix = f"{report.prefix}-{index}"
     facts = {"operations": sum(n.kind in ("map", "reduce") for n in kernel.graph.nodes),
-             "values with a loop of their own": len(stitched.sinks), "segments": len(kernel.segments)}
+             "values with a loop of their own": len(stitched.sub_roots), "segments": len(kernel.segments)}
     out = [f'<section class="kernel" style="--kernel:{PALETTE[index % len(PALETTE)]}" id="{prefix}">',
            f"<h2>Kernel <code>{escape(kernel.name)}</code>{times}</h2>",
            _facts(facts),
@@ -179,7 +179,7 @@ def _launch(kernel: Kernel) -> str:
 
 
 def _legend(stitched: StitchPlan) -> str:
-    seen = dict.fromkeys(s.scheme for s in stitched.sinks)
+    seen = dict.fromkeys(s.scheme for s in stitched.sub_roots)
     colours = [(s, SCHEMES.get(s, "#888888")) for s in seen]
     return "".join(f'<span class="chip" style="border-color:{c};background:{c}44">{escape(s)}: '
                    f'{MEANING.get(s, "")}</span>' for s, c in colours)
@@ -194,10 +194,10 @@ def body_picture(stitched: StitchPlan, name: str, most: int = 60) -> str:
     place = {n.id: i for i, n in enumerate(drawn)}
     boxes = []
     for node in drawn:
-        sink = stitched.final.get(node.id)
+        sub_root = stitched.final.get(node.id)
         lines = (f"%{node.id} {node.op}", str(node.type))
-        where = f"\n{sink.scheme}: {sink.why}" if sink and sink.why else ""
-        colour = SCHEMES.get(sink.scheme, "") if sink else ""
+        where = f"\n{sub_root.scheme}: {sub_root.why}" if sub_root and sub_root.why else ""
+        colour = SCHEMES.get(sub_root.scheme, "") if sub_root else ""
         boxes.append(Box(lines, colour, f"{node}{where}", dashed=node.op == "input"))
     edges = [(place[a], place[n.id], str(graph[a].type)) for n in drawn for a in _drawn_operands(graph, n.id, place)]
     return layered(boxes, edges, name, "operations of the kernel")

@@ -343,7 +343,7 @@ class Kernel:
     block: int
     registers: int
     touches: tuple[Touch, ...]
-    homes: tuple[tuple[Home, ...], ...]  # where each sink of the plan lives
+    homes: tuple[tuple[Home, ...], ...]  # where each sub-root of the plan lives
     decisions: tuple[Decision, ...]
     wanted_bytes: int = 0  # shared memory of one block, before any value was demoted
     passes: tuple[str, ...] = ()  # those that have rewritten it, in order
@@ -435,9 +435,9 @@ class Kernel:
 
     @property
     def placements(self) -> tuple[tuple[int, str, str, str], ...]:
-        """(node, scheme, where, why) of each sink."""
-        return tuple((sink.node, sink.scheme, ", ".join(map(self._place, homes)), sink.why)
-                     for sink, homes in zip(self.plan.sinks, self.homes, strict=True))
+        """(node, scheme, where, why) of each sub-root."""
+        return tuple((sub_root.node, sub_root.scheme, ", ".join(map(self._place, homes)), sub_root.why)
+                     for sub_root, homes in zip(self.plan.sub_roots, self.homes, strict=True))
 
     def _place(self, home: Home) -> str:
         b = self.by_name.get(home.buffer)

@@ -16,14 +16,14 @@ from ..ops import SHORT, compute_dtype, shuffle_dtype
 from ..stitch.index import Key, Pull, pull
 from ..stitch.mapping import WARP, map_rows_as
 from ..stitch.place import StitchPlan
-from ..stitch.subroots import Sink, Space, makes_near, root
+from ..stitch.subroots import Space, SubRoot, makes_near, root
 from ..stitch.threads import loops_of, thread_maps
 from .ir import MEET_TOGETHER, Buffer, Home
 
 
 @dataclass
 class Loop:
-    """The sinks that share one loop, and what they pull."""
+    """The sub-roots that share one loop, and what they pull."""
 
     level: int
     space: Space
@@ -31,14 +31,14 @@ class Loop:
     cols: int
     serial: int
     chunked: bool
-    sinks: list[Sink]
+    sub_roots: list[SubRoot]
     pulled: Pull
     order: int = 0
 
     @property
     def warps(self) -> bool:
         """True where a column is not one thread's but a warp's."""
-        return any(s.warps for s in self.sinks)
+        return any(s.warps for s in self.sub_roots)
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Place:
 
 @dataclass
 class Reads:
-    """Who reads a sink's value, gathered over all loops."""
+    """Who reads a sub-root's value, gathered over all loops."""
 
     near: list[tuple[Loop, bool]] = field(default_factory=list)  # (loop, by the thread that wrote it)
     far: bool = False
@@ -69,10 +69,10 @@ class Layout:
         self.segments: dict[tuple[int, Space], list[Loop]] = {}
         for loop in self.loops:
             self.segments.setdefault((loop.level, loop.space), []).append(loop)
-        self.loops_of: dict[int, list[int]] = {}  # a sink's loops, first to last
+        self.loops_of: dict[int, list[int]] = {}  # a sub-root's loops, first to last
         self.readers: dict[int, list[int]] = {}  # the loops that read a value
         for loop in self.loops:
-            for s in loop.sinks:
+            for s in loop.sub_roots:
                 self.loops_of.setdefault(s.node, []).append(loop.order)
             for value, _ in loop.pulled.leaves:
                 self.readers.setdefault(value, []).append(loop.order)
@@ -84,7 +84,7 @@ class Layout:
         self.turn = 0
         self.places: dict[int, Place] = {}
         self.memory: dict[int, str] = {}  # where a value lies in global memory
-        self.exchange: dict[tuple[int, int], str] = {}  # where the warps of a row meet: (loop, sink) -> buffer
+        self.exchange: dict[tuple[int, int], str] = {}  # where the warps of a row meet: (loop, sub-root) -> buffer
         self.meetings = [self._meet(loop) for loop in self.loops]  # the block barriers inside each loop's folds
         self.crossed = self._crossings()
         self.barriers = self._make_barriers()
@@ -94,13 +94,14 @@ class Layout:
     def _make_loops(self) -> list[Loop]:
         """The loops in order, each with what it pulls."""
         loops: list[Loop] = []
-        for (level, _, phase, serial, cols, chunked, *_), sinks in loops_of(self.plan):
-            loops.append(Loop(level, sinks[0].space, phase, cols, serial, chunked, sinks, self._pull(sinks), len(loops)))
+        for (level, _, phase, serial, cols, chunked, *_), sub_roots in loops_of(self.plan):
+            pulled = self._pull(sub_roots)
+            loops.append(Loop(level, sub_roots[0].space, phase, cols, serial, chunked, sub_roots, pulled, len(loops)))
         return loops
 
-    def _pull(self, sinks: Sequence[Sink]) -> Pull:
-        roots = [root(self.graph, s) for s in sinks if s.role != "combine"]
-        return pull(self.graph, roots, frozenset(self.final), [root(self.graph, s) for s in sinks if s.role == "map"])
+    def _pull(self, sub_roots: Sequence[SubRoot]) -> Pull:
+        roots = [root(self.graph, s) for s in sub_roots if s.role != "combine"]
+        return pull(self.graph, roots, frozenset(self.final), [root(self.graph, s) for s in sub_roots if s.role == "map"])
 
     def alone(self, level: int, space: Space) -> bool:
         """True where one thread makes all of a row: what it keeps no other reads."""
@@ -112,7 +113,7 @@ class Layout:
         return producer.level == loop.level and makes_near(producer, loop.space, key[1])
 
     def _who_reads(self) -> dict[int, Reads]:
-        found: dict[int, Reads] = {s.node: Reads() for s in self.plan.sinks}
+        found: dict[int, Reads] = {s.node: Reads() for s in self.plan.sub_roots}
         for loop in self.loops:
             for key in loop.pulled.leaves:
                 if key[0] not in self.final:
@@ -127,10 +128,10 @@ class Layout:
 
     def _require_counted_parts(self) -> None:
         """Raises KernelError where column sums have as many partial rows as the row lanes of another block than the kernel's."""
-        parts = {s.node: s.extents[1] for s in self.plan.sinks if s.role == "combine"}
+        parts = {s.node: s.extents[1] for s in self.plan.sub_roots if s.role == "combine"}
         for loop in self.loops:
             m = self.maps[loop.level, loop.space]
-            for s in loop.sinks:
+            for s in loop.sub_roots:
                 if s.role == "carry" and parts[s.node] != m.blocks * m.rows_per_block:
                     raise KernelError(f"%{s.node} {self.graph[s.node].op}: {parts[s.node]} partial rows were planned, and blocks "
                                       f"of {self.block} threads make {m.blocks * m.rows_per_block}")
@@ -147,7 +148,7 @@ class Layout:
             t = graph[value].type
             self.add(Buffer(f"y{k}", t.dtype, t.size, "output", value))
             self.memory.setdefault(value, f"y{k}")
-        for s in self.plan.sinks:
+        for s in self.plan.sub_roots:
             if s.role in ("partial", "carry"):
                 self._partial_buffer(s)
         for value, reads in self.reads.items():
@@ -163,7 +164,7 @@ class Layout:
         """A buffer with bytes of its own."""
         self.buffers[buffer.name] = replace(buffer, slot=len(self.buffers))
 
-    def _partial_buffer(self, s: Sink) -> None:
+    def _partial_buffer(self, s: SubRoot) -> None:
         dtype = compute_dtype(self.graph[s.node].type.dtype)
         rows, _, cols = s.extents
         if s.role == "carry":
@@ -174,7 +175,7 @@ class Layout:
             size = rows * s.space.chunks if s.space.kind == "row" else rows * s.space.slices * cols
         self.add(Buffer(f"p{s.node}", dtype, size, "scratch", s.node, why="partial results", role="partial"))
 
-    def _place(self, s: Sink) -> Place:
+    def _place(self, s: SubRoot) -> Place:
         """Where the readers of the same block find the value (hierarchical data management)."""
         dtype = compute_dtype(self.graph[s.node].type.dtype)
         m = self.maps[s.level, s.space]
@@ -196,11 +197,11 @@ class Layout:
                         role="kept"))
         return Place("row", f"k{s.node}")
 
-    def _decide(self, s: Sink, rule: str, why: str) -> None:
+    def _decide(self, s: SubRoot, rule: str, why: str) -> None:
         self.decisions.append(Decision((s.node,), "place", rule, why))
 
-    def home(self, s: Sink) -> tuple[Home, ...]:
-        """Where a sink's value lives."""
+    def home(self, s: SubRoot) -> tuple[Home, ...]:
+        """Where a sub-root's value lives."""
         if s.role in ("partial", "carry"):
             block = [Home(f"a{s.node}", " of each block")] if s.role == "carry" else []
             return (*block, Home(f"p{s.node}"))
@@ -221,7 +222,7 @@ class Layout:
 
         Segments that no grid barrier separates have sets of their own: a block may have no task in the one between two others.
         """
-        wide = [s for s in loop.sinks if s.along == "row"] if self.maps[loop.level, loop.space].threads_per_row > WARP else []
+        wide = [s for s in loop.sub_roots if s.along == "row"] if self.maps[loop.level, loop.space].threads_per_row > WARP else []
         beside = [space for level, space in self.segments if level == loop.level]
         turn, place = self.turn, beside.index(loop.space)
         for k, s in enumerate(wide):
@@ -252,7 +253,7 @@ class Layout:
                 if self.crossed[loop.order] & written:
                     found[before.order] = "warp" if self.maps[key].threads_per_row <= WARP else "block"
                     written.clear()
-                written |= {s.node for s in loop.sinks}
+                written |= {s.node for s in loop.sub_roots}
                 if self.meetings[loop.order]:
                     written.clear()
         return found
@@ -262,7 +263,7 @@ def asked(plan: StitchPlan) -> tuple[Hashable, ...]:
     """All that a layout takes from a plan; of its composition how rows are mapped, whether threads take several columns, and
     what blocks share."""
     how = plan.composition
-    maps = tuple(map_rows_as(how, s.space.rows, s.extents[2], plan.device) for s in plan.sinks if s.space.kind == "row")
-    shared = tuple(s.node for s in plan.sinks if how.shares(s.node))
-    return plan.graph.structure_text, plan.sinks, maps, plan.device.kind == "gpu" and how.deals, shared
+    maps = tuple(map_rows_as(how, s.space.rows, s.extents[2], plan.device) for s in plan.sub_roots if s.space.kind == "row")
+    shared = tuple(s.node for s in plan.sub_roots if how.shares(s.node))
+    return plan.graph.structure_text, plan.sub_roots, maps, plan.device.kind == "gpu" and how.deals, shared
 

@@ -1,6 +1,6 @@
 """Fill one phase of a kernel with statements, by pulling.
 
-In:  a loop of a ``Layout``. Out: the statements that compute what its sinks need, each value where
+In:  a loop of a ``Layout``. Out: the statements that compute what its sub-roots need, each value where
 it is read (thread composition), down to values in memory or in registers.
 """
 
@@ -13,7 +13,7 @@ from ..fuse import is_heavy
 from ..graph import Node
 from ..stitch.index import Guard, Index, Key, Within, linear, variable
 from ..stitch.mapping import WARP, ThreadMap
-from ..stitch.subroots import Sink, Space, column_of
+from ..stitch.subroots import Space, SubRoot, column_of
 from .ir import Choose, Clamp, Compute, Fold, FromIndex, Load, Stmt, Store
 from .layout import Layout, Loop, root
 
@@ -108,7 +108,7 @@ class Statements:
             return self._load(key, place.buffer, offset, row, variables)
         return self._load(key, place.buffer, self._row_offset(self.layout.final[value], position), row, variables)
 
-    def _row_offset(self, s: Sink, position: Sequence[Index]) -> Index:
+    def _row_offset(self, s: SubRoot, position: Sequence[Index]) -> Index:
         """Offset in a row buffer of shared memory: this row's slot, then the column (from the chunk's start)."""
         column = column_of(s, tuple(position))
         assert column is not None
@@ -166,14 +166,14 @@ class Statements:
             result = target
         return result
 
-    # -- sinks
+    # -- sub-roots
     def _replicated(self) -> Guard:
         """Every chunk of a row makes the values of an unchunked phase; only the first may store them."""
         if self.space.kind == "row" and self.space.chunks > 1 and not self.loop.chunked:
             return (Within(variable("chunk", self.space.chunks), 0, 1),)
         return ()
 
-    def store_map(self, s: Sink) -> None:
+    def store_map(self, s: SubRoot) -> None:
         value = self.name[root(self.graph, s)]
         self.names.crossing[s.node] = value
         offset = linear(s.home, self.graph[s.node].type.shape)
@@ -188,7 +188,7 @@ class Statements:
                 where = self._row_offset(s, s.home) if row else offset
                 self.body.append(Store(buffer, where, value, () if row else self._replicated(), s.node))
 
-    def _result_stores(self, s: Sink, value: str) -> tuple[Store, ...]:
+    def _result_stores(self, s: SubRoot, value: str) -> tuple[Store, ...]:
         """Stores of a finished reduce: its place in global memory, and a column's row buffer."""
         buffers = dict.fromkeys([self.layout.memory.get(s.node, "")])
         for k, output in enumerate(self.graph.outputs):
@@ -201,7 +201,7 @@ class Statements:
             found.append(Store(place.buffer, self._row_offset(s, s.home), value, (), s.node))
         return tuple(found)
 
-    def fold(self, s: Sink) -> Fold:
+    def fold(self, s: SubRoot) -> Fold:
         node = self.graph[s.node]
         value = self.name[root(self.graph, s)]
         result = f"r{s.node}"
@@ -224,7 +224,7 @@ class Statements:
             stores = self._result_stores(s, result)
         return self._fold(s, result, value, stores)
 
-    def _fold(self, s: Sink, result: str, value: str, stores: tuple[Store, ...]) -> Fold:
+    def _fold(self, s: SubRoot, result: str, value: str, stores: tuple[Store, ...]) -> Fold:
         node, m = self.graph[s.node], self.m
         lanes = {"row": min(m.threads_per_row, WARP), "warp": WARP}.get(s.along, 1)
         found = Fold(result, node.op, node.type.dtype, value, s.along, s.node, "", stores,
@@ -232,13 +232,13 @@ class Statements:
         is_long = self._additions(s) > (LONG_SUM_OF_A_CORE if self.layout.device.kind == "cpu" else LONG_SUM)
         return replace(found, lost=f"{result}_lost") if found.rounds and is_long else found
 
-    def _additions(self, s: Sink) -> int:
+    def _additions(self, s: SubRoot) -> int:
         """How many values a thread adds up."""
         if s.along == "row":
             return -(-min(self.loop.cols, self.m.chunk if self.space.chunks > 1 else self.loop.cols) // self.m.threads_per_row)
         return -(-self.loop.serial // (WARP if s.along == "warp" else self.space.slices))
 
-    def combine(self, s: Sink) -> Fold:
+    def combine(self, s: SubRoot) -> Fold:
         """Fold the partial results; the loop reads them from scratch."""
         rows, parts = s.domain[0], s.domain[1]
         name = self.names.fresh(s.node)

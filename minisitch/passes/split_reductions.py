@@ -44,7 +44,7 @@ class Pair:
 
 
 @graph_pass("split_reductions")
-def online(graph: Graph, device: Device) -> tuple[Graph, tuple[Decision, ...]]:
+def split_reductions(graph: Graph, device: Device) -> tuple[Graph, tuple[Decision, ...]]:
     """Rewrite each such pair over rows of more than a megabyte; ids of the decisions are those of the new graph."""
     pairs = [pair for node in graph.nodes if device.kind == "cpu" and node.op == "sum" and (pair := _pair(graph, node))]
     if not pairs:

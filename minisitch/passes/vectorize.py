@@ -62,7 +62,7 @@ def deal_columns(plan: StitchPlan) -> StitchPlan:
     if plan.device.kind != "gpu" or not plan.composition.deals:
         return plan
     maps, unsuited = own_maps(plan), set[SegmentKey]()
-    for s in plan.sinks:
+    for s in plan.sub_roots:
         if s.space.kind != "row" or s.along in ("column", "warp") or s.role == "carry":
             unsuited.add((s.level, s.space))
     dealt = [key for key in maps if key not in unsuited]
@@ -70,7 +70,7 @@ def deal_columns(plan: StitchPlan) -> StitchPlan:
         return plan
     registers_each = 2 if any(itemsize(n.type.dtype) > 4 for n in plan.graph.nodes) else 1
     maps |= {key: deal(maps[key], plan.device, registers_each) for key in dealt}
-    carries = {(s.level, s.space) for s in plan.sinks if s.role == "carry"}
+    carries = {(s.level, s.space) for s in plan.sub_roots if s.role == "carry"}
     chunked = any(maps[key].splits > 1 for key in dealt)
     # Where a row is dealt out in chunks, rows that are packed beside it need not fill a block: with 1024 threads a
     # multiprocessor has 64 registers for each, and a chunk's loop spilled them.

@@ -1,13 +1,13 @@
 """FusionStitching 2018's schedules: how blocks cut an output, and how they must cut its operands.
 
-In:  an output shape, or a node and the cut of its output. Out: ``Triple``s, and the cut of an
+In:  an output shape, or a node and the cut of its output. Out: ``BlockCut``s, and the cut of an
 operand (section 4.2 of the paper).
 
-Before:  %1 = sum %0 axes=(1,), its output [8704] cut by Triple(0, 512, "row"): 512 blocks of 17
-After:   the operand [8704, 17] is cut by Triple(0, 512, "row"): 512 blocks of 17 rows
+Before:  %1 = sum %0 axes=(1,), its output [8704] cut by BlockCut(0, 512, "row"): 512 blocks of 17
+After:   the operand [8704, 17] is cut by BlockCut(0, 512, "row"): 512 blocks of 17 rows
 
-Two triples may mean the same blocks: ``Triple(1, 8)`` and ``Triple(2, 1)`` of [64, 8, 17, 128] do.
-Such triples have the same ``Cut``, and the rules are stated on cuts. A reshape keeps every
+Two block cuts may mean the same blocks: ``BlockCut(1, 8)`` and ``BlockCut(2, 1)`` of [64, 8, 17, 128] do.
+Such block cuts have the same ``Cut``, and the rules are stated on cuts. A reshape keeps every
 row-major position, so it keeps the cut. Any other operation keeps the cut if it leaves alone all
 axes that tell blocks apart.
 """
@@ -26,7 +26,7 @@ from ..graph import Node
 
 
 @dataclass(frozen=True)
-class Triple:
+class BlockCut:
     """``(split_dim, sword, kind)``: how the blocks of a kernel cut one output.
 
     Dimension ``split_dim`` is cut into ``sword`` equal pieces. ``row``: a block has one index of
@@ -50,13 +50,13 @@ class Triple:
 class BlockComposition(Composition):
     """FusionStitching 2018's kernel: loops in one block, which pass values through shared memory.
 
-    ``schedules``: (node, triple) of every operation with a loop: the roots, the reduces, and the
-    values in ``shared``. A triple cuts the operation's *output*. All triples make the same number
+    ``schedules``: (node, block cut) of every operation with a loop: the roots, the reduces, and the
+    values in ``shared``. A block cut cuts the operation's *output*. All block cuts make the same number
     of blocks. All other operations are inlined. ``shared``: the values kept in shared memory,
     producers first. ``threads``: the size of a block, a multiple of 32.
     """
 
-    schedules: tuple[tuple[int, Triple], ...]
+    schedules: tuple[tuple[int, BlockCut], ...]
     shared: tuple[int, ...] = ()
     threads: int = 256
 
@@ -64,21 +64,21 @@ class BlockComposition(Composition):
         return node in self.shared
 
     def renumber(self, number: Callable[[int], int]) -> BlockComposition:
-        return replace(self, schedules=tuple((number(node), triple) for node, triple in self.schedules),
+        return replace(self, schedules=tuple((number(node), block_cut) for node, block_cut in self.schedules),
                        shared=tuple(map(number, self.shared)))
 
 
-WHOLE = Triple(0, 1)  # one block: legal for every shape
+WHOLE = BlockCut(0, 1)  # one block: legal for every shape
 
 
-def triples_of(shape: Sequence[int]) -> list[Triple]:
-    """Every legal triple of an output: all divisors of all dimensions, in both kinds.
+def block_cuts_of(shape: Sequence[int]) -> list[BlockCut]:
+    """Every legal block cut of an output: all divisors of all dimensions, in both kinds.
 
     An empty or rank-0 output has only ``WHOLE``.
     """
     if not math.prod(shape) or not shape:
         return [WHOLE]
-    return [Triple(d, sword, kind) for kind in ("row", "column") for d, n in enumerate(shape) for sword in divisors(n)]
+    return [BlockCut(d, sword, kind) for kind in ("row", "column") for d, n in enumerate(shape) for sword in divisors(n)]
 
 
 def divisors(n: int) -> list[int]:
@@ -86,7 +86,7 @@ def divisors(n: int) -> list[int]:
     return sorted({d for k in range(1, math.isqrt(n) + 1) if n % k == 0 for d in (k, n // k)})
 
 
-# ---------------------------------------------------------------- one cut for equal triples
+# ---------------------------------------------------------------- one cut for equal block cuts
 class Cut(NamedTuple):
     """Which block owns the element at row-major position p of a tensor of ``size`` elements.
 
@@ -101,13 +101,13 @@ class Cut(NamedTuple):
     period: int = 0
 
 
-def cut_of(triple: Triple, shape: Sequence[int]) -> Cut:
-    """The cut of a triple. Equal cuts mean equal blocks, and the other way round."""
-    blocks = triple.blocks(shape)
-    if triple.kind == "row":
+def cut_of(block_cut: BlockCut, shape: Sequence[int]) -> Cut:
+    """The cut of a block cut. Equal cuts mean equal blocks, and the other way round."""
+    blocks = block_cut.blocks(shape)
+    if block_cut.kind == "row":
         return Cut("row", blocks)
-    inner = math.prod(shape[triple.split_dim + 1:])
-    period = inner * shape[triple.split_dim]
+    inner = math.prod(shape[block_cut.split_dim + 1:])
+    period = inner * shape[block_cut.split_dim]
     # each index of the dimension is a piece, or it is not cut: block p % blocks
     if blocks in (inner, period):
         inner = period = blocks
@@ -121,8 +121,8 @@ def _normal(cut: Cut, size: int) -> Cut:
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def triple_for(cut: Cut, shape: tuple[int, ...]) -> Triple | None:
-    """A triple of this shape with these blocks, or None.
+def block_cut_for(cut: Cut, shape: tuple[int, ...]) -> BlockCut | None:
+    """A block cut of this shape with these blocks, or None.
 
     Of several, the one with the last split dimension.
     """
@@ -133,9 +133,9 @@ def triple_for(cut: Cut, shape: tuple[int, ...]) -> Triple | None:
     for d in reversed(range(len(shape))):
         lead, inner = math.prod(shape[:d]), math.prod(shape[d + 1:])
         if cut.kind == "row" and cut.blocks % lead == 0 and shape[d] % (cut.blocks // lead) == 0:
-            return Triple(d, cut.blocks // lead, "row")
+            return BlockCut(d, cut.blocks // lead, "row")
         if cut.kind == "column" and cut.inner == inner and (cut.blocks == inner or cut.period == inner * shape[d]):
-            return Triple(d, cut.blocks // inner, "column")
+            return BlockCut(d, cut.blocks // inner, "column")
     return None
 
 
@@ -143,7 +143,7 @@ def triple_for(cut: Cut, shape: tuple[int, ...]) -> Triple | None:
 def operand_cut(node: Node, position: int, shape: tuple[int, ...], cut: Cut) -> Cut | None:
     """The cut of an operand under which block b holds all that block b of the output reads.
 
-    ``position`` and ``shape`` are the operand's. None if no triple of the operand has such blocks:
+    ``position`` and ``shape`` are the operand's. None if no block cut of the operand has such blocks:
     then a block would read what other blocks own. The rules refine the paper's Table 1. Read
     literally, the table gives wrong blocks where a boundary dimension is cut: that needs sword 1.
     """
@@ -158,7 +158,7 @@ def operand_cut(node: Node, position: int, shape: tuple[int, ...], cut: Cut) -> 
         if cut.kind == "column" and cut.period > math.prod(out[len(out) - suffix:]):
             return None
     cut = _normal(cut, math.prod(shape))
-    return cut if triple_for(cut, shape) else None
+    return cut if block_cut_for(cut, shape) else None
 
 
 def aligned(node: Node, position: int, shape: Sequence[int]) -> tuple[int, int]:

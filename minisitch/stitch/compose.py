@@ -11,7 +11,7 @@ from ..fuse import ALL_INGREDIENTS, Composition, Stitching
 from ..graph import Graph
 from .block_cuts import BlockComposition
 from .blocks import arrange
-from .merge import Restitching, restitch
+from .merge import Merging, merge
 from .place import StitchPlan, stitch
 
 
@@ -24,6 +24,6 @@ def compose(graph: Graph, device: Device, composition: Composition = ALL_INGREDI
         return stitch(graph, device, composition)
     if isinstance(composition, BlockComposition):
         return arrange(graph, device, composition)
-    if isinstance(composition, Restitching):
-        return restitch(graph, device, composition, compose)
-    raise PlanError(f"nothing here builds a {type(composition).__name__}; known: Stitching, BlockComposition, Restitching")
+    if isinstance(composition, Merging):
+        return merge(graph, device, composition, compose)
+    raise PlanError(f"nothing here builds a {type(composition).__name__}; known: Stitching, BlockComposition, Merging")

@@ -106,13 +106,13 @@ MOST_HEAVY_POSITIONS = 2
 MOST_CHAINS = 8 * MOST_POSITIONS
 
 
-def many_positions(graph: Graph, sinks: Iterable[int]) -> dict[int, str]:
+def many_positions(graph: Graph, sub_roots: Iterable[int]) -> dict[int, str]:
     """Values that would be recomputed at too many places, each with the reason as a sentence.
 
     For example the value that the shifted windows of a stencil read. Two positions differ if they
     are reached through different chains of moves, or as different operands of a move.
     """
-    return dict(sorted(_ways(graph, sinks)[1].items()))
+    return dict(sorted(_ways(graph, sub_roots)[1].items()))
 
 
 def evaluations(graph: Graph) -> int:
@@ -123,12 +123,12 @@ def evaluations(graph: Graph) -> int:
     return sum(map(len, _ways(graph, candidates(graph))[0]))
 
 
-def _ways(graph: Graph, sinks: Iterable[int]) -> tuple[list[set[tuple[int, int]]], dict[int, str]]:
+def _ways(graph: Graph, sub_roots: Iterable[int]) -> tuple[list[set[tuple[int, int]]], dict[int, str]]:
     """For each value, where it is read and for which loop; and ``many_positions``.
 
     One backward pass over the graph.
     """
-    in_memory = set(sinks)
+    in_memory = set(sub_roots)
     ways: list[set[tuple[int, int]]] = [set() for _ in graph.nodes]
     found: dict[int, str] = {}
     for node in reversed(graph.nodes):

@@ -1,6 +1,6 @@
 """Several kernels in one launch. Each part keeps the composition that it had alone.
 
-In:  a body and a ``Restitching``: its parts, with the composition of each. Out: a ``StitchPlan``.
+In:  a body and a ``Merging``: its parts, with the composition of each. Out: a ``StitchPlan``.
 
 AStitch composes a kernel by one set of rules. Another strategy may have found a cheaper plan of
 several kernels. This pass merges those. Parts that do not read each other run side by side
@@ -24,11 +24,11 @@ from ..graph import Graph
 from .dominants import Group
 from .index import pull
 from .place import StitchPlan
-from .subroots import Sink, root
+from .subroots import SubRoot, root
 
 
 @dataclass(frozen=True)
-class Restitching(Composition):
+class Merging(Composition):
     """The parts of a merged kernel. Each is a pattern with its own composition.
 
     A part stands after those that it reads. All node ids are ids of the merged kernel's body, also
@@ -44,8 +44,8 @@ class Restitching(Composition):
     def shares(self, node: int) -> bool:
         return any(part.composition.shares(node) for part in self.parts)
 
-    def renumber(self, number: Callable[[int], int]) -> Restitching:
-        return Restitching(tuple(_renumbered(part, number, number) for part in self.parts))
+    def renumber(self, number: Callable[[int], int]) -> Merging:
+        return Merging(tuple(_renumbered(part, number, number) for part in self.parts))
 
 
 def _renumbered(pattern: Pattern, number: Callable[[int], int], named: Callable[[int], int]) -> Pattern:
@@ -74,10 +74,10 @@ def one_kernel(graph: Graph, parts: Sequence[Pattern], wanted: Set[int]) -> Patt
         origin = extract(graph, part).origin  # a kernel's composition names nodes of its own body
         return _renumbered(part, new.__getitem__, lambda node: new[origin[node]])
 
-    return replace(whole, composition=Restitching(tuple(map(placed, parts))))
+    return replace(whole, composition=Merging(tuple(map(placed, parts))))
 
 
-def restitch(graph: Graph, device: Device, composition: Restitching,
+def merge(graph: Graph, device: Device, composition: Merging,
              compose: Callable[[Graph, Device, Composition], StitchPlan]) -> StitchPlan:
     """Compose each part, and put it behind the grid barriers that it needs.
 
@@ -86,29 +86,30 @@ def restitch(graph: Graph, device: Device, composition: Restitching,
     """
     bodies = [extract(graph, part) for part in composition.parts]
     plans = [_composed(body, device, part, compose) for body, part in zip(bodies, composition.parts, strict=True)]
-    loops = [[_placed(sink, body) for sink in plan.sinks] for body, plan in zip(bodies, plans, strict=True)]
-    stops = frozenset(sink.node for sinks in loops for sink in sinks)
+    loops = [[_placed(sub_root, body) for sub_root in plan.sub_roots] for body, plan in zip(bodies, plans, strict=True)]
+    stops = frozenset(sub_root.node for sub_roots in loops for sub_root in sub_roots)
     made: dict[int, int] = {}  # grid barriers before each value is complete
     across: dict[int, str] = {}  # why each value that another part reads is Global
-    order: list[Sink] = []
+    order: list[SubRoot] = []
     decisions: list[Decision] = []
-    for body, plan, sinks, part in zip(bodies, plans, loops, composition.parts, strict=True):
-        own, waits = {sink.node for sink in sinks}, 0
+    for body, plan, sub_roots, part in zip(bodies, plans, loops, composition.parts, strict=True):
+        own, waits = {sub_root.node for sub_root in sub_roots}, 0
         if twice := sorted(own & made.keys()):
             raise PlanError(f"%{twice[0]} {graph[twice[0]].op} has a loop in two parts of a kernel; it takes one, or two kernels")
-        for sink in sinks:
-            for value in _read(graph, sink, stops) - own:
+        for sub_root in sub_roots:
+            for value in _read(graph, sub_root, stops) - own:
+                reader = f"%{sub_root.node} {graph[sub_root.node].op}"
                 if value not in made:
-                    raise PlanError(f"%{sink.node} {graph[sink.node].op} reads %{value} {graph[value].op}, which a later part "
+                    raise PlanError(f"{reader} reads %{value} {graph[value].op}, which a later part "
                                     "of the kernel makes, or makes again; put that part first, or leave it another kernel")
-                waits = max(waits, made[value] + 1 - sink.level)
-                across.setdefault(value, f"%{sink.node} {graph[sink.node].op}, of another part, reads it behind a grid barrier")
-        for sink in sinks:
-            order.append(replace(sink, level=sink.level + waits))
-            made[sink.node] = max(made.get(sink.node, 0), sink.level + waits)
+                waits = max(waits, made[value] + 1 - sub_root.level)
+                across.setdefault(value, f"{reader}, of another part, reads it behind a grid barrier")
+        for sub_root in sub_roots:
+            order.append(replace(sub_root, level=sub_root.level + waits))
+            made[sub_root.node] = max(made.get(sub_root.node, 0), sub_root.level + waits)
         after = f"behind {count(waits, 'grid barrier')}" if waits else "from the start"
         why = f"a part with loops for {count(len(own), 'value')}, {after}"
-        decisions += [Decision(part.outputs, "stitch", "restitched", why), *body.decisions_in_whole(plan.decisions)]
+        decisions += [Decision(part.outputs, "stitch", "merged", why), *body.decisions_in_whole(plan.decisions)]
     order = [replace(s, scheme="global", why=across[s.node]) if s.node in across and s.role not in ("partial", "carry") else s
              for s in order]
     # the next line adds the decisions that hold in the merged kernel
@@ -124,10 +125,10 @@ def _composed(body: Body, device: Device, part: Pattern, compose: Callable[[Grap
     return compose(body.graph, device, part.composition.renumber(number.__getitem__))
 
 
-def _placed(sink: Sink, body: Body) -> Sink:
+def _placed(sub_root: SubRoot, body: Body) -> SubRoot:
     """A part's sub-root, in the ids of the whole kernel."""
-    operand = body.origin[sink.operand] if sink.operand >= 0 else -1
-    return replace(sink, node=body.origin[sink.node], operand=operand, why=body.in_whole(sink.why))
+    operand = body.origin[sub_root.operand] if sub_root.operand >= 0 else -1
+    return replace(sub_root, node=body.origin[sub_root.node], operand=operand, why=body.in_whole(sub_root.why))
 
 
 def _group_placed(group: Group, body: Body) -> Group:
@@ -136,10 +137,10 @@ def _group_placed(group: Group, body: Body) -> Group:
     return Group(tuple(whole[m] for m in group.members), whole[group.dominant], tuple(whole[m] for m in group.subdominants))
 
 
-def _read(graph: Graph, sink: Sink, stops: frozenset[int]) -> set[int]:
+def _read(graph: Graph, sub_root: SubRoot, stops: frozenset[int]) -> set[int]:
     """The sub-roots that a sub-root's loop reads. A combine reads only partial results, so none."""
-    if sink.role == "combine":
+    if sub_root.role == "combine":
         return set()
-    asked = root(graph, sink)
-    found = pull(graph, [asked], stops, own=[asked] if sink.role == "map" else [])
+    asked = root(graph, sub_root)
+    found = pull(graph, [asked], stops, own=[asked] if sub_root.role == "map" else [])
     return {value for value, _ in found.leaves if value in stops}

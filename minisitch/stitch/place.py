@@ -2,7 +2,7 @@
 
 In:  a pattern's body (a ``Graph`` of its own) and a ``Device``. Out: a ``StitchPlan``.
 
-AStitch 2022, section 4. Only *sub-roots* (class ``Sink``) have loops: reduces, outputs, and values
+AStitch 2022, section 4. Only *sub-roots* (class ``SubRoot``) have loops: reduces, outputs, and values
 that are kept. Everything else is inlined where it is read (the Local scheme). Two questions are
 answered for each sub-root:
 
@@ -29,7 +29,7 @@ from .dominants import Group, candidates, groups_of, is_row_reduce, many_positio
 from .index import ZERO, Digit, Index, Key, Position, linear, pull
 from .mapping import ThreadMap, map_columns, map_rows, map_rows_as
 from .recompute import ReadingLoop, heavy_inside, worth_keeping
-from .subroots import Partition, Sink, Space, adopt, column_of, makes_near, result_position
+from .subroots import Partition, Space, SubRoot, adopt, column_of, makes_near, result_position
 
 # Bytes of shared memory reserved for block reduces: two sets of 32 warps x 32 results x 8 bytes.
 MEETING_PLACES = 16_384
@@ -55,7 +55,7 @@ class StitchPlan:
     device: Device
     composition: Composition
     groups: tuple[Group, ...]
-    sinks: tuple[Sink, ...]
+    sub_roots: tuple[SubRoot, ...]
     decisions: tuple[Decision, ...]
     # of each segment, if a pass has chosen them
     maps: tuple[tuple[tuple[int, Space], ThreadMap], ...] = ()
@@ -63,21 +63,21 @@ class StitchPlan:
     demoted: frozenset[int] = frozenset()
 
     @cached_property
-    def final(self) -> dict[int, Sink]:
+    def final(self) -> dict[int, SubRoot]:
         """The sub-root whose value readers see: the last one that is made for a node."""
-        return {s.node: s for s in self.sinks}
+        return {s.node: s for s in self.sub_roots}
 
     @property
     def grid_barriers(self) -> int:
-        return max((s.level for s in self.sinks), default=0)
+        return max((s.level for s in self.sub_roots), default=0)
 
     def __str__(self) -> str:
-        lines = [f"# after stitch: {count(len(self.groups), 'group')}, {count(len(self.sinks), 'sink')}, "
+        lines = [f"# after stitch: {count(len(self.groups), 'group')}, {count(len(self.sub_roots), 'sub-root')}, "
                  f"{count(self.grid_barriers, 'grid barrier')}"]
         for number, group in enumerate(self.groups):
             subs = f", sub-dominants {' '.join(f'%{s}' for s in group.subdominants)}" if group.subdominants else ""
             lines.append(f"group {number}: {' '.join(f'%{m}' for m in group.members)}  dominant %{group.dominant}{subs}")
-        for s in self.sinks:
+        for s in self.sub_roots:
             rows, serial, cols = s.extents
             lines.append(f"level {s.level} phase {s.phase}: %{s.node} {self.graph[s.node].op} {s.role}"
                          + (f" %{s.operand}" if s.role == "piece" else "") + f" over "
@@ -97,16 +97,16 @@ class _Arranger:
     in. ``rowwise``: cut element-wise values by rows instead of flattening them.
     """
 
-    def __init__(self, graph: Graph, device: Device, stitching: Stitching, groups: Sequence[Group], sinks: Iterable[int],
+    def __init__(self, graph: Graph, device: Device, stitching: Stitching, groups: Sequence[Group], sub_roots: Iterable[int],
                  floors: Mapping[int, int], rowwise: bool = False) -> None:
         self.graph, self.device, self.stitching, self.floors, self.rowwise = graph, device, stitching, floors, rowwise
-        self.wanted = frozenset(sinks)
+        self.wanted = frozenset(sub_roots)
         self.group_of = {m: g for g in groups for m in g.members}
-        self.made: dict[int, Sink] = {}
-        self.order: list[Sink] = []
+        self.made: dict[int, SubRoot] = {}
+        self.order: list[SubRoot] = []
         self.decisions: list[Decision] = []
         # Each loop that evaluates operands, with the sub-roots it reads.
-        self.reads: list[tuple[Sink, Sequence[Key]]] = []
+        self.reads: list[tuple[SubRoot, Sequence[Key]]] = []
 
     def run(self) -> None:
         for node_id in sorted(self.wanted):
@@ -148,16 +148,16 @@ class _Arranger:
         return phase
 
     def _add(self, node: Node, role: str, domain: Sequence[int], partition: Partition, space: Space, leaves: Sequence[Key],
-             thread_map: ThreadMap, home: Position, floor: int = 0, operand: int = -1) -> Sink:
+             thread_map: ThreadMap, home: Position, floor: int = 0, operand: int = -1) -> SubRoot:
         domain = tuple(domain)
         level = self._level(leaves, space, max(floor, self.floors.get(node.id, 0)))
         phase = self._phase(leaves, space, level, partition.extents(domain), partition.position(domain))
-        sink = Sink(node.id, role, domain, partition, space, level, phase, home, thread_map, operand=operand)
-        self.order.append(sink)
-        self.made[node.id] = sink
+        sub_root = SubRoot(node.id, role, domain, partition, space, level, phase, home, thread_map, operand=operand)
+        self.order.append(sub_root)
+        self.made[node.id] = sub_root
         if role != "combine":  # a combine reads only partial results
-            self.reads.append((sink, leaves))
-        return sink
+            self.reads.append((sub_root, leaves))
+        return sub_root
 
     def _map_whole(self, rows: int, cols: int) -> ThreadMap:
         """The mapping of rows that several loops share. It is always the adaptive one."""
@@ -492,15 +492,15 @@ def stitch(graph: Graph, device: Device, stitching: Stitching = ALL_INGREDIENTS)
         value, reader = min(waits.items())
         raise BarrierNeeded(f"%{reader} {graph[reader].op} reads %{value} {graph[value].op}, which other blocks make: that takes "
                             "a grid barrier, which this composition forbids; put them in two kernels", value, reader)
-    sinks = _with_schemes(graph, arranged)
+    sub_roots = _with_schemes(graph, arranged)
     decisions += arranged.decisions
-    decisions += [Decision((s.node,), s.scheme, "locality", s.why) for s in sinks if s.why]
-    return StitchPlan(graph, device, stitching, groups, sinks, tuple(decisions))
+    decisions += [Decision((s.node,), s.scheme, "locality", s.why) for s in sub_roots if s.why]
+    return StitchPlan(graph, device, stitching, groups, sub_roots, tuple(decisions))
 
 
-def _arrange(graph: Graph, device: Device, stitching: Stitching, groups: Sequence[Group], sinks: Iterable[int],
+def _arrange(graph: Graph, device: Device, stitching: Stitching, groups: Sequence[Group], sub_roots: Iterable[int],
              floors: Mapping[int, int], rowwise: bool = False) -> _Arranger:
-    arranger = _Arranger(graph, device, stitching, groups, sinks, floors, rowwise)
+    arranger = _Arranger(graph, device, stitching, groups, sub_roots, floors, rowwise)
     arranger.run()
     return arranger
 
@@ -524,28 +524,28 @@ def _behind_barriers(arranged: _Arranger) -> dict[int, int]:
             if arranged.made[value].level > 0 or user.level > 0}
 
 
-def _readers(arranged: _Arranger) -> dict[int, list[Sink]]:
+def _readers(arranged: _Arranger) -> dict[int, list[SubRoot]]:
     """The sub-roots that read each sub-root's value."""
-    found: dict[int, list[Sink]] = {}
+    found: dict[int, list[SubRoot]] = {}
     for user, leaves in arranged.reads:
         for value, _ in leaves:
             found.setdefault(value, []).append(arranged.made.get(user.node, user))
     return found
 
 
-def _is_useful(arranged: _Arranger, value: int, readers: Sequence[Sink]) -> bool:
+def _is_useful(arranged: _Arranger, value: int, readers: Sequence[SubRoot]) -> bool:
     """Whether keeping a value pays.
 
     A light value must be read by the block that makes it. A heavy one may also travel through
     global memory, if grid barriers are allowed.
     """
-    graph, sink = arranged.graph, arranged.made[value]
-    local = all(r.level == sink.level and r.space == sink.space for r in readers)
+    graph, sub_root = arranged.graph, arranged.made[value]
+    local = all(r.level == sub_root.level and r.space == sub_root.space for r in readers)
     heavy = is_heavy(graph, graph[value]) or heavy_inside(graph, value, arranged.wanted)
     return bool(readers) and (local or (heavy and arranged.stitching.barriers))
 
 
-def _with_schemes(graph: Graph, arranged: _Arranger) -> tuple[Sink, ...]:
+def _with_schemes(graph: Graph, arranged: _Arranger) -> tuple[SubRoot, ...]:
     """The sub-roots with their schemes (AStitch B6).
 
     Regional if every reader is in the producer's own segment, Global if a reader is in another one.
@@ -562,13 +562,13 @@ def _with_schemes(graph: Graph, arranged: _Arranger) -> tuple[Sink, ...]:
                     else "a grid barrier lies in between"
                 crossing.setdefault(value, f"%{reader.node} {graph[reader.node].op} reads it across blocks: {reason}")
     found = []
-    for sink in arranged.order:
-        if sink.role in ("partial", "carry"):
-            found.append(replace(sink, scheme="global", why="partial results are combined after a grid barrier"))
-        elif sink.node in crossing:
-            found.append(replace(sink, scheme="global", why=crossing[sink.node]))
-        elif sink.node in near:
-            found.append(replace(sink, scheme="regional", why="produced and read by the same block"))
+    for sub_root in arranged.order:
+        if sub_root.role in ("partial", "carry"):
+            found.append(replace(sub_root, scheme="global", why="partial results are combined after a grid barrier"))
+        elif sub_root.node in crossing:
+            found.append(replace(sub_root, scheme="global", why=crossing[sub_root.node]))
+        elif sub_root.node in near:
+            found.append(replace(sub_root, scheme="regional", why="produced and read by the same block"))
         else:
-            found.append(sink)
+            found.append(sub_root)
     return tuple(found)

@@ -1,4 +1,4 @@
-"""Sub-roots (class ``Sink``), the values that have loops, and which task makes which element.
+"""Sub-roots (class ``SubRoot``), the values that have loops, and which task makes which element.
 
 In:  a sub-root, with its tasks (``Space``) and its axes (``Partition``), and the position at which
 another loop reads its value. Out: answers to AStitch's two locality questions (2022, section 4.3).
@@ -78,7 +78,7 @@ class Partition:
 
 
 @dataclass(frozen=True)
-class Sink:
+class SubRoot:
     """A sub-root: a value with a loop of its own.
 
     ``role`` says what the loop does:
@@ -122,7 +122,7 @@ class Sink:
         return self.partition.extents(self.domain)
 
 
-def root(graph: Graph, s: Sink) -> Key:
+def root(graph: Graph, s: SubRoot) -> Key:
     """What a sub-root's loop computes: the value that is stored or folded, and its position."""
     value = s.operand if s.role == "piece" else s.node if s.role == "map" else graph[s.node].args[0]
     return value, s.partition.position(s.domain)
@@ -135,7 +135,7 @@ def result_position(node: Node, position: Position) -> Position:
     return tuple(ZERO if a in axes else i for a, i in enumerate(position) if keepdims or a not in axes)
 
 
-def makes_near(producer: Sink, space: Space, position: Position) -> bool:
+def makes_near(producer: SubRoot, space: Space, position: Position) -> bool:
     """True when each task of ``space`` makes the element that it reads at ``position``.
 
     Never true of a piece, which is only a part of its value.
@@ -143,7 +143,7 @@ def makes_near(producer: Sink, space: Space, position: Position) -> bool:
     return producer.space == space and producer.role != "piece" and column_of(producer, position) is not None
 
 
-def column_of(producer: Sink, position: Position) -> Index | None:
+def column_of(producer: SubRoot, position: Position) -> Index | None:
     """Passive locality check (AStitch 2022, 4.3): the column that the producer is read at.
 
     None if another task makes the element. The consumer must run over the same ``Space``. In a row
@@ -175,7 +175,7 @@ def _names(position: Position) -> frozenset[str]:
     return frozenset().union(*(i.variables for i in position)) if position else frozenset()
 
 
-def adopt(producer: Sink, position: Position, shape: Sequence[int]) -> Partition | None:
+def adopt(producer: SubRoot, position: Position, shape: Sequence[int]) -> Partition | None:
     """The partition of ``shape`` under which every task reads ``producer`` locally at ``position``.
 
     None if there is no such partition. If a reshape has joined the producer's rows to a longer

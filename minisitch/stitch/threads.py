@@ -13,19 +13,19 @@ from dataclasses import replace
 
 from .mapping import ThreadMap, map_rows_as
 from .place import StitchPlan
-from .subroots import Sink, Space
+from .subroots import Space, SubRoot
 
 SegmentKey = tuple[int, Space]  # the grid barriers before it, and its tasks
 LoopKey = tuple  # its segment, phase, extents and kind, in the order in which loops run
 
 
-def loops_of(plan: StitchPlan) -> list[tuple[LoopKey, list[Sink]]]:
+def loops_of(plan: StitchPlan) -> list[tuple[LoopKey, list[SubRoot]]]:
     """The loops of a plan in order, each with the sub-roots that share it.
 
     Sub-roots share a loop if they have the same segment, phase and extents.
     """
-    found: dict[LoopKey, list[Sink]] = {}
-    for s in plan.sinks:
+    found: dict[LoopKey, list[SubRoot]] = {}
+    for s in plan.sub_roots:
         _, serial, cols = s.extents
         whole_row = s.space.chunks > 1 and s.role != "combine" and cols == s.space.cols
         chunked = s.space.kind == "column" or whole_row
@@ -59,20 +59,20 @@ def own_maps(plan: StitchPlan) -> dict[SegmentKey, ThreadMap]:
     """
     found: dict[SegmentKey, ThreadMap] = {}
     loops = loops_of(plan)
-    fixed = {(s.level, s.space): s.thread_map for _, sinks in loops for s in sinks if s.role == "carry"}
-    for _, sinks in loops:
-        key = sinks[0].level, sinks[0].space
-        found[key] = fixed[key] if key in fixed else _widest(plan, sinks, found.get(key))
+    fixed = {(s.level, s.space): s.thread_map for _, sub_roots in loops for s in sub_roots if s.role == "carry"}
+    for _, sub_roots in loops:
+        key = sub_roots[0].level, sub_roots[0].space
+        found[key] = fixed[key] if key in fixed else _widest(plan, sub_roots, found.get(key))
     return found
 
 
-def _widest(plan: StitchPlan, sinks: list[Sink], best: ThreadMap | None) -> ThreadMap:
+def _widest(plan: StitchPlan, sub_roots: list[SubRoot], best: ThreadMap | None) -> ThreadMap:
     """The widest map among a loop's sub-roots and ``best``, the widest of earlier loops.
 
     Rows that no map splits are mapped for the loop's columns.
     """
-    space, cols = sinks[0].space, sinks[0].extents[2]
-    for s in sinks:
+    space, cols = sub_roots[0].space, sub_roots[0].extents[2]
+    for s in sub_roots:
         if s.thread_map.splits == space.chunks and (best is None or s.thread_map.cols > best.cols):
             best = s.thread_map
     if space.kind == "row" and space.chunks == 1 and (best is None or cols > best.cols):

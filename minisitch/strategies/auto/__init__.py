@@ -54,7 +54,7 @@ from ...stitch.dominants import upstream
 from ...stitch.place import StitchPlan
 from ..kitsune.price import plan_with_pipelines_us
 from ..prices import Prices, digest, moved_us
-from .merge_launches import restitched, restitched_plan
+from .merge_launches import merged, merged_plan
 
 PROPOSERS = ("astitch", "fs20", "fs18", "xla", "none")  # the first of equally cheap plans is taken
 ABLATIONS = {"without keeping": Stitching(keep=False), "without merging": Stitching(merge=False)}
@@ -68,7 +68,7 @@ RESOLUTION = {"cpu": 1.03, "gpu": 1.0}
 # measured on a CPU only. Whole plans are compared without it.
 MORE_LAUNCHES = 1.03
 PIPELINE_GAIN = 1.25  # least modelled gain of pipelines: see docs/strategies/auto.md
-MOST_RESTITCHED = 8  # most kernels to merge; with 16, one of 14 workloads is 0.03% cheaper
+MOST_MERGED = 8  # most kernels to merge; with 16, one of 14 workloads is 0.03% cheaper
 MOST_JUDGED = 1000  # nodes of the largest kernel that is judged; a larger one stays as it is
 
 
@@ -79,7 +79,7 @@ class Judgement:
     replan: bool = True  # let the other strategies plan each stitched kernel
     ablate: bool = True  # try each kernel with fewer of AStitch's ingredients
     cut: bool = True  # try two kernels, cut at a grid barrier
-    restitch: bool = True  # merge kernels, of each way and of the whole plan
+    merge: bool = True  # merge kernels, of each way and of the whole plan
     compare: bool = True  # compare with whole plans of the other strategies, and with pipelines
 
 
@@ -117,7 +117,7 @@ def decide(graph: Graph, device: Device, steps: Judgement = ALL_STEPS, proposers
     first, *others = proposers
     chosen = judge.judged(fuse(graph, first, device))
     if not steps.compare:
-        return judge.restitched(chosen)
+        return judge.merged(chosen)
     us = judge.prices.plan_us(chosen)
     # Every plan has the same library calls.
     calls = sum(judge.prices.pattern_us(p) for p in chosen.patterns if p.kind == "library")
@@ -137,10 +137,10 @@ def decide(graph: Graph, device: Device, steps: Judgement = ALL_STEPS, proposers
             taken, chosen = name, judge.judged(plan)
             us = judge.prices.plan_us(chosen)
     said[-1] += f": {taken}"
-    chosen = judge.restitched(chosen)
+    chosen = judge.merged(chosen)
     us = judge.prices.plan_us(chosen)
     if (piped := _pipelined(graph, judge.prices)) and piped[1] * PIPELINE_GAIN <= us:
-        chosen, said = judge.restitched(judge.judged(piped[0])), [*said, f"kitsune's pipelines {piped[1]:.4g} us: taken"]
+        chosen, said = judge.merged(judge.judged(piped[0])), [*said, f"kitsune's pipelines {piped[1]:.4g} us: taken"]
     elif piped:
         said.append(f"kitsune's pipelines {piped[1]:.4g} us: taken from {PIPELINE_GAIN} times faster on")
     decision = Decision(graph.outputs, "fuse", "cheapest-plan", "; ".join(said))
@@ -176,9 +176,9 @@ class _Judge:
             patterns += self._cheapest(pattern, plan.strategy, decisions) if pattern.kind == "kernel" else [pattern]
         return verify_plan(FusionPlan(plan.graph, "auto", tuple(patterns), tuple(decisions)))
 
-    def restitched(self, plan: FusionPlan) -> FusionPlan:
-        """The plan in fewer launches, if the step ``restitch`` is on."""
-        return restitched_plan(plan, self.prices) if self.steps.restitch else plan
+    def merged(self, plan: FusionPlan) -> FusionPlan:
+        """The plan in fewer launches, if the step ``merge`` is on."""
+        return merged_plan(plan, self.prices) if self.steps.merge else plan
 
     def _cheapest(self, pattern: Pattern, proposer: str, decisions: list[Decision]) -> list[Pattern]:
         body = extract(self.prices.graph, pattern)
@@ -218,7 +218,7 @@ class _Judge:
         whole = Pattern(inside, graph.outputs, "kernel", pattern.composition)
         ways = [Way(proposer, (whole,), prices.pattern_us(whole))]
         plan, least = prices.kernel(whole).plan, prices.least_us(whole, divided=True)
-        if len(plan.sinks) == 1 or len(graph) > MOST_JUDGED:
+        if len(plan.sub_roots) == 1 or len(graph) > MOST_JUDGED:
             return ways
         if least * self.resolution >= ways[0].us:  # no way costs less than this
             return [*ways, Way("any other way", (whole,), least, exact=False)]
@@ -233,8 +233,8 @@ class _Judge:
             us = self._worth(ways)
             self._try(cuts, prices, {f"cut at barrier {k}": partial(tuple, halves) for k, halves in _halves(whole, prices, us)}, us)
             ways += sorted(cuts, key=lambda way: way.us)[:1]
-        if self.steps.restitch:
-            self._try_restitched(ways, prices, least)
+        if self.steps.merge:
+            self._try_merged(ways, prices, least)
         return ways
 
     def _try(self, ways: list[Way], prices: Prices, makers: dict[str, Callable[[], Sequence[Pattern]]],
@@ -247,7 +247,7 @@ class _Judge:
             with suppress(PlanError, KernelError):  # a refused way is left out
                 ways.append(_priced(name, tuple(make()), prices, self._worth(ways) if worth is None else worth))
 
-    def _try_restitched(self, ways: list[Way], prices: Prices, least: float) -> None:
+    def _try_merged(self, ways: list[Way], prices: Prices, least: float) -> None:
         """Merge the kernels of each way, if that could make it cheap enough.
 
         Merging saves launches, and reads inputs once that several kernels share. ``least`` is a
@@ -257,12 +257,12 @@ class _Judge:
             reads, limit = Counter(v for p in way.patterns for v in pattern_inputs(prices.graph, p)), self._worth(ways)
             again = sum((times - 1) * prices.graph[v].type.nbytes for v, times in reads.items())
             saved = (len(way.patterns) - 1) * prices.device.launch_us + moved_us(again, prices.device, prices.around)
-            if len(way.patterns) > MOST_RESTITCHED or max(least, way.us - saved) >= limit:
+            if len(way.patterns) > MOST_MERGED or max(least, way.us - saved) >= limit:
                 continue
             with suppress(PlanError, KernelError):  # an unbuilt kernel of the way may be refused
-                kernels = restitched(way.patterns, returned(prices.graph), prices)
+                kernels = merged(way.patterns, returned(prices.graph), prices)
                 if len(kernels) < len(way.patterns):
-                    ways.append(Way(f"{way.name} restitched", kernels, sum(map(prices.pattern_us, kernels))))
+                    ways.append(Way(f"{way.name} merged", kernels, sum(map(prices.pattern_us, kernels))))
 
     def _worth(self, ways: Sequence[Way]) -> float:
         """The time that another way must stay below to be taken."""
@@ -309,8 +309,8 @@ def _halves(pattern: Pattern, prices: Prices, us: float) -> Iterator[tuple[int, 
     if not kernel.grid_barriers or 2 * prices.device.launch_us >= us:
         return
     for barrier in _spread(kernel.plan.grid_barriers):
-        early = [node for node, sink in kernel.plan.final.items() if sink.level < barrier]
-        late = [node for node, sink in kernel.plan.final.items() if sink.level >= barrier]
+        early = [node for node, sub_root in kernel.plan.final.items() if sub_root.level < barrier]
+        late = [node for node, sub_root in kernel.plan.final.items() if sub_root.level >= barrier]
         second = upstream(graph, late, inside.difference(early))
         needed = set(pattern_inputs(graph, Pattern(second, ())))
         first = upstream(graph, early, inside)

@@ -27,7 +27,7 @@ LOOK_BACK = 8  # earlier kernels that each kernel is tried with
 MOST_NODES = 1000  # of a merged kernel; larger ones take long to build
 
 
-def restitched(kernels: Sequence[Pattern], outside: Set[int], prices: Prices) -> tuple[Pattern, ...]:
+def merged(kernels: Sequence[Pattern], outside: Set[int], prices: Prices) -> tuple[Pattern, ...]:
     """The kernels in fewer launches. ``outside``: values that something else reads or returns.
 
     Kernels are not merged if the merged kernel cannot be built, or if a value would leave it and
@@ -54,7 +54,7 @@ def restitched(kernels: Sequence[Pattern], outside: Set[int], prices: Prices) ->
     return in_order(graph, found)
 
 
-def restitched_plan(plan: FusionPlan, prices: Prices) -> FusionPlan:
+def merged_plan(plan: FusionPlan, prices: Prices) -> FusionPlan:
     """The plan with kernels merged that have equally many library calls before them.
 
     No path between two such kernels passes a library call.
@@ -75,10 +75,10 @@ def restitched_plan(plan: FusionPlan, prices: Prices) -> FusionPlan:
     patterns = [p for p in plan.patterns if p.kind != "kernel"]
     for level, kernels in levels.items():
         passed = {o for p in kernels for o in p.outputs if not readers[o] - {level}} - returned(graph)
-        patterns += restitched(kernels, {o for p in kernels for o in p.outputs} - passed, prices)
+        patterns += merged(kernels, {o for p in kernels for o in p.outputs} - passed, prices)
     if len(patterns) == len(plan.patterns):
         return plan
     fewer = verify_plan(replace(plan, patterns=in_order(graph, patterns)))
     us, before = (sum(map(prices.pattern_us, p.kernels)) for p in (fewer, plan))
     why = f"{count(len(fewer.kernels), 'kernel')} instead of {len(plan.kernels)}: {us:.4g} us in them instead of {before:.4g}"
-    return replace(fewer, decisions=(*plan.decisions, Decision(graph.outputs, "fuse", "restitched", why)))
+    return replace(fewer, decisions=(*plan.decisions, Decision(graph.outputs, "fuse", "merged", why)))

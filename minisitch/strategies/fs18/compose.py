@@ -22,7 +22,7 @@ from ...errors import PlanError
 from ...fuse import Body, Composition, Decision, Stitching, count, is_heavy
 from ...kernel.ir import Kernel
 from ...ops import itemsize
-from ...stitch.block_cuts import BlockComposition, Triple, triple_for
+from ...stitch.block_cuts import BlockComposition, BlockCut, block_cut_for
 from ..cost import kernel_us, working_set
 from ..prices import built
 from .fusion import Fusion, Schedule
@@ -97,12 +97,12 @@ def _price(fusion: Fusion, part: int, schedule: Schedule, threads: int) -> float
     """The library's price. A value that no block owns costs the same under every schedule."""
     if isinstance(schedule.asked[part], Scattered):
         return 0.0
-    return price(entry_of(fusion.graph, fusion.graph[part], _triple(fusion, schedule, part), threads, fusion.limits.device))
+    return price(entry_of(fusion.graph, fusion.graph[part], _block_cut(fusion, schedule, part), threads, fusion.limits.device))
 
 
-def _triple(fusion: Fusion, schedule: Schedule, value: int) -> Triple:
+def _block_cut(fusion: Fusion, schedule: Schedule, value: int) -> BlockCut:
     cut = schedule.asked[value]
-    found = None if isinstance(cut, Scattered) else triple_for(cut, fusion.graph[value].type.shape)
+    found = None if isinstance(cut, Scattered) else block_cut_for(cut, fusion.graph[value].type.shape)
     assert found is not None, "checked when the operation was fused"
     return found
 
@@ -170,7 +170,7 @@ def _fit_shared(fusion: Fusion, body: Body, schedule: Schedule, threads: int) ->
     @functools.cache
     def without(dropped: int) -> tuple[BlockComposition, Kernel]:
         kept = wanted.keys() - order[:dropped]
-        schedules = tuple((v, _triple(fusion, schedule, v)) for v in sorted(looped | kept))
+        schedules = tuple((v, _block_cut(fusion, schedule, v)) for v in sorted(looped | kept))
         blocks = BlockComposition(schedules, tuple(sorted(kept)), threads).renumber(number.__getitem__)
         return blocks, built(body.graph, fusion.limits.device, blocks)
 

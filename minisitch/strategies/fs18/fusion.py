@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from ...device import Device
 from ...fuse import MOST_ARGUMENTS, count, is_heavy
-from ...stitch.block_cuts import Cut, cut_of, triple_for, triples_of
+from ...stitch.block_cuts import Cut, block_cut_for, block_cuts_of, cut_of
 from ...stitch.dominants import MOST_CHAINS, MOST_POSITIONS
 from .reads import OperandRead, OperandReads, Scattered
 
@@ -182,7 +182,7 @@ class Fusion:
             if cut.places > most or (most == 1 and cut.stretched):
                 return f"%{member} {node.op} would be evaluated again at {count(cut.places, 'place')}"
             return ""
-        if triple_for(cut, node.type.shape) is None or (schedule.threads and cut.blocks != max(1, node.type.size)):
+        if block_cut_for(cut, node.type.shape) is None or (schedule.threads and cut.blocks != max(1, node.type.size)):
             return f"%{member} {node.type} has no {cut.blocks} blocks"
         if member in self.limits.products and math.prod(node.type.shape[:-2]) % cut.blocks:
             return f"{cut.blocks} blocks cut the matrices of product %{member}"
@@ -201,5 +201,5 @@ def _roots(reads: OperandReads, members: Sequence[int]) -> list[int]:
 def common_cuts(shapes: Sequence[Sequence[int]]) -> list[Cut]:
     """Cuts that every root can have, most blocks first: the paper's intersection."""
     first, *others = shapes
-    cuts = dict.fromkeys(cut_of(t, first) for t in triples_of(first))
-    return sorted((c for c in cuts if all(triple_for(c, shape) for shape in others)), reverse=True)
+    cuts = dict.fromkeys(cut_of(t, first) for t in block_cuts_of(first))
+    return sorted((c for c in cuts if all(block_cut_for(c, shape) for shape in others)), reverse=True)

@@ -1,12 +1,12 @@
 """The performance library: times of operations under schedules (FusionStitching 2018, 4.3).
 
-In:  an ``Entry`` (operation, types, triple, threads, device). Out: microseconds.
+In:  an ``Entry`` (operation, types, block cut, threads, device). Out: microseconds.
 
 The paper compiles and runs a kernel for each missing entry, so a first compile is slow. Here this
 is done only within ``calibrate.measured_operations``. Otherwise a formula answers, so that plans
 are the same on every machine.
 
-Before:  Entry(sum [8704,17] -> [8704,1], Triple(0, 512), 256 threads, v100)
+Before:  Entry(sum [8704,17] -> [8704,1], BlockCut(0, 512), 256 threads, v100)
 After:   11.7 us, by the formula
 """
 
@@ -19,7 +19,7 @@ from typing import Protocol
 from ...device import SECTOR, Device
 from ...graph import Graph, Node, TensorType
 from ...ops import OPS
-from ...stitch.block_cuts import Triple
+from ...stitch.block_cuts import BlockCut
 from ..cost import HEAVY_OPERATIONS
 
 LOOP_START_US = 0.02  # for a block's loop on a CPU (measured: loops over 16 elements)
@@ -33,7 +33,7 @@ class Entry:
     attrs: tuple[tuple[str, object], ...]
     operands: tuple[TensorType, ...]
     result: TensorType
-    triple: Triple
+    block_cut: BlockCut
     threads: int
     device: Device
 
@@ -46,17 +46,17 @@ class Entry:
     def key(self) -> str:
         """The price's name in a file, one line of text."""
         what = f"{self.op} {dict(self.attrs)} {' '.join(map(str, self.operands))} -> {self.result}"
-        return f"{what} | {self.triple} | {self.threads} threads | {self.device.name}"
+        return f"{what} | {self.block_cut} | {self.threads} threads | {self.device.name}"
 
 
-def entry_of(graph: Graph, node: Node, triple: Triple, threads: int, device: Device) -> Entry:
+def entry_of(graph: Graph, node: Node, block_cut: BlockCut, threads: int, device: Device) -> Entry:
     """The entry of a graph's node."""
-    return Entry(node.op, node.attrs, tuple(graph[a].type for a in node.args), node.type, triple, threads, device)
+    return Entry(node.op, node.attrs, tuple(graph[a].type for a in node.args), node.type, block_cut, threads, device)
 
 
 def model_us(entry: Entry) -> float:
     """The larger of memory and arithmetic time, over the share of the device that is busy."""
-    blocks = entry.triple.blocks(entry.result.shape)
+    blocks = entry.block_cut.blocks(entry.result.shape)
     moved = entry.result.nbytes + sum(t.nbytes for t in entry.operands)
     compute = entry.work * (HEAVY_OPERATIONS if OPS[entry.op].cost == "heavy" else 1) / entry.device.flops
     return (_cpu_us if entry.device.kind == "cpu" else _gpu_us)(entry, blocks, moved / _coalesced(entry), compute)
@@ -83,10 +83,10 @@ def _cpu_us(entry: Entry, blocks: int, moved: float, compute: float) -> float:
 
 def _coalesced(entry: Entry) -> float:
     """Share of the fetched bytes that a block uses."""
-    if entry.triple.kind == "row":
+    if entry.block_cut.kind == "row":
         return 1.0
     shape = entry.result.shape
-    run = shape[-1] // entry.triple.sword if entry.triple.split_dim == len(shape) - 1 else 1
+    run = shape[-1] // entry.block_cut.sword if entry.block_cut.split_dim == len(shape) - 1 else 1
     return min(1.0, run * entry.result.itemsize / SECTOR)
 
 

@@ -7,7 +7,7 @@ from stitch_help import V100
 
 import minisitch as ms
 from minisitch.passes import split_reductions as passes
-from minisitch.passes.split_reductions import online
+from minisitch.passes.split_reductions import split_reductions
 from minisitch.runtime import choose_device, lower_program
 from minisitch.simplify import simplify
 from minisitch.trace import trace
@@ -29,7 +29,7 @@ def logsumexp(x):
 
 
 def rewritten(f, *args):
-    return online(simplify(trace(f, args, {}).graph), CPU)
+    return split_reductions(simplify(trace(f, args, {}).graph), CPU)
 
 
 def test_golden_before_and_after(short_rows):
@@ -41,7 +41,7 @@ def test_golden_before_and_after(short_rows):
 %4: f32[8,32] = exp %3
 %5: f32[8] = sum %4 axes=(1,) keepdims=False
 return %5"""
-    graph, decisions = online(parse(before), CPU)
+    graph, decisions = split_reductions(parse(before), CPU)
     assert str(graph) == """\
 %0: f32[8,32] = input name='x'
 %1: f32[8,2,16] = reshape %0 shape=(8, 2, 16)
@@ -124,7 +124,7 @@ def test_refused(short_rows, f, shape, why):
 
 def test_a_gpu_keeps_its_graph(short_rows):
     graph = simplify(trace(logsumexp, (np.zeros((4, 64), np.float32),), {}).graph)
-    assert online(graph, V100) == (graph, ()) != online(graph, CPU)
+    assert split_reductions(graph, V100) == (graph, ()) != split_reductions(graph, CPU)
 
 
 def test_pieces_divide_the_row():

@@ -18,16 +18,16 @@ from minisitch.fuse import ALL_INGREDIENTS, Pattern, extract, fuse, verify_plan
 from minisitch.lower import lower_plan
 from minisitch.passes.registry import default_kernel
 from minisitch.simplify import simplify
-from minisitch.stitch.block_cuts import BlockComposition, Triple
+from minisitch.stitch.block_cuts import BlockComposition, BlockCut
 from minisitch.stitch.compose import compose
-from minisitch.stitch.merge import Restitching, one_kernel, restitch
+from minisitch.stitch.merge import Merging, merge, one_kernel
 from minisitch.strategies import auto
 from minisitch.strategies.auto import merge_launches as launches
 from minisitch.strategies.cost import kernel_us, traffic
 from minisitch.strategies.prices import Prices, built
 from minisitch.testing import judge, random_graph, random_inputs
 
-BLOCKS = BlockComposition(((1, Triple(0, 4)),), threads=32)  # %1 has eight elements
+BLOCKS = BlockComposition(((1, BlockCut(0, 4)),), threads=32)  # %1 has eight elements
 
 
 def chain():
@@ -44,9 +44,9 @@ def test_each_part_keeps_its_composition_and_waits_for_what_it_reads(golden):
     assert whole.outputs == (3, 4), "nobody else reads the sums"
     plan = compose(extract(graph, whole).graph, TOY, whole.composition)
     kernel = default_kernel(plan)
-    golden("restitched", "\n".join([f"{plan}\n", *map(str, plan.decisions), f"\n{kernel}"]))
-    assert [(s.space.kind, s.level) for s in plan.sinks] == [("block", 0), ("row", 0), ("row", 1)]
-    assert kernel.grid_barriers == 1 and [d.rule for d in plan.decisions].count("restitched") == 3
+    golden("merged", "\n".join([f"{plan}\n", *map(str, plan.decisions), f"\n{kernel}"]))
+    assert [(s.space.kind, s.level) for s in plan.sub_roots] == [("block", 0), ("row", 0), ("row", 1)]
+    assert kernel.grid_barriers == 1 and [d.rule for d in plan.decisions].count("merged") == 3
     inputs = random_inputs(graph, np.random.default_rng(0))
     results, found = stepped(emit(kernel), inputs)
     assert all(v.ok for v in judge(graph, inputs, results))
@@ -95,7 +95,7 @@ def test_a_part_waits_no_longer_than_it_must():
     whole = one_kernel(graph, parts, {6})
     kernel = default_kernel(compose(extract(graph, whole).graph, TOY, whole.composition))
     assert kernel.grid_barriers == 1
-    named = re.findall(r"%(\d+) (\w+)", " ".join(s.why for s in kernel.plan.sinks))
+    named = re.findall(r"%(\d+) (\w+)", " ".join(s.why for s in kernel.plan.sub_roots))
     assert len(named) > 1 and all(kernel.graph[int(node)].op == op for node, op in named), "the ids are those of the whole kernel"
     inputs = random_inputs(graph, np.random.default_rng(0))
     assert all(v.ok for v in judge(graph, inputs, stepped(emit(kernel), inputs)[0]))
@@ -105,7 +105,7 @@ def test_what_a_block_is_to_share_stays_shared():
     """A returned value that a block composition keeps in shared memory has a place there beside another part, too."""
     graph = program("f32[8,40] = input", "f32[8,40] = exp %0", "f32[8] = sum %1 axes=(1,) keepdims=False", "f32[5] = input",
                     "f32[5] = neg %3", "return %1 %2 %4")
-    blocks = BlockComposition(((1, Triple(0, 4)), (2, Triple(0, 4))), shared=(1,), threads=32)
+    blocks = BlockComposition(((1, BlockCut(0, 4)), (2, BlockCut(0, 4))), shared=(1,), threads=32)
     parts = Pattern((1, 2), (1, 2), composition=blocks), Pattern((4,), (4,))
     whole = one_kernel(graph, parts, {1, 2, 4})
     kernel = default_kernel(compose(extract(graph, whole).graph, TOY, whole.composition))
@@ -139,7 +139,7 @@ def in_as_few_launches_as_can_be(plan, monkeypatch, device):
     with monkeypatch.context() as patch:
         patch.setattr(launches, "suppress", Known)
         patch.setattr(Prices, "pattern_us", lambda self, pattern: self.kernel(pattern) and 1.0)
-        return verify_plan(launches.restitched_plan(plan, Prices(plan.graph, device)))
+        return verify_plan(launches.merged_plan(plan, Prices(plan.graph, device)))
 
 
 def test_random_plans_of_every_strategy_in_fewer_launches(monkeypatch):
@@ -157,11 +157,11 @@ def test_random_plans_of_every_strategy_in_fewer_launches(monkeypatch):
                     verdicts = judge(graph, inputs, assemble(stages, target).outputs(list(inputs)))
                 assert all(v.ok for v in verdicts), "\n".join([str(verdicts), str(fewer), *(s.text for s in stages.sources)])
                 seen[f"{target} launches saved"] += len(plan.kernels) - len(fewer.kernels)
-                parts = [p for k in fewer.kernels if isinstance(k.composition, Restitching) for p in k.composition.parts]
+                parts = [p for k in fewer.kernels if isinstance(k.composition, Merging) for p in k.composition.parts]
                 seen["blocks"] += sum(isinstance(p.composition, BlockComposition) for p in parts)
                 seen["barriers"] += sum(k.grid_barriers for k in stages.kernels)
                 seen["side by side"] += sum(len(k.plan.composition.parts) > 1 + k.grid_barriers for k in stages.kernels
-                                            if isinstance(k.plan.composition, Restitching))
+                                            if isinstance(k.plan.composition, Merging))
     assert min(seen.values()) > 6 and len(seen) == 5 and seen["step launches saved"] > 90, seen
 
 
@@ -172,9 +172,9 @@ def test_auto_takes_fewer_launches_only_where_they_are_cheaper(device):
     for seed in range(25):
         graph = random_graph(np.random.default_rng(seed), max_nodes=40, max_elements=1 << (6 + seed % 12))
         prices, plan = Prices(graph, device), fuse(graph, "xla", device)
-        fewer = launches.restitched_plan(plan, prices)
+        fewer = launches.merged_plan(plan, prices)
         assert prices.plan_us(fewer) <= prices.plan_us(plan) * (1 + 1e-9)
-        why = [d.why for d in fewer.decisions if d.rule == "restitched"]
+        why = [d.why for d in fewer.decisions if d.rule == "merged"]
         assert len(why) == (len(fewer.kernels) < len(plan.kernels))
         assert all(w.startswith(f"{len(fewer.kernels)} kernel") and f" instead of {len(plan.kernels)}: " in w for w in why)
         said += len(why)
@@ -182,14 +182,14 @@ def test_auto_takes_fewer_launches_only_where_they_are_cheaper(device):
 
 
 @pytest.mark.parametrize("compare", [False, True])
-def test_auto_restitches_the_whole_plan_too(compare):
+def test_auto_merges_launches_of_the_whole_plan_too(compare):
     """Without a library call between them nothing but the way they were proposed keeps kernels apart."""
     graph = simplify(traced(lambda x, y: (softmax(x), softmax(y)), (64, 30), (50, 70)))
     steps = auto.Judgement(replan=False, ablate=False, cut=False, compare=compare)
     plan = auto.decide(graph, V100, steps, ("xla",))
     assert len(fuse(graph, "xla", V100).kernels) > len(plan.kernels) == 1
-    assert "restitched" in [d.rule for d in plan.decisions]
-    assert len(auto.decide(graph, V100, replace(steps, restitch=False), ("xla",)).kernels) > 1
+    assert "merged" in [d.rule for d in plan.decisions]
+    assert len(auto.decide(graph, V100, replace(steps, merge=False), ("xla",)).kernels) > 1
 
 
 # ---------------------------------------------------------------- what auto does with it
@@ -204,14 +204,14 @@ def two_cells(x, w, u, v, first, second, left, right):
 
 def test_auto_puts_a_cheaper_way_in_several_kernels_into_one_launch():
     graph = simplify(traced(two_cells, *[(128, 128)] * 4, (512,), (512,), (156, 512), (156, 512)))
-    apart = auto.decide(graph, V100, auto.Judgement(restitch=False, compare=False))
+    apart = auto.decide(graph, V100, auto.Judgement(merge=False, compare=False))
     plan = auto.decide(graph, V100, auto.Judgement(compare=False))
     prices = Prices(graph, V100)
     assert (len(apart.kernels), len(plan.kernels)) == (2, 1)
     assert prices.plan_us(plan) < prices.plan_us(apart) - 9
-    assert isinstance(plan.kernels[0].composition, Restitching)
+    assert isinstance(plan.kernels[0].composition, Merging)
     (why,) = [d.why for d in plan.decisions if d.rule == "cheapest-way"]
-    assert why.endswith(": fs18 restitched") and "fs18 restitched" in why.split(": ")[0]
+    assert why.endswith(": fs18 merged") and "fs18 merged" in why.split(": ")[0]
 
 
 def test_a_launch_more_must_be_worth_it(monkeypatch):
@@ -243,7 +243,7 @@ def test_it_moves_with_its_kernel():
         return tuple(found)
     graph = simplify(traced(layers, (128, 128), (128, 128), (512, 128), (512,), (156, 512)))
     prices, plan = Prices(graph, V100), auto.decide(graph, V100, auto.Judgement(compare=False))
-    held = [p for p in plan.kernels if isinstance(p.composition, Restitching)]
+    held = [p for p in plan.kernels if isinstance(p.composition, Merging)]
     assert len(held) == 3
     kernels = [prices.kernel(p) for p in held]
     assert len({id(k.segments) for k in kernels[1:]}) == 1, "the first layer reads other inputs"
@@ -268,7 +268,7 @@ def test_kernels_that_wait_for_another_between_them_stay_apart(monkeypatch):
     graph = program("f32[8] = input", "f32[8] = exp %0", "f32[8] = neg %1", "f32[8] = abs %2", "return %3")
     kernels = [Pattern((k,), (k,)) for k in (1, 2, 3)]
     monkeypatch.setattr(Prices, "pattern_us", lambda self, pattern: 10.0 if 2 in pattern.members and len(pattern.members) > 1 else 1.0)
-    assert launches.restitched(kernels, {3}, Prices(graph, V100)) == tuple(kernels)
+    assert launches.merged(kernels, {3}, Prices(graph, V100)) == tuple(kernels)
 
 
 def test_a_part_before_what_it_reads_is_refused():
@@ -303,7 +303,7 @@ def test_a_part_that_does_not_wait_is_caught():
     """The mutant: without its grid barrier the reader finds nothing, which the checker of kernels says."""
     graph, parts = chain()
     whole = one_kernel(graph, parts, {3, 4})
-    plan = restitch(extract(graph, whole).graph, TOY, whole.composition, compose)
-    early = tuple(replace(s, level=0) for s in plan.sinks)
+    plan = merge(extract(graph, whole).graph, TOY, whole.composition, compose)
+    early = tuple(replace(s, level=0) for s in plan.sub_roots)
     with pytest.raises(KernelError, match="is read"):
-        default_kernel(replace(plan, sinks=early))
+        default_kernel(replace(plan, sub_roots=early))
