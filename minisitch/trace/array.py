@@ -629,9 +629,7 @@ def lift(value: Any) -> TracedArray:
 
 def is_traced(value: Any) -> bool:
     """Whether it is a traced array, or a nested list with one in it."""
-    if isinstance(value, list | tuple):
-        return any(map(is_traced, value))
-    return isinstance(value, TracedArray) or type(value) is Number
+    return isinstance(value, TracedArray | Number) or (isinstance(value, list | tuple) and any(map(is_traced, value)))
 
 
 def operand(value: Any) -> TracedArray | Weak:
