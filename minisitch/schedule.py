@@ -25,12 +25,7 @@ from .stitch.place import StitchPlan
 from .stitch.subroots import Space
 
 
-def unchanged(kernel: Kernel) -> Kernel:
-    """The kernel as it was scheduled."""
-    return kernel
-
-
-def schedule(plan: StitchPlan, rewrite: Callable[[Kernel], Kernel] = unchanged) -> Kernel:
+def schedule(plan: StitchPlan, rewrite: Callable[[Kernel], Kernel] = lambda kernel: kernel) -> Kernel:
     """Make the plan's kernel, let ``rewrite`` make it faster, and verify it.
 
     Rows that a block's shared memory has no room for are demoted to global memory, the largest first (AStitch B7). How much
