@@ -193,7 +193,9 @@ INGREDIENTS = (
     Ingredient("arrays that do not overlap", _helpers(arguments_do_not_overlap=lambda: None)),
     Ingredient("short loops vectorised before they are unrolled",
                lambda: patch.object(compiler, "_short_loops", lambda on: nullcontext())),
-    *(Ingredient(name, without=name) for name in DEFAULTS["cpu"]),
+    Ingredient("`split_reductions`: a long row in one sweep", without="split_reductions"),
+    Ingredient("`batch_rows`: short rows together", without="batch_rows"),
+    Ingredient("`stream_stores`: stores past the caches", without="stream_stores"),
     Ingredient("scratch rows on the stack", lambda: patch.object(compiler, "STACK", 0)),
     Ingredient("results' memory taken again", running=lambda: patch.object(pool, "SMALLEST", 1 << 62)),  # asked at the first call
     Ingredient("threads that look for work", lambda: patch.object(thread_pool, "can_work", lambda: False)),

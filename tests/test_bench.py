@@ -608,7 +608,7 @@ def test_an_ablation_takes_out_what_it_says_and_leaves_results_right(monkeypatch
 
     monkeypatch.setattr(compiler, "_build", noted)
     monkeypatch.setattr(ablation, "compiled", named)
-    elsewhere = {"arrays that do not overlap", "scratch rows on the stack", "stores past the caches"}
+    elsewhere = {"arrays that do not overlap", "scratch rows on the stack", "`stream_stores`: stores past the caches"}
     at_run_time = {"results' memory taken again", "threads that look for work", "the second core"}
     left, found = (*ablation.INGREDIENTS, ablation.Ingredient("nothing")), {}
     for program, shape in ((ablation.softmax, (40, 64)), (ablation.chain, (1024,)), (ablation.variance, (1 << 19,))):
