@@ -18,7 +18,7 @@ from .ir import Choose, Clamp, Compute, Fold, FromIndex, Load, Stmt, Store
 from .layout import Layout, Loop, root
 
 # Additions of one thread: a longer sum keeps what rounding takes from it (``kahan_add``). A core adds several at once.
-LONG_SUM, LONG_SUM_OF_A_CORE = 64, 1024
+LONG_SUM, LONG_SUM_OF_A_CORE = 16, 1024
 
 
 class Names:
