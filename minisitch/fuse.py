@@ -68,7 +68,7 @@ class Composition:
 
 @dataclass(frozen=True)
 class Stitching(Composition):
-    """AStitch's ingredients, each of which can be left out, and FusionStitching 2020's choices.
+    """AStitch's ingredients and FusionStitching 2020's choices. Each ingredient can be left out.
 
     - ``adaptive``: adaptive thread mapping of reduces, with packing and splitting. Without it a
       block takes a row, the papers' baseline.

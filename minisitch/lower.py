@@ -1,6 +1,6 @@
 """Every stage of one program: from a traced function to emitted text, and the machine it is meant for.
 
-In:  a ``Program``, the names of a strategy and a target. Out: ``Stages``, each of which prints.
+In:  a ``Program``, the names of a strategy and a target. Out: ``Stages``. Each stage prints.
 
 Patterns with equal bodies (twelve equal layers) are stitched, scheduled and emitted once.
 """

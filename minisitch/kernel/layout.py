@@ -141,7 +141,7 @@ class Layout:
         graph = self.graph
         for k, value in enumerate(graph.inputs):
             t = graph[value].type
-            length = dict(graph[value].attrs).get("length")  # of which only a window is read
+            length = dict(graph[value].attrs).get("length")  # only a window of it is read
             self.add(Buffer(f"x{k}", t.dtype, length or t.size, "input", value, window=length is not None))
         self.input_names = {value: f"x{k}" for k, value in enumerate(graph.inputs)}
         for k, value in enumerate(graph.outputs):
