@@ -2,7 +2,16 @@
 
 In:  a ``Program``, the names of a strategy and a target. Out: ``Stages``. Each stage prints.
 
-Patterns with equal bodies (twelve equal layers) are stitched, scheduled and emitted once.
+Who is called for each stage, in this order:
+
+    simplify   simplify.simplify, then the passes that rewrite graphs
+    fuse       strategies.regions.planned, which asks the strategy: which operations share a kernel
+    stitch     stitch.compose.compose, for each kernel of the plan: which of its operations have loops
+    schedule   schedule.schedule: the plain kernel, then the passes that rewrite kernels (passes.registry.kernel_of)
+    emit       cuda_emit.emit or cpu_emit.emit
+
+``strategies.prices.built`` does both stitch and schedule. A strategy has often built a kernel already, to know its price. That kernel
+is not built again. Patterns with equal bodies (twelve equal layers) are stitched, scheduled and emitted once.
 """
 
 from __future__ import annotations
@@ -17,10 +26,10 @@ from .errors import MinisitchError
 from .errors.progress import now
 from .fuse import Body, Decision, FusionPlan, count, extract, verify_plan
 from .graph import Graph
+from .kernel.ir import Kernel
 from .kernel.text import KernelSource
 from .ops import itemsize
 from .passes.registry import PASSES, chosen, rewrite_graph
-from .schedule import Kernel
 from .simplify import simplify
 from .stitch.compose import compose
 from .stitch.place import StitchPlan
