@@ -10,8 +10,9 @@ Who is called for each stage, in this order:
     schedule   schedule.schedule: the plain kernel, then the passes that rewrite kernels (passes.registry.kernel_of)
     emit       cuda_emit.emit or cpu_emit.emit
 
-``strategies.prices.built`` does both stitch and schedule. A strategy has often built a kernel already, to know its price. That kernel
-is not built again. Patterns with equal bodies (twelve equal layers) are stitched, scheduled and emitted once.
+``strategies.prices.built`` does both stitch and schedule. A strategy has often built a kernel already, to
+know its price. That kernel is not built again. Patterns with equal bodies (twelve equal layers) are
+stitched, scheduled and emitted once.
 """
 
 from __future__ import annotations
