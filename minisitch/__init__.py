@@ -33,7 +33,7 @@ above it:
     strategies   the four papers, the baselines, and auto: what to fuse, and what it costs
     lower        the whole road from a traced program to text; it can stop after each stage
     runtime      jit: calls, memory, caches, threads, compilers, drivers
-    testing      random programs, and the judge of their results
+    testing      random programs, the judge of their results, passes that another function may replace
     explain      reports, pictures, comparisons, calibration
     __main__     the command line
 
@@ -52,6 +52,7 @@ from .errors import (
     KernelError,
     LoopWarning,
     MinisitchError,
+    PassError,
     PlanError,
     TraceError,
 )
@@ -61,6 +62,7 @@ from .graph import Graph, Node, TensorType
 from .passes.registry import PASSES, kernel_pass
 from .runtime import jit, lower
 from .runtime.this_machine import get_device
+from .testing.seams import swapped
 from .trace import Program, erf, trace
 from .trace.parser import parse
 
@@ -68,9 +70,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DEVICES", "PASSES", "STRATEGIES", "BackgroundWarning", "Comparison", "Decision", "Device", "DeviceError", "FusionPlan",
-    "Graph", "GraphError", "KernelBug", "KernelError", "LoopWarning", "MinisitchError", "Node", "Pattern", "PlanError", "Program",
-    "Report", "TensorType", "TraceError", "__version__", "compare", "erf", "explain", "get_device", "jit", "kernel_pass", "lower",
-    "make_plan", "parse", "strategy", "trace",
+    "Graph", "GraphError", "KernelBug", "KernelError", "LoopWarning", "MinisitchError", "Node", "PassError", "Pattern", "PlanError",
+    "Program", "Report", "TensorType", "TraceError", "__version__", "compare", "erf", "explain", "get_device", "jit",
+    "kernel_pass", "lower", "make_plan", "parse", "strategy", "swapped", "trace",
 ]
 
 del _strategies  # imported so that they are registered

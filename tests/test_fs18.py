@@ -48,7 +48,7 @@ LIMITS = Limits(V100)
 
 
 def spans_of(graph):
-    return spans(range(len(graph)), lambda n: graph.users[n], lambda n: set(graph[n].args))
+    return spans({n: graph.users[n] for n in range(len(graph))})
 
 
 def fused(graph, limits=LIMITS):
@@ -230,7 +230,7 @@ def sweep_once(graph):
     sweeper = Sweeper(reads, reads.operations, Limits(V100, tiny_us=0))
     sweeper.sweep()
     parts = sweeper.parts
-    return parts, len(spans(parts.members, parts.users, parts.operands)) < len(parts.members)
+    return parts, len(spans({c: parts.users(c) for c in parts.members})) < len(parts.members)
 
 
 @pytest.mark.paper(5)
@@ -788,7 +788,7 @@ def contracted():
 def test_a_contraction_raises_a_cluster_above_its_readers():
     parts = contracted()
     assert parts.span == {3: 0, 1: 1, 2: 2} and parts.layer(0) == [3] and parts.layer(2) == [2]
-    assert spans([0, 1], lambda n: [1 - n], lambda n: [1 - n]) == {}, "what waits for itself gets no span"
+    assert spans({0: [1], 1: [0]}) == {}, "what waits for itself gets no span"
 
 
 def test_a_contraction_without_a_mend_is_seen(monkeypatch):

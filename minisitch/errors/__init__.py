@@ -37,6 +37,17 @@ class KernelBug(MinisitchError):
         self.rule, self.line, self.thread = rule or message.partition(":")[0], line, thread
 
 
+class PassError(MinisitchError):
+    """A function that ``swapped`` has put in the place of a pass breaks a property of its results.
+
+    ``name`` is the name of the pass. ``rule`` is the name of the property, which ends the message in brackets.
+    """
+
+    def __init__(self, message: str, name: str, rule: str):
+        super().__init__(message)
+        self.name, self.rule = name, rule
+
+
 class DeviceError(MinisitchError):
     """The wanted target is not on this machine, or it is too small for the kernel."""
 

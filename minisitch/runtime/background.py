@@ -80,6 +80,12 @@ class Behind:
         return serve
 
 
+def wait_for_all() -> None:
+    """Wait until no program is being compiled in the background."""
+    for behind in list(_under_way):
+        behind.finished.exception()
+
+
 def _after_fork() -> None:
     """Forget unfinished programs: the child has no such thread. Its next call starts again."""
     global _turn

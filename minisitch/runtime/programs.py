@@ -21,7 +21,7 @@ import weakref
 from typing import Any
 
 from ..errors import MinisitchError
-from .background import RunCall
+from .background import RunCall, wait_for_all
 from .call import release_workspaces
 
 LIMIT = 96 << 20  # bytes, unless MINISITCH_PROGRAMS is set
@@ -79,6 +79,13 @@ class Programs(dict[Any, RunCall]):
         self.earlier, self.others = {}, {}
         super().clear()
         release_workspaces()
+
+
+def forget_programs() -> None:
+    """Forget the programs of all functions, also those that are being compiled in the background."""
+    wait_for_all()
+    for table in list(_tables):
+        table.clear()
 
 
 def size(run: RunCall) -> int:

@@ -242,6 +242,11 @@ class CopyStep:
 _built: WeakValueDictionary[tuple[str, Device, str, bool, tuple[Pass, ...]], Callable[..., None]] = WeakValueDictionary()
 
 
+def forget_launches() -> None:
+    """Let no later program have the functions of one that is known already."""
+    _built.clear()
+
+
 def build_kernels(stages: Stages, target: str) -> dict[str, Callable[..., None]]:
     """A launch function for each digest of a body. It takes the kernel's global buffers.
 

@@ -24,15 +24,27 @@ import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 KEEP = 3000  # entries on disk
 ENTRIES = (".bin", ".plan")
+_closed: list[None] = []  # an item for each open ``closed``
 
 
 def folder() -> Path | None:
     """The cache folder, created if necessary. None if it is switched off or not safe."""
-    return _checked_folder(os.environ.get("MINISITCH_CACHE"))
+    return None if _closed else _checked_folder(os.environ.get("MINISITCH_CACHE"))
+
+
+@contextlib.contextmanager
+def closed() -> Iterator[None]:
+    """Read and write no entry while the context is open."""
+    _closed.append(None)
+    try:
+        yield
+    finally:
+        _closed.pop()
 
 
 @functools.cache

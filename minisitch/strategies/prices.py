@@ -60,6 +60,11 @@ class _Kernels(dict[str, Kernel]):
 _tables: WeakValueDictionary[Device, _Kernels] = WeakValueDictionary()
 
 
+def forget_kernels() -> None:
+    """Build no kernel by one that is known already, not even for ``Prices`` objects that live."""
+    _tables.clear()
+
+
 @contextmanager
 def shared_kernels(device: Device) -> Iterator[None]:
     """Build equal bodies once for this device while the context is open."""

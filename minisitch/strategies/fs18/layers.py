@@ -13,12 +13,44 @@ and the decisions.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from ...fuse import MOST_ARGUMENTS, Decision, count
 from .fusion import Fusion, Limits
 from .reads import OperandReads
 from .spans import Contraction
+
+Neighbours = Callable[[int], Collection[int]]
+
+
+def grow(root: int, operands: Neighbours, users: Neighbours, span: Mapping[int, int],
+         fits: Callable[[int], bool]) -> tuple[list[int], dict[int, int]]:
+    """Algorithm 1: the producers that join a root, and those that it gives up because of a user.
+
+    Producers are visited nearest layer first. One is given up if a user of it stands above the root's layer and is not inside.
+    That user was given up before, or refused. Only such a user could lead back to the root and make a circle. All others are asked
+    for once: ``fits`` adds a producer if it can, and says whether it has. Each one given up comes with its user.
+
+    Before:  %3 reads %2, %1; %2 reads %0; %1 reads %0; %2 does not fit       After:  [%1], {%0: %2}
+    """
+    base, taken, given_up = span[root], list[int](), dict[int, int]()
+    frontier = [(span[o], o) for o in operands(root)]
+    heapq.heapify(frontier)
+    seen = {root, *operands(root)}
+    inside = {root}
+    while frontier:
+        _, producer = heapq.heappop(frontier)
+        outside = [u for u in users(producer) if u not in inside and span[u] > base]
+        if outside:
+            given_up[producer] = outside[0]
+        elif fits(producer):
+            taken.append(producer)
+            inside.add(producer)
+            for operand in operands(producer):
+                if operand not in seen:
+                    seen.add(operand)
+                    heapq.heappush(frontier, (span[operand], operand))
+    return taken, given_up
 
 
 class Sweeper:
@@ -92,37 +124,26 @@ class Sweeper:
 
     # ------------------------------------------------------------ Algorithm 1
     def subgraph_fuse(self, root: int) -> None:
-        """Add producers to a cluster, nearest layer first. Those given up are left for others.
-
-        A user above the root's layer that is not inside was given up before. Only such a user could
-        lead back to the fusion and make a circle.
-        """
+        """Fuse producers into a cluster by ``grow``, as long as a schedule is left."""
         fusion = self._fusion(root)
         if not fusion.schedules:
             return
-        base, fused = self.parts.span[root], {root}
-        frontier = [(self.parts.span[o], o) for o in self.parts.operands(root)]
-        heapq.heapify(frontier)
-        seen = {o for _, o in frontier}
-        while frontier:
-            _, producer = heapq.heappop(frontier)
-            outside = [u for u in self.parts.users(producer) if u not in fused and self.parts.span[u] > base]
-            if outside:
-                self._decide((producer, root), "keep apart", "give-up-user",
-                             f"%{outside[0]} {self.graph[outside[0]].op} reads it too and was given up; it may lead back here")
-                continue
+
+        def fits(producer: int) -> bool:
             rule, why = fusion.add(self.parts.members[producer])
             if rule:
                 self._decide((producer, root), "keep apart", rule, why)
-                continue
-            fused.add(producer)
-            self._decide((producer, root), "fuse", "producer",
-                         f"{count(len(fusion.schedules), 'schedule')} of the kernel that ends at %{root} left")
-            for operand in self.parts.operands(producer) - seen:
-                seen.add(operand)
-                heapq.heappush(frontier, (self.parts.span[operand], operand))
-        if len(fused) > 1:
-            self.parts.contract([root, *sorted(fused - {root})])
+            else:
+                self._decide((producer, root), "fuse", "producer",
+                             f"{count(len(fusion.schedules), 'schedule')} of the kernel that ends at %{root} left")
+            return not rule
+
+        taken, given_up = grow(root, self.parts.operands, self.parts.users, self.parts.span, fits)
+        for producer, user in given_up.items():
+            self._decide((producer, root), "keep apart", "give-up-user",
+                         f"%{user} {self.graph[user].op} reads it too and was given up; it may lead back here")
+        if taken:
+            self.parts.contract([root, *sorted(taken)])
 
     def _decide(self, at: tuple[int, ...], verdict: str, rule: str, why: str) -> None:
         self.decisions[at] = Decision(at, verdict, rule, why)

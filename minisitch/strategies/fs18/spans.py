@@ -14,19 +14,24 @@ sweeps. The paper analyses each loop nest separately. Here traced loops are unro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-
-Neighbours = Callable[[int], Collection[int]]
+from collections.abc import Collection, Mapping, Sequence
 
 
-def spans(nodes: Iterable[int], users: Neighbours, operands: Neighbours) -> dict[int, int]:
-    """The longest path from each node to a root. Nodes on a circle, or above one, get none."""
-    waiting = {n: len(users(n)) for n in nodes}
-    ready = [n for n, count in waiting.items() if not count]
+def spans(readers: Mapping[int, Collection[int]]) -> dict[int, int]:
+    """The longest path from each node to a root, by the readers of each.
+
+    Nodes on a circle, or above one, get none.
+    """
+    waiting = {node: len(users) for node, users in readers.items()}
+    operands: dict[int, list[int]] = {node: [] for node in readers}
+    for node, users in readers.items():
+        for user in users:
+            operands[user].append(node)
+    ready = [node for node, count in waiting.items() if not count]
     found: dict[int, int] = {}
     for node in ready:  # the list grows meanwhile
-        found[node] = max((found[user] + 1 for user in users(node)), default=0)
-        for operand in operands(node):
+        found[node] = max((found[user] + 1 for user in readers[node]), default=0)
+        for operand in operands[node]:
             waiting[operand] -= 1
             if not waiting[operand]:
                 ready.append(operand)
@@ -52,7 +57,7 @@ class Contraction:
     def layer_again(self) -> None:
         """Compute the spans of the current clusters again."""
         self.span, self.layers = {}, []
-        for cluster, span in spans(self.members, self.users, self.operands).items():
+        for cluster, span in spans({cluster: self.users(cluster) for cluster in self.members}).items():
             self._put(cluster, span)
 
     def _put(self, cluster: int, span: int) -> None:
