@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from minisitch import Program, trace
+from minisitch import Device, Program, trace
 from minisitch.errors import MinisitchError
 from minisitch.runtime import assemble, choose_device, lower_program
 from minisitch.strategies.kitsune.price import plan_with_pipelines_us
@@ -90,9 +90,10 @@ def arguments(name: str, preset: str) -> list[np.ndarray]:
 
 
 # ---------------------------------------------------------------- one program, in a process of its own
-def measure(workload: str, preset: str, strategies: list[str], target: str, seconds: float, **_: Any) -> Record:
+def measure(workload: str, preset: str, strategies: list[str], target: str, seconds: float, device: Device | None = None,
+            **_: Any) -> Record:
     """The record of one program."""
-    fn, arrays, device = PROGRAMS[workload][0], arguments(workload, preset), choose_device(target)
+    fn, arrays, device = PROGRAMS[workload][0], arguments(workload, preset), device or choose_device(target)
     program, rows, ready = trace(fn, arrays, {}), dict[str, Record](), {}
     for name in strategies:
         say(f"{name}: compiling")

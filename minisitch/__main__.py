@@ -135,7 +135,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _natural(word: str) -> int:
     if not (word.isascii() and word.isdigit()):
-        raise argparse.ArgumentTypeError(f"{word!r} is no number from 0 on")
+        raise argparse.ArgumentTypeError(f"{word!r} is not a whole number, 0 or more")
     return int(word)
 
 
@@ -145,7 +145,7 @@ def _seconds(word: str) -> float:
             return number
     except ValueError:
         pass
-    raise argparse.ArgumentTypeError(f"{word!r} is no number of seconds, 0 or more")
+    raise argparse.ArgumentTypeError(f"{word!r} is not a number of seconds, 0 or more")
 
 
 def _bench_options(one: argparse.ArgumentParser) -> None:
@@ -214,7 +214,7 @@ def _explain(options: argparse.Namespace) -> None:
                      device=options.device, architecture=options.architecture, **kwargs)
     if options.html:
         if options.json:
-            raise UsageError("--html and --json are two ways to say the same; take one of them")
+            raise UsageError("--html and --json cannot be used together; take one of them")
         try:
             Path(options.html).write_text(report.html, encoding="utf-8")
         except OSError as problem:
@@ -246,13 +246,13 @@ def _calibrate(options: argparse.Namespace) -> None:
     if options.target == "cuda":
         there = choose_target("auto") == "cuda"
         raise UsageError(("GPUs are not measured yet" if there else "there is no GPU here") +
-                         ": their figures are datasheets'; give --device for one of "
+                         "; the figures of GPUs come from datasheets: give --device for one of "
                          f"{', '.join(DEVICES)}, and --target cpu to measure this CPU")
     path = device_file()
     if path is None:
         raise UsageError("MINISITCH_DEVICE=0 says that no device file is wanted; unset it, or set it to a path")
     if options.out and not Path(options.out).absolute().parent.is_dir():
-        raise UsageError(f"there is no folder for {options.out}; choose another path")
+        raise UsageError(f"the folder of {options.out} does not exist; choose another path")
     with working("calibrate"):
         found = calibrate(options.seconds, _models(Path(options.models)))
     print(found)
@@ -311,7 +311,7 @@ def _program(options: argparse.Namespace) -> tuple[Callable[..., Any], tuple, di
         # By position if possible, because an argument may be called target.
         bound = inspect.signature(fn).bind(*args, **kwargs)
     except TypeError as problem:  # *args have no names
-        raise UsageError(f"{name} cannot be called so: {problem}; write a function of named arguments around it") from None
+        raise UsageError(f"cannot call {name}: {problem}; write a function of named arguments around it") from None
     return fn, bound.args, bound.kwargs
 
 
@@ -323,7 +323,7 @@ def _names(value: str | list[str] | None) -> list[str]:
 
 def _load(path: Path) -> Any:
     if not path.is_file():
-        raise UsageError(f"there is no file {path}; write {WHERE}")
+        raise UsageError(f"the file {path} does not exist; write {WHERE}")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise UsageError(f"{path} is not a Python file; write {WHERE}")
@@ -353,7 +353,7 @@ def _made(module: Any, options: argparse.Namespace) -> tuple[Callable[..., Any],
         raise UsageError(f"no preset {preset!r}; take one of {', '.join(map(str, presets))}")
     made = make(preset)
     if not (isinstance(made, tuple | list) and len(made) == 2 and callable(made[0]) and isinstance(made[1], tuple | list)):
-        raise UsageError(f"make of {options.program} gives back {_kinds(made)}; write return function, (argument, ...)")
+        raise UsageError(f"make of {options.program} returns {_kinds(made)}; write return function, (argument, ...)")
     return made[0], tuple(made[1])
 
 
@@ -391,7 +391,7 @@ def _check_arguments(fn: Callable[..., Any], name: str, kwargs: dict[str, Any]) 
     try:
         parameters = inspect.signature(fn).parameters.values()
     except ValueError:
-        raise UsageError(f"nobody knows the arguments of {name}; write a function around it") from None
+        raise UsageError(f"{name} does not say its arguments; write a function around it") from None
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
     unknown = [k for k in kwargs if k not in [p.name for p in parameters] and not takes_all]
     if unknown:

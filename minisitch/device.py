@@ -42,7 +42,7 @@ class Device:
     """One machine, in bytes, bytes per second and microseconds. A CPU's "SM" is a core.
 
     ``shared_per_block`` bounds the static shared memory of a block. On a CPU it is the memory that
-    should stay in L2. Raises DeviceError if ``max_block`` is no power of two.
+    should stay in L2. Raises DeviceError if ``max_block`` is not a power of two.
     """
 
     name: str
@@ -68,11 +68,19 @@ class Device:
     l2_size: int = 0  # a GPU's, like the next two: bytes of the cache that all SMs share
     l2_bandwidth: float = 0.0  # bytes per second from it
     tensor_flops: float = 0.0  # operations a second of tensor cores: float16 operands, float32 sums
+    # A GPU's pipelines: bytes of a queue's entry (from 64 to 256 kB, counting is cheap and queues stay
+    # in L2, Kitsune B3), and bytes below which tiles are not made smaller to occupy more SMs.
+    queue_entry: int = 128 << 10
+    least_queue_entry: int = 16 << 10
+    # A CPU's pipelines: the share of a core's cache for a tile of the widest value (a stage reads and
+    # writes), and the fewest rows of a product in a tile (with fewer, BLAS is slow).
+    tile_share: float = 0.5
+    fewest_tile_rows: int = 48
 
     def __post_init__(self) -> None:
         if self.max_block < 1 or self.max_block & (self.max_block - 1):
-            raise DeviceError(f"{self.name} with blocks of up to {self.max_block} threads: the warps of a row meet by shuffles, "
-                              "which takes a power of two; give it the next smaller one")
+            raise DeviceError(f"{self.name}: max_block is {self.max_block}, but shuffles between threads need a power of two; "
+                              "take the next smaller one")
 
     @functools.cached_property
     def nanoseconds(self) -> Mapping[str, float]:

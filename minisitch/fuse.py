@@ -28,7 +28,7 @@ from .ops import OPS
 
 @dataclass(frozen=True)
 class Decision:
-    """One choice of a pass, kept as data so that ``explain`` and tests can read it."""
+    """One choice of a strategy, a stage or a pass, as data that ``explain`` and tests can read."""
 
     at: tuple[int, ...]  # node ids
     verdict: str  # "fuse", "keep apart", "regional", "global", "keep", "recompute", ...
@@ -51,14 +51,18 @@ class Composition:
 
     @property
     def deals(self) -> bool:
-        """Whether a GPU's threads may take several columns of a row.
+        """Whether a GPU's threads may take several columns of a row (``passes.vectorize``).
 
-        Not allowed if the strategy has chosen the number of threads itself.
+        Not allowed if the strategy has chosen the threads or the kept values, or forbids grid
+        barriers: it then has prices for one column a thread.
         """
         return False
 
     def shares(self, node: int) -> bool:
-        """Whether a block keeps a value in shared memory, although global memory has it, too."""
+        """Whether a block keeps a value in shared memory although it is also stored to global memory.
+
+        Otherwise the block reads such a value back from global memory.
+        """
         return False
 
     def renumber(self, number: Callable[[int], int]) -> Composition:
@@ -75,8 +79,8 @@ class Stitching(Composition):
     - ``merge``: dominant merging.
     - ``keep``: values are kept for later phases. Without it they are recomputed.
     - ``barriers``: values may cross blocks behind a grid barrier.
-    - ``kept``: besides reduces and outputs, these values and no others are sub-roots. None leaves
-      the choice to rules.
+    - ``kept``: besides reduces and outputs, only these values get loops of their own (are
+      *sub-roots*, see ``stitch.subroots``). None leaves the choice to rules.
     - ``threads_per_row``: 1, 32 or more, the thread, warp and block templates.
     - ``threads``: the size of a block.
 
@@ -128,7 +132,11 @@ class Pattern:
 
 @dataclass(frozen=True)
 class FusionPlan:
-    """All patterns of a graph in execution order, with the decisions that made them."""
+    """All patterns of a graph in execution order, with the decisions that made them.
+
+    ``graph`` is the graph that was planned. It may differ from the graph that the strategy got: a
+    strategy may first take small products apart.
+    """
 
     graph: Graph
     strategy: str
@@ -224,7 +232,7 @@ def read_in_place(graph: Graph, value: int) -> int:
 
 
 def returned(graph: Graph) -> set[int]:
-    """The values in memory that the caller gets."""
+    """The values in memory that the caller gets. They are a part of ``stored_values``."""
     return {read_in_place(graph, output) for output in graph.outputs}
 
 
@@ -253,7 +261,7 @@ def behind_views(graph: Graph, value: int) -> int:
 
 
 def sources(graph: Graph, node: Node) -> set[int]:
-    """The values that a node reads, behind views. Constants and iotas are left out."""
+    """The values that a node reads, behind views, except constants and iotas."""
     return {source for arg in node.args if graph[source := behind_views(graph, arg)].op not in ("constant", "iota")}
 
 
@@ -264,19 +272,19 @@ def make_plan(graph: Graph, strategy: str, groups: Iterable[Sequence[int]],
               pipelines: Iterable[Sequence[int]] = ()) -> FusionPlan:
     """Turn groups of node ids into an ordered, verified plan.
 
-    ``groups`` hold fusible nodes. A library node becomes a pattern of its own, unless one of the
-    ``pipelines`` holds it. Sources and views need no group: every pattern that reads one computes
-    it. The outputs of each group are found here. ``composition`` is one for all groups, or one a
-    group. ``decisions`` are kept in the plan. Raises PlanError for an id that names no fusible
-    node, and for groups that wait for each other.
+    ``groups`` has the fusible nodes of each kernel (not AStitch's groups, which are inside one). A
+    library node becomes a pattern of its own, unless one of the ``pipelines`` holds it. Sources and
+    views need no group: every pattern that reads one computes it. The outputs of each group are
+    found here. ``composition`` is one for all groups, or one a group. ``decisions`` are kept in the
+    plan. Raises PlanError for an id of no fusible node, and for groups that wait for each other.
     """
     groups, loops = list(groups), [tuple(sorted(set(p))) for p in pipelines]
     if flat := [g for g in groups if isinstance(g, int)]:
-        raise PlanError(f"strategy {strategy}: {flat[0]} stands for a group; each group is a list of ids: [[1, 2], [3]]")
+        raise PlanError(f"strategy {strategy}: {flat[0]} is not a group; a group is a list of ids, as in [[1, 2], [3]]")
     inside = {v for p in loops for v in p}
     for value in (v for g in groups for v in g):
         if not isinstance(value, int) or not 0 <= value < len(graph) or not is_fusible(graph[value]):
-            raise PlanError(f"strategy {strategy}: {value!r} in a group; groups hold ids of maps, reduces and moves, "
+            raise PlanError(f"strategy {strategy}: a group holds {value!r}; it may hold ids of maps, reduces and moves, "
                             f"and the graph has %0 to %{len(graph) - 1}")
     how = [composition] * len(groups) if isinstance(composition, Composition) else list(composition)
     alone = composition if isinstance(composition, Stitching) else ALL_INGREDIENTS
@@ -294,7 +302,7 @@ def make_plan(graph: Graph, strategy: str, groups: Iterable[Sequence[int]],
 
 
 def stored_values(graph: Graph) -> set[int]:
-    """Values that every strategy must put in memory: library calls read them, or the caller."""
+    """Values that must be in memory under every plan of kernels: library calls or the caller read them."""
     found = returned(graph)
     for node in graph.nodes:
         if node.kind == "library":
@@ -316,7 +324,7 @@ def _close(graph: Graph, pattern: Pattern) -> Pattern:
 
 
 def _needed_outside(graph: Graph, patterns: Sequence[Pattern]) -> set[int]:
-    """Values that must be in memory: the caller gets them, or a pattern that does not hold them."""
+    """Values that must be in memory: the caller or a pattern that does not hold them reads them."""
     needed = returned(graph)
     for pattern in patterns:
         inside = set(pattern.members)
@@ -359,7 +367,7 @@ def in_order(graph: Graph, patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
             after[j].add(i)
     order = topological(after, lambda i: patterns[i].outputs[-1])
     if stuck := [patterns[i].outputs for i in sorted(set(range(len(patterns))) - set(order))]:
-        raise PlanError(f"patterns wait for each other in a circle; among them those that write {stuck[:3]}")
+        raise PlanError(f"patterns wait for each other in a circle; it includes those that write {stuck[:3]}")
     return tuple(patterns[i] for i in order)
 
 
@@ -403,19 +411,19 @@ def verify_plan(plan: FusionPlan) -> FusionPlan:
     for pattern in plan.patterns:
         plain = pattern.kind == "kernel" and not pattern.composition.products
         if plain and (calls := [m for m in pattern.members if graph.nodes[m].kind == "library"]):
-            raise PlanError(f"%{calls[0]} {graph[calls[0]].op} is a library call inside a kernel")
+            raise PlanError(f"%{calls[0]} {graph[calls[0]].op} is a library call; it cannot be inside a kernel")
         for value in pattern_inputs(graph, pattern):
             if value not in written and value not in pattern.members:
-                raise PlanError(f"the pattern that writes {pattern.outputs} reads %{value} before it is written")
+                raise PlanError(f"the pattern that writes {pattern.outputs} reads %{value} before it is written; move it back")
         for value in pattern.outputs:
             if value not in pattern.members:
-                raise PlanError(f"the pattern of {pattern.members[:3]} writes %{value}, which it does not hold")
+                raise PlanError(f"the pattern of {pattern.members[:3]} writes %{value}, which is not its member")
             if value in written:
-                raise PlanError(f"%{value} {graph[value].op} is written by two patterns")
+                raise PlanError(f"%{value} {graph[value].op} is written by two patterns; let one write it")
             written.add(value)
     for output in graph.outputs:
         if read_in_place(graph, output) not in written:
-            raise PlanError(f"output %{output} {graph[output].op} is written by no pattern")
+            raise PlanError(f"no pattern writes output %{output} {graph[output].op}; a pattern must")
     return plan
 
 
@@ -453,8 +461,8 @@ class Body:
 def extract(graph: Graph, pattern: Pattern) -> Body:
     """Cut a kernel pattern out as a graph whose ids start at zero.
 
-    A constant stands where it is first read. In the whole graph only the first of several equal
-    layers may hold a constant they share. Their bodies are still equal.
+    A constant is placed where the body first reads it, not by its id. Otherwise a constant that
+    equal layers share would come at different places in their bodies, and these would differ.
 
     Before:  pattern {%7 %8} of a 90-node graph      After:  %0 = input, %1 = exp %0, return %1
     """
@@ -463,7 +471,7 @@ def extract(graph: Graph, pattern: Pattern) -> Body:
     inputs: list[int] = []
     origin: list[int] = []
 
-    def place(source: int, op: str, args: Iterable[int], node: Node, attrs: tuple[tuple[str, Any], ...]) -> None:
+    def append(source: int, op: str, args: Iterable[int], node: Node, attrs: tuple[tuple[str, Any], ...]) -> None:
         number[source] = len(nodes)
         nodes.append(Node(len(nodes), op, tuple(number[a] for a in args), node.type, attrs, node.where, node.via))
         origin.append(source)
@@ -478,22 +486,22 @@ def extract(graph: Graph, pattern: Pattern) -> Body:
         for arg in node.args:
             if arg in number:
                 continue
-            if arg in inside:
-                place(arg, graph[arg].op, (), graph[arg], graph[arg].attrs)
+            if arg in inside:  # a constant or an iota: these were skipped above until now
+                append(arg, graph[arg].op, (), graph[arg], graph[arg].attrs)
                 continue
             memory = read_in_place(graph, arg)
             if memory not in number:
                 length = (("length", windows[memory][1]),) if memory in windows else ()
-                place(memory, "input", (), Node(0, "", (), graph[memory].type), length)
+                append(memory, "input", (), Node(0, "", (), graph[memory].type), length)
                 inputs.append(memory)
             if memory != arg:
-                place(arg, "reshape", (memory,), Node(0, "", (), graph[arg].type), (("shape", graph[arg].type.shape),))
+                append(arg, "reshape", (memory,), Node(0, "", (), graph[arg].type), (("shape", graph[arg].type.shape),))
         attrs = node.attrs
         if node.op == "slice" and node.args[0] not in inside and read_in_place(graph, node.args[0]) in windows:
             shift = windows[read_in_place(graph, node.args[0])][2]
             attrs = tuple((k, tuple(a - b for a, b in zip(v, shift, strict=True)) if k == "start" else v) for k, v in attrs)
         if member not in number:
-            place(member, node.op, node.args, node, attrs)
+            append(member, node.op, node.args, node, attrs)
             if node.op == "input":
                 inputs.append(member)
     outputs = tuple(number[o] for o in pattern.outputs)
@@ -553,7 +561,7 @@ def strategy(name: str) -> Callable[[Strategy], Strategy]:
     A strategy from outside the package registers in the same way. Then
     ``minisitch.jit(f, strategy="mine")`` uses it. The package's names cannot be taken: ``auto``
     asks for their plans, and plans kept on disk are trusted by name. Raises PlanError for such a
-    name, and for one that is no string.
+    name, and for a name that is not a string.
     """
     if not isinstance(name, str):
         raise PlanError("a strategy is registered under a name; write @strategy('mine')")

@@ -11,7 +11,7 @@ A graph prints as
     return %2
 
 and ``parse(str(graph)) == graph``. A node's id is its position, and operands come earlier. So every
-pass is one ``for`` loop, and none recurses.
+stage reads a graph in one ``for`` loop, without recursion.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class Graph:
 
     @cached_property
     def pulled(self) -> dict[Any, Any]:
-        """What ``stitch.index.pull`` has found in this graph. Kernels share most of it."""
+        """A cache for ``stitch.index.pull``, shared by all loops over this graph. Not part of its value."""
         return {}
 
 
@@ -189,6 +189,7 @@ class Builder:
 
         Raises GraphError when the operands do not fit the op, or when the op is unknown.
         """
+        # always the same NaN object, so that equal attributes compare as equal
         pairs = tuple(sorted((k, math.nan if isinstance(v, float) and v != v else v) for k, v in attrs.items()))
         node = Node(len(self.nodes), op, tuple(args), type or TensorType(()), pairs, where, via)
         if op not in OPS:
@@ -219,7 +220,7 @@ def infer_type(node: Node, types: Sequence[TensorType]) -> TensorType:
             raise GraphError(f"{label(node)} has no attribute {name!r}; it has {', '.join(op.attributes) or 'none'}")
         kinds = {*map(type, value)} - {int} if type(value) is tuple else {type(value)} - {bool, int, str}
         if kinds and op.kind != "source":
-            raise GraphError(f"{label(node)}: {name}={value!r} is no number, no text and no tuple of integers")
+            raise GraphError(f"{label(node)}: {name}={value!r}, but an attribute is a number, a string or a tuple of integers")
     if op.kind == "source":
         return _source_type(node)
     if not types:
@@ -253,7 +254,7 @@ def _source_type(node: Node) -> TensorType:
         _require(type(value) in (bool, int, float), node, "value={!r} must be a Python scalar, so that it prints", value)
     if node.op == "iota":
         axis = node.attributes.get("axis")
-        _require(axis in range(node.type.rank), node, "axis={} of {}", axis, node.type)
+        _require(axis in range(node.type.rank), node, "axis={} does not exist in {}", axis, node.type)
     return node.type
 
 
@@ -275,10 +276,10 @@ def _reduce_type(node: Node, types: list[TensorType]) -> TensorType:
     x, axes = types[0], node.attr("axes")
     _require(kind_of(x.dtype) in OPS[node.op].domain, node, "takes {}, got {}", " or ".join(OPS[node.op].domain), x)
     _require(all(0 <= a < x.rank for a in axes) and list(axes) == sorted(set(axes)), node,
-             "axes {} of {}; axes must be ascending and within 0..{}", axes, x, x.rank - 1)
+             "axes {} of {}; write axes in ascending order, from 0 to {}", axes, x, x.rank - 1)
     if node.op in ("max", "min") and x.size == 0:
         empty = [a for a in axes if x.shape[a] == 0]
-        _require(not empty, node, "axis {} of {} is empty and {} has no identity", str(empty), x, node.op)
+        _require(not empty, node, "axis {} of {} is empty, and {} of nothing has no value", str(empty), x, node.op)
     shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if node.attr("keepdims") or a not in axes)
     return TensorType(shape, x.dtype)
 
@@ -286,19 +287,19 @@ def _reduce_type(node: Node, types: list[TensorType]) -> TensorType:
 def _broadcast_type(node: Node, types: list[TensorType]) -> TensorType:
     x, shape = types[0], tuple(node.attr("shape"))
     _require(len(shape) == x.rank and all(a in (1, b) for a, b in zip(x.shape, shape, strict=True)), node,
-             "{} does not stretch to {}; sides must be 1 or equal, ranks equal", x, shape)
+             "{} cannot be broadcast to {}; both need the same rank, and each size must be equal or 1", x, shape)
     return TensorType(shape, x.dtype)
 
 
 def _reshape_type(node: Node, types: list[TensorType]) -> TensorType:
     x, shape = types[0], tuple(node.attr("shape"))
-    _require(math.prod(shape) == x.size, node, "{} holds {} elements, {} {}", x, x.size, shape, math.prod(shape))
+    _require(math.prod(shape) == x.size, node, "{} has {} elements, but {} has {}", x, x.size, shape, math.prod(shape))
     return TensorType(shape, x.dtype)
 
 
 def _transpose_type(node: Node, types: list[TensorType]) -> TensorType:
     x, perm = types[0], node.attr("perm")
-    _require(sorted(perm) == list(range(x.rank)), node, "perm {} does not permute the axes of {}", perm, x)
+    _require(sorted(perm) == list(range(x.rank)), node, "perm {} must name each axis of {} once", perm, x)
     return TensorType(tuple(x.shape[p] for p in perm), x.dtype)
 
 
@@ -307,7 +308,7 @@ def _check_window(node: Node, x: TensorType, size: Sequence[int]) -> None:
     _require(len(start) == len(size) == len(step) == x.rank, node, "start, size and step must have {} entries", x.rank)
     for axis, (a, n, s) in enumerate(zip(start, size, step, strict=True)):
         inside = n == 0 or (0 <= a < x.shape[axis] and 0 <= a + (n - 1) * s < x.shape[axis] and s != 0)
-        _require(n >= 0 and inside, node, "axis {} of {}: start {}, size {}, step {} leaves it", axis, x, a, n, s)
+        _require(n >= 0 and inside, node, "axis {} of {}: start {}, size {} and step {} reach outside it", axis, x, a, n, s)
 
 
 def _slice_type(node: Node, types: list[TensorType]) -> TensorType:
@@ -318,14 +319,14 @@ def _slice_type(node: Node, types: list[TensorType]) -> TensorType:
 
 def _update_type(node: Node, types: list[TensorType]) -> TensorType:
     x, value = types
-    _require(x.dtype == value.dtype, node, "{} written into {}; cast first", value, x)
+    _require(x.dtype == value.dtype, node, "cannot write {} into {}; cast first", value, x)
     _check_window(node, x, value.shape)
     return x
 
 
 def _concatenate_type(node: Node, types: list[TensorType]) -> TensorType:
     first, axis = types[0], node.attr("axis")
-    _require(0 <= axis < first.rank, node, "axis {} of {}", axis, first)
+    _require(0 <= axis < first.rank, node, "axis {} does not exist in {}", axis, first)
     for t in types:
         same = t.rank == first.rank and all(a == b for i, (a, b) in enumerate(zip(t.shape, first.shape, strict=True)) if i != axis)
         _require(same and t.dtype == first.dtype, node, "cannot join {} along axis {}", types, axis)
@@ -337,10 +338,10 @@ def _concatenate_type(node: Node, types: list[TensorType]) -> TensorType:
 def _gather_type(node: Node, types: list[TensorType]) -> TensorType:
     x, indices, axes = types[0], types[1:], node.attr("axes")
     _require(len(indices) == len(axes) > 0 and len(set(axes)) == len(axes), node, "{} indices for axes {}", len(indices), axes)
-    _require(all(0 <= a < x.rank for a in axes), node, "axes {} of {}", axes, x)
+    _require(all(0 <= a < x.rank for a in axes), node, "axes {} do not all exist in {}", axes, x)
     _require(all(kind_of(i.dtype) == "int" for i in indices), node, "indices must be integers")
     _require(len({i.shape for i in indices}) == 1, node, "indices must have one shape; broadcast first")
-    _require(indices[0].size == 0 or all(x.shape[a] > 0 for a in axes), node, "gathers from an empty axis of {}", x)
+    _require(indices[0].size == 0 or all(x.shape[a] > 0 for a in axes), node, "cannot gather from an empty axis of {}", x)
     rest = tuple(n for a, n in enumerate(x.shape) if a not in axes)
     return TensorType(indices[0].shape + rest, x.dtype)
 
@@ -349,7 +350,7 @@ def _matmul_type(node: Node, types: list[TensorType]) -> TensorType:
     a, b = types
     _require(a.dtype == b.dtype, node, "operands must have one dtype, got {} and {}; cast first", a, b)
     _require(a.rank >= 2 and b.rank >= 2, node, "operands need two axes or more, got {} and {}; reshape first", a, b)
-    _require(a.shape[-1] == b.shape[-2], node, "{} @ {}: {} columns meet {} rows", a, b, a.shape[-1], b.shape[-2])
+    _require(a.shape[-1] == b.shape[-2], node, "{} @ {}: {} columns do not fit {} rows", a, b, a.shape[-1], b.shape[-2])
     try:
         batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     except ValueError:
@@ -358,14 +359,14 @@ def _matmul_type(node: Node, types: list[TensorType]) -> TensorType:
 
 
 def _along_axis(node: Node, types: list[TensorType]) -> TensorType:
-    _require(0 <= node.attr("axis") < types[0].rank, node, "axis {} of {}", node.attr("axis"), types[0])
+    _require(0 <= node.attr("axis") < types[0].rank, node, "axis {} does not exist in {}", node.attr("axis"), types[0])
     return TensorType(types[0].shape, "int64" if node.op == "argsort" else types[0].dtype)
 
 
 def _scatter_type(node: Node, types: list[TensorType]) -> TensorType:
     x, value, *indices = types
     rest = tuple(n for a, n in enumerate(x.shape) if a not in node.attr("axes"))
-    _require(node.attr("mode") in ("set", "add"), node, "mode {!r} is neither set nor add", node.attr("mode"))
+    _require(node.attr("mode") in ("set", "add"), node, "unknown mode {!r}; known: set, add", node.attr("mode"))
     _require(bool(indices) and value == TensorType(indices[0].shape + rest, x.dtype), node,
              "cannot scatter {} into {} at {}", value, x, indices)
     return x
@@ -380,8 +381,9 @@ def _ufunc_type(node: Node, types: list[TensorType]) -> TensorType:
     name, output = node.attr("name"), node.attr("output")
     ufunc: Any = getattr(np, name, None)
     known = isinstance(ufunc, np.ufunc) and ufunc.__name__ == name and ufunc.signature is None
-    _require(known, node, "{!r} is no elementwise ufunc of NumPy", name)
-    _require(len(types) == ufunc.nin and len({t.shape for t in types}) == 1, node, "np.{} takes {} of one shape", name, ufunc.nin)
+    _require(known, node, "{!r} is not an elementwise ufunc of NumPy", name)
+    _require(len(types) == ufunc.nin and len({t.shape for t in types}) == 1, node,
+             "np.{} takes {} operands of one shape", name, ufunc.nin)
     _require(type(output) is int and 0 <= output < ufunc.nout, node, "np.{} has no output {}", name, output)
     # raises TypeError if it takes no such operands
     ufunc.resolve_dtypes((*(np.dtype(t.dtype) for t in types), *[None] * ufunc.nout))
@@ -399,25 +401,25 @@ _RULES = {
 
 # ---------------------------------------------------------------- checks and text
 def verify(graph: Graph) -> Graph:
-    """Check every rule that a pass may rely on, and return the graph unchanged.
+    """Check every rule that later stages rely on, and return the graph unchanged.
 
     Ids are positions, ops are known, operands come earlier, types are what ``infer_type`` says, and
     outputs exist. Raises GraphError otherwise.
     """
     for position, node in enumerate(graph.nodes):
         if node.id != position:
-            raise GraphError(f"%{node.id} sits at position {position}; ids are positions")
+            raise GraphError(f"node %{node.id} is at position {position}; the id of a node must be its position")
         if node.op not in OPS:
             raise GraphError(f"%{node.id}: unknown op {node.op!r}; known: {', '.join(sorted(OPS))}")
         if any(not 0 <= a < node.id for a in node.args):
-            raise GraphError(f"{label(node)} reads {node.args}; operands must come earlier")
+            raise GraphError(f"{label(node)} reads nodes {node.args}; it may read only nodes before it")
         if node.type.dtype not in SHORT:
-            raise GraphError(f"{label(node)}: dtype {node.type.dtype!r}; known: {', '.join(SHORT)}")
+            raise GraphError(f"{label(node)} has unknown dtype {node.type.dtype!r}; known: {', '.join(SHORT)}")
         expected = infer_type(node, [graph.nodes[a].type for a in node.args])
         if expected != node.type:
-            raise GraphError(f"{label(node)} says {node.type}, its operands give {expected}")
+            raise GraphError(f"{label(node)} has type {node.type}, but its operands give {expected}")
     if any(not 0 <= o < len(graph.nodes) for o in graph.outputs):
-        raise GraphError(f"outputs {graph.outputs} name no node")
+        raise GraphError(f"outputs {graph.outputs} do not all exist; the graph has %0 to %{len(graph) - 1}")
     return graph
 
 

@@ -140,7 +140,7 @@ def door(stop_after: str, passes: tuple[str, ...]) -> tuple[str, tuple[str, ...]
         stage = "schedule" if PASSES[stop_after].kernel or PASSES[stop_after].plan else "simplify"
         return stage, passes[:passes.index(stop_after) + 1]
     if stop_after not in STAGES:
-        raise MinisitchError(f"unknown stage {stop_after!r}; take one of {', '.join(STAGES)}, or of the passes that run here: "
+        raise MinisitchError(f"unknown stage {stop_after!r}; the stages are {', '.join(STAGES)}; passes that run here: "
                              f"{', '.join(passes) or 'none'}")
     on_graphs = tuple(name for name in passes if PASSES[name].graph)
     return stop_after, passes if stop_after == "emit" else () if stop_after in STAGES[:2] else on_graphs

@@ -54,7 +54,7 @@ def evaluate(graph: Graph, inputs: Sequence[Array], *, float64: bool = False) ->
 def run(graph: Graph, inputs: Sequence[Array], float64: bool) -> Iterator[tuple[Node, list[Array], Array]]:
     """Each node with its operands' values and its own. A value is freed after its last reader."""
     if len(inputs) != len(graph.inputs):
-        raise GraphError(f"the graph has {len(graph.inputs)} inputs, got {len(inputs)} arrays")
+        raise GraphError(f"the graph has {len(graph.inputs)} inputs, got {len(inputs)} arrays; pass one each")
     given = dict(zip(graph.inputs, inputs, strict=True))
     values: dict[int, Array] = {}
     for node in graph.nodes:
@@ -62,7 +62,7 @@ def run(graph: Graph, inputs: Sequence[Array], float64: bool) -> Iterator[tuple[
         if node.op == "input":
             value = np.asarray(given[node.id])
             if (value.shape, value.dtype.name) != (node.type.shape, node.type.dtype):
-                raise GraphError(f"%{node.id} input is {node.type}, got {value.dtype.name}{list(value.shape)}")
+                raise GraphError(f"%{node.id} input takes {node.type}, got {value.dtype.name}{list(value.shape)}")
         else:
             value = apply(node, operands, float64=float64)
         wide = float64 and kind_of(node.type.dtype) == "float"

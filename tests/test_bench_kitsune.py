@@ -24,6 +24,7 @@ from minisitch.device import DEVICES  # noqa: E402
 from minisitch.fuse import extract, fuse  # noqa: E402
 from minisitch.graph import TensorType  # noqa: E402
 from minisitch.reference import evaluate  # noqa: E402
+from minisitch.runtime import choose_device  # noqa: E402
 from minisitch.simplify import simplify  # noqa: E402
 from minisitch.strategies.cost import Bytes  # noqa: E402
 from minisitch.strategies.kitsune import pipeline, price  # noqa: E402
@@ -82,12 +83,10 @@ def test_counted_bytes_are_the_steppers(name):
 
 @pytest.mark.parametrize(("name", "payload"), [("dlrm", 256), ("llama_token", 64), *(
     pytest.param(name, 64, marks=pytest.mark.slow) for name in ("graphcast", "meshgraphnets", "nerf", "llama_context"))])
-def test_counted_bytes_of_pipelines_are_the_steppers(name, payload, monkeypatch):
+def test_counted_bytes_of_pipelines_are_the_steppers(name, payload):
     """The small workloads with tiles so small that they are pipelines: each moves what was counted, and computes what NumPy does."""
-    monkeypatch.setattr(pipeline, "PAYLOAD", payload)
-    monkeypatch.setattr(pipeline, "LEAST_PAYLOAD", payload)
     program, leaves = program_of(name, "small")
-    graph, device = simplify(program.graph), replace(DEVICE, sms=20)
+    graph, device = simplify(program.graph), replace(DEVICE, sms=20, queue_entry=payload, least_queue_entry=payload)
     values = evaluate(graph_with_everything(graph), [np.asarray(x) for x in (*leaves, *program.captured)])
     patterns = fuse(graph, "kitsune", device).pipelines
     assert patterns
@@ -221,11 +220,10 @@ def test_pipelines_on_a_cpu_are_measured_and_modelled(monkeypatch):
     """Two of the nine programs at a 64th of their rows, without a clock: pipelines compute what stitched kernels do."""
     monkeypatch.setattr(cpu_pipelines, "rounds", lambda ready, *rest: {n: {"call_us": [2.0, 1.0, 3.0]} for n in (*ready, "numpy")})
     monkeypatch.setattr(cpu_pipelines, "say", lambda message: None)
-    monkeypatch.setattr(pipeline, "FEWEST_ROWS", 1)
-    monkeypatch.setattr(pipeline, "RESIDENT", 1e-3)
+    device = replace(choose_device("python"), fewest_tile_rows=1, tile_share=1e-3)
     records = {}
     for name in ("mlp-512x64x1024", "projected-32x4x128x16"):
-        found = cpu_pipelines.measure(name, "small", list(cpu_pipelines.STRATEGIES), "python", 0.0)
+        found = cpu_pipelines.measure(name, "small", list(cpu_pipelines.STRATEGIES), "python", 0.0, device=device)
         assert not found["wrong"] and found["strategies"]["kitsune"]["pipelines"] and found["device"]["source"]
         records[name] = json.loads(json.dumps(found)) | {"where": RECORD["where"]}
     line = next(line for line in cpu_pipelines.report(records).splitlines() if "mlp-512" in line)

@@ -236,7 +236,7 @@ def test_the_command_refuses_what_it_cannot_do(capsys, monkeypatch, tmp_path):
     assert main(["calibrate", "--target", "cuda"]) == 2 and "there is no GPU here" in capsys.readouterr().err
     assert main(["calibrate"]) == 2 and "MINISITCH_DEVICE=0" in capsys.readouterr().err
     monkeypatch.setenv("MINISITCH_DEVICE", str(tmp_path / "cpu.json"))
-    assert main(["calibrate", "--out", str(tmp_path / "no" / "x.json")]) == 2 and "no folder" in capsys.readouterr().err
+    assert main(["calibrate", "--out", str(tmp_path / "no" / "x.json")]) == 2 and "the folder of" in capsys.readouterr().err
 
 
 def test_the_command_prints_and_writes(path, little, capsys, tmp_path, monkeypatch):

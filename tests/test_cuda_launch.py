@@ -27,7 +27,6 @@ from minisitch.runtime.cuda.device_arrays import look
 from minisitch.runtime.cuda.graph import KEPT
 from minisitch.runtime.cuda.kernel import Arguments, DeviceKernel
 from minisitch.runtime.cuda.launch import CudaExecutable
-from minisitch.strategies.kitsune import pipeline
 from minisitch.testing import arrays_for, check_graph, graphs
 
 LAUNCHES = ("cuLaunchKernel", "cuLaunchCooperativeKernel")
@@ -94,16 +93,14 @@ def test_a_kernel_with_a_grid_barrier_is_launched_together(gpu):
     assert gpu.named(*LAUNCHES) == ["cuLaunchCooperativeKernel"]
 
 
-def test_a_pipeline_is_one_cooperative_launch(gpu, monkeypatch):
+def test_a_pipeline_is_one_cooperative_launch(gpu):
     """Queues and counters belong to the thread's session: a second call finds them as the first one left them."""
-    monkeypatch.setattr(pipeline, "PAYLOAD", 256)
-    monkeypatch.setattr(pipeline, "LEAST_PAYLOAD", 128)
-
     def mlp(x, w, v):
         return np.tanh(x @ w) @ v
 
     x, w, v = array(12, 8), array(8, 16, seed=1), array(16, 6, seed=2)
-    f = ms.jit(mlp, strategy="kitsune", target="cuda", device=replace(ms.get_device("v100"), name="small", sms=3))
+    device = replace(ms.get_device("v100"), name="small", sms=3, queue_entry=256, least_queue_entry=128)
+    f = ms.jit(mlp, strategy="kitsune", target="cuda", device=device)
     f.compile(x, w, v)
     assert gpu.named("cuModuleLoadData"), "loaded with the program, not at the first call"
     for k in range(2):
@@ -559,7 +556,7 @@ def test_the_drivers_refusals_name_the_next_step(gpu, function, code, message):
         ms.jit(softmax, target="cuda")(array(4, 8))
 
 
-@pytest.mark.parametrize(("major", "bindings", "message"), [(6, "13.0.0", "is an sm_60, and kernels take sm_70"),
+@pytest.mark.parametrize(("major", "bindings", "message"), [(6, "13.0.0", "is an sm_60, and kernels need sm_70"),
                                                             (7, "13.0.0", r"minisitch\[cuda12\]")])
 def test_old_gpus_are_refused(gpu, monkeypatch, major, bindings, message):
     gpu.attributes[75] = major
@@ -570,7 +567,7 @@ def test_old_gpus_are_refused(gpu, monkeypatch, major, bindings, message):
 
 def test_a_grid_that_does_not_fit_is_refused(gpu):
     gpu.attributes[16] = 1
-    with pytest.raises(DeviceError, match="has a grid barrier and .* blocks, of which this GPU holds"):
+    with pytest.raises(DeviceError, match="has a grid barrier, so its .* blocks must run at once; this GPU holds"):
         ms.jit(softmax, strategy="astitch", target="cuda", device="h100")(array(64, 30000))
 
 

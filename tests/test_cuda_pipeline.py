@@ -92,10 +92,8 @@ def designed(name, blocks=2, payload=240, held=None, dtype=np.float32):
     """A program's graph and its pipeline, with tiles that fit ``payload`` bytes. ``held``: see ``design``; "all" that reconverges."""
     function, *shapes = (PROGRAMS | ROUNDS | MORE)[name]
     graph = simplify(traced(function, *(np.zeros(s, dtype) for s in shapes)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(designs, "PAYLOAD", payload)
-        patch.setattr(designs, "LEAST_PAYLOAD", 1)
-        found = designs.design(graph, DEVICE, best_cut(graph, rounds=True).reconverging if held == "all" else held)
+    device = replace(DEVICE, queue_entry=payload, least_queue_entry=1)
+    found = designs.design(graph, device, best_cut(graph, rounds=True).reconverging if held == "all" else held)
     assert isinstance(found, designs.Pipeline), found
     return graph, replace(found, stages=tuple(replace(s, blocks=1 if s.role == "final" else blocks) for s in found.stages))
 
@@ -234,7 +232,7 @@ def test_what_is_designed_is_what_is_written(rows, sizes):
     assert flow.source.pipeline == pattern.composition and pattern.composition.sizes == sizes
     decision, = (d for d in stages.plan.decisions if d.rule == "dataflow")
     assert decision.why == f"3 stages over {sizes}: {rows * 256 * 4 * 2} B in queues, not in memory"
-    assert all(q.tile_bytes >= designs.LEAST_PAYLOAD for q in pattern.composition.queues)
+    assert all(q.tile_bytes >= a100.least_queue_entry for q in pattern.composition.queues)
     arrays = {a.name: a.size * np.dtype(a.dtype).itemsize for a in flow.source.arrays if a.kind == "queue"}
     assert arrays == {q.name: q.depth * q.tile_bytes for q in pattern.composition.queues}
 
@@ -296,10 +294,8 @@ def test_what_kitsune_designs_can_be_written_and_stepped(seed):
     arguments = [rng.integers(-8, 9, shape).astype(dtype) / 8 for shape in shapes]
     program = trace(chain(seed), arguments)
     graph = simplify(program.graph)
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("PAYLOAD", "LEAST_PAYLOAD"):
-            patch.setattr(designs, name, int(rng.choice([1, 60, 120])))
-        plan = fuse(graph, "kitsune", ROOMY)
+    entry, least = map(int, rng.choice([1, 60, 120], 2))
+    plan = fuse(graph, "kitsune", replace(ROOMY, queue_entry=entry, least_queue_entry=least))
     values = reference.evaluate(Graph(graph.nodes, tuple(range(len(graph)))), [*arguments, *program.captured])
     for pattern in plan.pipelines:
         body = extract(graph, pattern)
@@ -359,14 +355,14 @@ def test_rows_beside_products_leave_room_for_them():
 
 def test_refusals():
     graph, pipeline = designed("mlp")
-    with pytest.raises(KernelError, match="blocks of 64 threads, and a product's tile for 32: take as many of both"):
+    with pytest.raises(KernelError, match="blocks have 64 threads, but a product's tile is for 32: make the two equal"):
         emit_pipeline(graph, pipeline, DEVICE, threads=64, tile=TINY)
-    with pytest.raises(KernelError, match="blocks of 96 threads: .*take a power of two"):
+    with pytest.raises(KernelError, match="blocks of 96 threads: .*need a power of two"):
         emit_pipeline(graph, pipeline, DEVICE, threads=96, tile=Tile(48, 32, 16, 4, 4))
     crowd = replace(pipeline, stages=tuple(replace(s, blocks=9) for s in pipeline.stages))
     for refuses, device, message in (
-            (crowd, replace(DEVICE, sms=2), r"%3 matmul \(test_cuda_pipeline.py:\d+\) on have 27 blocks of 32 threads, toy holds 4 at once: give"),
-            (pipeline, replace(DEVICE, shared_per_block=64), r"\(test_cuda_pipeline.py:\d+\) on takes \d+ B of shared memory a block, toy has 64:")):
+            (crowd, replace(DEVICE, sms=2), r"%3 matmul \(test_cuda_pipeline.py:\d+\) on have 27 blocks of 32 threads, but toy holds 4 at once: give"),
+            (pipeline, replace(DEVICE, shared_per_block=64), r"\(test_cuda_pipeline.py:\d+\) on needs \d+ B of shared memory a block, but toy has 64:")):
         with pytest.raises(KernelError, match=message + ".*astitch"):
             emit_pipeline(graph, refuses, device, threads=32, tile=TINY)
     graph, pipeline = designed("gradient")

@@ -5,6 +5,7 @@ Every result is held to ``testing.judge``: float64, and no worse than twice NumP
 """
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,13 +16,12 @@ from programs import softmax
 import minisitch as ms
 from minisitch.errors import DeviceError
 from minisitch.ops import DTYPES
-from minisitch.runtime import compile_graph
+from minisitch.runtime import choose_device, compile_graph
 from minisitch.runtime.cuda import cublas
 from minisitch.runtime.cuda import driver as cuda_driver
 from minisitch.runtime.cuda.driver import ask
 from minisitch.runtime.cuda.memory import DeviceArray, release
 from minisitch.runtime.steps import PipelineStep
-from minisitch.strategies.kitsune import pipeline
 from minisitch.testing import arrays_for, check_graph, graphs, random_inputs
 from minisitch.trace import flatten, trace
 
@@ -59,10 +59,10 @@ def sides(x, y):
     return x.T @ y, x @ y.T, np.sort(x), np.cumsum(y, axis=0)
 
 
-def check(fn, *types, strategy="auto", rounds=3):
+def check(fn, *types, strategy="auto", device=None, rounds=3):
     """Plainly, recorded, replayed, each time on other numbers."""
     graph = trace(fn, tuple(map(ms.runtime.parse_type, types))).graph
-    run = compile_graph(graph, strategy, "cuda")
+    run = compile_graph(graph, strategy, "cuda", device)
     for seed in range(rounds):
         check_graph(graph, random_inputs(graph, np.random.default_rng(seed)), lambda _, inputs: run.outputs(list(inputs)))
 
@@ -130,10 +130,10 @@ PIPELINES = [(mlp, (4096, 64), (64, 1024), (1024, 64)), (mlp, (1, 64), (64, 8192
              (gradients, (4096, 64), (64, 256), (4096, 256))]
 
 
-def runs_as_a_pipeline(fn, shapes):
-    f, arrays = ms.jit(fn, strategy="kitsune", target="cuda"), [normal(*shape, seed=k) for k, shape in enumerate(shapes)]
+def runs_as_a_pipeline(fn, shapes, device=None):
+    f, arrays = ms.jit(fn, strategy="kitsune", target="cuda", device=device), [normal(*shape, seed=k) for k, shape in enumerate(shapes)]
     assert any(isinstance(step, PipelineStep) for step in f.compile(*arrays).steps)
-    check(fn, *(f"f32[{rows},{columns}]" for rows, columns in shapes), strategy="kitsune")
+    check(fn, *(f"f32[{rows},{columns}]" for rows, columns in shapes), strategy="kitsune", device=device)
     return f, arrays
 
 
@@ -148,11 +148,10 @@ def test_a_pipeline_gives_the_same_bits_every_time(fn, shapes):
 
 
 @pytest.mark.parametrize("payload", [1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10])
-def test_a_pipeline_by_payload(monkeypatch, payload):
+def test_a_pipeline_by_payload(payload):
     """From 1 row of 1,024 bytes a tile to 256 of them: a profiler beside this shows time and DRAM bytes for each."""
-    monkeypatch.setattr(pipeline, "PAYLOAD", payload)
-    monkeypatch.setattr(pipeline, "LEAST_PAYLOAD", payload)
-    runs_as_a_pipeline(mlp, ((8192, 64), (64, 256), (256, 64)))
+    device = replace(choose_device("cuda"), queue_entry=payload, least_queue_entry=payload)
+    runs_as_a_pipeline(mlp, ((8192, 64), (64, 256), (256, 64)), device)
 
 
 # ---------------------------------------------------------------- arrays of the device

@@ -31,7 +31,7 @@ from minisitch.runtime.assemble import assemble
 from minisitch.runtime.cpu import workers
 from minisitch.runtime.this_machine import cpu_with, this_cpu
 from minisitch.runtime.tiling import RANGES, _Folds
-from minisitch.strategies.kitsune import pipeline, tiles
+from minisitch.strategies.kitsune import tiles
 from minisitch.strategies.kitsune.loop import loop_operations, loop_traffic
 from minisitch.strategies.kitsune.models.simulate import dataflow
 from minisitch.strategies.kitsune.pipeline import (
@@ -338,7 +338,7 @@ def softmax_stages(depth):
 def test_a_path_around_a_full_reduction_needs_all_its_tiles():
     """Refused at depth 2, and at any depth below the number of tiles; a residual past stages that pass tile by tile needs one."""
     for depth in range(1, 8):
-        with pytest.raises(PlanError, match="waits for ever: a reader takes its first tile when 8 are made"):
+        with pytest.raises(PlanError, match="would wait forever: its reader starts when 8 tiles are made"):
             verify_pipeline(softmax_stages(depth))
     assert verify_pipeline(softmax_stages(8))
     stages = tuple(Stage(name, (), "simt") for name in "abc")
@@ -373,11 +373,7 @@ return %5 %6""")
 
 
 # ---------------------------------------------------------------- tiles on this CPU
-@pytest.fixture
-def short_tiles(monkeypatch):
-    """Tiles of a few rows, so that small programs have several, and a smaller last one."""
-    monkeypatch.setattr(pipeline, "FEWEST_ROWS", 1)
-    monkeypatch.setattr(pipeline, "RESIDENT", 3e-5)
+SHORT_TILES = replace(this_cpu(), fewest_tile_rows=1, tile_share=3e-5)  # a small program has several, and a smaller last one
 
 
 def two_layers(x, w, v):
@@ -422,27 +418,27 @@ PROGRAMS = {
 @pytest.mark.paper(59)
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("target", ["python", "cpu"])
-def test_a_pipeline_runs_tile_by_tile(name, target, short_tiles):
+def test_a_pipeline_runs_tile_by_tile(name, target):
     fn, shapes = PROGRAMS[name]
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
-    plan = ms.lower(fn, *arrays, strategy="kitsune", target="cpu", stop_after="fuse")
+    plan = ms.lower(fn, *arrays, strategy="kitsune", target="cpu", device=SHORT_TILES, stop_after="fuse")
     assert plan.pipelines and all(p.composition.tiles > 1 for p in plan.pipelines), plan
     program = ms.lower(fn, *arrays, target="cpu", stop_after="trace")
-    got = ms.jit(fn, strategy="kitsune", target=target)(*arrays)
+    got = ms.jit(fn, strategy="kitsune", target=target, device=SHORT_TILES)(*arrays)
     verdicts = judge(program.graph, arrays, got if isinstance(got, tuple) else [got])
     assert all(v.ok for v in verdicts), verdicts
 
 
 @pytest.mark.parametrize("held", [True, False], ids=["held", "again"])
-def test_a_later_round_runs_tile_by_tile(held, short_tiles):
+def test_a_later_round_runs_tile_by_tile(held):
     """Two reductions over all tiles, one after the other, and a smaller last tile."""
     graph = ms.lower(one_query, "f32[1,8]", "f32[43,8]", "f32[43,3]", stop_after="simplify")
     (pattern,) = (plan := make_plan(graph, "kitsune", [], pipelines=[[n.id for n in graph.nodes if n.op != "input"]])).patterns
     body = extract(graph, pattern).graph
-    found = design(body, this_cpu(), best_cut(body, rounds=True).reconverging if held else ())
+    found = design(body, SHORT_TILES, best_cut(body, rounds=True).reconverging if held else ())
     plan = replace(plan, patterns=(replace(pattern, composition=found),))
-    stages = lower_plan(program_of(graph), plan, "python", this_cpu())
+    stages = lower_plan(program_of(graph), plan, "python", SHORT_TILES)
     loop, inputs = stages.loops[0].loop, random_inputs(graph, np.random.default_rng(0))
     assert len(loop.rounds) == 3 and loop.rounds[0].rest and bool(found.held) == held
     assert (loop_traffic(loop).read > sum(x.nbytes for x in inputs)) and (loop_traffic(loop).written > 12) == held
@@ -456,11 +452,9 @@ def test_a_later_round_runs_tile_by_tile(held, short_tiles):
 
 
 @pytest.fixture
-def small_gpu(monkeypatch):
+def small_gpu():
     """A GPU of three multiprocessors, and tiles for it: an MLP's pipeline is small enough to be stepped."""
-    monkeypatch.setattr(pipeline, "PAYLOAD", 256)
-    monkeypatch.setattr(pipeline, "LEAST_PAYLOAD", 128)
-    return replace(DEVICES["v100"], name="small", sms=3)
+    return replace(DEVICES["v100"], name="small", sms=3, queue_entry=256, least_queue_entry=128)
 
 
 def mlp(x, w, v):
@@ -494,7 +488,7 @@ def test_explain_shows_a_gpus_pipeline_down_to_its_text(small_gpu):
     assert flow.own_bytes > sum(q.depth * q.tile_bytes for q in source.pipeline.queues), "queues, and counters beside them"
     assert json.loads(report.json)["pipelines"][0]["text"]["cuda"] == source.text == report.source(0) == report.source(0, "cuda")
     assert [(step["kind"], step["name"]) for step in json.loads(report.json)["steps"]] == [("pipeline", source.name)]
-    with pytest.raises(MinisitchError, match="kernel 1 of 1"):
+    with pytest.raises(MinisitchError, match="kernel 1 does not exist; there are 1"):
         report.source(1)
     with pytest.raises(MinisitchError, match="no text for 'cpu'; take one of cuda"):
         report.source(0, "cpu")
@@ -504,16 +498,14 @@ def test_explain_shows_a_gpus_pipeline_down_to_its_text(small_gpu):
     assert "<b>1</b> pipelines" in report.html
 
 
-def test_random_programs_run_as_pipelines(monkeypatch):
+def test_random_programs_run_as_pipelines():
     """The whole strategy on random layers, with tiles of one unit: as far as they are pipelines, and what is left of them."""
-    monkeypatch.setattr(pipeline, "FEWEST_ROWS", 1)
-    monkeypatch.setattr(pipeline, "RESIDENT", 0.0)
-    seen = Counter()
+    seen, device = Counter(), replace(this_cpu(), fewest_tile_rows=1, tile_share=0.0)
 
     @given(graph=layers())
     def each(graph):
         inputs = random_inputs(graph, np.random.default_rng(0))
-        program = ms.runtime.compile_graph(graph, "kitsune", "python")
+        program = ms.runtime.compile_graph(graph, "kitsune", "python", device)
         assert all(v.ok for v in judge(graph, inputs, program.outputs(inputs))), graph
         found = program.stages.plan.pipelines
         seen.update(["programs", *(s.role for p in found for s in p.composition.stages)] + ["with pipelines"] * bool(found))
@@ -527,13 +519,11 @@ def test_equal_results_however_many_threads(monkeypatch):
 
     Other ranges of tiles for other threads gave other bits: a sum of 1,000 numbers was rounded elsewhere.
     """
-    monkeypatch.setattr(pipeline, "FEWEST_ROWS", 1)
-    monkeypatch.setattr(pipeline, "RESIDENT", 3e-5)
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(shape, dtype=np.float32) for shape in ((1, 64), (64, 4000), (4000, 4))]
-    (pattern,) = ms.lower(hidden, *arrays, strategy="kitsune", target="cpu", stop_after="fuse").pipelines
+    (pattern,) = ms.lower(hidden, *arrays, strategy="kitsune", target="cpu", device=SHORT_TILES, stop_after="fuse").pipelines
     assert "fan_in" in [s.role for s in pattern.composition.stages] and pattern.composition.tiles > RANGES
-    run = ms.jit(hidden, strategy="kitsune", target="cpu")
+    run = ms.jit(hidden, strategy="kitsune", target="cpu", device=SHORT_TILES)
     monkeypatch.setattr(tiling, "loop_operations", lambda loop: workers.WORTH_PYTHON_THREADS)  # many threads for a small program
     results = []
     for count in (1, 2, 3, 4):
@@ -579,19 +569,19 @@ def test_blas_has_its_threads_back_after_callers_that_overlapped():
         tiling._set(shared, had)
 
 
-def test_explain_and_compare_show_pipelines(short_tiles):
+def test_explain_and_compare_show_pipelines():
     x, w, v = (np.ones(s, np.float32) for s in ((132, 16), (16, 31), (31, 16)))
-    report = ms.explain(hidden, x, w, v, strategy="kitsune", target="cpu")
+    report = ms.explain(hidden, x, w, v, strategy="kitsune", target="cpu", device=SHORT_TILES)
     assert "# a pipeline" in str(report) and "queue %" in str(report) and ">pipeline<" in report.html
     assert [step["name"] for step in json.loads(report.json)["steps"]] == ["pipeline"]
     assert report.source(0) == report.cards[0].sources["cpu"].text, "a tile's kernel"
     assert "; the whole is a tile's program in a pipeline, below" in str(report)
-    compared = ms.compare(hidden, x, w, v, target="cpu", seconds=0.01)
+    compared = ms.compare(hidden, x, w, v, target="cpu", device=SHORT_TILES, seconds=0.01)
     row = compared["kitsune"]
     assert (row.kernels, row.library_calls) == (1, 0)
     faster = replace(compared, rows=tuple(replace(r, measured_us=1.0 if r is row else 2.0) for r in compared.rows))
     assert faster.best == "kitsune", "a whole call counts, not what is left beside its pipelines"
-    stages = ms.runtime.lower_program(ms.lower(hidden, x, w, v, target="cpu", stop_after="trace"), "kitsune", "cpu", this_cpu())
+    stages = ms.runtime.lower_program(ms.lower(hidden, x, w, v, target="cpu", stop_after="trace"), "kitsune", "cpu", SHORT_TILES)
     moved = loop_traffic(stages.loops[0].loop)
     assert (moved.read, moved.written) == (x.nbytes + w.nbytes + v.nbytes, 132 * 16 * 4) == (row.bytes_read, row.bytes_written)
     assert row.modelled_us == plan_with_pipelines_us(stages.plan, Prices(stages.graph, stages.device))
@@ -643,10 +633,10 @@ def test_what_reconverges_is_done_the_cheapest_way(function, shapes, taken, ways
     assert past == (taken == "hold") == ("queue" in cheapest)
 
 
-def test_the_work_of_a_pipeline_is_what_its_operations_do(short_tiles):
+def test_the_work_of_a_pipeline_is_what_its_operations_do():
     """A product, tanh, a sum and a maximum that each take all of it in, 31 times two: arguments and constants are no work."""
     program = ms.lower(statistics, "f32[132,16]", "f32[16,31]", target="cpu", stop_after="trace")
-    (tiled,) = ms.runtime.lower_program(program, "kitsune", "cpu", this_cpu()).loops
+    (tiled,) = ms.runtime.lower_program(program, "kitsune", "cpu", SHORT_TILES).loops
     assert loop_operations(tiled.loop) == 2 * 132 * 16 * 31 + 3 * 132 * 31 + 31
 
 

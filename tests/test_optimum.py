@@ -257,7 +257,7 @@ def test_a_composition_that_cannot_hold_another_kernel_prices_it_infinite():
 
 def test_a_larger_graph_is_refused():
     graph = traced(lambda x: np.tanh(layernorm(x, x, x)), (8, 16))
-    with pytest.raises(PlanError, match=f"up to {MOST_VALUES} operations, and this graph has 13"):
+    with pytest.raises(PlanError, match=f"up to {MOST_VALUES} operations, but this graph has 13"):
         optimum(graph, V100)
     assert isinstance(optimum(simplify(traced(layernorm, (8, 16), (16,), (16,))), V100), FusionPlan), "11 are not refused"
 

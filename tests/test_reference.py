@@ -178,7 +178,7 @@ def test_library_calls():
 def test_inputs_must_match():
     graph = parse("%0: f32[2] = input name='x'\n%1: f32[2] = exp %0\nreturn %1")
     for wrong in (np.zeros(3, "f4"), np.zeros(2, "f8"), np.zeros((2, 1), "f4")):
-        with pytest.raises(GraphError, match=r"%0 input is f32\[2\], got"):
+        with pytest.raises(GraphError, match=r"%0 input takes f32\[2\], got"):
             evaluate(graph, [wrong])
     with pytest.raises(GraphError, match="has 1 inputs, got 0 arrays"):
         evaluate(graph, [])

@@ -45,7 +45,7 @@ REFUSED = {
     "f'{x}'": ("formatting of", "outside"), "'%f' % x.sum()": ("float() of", "Compute with"), "hash(x[0])": ("hash() of", "outside"),
     "{x[0]: 1}": ("hash() of", "outside"), "pickle.dumps(x)": ("pickling of", "outside the traced function"), "bytes(x)": ("bytes() of", "outside"),
     "memoryview(x)": ("a bytes-like object is required, not a traced array", "outside"), "x.tobytes()": ("ndarray.tobytes", "whole array"),
-    "np.frombuffer(x)": ("np.frombuffer: it has no place in the graph", "Write it with arithmetic"), "struct.pack('d', x[0])": ("float() of", "Compute with"),
+    "np.frombuffer(x)": ("np.frombuffer: the graph has no operation for it", "Write it with arithmetic"), "struct.pack('d', x[0])": ("float() of", "Compute with"),
     "array.array('d', x)": ("float() of", "Compute with"), "json.dumps(x)": ("Object of type traced array", "outside"),
     "decimal.Decimal(x[0])": ("conversion from traced array to Decimal", "outside"), "statistics.mean(x)": ("float64.as_integer_ratio", "whole"),
     "x[0].is_integer()": ("float64.is_integer", "NumPy functions"), "[e for e in np.nditer(x)]": ("np.nditer of", "x[i]"),

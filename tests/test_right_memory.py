@@ -94,7 +94,7 @@ def test_a_wrong_bound_is_refused(monkeypatch):
     monkeypatch.setenv("MINISITCH_PROGRAMS", "much")
     programs.limit.cache_clear()
     try:
-        with pytest.raises(ms.MinisitchError, match="MINISITCH_PROGRAMS='much': it is the number of bytes"):
+        with pytest.raises(ms.MinisitchError, match="MINISITCH_PROGRAMS='much' is not a number; set it to the bytes"):
             programs.limit()
     finally:
         programs.limit.cache_clear()

@@ -76,7 +76,7 @@ def test_an_error_ends_the_line_and_the_setting_is_checked(monkeypatch, capsys):
         raise ZeroDivisionError
     assert capsys.readouterr().err.endswith(": finished, 0 s\n") and not progress._shown
     monkeypatch.setenv("MINISITCH_PROGRESS", "soon")
-    with pytest.raises(ms.MinisitchError, match="MINISITCH_PROGRESS='soon': it is after how many seconds"):
+    with pytest.raises(ms.MinisitchError, match="MINISITCH_PROGRESS='soon' is not a number; set it to the seconds"):
         ms.jit(np.sin)(np.ones(3))
 
 

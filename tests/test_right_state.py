@@ -294,7 +294,7 @@ def test_what_stands_in_library_code_may_not_write_either():
             return 1.0
 
     writer = Writer()
-    with pytest.raises(ms.TraceError, match=rf"{HERE}: an array from outside of the program is written to"):
+    with pytest.raises(ms.TraceError, match=rf"{HERE}: the program writes to an array from outside"):
         ms.jit(lambda x: x * writer.store, target="reference")(X)
     assert W.tolist() == [0, 1, 2] and W.flags.writeable
 
@@ -519,7 +519,7 @@ def test_what_the_program_did_not_read_may_change():
 
 def test_an_array_that_no_call_would_find_is_refused():
     hidden = types.MappingProxyType({"w": np.ones(3)})  # no object, list or dict of the user's
-    with pytest.raises(ms.TraceError, match=rf"{HERE}: an array of shape \(3,\) that something outside of the program keeps.*Pass it in"):
+    with pytest.raises(ms.TraceError, match=rf"{HERE}: an array of shape \(3,\) that something outside the program keeps.*Pass it in"):
         ms.jit(lambda x: x * hidden["w"], target="reference")(X)
     assert ms.jit(lambda x, w: x * w, target="reference")(X, hidden["w"]).tolist() == [1] * 3, "the remedy"
 

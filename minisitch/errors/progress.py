@@ -34,7 +34,7 @@ def working(name: str) -> Iterator[None]:
     """Show what ``now`` says inside the block, under this name.
 
     A block inside another one shows nothing of its own. Raises MinisitchError if MINISITCH_PROGRESS
-    is no number.
+    is not a number.
     """
     after = seconds()
     if not after or _line.get() is not None:
@@ -70,14 +70,14 @@ def now(doing: str | Callable[[], str]) -> None:
 def seconds() -> float:
     """Seconds before a call is shown; 0 for never.
 
-    Raises MinisitchError if MINISITCH_PROGRESS is no number.
+    Raises MinisitchError if MINISITCH_PROGRESS is not a number.
     """
     setting = os.environ.get("MINISITCH_PROGRESS") or "3"
     try:
         return 0.0 if setting == "off" else float(setting)
     except ValueError:
-        raise MinisitchError(f"MINISITCH_PROGRESS={setting!r}: it is after how many seconds a first call says on stderr what it is "
-                             "doing; 0 or off for never") from None
+        raise MinisitchError(f"MINISITCH_PROGRESS={setting!r} is not a number; set it to the seconds after which a first call "
+                             "shows its progress on stderr, or to 0 or off for never") from None
 
 
 class Line:

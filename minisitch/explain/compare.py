@@ -356,7 +356,7 @@ def error_of(got: np.ndarray, exact: np.ndarray) -> float:
     Infinite if NaN or infinity are at different places. Raises MinisitchError for unequal shapes.
     """
     if got.shape != exact.shape:
-        raise MinisitchError(f"an output has shape {got.shape}, the reference {exact.shape}")
+        raise MinisitchError(f"an output has shape {got.shape}, but the reference has {exact.shape}")
     if not got.size:
         return 0.0
     with np.errstate(all="ignore"):

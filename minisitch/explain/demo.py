@@ -131,7 +131,7 @@ def demo(path: str | None = None, report: str | None = None, target: str = "cpu"
         raise MinisitchError(f"cannot use {path or 'the default text'}: {problem}; name a text file that holds some "
                              "bytes") from None
     if not Path(report or ".").absolute().parent.is_dir():
-        raise MinisitchError(f"there is no folder for {report}; choose another place with --report PATH")
+        raise MinisitchError(f"the folder of {report} does not exist; choose another place with --report PATH")
     weights = make_weights(HIDDEN, SEQUENCE)
     print(f"A GPT block in plain NumPy over {tokens.size} bytes of {name}: {BATCH} x {SEQUENCE} bytes, "
           f"hidden {HIDDEN}, {HEADS} heads, float32.\n", file=out)

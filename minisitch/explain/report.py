@@ -128,7 +128,7 @@ class Explanation:
         texts = [*({name: source.text for name, source in card.sources.items()} for card in ordered),
                  *({"cuda": flow.source.text} for flow in self.stages.flows)]
         if not 0 <= k < len(texts):
-            raise MinisitchError(f"kernel {k} of {len(texts)}; count from 0, and print the report to see what each step runs")
+            raise MinisitchError(f"kernel {k} does not exist; there are {len(texts)}, counted from 0: print the report")
         if target and target not in texts[k]:
             raise MinisitchError(f"kernel {k} has no text for {target!r}; take one of {', '.join(texts[k])}")
         return texts[k][target or next(iter(texts[k]))]
@@ -148,7 +148,7 @@ class Explanation:
         graph = self.stages.graph
         for node in (a, b):
             if not 0 <= node < len(graph):
-                raise MinisitchError(f"%{node} is no node of {self.name}; it has %0 to %{len(graph) - 1}")
+                raise MinisitchError(f"node %{node} does not exist; {self.name} has %0 to %{len(graph) - 1}")
         together = [i for i, p in enumerate(self.stages.plan.patterns) if a in p.members and b in p.members]
         lines = [f"%{a} {graph[a].op} and %{b} {graph[b].op} " + (f"share step {together[0]}" if together else "are kept apart")]
         both = [d for d in self.decisions if a in d.at and b in d.at]

@@ -383,7 +383,7 @@ class _Method:
                 bound._owner = weakref.ref(self.instance, lambda _: methods.pop(key, None))
             except TypeError:
                 raise refuse(f"{fn.__name__} is a jitted method of a {type(self.instance).__name__}",
-                             "it cannot be referred to weakly",
+                             "its class allows no weak references",
                              "Add '__weakref__' to its __slots__, or weakref_slot=True to its dataclass") from None
             methods.setdefault(key, bound)
         return methods[key]
@@ -514,7 +514,7 @@ def _debug_level() -> int:
     """The level of MINISITCH_DEBUG. Raises MinisitchError for an unknown one."""
     setting = os.environ.get("MINISITCH_DEBUG") or "off"
     if setting not in ("off", *"01234"):
-        raise MinisitchError(f"MINISITCH_DEBUG={setting!r}: it is how much each compile says, 1 to 4; 0 or off for nothing")
+        raise MinisitchError(f"MINISITCH_DEBUG={setting!r} is unknown; set it to 1, 2, 3 or 4 to see more, to 0 or off for nothing")
     return 0 if setting == "off" else int(setting)
 
 

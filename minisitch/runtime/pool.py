@@ -97,7 +97,7 @@ def limit() -> int:
     """Most bytes to keep. Raises MinisitchError if MINISITCH_POOL is not a number."""
     setting = os.environ.get("MINISITCH_POOL", str(LIMIT))
     if not setting.isdigit():
-        raise MinisitchError(f"MINISITCH_POOL={setting!r}: it is the number of bytes of results to keep, or 0")
+        raise MinisitchError(f"MINISITCH_POOL={setting!r} is not a number; set it to the bytes of results to keep, or to 0")
     return int(setting) if getattr(sys, "_is_gil_enabled", lambda: True)() else 0
 
 

@@ -110,7 +110,7 @@ def limit() -> int:
     """Most bytes of programs. Raises MinisitchError if MINISITCH_PROGRAMS is not a number."""
     setting = os.environ.get("MINISITCH_PROGRAMS", str(LIMIT))
     if not setting.isdigit():
-        raise MinisitchError(f"MINISITCH_PROGRAMS={setting!r}: it is the number of bytes of compiled programs to keep, or 0")
+        raise MinisitchError(f"MINISITCH_PROGRAMS={setting!r} is not a number; set it to the bytes of programs to keep, or to 0")
     return int(setting)
 
 

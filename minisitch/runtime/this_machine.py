@@ -62,7 +62,7 @@ def usable_cores() -> int:
     """
     if setting := os.environ.get("MINISITCH_THREADS"):
         if not setting.isdigit() or int(setting) < 1:
-            raise DeviceError(f"MINISITCH_THREADS={setting!r}: it is the number of threads to use, 1 or more")
+            raise DeviceError(f"MINISITCH_THREADS={setting!r} is not a number of threads; set it to 1 or more")
         return int(setting)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

@@ -75,12 +75,12 @@ def _same_blocks(graph: Graph, schedules: Mapping[int, BlockCut]) -> int:
     for value, block_cut in schedules.items():
         shape = graph[value].type.shape
         if block_cut not in block_cuts_of(shape) or 0 in shape:
-            raise PlanError(f"{block_cut} does not cut %{value} {graph[value].op} of shape {shape}; split_dim names an axis, "
-                            "sword divides it, kind is row or column, and nothing is empty")
+            raise PlanError(f"{block_cut} does not cut %{value} {graph[value].op} of shape {shape}; split_dim must name an axis, "
+                            "sword must divide it, kind is row or column, and no axis may be empty")
         counts[block_cut.blocks(shape)] = value
     if len(counts) != 1:
         found = ", ".join(f"{blocks} for %{value}" for blocks, value in sorted(counts.items())) or "none"
-        raise PlanError(f"the schedules of a kernel must agree on the number of blocks; here: {found}; give all block cuts one")
+        raise PlanError(f"the schedules of a kernel must give the same number of blocks; here: {found}; change a block cut")
     return next(iter(counts))
 
 
@@ -125,9 +125,9 @@ def _apart(graph: Graph, sub_root: SubRoot, producer: SubRoot, key: Key, composi
     value, at = key
     names = f"%{sub_root.node} {graph[sub_root.node].op} reads %{value} {graph[value].op}"
     if column_of(producer, at) is None:
-        raise PlanError(f"{names}, of which its block does not own all it needs; their schedules must propagate into each other")
+        raise PlanError(f"{names}, but its block does not own all the elements it reads; let one schedule follow from the other")
     if producer.role == "map" and producer.extents == sub_root.extents and producer.home == at:
         return False
     if value not in composition.shared and value not in graph.outputs and producer.along != "row":
-        raise PlanError(f"{names} in a loop of its own, but the composition does not keep it: name it in shared")
+        raise PlanError(f"{names} in another loop, but the composition does not keep it: name it in shared")
     return True

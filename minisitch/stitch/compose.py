@@ -26,4 +26,4 @@ def compose(graph: Graph, device: Device, composition: Composition = ALL_INGREDI
         return arrange(graph, device, composition)
     if isinstance(composition, Merging):
         return merge(graph, device, composition, compose)
-    raise PlanError(f"nothing here builds a {type(composition).__name__}; known: Stitching, BlockComposition, Merging")
+    raise PlanError(f"unknown composition {type(composition).__name__}; known: Stitching, BlockComposition, Merging")

@@ -95,13 +95,13 @@ def merge(graph: Graph, device: Device, composition: Merging,
     for body, plan, sub_roots, part in zip(bodies, plans, loops, composition.parts, strict=True):
         own, waits = {sub_root.node for sub_root in sub_roots}, 0
         if twice := sorted(own & made.keys()):
-            raise PlanError(f"%{twice[0]} {graph[twice[0]].op} has a loop in two parts of a kernel; it takes one, or two kernels")
+            raise PlanError(f"%{twice[0]} {graph[twice[0]].op} has a loop in two parts of one kernel; leave it in one part")
         for sub_root in sub_roots:
             for value in _read(graph, sub_root, stops) - own:
                 reader = f"%{sub_root.node} {graph[sub_root.node].op}"
                 if value not in made:
                     raise PlanError(f"{reader} reads %{value} {graph[value].op}, which a later part "
-                                    "of the kernel makes, or makes again; put that part first, or leave it another kernel")
+                                    "of the kernel computes; put that part first, or make it a kernel of its own")
                 waits = max(waits, made[value] + 1 - sub_root.level)
                 across.setdefault(value, f"{reader}, of another part, reads it behind a grid barrier")
         for sub_root in sub_roots:

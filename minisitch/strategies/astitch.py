@@ -4,7 +4,8 @@ A *stitch op* (section 4.1) holds operations that reach each other without passi
 and also operations that do not reach each other at all (remote stitching). Both follow from one
 rule. The *level* of a value is the number of library calls on the longest path to it. Values of one
 level can share a kernel, because a path that leaves a level through a library call cannot return.
-How values travel inside the kernel is decided by ``stitch``, which never refuses.
+How values travel inside the kernel is decided by ``stitch``. It accepts any group, because this
+strategy allows grid barriers.
 """
 
 from __future__ import annotations
@@ -82,18 +83,19 @@ def _composed(plan: FusionPlan, stitching: Stitching) -> FusionPlan:
 def levels(graph: Graph) -> list[int]:
     """The level of each value: library calls on the longest path to it.
 
-    A value moves down to its users if all of them are on one later level. This saves storing the
-    value, and costs reading its operands on that level. It moves unless that reads more bytes.
-    Masks without operands always move.
+    A value moves to the level of its users if all of them are on one later level. This saves
+    storing the value and reading it again, ``2 * nbytes``. It costs reading its operands on that
+    level. So the value moves if its operands have no more bytes than that. A value that reads no
+    memory, such as a causal mask made from iotas, always moves.
     """
     level = [0] * len(graph)
     for node in graph.nodes:
         level[node.id] = max((level[a] + (graph[a].kind == "library") for a in node.args), default=0)
-    kept = stored_values(graph)
-    reads = _bytes_read(graph, kept)
+    stored = stored_values(graph)
+    reads = _bytes_read(graph, stored)
     for node in reversed(graph.nodes):
         users = graph.users[node.id]
-        if not is_fusible(node) or not users or node.id in kept or any(graph[u].kind == "library" for u in users):
+        if not is_fusible(node) or not users or node.id in stored or any(graph[u].kind == "library" for u in users):
             continue
         later = {level[u] for u in users}
         if len(later) == 1 and min(later) > level[node.id] and (node.op in FREE or reads[node.id] <= 2 * node.type.nbytes):
@@ -101,17 +103,21 @@ def levels(graph: Graph) -> list[int]:
     return level
 
 
-def _bytes_read(graph: Graph, kept: set[int]) -> list[int]:
-    """Bytes read from memory to make each value, with operands that only it reads made along."""
+def _bytes_read(graph: Graph, stored: set[int]) -> list[int]:
+    """Bytes that a kernel reads to make each value.
+
+    An operand without other readers is made in the same kernel, and counts with what it reads. An
+    operand with several readers would be stored first: twice its bytes.
+    """
     found = [0] * len(graph)
     for node in graph.nodes:
         for arg in dict.fromkeys(node.args):
             operand = graph[arg]
             if operand.op in ("constant", "iota"):
                 continue
-            if is_fusible(operand) and arg not in kept and (len(graph.users[arg]) == 1 or operand.op in FREE):
+            if is_fusible(operand) and arg not in stored and (len(graph.users[arg]) == 1 or operand.op in FREE):
                 found[node.id] += found[arg]
-            elif is_fusible(operand) and arg not in kept:
+            elif is_fusible(operand) and arg not in stored:
                 found[node.id] += 2 * operand.type.nbytes if found[arg] else 0  # to be stored first
             else:  # a gather reads only as many rows as it returns
                 found[node.id] += min(operand.type.nbytes, node.type.nbytes) if node.kind == "move" else operand.type.nbytes
@@ -176,6 +182,7 @@ def _longest(graph: Graph, members: Sequence[int], stored: set[int], readers: Co
         leaving += waiting[member] > 0
         if len(reads) + leaving <= MOST_ARGUMENTS:
             longest = place
+        # Reads only grow. Outputs may become fewer again, when all readers of a value are inside.
         elif len(reads) > MOST_ARGUMENTS:
             break
     return longest

@@ -102,7 +102,7 @@ class PlanSpace:
         live = union(self.sweep(0)[0][value] for value in bits(self.required))
         self.values = [v for v in bits(live) if self.required >> v & 1 or _computes(graph[v])]
         if len(self.values) > MOST_VALUES:
-            raise PlanError(f"the exact optimum is searched for up to {MOST_VALUES} operations, and this graph has "
+            raise PlanError(f"the exact optimum is searched for up to {MOST_VALUES} operations, but this graph has "
                             f"{len(self.values)}: take a part of the program")
 
     def _stored(self, values: Iterable[int]) -> int:

@@ -188,7 +188,7 @@ def _run(fn: Callable, inputs: Tree, arrays: Sequence[TracedArray | Number], rec
         recorder.require_unchanged()
     except ValueError as error:
         if "read-only" in str(error) and (where := left_at(error)):
-            raise refuse("an array from outside of the program is written to", OUTCOME, INSTEAD, where) from error
+            raise refuse("the program writes to an array from outside", OUTCOME, INSTEAD, where) from error
         raise
     finally:
         outside.stop_watching()
@@ -204,7 +204,7 @@ def _require_same_nest(arguments: Any, inputs: Tree, arrays: Sequence[TracedArra
     left, tree = flatten(arguments, _is_traced)
     if with_statics(tree, current().outside.original) != inputs or any(a is not b for a, b in zip(left, arrays, strict=True)):
         raise refuse("the program puts something else into a dict or list of its arguments, as p['w'] = p['w'] - step does",
-                     "the caller's would stay as it is", "Change the array in place, p['w'][...] = ..., or return what is new",
+                     "the caller's dict or list would not change", "Change the array in place, p['w'][...] = ..., or return it",
                      current().begins)
 
 

@@ -122,7 +122,7 @@ class OutsideStorage(Storage):
     @node.setter
     def node(self, node: int) -> None:
         raise refuse(f"{OUTSIDE} {self.name}, outside of it",
-                     "its text runs once, so no later call would change what is there",
+                     "the program runs once, so later calls would change nothing there",
                      "Pass the array in as an argument, which may be changed in place; make a buffer inside, with np.zeros(shape, "
                      "dtype) or np.zeros_like(x)")
 
@@ -235,7 +235,7 @@ class TracedArray(NDArrayOperatorsMixin):
     def __setattr__(self, name: str, value: Any) -> None:
         if name.startswith("_") or name in ("recorder", "type", "strides_in_elements", "real", "flat"):
             return object.__setattr__(self, name, value)
-        raise refuse(f"x.{name} = ...", "views of x would have to know", "Write x = x.reshape(...), or x = x.astype(...)")
+        raise refuse(f"x.{name} = ...", "views of x would not follow", "Write x = x.reshape(...), or x = x.astype(...)")
 
     # ------------------------------------------------------------ what asks for values
     def known(self, seen: str, remedy: str = "") -> np.ndarray:

@@ -86,7 +86,7 @@ def computed(text: str, function: Callable[..., Any], *operands: Any) -> Any:
     """The result of Python arithmetic on numbers, computed at each call.
 
     ``text``: the expression, with a place for each operand. Raises Python's errors. A result that
-    is no real number is computed now.
+    is not a real number is computed now.
     """
     recorder = next(each.recorder for each in operands if type(each) is Number)
     value = function(*(each.value if type(each) is Number else each for each in operands))

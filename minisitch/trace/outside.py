@@ -56,9 +56,9 @@ DRAWS = {os.urandom, random.random, random.getrandbits}
 TIMED = {uuid.uuid1.__code__}
 CHANGES = set("append extend insert pop remove clear sort reverse update setdefault popitem add discard appendleft extendleft "
               "popleft rotate STORE_SUBSCR STORE_SLICE DELETE_SUBSCR".split())
-OUTCOME = "its text runs once, so no later call would change what is there"
+OUTCOME = "the program runs once, so later calls would change nothing there"
 INSTEAD = "Pass it in as an argument, where arrays may be changed in place, and return what is new"
-AGAIN = "the program's text runs once, so what it gives now would be the same at every call"
+AGAIN = "the program runs once, so the result would be the same at every call"
 DRAWN = ("Draw outside and pass the array in as an argument, or use a generator with a seed inside, np.random.default_rng(seed), "
          "for the same numbers at every call")
 

@@ -173,8 +173,8 @@ class ReadsWriter:
             self.lines.append(f"if {read}.tobytes() != {self.bind('c', value.tobytes())}: raise Stale")
         elif isinstance(value, np.ndarray) and id(value) not in self._captured and id(value) not in self._viewed:
             raise refuse(f"{read}, an array of shape {value.shape} that NumPy reads while the program is traced",
-                         "what it computes of that would be the same at every call",
-                         "Pass it in as an argument, or compute outside what is made of it and pass that", current().begins)
+                         "the result would be the same at every call",
+                         "Pass it in as an argument, or compute with it outside and pass the result", current().begins)
 
     def _look(self, read: str, value: Any) -> None:
         """Write the lines that read one value and check that it is as before."""

@@ -350,7 +350,7 @@ class Recorder:
             if key in self._content and zlib.crc32(array.tobytes()) != self._content[key]:
                 where = self.builder.nodes[self.reader(node)].where
                 raise TraceError(f"{where or 'the program'} reads a real array of shape {array.shape} that changes while it is "
-                                 "traced: a change of a real array is nothing that the program does at each call. Make the array "
+                                 "traced: the change would happen once, and not at each call. Make the array "
                                  "with np.zeros, np.ones or np.full inside the traced function, or pass it as an argument")
 
     def held(self) -> set[int]:
@@ -372,9 +372,9 @@ class Recorder:
     def refuse_hidden(self, key: int) -> TraceError:
         """The refusal of an array, by its id, that a later call could not find."""
         array, node = self.captured[key]
-        return refuse(f"an array of shape {array.shape} that something outside of the program keeps",
-                      "no later call would look for another in its place", "Pass it in as an argument, or read it from a global, "
-                      "a closure, or an attribute of an object of yours", (self.builder.nodes[self.reader(node)].where, ""))
+        return refuse(f"an array of shape {array.shape} that something outside the program keeps",
+                      "later calls would not see another array in its place", "Pass it in as an argument, or read it from a "
+                      "global, a closure, or an attribute of an object of yours", (self.builder.nodes[self.reader(node)].where, ""))
 
     def reader(self, node: int) -> int:
         """The first node that reads this one, or the node itself."""

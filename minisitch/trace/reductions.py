@@ -50,7 +50,7 @@ def reduce_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out
                   initial: Any = None, where: Any = True) -> TracedArray:
     """``ufunc.reduce``: one node, after NumPy's casts and with its defaults."""
     if ufunc.__name__ not in FOLDS:
-        raise refuse(f"np.{ufunc.__name__}.reduce", "it is no reduction of the graph", f"Reductions are {', '.join(FOLDS)}")
+        raise refuse(f"np.{ufunc.__name__}.reduce", "the graph has no such reduction", f"Reductions are {', '.join(FOLDS)}")
     op, x = FOLDS[ufunc.__name__], lift(a)
     # a number may be folded along an axis it lacks
     absent = not x.ndim and not isinstance(axis, tuple) and axis in (0, -1)

@@ -97,7 +97,7 @@ def refuse_other(error: Exception) -> TraceError:
             at = f"{file}:{entry.tb_lineno}", ""
         entry = entry.tb_next
     said = str(error).replace("'traced array'", "a traced array")
-    return refuse(f"{type(error).__name__}: {said}", f"a traced array is no ndarray; {NO_VALUE}", OUTSIDE, at)
+    return refuse(f"{type(error).__name__}: {said}", f"a traced array is not an ndarray; {NO_VALUE}", OUTSIDE, at)
 
 
 def _called(frame: types.FrameType) -> tuple[str, Any]:

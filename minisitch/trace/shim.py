@@ -402,12 +402,12 @@ def opened(func: Callable) -> Any:
     return _opened.function(inner) if isinstance(inner, types.FunctionType) else None
 
 
-HIDDEN = "its own source does what cannot be recorded"
+HIDDEN = "its source does something that cannot be recorded"
 LAPACK = ("solve tensorsolve inv tensorinv pinv cholesky qr svd svdvals eig eigh eigvals eigvalsh det slogdet lstsq cond "
           "matrix_rank")
 for _name in LAPACK.split():
     handles(getattr(np.linalg, _name))(_refusing(
-        f"np.linalg.{_name}", "LAPACK computes it, which has no place in the graph",
+        f"np.linalg.{_name}", "LAPACK computes it, and the graph has no operation for that",
         "Compute it outside the traced function and pass the result in as an argument"))
 
 SORT = "Write np.sort(x, axis=...) and take the elements at the wanted positions"
@@ -465,7 +465,7 @@ def _traced_source(func: Callable, args: Sequence[Any], kwargs: dict[str, Any]) 
     remedy = REMEDIES.get(func.__name__, "Write it with arithmetic, reductions, np.where, slices and products")
     source = None if str(func.__module__).startswith("numpy.ma") else opened(func)
     if source is None:
-        raise refuse(name, "it has no place in the graph", remedy)
+        raise refuse(name, "the graph has no operation for it", remedy)
     try:
         with current().composite(func.__name__):
             return source(*args, **kwargs)

@@ -123,8 +123,8 @@ def refuse_other_meanings(array: Any) -> None:
     is fine: it computes as an array, and gives plain arrays.
     """
     if isinstance(array, np.ndarray) and type(array) not in (np.ndarray, np.memmap):
-        raise refuse(f"a {type(array).__name__} among the arrays", "its operators mean something else than an array's, which is "
-                     "all that is compiled", "Pass np.asarray(it), and a mask as an array of its own")
+        raise refuse(f"a {type(array).__name__} among the arrays", "its operators differ from an array's, and only plain "
+                     "arrays are compiled", "Pass np.asarray(it), and a mask as an array of its own")
 
 
 def type_of(leaf: Any) -> TensorType:

@@ -185,7 +185,7 @@ def __array_ufunc__(x: TracedArray, ufunc: np.ufunc, kind: str, *inputs: Any, **
     if any(getattr(each, "__array_priority__", 0) > x.__array_priority__ for each in inputs):
         return NotImplemented  # x beside x[mask]: Masked handles it
     if kind not in METHODS:
-        raise refuse(f"np.{ufunc.__name__}.{kind}", "it has no place in the graph",
+        raise refuse(f"np.{ufunc.__name__}.{kind}", "the graph has no operation for it",
                      "Open it up into reductions, np.cumsum or np.add.at")
     try:
         return METHODS[kind](ufunc, *inputs, **options)
@@ -291,7 +291,7 @@ def where(condition, x=None, y=None, /):
 @composite(np.clip)
 def clip(a, a_min=None, a_max=None, out=None, *, min=None, max=None, dtype=None, **options):
     low, high = (min if a_min is None else a_min), (max if a_max is None else a_max)
-    if lift(a).dtype.kind in "iu":  # a Python integer outside the dtype's range is no bound
+    if lift(a).dtype.kind in "iu":  # a Python integer outside the dtype's range bounds nothing
         ends = np.iinfo(lift(a).dtype)  # type: ignore[arg-type]
         low = None if type(low) is int and low <= ends.min else low
         high = None if type(high) is int and high >= ends.max else high

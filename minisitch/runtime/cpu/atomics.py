@@ -1,8 +1,8 @@
-"""What Python cannot spell of memory that threads share, as Numba intrinsics.
+"""Operations on memory that threads share, which Python has no words for, as Numba intrinsics.
 
 In:  addresses, as integers. Out: intrinsics by name, for functions that Numba compiles: atomic
-operations on words of 8 bytes, calls by address, calls of the system. ``thread_pool`` says what the
-board and a job are.
+operations on words of 8 bytes, calls by address, system calls. ``thread_pool`` explains the board
+and a job.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def _atomic() -> dict[str, Any]:
 
     @intrinsic
     def add(typing, base, position, value):
-        """Add to a word in one step. Gives back what was there."""
+        """Add to a word in one step. Returns the old value."""
         def emit(context, builder, signature, values):
             return builder.atomic_rmw("add", at(builder, *values[:2]), values[2], "seq_cst")
         return nb.int64(nb.int64, nb.int64, nb.int64), emit
 
     @intrinsic
     def replace(typing, base, position, old, new):
-        """Put ``new`` where ``old`` is, in one step. Whether it was."""
+        """Replace ``old`` by ``new`` in one step. Returns whether the word held ``old``."""
         def emit(context, builder, signature, values):
             pair = builder.cmpxchg(at(builder, *values[:2]), values[2], values[3], "seq_cst")
             return builder.extract_value(pair, 1)
@@ -77,7 +77,7 @@ def _calls() -> dict[str, Any]:
 
     @intrinsic
     def call(typing, address, arguments):
-        """A C function of integers that gives back an integer."""
+        """Call a C function that takes integers and returns an integer."""
         def emit(context, builder, signature, values):
             given = cgutils.unpack_tuple(builder, values[1])
             kind = ir.FunctionType(word, [word] * len(given))
@@ -86,7 +86,7 @@ def _calls() -> dict[str, Any]:
 
     @intrinsic
     def now(typing):
-        """Nanoseconds."""
+        """The time in nanoseconds."""
         def emit(context, builder, signature, values):
             time = cgutils.alloca_once(builder, ir.ArrayType(word, 2))
             of_the_system(builder, "clock_gettime", short(CLOCK), time)
@@ -122,7 +122,7 @@ def _jobs() -> dict[str, Any]:
 
     @intrinsic
     def addresses(typing, arrays):
-        """Of a tuple of arrays: where the elements of each are."""
+        """The address of the elements of each array of a tuple."""
         def emit(context, builder, signature, values):
             pairs = zip(arrays.types, cgutils.unpack_tuple(builder, values[0]), strict=True)
             made = [context.make_array(kind)(context, builder, value) for kind, value in pairs]
@@ -132,7 +132,7 @@ def _jobs() -> dict[str, Any]:
 
     @intrinsic
     def job(typing, spread, first, last, kernel, arrays):
-        """A job in the caller's own memory, good until the caller returns. Gives its address."""
+        """Make a job in the caller's own memory, valid until the caller returns. Returns its address."""
         def emit(context, builder, signature, values):
             spread, first, last, kernel, arrays = values
             given = cgutils.unpack_tuple(builder, arrays)

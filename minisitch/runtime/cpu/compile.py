@@ -1,22 +1,25 @@
 """Emitted CPU text to machine code, by Numba.
 
-In: the text of one kernel and the dtypes of its arrays. Out: a ``Compiled``, whose ``function(first, last,
-*arrays)`` runs without the interpreter lock. Numba is imported when the first kernel is compiled or loaded, never before.
+In:  the text of one kernel and the dtypes of its arrays. Out: a ``Compiled``, whose
+``function(first, last, *arrays)`` runs without the interpreter lock. Numba is imported when the
+first kernel is compiled or loaded, never before.
 
-A kernel is compiled as a C function of addresses, kept on disk, and linked by ``object_code.py``. ``start`` calls it from Python:
-Numba compiles one for each row of dtypes that arrays have, and all kernels of such arrays share it.
+A kernel is compiled as a C function of addresses, kept on disk, and linked by ``object_code.py``.
+``start`` calls it from Python. Numba compiles one ``start`` for each tuple of array dtypes. All
+kernels with arrays of these dtypes share it.
 
     text --key--> memory? --no--> disk? --no--> compile --> disk
                     |yes           |yes (digest holds)
                     v              v
                  Compiled       Compiled
 
-What an entry of the cache is: ``<key>.py`` is the text, only for eyes, debuggers and tracebacks; ``<key>.bin``
-is the machine code, some kB, signed (``runtime/store.py``). The key holds whatever the machine code depends on.
+An entry of the cache has two files. ``<key>.py`` is the text, for readers, debuggers and
+tracebacks. ``<key>.bin`` is the machine code, some kB, signed (``runtime/store.py``). The key holds
+everything that the machine code depends on.
 
-Measured on one core of an EPYC (Zen 4): a softmax kernel takes 0.6 s the first time, with Numba's
-start, and the next ones 0.15 to 0.25 s. From the disk the first one takes 0.4 s, of which
-``import numba`` is 0.13 and the start of Numba's compiler 0.2, the next ones 1 ms.
+Measured on one core of an EPYC (Zen 4): a softmax kernel takes 0.6 s the first time, including
+Numba's start. Later kernels take 0.15 to 0.25 s. From the disk the first kernel takes 0.4 s
+(``import numba`` 0.13 s, the start of Numba's compiler 0.2 s), later ones 1 ms.
 """
 
 from __future__ import annotations
@@ -57,30 +60,34 @@ from . import math as cpu_math
 from .object_code import Code, Image
 from .primitives import intrinsics
 
-# IEEE arithmetic, operation by operation, as in NumPy. No contract (sqrt(a * a - b * b) became NaN where a == b), but where the
-# user gives it back with exact=False, and in the helpers' polynomials, which say so themselves (see _Polynomials). No reassoc (it
-# turns x - y + y into x, NaN or not, and undoes every helper's range reduction; only accumulators may be summed in any order,
-# see _Idioms), no afn (1 / sqrt(0) became NaN), no arcp (x / y became inf for denormal y).
+# IEEE arithmetic, operation by operation, as in NumPy. These flags of LLVM are off:
+# contract: sqrt(a * a - b * b) became NaN where a == b. It is on under exact=False, and in the
+#     polynomials of the helpers, which ask for it themselves (_Polynomials).
+# reassoc: it turns x - y + y into x, even for NaN, and undoes the range reduction of every helper.
+#     Only accumulators may be summed in any order (_Idioms).
+# afn: 1 / sqrt(0) became NaN. arcp: x / y became inf for denormal y.
 KERNEL_FLAGS: dict[str, Any] = dict(error_model="numpy")
 HELPER_FLAGS: dict[str, Any] = dict(forceinline=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
-RUN = 0  # where the board of the thread pool has the address of what shares a job
-WHOLE = 1 << 40  # the length of an array in a kernel, which trusts its indices
-SIDE_BY_SIDE, SIDE_BY_SIDE_FROM = 4, 256  # vectors, and turns of a loop: of a shorter one too much is left over
+RUN = 0  # position on the board of the thread pool: the address of the function that shares a job
+WHOLE = 1 << 40  # the length that arrays have inside a kernel, which does not check its indices
+SIDE_BY_SIDE, SIDE_BY_SIDE_FROM = 4, 256  # vectors at once, and the fewest iterations of a loop that uses them
 STACK = 1 << 16  # bytes of scratch rows that one function keeps on the stack; the rest come from the allocator
-MOST_HERE = 64  # kernels: of each that is compiled LLVM keeps nearly a MB as long as the process lives
-PARALLEL_FROM = 8  # cold kernels below this number are compiled in this process: a worker takes a second to start
+MOST_HERE = 64  # kernels compiled in this process: for each, LLVM keeps nearly a MB until the process ends
+PARALLEL_FROM = 8  # with fewer cold kernels than this, this process compiles them: a worker takes a second to start
 
-lock = threading.RLock()  # LLVM at work: neither a fork nor the end of the process comes in between
-atexit.register(lock.acquire)  # a background thread that still compiles has this kernel's time, and gets no other
+lock = threading.RLock()  # held while LLVM works, so that no fork and no exit comes in between
+atexit.register(lock.acquire)  # at exit, wait until a background thread has finished the kernel that it compiles
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
-_memory: WeakValueDictionary[str, Code] = WeakValueDictionary()  # machine code lives as long as somebody has its function
+_memory: WeakValueDictionary[str, Code] = WeakValueDictionary()  # machine code lives as long as its function
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to compile: one function's text, its name, its arrays' dtypes, whether it has short loops, and whether products that
-    are added may be rounded once with the sum (``exact=False``)."""
+    """What to compile: one function's text, its name and its arrays' dtypes.
+
+    ``short``: whether it has short loops. Without ``exact``, a product and a sum may be rounded once.
+    """
 
     text: str
     name: str
@@ -94,22 +101,24 @@ class Compiled:
     """A kernel in machine code.
 
     ``start(address, board, spread, helpers, chunks, first, last, *arrays)`` runs the tasks from
-    ``first`` to ``last``: by itself where ``board`` is 0, else in ``chunks`` pieces with up to
-    ``helpers`` threads of that board (``thread_pool.py``). It trusts its caller: every array is
-    flat, C-contiguous, of the dtype asked for and long enough, and none that is written shares
-    memory with another. Raises MemoryError where the kernel's scratch rows find no room.
+    ``first`` to ``last``. If ``board`` is 0, the calling thread runs them all. Otherwise they are
+    cut into ``chunks``, and up to ``helpers`` threads of that board help (``thread_pool.py``).
+
+    It trusts its caller: every array is flat, C-contiguous, of the right dtype and long enough. An
+    array that is written shares no memory with another. Raises MemoryError if there is no memory
+    for the kernel's scratch rows.
     """
 
     name: str
     start: Callable[..., None]
-    code: Code | None  # None where Numba is told to compile nothing: then the text runs as Python
+    code: Code | None  # None if Numba is told to compile nothing: the text runs as Python
     seconds: float
     origin: str  # "compiled" | "disk" | "memory"
     path: str  # where the text was saved; "<minisitch ...>" without a cache
     request: Request
 
     def bind(self, *given: int) -> Callable[..., None]:
-        """``start`` with its first arguments, from the board on. It keeps the machine code in memory."""
+        """``start`` with its first arguments, from the board on. The result keeps the machine code in memory."""
         bound = functools.partial(self.start, self.code.address if self.code else 0, *given)
         bound.code = self.code  # type: ignore[attr-defined]
         return bound
@@ -124,16 +133,17 @@ class Compiled:
 
 
 def compile_cpu(text: str, name: str, dtypes: tuple[str, ...], *, short: bool = False, exact: bool = True) -> Compiled:
-    """Compile ``text``, or find it in memory or on disk. A float16 array is passed as a view of type uint16.
+    """Compile ``text``, or find it in memory or on disk.
 
-    ``short`` is for loops of constant length up to 64, which LLVM would unroll before its vectoriser sees them; without ``exact``
-    a product and a sum may be rounded once.
+    A float16 array is passed as a view of type uint16. ``short`` is for loops of constant length up
+    to 64: LLVM would unroll them before its vectoriser sees them. Without ``exact``, a product and a
+    sum may be rounded once.
     """
     return _compile(Request(text, name, tuple(dtypes), short, exact))
 
 
 def load_text(text: str, name: str) -> Callable[..., None]:
-    """The same text as plain Python over ``cpu_math``: slow, needs no Numba, for tests and for stepping through."""
+    """The same text as plain Python over ``cpu_math``, for tests and debuggers. Slow, but needs no Numba."""
     namespace = {"__name__": "minisitch.runtime.cpu.compile", "np": np, "math": _plain_math(), **_cpu_math_functions()}
     function = execute(compile(text, f"<minisitch {name}>", "exec"), name, text, namespace)
 
@@ -146,9 +156,10 @@ def load_text(text: str, name: str) -> Callable[..., None]:
 
 
 def compile_many(requests: Iterable[Request], workers: int | None = None) -> list[Compiled]:
-    """Compile several kernels, the cold ones in other processes too, since Numba compiles under one global lock.
+    """Compile several kernels. Other processes help with the cold ones: Numba compiles under a global lock.
 
-    Serial when there is no cache to meet in, fewer than ``PARALLEL_FROM`` cold kernels or one core.
+    This process compiles alone if there is no cache on disk, if fewer than ``PARALLEL_FROM`` kernels
+    are cold, or if there is one core.
     """
     wanted = list(requests)
     distinct = dict.fromkeys(wanted)
@@ -174,7 +185,7 @@ def compile_many(requests: Iterable[Request], workers: int | None = None) -> lis
 
 
 def compile_c_functions(name: str, compile: Callable[[], Sequence[Any]]) -> list[Code]:
-    """C functions of ``thread_pool.py``, kept on disk as kernels are. ``compile`` makes them by ``numba.cfunc``."""
+    """C functions of ``thread_pool.py``, kept on disk like kernels. ``compile`` makes them with ``numba.cfunc``."""
     return undisturbed(_compile_c_functions, name, compile)
 
 
@@ -190,7 +201,7 @@ def _compile_c_functions(name: str, compile: Callable[[], Sequence[Any]]) -> lis
 
 
 def inspect_assembly(compiled: Compiled) -> str:
-    """The assembly of a kernel; one that came from the disk is compiled again to see it."""
+    """The assembly of a kernel. A kernel that came from the disk is compiled again for it."""
     def build() -> str:
         with lock:
             return object_code.assembly_of(_build(compiled.request, compiled.path))
@@ -201,14 +212,14 @@ def inspect_assembly(compiled: Compiled) -> str:
 
 
 def execute(code: types.CodeType, name: str, text: str, namespace: dict[str, Any]) -> Callable[..., None]:
-    """Run the module's code and give back its function; tracebacks show the text, wherever it is saved."""
+    """Run the module's code and return its function. Tracebacks show the text, even if no file has it."""
     exec(code, namespace)
     remember_lines(namespace[name], code.co_filename, text)
     return namespace[name]
 
 
 def remember_lines(function: Callable[..., Any], path: str, text: str) -> None:
-    """Let tracebacks show the text of a function as long as it lives."""
+    """Let tracebacks show the text of a function as long as the function lives."""
     linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
     finalize(function, linecache.cache.pop, path, None).atexit = False
 
@@ -224,7 +235,7 @@ def functions_of(module: types.ModuleType) -> dict[str, Callable[..., Any]]:
 
 @functools.cache
 def _plain_math() -> types.SimpleNamespace:
-    """``math`` as machine code means it: float32 stays float32, and a domain error is NaN, not an exception."""
+    """``math`` as in machine code: float32 stays float32, and a domain error gives NaN, not an exception."""
     elsewhere = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh", "acosh": "arccosh",
                  "atanh": "arctanh", "atan2": "arctan2", "pow": "power"}
     known = {n: getattr(np, elsewhere.get(n, n)) for n in dir(math) if hasattr(np, elsewhere.get(n, n))}
@@ -232,9 +243,10 @@ def _plain_math() -> types.SimpleNamespace:
 
 
 def wrapping(node: ast.Call) -> ast.Call:
-    """Compute 64-bit integers of the user as unsigned ones, which wrap: signed overflow is undefined in Numba (x + 1 > x is True).
+    """Compute the user's 64-bit integers as unsigned ones, which wrap.
 
-    Narrower integers are computed in 64 bits, which they cannot overflow, and cut.
+    Signed overflow is undefined in Numba: x + 1 > x is always True. Narrower integers are computed
+    in 64 bits, which they cannot overflow, and then cut.
 
     Before:  v2 = np.int64(v0 + v1)              After:  v2 = np.int64(np.uint64(v0) + np.uint64(v1))
     """
@@ -251,23 +263,26 @@ def wrapping(node: ast.Call) -> ast.Call:
 
 
 class _Idioms(ast.NodeTransformer):
-    """Let reductions that a loop carries in a local variable be taken in any order, so that they vectorise.
+    """Mark what LLVM may do with a kernel's text, so that its loops vectorise.
 
-    Slices become windows: a slice tells apart what starts before the array or ends behind it, and a branch between
-    two short loops keeps both from being vectorised as straight-line code (layernorm of 17 columns: 2.5 times as fast).
+    A reduction into a local variable may be computed in any order.
 
-    Scratch rows are on the stack, as many as have room. Of memory from an allocator LLVM cannot tell that it is no argument's: it
-    compares addresses before each loop, which for rows of ten columns takes as long as the loop.
+    Slices become windows. A slice has branches for a start before the array and an end behind it. A
+    branch between two short loops stops LLVM from vectorising both as straight-line code
+    (layernorm of 17 columns: windows are 2.5 times as fast).
+
+    Scratch rows are on the stack while there is room. LLVM cannot know that memory from an allocator
+    overlaps no argument, so it would compare addresses before each loop. For rows of ten columns
+    that takes as long as the loop.
 
     Before:  x_row = x[row * 4:row * 4 + 4]           total += x_row[col]                      k = np.empty(32, np.float32)
     After:   x_row = window(x, row * 4, row * 4 + 4)  total = add_any_order(total, x_row[col])  k = on_the_stack(32, np.float32)
 
-    A polynomial waits for itself: each step takes the one before. Several vectors side by side fill the time. LLVM takes loops of
-    few instructions that way, and has to be asked for others.
+    Each step of a polynomial needs the step before it, so the processor would wait. Several vectors
+    computed side by side fill that time. LLVM does so for small loops, and must be asked for others.
 
     Before:  for col in range(768): y[col] = tanh_f32(x[col])
     After:   for col in range(768): y[col] = tanh_f32(x[col]); side_by_side()
-
     """
 
     FREE: ClassVar = {ast.Add: "add_any_order", ast.Mult: "mul_any_order"}
@@ -315,9 +330,10 @@ class _Idioms(ast.NodeTransformer):
 
 
 def _for_the_compiler(text: str, name: str, path: str, dtypes: Sequence[str]) -> types.CodeType:
-    """The module's code as a C function of addresses that gives back 0, or 1 where there was no memory for scratch rows.
+    """The module's code as a C function of addresses.
 
-    Accumulators and windows are marked (``_Idioms``), and the whole width of the machine's vectors is asked for.
+    It returns 0, or 1 if there is no memory for scratch rows. Accumulators and windows are marked
+    (``_Idioms``). The kernel asks for the machine's widest vectors.
 
     Before:  def k(first, last, x):              After:  def k(first, last, x):
                  ...                                         arguments_do_not_overlap()
@@ -343,14 +359,14 @@ def _for_the_compiler(text: str, name: str, path: str, dtypes: Sequence[str]) ->
 
 
 def names_in(code: types.CodeType) -> set[str]:
-    """The global names that code reads; attributes (np.floor) are not among them."""
+    """The global names that code reads, without attributes (``np.floor`` counts as ``np``)."""
     inner = (names_in(c) for c in code.co_consts if isinstance(c, types.CodeType))
     return {i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}.union(*inner)
 
 
 @functools.cache
 def _helper(name: str) -> Any:
-    """One ``cpu_math`` function for Numba: an intrinsic, or the Python text jitted over its own helpers."""
+    """A function of ``cpu_math`` for Numba: an intrinsic, or its Python text compiled with its own helpers."""
     if name in intrinsics():
         return intrinsics()[name]
     import numba
@@ -363,9 +379,10 @@ def _helper(name: str) -> Any:
 
 
 class _Polynomials(ast.NodeTransformer):
-    """Let a helper's products be rounded once with what is added to them: twice as fast, and more exact.
+    """Let a helper round a product and a sum once: twice as fast, and more exact.
 
-    Said here and not by a flag, which lets LLVM decide anew in each kernel: a product that two sums read is not contracted.
+    This is written into the text. A flag would let LLVM decide in each kernel anew, and LLVM does
+    not contract a product that two sums read.
 
     Before:  p = p * r + _E5                     r = y - n * _LN2_HIGH
     After:   p = multiply_add(p, r, _E5)         r = multiply_add(-n, _LN2_HIGH, y)
@@ -384,7 +401,7 @@ class _Polynomials(ast.NodeTransformer):
 
 
 def over_helpers(functions: dict[str, Callable[..., Any]], name: str, helper: Callable[[str], Any]) -> Any:
-    """A copy of a helper function whose calls of other helpers reach their jitted forms."""
+    """A copy of a helper function that calls the compiled forms of other helpers."""
     function = functions[name]
     used = {n: helper(n) for n in names_in(function.__code__) & functions.keys()}
     return types.FunctionType(function.__code__, function.__globals__ | used, name, function.__defaults__)
@@ -404,14 +421,14 @@ def _compile(request: Request) -> Compiled:
                         path, request)
 
     def make() -> tuple[Callable[..., None], Code, str]:
-        start = _start(_array_types(request))  # first: with it, LLVM knows Numba's allocator
+        start = _start(_array_types(request))  # first: it tells LLVM where Numba's allocator is
         with lock:
             known = _memory.get(key)
             code, origin = (known, "memory") if known else _load_or_build(request, key, folder, path)
             _memory[key] = code
         return start, code, origin
 
-    known = _memory.get(key)  # without the lock: ready kernels do not wait for a compilation
+    known = _memory.get(key)  # without the lock, so that a compilation does not delay it
     start, code, origin = (_start(_array_types(request)), known, "memory") if known else undisturbed(make)
     return Compiled(request.name, start, code, time.perf_counter() - began, origin, path, request)
 
@@ -425,7 +442,7 @@ def _load_or_build(request: Request, key: str, folder: Path | None, path: str) -
     if content is not None:
         return Code(Image.unpack(content)), origin
     if folder:
-        store.replace(Path(path), request.text.encode())  # first, so that Numba's complaints can quote it
+        store.replace(Path(path), request.text.encode())  # first, so that Numba's errors can quote it
     image = object_code.image_of(_build(request, path))
     if folder:
         store.write(folder, f"{key}.bin", image.pack())
@@ -437,7 +454,7 @@ def _array_types(request: Request) -> tuple[str, ...]:
 
 
 def _build(request: Request, path: str) -> Any:
-    """The kernel as a C function ``kernel(first, last, *addresses)`` that gives back whether it failed."""
+    """The kernel as a C function ``kernel(first, last, *addresses)`` that returns whether it failed."""
     import numba
 
     dtypes = _array_types(request)
@@ -456,8 +473,9 @@ def _build(request: Request, path: str) -> Any:
 def _start(dtypes: tuple[str, ...]) -> Callable[..., None]:
     """``Compiled.start`` for kernels of arrays of these dtypes.
 
-    It is kept on disk by Numba, which loads what it finds in the folder: so only in one that nobody else may write to. The entry
-    point is called without Numba's dispatcher, which is slower and refuses arrays that are read only.
+    Numba keeps it on disk. Numba loads any file that it finds there, so this is done only in a
+    folder that no other user can write to. The entry point is called directly: Numba's dispatcher
+    is slower and refuses read-only arrays.
     """
     import numba
 
@@ -496,10 +514,11 @@ def start(kernel, board, spread, helpers, chunks, first, last, {names}):
 
 @contextlib.contextmanager
 def _short_loops(on: bool) -> Iterator[None]:
-    """Leave loops as they are until LLVM has vectorised them, while one kernel compiles.
+    """While one kernel compiles, let LLVM vectorise loops before it unrolls them.
 
-    It unrolls a loop of up to about 64 turns first, and sees vectors in what is left only with luck: its vectoriser of
-    straight-line code takes sums for ordered (layernorm of 32 columns was 3 times as slow). Numba has no setting for it.
+    By default it first unrolls a loop of up to about 64 iterations. Its vectoriser of straight-line
+    code then keeps sums in order (layernorm of 32 columns was 3 times as slow). Numba has no setting
+    for this.
     """
     from llvmlite import binding as llvm
     from numba.core import codegen
@@ -519,7 +538,7 @@ def _short_loops(on: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _marked_loops() -> Iterator[None]:
-    """Tell LLVM of the loops that ``side_by_side`` marked, while one kernel compiles."""
+    """While one kernel compiles, tell LLVM which loops ``side_by_side`` marked."""
     from llvmlite import ir
     from numba.core.cpu import CPUContext
 
@@ -528,7 +547,7 @@ def _marked_loops() -> Iterator[None]:
         for block in (b for f in module.functions for b in f.blocks if hasattr(b, "ends_loop")):
             wish = module.add_metadata(["llvm.loop.interleave.count", count])
             loop = module.add_metadata([f"loop {len(module.metadata)}"])
-            loop.operands = (loop, wish)  # what makes it a loop's: it names itself first
+            loop.operands = (loop, wish)  # LLVM's form of loop metadata: its first operand is itself
             block.terminator.set_metadata("llvm.loop", loop)
         before(context, module, library)
 
@@ -544,7 +563,7 @@ def _marked_loops() -> Iterator[None]:
 
 
 def _key(request: Request) -> str:
-    """What the machine code depends on. Comments name the user's lines, and a moved line compiles nothing anew."""
+    """A digest of what the machine code depends on. Comments are left out: they name the user's lines, which move."""
     program = re.sub(r"[ \t]*#.*$", "", request.text, flags=re.MULTILINE)
     parts = (program, request.name, request.dtypes, request.short, request.exact, *_surroundings(), *object_code.settings())
     return hashlib.sha256(repr(parts).encode()).hexdigest()
@@ -552,7 +571,7 @@ def _key(request: Request) -> str:
 
 @functools.cache
 def _surroundings() -> tuple[str, ...]:
-    """What machine code depends on besides the request: our sources, and what is outside."""
+    """What machine code depends on besides the request: our sources, versions, the processor."""
     return undisturbed(_read_surroundings)  # it imports llvmlite
 
 
@@ -570,7 +589,7 @@ def _cores() -> int:
 
 
 class _Worker:
-    """A process that compiles into a cache what it is asked for, one line of JSON each way."""
+    """A process that compiles requests into a cache. Each request and each answer is one line of JSON."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -586,7 +605,7 @@ class _Worker:
         return self.process.stdout.readline() == "ready\n"
 
     def compile(self, request: Request) -> bool:
-        """False if the process died of it."""
+        """Compile one request. False if the process died."""
         assert self.process.stdin and self.process.stdout
         self.request = request
         self.process.stdin.write(json.dumps(dataclasses.astuple(request)) + "\n")
@@ -602,10 +621,10 @@ class _Worker:
 
 def _compile_in_processes(cold: Sequence[Request], helpers: int, folder: Path,
                           ready: Callable[[Request], None]) -> dict[Request, Compiled]:
-    """Fill the cache from ``helpers`` other processes while this one compiles too; all take from one queue.
+    """Fill the cache from ``helpers`` other processes while this one compiles too. All take from one queue.
 
-    Gives back what was compiled here. A process that cannot start, or dies of what it was given, leaves that to
-    the caller, which compiles whatever is missing and so meets the error itself.
+    Returns what was compiled here. If a process cannot start, or dies, its requests are left to the
+    caller. The caller compiles what is missing, and so gets the error itself.
     """
     todo: queue.SimpleQueue[Request] = queue.SimpleQueue()
     finished: queue.SimpleQueue[Request] = queue.SimpleQueue()
@@ -625,12 +644,12 @@ def _compile_in_processes(cold: Sequence[Request], helpers: int, folder: Path,
             for other in _drain(finished):
                 ready(other)
     except KeyboardInterrupt:
-        workers, feeders = [], []  # they end what they have begun by themselves
+        workers, feeders = [], []  # the workers finish by themselves
         raise
     finally:
-        list(_drain(todo))  # after an error here, nobody starts another
+        list(_drain(todo))  # after an error here, no worker starts another request
         for worker in workers:
-            if not worker.request:  # still starting up: it has come too late
+            if not worker.request:  # still starting up, and too late
                 worker.process.kill()
         for feeder in feeders:
             feeder.join()
@@ -651,21 +670,27 @@ def _feed(worker: _Worker, todo: queue.SimpleQueue[Request], finished: queue.Sim
 
 
 def _drain(waiting: queue.SimpleQueue[Request]) -> Iterator[Request]:
-    """What is in the queue until it is empty; several may drain one."""
+    """The entries of a queue until it is empty. Several threads may drain one queue."""
     with contextlib.suppress(queue.Empty):
         while True:
             yield waiting.get_nowait()
 
 
 class _Elsewhere:
-    """Compiles in another process, a new one after ``MOST_HERE`` kernels, once this one has compiled so many itself."""
+    """Compiles in another process after this one has compiled ``MOST_HERE`` kernels.
+
+    After ``MOST_HERE`` more kernels a new process takes over: LLVM never frees what it compiled.
+    """
 
     def __init__(self) -> None:
-        self.made = 0  # by the process whose turn it is
+        self.made = 0  # kernels, by the present process
         self.worker: _Worker | None = None
 
     def try_to(self, request: Request, folder: Path) -> None:
-        """Fill the cache, if it is this class's turn; what fails is left to the caller. For one thread at a time."""
+        """Compile into the cache, if this process has compiled enough. A failure is left to the caller.
+
+        Only one thread at a time may call this.
+        """
         self.made += 1
         if self.made <= MOST_HERE:
             return
@@ -697,7 +722,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _serve() -> None:
-    """A worker process: a request a line on stdin, an answer a line on stdout."""
+    """A worker process: reads one request a line from stdin, writes one answer a line to stdout."""
     import numba  # noqa: F401  (say "ready" only once the slow import is over)
 
     answers, sys.stdout = sys.stdout, sys.stderr

@@ -1,17 +1,20 @@
-"""What emitted CPU text calls: elementary functions that vectorise, and NumPy's exact rules for the rest.
+"""The functions that emitted CPU text calls: elementary functions that vectorise, and NumPy's exact rules.
 
-In: scalars (or, in plain Python, whole arrays). Out: the same dtype. ``runtime/cpu/compile.py`` jits what a kernel uses;
-this file is importable and testable without Numba.
+In:  scalars (or, in plain Python, whole arrays). Out: the same dtype. ``runtime/cpu/compile.py``
+compiles those that a kernel uses. This file can be imported and tested without Numba.
 
-A loop vectorises only if its body has no branch and no call, so functions are straight-line arithmetic and
-``select``. The recipe is the textbook's, three times: reduce the range exactly (Cody and Waite 1980), evaluate a
-minimax polynomial (fitted with the Remez algorithm), put the pieces together by the exponent's bits.
+A loop vectorises only if its body has no branch and no call, so functions are straight-line
+arithmetic and ``select``. Elementary functions follow the textbook: reduce the range exactly (Cody
+and Waite 1980), evaluate a minimax polynomial (fitted with the Remez algorithm), and combine the
+pieces through the bits of the exponent.
 
-The first group are the *primitives*: one machine instruction each, which Python cannot spell. Their bodies here
-say what they mean; ``runtime/cpu/compile.py`` replaces them. Everything else is compiled as it stands.
+The first group are the *primitives*: one machine instruction each, for which Python has no word.
+Their bodies here say what they mean. ``runtime/cpu/compile.py`` replaces these bodies. Everything
+else is compiled as written.
 
-Errors are in ulp, units in the last place, against the exact result, over the whole range unless said otherwise.
-float32 results and arguments below 1.2e-38 (denormal) may be taken as zero where that is said.
+Errors are in ulp, units in the last place, against the exact result. They hold over the whole range
+unless a docstring says otherwise. A docstring also says where denormal numbers (float32 below
+1.2e-38) are flushed to zero.
 """
 
 from __future__ import annotations
@@ -24,17 +27,20 @@ import numpy as np
 
 
 def select(c, a, b):
-    """``a`` where ``c`` holds, else ``b``; both are computed, there is no branch."""
+    """``a`` if ``c`` is true, else ``b``. Both are computed: there is no branch."""
     return np.where(c, a, b)[()]
 
 
 def like(value, x):
-    """``value`` in the type of ``x``; an integer that does not fit wraps."""
+    """``value`` converted to the type of ``x``. An integer that does not fit wraps."""
     return np.asarray(value).astype(np.asarray(x).dtype)[()]
 
 
 def maximum(a, b):
-    """The greater; NaN if either is NaN, as np.maximum. 0.0 is greater than -0.0, where NumPy's answer depends on the length."""
+    """The greater; NaN if either is NaN, as np.maximum. 0.0 is greater than -0.0.
+
+    NumPy's answer for the two zeros depends on the length of the array.
+    """
     return np.maximum(a, b)
 
 
@@ -44,14 +50,14 @@ def minimum(a, b):
 
 
 def add_any_order(a, b):
-    """``a + b`` as a step of a sum whose order does not matter; ``compile`` puts it in place of ``total += x``."""
+    """``a + b`` as a step of a sum in any order. ``compile`` writes it instead of ``total += x``."""
     return a + b
 
 
 def kahan_add(total, lost, value):
-    """The total with one more value, and what rounding took from it: compensated summation (Kahan 1965).
+    """The new total, and its rounding error: one step of compensated summation (Kahan 1965).
 
-    ``lost`` is what rounding took before. A total that is no number, or infinite, has lost nothing.
+    ``lost`` is the rounding error so far. It is 0 once the total is NaN or infinite.
     """
     value = value - lost
     new = total + value
@@ -60,12 +66,12 @@ def kahan_add(total, lost, value):
 
 
 def mul_any_order(a, b):
-    """``a * b`` as a step of a product whose order does not matter."""
+    """``a * b`` as a step of a product in any order."""
     return a * b
 
 
 def maximum_any_order(a, b):
-    """``maximum(a, b)`` as a step of a reduction: which zero 0.0 and -0.0 give depends on their order, as in NumPy."""
+    """``maximum(a, b)`` as a step of a reduction. Of 0.0 and -0.0 it may give either, as NumPy does."""
     return np.maximum(a, b)
 
 
@@ -75,7 +81,7 @@ def minimum_any_order(a, b):
 
 
 def widest_vectors():
-    """Ask for the machine's widest vectors in this kernel; ``compile`` begins every kernel with it."""
+    """Ask for the machine's widest vectors in this kernel. ``compile`` begins every kernel with it."""
 
 
 def arguments_do_not_overlap():
@@ -83,31 +89,34 @@ def arguments_do_not_overlap():
 
 
 def side_by_side():
-    """End a loop's body of which several vectors are to be computed at once; ``compile`` puts it behind polynomials."""
+    """Mark the end of a loop's body that computes several vectors at once. ``compile`` adds it after polynomials."""
 
 
 def multiply_add(a, b, c):
-    """``a * b + c``, rounded once on a machine that has such an instruction; ``compile`` puts it into the helpers."""
+    """``a * b + c``, rounded once if the machine has such an instruction. ``compile`` writes it into helpers."""
     return a * b + c
 
 
 def window(array, first, last):
-    """``array[first:last]``, which lies inside the array; ``compile`` puts it in place of the slice: no case to tell apart."""
+    """``array[first:last]``, which must lie inside the array. ``compile`` writes it instead of a slice."""
     return array[first:last]
 
 
 def on_the_stack(size, dtype):
-    """Memory for a scratch row of constant size, with anything in it; ``compile`` puts it in place of ``np.empty``."""
+    """Uninitialised memory for a scratch row of constant size. ``compile`` writes it instead of ``np.empty``."""
     return np.empty(size, dtype)
 
 
 def stream(target, first, block, count):
-    """``target[first : first + count] = block[:count]``, past the caches: no line is fetched that is stored whole."""
+    """``target[first : first + count] = block[:count]``, past the caches.
+
+    A cache line that is overwritten completely is not fetched from memory first.
+    """
     target[first:first + count] = block[:count]
 
 
 def streamed():
-    """From here on, other cores see what this one has streamed."""
+    """Make what this core has streamed visible to other cores."""
 
 
 def copysign(a, b):
@@ -116,22 +125,22 @@ def copysign(a, b):
 
 
 def floor(x):
-    """Towards minus infinity, still a float."""
+    """Rounded towards minus infinity. The result is a float."""
     return np.floor(x)
 
 
 def ceil(x):
-    """Towards plus infinity, still a float."""
+    """Rounded towards plus infinity. The result is a float."""
     return np.ceil(x)
 
 
 def trunc(x):
-    """Towards zero, still a float."""
+    """Rounded towards zero. The result is a float."""
     return np.trunc(x)
 
 
 def rint(x):
-    """To the nearest integer, halves to even, still a float."""
+    """Rounded to the nearest integer, halves to even. The result is a float."""
     return np.rint(x)
 
 
@@ -139,12 +148,12 @@ def rint(x):
 
 
 def fmax(a, b):
-    """The greater; a NaN loses against a number, as np.fmax."""
+    """The greater. If one of them is NaN, the other; as np.fmax."""
     return select(b != b, a, select(a > b, a, b))
 
 
 def fmin(a, b):
-    """The smaller; a NaN loses against a number, as np.fmin."""
+    """The smaller. If one of them is NaN, the other; as np.fmin."""
     return select(b != b, a, select(a < b, a, b))
 
 
@@ -165,26 +174,29 @@ def isfinite(x):
 
 
 def floor_divide_int(a, b):
-    """Rounded towards minus infinity; 0 where ``b`` is 0; the lowest integer over -1 wraps."""
-    simple = (b == 0) | (b == -1)  # the two divisors a processor traps on
+    """The quotient, rounded towards minus infinity. 0 if ``b`` is 0. The lowest integer over -1 wraps."""
+    simple = (b == 0) | (b == -1)  # with these two divisors a processor may trap
     quotient = a // select(simple, like(1, b), b)
     return like(select(b == 0, like(0, a), select(b == -1, like(-a, a), like(quotient, a))), a)
 
 
 def mod_int(a, b):
-    """With the sign of ``b``; 0 where ``b`` is 0."""
+    """The remainder, with the sign of ``b``. 0 if ``b`` is 0."""
     simple = (b == 0) | (b == -1)
     return like(select(simple, like(0, a), like(a % select(simple, like(1, b), b), a)), a)
 
 
 def fmod_int(a, b):
-    """With the sign of ``a``, as in C; 0 where ``b`` is 0."""
+    """The remainder, with the sign of ``a``, as in C. 0 if ``b`` is 0."""
     rest = mod_int(a, b)
     return like(select((rest != 0) & ((a < 0) != (b < 0)), like(rest - b, a), rest), a)
 
 
 def power_int(a, b):
-    """By squaring; wraps. Scalars only. A negative exponent, which NumPy refuses, gives what 1 / a truncates to."""
+    """``a ** b`` by repeated squaring; it wraps. Scalars only.
+
+    NumPy refuses a negative exponent. Here it gives 1 / a**-b, truncated.
+    """
     result, factor, left = like(1, a), a, b
     if b < 0:
         odd = (b & 1) != 0
@@ -198,32 +210,32 @@ def power_int(a, b):
 
 
 def shift_left(a, b):
-    """0 where ``b`` is negative or not below the width."""
+    """``a << b``. 0 if ``b`` is negative or at least the width."""
     valid = (b >= 0) & (b < 64)
     return like(select(valid, like(a << like(b & 63, a), a), like(0, a)), a)
 
 
 def shift_right(a, b):
-    """All sign bits where ``b`` is negative or not below the width."""
+    """``a >> b``. All sign bits if ``b`` is negative or at least the width."""
     valid = (b >= 0) & (b < 64)
     signs = select(a < 0, like(-1, a), like(0, a))
     return like(select(valid, like(a >> like(b & 63, a), a), signs), a)
 
 
 def fmod(a, b):
-    """Floating remainder with the sign of ``a``, exact; NaN where ``b`` is 0. Does not vectorise."""
+    """Exact floating remainder, with the sign of ``a``. NaN if ``b`` is 0. Does not vectorise."""
     return np.fmod(a, b)
 
 
 def mod(a, b):
-    """Floating remainder with the sign of ``b``, exact; NaN where ``b`` is 0. A library call: does not vectorise."""
+    """Exact floating remainder, with the sign of ``b``. NaN if ``b`` is 0. Does not vectorise."""
     rest = np.fmod(a, b)
     shifted = select((rest < 0) != (b < 0), rest + b, rest)
     return select(rest == 0, copysign(rest, b), shifted)
 
 
 def floor_divide(a, b):
-    """Floor of the exact quotient, consistent with ``mod``; a / 0 is infinite or NaN. Does not vectorise."""
+    """Floor of the exact quotient, consistent with ``mod``. a / 0 is infinite or NaN. Does not vectorise."""
     rest = np.fmod(a, b)
     quotient = (a - rest) / b
     quotient = select((rest != 0) & ((rest < 0) != (b < 0)), quotient - like(1, a), quotient)
@@ -235,7 +247,7 @@ def floor_divide(a, b):
 
 # ---------------------------------------------------------------- float16, which lives in memory as uint16
 
-_HALF_INF = np.float32(65536.0)  # the first power of two that float16 does not have
+_HALF_INF = np.float32(65536.0)  # the first power of two too large for float16
 _TWO_112 = np.float32(2.0**112)
 _HALF_DENORMAL = np.float32(0.5)  # adding it to a number below 2**-14 leaves float16's denormal in the low bits
 
@@ -249,7 +261,7 @@ def half_to_float(h):
 
 
 def float_to_half(x):
-    """float32 to float16 bits: nearest, halves to even; too large becomes inf; NaN stays NaN."""
+    """float32 to float16 bits, rounded to nearest, halves to even. Too large gives inf; NaN stays NaN."""
     bits = np.float32(x).view(np.int32)
     size = np.int32(bits & np.int32(0x7FFFFFFF))
     tiny = np.int32(np.float32(np.int32(size).view(np.float32) + _HALF_DENORMAL).view(np.int32) - np.int32(0x3F000000))
@@ -261,7 +273,10 @@ def float_to_half(x):
 
 
 def float_to_odd(x):
-    """float64 to float32 so that ``float_to_half`` of it rounds once: what is inexact is cut, and its last bit set."""
+    """float64 to float32, rounded to odd, so that ``float_to_half`` of the result rounds only once.
+
+    An inexact number is cut, and its last bit is set.
+    """
     near = np.float32(x)
     back = np.float64(near)
     cut = np.int32(near.view(np.int32) - np.int32(abs(back) > abs(x)))
@@ -273,9 +288,9 @@ def float_to_odd(x):
 _ZERO, _HALF, _ONE, _TWO = (np.float32(v) for v in (0.0, 0.5, 1.0, 2.0))
 _INF, _NAN = np.float32(np.inf), np.float32(np.nan)
 _LOG2E, _LN2_HIGH, _LN2_LOW = np.float32(1.442695041), np.float32(0.693359375), np.float32(-2.12194440e-4)
-# Adding this to n leaves n + 126 in the low bits, and shifted up these are the float32 2**(n - 1), or 0 for n = -126.
-# (2**n itself would not do: n reaches 128.) So polynomials give twice the value, and the product ends by itself in
-# 0, inf or NaN. Adding n to the exponent's bits, as many do, makes numbers of some NaNs.
+# Adding this to n leaves n + 126 in the low bits. Shifted up, they are the float32 2**(n - 1), or 0 for n = -126. (2**n
+# itself would not fit: n reaches 128.) So polynomials give twice the value, and the product becomes 0, inf or NaN by
+# itself. The usual way, adding n to the exponent's bits, makes numbers of some NaNs.
 _ROUND = np.float32(1.5 * 2**23 + 126)
 _EXP_LOW, _EXP_HIGH = np.float32(-87.2), np.float32(88.9)
 _E2, _E3, _E4, _E5, _E6 = (np.float32(2 * v) for v in (
@@ -283,8 +298,8 @@ _E2, _E3, _E4, _E5, _E6 = (np.float32(2 * v) for v in (
 
 
 def exp_f32(x):
-    """e**x within 1.2 ulp. Results below 1.67e-38 are flushed to zero; above 88.7228 inf."""
-    y = select(x < _EXP_LOW, _EXP_LOW, x)  # written so that NaN passes
+    """e**x within 1.2 ulp. Results below 1.67e-38 are flushed to zero. inf for x above 88.7228."""
+    y = select(x < _EXP_LOW, _EXP_LOW, x)  # in this form NaN stays NaN
     y = select(y > _EXP_HIGH, _EXP_HIGH, y)
     t = y * _LOG2E + _ROUND
     n = t - _ROUND
@@ -357,7 +372,7 @@ def _log_tail(f):
 
 
 def _log_ends(x, result):
-    """What every logarithm is at 0 (-inf), below 0 (NaN) and at inf; NaN stays NaN."""
+    """The result, or the value of every logarithm at 0 (-inf), below 0 (NaN), at inf and at NaN."""
     result = select(x == _INF, _INF, select(x == _ZERO, -_INF, result))
     return select(x < _ZERO, _NAN, select(x != x, x, result))
 
@@ -387,7 +402,7 @@ def log1p_f32(x):
     """log(1 + x) within 1.5 ulp; -0 stays -0."""
     u = _ONE + x
     big = x > _ONE
-    lost = select(big, _ONE - (u - x), x - (u - _ONE))  # what 1 + x rounded away
+    lost = select(big, _ONE - (u - x), x - (u - _ONE))  # the rounding error of 1 + x
     bits = np.float32(u).view(np.int32)
     n = np.int32(np.int32(bits - _SQRT_HALF_BITS) >> np.int32(23))
     power = np.int32(n << np.int32(23))
@@ -407,7 +422,7 @@ _TANH_ONE = np.float32(8.75)  # from here on tanh rounds to 1
 def tanh_f32(x):
     """Within 2.6 ulp: -s / (s + 1) with s = expm1(-2 |x|) / 2, which has no cancellation anywhere.
 
-    ``expm1_f32`` once more, written in r / 2 and without the ends that a negative argument does not meet.
+    It repeats ``expm1_f32`` in terms of r / 2, without the cases that a negative argument never meets.
     """
     y = abs(x)
     y = select(y > _TANH_ONE, _TANH_ONE, y)
@@ -436,7 +451,7 @@ _ERF_ONE = np.float32(3.95)  # from here on erf rounds to 1
 
 
 def erf_f32(x):
-    """Error function within 1.8 ulp: a polynomial below 1, from there on 1 - exp(polynomial)."""
+    """Error function within 1.8 ulp: a polynomial below 1, 1 - exp(polynomial) above."""
     a = abs(x)
     z = a * a
     p = _F5
@@ -458,7 +473,7 @@ def erf_f32(x):
 
 
 # sin and cos of float32 count turns, x / (2 pi), in float64. 1 / (2 pi) is a sum of parts so short that their products
-# with a float32 are exact; whole turns are removed from each product, which leaves the fraction good for any x.
+# with a float32 are exact. Whole turns are removed from each product, so the fraction is accurate for any x.
 _T0, _T1, _T2, _T3, _T4 = (np.float64(float.fromhex(v)) for v in (
     "0x1.45f306ep-3", "-0x1.b1bbeaep-34", "0x1.3f84eb0p-63", "-0x1.7056592p-93", "0x1.c0db6295993c4p-122"))
 _ROUND_64 = np.float64(1.5 * 2**52)
@@ -504,7 +519,7 @@ _POW_LIMIT = np.float64(300.0)  # 2**300 is inf in float32 and 2**-300 is 0
 
 
 def _log2_64(x):
-    """log2 of a positive finite float64 that is no denormal, to 3e-14 relative."""
+    """log2 of a positive, finite, normal float64, within a relative error of 3e-14."""
     bits = np.float64(x).view(np.int64)
     n = np.int64(np.int64(bits - _SQRT_HALF_BITS_64) >> np.int64(52))
     m = np.int64(bits - np.int64(n << np.int64(52))).view(np.float64)
@@ -515,7 +530,7 @@ def _log2_64(x):
 
 
 def _exp2_64(x):
-    """2**x to 5e-11 relative, for -1000 <= x <= 1000."""
+    """2**x within a relative error of 5e-11, for -1000 <= x <= 1000."""
     t = x + _ROUND_64
     r = x - (t - _ROUND_64)
     p = ((((((_X7 * r + _X6) * r + _X5) * r + _X4) * r + _X3) * r + _X2) * r + _X1) * r + _X0
@@ -524,7 +539,7 @@ def _exp2_64(x):
 
 
 def pow_f32(x, y):
-    """x**y within 1 ulp, as 2**(y log2 |x|) in float64; signs, zeros, infinities and NaN as np.power."""
+    """x**y within 1 ulp, as 2**(y log2 |x|) in float64. Signs, zeros, infinities and NaN as np.power."""
     size = abs(x)
     wide = np.float64(size)
     log = _log2_64(select(size == _ZERO, _ONE_64, select(size < _INF, wide, _ONE_64)))
@@ -573,10 +588,10 @@ def _exp_parts_64(y):
 
 
 def exp_f64(x):
-    """e**x within 0.8 ulp. Results below 3.2e-308 are flushed to zero; above 709.78 inf."""
+    """e**x within 0.8 ulp. Results below 3.2e-308 are flushed to zero. inf for x above 709.78."""
     y = select(x < _EXP_LOW_64, _EXP_LOW_64, x)
     r, rest, half_power = _exp_parts_64(select(y > _EXP_HIGH_64, _EXP_HIGH_64, y))
-    most = _ONE_64 + r  # what this rounds away is known exactly, and comes back with the rest
+    most = _ONE_64 + r  # its rounding error is known exactly, and is added with the rest
     return (most + (rest + (r - (most - _ONE_64)))) * _TWO_64 * half_power
 
 
@@ -732,21 +747,21 @@ def erf_f64(x):
 
 
 def sin_f64(x):
-    """The C library's: a call, does not vectorise."""
+    """Calls the C library. Does not vectorise."""
     return np.sin(x)
 
 
 def cos_f64(x):
-    """The C library's: a call, does not vectorise."""
+    """Calls the C library. Does not vectorise."""
     return np.cos(x)
 
 
 def pow_f64(x, y):
-    """The C library's: a call, does not vectorise."""
+    """Calls the C library. Does not vectorise."""
     return np.power(x, y)
 
 
-# Functions that are long chains of arithmetic: each step waits for the one before, so several vectors run side by side.
+# Long chains of arithmetic in which each step needs the one before. Several vectors run side by side to fill the waits.
 POLYNOMIALS = frozenset(function.__name__ for function in (
     exp_f32, expm1_f32, log_f32, log2_f32, log10_f32, log1p_f32, tanh_f32, erf_f32, sin_f32,
     cos_f32, pow_f32, exp_f64, expm1_f64, log_f64, log2_f64, log10_f64, log1p_f64, tanh_f64,

@@ -1,13 +1,13 @@
-"""Functions as object code: bytes that a later process links, and an address that is called.
+"""Functions as object code: bytes for a later process to link, and an address to call.
 
-In:  a function that Numba compiled for callers in C (``numba.cfunc``). Out: an ``Image``, and what
-it is in this process: ``Code``.
+In:  a function that Numba compiled for callers in C (``numba.cfunc``). Out: an ``Image``, which can
+be kept on disk, and a ``Code``, the function in this process.
 
     cfunc --LLVM text--> llvmlite --> Image (bytes, for the disk) --llvmlite's linker--> Code
 
-All of it is documented interface: Numba gives the LLVM text and the name of a C function, llvmlite
-compiles and links it. What Numba links itself it keeps as long as the process lives. Here the
-memory of a function is freed with its ``Code``.
+All of this is documented interface: Numba gives the LLVM text and the name of a C function,
+llvmlite compiles and links it. Numba never frees what it links itself. Here the memory of a
+function is freed with its ``Code``.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ SETTINGS = ("OPT", "LOOP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO_DEFAULT", "DISABL
 
 @dataclass(frozen=True)
 class Image:
-    """Object code, the name of its function, and the names of functions elsewhere that it calls."""
+    """Object code, the name of its function, and the names of the outside functions that it calls."""
 
     name: str
     calls: tuple[str, ...]
     code: bytes
 
     def pack(self) -> bytes:
-        """As one string of bytes: a line of names, then the code."""
+        """All of it as bytes: a line of names, then the code."""
         return json.dumps([self.name, self.calls]).encode() + b"\n" + self.code
 
     @staticmethod
@@ -56,7 +56,7 @@ class Code:
         for name in image.calls:
             address = llvm.address_of_symbol(name)
             if address is None:
-                raise RuntimeError(f"{image.name} calls {name}, which is not in this process")
+                raise RuntimeError(f"{image.name} calls {name}, which this process does not have")
             library.import_symbol(name, address)
         self._library = library.link(_linker(), f"library {next(_numbers)}")
         self.address: int = self._library[image.name]
@@ -73,7 +73,7 @@ def _linker() -> Any:
 
 
 def _machine() -> Any:
-    """What compiles for this processor."""
+    """LLVM's compiler for this processor."""
     from llvmlite import binding as llvm
 
     llvm.initialize_native_target()
@@ -104,7 +104,7 @@ def _module(compiled: Any) -> Any:
 
 # ---------------------------------------------------------------- what object code depends on, outside this package
 def processor() -> tuple[str, str]:
-    """The processor's name and features, in LLVM's words, or those that Numba is told to take."""
+    """The processor's name and features as LLVM names them, or those that Numba is told to use."""
     from llvmlite import binding as llvm
 
     features = os.environ.get("NUMBA_CPU_FEATURES")
@@ -123,7 +123,7 @@ def surroundings() -> tuple[str, ...]:
 
 
 def settings() -> tuple[str, ...]:
-    """What Numba is told to do, by environment variables or by the program."""
+    """Numba's settings, from environment variables or from the program."""
     from numba import config
 
     return tuple(f"{name}={getattr(config, name, None)}" for name in SETTINGS)

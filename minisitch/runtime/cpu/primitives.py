@@ -1,8 +1,10 @@
-"""The primitives of ``cpu_math`` in LLVM's terms: what Python cannot spell, and one instruction or a few can.
+"""The primitives of ``cpu_math`` for LLVM: each is one machine instruction, or a few.
 
-In:  nothing. Out: Numba intrinsics by name. The Python bodies in ``cpu_math`` say what each means; ``compile`` replaces them.
+In:  nothing. Out: Numba intrinsics by name. The Python bodies in ``cpu_math`` say what each one
+means. ``compile`` replaces these bodies by the intrinsics.
 
-Numba is imported by those that are asked for, not with this file: a process that finds its kernels on the disk needs none.
+This file does not import Numba until an intrinsic is asked for: a process that finds its kernels on
+disk needs none.
 """
 
 from __future__ import annotations
@@ -105,7 +107,7 @@ def _float_calls() -> dict[str, Any]:
 
 
 def _half_conversions() -> dict[str, Any]:
-    """float16 as its bits, by the processor's own instructions; none where it has no such instructions."""
+    """Conversions between float32 and the bits of float16, if the processor has instructions for them."""
     from llvmlite import ir
     from numba import types as nb
     from numba.core.registry import cpu_target
@@ -142,9 +144,9 @@ def _accumulations() -> dict[str, Any]:
                 if not isinstance(signature.return_type, nb.Float):
                     values = [context.cast(builder, v, t, p) for v, t, p in zip(values, signature.args, plain.args, strict=True)]
                     return context.get_function(operation, plain)(builder, values)
-                # Without nsz: with both, LLVM also takes apart what is added, (x + big) - big into x.
+                # Without nsz: with it, LLVM would also simplify the terms, (x + big) - big to x.
                 values = _cast_all(context, builder, signature, values)
-                # Without contract: a product that is added up is rounded first, as in NumPy.
+                # Without contract: a product is rounded before it is added, as in NumPy.
                 return getattr(builder, instruction)(*values, flags=("reassoc",))
             return plain.return_type(a, b), emit
         return combine
@@ -159,8 +161,8 @@ def _widest_vectors() -> Any:
     @intrinsic
     def widest_vectors(typing):
         def emit(context, builder, signature, values):
-            # LLVM stays at 256 bits on Intel for the sake of processors that slowed down with 512; since Ice Lake
-            # (the first with vbmi2) they do not. llvmlite does not know the attribute, so past its check.
+            # On Intel LLVM uses 256 bits, because older processors slowed down with 512. Since Ice Lake
+            # (the first with vbmi2) they do not. llvmlite does not know the attribute, so we bypass its check.
             if "+avx512vbmi2" in context.codegen().magic_tuple()[2]:
                 set.add(builder.function.attributes, '"prefer-vector-width"="512"')
             return context.get_dummy_value()
@@ -193,7 +195,7 @@ def _side_by_side() -> Any:
     @intrinsic
     def side_by_side(typing):
         def emit(context, builder, signature, values):
-            builder.block.ends_loop = True  # the last of a loop's body: its branch goes back, and is not there yet
+            builder.block.ends_loop = True  # the loop's last block: its branch back does not exist yet
             return context.get_dummy_value()
         return nb.void(), emit
 
@@ -233,7 +235,7 @@ def _on_the_stack() -> Any:
 
         def emit(context, builder, signature, values):
             item = context.get_data_type(row.dtype)
-            # A thread whose stack is too small is to stop at the page behind it, and not to write past.
+            # If a thread's stack is too small, it must stop at the guard page and not write past it.
             set.add(builder.function.attributes, '"probe-stack"="inline-asm"')
             with builder.goto_entry_block():
                 memory = builder.alloca(ir.ArrayType(item, size.literal_value))
@@ -249,7 +251,7 @@ def _on_the_stack() -> Any:
 
 
 def _past_the_caches() -> dict[str, Any]:
-    """Whole lines are stored by one instruction each that asks for no cache; a block may begin or end with a part of one."""
+    """Stores that bypass the caches: one instruction for each whole cache line, a copy for the parts at both ends."""
     from llvmlite import ir
     from numba import types as nb
     from numba.core import cgutils

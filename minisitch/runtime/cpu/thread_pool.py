@@ -4,10 +4,10 @@ In:  a kernel's machine code and its arrays. Out: all tasks of the kernel have r
 
 A Python thread that is woken needs the interpreter's lock before it can do anything. For a kernel
 of 50 microseconds that takes longer than half of the kernel. So the threads here look for a job in
-compiled code, which holds no lock. One kernel often follows another: a thread that finds no job
-goes on looking for 80 microseconds, and lets other programs have the core between two looks. Where
-another program takes it, as a matrix product's threads do, it stops looking at once. Then it sleeps
-in Python until somebody asks for it.
+compiled code, which holds no lock. One kernel often follows another, so a thread that finds no job
+looks for 80 microseconds more. Between two looks it offers its core to other programs. If another
+program takes the core, for example the threads of a matrix product, it stops looking. After that it
+sleeps in Python until a caller wakes it.
 
 What the threads share with a caller is the *board*, an array of integers:
 
@@ -17,12 +17,12 @@ What the threads share with a caller is the *board*, an array of integers:
     awake      how many threads are looking for a job or working
     job, chunks, helpers   of the open job: its address, its chunks, how many threads may help
 
-A thread takes a chunk by raising the ticket by one, in one step that fails if the ticket is another
-one by now. So nobody takes a chunk of a job that is over. The caller takes chunks too. It waits
-only for chunks that a thread has taken, never for a thread.
+A thread takes a chunk by raising the ticket by one. This atomic step fails if the ticket has changed
+since the thread read it, so no thread takes a chunk of a job that is over. The caller takes chunks
+too. It waits only for chunks that a thread has taken, never for a thread.
 
 To wake a thread costs the caller some ten microseconds, and the thread begins ten to a hundred
-microseconds later. So a small job wakes no sleeping thread, except every 16th.
+microseconds later. So small jobs wake no sleeping thread, except every 16th small job.
 
 The functions at the end of this file are compiled by Numba. Their atomic operations are Numba
 intrinsics (``atomics.py``).
@@ -46,19 +46,20 @@ from .atomics import intrinsics
 from .compile import RUN, compile_c_functions
 from .object_code import Code
 
-# Positions on the board, in words; ``RUN`` holds the address of ``run``. What several threads write
-# has two cache lines of its own.
+# Positions on the board, in words. ``RUN`` holds the address of ``run``. A word that several threads
+# write has two cache lines of its own.
 TICKET, FINISHED, BUSY, AWAKE = 16, 32, 48, 64
 CHUNKS, JOB, HELPERS, WORDS = 80, 81, 82, 96
 # Positions in a job, which a caller keeps in its own memory: the address of a function that runs
-# some of its tasks, all its tasks, what came of it, the kernel's address, and those of its arrays.
+# some of its tasks, the first and the last task, the status, the address of the kernel, and the
+# addresses of its arrays.
 SPREAD, FIRST, LAST, STATUS, KERNEL, ARRAYS = 0, 1, 2, 3, 4, 5
 CLOSED = (1 << 32) - 1  # no chunk has this number
 LOOKING = 80_000  # nanoseconds that a thread looks for a job before it sleeps
-CROWDED = 4_000  # nanoseconds for which another program had the core: it needs it, so we sleep
-WEARY = 2_000_000  # nanoseconds for which a caller that waits lets others have the core; then
-NAP = 20  # microseconds that it sleeps at a time: a thread that ranks lower may need the core
-SPARED = 16  # small jobs, of which the last one wakes threads
+CROWDED = 4_000  # nanoseconds: if another program had the core for longer, it needs it, so we sleep
+WEARY = 2_000_000  # nanoseconds for which a waiting caller only offers its core to others; then it
+NAP = 20  # sleeps, this many microseconds at a time: a thread of lower priority may need the core
+SPARED = 16  # the last of this many small jobs wakes threads
 
 
 # ---------------------------------------------------------------- the threads
@@ -72,13 +73,13 @@ class _Pool:
         self.words[TICKET] = CLOSED
         self.address: int = self.words.ctypes.data
         self.threads = 0
-        self.full = False  # the system starts no more
-        self.spared = 0  # small jobs since the last one that woke somebody
+        self.full = False  # whether the system refused to start another thread
+        self.spared = 0  # small jobs since the last one that woke threads
         self.asked: queue.SimpleQueue[None] = queue.SimpleQueue()  # an entry for each thread that is to wake up
         self.starting = threading.Lock()
 
     def grow(self, helpers: int) -> None:
-        """Start threads until there are so many, or as many as the system starts.
+        """Start threads until there are ``helpers``, or until the system refuses.
 
         At the interpreter's exit it starts none.
         """
@@ -95,13 +96,13 @@ class _Pool:
                     self.threads += 1
 
     def serve(self, look: Callable[[int, int], None], thread: int) -> None:
-        """A thread's life. It begins awake."""
+        """What a thread does all its life: look for jobs, then sleep. It begins awake."""
         while True:
             look(self.address, thread)
             self.asked.get()
 
     def wake(self, helpers: int, large: bool) -> bool:
-        """Wake sleeping threads if the job is worth it. Whether anybody may help."""
+        """Wake sleeping threads if the job is worth it. Returns whether any thread may help."""
         awake = int(self.words[AWAKE])
         if awake >= min(helpers, self.threads):
             return True
@@ -181,7 +182,7 @@ def _compile_spread(arrays: int) -> Any:
 
 
 def _compile() -> list[Any]:
-    """``run``, which a caller calls, and ``look``, which threads do, as C functions."""
+    """Two C functions: callers call ``run``, the pool's threads call ``look``."""
     import numba
 
     names = "load", "store", "add", "replace", "call", "now", "yield_core", "nap"
@@ -190,7 +191,7 @@ def _compile() -> list[Any]:
 
     @numba.njit(error_model="numpy")
     def work(board, thread):
-        """Run chunks of the open job until none is left. Gives back how many."""
+        """Run chunks of the open job until none is left. Returns how many."""
         ran = 0
         while True:
             ticket = load(board, TICKET)
@@ -225,7 +226,7 @@ def _compile() -> list[Any]:
 
     @numba.cfunc(word(word, word, word, word), error_model="numpy")
     def run(board, job, helpers, chunks):
-        """Run a job, with whatever threads help. Gives back 0, or 1 if the kernel reported an error."""
+        """Run a job with the threads that help. Returns 0, or 1 if the kernel reported an error."""
         if not replace(board, BUSY, 0, 1):
             return call(load(job, SPREAD), (job, load(job, FIRST), load(job, LAST)))
         store(job, STATUS, 0)
@@ -234,7 +235,7 @@ def _compile() -> list[Any]:
         store(board, HELPERS, helpers)
         store(board, CHUNKS, chunks)
         ticket = load(board, TICKET) + 1  # closed, so this is the first chunk of the next job
-        store(board, TICKET, ticket)  # last: nobody reads the others before it
+        store(board, TICKET, ticket)  # last: threads read the other words only after it
         work(board, -1)
         since = now()
         while load(board, FINISHED) < chunks:

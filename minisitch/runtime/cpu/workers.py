@@ -1,12 +1,14 @@
-"""Tasks of a Python function to the cores: a pipeline's tiles, and kernels where ``thread_pool`` cannot work.
+"""Runs the tasks of a Python function on several cores.
 
-In: a ``function(first, last, *args)`` that mostly releases the interpreter lock, and how many tasks there are.
-Out: nothing; every task was run exactly once.
+It serves the tiles of a pipeline, and kernels on systems where ``thread_pool`` cannot work.
 
-The caller's thread works too, so a machine with one core, a busy pool and a small job all take the
-same road: the plain call. Threads are started at the first use, sleep when there is nothing to do
-and never spin. Jobs are cut in more chunks than threads, and a chunk goes to whichever thread is
-free. A thread that wakes up late finds less to do, or nothing, and nobody waits for it.
+In:  a ``function(first, last, *args)`` that mostly releases the interpreter lock, and a number of
+tasks. Out: nothing; every task was run exactly once.
+
+The caller's thread works too. With one core, a busy pool or a small job it makes one plain call.
+Threads are started at the first use, sleep when there is nothing to do, and never spin. A job is
+cut into more chunks than threads, and each chunk goes to a thread that is free. A thread that wakes
+up late finds less to do, or nothing, and no thread waits for it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from typing import Any
 
 from ..this_machine import usable_cores
 
-WORTH_PYTHON_THREADS = 4_000_000  # scalar operations, some 100 us of one core: waking a Python thread takes 50 to 100 us
+WORTH_PYTHON_THREADS = 4_000_000  # scalar operations, some 100 us a core: waking a Python thread takes 50 to 100 us
 CHUNKS_EACH = 4  # chunks a thread, so that a core disturbed by other programs does not hold up the rest
 
 _limit: ContextVar[int | None] = ContextVar("minisitch_threads", default=None)
@@ -31,8 +33,9 @@ _pool = ThreadPoolExecutor(1024, "minisitch")  # it starts threads as they are n
 
 
 def run(function: Callable[..., None], tasks: int, args: tuple[Any, ...], *, work: int) -> None:
-    """Call ``function(first, last, *args)`` until [0, ``tasks``) is covered; ``work`` is all their scalar operations, of which
-    one core does less than ``WORTH_PYTHON_THREADS`` by itself.
+    """Call ``function(first, last, *args)`` until [0, ``tasks``) is covered.
+
+    ``work``: the scalar operations of all tasks. Below ``WORTH_PYTHON_THREADS`` one core does them.
 
     An exception that a chunk raises is raised here, after the chunks under way have ended.
     """
@@ -48,14 +51,14 @@ def run(function: Callable[..., None], tasks: int, args: tuple[Any, ...], *, wor
 
 
 def runner(function: Callable[..., None], tasks: int, *, work: int) -> Callable[..., None]:
-    """``run`` as a function of the arguments alone; for a small job the plain call, with nothing in between."""
+    """``run`` as a function of the arguments alone. For a small job it is the plain call."""
     if work < WORTH_PYTHON_THREADS:
         return functools.partial(function, 0, tasks)
     return lambda *args: run(function, tasks, args, work=work)
 
 
 def is_busy() -> bool:
-    """Whether a job is under way; what it calls has one core."""
+    """Whether a job is under way. What the job calls has one core."""
     return _busy.locked()
 
 
@@ -68,7 +71,7 @@ def thread_count() -> int:
 def threads(n: int) -> Iterator[None]:
     """Let jobs started inside the block use at most ``n`` threads, the caller's included."""
     if n < 1:
-        raise ValueError(f"threads({n}): at least one thread, the caller's, does the work")
+        raise ValueError(f"threads({n}): the caller's thread always works; give at least one")
     token = _limit.set(n)
     try:
         yield
@@ -78,7 +81,7 @@ def threads(n: int) -> Iterator[None]:
 
 def _in_parallel(function: Callable[..., None], tasks: int, args: tuple[Any, ...], count: int) -> None:
     chunks = min(tasks, count * CHUNKS_EACH)
-    left = iter(range(chunks))  # each is given to one thread: that is one step of the interpreter
+    left = iter(range(chunks))  # ``next`` is one step of the interpreter, so each chunk goes to one thread
     errors: list[BaseException] = []
     helpers: list[Future[None]] = []
 
@@ -109,7 +112,7 @@ _default_threads = functools.cache(usable_cores)
 
 
 def _after_fork() -> None:
-    """The child has only the thread that forked: forget the others, and who held the pool."""
+    """The child has only the thread that forked: forget the other threads and the lock's holder."""
     global _busy, _pool
     _busy, _pool = threading.Lock(), ThreadPoolExecutor(1024, "minisitch")
     _default_threads.cache_clear()

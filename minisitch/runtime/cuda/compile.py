@@ -42,7 +42,7 @@ def ptx(text: str, name: str, dtypes: Sequence[str], architecture: str, exact: b
     text says ``cuda.fma`` and inside device functions. Raises DeviceError without numba-cuda.
     """
     if importlib.util.find_spec("numba_cuda") is None:
-        raise DeviceError(f"PTX takes numba-cuda, which is not installed: {INSTALL}")
+        raise DeviceError(f"PTX needs numba-cuda, which is not installed: {INSTALL}")
     return undisturbed(_ptx, text, name, dtypes, architecture, exact)
 
 

@@ -108,7 +108,7 @@ class Cublas:
     def _ask(self, function: str, *arguments: Any) -> None:
         code = getattr(self.library, function)(*arguments)
         if code:
-            raise DeviceError(f"{function} of cuBLAS: status {code}; {INSTALL} in the release of the installed driver")
+            raise DeviceError(f"{function} of cuBLAS failed with status {code}; {INSTALL} in the release for the installed driver")
 
     def __call__(self, gemm: Gemm, dtype: str, addresses: Sequence[int], stream: int) -> None:
         """Put one call on a stream. ``addresses`` are those of a, b and c."""

@@ -51,7 +51,7 @@ def look(leaf: Any) -> Seen | None:
     if interface is None:
         return _look_through_dlpack(leaf, library)
     if interface.get("mask") is not None:
-        raise MinisitchError("a masked device array has no place here: pass its values and its mask as two arguments")
+        raise MinisitchError("a masked device array cannot be compiled: pass its values and its mask as two arguments")
     dtype = np.dtype(interface["typestr"])
     _require_c_order(interface["shape"], interface.get("strides"), dtype.itemsize, library)
     stream = interface.get("stream")

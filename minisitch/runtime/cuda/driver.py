@@ -59,7 +59,7 @@ def ask(function: str, *arguments: Any) -> Any:
     try:
         code, *values = getattr(bindings(), function)(*arguments)
     except RuntimeError as problem:  # the bindings' FunctionNotFoundError
-        raise DeviceError(f"{function}: the driver does not have it, so it is too old: update it; {DOCTOR}") from problem
+        raise DeviceError(f"the driver has no {function}, so it is too old: update it; {DOCTOR}") from problem
     if int(code):
         raise failure(function, int(code))
     return values[0] if len(values) == 1 else tuple(values) or None
@@ -107,7 +107,7 @@ def architecture(ordinal: int) -> str:
     found = attribute("COMPUTE_CAPABILITY_MAJOR", ordinal), attribute("COMPUTE_CAPABILITY_MINOR", ordinal)
     name = f"sm_{found[0]}{found[1]}"
     if found < OLDEST[0]:
-        raise DeviceError(f"this GPU is an {name}, and kernels take sm_70 or later; {ELSEWHERE}")
+        raise DeviceError(f"this GPU is an {name}, and kernels need sm_70 or later; {ELSEWHERE}")
     if found < OLDEST[1] and int(version("cuda-bindings").partition(".")[0] or 0) >= 13:
         raise DeviceError(f"this GPU is an {name}, which CUDA 13 no longer compiles for: pip install 'minisitch[cuda12]' "
                           f"in an environment without CUDA 13's packages; or {ELSEWHERE}")

@@ -82,8 +82,8 @@ def _loaded(kernel: DeviceKernel, device: int) -> Any:
         wave = attribute("MULTIPROCESSOR_COUNT", device)
         wave *= ask("cuOccupancyMaxActiveBlocksPerMultiprocessor", function, kernel.block, 0)
         if kernel.grid > wave:
-            raise DeviceError(f"{kernel.name} has a grid barrier and {kernel.grid} blocks, of which this GPU holds {wave} at "
-                              f"once; name its kind, as device='a100', so that it is scheduled for that one")
+            raise DeviceError(f"{kernel.name} has a grid barrier, so its {kernel.grid} blocks must run at once; this GPU holds "
+                              f"{wave}: name the GPU, as device='a100', so that the kernel is scheduled for it")
     return function
 
 

@@ -91,7 +91,7 @@ def _device_runtime() -> str:
     try:
         return str(importlib.import_module("cuda.pathfinder").find_static_lib("cudadevrt"))
     except Exception as problem:
-        raise DeviceError(f"a kernel with a grid barrier takes CUDA's device runtime, libcudadevrt: {INSTALL}") from problem
+        raise DeviceError(f"a kernel with a grid barrier needs CUDA's device runtime, libcudadevrt: {INSTALL}") from problem
 
 
 @functools.cache

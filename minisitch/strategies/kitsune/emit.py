@@ -21,7 +21,7 @@ Each stage's operations are scheduled as an ordinary kernel for a device with on
 shape of a tile. Its grid barriers become block barriers. ``_Place`` changes its indices to where a
 buffer lies in the whole: a tile of an input, an entry of a queue, a block's own scratch.
 
-A product goes through shared memory (``product.py``). An operand that is no matrix in memory is
+A product goes through shared memory (``product.py``). An operand that is not a matrix in memory is
 copied element by element. The kernel itself sets the counters to zero. The grid barrier after that
 makes the launch cooperative: either all blocks are resident, or none starts.
 
@@ -146,13 +146,13 @@ class _Emitter:
     def __init__(self, graph: Graph, pipeline: Pipeline, device: Device, threads: int, tile: Tile, exact: bool,
                  passes: tuple[str, ...]) -> None:
         if threads & (threads - 1):
-            raise KernelError(f"blocks of {threads} threads: the warps of a row meet by shuffles; take a power of two, such as 256")
+            raise KernelError(f"blocks of {threads} threads: shuffles between the warps of a row need a power of two, such as 256")
         self.graph, self.pipeline, self.threads, self.product_tile = graph, pipeline, threads, tile
         self.device, self.passes = device, passes
         self.one_block = replace(device, sms=1, blocks_per_sm=1, max_block=threads)
         self.found = pipeline.cut(graph)
         if tile.threads != threads:
-            raise KernelError(f"blocks of {threads} threads, and a product's tile for {tile.threads}: take as many of both")
+            raise KernelError(f"blocks have {threads} threads, but a product's tile is for {tile.threads}: make the two equal")
         rest = pipeline.units % pipeline.tile
         self.even = _Tiles(self._at(pipeline.tile), variable("tile", pipeline.tiles - bool(rest)))
         self.last = _Tiles(self._at(rest), Index(pipeline.tiles - 1), "last_") if rest else None
@@ -193,11 +193,11 @@ class _Emitter:
         wave = self.device.wave(self.threads, shared, REGISTERS)
         first = next((label(self.graph[n]) for s in self.pipeline.stages for n in s.nodes), "the pipeline")
         if shared > self.device.shared_per_block:
-            raise KernelError(f"the pipeline from {first} on takes {shared} B of shared memory a block, {self.device.name} has "
-                              f"{self.device.shared_per_block}: take strategy=\"astitch\", or smaller tiles of products")
+            raise KernelError(f"the pipeline from {first} on needs {shared} B of shared memory a block, but {self.device.name} "
+                              f"has {self.device.shared_per_block}: take strategy=\"astitch\", or smaller tiles of products")
         if grid > wave:
             raise KernelError(f"the stages of the pipeline from {first} on have {grid} blocks of {self.threads} threads, "
-                              f"{self.device.name} holds {wave} at once: give them fewer, or take strategy=\"astitch\"")
+                              f"but {self.device.name} holds {wave} at once: give them fewer, or take strategy=\"astitch\"")
         meaning = repr((self.graph.structure, self.pipeline, self.threads, self.product_tile))
         name = f"pipeline_{hashlib.sha256(meaning.encode()).hexdigest()[:6]}"
         text = "\n".join([*self._head(name, grid, counters), *stages]) + "\n"
@@ -477,7 +477,7 @@ class _Emitter:
         """Add up each block's share of the parts in order. A final stage then uses the sums."""
         named = f"stage {number} {stage.name} of {label(self.graph[stage.nodes[0]])}"
         if stage.role == "final" and stage.blocks != 1:
-            raise KernelError(f"{named} is final and has {stage.blocks} blocks: give it one, which adds up in order")
+            raise KernelError(f"{named} is final and has {stage.blocks} blocks: give it one block, so that it adds in order")
         reads, writes = self._touching(number)
         taken, w, sums = self.pipeline.taken[number], self.w, dict[int, _Place]()
         if taken < stage.blocks:

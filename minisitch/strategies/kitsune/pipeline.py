@@ -32,13 +32,6 @@ from .models.balance import Channel, Kind, StageLoad
 from .models.rates import depths
 from .tiles import FINAL, FOLD, Tiling, best_cut
 
-# Bytes of a queue's entry. From 64 to 256 kB, counting is cheap and queues stay in L2 (Kitsune B3).
-PAYLOAD = 128 << 10
-LEAST_PAYLOAD = 16 << 10  # bytes below which tiles are not made smaller to occupy more SMs
-RESIDENT = 0.5  # share of a core's cache for a tile of the widest value; a stage reads and writes
-FEWEST_ROWS = 48  # of a product in a CPU's tile; with fewer, BLAS is slow
-
-
 # What a stage makes: a tile of each tile; a part of a fold; a sum of some parts; the sum of all.
 Role = Literal["map", "fan_in", "combine", "final"]
 
@@ -137,7 +130,7 @@ class Pipeline(Composition):
 
 @dataclass(frozen=True)
 class PipelineRefusal:
-    """Why a body is no pipeline. Without ``nodes``, the rest may be one."""
+    """Why a body is not a pipeline. Without ``nodes``, the rest may be one."""
 
     nodes: tuple[int, ...]
     decisions: tuple[Decision, ...]
@@ -308,28 +301,28 @@ def _queues(found: Tiling, stages: Sequence[Stage], tile: int, room: int) -> tup
 def _tile(found: Tiling, stages: Sequence[Stage], device: Device) -> int:
     """Units of a tile.
 
-    On a GPU the widest queue's entry has about ``PAYLOAD`` bytes. A smaller tile that divides all
-    units is preferred, because a smaller last tile needs text of its own. It has at least half the
-    bytes, and at least ``LEAST_PAYLOAD``. On a CPU the widest value fills a share of a core's
-    cache.
+    On a GPU the widest queue's entry has about ``device.queue_entry`` bytes. A smaller tile that
+    divides all units is preferred, because a smaller last tile needs text of its own. It has at
+    least half the bytes, and at least ``device.least_queue_entry``. On a CPU the widest value fills
+    a share of a core's cache.
     """
     most = max((_bytes_a_unit(found, q.node) for q in crossing(found.graph, stages) if found.tiled(q.node)), default=1) or 1
     if device.kind == "cpu":
-        return max(_fewest(found), int(device.shared_per_sm * RESIDENT) // most)
-    enough = LEAST_PAYLOAD // most
-    wanted = max(1, min(PAYLOAD // most, max(found.units // device.sms, enough)))
+        return max(_fewest(found, device.fewest_tile_rows), int(device.shared_per_sm * device.tile_share) // most)
+    enough = device.least_queue_entry // most
+    wanted = max(1, min(device.queue_entry // most, max(found.units // device.sms, enough)))
     least = max((wanted + 1) // 2, min(wanted, enough))
     return next((tile for tile in range(wanted, least - 1, -1) if found.units % tile == 0), wanted)
 
 
-def _fewest(found: Tiling) -> int:
-    """Units for which each product has ``FEWEST_ROWS`` along its cut axis (batches are exempt)."""
+def _fewest(found: Tiling, rows: int) -> int:
+    """Units for which each product has ``rows`` along its cut axis (batches are exempt)."""
     graph, most = found.graph, 1
     for node in (n for n in graph.nodes if n.op == "matmul"):
         for value, axis in ((v, found.axes[v]) for v in (node.id, *node.args)):
             rank = graph[value].type.rank
             if axis is not None and axis >= rank - 2:
-                most = max(most, -(-FEWEST_ROWS * found.units // graph[value].type.shape[axis]))
+                most = max(most, -(-rows * found.units // graph[value].type.shape[axis]))
     return most
 
 
@@ -357,11 +350,11 @@ def verify_pipeline(pipeline: Pipeline) -> Pipeline:
     count = len(pipeline.stages)
     for q in pipeline.queues:
         if not q.consumers or not all(0 <= s < count for s in (q.producer, *q.consumers)):
-            raise PlanError(f"{q} has no reader, or names a stage that is not there: stages are 0 to {count - 1}")
+            raise PlanError(f"{q} has no reader, or names a stage that does not exist: stages are 0 to {count - 1}")
         if min(q.consumers) <= q.producer:
             raise PlanError(f"{q} goes back to an earlier stage: put the stages in the order of their data")
     for q, needed in zip(pipeline.queues, least_depths(pipeline.stages, pipeline.queues, pipeline.tiles), strict=True):
         if q.depth < needed:
-            raise PlanError(f"{q} waits for ever: a reader takes its first tile when {needed} are made; make it {needed} deep, "
+            raise PlanError(f"{q} would wait forever: its reader starts when {needed} tiles are made; make it {needed} deep, "
                             "keep the two stages together, or let the value go through memory")
     return pipeline

@@ -159,7 +159,7 @@ def in_dram(channels: Sequence[Channel], device: Device) -> set[int]:
 def _deal(loads: Sequence[StageLoad], kind: Kind, device: Device) -> dict[str, int]:
     """Deal out one block for each SM, always to the slowest stage that can use one more."""
     if len(loads) > device.sms:
-        raise PipelineError(f"{len(loads)} {kind} stages want a block each, and {device.name} has {device.sms} SMs: fuse "
+        raise PipelineError(f"{len(loads)} {kind} stages need a block each, but {device.name} has {device.sms} SMs: fuse "
                             "element-wise stages with their producers, or make two pipelines of it")
     blocks = {load.name: 1 for load in loads}
     slowest = [(_passes(load, 1, device), i) for i, load in enumerate(loads)]
@@ -211,9 +211,9 @@ def verify(loads: Sequence[StageLoad], channels: Sequence[Channel], device: Devi
     """Raise PipelineError for a wrong load, channel or device, with its name and the next step."""
     place = {load.name: i for i, load in enumerate(loads)}
     if not loads or len(place) < len(loads):
-        raise PipelineError("a pipeline has at least one stage, and no two of the same name: rename one")
+        raise PipelineError("a pipeline needs at least one stage, and no two stages of one name: rename one")
     if not (device.l2_size and device.l2_bandwidth):
-        raise PipelineError(f"{device.name} has no L2 cache that all SMs share, by its figures: take a GPU, such as a100")
+        raise PipelineError(f"the figures of {device.name} give no L2 cache that all SMs share: take a GPU, such as a100")
     for load in loads:
         numbers = (load.us, load.dram_bytes, load.l2_bytes, load.parallel)
         known = load.kind in KINDS and 0 < load.utilisation <= 1 and load.tiles >= 1
@@ -223,9 +223,9 @@ def verify(loads: Sequence[StageLoad], channels: Sequence[Channel], device: Devi
     for channel in channels:
         unknown = [name for name in (channel.producer, *channel.consumers) if name not in place]
         if unknown or not channel.consumers:
-            raise PipelineError(f"queue {channel.name}: {unknown[0] + ' is no stage' if unknown else 'nobody reads it'}; "
+            raise PipelineError(f"queue {channel.name}: {unknown[0] + ' is not a stage' if unknown else 'no stage reads it'}; "
                                 f"stages are {', '.join(place)}")
         if any(place[channel.producer] >= place[consumer] for consumer in channel.consumers):
-            raise PipelineError(f"queue {channel.name}: a producer stands before its consumers; put stages in their data's order")
+            raise PipelineError(f"queue {channel.name}: a producer must stand before its consumers; reorder the stages")
         if channel.depth < 1 or channel.tile_bytes < 0 or channel.entries < 0:
-            raise PipelineError(f"queue {channel.name}: depth {channel.depth} is at least 1, sizes are not negative")
+            raise PipelineError(f"queue {channel.name}: depth {channel.depth} must be at least 1, and no size negative")

@@ -86,7 +86,7 @@ def _held(loads: tuple[StageLoad, ...], channels: tuple[Channel, ...]) -> tuple[
     by_name, fired = {load.name: load for load in loads}, {load.name: 0 for load in loads}
     if len(by_name) < len(loads):
         twice = next(load.name for load in loads if load is not by_name[load.name])
-        raise PlanError(f"two stages are named {twice!r}, and queues know stages by their names: rename one")
+        raise PlanError(f"two stages are named {twice!r}, but queues refer to stages by name: rename one")
     entries, held = [entries_of(channel, loads) for channel in channels], [1] * len(channels)
     for load, tile in sequence(loads, channels):
         fired[load.name] = tile + 1
