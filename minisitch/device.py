@@ -79,8 +79,7 @@ class Device:
 
     def __post_init__(self) -> None:
         if self.max_block < 1 or self.max_block & (self.max_block - 1):
-            raise DeviceError(f"{self.name}: max_block is {self.max_block}, but shuffles between threads need a power of two; "
-                              "take the next smaller one")
+            raise DeviceError(f"{self.name}: max_block is {self.max_block}, not a power of two: take the next smaller one")
 
     @functools.cached_property
     def nanoseconds(self) -> Mapping[str, float]:

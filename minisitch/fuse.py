@@ -584,6 +584,5 @@ def fuse(graph: Graph, name: str, device: Device) -> FusionPlan:
         raise PlanError(f"unknown strategy {name!r}; known: {', '.join(sorted(STRATEGIES))}")
     plan = STRATEGIES[name](graph, device)
     if not isinstance(plan, FusionPlan):
-        raise PlanError(f"strategy {name} returns {type(plan).__name__} where a FusionPlan is expected; "
-                        f"end it with: return make_plan(graph, {name!r}, groups)")
+        raise PlanError(f"strategy {name} returns {type(plan).__name__}; end it with: return make_plan(graph, {name!r}, groups)")
     return plan

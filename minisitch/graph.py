@@ -382,8 +382,7 @@ def _ufunc_type(node: Node, types: list[TensorType]) -> TensorType:
     ufunc: Any = getattr(np, name, None)
     known = isinstance(ufunc, np.ufunc) and ufunc.__name__ == name and ufunc.signature is None
     _require(known, node, "{!r} is not an elementwise ufunc of NumPy", name)
-    _require(len(types) == ufunc.nin and len({t.shape for t in types}) == 1, node,
-             "np.{} takes {} operands of one shape", name, ufunc.nin)
+    _require(len(types) == ufunc.nin and len({t.shape for t in types}) == 1, node, "np.{} takes {} of one shape", name, ufunc.nin)
     _require(type(output) is int and 0 <= output < ufunc.nout, node, "np.{} has no output {}", name, output)
     # raises TypeError if it takes no such operands
     ufunc.resolve_dtypes((*(np.dtype(t.dtype) for t in types), *[None] * ufunc.nout))

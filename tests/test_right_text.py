@@ -163,7 +163,7 @@ NASTY = {
     "%1: f32[3] = ufunc %0 name='matmul' output=0\nreturn %1": "not an elementwise ufunc",
     "%1: f32[3] = ufunc %0 name='vectorize' output=0\nreturn %1": "not an elementwise ufunc",
     "%1: f32[3] = ufunc %0 name='__loader__' output=0\nreturn %1": "not an elementwise ufunc",
-    "%1: f32[3] = ufunc %0 name='arctan2' output=0\nreturn %1": "takes 2 operands of one shape",
+    "%1: f32[3] = ufunc %0 name='arctan2' output=0\nreturn %1": "takes 2 of one shape",
     "%1: f32[3] = ufunc %0 name='frexp' output=2\nreturn %1": "has no output 2",
     "%1: f32[3] = ufunc %0 name='gcd' output=0\nreturn %1": "takes 2",
     "%1: f32[3] = ufunc %0 name=7 output=0\nreturn %1": "wrong kind|not an elementwise ufunc",

@@ -1,17 +1,15 @@
-"""Gives each sub-root of a kernel its loop, and says which blocks read its value.
+"""Gives each sub-root of a kernel its loop, and each kept value its place.
 
-In:  a pattern's body (a ``Graph`` of its own) and a ``Device``. Out: a ``StitchPlan``. From it
-``kernel.layout`` chooses a register, shared memory or global memory for each value.
+In:  a pattern's body (a ``Graph`` of its own) and a ``Device``. Out: a ``StitchPlan``.
 
 AStitch 2022, section 4. Only *sub-roots* (class ``SubRoot``) have loops: reduces, outputs, and values
 that are kept. Everything else is inlined where it is read (the Local scheme). Two questions are
 answered for each sub-root:
 
-- Which loop does it run in? The *level* counts the grid barriers before the loop, and the *space*
-  says what its tasks are. The *phase* counts the loops of the same level and space that must end
-  before it. ``kernel.ir`` calls one level and space a ``Segment``, and one loop of it a ``Phase``.
-- Does the block that reads its value also make it (the Regional scheme), or does the value cross
-  blocks, through global memory and behind a grid barrier (Global)?
+- Which loop does it run in? A *segment* holds tasks that run side by side and ends at a grid
+  barrier. A *phase* is a part of a segment and ends at a block barrier.
+- How do its readers get its value? If the block that reads it also makes it: from a register or
+  from shared memory (Regional). Otherwise: from global memory, behind a grid barrier (Global).
 
 Before:  %1 = max %0; %4 = exp(%0 - %1); %5 = sum %4; %7 = %4 / %5
 After:   segment 0, rows:  phase 0 %1   phase 1 %4 %5   phase 2 %7      (all Regional)
@@ -33,8 +31,7 @@ from .mapping import ThreadMap, map_columns, map_rows, map_rows_as
 from .recompute import ReadingLoop, heavy_inside, worth_keeping
 from .subroots import Partition, Space, SubRoot, adopt, column_of, makes_near, result_position
 
-# Bytes of shared memory reserved for block reduces: two sets of up to 32 warps x 32 results x 8 bytes
-# (``kernel.layout`` says why there are two sets).
+# Bytes of shared memory reserved for block reduces: two sets of 32 warps x 32 results x 8 bytes.
 MEETING_PLACES = 16_384
 
 # The paper gives none of these numbers. They are ours.
@@ -128,15 +125,10 @@ class _Arranger:
 
     def _pull(self, value: int, position: Position) -> Sequence[Key]:
         """All reads from memory that ``value`` at ``position`` is computed from."""
-        # A value that has its loop already is read from memory. One that gets its loop now is computed.
         root = value, position
         return pull(self.graph, [root], self.wanted, own=() if value in self.made else [root]).leaves
 
     def _level(self, leaves: Sequence[Key], space: Space, floor: int) -> int:
-        """The fewest grid barriers before a loop over ``space`` that reads ``leaves``.
-
-        As many as before a producer if each task makes what it reads, else one more.
-        """
         level = floor
         for value, position in leaves:
             producer = self.made[value]
@@ -145,11 +137,6 @@ class _Arranger:
         return level
 
     def _phase(self, leaves: Sequence[Key], space: Space, level: int, extents: tuple[int, int, int], position: Position) -> int:
-        """The first phase in which a loop that reads ``leaves`` may run.
-
-        A producer's own phase if the thread that reads an element also makes it, in the same
-        iteration. Otherwise the phase after it.
-        """
         phase = 0
         for value, at in leaves:
             producer = self.made[value]
@@ -172,11 +159,8 @@ class _Arranger:
             self.reads.append((sub_root, leaves))
         return sub_root
 
-    def _map_shared(self, rows: int, cols: int) -> ThreadMap:
-        """The adaptive mapping of rows that several loops share, whatever ``stitching`` allows.
-
-        It may split rows (``ThreadMap.splits``).
-        """
+    def _map_whole(self, rows: int, cols: int) -> ThreadMap:
+        """The mapping of rows that several loops share. It is always the adaptive one."""
         return map_rows_as(replace(self.stitching, adaptive=True), rows, cols, self.device)
 
     # -- reduces
@@ -249,7 +233,7 @@ class _Arranger:
         if rows != tuple(a for a in axes if shape[a] != 1):
             return None
         rows_n, _, cols = Partition(rows, (), tuple(a for a in range(len(shape)) if a not in rows)).extents(shape)
-        mapping = self._map_shared(rows_n, cols)
+        mapping = self._map_whole(rows_n, cols)
         others = {s.thread_map for s in self.order if s.role == "carry" and s.space.rows == rows_n}
         fits = mapping.splits == 1 and others <= {mapping} and self._room_for_carry(node, mapping, cols)
         return dominant if fits else None
@@ -267,7 +251,7 @@ class _Arranger:
     def _place_carry(self, node: Node, shape: tuple[int, ...], axes: tuple[int, ...], kept: tuple[int, ...], host: Node) -> None:
         partition = Partition(axes, (), kept)
         rows, _, cols = partition.extents(shape)
-        mapping = self._map_shared(rows, cols)
+        mapping = self._map_whole(rows, cols)
         position = partition.position(shape)
         home = result_position(node, Partition((), (), kept).position(tuple(1 if a in axes else n for a, n in enumerate(shape))))
         parts = mapping.blocks * mapping.rows_per_block
@@ -345,7 +329,7 @@ class _Arranger:
                       operand=operand.id)
         pieces = [s for s in self.order if s.node == node.id]
         self.made[node.id] = max(pieces, key=lambda s: s.level)
-        self._decide(node, "pieces", f"its readers wait until all of it is written, so no element has to choose its operand: "
+        self._decide(node, "pieces", f"whoever reads it waits until all is written, so nothing is chosen element by element: "
                                      f"{count(len(pieces), 'operand')} stored each where it belongs")
 
     def _over(self, node: Node) -> Mapped:
@@ -370,7 +354,7 @@ class _Arranger:
         anchored = self._with_dominant(node, shape) or self._with_reader(node, shape)
         partition = anchored or self._flat(shape, everything)
         rows, _, cols = partition.extents(shape)
-        mapping = self._map_shared(rows, cols) if anchored else map_rows(rows, cols, self.device, threads=self.stitching.threads)
+        mapping = self._map_whole(rows, cols) if anchored else map_rows(rows, cols, self.device, threads=self.stitching.threads)
         self._decide(node, mapping.rule, mapping.why)
         return partition, _row_space(mapping), mapping
 
@@ -454,7 +438,7 @@ def _reads_straight(offset: Index, shape: Sequence[int]) -> bool:
                for c, a in offset.terms) and len(offset.terms) == sum(n > 1 for n in shape)
 
 
-# ---------------------------------------------------------------- the whole stage
+# ---------------------------------------------------------------- the pass
 class BarrierNeeded(PlanError):
     """A composition without grid barriers needs one between ``value`` and ``reader`` (node ids)."""
 
@@ -467,16 +451,10 @@ class BarrierNeeded(PlanError):
 
 
 def stitch(graph: Graph, device: Device, stitching: Stitching = ALL_INGREDIENTS) -> StitchPlan:
-    """Give each sub-root of a kernel body its loop, and say which values cross blocks.
+    """Give each sub-root of a kernel body its loop, and each of its values a place.
 
-    Such a value goes through global memory and a grid barrier. ``stitching`` says which of
-    AStitch's ingredients may be used. The candidates are arranged first, and again after each of
-    these steps that changes the sub-roots:
-
-    1. Without grid barriers: drop values that would need one. Repeat until nothing changes.
-    2. Keep values that are costly and read in several phases.
-    3. Of these, drop values that would cross blocks.
-    4. Without grid barriers: if one is still needed, cut flat loops into rows.
+    A value that its readers' blocks do not make goes through global memory and a grid barrier.
+    ``stitching`` says which of AStitch's ingredients may be used.
 
     Raises BarrierNeeded if ``stitching`` forbids grid barriers and a value cannot do without one.
     """
@@ -488,18 +466,17 @@ def stitch(graph: Graph, device: Device, stitching: Stitching = ALL_INGREDIENTS)
     base.update(scattered)
     arranged = _arrange(graph, device, stitching, groups, base, {})
     decisions = [Decision((v,), "keep", "many-positions", why) for v, why in scattered.items()]
-    # 1. Without grid barriers each block recomputes what another block would have to make.
+    # Without grid barriers each block recomputes what another block would have to make.
     if not stitching.barriers and stitching.kept is None:
         while far := {v for v in _behind_barriers(arranged) if graph[v].kind != "reduce" and v not in graph.outputs} - {*scattered}:
             base -= far
             decisions += [Decision((v,), "recompute", "not-local", f"%{v} would cross a grid barrier") for v in sorted(far)]
             arranged = _arrange(graph, device, stitching, groups, base, {})
-    if stitching.keep and stitching.kept is None:  # 2.
+    if stitching.keep and stitching.kept is None:
         floors = worth_keeping(graph, arranged.wanted, _evaluated(arranged))
         if floors:
             arranged = _arrange(graph, device, stitching, groups, base | floors.keys(), floors)
             readers = _readers(arranged)
-            # 3.
             useless = [v for v in floors if not _is_useful(arranged, v, readers.get(v, ()))]
             if useless:
                 for v in useless:
@@ -508,7 +485,7 @@ def stitch(graph: Graph, device: Device, stitching: Stitching = ALL_INGREDIENTS)
                 arranged = _arrange(graph, device, stitching, groups, base | floors.keys(), floors)
         decisions += [Decision((v,), "keep", "costly-and-shared", f"%{v} {graph[v].op} is needed in several phases")
                       for v in floors]
-    # 4. A row's readers are in its block.
+    # try again with rows: a row's readers are in its block
     if not stitching.barriers and _behind_barriers(arranged):
         arranged = _arrange(graph, device, stitching, groups, arranged.wanted, arranged.floors, rowwise=True)
     if not stitching.barriers and (waits := _behind_barriers(arranged)):

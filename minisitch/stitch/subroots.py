@@ -5,11 +5,6 @@ another loop reads its value. Out: answers to AStitch's two locality questions (
 Does the task that reads an element also make it (``column_of``)? How must the reader's loop run so
 that it does (``adopt``)?
 
-A *position* has one ``Index`` for each axis of a value. An index is a sum of multiples of *digits*,
-such as ``(col // 8) % 4``, of the loop variables ``row``, ``ser`` and ``col``. While the loop of a
-value is not chosen yet, ``d0``, ``d1`` ... number its axes. A *key* is a value at a position. The
-file ``index.py`` has all of this.
-
 Before:  %4 of [64, 64] has its 64 rows as tasks. Another loop over the same rows reads it.
 After:   read at [row, col]: ``column_of`` is col. Read at [col, row]: None, other tasks make it.
 """
@@ -31,8 +26,8 @@ class Space:
     """The tasks of a segment.
 
     - ``row``: a task is one of ``rows`` rows, or one of the row's ``chunks`` (task splitting).
-    - ``column``: a task is one of ``rows`` indices of the axes before the reduced ones, one of
-      ``chunks`` tiles of the kept columns, and one of ``slices`` slices of the serial axis.
+    - ``column``: a task is one of ``rows`` problems, one of ``chunks`` tiles of the kept columns,
+      and one of ``slices`` slices of the serial axis.
     - ``block``: a task is one of ``rows`` blocks. It owns a piece of every sub-root
       (``blocks.arrange``).
     """
@@ -41,7 +36,7 @@ class Space:
     rows: int
     chunks: int = 1
     slices: int = 1
-    serial: int = 1  # with slices: the length of the serial axis
+    serial: int = 1
     # Column space: the kept columns. Split rows: the columns of a whole row. Else 0: each phase has
     # its own.
     cols: int = 0
@@ -53,9 +48,6 @@ class Partition:
 
     These are ``rows``, ``serial`` and ``cols``. An axis in both ``rows`` and ``cols`` is cut into
     ``pieces``. The task is the number of the piece, and the column is the place inside it.
-
-    [8, 64, 32] with rows (0,), cols (1, 2): 8 tasks of 2048 columns. [512, 32] with rows (0,), cols
-    (0, 1), pieces 8: axis 0 in 8 pieces of 64, so 8 tasks of 64 x 32 columns.
     """
 
     rows: tuple[int, ...]
@@ -95,8 +87,7 @@ class SubRoot:
     - ``piece``: evaluates one operand of a concatenation, and stores it at its offset.
     - ``reduce``: folds each result in one task.
     - ``partial``: folds each result in several tasks, with one partial result each.
-    - ``carry``: folds over the tasks of a block. It has one partial result for each row that a
-      block takes at once.
+    - ``carry``: folds over the tasks of a block, with one partial result a block.
     - ``combine``: folds the partial results.
     """
 
@@ -109,7 +100,6 @@ class SubRoot:
     phase: int  # block barriers before it, in its segment
     home: Position  # where its result lies, in terms of row and col
     thread_map: ThreadMap
-    # AStitch's word for what level and space imply, and why. Only printed: ``kernel.layout`` decides.
     scheme: str = "local"
     why: str = ""
     warps: bool = False  # of a reduce in a block: a warp folds each column
@@ -160,8 +150,6 @@ def column_of(producer: SubRoot, position: Position) -> Index | None:
     space its row must be the producer's row, and any column will do. In a column space its column
     must be the producer's, since one thread holds it. An axis cut into pieces must be read inside
     the consumer's own piece.
-
-    For a producer at [row, col]: read at [row, 2 * col] it is 2 * col, read at [col, row] None.
     """
     column = ZERO
     for index, home in zip(position, producer.home, strict=True):
@@ -192,9 +180,6 @@ def adopt(producer: SubRoot, position: Position, shape: Sequence[int]) -> Partit
 
     None if there is no such partition. If a reshape has joined the producer's rows to a longer
     axis, the axis is cut into pieces, one for each row.
-
-    Before:  %4 [64, 12] has a task a row. A value of [768] reads it through a reshape.
-    After:   the axis of 768 in 64 pieces of 12, one for each task
     """
     space = producer.space
     if space.slices > 1 or (space.kind == "row" and space.rows <= 1):
@@ -220,10 +205,10 @@ def adopt(producer: SubRoot, position: Position, shape: Sequence[int]) -> Partit
 
 
 def _mixed_radix(counted: Index, shape: Sequence[int], extent: int) -> tuple[tuple[int, ...], int] | None:
-    """The axes of ``shape`` that ``counted`` numbers from 0 to ``extent``, and a number of pieces.
+    """The axes of ``shape`` that ``counted`` numbers from 0 to ``extent``, slowest first.
 
-    The slowest axis comes first. The last one may be cut into pieces, whose elements are left to the
-    columns. Each other axis must be counted as a whole. None if ``counted`` numbers no axes.
+    Also into how many pieces it cuts the last of them. Each other axis must be counted as a whole.
+    The elements inside a piece are left to the columns. None if no axes are numbered so.
     """
     expected, axes, pieces = 1, list[int](), 1
     for coefficient, atom in sorted(counted.terms, key=lambda term: term[0]):
