@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable, Iterable
 
 from minisitch.explain.compare import duration
-from minisitch.explain.picture import PALETTE, svg, text
+from minisitch.explain.svg import PALETTE, svg, text
 
 from .cpu_peer import GAUGE_BYTES
 from .results import Record, geometric_mean, span, table
@@ -195,7 +195,7 @@ def picture(records: dict[str, Record]) -> str:
             if times := ratio(record, peer):
                 at = left + (min(max(math.log2(times), low), high) - low) * wide
                 body.append(dot(at, top + tall * (n + 0.5), colours[peer], f"{name}: {times:.2f} times {peer}"))
-    return svg(left + (high - low) * wide + 20, bottom + 8, body, "cpu", "how many times faster minisitch is than each peer") + "\n"
+    return svg(left + (high - low) * wide + 20, bottom + 8, body, "how many times faster minisitch is than each peer") + "\n"
 
 
 def dot(x: float, y: float, colour: str, tooltip: str) -> str:

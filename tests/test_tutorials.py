@@ -2,35 +2,130 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+
+from render_docs import cells, notebook  # noqa: E402
+
 TUTORIALS = sorted((ROOT / "tutorials").glob("[0-9]*.py"))
+MOST_LINES, MOST_COLUMNS, MOST_SECONDS = 30, 110, 20
+SHORT_ENOUGH = 60  # minutes for 00 to 06
+
+# Runs a notebook's code cells one after the other; says what each printed, and the time of the processor.
+DRIVER = """
+import contextlib, io, json, sys, time
+names, printed = {"__name__": "__tutorial__"}, []
+for number, cell in enumerate(json.load(open(sys.argv[1], encoding="utf-8"))["cells"]):
+    if cell["cell_type"] == "code":
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            exec(compile("".join(cell["source"]), f"cell {number}", "exec"), names)
+        printed.append(out.getvalue())
+json.dump({"printed": printed, "seconds": time.process_time()}, sys.stdout)
+"""
 
 
-def run(program: Path | str, folder: Path) -> subprocess.CompletedProcess[str]:
+class Ran(NamedTuple):
+    printed: list[str]
+    seconds: float
+
+
+def run(program: Path | str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a program file, or text, as a reader would: from an empty folder, with nothing left over from other tests."""
-    arguments = ["-c", program] if isinstance(program, str) else [str(program)]
+    command = ["-c", program] if isinstance(program, str) else [str(program)]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run([sys.executable, "-W", "error", *arguments], cwd=folder, env=environment,
+    return subprocess.run([sys.executable, "-W", "error", *command, *arguments], cwd=folder, env=environment,
                           capture_output=True, text=True, timeout=300, check=False)
 
 
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """What the notebook of a tutorial prints when it runs; each is run once."""
+    @cache
+    def once(program: Path) -> Ran:
+        folder = tmp_path_factory.mktemp(program.stem)
+        (folder / "it.ipynb").write_text(notebook(program.read_text(encoding="utf-8")), encoding="utf-8")
+        done = run(DRIVER, folder, "it.ipynb")
+        assert done.returncode == 0, done.stderr
+        return Ran(**json.loads(done.stdout))
+
+    return once
+
+
+def prose(program: Path) -> str:
+    """The words of a tutorial, without line ends."""
+    return " ".join(body for kind, body, _ in cells(program.read_text(encoding="utf-8")) if kind == "markdown").replace("\n", " ")
+
+
+def new_words(program: Path) -> list[str]:
+    """The words that a tutorial says it introduces."""
+    return re.search(r"\*\*New words\*\*: ([^.]+)\.", prose(program))[1].split(", ")
+
+
+def minutes(program: Path) -> int:
+    return int(re.search(r"^#.*? (\d+) minutes\.", prose(program))[1])
+
+
+def before_their_tutorial(texts: dict[str, str], introduced: dict[str, list[str]]) -> list[str]:
+    """Words that a tutorial uses before the one that introduces them."""
+    found = []
+    for number, (name, text) in enumerate(texts.items()):
+        later = [word for words in list(introduced.values())[number + 1:] for word in words]
+        found += [f"{name}: {word}" for word in later if re.search(rf"\b{re.escape(word)}(s|es)?\b", text, re.I)]
+    return found
+
+
 @pytest.mark.parametrize("program", TUTORIALS, ids=lambda p: p.stem)
-def test_tutorial_runs(program, tmp_path):
+def test_tutorial_runs_as_a_program(program, tmp_path):
     done = run(program, tmp_path)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("program", TUTORIALS, ids=lambda p: p.stem)
-def test_tutorial_is_cells_that_end_in_a_check(program):
+def test_its_notebook_runs_and_no_cell_prints_much(program, ran):
+    printed, seconds = ran(program)
+    assert seconds < MOST_SECONDS
+    for text in printed:
+        lines = text.splitlines()
+        assert len(lines) <= MOST_LINES, "\n".join(lines)
+        assert max(map(len, lines), default=0) <= MOST_COLUMNS, max(lines, key=len)
+
+
+@pytest.mark.parametrize("program", TUTORIALS, ids=lambda p: p.stem)
+def test_tutorial_is_cells_that_end_in_a_check_and_a_task(program):
     """Percent format opens as a notebook; a lesson that asserts nothing cannot break, so it rots."""
     text = program.read_text(encoding="utf-8")
     assert text.startswith("# %% [markdown]\n# # ")
-    cells = [cell for cell in text.split("\n# %%")[1:] if not cell.startswith(" [markdown]")]
-    assert "assert " in cells[-1], "the last code cell asserts"
+    kinds = [(kind, body) for kind, body, _ in cells(text)]
+    assert kinds[-1][0] == "markdown" and "**Try.**" in kinds[-1][1]
+    assert "assert " in kinds[-2][1], "the last code cell asserts"
+
+
+def test_no_word_comes_before_the_tutorial_that_introduces_it(ran):
+    texts = {p.stem: p.read_text(encoding="utf-8") + "\n".join(ran(p).printed) for p in TUTORIALS}
+    introduced = {p.stem: new_words(p) for p in TUTORIALS}
+    words = [word for found in introduced.values() for word in found]
+    assert len(words) == len(set(words)) and {"thread", "block", "warp", "barrier", "register", "shared memory"} <= set(words)
+    assert before_their_tutorial(texts, introduced) == []
+    assert before_their_tutorial({"a": "two Threads", "b": ""}, {"a": [], "b": ["thread"]}) == ["a: thread"]
+
+
+def test_the_first_seven_take_an_hour():
+    assert sum(minutes(p) for p in TUTORIALS if p.stem < "07") <= SHORT_ENOUGH
+
+
+def test_a_notebook_has_the_cells_of_its_program():
+    found = json.loads(notebook("# %% [markdown]\n# # Title\n#\n# Words.\n\n# %%\nx = 1\n\nx\n"))
+    assert found["nbformat"] == 4 and [c["cell_type"] for c in found["cells"]] == ["markdown", "code"]
+    assert ["".join(c["source"]) for c in found["cells"]] == ["# Title\n\nWords.", "x = 1\n\nx"]
+    assert len({c["id"] for c in found["cells"]}) == 2

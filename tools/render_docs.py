@@ -8,7 +8,8 @@ In:  pages (``.md``) and percent-format programs (``.py``). Out: Markdown that a
 - a fence opened with ```` ```python run ```` is executed and followed by what it printed; the fences of
   one page share their names, as the cells of a notebook do; ```` ```python run quiet ```` shows the output alone;
 - a tutorial's cells are executed the same way, and a cell that ends in an expression shows its value:
-  as a picture where it has ``_repr_svg_`` or ``_repr_html_``, as text otherwise.
+  as a picture where it has ``_repr_svg_`` or ``_repr_html_``, as text otherwise. Beside its page lie
+  the program, and the same cells as a notebook (``.ipynb``), for download.
 
 An unknown symbol or an exception stops the build, so a page cannot drift from the code.
 """
@@ -18,6 +19,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import io
+import json
 import re
 import shutil
 import sys
@@ -123,7 +125,20 @@ def render_tutorial(text: str, file: str) -> str:
     page = []
     for kind, body, line in cells(text):
         page.append(body if kind == "markdown" else f"```python\n{body}\n```\n{run(body, names, file, line)}")
-    return "\n\n".join(page) + f"\n\n---\n\nThis page is the output of `{file}`, executed when the page was built.\n"
+    name = Path(file).stem
+    return "\n\n".join(page) + (f"\n\n---\n\nThis page is the output of `{file}`, executed when the page was built. "
+                               f"Download it as a [notebook]({name}.ipynb) or as a [program]({name}.py).\n")
+
+
+def notebook(text: str) -> str:
+    """A percent-format program as a Jupyter notebook, without outputs."""
+    made = []
+    for number, (kind, body, _) in enumerate(cells(text)):
+        outputs: dict[str, Any] = {"outputs": [], "execution_count": None} if kind == "code" else {}
+        made.append({"cell_type": kind, "id": f"cell-{number}", "metadata": {},
+                     "source": body.strip("\n").splitlines(keepends=True), **outputs})
+    python = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    return json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {"kernelspec": python}, "cells": made}, indent=1) + "\n"
 
 
 def build(docs: Path, tutorials: Path, out: Path) -> None:
@@ -138,8 +153,10 @@ def build(docs: Path, tutorials: Path, out: Path) -> None:
     (out / "tutorials").mkdir(exist_ok=True)
     for program in sorted(tutorials.glob("[0-9]*.py")):
         target = out / "tutorials" / program.with_suffix(".md").name
-        text = render_tutorial(program.read_text(encoding="utf-8"), f"tutorials/{program.name}")
-        target.write_text(text, encoding="utf-8")
+        text = program.read_text(encoding="utf-8")
+        target.write_text(render_tutorial(text, f"tutorials/{program.name}"), encoding="utf-8")
+        target.with_suffix(".ipynb").write_text(notebook(text), encoding="utf-8")
+        shutil.copy(program, target.with_suffix(".py"))
 
 
 if __name__ == "__main__":

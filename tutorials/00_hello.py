@@ -1,8 +1,13 @@
 # %% [markdown]
-# # Hello: run one kernel, and ask what was decided
+# # Hello: trips to memory are the cost
 #
-# This is a softmax as everybody writes it. Run line by line, NumPy makes five trips through memory: a maximum,
-# a difference, an exponential, a sum and a quotient, each reading what the one before it wrote.
+# 5 minutes. You need Python and NumPy, no GPU. **New words**: kernel, fusion, strategy.
+#
+# Run this file as a program, `python tutorials/00_hello.py`, or cell by cell: VS Code, PyCharm and Spyder
+# open the `# %%` cells of the file. The site that `make docs` builds has each tutorial as a notebook to
+# download. Only notebooks and the site show the pictures.
+#
+# This is a softmax as everybody writes it.
 
 # %%
 import numpy as np
@@ -17,41 +22,54 @@ x = np.random.default_rng(0).standard_normal((64, 1000)).astype(np.float32)
 print("three rows add up to", softmax(x).sum(axis=-1)[:3])
 
 # %% [markdown]
-# `jit` leaves the function as it is. At the first call with arrays of some shape it records what the function
-# does with them, plans kernels, prints them as Python text, compiles that text for this CPU, and runs it. Later
-# calls with the same shapes only run.
+# NumPy runs it in five steps: a maximum, a difference, an exponential, a sum, a quotient. Each step reads an
+# array from memory, computes, and writes its result to memory, where the next step reads it. Computing takes
+# little. **The trips to memory take the time**, on a CPU and even more on a GPU.
+#
+# A **kernel** is one such step: a compiled loop that reads arrays, computes, and writes arrays. **Fusion**
+# puts several operations into one kernel. Then a value goes from one operation to the next without a trip.
+#
+# `jit` does that to a NumPy function. The function stays as it is.
 
 # %%
 import minisitch as ms
 
 fast_softmax = ms.jit(softmax, target="cpu")
 y = fast_softmax(x)
-print("furthest from NumPy:", np.abs(y - softmax(x)).max())
+print("largest difference from NumPy:", np.abs(y - softmax(x)).max())
 
 # %% [markdown]
-# Now the question this project exists for: *what happened in there?* `explain` answers stage by stage: the
-# graph, which operations share a kernel, where each value lives, how rows are dealt out to threads, and the
-# kernel's text. A notebook also draws it, from the last line of the cell.
+# The first call recorded what the function does with arrays of this shape, decided what to fuse, and compiled
+# it. Later calls only run.
+#
+# A **strategy** is a rule for what to fuse. The strategy `none` gives each operation a kernel of its own, as
+# NumPy does. `astitch`, named after a paper, fuses all it can. `lower` asks the compiler for one of its
+# stages, here for the plan that a strategy makes. Nothing runs.
 
 # %%
-report = ms.explain(fast_softmax, x)
-print(report)
-report
+from minisitch.explain import draw
+
+unfused = ms.lower(softmax, x, strategy="none", stop_after="fuse")
+fused = ms.lower(softmax, x, strategy="astitch", stop_after="fuse")
+print("kernels:", len(unfused.kernels), "without fusion,", len(fused.kernels), "with it")
+print("bytes through memory:", draw.moved(unfused), "without fusion,", draw.moved(fused), "with it")
+print("The fused kernel reads x once and writes the result once. All that is between stays inside.")
+draw.trips(unfused, fused)
 
 # %% [markdown]
-# Everything you see is data, so it can be counted. One kernel does the work of five trips.
-# A *strategy* decides which operations share a kernel: `none` fuses nothing, `xla` stops at each reduction, `astitch` goes on.
-# Skip words of the report that you do not know; `docs/words.md` defines them.
-
-# %%
-print("kernels:", len(ms.lower(softmax, x, strategy="astitch", stop_after="fuse").kernels))
-print("without fusion:", len(ms.lower(softmax, x, strategy="none", stop_after="fuse").kernels))
+# In the picture time goes down. Blue arrows are what a kernel reads from memory, orange arrows what it
+# writes. Count them.
+#
+# Everything you see is data, so it can be checked.
 
 # %%
 assert np.allclose(y, softmax(x), rtol=1e-5, atol=1e-7)
-assert len(ms.lower(softmax, x, strategy="astitch", stop_after="fuse").kernels) == 1
-assert len(ms.lower(softmax, x, strategy="none", stop_after="fuse").kernels) == 5
+assert (len(unfused.kernels), len(fused.kernels)) == (5, 1)
+assert draw.moved(fused) == 2 * x.nbytes < draw.moved(unfused)
 
 # %% [markdown]
-# **Try.** Write a layernorm the same way and ask for its kernels under `none`, `xla` and `astitch`. Guess
-# before you run.
+# **Try.** Write a layernorm the same way: rows with mean 0 and variance 1. Guess its kernels under `none`,
+# and its bytes under `astitch`. Then ask.
+#
+# **If you are curious**, `print(ms.explain(fast_softmax, x))` prints all that was decided, in about a hundred
+# lines. It uses words of later tutorials; `docs/words.md` defines them.

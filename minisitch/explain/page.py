@@ -15,8 +15,9 @@ from ..lower import Flow
 from ..stitch.place import StitchPlan
 from ..strategies.kitsune.models.simulate import dataflow
 from ..strategies.kitsune.predict import workload
-from .picture import PALETTE, Box, layered, memory_map, thread_map
+from .picture import Arrow, Box, layered, memory_map, thread_map
 from .report import Card, Explanation
+from .svg import PALETTE, Picture
 from .timeline import timeline
 
 SCHEMES = {"local": PALETTE[0], "regional": PALETTE[2], "global": PALETTE[4], "independent": PALETTE[6]}
@@ -77,7 +78,7 @@ def content(report: Explanation, heading: str = "") -> str:
     residents = [(r.label, r.offset, r.life.nbytes, r.life.first, r.life.last) for r in report.residents]
     out += ["<h2>Memory between launches</h2><p>Values that are never alive at the same launch share bytes; on a CPU a kernel with "
             "grid barriers is several launches.</p>",
-            f'<div class="scroll">{memory_map(residents, report.workspace, report.prefix + "-memory")}</div>',
+            f'<div class="scroll">{memory_map(residents, report.workspace, "workspace")}</div>',
             "<h2>What was decided about the plan</h2>", decisions_table(stages.plan.decisions),
             f"<details><summary>The program, {count(len(stages.graph), 'operation')}</summary>"
             f"<pre>{escape(str(stages.graph))}</pre></details>"]
@@ -90,7 +91,7 @@ def _facts(facts: dict[str, int]) -> str:
 
 
 # ---------------------------------------------------------------- the overview
-def overview(report: Explanation) -> str:
+def overview(report: Explanation) -> Picture:
     """One box for each pattern. Inputs of the program are not drawn."""
     stages, graph = report.stages, report.stages.graph
     boxes, edges = [], []
@@ -113,8 +114,8 @@ def overview(report: Explanation) -> str:
         for value in pattern_inputs(graph, pattern):
             if value in writer:
                 type = graph[value].type
-                edges.append((writer[value], number, f"%{value} {graph[value].op}: {type}, {type.nbytes:,} bytes"))
-    return layered(boxes, edges, report.prefix + "-overview", f"kernels and library calls of {report.name}")
+                edges.append(Arrow(writer[value], number, f"%{value} {graph[value].op}: {type}, {type.nbytes:,} bytes"))
+    return layered(boxes, edges, f"kernels and library calls of {report.name}")
 
 
 def _few(words: Iterable[str], most: int) -> str:
@@ -136,8 +137,8 @@ def kernel_card(report: Explanation, card: Card) -> str:
            f"<h2>Kernel <code>{escape(kernel.name)}</code>{times}</h2>",
            _facts(facts),
            '<div class="pair"><div><h3>Operations and their schemes</h3><p>' + _legend(stitched) + "</p>"
-           f'<div class="scroll">{body_picture(stitched, prefix + "-body")}</div></div>',
-           "<div><h3>Threads</h3>", *_thread_maps(card, prefix), "</div></div>",
+           f'<div class="scroll">{body_picture(stitched)}</div></div>',
+           "<div><h3>Threads</h3>", *_thread_maps(card), "</div></div>",
            "<h3>Where each value lives</h3>", _placements(kernel.graph, kernel.placements),
            f"<details><summary>Its own program: the ids in this card</summary><pre>{escape(str(card.body))}</pre></details>",
            "<h3>The loop program</h3>", f"<pre>{escape(str(kernel))}</pre>", '<div class="pair">']
@@ -162,7 +163,7 @@ def pipeline_card(report: Explanation, number: int, flow: Flow) -> str:
         f"<h2>Pipeline <code>{escape(source.name)}</code></h2>", _facts(facts),
         "<h3>Which tile each stage has when</h3><p>Simulated, not measured: full rates, and a tile here is as many of the "
         "kernel's as a stage has blocks.</p>",
-        f'<div class="scroll">{timeline(run, prefix + "-timeline")}</div>',
+        f'<div class="scroll">{timeline(run)}</div>',
         "<h3>Body, stages, arrays and text</h3>", f"<pre>{escape(str(flow))}</pre>",
         f"<p>{escape(report.machine_code(number))}</p>" * bool(report.machines), "</section>"])
 
@@ -185,8 +186,8 @@ def _legend(stitched: StitchPlan) -> str:
                    f'{MEANING.get(s, "")}</span>' for s, c in colours)
 
 
-def body_picture(stitched: StitchPlan, name: str, most: int = 60) -> str:
-    """One kernel's operations, with sub-roots in their scheme's colour, and without views."""
+def body_picture(stitched: StitchPlan, most: int = 60) -> Picture:
+    """One kernel's operations without views. Sub-roots, and the ways to their readers, have their scheme's colour."""
     graph = stitched.graph
     drawn = [n for n in graph.nodes if n.id in stitched.final or n.op not in (*FREE, "constant", "iota")]
     if len(drawn) > most:  # too many to read: draw only sub-roots and inputs
@@ -199,8 +200,10 @@ def body_picture(stitched: StitchPlan, name: str, most: int = 60) -> str:
         where = f"\n{sub_root.scheme}: {sub_root.why}" if sub_root and sub_root.why else ""
         colour = SCHEMES.get(sub_root.scheme, "") if sub_root else ""
         boxes.append(Box(lines, colour, f"{node}{where}", dashed=node.op == "input"))
-    edges = [(place[a], place[n.id], str(graph[a].type)) for n in drawn for a in _drawn_operands(graph, n.id, place)]
-    return layered(boxes, edges, name, "operations of the kernel")
+    colours = {s.node: SCHEMES.get(s.scheme, "") for s in stitched.sub_roots}
+    edges = [Arrow(place[a], place[n.id], str(graph[a].type), colours.get(a, "")) for n in drawn
+             for a in _drawn_operands(graph, n.id, place)]
+    return layered(boxes, edges, "operations of the kernel")
 
 
 def _drawn_operands(graph: Graph, node: int, place: dict[int, int]) -> list[int]:
@@ -217,12 +220,12 @@ def _drawn_operands(graph: Graph, node: int, place: dict[int, int]) -> list[int]
     return sorted(found)
 
 
-def _thread_maps(card: Card, prefix: str) -> list[str]:
+def _thread_maps(card: Card) -> list[str]:
     """One picture for each different thread mapping, of the GPU's schedule if there is one."""
     kernel = next((s.kernel for s in card.sources.values() if s.kernel.device.kind == "gpu"), card.kernel)
     maps = list(dict.fromkeys(s.thread_map for s in kernel.segments))
     return [f"<p>{escape(kernel.device.name)}, {escape(m.rule)}: {escape(m.why)}</p>"
-            f'<div class="scroll">{thread_map(m, f"{prefix}-threads{i}")}</div>' for i, m in enumerate(maps)]
+            f'<div class="scroll">{thread_map(m)}</div>' for m in maps]
 
 
 def _placements(graph: Graph, placements: Sequence[tuple[int, str, str, str]]) -> str:

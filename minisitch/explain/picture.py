@@ -11,13 +11,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
+from typing import NamedTuple
 
 from ..fuse import count
 from ..stitch.mapping import ThreadMap
+from .svg import LINE_HEIGHT, MARGIN, PALETTE, WIDTH, Picture, head, path, rectangle, svg, text, wide
 
-PALETTE = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#e15759", "#76b7b2", "#9c755f", "#edc948", "#ff9da7", "#8cd17d")
-CHARACTER, LINE_HEIGHT, MARGIN, GAP, LAYER_GAP = 6.7, 16, 8, 22, 34
+GAP, LAYER_GAP = 22, 34
+CELL = 58.0  # the width of a thread in a thread map
 
 
 @dataclass(frozen=True)
@@ -31,38 +32,27 @@ class Box:
 
     @property
     def width(self) -> float:
-        return max(map(len, self.lines)) * CHARACTER + 2 * MARGIN
+        return max(map(wide, self.lines)) + 2 * MARGIN
 
     @property
     def height(self) -> float:
         return len(self.lines) * LINE_HEIGHT + MARGIN
 
 
-def svg(width: float, height: float, body: Iterable[str], name: str, title: str) -> str:
-    """Wrap drawing commands. ``name`` makes ids unique, ``title`` is for screen readers."""
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
-            f'role="img" aria-label="{escape(title)}" id="{escape(name)}" font-size="11" fill="currentColor" '
-            f'font-family="ui-monospace,Menlo,Consolas,monospace"><title>{escape(title)}</title>'
-            + "".join(body) + "</svg>")
+class Arrow(NamedTuple):
+    """An arrow from one box to a later one. Without a colour it is thin, in the colour of the page."""
 
-
-def text(x: float, y: float, words: str, anchor: str = "start", extra: str = "") -> str:
-    """One line of text."""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{extra}>{escape(words)}</text>'
-
-
-def rectangle(x: float, y: float, width: float, height: float, colour: str = "", tooltip: str = "", extra: str = "") -> str:
-    """One rectangle, filled lightly so that text stays readable on light and dark pages."""
-    fill = f'fill="{colour}" fill-opacity="0.28" stroke="{colour}"' if colour else 'fill="none" stroke="currentColor"'
-    tip = f"<title>{escape(tooltip)}</title>" if tooltip else ""
-    return f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" {fill}{extra}>{tip}</rect>'
+    start: int
+    end: int
+    tooltip: str = ""
+    colour: str = ""
 
 
 # ---------------------------------------------------------------- layered graphs
-def layered(boxes: Sequence[Box], edges: Sequence[tuple[int, int, str]], name: str, title: str) -> str:
-    """A picture of a graph. ``edges`` are (from, to, tooltip) with from < to."""
+def layered(boxes: Sequence[Box], edges: Sequence[Arrow], title: str) -> Picture:
+    """A picture of a graph. Each edge starts at a box before the one where it ends."""
     if not boxes:
-        return svg(120, 24, [text(4, 16, "nothing to draw")], name, title)
+        return svg(130, 24, [text(4, 16, "nothing to draw")], title)
     layer = _layers(len(boxes), edges)
     routes, width_of, layer = _with_bends(boxes, edges, layer)
     rows = _ordered(layer, routes)
@@ -71,31 +61,28 @@ def layered(boxes: Sequence[Box], edges: Sequence[tuple[int, int, str]], name: s
     left = min(x[i] - width_of[i] / 2 for i in range(len(x)))
     right = max(x[i] + width_of[i] / 2 for i in range(len(x)))
     shift = MARGIN - left
-    body = [f'<defs><marker id="{escape(name)}-arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="6" '
-            'markerHeight="6" orient="auto"><path d="M0 0L8 4L0 8z" fill="currentColor" fill-opacity="0.6"/>'
-            "</marker></defs>"]
-    for (_, _, tooltip), path in zip(edges, routes, strict=True):
-        body.append(_curve([(x[i] + shift, *_ends(i, boxes, y, layer)) for i in path], name, tooltip))
+    body = [_curve([(x[i] + shift, *_ends(i, boxes, y, layer)) for i in route], edge)
+            for edge, route in zip(edges, routes, strict=True)]
     for i, box in enumerate(boxes):
         body.append(_draw(box, x[i] + shift, y[layer[i]]))
-    return svg(right - left + 2 * MARGIN, height, body, name, title)
+    return svg(right - left + 2 * MARGIN, height, body, title)
 
 
 def _neighbours(points: int, routes: Iterable[Sequence[int]]) -> tuple[list[list[int]], list[list[int]]]:
     """For each point, the points directly above and below that edges join it to."""
     above: list[list[int]] = [[] for _ in range(points)]
     below: list[list[int]] = [[] for _ in range(points)]
-    for path in routes:
-        for a, b in itertools.pairwise(path):
+    for route in routes:
+        for a, b in itertools.pairwise(route):
             below[a].append(b)
             above[b].append(a)
     return above, below
 
 
-def _layers(boxes: int, edges: Sequence[tuple[int, int, str]]) -> list[int]:
+def _layers(boxes: int, edges: Sequence[Arrow]) -> list[int]:
     """The layer of each box: longest path from the top. Sources move down to their readers."""
     layer = [0] * boxes
-    above, below = _neighbours(boxes, [(a, b) for a, b, _ in edges])
+    above, below = _neighbours(boxes, [(e.start, e.end) for e in edges])
     for i in range(boxes):
         layer[i] = max((layer[a] + 1 for a in above[i]), default=0)
     for i in range(boxes):
@@ -104,20 +91,20 @@ def _layers(boxes: int, edges: Sequence[tuple[int, int, str]]) -> list[int]:
     return layer
 
 
-def _with_bends(boxes: Sequence[Box], edges: Sequence[tuple[int, int, str]],
+def _with_bends(boxes: Sequence[Box], edges: Sequence[Arrow],
                 layer: list[int]) -> tuple[list[list[int]], list[float], list[int]]:
-    """Each edge as a path of points. Points after the boxes are bends in layers between."""
+    """Each edge as a route over points. Points after the boxes are bends in layers between."""
     width_of, layer, routes = [b.width for b in boxes], list(layer), []
     shared: dict[tuple[int, int], int] = {}
-    for a, b, _ in edges:
-        path = [a]
+    for a, b, *_ in edges:
+        route = [a]
         for between in range(layer[a] + 1, layer[b]):
             if (a, between) not in shared:  # edges from one box share their bends
                 shared[a, between] = len(width_of)
                 width_of.append(4.0)
                 layer.append(between)
-            path.append(shared[a, between])
-        routes.append([*path, b])
+            route.append(shared[a, between])
+        routes.append([*route, b])
     return routes, width_of, layer
 
 
@@ -180,18 +167,19 @@ def _ends(i: int, boxes: Sequence[Box], y: Sequence[tuple[float, float]], layer:
     return top + (tall - boxes[i].height) / 2, top + (tall + boxes[i].height) / 2
 
 
-def _curve(points: Sequence[tuple[float, float, float]], name: str, tooltip: str) -> str:
+def _curve(points: Sequence[tuple[float, float, float]], edge: Arrow) -> str:
     x, _, y = points[0]
-    path = f"M{x:.1f} {y:.1f}"
+    commands = f"M{x:.1f} {y:.1f}"
     for x2, enter, leave in points[1:]:
         middle = (y + enter) / 2
-        path += f"C{x:.1f} {middle:.1f} {x2:.1f} {middle:.1f} {x2:.1f} {enter:.1f}"
+        commands += f"C{x:.1f} {middle:.1f} {x2:.1f} {middle:.1f} {x2:.1f} {enter:.1f}"
         if leave != enter and (x2, enter, leave) != points[-1]:
-            path += f"L{x2:.1f} {leave:.1f}"
+            commands += f"L{x2:.1f} {leave:.1f}"
         x, y = x2, leave
-    return (f'<path d="{path}" fill="none" stroke="currentColor" stroke-opacity="0.45" '
-            f'marker-end="url(#{escape(name)}-arrow)">'
-            f"<title>{escape(tooltip)}</title></path>")
+    end, colour = points[-1], edge.colour or "currentColor"
+    drawn = path(commands, colour, width=2.4 if edge.colour else 1.0, tooltip=edge.tooltip)
+    drawn += head(end[0], end[1], end[0], end[1] - 1, colour)
+    return drawn if edge.colour else f'<g opacity="0.5">{drawn}</g>'
 
 
 def _draw(box: Box, middle: float, band: tuple[float, float]) -> str:
@@ -199,39 +187,37 @@ def _draw(box: Box, middle: float, band: tuple[float, float]) -> str:
     extra = ' rx="5"' + (' stroke-dasharray="4 3"' if box.dashed else "")
     out = [rectangle(middle - box.width / 2, top, box.width, box.height, box.colour, box.tooltip, extra)]
     for n, line in enumerate(box.lines):
-        bold = ' font-weight="bold"' if n == 0 and len(box.lines) > 1 else ""
-        out.append(text(middle - box.width / 2 + MARGIN, top + LINE_HEIGHT * (n + 0.85), line, extra=bold))
+        out.append(text(middle - box.width / 2 + MARGIN, top + LINE_HEIGHT * (n + 0.9), line,
+                        bold=n == 0 and len(box.lines) > 1))
     return "".join(out)
 
 
 # ---------------------------------------------------------------- thread maps
-def thread_map(found: ThreadMap, name: str) -> str:
+def thread_map(found: ThreadMap) -> Picture:
     """Rows down, columns across, one colour a block. A cell is what one thread takes at a time.
 
     Shown are the first three groups of rows, then the next one of the first block (vertical
     packing).
     """
     shown = [task for task in dict.fromkeys((0, 1, 2, found.blocks)) if task < found.tasks]
-    cells, rows = min(8, max(1, found.threads_per_row)), min(found.rows_per_block, 4)
-    labels = [_task_label(found, task) for task in shown]
-    wide, tall, left, y = 46, 18, max(map(len, labels), default=0) * CHARACTER + 16, 34.0
+    cells, rows, y = min(8, max(1, found.threads_per_row)), min(found.rows_per_block, 4), 40.0
     size = f"{count(found.rows, 'row')} x {count(found.cols, 'column')} on " \
            f"{count(found.blocks, 'block')} x {count(found.threads, 'thread')}"
-    body = [text(left, 12, size), text(left, 27, _columns_of(found), extra=' fill-opacity="0.7"')]
-    for task, label in zip(shown, labels, strict=True):
+    body = [text(MARGIN, 16, size, bold=True), text(MARGIN, 33, _columns_of(found), faint=True)]
+    for task in shown:
         if task > 3:
-            body.append(text(left + wide * cells / 2, y + 13, "...", "middle"))
-            y += tall
-        body.append(text(left - 8, y + tall * rows / 2 + 4, label, "end"))
+            body.append(text(MARGIN, y + 12, "..."))
+            y += LINE_HEIGHT
+        body.append(text(MARGIN, y + 14, _task_label(found, task)))
+        y += 20
         for row in range(rows):
-            body += [_cell(found, task, row, cell, cells, left + cell * wide, y) for cell in range(cells)]
-            y += tall
+            body += [_cell(found, task, row, cell, cells, MARGIN + cell * CELL, y) for cell in range(cells)]
+            y += 20
         if rows < found.rows_per_block:
-            body.append(text(left + wide * cells / 2, y + 8, f"... {found.rows_per_block} rows together", "middle",
-                             ' font-size="9"'))
-            y += tall / 1.5
-        y += 4
-    return svg(left + wide * cells + 12, y + 4, body, name, f"thread map: {found.why}")
+            body.append(text(MARGIN, y + 12, f"... {found.rows_per_block} rows together", faint=True))
+            y += LINE_HEIGHT
+        y += 6
+    return svg(max(WIDTH, wide(size) + 2 * MARGIN), y + 4, body, f"thread map: {found.why}")
 
 
 def _cell(found: ThreadMap, task: int, row: int, cell: int, cells: int, x: float, y: float) -> str:
@@ -240,8 +226,8 @@ def _cell(found: ThreadMap, task: int, row: int, cell: int, cells: int, x: float
     thread = found.threads_per_row - 1 if cell == cells - 1 else cell
     tip = (f"block {task % found.blocks}, row {task // found.splits * found.rows_per_block + row}: columns {thread}, "
            f"{thread + found.threads_per_row}, ...")
-    return (rectangle(x, y, 44, 16, PALETTE[task % found.blocks % len(PALETTE)], "" if skips else tip)
-            + text(x + 22, y + 12, "..." if skips else f"t{row * found.threads_per_row + thread}", "middle", ' font-size="9"'))
+    return (rectangle(x, y, CELL - 3, 17, PALETTE[task % found.blocks % len(PALETTE)], "" if skips else tip)
+            + text(x + CELL / 2 - 1.5, y + 13, "..." if skips else f"t{row * found.threads_per_row + thread}", "middle"))
 
 
 def _task_label(found: ThreadMap, task: int) -> str:
@@ -256,26 +242,30 @@ def _task_label(found: ThreadMap, task: int) -> str:
 
 
 def _columns_of(found: ThreadMap) -> str:
-    wide = found.chunk if found.splits > 1 else found.cols
-    each = -(-wide // max(1, found.threads_per_row))
+    columns = found.chunk if found.splits > 1 else found.cols
+    each = -(-columns // max(1, found.threads_per_row))
     return f"{count(found.threads_per_row, 'thread')} a row, {count(each, 'column')} each in turn"
 
 
 # ---------------------------------------------------------------- memory
-def memory_map(values: Sequence[tuple[str, int, int, int, int]], total: int, name: str) -> str:
-    """Launches across, bytes down. ``values``: (label, offset, bytes, first and last launch)."""
+def memory_map(values: Sequence[tuple[str, int, int, int, int]], total: int, title: str, steps: str = "launch") -> Picture:
+    """Steps across, bytes down. ``values``: (label, offset, bytes, first and last step).
+
+    ``title`` names the memory, and ``steps`` what happens from left to right.
+    """
     if not values:
-        return svg(260, 22, [text(4, 15, "no workspace: nothing lives between launches")], name, "memory plan")
-    launches = 1 + max(value[-1] for value in values)
-    wide, left, height, top = max(18.0, min(60.0, 720 / launches)), 84, 220.0, 24
-    body = [text(left, 14, f"workspace of {total:,} bytes; launches and library calls from left to right"),
-            text(left - 6, top + 10, "byte 0", "end"), text(left - 6, top + height, f"{total:,}", "end"),
-            rectangle(left, top, wide * launches, height, "", "", ' stroke-opacity="0.4"')]
+        return svg(WIDTH, 24, [text(4, 16, f"{title}: nothing lives longer than one {steps}")], title)
+    last_step = max(value[-1] for value in values)
+    across, left, height, top = max(18.0, min(120.0, (WIDTH - 90) / (last_step + 1))), 82, 200.0, 40
+    body = [text(MARGIN, 16, f"{title}: {count(total, 'byte')}", bold=True), text(left - 6, top + 10, "byte 0", "end"),
+            text(left - 6, top + height, f"{total:,}", "end"),
+            *(text(left + across * (step + 0.5), 33, f"{steps} {step}" if across > wide(steps) + 22 else str(step), "middle",
+                   faint=True) for step in range(last_step + 1)),
+            rectangle(left, top, across * (last_step + 1), height, "", "", ' stroke-opacity="0.4"')]
     for n, (label, offset, nbytes, first, last) in enumerate(values):
         y, tall = top + height * offset / total, max(1.5, height * nbytes / total)
-        x, across = left + wide * first, wide * (last - first + 1)
-        tip = f"{label}: {nbytes:,} bytes at {offset:,}, launches {first} to {last}"
-        body.append(rectangle(x, y, across, tall, PALETTE[n % len(PALETTE)], tip))
-        if tall > 11 and across > len(label) * CHARACTER:
-            body.append(text(x + 3, y + min(tall, 14) - 3, label, extra=' font-size="10"'))
-    return svg(left + wide * launches + 8, top + height + 8, body, name, "memory plan of the workspace")
+        tip = f"{label}: {nbytes:,} bytes at {offset:,}, {steps} {first} to {last}"
+        body.append(rectangle(left + across * first, y, across * (last - first + 1), tall, PALETTE[n % len(PALETTE)], tip))
+        if tall > 14 and across * (last - first + 1) > wide(label):
+            body.append(text(left + across * first + 3, y + min(tall, 16) - 3, label))
+    return svg(max(WIDTH, left + across * (last_step + 1) + 8), top + height + 8, body, title)

@@ -12,7 +12,7 @@ from html import escape
 from math import inf
 
 from ..strategies.kitsune.models.simulate import Firing, Moment, Simulation
-from .picture import CHARACTER, LINE_HEIGHT, MARGIN, PALETTE, rectangle, svg, text
+from .svg import LINE_HEIGHT, MARGIN, PALETTE, Picture, rectangle, svg, text, wide
 
 COLOURS = {"simt": PALETTE[0], "tensor": PALETTE[1], "queue": PALETTE[2], "dram": PALETTE[4], "l2": PALETTE[5]}
 UNITS = ("simt", "tensor", "dram", "l2")
@@ -32,14 +32,14 @@ class _Axis:
 
 
 # ---------------------------------------------------------------- the picture
-def timeline(run: Simulation, name: str, until: float = 0.0, width: float = 900.0) -> str:
+def timeline(run: Simulation, until: float = 0.0, width: float = 900.0) -> Picture:
     """A row of tiles for each stage; below, how full each queue is and what each unit does.
 
     ``until`` is the last microsecond of the axis, so that several runs can have one scale.
     """
     until = max(until, run.makespan_us)
     labels = [*(load.name for load in run.loads), *(channel.name for channel in run.channels), *UNITS]
-    left = max(map(len, labels)) * CHARACTER + 2 * MARGIN
+    left = max(map(wide, labels)) + 2 * MARGIN
     at = _Axis(left, (width - left - MARGIN) / until)
     kernels = f"{run.kernels} kernel" + "s" * (run.kernels > 1)
     title = f"{run.execution} on {run.device.name}: {run.makespan_us:,.1f} us, {kernels}, {run.dram_bytes:,} bytes of DRAM"
@@ -61,7 +61,7 @@ def timeline(run: Simulation, name: str, until: float = 0.0, width: float = 900.
         body += _strip(unit, _averaged(run.moments, unit, at), COLOURS[unit], tip, at, y)
         y += STRIP
     body += _ticks(until, at, y)
-    return svg(width, y + LINE_HEIGHT + MARGIN, body, name, title)
+    return svg(width, y + LINE_HEIGHT + MARGIN, body, title)
 
 
 def _tiles(firings: Sequence[Firing], kind: str, at: _Axis, y: float) -> Iterable[str]:
@@ -76,18 +76,18 @@ def _tiles(firings: Sequence[Firing], kind: str, at: _Axis, y: float) -> Iterabl
     for group in joined:
         first, last_one = group[0], group[-1]
         which = f"tile {first.tile}" if len(group) == 1 else f"tiles {first.tile} to {last_one.tile}"
-        x, wide = at(first.start), max(0.3, at(last_one.end) - at(first.start))
-        yield rectangle(x, y + 2, wide, ROW - 4, COLOURS[kind],
+        x, across = at(first.start), max(0.3, at(last_one.end) - at(first.start))
+        yield rectangle(x, y + 2, across, ROW - 4, COLOURS[kind],
                         f"{first.stage} ({kind}), {which}: {first.start:.2f} to {last_one.end:.2f} us")
-        if len(group) == 1 and wide > len(str(first.tile)) * CHARACTER + 4:
-            yield text(x + wide / 2, y + 15, str(first.tile), "middle")
+        if len(group) == 1 and across > wide(str(first.tile)) + 4:
+            yield text(x + across / 2, y + 15, str(first.tile), "middle")
 
 
 def _strip(label: str, steps: Sequence[tuple[float, float]], colour: str, tip: str, at: _Axis, y: float) -> list[str]:
     """A quantity between 0 and 1 over time, as an area with steps."""
     low, tall = y + STRIP - 3, STRIP - 8
     path = f"M{at(0):.1f} {low:.1f}" + "".join(f"H{at(t):.1f}V{low - tall * part:.1f}" for t, part in steps) + f"V{low:.1f}Z"
-    return [text(at.left - MARGIN, y + 16, label, "end", ' fill-opacity="0.7"'),
+    return [text(at.left - MARGIN, y + 16, label, "end", faint=True),
             f'<path d="{path}" fill="{colour}" fill-opacity="0.28" stroke="{colour}"><title>{escape(tip)}</title></path>']
 
 
@@ -125,4 +125,4 @@ def _ticks(until: float, at: _Axis, y: float) -> list[str]:
     power = 10.0 ** (len(f"{until / 9:.0f}") - 1)
     step = next(power * n for n in (1, 2, 5, 10) if power * n * 9 >= until)
     marks = [n * step for n in range(int(until / step) + 1)]
-    return [text(at(mark), y + LINE_HEIGHT, f"{mark:g}" + " us" * (mark == 0), "middle", ' fill-opacity="0.7"') for mark in marks]
+    return [text(at(mark), y + LINE_HEIGHT, f"{mark:g}" + " us" * (mark == 0), "middle", faint=True) for mark in marks]
