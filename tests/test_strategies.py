@@ -94,8 +94,8 @@ def test_a_value_at_many_positions_says_at_how_many(count, op, why):
 
 
 @pytest.mark.parametrize("draft, message", [
-    (lambda graph, device: None, "strategy draft returns NoneType where a FusionPlan is expected; end it with: return make_plan"),
-    (lambda graph, device: [[1]], "returns list where"),
+    (lambda graph, device: None, "strategy draft returns NoneType; end it with: return make_plan"),
+    (lambda graph, device: [[1]], "returns list; end it with"),
     (lambda graph, device: make_plan(graph, "draft", [1, 2]), r"1 is not a group; a group is a list of ids, as in \[\[1, 2\], \[3\]\]"),
 ])
 def test_a_draft_of_a_strategy_is_told_what_is_missing(monkeypatch, draft, message):
