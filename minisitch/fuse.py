@@ -194,7 +194,7 @@ def bits(mask: int) -> list[int]:
 # ---------------------------------------------------------------- what every strategy needs
 # Views. Inside a kernel these moves only change an index.
 FREE = frozenset({"broadcast", "reshape", "transpose", "slice"})
-COUNTED = frozenset({"constant", "iota"})  # read no memory: every reader makes them itself
+COUNTED = frozenset({"constant", "iota"})  # read no memory: each reader makes its own, by counting
 # inputs and outputs of one kernel (BladeDISC's bound; CUDA takes 4 kB of parameters)
 MOST_ARGUMENTS = 64
 
@@ -223,6 +223,9 @@ def stretches(graph: Graph, node: Node) -> bool:
     return False
 
 
+# Three functions look through views. ``read_in_place`` stops at all but reshapes: the buffer of a kernel
+# has the same bytes in the same order. ``view_source`` stops where strides end: a library call takes
+# strides. ``behind_views`` never stops: it finds the operation that made the data.
 def read_in_place(graph: Graph, value: int) -> int:
     """The value whose memory holds ``value`` unchanged: the same, or what it is a reshape of."""
     nodes = graph.nodes
@@ -249,12 +252,7 @@ def view_source(graph: Graph, value: int) -> int:
 
 
 def behind_views(graph: Graph, value: int) -> int:
-    """The value at the end of a chain of views.
-
-    Three functions look through views. ``read_in_place`` stops at all but reshapes: the buffer of a
-    kernel has the same bytes in the same order. ``view_source`` stops where strides end: a library
-    call takes strides. ``behind_views`` never stops: it finds the operation that made the data.
-    """
+    """The value at the end of a chain of views."""
     while graph[value].op in FREE:
         value = graph[value].args[0]
     return value
@@ -262,7 +260,7 @@ def behind_views(graph: Graph, value: int) -> int:
 
 def sources(graph: Graph, node: Node) -> set[int]:
     """The values that a node reads, behind views, except constants and iotas."""
-    return {source for arg in node.args if graph[source := behind_views(graph, arg)].op not in ("constant", "iota")}
+    return {source for arg in node.args if graph[source := behind_views(graph, arg)].op not in COUNTED}
 
 
 # ---------------------------------------------------------------- from groups to a plan
@@ -291,6 +289,7 @@ def make_plan(graph: Graph, strategy: str, groups: Iterable[Sequence[int]],
     patterns = [Pattern(tuple(sorted(set(g))), (), "kernel", c) for g, c in zip(groups, how, strict=True) if g]
     patterns += [Pattern((n.id,), (n.id,), "library") for n in graph.nodes if n.kind == "library" and n.id not in inside]
     patterns += [Pattern(p, (), "pipeline") for p in loops]
+    # What each pattern was asked to make. ``_close`` adds what it also computes, but does not write.
     held = [set(p.members) for p in patterns]
     patterns = [_close(graph, p) for p in patterns]
     # a returned constant, a view of an input ...
@@ -357,7 +356,8 @@ def _with_outputs(graph: Graph, patterns: Sequence[Pattern], held: Sequence[set[
 def in_order(graph: Graph, patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
     """The patterns in an order in which each comes after those that write what it reads.
 
-    Ties are broken by the largest output. Raises PlanError if patterns wait for each other in a
+    Of several patterns that may come next, the one whose last output has the smallest id comes
+    first. Raises PlanError if patterns wait for each other in a
     circle.
     """
     writer = {o: i for i, p in enumerate(patterns) for o in p.outputs}
@@ -476,7 +476,7 @@ def extract(graph: Graph, pattern: Pattern) -> Body:
         nodes.append(Node(len(nodes), op, tuple(number[a] for a in args), node.type, attrs, node.where, node.via))
         origin.append(source)
 
-    # each product reads whole operands
+    # A product needs whole operands, so it has no windows.
     products = pattern.kind == "pipeline" or pattern.composition.products
     inside, windows = set(pattern.members), {} if products else _windows(graph, pattern)
     for member in pattern.members:

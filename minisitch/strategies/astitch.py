@@ -4,6 +4,7 @@ A *stitch op* (section 4.1) holds operations that reach each other without passi
 and also operations that do not reach each other at all (remote stitching). Both follow from one
 rule. The *level* of a value is the number of library calls on the longest path to it. Values of one
 level can share a kernel, because a path that leaves a level through a library call cannot return.
+Then ``levels`` moves cheap values to the later level of their readers. A path still cannot return.
 How values travel inside the kernel is decided by ``stitch``. It accepts any group, because this
 strategy allows grid barriers.
 """
@@ -52,7 +53,7 @@ def astitch(graph: Graph, device: Device) -> FusionPlan:
     for number, members in sorted(groups.items()):
         pieces = _within_arguments(graph, members, stored, readers)
         found += pieces
-        why = f"{count(len(members), 'operation')} at level {number}: so many library calls before them or their readers"
+        why = f"{count(len(members), 'operation')} with {count(number, 'library call')} before them, or before all their readers"
         decisions.append(Decision(tuple(members), "fuse", "same-level", why))
         if len(pieces) > 1:
             decisions.append(Decision(tuple(p[0] for p in pieces), "keep apart", "argument-limit",
@@ -98,6 +99,7 @@ def levels(graph: Graph) -> list[int]:
         if not is_fusible(node) or not users or node.id in stored or any(graph[u].kind == "library" for u in users):
             continue
         later = {level[u] for u in users}
+        # a value that stays is written and read: twice its bytes
         if len(later) == 1 and min(later) > level[node.id] and (node.op in FREE or reads[node.id] <= 2 * node.type.nbytes):
             level[node.id] = min(later)
     return level
