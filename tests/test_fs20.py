@@ -126,7 +126,7 @@ def contracted_is_acyclic(dag, patterns):
 
 
 def planned(dag, score, allowed=lambda p: True, width=3, best=3):
-    return search(dag, all_candidates(Explorer(dag, score, allowed, best)), width)
+    return search(dag, all_candidates(dag, score, allowed, best), width)
 
 
 @given(seed=st.integers(0, 1 << 30))
@@ -233,7 +233,7 @@ def test_a_contracted_plan_is_explored_again():
     graph = simplify(traced(lambda x, y: (network(x), network(y)), (8, 8), (16, 16)))
     assert len(fuse(graph, "xla", V100).kernels) == 12 and len(fuse(graph, "fs20", V100).kernels) == 6
     found = Evaluator(xla(model("w2v"), V100), V100)
-    one_round = search(found.dag, all_candidates(Explorer(found.dag, found.score, found.allowed)))[0]
+    one_round = search(found.dag, all_candidates(found.dag, found.score, found.allowed))[0]
     assert sum(map(found.score, plans(found)[0])) > sum(p.score for p in one_round)
     dag, parts = contract(Dag([[2], [3], [3], []]), [mask(0, 2), mask(1), mask(3)])
     assert parts == [mask(0, 2), mask(1), mask(3)] and dag.consumers == [(2,), (2,), ()]

@@ -9,10 +9,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from programs import layernorm, softmax
-from stitch_help import TOY, TOY128
+from programs import layernorm, layernorm_backward, softmax
+from simt_kernels import CASES, MUTANTS
+from stitch_help import CPU, TOY, TOY128, V100
 
 import minisitch as ms
+from minisitch import simt
+from minisitch.strategies.fs20.explore import Candidate, Explorer
+from minisitch.strategies.kitsune.pipeline import least_depths
+from minisitch.testing import random_graph
 from minisitch.testing.seams import SEAMS
 
 SHAPE = (70, 50)
@@ -40,7 +45,7 @@ def unchecked(monkeypatch, name):
 def test_the_references_in_their_own_places_change_no_text():
     def all_texts():
         return [str(ms.lower(function, X, strategy=strategy, target=target, passes="default"))
-                for function in (softmax, layernorm_without_weights) for strategy in ("xla", "fs18", "fs20", "astitch", "auto")
+                for function in (softmax, normalised) for strategy in ("xla", "fs18", "fs20", "astitch", "auto")
                 for target in ("step", "python")]
     before = all_texts()
     with contextlib.ExitStack() as all_open:
@@ -50,7 +55,7 @@ def test_the_references_in_their_own_places_change_no_text():
     assert all_texts() == before
 
 
-def layernorm_without_weights(x):
+def normalised(x):
     return layernorm(x, np.float32(2), np.float32(1))
 
 
@@ -71,7 +76,8 @@ def test_every_module_that_knows_a_pass_calls_the_other_function(name):
         holders = [each for each in gc.get_referrers(reference(name)) if not isinstance(each, types.FrameType | types.GeneratorType)]
         tests = [vars(module) for module in list(sys.modules.values()) if not module.__name__.startswith("minisitch")]
         allowed = {id(each) for each in (SEAMS[name], SEAMS[name].__dict__, *tests)}
-        assert [each for each in holders if id(each) not in allowed] == []
+        allowed.add(id(least_depths.__defaults__))  # verify_pipeline asks the reference
+        assert [each for each in holders if id(each) not in allowed and type(each).__name__ != "Run"] == []
     assert modules() == known
 
 
@@ -182,19 +188,111 @@ def test_a_function_that_changes_its_arguments_is_refused():
 
 
 def test_what_cannot_be_swapped_is_refused():
-    with pytest.raises(ms.MinisitchError, match="no pass 'stitch' can be swapped; take one of map_rows, spans"), ms.swapped("stitch", print):
+    with pytest.raises(ms.MinisitchError, match="no pass 'stitch' can be swapped; take one of map_rows, candidates, groups, spans"), ms.swapped("stitch", print):
         pass
     with pytest.raises(ms.MinisitchError, match="takes a function, not 3"), ms.swapped("spans", 3):
         pass
 
 
+# ---------------------------------------------------------------- the properties hold of the passes themselves
+def backward(x):
+    return layernorm_backward(x, x + 1, x[0])
+
+
+def perceptron(x, w):
+    return np.tanh(x @ w) @ w
+
+
+def all_at_once():
+    """A context in which every pass stands in its own place, and is checked."""
+    stack = contextlib.ExitStack()
+    for name, seam in SEAMS.items():
+        stack.enter_context(ms.swapped(name, seam.reference))
+    return stack
+
+
+@pytest.mark.parametrize("strategy", ["none", "xla", "fs18", "fs20", "astitch", "kitsune", "auto"])
+def test_random_programs_pass_all_checks(strategy):
+    with all_at_once():
+        for seed in range(12):
+            graph = random_graph(np.random.default_rng(seed), max_nodes=18)
+            for device, target in ((V100, "step"), (TOY, "step"), (CPU, "python")):
+                ms.runtime.compile_graph(graph, strategy, target, device)
+
+
+def test_every_seam_is_called():
+    """Each entry of RUNS makes the compiler call its pass, so a wrong one has a chance to show."""
+    for name, run in RUNS.items():
+        called = []
+
+        def counting(*args, name=name, called=called, **kwargs):
+            called.append(name)
+            return reference(name)(*args, **kwargs)
+
+        with ms.swapped(name, counting):
+            run()
+        assert called, name
+    assert set(RUNS) == set(SEAMS)
+
+
 # ---------------------------------------------------------------- wrong passes
-def changed(**fields):
+def kernel_text(strategy, device, *programs):
+    return [str(ms.lower(function, *arrays, strategy=strategy, target="step", device=device)) for function, *arrays in programs]
+
+
+def pipeline_text():
+    w = np.ones((64, 64), np.float32)
+    return str(ms.lower(perceptron, np.ones((4096, 64), np.float32), w, strategy="kitsune", target="step", device="a100", stop_after="fuse"))
+
+
+def workspace():
+    made = ms.jit(normalised, strategy="none", target="python").compile(X)
+    return made.workspace, made.residents
+
+
+def judged():
+    """The stepper's verdicts about a right kernel and its mutants."""
+    case = CASES["tree_sum"]
+    found = [verdict(case, case.text)]
+    return found + [verdict(case, case.text.replace(m.old, m.new)) for m in MUTANTS if m.case == case.name and m.old]
+
+
+def verdict(case, text):
+    try:
+        simt.step(text, case.make(np.random.default_rng(0)), case.grid, case.block, inputs=case.inputs, wave=case.wave)
+    except ms.KernelBug as bug:
+        return bug.rule
+    return "accepted"
+
+
+RUNS = {  # name of a seam -> something that makes the compiler call it, and gives what it leads to
+    "map_rows": lambda: kernel_text("astitch", TOY128, (softmax, LONG), (softmax, X), (softmax, ONE_ROW)),
+    "candidates": lambda: kernel_text("astitch", TOY, (normalised, X), (backward, X), (scaled, X)),
+    "groups": lambda: kernel_text("astitch", TOY, (normalised, X), (backward, X), (scaled, X)),
+    "spans": lambda: kernel_text("fs18", TOY, (normalised, X)),
+    "grow": lambda: kernel_text("fs18", TOY, (normalised, X), (backward, X)),
+    "given_up": lambda: kernel_text("fs18", V100, (normalised, X), (softmax, X)),
+    "pattern_reduction": lambda: kernel_text("fs20", TOY, (normalised, X)),
+    "depths": pipeline_text,
+    "balance": pipeline_text,
+    "plan_memory": workspace,
+    "ordered": judged,
+}
+
+
+def scaled(x):
+    """A heavy value that is broadcast, besides a reduce."""
+    return np.sqrt(np.abs(np.sum(x, axis=-1, keepdims=True)) + 1) * x
+
+
+def of(name, change):
+    """The pass with its result changed."""
+    return lambda *args, **kwargs: change(reference(name)(*args, **kwargs))
+
+
+def map_with(**fields):
     """A map of rows with other fields, each computed from the reference's map."""
-    def mine(rows, cols, device, **choices):
-        found = reference("map_rows")(rows, cols, device, **choices)
-        return replace(found, **{name: field(found) for name, field in fields.items()})
-    return mine
+    return of("map_rows", lambda m: replace(m, **{name: field(m) for name, field in fields.items()}))
 
 
 def row_per_block(rows, cols, device, **choices):
@@ -214,8 +312,7 @@ def shortest(readers):
 
 
 def from_inputs(readers):
-    operands = {node: [other for other in readers if node in readers[other]] for node in readers}
-    return reference("spans")(operands)
+    return reference("spans")({node: [other for other in readers if node in readers[other]] for node in readers})
 
 
 def last_reader(readers):
@@ -225,48 +322,162 @@ def last_reader(readers):
     return found
 
 
-def recursive(readers):
-    def span(node):
-        return max((span(user) + 1 for user in readers[node]), default=0)
-    return {node: span(node) for node in readers}
+def each_spans(change):
+    return lambda readers: {node: change(span) for node, span in reference("spans")(readers).items()}
+
+
+def grow_with(skip_users=False, farthest=False, twice=False, shy=False):
+    """Algorithm 1 with a mistake."""
+    def grow(root, operands, users, span, fits):
+        taken, given_up, seen, frontier = [], {}, {root}, set(operands(root))
+        while frontier:
+            producer = (max if farthest else min)(frontier, key=lambda each: (span[each], each))
+            frontier.discard(producer)
+            seen.add(producer)
+            outside = [u for u in users(producer) if u not in [root, *taken] and span[u] > span[root]]
+            if outside and not skip_users:
+                given_up[producer] = outside[0]
+            elif not shy and fits(producer) and (not twice or fits(producer)):
+                taken.append(producer)
+                frontier |= set(operands(producer)) - seen
+        return taken, given_up
+    return grow
+
+
+def other_dominant(groups):
+    return tuple(replace(g, dominant=g.subdominants[-1], subdominants=(g.dominant, *g.subdominants[:-1])) if g.subdominants else g
+                 for g in groups)
+
+
+def in_one(groups):
+    """All groups joined to one."""
+    members = tuple(sorted(m for g in groups for m in g.members))
+    subdominants = tuple(c for g in groups for c in (g.dominant, *g.subdominants) if c != groups[0].dominant)
+    return (replace(groups[0], members=members, subdominants=subdominants),)
+
+
+def each_pattern(change):
+    return of("pattern_reduction", lambda found: [change(patterns) for patterns in found])
+
+
+def first_consumers(dag, score, allowed, best):
+    """Patterns by a vertex and all that it reaches, whatever lies between."""
+    return [[Candidate(1 << v | dag.below[v], 0, 0, score(1 << v))] for v in range(len(dag))]
+
+
+def no_sharing(lifetimes):
+    offsets, total = [], 0
+    for life in lifetimes:
+        offsets.append(total)
+        total += -(-life.nbytes // 64) * 64
+    return tuple(offsets), total
 
 
 WRONG = {
-    "a block of 48 threads": ("map_rows", changed(threads=lambda m: 48, threads_per_row=lambda m: 48, rows_per_block=lambda m: 1), "legal"),
-    "a block of 2,048 threads": ("map_rows", changed(threads=lambda m: 2048, threads_per_row=lambda m: 2048), "legal"),
-    "three rows where two fit": ("map_rows", changed(rows_per_block=lambda m: m.rows_per_block + 1), "legal"),
-    "a third of the blocks": ("map_rows", changed(blocks=lambda m: max(1, m.blocks // 3), steps=lambda m: 1), "covers"),
-    "a block a row, and no turns": ("map_rows", row_per_block, "one wave"),
-    "columns are lost": ("map_rows", loses_columns, "covers"),
-    "49 columns of 50": ("map_rows", changed(chunk=lambda m: m.chunk - 1), "covers"),
-    "one row too few": ("map_rows", changed(rows=lambda m: m.rows - 1), "covers"),
-    "rows are never split": ("map_rows", never_splits, "busy"),
-    "all threads on each row": ("map_rows", changed(rows_per_block=lambda m: 1, threads_per_row=lambda m: m.threads,
-                                                    steps=lambda m: -(-m.rows // m.blocks)), "busy"),
-    "half a block": ("map_rows", changed(blocks=lambda m: m.blocks / 2), "type"),
-    "spans by the shortest path": ("spans", shortest, "above"),
-    "spans from the inputs": ("spans", from_inputs, "above"),
-    "spans of the last reader": ("spans", last_reader, "above"),
-    "all spans zero": ("spans", lambda readers: dict.fromkeys(readers, 0), "above"),
-    "roots have span 1": ("spans", lambda readers: {n: s + 1 for n, s in reference("spans")(readers).items()}, "root"),
-    "spans twice as high": ("spans", lambda readers: {n: 2 * s for n, s in reference("spans")(readers).items()}, "tight"),
-    "no spans": ("spans", lambda readers: {}, "complete"),
+    "map_rows": [
+        ("a block of 48 threads", map_with(threads=lambda m: 48, threads_per_row=lambda m: 48, rows_per_block=lambda m: 1), "legal"),
+        ("a block of 2,048 threads", map_with(threads=lambda m: 2048, threads_per_row=lambda m: 2048), "legal"),
+        ("three rows where two fit", map_with(rows_per_block=lambda m: m.rows_per_block + 1), "legal"),
+        ("a third of the blocks", map_with(blocks=lambda m: max(1, m.blocks // 3), steps=lambda m: 1), "covers"),
+        ("one turn where four are needed", map_with(steps=lambda m: -(-m.steps // 4)), "covers"),
+        ("a block a row, and no turns", row_per_block, "one wave"),
+        ("columns are lost", loses_columns, "covers"),
+        ("49 columns of 50", map_with(chunk=lambda m: m.chunk - 1), "covers"),
+        ("one row too few", map_with(rows=lambda m: m.rows - 1), "covers"),
+        ("rows are never split", never_splits, "busy"),
+        ("all threads on each row", map_with(rows_per_block=lambda m: 1, threads_per_row=lambda m: m.threads,
+                                             steps=lambda m: -(-m.rows * m.splits // m.blocks)), "busy"),
+        ("half a block", map_with(blocks=lambda m: m.blocks / 2), "type"),
+    ],
+    "candidates": [
+        ("no candidates", lambda graph: (), "complete"),
+        ("reduces alone", lambda graph: tuple(n.id for n in graph.nodes if n.kind == "reduce"), "complete"),
+        ("everything", lambda graph: tuple(n.id for n in graph.nodes), "only"),
+        ("the last one first", of("candidates", lambda found: found[::-1]), "order"),
+        ("ids that do not exist", of("candidates", lambda found: (*found, 1000)), "type"),
+    ],
+    "groups": [
+        ("no groups", lambda graph, merge=True: (), "complete"),
+        ("the wrong dominant", of("groups", other_dominant), "dominant"),
+        ("all in one group", of("groups", in_one), "cut"),
+        ("the last operation forgotten", of("groups", lambda gs: tuple(replace(g, members=g.members[1:]) for g in gs)), "connected"),
+        ("every group twice", of("groups", lambda groups: groups * 2), "partition"),
+        ("no sub-dominants", of("groups", lambda groups: tuple(replace(g, subdominants=()) for g in groups)), "sub-dominants"),
+        ("a list", of("groups", list), "type"),
+    ],
+    "spans": [
+        ("the shortest path", shortest, "above"),
+        ("from the inputs", from_inputs, "above"),
+        ("the last reader", last_reader, "above"),
+        ("all zero", each_spans(lambda span: 0), "above"),
+        ("roots have 1", each_spans(lambda span: span + 1), "root"),
+        ("twice as high", each_spans(lambda span: 2 * span), "tight"),
+        ("none", lambda readers: {}, "complete"),
+        ("the root's forgotten", lambda readers: {n: s for n, s in reference("spans")(readers).items() if s}, "complete"),
+        ("as text", each_spans(str), "type"),
+    ],
+    "grow": [
+        ("given-up users are ignored", grow_with(skip_users=True), "circle"),
+        ("farthest first", grow_with(farthest=True), "given up"),
+        ("asks twice", grow_with(twice=True), "once"),
+        ("asks for nobody", grow_with(shy=True), "given up"),
+        ("takes nothing", of("grow", lambda found: ([], found[1])), "taken"),
+        ("asks for the root", lambda root, operands, users, span, fits: ([root] if fits(root) else [], {}), "producers"),
+        ("returns one list", of("grow", lambda found: found[0]), "type"),
+    ],
+    "given_up": [
+        ("nothing is given up", lambda wanted: [], "complete"),
+        ("what must be kept goes too", lambda wanted: list(wanted), "complete"),
+    ],
+    "pattern_reduction": [
+        ("finds nothing", lambda dag, score, allowed, best: [[] for _ in dag.consumers], "complete"),
+        ("one list", lambda dag, score, allowed, best: [], "complete"),
+        ("the worst first", each_pattern(lambda patterns: patterns[::-1]), "best first"),
+        ("each twice", each_pattern(lambda patterns: patterns[:1] * 2), "distinct"),
+        ("as many as it finds", lambda dag, score, allowed, best: Explorer(dag, score, allowed, best + 1).explore(), "most"),
+        ("all that is reached", first_consumers, "reach"),
+        ("of the wrong vertex", of("pattern_reduction", lambda found: found[::-1]), "begins"),
+        ("a better score than it has", each_pattern(lambda ps: [replace(p, score=p.score + 1) for p in ps]), "score"),
+    ],
+    "depths": [
+        ("all 1", of("depths", lambda found: [1 for _ in found]), "full rate"),
+        ("all tiles", of("depths", lambda found: [1000 for _ in found]), "least"),
+        ("0", of("depths", lambda found: [0 for _ in found]), "type"),
+        ("one queue forgotten", of("depths", lambda found: found[1:]), "complete"),
+    ],
+    "balance": [
+        ("a block each", lambda loads, device: {load.name: 1 for load in loads}, "balanced"),
+        ("all SMs for each", lambda loads, device: {load.name: device.sms for load in loads}, "fits"),
+        ("a stage forgotten", lambda loads, device: {}, "complete"),
+    ],
+    "plan_memory": [
+        ("no sharing", no_sharing, "small"),
+        ("all in one place", of("plan_memory", lambda found: (tuple(0 for _ in found[0]), found[1])), "apart"),
+        ("not aligned", of("plan_memory", lambda found: (tuple(o + 4 for o in found[0]), found[1] + 64)), "aligned"),
+        ("a total too small", of("plan_memory", lambda found: (found[0], found[1] // 2)), "inside"),
+        ("values forgotten", of("plan_memory", lambda found: (found[0][1:], found[1])), "complete"),
+    ],
+    "ordered": [
+        ("always", lambda before, after: True, "same block"),
+        ("never", lambda before, after: False, "same thread"),
+        ("nothing said", lambda before, after: None, "type"),
+    ],
 }
-PROGRAMS = {  # name of a seam -> the strategy that calls it, and programs on which a wrong pass has to show
-    "map_rows": ("astitch", TOY128, [(softmax, LONG), (softmax, X), (softmax, ONE_ROW)]),
-    "spans": ("fs18", TOY, [(layernorm_without_weights, X)]),
-}
+EACH = [pytest.param(name, mine, rule, id=f"{name}: {what}") for name, cases in WRONG.items() for what, mine, rule in cases]
 
 
-@pytest.mark.parametrize("wrong", WRONG)
-def test_a_wrong_pass_is_named_at_once(wrong):
-    name, mine, rule = WRONG[wrong]
-    strategy, device, programs = PROGRAMS[name]
+@pytest.mark.parametrize(("name", "mine", "rule"), EACH)
+def test_a_wrong_pass_is_named_at_once(name, mine, rule):
     began = time.perf_counter()
     with pytest.raises(ms.PassError, match=f"^your {name}: ") as refused, ms.swapped(name, mine):
-        for function, x in programs:
-            stepped(strategy, device, function, x)
-    assert refused.value.rule == rule, refused.value
+        RUNS[name]()
     assert time.perf_counter() - began < 2
-    for function, x in programs:
-        assert np.allclose(stepped(strategy, device, function, x), function(x), rtol=1e-5, atol=1e-6)
+    assert refused.value.rule == rule and str(refused.value).endswith(f" [{rule}]"), refused.value
+
+
+def test_a_wrong_pass_leaves_nothing_behind():
+    before = {name: run() for name, run in RUNS.items()}
+    for name, mine, _ in (each.values for each in EACH):
+        with pytest.raises(ms.PassError), ms.swapped(name, mine):
+            RUNS[name]()
+    assert {name: run() for name, run in RUNS.items()} == before

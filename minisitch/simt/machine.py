@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import KernelBug
+from ..errors import KernelBug, PassError
 from .memory import NOTHING, Memory, Now, Stamp, Trace, join
 from .text import EXIT, FULL_MASK, PAUSES, SHUFFLES, START, WARP_MEETINGS, KernelProgram, kernel_bug
 from .traffic import Tally, Traffic
@@ -223,7 +223,7 @@ class Machine:
             thread.stop = thread.generator.send(thread.reply)
         except StopIteration:
             thread.stop = (EXIT,)
-        except KernelBug:
+        except (KernelBug, PassError):
             raise
         except (Exception, SystemExit) as error:
             raise self.exception(error, thread) from error

@@ -1,22 +1,36 @@
 """What every result of a pass must be, whoever wrote the pass. ``testing/seams.py`` asks.
 
-In:  ``run``, which calls the pass under test, and the arguments of one call. Out: its result.
+In:  a ``Run``, which calls the function under test, and the arguments of one call. Out: its result.
 Raises ``Broken`` with the name of the property and what was seen.
 
-Where the paper fixes a result, so do its properties (a span is the longest path). Where it leaves a choice, they do not (rows may
-be packed in several ways).
+Where the paper fixes a result, so do its properties: a span is the longest path. Where it leaves a
+choice, they leave it too: rows may be packed in several ways.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import copy
+import inspect
+import traceback
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ..device import Device
-from ..fuse import count
+from ..fuse import bits, count, is_heavy, stretches
+from ..graph import Graph
+from ..runtime.memory import ALIGNMENT, Lifetime
+from ..simt.memory import Stamp
+from ..stitch.dominants import Group, candidates, is_row_reduce, upstream
 from ..stitch.mapping import LONG_ROW, WARP, ThreadMap
+from ..strategies.fs18.compose import GIVEN_UP, MUST, Wish
+from ..strategies.fs18.layers import Neighbours
+from ..strategies.fs20.explore import BEST, Candidate, Dag
+from ..strategies.kitsune.models.balance import Channel, StageLoad
 
-Run = Callable[..., Any]
+PACKAGE = Path(__file__).parent.parent
+MOST_WASTED = 1.05  # memory that a plan may take, as a multiple of what best fit takes
 
 
 class Broken(Exception):
@@ -33,8 +47,52 @@ def require(holds: object, rule: str, seen: str) -> None:
         raise Broken(rule, seen)
 
 
-def _is(answer: Any, kind: type, rule: str = "type") -> None:
-    require(isinstance(answer, kind), rule, f"it returns {type(answer).__name__} where {kind.__name__} is expected")
+@dataclass(frozen=True)
+class Run:
+    """Calls the function under test. ``reference`` is the compiler's own pass."""
+
+    function: Callable[..., Any]
+    reference: Callable[..., Any]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function's result. Raises Broken if it raises anything, or changes its arguments."""
+        given = [copy.deepcopy(a) if isinstance(a, dict | list | set) else a for a in args]
+        try:
+            answer = self.function(*given, **kwargs)
+        except Broken:
+            raise  # by a function among the arguments
+        except (Exception, SystemExit) as error:
+            seen = f"{type(error).__name__}: {error}, in {_line(self.function, error)}"
+            raise Broken("raises", seen) from error
+        require(given == list(args), "pure", "it changes its arguments: work on copies")
+        return answer
+
+
+def _line(function: Callable[..., Any], error: BaseException) -> str:
+    """The line of the function that raised, or its first line if it was not called at all."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    frames = [f for f in traceback.extract_tb(error.__traceback__)
+              if not Path(f.filename).is_relative_to(PACKAGE)]
+    own = [f for f in frames if code and f.filename == code.co_filename] or frames
+    if own:
+        return f"{Path(own[-1].filename).name}:{own[-1].lineno}: {own[-1].line}"
+    return f"{Path(code.co_filename).name}:{code.co_firstlineno}" if code else repr(function)
+
+
+# ---------------------------------------------------------------- words that several share
+def _is(answer: Any, kind: type) -> None:
+    seen = type(answer).__name__
+    require(isinstance(answer, kind), "type", f"it returns {seen} where {kind.__name__} is expected")
+
+
+def _are_numbers(found: Iterable[Any], what: str, least: int = 0) -> None:
+    for n in found:
+        known = type(n) is int and n >= least
+        require(known, "type", f"{what} {n!r}; expected a whole number from {least} on")
+
+
+def _ids(nodes: Iterable[int]) -> str:
+    return "{" + " ".join(f"%{n}" for n in nodes) + "}"
 
 
 def _take(n: int, word: str) -> str:
@@ -43,83 +101,340 @@ def _take(n: int, word: str) -> str:
 
 
 # ---------------------------------------------------------------- stitch/mapping.py
-def check_map_rows(run: Run, rows: int, cols: int, device: Device, *, adaptive: bool = True, whole: bool = False,
-                   threads_per_row: int = 0, threads: int = 0) -> ThreadMap:
-    """The threads are legal, they cover all rows and columns, in one wave, and keep the device busy."""
-    m = run(rows, cols, device, adaptive=adaptive, whole=whole, threads_per_row=threads_per_row, threads=threads)
+def check_map_rows(run: Run, rows: int, cols: int, device: Device, *, adaptive: bool = True,
+                   whole: bool = False, threads_per_row: int = 0, threads: int = 0) -> ThreadMap:
+    """The threads are legal, and cover all rows and columns in one wave. The device is busy."""
+    m = run(rows, cols, device, adaptive=adaptive, whole=whole, threads_per_row=threads_per_row,
+            threads=threads)
     _is(m, ThreadMap)
-    numbers = ("blocks", "threads", "rows_per_block", "threads_per_row", "steps", "splits", "chunk")
-    for name in numbers:
-        least = 0 if name == "chunk" else 1
-        seen = getattr(m, name)
-        require(type(seen) is int and seen >= least, "type", f"{name} is {seen!r}; expected a whole number from {least} on")
+    for name in ("blocks", "threads", "rows_per_block", "threads_per_row", "steps", "splits"):
+        _are_numbers([getattr(m, name)], name, 1)
+    _are_numbers([m.chunk], "chunk")
     block = min(threads or device.max_block, device.max_block)
-    _check_threads(m, device, block, threads_per_row)
+    _check_legal(m, device, block, threads_per_row)
     require((m.rows, m.cols) == (rows, cols), "covers", f"it maps <{m.rows}, {m.cols}> instead")
-    require(m.splits * m.chunk >= cols, "covers", f"{_take(m.splits, 'chunk')} {m.splits * m.chunk} of "
-            f"{count(cols, 'column')}")
-    require((m.splits - 1) * m.chunk < max(cols, 1), "covers", f"{count(m.splits, 'chunk')} of {m.chunk} columns for {cols} "
-            "columns: the last one is empty")
-    require(m.blocks * m.steps >= m.tasks, "covers", f"{_take(m.blocks, 'block')} {m.blocks * m.steps} of {count(m.tasks, 'task')}")
-    require((m.steps - 1) * m.blocks < max(m.tasks, 1), "covers", f"{count(m.tasks, 'task')} in {m.steps} turns of "
-            f"{count(m.blocks, 'block')}: no block has work in the last one")
+    _check_covers(m)
     if not adaptive:
-        require(m.blocks == max(1, rows) and m.rows_per_block == m.splits == 1, "a block a row",
-                f"{count(m.blocks, 'block')}, {m.rows_per_block} rows each; adaptive=False asks for a block a row")
+        seen = f"{count(m.blocks, 'block')} of {count(m.rows_per_block, 'row')}"
+        alone = m.blocks == max(1, rows) and m.rows_per_block == m.splits == 1
+        require(alone, "block a row", f"{seen}; adaptive=False asks for a block a row")
         return m
-    wave = device.wave(m.threads)
-    require(m.blocks <= wave, "one wave", f"{count(m.blocks, 'block')} of {count(m.threads, 'thread')}, of which {wave} are "
+    wave, may_split = device.wave(m.threads), not (whole or threads_per_row)
+    require(m.blocks <= wave, "one wave", f"{count(m.blocks, 'block')}, of which {wave} are "
             "resident at once: let each take several tasks in turn")
-    require(m.splits == 1 or not (whole or threads_per_row), "whole", f"{count(m.splits, 'chunk')} a row, which must stay whole")
-    _check_busy(m, device.wave(block), may_split=not (whole or threads_per_row), chosen=threads_per_row > 0)
+    require(m.splits == 1 or may_split, "whole", f"{count(m.splits, 'chunk')} of a whole row")
+    _check_busy(m, device.wave(block), may_split, chosen=threads_per_row > 0)
     return m
 
 
-def _check_threads(m: ThreadMap, device: Device, most: int, threads_per_row: int) -> None:
-    require(m.threads <= most, "legal", f"a block of {count(m.threads, 'thread')}; at most {most} are allowed")
-    require(m.threads == m.rows_per_block * m.threads_per_row, "legal", f"a block of {count(m.threads, 'thread')} for "
-            f"{count(m.rows_per_block, 'row')} of {count(m.threads_per_row, 'thread')}")
+def _check_legal(m: ThreadMap, device: Device, most: int, threads_per_row: int) -> None:
+    block, row = f"a block of {count(m.threads, 'thread')}", count(m.threads_per_row, "thread")
+    require(m.threads <= most, "legal", f"{block}; at most {most} are allowed")
+    fits = m.threads == m.rows_per_block * m.threads_per_row
+    require(fits, "legal", f"{block} for {count(m.rows_per_block, 'row')} of {row}")
     if device.kind == "cpu":
-        require(m.threads == 1, "legal", f"{m.threads} threads: a CPU has one thread a task")
+        require(m.threads == 1, "legal", f"{block}; a CPU has one thread a task")
         return
-    require(m.threads % WARP == 0, "legal", f"a block of {count(m.threads, 'thread')}, which are not whole warps of {WARP}")
-    wanted = min(most, threads_per_row)
-    require(m.threads_per_row == (wanted or m.threads_per_row), "legal", f"{count(m.threads_per_row, 'thread')} a row; "
-            f"threads_per_row={threads_per_row} asks for {wanted}")
-    require(m.threads_per_row & (m.threads_per_row - 1) == 0, "legal", f"{count(m.threads_per_row, 'thread')} a row; partial "
-            "results meet in pairs: expected a power of two")
+    require(m.threads % WARP == 0, "legal", f"{block}, which are not whole warps of {WARP}")
+    wanted = min(most, threads_per_row) or m.threads_per_row
+    require(m.threads_per_row == wanted, "legal", f"{row} a row; {wanted} are asked for")
+    power = m.threads_per_row & (m.threads_per_row - 1) == 0
+    require(power, "legal", f"{row} a row meet in pairs: expected a power of two")
+
+
+def _check_covers(m: ThreadMap) -> None:
+    cols, tasks = count(m.cols, "column"), count(m.tasks, "task")
+    chunks = f"{_take(m.splits, 'chunk')} {m.splits * m.chunk} of {cols}"
+    require(m.splits * m.chunk >= m.cols, "covers", chunks)
+    require((m.splits - 1) * m.chunk < max(m.cols, 1), "covers", f"{chunks}: the last has none")
+    turns = f"{_take(m.blocks, 'block')} {m.blocks * m.steps} of {tasks}"
+    require(m.blocks * m.steps >= m.tasks, "covers", turns)
+    require((m.steps - 1) * m.blocks < max(m.tasks, 1), "covers", f"{turns}: the last turn has none")
 
 
 def _check_busy(m: ThreadMap, wave: int, may_split: bool, chosen: bool) -> None:
     """``chosen``: the caller has chosen the threads of a row."""
-    require(2 * m.blocks >= min(m.tasks, wave), "busy", f"{count(m.blocks, 'block')}, although {count(m.tasks, 'task')} would keep "
-            f"{min(m.tasks, wave)} of {wave} resident blocks busy")
+    seen, most = count(m.blocks, "block"), min(m.tasks, wave)
+    require(2 * m.blocks >= most, "busy", f"{seen}, where {most} of {wave} resident ones have work")
     idle = may_split and 0 < 2 * m.tasks <= wave and m.chunk >= 2 * LONG_ROW
-    require(not idle, "busy", f"{count(m.blocks, 'block')} of {wave} resident ones, each with {m.chunk} columns: split the rows")
-    require(chosen or m.threads_per_row <= max(WARP, 2 * m.chunk), "busy", f"{count(m.threads_per_row, 'thread')} for "
-            f"{count(m.chunk, 'column')}: more than half of them have nothing to do")
+    columns = count(m.chunk, "column")
+    require(not idle, "busy", f"{seen} of {wave} resident ones, each with {columns}: split the rows")
+    require(chosen or m.threads_per_row <= max(WARP, 2 * m.chunk), "busy",
+            f"{count(m.threads_per_row, 'thread')} for {columns}: more than half have no work")
 
 
-# ---------------------------------------------------------------- strategies/fs18/spans.py
+# ---------------------------------------------------------------- stitch/dominants.py
+CONSTANTS = ("constant", "iota")
+
+
+def _are_ids(found: Collection[Any], graph: Graph) -> None:
+    for node in found:
+        known = type(node) is int and 0 <= node < len(graph)
+        require(known, "type", f"{node!r} is no operation; ids are 0 to {len(graph) - 1}")
+
+
+def check_candidates(run: Run, graph: Graph) -> tuple[int, ...]:
+    """Reduces, outputs, and heavy element-wise values that are broadcast. No others."""
+    found = run(graph)
+    _is(found, tuple)
+    _are_ids(found, graph)
+    require(list(found) == sorted(set(found)), "order", "expected ascending ids, each once")
+    for node in graph.nodes:
+        reasons = {"a reduce": node.kind == "reduce", "an output": node.id in graph.outputs,
+                   "heavy and broadcast": node.kind == "map" and is_heavy(graph, node) and stretches(graph, node)}
+        reason = next((words for words, holds in reasons.items() if holds), "")
+        named = f"%{node.id} {node.op}"
+        require(node.id in found or not reason, "complete", f"{named} is {reason}: expected it too")
+        require(node.id not in found or reason, "only", f"{named} is none of {', '.join(reasons)}")
+    return found
+
+
+def check_groups(run: Run, graph: Graph, merge: bool = True) -> tuple[Group, ...]:
+    """What stays connected when edges out of candidates are cut, each with its dominant."""
+    found, cut = run(graph, merge), set(candidates(graph))
+    _is(found, tuple)
+    for group in found:
+        _is(group, Group)
+        _are_ids((*group.members, group.dominant, *group.subdominants), graph)
+        inside = [c for c in group.members if c in cut]
+        wanted = _preferred(graph, inside if merge else inside and [group.dominant])
+        require(group.dominant in inside and group.dominant in wanted, "dominant",
+                f"%{group.dominant} of {_ids(group.members)}; expected one of {_ids(wanted)}")
+        others = sorted(c for c in inside if merge and c != group.dominant)
+        seen = _ids(group.subdominants)
+        require(sorted(group.subdominants) == others, "sub-dominants", f"{seen}; expected {_ids(others)}")
+    if merge:
+        _check_partition(found, graph, cut)
+    else:
+        _check_alone(found, graph, cut)
+    return found
+
+
+def _preferred(graph: Graph, inside: Sequence[int]) -> list[int]:
+    """Which of these candidates may dominate.
+
+    Reduces with the largest input, of these row-reduces. Without a reduce heavy values, else any.
+    """
+    sizes = {c: graph[graph[c].args[0]].type.size for c in inside if graph[c].kind == "reduce"}
+    largest = [c for c, size in sizes.items() if size == max(sizes.values())]
+    by_rows = [c for c in largest if is_row_reduce(graph, graph[c])]
+    return by_rows or largest or [c for c in inside if is_heavy(graph, graph[c])] or list(inside)
+
+
+def _check_alone(found: Sequence[Group], graph: Graph, cut: set[int]) -> None:
+    rest = {n.id for n in graph.nodes if n.op not in CONSTANTS} - cut
+    require(sorted(g.dominant for g in found) == sorted(cut), "complete", "expected a group for each candidate")
+    for group in found:
+        wanted = upstream(graph, (group.dominant,), rest)
+        seen = _ids(group.members)
+        require(tuple(sorted(group.members)) == wanted, "members", f"{seen}; expected {_ids(wanted)}")
+
+
+def _check_partition(found: Sequence[Group], graph: Graph, cut: set[int]) -> None:
+    home: dict[int, Group] = {}
+    for group in found:
+        for member in group.members:
+            require(member not in home, "partition", f"%{member} is in two groups")
+            require(graph[member].op not in CONSTANTS, "partition", f"%{member} is a constant")
+            home[member] = group
+    for node in cut:
+        constant = graph[node].op in CONSTANTS
+        require(node in home or constant, "complete", f"%{node} {graph[node].op} is in no group")
+    edges: dict[int, set[int]] = {member: set() for member in home}
+    for reader in graph.nodes:
+        for arg in [a for a in reader.args if a not in cut and graph[a].op not in CONSTANTS]:
+            require(home.get(arg) is home.get(reader.id), "connected", f"%{reader.id} reads %{arg}, "
+                    "which is no candidate: expected both in one group")
+            if arg in home:
+                edges[arg].add(reader.id)
+                edges[reader.id].add(arg)
+    for group in found:
+        reached, pending = {group.dominant}, [group.dominant]
+        while pending:
+            fresh = edges[pending.pop()] - reached
+            reached |= fresh
+            pending += fresh
+        apart = sorted(set(group.members) - reached)
+        require(not apart, "cut", f"only candidates lead from {_ids(apart)} to %{group.dominant}: "
+                "expected two groups")
+
+
+# ---------------------------------------------------------------- strategies/fs18/
 def check_spans(run: Run, readers: Mapping[int, Collection[int]]) -> dict[int, int]:
-    """Every operation stands right above its highest reader. What waits for itself has no span."""
+    """Every operation stands right above its highest reader. One that waits for itself has none."""
     found = run(readers)
     _is(found, dict)
-    for node, span in found.items():
-        require(node in readers, "complete", f"%{node} has a span, and is none of the operations")
-        require(type(span) is int, "type", f"the span of %{node} is {span!r}, no whole number")
+    _are_numbers(found.values(), "a span of")
+    require(found.keys() <= readers.keys(), "complete", f"{_ids(found.keys() - readers)} too many")
     for node, users in readers.items():
         circling = [user for user in users if user not in found]
         if node not in found:
             require(circling, "complete", f"%{node} has no span, although all its readers have one")
             continue
-        require(not circling, "complete", f"%{node} has a span, although its reader %{circling[0] if circling else 0} has none")
+        require(not circling, "complete", f"%{node} has a span; of its readers {_ids(circling)} have none")
         highest = max(users, key=found.__getitem__, default=None)
-        if highest is None:
-            require(found[node] == 0, "root", f"%{node} has span {found[node]}; without a reader it is a root: expected 0")
-            continue
-        expected = found[highest] + 1
-        rule = "above" if found[node] < expected else "tight"
-        require(found[node] == expected, rule, f"%{node} has span {found[node]}, its highest reader %{highest} has "
-                f"{found[highest]}: expected {expected}")
+        seen, wanted = f"%{node} has span {found[node]}", 0
+        if highest is not None:
+            wanted = found[highest] + 1
+            seen += f", its highest reader %{highest} has {found[highest]}"
+        rule = "root" if highest is None else "above" if found[node] < wanted else "tight"
+        require(found[node] == wanted, rule, f"{seen}: expected {wanted}")
+    return found
+
+
+def check_grow(run: Run, root: int, operands: Neighbours, users: Neighbours,
+               span: Mapping[int, int], fits: Callable[[int], bool]) -> tuple[list[int], dict[int, int]]:
+    """Each producer is asked for once, nearest first, unless a user outside may close a circle."""
+    inside, asked = {root}, list[int]()
+
+    def outside(producer: int) -> list[int]:
+        return [u for u in users(producer) if u not in inside and span[u] > span[root]]
+
+    def near() -> set[int]:
+        return {operand for each in inside for operand in operands(each)} - inside
+
+    def once(producer: int) -> bool:
+        require(producer not in asked, "once", f"it asks twice for %{producer}")
+        require(producer in near(), "producers", f"it asks for %{producer}, which nothing inside reads")
+        last = asked[-1] if asked else producer
+        require(span[last] <= span[producer], "nearest first", f"it asks for %{producer} of layer "
+                f"{span[producer]} behind %{last} of layer {span[last]}")
+        require(not outside(producer), "circle", f"it asks for %{producer}; {_ids(outside(producer))}"
+                " outside read it too, and may lead back here")
+        asked.append(producer)
+        fitting = fits(producer)
+        inside.update([producer] if fitting else [])
+        return fitting
+
+    answer = run(root, operands, users, span, once)
+    _is(answer, tuple)
+    require([type(each) for each in answer] == [list, dict], "type", "expected a list and a dict")
+    taken, given_up = answer
+    fitting = inside - {root}
+    require(set(taken) == fitting and len(taken) == len(fitting), "taken",
+            f"it takes {_ids(taken)}; those that fit are {_ids(sorted(fitting))}")
+    wanted = {p for p in near() if p not in asked}
+    require(given_up.keys() == wanted, "given up", f"{_ids(given_up)}; expected {_ids(sorted(wanted))}")
+    for producer, user in given_up.items():
+        require(user in outside(producer), "given up", f"%{producer} because of %{user}; outside, "
+                f"above the root, {_ids(outside(producer))} read it")
+    return taken, given_up
+
+
+def check_given_up(run: Run, wanted: Mapping[int, Wish]) -> list[int]:
+    """All values but those that must be kept: light, heavy, stretched, of each near roots first."""
+    found = run(wanted)
+    _is(found, list)
+    expected = sorted(v for v, wish in wanted.items() if wish.why != MUST)
+    right = all(type(v) is int for v in found) and sorted(found) == expected
+    require(right, "complete", f"{found}; expected each of {_ids(expected)} once")
+    for first, then in zip(found, found[1:], strict=False):
+        places = [(GIVEN_UP.index(wanted[v].why), wanted[v].span) for v in (first, then)]
+        require(places[0] <= places[1], "order", f"%{first} ({wanted[first].why}, span {wanted[first].span}) "
+                f"before %{then} ({wanted[then].why}, span {wanted[then].span})")
+    return found
+
+
+# ---------------------------------------------------------------- strategies/fs20/explore.py
+def check_pattern_reduction(run: Run, dag: Dag, score: Callable[[int], float],
+                            allowed: Callable[[int], bool], best: int = BEST) -> list[list[Candidate]]:
+    """At each vertex at most ``best`` different legal patterns that begin there, best first."""
+    found = run(dag, score, allowed, best)
+    _is(found, list)
+    require(len(found) == len(dag), "complete", f"{len(found)} lists for {len(dag)} vertices")
+    for vertex, patterns in enumerate(found):
+        _is(patterns, list)
+        require(patterns or not allowed(1 << vertex), "complete", f"no pattern begins at {vertex}, "
+                "which is one by itself")
+        require(len(patterns) <= best, "most", f"{len(patterns)} patterns begin at {vertex}; at most {best}")
+        require(len({p.mask for p in patterns}) == len(patterns), "distinct", f"two equal patterns begin at {vertex}")
+        for p in patterns:
+            _is(p, Candidate)
+            _check_pattern(p, vertex, dag, score, allowed)
+        scores = [p.score for p in patterns]
+        require(scores == sorted(scores, reverse=True), "best first", f"scores at {vertex}: {scores}")
+    return found
+
+
+def _check_pattern(p: Candidate, vertex: int, dag: Dag, score: Callable[[int], float], allowed: Callable[[int], bool]) -> None:
+    seen = f"{{{' '.join(map(str, bits(p.mask)))}}} at {vertex}"
+    require(p.mask and bits(p.mask)[0] == vertex, "begins", f"{seen} begins elsewhere")
+    require(bits(p.mask)[-1] < len(dag), "begins", f"{seen} holds a vertex that does not exist")
+    below = above = 0
+    for v in bits(p.mask):
+        below, above = below | dag.below[v], above | dag.above[v]
+    between = below & above & ~p.mask
+    require(not between, "convex", f"{seen}: a path leaves it through {bits(between)} and returns")
+    require((p.below, p.above) == (below, above), "reach", f"{seen} reaches other vertices than it says")
+    require(allowed(p.mask), "allowed", f"{seen} is not allowed")
+    require(p.score == score(p.mask), "score", f"{seen} says {p.score}; its score is {score(p.mask)}")
+
+
+# ---------------------------------------------------------------- runtime/memory.py
+def check_plan_memory(run: Run, lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
+    """Live values lie apart, each aligned and inside. The total is hardly more than best fit's."""
+    answer = run(lifetimes)
+    _is(answer, tuple)
+    require([type(each) for each in answer] == [tuple, int], "type", "expected a tuple of offsets and a total")
+    offsets, total = answer
+    _are_numbers(offsets, "an offset of")
+    require(len(offsets) == len(lifetimes), "complete", f"{len(offsets)} offsets for {count(len(lifetimes), 'value')}")
+    for i, (offset, life) in enumerate(zip(offsets, lifetimes, strict=True)):
+        place = f"value {i} lies at {offset} to {offset + life.nbytes}"
+        require(offset % ALIGNMENT == 0, "aligned", f"{place}: expected a multiple of {ALIGNMENT}")
+        require(offset + life.nbytes <= total, "inside", f"{place}; the total is {total}")
+        for j, other in enumerate(lifetimes[:i]):
+            live = life.first <= other.last and other.first <= life.last
+            meet = offset < offsets[j] + other.nbytes and offsets[j] < offset + life.nbytes
+            require(not (live and meet), "apart", f"{place}, value {j} from {offsets[j]} on, and both live at "
+                    f"{max(life.first, other.first)}")
+    most = run.reference(lifetimes)[1]
+    require(total <= MOST_WASTED * most, "small", f"{total} bytes; best fit takes {most}")
+    return offsets, total
+
+
+# ---------------------------------------------------------------- strategies/kitsune/models/
+def check_depths(run: Run, loads: Sequence[StageLoad], channels: Sequence[Channel], full_rate: bool = False) -> list[int]:
+    """Every queue is as deep as its readers need, and no deeper."""
+    found = run(loads, channels, full_rate)
+    _is(found, list)
+    _are_numbers(found, "a depth of", 1)
+    require(len(found) == len(channels), "complete", f"{len(found)} depths for {count(len(channels), 'queue')}")
+    least, most = run.reference(loads, channels), run.reference(loads, channels, full_rate)
+    for channel, depth, needed, enough in zip(channels, found, least, most, strict=True):
+        seen = f"queue {channel.name} is {depth} deep"
+        require(depth >= needed, "deadlock", f"{seen}; a reader waits until it holds {needed}")
+        require(depth >= enough, "full rate", f"{seen}; with {enough} no stage waits that has work")
+        require(depth <= enough, "least", f"{seen}; {enough} are enough")
+    return found
+
+
+def check_balance(run: Run, loads: Sequence[StageLoad], device: Device) -> dict[str, int]:
+    """A block or more for each stage, no more than the device has. The slowest is as fast as can be."""
+    found = run(loads, device)
+    _is(found, dict)
+    _are_numbers(found.values(), "blocks", 1)
+    require(found.keys() == {load.name for load in loads}, "complete", f"blocks for {list(found)}")
+    require(sum(found.values()) <= device.sms, "fits", f"{sum(found.values())} blocks on {device.sms} SMs")
+
+    def slowest(blocks: Mapping[str, int]) -> tuple[float, str]:
+        return max((load.busy_us(blocks[load.name], device) * load.tiles, load.name) for load in loads)
+
+    if loads:
+        (us, name), (least, _) = slowest(found), slowest(run.reference(loads, device))
+        require(us <= least * (1 + 1e-9), "balanced", f"{name} takes {us:.4g} us a pass; {least:.4g} are possible")
+    return found
+
+
+# ---------------------------------------------------------------- simt/memory.py
+def check_ordered(run: Run, before: Stamp, after: Stamp) -> bool:
+    """Whether a barrier, or a release and an acquire, lies between two moments."""
+    found, right = run(before, after), run.reference(before, after)
+    require(type(found) is bool, "type", f"it returns {found!r} where True or False is expected")
+    relation = ("grid barrier" if before.grid_epoch < after.grid_epoch else
+                "other block" if before.block != after.block else
+                "same thread" if before.thread == after.thread else
+                "block barrier" if before.block_epoch < after.block_epoch else
+                "same warp" if before.thread // WARP == after.thread // WARP else "same block")
+    require(found == right, relation, f"{found}; expected {right}")
     return found

@@ -19,27 +19,28 @@ is open, nothing is read from the disk cache or written to it. Code that runs me
 
 from __future__ import annotations
 
-import copy
 import functools
-import inspect
 import sys
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from reprlib import Repr
 from typing import Any
 
 from ..errors import MinisitchError, PassError
-from ..runtime import programs, steps, store
-from ..stitch import mapping
+from ..fuse import count
+from ..graph import Graph
+from ..runtime import memory, programs, steps, store
+from ..simt import memory as simt_memory
+from ..stitch import dominants, mapping
 from ..strategies import prices
-from ..strategies.fs18 import spans
+from ..strategies.fs18 import compose, layers, spans
+from ..strategies.fs20 import explore
+from ..strategies.kitsune.models import balance, rates
 from . import properties
-from .properties import Broken, require
+from .properties import Broken, Run
 
-PACKAGE = Path(__file__).parent.parent
+PACKAGE = __name__.partition(".")[0]
 SHORT = Repr()
 SHORT.maxdict = SHORT.maxlist = SHORT.maxset = SHORT.maxtuple = 12
 SHORT.maxother = SHORT.maxstring = 120
@@ -50,11 +51,16 @@ def _short(*args: Any, **kwargs: Any) -> str:
     return ", ".join(SHORT.repr(arg) for arg in (*args, *kwargs.values()) if not callable(arg))
 
 
+def _nodes(graph: Graph, *_: Any) -> str:
+    return f"the graph of {count(len(graph), 'node')} below"
+
+
 @dataclass(frozen=True)
 class Seam:
     """A pass that may be swapped.
 
-    ``check`` asks a function for its result, and raises ``Broken`` unless it has all properties. ``asked`` shows the arguments.
+    ``check`` asks a function for its result, and raises ``Broken`` unless it has all properties.
+    ``asked`` shows the arguments of a call.
     """
 
     reference: Callable[..., Any]
@@ -64,29 +70,56 @@ class Seam:
 
 
 SEAMS = {
-    "map_rows": Seam(mapping.map_rows, properties.check_map_rows, "blocks and threads of a kernel's rows (AStitch, 4.2)",
+    "map_rows": Seam(mapping.map_rows, properties.check_map_rows,
+                     "blocks and threads of a kernel's rows (AStitch, 4.2)",
                      lambda rows, cols, device, **_: f"<{rows}, {cols}> on {device.name}"),
-    "spans": Seam(spans.spans, properties.check_spans, "the longest path from each operation to a root (FusionStitching 2018, 3)"),
+    "candidates": Seam(dominants.candidates, properties.check_candidates,
+                       "which operations may dominate (AStitch, 4.2)", _nodes),
+    "groups": Seam(dominants.groups_of, properties.check_groups,
+                   "operations that share a thread map (AStitch, 4.2)", _nodes),
+    "spans": Seam(spans.spans, properties.check_spans,
+                  "the longest path from each operation to a root (FusionStitching 2018, 3)"),
+    "grow": Seam(layers.grow, properties.check_grow,
+                 "which producers join a kernel: Algorithm 1 (FusionStitching 2018, 3)",
+                 lambda root, *_: f"root %{root}"),
+    "given_up": Seam(compose.given_up, properties.check_given_up,
+                     "the order in which values leave shared memory (FusionStitching 2018, 5.1)"),
+    "pattern_reduction": Seam(explore.pattern_reduction, properties.check_pattern_reduction,
+                              "the best patterns of each vertex (FusionStitching 2020, 5.2)",
+                              lambda dag, *_: f"consumers {SHORT.repr(dag.consumers)}"),
+    "depths": Seam(rates.depths, properties.check_depths,
+                   "how many tiles each queue holds (Kitsune, 4; ours)",
+                   lambda loads, *_: f"stages {', '.join(load.name for load in loads)}"),
+    "balance": Seam(balance.deal_blocks, properties.check_balance,
+                    "how many blocks each stage has (Kitsune, 4, Algorithm 2)",
+                    lambda loads, device: f"stages {', '.join(load.name for load in loads)}"),
+    "plan_memory": Seam(memory.plan_memory, properties.check_plan_memory,
+                        "where each value lies in the workspace"),
+    "ordered": Seam(simt_memory.ordered, properties.check_ordered,
+                    "whether one moment of the stepper happens before another",
+                    lambda before, after: f"{before} before {after}"),
 }
 _now = {name: seam.reference for name, seam in SEAMS.items()}  # what the compiler calls at present
 
 
 @contextmanager
 def swapped(name: str, function: Callable[..., Any]) -> Iterator[None]:
-    """Let the compiler call ``function`` instead of its own pass ``name``, in the whole process, while the context is open.
+    """Let the compiler call ``function`` instead of its pass ``name`` while the context is open.
 
-    ``SEAMS[name].reference`` is the pass: ``function`` takes the same arguments. Contexts may be nested.
+    This holds for the whole process. ``SEAMS[name].reference`` is the pass: ``function`` takes the
+    same arguments. Contexts may be nested.
 
-    Raises MinisitchError for an unknown name, and for what is no function. The compiler raises PassError when it calls a
-    ``function`` that raises, changes its arguments, or returns a result without the properties of the pass.
+    Raises MinisitchError for an unknown name, and for what is no function. The compiler raises
+    PassError when it calls a ``function`` that raises, changes its arguments, or returns a result
+    without the properties of the pass.
     """
     if name not in SEAMS:
         raise MinisitchError(f"no pass {name!r} can be swapped; take one of {', '.join(SEAMS)}")
     if not callable(function):
         raise MinisitchError(f"swapped({name!r}, ...) takes a function, not {function!r}")
-    before, checked = _now[name], _checked(name, function)
+    before = _now[name]
     with store.closed():
-        _put(name, checked)
+        _put(name, _checked(name, function))
         try:
             yield
         finally:
@@ -94,9 +127,8 @@ def swapped(name: str, function: Callable[..., Any]) -> Iterator[None]:
 
 
 def _put(name: str, function: Callable[..., Any]) -> None:
-    """Give every module of the package that knows the pass this function for it, and forget the kernels of before."""
-    package = __name__.partition(".")[0]
-    for module in [m for each, m in sys.modules.items() if each == package or each.startswith(f"{package}.")]:
+    """Give each module that knows the pass this function for it. Forget all kernels of before."""
+    for module in [m for each, m in sys.modules.items() if each.partition(".")[0] == PACKAGE]:
         for known in [known for known, value in vars(module).items() if value is _now[name]]:
             setattr(module, known, function)
     _now[name] = function
@@ -107,33 +139,18 @@ def _put(name: str, function: Callable[..., Any]) -> None:
 
 def _checked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with its check."""
-    def run(*args: Any, **kwargs: Any) -> Any:
-        given = [copy.deepcopy(arg) if isinstance(arg, dict | list | set) else arg for arg in args]
-        try:
-            answer = function(*given, **kwargs)
-        except Broken:
-            raise  # of a function among the arguments
-        except (Exception, SystemExit) as error:
-            raise Broken("raises", f"{type(error).__name__}: {error}, in {_line(function, error)}") from error
-        require(given == list(args), "pure", "it changes its arguments: work on copies")
-        return answer
+    run = Run(function, SEAMS[name].reference)
 
     @functools.wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
+        seam = SEAMS[name]
         try:
-            return SEAMS[name].check(run, *args, **kwargs)
+            return seam.check(run, *args, **kwargs)
         except Broken as broken:
-            asked = SEAMS[name].asked(*args, **kwargs)
-            raise PassError(f"your {name}: {asked}: {broken.seen} [{broken.rule}]", name, broken.rule) from broken.__cause__
+            words = f"your {name}: {seam.asked(*args, **kwargs)}: {broken.seen} [{broken.rule}]"
+            refused = PassError(words, name, broken.rule)
+            for graph in [arg for arg in args if isinstance(arg, Graph)]:
+                refused.add_note(str(graph))
+            raise refused from broken.__cause__
 
     return checked
-
-
-def _line(function: Callable[..., Any], error: BaseException) -> str:
-    """The line of the function that raised, or its first line if it was not called at all."""
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not Path(f.filename).is_relative_to(PACKAGE)]
-    own = [f for f in frames if code and f.filename == code.co_filename] or frames
-    if own:
-        return f"{Path(own[-1].filename).name}:{own[-1].lineno}: {own[-1].line}"
-    return f"{Path(code.co_filename).name}:{code.co_firstlineno}" if code else repr(function)

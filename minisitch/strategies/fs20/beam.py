@@ -11,12 +11,12 @@ Before:  candidates {0,1} 5 us, {1,2} 8 us      After:  plans {{1,2}} 8 us, {{0,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ...fuse import bits, topological
 from .delta import Evaluator
-from .explore import BEST, MOST_VERTICES, Candidate, Dag, Explorer
+from .explore import BEST, MOST_VERTICES, Candidate, Dag, Explorer, pattern_reduction
 
 WIDTH = 3  # plans kept (the paper's)
 MOST_ROUNDS = 8
@@ -101,16 +101,18 @@ def _round(evaluator: Evaluator, fused: Sequence[int], width: int, best: int) ->
         return whole.bit_count() <= MOST_VERTICES and evaluator.allowed(whole)
 
     found = []
-    for chosen in search(dag, all_candidates(Explorer(dag, score, allowed, best)), width):
+    for chosen in search(dag, all_candidates(dag, score, allowed, best), width):
         taken = sum(p.mask for p in chosen)
         rest = [part for k, part in enumerate(parts) if not taken >> k & 1 and part.bit_count() > 1]
         found.append(tuple(sorted([*(together(parts, p.mask) for p in chosen), *rest])))
     return found
 
 
-def all_candidates(explorer: Explorer) -> list[list[Candidate]]:
+def all_candidates(dag: Dag, score: Callable[[int], float], allowed: Callable[[int], bool],
+                   best: int = BEST) -> list[list[Candidate]]:
     """The candidates that begin at each vertex, fused along edges or remotely."""
-    found = explorer.explore()
+    explorer = Explorer(dag, score, allowed, best)
+    explorer.found = found = pattern_reduction(dag, score, allowed, best)
     for p in explorer.remote():
         first = found[p.ids[0]]
         if all(p.mask != q.mask for q in first):

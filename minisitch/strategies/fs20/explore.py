@@ -69,6 +69,12 @@ class Candidate:
         return -self.score, -self.mask.bit_count(), self.ids
 
 
+def pattern_reduction(dag: Dag, score: Callable[[int], float], allowed: Callable[[int], bool],
+                      best: int = BEST) -> list[list[Candidate]]:
+    """The ``best`` patterns that begin at each vertex, best first. A library call has none."""
+    return Explorer(dag, score, allowed, best).explore()
+
+
 class Explorer:
     """Finds candidates. ``score`` and ``allowed`` are functions of sets of vertices."""
 

@@ -124,7 +124,7 @@ def balance(loads: Sequence[StageLoad], device: Device, channels: Sequence[Chann
     verify(loads, channels, device)
     blocks: dict[str, int] = {}
     for kind in KINDS:
-        blocks |= _deal([load for load in loads if load.kind == kind], kind, device)
+        blocks |= deal_blocks(_of_kind(loads, kind, device), device)
     bounds = tuple(sorted(_bounds(loads, channels, device, blocks), key=lambda bound: bound.tiles_per_us))
     why = {bound.name: bound for bound in bounds}
     decisions = [Decision((i,), f"{count(blocks[load.name], 'block')}", "load-balance",
@@ -156,11 +156,16 @@ def in_dram(channels: Sequence[Channel], device: Device) -> set[int]:
     return outside
 
 
-def _deal(loads: Sequence[StageLoad], kind: Kind, device: Device) -> dict[str, int]:
-    """Deal out one block for each SM, always to the slowest stage that can use one more."""
-    if len(loads) > device.sms:
-        raise PipelineError(f"{len(loads)} {kind} stages need a block each, but {device.name} has {device.sms} SMs: fuse "
+def _of_kind(loads: Sequence[StageLoad], kind: Kind, device: Device) -> list[StageLoad]:
+    found = [load for load in loads if load.kind == kind]
+    if len(found) > device.sms:
+        raise PipelineError(f"{len(found)} {kind} stages need a block each, but {device.name} has {device.sms} SMs: fuse "
                             "element-wise stages with their producers, or make two pipelines of it")
+    return found
+
+
+def deal_blocks(loads: Sequence[StageLoad], device: Device) -> dict[str, int]:
+    """Deal out one block for each SM to stages of one kind, always to the slowest that can use one more."""
     blocks = {load.name: 1 for load in loads}
     slowest = [(_passes(load, 1, device), i) for i, load in enumerate(loads)]
     heapq.heapify(slowest)
