@@ -266,7 +266,7 @@ def test_a_refused_kernel_keeps_no_table_alive():
                 asking.kernel(pattern)
             except BarrierNeeded as refused:
                 said.append((str(refused), refused.value, refused.reader))
-        assert said[0] == said[1] and "takes a grid barrier" in said[0][0]
+        assert said[0] == said[1] and "needs a grid barrier" in said[0][0]
         del asking
         assert table() is None
     finally:

@@ -608,7 +608,7 @@ class _Worker:
         """Compile one request. False if the process died."""
         assert self.process.stdin and self.process.stdout
         self.request = request
-        self.process.stdin.write(json.dumps(dataclasses.astuple(request)) + "\n")
+        self.process.stdin.write(json.dumps([str(self.folder), *dataclasses.astuple(request)]) + "\n")
         self.process.stdin.flush()
         done = self.process.stdout.readline() == "done\n"
         self.request = None
@@ -695,10 +695,11 @@ class _Elsewhere:
         if self.made <= MOST_HERE:
             return
         try:
-            if not self.worker or self.worker.folder != folder or self.made > 2 * MOST_HERE:
+            if not self.worker or self.made > 2 * MOST_HERE:
                 self.end()
                 self.worker, self.made = _Worker(folder), MOST_HERE + 1
                 self.worker.ready()
+            self.worker.folder = folder
             if self.worker.compile(request):
                 return
         except (OSError, ValueError):
@@ -728,6 +729,6 @@ def _serve() -> None:
     answers, sys.stdout = sys.stdout, sys.stderr
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
-        text, name, dtypes, *options = json.loads(line)
+        os.environ["MINISITCH_CACHE"], text, name, dtypes, *options = json.loads(line)
         _compile(Request(text, name, tuple(dtypes), *options))
         print("done", file=answers, flush=True)
