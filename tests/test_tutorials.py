@@ -129,3 +129,11 @@ def test_a_notebook_has_the_cells_of_its_program():
     assert found["nbformat"] == 4 and [c["cell_type"] for c in found["cells"]] == ["markdown", "code"]
     assert ["".join(c["source"]) for c in found["cells"]] == ["# Title\n\nWords.", "x = 1\n\nx"]
     assert len({c["id"] for c in found["cells"]}) == 2
+
+
+def test_the_page_of_tutorials_lists_them_all_with_their_minutes():
+    page = (ROOT / "docs" / "tutorials.md").read_text(encoding="utf-8")
+    for program in TUTORIALS:
+        link = f"(tutorials/{program.stem}.md)"
+        line = next((row for row in page.splitlines() if link in row), "")
+        assert f"| {minutes(program)} |" in line and f"{program.stem}.ipynb" in line, program.stem

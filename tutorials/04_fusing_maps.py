@@ -84,12 +84,13 @@ draw.graph(plans["none"])
 draw.graph(plans["astitch"])
 
 # %% [markdown]
-# And this is the kernel that the compiler writes. `v0`, `v1` and so on are registers. (`passes=()` leaves out
-# the steps that make a kernel faster and harder to read.)
+# And this is the heart of the kernel that the compiler writes. `v1`, `v2` and so on are registers.
+# (`passes=()` leaves out the steps that make a kernel faster and harder to read.)
 
 # %%
 (source,) = ms.lower(gelu, x, strategy="astitch", target="step", passes=(), stop_after="emit")
-print(source.text)
+lines = source.text.splitlines()
+print("\n".join(line.strip() for line in lines[-11:]))
 
 # %%
 assert np.array_equal(y, z), "the same operations in the same order: not one bit differs"

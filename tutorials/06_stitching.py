@@ -67,16 +67,6 @@ draw.trips(*plans)
 # %% [markdown]
 # The array has 3,200 bytes. The stitched kernel reads 3,200 and writes 3,200. It cannot be less. The price is
 # barriers. A **block barrier** costs some 20 nanoseconds, a launch some microseconds.
-#
-# Here is the kernel that the compiler wrote, in its own short notation: one loop over the rows, which blocks
-# share, and in it three loops over the columns, which the threads of a block share.
-
-# %%
-(kernel,) = ms.lower(softmax, x, strategy="astitch", target="step", passes=(), stop_after="schedule")
-print(kernel)
-
-# %% [markdown]
-# The lines `place` say where each value waits for its readers. The next tutorial is about them.
 
 # %%
 assert np.allclose(y.sum(axis=1), 1)

@@ -1,0 +1,90 @@
+# %% [markdown]
+# # Placement: where a value waits
+#
+# 12 minutes. **New words**: placement, scheme, local, regional, demoted, scratch.
+#
+# In a stitched kernel a value is made at one time and read at another. In between it waits somewhere: in a
+# register, in shared memory, or in global memory. Each of these places is larger than the one before, and
+# slower. Which one a value gets is its **placement**.
+#
+# A softmax makes `exp` for the sum, and needs it again for the quotient, when the sum is known. Where do the
+# exponentials of a row wait? That depends on how long the row is. Here are 400 rows of 8,000 columns on a
+# V100.
+
+# %%
+import minisitch as ms
+import numpy as np
+
+
+def softmax(x):
+    e = np.exp(x - np.max(x, axis=-1, keepdims=True))
+    return e / np.sum(e, axis=-1, keepdims=True)
+
+
+def kernel_for(columns, passes=()):
+    (kernel,) = ms.lower(softmax, f"f32[400,{columns}]", strategy="astitch", target="cuda", device="v100", passes=passes)
+    return kernel.kernel
+
+
+def show(kernel):
+    for node, scheme, where, why in kernel.placements:
+        print(f"%{node} {kernel.graph[node].op:4} {scheme:9} {where:42} {why}")
+    print(f"shared memory of a block: {kernel.shared_bytes} bytes")
+
+
+medium = kernel_for(8000)
+show(medium)
+
+# %% [markdown]
+# Read a line from the left: the value, its **scheme**, its place. The scheme says who reads the value.
+# **Local**: the thread that makes it. A register will do, or the result itself. **Regional**: the threads of
+# the block that makes it. Then it must be where they can read it. (There is a third scheme, for values that
+# other blocks read. It needs another kind of barrier, and has to wait.)
+#
+# The maximum and the sum are one number for each row. After the reduction every thread has a copy in a
+# register. The exponentials are 8,000 numbers, and lie in shared memory: 32,000 bytes. A block may have
+# 49,152.
+#
+# ## Too long a row
+#
+# A row of 20,000 needs 80,000 bytes. They do not fit.
+
+# %%
+long = kernel_for(20_000)
+show(long)
+print(f"wanted: {long.wanted_bytes} bytes")
+for decision in long.decisions:
+    if decision.rule == "shared-memory":
+        print(decision)
+
+# %% [markdown]
+# The exponentials were **demoted**: they wait in **scratch**, an array in global memory that the caller never
+# sees. The kernel is still one kernel, and the scheme is the same, since the same block reads them. But now
+# they make a trip to memory and back. The compiler says so: every choice is kept as data, with the rule and
+# the numbers that it was made with.
+#
+# ## Nobody else reads it
+#
+# In this softmax, thread 5 of a row makes the exponentials of some columns, and later divides those of the
+# *same* columns. So nobody else reads them, and they could wait in registers. The plain kernel is not that
+# clever. The steps that make a kernel fast are, and `passes=()` leaves them out. With them:
+
+# %%
+short = kernel_for(500, passes="default")
+show(short)
+
+# %% [markdown]
+# Eight registers of each thread, for the eight columns that it takes. Shared memory now only serves the two
+# reductions, where the warps meet.
+
+# %%
+place = {name: next(where for node, _, where, _ in kernel.placements if kernel.graph[node].op == "exp")
+         for name, kernel in {"short": short, "medium": medium, "long": long}.items()}
+assert place["short"].startswith("registers") and place["medium"].startswith("shared") and place["long"].startswith("scratch")
+assert medium.shared_bytes >= 4 * 8000 and long.shared_bytes < 1000 < 49_152 < long.wanted_bytes
+assert {d.rule for d in long.decisions} - {d.rule for d in medium.decisions} == {"shared-memory"}
+
+# %% [markdown]
+# **Try.** Find by halving the longest row that still fits into shared memory. Is it 49,152 / 4? Then write a
+# program that keeps *two* rows for later, such as `np.exp(x) / np.sum(np.exp(x) * np.tanh(x), axis=-1,
+# keepdims=True) + np.tanh(x)`. Which of them is demoted first?
