@@ -288,28 +288,23 @@ def test_importing_the_package_does_not_import_numba():
 
 
 # ---------------------------------------------------------------- the demo
-@pytest.fixture
-def small(monkeypatch):
-    monkeypatch.setattr(demo, "BATCH", 1)
-    monkeypatch.setattr(demo, "SEQUENCE", 8)
-    monkeypatch.setattr(demo, "HIDDEN", 16)
+SMALL = (1, 8, 16)  # texts, bytes, hidden
 
 
-def test_the_command_ends_well(small, tmp_path, capsys, monkeypatch):
+def test_the_command_ends_well(tmp_path, capsys, monkeypatch):
     """``make demo`` failed for a day: what the command gave back, the page's path, was taken for an exit code."""
-    monkeypatch.setattr(demo, "compare", functools.partial(demo.compare, strategies=("xla", "astitch")))
+    monkeypatch.setattr(cli, "demo", functools.partial(demo.demo, size=SMALL, strategies=("xla", "astitch")))
     text = tmp_path / "text.txt"
     text.write_bytes(b"a small text, again and again")
     assert cli.main(["demo", str(text), "--report", str(tmp_path / "page.html")]) == 0
     assert "max error" in capsys.readouterr().out and (tmp_path / "page.html").exists()
 
 
-def test_the_demo_prints_a_table_a_story_and_a_page(small, tmp_path, monkeypatch):
+def test_the_demo_prints_a_table_a_story_and_a_page(tmp_path):
     """Without fs18-dot, which is the best at this size and takes products apart: its kernels are of another graph."""
-    monkeypatch.setattr(demo, "compare", functools.partial(demo.compare, strategies=[s for s in STRATEGIES if s != "fs18-dot"]))
     text, out = tmp_path / "text.txt", io.StringIO()
     text.write_text("the quick brown fox")
-    page = demo.demo(str(text), str(tmp_path / "page.html"), "python", out)
+    page = demo.demo(str(text), str(tmp_path / "page.html"), "python", out, SMALL, [s for s in STRATEGIES if s != "fs18-dot"])
     said = out.getvalue()
     assert "8 bytes of text.txt" in said and " against none: " in said and str(page) in said
     assert "kernels instead of" in said and "1 kernel instead of" in said

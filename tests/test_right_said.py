@@ -62,18 +62,9 @@ def test_one_thing_is_no_plural():
                 assert not one.findall(text), one.findall(text)
 
 
-@pytest.fixture
-def small(monkeypatch):
-    monkeypatch.setattr(demo, "BATCH", 1)
-    monkeypatch.setattr(demo, "SEQUENCE", 8)
-    monkeypatch.setattr(demo, "HIDDEN", 16)
-
-
-def test_the_demo_tells_auto_against_none_and_xla(small, tmp_path, monkeypatch):
-    real = demo.compare
-    monkeypatch.setattr(demo, "compare", lambda *a, **k: real(*a, strategies=("none", "xla", "astitch", "auto"), **k))
+def test_the_demo_tells_auto_against_none_and_xla(tmp_path):
     out = io.StringIO()
-    demo.demo(None, str(tmp_path / "page.html"), "python", out)
+    demo.demo(None, str(tmp_path / "page.html"), "python", out, (1, 8, 16), ("none", "xla", "astitch", "auto"))
     told = re.findall(r"^(\w+) against (\w+): (\d+) kernels? instead of (\d+)", out.getvalue(), re.M)
     assert [each[:2] for each in told] == [("auto", "none"), ("auto", "xla")]
     rows = {line.split()[0]: line.split()[1] for line in out.getvalue().splitlines() if line.startswith(("none ", "xla ", "auto "))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from html import escape
 from importlib import metadata
 from pathlib import Path
@@ -116,27 +117,27 @@ def default_text() -> tuple[str, bytes]:
     return ("the package's description", described.encode()) if described else ("demo.py", Path(__file__).read_bytes())
 
 
-def demo(path: str | None = None, report: str | None = None, target: str = "cpu", out: TextIO | None = None) -> Path:
+def demo(path: str | None = None, report: str | None = None, target: str = "cpu", out: TextIO | None = None,
+         size: tuple[int, int, int] = (BATCH, SEQUENCE, HIDDEN), strategies: Sequence[str] | None = None) -> Path:
     """Run the block under every strategy on a file's bytes, print the results, write a page.
 
-    Returns the page's path. Raises MinisitchError if the file cannot be read, or the page not
-    written.
+    ``size``: the number of texts, their length, and the width of the hidden layers. Returns the
+    page's path. Raises MinisitchError if the file cannot be read, or the page not written.
     """
-    out = out or sys.stdout
-    began = time.perf_counter()
+    out, began, (batch, length, hidden) = out or sys.stdout, time.perf_counter(), size
     try:
         name, text = (Path(path).name, Path(path).read_bytes()) if path else default_text()
-        tokens, targets = make_batch(text, BATCH, SEQUENCE)
+        tokens, targets = make_batch(text, batch, length)
     except (OSError, ValueError) as problem:
         raise MinisitchError(f"cannot use {path or 'the default text'}: {problem}; name a text file that holds some "
                              "bytes") from None
     if not Path(report or ".").absolute().parent.is_dir():
         raise MinisitchError(f"the folder of {report} does not exist; choose another place with --report PATH")
-    weights = make_weights(HIDDEN, SEQUENCE)
-    print(f"A GPT block in plain NumPy over {tokens.size} bytes of {name}: {BATCH} x {SEQUENCE} bytes, "
-          f"hidden {HIDDEN}, {HEADS} heads, float32.\n", file=out)
+    weights = make_weights(hidden, length)
+    print(f"A GPT block in plain NumPy over {tokens.size} bytes of {name}: {batch} x {length} bytes, "
+          f"hidden {hidden}, {HEADS} heads, float32.\n", file=out)
     with working("demo"):
-        found = compare(gpt, tokens, targets, weights, target=target)
+        found = compare(gpt, tokens, targets, weights, target=target, strategies=strategies)
     print(found, end="\n\n", file=out)
     # ``auto`` is told about even if another is faster, so that all runs tell the same.
     best = "auto" if any(row.strategy == "auto" for row in found.rows) else found.best
