@@ -12,7 +12,7 @@ from test_tutorials import run as run_program
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 
-from draw_softmax import draw  # noqa: E402
+from draw_pictures import PICTURES  # noqa: E402
 from render_docs import CODE, cells, render_page, render_tutorial, symbol_source  # noqa: E402
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -73,12 +73,14 @@ def test_files_and_symbols_that_a_page_names_exist(page):
             symbol_source(path, symbol)
 
 
-def test_the_picture_shows_the_plans_of_today(request):
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_picture_shows_the_plans_of_today(name, request):
     """Drawn from real plans; ``pytest --update-golden`` draws it anew, then look at it."""
-    picture = ROOT / "docs" / "img" / "softmax.svg"
+    path = ROOT / "docs" / "img" / name
+    drawn = PICTURES[name]()
     if request.config.getoption("--update-golden"):
-        picture.write_text(draw(), encoding="utf-8")
-    assert picture.read_text(encoding="utf-8") == draw(), "plans have changed: pytest --update-golden"
+        drawn.save(str(path))
+    assert path.read_text(encoding="utf-8") == drawn + "\n", "plans have changed: pytest --update-golden"
 
 
 # ---------------------------------------------------------------- the renderer itself
