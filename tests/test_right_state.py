@@ -8,6 +8,7 @@ import datetime
 import enum
 import functools
 import gc
+import importlib
 import itertools
 import math
 import os
@@ -725,6 +726,33 @@ def test_another_thread_may_read_while_a_program_is_traced():
         thread.join()
     assert set(seen) == {np.ndarray}
     assert recorder.ACTIVE.get() is None
+
+
+GROWING = """
+import warnings
+import numpy as np
+
+class Old(type):
+    def __getattr__(cls, name):  # a warning adds __warningregistry__ to this module
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.warn("deprecated")
+        raise AttributeError(name)
+
+class Holder(metaclass=Old):
+    def __init__(self):
+        self.w = np.full(3, 2.0)
+
+holder = Holder()
+"""
+
+
+def test_a_module_may_grow_while_it_is_copied(tmp_path, monkeypatch):
+    (tmp_path / "growing_module.py").write_text(GROWING)
+    monkeypatch.syspath_prepend(tmp_path)
+    growing = importlib.import_module("growing_module")
+    assert ms.jit(lambda x: growing.holder.w * x, target="reference")(X).tolist() == [2.0] * 3
+    assert "__warningregistry__" in vars(growing)
 
 
 # ---------------------------------------------------------------- (d) Python floats are arguments

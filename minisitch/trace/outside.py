@@ -87,9 +87,9 @@ def parts(value: Any) -> Iterator[OutsidePart]:
     Numbers, text, arrays and objects of libraries hold none.
     """
     if isinstance(value, dict):
-        yield from (OutsidePart(value, True, key, each) for key, each in islice(value.items(), MOST_MET))
+        yield from (OutsidePart(value, True, key, each) for key, each in [*islice(value.items(), MOST_MET)])
     elif isinstance(value, list | tuple | deque):
-        yield from (OutsidePart(value, True, i, each) for i, each in enumerate(islice(value, MOST_MET)))
+        yield from (OutsidePart(value, True, i, each) for i, each in enumerate([*islice(value, MOST_MET)]))
     elif isinstance(value, FunctionType):
         yield from _of_function(value) if user_file(value.__code__.co_filename) else ()
     elif type(value) in HELD:
@@ -374,13 +374,13 @@ class Outside:
                                      **{k: self.seen(each) for k, each in value.keywords.items()})
         if isinstance(value, ModuleType):
             made = self._seen[key] = ModuleType(value.__name__)
-            vars(made).update({name: self.seen(each) for name, each in vars(value).items()})
+            vars(made).update({name: self.seen(each) for name, each in [*vars(value).items()]})  # it may grow meanwhile
         elif kind in (dict, OrderedDict, defaultdict):
             made = self._seen[key] = defaultdict(value.default_factory) if isinstance(value, defaultdict) else kind()
-            made.update({k: self.seen(each) for k, each in value.items()})
+            made.update({k: self.seen(each) for k, each in [*value.items()]})
         elif kind in (list, deque):
             made = self._seen[key] = deque(maxlen=value.maxlen) if isinstance(value, deque) else []
-            made.extend(map(self.seen, value))
+            made.extend(map(self.seen, [*value]))
         else:
             return self._copy_object(value)
         self.keep(self.met[key][1], made)
@@ -407,7 +407,7 @@ class Outside:
         if hasattr(value, "__dict__"):
             for base in reversed(kind.__mro__):
                 if is_users(base):
-                    vars(made).update({name: self.seen(each) for name, each in vars(base).items()
+                    vars(made).update({name: self.seen(each) for name, each in [*vars(base).items()]
                                        if id(each) in self._leads and not hasattr(each, "__get__")})
         for name, each in attributes(value).items():
             slots[name].__set__(made, self.seen(each)) if name in slots else vars(made).__setitem__(name, self.seen(each))

@@ -337,7 +337,7 @@ class Rebinder:
             # else a warning would make a new global in the copy
             original.setdefault("__warningregistry__", {})
             copied = self.copies[id(original)] = dict(original)
-            copied.update({name: self.seen(value) for name, value in original.items()})
+            copied.update({name: self.seen(value) for name, value in [*original.items()]})
             if self._outside:
                 self._outside.keep("", copied)
         return self.copies[id(original)]
@@ -367,7 +367,7 @@ class Rebinder:
             for name, cell in zip(fn.__code__.co_freevars, cells, strict=True):
                 outside.fill(cell, name)
         copied.__defaults__, copied.__kwdefaults__ = self.seen(fn.__defaults__), self.seen(fn.__kwdefaults__)
-        copied.__dict__.update({key: self.seen(each) for key, each in fn.__dict__.items()})
+        copied.__dict__.update({key: self.seen(each) for key, each in [*fn.__dict__.items()]})
         if outside:
             outside.keep(fn.__name__, copied)
         copied.__qualname__, copied.__module__ = fn.__qualname__, fn.__module__
