@@ -1,0 +1,229 @@
+"""What a program writes outside of itself is refused at its line, and undone."""
+
+from __future__ import annotations
+
+import functools
+import re
+
+import numpy as np
+import pytest
+from right_world import BIG, CONFIG, COUNT, NET, SCALES, SLOTTED, TABLE, TAPS, VIEW, Dense, Net, W, X, fresh_world
+
+import minisitch as ms
+from minisitch.trace import outside
+
+HERE = r"test_right_writes.py:(\d+)"
+
+
+@pytest.fixture(autouse=True)
+def world():
+    fresh_world(globals())
+    yield
+    fresh_world(globals())
+
+
+# ---------------------------------------------------------------- what a program writes outside
+def writes_a_slice(x):
+    BIG[:] += 1.0
+    return x + BIG[0]
+
+
+def writes_an_element(x):
+    TABLE[1, 2] = 5.0
+    return x
+
+
+def writes_by_out(x):
+    np.add(W, 1.0, out=W)
+    return x * W
+
+
+def writes_in_place(x):
+    global W
+    W += 1
+    return x * W
+
+
+def writes_by_copyto(x):
+    np.copyto(W, 2.0)
+    return x * W
+
+
+def writes_by_at(x):
+    np.add.at(W, [0, 0], 1.0)
+    return x * W
+
+
+def sorts(x):
+    W.sort()
+    return x * W
+
+
+def fills(x):
+    SCALES[1].fill(7.0)
+    return x
+
+
+def writes_far_away(x):
+    NET.deep.w[0] = 3.0
+    return x * NET.deep.w
+
+
+def writes_through_a_view(x):
+    VIEW[:] = 1.0
+    return x * TABLE[1]
+
+
+def writes_what_it_was_given(x):
+    np.multiply(x, 2, out=W)
+    return x
+
+
+def writes_a_class_array(x):
+    Dense.taps[0] = 9.0
+    return x * Dense.taps
+
+
+def writes_slots(x):
+    SLOTTED.n += 1.0
+    return x * SLOTTED.n
+
+
+def writes_far_attributes(x):
+    NET.deep.n += 1.0
+    return x * NET.deep.n
+
+
+def writes_class_attributes(x):
+    Dense.calls += 1
+    return x * Dense.calls
+
+
+def writes_function_attributes(x):
+    writes_function_attributes.calls = getattr(writes_function_attributes, "calls", 0) + 1
+    return x
+
+
+def writes_globals(x):
+    global COUNT
+    COUNT += 1.0
+    return x * COUNT
+
+
+def adds_to_a_set(x):
+    NET.seen.add(4)
+    return x
+
+
+def turns_a_queue(x):
+    NET.queue.append(2.0)
+    return x * len(NET.queue)
+
+
+def writes_a_list(x):
+    TAPS[0] += 1.0
+    return x * TAPS[0]
+
+
+def writes_a_dict(x):
+    CONFIG["nested"]["scale"] *= 2
+    return x * CONFIG["nested"]["scale"]
+
+
+def deletes(x):
+    del CONFIG["names"][0]
+    return x
+
+
+WRITERS = [writes_a_slice, writes_an_element, writes_by_out, writes_in_place, writes_by_copyto, writes_by_at, sorts, fills, writes_far_away,
+           writes_through_a_view, writes_what_it_was_given, writes_a_class_array, writes_slots, writes_far_attributes,
+           writes_class_attributes, writes_function_attributes, writes_globals, adds_to_a_set, turns_a_queue, writes_a_list,
+           writes_a_dict, deletes]
+
+
+def whole_world():
+    return repr((SCALES, TAPS, W, BIG.sum(), TABLE, COUNT, vars(NET.deep), NET.seen, NET.queue, NET.n, SLOTTED.n, CONFIG, Dense.taps,
+                 Dense.calls, vars(writes_function_attributes)))
+
+
+@pytest.mark.parametrize("fn", WRITERS, ids=lambda fn: fn.__name__)
+def test_a_write_outside_is_refused_at_its_line_and_undone(fn):
+    before = whole_world()
+    with pytest.raises(ms.TraceError, match=rf"{HERE}: .*(outside|written to)") as caught:
+        ms.jit(fn, target="reference")(X)
+    first = fn.__code__.co_firstlineno
+    line = int(re.search(HERE, str(caught.value))[1])
+    assert first < line <= first + 3, "the line that writes"
+    assert whole_world() == before
+    assert W.flags.writeable and BIG.flags.writeable and Dense.taps.flags.writeable and VIEW.flags.writeable and TABLE.flags.writeable
+
+
+def test_a_method_that_counts_is_refused():
+    net = Net()
+    for f in (ms.jit(net.counting), ms.jit(lambda x: net.counting(x)), functools.partial(ms.jit(Net.counting), net)):
+        with pytest.raises(ms.TraceError, match=r"right_world.py:\d+: the program puts what it computed into .*n, outside of it"):
+            f(X)
+        assert net.n == 0.0
+
+
+def test_the_remedy_for_a_write_works():
+    def counted(x, big):
+        big[:] += 1.0
+        return x + big[0]
+
+    def step(x, n):
+        n = n + 1.0
+        return x * n, n
+
+    f, big, n, g = ms.jit(counted, target="reference"), np.zeros(5000), 0.0, ms.jit(step, target="reference")
+    for k in range(1, 4):
+        assert f(X, big).tolist() == [1 + k] * 3
+        y, n = g(X, n)
+        assert y.tolist() == [k] * 3 and n == k and type(n) is float
+
+
+def test_write_flags_come_back_and_what_was_read_only_stays_so():
+    fixed, base = np.ones(3), np.ones((4, 3))
+    fixed.flags.writeable = False
+    view = base[2]
+
+    def reads_them(x):
+        return x * fixed + view + base[0]
+
+    def fails(x):
+        raise KeyError(str(view.sum() + base.sum()))
+
+    ms.jit(reads_them, target="reference")(X)
+    with pytest.raises(KeyError):
+        ms.jit(fails, target="reference")(X)
+    assert not fixed.flags.writeable and base.flags.writeable and view.flags.writeable
+    view[:] = 5
+    assert base[2, 0] == 5
+
+
+def test_what_stands_in_library_code_may_not_write_either():
+    class Writer:
+        def __init__(self):
+            self.table = np.zeros(3)
+
+        @property
+        def store(self):
+            np.copyto(W, 3.0)  # a property's code sees NumPy itself
+            return 1.0
+
+    writer = Writer()
+    with pytest.raises(ms.TraceError, match=rf"{HERE}: the program writes to an array from outside"):
+        ms.jit(lambda x: x * writer.store, target="reference")(X)
+    assert W.tolist() == [0, 1, 2] and W.flags.writeable
+
+
+def test_without_its_write_flag_taken_away_an_array_is_written_to(monkeypatch):
+    monkeypatch.setattr(outside.Outside, "_lock", lambda self, array, name: None)
+    with pytest.raises(pytest.fail.Exception):
+        test_what_stands_in_library_code_may_not_write_either()
+
+
+def test_without_looking_at_what_is_there_afterwards_a_counter_stands_still(monkeypatch):
+    monkeypatch.setattr(outside, "_changed", lambda value, was, now: [])
+    with pytest.raises(pytest.fail.Exception):
+        test_a_write_outside_is_refused_at_its_line_and_undone(writes_globals)
