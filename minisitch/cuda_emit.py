@@ -132,7 +132,7 @@ class _CudaSegment:
             w.line(f"stop = min(start + {s.chunk}, {chunked_columns(s)})")
 
     def _end_task(self) -> None:
-        """Nobody starts the next task while somebody still reads this one's shared memory."""
+        """Wait until every thread has read this task's shared memory. The next task overwrites it."""
         s = self.segment
         if s.task_barrier == "block":
             self.w.line("cuda.syncthreads()")
@@ -163,7 +163,7 @@ class _CudaSegment:
     # ------------------------------------------------------------ phases
     def _phase(self, phase: Phase) -> None:
         w = self.w
-        if self.ragged and phase.before:  # a row past the end computes nothing, but meets the others at barriers
+        if self.ragged and phase.before:  # a thread without a row computes nothing, but waits at the barriers
             w.line("if live:")
             w.depth += 1
             self._statements(phase, phase.before)
@@ -201,7 +201,7 @@ class _CudaSegment:
             self._columns_body(phase, phase.rest or phase.body)
         w.depth = mark
         for k in range(0, len(rows), MEET_TOGETHER):
-            self._meet(rows[k:k + MEET_TOGETHER])
+            self._exchange(rows[k:k + MEET_TOGETHER])
         for fold in rows:
             if fold.stores:
                 w.line("if lane == 0 and live:" if self.ragged else "if lane == 0:")
@@ -333,7 +333,7 @@ class _CudaSegment:
         self.w.line(accumulate(fold, target, text, value), comment_of(self.kernel.graph, fold.node))
 
     def _shuffle(self, fold: Fold, lanes: int) -> None:
-        """All of so many neighbours, a power of two, end up with the result of all."""
+        """Join the results of ``lanes`` neighbours, a power of two. Each of them ends up with the joined result."""
         if lanes == 1:
             return
         assert lanes & (lanes - 1) == 0, f"{lanes} lanes cannot halve their distance"
@@ -344,10 +344,10 @@ class _CudaSegment:
             other = f"np.uint64(cuda.shfl_xor_sync({MASK}, np.int64({fold.result}), offset))"
         self.w.line(f"    {fold.result} = {self._combined(fold, fold.result, other)}")
 
-    def _meet(self, folds: list[Fold]) -> None:
+    def _exchange(self, folds: list[Fold]) -> None:
         """All threads of a row end up with its result: shuffles in the warp, shared memory between warps, and shuffles again.
 
-        Each thread fetches one warp's result, and not all of them in turn: with 32 warps the assembler would hold 32 in registers.
+        Each thread fetches the result of one warp. If it fetched all of them in turn, the assembler would hold 32 in registers.
         """
         w = self.w
         for fold in folds:

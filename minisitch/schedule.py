@@ -120,7 +120,7 @@ class _Builder:
     def _between_tasks(self, m: ThreadMap, loops: Sequence[Loop]) -> str:
         """The barrier between two tasks of a block, where the next might overwrite what this one still reads.
 
-        After an even number of meetings the next task begins in the set of exchange buffers that a
+        After an even number of exchanges the next task begins in the set of exchange buffers that a
         barrier of this task already separates it from.
         """
         if self.device.kind == "cpu":

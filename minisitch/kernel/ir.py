@@ -161,7 +161,7 @@ class Fold:
     node: int
     buffer: str = ""
     stores: tuple[Store, ...] = ()
-    exchange: str = ""  # shared memory through which the warps of a row meet
+    exchange: str = ""  # shared memory through which the warps of a row exchange results
     cell: Index = ZERO
     lanes: int = 1  # neighbouring threads that shuffle their results together, halving the distance each time
     inner: str = ""
@@ -422,7 +422,7 @@ class Kernel:
         """Block barriers one block passes for one task of a segment; a core has none."""
         if self.device.kind == "cpu":
             return 0
-        return sum((p.barrier == "block") + len(meetings(segment, p)) for p in segment.phases)
+        return sum((p.barrier == "block") + len(exchanges(segment, p)) for p in segment.phases)
 
     @property
     def shared_bytes(self) -> int:
@@ -447,11 +447,12 @@ class Kernel:
         return "\n".join(_print_kernel(self))
 
 
-MEET_TOGETHER = 32  # reductions of a row whose warps meet at one barrier: two sets of places, 128 bytes each
+MEET_TOGETHER = 32  # reductions of a row that exchange results at one barrier: two sets of buffers, 128 bytes each
 
 
-def meetings(segment: Segment, phase: Phase) -> list[tuple[Fold, ...]]:
-    """The folds whose threads are several warps, which meet in shared memory: together those that do so at one barrier."""
+def exchanges(segment: Segment, phase: Phase) -> list[tuple[Fold, ...]]:
+    """The folds of rows that several warps share. Their results are exchanged in shared memory; the folds of one group share a
+    barrier."""
     wide = tuple(f for f in phase.folds if f.along == "row" and segment.thread_map.threads_per_row > 32)
     return [wide[k:k + MEET_TOGETHER] for k in range(0, len(wide), MEET_TOGETHER)]
 

@@ -2,8 +2,8 @@
 
 In:  a ``Kernel``. Out: the same, or a ``KernelError``.
 
-Threads meet at barriers only. So what is done with each buffer is followed, task by task and phase by phase: between a
-thread's reading and another's overwriting of the same bytes, or writing and reading, lies a barrier at which both wait.
+Threads wait for each other at barriers only. So the checker follows each buffer, task by task and phase by phase. Two accesses
+of the same bytes by different threads, of which one writes, need a barrier between them at which both wait.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ..errors import KernelError
 from ..stitch.index import Guard, Index, footprint, grouped, lies_within
-from .ir import Kernel, Load, Phase, Segment, Stmt, Store, meetings, operands, show_stmt, show_wide
+from .ir import Kernel, Load, Phase, Segment, Stmt, Store, exchanges, operands, show_stmt, show_wide
 
 
 def verify_kernel(kernel: Kernel) -> Kernel:
@@ -154,7 +154,7 @@ class _Written(set[str]):
                 if barrier == "block" and shared:
                     since.first = max(since.first, self.reach)
                 since.met |= segment == self.segment and (barrier != "none" or not shared)
-                if since.first >= since.last:  # all have waited, for good: nobody need look at it again
+                if since.first >= since.last:  # every block has waited: no later access has to be compared with this one
                     del found[name, where, stores, segment]
 
 
@@ -212,13 +212,13 @@ def _verify_phase(segment: Segment, phase: Phase, known: set[str], written: _Wri
     move(stores=True)
     written.update(held if phase.rest else ())  # the rest are other columns
     follow(phase.rest, alone, True)
-    for meeting in meetings(segment, phase):  # warps put their results down, wait, and read them all
-        places = {f.exchange for f in meeting}
+    for group in exchanges(segment, phase):  # warps put their results down, wait, and read them all
+        places = {f.exchange for f in group}
         for name in places:
             written.write(name, None, place)
         written.meet("block")
         for name in places:
-            written.read(name, None, place, "a meeting of warps")
+            written.read(name, None, place, "an exchange of warps")
     for fold in phase.folds:
         if fold.value not in known:
             raise KernelError(f"{place}: {fold.value} is folded before it is computed")

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ..kernel.ir import Access, Buffer, Kernel, Phase, Segment, accesses, meetings
+from ..kernel.ir import Access, Buffer, Kernel, Phase, Segment, accesses, exchanges
 from ..stitch.mapping import WARP
 from .registry import kernel_pass
 
@@ -32,7 +32,7 @@ class _Loop:
 
 @kernel_pass("share_memory")
 def share_memory(kernel: Kernel) -> Kernel:
-    """Give buffers whose lives do not meet one slot."""
+    """Give one slot to buffers that are never live together."""
     shared = {b.name: b for scope in ("scratch", "shared") for b in _shared(kernel, scope)}
     changed = [b for b in kernel.buffers if shared.get(b.name, b).slot != b.slot]
     if not changed:
@@ -126,7 +126,7 @@ def _loops(kernel: Kernel) -> Iterator[_Loop]:
             if kernel.device.kind == "cpu":
                 barriers += 1
             elif counts:
-                barriers += len(meetings(segment, phase)) + (phase.barrier == "block")
+                barriers += len(exchanges(segment, phase)) + (phase.barrier == "block")
         if segment.barrier == "grid":
             level, barriers = level + 1, barriers + 1
 

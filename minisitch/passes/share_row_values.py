@@ -2,9 +2,9 @@
 
 In:  a kernel. Out: the same kernel; a loop reads what an earlier loop of its row has in a register.
 
-Each loop is filled by itself, so two loops that need the same value of a row both compute it. Between the loops of a
-row registers live on, for every thread computes what is once a row. Values inside a loop are not reused: another turn, or
-another thread, made them. Index arithmetic is left to the compiler below, which sees all of it.
+``schedule`` writes each loop by itself, so two loops that need the same value of a row both compute it. Every thread computes
+what is once a row, and its registers live from loop to loop, so the second loop can read what the first one has. Values inside a
+loop are not reused: another turn, or another thread, made them. Index arithmetic is left to the compiler, which sees all of it.
 
 Before:  phase 2: once v13 = sqrt v12 ... phase 3: once v13_1 = sqrt v12_1      After:  phase 3 reads v13
 """
@@ -35,7 +35,7 @@ def _computed_once(segments: Sequence[Segment]) -> int:
 
 
 def reuse(phases: Sequence[Phase], inputs: Collection[str]) -> list[Phase]:
-    """Drop each statement before a loop that an earlier one equals; ``inputs`` are buffers that nobody writes."""
+    """Drop each statement before a loop that an earlier one equals; ``inputs`` are buffers that no statement writes."""
     known: dict[Stmt, str] = {}
     names: dict[str, str] = {}
     at: dict[str, Clamp] = {}  # what each position now is: loops number theirs from 0

@@ -4,9 +4,9 @@ In:  a stitch plan, and its kernel, for a GPU. Out: the plan with fewer threads 
 its row loops in groups of neighbouring columns.
 
 A GPU fetches 16 bytes for a thread in one instruction, if they begin at a multiple of 16. So a thread takes the columns
-that make 16 bytes at once (``width``), wherever most of what a loop moves lies side by side like that; the others of its
-accesses stay one column each. What a thread reads in a second loop over the same columns it has had in its hands before:
-where a row is short enough for that, it stays in registers, and the loops are written out so that each register has a name.
+that make 16 bytes at once (``width``), if most accesses of a loop lie side by side like that. Its other accesses stay one column
+each. A second loop over the same columns reads what the same thread has read or made before. If the row is short enough, it stays
+in registers, and the loops are written out so that each register has a fixed number.
 
 Before:  phase 0: v0 = x0[col + row * 1024]; max v0 -> r1
          phase 1: v0_1 = x0[col + row * 1024]; ... k4[col] = v4; sum v4 -> r5
@@ -41,7 +41,7 @@ WIDEST = 8  # columns at once: more would repeat a loop's body too often
 ROOM = 24  # registers of a thread for rows, of the 64 that it has at least: of 32, a layernorm spilled some on sm_75
 LONGEST = 512  # statements that writing a loop out may make of it
 DEALT_BLOCK = 256  # threads of a block, if a row leaves room: few wait for each other
-MANY_THREADS = 512  # leave a multiprocessor two blocks, of threads that hold several columns
+MANY_THREADS = 512  # of several columns each: a multiprocessor has room for two such blocks
 
 
 @dataclass(frozen=True)
@@ -264,7 +264,7 @@ class _Group:
         streams, buffers = self._streams(), self.work.buffers
         owners, names = self.work.kernel.owners, {x.buffer for x in streams}
         mates = {n: [b for b in owners if owners[b] == owners[n]] if buffers[n].scope == "shared" else [n] for n in names}
-        streams = [x for x in streams if names.issuperset(mates[x.buffer])]  # who shares bytes goes along, or nobody
+        streams = [x for x in streams if names.issuperset(mates[x.buffer])]  # buffers that share bytes move together, or none does
         taken: set[str] = set()
         for x in sorted(streams, key=lambda x: (buffers[x.buffer].scope != "shared", -len(x.again))):
             if x.buffer in taken and buffers[x.buffer].scope == "shared":

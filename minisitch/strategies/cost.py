@@ -81,11 +81,11 @@ def _weight(stmt: object) -> int:
     return 0 if not isinstance(stmt, Compute) else HEAVY_OPERATIONS if stmt.heavy else 1
 
 
-def kernel_us(kernel: Kernel, around: int = 0) -> float:
+def kernel_us(kernel: Kernel, program_bytes: int = 0) -> float:
     """Modelled microseconds of one launch.
 
-    ``around`` is the working set of the whole program in bytes. It decides which cache level
-    serves the kernel on a CPU.
+    ``program_bytes`` is the working set of the whole program. It decides which cache level serves
+    the kernel on a CPU.
     """
     size = {b.name: itemsize(b.dtype) for b in kernel.buffers}
     moved: dict[int, Bytes] = {}
@@ -93,7 +93,7 @@ def kernel_us(kernel: Kernel, around: int = 0) -> float:
         before = moved.get(t.level, Bytes(0, 0))
         moved[t.level] = Bytes(before.read + t.read * size[t.buffer], before.written + t.written * size[t.buffer])
     by_epoch = list(zip(epochs(kernel), (moved[level] for level in sorted(moved)), strict=False))
-    return _cpu_us(kernel, by_epoch, around) if kernel.device.kind == "cpu" else _gpu_us(kernel, by_epoch)
+    return _cpu_us(kernel, by_epoch, program_bytes) if kernel.device.kind == "cpu" else _gpu_us(kernel, by_epoch)
 
 
 def working_set(graph: Graph) -> int:
@@ -149,14 +149,14 @@ def _in_flight(segment: Segment) -> int:
 
 
 # ---------------------------------------------------------------- a CPU
-def _cpu_us(kernel: Kernel, by_epoch: Sequence[tuple[list[Segment], Bytes]], around: int) -> float:
+def _cpu_us(kernel: Kernel, by_epoch: Sequence[tuple[list[Segment], Bytes]], program_bytes: int) -> float:
     """Time of the calls, of joining parallel loops, and of each part between grid barriers.
 
     A store to main memory first reads its cache line, so it moves twice its bytes. Only stores that
     bypass the caches do not. The rates of the cache levels already include this effect.
     """
     device, total = kernel.device, kernel.device.launch_us * len(kernel.calls)
-    near = max(around, sum(b.size * itemsize(b.dtype) for b in kernel.parameters))
+    near = max(program_bytes, sum(b.size * itemsize(b.dtype) for b in kernel.parameters))
     level = next((at for at in device.levels if near <= at.size), device.levels[-1])
     for segments, moved in by_epoch:
         loops, dragged, parallel = 0.0, 0, False

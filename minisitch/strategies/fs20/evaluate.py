@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...device import SECTOR, Device
-from ...kernel.ir import Compute, Kernel, Load, Segment, Stmt, Store, meetings, operands
+from ...kernel.ir import Compute, Kernel, Load, Segment, Stmt, Store, exchanges, operands
 from ...ops import itemsize
 from ...stitch.index import Digit, Index
 from ...stitch.mapping import WARP
@@ -109,7 +109,7 @@ def instructions(kernel: Kernel, segment: Segment) -> dict[str, float]:
                 found["shared"] += 2
             found["shuffle"] += steps
             found["light"] += steps
-        found["barrier"] += len(meetings(segment, phase)) + (phase.barrier == "block")
+        found["barrier"] += len(exchanges(segment, phase)) + (phase.barrier == "block")
     return found
 
 
