@@ -85,7 +85,7 @@ mutant("input not given", "unwritten-read", inputs=())
 mutant("double literal", "float64-literal", "* HALF", "* 0.5")
 mutant("double constant", "float64-literal", "np.float32(0.5)", "0.5")
 mutant("unknown intrinsic", "outside-dialect", "cuda.grid(1)", "cuda.magic(1)")
-mutant("name without a value", "exception", "i < 70", "j < 70")
+mutant("name without a value", "outside-dialect", "i < 70", "j < 70")
 
 # ---------------------------------------------------------------- a block per row, vertically packed
 case("block_softmax", """

@@ -318,8 +318,8 @@ def test_a_bug_says_rule_line_and_thread():
 
 
 @pytest.mark.parametrize("arguments, said", [
-    ((None, []), "text of a kernel as a str, and got NoneType"),
-    ((lambda x: x, []), "text of a kernel as a str, and got function"),
+    ((None, []), "a kernel as text or as a function, and got NoneType"),
+    ((print, []), "has no source text to read"),
     (("def k(x):\n    x[0] = 1\n", None), "arguments as a list, or a dict by parameter name, and got NoneType"),
     (("def k(x):\n    x[0] = 1\n", np.zeros(1)), "arguments as a list, or a dict by parameter name, and got ndarray"),
     (("def k(x):\n    x[0] = 1\n", [[1, 2]]), "argument 0 is a list, no NumPy array"),

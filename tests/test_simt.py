@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from simt_kernels import CASES, MUTANTS
 
 from minisitch.errors import KernelBug
-from minisitch.simt import ArrayBytes, LineTraffic, Traffic, step
+from minisitch.simt import ArrayBytes, LaunchError, LineTraffic, Traffic, step
 from minisitch.simt import math as cuda_math
 from minisitch.simt.text import DEVICE_FUNCTIONS
 from minisitch.simt.values import NUMPY
@@ -84,7 +84,7 @@ def test_a_cell_of_a_matrix_is_shown_by_row_and_column():
 @pytest.mark.parametrize(("body", "rule"), [
     ("x[-1] = ONE", "out-of-bounds"), ("x[4] = ONE", "out-of-bounds"), ("x[1.5] = ONE", "float64-literal"),
     ("x[ONE] = ONE", "out-of-bounds"), ("x[True] = ONE", "out-of-bounds"), ("x[0, 0] = ONE", "out-of-bounds"),
-    ("x[0:2] = ONE", "out-of-bounds"), ("x[0] = 2.0", "float64-literal"), ("x[0] = math.inf", "float64-literal"),
+    ("x[0:2] = ONE", "outside-dialect"), ("x[0] = 2.0", "float64-literal"), ("x[0] = math.inf", "float64-literal"),
     ("x[0] = np.float32(ONE * 2.0)", "float64-literal"), ("cuda.syncthreads_count(1)", "outside-dialect"),
     ("x[0] = 1 // 0", "exception"), ("cuda.atomic.nand(x, 0, 1)", "outside-dialect"),
 ])
@@ -435,5 +435,9 @@ def test_a_launch_that_cannot_be_made_says_why():
     text, x = "def copy(x, y):\n    y[cuda.threadIdx.x] = x[cuda.threadIdx.x]\n", np.zeros(4, np.float32)
     with pytest.raises(ValueError, match=r"copy takes 2 arrays \('x', 'y'\), got 1"):
         step(text, [x], 1, 4)
-    with pytest.raises(ValueError, match="one dimension here"):
-        step(text, [x, x.copy()], 1, (2, 2))
+    with pytest.raises(LaunchError, match=r"the block is \(1, 1, 1, 2\): write an integer, or a tuple of up to three"):
+        step(text, [x, x.copy()], 1, (1, 1, 1, 2))
+    with pytest.raises(LaunchError, match="a block has 1 to 1,024 threads"):
+        step(text, [x, x.copy()], 1, (64, 32))
+    with pytest.raises(LaunchError, match=r"outputs \['z'\] are not all parameters"):
+        step(text, [x, x.copy()], 1, 4, outputs=["z"])

@@ -196,7 +196,7 @@ def test_a_wide_access_from_an_odd_place_is_refused_by_the_stepper():
             step(text.replace(old, new), [np.zeros(1028, np.float32), np.zeros(1030, np.float32)], kernel.grid, kernel.block)
     with pytest.raises(KernelBug, match="out-of-bounds"):
         step(text, [np.zeros(1022, np.float32), np.zeros(1024, np.float32)], kernel.grid, kernel.block)
-    with pytest.raises(KernelBug, match="outside-dialect: line .* 3 elements at once"):
+    with pytest.raises(KernelBug, match="outside-dialect: 3 elements at once"):
         step(text.replace("row * 256, 4)", "row * 256, 3)"), [np.zeros(1024, np.float32)] * 2, kernel.grid, kernel.block)
 
 

@@ -24,7 +24,7 @@ ROAD = ("strategies.astitch", "stitch.place", "schedule", "kernel.verify", "cuda
 AFTERNOON = ("graph", "fuse", "strategies.astitch", "stitch.dominants", "stitch.subroots", "stitch.mapping", "stitch.place",
              "kernel.ir", "kernel.verify", "schedule", "cuda_emit", "lower")
 BUDGETS = {
-    "package, code lines": 23_370,
+    "package, code lines": 23_996,
     "road, code lines": 3_970,
     "afternoon path, code lines": 2_560,
     "road, tokens a code line": 12.1,

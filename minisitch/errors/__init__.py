@@ -25,16 +25,17 @@ class KernelError(MinisitchError):
 
 
 class KernelBug(MinisitchError):
-    """The stepper saw emitted text misbehave: a race, a divergent barrier, an unwritten read ...
+    """The stepper saw kernel text misbehave: a race, a divergent barrier, an unwritten read ...
 
     ``rule`` is the name that the message begins with. ``line`` is the line of the text, from 1, or
     0 if there is none. ``thread`` reads "block 0 thread 3". Both belong to the access that was
-    refused.
+    refused. ``kernel`` is the kernel's name. ``places`` are all lines that the message quotes, each
+    with what happened there.
     """
 
     def __init__(self, message: str, rule: str = "", line: int = 0, thread: str = ""):
         super().__init__(message)
-        self.rule, self.line, self.thread = rule or message.partition(":")[0], line, thread
+        self.rule, self.line, self.thread, self.kernel, self.places = rule or message.partition(":")[0], line, thread, "", ()
 
 
 class PassError(MinisitchError):

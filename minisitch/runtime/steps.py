@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -152,7 +153,7 @@ def _step_pipeline(source: PipelineSource, *buffers: Array) -> None:
     given = iter(buffers)
     arrays = {a.name: next(given) if a.kind in ("input", "output") else np.zeros(a.size, a.dtype) for a in source.arrays}
     simt.step(source.text, arrays, source.grid, source.block, wave=source.grid, queues=source.resident,
-              inputs=[a.name for a in source.arrays if a.kind == "input"])
+              rounds=sys.maxsize, inputs=[a.name for a in source.arrays if a.kind == "input"])
 
 
 def library_step(node: Node, chains: Sequence[Sequence[Node]], slots: tuple[int, ...]) -> LibraryStep:
@@ -340,5 +341,6 @@ def _step_launcher(source: KernelSource) -> Callable[..., None]:
         names = [b.name for b in kernel.parameters]
         reads = [b.name for b in kernel.buffers if b.scope == "input"]
         wave = kernel.device.wave(kernel.block, kernel.shared_bytes, kernel.registers)
-        simt.step(source.text, dict(zip(names, buffers, strict=True)), kernel.grid, kernel.block, inputs=reads, wave=wave)
+        simt.step(source.text, dict(zip(names, buffers, strict=True)), kernel.grid, kernel.block, inputs=reads, wave=wave,
+                  rounds=sys.maxsize)  # emitted loops end
     return launch

@@ -21,12 +21,16 @@ under some seeds. The rules:
     one-wave           a grid barrier and more blocks than are resident at once
     deadlock           threads go round while loops and nothing changes
     endless            the launch takes more rounds of loops than it may
+    memory-limit       more shared or local memory than a device has
+    unwritten-output   a cell of an array in ``outputs`` that no thread writes
     float64-literal    a float literal that would make Numba compute in float64
-    outside-dialect    a part of CUDA or Python that emitted text does not use
-    exception          a Python error: a name without a value, a division by zero
+    mixed-dtype        a variable that is an integer first, and then a float
+    outside-dialect    a part of CUDA or Python that kernel text may not use (``dialect``)
+    exception          a Python error: a variable without a value, a division by zero
 
-Reading order: ``values`` (scalars), ``text`` (the rewriting), ``memory`` (the checks), ``traffic``
-(the counts), ``machine`` (who runs when). It is a model. It has no time, no caches, and no memory
+Reading order: ``dialect`` (what a text may say), ``values`` (scalars), ``text`` (the rewriting),
+``memory`` (the checks), ``traffic`` (the counts), ``record`` (the film), ``machine`` (who runs
+when), ``source`` (functions as text). It is a model. It has no time, no caches, and no memory
 order weaker than the rules. Whether a thread reads a counter before or after another adds to it
 depends on time, and so does all that this orders. A mistake in a queue or a lock may take many
 seeds to find.
@@ -34,69 +38,129 @@ seeds to find.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from ..errors import MinisitchError
 from .machine import IN_FLIGHT, Machine
-from .memory import Memory, Now
+from .memory import WRITING, Memory, Now, Sizes
+from .record import FilmEvent, Recorded
+from .source import text_of
 from .text import KernelProgram, kernel_bug, read_program
 from .traffic import ArrayBytes, LineTraffic, Traffic
 
-__all__ = ["ArrayBytes", "LineTraffic", "Traffic", "step"]
+__all__ = ["ArrayBytes", "FilmEvent", "LaunchError", "LineTraffic", "Traffic", "step"]
+
+SHARED_BYTES = 49_152  # that a block has without asking for more
+THREADS = 1024
 
 
-def step(text: str, arrays: Sequence[Any] | Mapping[str, Any], grid: int, block: int, seed: int = 0, *,
-         name: str | None = None, wave: int | None = None,
-         inputs: Iterable[str | int] | None = None, queues: Iterable[str] = (), rounds: int | None = None) -> Traffic:
-    """Launch the kernel in ``text`` on ``grid`` blocks of ``block`` threads.
+class LaunchError(MinisitchError, ValueError):
+    """A launch that cannot be made: other arguments than the kernel has, or too many threads."""
+
+
+def step(kernel: str | Callable[..., Any], arrays: Sequence[Any] | Mapping[str, Any],
+         grid: int | Sequence[int], block: int | Sequence[int], seed: int = 0, *,
+         name: str | None = None, wave: int | None = None, inputs: Iterable[str | int] | None = None,
+         outputs: Iterable[str | int] = (), queues: Iterable[str] = (), rounds: int | None = None,
+         shared: int = SHARED_BYTES, threads: int = THREADS,
+         record: list[FilmEvent] | None = None) -> Traffic:
+    """Launch a kernel on ``grid`` blocks of ``block`` threads, each a number or up to three.
+
+    ``kernel`` is text, or a function (``source``). If a text has several functions, ``name`` picks
+    the kernel, and otherwise it is the last one.
 
     Changes ``arrays`` in place. They are the arguments in order, or by parameter name. Scalars pass
     through. ``inputs`` names the arrays that hold data at the start, by parameter name or position.
     By default these are the arrays that the text never writes. In all others a cell must be written
-    before it is read. ``wave`` is the number of blocks that are resident at once. ``name`` picks a
-    kernel if the text has several. ``queues`` names arrays that stay in L2: their bytes are counted
-    apart. ``rounds`` bounds the rounds of all loops of all threads together (by default a million,
-    and 20,000 for each thread).
+    before it is read. ``outputs`` names arrays of which every cell must be written in the end.
+    ``wave`` is the number of blocks that are resident at once. ``queues`` names arrays that stay in
+    L2: their bytes are counted apart. ``record`` is a list that gets an ``FilmEvent`` for each access
+    and meeting, also before a refusal.
 
-    Raises KernelBug if the text breaks a rule, MinisitchError for arguments of another kind, and
-    ValueError for a launch that cannot be made.
+    The limits: ``rounds`` of all loops of all threads together (by default half a million, 1,000
+    for each thread, and 20 for each cell of the arguments), bytes of ``shared`` memory of a block,
+    and ``threads`` of a block.
+
+    Raises KernelBug if the kernel breaks a rule, LaunchError for a launch that cannot be made, and
+    MinisitchError for arguments of another kind.
     """
-    _refuse_other_kinds(text, arrays)
-    program = read_program(text, name)
+    _refuse_other_kinds(kernel, arrays)
+    if not isinstance(kernel, str):
+        kernel, name = text_of(kernel)
+    shape, size = _sizes("grid", grid), _sizes("block", block)
+    if not 0 < prod(size) <= threads or min(shape) < 0:
+        raise LaunchError(f"{grid} blocks of {block} threads: a block has 1 to {threads:,} threads")
+    program = read_program(kernel, name)
     if not isinstance(arrays, Mapping) and len(arrays) != len(program.parameters):
-        raise ValueError(f"{program.name} takes {len(program.parameters)} arrays {program.parameters}, got {len(arrays)}")
+        raise LaunchError(f"{program.name} takes {len(program.parameters)} arrays {program.parameters}, got {len(arrays)}")
     values = dict(arrays) if isinstance(arrays, Mapping) else dict(zip(program.parameters, arrays, strict=True))
     if values.keys() != set(program.parameters):
-        raise ValueError(f"{program.name} takes {program.parameters}, got {tuple(values)}")
-    if not isinstance(grid, int | np.integer) or not isinstance(block, int | np.integer):
-        raise ValueError(f"grid {grid} and block {block}: launches have one dimension here, so both are plain integers")
-    if not 0 < block <= 1024 or grid < 0:
-        raise ValueError(f"{grid} blocks of {block} threads: a block has 1 to 1024 threads")
+        raise LaunchError(f"{program.name} takes {program.parameters}, got {tuple(values)}")
+    program = read_program(kernel, name, frozenset(each for each in values if isinstance(values[each], np.ndarray)))
+    _refuse_float64(program, values)
+    blocks = prod(shape)
+    if program.waits_for("grid.sync") and wave is not None and blocks > wave:
+        raise program.bug("one-wave", f"a grid barrier with {blocks} blocks, but only {wave} are resident at once",
+                          *((site, "here") for site, s in enumerate(program.sites) if s.verb == "grid.sync"))
+    now = Now(shape, size, record)
+    arguments = _arguments(program, values, inputs, _named(program, "queues", queues), now)
+    written = _named(program, "outputs", outputs)
+    in_flight = wave or (blocks if program.waits_for("grid.sync", "while") else IN_FLIGHT)  # those may wait for each other
+    cells = sum(np.size(value) for value in values.values())
+    with np.errstate(all="ignore"):
+        rounds = rounds or 500_000 + 1_000 * blocks * prod(size) + 20 * cells
+        traffic = Machine(program, arguments, now, seed, in_flight, rounds, shared).run()
+    for each, value in zip(program.parameters, arguments, strict=True):
+        if each in written and isinstance(value, Memory):
+            _require_all_written(program, each, value)
+    return traffic
+
+
+def _sizes(what: str, given: int | Sequence[int]) -> Sizes:
+    """A grid or block as three numbers."""
+    sizes = list(given) if isinstance(given, Sequence) else [given]
+    if not 1 <= len(sizes) <= 3 or not all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in sizes):
+        raise LaunchError(f"the {what} is {given!r:.60}: write an integer, or a tuple of up to three")
+    x, y, z = (*map(int, sizes), 1, 1, 1)[:3]
+    return x, y, z
+
+
+def _named(program: KernelProgram, what: str, names: Iterable[str | int]) -> set[str]:
+    """Parameters by name or position."""
+    found = {program.parameters[i] if isinstance(i, int) and 0 <= i < len(program.parameters) else i for i in names}
+    if not found <= set(program.parameters):
+        raise LaunchError(f"{what} {sorted(map(str, found))} are not all parameters of {program.name}{program.parameters}")
+    return found  # type: ignore[return-value]
+
+
+def _refuse_float64(program: KernelProgram, values: Mapping[str, Any]) -> None:
+    """Refuse bare float literals, unless an argument is in float64."""
     if program.doubles and not any(isinstance(v, np.ndarray) and v.dtype == np.float64 for v in values.values()):
         line, literal = program.doubles[0]
         raise kernel_bug("float64-literal", f"{literal} makes Numba compute in float64; write np.float32(...)", program.lines,
-                         (line, "here"))
-    together = program.waits_for("grid.sync", "while")  # blocks that may wait for each other
-    if program.waits_for("grid.sync") and wave is not None and grid > wave:
-        raise program.bug("one-wave", f"a grid barrier with {grid} blocks, but only {wave} are resident at once",
-                          *((site, "here") for site, s in enumerate(program.sites) if s.verb == "grid.sync"))
-    now = Now()
-    if not set(queues) <= set(program.parameters):
-        raise ValueError(f"queues {sorted(queues)} are not all parameters of {program.name}{program.parameters}")
-    arguments = _arguments(program, values, inputs, set(queues), now)
-    in_flight = wave or (grid if together else IN_FLIGHT)
-    with np.errstate(all="ignore"):
-        return Machine(program, arguments, now, grid, block, seed, in_flight,
-                       rounds or 1_000_000 + 20_000 * grid * block).run()
+                         (line, "here"), kernel=program.name)
 
 
-def _refuse_other_kinds(text: Any, arrays: Any) -> None:
-    """Raise MinisitchError if the text is no string, or the arguments are no arrays and numbers."""
-    if not isinstance(text, str):
-        raise MinisitchError(f"step takes the text of a kernel as a str, and got {type(text).__name__}: {text!r:.60}; "
+def _require_all_written(program: KernelProgram, name: str, array: Memory) -> None:
+    missing = [cell for cell in range(array.size) if cell not in array.writes and cell not in array.atomics]
+    if not missing:
+        return
+    stores = [(site, f"writes to {name}") for site, s in enumerate(program.sites) if s.verb in WRITING and s.array == name]
+    others = f", nor {len(missing) - 1:,} more cells of {name}" if missing[1:] else ""
+    why = ("Are there too few threads, or does an if leave it out?" if stores
+           else f"No line writes to {name}: write {name}[i] = ...")
+    raise program.bug("unwritten-output", f"{array.show(missing[0])} is written by no thread{others}. {why}",
+                      *(stores or [(0, "here")]))
+
+
+def _refuse_other_kinds(kernel: Any, arrays: Any) -> None:
+    """Raise MinisitchError if the kernel is no text or function, or the arguments are no arrays and numbers."""
+    if not isinstance(kernel, str) and not callable(kernel):
+        raise MinisitchError(f"step takes a kernel as text or as a function, and got {type(kernel).__name__}: {kernel!r:.60}; "
                              "the text of a traced one is ms.lower(f, x, target='cuda')[0].text")
     if not isinstance(arrays, Mapping | Sequence) or isinstance(arrays, str):
         raise MinisitchError(f"step takes the arguments as a list, or a dict by parameter name, and got {type(arrays).__name__}; "
@@ -110,23 +174,18 @@ def _arguments(program: KernelProgram, values: Mapping[str, Any], inputs: Iterab
                now: Now) -> list[Any]:
     """Arrays wrapped to watch their accesses. An array that is given twice is one memory."""
     written = {name for name in program.written if isinstance(values[name], np.ndarray)}
-    if inputs is None:
-        holding = set(program.parameters) - written
-    else:
-        holding = {program.parameters[i] if isinstance(i, int) else i for i in inputs}
-        if not holding <= set(program.parameters):
-            raise ValueError(f"inputs {sorted(holding)} are not all parameters of {program.name}{program.parameters}")
+    holding = set(program.parameters) - written if inputs is None else _named(program, "inputs", inputs)
     arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
     memories: dict[int, Memory] = {}
+    kind = Memory if now.film is None else Recorded
     for name, array in arrays.items():
         same = [other for other in arrays if arrays[other] is array]
         if not array.flags.c_contiguous:
-            raise ValueError(f"{name} of {program.name} is not contiguous; give a copy")
+            raise LaunchError(f"{name} of {program.name} is not contiguous; give a copy")
         others = arrays.keys() - same if name in written else written - {*same}
         if any(np.may_share_memory(array, arrays[other]) for other in others):
-            raise ValueError(f"{name} of {program.name} overlaps another argument; give one array twice, or a copy")
-        memories.setdefault(id(array), Memory(name, array, "global", now, program,
-                                              holds_data=not holding.isdisjoint(same),
-                                              watched=not written.isdisjoint(same), has_owners=len(same) > 1,
-                                              is_queue=not queues.isdisjoint(same)))
+            raise LaunchError(f"{name} of {program.name} overlaps another argument; give one array twice, or a copy")
+        memories.setdefault(id(array), kind(name, array, "global", now, program, holds_data=not holding.isdisjoint(same),
+                                            watched=not written.isdisjoint(same), has_owners=len(same) > 1,
+                                            is_queue=not queues.isdisjoint(same)))
     return [memories.get(id(values[name]), values[name]) for name in program.parameters]

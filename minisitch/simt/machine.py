@@ -12,6 +12,7 @@ With atomics it decides who comes first.
 
 from __future__ import annotations
 
+import math
 import random
 from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
@@ -22,12 +23,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import KernelBug, PassError
-from .memory import NOTHING, Memory, Now, Stamp, Trace, join
-from .text import EXIT, FULL_MASK, PAUSES, SHUFFLES, START, WARP_MEETINGS, KernelProgram, kernel_bug
+from .dialect import SHUFFLES, WARP_MEETINGS, in_plain_words
+from .memory import NOTHING, Memory, Now, Stamp, Trace, along, join
+from .record import FilmEvent, Recorded, plain
+from .text import EXIT, FULL_MASK, PAUSES, START, KernelProgram, kernel_bug
 from .traffic import Tally, Traffic
-from .values import Endless, dtype_of
+from .values import Endless, Widened, dtype_of
 
 WARP = 32
+LOCAL_BYTES = 512 * 1024  # the most that one thread has
 IN_FLIGHT = 4  # blocks that run side by side if no grid barrier needs all of them
 # Turns of each running block without a change of memory, before the search for a deadlock.
 PATIENCE = 50
@@ -46,11 +50,11 @@ Stop = tuple[Any, ...]  # what a thread yields: its site, and its arguments ther
 
 
 class Dim3(NamedTuple):
-    """``cuda.threadIdx`` and the like. The dialect uses only ``x``."""
+    """``cuda.threadIdx`` and the like."""
 
     x: int
-    y: int = 0
-    z: int = 0
+    y: int
+    z: int
 
 
 class Thread:
@@ -104,8 +108,8 @@ class Cuda:
 
     def __init__(self, machine: Machine, block: Block, thread: Thread, block_index: Dim3):
         self.machine, self.block = machine, block
-        self.threadIdx, self.blockIdx = Dim3(thread.trace.stamp.thread), block_index
         self.blockDim, self.gridDim = machine.block_size, machine.grid_size
+        self.threadIdx, self.blockIdx = Dim3(*along(thread.trace.stamp.thread, self.blockDim)), block_index
         self.laneid = thread.lane
 
     @staticmethod
@@ -113,11 +117,13 @@ class Cuda:
         """Rounded twice here, but once on the device."""
         return a * b + c
 
-    def grid(self, dimensions: int) -> int:
-        return self.blockIdx.x * self.blockDim.x + self.threadIdx.x
+    def grid(self, dimensions: int) -> int | tuple[int, ...]:
+        places = tuple(map(lambda b, n, t: b * n + t, self.blockIdx, self.blockDim, self.threadIdx))
+        return places[0] if dimensions == 1 else places[:dimensions]
 
-    def gridsize(self, dimensions: int) -> int:
-        return self.gridDim.x * self.blockDim.x
+    def gridsize(self, dimensions: int) -> int | tuple[int, ...]:
+        sizes = tuple(map(int.__mul__, self.gridDim, self.blockDim))
+        return sizes[0] if dimensions == 1 else sizes[:dimensions]
 
     def threadfence(self) -> None:
         """Waits for no thread. See ``memory`` for what it orders."""
@@ -132,29 +138,42 @@ class Cuda:
         It is aligned for every access.
         """
         if site not in self.block.shared:
-            self.block.shared[site] = self.local_array(site, name, shape, dtype, "shared")
+            room = self.machine.shared_bytes - sum(array.data.nbytes for array in self.block.shared.values())
+            self.block.shared[site] = self.array(site, name, shape, dtype, "shared", room)
         return self.block.shared[site]
 
-    def local_array(self, site: int, name: str, shape: int | tuple[int, ...], dtype: Any, space: str = "local") -> Memory:
-        return Memory(name, np.zeros(shape, dtype_of(dtype)), space, self.machine.now, self.machine.program)
+    def local_array(self, site: int, name: str, shape: int | tuple[int, ...], dtype: Any) -> Memory:
+        return self.array(site, name, shape, dtype, "local", LOCAL_BYTES)
+
+    def array(self, site: int, name: str, shape: int | tuple[int, ...], dtype: Any, space: str, room: int) -> Memory:
+        """A new array, if it fits."""
+        now, program, made = self.machine.now, self.machine.program, dtype_of(dtype)
+        size = made.itemsize * math.prod(shape if isinstance(shape, tuple) else (shape,))
+        if size > room:
+            owner = "block" if space == "shared" else "thread"
+            raise program.bug("memory-limit", f"{name} takes {size:,} bytes of {space} memory, and the {owner} has {room:,} left",
+                              (site, now.who(now.trace.stamp)))
+        return (Memory if now.film is None else Recorded)(name, np.zeros(shape, made), space, now, program)
 
 
 class Machine:
     """One launch."""
 
-    def __init__(self, program: KernelProgram, arguments: Sequence[Any], now: Now, grid: int, block: int, seed: int, in_flight: int,
-                 rounds: int):
+    def __init__(self, program: KernelProgram, arguments: Sequence[Any], now: Now, seed: int,
+                 in_flight: int, rounds: int, shared: int):
         self.program, self.arguments, self.now = program, arguments, now
         self.arrays = list({id(a): a for a in arguments if isinstance(a, Memory)}.values())
-        self.grid_size, self.block_size, self.in_flight = Dim3(grid, 1, 1), Dim3(block, 1, 1), in_flight
+        self.grid_size, self.block_size, self.in_flight = Dim3(*now.grid), Dim3(*now.block), in_flight
+        self.blocks, self.shared_bytes = math.prod(now.grid), shared
         self.rng = random.Random(seed)
-        self.waiting_to_start = self.rng.sample(range(grid), grid)
+        self.waiting_to_start = self.rng.sample(range(self.blocks), self.blocks)
         self.running: list[Block] = []
         self.grid_epoch = 0
         self.tally = Tally(program)
         self.verbs = tuple(site.verb for site in program.sites)
         self.pauses = frozenset(site for site, verb in enumerate(self.verbs) if verb in PAUSES)
         self.rounds = program.rounds.left = rounds
+        program.rounds.passed.clear()
         self.watching = False
         self.watched: dict[Thread, Watched] = {}
         self.meetings = frozenset(site for site, verb in enumerate(self.verbs) if verb in WARP_MEETINGS)
@@ -181,7 +200,7 @@ class Machine:
         return self.tally.traffic()
 
     def start(self, index: int) -> Block:
-        block, block_index = Block(index, self.block_size.x, self.grid_epoch), Dim3(index)
+        block, block_index = Block(index, math.prod(self.block_size), self.grid_epoch), Dim3(*along(index, self.grid_size))
         for thread in block.threads:
             thread.generator = self.program.thread(Cuda(self, block, thread, block_index), *self.arguments)
         return block
@@ -203,6 +222,7 @@ class Machine:
         elif self.verb(site) == "grid.sync":
             block.at_grid_barrier = True
         else:
+            self.film(block.threads, None)
             block.epoch += 1
             self.release(block)
 
@@ -249,11 +269,12 @@ class Machine:
     def pass_grid_barrier(self) -> None:
         """All running blocks wait for the grid. Let them go, if that is all blocks, at one line."""
         threads = [thread for block in self.running for thread in block.threads]
-        here, all_blocks = len(self.running), self.grid_size.x
+        here, all_blocks = len(self.running), self.blocks
         if here < all_blocks:
             raise self.program.bug("divergent-barrier", f"{here} of {all_blocks} blocks wait for the grid, the others "
                                    "have ended", *self.places(threads))
         self.require_one_stop(threads, "the threads of the grid")
+        self.film(threads, None)
         self.tally.counts["grid_barriers"] += 1
         self.tally.end_epoch(self.arrays)
         self.grid_epoch += 1
@@ -290,6 +311,7 @@ class Machine:
         """Carry out a shuffle, vote or warp barrier of ``threads``, all lanes of one mask."""
         self.tally.counts["warp_barriers" if verb == "syncwarp" else "shuffles"] += 1
         if verb == "syncwarp":
+            self.film(threads, None)
             self.join(threads)
             return
         values = {thread.lane: thread.stop[2] for thread in threads}
@@ -304,6 +326,16 @@ class Machine:
                 thread.reply = sum(1 << lane for lane, value in values.items() if value)
             else:
                 thread.reply = (any if verb == "any_sync" else all)(values.values())
+        self.film(threads)
+
+    def film(self, threads: list[Thread], *value: None) -> None:
+        """Record that these threads meet where they stand, each with what it gets."""
+        if self.now.film is not None:
+            for thread in threads:
+                s, site = thread.trace.stamp, self.program.sites[thread.stop[0]]
+                reply = plain(thread.reply) if not value else None
+                self.now.film.append(FilmEvent(s.block, s.block_epoch + s.grid_epoch, s.thread, site.line,
+                                           site.verb, "", "", (), reply))
 
     def integer(self, thread: Thread, argument: int) -> int:
         """A thread's mask, or its lane argument."""
@@ -333,7 +365,10 @@ class Machine:
 
     def require_one_stop(self, threads: list[Thread], who: str) -> None:
         if len({thread.stop[0] for thread in threads}) > 1:
-            raise self.program.bug("divergent-barrier", f"{who} stop at different places", *self.places(threads))
+            raise self.program.bug(
+                "divergent-barrier", f"{who} stop at different places, and all must reach the same barrier. "
+                "Take the barrier out of an if, or a loop, that only some of them take; return after it",
+                *self.places(threads))
 
     def missing_lanes(self, warp: list[Thread], groups: dict[tuple[int, int], list[Thread]]) -> KernelBug:
         site, mask = next(iter(groups))
@@ -346,14 +381,15 @@ class Machine:
                                 *self.places(threads))
 
     def bug(self, rule: str, what: str, thread: Thread) -> KernelBug:
-        return self.program.bug(rule, what, (thread.stop[0], str(thread.trace.stamp)))
+        return self.program.bug(rule, what, (thread.stop[0], self.now.who(thread.trace.stamp)))
 
     def places(self, threads: list[Thread]) -> list[tuple[int, str]]:
         """Each site where ``threads`` stand: the first thread there and the number of others."""
         at: dict[tuple[int, str], list[Thread]] = {}
         for thread in threads:
             at.setdefault((thread.stop[0], self.waits_with(thread)), []).append(thread)
-        return [(site, f"{self.verb(site)}: {here[0].trace.stamp}" + (f" and {len(here) - 1} more" if here[1:] else "") + values)
+        return [(site, f"{self.verb(site)}: {self.now.who(here[0].trace.stamp)}"
+                 + (f" and {len(here) - 1} more" if here[1:] else "") + values)
                 for (site, values), here in sorted(at.items(), key=lambda item: item[0])]
 
     def waits_with(self, thread: Thread) -> str:
@@ -371,8 +407,16 @@ class Machine:
             if trace.tb_frame.f_code.co_filename == f"<{self.program.name}>":
                 line = trace.tb_lineno
             trace = trace.tb_next
+        rule, what = "exception", in_plain_words(error)
         if isinstance(error, Endless):
-            return kernel_bug("endless", f"{self.rounds:,} rounds of loops, all threads together, and no end, in kernel "
-                              f"{self.program.name}", self.program.lines, (line, str(thread.trace.stamp)))
-        return kernel_bug("exception", f"{type(error).__name__}: {error}, in kernel {self.program.name}",
-                          self.program.lines, (line, str(thread.trace.stamp)))
+            line, times = max(self.program.rounds.passed.items(), key=lambda each: each[1])
+            rule, what = "endless", (
+                f"still running after {self.rounds:,} rounds of loops, all threads together; line {line} "
+                f"was passed {times:,} times. Does its loop end? If it only takes long, give a larger rounds=")
+        elif isinstance(error, Widened):
+            name, first, dtype = error.args
+            rule, what = "mixed-dtype", (
+                f"{name} is an integer in line {first} and a {dtype} here, so Numba computes it in "
+                f"float64: write {name} = np.{dtype}(0) in line {first}")
+        return kernel_bug(rule, f"{what}, in kernel {self.program.name}", self.program.lines,
+                          (line, self.now.who(thread.trace.stamp)), kernel=self.program.name)

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .order import ORDERED
-from .text import KernelProgram
+from .text import KernelProgram, Site
 from .values import scalar_type
 
 
@@ -82,9 +82,6 @@ class Stamp:
     moment: int
     seen: tuple[int, ...]
     known: Knowledge
-
-    def __str__(self) -> str:
-        return f"block {self.block} thread {self.thread}"
 
 
 def ordered(before: Stamp, after: Stamp) -> bool:
@@ -154,15 +151,36 @@ class Trace(dict[tuple["Memory", int], tuple[LastAccess, list[int]]]):
         self.fenced = self.release()
 
 
+Sizes = tuple[int, int, int]  # of a grid in blocks, or of a block in threads: along x, y and z
+
+
+def along(number: int, sizes: Sizes) -> Sizes:
+    """Where a thread or block is, along x, y and z. Threads and blocks are numbered along x first."""
+    x, y, _ = sizes
+    return number % x, number // x % y, number // (x * y)
+
+
 class Now:
-    """The trace of the running thread, which all arrays see. One object a launch."""
+    """The trace of the running thread, which all arrays see. One object a launch.
 
-    __slots__ = ("progress", "trace")
+    ``film`` is where ``record.Recorded`` arrays put their accesses.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("block", "film", "grid", "progress", "trace")
+
+    def __init__(self, grid: Sizes = (1, 1, 1), block: Sizes = (1, 1, 1), film: list[Any] | None = None) -> None:
+        self.grid, self.block, self.film = grid, block, film
         self.trace = Trace(Stamp(0, 0, 0, 0, 0, (), NOTHING))
         # grows with each change of memory, and with each thread that gets further
         self.progress = 0
+
+    def who(self, stamp: Stamp) -> str:
+        """``block 0 thread 3``. In a launch of two dimensions: ``block (0, 1) thread (3, 0)``."""
+        flat = self.grid[1:] == self.block[1:] == (1, 1)
+        axes = 3 if self.grid[2] > 1 or self.block[2] > 1 else 2
+        places = ((stamp.block, self.grid), (stamp.thread, self.block))
+        block, thread = (number if flat else along(number, sizes)[:axes] for number, sizes in places)
+        return f"block {block} thread {thread}"
 
 
 ATOMICS: dict[str, Callable[..., Any]] = {
@@ -288,14 +306,12 @@ class Memory:
         self.now.progress += 1
         self.data[cell] = self.convert(value) if self.wraps else value
 
-    def atomic(self, site: int, operation: str, index: Any, *operands: Any, turn: None = None) -> Any:
+    def atomic(self, site: int, index: Any, operation: str, *operands: Any, turn: None = None) -> Any:
         """``cuda.atomic.<operation>(x, index, *operands)``: the old value.
 
         It races with plain accesses, but not with other atomics. Without a fence it orders nothing
         else.
         """
-        if operation not in ATOMICS:
-            raise self.bug("outside-dialect", f"no cuda.atomic.{operation}; known: {sorted(ATOMICS)}", site)
         cell = self.atomic_cell(site, index, reads=operation != "exch")
         trace, clock = self.now.trace, self.clocks.get(cell, NOTHING)
         trace.pending = join(trace.pending, clock)
@@ -362,9 +378,9 @@ class Memory:
             problem = f"takes {len(self.shape)} indices, its shape is {self.shape}"
         for i, n in zip(indices, self.shape, strict=False):
             if isinstance(i, bool) or not isinstance(i, int | np.integer):
-                problem = "an index must be an integer"
+                problem = "an index must be an integer: write // instead of /"
             elif i < 0:
-                problem = "a negative index wraps round, in silence"
+                problem = "a negative index wraps round on the device, in silence"
             elif i >= n:
                 problem = f"is outside shape {self.shape}"
             else:
@@ -374,14 +390,26 @@ class Memory:
         return cell
 
     def require_written(self, site: int, cell: int) -> None:
-        if not self.holds_data and cell not in self.atomics:
-            raise self.bug("unwritten-read", f"{self.show(cell)} of {self.space} memory is read before any write", site)
+        if self.holds_data or cell in self.atomics:
+            return
+        sites = self.program.sites
+        here, names = sites[site].line, {self.name, sites[site].array}
+        stores = sorted((k for k, s in enumerate(sites) if s.verb in WRITING and s.array in names and s.line != here),
+                        key=lambda k: (sites[k].line > here, abs(sites[k].line - here)))
+        places = [(stores[0], f"writes to {sites[stores[0]].array}")] if stores else []
+        advice = f"Is {self.name} an input? Name it in inputs=" if self.space == "global" else "It is empty at first"
+        if places and self.space != "local":
+            advice = f"Line {sites[stores[0]].line} writes to it: " + (
+                "one thread writes and another reads, so put cuda.syncthreads() between the two" if self.space == "shared"
+                else "another block may come to that line later")
+        raise self.program.bug("unwritten-read", f"{self.show(cell)} of {self.space} memory is read before any write. {advice}",
+                               *places, (site, self.now.who(self.now.trace.stamp)))
 
     def require_owner(self, site: int, cell: int, write: LastAccess) -> None:
         reader, writer = self.program.sites[site].array, self.program.sites[write[1]].array
         if reader != writer and reader and writer:
             raise self.program.bug("wrong-owner", f"{self.show(cell)} is read as {reader}, but was last written as "
-                                   f"{writer}", (write[1], str(write[0])), (site, str(self.now.trace.stamp)))
+                                   f"{writer}", (write[1], self.now.who(write[0])), (site, self.now.who(self.now.trace.stamp)))
 
     def require_order(self, site: int, cell: int, earlier: list[LastAccess] | None) -> None:
         """Require that all of ``earlier``, accesses of ``cell`` as stepped, happen before now."""
@@ -395,15 +423,36 @@ class Memory:
                 raise self.race(site, cell, access)
 
     def race(self, site: int, cell: int, earlier: LastAccess) -> Exception:
-        sites, (before, earlier_site) = self.program.sites, earlier
+        (before, old), now = earlier, self.now.trace.stamp
+        first, second = self.program.sites[old], self.program.sites[site]
+        who = self.now.who(before), self.now.who(now)
+        queues = ", and no release and acquire," * self.program.has_queues
         return self.program.bug(
-            "race", f"{self.show(cell)}: a {sites[earlier_site].verb} by {before} and a {sites[site].verb} by "
-            f"{self.now.trace.stamp} with no barrier, and no release and acquire, between that cover both",
-            (earlier_site, str(before)), (site, str(self.now.trace.stamp)))
+            "race", f"{self.show(cell)}: {ACCESS[first.verb]} by {who[0]} and {ACCESS[second.verb]} by "
+            f"{who[1]}, and no barrier{queues} orders the two{_advice(before, now, first, second)}",
+            (old, who[0]), (site, who[1]))
 
     def bug(self, rule: str, what: str, site: int) -> Exception:
-        return self.program.bug(rule, what, (site, str(self.now.trace.stamp)))
+        return self.program.bug(rule, what, (site, self.now.who(self.now.trace.stamp)))
 
     def show(self, cell: int) -> str:
         position = np.unravel_index(cell, self.shape) if self.shape else ()
         return f"{self.name}[{', '.join(str(int(i)) for i in position)}]"
+
+
+WRITING = ("store", "atomic", "add_release")
+ACCESS = {"load": "a load", "store": "a store", "atomic": "an atomic operation",
+          "load_acquire": "an acquire", "add_release": "a release"}
+
+
+def _advice(before: Stamp, now: Stamp, first: Site, second: Site) -> str:
+    """What to write against a race."""
+    if first.verb not in ("load", "store") or second.verb not in ("load", "store"):
+        return ": an atomic operation protects a cell only from atomic operations"
+    if before.block != now.block:
+        return ". Blocks do not wait for each other at cuda.syncthreads(): let one block own the cell, or use cuda.atomic.add"
+    if first.verb == second.verb:
+        return ": let one thread write the cell, or use cuda.atomic.add"
+    if first.line == second.line:
+        return f": put cuda.syncthreads() where all threads pass it, between line {first.line} and its next round"
+    return f": put cuda.syncthreads() between line {first.line} and line {second.line}, where all threads pass it"

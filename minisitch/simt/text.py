@@ -7,12 +7,12 @@ The rewriting, line by line. The numbers are *sites*: indices into ``KernelProgr
     cuda.syncthreads()                        yield (1,)
     acc += cuda.shfl_xor_sync(m, acc, 16)     acc += (yield (2, m, acc, 16))
     y[i] = x[i + 1]                           _0 = x.load(3, i + 1); y.store(4, i, _0)
-    cuda.atomic.add(h, b, 1)                  h.atomic(5, 'add', b, 1, turn=(yield (5,)))
+    cuda.atomic.add(h, b, 1)                  h.atomic(5, b, 'add', 1, turn=(yield (5,)))
     add_release(c, 0, 1)                      c.add_release(5, 0, 1, turn=(yield (5,)))
     s = cuda.shared.array(8, np.float32)      s = cuda.shared_array(6, 's', 8, np.float32)
     load_wide(v, 0, x, i, 4)                  v.put(7, 0, x.load_wide(8, i, 4))
     store_wide(y, i, v, 0, 4)                 y.store_wide(9, i, v.take(10, 0, 4))
-    while q[0] == 0: ...                      while q.load(7, 0) == 0: rounds(); yield (8,); ...
+    while q[0] == 0: ...                      while q.load(7, 0) == 0: yield (8,); rounds(LINE); ...
     v = a * b + 0.5                           v = number(number(a * b) + float64(0.5))
 
 A thread runs until it yields. The yielded tuple says where it waits, and with what. Before an
@@ -33,29 +33,19 @@ from typing import Any
 
 from ..errors import KernelBug
 from . import math as cuda_math
+from .dialect import ARRAY_MAKERS, WARP_MEETINGS, WIDE, Refused, check, dotted, pairs
 from .order import ORDERED
 from .values import BUILTINS, MATH, NUMPY, Rounds
 
 FULL_MASK = 0xFFFFFFFF
 FLOAT64_NAMES = {f"{module}.{name}" for module in ("math", "np") for name in ("pi", "e", "inf", "nan")} | {"float"}
-SHUFFLES = ("shfl_sync", "shfl_up_sync", "shfl_down_sync", "shfl_xor_sync")
-VOTES = ("ballot_sync", "any_sync", "all_sync")
-WARP_MEETINGS = (*SHUFFLES, *VOTES, "syncwarp")
-CUDA_NAMES = {"threadIdx", "blockIdx", "blockDim", "gridDim", "laneid", "warpsize", "grid", "gridsize", "cg", "shared",
-              "local", "atomic", "fma", "threadfence", "threadfence_block", "syncthreads", *WARP_MEETINGS}
 DEVICE_FUNCTIONS = {name: FunctionType(function.__code__, vars(cuda_math) | {"np": NUMPY}, name)
                     # over the stepper's scalars
                     for name, function in cuda_math.DEVICE_FUNCTIONS.items()}
-ARGUMENTS = {**dict.fromkeys(SHUFFLES, (3, 3)), **dict.fromkeys(VOTES, (2, 2)), "syncwarp": (0, 1), "syncthreads": (0, 0),
-             "atomic.cas": (4, 4), "load_acquire": (2, 2), "add_release": (3, 3), "load_wide": (5, 5), "store_wide": (5, 5)}
-ARRAY_MAKERS = {"cuda.shared.array": "shared_array", "cuda.local.array": "local_array"}
-WIDE = {"load_wide": 2, "store_wide": 0}  # which argument is the array in memory
 # places where a thread stops so that others may run, and goes on by itself
 PAUSES = ("while", "atomic", *ORDERED)
-NO_WAITING = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef)
-FOREIGN = {ast.Yield: "yield", ast.YieldFrom: "yield from", ast.Await: "await", ast.Delete: "del", ast.Global: "global",
-           ast.Nonlocal: "nonlocal", ast.Try: "try"}
-MAKES_NUMBERS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Pow, ast.LShift)
+MAKES_NUMBERS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv)
+MAY_GROW = {ast.Pow: "_power", ast.LShift: "_shifted"}  # Python would make these integers first, however large
 EXIT, START = 0, 1  # the sites of a thread that has ended, and of one that may run
 
 
@@ -98,29 +88,37 @@ class KernelProgram:
         """Whether the text waits by one of ``verbs`` anywhere."""
         return any(site.verb in verbs for site in self.sites)
 
+    @property
+    def has_queues(self) -> bool:
+        """Whether blocks hand data to each other by ordered operations or fences."""
+        return self.waits_for(*ORDERED) or any("threadfence" in line for line in self.lines)
+
     def bug(self, rule: str, what: str, *places: tuple[int, str]) -> KernelBug:
         """A violation of ``rule``. Each place is a site, and the thread there."""
         return kernel_bug(rule, f"{what}, in kernel {self.name}", self.lines,
-                          *((self.sites[site].line, who) for site, who in places))
+                          *((self.sites[site].line, who) for site, who in places), kernel=self.name)
 
 
-def kernel_bug(rule: str, what: str, lines: tuple[str, ...], *places: tuple[int, str]) -> KernelBug:
-    """A ``KernelBug`` that quotes the line of each place."""
+def kernel_bug(rule: str, what: str, lines: tuple[str, ...], *places: tuple[int, str], kernel: str = "") -> KernelBug:
+    """A ``KernelBug`` that quotes the line of each place. The last place is where it was refused."""
     quotes = (f"\n  line {line}: {lines[line - 1].strip()}    <- {who}" for line, who in places)
     line, who = places[-1] if places else (0, "")
-    thread = re.search(r"block \d+ thread \d+", who)
-    return KernelBug(f"{rule}: {what}" + "".join(quotes), rule, line, thread[0] if thread else "")
+    thread = re.search(r"block (\d+|\([\d, ]+\)) thread (\d+|\([\d, ]+\))", who)
+    bug = KernelBug(f"{rule}: {what}" + "".join(quotes), rule, line, thread[0] if thread else "")
+    bug.kernel, bug.places = kernel, places  # type: ignore[assignment]
+    return bug
 
 
 @lru_cache(maxsize=64)
-def read_program(text: str, name: str | None = None) -> KernelProgram:
+def read_program(text: str, name: str | None = None, arrays: frozenset[str] = frozenset()) -> KernelProgram:
     """Rewrite ``text``. The kernel is its function ``name``, or the last one.
 
-    Raises KernelBug if the text is no Python, or leaves the dialect.
+    ``arrays`` are the parameters that are arrays. Raises KernelBug if the text is no Python, or
+    leaves the dialect.
     """
     lines = tuple(text.splitlines())
     try:
-        return _read(text, name, lines)
+        return _read(text, name, arrays, lines)
     except (SyntaxError, UnicodeError) as error:
         line = getattr(error, "lineno", None) or 1
         what = f"this is not Python: {getattr(error, 'msg', error)}"
@@ -131,21 +129,31 @@ def read_program(text: str, name: str | None = None) -> KernelProgram:
                          (longest + 1, "the longest line")) from None
 
 
-def _read(text: str, name: str | None, lines: tuple[str, ...]) -> KernelProgram:
+def _read(text: str, name: str | None, arrays: frozenset[str], lines: tuple[str, ...]) -> KernelProgram:
     tree = ast.parse(text)
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     if not functions or (name is not None and name not in functions):
         wanted, there = f"function {name}" if name else "function", ", ".join(sorted(functions)) or "none"
         raise KernelBug(f"outside-dialect: no {wanted} in the text; it has {there}")
     kernel = functions[name] if name else list(functions.values())[-1]
-    helpers = [node for node in functions.values() if node is not kernel and not _names_of(node)["cuda"]]
+    helpers: list[ast.FunctionDef] = []
+    left = [kernel]
+    while left:
+        names = _names_of(left.pop())
+        left += (called := [functions[name] for name in names if name in functions
+                            and functions[name] not in (kernel, *helpers) and not _names_of(functions[name])["cuda"]])
+        helpers += called
     constants = [node for node in tree.body if isinstance(node, ast.Assign)]
-    _refuse_foreign(kernel, functions.keys() - {helper.name for helper in helpers}, lines)
+    try:
+        check(tree, kernel, helpers, arrays)
+    except Refused as refused:
+        node, sentence = refused.args
+        raise kernel_bug("outside-dialect", f"{sentence}, in kernel {kernel.name}", lines, _here(node),
+                         kernel=kernel.name) from None
     doubles = tuple(_doubles(constants, [*helpers, kernel]))
     written, renames_arrays = _written_names(kernel), _renames_arrays(kernel)
 
-    rewriter = _Rewriter({target.id for node in constants for target in node.targets if isinstance(target, ast.Name)},
-                         _names_of(kernel, ast.Store), lines)
+    rewriter = _Rewriter({target.id for node in constants for target in node.targets if isinstance(target, ast.Name)}, kernel)
     rewriter.sites += [Site(kernel.lineno, "exit"), Site(kernel.lineno, "start")]
     rewriter.visit(kernel)
     parameters = tuple(argument.arg for argument in kernel.args.args)
@@ -155,7 +163,8 @@ def _read(text: str, name: str | None, lines: tuple[str, ...]) -> KernelProgram:
     for function in (*helpers, kernel):
         function.decorator_list.clear()
 
-    module = ast.fix_missing_locations(ast.Module([*constants, *map(_Numbers().visit, helpers), kernel], type_ignores=[]))
+    rest = [_Numbers().visit(node) for node in (*constants, *helpers)]
+    module = ast.fix_missing_locations(ast.Module([*rest, kernel], type_ignores=[]))
     rounds = Rounds()
     space: dict[str, Any] = {"np": NUMPY, "math": MATH, **BUILTINS, "_rounds": rounds, **DEVICE_FUNCTIONS}
     code = compile(module, f"<{kernel.name}>", "exec")
@@ -163,19 +172,10 @@ def _read(text: str, name: str | None, lines: tuple[str, ...]) -> KernelProgram:
         exec(code, space)
     except Exception as error:
         raise kernel_bug("exception", f"{type(error).__name__}: {error}, outside of kernel {kernel.name}", lines,
-                         (error.__traceback__.tb_next.tb_lineno, "here")) from error  # type: ignore[union-attr]
+                         (error.__traceback__.tb_next.tb_lineno, "here"),  # type: ignore[union-attr]
+                         kernel=kernel.name) from error
     return KernelProgram(kernel.name, parameters, space[kernel.name], tuple(rewriter.sites), lines, written, renames_arrays,
                          doubles, rounds)
-
-
-def dotted(node: ast.AST) -> str:
-    """``cuda.shared.array`` for that expression, "" for anything but names and dots."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        base = dotted(node.value)
-        return f"{base}.{node.attr}" if base else ""
-    return ""
 
 
 def _here(node: ast.AST) -> tuple[int, str]:
@@ -228,75 +228,68 @@ def _doubles(constants: Iterable[ast.Assign], functions: Iterable[ast.FunctionDe
                 yield _here(node)[0], ast.unparse(node)
 
 
-def _refuse_foreign(kernel: ast.FunctionDef, kernels: set[str], lines: tuple[str, ...]) -> None:
-    """Refuse names of ``cuda`` outside the dialect, and calls of functions that use ``cuda``."""
-    for node in ast.walk(kernel):
-        name = dotted(node)
-        if name.startswith("cuda.") and name.split(".")[1] not in CUDA_NAMES and name != "cuda.jit":
-            raise kernel_bug("outside-dialect", f"{name} is not in the dialect", lines, _here(node))
-        if isinstance(node, ast.Call) and dotted(node.func) in kernels:
-            raise kernel_bug("outside-dialect", f"{dotted(node.func)} uses cuda; a function that is called may not",
-                             lines, _here(node))
-        if type(node) in FOREIGN:
-            raise kernel_bug("outside-dialect", f"{FOREIGN[type(node)]} is not in the dialect", lines, _here(node))
-        if isinstance(node, NO_WAITING) and node is not kernel and _waits(node):
-            raise kernel_bug("outside-dialect", "a barrier, shuffle or atomic in a comprehension, lambda or nested function; "
-                             "write a loop", lines, _here(node))
-
-
-def _waits(tree: ast.AST) -> bool:
-    """Whether it contains a call that becomes a ``yield``."""
-    names = (dotted(node.func).removeprefix("cuda.") for node in ast.walk(tree) if isinstance(node, ast.Call))
-    return any(n in (*WARP_MEETINGS, *ORDERED, "syncthreads") or n.startswith("atomic.") or n.endswith(".sync") for n in names)
-
-
 class _Numbers(ast.NodeTransformer):
-    """Computes numbers as Numba types them, and counts the rounds of every loop."""
+    """Computes numbers as Numba types them, and counts the rounds of loops and the calls."""
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
-        return _call("_number", node) if isinstance(node.op, MAKES_NUMBERS) else node
+        return _number(node)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         self.generic_visit(node)
-        return _call("_number", node) if isinstance(node.op, ast.USub) and not isinstance(node.operand, ast.Constant) else node
+        wraps = isinstance(node.op, ast.USub) and not isinstance(node.operand, ast.Constant)
+        return _located(_call("_number", node), node) if wraps else node
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         self.generic_visit(node)
-        return _call("bool", node)
+        return _located(_call("bool", node), node)
 
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
-        return _call("_float64", node) if isinstance(node.value, float) else node
+        return _located(_call("_float64", node), node) if isinstance(node.value, float) else node
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:
-        self.generic_visit(node)
-        if not isinstance(node.target, ast.Name):
-            return node
-        read = _located(ast.Name(node.target.id, ast.Load()), node)
-        return _located(ast.Assign([node.target], _call("_number", _located(ast.BinOp(read, node.op, node.value), node))), node)
+        read = _located(ast.Name(dotted(node.target), ast.Load()), node)
+        return self.visit(_located(ast.Assign([node.target], ast.BinOp(read, node.op, node.value)), node))
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
+        return self.count(node)
 
     def visit_For(self, node: ast.For) -> Any:
-        self.generic_visit(node)
-        node.body.insert(0, _located(ast.Expr(ast.Call(ast.Name("_rounds", ast.Load()), [], [])), node))
-        return node
+        return self.count(node)
 
     def visit_While(self, node: ast.While) -> Any:
-        return self.visit_For(node)  # type: ignore[arg-type]
+        return self.count(node)
+
+    def count(self, node: Any) -> Any:
+        """Count how often the body of a loop or function begins."""
+        self.generic_visit(node)
+        node.body.insert(0, _located(ast.Expr(_call("_rounds", ast.Constant(node.lineno))), node))
+        return node
 
 
-def _call(name: str, argument: Any) -> ast.Call:
-    return _located(ast.Call(ast.Name(name, ast.Load()), [argument], []), argument)
+def _call(name: str, *arguments: Any) -> ast.Call:
+    return ast.Call(ast.Name(name, ast.Load()), list(arguments), [])
+
+
+def _number(node: ast.BinOp) -> ast.expr:
+    """The result of an operation, as wide as Numba makes it."""
+    if type(node.op) in MAY_GROW:
+        return _located(_call(MAY_GROW[type(node.op)], node.left, node.right), node)
+    return _located(_call("_number", node), node) if isinstance(node.op, MAKES_NUMBERS) else node
 
 
 class _Rewriter(_Numbers):
     """Rewrites one kernel in place, as the module's docstring shows, and numbers its sites."""
 
-    def __init__(self, constants: set[str], assigned: Counter[str], lines: tuple[str, ...]):
-        self.lines = lines
+    def __init__(self, constants: set[str], kernel: ast.FunctionDef):
         # inside a while loop's condition: the site of the loop, where its thread stands
         self.waiting = -1
         self.constants = constants  # these are tuples, so subscripts of them are no loads
-        self.assigned = assigned  # how often the kernel assigns each name
+        self.assigned = _names_of(kernel, ast.Store)  # how often the kernel assigns each name
+        # names that an integer literal is assigned to, and a line that does
+        self.integers = {target.id: value.lineno for node in ast.walk(kernel) if isinstance(node, ast.Assign)
+                         for each in node.targets for target, value in pairs(each, node.value)
+                         if isinstance(target, ast.Name) and _is_integer(value)}
         self.sites: list[Site] = []
 
     def site(self, node: Any, verb: str, array: str = "", columns: int = 1) -> ast.Constant:
@@ -321,10 +314,7 @@ class _Rewriter(_Numbers):
     def wide(self, node: ast.Call, verb: str, *arguments: ast.expr) -> ast.Call:
         """Several elements between an array and registers: one access of the array."""
         first, index, second, other, count = arguments
-        columns = count.value if isinstance(count, ast.Constant) else 0
-        if not isinstance(columns, int) or columns not in (2, 4, 8, 16):
-            raise KernelBug(f"outside-dialect: line {node.lineno}: {ast.unparse(count)} elements at once; 2, 4, 8 or 16",
-                            line=node.lineno)
+        columns = count.value  # type: ignore[attr-defined]
         array, place, held, at = (second, other, first, index) if verb == "load_wide" else (first, index, second, other)
         memory, registers = (ast.Attribute(array, verb, ast.Load()),
                              ast.Attribute(held, "put" if verb == "load_wide" else "take", ast.Load()))
@@ -339,19 +329,12 @@ class _Rewriter(_Numbers):
         return (isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id not in self.constants)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        if not isinstance(node.ctx, ast.Load):
-            raise kernel_bug("outside-dialect", f"{ast.unparse(node)} is written to by = and += alone", self.lines, _here(node))
         self.generic_visit(node)
         return self.touch(node, node.value, "load", node.slice) if self.is_array(node) else node
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
-        name, arguments = dotted(node.func), [*node.args, *(keyword.value for keyword in node.keywords)]
-        verb = name.removeprefix("cuda.")
-        low, high = ARGUMENTS.get(verb, (3, 3) if verb.startswith("atomic.") else (0, len(arguments)))
-        if not low <= len(arguments) <= high:
-            raise kernel_bug("outside-dialect", f"{name} takes {low}{f' to {high}' * (high > low)} arguments, not {len(arguments)}",
-                             self.lines, _here(node))
+        verb, arguments = dotted(node.func).removeprefix("cuda."), node.args
         if verb in WARP_MEETINGS:
             return self.wait(node, verb, *(arguments or [ast.Constant(FULL_MASK)]))
         if verb == "syncthreads":
@@ -365,7 +348,8 @@ class _Rewriter(_Numbers):
             return self.wide(node, verb, *node.args)
         if verb.startswith("atomic."):
             array, *rest = arguments
-            return self.give_way(node, array, "atomic", ast.Constant(verb.removeprefix("atomic.")), *rest)
+            operation = ast.Constant(verb.removeprefix("atomic."))
+            return self.give_way(node, array, "atomic", rest[0], operation, *rest[1:])
         return node
 
     def visit_Assign(self, node: ast.Assign) -> Any:
@@ -375,13 +359,24 @@ class _Rewriter(_Numbers):
             maker = ARRAY_MAKERS[dotted(made.func)]
             made.func = _located(ast.Attribute(ast.Name("cuda", ast.Load()), maker, ast.Load()), node)
             made.args[:0] = [self.site(node, "array"), ast.Constant(target.id)]
+        if isinstance(made, ast.Tuple) and isinstance(target, ast.Tuple):
+            made.elts = [self.keep_dtype(each, value) for each, value in zip(target.elts, made.elts, strict=True)]
+        else:
+            node.value = self.keep_dtype(target, made)
         stores: list[ast.stmt] = []
         node.targets = [self.divert(target, stores) for target in node.targets]
         return [node, *stores]
 
+    def keep_dtype(self, target: ast.expr, value: ast.expr) -> ast.expr:
+        """``value``, refused when it is a float and the name has been an integer."""
+        name = dotted(target)
+        if name not in self.integers or _is_integer(value):
+            return value
+        return _located(_call("_kept", value, ast.Constant(name), ast.Constant(self.integers[name])), value)
+
     def divert(self, target: ast.expr, stores: list[ast.stmt]) -> ast.expr:
         """A plain name in place of ``x[i]``. The store of that name goes to ``stores``."""
-        if isinstance(target, ast.Tuple | ast.List):
+        if isinstance(target, ast.Tuple):
             target.elts = [self.divert(element, stores) for element in target.elts]
         if not isinstance(target, ast.Subscript):
             return target
@@ -398,7 +393,7 @@ class _Rewriter(_Numbers):
         node.value = self.visit(node.value)
         index = _located(ast.Name("_index", ast.Load()), target)
         old = self.touch(target, target.value, "load", index)
-        new = _call("_number", _located(ast.BinOp(old, node.op, node.value), node))
+        new = _number(_located(ast.BinOp(old, node.op, node.value), node))
         return [_located(ast.Assign([ast.Name("_index", ast.Store())], self.visit(target.slice)), node),
                 _located(ast.Expr(self.touch(target, target.value, "store", index, new)), node)]
 
@@ -411,10 +406,15 @@ class _Rewriter(_Numbers):
         node.test = self.visit(node.test)
         self.waiting = around
         test, node.test = node.test, ast.Constant(True)
-        self.visit_For(node)  # type: ignore[arg-type]
+        self.count(node)
         node.test = test
         node.body.insert(0, again)
         return node
+
+
+def _is_integer(node: ast.expr) -> bool:
+    value = node.operand if isinstance(node, ast.UnaryOp) else node
+    return isinstance(value, ast.Constant) and type(value.value) is int
 
 
 def _located(node: Any, where: ast.AST) -> Any:

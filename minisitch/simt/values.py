@@ -19,6 +19,7 @@ Not modelled: in Numba a float32 times an integer is a float64. Here it stays a 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from types import SimpleNamespace
@@ -82,25 +83,54 @@ def number(value: Any) -> Any:
     return np.float64(value) if type(value) is float else value
 
 
+def power(x: Any, y: Any) -> Any:
+    """``x ** y`` in kernel text. A power of integers wraps on the way, so it is never a long one."""
+    if isinstance(x, int) and isinstance(y, int) and y >= 0:
+        return number(pow(int(x), int(y), 2**64))
+    return number(x ** y)
+
+
+def shifted(x: Any, bits: Any) -> Any:
+    """``x << bits`` in kernel text. C leaves open what 64 bits and more give."""
+    if bits >= 64:
+        raise OverflowError(f"a shift by {bits} bits; an integer has 64")
+    return number(x << bits)
+
+
 class Endless(Exception):
     """The launch has taken all rounds that it may."""
 
 
-class Rounds:
-    """Counts the rounds of all loops of all threads of a launch."""
+class Widened(Exception):
+    """A variable was an integer and becomes a float. ``args``: its name, the integer's line, the float's dtype."""
 
-    __slots__ = ("left",)
+
+def kept(value: Any, name: str, line: int) -> Any:
+    """``value``. Numba makes one type for a variable that is an integer first, and a float later: float64."""
+    if isinstance(value, np.float32 | np.float16):
+        raise Widened(name, line, value.dtype.name)
+    return value
+
+
+class Rounds:
+    """Counts the rounds of all loops, and the calls of functions, of all threads of a launch."""
+
+    __slots__ = ("left", "passed")
 
     def __init__(self) -> None:
         self.left = 0
+        self.passed: Counter[int] = Counter()  # line -> how often its loop or function began
 
-    def __call__(self) -> None:
+    def __call__(self, line: int) -> None:
         self.left -= 1
+        self.passed[line] += 1
         if self.left < 0:
             raise Endless
 
 
-BUILTINS = {"_number": number, "_float64": np.float64, "float": np.float64}
+# All that kernel text can call without a module's name, apart from ``math.DEVICE_FUNCTIONS``.
+BUILTINS = {"_number": number, "_float64": np.float64, "_power": power, "_shifted": shifted, "_kept": kept, "float": np.float64,
+            "__builtins__": {}, "range": range, "min": min, "max": max, "abs": abs, "int": int, "bool": bool}
 
 
 @cache
