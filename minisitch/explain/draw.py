@@ -18,6 +18,7 @@ from math import floor, log10
 import numpy as np
 
 from ..device import Device
+from ..errors import MinisitchError
 from ..fuse import FREE, FusionPlan, Pattern, behind_views, count, pattern_inputs, returned
 from ..graph import Graph, Node
 from .compare import Comparison, size
@@ -42,7 +43,6 @@ from .svg import (
 
 BAR, SLOT = 18, 26  # the width of a bar of memory, the height of one arrow with its label
 LABEL = 118  # the length of an arrow: 16 letters
-MOST_KERNELS = 20
 
 
 # ---------------------------------------------------------------- trips to memory
@@ -71,13 +71,10 @@ def _column(plan: FusionPlan, x: float, across: float) -> tuple[list[str], float
     drawn = [text(x + MARGIN, 16, f"{plan.strategy}: {kernels}", bold=True),
              text(x + MARGIN, 33, moving, faint=True)]
     y = top = 44.0
-    for pattern in plan.patterns[:MOST_KERNELS]:
+    for pattern in plan.patterns:
         boxes, tall = _kernel(plan.graph, pattern, x + MARGIN + BAR, y, across - 2 * MARGIN - BAR)
         drawn += boxes
         y += tall + 8
-    if left_out := len(plan.patterns) - MOST_KERNELS:
-        drawn += [text(x + MARGIN + BAR + LABEL, y + 12, f"and {left_out} more")] * (left_out > 0)
-        y += LINE_HEIGHT * (left_out > 0)
     across, down = x + MARGIN + 13, (top + y) / 2
     drawn += [rectangle(x + MARGIN, top, BAR, y - top - 8, PALETTE[2], "global memory"),
               f'<g transform="rotate(-90 {across:.1f} {down:.1f})">'
@@ -245,9 +242,12 @@ def roofline(found: Comparison) -> Picture:
     """What each strategy's operations a byte allow at most, and what the model says it reaches.
 
     Across: operations for each byte of global memory. Up: operations a second. Under the slope a
-    program waits for memory, under the flat part for arithmetic (Williams et al. 2009).
+    program waits for memory, under the flat part for arithmetic (Williams et al. 2009). Raises
+    MinisitchError for a CPU, whose caches are faster than the slope.
     """
     device, dots = found.device, []
+    if device.kind != "gpu":
+        raise MinisitchError(f"a roofline is of a GPU, and this comparison is of {device.name}; write device='v100'")
     for row in found.rows:
         g = found.graphs[row.strategy]
         work = sum(max(n.type.size, *(g[a].type.size for a in n.args)) for n in g.nodes if n.kind in ("map", "reduce"))

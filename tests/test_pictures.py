@@ -1,0 +1,107 @@
+"""Pictures: words lie inside and never on each other, counts are those of the data, the same data gives the same text."""
+
+from __future__ import annotations
+
+import itertools
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+from programs import softmax
+
+import minisitch as ms
+from minisitch.errors import MinisitchError
+from minisitch.explain import draw
+from minisitch.explain.picture import memory_map, thread_map
+from minisitch.explain.svg import CHARACTER, READ, SIZE, WRITTEN, Picture
+from minisitch.stitch.mapping import map_rows
+
+V100 = ms.DEVICES["v100"]
+
+
+def gelu(x):
+    return 0.5 * x * (1.0 + np.tanh(0.7978845608 * (x + 0.044715 * x * x * x)))
+
+
+def plan(function, shape, strategy):
+    return ms.lower(function, shape, strategy=strategy, target="step", stop_after="fuse")
+
+
+PICTURES = {
+    "trips": lambda: draw.trips(*(plan(softmax, "f32[64,1000]", s) for s in ("none", "xla", "astitch"))),
+    "trips of a map": lambda: draw.trips(plan(gelu, "f32[1000]", "none"), plan(gelu, "f32[1000]", "astitch")),
+    "graph": lambda: draw.graph(ms.lower(softmax, "f32[4,8]", stop_after="trace").graph),
+    "plan": lambda: draw.graph(plan(gelu, "f32[1000]", "xla")),
+    "machine": lambda: draw.machine(V100),
+    "threads": lambda: draw.threads(np.arange(70), 32),
+    "ruler": lambda: draw.ruler({"NumPy": 3e-9, "ours": 0.0, "wrong": 1e-4}, 4e-7),
+    "roofline": lambda: draw.roofline(ms.compare(softmax, "f32[16,64]", target="step", device="v100",
+                                                 strategies=("none", "xla", "astitch"))),
+    "packing": lambda: thread_map(map_rows(750_000, 32, V100)),
+    "splitting": lambda: thread_map(map_rows(64, 30_000, V100)),
+    "memory": lambda: memory_map([("%3 exp", 0, 100, 0, 1), ("%5 sum", 128, 64, 1, 2)], 192, "workspace"),
+}
+
+
+def words(picture):
+    """The place of each line of text: left, top, right, bottom. Turned text is left out."""
+    tree = ET.fromstring(picture)
+    turned = {e for g in tree.iter() if "transform" in g.attrib for e in g.iter()}
+    for e in tree.iter():
+        if e.tag.endswith("text") and e not in turned:
+            size = float(e.attrib.get("font-size", SIZE))
+            wide = len(e.text or "") * CHARACTER * size / SIZE
+            x, y = float(e.attrib["x"]), float(e.attrib["y"])
+            left = x - {"start": 0, "middle": wide / 2, "end": wide}[e.attrib["text-anchor"]]
+            yield e.text, (left, y - 0.7 * size, left + wide, y)
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_words_lie_inside_and_not_on_each_other(name):
+    picture = PICTURES[name]()
+    width, height = map(float, ET.fromstring(picture).attrib["viewBox"].split()[2:])
+    places = list(words(picture))
+    for text, (left, top, right, bottom) in places:
+        assert left >= -2 and top >= 0 and right <= width + 2 and bottom <= height, text
+    for (a, one), (b, other) in itertools.combinations(places, 2):
+        apart = one[2] <= other[0] + 1 or other[2] <= one[0] + 1 or one[3] <= other[1] + 1 or other[3] <= one[1] + 1
+        assert apart, f"{a!r} lies on {b!r}"
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_the_same_data_gives_the_same_picture_for_light_and_dark(name):
+    picture = PICTURES[name]()
+    assert isinstance(picture, Picture) and picture._repr_svg_() == picture == PICTURES[name]()
+    assert "prefers-color-scheme:dark" in picture and 'fill="#fff"' not in picture and " id=" not in picture
+
+
+def test_trips_are_counted():
+    """none: five kernels, 7 reads and 5 writes of a softmax; stitched: one of each."""
+    for strategy, reads, writes in (("none", 7, 5), ("astitch", 1, 1)):
+        made = plan(softmax, "f32[64,1000]", strategy)
+        picture = draw.trips(made)
+        heads = [f'Z" fill="{colour}"' for colour in (READ, WRITTEN)]
+        assert (picture.count(heads[0]), picture.count(heads[1])) == (reads, writes)
+    assert draw.moved(made) == 2 * 64 * 1000 * 4
+
+
+def test_threads_without_an_element_are_dashed():
+    assert draw.threads(np.arange(70), 32).count("stroke-dasharray") == 96 - 70
+
+
+def test_a_roofline_is_of_a_gpu():
+    """A CPU's caches are faster than its memory: programs would lie above the roof."""
+    with pytest.raises(MinisitchError, match="roofline"):
+        draw.roofline(ms.compare(softmax, "f32[4,8]", target="reference", device="cpu", strategies=("none",)))
+
+
+def test_no_dot_lies_above_the_roof():
+    found = ms.compare(softmax, "f32[16,64]", target="step", device="v100", strategies=("none", "astitch"))
+    for row in found.rows:
+        nbytes = row.bytes_read + row.bytes_written
+        assert nbytes / (row.modelled_us * 1e-6) <= V100.bandwidth, row.strategy
+
+
+def test_a_picture_is_saved(tmp_path):
+    draw.machine(V100).save(str(tmp_path / "machine.svg"))
+    assert ET.parse(tmp_path / "machine.svg").getroot().tag.endswith("svg")
