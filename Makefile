@@ -15,7 +15,7 @@ JOBS ?= 2
 .PHONY: help demo test test-offline-cuda lint docs size clean
 help:
 	@echo 'make demo    compile a GPT block with every strategy and run it on this CPU'
-	@echo 'make test    ruff, mypy and the test suite'
+	@echo 'make test    ruff, mypy, the test suite, and the course grading its own grader'
 	@echo 'make test-offline-cuda    the tests that assemble CUDA kernels without a GPU (downloads about 210 MB of tools)'
 	@echo 'make lint    ruff and mypy alone'
 	@echo 'make docs    build the documentation into site/ (executes every page and tutorial)'
@@ -27,6 +27,7 @@ demo: $(VENV)/installed
 
 test: lint
 	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m minisitch.course verify --jobs $(JOBS)
 
 test-offline-cuda: $(VENV)/installed-offline-cuda
 	$(BIN)/python -m pytest -n $(JOBS) -m offline_cuda

@@ -35,6 +35,7 @@ above it:
     runtime      jit: calls, memory, caches, threads, compilers, drivers
     testing      random programs, the judge of their results, passes that another function may replace
     explain      reports, pictures, comparisons, calibration
+    course       assignments, and a grader that a submission cannot fool
     __main__     the command line
 
 Importing this package does not import Numba. The first compile does.

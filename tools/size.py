@@ -24,7 +24,8 @@ ROAD = ("strategies.astitch", "stitch.place", "schedule", "kernel.verify", "cuda
 AFTERNOON = ("graph", "fuse", "strategies.astitch", "stitch.dominants", "stitch.subroots", "stitch.mapping", "stitch.place",
              "kernel.ir", "kernel.verify", "schedule", "cuda_emit", "lower")
 BUDGETS = {
-    "package, code lines": 23_996,
+    "package, code lines": 23_996,  # without the room course/, which has a bound of its own
+    "course, code lines": 1_900,
     "road, code lines": 3_970,
     "afternoon path, code lines": 2_560,
     "road, tokens a code line": 12.1,
@@ -94,13 +95,16 @@ def closure(modules: Iterable[str]) -> list[str]:
 
 def figures() -> dict[str, float]:
     """What BUDGETS bounds, as it is now."""
-    texts = [path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")]
+    course = PACKAGE / "course"
+    taught = [path.read_text(encoding="utf-8") for path in course.rglob("*.py")]
+    texts = [path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py") if course not in path.parents]
     road = [path_of(module).read_text(encoding="utf-8") for module in closure(ROAD)]
     afternoon = [path_of(module).read_text(encoding="utf-8") for module in AFTERNOON]
     lines = [line for text in texts for line in text.splitlines()]
     road_lines = sum(map(code_lines, road))
     return {
         "package, code lines": sum(map(code_lines, texts)),
+        "course, code lines": sum(map(code_lines, taught)),
         "road, code lines": road_lines,
         "afternoon path, code lines": sum(map(code_lines, afternoon)),
         "road, tokens a code line": sum(map(tokens, road)) / road_lines,

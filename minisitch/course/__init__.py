@@ -1,0 +1,38 @@
+"""The course tool: assignments, and a grader that a submission cannot fool.
+
+    python -m minisitch.course list
+    python -m minisitch.course starter A5 .
+    python -m minisitch.course check A5 spans.py
+    python -m minisitch.course grade A5 spans.py --secret KEY --gradescope results.json
+    python -m minisitch.course verify
+
+In:  an assignment's folder and a submission. Out: an outcome an item. The assignments are in the
+repository's ``tutorials/assignments/``, and not in the package. A new one is one more folder.
+
+Reading order: ``items`` (what an item is), ``assignment`` (the folder), ``child`` and ``cage`` (how a
+submission runs), ``sitting`` (who asks what), ``report``, ``release``, ``verify`` (the grader is
+graded), ``__main__`` (the commands).
+"""
+
+from .assignment import Assignment, CourseError, find_assignment, find_assignments
+from .cage import Cage, CageError, NoAnswer
+from .items import Drawing, GradedItem, Prediction, item, prediction
+from .sitting import Outcome, Sitting, without
+
+__all__ = [
+    "Assignment",
+    "Cage",
+    "CageError",
+    "CourseError",
+    "Drawing",
+    "GradedItem",
+    "NoAnswer",
+    "Outcome",
+    "Prediction",
+    "Sitting",
+    "find_assignment",
+    "find_assignments",
+    "item",
+    "prediction",
+    "without",
+]

@@ -1,0 +1,309 @@
+"""The commands of the course: ``python -m minisitch.course COMMAND``.
+
+    for students      list, starter, check, hint, questions
+    for instructors   grade, release, verify, cage
+
+``check`` exits with 0 only if all visible items pass. ``grade`` exits with 0 if it could grade.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from ..errors import MinisitchError
+from . import hostile
+from .assignment import (
+    Assignment,
+    CourseError,
+    find_assignment,
+    find_assignments,
+    in_variant,
+    read_submission,
+)
+from .cage import Cage
+from .items import PUBLIC
+from .release import copy_starter, release
+from .report import Mark, blank_marks, detail, line, marks, summary, write_results
+from .sitting import Sitting, questions
+from .verify import verify
+
+WATCH_SECONDS = 0.5
+
+
+def main(words: list[str] | None = None) -> int:
+    """Run one command. Errors of the course and of minisitch become one line and exit status 2."""
+    options = _parser().parse_args(words)
+    try:
+        return int(options.run(options) or 0)
+    except MinisitchError as problem:
+        print(f"course: {problem}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m minisitch.course",
+        description="Assignments on operator fusion, and their grader.",
+    )
+    parser.set_defaults(assignments=None, variant="")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(run: Any, text: str, one: bool = True) -> argparse.ArgumentParser:
+        made = commands.add_parser(run.__name__.strip("_"), help=text, description=text)
+        made.set_defaults(run=run)
+        made.add_argument(
+            "--assignments", type=Path, help="the folder of an assignment, or of all of them"
+        )
+        made.add_argument(
+            "--variant", default="", help="this term's variant; the first one, if not given"
+        )
+        if one:
+            made.add_argument("assignment", help="for example A5")
+        return made
+
+    command(_list, "list the assignments", one=False).add_argument("--json", action="store_true")
+    command(_starter, "write the file to fill in").add_argument(
+        "folder", type=Path, nargs="?", default=Path(".")
+    )
+    check = command(_check, "run the visible items on your file")
+    check.add_argument("file", type=Path)
+    check.add_argument("--item", default="", help="only this item")
+    check.add_argument("--watch", action="store_true", help="check again whenever the file changes")
+    command(_hint, "say what each hint gives away, or print one").add_argument(
+        "number", type=int, nargs="?", default=0
+    )
+    command(_questions, "print your three predictions").add_argument(
+        "--student", required=True, help="the address that you hand in with"
+    )
+    grade = command(_grade, "run all items on a submission, in a cage")
+    grade.add_argument("file", type=Path, help="the file, or the folder that holds it")
+    grade.add_argument("--secret", default="", help="the key of the hidden items")
+    grade.add_argument("--secret-file", type=Path, help="a file that holds it")
+    grade.add_argument(
+        "--student", default="", help="the address of the student, for the predictions"
+    )
+    grade.add_argument(
+        "--metadata",
+        type=Path,
+        help="Gradescope's submission_metadata.json, which names the student",
+    )
+    grade.add_argument("--gradescope", type=Path, help="write results.json")
+    grade.add_argument(
+        "--trust",
+        action="store_true",
+        help="grade without Landlock; the submission may then read files",
+    )
+    out = command(_release, "write the student's folder and autograder.zip")
+    out.add_argument("--secret", required=True, help="the key of the hidden items")
+    out.add_argument("--to", type=Path, required=True)
+    check_all = command(_verify, "grade the grader: right, empty and wrong submissions", one=False)
+    check_all.add_argument("names", nargs="*", metavar="assignment")
+    check_all.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    check_all.add_argument("--hostile", action="store_true", help="attack the cage instead")
+    command(_cage, "say what this machine keeps a submission from", one=False)
+    return parser
+
+
+def _chosen(options: argparse.Namespace) -> tuple[Assignment, str]:
+    """The assignment and the variant that the words name."""
+    assignment = find_assignment(options.assignment, options.assignments)
+    variant = options.variant or assignment.variant
+    if variant not in assignment.variants:
+        raise CourseError(
+            f"{assignment.name} has no variant {variant!r}; it has {', '.join(assignment.variants)}"
+        )
+    return assignment, variant
+
+
+# ---------------------------------------------------------------- for students
+def _list(options: argparse.Namespace) -> None:
+    found = find_assignments(options.assignments).values()
+    rows = [
+        {
+            "name": each.name,
+            "title": each.title,
+            "week": each.week,
+            "points": each.points,
+            "minutes": each.minutes,
+            "lines": each.lines,
+            "file": each.file,
+            "variants": list(each.variants),
+        }
+        if (each.folder / "solution.py").exists()
+        else {
+            "name": each.name,
+            "title": each.title,
+            "week": each.week,
+            "points": each.points,
+            "minutes": each.minutes,
+            "file": each.file,
+        }
+        for each in found
+    ]
+    if options.json:
+        print(json.dumps(rows, indent=1))
+        return
+    for row in rows:
+        lines = f", about {row['lines']} lines" if "lines" in row else ""
+        print(
+            f"{row['name']:<4} {row['title']:<28} {row['points']:g} points, {row['minutes']} minutes{lines}: {row['file']}"
+        )
+
+
+def _starter(options: argparse.Namespace) -> None:
+    assignment, variant = _chosen(options)
+    print(
+        f"wrote {copy_starter(assignment, variant, options.folder)}; read {assignment.folder / 'handout.md'}, then try\n"
+        f"  python -m minisitch.course check {assignment.name} {options.folder / assignment.file}"
+    )
+
+
+def _check(options: argparse.Namespace) -> int:
+    assignment, variant = _chosen(options)
+    if options.item and options.item not in [item.name for item in assignment.items]:
+        raise CourseError(
+            f"{assignment.name} has no item {options.item!r}; it has {', '.join(i.name for i in assignment.items)}"
+        )
+    while True:
+        status = _check_once(assignment, variant, options)
+        if not options.watch:
+            return status
+        before = options.file.stat().st_mtime_ns
+        while options.file.exists() and options.file.stat().st_mtime_ns == before:
+            time.sleep(WATCH_SECONDS)
+
+
+def _check_once(assignment: Assignment, variant: str, options: argparse.Namespace) -> int:
+    text = in_variant(
+        read_submission(options.file, assignment), variant
+    )  # a solution of ours has all of them
+    print(f"{assignment.name} {assignment.title}: {options.file}")
+    outcomes = []
+    with Sitting(assignment, text, variant, trusted=True) as sitting:
+        for outcome in sitting.run([options.item] if options.item else ()):
+            print(line(outcome), flush=True)
+            outcomes.append(outcome)
+        printed = sitting.output().strip()
+    failed = [each for each in outcomes if not each.passed]
+    if failed:
+        print(
+            "\n"
+            + detail(
+                failed[0],
+                f"python -m minisitch.course check {assignment.name} {options.file} --item '{failed[0].name}'",
+            )
+        )
+    if printed:
+        print(
+            "\nyour program printed, at the end:\n"
+            + "\n".join(f"  {row}" for row in printed.splitlines()[-10:])
+        )
+    print("\n" + summary(outcomes, sum(item.has(False) for item in assignment.items)))
+    return 1 if failed else 0
+
+
+def _hint(options: argparse.Namespace) -> None:
+    assignment, _ = _chosen(options)
+    if not options.number:
+        for number, hint in enumerate(assignment.hints, 1):
+            print(f"hint {number} gives away: {hint.gives_away}")
+        print(f"python -m minisitch.course hint {assignment.name} 1 prints the first")
+        return
+    if not 1 <= options.number <= len(assignment.hints):
+        raise CourseError(f"{assignment.name} has {len(assignment.hints)} hints, from 1")
+    print(assignment.hints[options.number - 1].text)
+
+
+def _questions(options: argparse.Namespace) -> None:
+    assignment, variant = _chosen(options)
+    for number, (_, text, _) in enumerate(questions(assignment, options.student, variant), 1):
+        print(f"{number}. {text}\n")
+    print(f"Write your answers into PREDICTIONS in {assignment.file}.")
+
+
+# ---------------------------------------------------------------- for instructors
+def _grade(options: argparse.Namespace) -> None:
+    began = time.monotonic()
+    assignment, variant = _chosen(options)
+    secret = options.secret or (
+        options.secret_file.read_text(encoding="utf-8").strip() if options.secret_file else ""
+    )
+    if not secret or secret == PUBLIC:
+        raise CourseError(
+            "hidden items need a key: give --secret or --secret-file, the same for every student of a term"
+        )
+    found = blank_marks(assignment)
+
+    def keep(now: list[Mark]) -> None:
+        if options.gradescope:
+            write_results(options.gradescope, now, time.monotonic() - began)
+
+    keep(found)  # zeros, in case that nothing else is ever written
+    try:
+        text = in_variant(read_submission(options.file, assignment), variant)
+        with Sitting(assignment, text, variant, secret, options.trust) as sitting:
+            for found in marks(sitting, options.student or _student(options.metadata)):
+                keep(found)
+    except MinisitchError as problem:
+        keep(blank_marks(assignment, f"not graded: {problem}"))
+        raise
+    for mark in found:
+        print(f"  {mark.score:5.2f} of {mark.most:5.2f}  {mark.name}")
+    print(
+        f"{sum(mark.score for mark in found):.2f} of {sum(mark.most for mark in found):.2f} points; "
+        f"{assignment.points - sum(mark.most for mark in found):.2f} more are for the paragraph"
+    )
+
+
+def _student(metadata: Path | None) -> str:
+    """The address of whoever handed in, from Gradescope's file."""
+    if metadata is None:
+        return ""
+    try:
+        users = json.loads(metadata.read_text(encoding="utf-8"))["users"]
+        return str(users[0]["email"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
+
+
+def _release(options: argparse.Namespace) -> None:
+    assignment, variant = _chosen(options)
+    for path in release(assignment, variant, options.secret, options.to):
+        print(f"wrote {path}")
+
+
+def _verify(options: argparse.Namespace) -> int:
+    known = find_assignments(options.assignments)
+    chosen = [find_assignment(name, options.assignments) for name in options.names] or list(
+        known.values()
+    )
+    began = time.monotonic()
+    problems = (
+        hostile.verify(known, print) if options.hostile else verify(chosen, options.jobs, print)
+    )
+    print(f"{problems} problems in {time.monotonic() - began:.0f} s")
+    return 1 if problems else 0
+
+
+def _cage(_: argparse.Namespace) -> int:
+    with Cage("", "empty.py", trusted=True) as cage:
+        found = cage.protections
+    print(
+        f"Landlock {found['landlock'] or 'is missing'}, seccomp {'on' if found['seccomp'] else 'is missing'}, "
+        f"{'root becomes nobody' if hasattr(os, 'geteuid') and os.geteuid() == 0 else 'not root'}"
+    )
+    if not found["landlock"]:
+        print("grade refuses here without --trust; check works")
+    return 0 if found["landlock"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,248 @@
+"""An assignment is one folder. This file reads it; no other file knows its layout.
+
+    A5_spans/
+        assignment.toml     title, week, points, minutes, the submission's file name, variants
+        handout.md          what the student reads
+        solution.py         the starter is cut from it
+        alternative.py      another right solution, of another shape
+        items.py            items, predictions, RETURNS
+        hints.md            three hints; the first line of each says what it gives away
+        wrong/*.py          misconceptions; two comment lines say which item refuses each, and what it is
+
+Between ``# solution: NAME`` and ``# end solution`` lies what a student writes. Between ``variant: NAME``
+and ``end variant``, in a comment of Python or HTML, lies what is there in that variant alone.
+A file in ``wrong/`` replaces functions of the solution: it is read as if it stood at its end.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import stat
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ..errors import MinisitchError
+from .items import GradedItem, Prediction
+
+SOLUTION = re.compile(
+    r"^(?P<pad> *)# solution: (?P<name>.+)\n(?P<body>(?:.*\n)*?)(?P=pad)# end solution\n", re.M
+)
+VARIANT = re.compile(
+    r"^ *(?:#|<!--) variant: (?P<names>[\w, -]+?)(?: -->)?\n(?P<body>(?:.*\n)*?) *(?:#|<!--) end variant(?: -->)?\n",
+    re.M,
+)
+LONGEST_FILE = 1 << 20  # bytes of a submission
+HOME = Path(__file__).resolve().parent.parent.parent / "tutorials" / "assignments"
+
+
+class CourseError(MinisitchError):
+    """A command of the course tool cannot be done. The message says what to do instead."""
+
+
+@dataclass(frozen=True)
+class Misconception:
+    """A wrong solution, the items that refuse it, and what it gets wrong, in words."""
+
+    name: str
+    text: str
+    refused_by: tuple[str, ...]
+    what: str
+
+
+@dataclass(frozen=True)
+class Hint:
+    """One of three hints: what it gives away, and its text."""
+
+    gives_away: str
+    text: str
+
+
+class Assignment:
+    """One folder. Raises CourseError if it is no assignment."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        try:
+            facts = tomllib.loads((folder / "assignment.toml").read_text(encoding="utf-8"))
+            self.title: str = facts["title"]
+            self.points: float = float(facts["points"])
+            self.minutes: int = facts["minutes"]
+            self.week: int = facts["week"]
+            self.file: str = facts["file"]
+            self.kind: str = facts.get("kind", "python")
+            self.variants: dict[str, str] = facts["variants"]
+        except OSError as problem:
+            raise CourseError(
+                f"{folder} is no assignment: {problem.strerror}: assignment.toml"
+            ) from None
+        except (KeyError, tomllib.TOMLDecodeError) as problem:
+            raise CourseError(
+                f"{folder}/assignment.toml: {problem!r}; it has title, points, minutes, week, file, variants"
+            ) from None
+        self.name = folder.name.partition("_")[0]
+
+    @property
+    def variant(self) -> str:
+        """The variant that a term has which chooses none: the first."""
+        return next(iter(self.variants))
+
+    def text(self, name: str, variant: str) -> str:
+        """A file of the folder, as it reads in one variant."""
+        return in_variant((self.folder / name).read_text(encoding="utf-8"), variant)
+
+    @cached_property
+    def module(self) -> ModuleType:
+        """``items.py``, run once."""
+        path = self.folder / "items.py"
+        spec = importlib.util.spec_from_file_location(f"minisitch_assignment_{self.name}", path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module  # dataclasses look their module up
+        spec.loader.exec_module(module)
+        return module
+
+    @property
+    def items(self) -> list[GradedItem]:
+        """The items in the order in which ``items.py`` defines them."""
+        return [value for value in vars(self.module).values() if isinstance(value, GradedItem)]
+
+    @property
+    def predictions(self) -> list[Prediction]:
+        return [value for value in vars(self.module).values() if isinstance(value, Prediction)]
+
+    @property
+    def returns(self) -> dict[str, Any]:
+        """The type of what each function returns."""
+        return self.module.RETURNS
+
+    @cached_property
+    def hints(self) -> list[Hint]:
+        parts = re.split(
+            r"^## .*\n", (self.folder / "hints.md").read_text(encoding="utf-8"), flags=re.M
+        )[1:]
+        found = [part.strip().partition("\n") for part in parts]
+        return [
+            Hint(first.removeprefix("Gives away: ").strip(), rest.strip())
+            for first, _, rest in found
+        ]
+
+    @property
+    def lines(self) -> int:
+        """How many lines the solution has where a student writes; comments and blank lines are not counted."""
+        return sum(
+            len(written(match["body"]))
+            for match in SOLUTION.finditer(self.text("solution.py", self.variant))
+        )
+
+    def starter(self, variant: str) -> str:
+        """The solution without its answers: each says how long it may become, and raises NotImplementedError."""
+
+        def cut(match: re.Match[str]) -> str:
+            lines = len(written(match["body"]))
+            return (
+                f"{match['pad']}# Write {match['name']} here: about {lines} line{'s' * (lines != 1)}.\n"
+                f'{match["pad"]}raise NotImplementedError("{match["name"]}")\n'
+            )
+
+        return SOLUTION.sub(cut, self.text("solution.py", variant))
+
+    def misconceptions(self) -> Iterator[Misconception]:
+        """What ``wrong/`` holds, each as a whole submission in the first variant."""
+        solution = self.text("solution.py", self.variant)
+        for path in sorted((self.folder / "wrong").glob("*.py")):
+            text = path.read_text(encoding="utf-8")
+            header = re.match(r"# refused by: (.+)\n# (.+)\n", text)
+            if header is None:
+                raise CourseError(
+                    f"{path} does not begin with `# refused by: ITEM` and `# what it gets wrong`"
+                )
+            yield Misconception(
+                path.stem, f"{solution}\n\n{text}", tuple(re.split(r", *", header[1])), header[2]
+            )
+
+
+def in_variant(text: str, variant: str) -> str:
+    """A text without the lines that belong to other variants."""
+
+    def keep(match: re.Match[str]) -> str:
+        return match["body"] if variant in re.split(r", *", match["names"]) else ""
+
+    return VARIANT.sub(keep, text)
+
+
+def written(text: str) -> list[str]:
+    """The lines of a program that are neither blank nor comments, without their indentation."""
+    return [
+        line.strip()
+        for line in text.splitlines()
+        if line.strip() and not line.strip().startswith("#")
+    ]
+
+
+def find_assignments(where: Path | None = None) -> dict[str, Assignment]:
+    """The assignments by name: of a folder, else of the working folder, else of the repository. Raises CourseError."""
+    places = [where] if where else [Path.cwd(), Path.cwd() / "tutorials" / "assignments", HOME]
+    for place in places:
+        folders = (
+            [place]
+            if (place / "assignment.toml").is_file()
+            else sorted(path.parent for path in place.glob("*/assignment.toml"))
+        )
+        if folders:
+            found = [Assignment(folder) for folder in folders]
+            return {
+                each.name: each
+                for each in sorted(
+                    found, key=lambda a: (int(re.sub(r"\D", "", a.name) or 0), a.name)
+                )
+            }
+    raise CourseError(
+        f"no assignment in {' or '.join(map(str, places))}; give the folder with --assignments"
+    )
+
+
+def find_assignment(name: str, where: Path | None = None) -> Assignment:
+    """One assignment, by its short name ``A5`` or its folder's name. Raises CourseError."""
+    known = find_assignments(where)
+    short = name.partition("_")[0].upper()
+    if short not in known:
+        raise CourseError(f"there is no assignment {name}; there are {', '.join(known)}")
+    return known[short]
+
+
+def read_submission(path: Path, assignment: Assignment) -> str:
+    """The text of a submission: a file, or the folder that holds it. Raises CourseError if it is no plain text file.
+
+    A symbolic link is refused: it could name a file that only the grader may read.
+    """
+    if path.is_dir() and not path.is_symlink():
+        path = path / assignment.file
+    try:
+        opened = os.open(
+            path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+        )
+        with os.fdopen(opened, "rb") as file:
+            if not stat.S_ISREG(os.fstat(opened).st_mode):
+                raise CourseError(
+                    f"{path.name} is not a plain file; hand in {assignment.file} itself"
+                )
+            data = file.read(LONGEST_FILE + 1)
+    except OSError as problem:
+        reason = "it is a symbolic link" if path.is_symlink() else str(problem.strerror).lower()
+        raise CourseError(
+            f"cannot read {path.name}: {reason}; hand in the file {assignment.file}"
+        ) from None
+    if len(data) > LONGEST_FILE:
+        raise CourseError(f"{path.name} is longer than 1 MB; hand in {assignment.file} alone")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise CourseError(f"{path.name} is not UTF-8 text; save it as UTF-8") from None

@@ -1,0 +1,159 @@
+"""Attacks on the grader: each is a submission that tries to score without an answer.
+
+They are in ``tutorials/assignments/hostile/``. Every one is graded by the real command, in a process of
+its own. Each must score 0, leave a valid results.json, no process and no file, and end in time. As
+root, all are tried a second time as an unprivileged user.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .assignment import Assignment, CourseError
+from .child import NOBODY
+
+TARGET = "A5"  # the assignment that they are handed in for
+LIMIT_SECONDS = 60.0  # of one grading: three missed deadlines of 10 s, and room for a busy machine
+MARK = "minisitch-attack"  # begins the name of every file that an attack writes
+PR_SET_CHILD_SUBREAPER = 36
+
+
+@dataclass(frozen=True)
+class Attack:
+    """What came of an attack: what went wrong for us, or nothing."""
+
+    name: str
+    problem: str
+    seconds: float
+
+
+def verify(known: Mapping[str, Assignment], say: Callable[[str], None]) -> int:
+    """Try every attack. Says a line each. Returns how many got something. Raises CourseError if there are none."""
+    if TARGET not in known:
+        raise CourseError(
+            f"the attacks are handed in for {TARGET}, which is not among these assignments"
+        )
+    folder = known[TARGET].folder.parent / "hostile"
+    attacks = sorted(folder.glob("*.py"))
+    if not attacks:
+        raise CourseError(f"there are no attacks in {folder}")
+    problems = 0
+    for user in (None, NOBODY) if os.geteuid() == 0 else (None,):
+        say(
+            f"as {'root, who becomes nobody' if os.geteuid() == 0 and user is None else 'an unprivileged user'}:"
+        )
+        for path in attacks:
+            try:
+                found = attempt(path, known[TARGET], user)
+            except PermissionError as problem:
+                say(f"  not tried: that user may not run {problem.filename}")
+                problems += 1
+                break
+            say(f"  {found.name:<24} {found.problem or 'nothing gained'}, {found.seconds:.1f} s")
+            problems += bool(found.problem)
+    return problems
+
+
+def attempt(path: Path, assignment: Assignment, user: int | None = None) -> Attack:
+    """Grade one attack with the command, as this user or another."""
+    if sys.platform == "linux":  # orphans become children of this process, so none can hide
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    with tempfile.TemporaryDirectory() as place:
+        results = Path(place, "results.json")
+        if user is not None:
+            os.chown(place, user, user)
+        began = time.monotonic()
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if name in ("PATH", "PYTHONPATH", "LANG")
+        } | {"TMPDIR": place}
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "minisitch.course",
+                "grade",
+                TARGET,
+                str(path),
+                "--secret",
+                "of hostile alone",
+                "--student",
+                "nobody",
+                "--assignments",
+                str(assignment.folder),
+                "--gradescope",
+                str(results),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=place,
+            env=environment,
+            user=user,
+            group=user,
+            extra_groups=[] if user is not None else None,
+        )
+        try:
+            said, _ = process.communicate(timeout=LIMIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            _orphans()
+            return Attack(
+                path.stem,
+                f"the grader ran longer than {LIMIT_SECONDS:g} s",
+                time.monotonic() - began,
+            )
+        problems = list(_gained(process.returncode, results, said))
+        problems += [f"it left the process {each}" for each in _orphans()]
+        problems += [f"it left the file {each}" for each in _files_left(Path(place))]
+        return Attack(path.stem, "; ".join(problems), time.monotonic() - began)
+
+
+def _gained(status: int, results: Path, said: str) -> Iterator[str]:
+    """What an attack got out of the results."""
+    if status not in (0, 2):
+        yield f"the grader ended with {status}: {said.strip()[-300:]}"
+    try:
+        record = json.loads(results.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as problem:
+        yield f"results.json is not whole: {problem}"
+        return
+    if record["score"] != 0 or any(test["score"] for test in record["tests"]):
+        yield f"it scored {record['score']}: {', '.join(test['name'] for test in record['tests'] if test['score'])}"
+
+
+def _orphans() -> list[int]:
+    """Processes that an attack left: children of this process now. They are ended."""
+    found = []
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    for word in children.read_text().split() if children.exists() else []:
+        try:
+            os.kill(int(word), 9)
+            os.waitpid(int(word), 0)
+            found.append(int(word))
+        except (ProcessLookupError, ChildProcessError):
+            continue
+    return found
+
+
+def _files_left(place: Path) -> list[str]:
+    """Files that an attack wrote, where anyone may write, and in the grader's own folder."""
+    found = [
+        path
+        for folder in (Path("/tmp"), Path("/dev/shm"), Path("/var/tmp"), Path.cwd())
+        if folder.is_dir()
+        for path in folder.glob(f"{MARK}*")
+    ]
+    found += [path for path in place.iterdir() if path.name != "results.json"]
+    return [str(path) for path in found]

@@ -1,0 +1,132 @@
+"""What leaves the course's repository: a folder for students, and a zip for Gradescope.
+
+Students get the handout, the starter, the hints and the visible items. They get no solution, no wrong
+solution and no secret. The zip holds all that grades, and the secret.
+"""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from .assignment import HOME, SOLUTION, Assignment, CourseError, written
+
+REPOSITORY = HOME.parent.parent
+SETUP = """#!/usr/bin/env bash
+# Runs once, when Gradescope builds the image.
+set -euo pipefail
+apt-get update
+apt-get install -y python3 python3-venv
+python3 -m venv /autograder/venv
+/autograder/venv/bin/pip install --constraint /autograder/source/constraints.txt /autograder/source
+cd /autograder/source && /autograder/venv/bin/python -m minisitch.course cage || true
+"""
+RUN = """#!/usr/bin/env bash
+# Runs once for every submission.
+set -uo pipefail
+chmod -R o= /autograder/source /autograder/results
+cd /autograder/source
+/autograder/venv/bin/python -m minisitch.course grade {name} /autograder/submission --assignments /autograder/source/{folder} \\
+    --variant {variant} --secret-file /autograder/source/secret --metadata /autograder/submission_metadata.json \\
+    --gradescope /autograder/results/results.json
+"""
+TIME = (1980, 1, 1, 0, 0, 0)  # of every file of the zip: two releases are the same bytes
+
+
+def release(assignment: Assignment, variant: str, secret: str, to: Path) -> list[Path]:
+    """Write the student's folder and ``autograder.zip`` into ``to``. Returns what was written.
+
+    Raises CourseError if there is no repository to pack, or if a folder is in the way.
+    """
+    if not (REPOSITORY / "pyproject.toml").is_file():
+        raise CourseError(
+            "a release packs minisitch itself, and this is an installed package; run it in a clone of the repository"
+        )
+    student = to / assignment.folder.name
+    if student.exists():
+        raise CourseError(f"{student} is there already; remove it, or release into another folder")
+    student.mkdir(parents=True)
+    for name, text in student_files(assignment, variant):
+        (student / name).write_text(text, encoding="utf-8")
+    (to / f"{assignment.name}-autograder.zip").unlink(missing_ok=True)
+    archive = to / f"{assignment.name}-autograder.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zipped:
+        for name, data, mode in _archived(assignment, variant, secret):
+            entry = zipfile.ZipInfo(name, TIME)
+            entry.external_attr = mode << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            zipped.writestr(entry, data)
+    return [student, archive]
+
+
+def student_files(assignment: Assignment, variant: str) -> Iterator[tuple[str, str]]:
+    """The files that a student gets: names and texts. Only the chosen variant is named."""
+    yield assignment.file, assignment.starter(variant)
+    yield "handout.md", assignment.text("handout.md", variant)
+    yield "hints.md", assignment.text("hints.md", variant)
+    yield "items.py", assignment.text("items.py", variant)
+    facts = (
+        (assignment.folder / "assignment.toml")
+        .read_text(encoding="utf-8")
+        .partition("[variants]")[0]
+    )
+    yield "assignment.toml", f'{facts}[variants]\n{variant} = "{assignment.variants[variant]}"\n'
+
+
+def leaked_lines(assignment: Assignment, variant: str) -> list[str]:
+    """Lines of the solution that a student's folder holds. Lines of fewer than 24 characters say too little to count."""
+    secret_lines = {
+        line
+        for match in SOLUTION.finditer(assignment.text("solution.py", variant))
+        for line in written(match["body"])
+        if len(line) >= 24
+    }
+    return [
+        f"{name}: {line}"
+        for name, text in student_files(assignment, variant)
+        for line in written(text)
+        if line in secret_lines
+    ]
+
+
+def _archived(
+    assignment: Assignment, variant: str, secret: str
+) -> Iterator[tuple[str, bytes, int]]:
+    """Every file of the zip: its name, its bytes, its rights."""
+    yield "setup.sh", SETUP.encode(), 0o755
+    yield (
+        "run_autograder",
+        RUN.format(name=assignment.name, folder=assignment.folder.name, variant=variant).encode(),
+        0o755,
+    )
+    yield "secret", secret.encode(), 0o600
+    for name in ("pyproject.toml", "constraints.txt", "README.md", "LICENSE"):
+        yield name, (REPOSITORY / name).read_bytes(), 0o644
+    package = sorted(
+        path
+        for path in (REPOSITORY / "minisitch").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    )
+    for path in package:
+        yield str(path.relative_to(REPOSITORY)), path.read_bytes(), 0o644
+    for name in ("assignment.toml", "items.py"):
+        yield f"{assignment.folder.name}/{name}", (assignment.folder / name).read_bytes(), 0o644
+    for path in sorted(assignment.folder.glob("data/*")):
+        yield f"{assignment.folder.name}/data/{path.name}", path.read_bytes(), 0o644
+
+
+def copy_starter(assignment: Assignment, variant: str, folder: Path) -> Path:
+    """Write the starter into a folder. Raises CourseError rather than write over work that is there."""
+    path = folder / assignment.file
+    if path.exists():
+        raise CourseError(
+            f"{path} is there already, and may hold your work; move it, or give another folder"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(assignment.starter(variant), encoding="utf-8")
+    for extra in sorted(assignment.folder.glob("data/*")):
+        (folder / "data").mkdir(exist_ok=True)
+        shutil.copy(extra, folder / "data" / extra.name)
+    return path

@@ -1,0 +1,193 @@
+"""What a student reads after ``check``, and what Gradescope reads after ``grade``.
+
+A visible item is reported with its smallest failing case. A hidden item is reported with its rule and
+the kind of failure alone, so that a submission cannot send itself the hidden cases in its errors.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .assignment import Assignment
+from .items import PREDICTED_SHARE, VISIBLE_SHARE, WRITTEN_SHARE
+from .sitting import DOUBT, Outcome, Sitting, title
+
+MOST_SHOWN = 700  # characters of a case or a value
+LATER = "after_published"  # when students see hidden items
+
+
+def line(outcome: Outcome) -> str:
+    """One line: the status, the item, its rule."""
+    return f"  {outcome.status:<9}  {outcome.name:<13}  {outcome.item.rule}"
+
+
+def detail(outcome: Outcome, again: str) -> str:
+    """The first failure: rule, smallest input, value, what is wrong, next step.
+
+    ``again`` is the command that asks this item alone.
+    """
+    rows = [("what is wrong", outcome.why)]
+    if outcome.kind in ("broken", "error", "time"):
+        rows.insert(0, ("smallest input", _cut(str(outcome.case))))
+    if outcome.kind == "broken":
+        rows.insert(1, ("your value", _cut(repr(outcome.value))))
+    steps = {
+        "not tried": "write this function; the starter's line still raises NotImplementedError",
+        "error": "look at that line with this input",
+    }
+    rows.append(
+        (
+            "next step",
+            f"{steps.get(outcome.kind, 'follow this input by hand, then')}: {again}"
+            if outcome.kind != "not tried"
+            else steps["not tried"],
+        )
+    )
+    return "\n".join(
+        [f"{outcome.name}: {outcome.item.rule}", *(f"  {name:<14}  {text}" for name, text in rows)]
+    )
+
+
+def summary(outcomes: Sequence[Outcome], of: int) -> str:
+    """The last line of ``check``."""
+    hidden = round(100 * (1 - VISIBLE_SHARE))
+    return f"{sum(each.passed for each in outcomes)} of {of} visible items; hidden items exist and count {hidden}%"
+
+
+def _cut(text: str) -> str:
+    return (
+        text
+        if len(text) <= MOST_SHOWN
+        else text[:MOST_SHOWN] + f" ... ({len(text):,} characters in all)"
+    )
+
+
+# ---------------------------------------------------------------- Gradescope
+@dataclass(frozen=True)
+class Mark:
+    """One line of a result: what it is worth, and what it got."""
+
+    name: str
+    number: str
+    most: float
+    score: float
+    output: str
+    visibility: str
+
+    def record(self) -> dict[str, Any]:
+        """As Gradescope's ``tests`` has it."""
+        return {
+            "name": self.name,
+            "number": self.number,
+            "score": self.score,
+            "max_score": self.most,
+            "status": "passed" if self.score == self.most else "failed",
+            "output": self.output,
+            "output_format": "text",
+            "visibility": self.visibility,
+        }
+
+
+def blank_marks(assignment: Assignment, output: str = "not run") -> list[Mark]:
+    """Every line of a result, with no points: what stands there before anything runs."""
+    marks = []
+    graded = assignment.points * (1 - PREDICTED_SHARE - WRITTEN_SHARE)
+    for hidden, share in ((False, VISIBLE_SHARE), (True, 1 - VISIBLE_SHARE)):
+        items = [item for item in assignment.items if item.has(hidden)]
+        for at, item in enumerate(items, 1):
+            most = round(graded * share * item.weight / sum(each.weight for each in items), 4)
+            marks.append(
+                Mark(
+                    title(item, hidden),
+                    f"{1 + hidden}.{at}",
+                    most,
+                    0.0,
+                    output,
+                    LATER if hidden else "visible",
+                )
+            )
+    for at, each in enumerate(assignment.predictions, 1):
+        most = round(assignment.points * PREDICTED_SHARE / len(assignment.predictions), 4)
+        marks.append(
+            Mark(
+                f"prediction {at}: {each.name.replace('_', ' ')}",
+                f"3.{at}",
+                most,
+                0.0,
+                output,
+                LATER,
+            )
+        )
+    return marks
+
+
+def marks(sitting: Sitting, student: str) -> Iterator[list[Mark]]:
+    """The marks after each item, then after the predictions: each list has every line."""
+    found = blank_marks(sitting.assignment)
+    places = {mark.name: at for at, mark in enumerate(found)}
+    yield found
+    for outcome in sitting.run():
+        blank = found[places[outcome.name]]
+        score = blank.most if outcome.passed else 0.0
+        found[places[outcome.name]] = Mark(
+            blank.name, blank.number, blank.most, score, _told(outcome), blank.visibility
+        )
+        yield found
+    predicted = sitting.predicted() if student else []
+    for at, (_, _, truth) in enumerate(sitting.questions(student)):
+        place = len(found) - len(sitting.assignment.predictions) + at
+        blank = found[place]
+        right = (
+            len(predicted) > at and type(predicted[at]) is type(truth) and predicted[at] == truth
+        )
+        told = (
+            (
+                "right"
+                if right
+                else "not answered"
+                if len(predicted) <= at or predicted[at] is None
+                else "wrong"
+            )
+            if student
+            else "no student is known, so there was no question"
+        )
+        found[place] = Mark(
+            blank.name,
+            blank.number,
+            blank.most,
+            blank.most if right else 0.0,
+            told,
+            blank.visibility,
+        )
+    yield found
+
+
+def _told(outcome: Outcome) -> str:
+    if outcome.passed:
+        return outcome.item.rule
+    if outcome.hidden:
+        return f"{outcome.item.rule} {DOUBT.get(outcome.kind, 'It does not hold').capitalize()}. This case is hidden."
+    return f"{outcome.item.rule}\n{_cut(str(outcome.case))}\n{outcome.why}"
+
+
+def results(found: Sequence[Mark], seconds: float) -> dict[str, Any]:
+    """The whole of Gradescope's ``results.json``."""
+    return {
+        "score": round(sum(mark.score for mark in found), 4),
+        "execution_time": round(seconds, 2),
+        "visibility": "visible",
+        "stdout_visibility": "hidden",
+        "tests": [mark.record() for mark in found],
+    }
+
+
+def write_results(path: Path, found: Sequence[Mark], seconds: float) -> None:
+    """Write the file whole or not at all: a reader never sees a part of it."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(results(found, seconds), indent=1) + "\n", encoding="utf-8")
+    os.replace(part, path)

@@ -1,0 +1,240 @@
+"""A sitting: one submission is asked every item, and each gets an outcome.
+
+    with Sitting(assignment, text) as sitting:
+        for outcome in sitting.run():
+            print(outcome.item.name, outcome.status)
+
+A submission whose process has ended goes on in a new one with the next item. After three answers that
+did not come, the items that are left fail at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from .assignment import Assignment
+from .cage import Cage, NoAnswer
+from .items import PUBLIC, Drawing, GradedItem, Prediction, conforms, describe, seeded
+
+MOST_LATE = 3  # answers that may fail to come
+MOST_SHRINKS = 300  # cases tried in the search for the smallest
+DOUBT = {
+    "error": "it raised an error",
+    "time": "it did not answer in time",
+    "died": "its process ended before it answered",
+    "forged": "what it sent is no answer",
+}
+
+
+class Examinee(Protocol):
+    """What answers questions: ``Cage``, or for kernel texts ``kernels.Bench``."""
+
+    @property
+    def alive(self) -> bool: ...
+
+    def ask(
+        self, name: str, *arguments: Any, times: int = 1, seconds: float | None = None
+    ) -> Any: ...
+    def value(self, name: str) -> Any: ...
+    def output(self) -> str: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an item found. ``status`` is "pass", "FAIL", or "not tried" where the starter's error was raised.
+
+    ``why`` says what is wrong, ``case`` is the smallest failing case and ``value`` the submission's answer.
+    ``kind`` is "broken" for a wrong answer, "needs" where another item failed that this one needs, or
+    the kind of ``NoAnswer``.
+    """
+
+    item: GradedItem
+    hidden: bool
+    status: str
+    kind: str = ""
+    why: str = ""
+    case: Any = None
+    value: Any = None
+
+    @property
+    def name(self) -> str:
+        return title(self.item, self.hidden)
+
+    @property
+    def passed(self) -> bool:
+        return self.status == "pass"
+
+
+class Sitting:
+    """Runs the items of an assignment against one submission.
+
+    ``secret`` adds the hidden items. ``trusted`` accepts a machine without Landlock. ``shrink`` looks for
+    the smallest case that fails.
+    """
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        source: str,
+        variant: str = "",
+        secret: str = "",
+        trusted: bool = False,
+        shrink: bool = True,
+    ) -> None:
+        self.assignment, self.source, self.secret, self.trusted, self.shrink = (
+            assignment,
+            source,
+            secret,
+            trusted,
+            shrink,
+        )
+        self.variant = variant or assignment.variant
+        self.late = 0
+        self.examinee: Examinee | None = None
+        self.last: Any = None
+
+    def __enter__(self) -> Sitting:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.examinee is not None:
+            self.examinee.close()
+
+    def run(self, only: Collection[str] = ()) -> Iterator[Outcome]:
+        """The outcome of each visible item, then of each hidden one; or of those that are named."""
+        failed = set()
+        for hidden in (False, True) if self.secret else (False,):
+            for item in self.assignment.items:
+                if not item.has(hidden) or (only and title(item, hidden) not in only):
+                    continue
+                found = self.outcome(item, hidden)
+                if found.passed and (missing := [name for name in item.needs if name in failed]):
+                    found = Outcome(
+                        item,
+                        hidden,
+                        "FAIL",
+                        "needs",
+                        f"it passes only together with {', '.join(missing)}",
+                    )
+                if not found.passed and not hidden:
+                    failed.add(item.name)
+                yield found
+
+    def outcome(self, item: GradedItem, hidden: bool) -> Outcome:
+        """Ask about every case until one fails, then look for a smaller one that fails the same way."""
+        for case in item.cases(
+            self.secret if hidden else PUBLIC, self.assignment.name, self.variant
+        ):
+            kind, why = self._judge(item, case)
+            if kind == "not tried":
+                return Outcome(item, hidden, kind, kind, why)
+            if kind:
+                if self.shrink and not hidden and item.smaller and kind in ("broken", "error"):
+                    kind, why, case = self._smallest(item, case, kind, why)
+                return Outcome(item, hidden, "FAIL", kind, why, case, self.last)
+        return Outcome(item, hidden, "pass")
+
+    def _judge(self, item: GradedItem, case: Any) -> tuple[str, str]:
+        """The kind of failure and a sentence about it; two empty strings if the property holds."""
+        self.last = None
+        if self.late >= MOST_LATE:
+            return "time", f"{MOST_LATE} questions had no answer, so no more are asked"
+
+        def ask(name: str, *arguments: Any, times: int = 1, seconds: float = item.seconds) -> Any:
+            self.last = None
+            found = self._process().ask(name, *arguments, times=times, seconds=seconds)
+            if times > 1 and not (type(found) is list and len(found) == times):
+                raise NoAnswer("forged", f"it was asked {times} times, and this is no list of {times} answers")
+            self.last = found if times == 1 else found[0]
+            kind = self.assignment.returns.get(name)
+            for each in found if times > 1 else [found]:
+                if kind is not None and not conforms(each, kind):
+                    raise NoAnswer(
+                        "broken", f"{name} returns {describe(kind)}; this is {_brief(each)}"
+                    )
+            return found
+
+        try:
+            why = item.judge(case, ask)
+        except NoAnswer as problem:
+            self.late += problem.kind in ("time", "died", "forged")
+            return problem.kind, problem.text
+        return ("broken", why) if why else ("", "")
+
+    def _process(self) -> Examinee:
+        if self.examinee is None or not self.examinee.alive:
+            if self.examinee is not None:
+                self.examinee.close()
+            made: Examinee = Cage(self.source, self.assignment.file, self.trusted)
+            self.examinee = made
+        return self.examinee
+
+    def _smallest(self, item: GradedItem, case: Any, kind: str, why: str) -> tuple[str, str, Any]:
+        """Take the first smaller case that fails the same way, and go on from there."""
+        assert item.smaller is not None
+        left, value = MOST_SHRINKS, self.last
+        better = True
+        while better and left:
+            better = False
+            for smaller in item.smaller(case):
+                left -= 1
+                found = self._judge(item, smaller)
+                if found[0] == kind:
+                    case, why, value, better = smaller, found[1], self.last, True
+                    break
+                if not left or found[0] == "time":
+                    left = 0
+                    break
+        self.last = value
+        return kind, why, case
+
+    # ------------------------------------------------------------ predictions
+    def questions(self, student: str) -> list[tuple[Prediction, str, Any]]:
+        """Each prediction with its text and its answer. They depend on who the student is."""
+        return questions(self.assignment, student, self.variant)
+
+    def predicted(self) -> list[Any]:
+        """What the submission's PREDICTIONS say. An empty list if it has none, or cannot be asked."""
+        try:
+            found = self._process().value("PREDICTIONS")
+        except NoAnswer:
+            return []
+        return list(found) if isinstance(found, list | tuple) else []
+
+    def output(self) -> str:
+        """The end of what the submission printed."""
+        return self.examinee.output() if self.examinee is not None else ""
+
+
+def title(item: GradedItem, hidden: bool) -> str:
+    """What an item is called where its hidden twin may stand beside it."""
+    return f"{item.name} (hidden)" if hidden else item.name
+
+
+def questions(
+    assignment: Assignment, student: str, variant: str
+) -> list[tuple[Prediction, str, Any]]:
+    """The predictions of one student, who is known by the name in lower case."""
+    found = []
+    for each in assignment.predictions:
+        drawing = Drawing(
+            seeded("prediction", assignment.name, each.name, variant, student.strip().lower()),
+            6,
+            variant,
+            False,
+        )
+        found.append((each, *each.ask(drawing)))
+    return found
+
+
+def without(values: Iterable[Any], left_out: Any) -> list[Any]:
+    """The values but one. Helps to write ``smaller``."""
+    return [value for value in values if value != left_out]
+
+
+def _brief(value: Any, most: int = 120) -> str:
+    text = repr(value)
+    return text if len(text) <= most else text[:most] + " ..."

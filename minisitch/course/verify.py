@@ -1,0 +1,175 @@
+"""The grader is graded: every assignment is tried with what is right, what is empty, and what is wrong.
+
+For each assignment, in each of its variants: the solution and the alternative pass every item, visible
+and hidden. The starter is "not tried" at every item. Each misconception is refused by the items that
+its header names. No line of the solution is in what students get.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from .assignment import Assignment, CourseError
+from .items import PUBLIC
+from .release import leaked_lines
+from .sitting import Outcome, Sitting
+
+SECRET = "of verify alone"
+LEAST_MISCONCEPTIONS = 15
+HINTS = PREDICTIONS = 3
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One submission of the assignment's own, and what must come of it."""
+
+    folder: Path
+    kind: str  # "solution.py", "alternative.py", "starter" or "wrong"
+    name: str
+    variant: str
+    text: str
+    refused_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """What came of a trial: a problem, or nothing."""
+
+    name: str
+    problem: str
+    seconds: float
+
+
+def trials(assignment: Assignment) -> Iterator[Trial]:
+    """Every submission that an assignment brings along."""
+    for variant in assignment.variants:
+        for name in ("solution.py", "alternative.py"):
+            yield Trial(
+                assignment.folder,
+                name,
+                f"{name} in variant {variant}",
+                variant,
+                assignment.text(name, variant),
+            )
+        yield Trial(
+            assignment.folder,
+            "starter",
+            f"starter in variant {variant}",
+            variant,
+            assignment.starter(variant),
+        )
+    for wrong in assignment.misconceptions():
+        yield Trial(
+            assignment.folder,
+            "wrong",
+            f"wrong/{wrong.name}.py",
+            assignment.variant,
+            wrong.text,
+            wrong.refused_by,
+        )
+
+
+def attempt(trial: Trial) -> TrialResult:
+    """Grade one submission, and compare with what must come of it."""
+    began = time.monotonic()
+    assignment = Assignment(trial.folder)
+    with Sitting(
+        assignment, trial.text, trial.variant, SECRET, trusted=True, shrink=False
+    ) as sitting:
+        return TrialResult(
+            trial.name,
+            {"wrong": _wrong, "starter": _starter}.get(trial.kind, _right)(
+                trial, list(sitting.run(trial.refused_by))
+            ),
+            time.monotonic() - began,
+        )
+
+
+def _right(trial: Trial, outcomes: list[Outcome]) -> str:
+    for each in outcomes:
+        if not each.passed:
+            return f"{each.name} refuses it: {each.why} (on {str(each.case)[:300]})"
+    return ""
+
+
+def _starter(trial: Trial, outcomes: list[Outcome]) -> str:
+    for each in outcomes:
+        if each.status != "not tried":
+            return f"{each.name} is {each.status!r} for it: {each.why}"
+    return ""
+
+
+def _wrong(trial: Trial, outcomes: list[Outcome]) -> str:
+    refused = {each.name: each.kind in ("broken", "error", "time") for each in outcomes}
+    for name in trial.refused_by:
+        if name not in refused:
+            return f"its header names the item {name}, and there is none"
+        if not refused[name]:
+            return f"{name} does not refuse it"
+    return ""
+
+
+def problems_of_form(assignment: Assignment) -> list[str]:
+    """What is missing in the folder, or said twice."""
+    names = [item.name for item in assignment.items]
+    count = len(list(assignment.misconceptions()))
+    wrong = {
+        f"it has {count} misconceptions; {LEAST_MISCONCEPTIONS} are the least": count
+        < LEAST_MISCONCEPTIONS,
+        f"it has {len(assignment.hints)} hints, not {HINTS}": len(assignment.hints) != HINTS,
+        "a hint is empty": not all(hint.text and hint.gives_away for hint in assignment.hints),
+        f"it has {len(assignment.predictions)} predictions, not {PREDICTIONS}": len(
+            assignment.predictions
+        )
+        != PREDICTIONS,
+        "two items have one name": len(set(names)) < len(names),
+        "no item is hidden": not any(item.has(True) for item in assignment.items),
+        "the handout says nothing": len(
+            (assignment.folder / "handout.md").read_text(encoding="utf-8")
+        )
+        < 400,
+        "there are no lines to write": assignment.lines < 1,
+    }
+    found = [what for what, is_so in wrong.items() if is_so]
+    for item in assignment.items:
+        if unknown := set(item.needs) - set(names[: names.index(item.name)]):
+            found.append(
+                f"{item.name} needs {', '.join(sorted(unknown))}, which is not an item before it"
+            )
+        if item.has(False) and not list(item.cases(PUBLIC, assignment.name, assignment.variant)):
+            found.append(f"{item.name} has no visible case")
+    return found + [
+        f"a student gets a line of the solution: {line}"
+        for variant in assignment.variants
+        for line in leaked_lines(assignment, variant)
+    ]
+
+
+def verify(assignments: list[Assignment], jobs: int, say: Callable[[str], None]) -> int:
+    """Try everything that the assignments bring along. Says a line an assignment, and each problem. Returns their number."""
+    problems = 0
+    with ProcessPoolExecutor(jobs) as pool:
+        for assignment in assignments:
+            try:
+                found = [f"{assignment.name}: {text}" for text in problems_of_form(assignment)]
+                findings = list(pool.map(attempt, trials(assignment)))
+            except (OSError, CourseError) as problem:
+                found, findings = [f"{assignment.name}: {problem}"], []
+            found += [
+                f"{assignment.name}: {each.name}: {each.problem}"
+                for each in findings
+                if each.problem
+            ]
+            wrong = sum(each.name.startswith("wrong/") for each in findings)
+            say(
+                f"{assignment.name:<4} {assignment.title:<28} {len(findings) - wrong:3} right or empty, {wrong:3} wrong, "
+                f"{len(found):2} problems, {sum(each.seconds for each in findings):5.1f} s"
+            )
+            for text in found:
+                say(f"     {text}")
+            problems += len(found)
+    return problems

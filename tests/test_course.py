@@ -1,0 +1,262 @@
+"""The course tool: a submission runs caged, items are properties, and the grader is graded."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from minisitch.course import Cage, CourseError, NoAnswer, Sitting, find_assignment
+from minisitch.course import __main__ as course
+from minisitch.course.assignment import HOME, read_submission
+from minisitch.course.child import decode, encode, landlock_version
+from minisitch.course.hostile import attempt as attack
+from minisitch.course.items import conforms, seeded
+from minisitch.course.verify import attempt, problems_of_form, trials
+
+A5 = find_assignment("A5", HOME)
+SCHEMA = json.loads(Path(__file__).with_name("gradescope.schema.json").read_text(encoding="utf-8"))
+CAGED = pytest.mark.skipif(not landlock_version(), reason="this kernel has no Landlock, so grade refuses here")
+
+
+def solution(variant: str = "reader") -> str:
+    return A5.text("solution.py", variant)
+
+
+def grade(tmp_path: Path, text: str, *more: str) -> tuple[int, dict]:
+    """Run the command ``grade`` on a text, and read results.json."""
+    file, results = tmp_path / "spans.py", tmp_path / "results.json"
+    file.write_text(text, encoding="utf-8")
+    status = course.main(["grade", "A5", str(file), "--assignments", str(HOME), "--secret", "of the tests", "--gradescope", str(results), *more])
+    return status, json.loads(results.read_text(encoding="utf-8"))
+
+
+def fits_schema(value: object, schema: dict) -> bool:
+    """The parts of JSON Schema that the committed schema uses."""
+    kinds = {"object": dict, "array": list, "string": str, "number": (int, float)}
+    if "enum" in schema:
+        return value in schema["enum"]
+    if not isinstance(value, kinds[schema["type"]]) or isinstance(value, bool):
+        return False
+    if isinstance(value, dict):
+        properties = schema["properties"]
+        return set(schema["required"]) <= set(value) <= set(properties) and all(fits_schema(each, properties[key]) for key, each in value.items())
+    if isinstance(value, list):
+        return all(fits_schema(each, schema["items"]) for each in value)
+    return not isinstance(value, int | float) or value >= schema.get("minimum", value)
+
+
+# ---------------------------------------------------------------- values and seeds
+@pytest.mark.parametrize("value", [None, True, 3, 0.1, float("inf"), "a", [1, [2]], (1, (2,)), {1: [2], "a": (3,)}, {1, 2}, {(1, 2): {}}])
+def test_plain_values_survive_the_pipe(value):
+    found = decode(json.loads(json.dumps(encode(value))))
+    assert found == value and type(found) is type(value)
+
+
+def test_what_is_not_plain_is_refused_in_words():
+    import numpy as np
+    with pytest.raises(TypeError, match=r"numpy\.int64 .* write int\(x\)"):
+        encode([np.int64(3)])
+    with pytest.raises(TypeError, match=r"numpy\.ndarray .* write x\.tolist\(\)"):
+        encode(np.zeros(3))
+
+
+def test_types_are_exact():
+    assert conforms({1: [2]}, dict[int, list[int]]) and conforms(([1], [2]), tuple[list[int], list[int]])
+    assert not conforms({1: True}, dict[int, int]) and not conforms([1, 2], tuple[int, int]) and not conforms((1,), tuple[int, int])
+
+
+def test_seeds_depend_on_the_key_and_on_all_that_they_are_for():
+    draws = {seeded(key, *what).random() for key in ("a", "b") for what in (("A5", "above"), ("A5", "tight"), ("A5above",))}
+    assert len(draws) == 6 and seeded("a", "A5").random() == seeded("a", "A5").random()
+
+
+# ---------------------------------------------------------------- the cage
+def test_a_cage_answers():
+    with Cage("def twice(x):\n    return x * 2\nN = 3\n", "file.py", trusted=True) as cage:
+        assert cage.ask("twice", [1]) == [1, 1] and cage.value("N") == 3 and cage.names == ["N", "twice"]
+
+
+def test_a_submission_may_call_a_function_of_the_parent():
+    calls = []
+    with Cage("def f(ask):\n    return [ask(n, (n,)) for n in range(3)]\n", "file.py", trusted=True) as cage:
+        assert cage.ask("f", lambda n, pair: calls.append((n, pair)) or n * 10) == [0, 10, 20]
+    assert calls == [(0, (0,)), (1, (1,)), (2, (2,))]
+
+
+@pytest.mark.parametrize(("body", "kind", "text"), [
+    ("raise NotImplementedError('f')", "not tried", "line 2"),
+    ("return 1 / 0", "error", "ZeroDivisionError in line 2"),
+    ("raise SystemExit(0)", "error", "SystemExit"),
+    ("import os; os._exit(0)", "died", "ended before it answered"),
+    ("return object()", "error", "a object is in what you return"),
+    ("while True: pass", "time", "within 0.5 s"),
+    ("__import__('sys').modules['__main__'].json.dumps = lambda value: 'forged'", "forged", "no answer"),
+    ("return bytearray(4 << 30)", "died", "memory"),
+    ("import minisitch", "error", "ModuleNotFoundError"),
+])
+def test_what_is_no_answer_has_a_kind(body, kind, text):
+    with Cage(f"def f():\n    {body}\n", "file.py", trusted=True) as cage, pytest.raises(NoAnswer, match=text) as caught:
+        cage.ask("f", seconds=0.5 if kind == "time" else 20)
+    assert caught.value.kind == kind
+
+
+def test_no_process_survives_its_cage():
+    with Cage("def f():\n    while True:\n        pass\n", "file.py", trusted=True) as cage:
+        number = cage.process.pid
+        with pytest.raises(NoAnswer):
+            cage.ask("f", seconds=0.2)
+        assert not cage.alive
+    with pytest.raises(ProcessLookupError):
+        os.kill(number, 0)
+
+
+SAMPLE = ("exit_in_answer", "fork_and_leave", "fork_many", "flood", "forge_on_all_files", "ignore_sigterm", "kill_grader", "parent_memory",
+          "read_from_grader_path", "import_compiler", "tcp", "udp", "write_results", "tell_in_errors")
+
+
+@CAGED
+@pytest.mark.parametrize("name", SAMPLE)
+def test_an_attack_gains_nothing(name):
+    assert attack(HOME / "hostile" / f"{name}.py", A5).problem == ""
+
+
+def test_a_symbolic_link_is_not_read(tmp_path):
+    (tmp_path / "spans.py").symlink_to(HOME / "A5_spans" / "solution.py")
+    for path in (tmp_path, tmp_path / "spans.py"):
+        with pytest.raises(CourseError, match="symbolic link"):
+            read_submission(path, A5)
+    (tmp_path / "pipe").mkdir()
+    os.mkfifo(tmp_path / "pipe" / "spans.py")
+    with pytest.raises(CourseError, match="not a plain file"):
+        read_submission(tmp_path / "pipe", A5)
+
+
+# ---------------------------------------------------------------- the grader is graded
+def test_the_form_of_every_assignment():
+    assert problems_of_form(A5) == []
+
+
+@pytest.mark.parametrize("trial", [t for t in trials(A5) if t.kind != "wrong"] + [t for t in trials(A5) if t.kind == "wrong"][::5],
+                         ids=lambda trial: trial.name)
+def test_a_sample_of_verify(trial):
+    assert attempt(trial).problem == ""
+
+
+def test_a_misconception_that_nothing_refuses_is_a_problem():
+    right = next(t for t in trials(A5) if t.kind == "solution.py")
+    assert "does not refuse it" in attempt(replace(right, kind="wrong", refused_by=("above",))).problem
+    assert "there is none" in attempt(replace(right, kind="wrong", refused_by=("no such",))).problem
+    assert attempt(replace(right, text=right.text.replace("default=0", "default=1"))).problem
+
+
+# ---------------------------------------------------------------- what students read
+def test_check_shows_the_smallest_case_and_what_is_wrong(tmp_path, capsys):
+    (tmp_path / "spans.py").write_text(solution().replace("found[user] + cost[user]", "found[user] + 1"), encoding="utf-8")
+    status = course.main(["check", "A5", str(tmp_path / "spans.py"), "--assignments", str(HOME), "--item", "above"])
+    said = capsys.readouterr().out
+    assert status == 1
+    readers = ast.literal_eval(re.search(r"readers = (\{.*?\}), cost", said)[1])
+    assert len(readers) == 2  # one value, one reader: nothing smaller can fail
+    assert "the step costs 2, so value" in said and said.rstrip().endswith("visible items; hidden items exist and count 40%")
+
+
+def test_check_passes_a_solution_and_shows_what_it_printed(tmp_path, capsys):
+    (tmp_path / "spans.py").write_text(solution() + "\nprint('hello')\n", encoding="utf-8")
+    assert course.main(["check", "A5", str(tmp_path / "spans.py"), "--assignments", str(HOME)]) == 0
+    said = capsys.readouterr().out
+    assert "hello" in said and said.rstrip().endswith("14 of 14 visible items; hidden items exist and count 40%")
+
+
+def test_a_starter_is_cut_from_the_solution_and_is_not_tried(tmp_path, capsys):
+    assert course.main(["starter", "A5", str(tmp_path), "--assignments", str(HOME)]) == 0
+    assert 'raise NotImplementedError("spans")' in (tmp_path / "spans.py").read_text()
+    assert course.main(["starter", "A5", str(tmp_path), "--assignments", str(HOME)]) == 2  # never over a student's work
+    assert course.main(["check", "A5", str(tmp_path / "spans.py"), "--assignments", str(HOME)]) == 1
+    said = capsys.readouterr()
+    assert "not tried  example" in said.out and "FAIL" not in said.out and "may hold your work" in said.err
+
+
+def test_hints_say_first_what_they_give_away(capsys):
+    assert course.main(["hint", "A5", "--assignments", str(HOME)]) == 0
+    assert capsys.readouterr().out.count("gives away") == 3
+    assert course.main(["hint", "A5", "9", "--assignments", str(HOME)]) == 2
+
+
+def test_the_list_is_data(capsys):
+    assert course.main(["list", "--json", "--assignments", str(HOME)]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert rows[0]["name"] == "A5" and rows[0]["minutes"] > 0 and rows[0]["lines"] == A5.lines
+
+
+# ---------------------------------------------------------------- what instructors read
+@CAGED
+def test_two_gradings_are_the_same_bytes_but_for_times(tmp_path):
+    wrong = solution().replace("spans[value], value)", "spans[value], -value)")
+    found = [grade(tmp_path, wrong, "--student", "ada")[1] for _ in range(2)]
+    for each in found:
+        assert fits_schema(each, SCHEMA)
+        each.pop("execution_time")
+    assert found[0] == found[1] and 0 < found[0]["score"] < 13.5
+
+
+@CAGED
+def test_a_solution_with_its_predictions_has_all_points(tmp_path):
+    with Sitting(A5, solution()) as sitting:
+        truths = [truth for _, _, truth in sitting.questions("Ada")]
+    text = solution().replace("[None, None, None]", str(truths))
+    assert grade(tmp_path, text, "--student", " ada")[1]["score"] == pytest.approx(13.5, abs=0.01)
+    without = grade(tmp_path, text)[1]
+    assert without["score"] == pytest.approx(12, abs=0.01) and "no student is known" in without["tests"][-1]["output"]
+
+
+@CAGED
+def test_hidden_items_tell_no_case(tmp_path):
+    text = solution() + "\n\ndef grow(root, readers, spans, fits):\n    raise KeyError(repr(readers))\n"
+    _, found = grade(tmp_path, text)
+    hidden = [test for test in found["tests"] if test["name"].endswith("(hidden)")]
+    assert hidden and any(test["status"] == "failed" for test in hidden)
+    assert not any(re.search(r"[{\[]|\d+: ", test["output"]) for test in hidden)
+    assert all(test["visibility"] == "after_published" for test in hidden)
+
+
+@CAGED
+def test_a_text_that_is_no_program_has_no_points(tmp_path):
+    status, found = grade(tmp_path, ")]} no program")
+    assert status == 0 and found["score"] == 0 and "SyntaxError in line 1" in found["tests"][0]["output"]
+
+
+def test_zeros_are_written_even_if_nothing_can_be_graded(tmp_path):
+    results = tmp_path / "results.json"
+    status = course.main(["grade", "A5", str(tmp_path / "missing.py"), "--assignments", str(HOME), "--secret", "k", "--gradescope", str(results)])
+    found = json.loads(results.read_text())
+    assert status == 2 and fits_schema(found, SCHEMA) and found["score"] == 0 and "cannot read missing.py" in found["tests"][0]["output"]
+
+
+def test_a_release_has_no_solution_and_its_zip_is_gradescopes(tmp_path):
+    for name in ("one", "two"):
+        assert course.main(["release", "A5", "--secret", "KEY", "--to", str(tmp_path / name), "--variant", "own", "--assignments", str(HOME)]) == 0
+    files = sorted(path.name for path in (tmp_path / "one" / "A5_spans").iterdir())
+    assert files == ["assignment.toml", "handout.md", "hints.md", "items.py", "spans.py"]
+    texts = "".join(path.read_text() for path in (tmp_path / "one" / "A5_spans").iterdir())
+    assert "KEY" not in texts and "def grow" in texts and "waiting[producer]" not in texts and "reader =" not in texts
+    with zipfile.ZipFile(tmp_path / "one" / "A5-autograder.zip") as packed:
+        names = packed.namelist()
+        assert {"setup.sh", "run_autograder", "secret", "minisitch/course/child.py", "A5_spans/items.py"} <= set(names)
+        assert not [name for name in names if "solution" in name or "wrong" in name]
+        assert packed.getinfo("run_autograder").external_attr >> 16 & 0o111
+    assert (tmp_path / "one" / "A5-autograder.zip").read_bytes() == (tmp_path / "two" / "A5-autograder.zip").read_bytes()
+
+
+def test_without_landlock_grade_refuses_and_check_works(monkeypatch):
+    from minisitch.course import cage
+    monkeypatch.setattr(cage, "landlock_version", lambda: 0)
+    with pytest.raises(cage.CageError, match="no Landlock"):
+        Cage("", "file.py")
+    Cage("", "file.py", trusted=True).close()

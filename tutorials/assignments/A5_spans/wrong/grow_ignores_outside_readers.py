@@ -1,0 +1,19 @@
+# refused by: circle
+# A producer joins although a reader of it was given up.
+
+
+def grow(root, readers, spans, fits):
+    producers = {
+        value: [other for other, users in readers.items() if value in users] for value in readers
+    }
+    taken, given_up, frontier, visited = [root], [], set(producers[root]), {root}
+    while frontier:
+        producer = min(frontier, key=lambda value: (spans[value], value))
+        frontier.remove(producer)
+        visited.add(producer)
+        if not fits(taken, producer):
+            given_up.append(producer)
+            continue
+        taken.append(producer)
+        frontier.update(value for value in producers[producer] if value not in visited)
+    return taken, given_up

@@ -1,0 +1,19 @@
+# refused by: above
+# The span is the shortest path to a root, not the longest.
+
+
+def spans(readers, cost):
+    found = {}
+    producers = {value: [] for value in readers}
+    for value, users in readers.items():
+        for user in users:
+            producers[user].append(value)
+    waiting = {value: len(users) for value, users in readers.items()}
+    ready = [value for value in readers if not readers[value]]
+    for value in ready:
+        found[value] = min((found[user] + cost[user] for user in readers[value]), default=0)
+        for producer in producers[value]:
+            waiting[producer] -= 1
+            if waiting[producer] == 0:
+                ready.append(producer)
+    return found
