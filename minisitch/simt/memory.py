@@ -454,5 +454,6 @@ def _advice(before: Stamp, now: Stamp, first: Site, second: Site) -> str:
     if first.verb == second.verb:
         return ": let one thread write the cell, or use cuda.atomic.add"
     if first.line == second.line:
-        return f": put cuda.syncthreads() where all threads pass it, between line {first.line} and its next round"
+        return (f": put cuda.syncthreads() where all threads pass it, between line {first.line} and its next "
+                "round. To add up in one cell, use cuda.atomic.add")
     return f": put cuda.syncthreads() between line {first.line} and line {second.line}, where all threads pass it"

@@ -37,7 +37,7 @@ def text_of(kernel: Callable[..., Any]) -> tuple[str, str]:
         outside = {**function.__globals__, **inspect.getclosurevars(function).nonlocals}
         for node in ast.walk(tree):
             name = node.id if isinstance(node, ast.Name) else ""
-            if name in done or name in MODULES or name not in outside:
+            if name in {*done, *MODULES, *function.__code__.co_varnames} or name not in outside:
                 continue
             done.add(name)
             value = getattr(outside[name], "py_func", outside[name])
