@@ -265,6 +265,14 @@ def verdict(case, text):
     return "accepted"
 
 
+def two_rows(x):
+    """Two rows are kept, one after the other: each is read backwards."""
+    e = np.exp(x - np.max(x, axis=-1, keepdims=True))
+    s = e[:, ::-1] / np.sum(e, axis=-1, keepdims=True)
+    t = np.exp(s - np.max(s, axis=-1, keepdims=True))
+    return t[:, ::-1] / np.sum(t, axis=-1, keepdims=True)
+
+
 RUNS = {  # name of a seam -> something that makes the compiler call it, and gives what it leads to
     "map_rows": lambda: kernel_text("astitch", TOY128, (softmax, LONG), (softmax, X), (softmax, ONE_ROW)),
     "candidates": lambda: kernel_text("astitch", TOY, (normalised, X), (backward, X), (scaled, X)),
@@ -273,6 +281,9 @@ RUNS = {  # name of a seam -> something that makes the compiler call it, and giv
     "grow": lambda: kernel_text("fs18", TOY, (normalised, X), (backward, X)),
     "given_up": lambda: kernel_text("fs18", V100, (normalised, X), (softmax, X)),
     "pattern_reduction": lambda: kernel_text("fs20", TOY, (normalised, X)),
+    "share": lambda: [str(ms.lower(two_rows, X[:4], strategy="astitch", target="step", device=TOY, passes="default")),
+                      str(ms.lower(two_rows, np.ones((4, 300), np.float32), strategy="astitch", target="step", device=TOY,
+                                   passes="default"))],
     "depths": pipeline_text,
     "balance": pipeline_text,
     "plan_memory": workspace,
@@ -438,6 +449,13 @@ WRONG = {
         ("all that is reached", first_consumers, "reach"),
         ("of the wrong vertex", of("pattern_reduction", lambda found: found[::-1]), "begins"),
         ("a better score than it has", each_pattern(lambda ps: [replace(p, score=p.score + 1) for p in ps]), "score"),
+    ],
+    "share": [
+        ("all in one slot", lambda buffers, take_turns: [0 for _ in buffers], "apart"),
+        ("no sharing", lambda buffers, take_turns: list(range(len(buffers))), "small"),
+        ("given to the next one", lambda buffers, take_turns: [i + 1 for i in range(len(buffers))], "owner"),
+        ("one forgotten", of("share", lambda found: found[1:]), "complete"),
+        ("names", of("share", lambda found: [str(i) for i in found]), "type"),
     ],
     "depths": [
         ("all 1", of("depths", lambda found: [1 for _ in found]), "full rate"),

@@ -12,7 +12,7 @@ After:   k4 and k9 have one slot of 4096 B
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..kernel.ir import Access, Buffer, Kernel, Phase, Segment, accesses, exchanges
@@ -52,16 +52,26 @@ def _between_tasks(segment: Segment) -> str:
 
 def _shared(kernel: Kernel, scope: str) -> Iterator[Buffer]:
     """The buffers of a scope, each with the slot of those that it takes turns with."""
-    lives = _Lives(kernel, scope)
-    slots: list[list[Buffer]] = []  # in each the largest comes first and owns the bytes; the last one holds them at present
-    for b in [b for b in kernel.buffers if b.scope == scope and (scope == "scratch" or b.role in ("kept", "carry"))]:
-        fits = [users for users in slots if users[0].dtype == b.dtype and users[0].size >= b.size > 0
-                and lives.take_turns(users[-1], b)]
-        users = min(fits, key=lambda users: users[0].size, default=list[Buffer]())
-        if not users:
-            slots.append(users)
-        users.append(b)
-        yield replace(b, slot=users[0].slot)
+    buffers = [b for b in kernel.buffers if b.scope == scope and (scope == "scratch" or b.role in ("kept", "carry"))]
+    for b, owner in zip(buffers, share(buffers, _Lives(kernel, scope).take_turns), strict=True):
+        yield replace(b, slot=buffers[owner].slot)
+
+
+def share(buffers: Sequence[Buffer], take_turns: Callable[[Buffer, Buffer], bool]) -> list[int]:
+    """For each buffer the position of the one whose bytes it has: an earlier one, or its own.
+
+    The owner has its dtype, and is at least as large. ``take_turns(old, new)`` says whether a buffer
+    may have the bytes that ``old`` held before. Of several owners the smallest is taken.
+    """
+    owners: list[int] = []
+    held: dict[int, Buffer] = {}  # owner -> the buffer that holds its bytes at present
+    for i, b in enumerate(buffers):
+        fits = [owner for owner, old in held.items() if buffers[owner].dtype == b.dtype
+                and buffers[owner].size >= b.size > 0 and take_turns(old, b)]
+        owner = min(fits, key=lambda owner: buffers[owner].size, default=i)
+        held[owner] = b
+        owners.append(owner)
+    return owners
 
 
 class _Lives:

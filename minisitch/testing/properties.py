@@ -20,6 +20,8 @@ from typing import Any
 from ..device import Device
 from ..fuse import bits, count, is_heavy, stretches
 from ..graph import Graph
+from ..kernel.ir import Buffer
+from ..ops import itemsize
 from ..runtime.memory import ALIGNMENT, Lifetime
 from ..simt.memory import Stamp
 from ..stitch.dominants import Group, candidates, is_row_reduce, upstream
@@ -368,6 +370,34 @@ def _check_pattern(p: Candidate, vertex: int, dag: Dag, score: Callable[[int], f
     require((p.below, p.above) == (below, above), "reach", f"{seen} reaches other vertices than it says")
     require(allowed(p.mask), "allowed", f"{seen} is not allowed")
     require(p.score == score(p.mask), "score", f"{seen} says {p.score}; its score is {score(p.mask)}")
+
+
+# ---------------------------------------------------------------- passes/share_memory.py
+def check_share(run: Run, buffers: Sequence[Buffer],
+                take_turns: Callable[[Buffer, Buffer], bool]) -> list[int]:
+    """Buffers of one owner take turns, and lie inside it. They need hardly more than best fit."""
+    found = run(buffers, take_turns)
+    _is(found, list)
+    _are_numbers(found, "an owner of")
+    require(len(found) == len(buffers), "complete", f"{len(found)} owners for {len(buffers)} buffers")
+    held: dict[int, Buffer] = {}
+    for i, (b, owner) in enumerate(zip(buffers, found, strict=True)):
+        known = owner == i or owner in held
+        require(known, "owner", f"{b.name} is given to {owner}, which owns nothing so far")
+        if owner != i:
+            first, last = buffers[owner], held[owner]
+            inside = first.dtype == b.dtype and first.size >= b.size > 0
+            require(inside, "inside", f"{b.name}, {b.size} x {b.dtype}, in {first.name}, {first.size} x {first.dtype}")
+            require(take_turns(last, b), "apart", f"{b.name} is written while {last.name} is needed")
+        held[owner] = b
+    taken, most = _owned(buffers, found), _owned(buffers, run.reference(buffers, take_turns))
+    require(taken <= MOST_WASTED * most, "small", f"{taken} bytes; best fit takes {most}")
+    return found
+
+
+def _owned(buffers: Sequence[Buffer], owners: Sequence[int]) -> int:
+    """Bytes of all owners."""
+    return sum(buffers[i].size * itemsize(buffers[i].dtype) for i in set(owners))
 
 
 # ---------------------------------------------------------------- runtime/memory.py

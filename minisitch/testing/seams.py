@@ -30,6 +30,7 @@ from typing import Any
 from ..errors import MinisitchError, PassError
 from ..fuse import count
 from ..graph import Graph
+from ..passes import share_memory
 from ..runtime import memory, programs, steps, store
 from ..simt import memory as simt_memory
 from ..stitch import dominants, mapping
@@ -87,6 +88,9 @@ SEAMS = {
     "pattern_reduction": Seam(explore.pattern_reduction, properties.check_pattern_reduction,
                               "the best patterns of each vertex (FusionStitching 2020, 5.2)",
                               lambda dag, *_: f"consumers {SHORT.repr(dag.consumers)}"),
+    "share": Seam(share_memory.share, properties.check_share,
+                  "which values take turns in the same bytes (FusionStitching 2018, 5.2)",
+                  lambda buffers, _: ", ".join(f"{b.name} {b.size} x {b.dtype}" for b in buffers)),
     "depths": Seam(rates.depths, properties.check_depths,
                    "how many tiles each queue holds (Kitsune, 4; ours)",
                    lambda loads, *_: f"stages {', '.join(load.name for load in loads)}"),
