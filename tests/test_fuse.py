@@ -325,8 +325,8 @@ def steps_of_products(count):
 
 
 # What builds a large graph, its full size, and the size from which it is doubled to see how planning grows.
-LARGE = {"chain": (chain, 10_000, 400), "wide": (wide, 5_000, 600), "layers": (layers, 100, 5), "softmaxes": (softmaxes, 700, 35),
-         "stencil": (stencil, 60, 8), "products": (steps_of_products, 3_300, 100)}
+LARGE = {"chain": (chain, 10_000, 250), "wide": (wide, 5_000, 400), "layers": (layers, 100, 5), "softmaxes": (softmaxes, 700, 20),
+         "stencil": (stencil, 60, 8), "products": (steps_of_products, 3_300, 60)}
 MILLION_CALLS = {"fs20": 30.0}  # of Python functions; others have 12. Here a million took 0.2 to 0.6 seconds
 
 
