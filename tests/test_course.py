@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from minisitch.course import Cage, CourseError, NoAnswer, Sitting, find_assignment
+from minisitch.course import Cage, CourseError, NoAnswer, Sitting, find_assignments
 from minisitch.course import __main__ as course
 from minisitch.course.assignment import HOME, read_submission
 from minisitch.course.child import decode, encode, landlock_version
@@ -20,7 +20,8 @@ from minisitch.course.hostile import attempt as attack
 from minisitch.course.items import conforms, seeded
 from minisitch.course.verify import attempt, problems_of_form, trials
 
-A5 = find_assignment("A5", HOME)
+KNOWN = find_assignments(HOME)
+A5 = KNOWN["A5"]
 SCHEMA = json.loads(Path(__file__).with_name("gradescope.schema.json").read_text(encoding="utf-8"))
 CAGED = pytest.mark.skipif(not landlock_version(), reason="this kernel has no Landlock, so grade refuses here")
 
@@ -139,12 +140,15 @@ def test_a_symbolic_link_is_not_read(tmp_path):
 
 
 # ---------------------------------------------------------------- the grader is graded
-def test_the_form_of_every_assignment():
-    assert problems_of_form(A5) == []
+@pytest.mark.parametrize("name", KNOWN)
+def test_the_form_of_every_assignment(name):
+    assert problems_of_form(KNOWN[name]) == []
 
 
-@pytest.mark.parametrize("trial", [t for t in trials(A5) if t.kind != "wrong"] + [t for t in trials(A5) if t.kind == "wrong"][::5],
-                         ids=lambda trial: trial.name)
+SAMPLED = [t for each in KNOWN.values() for at, t in enumerate(trials(each)) if t.kind != "wrong" or at % 5 == 0]
+
+
+@pytest.mark.parametrize("trial", SAMPLED, ids=lambda trial: f"{trial.folder.name[:2]}: {trial.name}")
 def test_a_sample_of_verify(trial):
     assert attempt(trial).problem == ""
 

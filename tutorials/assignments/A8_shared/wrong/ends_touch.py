@@ -1,0 +1,20 @@
+# refused by: apart
+# Buffers that touch in one phase get the same bytes, though both are live in it.
+
+
+def share(buffers, slot):
+    offsets = {}
+    for name in sorted(buffers, key=lambda each: (-buffers[each][0], buffers[each][1], each)):
+        size, first, last = buffers[name]
+        blocked = []
+        for other, offset in offsets.items():
+            nbytes, begins, ends = buffers[other]
+            if first < ends and begins < last:
+                blocked.append((offset, offset + nbytes))
+        place = 0
+        for low, high in sorted(blocked):
+            if place + size <= low:
+                break
+            place = max(place, -(-high // slot) * slot)
+        offsets[name] = place
+    return offsets, max((offsets[each] + buffers[each][0] for each in buffers), default=0)

@@ -1,0 +1,22 @@
+# refused by: every buffer
+# Buffers that live for one phase get no place.
+
+
+def share(buffers, slot):
+    offsets = {}
+    for name in sorted(buffers, key=lambda each: (-buffers[each][0], buffers[each][1], each)):
+        size, first, last = buffers[name]
+        blocked = []
+        for other, offset in offsets.items():
+            nbytes, begins, ends = buffers[other]
+            if first <= ends and begins <= last:
+                blocked.append((offset, offset + nbytes))
+        place = 0
+        for low, high in sorted(blocked):
+            if place + size <= low:
+                break
+            place = max(place, -(-high // slot) * slot)
+        offsets[name] = place
+    for name in [each for each in offsets if buffers[each][2] - buffers[each][1] <= 1]:
+        del offsets[name]
+    return offsets, max((offsets[each] + buffers[each][0] for each in offsets), default=0)

@@ -1,0 +1,20 @@
+# refused by: apart
+# Only buffers that begin in the same phase are kept apart.
+
+
+def share(buffers, slot):
+    offsets = {}
+    for name in sorted(buffers, key=lambda each: (-buffers[each][0], buffers[each][1], each)):
+        size, first, last = buffers[name]
+        blocked = []
+        for other, offset in offsets.items():
+            nbytes, begins, ends = buffers[other]
+            if first == begins:
+                blocked.append((offset, offset + nbytes))
+        place = 0
+        for low, high in sorted(blocked):
+            if place + size <= low:
+                break
+            place = max(place, -(-high // slot) * slot)
+        offsets[name] = place
+    return offsets, max((offsets[each] + buffers[each][0] for each in buffers), default=0)
