@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import itertools
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from programs import softmax
 
 import minisitch as ms
+from minisitch import simt
 from minisitch.errors import MinisitchError
-from minisitch.explain import draw
+from minisitch.explain import draw, film
 from minisitch.explain.picture import memory_map, thread_map
-from minisitch.explain.svg import CHARACTER, READ, SIZE, WRITTEN, Picture
+from minisitch.explain.svg import BOTH, CHARACTER, READ, SIZE, WRITTEN, Picture
 from minisitch.stitch.mapping import map_rows
 
 V100 = ms.DEVICES["v100"]
@@ -27,7 +29,38 @@ def plan(function, shape, strategy):
     return ms.lower(function, shape, strategy=strategy, target="step", stop_after="fuse")
 
 
+TOTAL = """
+def total(x, y):
+    t = cuda.threadIdx.x
+    s = cuda.shared.array(64, np.float32)
+    s[t] = x[t]
+    cuda.syncthreads()
+    for step in (32, 16, 8, 4, 2, 1):
+        if t < step:
+            s[t] += s[t + step]
+        cuda.syncthreads()
+    if t == 0:
+        y[0] = s[0]
+"""
+
+
+def recorded(text, *sizes, grid=1, block=64):
+    events = []
+    simt.step(text, [np.ones(size, np.float32) for size in sizes], grid, block, record=events)
+    return events
+
+
+def stepped_softmax():
+    """The softmax kernel of a device with two warps a block, and its events."""
+    toy = replace(ms.get_device("h100"), name="toy", sms=1, threads_per_sm=128, max_block=64)
+    (source,) = ms.lower(softmax, "f32[8,100]", strategy="astitch", target="cuda", device=toy, passes=())
+    return source.kernel, recorded(source.text, 800, 800, grid=source.kernel.grid, block=source.kernel.block)
+
+
 PICTURES = {
+    "film": lambda: film.film(recorded(TOTAL, 64, 1), TOTAL),
+    "turns": lambda: film.turns(stepped_softmax()[1]),
+    "lifetimes": lambda: film.lifetimes(*stepped_softmax()),
     "trips": lambda: draw.trips(*(plan(softmax, "f32[64,1000]", s) for s in ("none", "xla", "astitch"))),
     "trips of a map": lambda: draw.trips(plan(gelu, "f32[1000]", "none"), plan(gelu, "f32[1000]", "astitch")),
     "graph": lambda: draw.graph(ms.lower(softmax, "f32[4,8]", stop_after="trace").graph),
@@ -83,6 +116,25 @@ def test_trips_are_counted():
         heads = [f'Z" fill="{colour}"' for colour in (READ, WRITTEN)]
         assert (picture.count(heads[0]), picture.count(heads[1])) == (reads, writes)
     assert draw.moved(made) == 2 * 64 * 1000 * 4
+
+
+def test_a_film_has_a_frame_for_each_phase_and_the_cells_that_are_touched():
+    """A sum of 64: the frame after the k-th barrier has half as many threads, and reads twice as many cells as it writes."""
+    picture = film.film(recorded(TOTAL, 64, 1), TOTAL)
+    assert [f"frame {n}" in picture for n in range(9)] == [True] * 8 + [False]
+    legend = 1
+    assert picture.count(f'fill="{BOTH}"') - legend == 32 + 16 + 8 + 4 + 2 + 1
+    assert picture.count(f'fill="{READ}"') - legend == 64 + (32 + 16 + 8 + 4 + 2 + 1) + 1
+    assert picture.count(f'fill="{WRITTEN}"') - legend == 64 + 1
+
+
+def test_turns_show_the_warps_that_meet_at_each_barrier():
+    kernel, events = stepped_softmax()
+    picture = film.turns(events, most=3)
+    assert "warp 0" in picture and "warp 1" in picture and "warp 2" not in picture
+    assert picture.count(">barrier<") == 3
+    first = next(b.name for b in kernel.buffers if b.scope == "shared" and b.name.startswith("w"))
+    assert f"write {first}" in picture and f"read {first}" in picture
 
 
 def test_threads_without_an_element_are_dashed():

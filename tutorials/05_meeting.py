@@ -74,6 +74,24 @@ for barrier in ("A", "B"):
         show(bug)
 
 # %% [markdown]
+# ## The film
+#
+# Between two barriers threads run in any order. So a kernel is a film, and a frame is what happens between
+# two barriers. The stepper can record each access. Here are the frames of the right kernel. In the row of
+# threads each warp has a colour, and a thread that touches nothing is grey.
+
+# %%
+from minisitch.explain import film
+
+events = []
+simt.step(total, [x, np.zeros(1, np.float32)], 1, 64, record=events)
+film.film(events, total)
+
+# %% [markdown]
+# Look at frame 1. The first warp reads cells 32 to 63, which the second warp wrote in frame 0. That is what
+# barrier A is for.
+
+# %% [markdown]
 # ## A barrier for some
 #
 # All threads of the block must come to a barrier. Under an `if` that only some of them take, the others are

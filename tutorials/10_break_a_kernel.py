@@ -130,6 +130,17 @@ for number in barriers:
 # There are two barriers a row, and neither can go. One comes after each **exchange**: the warps leave their
 # partial results in shared memory, wait, and read all of them.
 #
+# Here are both warps of a block in time, which goes down. The second warp is late. What stands at one height
+# may happen at the same time. The two places of the exchanges, and the row of exponentials, have colours.
+
+# %%
+from minisitch.explain import film
+
+events = []
+simt.step(source.text, [rows.ravel(), np.zeros(rows.size, np.float32)], source.kernel.grid, source.kernel.block, record=events)
+film.turns(events, most=4)
+
+# %% [markdown]
 # Now look for the barrier that is *not* there. When a fast warp has divided its part of a row, it begins the
 # next row, while a slow one still divides this one. No barrier keeps them apart. Why is that right?
 #

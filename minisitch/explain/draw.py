@@ -8,6 +8,8 @@ In:  a plan, a graph, a device, a comparison, a recorded step. Out: a ``Picture`
     threads(owners, 32)         which thread made which element
     ruler(distances, allowed)   how far answers are from the true one
     roofline(comparison)        operations a second against operations a byte, a dot a strategy
+
+``film`` draws recorded steps.
 """
 
 from __future__ import annotations
