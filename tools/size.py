@@ -24,7 +24,7 @@ ROAD = ("strategies.astitch", "stitch.place", "schedule", "kernel.verify", "cuda
 AFTERNOON = ("graph", "fuse", "strategies.astitch", "stitch.dominants", "stitch.subroots", "stitch.mapping", "stitch.place",
              "kernel.ir", "kernel.verify", "schedule", "cuda_emit", "lower")
 BUDGETS = {
-    "package, code lines": 24_159,  # without the room course/, which has a bound of its own
+    "package, code lines": 24_224,  # without the room course/, which has a bound of its own
     "course, code lines": 1_900,
     "road, code lines": 3_970,
     "afternoon path, code lines": 2_560,

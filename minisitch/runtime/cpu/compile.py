@@ -58,6 +58,7 @@ from .. import store
 from . import atomics, object_code
 from . import math as cpu_math
 from .object_code import Code, Image
+from .parts import in_parts
 from .primitives import intrinsics
 
 # IEEE arithmetic, operation by operation, as in NumPy. These flags of LLVM are off:
@@ -347,6 +348,9 @@ def _for_the_compiler(text: str, name: str, path: str, dtypes: Sequence[str]) ->
     arrays = [a.arg for a in function.args.args[2:]]
     begin = ["arguments_do_not_overlap()", "widest_vectors()"]
     begin += [f"{array} = carray({array}, {WHOLE}, {dtype})" for array, dtype in zip(arrays, dtypes, strict=True)]
+    for part in in_parts(function):
+        part.body[:0] = ast.parse("a_part()\nwidest_vectors()\narguments_do_not_overlap()").body
+        tree.body.append(part)
     body = function.body
     if any(isinstance(n, ast.Call) and ast.unparse(n.func) == "np.empty" for n in ast.walk(function)):
         failed = ast.ExceptHandler(ast.Name("Exception", ast.Load()), None, ast.parse("return 1", mode="exec").body)
@@ -463,10 +467,13 @@ def _build(request: Request, path: str) -> Any:
     used = names_in(code) & _cpu_math_functions().keys()
     namespace |= {d: np.dtype(d).type for d in dtypes} | {n: _helper(n) for n in used}
     function = execute(code, request.name, request.text, namespace)
+    fast: dict[str, Any] = dict(KERNEL_FLAGS, fastmath=set() if request.exact else {"contract"})
+    for part in [name for name in namespace if name.startswith("part")]:
+        namespace[part] = numba.njit(**dict(fast, no_cpython_wrapper=True, no_cfunc_wrapper=True))(namespace[part])
     pointers = [numba.types.CPointer(numba.from_dtype(np.dtype(d))) for d in dtypes]
     signature = numba.int64(numba.int64, numba.int64, *pointers)
     with _short_loops(request.short), _marked_loops():
-        return numba.cfunc(signature, **KERNEL_FLAGS, fastmath=set() if request.exact else {"contract"})(function)
+        return numba.cfunc(signature, **fast)(function)
 
 
 @functools.cache
@@ -576,7 +583,7 @@ def _surroundings() -> tuple[str, ...]:
 
 
 def _read_surroundings() -> tuple[str, ...]:
-    files = ("compile.py", "math.py", "primitives.py", "object_code.py", "atomics.py", "thread_pool.py")
+    files = ("compile.py", "math.py", "primitives.py", "object_code.py", "atomics.py", "thread_pool.py", "parts.py")
     sources = [hashlib.sha256(pkgutil.get_data(__package__, f) or b"").hexdigest() for f in files]
     return (*sources, *object_code.surroundings())
 

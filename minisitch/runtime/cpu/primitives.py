@@ -21,7 +21,7 @@ def intrinsics() -> dict[str, Any]:
     """All of them, by name."""
     return {**_choices(), **_float_calls(), **_half_conversions(), **_accumulations(), **_past_the_caches(),
             "widest_vectors": _widest_vectors(), "arguments_do_not_overlap": _arguments_do_not_overlap(),
-            "window": _window(), "on_the_stack": _on_the_stack(), "side_by_side": _side_by_side()}
+            "a_part": _a_part(), "window": _window(), "on_the_stack": _on_the_stack(), "side_by_side": _side_by_side()}
 
 
 def _cast_all(context, builder, signature, values, start=0):
@@ -169,6 +169,20 @@ def _widest_vectors() -> Any:
         return nb.void(), emit
 
     return widest_vectors
+
+
+def _a_part() -> Any:
+    from numba import types as nb
+    from numba.extending import intrinsic
+
+    @intrinsic
+    def a_part(typing):
+        def emit(context, builder, signature, values):
+            builder.function.attributes.add("noinline")
+            return context.get_dummy_value()
+        return nb.void(), emit
+
+    return a_part
 
 
 def _arguments_do_not_overlap() -> Any:

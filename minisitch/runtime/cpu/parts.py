@@ -1,0 +1,58 @@
+"""A long kernel in parts: each of its loops becomes a function, and equal loops become one.
+
+In:  the syntax tree of a kernel's function. Out: the function calls its parts. Their definitions.
+
+Numba and LLVM take longer for each statement the longer a function is. Ten steps of a stencil are
+ten loops over other buffers, so two functions are enough for them.
+
+Before:  for i in range(n): t1[i] = x[i] * 2      After:  part0(n, t1, x)
+         for i in range(n): t2[i] = t1[i] * 2             part0(n, t2, t1)
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+LONG = 100  # statements of the longest function that stays whole
+
+
+class _Renamed(ast.NodeTransformer):
+    def __init__(self, names: dict[str, str]) -> None:
+        self.names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return ast.copy_location(ast.Name(self.names.get(node.id, node.id), node.ctx), node)
+
+
+def in_parts(function: ast.FunctionDef) -> list[ast.FunctionDef]:
+    """Replace the loops of a long function by calls, and return the functions that they call."""
+    if sum(isinstance(node, ast.stmt) for node in ast.walk(function)) <= LONG:
+        return []
+    # Two names of the same bytes become one: arguments of a part do not overlap.
+    same: dict[str, str] = {}
+    for statement in function.body:
+        match statement:
+            case ast.Assign([ast.Name(name)], ast.Name(other)):
+                same[name] = same.get(other, other)
+    outside = {*_names(s for s in function.body if not isinstance(s, ast.For)), *(a.arg for a in function.args.args)}
+    made: dict[str, ast.FunctionDef] = {}
+    for k, statement in enumerate(function.body):
+        stored = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        if isinstance(statement, ast.For) and not stored & outside:
+            loop = _Renamed(same).visit(statement)
+            used = _names([loop])
+            given = [name for name in used if name in outside]
+            names = {name: f"a{number}" for number, name in enumerate(n for n in used if n in outside or n in stored)}
+            loop = _Renamed(names).visit(loop)
+            arguments = ast.arguments([], [ast.arg(names[name]) for name in given], None, [], [], None, [])
+            part = ast.FunctionDef(f"part{len(made)}", arguments, [loop], [])
+            part = made.setdefault(ast.unparse(loop), part)
+            call = ast.Call(ast.Name(part.name, ast.Load()), [ast.Name(name, ast.Load()) for name in given], [])
+            function.body[k] = ast.copy_location(ast.Expr(call), statement)
+    return list(made.values())
+
+
+def _names(statements: Iterable[ast.stmt]) -> list[str]:
+    """The names in statements, each once, in order."""
+    return list(dict.fromkeys(n.id for s in statements for n in ast.walk(s) if isinstance(n, ast.Name)))

@@ -1,0 +1,70 @@
+"""A long kernel in parts: equal loops are one function, and the values stay NumPy's bit by bit."""
+
+import ast
+
+import numpy as np
+import pytest
+
+import minisitch as ms
+from minisitch.runtime.cpu import parts
+
+TEXT = """
+def k(first, last, x, y, t):
+    u = t
+    for i in range(first, last):
+        t[i] = x[i] * 2
+    for j in range(first, last):
+        y[j] = t[j] * 2
+    total = 0
+    for i in range(last):
+        total += y[i]
+    for i in range(first, last):
+        u[i] = t[i] + 1
+"""
+
+
+def jacobi(a):
+    for _ in range(24):
+        new = a.copy()
+        new[1:-1, 1:-1] = 0.25 * (a[:-2, 1:-1] + a[2:, 1:-1] + a[1:-1, :-2] + a[1:-1, 2:])
+        a = new
+    return a
+
+
+def taken_apart(monkeypatch, long=0):
+    monkeypatch.setattr(parts, "LONG", long)
+    function = ast.parse(TEXT).body[0]
+    made = parts.in_parts(function)
+    return function, made
+
+
+def test_equal_loops_are_one_function(monkeypatch):
+    function, made = taken_apart(monkeypatch)
+    calls = [s.value.func.id for s in function.body if isinstance(s, ast.Expr)]
+    assert calls == ["part0", "part0", "part1"] and [m.name for m in made] == ["part0", "part1"]
+    assert [a.arg for a in made[0].args.args] == list(dict.fromkeys(a.arg for a in made[0].args.args))
+
+
+def test_two_names_of_the_same_bytes_are_one_argument(monkeypatch):
+    """A part may rely on it that its arguments do not overlap."""
+    function, _made = taken_apart(monkeypatch)
+    last = function.body[-1].value
+    assert len(last.args) == len({a.id for a in last.args}) == 3 and "u" not in {a.id for a in last.args}
+
+
+def test_a_loop_whose_result_is_used_outside_stays(monkeypatch):
+    function, _ = taken_apart(monkeypatch)
+    assert sum(isinstance(s, ast.For) for s in function.body) == 1
+
+
+def test_short_functions_stay_whole(monkeypatch):
+    assert taken_apart(monkeypatch, 100)[1] == []
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("long", [100, 0])
+def test_values_are_numpys_bit_by_bit(dtype, long, monkeypatch, tmp_path):
+    monkeypatch.setenv("MINISITCH_CACHE", str(tmp_path))
+    monkeypatch.setattr(parts, "LONG", long)
+    x = np.random.default_rng(0).random((40, 33)).astype(dtype)
+    assert np.array_equal(ms.jit(jacobi, target="cpu")(x), jacobi(x))
