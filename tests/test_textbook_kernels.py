@@ -93,15 +93,15 @@ def tiled_product(a, b, c):
 
 
 def histogram(x, bins):
-    mine = cuda.shared.array(8, np.int32)
+    mine = cuda.shared.array(9, np.int32)
     t = cuda.threadIdx.x
-    if t < 8:
+    if t < 9:
         mine[t] = 0
     cuda.syncthreads()
     for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
         cuda.atomic.add(mine, x[i], 1)
     cuda.syncthreads()
-    if t < 8:
+    if t < 9:
         cuda.atomic.add(bins, t, mine[t])
 
 
@@ -203,7 +203,7 @@ def row_sums_in_registers(x, y):
 
 
 def floats(*shape):
-    return np.random.default_rng(1).integers(-4, 5, shape).astype(np.float32)
+    return np.random.default_rng(1).integers(-4, 5, shape).astype(np.float32) + np.float32(0.5)  # never zero
 
 
 def zeros(*shape, dtype=np.float32):
@@ -221,7 +221,7 @@ CASES = {  # kernel: arrays, grid, block, inputs, then the last array's value
     double_buffered_scan: ([X[:N], zeros(N)], 1, N, [0], np.cumsum(X[:N])),
     shuffle_scan: ([X[:64], zeros(64)], 2, 32, [0], np.cumsum(X[:64].reshape(2, 32), axis=1).ravel()),
     tiled_product: ([A, B, zeros(20, 18)], (2, 2), (16, 16), [0, 1], A @ B),
-    histogram: ([X.astype(np.int32) % 8, zeros(8, dtype=np.int32)], 2, 40, [0, 1], np.bincount(X.astype(np.int32) % 8, minlength=8)),
+    histogram: ([X.astype(np.int32) + 4, zeros(9, dtype=np.int32)], 2, 40, [0, 1], np.bincount(X.astype(np.int32) + 4, minlength=9)),
     transpose_with_padding: ([floats(16, 24), zeros(24, 16)], (3, 2), (8, 8), [0], floats(16, 24).T),
     softmax_by_hand: ([M, zeros(3, 100)], 3, N, [0], np.exp(M) / np.exp(M).sum(1, keepdims=True)),
     stencil_with_halo: ([X, zeros(100)], 4, 32, [0], np.convolve(X, [1, 1, 1], "same")),
