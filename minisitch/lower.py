@@ -33,7 +33,7 @@ from .ops import itemsize
 from .passes.registry import PASSES, chosen, rewrite_graph
 from .simplify import simplify
 from .stitch.compose import compose
-from .stitch.place import StitchPlan
+from .stitch.plan import StitchPlan
 from .strategies.cost import beside_library
 from .strategies.kitsune.emit import PipelineSource, emit_pipeline
 from .strategies.kitsune.loop import TileLoop, tile_loop

@@ -2,8 +2,8 @@
 
 In:  a ``StitchPlan``. Out: a verified ``Kernel``, ready to be printed for a GPU or a CPU.
 
-``layout`` has decided on loops and memory and ``statements`` fills the phases. Here they are put in order, traffic is noted,
-and the launch is configured (assume, relax, apply: AStitch 2022, 4.5). The kernel is the plain one: a loop over rows, and
+``kernel.memory`` has decided where values live, and ``kernel.statements`` fills the phases. Here they are put in order, traffic
+is noted, and the launch is configured (assume, relax, apply: AStitch 2022, 4.5). The kernel is the plain one: a loop over rows, and
 inside it loops over columns, each a column at a time. ``passes`` make it fast.
 """
 
@@ -16,12 +16,12 @@ from dataclasses import replace
 
 from .graph import identifier
 from .kernel.ir import Buffer, Kernel, Load, Phase, Segment, Store, Touch, statements
-from .kernel.layout import Layout, Loop
+from .kernel.memory import Layout
 from .kernel.statements import Names, Statements
 from .kernel.verify import verify_kernel
 from .stitch.index import Index, Loaded, footprint
 from .stitch.mapping import MANY_REGISTERS, WARP, ThreadMap
-from .stitch.place import StitchPlan
+from .stitch.plan import LoopPlan, StitchPlan
 from .stitch.subroots import Space
 
 
@@ -43,7 +43,7 @@ def schedule(plan: StitchPlan, rewrite: Callable[[Kernel], Kernel] = lambda kern
 
 
 def as_scheduled(kernel: Kernel, plan: StitchPlan) -> Kernel:
-    """The kernel of a plan whose loops are those of ``kernel`` (``layout.asked`` is equal): another name, and other decisions."""
+    """The kernel of a plan whose ``memory.schedule_key`` is that of ``kernel``: the same loops, another name, other decisions."""
     placed = kernel.decisions[len(kernel.plan.decisions):]
     whole = replace(plan, maps=kernel.plan.maps, demoted=kernel.plan.demoted)
     return replace(kernel, name=_name(plan, kernel.block), plan=whole, decisions=(*plan.decisions, *placed))
@@ -106,9 +106,9 @@ class _Builder:
         buffers = tuple(sorted(layout.buffers.values(), key=lambda b: (ranked[b.scope], b.role == "exchange")))
         return Kernel(_name(self.plan, layout.block), self.plan, self.device, buffers, tuple(self.constants.values()),
                       tuple(segments), 1, layout.block, REGISTERS, touches(segments, layout.buffers),
-                      tuple(map(layout.home, self.plan.sub_roots)), tuple(layout.decisions))
+                      tuple(map(layout.locations, self.plan.sub_roots)), tuple(layout.decisions))
 
-    def _segment(self, loops: Sequence[Loop], barrier: str) -> Segment:
+    def _segment(self, loops: Sequence[LoopPlan], barrier: str) -> Segment:
         space, names = loops[0].space, Names(self.constants)
         m = self.layout.maps[loops[0].level, space]
         phases = tuple(self._phase(loop, names, space, m) for loop in loops)
@@ -117,7 +117,7 @@ class _Builder:
         return Segment(space.kind, space.rows, space.chunks, m.chunk, space.slices, slice_size, m, phases,
                        self._between_tasks(m, loops), barrier, carries)
 
-    def _between_tasks(self, m: ThreadMap, loops: Sequence[Loop]) -> str:
+    def _between_tasks(self, m: ThreadMap, loops: Sequence[LoopPlan]) -> str:
         """The barrier between two tasks of a block, where the next might overwrite what this one still reads.
 
         After an even number of exchanges the next task begins in the set of exchange buffers that a
@@ -128,10 +128,10 @@ class _Builder:
         crossed = any(self.layout.crossed[loop.order] for loop in loops)
         if m.threads_per_row <= WARP:
             return "warp" if crossed and m.threads_per_row > 1 else "none"
-        return "block" if crossed or sum(self.layout.meetings[loop.order] for loop in loops) % 2 else "none"
+        return "block" if crossed or sum(self.layout.exchanges[loop.order] for loop in loops) % 2 else "none"
 
     # ------------------------------------------------------------ statements
-    def _phase(self, loop: Loop, names: Names, space: Space, m: ThreadMap) -> Phase:
+    def _phase(self, loop: LoopPlan, names: Names, space: Space, m: ThreadMap) -> Phase:
         work = Statements(self.layout, names, loop, space, m)
         folds = [work.combine(s) for s in loop.sub_roots if s.role == "combine"]
         work.evaluate()

@@ -14,7 +14,7 @@ from minisitch.lower import lower_program
 from minisitch.passes.registry import DEFAULTS, chosen, kernel_of
 from minisitch.runtime.assemble import assemble
 from minisitch.runtime.this_machine import cpu_with, this_cpu
-from minisitch.stitch.place import stitch
+from minisitch.stitch.loops import stitch
 from minisitch.trace import Program, trace
 from minisitch.trace.parser import parse
 from minisitch.trace.tree import Static

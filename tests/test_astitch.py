@@ -14,12 +14,12 @@ import pytest
 from programs import layernorm, layernorm_backward, softmax
 from stitch_help import ROOT, TOY, V100, figure_7, one_kernel, program, stepped, traced
 
-import minisitch.stitch.place as stitching
+import minisitch.stitch.loops as stitching
 from minisitch import cuda_emit
 from minisitch.fuse import ALL_INGREDIENTS, Stitching, fuse, stretches
 from minisitch.simplify import simplify
 from minisitch.stitch.dominants import is_row_reduce
-from minisitch.stitch.place import stitch
+from minisitch.stitch.loops import stitch
 from minisitch.strategies import cost
 from minisitch.strategies.astitch import ablation
 from minisitch.strategies.prices import Prices
@@ -88,7 +88,7 @@ def test_each_scheme_where_its_dependency_asks_for_it(scheme):
     graph, grid, block, between = SCHEMES[scheme]
     kernel = one_kernel(graph, threads=64)
     assert (kernel.grid_barriers, kernel.block_barriers) == (grid, block)
-    assert {s.scheme for s in kernel.plan.sub_roots if s.node not in graph.outputs} == between
+    assert {kernel.plan.scheme(s).name for s in kernel.plan.sub_roots if s.node not in graph.outputs} == between
     results_of(kernel)
 
 
@@ -100,9 +100,10 @@ def test_one_pair_under_regional_and_under_global():
     split = one_kernel(graph, replace(TOY, max_block=32))
     demoted = one_kernel(graph, replace(TOY, sms=1, blocks_per_sm=1, shared_per_block=1024), threads=64)
     assert regional.grid_barriers == demoted.grid_barriers == 0 < split.grid_barriers
-    assert {s.scheme for s in regional.plan.sub_roots if s.node not in graph.outputs} == {"regional"}
-    assert {s.scheme for s in split.plan.sub_roots if s.role == "partial"} == {"global"}
-    assert any(b.scope == "scratch" and "demoted" in b.why for b in demoted.buffers)
+    assert {regional.plan.scheme(s).name for s in regional.plan.sub_roots if s.node not in graph.outputs} == {"regional"}
+    assert {split.plan.scheme(s).name for s in split.plan.sub_roots if s.role == "partial"} == {"global"}
+    (row,) = [b.node for b in demoted.buffers if b.scope == "scratch" and "demoted" in b.why]
+    assert [scheme for node, scheme, _, _ in demoted.placements if node == row] == ["global"], "as it is after demotion"
     expected, *others = (results_of(k)[0][0] for k in (regional, split, demoted))
     assert all(np.allclose(expected, other, rtol=1e-6) for other in others)
 

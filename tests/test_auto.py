@@ -19,7 +19,7 @@ from minisitch.fuse import STRATEGIES, Stitching, extract, fuse
 from minisitch.runtime.this_machine import get_device
 from minisitch.simplify import simplify
 from minisitch.stitch.block_cuts import BlockComposition
-from minisitch.stitch.place import BarrierNeeded
+from minisitch.stitch.loops import BarrierNeeded
 from minisitch.strategies import auto
 from minisitch.strategies.auto import ABLATIONS, MOST_CUTS, PROPOSERS, RESOLUTION, Judgement, changes, decide
 from minisitch.strategies.prices import Prices, built, read_whole

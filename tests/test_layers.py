@@ -21,7 +21,7 @@ FILES = sorted(path for path in PACKAGE.rglob("*.py") if "__pycache__" not in pa
 
 
 def module_of(path: Path) -> str:
-    """``minisitch/stitch/place.py`` is ``stitch.place``; a folder's ``__init__.py`` has the folder's name, the package's none."""
+    """``minisitch/stitch/loops.py`` is ``stitch.loops``; a folder's ``__init__.py`` has the folder's name, the package's none."""
     return ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").removesuffix(".")
 
 
@@ -37,7 +37,7 @@ def room(module: str) -> str:
 
 
 def imports(path: Path, text: str) -> list[str]:
-    """Modules of this package and foreign packages that a file imports, wherever it does: ``"stitch.place"``, ``"/numba"``."""
+    """Modules of this package and foreign packages that a file imports, wherever it does: ``"stitch.loops"``, ``"/numba"``."""
     found = []
     folder = path.relative_to(PACKAGE).parts[:-1]
     for node in ast.walk(ast.parse(text)):

@@ -95,7 +95,7 @@ def test_a_part_waits_no_longer_than_it_must():
     whole = one_kernel(graph, parts, {6})
     kernel = default_kernel(compose(extract(graph, whole).graph, TOY, whole.composition))
     assert kernel.grid_barriers == 1
-    named = re.findall(r"%(\d+) (\w+)", " ".join(s.why for s in kernel.plan.sub_roots))
+    named = re.findall(r"%(\d+) (\w+)", " ".join(kernel.plan.scheme(s).why for s in kernel.plan.sub_roots))
     assert len(named) > 1 and all(kernel.graph[int(node)].op == op for node, op in named), "the ids are those of the whole kernel"
     inputs = random_inputs(graph, np.random.default_rng(0))
     assert all(v.ok for v in judge(graph, inputs, stepped(emit(kernel), inputs)[0]))

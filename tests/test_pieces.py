@@ -17,7 +17,7 @@ from minisitch.kernel.verify import verify_kernel
 from minisitch.runtime.assemble import assemble
 from minisitch.simplify import simplify
 from minisitch.stitch.index import value_at
-from minisitch.stitch.place import stitch
+from minisitch.stitch.loops import stitch
 from minisitch.strategies import cost
 from minisitch.testing import check_graph, random_inputs
 

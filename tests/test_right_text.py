@@ -21,7 +21,7 @@ from minisitch.graph import Builder, Node, TensorType
 from minisitch.passes.registry import default_kernel
 from minisitch.runtime import plans, store
 from minisitch.runtime.cpu import compile as compiler
-from minisitch.stitch.place import stitch
+from minisitch.stitch.loops import stitch
 from minisitch.trace.parser import parse
 
 X = np.arange(12.0, dtype=np.float32).reshape(3, 4)

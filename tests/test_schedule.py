@@ -30,7 +30,7 @@ from minisitch import cuda_emit
 from minisitch.errors import KernelError, PlanError
 from minisitch.fuse import Stitching, extract, fuse
 from minisitch.kernel.ir import Compute, Load, Store, statements
-from minisitch.kernel.layout import asked
+from minisitch.kernel.memory import schedule_key
 from minisitch.kernel.verify import verify_kernel
 from minisitch.lower import lower_plan
 from minisitch.passes import batch_rows as together
@@ -40,7 +40,7 @@ from minisitch.runtime.this_machine import get_device
 from minisitch.schedule import as_scheduled
 from minisitch.simplify import simplify
 from minisitch.stitch.index import variable
-from minisitch.stitch.place import stitch
+from minisitch.stitch.loops import stitch
 from minisitch.testing import check_graph, random_graph, random_inputs
 from minisitch.testing.judge import judge
 from minisitch.trace import Program
@@ -594,4 +594,4 @@ def test_equal_answers_make_equal_kernels(device, seed):
             with suppress(PlanError, KernelError):
                 plan = stitch(extract(graph, pattern).graph, machine, how)
                 kernel = default_kernel(plan)
-                assert as_scheduled(first.setdefault(asked(plan), kernel), plan) == kernel
+                assert as_scheduled(first.setdefault(schedule_key(plan), kernel), plan) == kernel

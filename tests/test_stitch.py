@@ -14,7 +14,7 @@ from minisitch.passes.registry import default_kernel
 from minisitch.simplify import simplify
 from minisitch.stitch.dominants import candidates, groups_of
 from minisitch.stitch.index import linear, pull, value_at
-from minisitch.stitch.place import stitch
+from minisitch.stitch.loops import stitch
 from minisitch.stitch.subroots import column_of, root
 from minisitch.strategies import cost
 from minisitch.testing import random_graph, random_inputs
@@ -77,7 +77,7 @@ def test_figure_7_schemes_and_barriers(golden):
     """R.1 Regional, Pw.1 and R.2 Global; one block barrier, two grid barriers; XLA needs four kernels."""
     graph = figure_7(64, 128, 1024)
     plan = stitch(graph, V100, Stitching(threads=1024))  # a column a thread, as in the paper
-    assert {s.node: s.scheme for s in plan.sub_roots} == {R1: "regional", PW1: "global", R2: "global", M1: "local"}
+    assert {s.node: plan.scheme(s).name for s in plan.sub_roots} == {R1: "regional", PW1: "global", R2: "global", M1: "local"}
     kernel = default_kernel(plan)
     assert (kernel.grid_barriers, kernel.block_barriers) == (2, 1)
     assert [len(fuse(graph, name, V100).kernels) for name in BASIC[1:]] == [4, 1]
@@ -224,7 +224,7 @@ def test_a_long_row_is_split_over_blocks():
     kernel = default_kernel(plan)
     assert kernel.grid == 128 and kernel.grid_barriers == 2
     assert {(s.chunks, s.chunk) for s in kernel.segments} == {(2, 15_000)}
-    assert all(s.scheme == "global" for s in plan.sub_roots if s.role == "partial"), "a split reduce is always Global"
+    assert all(plan.scheme(s).name == "global" for s in plan.sub_roots if s.role == "partial"), "a split reduce is always Global"
 
 
 @pytest.mark.paper(47)
@@ -334,7 +334,7 @@ def test_proactive_adaptation_turns_global_into_regional():
     graph = program(*(line.format(8, 64) for line in ADAPT), "f32[8,1] = reshape %2 shape=(8, 1)",
                     "f32[8,64] = broadcast %3 shape=(8, 64)", "f32[8,64] = add %1 %4")
     plan = stitch(graph, TOY)
-    assert plan.grid_barriers == 0 and plan.final[2].scheme == "regional"
+    assert plan.grid_barriers == 0 and plan.scheme(plan.final[2]).name == "regional"
     assert any(d.rule == "proactive-adaptation" and d.at == (5,) for d in plan.decisions)
     stepped_kernel(default_kernel(plan), inputs_of(graph))
     turned = program(*(line.format(64, 8) for line in ADAPT), "f32[1,8] = reshape %2 shape=(1, 8)",
@@ -347,8 +347,8 @@ def test_no_adaptation_where_another_task_makes_the_value():
     graph = program(*(line.format(8, 64) for line in ADAPT), "f32[8] = slice %2 size=(8,) start=(7,) step=(-1,)",
                     "f32[8,1] = reshape %3 shape=(8, 1)", "f32[8,64] = broadcast %4 shape=(8, 64)", "f32[8,64] = add %1 %5")
     plan = stitch(graph, TOY)
-    assert plan.grid_barriers == 1 and plan.final[2].scheme == "global"
-    assert "other tasks make it" in plan.final[2].why
+    assert plan.grid_barriers == 1 and plan.scheme(plan.final[2]).name == "global"
+    assert "other tasks make it" in plan.scheme(plan.final[2]).why
     stepped_kernel(default_kernel(plan), inputs_of(graph))
 
 
@@ -362,7 +362,7 @@ def test_adaptation_follows_a_reshape_that_joins_rows(shape):
     """Each task has its row of the joined axis, so the sum, and with it the flat result, are one segment."""
     graph = program(*(line.format(shape) for line in JOINED))
     plan = stitch(graph, TOY)
-    assert plan.grid_barriers == 0 and plan.final[1].scheme == "regional" and plan.final[6].extents == (8, 1, 6)
+    assert plan.grid_barriers == 0 and plan.scheme(plan.final[1]).name == "regional" and plan.final[6].extents == (8, 1, 6)
     stepped_kernel(default_kernel(plan), inputs_of(graph))
 
 
@@ -371,7 +371,7 @@ def test_no_adaptation_to_a_reshape_that_cuts_rows_elsewhere(shape):
     """The twin: a row of the sum begins within a row of the result, so other tasks make it."""
     graph = program(*(line.format(shape) for line in JOINED))
     plan = stitch(graph, TOY)
-    assert plan.grid_barriers == 1 and plan.final[1].scheme == "global"
+    assert plan.grid_barriers == 1 and plan.scheme(plan.final[1]).name == "global"
     stepped_kernel(default_kernel(plan), inputs_of(graph))
 
 

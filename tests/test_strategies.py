@@ -9,7 +9,7 @@ import minisitch as ms
 from minisitch.fuse import fuse, make_plan, pattern_inputs, verify_plan
 from minisitch.graph import Builder, TensorType
 from minisitch.simplify import simplify
-from minisitch.stitch.place import stitch
+from minisitch.stitch.loops import stitch
 from minisitch.strategies.astitch import levels
 from minisitch.strategies.xla import MOST_RECOMPUTED
 from minisitch.testing import check_graph, random_graph

@@ -12,7 +12,7 @@ from ..fuse import FREE, Decision, count, pattern_inputs
 from ..graph import Graph
 from ..kernel.ir import Kernel
 from ..lower import Flow
-from ..stitch.place import StitchPlan
+from ..stitch.plan import StitchPlan
 from ..strategies.kitsune.models.simulate import dataflow
 from ..strategies.kitsune.predict import workload
 from .picture import Arrow, Box, layered, memory_map, thread_map
@@ -180,7 +180,7 @@ def _launch(kernel: Kernel) -> str:
 
 
 def _legend(stitched: StitchPlan) -> str:
-    seen = dict.fromkeys(s.scheme for s in stitched.sub_roots)
+    seen = dict.fromkeys(stitched.scheme(s).name for s in stitched.sub_roots)
     colours = [(s, SCHEMES.get(s, "#888888")) for s in seen]
     return "".join(f'<span class="chip" style="border-color:{c};background:{c}44">{escape(s)}: '
                    f'{MEANING.get(s, "")}</span>' for s, c in colours)
@@ -197,10 +197,11 @@ def body_picture(stitched: StitchPlan, most: int = 60) -> Picture:
     for node in drawn:
         sub_root = stitched.final.get(node.id)
         lines = (f"%{node.id} {node.op}", str(node.type))
-        where = f"\n{sub_root.scheme}: {sub_root.why}" if sub_root and sub_root.why else ""
-        colour = SCHEMES.get(sub_root.scheme, "") if sub_root else ""
+        scheme, why = stitched.scheme(sub_root) if sub_root else ("", "")
+        where = f"\n{scheme}: {why}" if why else ""
+        colour = SCHEMES.get(scheme, "")
         boxes.append(Box(lines, colour, f"{node}{where}", dashed=node.op == "input"))
-    colours = {s.node: SCHEMES.get(s.scheme, "") for s in stitched.sub_roots}
+    colours = {s.node: SCHEMES.get(stitched.scheme(s).name, "") for s in stitched.sub_roots}
     edges = [Arrow(place[a], place[n.id], str(graph[a].type), colours.get(a, "")) for n in drawn
              for a in _drawn_operands(graph, n.id, place)]
     return layered(boxes, edges, "operations of the kernel")

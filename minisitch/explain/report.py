@@ -23,7 +23,7 @@ from ..runtime import Stages
 from ..runtime.cuda import offline
 from ..runtime.cuda.launch import library_calls
 from ..runtime.memory import Resident
-from ..stitch.place import StitchPlan
+from ..stitch.plan import StitchPlan
 
 
 def widened(graph: Graph) -> str:

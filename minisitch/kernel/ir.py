@@ -28,7 +28,7 @@ from ..graph import Graph
 from ..ops import SHORT, itemsize, kind_of
 from ..stitch.index import ZERO, Guard, Index, show
 from ..stitch.mapping import ThreadMap
-from ..stitch.place import StitchPlan
+from ..stitch.plan import StitchPlan
 
 HEAVY = 8  # light operations that take a core as long as a heavy one (measured: exp and a division; ``device.HEAVY_NS``)
 LITTLE = 20_000  # scalar operations, below which a CPU's segment joins its neighbours' call, however its loops are to be compiled
@@ -436,8 +436,9 @@ class Kernel:
     @property
     def placements(self) -> tuple[tuple[int, str, str, str], ...]:
         """(node, scheme, where, why) of each sub-root."""
-        return tuple((sub_root.node, sub_root.scheme, ", ".join(map(self._place, homes)), sub_root.why)
-                     for sub_root, homes in zip(self.plan.sub_roots, self.homes, strict=True))
+        schemes = map(self.plan.scheme, self.plan.sub_roots)
+        return tuple((sub_root.node, name, ", ".join(map(self._place, homes)), why)
+                     for sub_root, (name, why), homes in zip(self.plan.sub_roots, schemes, self.homes, strict=True))
 
     def _place(self, home: Home) -> str:
         b = self.by_name.get(home.buffer)

@@ -13,9 +13,10 @@ from ..fuse import is_heavy
 from ..graph import Node
 from ..stitch.index import Guard, Index, Key, Within, linear, variable
 from ..stitch.mapping import WARP, ThreadMap
-from ..stitch.subroots import Space, SubRoot, column_of
+from ..stitch.plan import LoopPlan
+from ..stitch.subroots import Space, SubRoot, column_of, root
 from .ir import Choose, Clamp, Compute, Fold, FromIndex, Load, Stmt, Store
-from .layout import Layout, Loop, root
+from .memory import Layout
 
 # Additions of one thread: a longer sum keeps what rounding takes from it (``kahan_add``). A core adds several at once.
 LONG_SUM, LONG_SUM_OF_A_CORE = 16, 1024
@@ -46,7 +47,7 @@ class Names:
 class Statements:
     """Fills one phase: names for (value, position) pairs, and the statements that compute them."""
 
-    def __init__(self, layout: Layout, names: Names, loop: Loop, space: Space, m: ThreadMap) -> None:
+    def __init__(self, layout: Layout, names: Names, loop: LoopPlan, space: Space, m: ThreadMap) -> None:
         self.layout, self.names, self.graph = layout, names, layout.graph
         self.loop, self.space, self.m = loop, space, m
         self.before: list[Stmt] = []
@@ -97,7 +98,7 @@ class Statements:
         if value not in self.layout.final:
             return self._load(key, self.layout.input_names[value], offset, None, variables)
         place = self.layout.places.get(value)
-        if not self.layout.near(self.loop, key) or place is None:
+        if key not in self.loop.near or place is None:
             return self._load(key, self.layout.memory[value], offset, whole, variables)
         if place.where == "register":
             return self.names.crossing[value]

@@ -23,7 +23,7 @@ from ..kernel.ir import Kernel
 from ..kernel.verify import verify_values
 from ..schedule import launch, schedule
 from ..stitch.compose import compose
-from ..stitch.place import StitchPlan
+from ..stitch.plan import StitchPlan
 
 KernelPass = Callable[[Kernel], Kernel]
 PlanPass = Callable[[StitchPlan], StitchPlan]

@@ -31,7 +31,7 @@ from ..kernel.ir import Buffer, Clamp, Home, Kernel, Load, Phase, Segment, Stmt,
 from ..ops import itemsize
 from ..stitch.index import ZERO, Index, grouped, variable
 from ..stitch.mapping import COLUMNS, MANY_REGISTERS, WARP, ThreadMap, power_of_two_at_least
-from ..stitch.place import StitchPlan
+from ..stitch.plan import StitchPlan
 from ..stitch.threads import SegmentKey, fill_block, own_maps
 from .registry import kernel_pass, plan_pass
 

@@ -13,7 +13,7 @@ After:   phase 0: %1 max reduce over 512 rows x 17 cols x 17 serial    (a row is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ..device import Device
@@ -22,10 +22,10 @@ from ..fuse import Decision, count
 from ..graph import Graph, Node
 from .block_cuts import BlockComposition, BlockCut, block_cuts_of
 from .dominants import is_row_reduce
-from .index import Key, pull
+from .index import Key
 from .mapping import WARP, ThreadMap
-from .place import StitchPlan
-from .subroots import Partition, Space, SubRoot, column_of, result_position
+from .plan import StitchPlan, distance, leaves
+from .subroots import Partition, Space, SubRoot, result_position
 
 
 def arrange(graph: Graph, device: Device, composition: BlockComposition) -> StitchPlan:
@@ -42,24 +42,19 @@ def arrange(graph: Graph, device: Device, composition: BlockComposition) -> Stit
     mapping = ThreadMap(blocks, 0, blocks, threads, 1, threads, 1, 1, 0, "block-composition",
                         f"{count(blocks, 'block')} of {count(threads, 'thread')}, each with its piece of every value")
     made: dict[int, SubRoot] = {}
-    regional: set[int] = set()
     decisions = []
     for value, block_cut in sorted(schedules.items()):
         sub_root = _sub_root(graph, graph[value], block_cut, Space("block", blocks), mapping)
         phase = 0
-        for key in _reads(graph, sub_root, schedules):
+        for key in leaves(graph, sub_root, frozenset(schedules)):
             producer = made[key[0]]
-            apart = _apart(graph, sub_root, producer, key, composition)
-            phase = max(phase, producer.phase + apart)
-            regional |= {producer.node} if apart else set()
+            phase = max(phase, producer.phase + _apart(graph, sub_root, producer, key, composition))
         made[value] = replace(sub_root, phase=phase)
         each = {"row": "all threads fold it", "warp": "a warp folds each"}.get(sub_root.along, "a thread makes each")
         why = f"{block_cut.kind}, axis {block_cut.split_dim} in {block_cut.sword}: each of {count(blocks, 'block')} owns " \
               f"{count(graph[value].type.size // blocks, 'element')}; {each}"
         decisions.append(Decision((value,), "map", "block-composition", why))
-    sub_roots = tuple(replace(s, scheme="regional", why="produced and read by the same block") if s.node in regional else s
-                  for s in made.values())
-    return StitchPlan(graph, device, composition, (), sub_roots, tuple(decisions))
+    return StitchPlan(graph, device, composition, (), tuple(made.values()), tuple(decisions))
 
 
 def _same_blocks(graph: Graph, schedules: Mapping[int, BlockCut]) -> int:
@@ -108,14 +103,6 @@ def _sub_root(graph: Graph, node: Node, block_cut: BlockCut, space: Space, mappi
                 warps=warps)
 
 
-def _reads(graph: Graph, sub_root: SubRoot, schedules: Mapping[int, BlockCut]) -> Sequence[Key]:
-    """The scheduled values read in a sub-root's loop, each with the position it is read at."""
-    node = graph[sub_root.node]
-    root = (node.args[0] if sub_root.role == "reduce" else node.id, sub_root.partition.position(sub_root.domain))
-    found = pull(graph, [root], frozenset(schedules), own=[root] if sub_root.role == "map" else [])
-    return [key for key in found.leaves if key[0] in schedules]
-
-
 def _apart(graph: Graph, sub_root: SubRoot, producer: SubRoot, key: Key, composition: BlockComposition) -> bool:
     """Whether a value is read in a later phase than the one that makes it.
 
@@ -124,10 +111,9 @@ def _apart(graph: Graph, sub_root: SubRoot, producer: SubRoot, key: Key, composi
     """
     value, at = key
     names = f"%{sub_root.node} {graph[sub_root.node].op} reads %{value} {graph[value].op}"
-    if column_of(producer, at) is None:
+    how_far = distance(replace(sub_root, phase=producer.phase), producer, at)
+    if how_far == "grid":
         raise PlanError(f"{names}, but its block does not own all the elements it reads; let one schedule follow from the other")
-    if producer.role == "map" and producer.extents == sub_root.extents and producer.home == at:
-        return False
-    if value not in composition.shared and value not in graph.outputs and producer.along != "row":
+    if how_far != "loop" and value not in composition.shared and value not in graph.outputs and producer.along != "row":
         raise PlanError(f"{names} in another loop, but the composition does not keep it: name it in shared")
-    return True
+    return how_far != "loop"

@@ -11,8 +11,9 @@ from ..fuse import ALL_INGREDIENTS, Composition, Stitching
 from ..graph import Graph
 from .block_cuts import BlockComposition
 from .blocks import arrange
+from .loops import stitch
 from .merge import Merging, merge
-from .place import StitchPlan, stitch
+from .plan import StitchPlan
 
 
 def compose(graph: Graph, device: Device, composition: Composition = ALL_INGREDIENTS) -> StitchPlan:

@@ -21,7 +21,11 @@ from ..graph import Graph, Node
 # ---------------------------------------------------------------- dominants and groups (AStitch B4)
 @dataclass(frozen=True)
 class Group:
-    """Operations that share one thread mapping. Their dominant decides it."""
+    """Operations that are connected without passing a candidate (AStitch's groups inside one kernel).
+
+    ``stitch.loops`` gives a value the rows of its group's dominant if it cannot take over a producer's
+    rows. It also looks there for a row-reduce whose loop can carry a column-reduce.
+    """
 
     members: tuple[int, ...]
     dominant: int
@@ -112,7 +116,7 @@ def many_positions(graph: Graph, sub_roots: Iterable[int]) -> dict[int, str]:
     For example the value that the shifted windows of a stencil read. Two positions differ if they
     are reached through different chains of moves, or as different operands of a move.
     """
-    return dict(sorted(_ways(graph, sub_roots)[1].items()))
+    return dict(sorted(_positions(graph, sub_roots)[1].items()))
 
 
 def evaluations(graph: Graph) -> int:
@@ -120,13 +124,14 @@ def evaluations(graph: Graph) -> int:
 
     It is the sum, over all values, of the positions that each is read at.
     """
-    return sum(map(len, _ways(graph, candidates(graph))[0]))
+    return sum(map(len, _positions(graph, candidates(graph))[0]))
 
 
-def _ways(graph: Graph, sub_roots: Iterable[int]) -> tuple[list[set[tuple[int, int]]], dict[int, str]]:
-    """For each value, where it is read and for which loop; and ``many_positions``.
+def _positions(graph: Graph, sub_roots: Iterable[int]) -> tuple[list[set[tuple[int, int]]], dict[int, str]]:
+    """For each value its positions, in one backward pass. Also ``many_positions``.
 
-    One backward pass over the graph.
+    A position is (sub-root, path): the loop that evaluates the value, and a hash of the moves on the
+    way there.
     """
     in_memory = set(sub_roots)
     ways: list[set[tuple[int, int]]] = [set() for _ in graph.nodes]

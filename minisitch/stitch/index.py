@@ -260,6 +260,11 @@ def digits(var: str, sizes: Sequence[int]) -> Position:
     return tuple(reversed(found))
 
 
+def axis_variables(shape: Sequence[int]) -> Position:
+    """A position in a value whose loop is not chosen yet: a variable for each axis, ``d0``, ``d1`` ..."""
+    return tuple(variable(f"d{axis}", n) for axis, n in enumerate(shape))
+
+
 # ---------------------------------------------------------------- conditions
 @dataclass(frozen=True)
 class Within:

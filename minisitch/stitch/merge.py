@@ -22,9 +22,8 @@ from ..errors import PlanError
 from ..fuse import MOST_ARGUMENTS, Body, Composition, Decision, Pattern, count, extract, pattern_inputs
 from ..graph import Graph
 from .dominants import Group
-from .index import pull
-from .place import StitchPlan
-from .subroots import SubRoot, root
+from .plan import StitchPlan, leaves
+from .subroots import SubRoot
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,6 @@ def merge(graph: Graph, device: Device, composition: Merging,
     loops = [[_placed(sub_root, body) for sub_root in plan.sub_roots] for body, plan in zip(bodies, plans, strict=True)]
     stops = frozenset(sub_root.node for sub_roots in loops for sub_root in sub_roots)
     made: dict[int, int] = {}  # grid barriers before each value is complete
-    across: dict[int, str] = {}  # why each value that another part reads is Global
     order: list[SubRoot] = []
     decisions: list[Decision] = []
     for body, plan, sub_roots, part in zip(bodies, plans, loops, composition.parts, strict=True):
@@ -97,24 +95,18 @@ def merge(graph: Graph, device: Device, composition: Merging,
         if twice := sorted(own & made.keys()):
             raise PlanError(f"%{twice[0]} {graph[twice[0]].op} has a loop in two parts of one kernel; leave it in one part")
         for sub_root in sub_roots:
-            for value in _read(graph, sub_root, stops) - own:
+            for value in {value for value, _ in leaves(graph, sub_root, stops)} - own:
                 reader = f"%{sub_root.node} {graph[sub_root.node].op}"
                 if value not in made:
                     raise PlanError(f"{reader} reads %{value} {graph[value].op}, which a later part "
                                     "of the kernel computes; put that part first, or make it a kernel of its own")
                 waits = max(waits, made[value] + 1 - sub_root.level)
-                across.setdefault(value, f"{reader}, of another part, reads it behind a grid barrier")
         for sub_root in sub_roots:
             order.append(replace(sub_root, level=sub_root.level + waits))
             made[sub_root.node] = max(made.get(sub_root.node, 0), sub_root.level + waits)
         after = f"behind {count(waits, 'grid barrier')}" if waits else "from the start"
         why = f"a part with loops for {count(len(own), 'value')}, {after}"
         decisions += [Decision(part.outputs, "stitch", "merged", why), *body.decisions_in_whole(plan.decisions)]
-    order = [replace(s, scheme="global", why=across[s.node]) if s.node in across and s.role not in ("partial", "carry") else s
-             for s in order]
-    # the next line adds the decisions that hold in the merged kernel
-    decisions = [d for d in decisions if d.rule != "locality" or across.keys().isdisjoint(d.at)]
-    decisions += [Decision((value,), "global", "locality", why) for value, why in across.items()]
     groups = tuple(_group_placed(g, body) for body, plan in zip(bodies, plans, strict=True) for g in plan.groups)
     return StitchPlan(graph, device, composition, groups, tuple(order), tuple(decisions))
 
@@ -128,19 +120,10 @@ def _composed(body: Body, device: Device, part: Pattern, compose: Callable[[Grap
 def _placed(sub_root: SubRoot, body: Body) -> SubRoot:
     """A part's sub-root, in the ids of the whole kernel."""
     operand = body.origin[sub_root.operand] if sub_root.operand >= 0 else -1
-    return replace(sub_root, node=body.origin[sub_root.node], operand=operand, why=body.in_whole(sub_root.why))
+    return replace(sub_root, node=body.origin[sub_root.node], operand=operand)
 
 
 def _group_placed(group: Group, body: Body) -> Group:
     """A part's group, in the ids of the whole kernel."""
     whole = body.origin
     return Group(tuple(whole[m] for m in group.members), whole[group.dominant], tuple(whole[m] for m in group.subdominants))
-
-
-def _read(graph: Graph, sub_root: SubRoot, stops: frozenset[int]) -> set[int]:
-    """The sub-roots that a sub-root's loop reads. A combine reads only partial results, so none."""
-    if sub_root.role == "combine":
-        return set()
-    asked = root(graph, sub_root)
-    found = pull(graph, [asked], stops, own=[asked] if sub_root.role == "map" else [])
-    return {value for value, _ in found.leaves if value in stops}

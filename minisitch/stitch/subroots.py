@@ -5,6 +5,11 @@ another loop reads its value. Out: answers to AStitch's two locality questions (
 Does the task that reads an element also make it (``column_of``)? How must the reader's loop run so
 that it does (``adopt``)?
 
+A *position* has one ``Index`` for each axis of a value. An index is a sum of multiples of *digits*,
+such as ``(col // 8) % 4``, of the loop variables ``row``, ``ser`` and ``col``. While the loop of a
+value is not chosen yet, ``d0``, ``d1`` ... number its axes. A *key* is a value at a position. The
+file ``index.py`` has all of this.
+
 Before:  %4 of [64, 64] has its 64 rows as tasks. Another loop over the same rows reads it.
 After:   read at [row, col]: ``column_of`` is col. Read at [col, row]: None, other tasks make it.
 """
@@ -21,9 +26,9 @@ from .mapping import ThreadMap
 
 
 # ---------------------------------------------------------------- what a sub-root is
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Space:
-    """The tasks of a segment.
+    """The tasks of a segment. The segments of a level run in the order of their spaces.
 
     - ``row``: a task is one of ``rows`` rows, or one of the row's ``chunks`` (task splitting).
     - ``column``: a task is one of ``rows`` problems, one of ``chunks`` tiles of the kept columns,
@@ -36,7 +41,7 @@ class Space:
     rows: int
     chunks: int = 1
     slices: int = 1
-    serial: int = 1
+    serial: int = 1  # with slices: the length of the serial axis
     # Column space: the kept columns. Split rows: the columns of a whole row. Else 0: each phase has
     # its own.
     cols: int = 0
@@ -48,6 +53,9 @@ class Partition:
 
     These are ``rows``, ``serial`` and ``cols``. An axis in both ``rows`` and ``cols`` is cut into
     ``pieces``. The task is the number of the piece, and the column is the place inside it.
+
+    [8, 64, 32] with rows (0,), cols (1, 2): 8 tasks of 2048 columns. [512, 32] with rows (0,), cols
+    (0, 1), pieces 8: axis 0 in 8 pieces of 64, so 8 tasks of 64 x 32 columns.
     """
 
     rows: tuple[int, ...]
@@ -87,7 +95,8 @@ class SubRoot:
     - ``piece``: evaluates one operand of a concatenation, and stores it at its offset.
     - ``reduce``: folds each result in one task.
     - ``partial``: folds each result in several tasks, with one partial result each.
-    - ``carry``: folds over the tasks of a block, with one partial result a block.
+    - ``carry``: folds over the tasks of a block. It has one partial result for each row that a
+      block takes at once.
     - ``combine``: folds the partial results.
     """
 
@@ -97,11 +106,9 @@ class SubRoot:
     partition: Partition
     space: Space
     level: int  # grid barriers before it
-    phase: int  # block barriers before it, in its segment
+    phase: int  # the order of the loops in a segment
     home: Position  # where its result lies, in terms of row and col
     thread_map: ThreadMap
-    scheme: str = "local"
-    why: str = ""
     warps: bool = False  # of a reduce in a block: a warp folds each column
     operand: int = -1  # of a piece: the value it evaluates
 
@@ -120,6 +127,19 @@ class SubRoot:
     @property
     def extents(self) -> tuple[int, int, int]:
         return self.partition.extents(self.domain)
+
+    @property
+    def loop(self) -> tuple[int, Space, int, int, int, bool, bool, str]:
+        """What sub-roots that share a loop have in common. Loops run in the order of these tuples.
+
+        Level, space, phase, serial steps, columns, whether a task has only its chunk of them,
+        whether partial results are combined, and who folds along the serial axis.
+        """
+        _, serial, cols = self.extents
+        combines = self.role == "combine"
+        chunked = self.space.kind == "column" or (self.space.chunks > 1 and not combines and cols == self.space.cols)
+        folds = self.along if self.along in ("column", "warp") else ""
+        return self.level, self.space, self.phase, serial, cols, chunked, combines, folds
 
 
 def root(graph: Graph, s: SubRoot) -> Key:
@@ -150,6 +170,8 @@ def column_of(producer: SubRoot, position: Position) -> Index | None:
     space its row must be the producer's row, and any column will do. In a column space its column
     must be the producer's, since one thread holds it. An axis cut into pieces must be read inside
     the consumer's own piece.
+
+    For a producer at [row, col]: read at [row, 2 * col] it is 2 * col, read at [col, row] None.
     """
     column = ZERO
     for index, home in zip(position, producer.home, strict=True):
@@ -180,6 +202,9 @@ def adopt(producer: SubRoot, position: Position, shape: Sequence[int]) -> Partit
 
     None if there is no such partition. If a reshape has joined the producer's rows to a longer
     axis, the axis is cut into pieces, one for each row.
+
+    Before:  %4 [64, 12] has a task a row. A value of [768] reads it through a reshape.
+    After:   the axis of 768 in 64 pieces of 12, one for each task
     """
     space = producer.space
     if space.slices > 1 or (space.kind == "row" and space.rows <= 1):
@@ -205,10 +230,10 @@ def adopt(producer: SubRoot, position: Position, shape: Sequence[int]) -> Partit
 
 
 def _mixed_radix(counted: Index, shape: Sequence[int], extent: int) -> tuple[tuple[int, ...], int] | None:
-    """The axes of ``shape`` that ``counted`` numbers from 0 to ``extent``, slowest first.
+    """The axes of ``shape`` that ``counted`` numbers from 0 to ``extent``, and a number of pieces.
 
-    Also into how many pieces it cuts the last of them. Each other axis must be counted as a whole.
-    The elements inside a piece are left to the columns. None if no axes are numbered so.
+    The slowest axis comes first. The last one may be cut into pieces, whose elements are left to the
+    columns. Each other axis must be counted as a whole. None if ``counted`` numbers no axes.
     """
     expected, axes, pieces = 1, list[int](), 1
     for coefficient, atom in sorted(counted.terms, key=lambda term: term[0]):

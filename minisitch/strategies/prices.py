@@ -19,7 +19,7 @@ from ..errors import KernelError, PlanError
 from ..fuse import ALL_INGREDIENTS, Composition, FusionPlan, Pattern, extract, read_in_place
 from ..graph import Graph
 from ..kernel.ir import Kernel, Segment
-from ..kernel.layout import asked
+from ..kernel.memory import schedule_key
 from ..passes.registry import DEFAULTS, default_kernel, kernel_of
 from ..schedule import as_scheduled
 from ..stitch.compose import compose
@@ -87,7 +87,7 @@ def built(graph: Graph, device: Device, composition: Composition, passes: tuple[
     if key not in known:
         try:
             plan = compose(known.bodies.setdefault(graph.structure_text, graph), device, composition)
-            loops = asked(plan)
+            loops = schedule_key(plan)
             known[key] = as_scheduled(known.by_loops[loops], plan) if loops in known.by_loops else default_kernel(plan)
         except (PlanError, KernelError) as refused:
             known.refused[key] = copy(refused)  # a traceback would keep this table alive

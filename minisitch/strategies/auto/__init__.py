@@ -51,7 +51,7 @@ from ...fuse import (
 )
 from ...graph import Graph
 from ...stitch.dominants import upstream
-from ...stitch.place import StitchPlan
+from ...stitch.plan import StitchPlan
 from ..kitsune.price import plan_with_pipelines_us
 from ..prices import Prices, digest, moved_us
 from .merge_launches import merged, merged_plan

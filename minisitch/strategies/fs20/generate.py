@@ -23,7 +23,7 @@ from ...errors import KernelError, PlanError
 from ...fuse import Pattern, Stitching, extract, is_heavy, stretches
 from ...graph import Graph
 from ...stitch.dominants import is_row_reduce, upstream
-from ...stitch.place import BarrierNeeded
+from ...stitch.loops import BarrierNeeded
 from ..prices import Prices
 from .evaluate import latency_us
 

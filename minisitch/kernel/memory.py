@@ -1,130 +1,81 @@
-"""The loops of a kernel and where its values live: buffers, slots, thread maps.
+"""Which memory each value of a kernel has, and the barriers that its readers need.
 
 In:  a ``StitchPlan``. Out: a ``Layout``, complete before a statement is written, that ``statements`` reads.
 
-Each value that a block keeps has bytes of its own here; ``passes.share_memory`` lets values take turns.
+A value lives where its readers find it. How far away they are is known (``stitch.plan.distance``):
+
+    its readers                       where it lives
+    in its own loop                   a register
+    in other loops of its block       the first of these that fits (``Layout._place``):
+      a row-reduce                      a register of every thread, since all of them have the result
+      one column, and one thread a row  a register
+      a map that is in global memory    that buffer, unless the composition shares the value
+      demoted                           scratch, in global memory: shared memory is full
+      else                              a row of shared memory, ``k4``
+    in other blocks                   global memory: the output, or else scratch, ``t4``
+
+Besides, partial results lie in scratch (``p4``), the column sums of a block in shared memory (``a4``), and the warps of a row
+exchange their results through shared memory (``w00_f32``).
+
+Each value that a block keeps has bytes of its own here. ``passes.share_memory`` lets values take turns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
 
 from ..errors import KernelError
 from ..fuse import Decision
 from ..ops import SHORT, compute_dtype, shuffle_dtype
-from ..stitch.index import Key, Pull, pull
 from ..stitch.mapping import WARP, map_rows_as
-from ..stitch.place import StitchPlan
-from ..stitch.subroots import Space, SubRoot, makes_near, root
-from ..stitch.threads import loops_of, thread_maps
-from .ir import MEET_TOGETHER, Buffer, Home
-
-
-@dataclass
-class Loop:
-    """The sub-roots that share one loop, and what they pull."""
-
-    level: int
-    space: Space
-    phase: int
-    cols: int
-    serial: int
-    chunked: bool
-    sub_roots: list[SubRoot]
-    pulled: Pull
-    order: int = 0
-
-    @property
-    def warps(self) -> bool:
-        """True where a column is not one thread's but a warp's."""
-        return any(s.warps for s in self.sub_roots)
+from ..stitch.plan import LoopPlan, StitchPlan
+from ..stitch.subroots import Space, SubRoot
+from ..stitch.threads import thread_maps
+from .ir import MEET_TOGETHER as EXCHANGED_AT_ONCE
+from .ir import Buffer, Home
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where readers in the same block find a value: ``register``; ``row``, a buffer of the block's own, by row and column; or
-    ``global``, a buffer that is indexed as the whole value."""
+    """Where readers in the same block find a value.
+
+    ``register``; ``row``, a buffer of the block's own, by row and column; or ``global``, a buffer that
+    is indexed as the whole value.
+    """
 
     where: str  # "register" | "row" | "global"
     buffer: str = ""
 
 
-@dataclass
-class Reads:
-    """Who reads a sub-root's value, gathered over all loops."""
-
-    near: list[tuple[Loop, bool]] = field(default_factory=list)  # (loop, by the thread that wrote it)
-    far: bool = False
-
-
 class Layout:
-    """What one kernel looks like before its statements are written; lives for one call of ``schedule``."""
+    """Where all values of one kernel live; used during one call of ``schedule``."""
 
     def __init__(self, plan: StitchPlan) -> None:
         self.plan, self.graph, self.device = plan, plan.graph, plan.device
         self.final = plan.final
-        self.decisions: list[Decision] = list(plan.decisions)
-        self.loops = self._make_loops()
-        self.segments: dict[tuple[int, Space], list[Loop]] = {}
+        self.loops = plan.loops
+        self.segments: dict[tuple[int, Space], list[LoopPlan]] = {}
         for loop in self.loops:
             self.segments.setdefault((loop.level, loop.space), []).append(loop)
-        self.loops_of: dict[int, list[int]] = {}  # a sub-root's loops, first to last
-        self.readers: dict[int, list[int]] = {}  # the loops that read a value
-        for loop in self.loops:
-            for s in loop.sub_roots:
-                self.loops_of.setdefault(s.node, []).append(loop.order)
-            for value, _ in loop.pulled.leaves:
-                self.readers.setdefault(value, []).append(loop.order)
-        self.reads = self._who_reads()
         self.maps = thread_maps(plan)
         self.block = max((m.threads for m in self.maps.values()), default=1)
         self._require_counted_parts()
+        schemes = [(s.node, plan.scheme(s)) for s in plan.sub_roots]
+        self.decisions = [*plan.decisions, *(Decision((node,), name, "locality", why) for node, (name, why) in schemes if why)]
         self.buffers: dict[str, Buffer] = {}
         self.turn = 0
         self.places: dict[int, Place] = {}
         self.memory: dict[int, str] = {}  # where a value lies in global memory
-        self.exchange: dict[tuple[int, int], str] = {}  # where the warps of a row meet: (loop, sub-root) -> buffer
-        self.meetings = [self._meet(loop) for loop in self.loops]  # the block barriers inside each loop's folds
-        self.crossed = self._crossings()
+        self.exchange: dict[tuple[int, int], str] = {}  # where the warps of a row exchange results: (loop, sub-root) -> buffer
+        self.exchanges = [self._exchange(loop) for loop in self.loops]  # the block barriers inside each loop's folds
+        self.crossed = [self._crossed(loop) for loop in self.loops]
         self.barriers = self._make_barriers()
         self._make_buffers()
-
-    # ------------------------------------------------------------ loops
-    def _make_loops(self) -> list[Loop]:
-        """The loops in order, each with what it pulls."""
-        loops: list[Loop] = []
-        for (level, _, phase, serial, cols, chunked, *_), sub_roots in loops_of(self.plan):
-            pulled = self._pull(sub_roots)
-            loops.append(Loop(level, sub_roots[0].space, phase, cols, serial, chunked, sub_roots, pulled, len(loops)))
-        return loops
-
-    def _pull(self, sub_roots: Sequence[SubRoot]) -> Pull:
-        roots = [root(self.graph, s) for s in sub_roots if s.role != "combine"]
-        return pull(self.graph, roots, frozenset(self.final), [root(self.graph, s) for s in sub_roots if s.role == "map"])
 
     def alone(self, level: int, space: Space) -> bool:
         """True where one thread makes all of a row: what it keeps no other reads."""
         return self.device.kind == "cpu" or self.maps[level, space].threads_per_row == 1
-
-    def near(self, loop: Loop, key: Key) -> bool:
-        """True when the value is made by the block that reads it."""
-        producer = self.final[key[0]]
-        return producer.level == loop.level and makes_near(producer, loop.space, key[1])
-
-    def _who_reads(self) -> dict[int, Reads]:
-        found: dict[int, Reads] = {s.node: Reads() for s in self.plan.sub_roots}
-        for loop in self.loops:
-            for key in loop.pulled.leaves:
-                if key[0] not in self.final:
-                    continue
-                if self.near(loop, key):
-                    producer = self.final[key[0]]
-                    same = (producer.home == key[1] and producer.extents[2] == loop.cols and not loop.warps and not producer.warps)
-                    found[key[0]].near.append((loop, same))
-                else:
-                    found[key[0]].far = True
-        return found
 
     def _require_counted_parts(self) -> None:
         """Raises KernelError where column sums have as many partial rows as the row lanes of another block than the kernel's."""
@@ -151,13 +102,15 @@ class Layout:
         for s in self.plan.sub_roots:
             if s.role in ("partial", "carry"):
                 self._partial_buffer(s)
-        for value, reads in self.reads.items():
+        far = {r.value for r in self.plan.reads if r.distance == "grid"}
+        for value in self.final:
             t = graph[value].type
-            if reads.far and value not in self.memory:
+            if value in far and value not in self.memory:
                 self.memory[value] = f"t{value}"
                 self.add(Buffer(f"t{value}", compute_dtype(t.dtype), t.size, "scratch", value, why="read by other blocks"))
-        for value, reads in self.reads.items():
-            if reads.near:
+        near = {value for loop in self.loops for value, _ in loop.near}
+        for value in self.final:
+            if value in near:
                 self.places[value] = self._place(self.final[value])
 
     def add(self, buffer: Buffer) -> None:
@@ -200,7 +153,7 @@ class Layout:
     def _decide(self, s: SubRoot, rule: str, why: str) -> None:
         self.decisions.append(Decision((s.node,), "place", rule, why))
 
-    def home(self, s: SubRoot) -> tuple[Home, ...]:
+    def locations(self, s: SubRoot) -> tuple[Home, ...]:
         """Where a sub-root's value lives."""
         if s.role in ("partial", "carry"):
             block = [Home(f"a{s.node}", " of each block")] if s.role == "carry" else []
@@ -217,32 +170,29 @@ class Layout:
         return tuple(found) or (Home(words="register"),)
 
     # ------------------------------------------------------------ barriers
-    def _meet(self, loop: Loop) -> int:
-        """Give the row folds of a loop their places to meet, two sets in turn, so that one barrier a meeting is enough.
+    def _exchange(self, loop: LoopPlan) -> int:
+        """Give the row folds of a loop their exchange buffers. Two sets take turns, so one barrier for each exchange is enough.
 
-        Segments that no grid barrier separates have sets of their own: a block may have no task in the one between two others.
+        Segments that no grid barrier separates have sets of their own, because a block may have no task in one of them.
         """
         wide = [s for s in loop.sub_roots if s.along == "row"] if self.maps[loop.level, loop.space].threads_per_row > WARP else []
         beside = [space for level, space in self.segments if level == loop.level]
         turn, place = self.turn, beside.index(loop.space)
         for k, s in enumerate(wide):
             dtype = shuffle_dtype(self.graph[s.node].type.dtype)
-            name = f"w{(turn + k // MEET_TOGETHER) % 2}{k % MEET_TOGETHER}_{SHORT[dtype]}" + (f"_{place}" if place else "")
+            name = f"w{(turn + k // EXCHANGED_AT_ONCE) % 2}{k % EXCHANGED_AT_ONCE}_{SHORT[dtype]}" + (f"_{place}" if place else "")
             self.exchange[loop.order, s.node] = name
             if name not in self.buffers:
                 self.add(Buffer(name, dtype, max(1, self.block // WARP), "shared", s.node,
                                 why="one partial result a warp", role="exchange"))
-        self.turn += -(-len(wide) // MEET_TOGETHER)
+        self.turn += -(-len(wide) // EXCHANGED_AT_ONCE)
         return self.turn - turn
 
-    def _crossings(self) -> list[set[int]]:
-        """For each loop, the values it reads from memory that another thread of the row wrote."""
-        found: list[set[int]] = [set() for _ in self.loops]
-        for value, reads in self.reads.items():
-            for loop, same in reads.near:
-                if not (same or self.alone(loop.level, loop.space) or self.final[value].along == "row"):
-                    found[loop.order].add(value)
-        return found
+    def _crossed(self, loop: LoopPlan) -> set[int]:
+        """The values that a loop reads from memory and that another thread of the row wrote."""
+        if self.alone(loop.level, loop.space):
+            return set()
+        return {r.value for r in loop.reads if r.distance == "block" and self.final[r.value].along != "row"}
 
     def _make_barriers(self) -> list[str]:
         """The barrier after each loop: before one that reads what another thread wrote since they last met."""
@@ -254,14 +204,14 @@ class Layout:
                     found[before.order] = "warp" if self.maps[key].threads_per_row <= WARP else "block"
                     written.clear()
                 written |= {s.node for s in loop.sub_roots}
-                if self.meetings[loop.order]:
+                if self.exchanges[loop.order]:
                     written.clear()
         return found
 
 
-def asked(plan: StitchPlan) -> tuple[Hashable, ...]:
-    """All that a layout takes from a plan; of its composition how rows are mapped, whether threads take several columns, and
-    what blocks share."""
+def schedule_key(plan: StitchPlan) -> tuple[Hashable, ...]:
+    """All that a layout takes from a plan. Of its composition this is how rows are mapped, whether threads take several columns,
+    and what blocks share."""
     how = plan.composition
     maps = tuple(map_rows_as(how, s.space.rows, s.extents[2], plan.device) for s in plan.sub_roots if s.space.kind == "row")
     shared = tuple(s.node for s in plan.sub_roots if how.shares(s.node))

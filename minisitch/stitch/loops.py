@@ -1,0 +1,493 @@
+"""Gives each sub-root of a kernel its loop (the stage ``stitch``).
+
+In:  a pattern's body (a ``Graph`` of its own) and a ``Device``. Out: a ``StitchPlan``.
+
+AStitch 2022, section 4. Only *sub-roots* (class ``SubRoot``) have loops: reduces, outputs, and values
+that are kept. Everything else is inlined where it is read. A loop is known by
+
+- its tasks (``Space``): all loops over the same tasks can pass values on inside a block;
+- its *level*, the number of grid barriers before it. A loop over other tasks than its operand's has
+  a higher level. Level and tasks together name a *segment*;
+- its *phase*, a number that orders the loops of a segment. A loop that reads what an earlier loop
+  of its block must finish first has a higher phase.
+
+How far each value then travels, and in which memory, follows from the loops (``stitch.plan``).
+
+Before:  %1 = max %0; %4 = exp(%0 - %1); %5 = sum %4; %7 = %4 / %5
+After:   level 0, rows:  phase 0 %1   phase 1 %4 %5   phase 2 %7      (all Regional)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from ..device import Device
+from ..errors import PlanError
+from ..fuse import ALL_INGREDIENTS, Decision, Stitching, count, is_heavy
+from ..graph import Graph, Node
+from ..ops import compute_dtype, itemsize
+from .dominants import Group, candidates, groups_of, is_row_reduce, many_positions
+from .index import Key, Position, axis_variables, linear, pull
+from .mapping import ThreadMap, map_columns, map_rows, map_rows_as
+from .plan import StitchPlan, distance, leaves
+from .recompute import ReadingLoop, heavy_inside, worth_keeping
+from .subroots import Partition, Space, SubRoot, adopt, makes_near, result_position
+
+# Bytes of shared memory reserved for block reduces: two sets of 32 results, each of 32 warps and 8
+# bytes (``kernel.memory``).
+EXCHANGE_BYTES = 2 * 32 * 32 * 8
+
+# The paper gives none of these numbers. They are ours.
+MOST_CHOICES = 8  # a reader tests at most this many operands of a concatenation
+SMALL_TASK = 4096  # elements that one task may take, even if other blocks are idle
+LOOK_AHEAD = 64  # users to visit in search of a reduce that reads a value
+# The length of the rows into which an element-wise value is cut, in elements.
+SHORTEST_ROW, LONGEST_ROW = 512, 1 << 16
+
+
+# ---------------------------------------------------------------- one arrangement
+Mapped = tuple[Partition, Space, ThreadMap]  # how a loop runs over a value
+
+
+class _Arranger:
+    """Gives sub-roots their loops one by one, producers first. No other object of this file changes.
+
+    ``wanted``: the nodes that become sub-roots. ``floors``: the lowest level that a node may have.
+    ``rowwise``: cut element-wise values by rows instead of flattening them.
+    """
+
+    def __init__(self, graph: Graph, device: Device, stitching: Stitching, groups: Sequence[Group],
+                 wanted: Collection[int], floors: Mapping[int, int], rowwise: bool) -> None:
+        self.graph, self.device, self.stitching = graph, device, stitching
+        self.floors, self.rowwise = floors, rowwise
+        self.wanted = frozenset(wanted)
+        self.group_of = {m: g for g in groups for m in g.members}
+        self.made: dict[int, SubRoot] = {}
+        self.order: list[SubRoot] = []
+        self.decisions: list[Decision] = []
+
+    def run(self) -> None:
+        for node_id in sorted(self.wanted):
+            node = self.graph[node_id]
+            if node.kind == "reduce":
+                self._add_reduce(node)
+            elif node.op == "concatenate" and node.type.size and self._in_pieces(node_id):
+                self._add_pieces(node)
+            else:
+                self._add_map(node)
+
+    # -- the loop of a sub-root
+    def _add(self, node: Node, role: str, domain: Sequence[int], partition: Partition, space: Space,
+             mapping: ThreadMap, home: Position, floor: int = 0, operand: int = -1) -> SubRoot:
+        """Give a sub-root the earliest loop over ``space`` in which it finds all that it reads."""
+        floor = max(floor, self.floors.get(node.id, 0))
+        s = SubRoot(node.id, role, tuple(domain), partition, space, floor, 0, home, mapping,
+                    operand=operand)
+        reads = [(self.made[value], at) for value, at in leaves(self.graph, s, self.wanted)]
+        s = replace(s, level=self._level(s, reads))
+        s = replace(s, phase=self._phase(s, reads))
+        self.order.append(s)
+        self.made[node.id] = s
+        return s
+
+    def _level(self, s: SubRoot, reads: Sequence[tuple[SubRoot, Position]]) -> int:
+        """The level of a producer if each task makes what it reads of it, else one more."""
+        return max([s.level, *(producer.level + (not makes_near(producer, s.space, at)) for producer, at in reads)])
+
+    def _phase(self, s: SubRoot, reads: Sequence[tuple[SubRoot, Position]]) -> int:
+        """The phase of a producer in the same segment if one loop can do both, else one more."""
+        phase = 0
+        for producer, at in reads:
+            how_far = distance(replace(s, phase=producer.phase), producer, at)
+            if how_far != "grid":
+                phase = max(phase, producer.phase + (how_far != "loop"))
+        return phase
+
+    def _map_adaptively(self, rows: int, cols: int) -> ThreadMap:
+        """The mapping of rows that several loops share: adaptive, whatever ``stitching.adaptive`` says.
+
+        It may split rows over blocks.
+        """
+        return map_rows_as(replace(self.stitching, adaptive=True), rows, cols, self.device)
+
+    # -- reduces
+    def _add_reduce(self, node: Node) -> None:
+        shape, axes = self.graph[node.args[0]].type.shape, node.attr("axes")
+        kept = tuple(a for a in range(len(shape)) if a not in axes)
+        host = self._carrying_dominant(node, shape, axes)
+        if host is not None:
+            self._add_carry(node, shape, axes, kept, host)
+        elif is_row_reduce(self.graph, node):
+            self._add_row_reduce(node, shape, axes, kept)
+        else:
+            self._add_column_reduce(node, shape, axes, kept)
+
+    def _add_row_reduce(self, node: Node, shape: tuple[int, ...], axes: tuple[int, ...], kept: tuple[int, ...]) -> None:
+        partition = Partition(kept, (), axes)
+        rows, _, cols = partition.extents(shape)
+        position = partition.position(shape)
+        # others wait for the result, or this loop waits for others
+        waits = bool(self.graph.users[node.id]) or any(
+            value in self.made for value, _ in self._memory(node.args[0], position))
+        mapping = map_rows_as(self.stitching, rows, cols, self.device, whole=waits)
+        space = _row_space(mapping)
+        home = result_position(node, position)
+        self._decide(node, mapping.rule, mapping.why)
+        if mapping.splits == 1:
+            self._add(node, "reduce", shape, partition, space, mapping, home)
+            return
+        first = self._add(node, "partial", shape, partition, space, mapping, home)
+        self._add(node, "combine", (rows, mapping.splits), Partition((0,), (), (1,)), space, mapping, home, first.level + 1)
+
+    def _add_column_reduce(self, node: Node, shape: tuple[int, ...], axes: tuple[int, ...], kept: tuple[int, ...]) -> None:
+        last = max(a for a in axes if shape[a] != 1) if any(shape[a] != 1 for a in axes) else max(axes)
+        tail = tuple(a for a in kept if a > last)
+        head = tuple(a for a in kept if a < last)
+        partition = Partition(head, axes, tail)
+        rows, serial, cols = partition.extents(shape)
+        # readers cannot wait for other blocks
+        whole = not self.stitching.barriers and bool(self.graph.users[node.id])
+        mapping, slices = map_columns(rows, serial, cols, self.device, whole)
+        space = Space("column", rows, mapping.splits, slices, serial if slices > 1 else 1, cols)
+        home = result_position(node, partition.position(shape))
+        self._decide(node, mapping.rule, mapping.why)
+        if slices == 1:
+            self._add(node, "reduce", shape, partition, space, mapping, home)
+            return
+        first = self._add(node, "partial", shape, partition, space, mapping, home)
+        self._combine_columns(node, rows, slices, cols, home, first.level + 1)
+
+    def _combine_columns(self, node: Node, rows: int, parts: int, cols: int, home: Position, floor: int) -> None:
+        mapping, _ = map_columns(rows, 1, cols, self.device)
+        space = Space("column", rows, mapping.splits, 1, 1, cols)
+        self._add(node, "combine", (rows, parts, cols), Partition((0,), (1,), (2,)), space, mapping, home, floor)
+
+    def _carrying_dominant(self, node: Node, shape: tuple[int, ...], axes: tuple[int, ...]) -> Node | None:
+        """The row-reduce in whose loop the column-reduce ``node`` can run, or None.
+
+        Both are in one group and read data of one shape. The rows of the row-reduce are the axes
+        that ``node`` reduces. So one loop over the rows can feed both.
+        """
+        dominant = self._row_reduce_of(node, shape)
+        if dominant is None or is_row_reduce(self.graph, node):
+            return None
+        if not self.stitching.barriers and self.graph.users[node.id]:
+            return None
+        rows = tuple(a for a in range(len(shape)) if a not in dominant.attr("axes") and shape[a] != 1)
+        if rows != tuple(a for a in axes if shape[a] != 1):
+            return None
+        rows_n, _, cols = Partition(rows, (), tuple(a for a in range(len(shape)) if a not in rows)).extents(shape)
+        mapping = self._map_adaptively(rows_n, cols)
+        others = {s.thread_map for s in self.order if s.role == "carry" and s.space.rows == rows_n}
+        fits = mapping.splits == 1 and others <= {mapping} and self._room_for_carry(node, mapping, cols)
+        return dominant if fits else None
+
+    def _row_reduce_of(self, node: Node, shape: tuple[int, ...]) -> Node | None:
+        """The dominant of the node's group, if it is a row-reduce over data of this shape."""
+        if node.id not in self.group_of:
+            return None
+        dominant = self.graph[self.group_of[node.id].dominant]
+        if dominant.kind != "reduce" or not is_row_reduce(self.graph, dominant):
+            return None
+        return dominant if self.graph[dominant.args[0]].type.shape == shape else None
+
+    def _room_for_carry(self, node: Node, mapping: ThreadMap, cols: int) -> bool:
+        """Whether the column sums fit in shared memory.
+
+        They stay there for as long as the block runs. Unlike a kept row they cannot be demoted.
+        """
+        rows = [(s.node, s.thread_map.rows_per_block * s.extents[2]) for s in self.order if s.role == "carry"]
+        rows.append((node.id, mapping.rows_per_block * cols))
+        wanted = sum(size * itemsize(compute_dtype(self.graph[value].type.dtype)) for value, size in rows)
+        return wanted <= self.device.shared_per_block - EXCHANGE_BYTES
+
+    def _add_carry(self, node: Node, shape: tuple[int, ...], axes: tuple[int, ...], kept: tuple[int, ...], host: Node) -> None:
+        partition = Partition(axes, (), kept)
+        rows, _, cols = partition.extents(shape)
+        mapping = self._map_adaptively(rows, cols)
+        home = result_position(node, partition.position(shape))
+        parts = mapping.blocks * mapping.rows_per_block
+        self._decide(node, "carry", f"shares its rows with %{host.id} {host.op}: one partial row for each of "
+                                    f"{parts} row lanes, so the data is read once")
+        first = self._add(node, "carry", shape, partition, Space("row", rows), mapping, home)
+        self._combine_columns(node, 1, parts, cols, home, first.level + 1)
+
+    # -- element-wise sub-roots
+    def _add_map(self, node: Node) -> None:
+        shape = node.type.shape
+        partition, space, mapping = self._mapped(node)
+        self._add(node, "map", shape, partition, space, mapping, partition.position(shape))
+
+    def _in_pieces(self, value: int) -> bool:
+        """Whether a concatenation is stored operand by operand (``_add_pieces``).
+
+        True for an output if all its readers, if it has any, are column-reduces: they wait for the
+        whole value anyway. Also true for an output with more than ``MOST_CHOICES`` operands:
+        testing for each element which operand it comes from costs more than a grid barrier.
+        """
+        pending = [value] if value in self.graph.outputs else []
+        if pending and self.stitching.barriers and self._choices(value) > MOST_CHOICES:
+            return True
+        for reader in pending:
+            users = self.graph.users[reader]
+            if any(u in self.wanted and not self._waits(self.graph[u]) for u in users):
+                return False
+            pending += [u for u in users if u not in self.wanted and u not in pending]
+        return bool(pending)
+
+    def _choices(self, value: int) -> int:
+        """How many operands a reader of a concatenation chooses from.
+
+        A nested concatenation that is not in memory counts with its own operands. The count stops
+        after ``MOST_CHOICES``.
+        """
+        pending, found = [value], 0
+        while pending and found <= MOST_CHOICES:
+            node = self.graph[pending.pop()]
+            if node.op == "concatenate" and (node.id == value or node.id not in self.wanted):
+                pending += node.args
+            else:
+                found += 1
+        return found
+
+    def _waits(self, node: Node) -> bool:
+        """True for a reduce that reads rows of other tasks under every mapping."""
+        if node.kind != "reduce" or is_row_reduce(self.graph, node):
+            return False
+        return self._carrying_dominant(node, self.graph[node.args[0]].type.shape, node.attr("axes")) is None
+
+    def _add_pieces(self, node: Node) -> None:
+        """Give each operand of a concatenation a loop that stores it at its offset in the result.
+
+        So no element has to test which operand it comes from. A nested concatenation that is not in
+        memory is stored operand by operand, too.
+        """
+        pending, operands = [(node, (0,) * len(node.type.shape))], []
+        while pending:
+            operand, origin = pending.pop()
+            if operand is node or (operand.op == "concatenate" and operand.id not in self.wanted):
+                axis, inner = operand.attr("axis"), []
+                for arg in map(self.graph.__getitem__, operand.args):
+                    inner.append((arg, origin))
+                    origin = *origin[:axis], origin[axis] + arg.type.shape[axis], *origin[axis + 1:]
+                pending += reversed(inner)
+            elif operand.type.size:
+                operands.append((operand, origin))
+        for operand, origin in operands:
+            partition, space, mapping = self._mapped(operand)
+            home = tuple(i + first for i, first in zip(partition.position(operand.type.shape), origin, strict=True))
+            self._add(node, "piece", operand.type.shape, partition, space, mapping, home, operand=operand.id)
+        pieces = [s for s in self.order if s.node == node.id]
+        self.made[node.id] = max(pieces, key=lambda s: s.level)
+        self._decide(node, "pieces", f"whoever reads it waits until all is written, so nothing is chosen element by element: "
+                                     f"{count(len(pieces), 'operand')} stored each where it belongs")
+
+    def _mapped(self, node: Node) -> Mapped:
+        """How the loop of an element-wise value runs: partition, tasks, and thread mapping.
+
+        Proactive adaptation (AStitch 2022, 4.3): take over a producer's rows, to stay Regional. If
+        no producer's rows fit, take the rows of the dominant, or of a reduce that reads the value.
+        """
+        shape = node.type.shape
+        reads = self._memory(node.id, axis_variables(shape))
+        producers = [(self.made[value], position) for value, position in reads if value in self.made]
+        for producer, position in sorted(producers, key=lambda read: -read[0].level):
+            partition = adopt(producer, position, shape)
+            if partition is not None and self._fills(producer.space, partition.extents(shape)):
+                self._decide(node, "proactive-adaptation",
+                             f"takes the {count(producer.space.rows, 'row')} of %{producer.node}")
+                return partition, producer.space, producer.thread_map
+        anchored = self._with_dominant(node, shape) or self._with_reader(node, shape)
+        partition = anchored or self._flat(shape, reads)
+        rows, _, cols = partition.extents(shape)
+        if anchored:
+            mapping = self._map_adaptively(rows, cols)
+        else:
+            mapping = map_rows(rows, cols, self.device, threads=self.stitching.threads)
+        self._decide(node, mapping.rule, mapping.why)
+        return partition, _row_space(mapping), mapping
+
+    def _memory(self, value: int, position: Position) -> Sequence[Key]:
+        """All reads from memory that ``value`` at ``position`` is computed from."""
+        asked = value, position
+        # a value that has its loop is read from memory; the one whose loop is being chosen is computed
+        return pull(self.graph, [asked], self.wanted, own=() if value in self.made else [asked]).leaves
+
+    def _fills(self, space: Space, extents: tuple[int, int, int]) -> bool:
+        """Whether a loop with these ``extents`` may take over the tasks of ``space``.
+
+        Column tiles are taken over only if they occupy the device, or if the work is tiny. Rows
+        that are split into chunks fit only a value with the same columns, or with one element a
+        row.
+        """
+        _, serial, cols = extents
+        wave = self.device.wave(self.device.max_block)
+        if space.kind == "row":
+            return space.chunks == 1 or cols in (1, space.cols)
+        return 2 * space.rows * space.chunks >= wave or serial * cols <= SMALL_TASK
+
+    def _with_dominant(self, node: Node, shape: tuple[int, ...]) -> Partition | None:
+        """The rows of the group's row-reduce, if it reads data of the same shape."""
+        dominant = self._row_reduce_of(node, shape)
+        return _rows_of(dominant, shape) if dominant is not None else None
+
+    def _with_reader(self, node: Node, shape: tuple[int, ...]) -> Partition | None:
+        """The rows of a row-reduce that reads the value element by element: one block does both."""
+        pending, seen = [node.id], {node.id}
+        while pending and len(seen) < LOOK_AHEAD:
+            for user in self.graph.users[pending.pop()]:
+                reader = self.graph[user]
+                if reader.kind == "reduce" and is_row_reduce(self.graph, reader):
+                    return _rows_of(reader, shape)
+                if reader.kind == "map" and user not in seen:
+                    seen.add(user)
+                    pending.append(user)
+        return None
+
+    def _flat(self, shape: tuple[int, ...], reads: Sequence[Key]) -> Partition:
+        """All axes as columns if every operand is read in row-major order, else only the last axes.
+
+        Then there are at least ``SHORTEST_ROW`` columns, if the shape has them.
+        """
+        axes = tuple(range(len(shape)))
+        if self.rowwise and len(shape) > 1:
+            return Partition(axes[:-1], (), axes[-1:])
+        in_order = linear(axis_variables(shape), shape).terms
+        straight = all(linear(at, self.graph[value].type.shape).terms in ((), in_order) for value, at in reads)
+        if straight or len(shape) < 2:
+            return Partition((), (), axes)
+        cut, cols = len(shape) - 1, shape[-1]
+        while cut > 0 and cols < SHORTEST_ROW:
+            cut -= 1
+            cols *= shape[cut]
+        if cut == 0 and cols > LONGEST_ROW:
+            cut = 1
+        return Partition(axes[:cut], (), axes[cut:])
+
+    def _decide(self, node: Node, rule: str, why: str) -> None:
+        self.decisions.append(Decision((node.id,), "map", rule, why))
+
+
+def _row_space(m: ThreadMap) -> Space:
+    """The tasks of a row mapping. Chunks of split rows are tasks of their own."""
+    return Space("row", m.rows, m.splits, cols=m.cols if m.splits > 1 else 0)
+
+
+def _rows_of(reduce: Node, shape: Sequence[int]) -> Partition:
+    """The rows of a row-reduce: a task for each of its results, and the axes it reduces as columns."""
+    axes = reduce.attr("axes")
+    return Partition(tuple(a for a in range(len(shape)) if a not in axes), (), tuple(axes))
+
+
+# ---------------------------------------------------------------- the stage
+class BarrierNeeded(PlanError):
+    """A composition without grid barriers needs one between ``value`` and ``reader`` (node ids)."""
+
+    def __init__(self, message: str, value: int, reader: int) -> None:
+        super().__init__(message, value, reader)  # copies of an exception are made from what stands here
+        self.value, self.reader = value, reader
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+def stitch(graph: Graph, device: Device, stitching: Stitching = ALL_INGREDIENTS) -> StitchPlan:
+    """Give each sub-root of a kernel body its loop.
+
+    ``stitching`` says which of AStitch's ingredients may be used. All sub-roots are arranged anew
+    after each of these steps that changes something:
+
+    1. The sub-roots are AStitch's candidates, and values that would be read at many positions.
+    2. Without grid barriers: a value that would need one is recomputed instead, if it can be.
+    3. Values that are costly and needed in several loops are kept: they are sub-roots, too.
+    4. Those of them that would travel too far are recomputed after all.
+    5. Without grid barriers: cut flat loops into rows, since the readers of a row are in its block.
+
+    Raises BarrierNeeded if ``stitching`` forbids grid barriers and a value cannot do without one.
+    """
+    groups = groups_of(graph, stitching.merge)
+
+    def arranged(sub_roots: Collection[int], floors: Mapping[int, int], rowwise: bool = False) -> StitchPlan:
+        arranger = _Arranger(graph, device, stitching, groups, sub_roots, floors, rowwise)
+        arranger.run()
+        return StitchPlan(graph, device, stitching, groups, tuple(arranger.order), tuple(arranger.decisions))
+
+    # 1
+    chosen, scattered = _first_sub_roots(graph, stitching)
+    decisions = [Decision((v,), "keep", "many-positions", why) for v, why in scattered.items()]
+    floors: dict[int, int] = {}
+    plan = arranged(chosen, floors)
+    # 2
+    if not stitching.barriers and stitching.kept is None:
+        fixed = {v for v in plan.final if graph[v].kind == "reduce"} | {*graph.outputs} | scattered.keys()
+        while far := _behind_barriers(plan).keys() - fixed:
+            chosen -= far
+            decisions += _too_far(far)
+            plan = arranged(chosen, floors)
+    if stitching.keep and stitching.kept is None:
+        floors = worth_keeping(graph, plan.final, _evaluated(plan))
+    if floors:
+        # 3
+        plan = arranged(chosen | floors.keys(), floors)
+        # 4
+        if useless := [v for v in floors if not _is_useful(plan, v, stitching.barriers)]:
+            decisions += _too_far(useless)
+            floors = {v: level for v, level in floors.items() if v not in useless}
+            plan = arranged(chosen | floors.keys(), floors)
+        decisions += [Decision((v,), "keep", "costly-and-shared", f"%{v} {graph[v].op} is needed in several phases")
+                      for v in floors]
+    # 5
+    if not stitching.barriers and _behind_barriers(plan):
+        plan = arranged(chosen | floors.keys(), floors, rowwise=True)
+    if not stitching.barriers and (waits := _behind_barriers(plan)):
+        value, reader = min(waits.items())
+        raise BarrierNeeded(f"%{reader} {graph[reader].op} reads %{value} {graph[value].op}, which other blocks compute: "
+                            "that needs a grid barrier, which this composition forbids; put them in two kernels",
+                            value, reader)
+    return replace(plan, decisions=(*decisions, *plan.decisions))
+
+
+def _first_sub_roots(graph: Graph, stitching: Stitching) -> tuple[set[int], dict[int, str]]:
+    """The first sub-roots; and those of them that are read at many positions, each with the reason."""
+    found = set(candidates(graph))
+    if stitching.kept is not None:
+        found = {v for v in found if graph[v].kind == "reduce" or v in graph.outputs} | set(stitching.kept)
+    scattered = many_positions(graph, found)
+    return found | scattered.keys(), scattered
+
+
+def _too_far(values: Collection[int]) -> list[Decision]:
+    return [Decision((v,), "recompute", "not-local", f"%{v} would cross a grid barrier")
+            for v in sorted(values)]
+
+
+def _evaluated(plan: StitchPlan) -> list[tuple[int, ReadingLoop]]:
+    """The value that each loop evaluates, with the loop.
+
+    A combine evaluates nothing. A piece does not count if its operand has a loop of its own.
+    """
+    found = [(s.operand if s.role == "piece" else s.node, s) for s in plan.sub_roots if s.role != "combine"]
+    return [(value, (s.level, s.space, s.phase)) for value, s in found
+            if s.role != "piece" or value not in plan.final]
+
+
+def _behind_barriers(plan: StitchPlan) -> dict[int, int]:
+    """Values that a reader in the kernel gets only behind a grid barrier, each with such a reader.
+
+    A result with no reader in the kernel does not count. Its partial results may still be combined
+    behind a grid barrier, where the papers use atomic operations.
+    """
+    return {r.value: r.reader.node for r in plan.reads
+            if plan.final[r.value].level > 0 or r.reader.level > 0}
+
+
+def _is_useful(plan: StitchPlan, value: int, barriers: bool) -> bool:
+    """Whether keeping a value pays.
+
+    A light value must be read by the block that makes it. A heavy one may also travel through
+    global memory, if grid barriers are allowed.
+    """
+    distances = [r.distance for r in plan.reads if r.value == value]
+    heavy = is_heavy(plan.graph, plan.graph[value]) or heavy_inside(plan.graph, value, plan.final)
+    return bool(distances) and ("grid" not in distances or (heavy and barriers))

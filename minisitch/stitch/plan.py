@@ -1,0 +1,188 @@
+"""The plan of one kernel: which loop each sub-root has, and how far each value travels to its readers.
+
+In:  the sub-roots of a pattern's body, each with its loop. Out: a ``StitchPlan``, which prints.
+
+Each read of a sub-root's value has a *distance*. It is decided here and nowhere else (``distance``).
+The loop of the reader, the value's scheme, its memory and the barrier follow from it:
+
+    distance   the reader                              the reader's loop   scheme     memory              barrier
+    loop       the same thread, in the same loop       the same loop       Local      a register          none
+    thread     the same thread, in a later loop        a later phase       Regional   the block's own     none
+    block      another thread of the same block        a later phase       Regional   the block's own     block
+    grid       another block, or a later segment       a later segment     Global     global memory       grid
+
+The schemes are AStitch's (2022, section 4). Operations that do not depend on each other are its
+Independent scheme. The scheme of a value is that of its farthest reader. ``stitch.loops`` chooses
+the loops so that distances are short. ``kernel.memory`` chooses the buffers, and what "the block's
+own" memory is: a register of every thread, a row in shared memory, or a row of global memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from ..device import Device
+from ..fuse import Composition, Decision, count
+from ..graph import Graph
+from .dominants import Group
+from .index import Key, Position, Pull, pull
+from .mapping import ThreadMap
+from .subroots import Space, SubRoot, makes_near, root
+
+
+# ---------------------------------------------------------------- how far a value travels
+class LoopRead(NamedTuple):
+    """A sub-root's loop reads another sub-root's ``value`` at a position, from a distance."""
+
+    reader: SubRoot
+    value: int
+    at: Position
+    distance: str  # "loop" | "thread" | "block" | "grid"
+
+
+def distance(reader: SubRoot, producer: SubRoot, at: Position) -> str:
+    """How far the element at ``at`` travels from the loop of ``producer`` to that of ``reader``.
+
+    A thread has the same columns in all loops of a segment with equally many. If a warp folds each
+    column, it has no column of its own.
+    """
+    if reader.level != producer.level or not makes_near(producer, reader.space, at):
+        return "grid"
+    if producer.home != at:
+        return "block"
+    if producer.role == "map" and producer.loop == reader.loop:
+        return "loop"
+    return "thread" if producer.extents[2] == reader.extents[2] and not (producer.warps or reader.warps) else "block"
+
+
+def leaves(graph: Graph, s: SubRoot, sub_roots: frozenset[int]) -> list[Key]:
+    """The sub-roots that a sub-root's loop reads, each with its position.
+
+    A combine reads only partial results, so none.
+    """
+    if s.role == "combine":
+        return []
+    asked = root(graph, s)
+    found = pull(graph, [asked], sub_roots, own=[asked] if s.role == "map" else [])
+    return [key for key in found.leaves if key[0] in sub_roots]
+
+
+# ---------------------------------------------------------------- the plan
+@dataclass(frozen=True)
+class LoopPlan:
+    """The sub-roots that share one loop, what they pull, and what they read of other sub-roots."""
+
+    order: int  # its place among the kernel's loops
+    sub_roots: tuple[SubRoot, ...]
+    pulled: Pull
+    reads: tuple[LoopRead, ...]
+    level: int
+    space: Space
+    phase: int
+    serial: int
+    cols: int
+    chunked: bool
+
+    @cached_property
+    def near(self) -> frozenset[Key]:
+        """What it reads of earlier loops of its own block."""
+        return frozenset((r.value, r.at) for r in self.reads if r.distance in ("thread", "block"))
+
+    @property
+    def warps(self) -> bool:
+        """True where a column is not one thread's but a warp's."""
+        return any(s.warps for s in self.sub_roots)
+
+
+class Scheme(NamedTuple):
+    """One of AStitch's schemes: ``local``, ``regional`` or ``global``; and the reason for it."""
+
+    name: str
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class StitchPlan:
+    """The sub-roots of one kernel in order, and the decisions that gave them their loops."""
+
+    graph: Graph
+    device: Device
+    composition: Composition
+    groups: tuple[Group, ...]
+    sub_roots: tuple[SubRoot, ...]
+    decisions: tuple[Decision, ...]
+    # of each segment, if a pass has chosen them
+    maps: tuple[tuple[tuple[int, Space], ThreadMap], ...] = ()
+    # values kept in global memory, since shared memory is full
+    demoted: frozenset[int] = frozenset()
+
+    @cached_property
+    def final(self) -> dict[int, SubRoot]:
+        """The sub-root whose value readers see: the last one that is made for a node."""
+        return {s.node: s for s in self.sub_roots}
+
+    @property
+    def grid_barriers(self) -> int:
+        return max((s.level for s in self.sub_roots), default=0)
+
+    @cached_property
+    def loops(self) -> tuple[LoopPlan, ...]:
+        """The loops in order, each with the sub-roots that share it."""
+        shared: dict[tuple, list[SubRoot]] = {}
+        for s in self.sub_roots:
+            shared.setdefault(s.loop, []).append(s)
+        reads: dict[tuple, list[LoopRead]] = {key: [] for key in shared}
+        for read in self.reads:
+            reads[read.reader.loop].append(read)
+        found = []
+        for order, (key, sub_roots) in enumerate(sorted(shared.items())):
+            roots = [root(self.graph, s) for s in sub_roots if s.role != "combine"]
+            own = [root(self.graph, s) for s in sub_roots if s.role == "map"]
+            pulled = pull(self.graph, roots, frozenset(self.final), own)
+            found.append(LoopPlan(order, tuple(sub_roots), pulled, tuple(reads[key]), *key[:6]))
+        return tuple(found)
+
+    @cached_property
+    def reads(self) -> tuple[LoopRead, ...]:
+        """Each read of a sub-root's value in a sub-root's loop, with its distance."""
+        final = self.final
+        return tuple(LoopRead(s, value, at, distance(s, final[value], at))
+                     for s in self.sub_roots for value, at in leaves(self.graph, s, frozenset(final)))
+
+    def scheme(self, s: SubRoot) -> Scheme:
+        """The scheme of a sub-root's value, after demotion if it is demoted."""
+        if s.role in ("partial", "carry"):
+            return Scheme("global", "partial results are combined after a grid barrier")
+        found = self._schemes.get(s.node, Scheme("local"))
+        return Scheme("global", "shared memory is full") if s.node in self.demoted and found.name == "regional" else found
+
+    @cached_property
+    def _schemes(self) -> dict[int, Scheme]:
+        """For each value with readers in other loops the scheme of the farthest."""
+        found: dict[int, Scheme] = {}
+        for reader, value, at, how_far in self.reads:
+            if how_far == "grid" and (value not in found or found[value].name != "global"):
+                near = makes_near(self.final[value], reader.space, at)
+                reason = "a grid barrier lies in between" if near else "other tasks make it"
+                why = f"%{reader.node} {self.graph[reader.node].op} reads it across blocks: {reason}"
+                found[value] = Scheme("global", why)
+            elif how_far != "loop":
+                found.setdefault(value, Scheme("regional", "produced and read by the same block"))
+        return found
+
+    def __str__(self) -> str:
+        lines = [f"# after stitch: {count(len(self.groups), 'group')}, {count(len(self.sub_roots), 'sub-root')}, "
+                 f"{count(self.grid_barriers, 'grid barrier')}"]
+        for number, group in enumerate(self.groups):
+            subs = f", sub-dominants {' '.join(f'%{s}' for s in group.subdominants)}" if group.subdominants else ""
+            lines.append(f"group {number}: {' '.join(f'%{m}' for m in group.members)}  dominant %{group.dominant}{subs}")
+        for s in self.sub_roots:
+            rows, serial, cols = s.extents
+            name, why = self.scheme(s)
+            lines.append(f"level {s.level} phase {s.phase}: %{s.node} {self.graph[s.node].op} {s.role}"
+                         + (f" %{s.operand}" if s.role == "piece" else "") + f" over "
+                         f"{count(rows, 'row')} x {count(cols, 'col')}" + (f" x {serial} serial" if serial != 1 else "")
+                         + f"  {name}{': ' + why if why else ''}")
+        return "\n".join(lines)
