@@ -57,7 +57,8 @@ def _name(plan: StitchPlan, block: int) -> str:
     words = words or [n.op for n in nodes[-1:]]
     text = f"({plan.graph.structure_text}, {plan.composition!r}, {plan.device.name!r}, {block!r})"
     digest = hashlib.sha256(text.encode()).hexdigest()[:6]
-    return identifier(re.sub(r"\W", "_", "_".join(words[:2]), flags=re.ASCII)[:32].strip("_") + f"_{digest}")
+    spelled = re.sub(r"\W", "_", "_".join(words[:2]), flags=re.ASCII)[:32].strip("_")
+    return identifier(f"{spelled or 'kernel'}_{digest}")
 
 
 # Registers a thread that are assumed, as the assembler taught. A grid barrier is a call, and only half of a thread's registers

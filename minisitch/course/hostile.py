@@ -67,6 +67,7 @@ def attempt(path: Path, assignment: Assignment, user: int | None = None) -> Atta
     """Grade one attack with the command, as this user or another."""
     if sys.platform == "linux":  # orphans become children of this process, so none can hide
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    before = _children()
     with tempfile.TemporaryDirectory() as place:
         results = Path(place, "results.json")
         if user is not None:
@@ -108,14 +109,14 @@ def attempt(path: Path, assignment: Assignment, user: int | None = None) -> Atta
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
-            _orphans()
+            _orphans(before)
             return Attack(
                 path.stem,
                 f"the grader ran longer than {LIMIT_SECONDS:g} s",
                 time.monotonic() - began,
             )
         problems = list(_gained(process.returncode, results, said))
-        problems += [f"it left the process {each}" for each in _orphans()]
+        problems += [f"it left the process {each}" for each in _orphans(before)]
         problems += [f"it left the file {each}" for each in _files_left(Path(place))]
         return Attack(path.stem, "; ".join(problems), time.monotonic() - began)
 
@@ -133,15 +134,20 @@ def _gained(status: int, results: Path, said: str) -> Iterator[str]:
         yield f"it scored {record['score']}: {', '.join(test['name'] for test in record['tests'] if test['score'])}"
 
 
-def _orphans() -> list[int]:
-    """Processes that an attack left: children of this process now. They are ended."""
+def _children() -> set[int]:
+    """The processes that are children of this one now."""
+    listed = Path(f"/proc/self/task/{os.getpid()}/children")
+    return set(map(int, listed.read_text().split())) if listed.exists() else set()
+
+
+def _orphans(before: set[int]) -> list[int]:
+    """Processes that an attack left: children that were not there ``before``. They are ended."""
     found = []
-    children = Path(f"/proc/self/task/{os.getpid()}/children")
-    for word in children.read_text().split() if children.exists() else []:
+    for number in sorted(_children() - before):
         try:
-            os.kill(int(word), 9)
-            os.waitpid(int(word), 0)
-            found.append(int(word))
+            os.kill(number, 9)
+            os.waitpid(number, 0)
+            found.append(number)
         except (ProcessLookupError, ChildProcessError):
             continue
     return found
