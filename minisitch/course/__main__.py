@@ -264,7 +264,7 @@ def _grade(options: argparse.Namespace) -> None:
 
 
 def _student(metadata: Path | None) -> str:
-    """The address of whoever handed in, from Gradescope's file."""
+    """The student's address, from Gradescope's file."""
     if metadata is None:
         return ""
     try:

@@ -237,7 +237,7 @@ def ruler(distances: Mapping[str, float], allowed: float) -> Picture:
     for power in at.powers:
         x = at(10.0 ** power)
         body += [line(x, y, x, y + 5), text(x, y + 19, f"1e{power}", "middle", faint=True)]
-    return svg(WIDTH, y + 48, body, f"distances from the true result, of which {allowed:.2g} is allowed")
+    return svg(WIDTH, y + 48, body, f"distances from the true result; up to {allowed:.2g} is allowed")
 
 
 def roofline(found: Comparison) -> Picture:

@@ -76,9 +76,9 @@ def step(kernel: str | Callable[..., Any], arrays: Sequence[Any] | Mapping[str, 
     Changes ``arrays`` in place. They are the arguments in order, or by parameter name. Scalars pass
     through. ``inputs`` names the arrays that hold data at the start, by parameter name or position.
     By default these are the arrays that the text never writes. In all others a cell must be written
-    before it is read. ``outputs`` names arrays of which every cell must be written in the end.
+    before it is read. In an array that ``outputs`` names every cell must be written.
     ``wave`` is the number of blocks that are resident at once. ``queues`` names arrays that stay in
-    L2: their bytes are counted apart. ``record`` is a list that gets an ``FilmEvent`` for each access
+    L2: their bytes are counted apart. ``record`` is a list that gets a ``FilmEvent`` for each access
     and meeting, also before a refusal.
 
     The limits: ``rounds`` of all loops of all threads together (by default half a million, 1,000

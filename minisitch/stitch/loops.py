@@ -280,7 +280,7 @@ class _Arranger:
             self._add(node, "piece", operand.type.shape, partition, space, mapping, home, operand=operand.id)
         pieces = [s for s in self.order if s.node == node.id]
         self.made[node.id] = max(pieces, key=lambda s: s.level)
-        self._decide(node, "pieces", f"whoever reads it waits until all is written, so nothing is chosen element by element: "
+        self._decide(node, "pieces", "its readers wait until all is written, so no element chooses an operand: "
                                      f"{count(len(pieces), 'operand')} stored each where it belongs")
 
     def _mapped(self, node: Node) -> Mapped:
