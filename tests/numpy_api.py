@@ -156,8 +156,8 @@ UFUNCS = sorted({name for name in np.__all__ if isinstance(getattr(np, name), np
 def programs(every: int = 1) -> Iterator[tuple[str, str]]:
     """(function, text of a program), for the whole table.
 
-    With ``every`` only one in so many: of the calls of a ufunc, since all ufuncs share their code, and of the combinations that
-    another call stands for. The first one taken moves on from call to call. With 9, which shares no factor with most numbers
+    With ``every`` = n only one call in n of a ufunc is made, since all ufuncs share their code. The same holds for combinations
+    that another call stands for. The first one taken moves on from call to call. With 9, which shares no factor with most numbers
     of choices, each choice comes up. A call that stands for one program is always there.
     """
     for number, name in enumerate(UFUNCS):

@@ -126,7 +126,7 @@ def test_two_processes_keep_each_others_prices(tmp_path):
 
 
 @pytest.mark.paper(12)
-def test_prices_come_from_whoever_can_measure(tmp_path, monkeypatch):
+def test_measured_prices_are_taken_where_they_can_be_had(tmp_path, monkeypatch):
     monkeypatch.setattr(library, "MEASURING", [])
     assert library.price(entry()) == model_us(entry()) > 0
     installed = Library(tmp_path / "p.json", lambda e: 7.0)

@@ -53,7 +53,7 @@ def deep(depth):
 
 
 def softmaxes(times):
-    """So many softmaxes one after the other: twice as many barriers in the one kernel."""
+    """N softmaxes in a row make one kernel with 2 N barriers."""
     def repeated(x):
         for _ in range(times):
             x = softmax(x)

@@ -55,7 +55,7 @@ THE_SAME = {  # why a survivor computes the same: the survivors
         ("double_buffered_scan", "line 11: cuda.syncthreads(): a statement earlier"),
         ("stencil_with_halo", "line 10: cuda.syncthreads(): a statement earlier"),
     ],
-    "an array has room that nobody uses": [
+    "an array is larger than the kernel needs": [
         ("tree_sum", "line 1: 64: 65"),
         ("histogram", "line 2: 9: 10"),
         ("transpose_with_padding", "line 2: 8: 9"),

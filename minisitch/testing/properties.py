@@ -1,4 +1,4 @@
-"""What every result of a pass must be, whoever wrote the pass. ``testing/seams.py`` asks.
+"""The properties of each pass that may be swapped. ``testing/seams.py`` checks results by them.
 
 In:  a ``Run``, which calls the function under test, and the arguments of one call. Out: its result.
 Raises ``Broken`` with the name of the property and what was seen.
@@ -122,7 +122,7 @@ def check_map_rows(run: Run, rows: int, cols: int, device: Device, *, adaptive: 
         require(alone, "block a row", f"{seen}; adaptive=False asks for a block a row")
         return m
     wave, may_split = device.wave(m.threads), not (whole or threads_per_row)
-    require(m.blocks <= wave, "one wave", f"{count(m.blocks, 'block')}, of which {wave} are "
+    require(m.blocks <= wave, "one wave", f"{count(m.blocks, 'block')}; only {wave} are "
             "resident at once: let each take several tasks in turn")
     require(m.splits == 1 or may_split, "whole", f"{count(m.splits, 'chunk')} of a whole row")
     _check_busy(m, device.wave(block), may_split, chosen=threads_per_row > 0)
