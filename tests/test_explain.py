@@ -285,6 +285,21 @@ def test_a_machine_that_the_target_does_not_run_is_refused(target, device, inste
     assert ms.compare(softmax, "f32[4,8]", target="reference", device=device, strategies=("none",)).rows
 
 
+@pytest.mark.parametrize("device", ["v100", "cpu"])
+def test_the_reference_compares_every_strategy_for_any_device(device):
+    """A student without a GPU asks what a GPU would do: counts and modelled times, which are those of the stepper's text."""
+    attended = dict.fromkeys(("q", "k", "v"), "f32[16,8]")
+    found = ms.compare(attention, **attended, target="reference", device=device)
+    assert {r.strategy for r in found.rows} == set(STRATEGIES) and not found.remark, str(found)
+    assert all(r.modelled_us > 0 == r.measured_us and r.max_error < 1e-5 for r in found.rows)
+    assert "No kernel was run" in str(found)
+    ran = ms.compare(attention, **attended, target={"v100": "step", "cpu": "python"}[device], device=device,
+                     strategies=("xla", "astitch"), passes=())
+    same = ms.compare(attention, **attended, target="reference", device=device, strategies=("xla", "astitch"), passes=())
+    assert [replace(r, max_error=0.0) for r in same.rows] == [replace(r, max_error=0.0) for r in ran.rows]
+    assert same.parts == ran.parts
+
+
 def test_samples_fill_a_nest():
     a, (b, c), d = sample((TensorType((2, 3)), [TensorType((4,), "int32"), TensorType((3,), "bool")], "text"), seed=1)
     assert a.dtype == np.float32 and b.dtype == np.int32 and set(b) <= set(range(8)) and c.dtype == bool and d == "text"

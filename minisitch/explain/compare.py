@@ -140,7 +140,9 @@ class Comparison:
     def note(self) -> str:
         """What the table itself does not say."""
         measured = f"NumPy itself: {duration(self.numpy_us)}. " if self.numpy_us else ""
-        return (f"{measured}Target {self.target}, modelled for {self.device.name}. A kernel is counted at each of its launches. "
+        ran = "No kernel was run: NumPy made the results. " if self.target == "reference" else ""
+        return (f"{measured}{ran}Target {self.target}, modelled for {self.device.name}. "
+                "A kernel is counted at each of its launches. "
                 f"Error: largest distance from float64, relative to the largest magnitude.{self.remark}{self._unrest}")
 
     @property
@@ -258,6 +260,9 @@ def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None
     takes half as long again. ``optimum`` adds the best plan, and each strategy's modelled distance
     to it, if the program is small enough.
 
+    With the target ``reference`` no kernel is compiled or run, so ``device`` may be any: times are the
+    model's, and errors are NumPy's on the graph that the strategy planned.
+
     A strategy that raises a MinisitchError, or returns a wrong shape, gets a remark instead of a
     row. If all do, the first error is raised. Raises DeviceError if the target cannot run kernels
     for the device.
@@ -268,32 +273,35 @@ def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None
     refuse_other_machine(machine, target)
     program = replace(trace(fn, args, kwargs), exact=exact)
     failed: dict[str, MinisitchError] = {}
-    lowered = _each(lambda name: lower_program(program, name, target, machine, decide=plan_of, passes=passes),
+    printed = ("step" if machine.kind == "gpu" else "cpu") if target == "reference" else target
+    lowered = _each(lambda name: lower_program(program, name, printed, machine, decide=plan_of, passes=passes),
                     strategies or STRATEGIES, failed)
     if strategies is None:  # the baselines first
         lowered = dict(sorted(lowered.items(), key=lambda item: -len(item[1].kernels)))
-    remark = _add_optimum(lowered, program, target, machine, passes) if optimum else ""
+    remark = _add_optimum(lowered, program, printed, machine, passes) if optimum else ""
     if target == "cpu":
         wanted = [r for stages in lowered.values() for source in stages.sources for r in requests(source)]
         compiler.compile_many(wanted)
-    ready = _each(lambda name: assemble(lowered[name], target), lowered, failed)
     leaves = flatten((args, kwargs))[0]
-    truth = evaluate(program.graph, [np.asarray(x) for x in (*leaves, *program.outside(leaves))], float64=True)
-    errors = _each(lambda name: _error(ready[name], leaves, truth), ready, failed)
-    ready = {name: ready[name] for name in errors}
+    inputs = [np.asarray(x) for x in (*leaves, *program.outside(leaves))]
+    truth = evaluate(program.graph, inputs, float64=True)
+    ready = {} if target == "reference" else _each(lambda name: assemble(lowered[name], target), lowered, failed)
+    errors = _each(lambda name: _error(ready[name].outputs([np.array(x) for x in leaves]) if ready else
+                                       evaluate(lowered[name].graph, inputs), truth), ready or lowered, failed)
     remark += "".join(f" No row for {name}: {type(why).__name__}: {why}." for name, why in failed.items())
     remark += f" {note}" if (note := widened(program.graph)) else ""
     now("measuring")
     measured = target in ("cpu", "cuda")
-    calls = {name: _call(run, leaves) for name, run in ready.items()}
+    calls = {name: _call(ready[name], leaves) for name in errors if measured}
     own = copy.deepcopy((args, kwargs)) if program.mutated else (args, kwargs)
     calls[""] = lambda: fn(*own[0], **own[1])
-    times = interleaved(calls, seconds) if measured else dict.fromkeys(calls, 0.0)
-    rows = tuple(_row(name, ready[name].stages, times[name], errors[name]) for name in ready)
+    times = interleaved(calls, seconds) if measured else dict.fromkeys(["", *errors], 0.0)
+    rows = tuple(_row(name, lowered[name], times[name], errors[name]) for name in errors)
     best_us = next((r.modelled_us for r in rows if r.strategy == "optimum"), 0.0)
     rows = tuple(replace(r, over_optimum=r.modelled_us / best_us) for r in rows) if best_us else rows
-    parts = {name: _parts(run, leaves, seconds / 2 / len(ready) if measured else 0) for name, run in ready.items()}
-    graphs = {name: run.stages.graph for name, run in ready.items()}
+    each = seconds / 2 / len(errors)
+    parts = {name: _parts(lowered[name], launch_times(ready[name], leaves, each) if measured else []) for name in errors}
+    graphs = {name: lowered[name].graph for name in errors}
     return Comparison(getattr(fn, "__name__", "program"), target, machine, rows, times[""], parts, graphs, remark)
 
 
@@ -344,9 +352,8 @@ def _each(make: Callable[[str], Made], names: Iterable[str], failed: dict[str, M
     return found
 
 
-def _error(run: Executable, leaves: Sequence[Any], exact: Sequence[np.ndarray]) -> float:
+def _error(results: Sequence[np.ndarray], exact: Sequence[np.ndarray]) -> float:
     """The largest error over all outputs."""
-    results = run.outputs([np.array(x) for x in leaves])
     return max((error_of(got, want) for got, want in zip(results, exact, strict=True)), default=0.0)
 
 
@@ -415,12 +422,12 @@ def _row(name: str, stages: Stages, measured_us: float, error: float) -> Row:
                sum(k.grid_barriers for k in stages.kernels) + len(stages.flows), modelled, measured_us, error)
 
 
-def _parts(run: Executable, leaves: Sequence[Any], seconds: float) -> tuple[ComparedPart, ...]:
-    """Each kernel launch, with its own time if ``seconds`` are given to measure it."""
-    graph, plan = run.stages.graph, run.stages.plan
-    times = launch_times(run, leaves, seconds) if seconds else [[0.0]] * len(plan.kernels)
+def _parts(stages: Stages, measured: Sequence[Sequence[float]]) -> tuple[ComparedPart, ...]:
+    """Each kernel launch, with its own time if the launches were measured."""
+    graph, plan = stages.graph, stages.plan
+    times = measured or [[0.0]] * len(plan.kernels)
     found = []
-    for pattern, body, kernel, us in zip(plan.kernels, run.stages.bodies, run.stages.kernels, times, strict=True):
+    for pattern, body, kernel, us in zip(plan.kernels, stages.bodies, stages.kernels, times, strict=True):
         nodes = frozenset(m for m in pattern.members if graph[m].kind in ("map", "reduce") or m in pattern.outputs)
         why = _reason(graph, kernel, body, nodes)
         found.append(ComparedPart(kernel.name, nodes, cost.traffic(kernel).total, float(np.median(us)), why))
