@@ -19,6 +19,7 @@ from minisitch.stitch.subroots import column_of, root
 from minisitch.strategies import cost
 from minisitch.testing import random_graph, random_inputs
 from minisitch.testing.judge import judge
+from minisitch.trace.parser import parse
 
 # figure_7's ids by the paper's names
 PR2, PR1, PR3, B1, A1, R1, D1, PW1, B2, D2, R2, B3, M1 = 0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13
@@ -310,6 +311,27 @@ def test_the_locality_check_sees_a_wrong_plan():
     for late in (lambda phase: 0, lambda phase: 9 - phase):
         with pytest.raises(AssertionError, match="reads"):
             check_locality(replace(plan, sub_roots=tuple(replace(s, phase=late(s.phase)) for s in plan.sub_roots)))
+
+
+def test_pieces_read_a_kept_row_by_indices_of_their_own():
+    """The pieces of one loop look the same row up, each at its own indices."""
+    graph = parse("""
+        %0: f32[2,123] = input name='a'
+        %1: i64[30] = input name='at'
+        %2: f32[2,123] = neg %0
+        %3: f32[30,2] = gather %2 %1 axes=(1,)
+        %4: f32[15,2] = slice %3 size=(15, 2) start=(0, 0) step=(1, 1)
+        %5: f32[15,2] = exp %4
+        %6: f32[15,2] = slice %3 size=(15, 2) start=(15, 0) step=(1, 1)
+        %7: f32[30,2] = concatenate %5 %6 axis=0
+        return %7""")
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal((2, 123), np.float32), rng.integers(0, 123, 30)]
+    for device in (CPU, TOY):
+        plan = stitch(graph, device, Stitching(kept=(2,)))
+        assert len(plan.loops[-1].sub_roots) == 2 and {value for value, _ in plan.loops[-1].near} == {2}
+        assert {at for _, at in plan.loops[-1].near} == {at for value, at in plan.loops[-1].pulled.leaves if value == 2}
+    stepped_kernel(default_kernel(plan), inputs)
 
 
 @pytest.mark.paper(48)

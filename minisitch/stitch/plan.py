@@ -78,17 +78,13 @@ class LoopPlan:
     sub_roots: tuple[SubRoot, ...]
     pulled: Pull
     reads: tuple[LoopRead, ...]
+    near: frozenset[Key]  # what they read of earlier loops of their own block
     level: int
     space: Space
     phase: int
     serial: int
     cols: int
     chunked: bool
-
-    @cached_property
-    def near(self) -> frozenset[Key]:
-        """What it reads of earlier loops of its own block."""
-        return frozenset((r.value, r.at) for r in self.reads if r.distance in ("thread", "block"))
 
     @property
     def warps(self) -> bool:
@@ -136,12 +132,15 @@ class StitchPlan:
         reads: dict[tuple, list[LoopRead]] = {key: [] for key in shared}
         for read in self.reads:
             reads[read.reader.loop].append(read)
-        found = []
+        final, found = self.final, []
         for order, (key, sub_roots) in enumerate(sorted(shared.items())):
             roots = [root(self.graph, s) for s in sub_roots if s.role != "combine"]
             own = [root(self.graph, s) for s in sub_roots if s.role == "map"]
-            pulled = pull(self.graph, roots, frozenset(self.final), own)
-            found.append(LoopPlan(order, tuple(sub_roots), pulled, tuple(reads[key]), *key[:6]))
+            pulled = pull(self.graph, roots, frozenset(final), own)
+            # asked of the loop's own pull: it names the indices that the program computes (``at0``, ``at1``)
+            near = frozenset((value, at) for value, at in pulled.leaves
+                             if value in final and distance(sub_roots[0], final[value], at) in ("thread", "block"))
+            found.append(LoopPlan(order, tuple(sub_roots), pulled, tuple(reads[key]), near, *key[:6]))
         return tuple(found)
 
     @cached_property
