@@ -196,7 +196,14 @@ def test_hints_say_first_what_they_give_away(capsys):
 def test_the_list_is_data(capsys):
     assert course.main(["list", "--json", "--assignments", str(HOME)]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert rows[0]["name"] == "A5" and rows[0]["minutes"] > 0 and rows[0]["lines"] == A5.lines
+    (row,) = (row for row in rows if row["name"] == "A5")
+    assert len(rows) == len(KNOWN) and row["minutes"] > 0 and row["lines"] == A5.lines
+
+
+def test_the_guide_has_the_points_and_minutes_of_every_assignment():
+    guide = (HOME.parent.parent / "docs" / "instructors.md").read_text(encoding="utf-8")
+    rows = [f"| {each.name} {each.title} | {each.points:g} | {each.minutes} | {each.week} |" for each in KNOWN.values()]
+    assert [row for row in rows if row not in guide] == []
 
 
 # ---------------------------------------------------------------- what instructors read

@@ -9,9 +9,9 @@
 In:  an assignment's folder and a submission. Out: an outcome an item. The assignments are in the
 repository's ``tutorials/assignments/``, and not in the package. A new one is one more folder.
 
-Reading order: ``items`` (what an item is), ``assignment`` (the folder), ``child`` and ``cage`` (how a
-submission runs), ``sitting`` (who asks what), ``report``, ``release``, ``verify`` (the grader is
-graded), ``__main__`` (the commands).
+Reading order: ``items`` (what an item is), ``graphs`` (what several assignments draw), ``assignment``
+(the folder), ``child`` and ``cage`` (how a submission runs), ``sitting`` (who asks what), ``report``,
+``release``, ``verify`` (the grader is graded), ``__main__`` (the commands).
 """
 
 from .assignment import Assignment, CourseError, find_assignment, find_assignments

@@ -1,0 +1,89 @@
+"""Graphs of operations that items draw and make smaller. Several assignments share them.
+
+    {7: ("input", [], 64), 2: ("map", [7, 7], 64), 5: ("reduce", [2], 8)}
+
+A graph is a dict: each operation's number, and a tuple of its kind, its operands and the elements of
+its result. Numbers are names: they say nothing about the order. Kinds are "input", "map" (element-wise),
+"heavy" (element-wise and slow, such as exp) and "reduce".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from .items import Drawing
+
+Operations = dict[int, tuple[str, list[int], int]]
+COLUMNS = 8  # elements that a drawn reduce folds into one
+
+
+def draw_operations(
+    at: Drawing, kinds: Sequence[str] = ("map", "map", "heavy", "reduce"), near: int = 4
+) -> Operations:
+    """``at.size`` operations after one or two inputs. An operand is one of the ``near`` operations before."""
+    inputs = at.random.choice((1, 2))
+    count = at.size + inputs
+    ids = at.random.sample(range(3 * count), count)
+    ops: Operations = {
+        each: ("input", [], at.random.choice((64, 512, 4096))) for each in ids[:inputs]
+    }
+    for place, each in enumerate(ids[inputs:], inputs):
+        kind = at.random.choice(kinds)
+        before = ids[max(0, place - near) : place]
+        operands = [
+            at.random.choice(before)
+            for _ in range(1 if kind == "reduce" else at.random.choice((1, 2)))
+        ]
+        size = max(ops[operand][2] for operand in operands)
+        ops[each] = (kind, operands, max(1, size // COLUMNS) if kind == "reduce" else size)
+    return {each: ops[each] for each in at.random.sample(ids, count)}
+
+
+def readers(ops: Operations) -> dict[int, list[int]]:
+    """Each operation, and the operations that read it, each once."""
+    found: dict[int, list[int]] = {each: [] for each in ops}
+    for reader, (_, operands, _) in ops.items():
+        for operand in dict.fromkeys(operands):
+            found[operand].append(reader)
+    return found
+
+
+def smaller_operations(ops: Operations) -> Iterator[Operations]:
+    """Graphs with less in them: one operation removed, one operand dropped, or one kind made plain.
+
+    The readers of a removed operation read its first operand. An input that is read stays.
+    """
+    used = readers(ops)
+    for gone, (_, operands, _) in ops.items():
+        if operands or not used[gone]:
+            yield {
+                each: (kind, [operands[0] if one == gone else one for one in ones], size)
+                for each, (kind, ones, size) in ops.items()
+                if each != gone
+            }
+    for each, (kind, ones, size) in ops.items():
+        if len(ones) > 1:
+            yield {**ops, each: (kind, ones[:1], size)}
+            yield {**ops, each: (kind, ones[1:], size)}
+        if kind in ("heavy", "reduce"):
+            yield {**ops, each: ("map", ones, size)}
+
+
+def circle(ops: Operations, kernels: Sequence[Sequence[int]]) -> list[int]:
+    """Kernels that wait for each other, as places in ``kernels``; an empty list if there are none.
+
+    A kernel waits for each kernel that makes a value that it reads.
+    """
+    place = {each: at for at, kernel in enumerate(kernels) for each in kernel}
+    waits: dict[int, set[int]] = {at: set() for at in range(len(kernels))}
+    for each, (_, operands, _) in ops.items():
+        if each in place:
+            waits[place[each]] |= {place[one] for one in operands if one in place}
+    for at, others in waits.items():
+        others.discard(at)
+    while ready := [at for at, others in waits.items() if not others]:
+        for at in ready:
+            del waits[at]
+        for others in waits.values():
+            others.difference_update(ready)
+    return sorted(waits)
