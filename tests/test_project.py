@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 
-from size import BUDGETS, ROAD, closure, code_lines, figures, tokens  # noqa: E402
+from size import AFTERNOON, BUDGETS, ROAD, closure, code_lines, figures, tokens  # noqa: E402
 
 PACKAGE = sorted((ROOT / "minisitch").rglob("*.py"))
 CUDA_WORDS = (  # docs/words.md begins with these, in this order
@@ -103,6 +103,15 @@ def test_the_road_is_what_is_imported():
     assert {"ops", "graph", "device", "fuse", "stitch.index", "kernel.ir", "kernel.text", "errors"} <= set(road)
     assert not {"runtime", "lower", "strategies.auto", "strategies.prices"} & set(road)
     assert f"{BUDGETS['road, code lines']:,} code lines" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_readme_names_the_files_to_read():
+    """All files of the afternoon path, and no file that is gone."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    order = text[text.index("To read the road"):text.index("`docs/words.md` defines every term")]
+    named = {name.rstrip("/").rsplit("/")[-1] for name in re.findall(r"`([\w/]+)`", order)} - {"minisitch", "stitch", "kernel"}
+    last = {module: module.rsplit(".")[-1] for module in (*AFTERNOON, *closure(ROAD), "passes.registry")}
+    assert {last[module] for module in AFTERNOON} <= named <= set(last.values())
 
 
 def test_tokens_are_names_numbers_strings_and_operators():
