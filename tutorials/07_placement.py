@@ -63,6 +63,43 @@ for decision in long.decisions:
 # they make a trip to memory and back. The compiler says so: every choice is kept as data, with the rule and
 # the numbers that it was made with.
 #
+# ## Two values in one place
+#
+# A value needs its place only as long as somebody will read it. Here is a program that keeps two rows: the
+# exponentials, then the quotients. The picture shows the shared memory of a block. Time goes to the right,
+# from barrier to barrier, and bytes go down.
+
+# %%
+from minisitch import simt
+from minisitch.explain import film
+
+
+def spread(x):
+    p = softmax(x)
+    return (p - np.mean(p, axis=-1, keepdims=True)) / np.max(np.abs(p * x), axis=-1, keepdims=True)
+
+
+def recorded(passes):
+    """The kernel for two rows, and all accesses of a step."""
+    (source,) = ms.lower(spread, "f32[2,1000]", strategy="astitch", target="step", device="v100", passes=passes)
+    x, y, events = np.random.default_rng(0).random(2000, dtype=np.float32), np.zeros(2000, np.float32), []
+    simt.step(source.text, [x, y], source.kernel.grid, source.kernel.block, record=events)
+    return source.kernel, events
+
+
+apart, apart_events = recorded(())
+film.lifetimes(apart, apart_events)
+
+# %% [markdown]
+# When the quotients are made, the exponentials are read for the last time. So the quotients can take their
+# place. A step of the compiler finds such pairs:
+
+# %%
+together, together_events = recorded(("share_memory",))
+print(f"shared memory of a block: {apart.shared_bytes} bytes apart, {together.shared_bytes} bytes together")
+film.lifetimes(together, together_events)
+
+# %% [markdown]
 # ## Nobody else reads it
 #
 # In this softmax, thread 5 of a row makes the exponentials of some columns, and later divides those of the
@@ -82,6 +119,7 @@ place = {name: next(where for node, _, where, _ in kernel.placements if kernel.g
          for name, kernel in {"short": short, "medium": medium, "long": long}.items()}
 assert place["short"].startswith("registers") and place["medium"].startswith("shared") and place["long"].startswith("scratch")
 assert medium.shared_bytes >= 4 * 8000 and long.shared_bytes < 1000 < 49_152 < long.wanted_bytes
+assert together.shared_bytes + 4 * 1000 == apart.shared_bytes
 assert {d.rule for d in long.decisions} - {d.rule for d in medium.decisions} == {"shared-memory"}
 
 # %% [markdown]
