@@ -66,8 +66,9 @@ for decision in long.decisions:
 # ## Two values in one place
 #
 # A value needs its place only as long as somebody will read it. Here is a program that keeps two rows: the
-# exponentials, then the quotients. The picture shows the shared memory of a block. Time goes to the right,
-# from barrier to barrier, and bytes go down.
+# exponentials `k4`, then the quotients `k7`. The picture shows the shared memory of a block. Bytes go down,
+# and time goes to the right. A column is what happens between two barriers. The thin lines are the places
+# where warps leave what they found for a reduction.
 
 # %%
 from minisitch import simt
@@ -91,8 +92,8 @@ apart, apart_events = recorded(())
 film.lifetimes(apart, apart_events)
 
 # %% [markdown]
-# When the quotients are made, the exponentials are read for the last time. So the quotients can take their
-# place. A step of the compiler finds such pairs:
+# When the quotients are made, the exponentials are read for the last time, each by the thread that writes the
+# quotient. So the quotients can take their place. A step of the compiler finds such pairs:
 
 # %%
 together, together_events = recorded(("share_memory",))
@@ -100,6 +101,8 @@ print(f"shared memory of a block: {apart.shared_bytes} bytes apart, {together.sh
 film.lifetimes(together, together_events)
 
 # %% [markdown]
+# Now `k4` holds the exponentials first and the quotients later.
+#
 # ## Nobody else reads it
 #
 # In this softmax, thread 5 of a row makes the exponentials of some columns, and later divides those of the
