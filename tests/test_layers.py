@@ -4,6 +4,7 @@ import ast
 import io
 import re
 import tokenize
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,16 @@ def name(path: Path) -> str:
 MODULES = {module_of(path): path for path in FILES}
 
 
+@cache
+def parsed(text: str) -> ast.Module:
+    """A program's tree. Several tests walk the same files."""
+    return ast.parse(text)
+
+
+def tree_of(path: Path) -> ast.Module:
+    return parsed(path.read_text(encoding="utf-8"))
+
+
 def room(module: str) -> str:
     return module.partition(".")[0]
 
@@ -40,7 +51,7 @@ def imports(path: Path, text: str) -> list[str]:
     """Modules of this package and foreign packages that a file imports, wherever it does: ``"stitch.loops"``, ``"/numba"``."""
     found = []
     folder = path.relative_to(PACKAGE).parts[:-1]
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -113,7 +124,7 @@ def test_no_two_classes_or_aliases_have_one_name():
     """A reader who sees a name knows the class without looking at the imports."""
     homes: dict[str, set[str]] = {}
     for path in FILES:
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in tree_of(path).body:
             names = ([node.name] if isinstance(node, ast.ClassDef) else
                      [x.id for x in node.targets if isinstance(x, ast.Name) and not x.id.isupper() and x.id.strip("_")[:1].isupper()]
                      if isinstance(node, ast.Assign) else [])
@@ -131,7 +142,7 @@ HOMES = {"LINE": "device.py", "SECTOR": "device.py", "returned": "fuse.py", "ups
 def test_what_several_files_need_has_one_home(word):
     found = []
     for path in FILES:
-        body = ast.parse(path.read_text(encoding="utf-8")).body
+        body = tree_of(path).body
         for node in [*body, *(inner for outer in body if isinstance(outer, ast.ClassDef) for inner in outer.body)]:
             names = ([node.name] if isinstance(node, ast.FunctionDef) else
                      [x.id for target in node.targets for x in ast.walk(target) if isinstance(x, ast.Name)]
@@ -147,7 +158,7 @@ def code_lines(text: str) -> set[int]:
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in skipped:
             lines.update(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
             lines -= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))
     return lines
@@ -158,7 +169,7 @@ def test_files_and_functions_stay_small(path):
     text = path.read_text(encoding="utf-8")
     lines = code_lines(text)
     assert len(lines) <= MAX_FILE, f"{name(path)} has {len(lines)} code lines: two files, never denser lines"
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             size = len(lines & set(range(node.lineno, node.end_lineno + 1)))
             assert size <= MAX_FUNCTION, f"{name(path)}: {node.name} has {size} code lines"
