@@ -14,14 +14,17 @@ from collections.abc import Iterator, Sequence
 from .items import Drawing
 
 Operations = dict[int, tuple[str, list[int], int]]
-COLUMNS = 8  # elements that a drawn reduce folds into one
+COLUMNS = (4, 16, 64)  # elements that a drawn reduce folds into one
 
 
 def draw_operations(
-    at: Drawing, kinds: Sequence[str] = ("map", "map", "heavy", "reduce"), near: int = 4
+    at: Drawing,
+    kinds: Sequence[str] = ("map", "map", "heavy", "reduce"),
+    near: int = 4,
+    most_inputs: int = 2,
 ) -> Operations:
-    """``at.size`` operations after one or two inputs. An operand is one of the ``near`` operations before."""
-    inputs = at.random.choice((1, 2))
+    """``at.size`` operations after a few inputs. An operand is one of the ``near`` operations before."""
+    inputs = at.random.randint(1, most_inputs)
     count = at.size + inputs
     ids = at.random.sample(range(3 * count), count)
     ops: Operations = {
@@ -35,7 +38,9 @@ def draw_operations(
             for _ in range(1 if kind == "reduce" else at.random.choice((1, 2)))
         ]
         size = max(ops[operand][2] for operand in operands)
-        ops[each] = (kind, operands, max(1, size // COLUMNS) if kind == "reduce" else size)
+        if kind == "reduce":
+            size = max(1, size // at.random.choice(COLUMNS))
+        ops[each] = (kind, operands, size)
     return {each: ops[each] for each in at.random.sample(ids, count)}
 
 

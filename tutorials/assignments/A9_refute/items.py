@@ -99,10 +99,9 @@ def draw_law(at: Drawing) -> Law:
 
 
 def draw_power(at: Drawing) -> Divisor:
-    most = 13 if at.variant == "float16" else 30
-    return Divisor(
-        at.random.choice((-1.0, 1.0)) * 2.0 ** at.random.randint(-most, most), at.variant
-    )
+    """A power of two. The whole numbers up to ``MOST_TRIED`` divided by it do not overflow."""
+    least, most = (-5, 13) if at.variant == "float16" else (-30, 30)
+    return Divisor(at.random.choice((-1.0, 1.0)) * 2.0 ** at.random.randint(least, most), at.variant)
 
 
 def draw_divisor(at: Drawing) -> Divisor:
