@@ -288,10 +288,10 @@ class Model:
 def test_the_option_travels_with_methods_and_pickles():
     model = Model()
     model.forward.wait(X)
-    assert model.forward.ready(X) and model.forward._bound().background
+    assert model.forward.ready(X) and model.forward._bound().options.background
     again = pickle.loads(pickle.dumps(ms.jit(shadowed, target="reference", background=True)))
-    assert again.background and again.target == "reference"
-    assert not ms.jit(shadowed, target="python").background
+    assert again.options.background and again.options.target == "reference"
+    assert not ms.jit(shadowed, target="python").options.background
 
 
 def test_a_forked_child_starts_its_own():

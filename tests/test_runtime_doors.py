@@ -51,9 +51,9 @@ def test_pickles_by_reference():
     assert pickle.loads(pickle.dumps(shadowed)) is shadowed
     other = ms.jit(shadowed, target="reference")
     copy = pickle.loads(pickle.dumps(other))
-    assert copy is not shadowed and copy.target == "reference" and copy.__wrapped__ is shadowed.__wrapped__
+    assert copy is not shadowed and copy.options.target == "reference" and copy.__wrapped__ is shadowed.__wrapped__
     again = pickle.loads(pickle.dumps(ms.jit(plain, strategy="none")))
-    assert again.__wrapped__ is plain and again.strategy == "none"
+    assert again.__wrapped__ is plain and again.options.strategy == "none"
     assert b"exp" not in pickle.dumps(other)
     with pytest.raises((pickle.PicklingError, AttributeError)):
         pickle.dumps(ms.jit(lambda x: x))

@@ -67,6 +67,18 @@ Passes = Named | None  # None: as the target has it
 MOST_OTHERS = 4  # programs kept for one signature, if values outside the function change
 
 
+@dataclass(frozen=True)
+class Options:
+    """What ``jit`` was told: its parameters."""
+
+    strategy: str = "auto"
+    target: str = "auto"
+    device: str | Device | None = None
+    background: bool = False
+    exact: bool = True
+    passes: Passes = None
+
+
 # ---------------------------------------------------------------- lower
 def read_types(value: Any) -> Any:
     """Replace shape strings such as ``"f32[128,768]"`` in a nest of arguments by ``TensorType``.
@@ -83,14 +95,12 @@ def read_types(value: Any) -> Any:
 def settings(fn: Callable[..., Any], strategy: str | None, target: str | None, device: str | Device | None,
              exact: bool | None, passes: Passes) -> tuple[Callable[..., Any], str, str, str | Device | None, bool, Named]:
     """The plain function, and the settings not given here as ``jit`` was told."""
-    if not isinstance(fn, Jitted):
-        target = choose_target(target or "auto")
-        return fn, strategy or "auto", target, device, exact is not False, for_target(passes, target)
-    chosen, told = choose_target(target or fn.target), choose_target(fn.target)
-    exact = fn.exact if exact is None else exact
-    device = device or (fn.device if chosen == told else None)
-    passes = for_target(fn.passes if passes is None else passes, chosen)
-    return fn.function, strategy or fn.strategy, chosen, device, exact, passes
+    told = fn.options if isinstance(fn, Jitted) else Options()
+    chosen = choose_target(target or told.target)
+    exact = told.exact if exact is None else exact
+    device = device or (told.device if chosen == choose_target(told.target) else None)
+    passes = for_target(told.passes if passes is None else passes, chosen)
+    return fn.function if isinstance(fn, Jitted) else fn, strategy or told.strategy, chosen, device, exact, passes
 
 
 @door
@@ -170,13 +180,11 @@ if hasattr(os, "register_at_fork"):
 class Jitted:
     """A NumPy function that is compiled for each combination of shapes, dtypes and constants."""
 
-    def __init__(self, fn: Callable[..., Any], strategy: str, target: str, device: str | Device | None,
-                 background: bool = False, exact: bool = True, passes: Passes = None) -> None:
+    def __init__(self, fn: Callable[..., Any], options: Options) -> None:
         self.__name__ = self.__qualname__ = type(fn).__name__  # for a callable without a name
         functools.update_wrapper(self, fn)
         self.__wrapped__ = fn
-        self.strategy, self.target, self.device, self.background, self.exact = strategy, target, device, background, exact
-        self.passes = passes if passes is None or isinstance(passes, str) else tuple(passes)
+        self.options = options
         self._owner: Callable[[], Any] | None = None  # for a method: returns the object
         self._ready = Programs()  # signature -> program
         self._varied: set[int] = set()  # places of ints that changed between calls
@@ -258,7 +266,7 @@ class Jitted:
             program, key = self._traced(args, kwargs)
             if found := self._ready.find(key):  # another call differed only in a number
                 return found
-            if not self.background:
+            if not self.options.background:
                 self._ready[key] = made = self._build(program, began)
                 return made
         unfused = ReferenceExecutable(program)
@@ -275,11 +283,12 @@ class Jitted:
             return self._build(self._traced(args, kwargs)[0], began)
 
     def _build(self, program: Program, began: float) -> RunCall:
-        target, said = choose_target(self.target), _debug_level()
+        _, strategy, target, device, exact, passes = settings(self, None, None, None, None, None)
+        said = _debug_level()
         if target == "reference":
             return ReferenceExecutable(program)
-        stages = lower_program(replace(program, exact=self.exact), self.strategy, target, choose_device(target, self.device),
-                               decide=plan_of, passes=for_target(self.passes, target))
+        stages = lower_program(replace(program, exact=exact), strategy, target, choose_device(target, device), decide=plan_of,
+                               passes=passes)
         made = assemble(stages, target)
         if said:
             _debug(self, made, time.perf_counter() - began, said)
@@ -313,35 +322,28 @@ class Jitted:
         self._behind = {}
         self._ready.clear()
 
-    @door
     def lower(self, *args: Any, stop_after: str = "emit", **kwargs: Any) -> Any:
         """The result of one stage for these arguments; see ``minisitch.lower``."""
-        return lower(self.function, *args, strategy=self.strategy, target=self.target, device=self.device, exact=self.exact,
-                     passes=self.passes,
-                     stop_after=stop_after, **kwargs)
+        return lower(self, *args, stop_after=stop_after, **kwargs)
 
-    @door
     def explain(self, *args: Any, **kwargs: Any) -> Any:
         """The report on this function for these arguments; see ``minisitch.explain``."""
-        report = importlib.import_module("minisitch.explain")  # a later room, so not a top import
-        return report.explain(self.function, *args, strategy=self.strategy, target=self.target, device=self.device,
-                              exact=self.exact, passes=self.passes, **kwargs)
+        return importlib.import_module("minisitch.explain").explain(self, *args, **kwargs)  # a later room, so not a top import
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else _Method(self, instance)
 
     def __repr__(self) -> str:
-        return f"<minisitch.jit of {self.__qualname__}, strategy {self.strategy}, target {self.target}>"
+        return f"<minisitch.jit of {self.__qualname__}, strategy {self.options.strategy}, target {self.options.target}>"
 
     def __reduce__(self) -> Any:
         """Pickle a reference to the function, not its source. The other process compiles again."""
-        options = self.strategy, self.target, self.device, self.background, self.exact, self.passes
         fn = self.__wrapped__
         module, name = getattr(fn, "__module__", None), getattr(fn, "__qualname__", "")
         found = _find(module, name)
         if found is self:
             return name
-        return (_restore, (module, name, *options)) if isinstance(found, Jitted) else (Jitted, (fn, *options))
+        return (_restore, (module, name, self.options)) if isinstance(found, Jitted) else (Jitted, (fn, self.options))
 
 
 @dataclass(frozen=True)
@@ -351,34 +353,12 @@ class _Method:
     function: Jitted
     instance: Any
 
-    @door
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._bound()(*args, **kwargs)
-
-    @door
-    def lower(self, *args: Any, **kwargs: Any) -> Any:
-        return self._bound().lower(*args, **kwargs)
-
-    @door
-    def explain(self, *args: Any, **kwargs: Any) -> Any:
-        return self._bound().explain(*args, **kwargs)
-
-    def clear(self) -> None:
-        self._bound().clear()
-
-    def ready(self, *args: Any, **kwargs: Any) -> bool:
-        return self._bound().ready(*args, **kwargs)
-
-    @door
-    def wait(self, *args: Any, **kwargs: Any) -> None:
-        self._bound().wait(*args, **kwargs)
-
     def _bound(self) -> Jitted:
         """The Jitted of this object. It holds the object weakly, so the object can die."""
         methods, key = _methods.setdefault(self.function, {}), id(self.instance)
         if key not in methods:
             fn = self.function
-            bound = Jitted(fn.__wrapped__, fn.strategy, fn.target, fn.device, fn.background, fn.exact, fn.passes)
+            bound = Jitted(fn.__wrapped__, fn.options)
             try:
                 bound._owner = weakref.ref(self.instance, lambda _: methods.pop(key, None))
             except TypeError:
@@ -389,6 +369,15 @@ class _Method:
         return methods[key]
 
 
+def _of_an_object(name: str) -> Callable[..., Any]:
+    """A method of ``Jitted`` for a ``_Method``, which keeps its object alive during the call."""
+    def method(self: _Method, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self._bound(), name)(*args, **kwargs)
+    return door(functools.update_wrapper(method, getattr(Jitted, name)))
+
+
+for _name in ("__call__", "lower", "explain", "clear", "ready", "wait"):
+    setattr(_Method, _name, _of_an_object(_name))
 _methods: weakref.WeakKeyDictionary[Jitted, dict[int, Jitted]] = weakref.WeakKeyDictionary()
 
 
@@ -428,17 +417,17 @@ def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "auto", target:
 
     Raises MinisitchError if ``fn`` is not callable, DeviceError for an unknown target.
     """
+    chosen = passes if passes is None or isinstance(passes, str) else tuple(passes)
+    options = Options(strategy, target, device, background, exact, chosen)
     if fn is None:
-        return functools.partial(jit, strategy=strategy, target=target, device=device, background=background, exact=exact,
-                                 passes=passes)
+        return functools.partial(jit, **vars(options))
     if isinstance(fn, staticmethod | classmethod):  # @jit may stand above or below these
-        return type(fn)(jit(fn.__func__, strategy=strategy, target=target, device=device, background=background, exact=exact,
-                            passes=passes))
+        return type(fn)(jit(fn.__func__, **vars(options)))
     if not callable(fn):
         raise MinisitchError(f"jit takes a function, not {fn!r}; its options have names: @minisitch.jit(strategy='astitch')")
     if target != "auto":
         choose_target(target)
-    return Jitted(fn.__wrapped__ if isinstance(fn, Jitted) else fn, strategy, target, device, background, exact, passes)
+    return Jitted(fn.__wrapped__ if isinstance(fn, Jitted) else fn, options)
 
 
 def _signature(args: tuple, kwargs: dict, numbers: Numbers, inputs: Inputs | None = None) -> tuple[Sequence[Any], tuple]:
@@ -502,11 +491,9 @@ def _find(module: str | None, name: str) -> Any:
     return found
 
 
-def _restore(module: str, name: str, strategy: str, target: str, device: str | Device | None, background: bool,
-             exact: bool, passes: Passes) -> Jitted:
+def _restore(module: str, name: str, options: Options) -> Jitted:
     importlib.import_module(module)
-    return jit(_find(module, name), strategy=strategy, target=target, device=device, background=background, exact=exact,
-               passes=passes)
+    return jit(_find(module, name), **vars(options))
 
 
 # ---------------------------------------------------------------- MINISITCH_DEBUG
@@ -523,7 +510,7 @@ def _debug(jitted: Jitted, made: Executable, seconds: float, level: int) -> None
     stages = made.stages
     lines = [f"minisitch: {jitted.__qualname__}: {count(len(stages.graph), 'node')} -> {count(len(stages.plan.kernels), 'kernel')} "
              f"({len({k.name for k in stages.kernels})} different), {count(len(stages.plan.library_calls), 'library call')}, "
-             f"{count(made.workspace, 'byte')} of workspace; {jitted.strategy} on {made.target}, {seconds:.2f} s"]
+             f"{count(made.workspace, 'byte')} of workspace; {jitted.options.strategy} on {made.target}, {seconds:.2f} s"]
     if level >= 2:
         lines += [f"  {decision}" for decision in stages.decisions]
     if level >= 3:
