@@ -14,7 +14,7 @@ from minisitch.runtime.cuda import kernel as cuda_kernel
 from minisitch.runtime.cuda import link as cuda_link
 from minisitch.runtime.cuda import memory as cuda_memory
 
-NAMES = [*fake_cuda.FUNCTIONS, "CUresult", "CUstream_flags", "CUevent_flags", "CUstreamCaptureMode", "CUdevice_attribute"]
+NAMES = [*fake_cuda.FUNCTIONS, "CUresult", "CUstream_flags", "CUevent_flags", "CUdevice_attribute"]
 
 
 def package(name):

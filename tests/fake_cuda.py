@@ -32,7 +32,7 @@ ATTRIBUTES = {"COMPUTE_CAPABILITY_MAJOR": (75, 9), "COMPUTE_CAPABILITY_MINOR": (
               "MAX_REGISTERS_PER_MULTIPROCESSOR": (82, 65536), "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": (81, 233472),
               "CLOCK_RATE": (13, 1_500_000), "MEMORY_CLOCK_RATE": (36, 2_000_000), "GLOBAL_MEMORY_BUS_WIDTH": (37, 5120)}
 OK, INVALID_VALUE, OUT_OF_MEMORY, NO_DEVICE, INVALID_CONTEXT, NOT_FOUND = 0, 1, 2, 100, 201, 500
-LAUNCH_FAILED, LAUNCH_TOO_LARGE, CAPTURE_UNSUPPORTED = 719, 720, 900
+LAUNCH_FAILED, LAUNCH_TOO_LARGE = 719, 720
 WITHOUT_CONTEXT = {"cuInit", "cuDriverGetVersion", "cuGetErrorName", "cuDeviceGet", "cuDeviceGetName", "cuDeviceGetAttribute",
                    "cuCtxGetDevice", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent"}
 
@@ -48,7 +48,6 @@ class CUresult(enum.IntEnum):
     CUDA_ERROR_ILLEGAL_ADDRESS = 700
     CUDA_ERROR_LAUNCH_FAILED = LAUNCH_FAILED
     CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE = LAUNCH_TOO_LARGE
-    CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = CAPTURE_UNSUPPORTED
 
 
 def recorded(function):
@@ -70,7 +69,6 @@ class Gpu:
     CUresult = CUresult
     CUstream_flags = SimpleNamespace(CU_STREAM_NON_BLOCKING=1)
     CUevent_flags = SimpleNamespace(CU_EVENT_DISABLE_TIMING=2)
-    CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL=1)
     CUdevice_attribute = SimpleNamespace(**{f"CU_DEVICE_ATTRIBUTE_{name}": code for name, (code, _) in ATTRIBUTES.items()})
 
     def __init__(self, memory=1 << 30):
@@ -84,8 +82,7 @@ class Gpu:
         self.modules, self.functions = {}, {}
         self.queues = defaultdict(list)  # stream -> work not done yet
         self.done = defaultdict(int)  # stream -> pieces of work done
-        self.recording = {}  # stream -> work being recorded
-        self.graphs, self.events = {}, {}
+        self.events = {}
         self.launched = []  # names of kernels in the order they ran
 
     @property
@@ -115,10 +112,7 @@ class Gpu:
     # ------------------------------------------------------------ work, in the order of its stream
     def work(self, stream, what):
         stream = int(stream)
-        if stream in self.recording:
-            self.recording[stream].append(what)
-        else:
-            self.queues[0 if stream == 1 else stream].append(what)
+        self.queues[0 if stream == 1 else stream].append(what)
         return (OK,)
 
     def drain(self, stream, until=None):
@@ -262,7 +256,6 @@ class Gpu:
 
     @recorded
     def cuMemcpyDtoHAsync(self, dstHost, srcDevice, ByteCount, hStream):
-        assert int(hStream) not in self.recording, "a copy to the host was recorded"
         self.drain(hStream)
         self.array(int(srcDevice), ByteCount, np.uint8)
         self.move(dstHost, srcDevice, ByteCount)
@@ -279,7 +272,6 @@ class Gpu:
 
     @recorded
     def cuStreamSynchronize(self, hStream):
-        assert int(hStream) not in self.recording, "waiting for a stream that records"
         self.drain(hStream)
         return (OK,)
 
@@ -302,41 +294,6 @@ class Gpu:
     def cuEventDestroy(self, hEvent):
         return (OK,)
 
-    @recorded
-    def cuStreamBeginCapture(self, hStream, mode):
-        if int(hStream) in (0, 1):
-            return (CAPTURE_UNSUPPORTED,)
-        self.recording[int(hStream)] = []
-        return (OK,)
-
-    @recorded
-    def cuStreamEndCapture(self, hStream):
-        handle = next(self.handles)
-        self.graphs[handle] = self.recording.pop(int(hStream))
-        return OK, handle
-
-    @recorded
-    def cuGraphInstantiate(self, hGraph, flags):
-        handle = next(self.handles)
-        self.graphs[handle] = self.graphs[int(hGraph)]
-        return OK, handle
-
-    @recorded
-    def cuGraphExecUpdate(self, hGraphExec, hGraph):
-        self.graphs[int(hGraphExec)] = self.graphs[int(hGraph)]
-        return OK, None
-
-    @recorded
-    def cuGraphLaunch(self, hGraphExec, hStream):
-        for what in self.graphs[int(hGraphExec)]:
-            self.work(hStream, what)
-        return (OK,)
-
-    @recorded
-    def cuGraphDestroy(self, hGraph):
-        del self.graphs[int(hGraph)]
-        return (OK,)
-
 
 FUNCTIONS = sorted(name for name in vars(Gpu) if name.startswith("cu") and name != "cubin")
 
@@ -348,8 +305,7 @@ PROTOTYPES = {
     "cuOccupancyMaxActiveBlocksPerMultiprocessor": "iPIU", "cuLaunchKernel": "PIIIIIIIPPP", "cuLaunchCooperativeKernel": "PIIIIIIIPP",
     "cuMemAlloc": "pU", "cuMemFree": "P", "cuMemcpyHtoDAsync": "PPUP", "cuMemcpyDtoHAsync": "PPUP", "cuMemcpyDtoDAsync": "PPUP",
     "cuStreamCreate": "pI", "cuStreamSynchronize": "P", "cuEventCreate": "pI", "cuEventRecord": "PP", "cuStreamWaitEvent": "PPI",
-    "cuEventDestroy": "P", "cuStreamBeginCapture": "PI", "cuStreamEndCapture": "Pp", "cuGraphInstantiate": "pPU",
-    "cuGraphExecUpdate": "PPP", "cuGraphLaunch": "PP", "cuGraphDestroy": "P",
+    "cuEventDestroy": "P",
 }
 KINDS = {"P": ctypes.c_size_t, "U": ctypes.c_size_t, "I": ctypes.c_uint32, "p": ctypes.c_void_p, "i": ctypes.c_void_p}
 RESULTS = {"p": ctypes.c_uint64, "i": ctypes.c_int32}
@@ -389,8 +345,6 @@ class Library:
             given[0] = next(i for i in self.gpu.programs if ctypes.string_at(given[0], len(i)) == i)
         if name == "cuModuleGetFunction":
             given[1] = ctypes.string_at(given[1])
-        if name == "cuGraphExecUpdate":
-            given = given[:2]
         code, *values = getattr(self.gpu, name)(*given)
         for value, (where, kind) in zip(values, [p for p in zip(arguments, kinds, strict=True) if p[1] in RESULTS], strict=False):
             RESULTS[kind].from_address(where).value = int(value)

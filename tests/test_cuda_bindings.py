@@ -65,7 +65,7 @@ def test_the_fake_has_the_parameters_of_the_real_function(driver, name):
 def test_the_fake_has_the_numbers_of_the_real_driver(driver):
     for code in fake_cuda.CUresult:
         assert int(getattr(driver.CUresult, code.name)) == code
-    for name in ("CUstream_flags", "CUevent_flags", "CUstreamCaptureMode", "CUdevice_attribute"):
+    for name in ("CUstream_flags", "CUevent_flags", "CUdevice_attribute"):
         for each, value in vars(getattr(fake_cuda.Gpu, name)).items():
             assert int(getattr(getattr(driver, name), each)) == value
     for code in cuda_driver.REMEDIES:
@@ -75,11 +75,10 @@ def test_the_fake_has_the_numbers_of_the_real_driver(driver):
 
 
 def test_a_program_with_products_through_the_real_bindings(gpu):
-    """Plainly, recorded, replayed; the bytes that the bindings hand on are those that the kernels want."""
+    """The bytes that the bindings hand on are those that the kernels want."""
     f, x, w = ms.jit(block, target="cuda"), array(5, 7), array(7, 3, seed=1)
     for k in range(4):
         np.testing.assert_allclose(f(x * k, w), block(x * k, w), rtol=2e-5)
-    assert gpu.named("cuGraphLaunch") == ["cuGraphLaunch"] * 3
     assert all(image.startswith(b"\x7fELF") for image in gpu.programs)
 
 

@@ -24,14 +24,12 @@ from minisitch.runtime.cuda import cublas
 from minisitch.runtime.cuda import driver as cuda_driver
 from minisitch.runtime.cuda import memory as cuda_memory
 from minisitch.runtime.cuda.device_arrays import look
-from minisitch.runtime.cuda.graph import KEPT
 from minisitch.runtime.cuda.kernel import Arguments, DeviceKernel
 from minisitch.runtime.cuda.launch import CudaExecutable
 from minisitch.testing import arrays_for, check_graph, graphs
 
 LAUNCHES = ("cuLaunchKernel", "cuLaunchCooperativeKernel")
-ORDER = (*LAUNCHES, "cuGraphLaunch", "cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphInstantiate", "cuGraphExecUpdate",
-         "cuGraphDestroy", "cuStreamSynchronize")
+ORDER = (*LAUNCHES, "cuStreamSynchronize")
 
 
 def array(*shape, dtype="float32", seed=0):
@@ -81,7 +79,7 @@ def test_every_strategy(gpu, strategy):
        data=st.data())
 def test_random_programs(gpu, graph, strategy, data):
     run = compile_graph(graph, strategy, "cuda")
-    for _ in range(3):  # plainly, recorded, replayed
+    for _ in range(2):  # again with other numbers in the same buffers
         check_graph(graph, data.draw(arrays_for(graph)), lambda _, inputs: run.outputs(list(inputs)))
 
 
@@ -199,58 +197,6 @@ def test_a_kernel_sees_a_part_of_an_argument_from_its_offset_on(gpu):
     x = array(6, 4)
     f = ms.jit(lambda x: np.exp(x[2:]) @ x[:4], target="cuda", strategy="none")
     np.testing.assert_allclose(f(x), np.exp(x[2:]) @ x[:4], rtol=1e-5)
-
-
-# ---------------------------------------------------------------- graphs
-def test_the_first_call_is_plain_the_second_recorded_the_third_replayed(gpu):
-    f, x = ms.jit(chain, target="cuda", strategy="none"), array(5, 7)
-    f(x)
-    assert order(gpu) == [*["cuLaunchKernel"] * 3, "cuStreamSynchronize"]
-    f(x)
-    assert order(gpu) == ["cuStreamBeginCapture", *["cuLaunchKernel"] * 3, "cuStreamEndCapture", "cuGraphInstantiate",
-                          "cuGraphDestroy", "cuGraphLaunch", "cuStreamSynchronize"]
-    np.testing.assert_allclose(f(x + 1), chain(x + 1), rtol=1e-5)
-    assert order(gpu) == ["cuGraphLaunch", "cuStreamSynchronize"]
-
-
-def test_one_or_two_launches_are_not_worth_a_graph(gpu):
-    f, x = ms.jit(softmax, target="cuda"), array(4, 8)
-    for _ in range(3):
-        f(x)
-        assert order(gpu) == ["cuLaunchKernel", "cuStreamSynchronize"]
-
-
-@pytest.mark.parametrize("function", ["cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphInstantiate"])
-def test_a_recording_that_fails_is_said_and_launched_instead(gpu, function):
-    f, x = ms.jit(chain, target="cuda", strategy="none"), array(5, 7)
-    gpu.fails[function] = 900
-    for k in range(3):
-        np.testing.assert_allclose(f(x + k), chain(x + k), rtol=1e-5)
-    run, = f._ready.values()
-    session, = run.mine.sessions.values()
-    assert session.graphs.refused and "cuGraphLaunch" not in order(gpu)
-
-
-def test_device_arrays_that_come_back_are_replayed_and_others_launched(gpu):
-    f, first = ms.jit(chain, target="cuda", strategy="none"), Array(gpu, array(5, 7))
-    seen = []
-    for _ in range(6):
-        y = f(first)  # noqa: F841  two memories take turns: what this replaces goes back, and is taken by the next call
-        seen.append("cuGraphLaunch" in order(gpu))
-    assert seen == [False, False, True, True, True, True]
-    for x in [Array(gpu, array(5, 7)) for _ in range(KEPT + 2)]:
-        f(x)
-    assert "cuStreamBeginCapture" not in order(gpu)
-
-
-def test_when_more_addresses_come_back_than_are_kept_the_oldest_graph_is_updated(gpu):
-    f = ms.jit(chain, target="cuda", strategy="none")
-    for x in [Array(gpu, array(5, 7, seed=k)) for k in range(KEPT + 1)]:
-        for _ in range(3):
-            y = f(x)
-            np.testing.assert_allclose(values_of(gpu, y), chain(values_of(gpu, x)), rtol=1e-5)
-    names = order(gpu)
-    assert "cuGraphExecUpdate" in names and names.count("cuGraphInstantiate") == KEPT
 
 
 # ---------------------------------------------------------------- arrays of the device
@@ -454,10 +400,6 @@ class FakeCublas:
         self.stream = stream.value
         return 0
 
-    def cublasSetWorkspace_v2(self, handle, address, nbytes):
-        assert address.value % 256 == 0 and nbytes.value == cublas.WORKSPACE
-        return 0
-
     def cublasGemmStridedBatchedEx(self, handle, op_a, op_b, m, n, k, alpha, a, a_type, lda, step_a, b, b_type, ldb, step_b,
                                    beta, c, c_type, ldc, step_c, count, compute, algorithm):
         dtype = {0: "float32", 1: "float64", 2: "float16"}[a_type]
@@ -523,13 +465,6 @@ def test_what_cublas_does_not_know_the_tiled_kernel_does(gpu, blas):
     empty = ms.jit(lambda a, b: a @ b, target="cuda")(np.ones((2, 0), np.float32), np.ones((0, 3), np.float32))
     assert not empty.any() and empty.shape == (2, 3)
     assert not blas.calls
-
-
-def test_products_are_recorded_with_the_kernels(gpu, blas):
-    f, x, w = ms.jit(block, target="cuda"), array(5, 7), array(7, 3, seed=1)
-    for k in range(3):
-        np.testing.assert_allclose(f(x * k, w), block(x * k, w), rtol=2e-5)
-    assert len(blas.calls) == 4  # plainly, and while recording
 
 
 def test_explain_says_who_multiplies(monkeypatch):

@@ -20,11 +20,9 @@ from typing import Any
 
 from ...errors import DeviceError
 from ..call import ArgumentView
-from .memory import MemoryBlock
 
 INSTALL = "pip install nvidia-cublas"
 TYPES = {"float32": (0, 68), "float64": (1, 70), "float16": (2, 68)}  # cudaDataType, compute type
-WORKSPACE = 32 << 20  # bytes, as NVIDIA advises for Hopper; older GPUs need 4 MiB
 PLAIN, TRANSPOSED, DEFAULT_ALGORITHM = 0, 1, -1
 
 
@@ -97,25 +95,21 @@ def _lies(view: ArgumentView) -> tuple[int, int] | None:
 
 
 class Cublas:
-    """A cuBLAS handle for one thread and stream. Its own workspace makes recording possible."""
+    """A cuBLAS handle for one thread and stream."""
 
-    def __init__(self, device: int, stream: int) -> None:
+    def __init__(self, stream: int) -> None:
         self.library = ctypes.CDLL(path())
-        self.handle, self.stream = ctypes.c_void_p(), -1
+        self.handle = ctypes.c_void_p()
         self._ask("cublasCreate_v2", ctypes.byref(self.handle))
-        self.workspace = MemoryBlock(WORKSPACE, device, stream)
+        self._ask("cublasSetStream_v2", self.handle, ctypes.c_void_p(stream))
 
     def _ask(self, function: str, *arguments: Any) -> None:
         code = getattr(self.library, function)(*arguments)
         if code:
             raise DeviceError(f"{function} of cuBLAS failed with status {code}; {INSTALL} in the release for the installed driver")
 
-    def __call__(self, gemm: Gemm, dtype: str, addresses: Sequence[int], stream: int) -> None:
-        """Put one call on a stream. ``addresses`` are those of a, b and c."""
-        if stream != self.stream:  # setting the stream resets the workspace
-            self._ask("cublasSetStream_v2", self.handle, ctypes.c_void_p(stream))
-            self._ask("cublasSetWorkspace_v2", self.handle, ctypes.c_void_p(self.workspace.address), ctypes.c_size_t(WORKSPACE))
-            self.stream = stream
+    def __call__(self, gemm: Gemm, dtype: str, addresses: Sequence[int]) -> None:
+        """Put one call on the stream. ``addresses`` are those of a, b and c."""
         self._ask("cublasGemmStridedBatchedEx", *(self.handle, *_arguments(gemm, dtype, addresses)))
 
 

@@ -6,8 +6,8 @@ In:  the slots and steps of a program. Out: a ``CudaExecutable``, called with th
     device arrays    stay where they are, and results are device arrays. The work goes to the
                      caller's stream, and the call does not wait.
 
-A ``Session`` belongs to one thread, program and stream. It holds a workspace, the prepared
-arguments of each launch, and recorded graphs (``graph.py``).
+A ``Session`` belongs to one thread, program and stream. It holds a workspace and the prepared
+arguments of each launch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -35,16 +35,12 @@ from ..steps import CopyStep, KernelStep, LibraryStep, PipelineStep, Step, libra
 from . import cublas
 from .device_arrays import Seen, callers_stream, look, maker
 from .driver import ask, bindings, current
-from .graph import WORTHWHILE, Addresses, Graphs
 from .kernel import ADDRESS, WORDS, Arguments, DeviceKernel
 from .memory import MemoryBlock
 
-
 # ---------------------------------------------------------------- steps on a device
-class Issue(Protocol):
-    """A step that is ready: it puts its work on a stream, given the addresses of all slots."""
-
-    def __call__(self, addresses: Addresses, stream: int) -> None: ...
+Addresses = tuple[int, ...]  # of all slots
+Issue = Callable[[Addresses, int], None]  # puts a step's work on a stream
 
 
 def _issue_kernel(kernel: DeviceKernel, slots: Sequence[int], offsets: Sequence[int], device: int,
@@ -81,7 +77,7 @@ def _issue_gemms(calls: Sequence[cublas.Gemm], step: LibraryStep, handle: cublas
     def issue(addresses: Addresses, stream: int) -> None:
         seen = [addresses[slot] for slot in step.slots]
         for call in calls:
-            handle(call, dtype, seen, stream)
+            handle(call, dtype, seen)
     return issue
 
 
@@ -135,16 +131,14 @@ def _done_by(step: LibraryStep) -> str:
 
 # ---------------------------------------------------------------- a program on one stream
 class Session:
-    """Workspace, prepared arguments and recorded graphs of one thread, device and stream."""
+    """Workspace and prepared arguments of one thread, device and stream."""
 
     def __init__(self, program: CudaExecutable, device: int, stream: int) -> None:
         self.program, self.device, self.stream = program, device, stream
         self.workspace = MemoryBlock(program.workspace, device, stream)
         self.fixed: dict[int, MemoryBlock] = {}  # buffers of slots that are copied
         self.handle: cublas.Cublas | None = None
-        self.waits = False  # whether some step waits for the host
         self.issues = [issue for step in program.steps if (issue := self._ready(step))]
-        self.graphs = Graphs(self.issue, stream)
 
     def _ready(self, step: Step) -> Issue | None:
         """Prepare a step. None if it has nothing to do."""
@@ -163,12 +157,11 @@ class Session:
         if not slots[step.slots[-1]].size:
             return None
         if step.name != "matmul":
-            self.waits = True
             return _issue_on_host(step, slots)
         calls = cublas.gemms(*step.views) if cublas.path() else None
         if calls is None:
             return _issue_kernel(product_kernel(step, slots), step.slots, (), self.device)
-        self.handle = self.handle or cublas.Cublas(self.device, self.stream)
+        self.handle = self.handle or cublas.Cublas(self.stream)
         return _issue_gemms(calls, step, self.handle)
 
     def buffer(self, slot: int) -> int:
@@ -178,17 +171,10 @@ class Session:
             self.fixed[slot] = MemoryBlock(found.size * found.dtype.itemsize, self.device, self.stream)
         return self.fixed[slot].address
 
-    def issue(self, addresses: Addresses, stream: int) -> None:
-        """Issue all steps in order."""
-        for issue in self.issues:
-            issue(addresses, stream)
-
     def run(self, addresses: Addresses) -> None:
-        """Run all steps on these addresses, by a recorded graph if that saves calls."""
-        if self.waits or len(self.issues) < WORTHWHILE:
-            self.issue(addresses, self.stream)
-        else:
-            self.graphs.run(addresses)
+        """Put the work of all steps on the stream, in order."""
+        for issue in self.issues:
+            issue(addresses, self.stream)
 
     def send(self, slot: int, array: np.ndarray) -> int:
         """Copy a host array into the slot's buffer. Returns its address."""
@@ -273,7 +259,7 @@ class CudaExecutable(Executable):
         return [slot for slot in self.slots if slot.place == "output"]
 
     def _sent(self, leaves: Sequence[Any]) -> tuple[Session, Addresses, list[np.ndarray]]:
-        """Copy NumPy arrays to the device, always to the same buffers, so that a graph matches."""
+        """Copy NumPy arrays to the device, always to the same buffers."""
         device = current()
         if device not in self.mine.streams:
             self.mine.streams[device] = int(ask("cuStreamCreate", int(bindings().CUstream_flags.CU_STREAM_NON_BLOCKING)))

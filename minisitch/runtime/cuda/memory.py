@@ -5,8 +5,7 @@ its last reference.
 
 Allocating memory waits for the whole device, so freed memory is kept. A kernel may still read a
 block without references. The next use on the same stream comes after that kernel. So a block never
-changes its stream, and nothing waits. The last block returned is the first one reused. A loop that
-drops its last result thus sees few addresses, and ``graph.py`` can replay its graph.
+changes its stream, and nothing waits.
 """
 
 from __future__ import annotations
