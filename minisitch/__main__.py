@@ -40,7 +40,7 @@ from .runtime.this_machine import device_file
 from .trace import trace
 from .trace.tree import Branch, Leaf, Tree, flatten
 
-SUITES = ("papers", "irregular", "kitsune", "cpu", "cpu_pipelines")
+SUITES = ("papers", "irregular", "kitsune", "cpu")
 WHERE = "FILE.py:FUNCTION, or FILE.py that defines make(preset)"
 
 
@@ -150,7 +150,7 @@ def _seconds(word: str) -> float:
 
 def _bench_options(one: argparse.ArgumentParser) -> None:
     one.add_argument("--suite", choices=SUITES, help="the papers' workloads (the default), their irregular shapes, "
-                     "Kitsune's workloads, common programs on this CPU beside other libraries, or what pipelines are worth on it")
+                     "Kitsune's workloads, or common programs on this CPU beside other libraries")
     one.add_argument("--preset", default="small", choices=("small", "full"), help="full: the papers' shapes, many minutes")
     one.add_argument("--workload", "--case", action="append", metavar="NAME[,NAME]", help="some of the suite (default: all)")
     one.add_argument("--strategy", action="append", metavar="NAME[,NAME]", help="some strategies (default: the suite's)")

@@ -68,14 +68,10 @@ class Device:
     l2_size: int = 0  # a GPU's, like the next two: bytes of the cache that all SMs share
     l2_bandwidth: float = 0.0  # bytes per second from it
     tensor_flops: float = 0.0  # operations a second of tensor cores: float16 operands, float32 sums
-    # A GPU's pipelines: bytes of a queue's entry (from 64 to 256 kB, counting is cheap and queues stay
+    # Pipelines: bytes of a queue's entry (from 64 to 256 kB, counting is cheap and queues stay
     # in L2, Kitsune B3), and bytes below which tiles are not made smaller to occupy more SMs.
     queue_entry: int = 128 << 10
     least_queue_entry: int = 16 << 10
-    # A CPU's pipelines: the share of a core's cache for a tile of the widest value (a stage reads and
-    # writes), and the fewest rows of a product in a tile (with fewer, BLAS is slow).
-    tile_share: float = 0.5
-    fewest_tile_rows: int = 48
 
     def __post_init__(self) -> None:
         if self.max_block < 1 or self.max_block & (self.max_block - 1):

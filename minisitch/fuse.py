@@ -118,10 +118,9 @@ ALL_INGREDIENTS = Stitching()
 class Pattern:
     """One kernel, one library call, or one pipeline.
 
-    On a GPU a pipeline is a kernel whose blocks are stages that run at the same time. On a CPU it
-    is a loop over tiles, with kernels and calls of its own. ``members`` are ascending ids, which is
-    also a legal order. ``outputs`` are the members that other patterns or the caller read: they are
-    written to memory.
+    A pipeline is a kernel whose blocks are stages that run at the same time. ``members`` are
+    ascending ids, which is also a legal order. ``outputs`` are the members that other patterns or
+    the caller read: they are written to memory.
     """
 
     members: tuple[int, ...]

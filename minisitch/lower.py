@@ -36,7 +36,6 @@ from .stitch.compose import compose
 from .stitch.plan import StitchPlan
 from .strategies.cost import beside_library
 from .strategies.kitsune.emit import PipelineSource, emit_pipeline
-from .strategies.kitsune.loop import TileLoop, tile_loop
 from .strategies.kitsune.pipeline import Pipeline
 from .strategies.prices import built, digest, shared_kernels
 from .strategies.regions import planned
@@ -50,8 +49,8 @@ STAGES = ("trace", "simplify", "fuse", "stitch", "schedule", "emit")
 @dataclass(frozen=True)
 class Stages:
     """One program at every stage. ``bodies``, their ``digests``, ``stitches``, ``kernels`` and ``sources`` have one
-    entry a kernel pattern of ``plan``, in its order; patterns with equal bodies share one entry's value. ``loops`` has one
-    entry a pipeline on a CPU, ``flows`` one on a GPU."""
+    entry a kernel pattern of ``plan``, in its order; patterns with equal bodies share one entry's value. ``flows`` has one
+    entry a pipeline."""
 
     program: Program
     graph: Graph
@@ -62,7 +61,6 @@ class Stages:
     stitches: tuple[StitchPlan, ...] = ()
     kernels: tuple[Kernel, ...] = ()
     sources: tuple[KernelSource, ...] = ()
-    loops: tuple[TiledStages, ...] = ()
     flows: tuple[Flow, ...] = ()
 
     def at(self, stop_after: str) -> Any:
@@ -85,17 +83,8 @@ class Stages:
 
 
 @dataclass(frozen=True)
-class TiledStages:
-    """A CPU's pipeline: its loop, and for each round the stages of the program for a tile, for a smaller last one, and for what
-    follows them."""
-
-    loop: TileLoop
-    rounds: tuple[tuple[Stages, Stages | None, Stages | None], ...]
-
-
-@dataclass(frozen=True)
 class Flow:
-    """A GPU's pipeline: its body, and the text of its one kernel."""
+    """A pipeline: its body, and the text of its one kernel."""
 
     body: Body
     source: PipelineSource
@@ -181,7 +170,7 @@ def lower_plan(program: Program, plan: FusionPlan, target: str, device: Device, 
     compositions = [p.composition for p in plan.kernels]
     keys = tuple(digest(body.graph, how) for body, how in zip(bodies, compositions, strict=True))
     different = {key: (body.graph, how) for key, body, how in zip(keys, bodies, compositions, strict=True)}
-    stages = replace(stages, bodies=bodies, digests=keys, loops=_loops(stages, target, stop_after, passes))
+    stages = replace(stages, bodies=bodies, digests=keys)
     if stage == "stitch":
         plans = {key: compose(body, device, how) for key, (body, how) in different.items()}
         return replace(stages, stitches=tuple(plans[key] for key in keys))
@@ -196,28 +185,10 @@ def lower_plan(program: Program, plan: FusionPlan, target: str, device: Device, 
 
 # ---------------------------------------------------------------- pipelines
 def _flows(stages: Stages, passes: tuple[str, ...]) -> tuple[Flow, ...]:
-    """A GPU's pipelines, each one kernel."""
-    if stages.device.kind != "gpu":
-        return ()
+    """The pipelines, each one kernel."""
     flows = []
     for pattern in stages.plan.pipelines:
         assert isinstance(pattern.composition, Pipeline), "only kitsune makes pipelines"
         body = extract(stages.graph, pattern)
         flows.append(Flow(body, emit_pipeline(body.graph, pattern.composition, stages.device, stages.program.exact, passes=passes)))
     return tuple(flows)
-
-
-def _loops(stages: Stages, target: str, stop_after: str, passes: str | Sequence[str]) -> tuple[TiledStages, ...]:
-    """A CPU's pipelines, each a loop over tiles whose program goes down the same road."""
-    def lowered(plan: FusionPlan) -> Stages:
-        return lower_plan(program_of(plan.graph, stages.program.exact), plan, target, stages.device, stop_after, passes)
-
-    if stages.device.kind != "cpu":
-        return ()
-    found = []
-    for pattern in stages.plan.pipelines:
-        assert isinstance(pattern.composition, Pipeline), "only kitsune makes pipelines"
-        loop = tile_loop(extract(stages.graph, pattern), pattern.composition, stages.device)
-        found.append(TiledStages(loop, tuple((lowered(r.tile), lowered(r.rest) if r.rest else None,
-                                              lowered(r.after) if r.after else None) for r in loop.rounds)))
-    return tuple(found)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
 import numpy as np
 from hypothesis import strategies as st
 
 from minisitch.device import DEVICES
-from minisitch.graph import Builder, TensorType
+from minisitch.graph import Builder, Graph, Node, TensorType
+from minisitch.strategies.kitsune.tiles import FINAL, FOLD, Tiling, resized
 
 A100 = DEVICES["a100"]
 CENTRED = """%0: f32[512,64] = input name='x'
@@ -76,3 +80,76 @@ def whole(x, w):
     """Centred over everything: no cut keeps that sum within a tile."""
     h = x @ w
     return h - h.mean()
+
+
+# ---------------------------------------------------------------- the tiles of a cut as programs, to be run by the reference
+@dataclass(frozen=True)
+class Round:
+    """What the tiles of one round make, and what is made after the last tile."""
+
+    given: tuple[int, ...]  # complete and held values of earlier rounds
+    made: tuple[int, ...]  # tiled outputs, values for a later round, parts of folds
+    folds: tuple[int, ...]
+    after_given: tuple[int, ...]  # the folds, and complete values of earlier rounds
+    after_made: tuple[int, ...]
+
+
+def rounds_of(found: Tiling, held: Collection[int] = ()) -> tuple[Round, ...]:
+    """The rounds of a cut in order. Tiles of ``held`` values are kept, others computed again."""
+    graph, made, wanted = found.graph, list[Round](), set[int]()
+    nodes, outputs = [n.id for n in graph.nodes], dict.fromkeys(graph.outputs)
+    for number in range(max(found.rounds), -1, -1):
+        now = {n for n in nodes if found.rounds[n] == number}
+        complete = [n for n in nodes if found.axes[n] in (FOLD, FINAL) and found.rounds[n] < number]
+        folds = [n for n in found.folded if n in now]
+        tiled = [n for n in dict.fromkeys((*outputs, *sorted(held))) if n in now and found.tiled(n)]
+        given = _read(graph, [*tiled, *folds], [*complete, *(n for n in held if found.rounds[n] < number)])
+        after = [n for n in dict.fromkeys((*outputs, *sorted(wanted))) if n in now and found.axes[n] == FINAL]
+        after += [n for n in folds if n in outputs]
+        after_given = [*folds, *_read(graph, after, [*folds, *complete], complete)]
+        wanted |= {*given, *after_given}
+        made.append(Round(tuple(given), (*tiled, *folds), tuple(folds), tuple(after_given), tuple(after)))
+    return tuple(reversed(made))
+
+
+def _read(graph: Graph, results: Sequence[int], stop: Collection[int], of: Collection[int] | None = None) -> list[int]:
+    """The values among ``of`` (by default ``stop``) that are read to make the results."""
+    return sorted(_needed(graph, results, stop) & set(stop if of is None else of))
+
+
+def at_tile(found: Tiling, units: int, this: Round | None = None) -> Graph:
+    """The program for a tile of ``units`` units: fewer elements along each tiled axis.
+
+    Its inputs are the graph's, then what the round is given. Its outputs are what the round makes.
+    """
+    this = this or rounds_of(found)[0]
+    small = Graph(tuple(resized(n, found, units) for n in found.graph.nodes), found.graph.outputs)
+    return _program(small, this.given, this.made)
+
+
+def after_tiles(found: Tiling, this: Round | None = None) -> Graph:
+    """The program after the last tile. Its inputs are the graph's, then the folds and others."""
+    this = this or rounds_of(found)[0]
+    return _program(found.graph, this.after_given, this.after_made)
+
+
+def _program(graph: Graph, given: Sequence[int], results: Sequence[int]) -> Graph:
+    """The program that makes ``results`` from the graph's inputs and the given values."""
+    needed, nodes, number = _needed(graph, results, given), list[Node](), dict[int, int]()
+    for node in [*(graph[i] for i in (*graph.inputs, *given)), *(n for n in graph.nodes if n.id in needed)]:
+        if node.id not in number:
+            number[node.id] = len(nodes)
+            nodes.append(Node(len(nodes), "input", (), node.type) if node.id in given else
+                         replace(node, id=len(nodes), args=tuple(number[a] for a in node.args)))
+    return Graph(tuple(nodes), tuple(number[r] for r in results))
+
+
+def _needed(graph: Graph, results: Sequence[int], stop: Collection[int] = ()) -> set[int]:
+    found, pending = set(results), [r for r in results if r not in stop]
+    while pending:
+        for arg in graph[pending.pop()].args:
+            if arg not in found:
+                found.add(arg)
+                if arg not in stop:
+                    pending.append(arg)
+    return found

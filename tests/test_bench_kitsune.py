@@ -17,14 +17,13 @@ for folder in (ROOT, ROOT / "benchmarks" / "models"):
 from stitch_help import stepped, traced  # noqa: E402
 from test_cuda_pipeline import DEVICE, TINY, launch  # noqa: E402
 
-from benchmarks import counting, cpu_pipelines, kitsune, papers, results  # noqa: E402
+from benchmarks import counting, kitsune, papers, results  # noqa: E402
 from minisitch import __main__ as cli  # noqa: E402
 from minisitch.cuda_emit import emit  # noqa: E402
 from minisitch.device import DEVICES  # noqa: E402
 from minisitch.fuse import extract, fuse  # noqa: E402
 from minisitch.graph import TensorType  # noqa: E402
 from minisitch.reference import evaluate  # noqa: E402
-from minisitch.runtime import choose_device  # noqa: E402
 from minisitch.simplify import simplify  # noqa: E402
 from minisitch.strategies.cost import Bytes  # noqa: E402
 from minisitch.strategies.kitsune import pipeline, price  # noqa: E402
@@ -214,22 +213,6 @@ def test_a_suites_module_says_how_it_is_called(words, said, monkeypatch, capsys)
         results.as_a_program("kitsune", kitsune.measure, print)
     shown = capsys.readouterr().err
     assert ended.value.code == 2 and "usage: python -m benchmarks.kitsune" in shown and said in shown
-
-
-def test_pipelines_on_a_cpu_are_measured_and_modelled(monkeypatch):
-    """Two of the nine programs at a 64th of their rows, without a clock: pipelines compute what stitched kernels do."""
-    monkeypatch.setattr(cpu_pipelines, "rounds", lambda ready, *rest: {n: {"call_us": [2.0, 1.0, 3.0]} for n in (*ready, "numpy")})
-    monkeypatch.setattr(cpu_pipelines, "say", lambda message: None)
-    device = replace(choose_device("python"), fewest_tile_rows=1, tile_share=1e-3)
-    records = {}
-    for name in ("mlp-512x64x1024", "projected-32x4x128x16"):
-        found = cpu_pipelines.measure(name, "small", list(cpu_pipelines.STRATEGIES), "python", 0.0, device=device)
-        assert not found["wrong"] and found["strategies"]["kitsune"]["pipelines"] and found["device"]["source"]
-        records[name] = json.loads(json.dumps(found)) | {"where": RECORD["where"]}
-    line = next(line for line in cpu_pipelines.report(records).splitlines() if "mlp-512" in line)
-    modelled = [records["mlp-512x64x1024"]["strategies"][s]["modelled_us"] for s in cpu_pipelines.STRATEGIES]
-    cells = [cell.strip() for cell in line.strip("|").split("|")]
-    assert cells[1:] == ["0.002", "0.002", "1.00", f"{modelled[0] / modelled[1]:.2f}", "1"]
 
 
 def test_a_strategy_that_failed_is_a_row():

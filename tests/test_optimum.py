@@ -295,7 +295,7 @@ def test_strategies_are_graded():
 
 
 def test_plans_with_pipelines_are_not_in_the_space():
-    """They run tile by tile: no kernel of theirs has a price of its own."""
+    """A pipeline is no kernel of the space: its stages run at the same time."""
     graph = program("f32[4096,256] = input name='x'", "f32[256,256] = input name='w'", "f32[4096,256] = matmul %0 %1",
                     "f32[4096,256] = tanh %2", "f32[4096,256] = matmul %3 %1")
     piped, apart = (fuse(graph, name, V100) for name in ("kitsune", "none"))

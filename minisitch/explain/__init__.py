@@ -74,10 +74,9 @@ def explain(fn: Callable[..., Any], *args: Any, strategy: str | None = None, tar
 def report_on(stages: Stages, name: str, architecture: str = "") -> Report:
     """The report on stages that were emitted; see ``explain``."""
     cards: dict[int, Card] = {}
-    for one in (stages, *(each[0] for tiled in stages.loops for each in tiled.rounds)):
-        for pattern, body, stitched, kernel in zip(one.plan.kernels, one.bodies, one.stitches, one.kernels, strict=True):
-            card = cards.get(id(kernel)) or Card(kernel, stitched, body, (), both_texts(kernel, stages.program.exact))
-            cards[id(kernel)] = replace(card, patterns=(*card.patterns, pattern))
+    for pattern, body, stitched, kernel in zip(stages.plan.kernels, stages.bodies, stages.stitches, stages.kernels, strict=True):
+        card = cards.get(id(kernel)) or Card(kernel, stitched, body, (), both_texts(kernel, stages.program.exact))
+        cards[id(kernel)] = replace(card, patterns=(*card.patterns, pattern))
     machines = tuple(offline.assemble_pipeline(flow.source, architecture) for flow in stages.flows if architecture)
     if architecture:
         cards = {k: replace(card, machine=offline.assemble(card.sources["cuda"], architecture)) for k, card in cards.items()}

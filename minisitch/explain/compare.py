@@ -409,8 +409,7 @@ def _time(call: Callable[[], Any], repeats: int) -> float:
 
 def _row(name: str, stages: Stages, measured_us: float, error: float) -> Row:
     """The row of a strategy. A pipeline counts as one kernel."""
-    pipelines = [*((tiled.loop.body.graph, tiled.loop.pipeline) for tiled in stages.loops),
-                 *((flow.body.graph, flow.source.pipeline) for flow in stages.flows)]
+    pipelines = [(flow.body.graph, flow.source.pipeline) for flow in stages.flows]
     traffic = [cost.traffic(k) for k in stages.kernels] + [pipeline_traffic(*each, stages.device) for each in pipelines]
     library = stages.plan.library_calls
     modelled = sum(cost.kernel_us(k, cost.working_set(stages.graph)) for k in stages.kernels)

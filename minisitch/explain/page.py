@@ -152,7 +152,7 @@ def kernel_card(report: Explanation, card: Card) -> str:
 
 
 def pipeline_card(report: Explanation, number: int, flow: Flow) -> str:
-    """A GPU's pipeline: the simulated timeline, then stages, arrays and text."""
+    """A pipeline: the simulated timeline, then stages, arrays and text."""
     source, device = flow.source, report.stages.device
     prefix = f"{report.prefix}-pipeline{number}"
     run = dataflow(*workload(flow.body.graph, source.pipeline, device), device)

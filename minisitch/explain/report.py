@@ -120,12 +120,12 @@ class Explanation:
     def source(self, k: int = 0, target: str = "") -> str:
         """The text of the ``k``-th kernel, for ``target`` or its own device.
 
-        Kernels of the plan come first, then those for a CPU pipeline's tiles, then a GPU's
-        pipelines. Raises MinisitchError if there is no such kernel, or no such text.
+        Kernels come first, then pipelines. Raises MinisitchError if there is no such kernel, or no
+        such text.
         """
-        plan, cards = self.stages.kernels, {id(c.kernel): c for c in self.cards}
-        ordered = [*(cards[id(kernel)] for kernel in plan), *(c for c in self.cards if all(c.kernel is not own for own in plan))]
-        texts = [*({name: source.text for name, source in card.sources.items()} for card in ordered),
+        cards = {id(c.kernel): c for c in self.cards}
+        texts = [*({name: source.text for name, source in card.sources.items()}
+                   for card in (cards[id(kernel)] for kernel in self.stages.kernels)),
                  *({"cuda": flow.source.text} for flow in self.stages.flows)]
         if not 0 <= k < len(texts):
             raise MinisitchError(f"kernel {k} does not exist; there are {len(texts)}, counted from 0: print the report")
@@ -134,7 +134,7 @@ class Explanation:
         return texts[k][target or next(iter(texts[k]))]
 
     def machine_code(self, number: int) -> str:
-        """For a GPU's pipeline, what ``Card.figures`` is for a kernel."""
+        """For a pipeline, what ``Card.figures`` is for a kernel."""
         if not self.machines:
             return ""
         source, machine = self.stages.flows[number].source, self.machines[number]
@@ -183,9 +183,7 @@ class Explanation:
         for card in self.cards:
             launched = f"  # launched {len(card.patterns)} times" if len(card.patterns) > 1 else ""
             own = next(iter(card.sources.values()))
-            inside = all(card.kernel is not own for own in self.stages.kernels)
-            out += ["", f"# kernel {card.kernel.name}: a program of its own, whose ids are used from here on"
-                    + "; the whole is a tile's program in a pipeline, below" * inside,
+            out += ["", f"# kernel {card.kernel.name}: a program of its own, whose ids are used from here on",
                     str(card.body), "", str(card.stitched)]
             if card.changes:
                 out += ["", "# after schedule: the plain kernel", str(card.plain)]
@@ -194,12 +192,6 @@ class Explanation:
             out += ["", str(card.kernel) + launched,
                     "", f"# after emit, for {own.target}", own.text.rstrip()]
             out += ["", f"# {card.figures}"] * bool(card.figures)
-        for tiled in self.stages.loops:
-            out += ["", "# a pipeline, in the ids of its body", str(tiled.loop.body), "", str(tiled.loop.pipeline)]
-            for each in tiled.loop.rounds:
-                plans = {"of a tile": each.tile, "of a smaller last tile": each.rest, "after all tiles": each.after}
-                out += [line for what, own in plans.items() if own
-                        for line in ("", f"# the program {what}, with ids of its own", str(own.graph), "", str(own))]
         for number, flow in enumerate(self.stages.flows):
             out += ["", str(flow), *["", f"# {self.machine_code(number)}"] * bool(self.machines)]
         out += ["", f"# memory: {count(self.workspace, 'byte')} of workspace; launches and library calls are counted from 0"]

@@ -12,7 +12,6 @@ from .cuda.launch import CudaExecutable
 from .executable import Executable, index_checks, view_chain
 from .memory import MemoryPlan
 from .steps import CopyStep, KernelStep, Step, build_kernels, library_step, pipeline_step
-from .tiling import TiledRun, TileStep
 
 
 def assemble(stages: Stages, target: str) -> Executable:
@@ -22,22 +21,17 @@ def assemble(stages: Stages, target: str) -> Executable:
     layout = MemoryPlan(stages)
     steps: list[Step] = []
     kernels = iter(zip(stages.bodies, stages.digests, stages.kernels, strict=True))
-    loops, flows = iter(stages.loops), iter(stages.flows)
+    flows = iter(stages.flows)
     for pattern in stages.plan.patterns:
         if pattern.kind == "library":
             node = stages.graph[pattern.members[0]]
             chains = [view_chain(stages.graph, a) for a in node.args]
             steps.append(library_step(node, chains, (*(layout.value[c[0].id] for c in chains), layout.value[node.id])))
             continue
-        if pattern.kind == "pipeline" and stages.flows:
+        if pattern.kind == "pipeline":
             flow = next(flows)
             memory = (*flow.body.inputs, *flow.body.outputs)
             steps.append(pipeline_step(flow.source, tuple(layout.value[v] for v in memory), target))
-            continue
-        if pattern.kind == "pipeline":
-            tiled = next(loops)
-            run = TiledRun(tiled.loop, tuple(tuple(assemble(s, target) if s else None for s in each) for each in tiled.rounds))
-            steps.append(TileStep(run, tuple(layout.value[v] for v in (*tiled.loop.body.inputs, *tiled.loop.body.outputs))))
             continue
         body, key, kernel = next(kernels)
         memory = (*body.inputs, *body.outputs)

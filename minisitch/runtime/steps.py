@@ -1,8 +1,7 @@
-"""The steps of a call: launch a kernel or a GPU's pipeline, call a library, copy.
+"""The steps of a call: launch a kernel or a pipeline, call a library, copy.
 
 In:  emitted kernels and pipelines, library nodes. Out: ``Step`` values. ``write`` adds a step to a
-call's text, and ``bind`` makes it a function of its own. A CPU's pipeline is a ``tiling.TileStep``,
-which holds many steps.
+call's text, and ``bind`` makes it a function of its own.
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ class LibraryStep:
 
 @dataclass(frozen=True)
 class PipelineStep:
-    """A GPU's pipeline: one kernel, run by the stepper or launched. ``slots`` are inputs, outputs.
+    """A pipeline: one kernel, run by the stepper or launched. ``slots`` are inputs, outputs.
 
     Queues, scratch and counters belong to the step or the session, not to the program.
     """

@@ -55,7 +55,7 @@ COMPOSITIONS = (Stitching(), Stitching(adaptive=False), Stitching(merge=False), 
 def optimum(graph: Graph, device: Device, plans: Sequence[FusionPlan] = ()) -> FusionPlan:
     """The plan of least modelled time (``Prices``) in the space above and among ``plans``.
 
-    Plans with pipelines are left out: their kernels run tile by tile and are not in this space.
+    Plans with pipelines are left out: a pipeline is no kernel of this space.
     Raises PlanError if the graph has more than ``MOST_VALUES`` operations.
     """
     plans = [plan for plan in plans if not plan.pipelines]

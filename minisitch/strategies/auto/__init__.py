@@ -3,7 +3,7 @@
 In:  a ``Graph`` and a ``Device``. Out: a plan that costs no more than the plan of any strategy that
 was asked, by the calibrated cost model and within its resolution (``RESOLUTION``).
 
-Five steps:
+Four steps:
 
 1. *Stitch.* Plan with AStitch: one kernel for everything between two levels of library calls.
 2. *Judge.* Cut each kernel out as a program of its own, its body. Collect the ways to compute it:
@@ -13,9 +13,6 @@ Five steps:
 3. *Compare.* The other strategies plan the whole graph. If such a plan is cheaper, judge its
    kernels as in step 2 and take it.
 4. *Merge.* Kernels between the same library calls share a launch if that is cheaper.
-5. *Pipelines.* On a CPU, if products write more than the largest cache holds, take Kitsune's plan
-   if it is modelled ``PIPELINE_GAIN`` times faster. Pipelines with a smaller gain were slower when
-   measured.
 
 A way is not built if its launches and its compulsory bytes alone cost too much. Its decision then
 says *bound*. Such a way is still merged, if one launch could make it cheap enough.
@@ -33,7 +30,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ...device import Device
-from ...errors import KernelError, PipelineError, PlanError
+from ...errors import KernelError, PlanError
 from ...fuse import (
     Body,
     Composition,
@@ -52,7 +49,6 @@ from ...fuse import (
 from ...graph import Graph
 from ...stitch.dominants import upstream
 from ...stitch.plan import StitchPlan
-from ..kitsune.price import plan_with_pipelines_us
 from ..prices import Prices, digest, moved_us
 from .merge_launches import merged, merged_plan
 
@@ -67,7 +63,6 @@ RESOLUTION = {"cpu": 1.03, "gpu": 1.0}
 # The same for a way in several launches, whose cost to the host is not modelled. The figure was
 # measured on a CPU only. Whole plans are compared without it.
 MORE_LAUNCHES = 1.03
-PIPELINE_GAIN = 1.25  # least modelled gain of pipelines: see docs/strategies/auto.md
 MOST_MERGED = 8  # most kernels to merge; with 16, one of 14 workloads is 0.03% cheaper
 MOST_JUDGED = 1000  # nodes of the largest kernel that is judged; a larger one stays as it is
 
@@ -80,7 +75,7 @@ class Judgement:
     ablate: bool = True  # try each kernel with fewer of AStitch's ingredients
     cut: bool = True  # try two kernels, cut at a grid barrier
     merge: bool = True  # merge kernels, of each way and of the whole plan
-    compare: bool = True  # compare with whole plans of the other strategies, and with pipelines
+    compare: bool = True  # compare with whole plans of the other strategies
 
 
 ALL_STEPS = Judgement()
@@ -138,26 +133,8 @@ def decide(graph: Graph, device: Device, steps: Judgement = ALL_STEPS, proposers
             us = judge.prices.plan_us(chosen)
     said[-1] += f": {taken}"
     chosen = judge.merged(chosen)
-    us = judge.prices.plan_us(chosen)
-    if (piped := _pipelined(graph, judge.prices)) and piped[1] * PIPELINE_GAIN <= us:
-        chosen, said = judge.merged(judge.judged(piped[0])), [*said, f"kitsune's pipelines {piped[1]:.4g} us: taken"]
-    elif piped:
-        said.append(f"kitsune's pipelines {piped[1]:.4g} us: taken from {PIPELINE_GAIN} times faster on")
     decision = Decision(graph.outputs, "fuse", "cheapest-plan", "; ".join(said))
     return replace(chosen, decisions=(decision, *chosen.decisions))
-
-
-def _pipelined(graph: Graph, prices: Prices) -> tuple[FusionPlan, float] | None:
-    """Kitsune's plan and its time, if it has pipelines and products exceed the largest cache."""
-    device = prices.device
-    written = sum(n.type.nbytes for n in graph.nodes if n.op == "matmul")
-    if device.kind != "cpu" or len(device.levels) < 2 or written <= device.levels[-2].size:
-        return None
-    try:
-        plan = fuse(graph, "kitsune", device)
-        return (plan, plan_with_pipelines_us(plan, prices)) if plan.pipelines else None
-    except (PlanError, KernelError, PipelineError):  # refused: no pipelines
-        return None
 
 
 class _Judge:

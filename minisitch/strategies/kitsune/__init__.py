@@ -1,9 +1,9 @@
 """``kitsune``: products and the operations between them as pipelines of stages (Kitsune 2025).
 
 Subgraphs are selected by patterns (``select``). Each is cut into tiles, and made stages and queues
-(``pipeline``). On a CPU the stages run tile by tile (``loop``). A node that cannot be computed tile
-by tile leaves the pipeline, with all that depends on it. Both parts are then tried again. All other
-operations are stitched as in ``astitch``.
+(``pipeline``). A node that cannot be computed tile by tile leaves the pipeline, with all that depends
+on it. Both parts are then tried again. All other operations are stitched as in ``astitch``. A CPU
+has no idle units that stages could use, so it gets AStitch's kernels alone.
 
 One path may lead through a reduction over all tiles, and another around it. Then four ways are
 priced: a cut that keeps the reduction within a tile, a queue of all tiles, computing the value
@@ -41,7 +41,7 @@ from ..cost import library_traffic
 from ..prices import Prices, digest
 from .pipeline import Pipeline, PipelineRefusal, design
 from .predict import balanced, product_us
-from .price import pattern_or_pipeline_us, pipeline_us
+from .price import pipeline_us
 from .select import select
 from .tiles import best_cut
 
@@ -56,6 +56,10 @@ Designer = Callable[[Graph, Device], Designed]
 @strategy("kitsune")
 def kitsune(graph: Graph, device: Device) -> FusionPlan:
     """Make pipelines where patterns match and tiles can be cut, and AStitch's kernels elsewhere."""
+    if device.kind == "cpu":
+        why = "stages gain where units are idle, and a CPU has none: measured, pipelines lost in five of nine programs"
+        plan, said = astitch(graph, device), Decision(graph.outputs, "keep apart", "no-pipelines-on-a-cpu", why)
+        return replace(plan, strategy="kitsune", decisions=(said, *plan.decisions))
     chosen = select(graph)
     decisions = [*chosen.decisions, *(d for subgraph in chosen.subgraphs for d in subgraph.decisions)]
     return _planned(graph, device, [subgraph.nodes for subgraph in chosen.subgraphs], decisions, _cheapest)
@@ -69,7 +73,7 @@ def _planned(graph: Graph, device: Device, parts: Sequence[Members], decisions: 
         plan = make_plan(graph, "kitsune", _rest(graph, stitched, parts), pipelines=parts)
         designs = {pattern: _design(graph, pattern, device, known, designer) for pattern in plan.pipelines}
         if not any(isinstance(result, PipelineRefusal) for result, _ in designs.values()):
-            return _finish(plan, device, designs, decisions)
+            return _finish(plan, designs, decisions)
         home = {node: part for part in parts for node in part}
         parts = []
         for pattern, made in designs.items():
@@ -86,17 +90,16 @@ def _design(graph: Graph, pattern: Pattern, device: Device, known: dict[str, Des
     return known[key]
 
 
-def _finish(plan: FusionPlan, device: Device, designs: dict[Pattern, Designed], decisions: Sequence[Decision]) -> FusionPlan:
-    """The plan with the stages and queues of each pipeline, and on a GPU with blocks."""
+def _finish(plan: FusionPlan, designs: dict[Pattern, Designed], decisions: Sequence[Decision]) -> FusionPlan:
+    """The plan with the stages, queues and blocks of each pipeline."""
     patterns, said = [], list(decisions)
     for pattern in plan.patterns:
         if pattern in designs:
             (pipeline, decided), body = designs[pattern], extract(plan.graph, pattern)
             assert isinstance(pipeline, Pipeline)
-            kept = {behind_views(body.graph, o) for o in body.graph.outputs} | set(() if device.kind == "gpu" else pipeline.held)
+            kept = {behind_views(body.graph, o) for o in body.graph.outputs}
             saved = sum(body.graph[q].type.nbytes for q in {q.node for q in pipeline.queues} - kept)
-            where = "queues" if device.kind == "gpu" else "cache"
-            why = f"{count(len(pipeline.stages), 'stage')} over {pipeline.sizes}: {saved} B in {where}, not in memory"
+            why = f"{count(len(pipeline.stages), 'stage')} over {pipeline.sizes}: {saved} B in queues, not in memory"
             said += [*body.decisions_in_whole(decided), Decision(pattern.members, "pipeline", "dataflow", why)]
             pattern = replace(pattern, composition=pipeline)
         patterns.append(pattern)
@@ -110,8 +113,8 @@ def _one_round(graph: Graph, device: Device) -> Designed:
 
 
 def _dealt(graph: Graph, found: Pipeline | PipelineRefusal, device: Device) -> Designed:
-    """Deal blocks out to the stages on a GPU. With more stages than SMs, refuse the later half."""
-    if isinstance(found, PipelineRefusal) or device.kind == "cpu":
+    """Deal blocks out to the stages. With more stages than SMs, refuse the later half."""
+    if isinstance(found, PipelineRefusal):
         return found, []
     kind, stages = Counter(stage.kind for stage in found.stages).most_common(1)[0]
     if stages <= device.sms:
@@ -125,8 +128,7 @@ def _dealt(graph: Graph, found: Pipeline | PipelineRefusal, device: Device) -> D
 def _cheapest(graph: Graph, device: Device) -> Designed:
     """The cheapest way to continue after the last tile, if something must.
 
-    On a GPU, a queue of all tiles must fit into L2 beside the other queues. On a CPU it is an array
-    in memory.
+    A queue of all tiles must fit into L2 beside the other queues.
     """
     once, found = _one_round(graph, device), best_cut(graph, rounds=True)
     if found is None:
@@ -141,9 +143,9 @@ def _cheapest(graph: Graph, device: Device) -> Designed:
         if isinstance(made, PipelineRefusal):
             continue
         ring = sum(q.depth * q.tile_bytes for q in made.queues)
-        if ring > device.l2_size and device.kind == "gpu":
+        if ring > device.l2_size:
             said.append(f"{name}: {ring} B of queues, L2 has {device.l2_size}")
-        elif len(made.stages) > device.sms and device.kind == "gpu":
+        elif len(made.stages) > device.sms:
             said.append(f"{name}: {len(made.stages)} stages, {device.name} has {count(device.sms, 'SM')}")
         else:
             way = _dealt(graph, made, device)
@@ -170,12 +172,13 @@ def _us_of(graph: Graph, result: Pipeline | PipelineRefusal, device: Device) -> 
     plan, prices, total = _planned(graph, device, [inside], [], _one_round), Prices(graph, device), 0.0
     for pattern in plan.patterns:
         node = graph[pattern.members[0]]
-        # A GPU multiplies on tensor cores, in a pipeline and alone.
-        if node.op == "matmul" and pattern.kind == "library" and device.kind == "gpu":
+        if node.op == "matmul" and pattern.kind == "library":  # on tensor cores, as in a pipeline
             memory = library_traffic(graph, node).total / device.bandwidth * 1e6
             total += device.launch_us + max(product_us(graph, node, device), memory)
+        elif isinstance(pattern.composition, Pipeline):
+            total += pipeline_us(extract(graph, pattern).graph, pattern.composition, device)
         else:
-            total += pattern_or_pipeline_us(pattern, prices)
+            total += prices.pattern_us(pattern)
     return total
 
 

@@ -116,13 +116,6 @@ class Pipeline(Composition):
         """The cut of a body that this pipeline was designed for."""
         return Tiling(graph, self.axes, self.units, ())
 
-    @property
-    def held(self) -> tuple[int, ...]:
-        """Values in queues that pass a final stage, so that a later round reads their tiles."""
-        finals = [k for k, s in enumerate(self.stages) if s.role == "final"]
-        past = (q for q in self.queues if any(q.producer < k < max(q.consumers) for k in finals))
-        return tuple(sorted({q.node for q in past if (self.axes[q.node] or 0) >= 0}))
-
     def __str__(self) -> str:
         lines = [f"{self.units} units in {self.sizes}", *(f"  stage {i} {s}" for i, s in enumerate(self.stages))]
         return "\n".join([*lines, *(f"  {q}" for q in self.queues)])
@@ -301,29 +294,15 @@ def _queues(found: Tiling, stages: Sequence[Stage], tile: int, room: int) -> tup
 def _tile(found: Tiling, stages: Sequence[Stage], device: Device) -> int:
     """Units of a tile.
 
-    On a GPU the widest queue's entry has about ``device.queue_entry`` bytes. A smaller tile that
+    The widest queue's entry has about ``device.queue_entry`` bytes. A smaller tile that
     divides all units is preferred, because a smaller last tile needs text of its own. It has at
-    least half the bytes, and at least ``device.least_queue_entry``. On a CPU the widest value fills
-    a share of a core's cache.
+    least half the bytes, and at least ``device.least_queue_entry``.
     """
     most = max((_bytes_a_unit(found, q.node) for q in crossing(found.graph, stages) if found.tiled(q.node)), default=1) or 1
-    if device.kind == "cpu":
-        return max(_fewest(found, device.fewest_tile_rows), int(device.shared_per_sm * device.tile_share) // most)
     enough = device.least_queue_entry // most
     wanted = max(1, min(device.queue_entry // most, max(found.units // device.sms, enough)))
     least = max((wanted + 1) // 2, min(wanted, enough))
     return next((tile for tile in range(wanted, least - 1, -1) if found.units % tile == 0), wanted)
-
-
-def _fewest(found: Tiling, rows: int) -> int:
-    """Units for which each product has ``rows`` along its cut axis (batches are exempt)."""
-    graph, most = found.graph, 1
-    for node in (n for n in graph.nodes if n.op == "matmul"):
-        for value, axis in ((v, found.axes[v]) for v in (node.id, *node.args)):
-            rank = graph[value].type.rank
-            if axis is not None and axis >= rank - 2:
-                most = max(most, -(-rows * found.units // graph[value].type.shape[axis]))
-    return most
 
 
 # ---------------------------------------------------------------- depth

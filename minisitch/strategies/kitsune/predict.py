@@ -12,8 +12,7 @@ A tile of the design belongs to one block. A tile of the models holds as many of
 stage has blocks.
 
 ``balanced`` sets the blocks of each stage. It also adds a tree of combining stages before a final
-stage that would delay the others. A CPU needs neither: each core adds up its parts as it makes
-them.
+stage that would delay the others.
 
 Before:  4,096 rows in 128 tiles of 32, two products, 108 SMs
 After:   3 tiles of 54 x 32 rows for 54 blocks of each product

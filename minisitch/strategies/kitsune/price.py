@@ -1,4 +1,4 @@
-"""Modelled time and traffic of a pipeline, on a CPU and on a GPU.
+"""Modelled time and traffic of a pipeline.
 
 In:  the body of a pattern, its ``Pipeline``, a ``Device``. Out: microseconds; bytes of main memory.
 
@@ -9,52 +9,28 @@ After:   its makespan; the bytes of x, w, v and of the result
 from __future__ import annotations
 
 from ...device import Device
-from ...fuse import Body, FusionPlan, Pattern, extract
 from ...graph import Graph
 from ..cost import Bytes
-from ..prices import Prices
-from .loop import TileLoop, loop_traffic, loop_us, tile_loop
 from .models.balance import Channel, in_dram
 from .models.simulate import dataflow
 from .pipeline import Pipeline
 from .predict import workload
 
 
-def plan_with_pipelines_us(plan: FusionPlan, prices: Prices) -> float:
-    """Modelled microseconds of a plan: the sum over launches, library calls and pipelines."""
-    return sum(pattern_or_pipeline_us(pattern, prices) for pattern in plan.patterns)
-
-
-def pattern_or_pipeline_us(pattern: Pattern, prices: Prices) -> float:
-    """Modelled microseconds of one launch, library call or pipeline."""
-    if isinstance(pattern.composition, Pipeline):
-        return pipeline_us(extract(prices.graph, pattern).graph, pattern.composition, prices.device)
-    return prices.pattern_us(pattern)
-
-
 def pipeline_us(graph: Graph, pipeline: Pipeline, device: Device) -> float:
-    """Modelled microseconds: of all tiles on a CPU, or of the one kernel on a GPU."""
-    if device.kind == "cpu":
-        return loop_us(_loop(graph, pipeline, device), device)
+    """Modelled microseconds of the one kernel."""
     return dataflow(*workload(graph, pipeline, device), device).makespan_us
 
 
 def pipeline_traffic(graph: Graph, pipeline: Pipeline, device: Device) -> Bytes:
     """Bytes of main memory. Inputs (or only the slices that are read) and outputs count once.
 
-    On a CPU, values held for a later round count both ways. On a GPU, queues that do not fit into
-    L2 are written once, and read by each consumer.
+    Queues that do not fit into L2 are written once, and read by each consumer.
     """
-    if device.kind == "cpu":
-        return loop_traffic(_loop(graph, pipeline, device))
     queues = [Channel(str(q.producer), tuple(map(str, q.consumers)), q.tile_bytes, q.depth) for q in pipeline.queues]
     spilled = [(graph[pipeline.queues[i].node].type.nbytes, len(queues[i].consumers)) for i in in_dram(queues, device)]
     return Bytes(sum(_read(graph, v) for v in graph.inputs) + sum(size * readers for size, readers in spilled),
                  sum(graph[v].type.nbytes for v in graph.outputs) + sum(size for size, _ in spilled))
-
-
-def _loop(graph: Graph, pipeline: Pipeline, device: Device) -> TileLoop:
-    return tile_loop(Body(graph, graph.inputs, graph.outputs, (), ()), pipeline, device)
 
 
 def _read(graph: Graph, value: int) -> int:

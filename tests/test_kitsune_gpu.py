@@ -1,0 +1,153 @@
+"""Kitsune's plans, down to one kernel on the stepper, in reports and in comparisons; and what a CPU gets instead."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from kitsune_help import A100, whole
+
+import minisitch as ms
+from minisitch.device import BUILT_IN, DEVICES
+from minisitch.errors import MinisitchError
+from minisitch.fuse import fuse
+from minisitch.runtime.this_machine import cpu_with
+from minisitch.strategies.kitsune import tiles
+from minisitch.strategies.kitsune.models.simulate import dataflow
+from minisitch.strategies.kitsune.predict import workload
+from minisitch.strategies.kitsune.price import pipeline_us
+
+
+@pytest.fixture
+def small_gpu():
+    """A GPU of three multiprocessors, and tiles for it: an MLP's pipeline is small enough to be stepped."""
+    return replace(DEVICES["v100"], name="small", sms=3, queue_entry=256, least_queue_entry=128)
+
+
+def mlp(x, w, v):
+    return np.tanh(x @ w) @ v
+
+
+@pytest.mark.paper(59)
+def test_a_gpus_pipeline_is_one_kernel_with_blocks_for_each_stage(small_gpu):
+    """The whole road on the stepper: chosen, designed, balanced, printed, run, and counted as one launch by ``compare``."""
+    rng = np.random.default_rng(0)
+    x, w, v = (rng.standard_normal(shape).astype(np.float32) for shape in ((12, 8), (8, 16), (16, 6)))
+    stages = ms.explain(mlp, x, w, v, strategy="kitsune", target="step", device=small_gpu).stages
+    (pattern,), (flow,) = stages.plan.patterns, stages.flows
+    assert [s.blocks for s in pattern.composition.stages] == [2, 3, 1], pattern.composition
+    (row,) = ms.compare(mlp, x, w, v, strategies=("kitsune",), target="step", device=small_gpu).rows
+    assert (row.kernels, row.library_calls, row.grid_barriers) == (1, 0, 1) and row.max_error < 1e-5
+    assert row.block_barriers == flow.source.text.count("cuda.syncthreads()") > 0
+    assert (row.bytes_read, row.bytes_written) == (x.nbytes + w.nbytes + v.nbytes, mlp(x, w, v).nbytes)
+    assert row.modelled_us == dataflow(*workload(flow.body.graph, pattern.composition, small_gpu), small_gpu).makespan_us > 0
+    assert row.modelled_us == pipeline_us(flow.body.graph, pattern.composition, small_gpu), "the strategy's own price"
+
+
+def test_explain_shows_a_gpus_pipeline_down_to_its_text(small_gpu):
+    """Stages with their blocks, queues, each array with its bytes, the text; what a session allocates is said under memory."""
+    report = ms.explain(mlp, "f32[12,8]", "f32[8,16]", "f32[16,6]", strategy="kitsune", target="step", device=small_gpu)
+    (flow,) = report.stages.flows
+    source, text = flow.source, str(report)
+    for part in (str(flow.body), str(source.pipeline), source.text.rstrip(), f"{source.grid} blocks of {source.block} threads",
+                 "mlp_1: 3 blocks from 2 on", "queue q2_0: ", f"{source.name}: {flow.own_bytes} bytes of its own"):
+        assert part in text, part
+    assert all(f"{a.kind} {a.name}: " in text for a in source.arrays)
+    assert flow.own_bytes > sum(q.depth * q.tile_bytes for q in source.pipeline.queues), "queues, and counters beside them"
+    assert json.loads(report.json)["pipelines"][0]["text"]["cuda"] == source.text == report.source(0) == report.source(0, "cuda")
+    assert [(step["kind"], step["name"]) for step in json.loads(report.json)["steps"]] == [("pipeline", source.name)]
+    with pytest.raises(MinisitchError, match="kernel 1 does not exist; there are 1"):
+        report.source(1)
+    with pytest.raises(MinisitchError, match="no text for 'cpu'; take one of cuda"):
+        report.source(0, "cpu")
+    products = [n.id for n in report.stages.graph.nodes if n.op == "matmul"]
+    assert "share step 0" in report.why(*products) and "library call" not in report.why(*products)
+    assert "mlp_1 (simt), tile" in report.html, "the simulated timeline"
+    assert "<b>1</b> pipelines" in report.html
+
+
+def columns_of(x, w):
+    h = np.tanh(x @ w)
+    return h / np.sqrt((h * h).mean(0) + 1e-5)
+
+
+def one_query(q, k, v):
+    """Only the keys are many: attention cut along the rows of its softmax, in three rounds."""
+    e = q @ k.T
+    e = np.exp(e - e.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True) @ v
+
+
+@pytest.mark.parametrize(("function", "shapes", "taken", "ways"), [
+    (whole, ((8192, 1024), (1024, 512)), "hold", 3),
+    (whole, ((65536, 16), (16, 1024)), "recompute", 2),
+    (whole, ((65536, 4096), (4096, 1024)), "spill", 2),
+    (columns_of, ((8192, 256), (256, 512)), "keep together", 3),
+    (one_query, ((1, 128), (65536, 128), (65536, 128)), "hold", 5),
+], ids=["held", "again", "spilled", "together", "one query"])
+def test_what_reconverges_is_done_the_cheapest_way(function, shapes, taken, ways):
+    """A small value stays in L2; a large one is made again where that is little work, else it goes through memory."""
+    graph = ms.lower(function, *(f"f32{list(s)}" for s in shapes), stop_after="simplify")
+    plan = fuse(graph, "kitsune", A100)
+    said, = (d for d in plan.decisions if d.rule == "reconverging")
+    prices = [float(us.replace(",", "")) for us in re.findall(r" (\S+) us", said.why)]
+    assert said.verdict == taken and len(prices) == ways
+    assert ("L2 has 41943040" in said.why) == (shapes[0][0] == 65536 and function is whole)
+    (pattern, *others), names = plan.patterns, [way.rpartition(" us")[0].rpartition(" ")[0] for way in said.why.split("; ")]
+    pipeline, cheapest = pattern.composition, names[prices.index(min(prices))]
+    made = [n for s in pipeline.stages if not s.joins for n in s.nodes]
+    assert bool(others) == (taken == "spill") == (cheapest == "memory")
+    assert (len(made) > len(set(made))) == (taken == "recompute") == ("again" in cheapest)
+    finals = [k for k, s in enumerate(pipeline.stages) if s.role == "final"]
+    past = any(q.producer < k < max(q.consumers) and q.depth == pipeline.tiles for q in pipeline.queues for k in finals)
+    assert past == (taken == "hold") == ("queue" in cheapest)
+
+
+def wide_layers(x, w, v):
+    h = np.maximum(x @ w, 0)
+    for _ in range(5):
+        h = np.maximum(h @ v, 0)
+    return h @ w.T
+
+
+def test_more_stages_than_sms_make_two_pipelines():
+    """Seven products; a device of three SMs has room for three at a time."""
+    graph, V100 = ms.lower(wide_layers, "f32[8192,32]", "f32[32,64]", "f32[64,64]", stop_after="simplify"), DEVICES["v100"]
+    assert len(fuse(graph, "kitsune", V100).pipelines) == 1
+    plan = fuse(graph, "kitsune", replace(V100, sms=3))
+    assert [len(p.composition.stages) <= 6 for p in plan.pipelines] == [True] * len(plan.pipelines) and len(plan.pipelines) > 1
+    assert any(d.rule == "more-stages-than-sms" and "3 SMs" in d.why for d in plan.decisions)
+
+
+def recurrent(x, h, w, u):
+    for t in range(x.shape[0]):
+        gate = 1 / (1 + np.exp(-(x[t] @ u)))
+        h = gate * h + (1 - gate) * np.tanh(x[t] @ w + h @ u)
+    return h
+
+
+def test_what_every_tile_needs_whole_is_asked_for_once(monkeypatch):
+    """What is to be whole was pending once for each reader, and its operands once for each of those: planning DIEN never ended."""
+    pushed = []
+    push = tiles.heapq.heappush
+    monkeypatch.setattr(tiles.heapq, "heappush", lambda heap, item: (pushed.append(item), push(heap, item)))
+    graph = ms.lower(recurrent, "f32[12,64,16]", "f32[64,16]", "f32[16,16]", "f32[16,16]", stop_after="simplify")
+    for node, axis in itertools.product([n.id for n in graph.nodes if n.op == "matmul"], (0, 1)):
+        pushed.clear()
+        tiles.cut(graph, node, axis, rounds=True)
+        assert len(pushed) == len(set(pushed)) > len(graph) / 2
+
+
+def test_a_cpu_gets_astitchs_kernels(small_gpu):
+    """With the same kernels and library calls, and a decision that says why there is no pipeline."""
+    graph = ms.lower(wide_layers, "f32[262144,32]", "f32[32,64]", "f32[64,64]", stop_after="simplify")
+    device = cpu_with(BUILT_IN, cores=2)
+    plan = fuse(graph, "kitsune", device)
+    assert plan.patterns == fuse(graph, "astitch", device).patterns and plan.strategy == "kitsune"
+    assert fuse(graph, "kitsune", small_gpu).pipelines and plan.decisions[0].rule == "no-pipelines-on-a-cpu"
+    arrays = [np.random.default_rng(0).standard_normal(shape).astype(np.float32) for shape in ((12, 8), (8, 16), (16, 6))]
+    np.testing.assert_allclose(ms.jit(mlp, strategy="kitsune", target="python")(*arrays), mlp(*arrays), rtol=1e-5, atol=1e-6)
