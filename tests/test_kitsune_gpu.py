@@ -142,12 +142,12 @@ def test_what_every_tile_needs_whole_is_asked_for_once(monkeypatch):
         assert len(pushed) == len(set(pushed)) > len(graph) / 2
 
 
-def test_a_cpu_gets_astitchs_kernels(small_gpu):
+def test_a_cpu_gets_astitchs_kernels():
     """With the same kernels and library calls, and a decision that says why there is no pipeline."""
-    graph = ms.lower(wide_layers, "f32[262144,32]", "f32[32,64]", "f32[64,64]", stop_after="simplify")
+    graph = ms.lower(wide_layers, "f32[8192,32]", "f32[32,64]", "f32[64,64]", stop_after="simplify")
     device = cpu_with(BUILT_IN, cores=2)
     plan = fuse(graph, "kitsune", device)
     assert plan.patterns == fuse(graph, "astitch", device).patterns and plan.strategy == "kitsune"
-    assert fuse(graph, "kitsune", small_gpu).pipelines and plan.decisions[0].rule == "no-pipelines-on-a-cpu"
+    assert plan.decisions[0].rule == "no-pipelines-on-a-cpu" and not plan.pipelines
     arrays = [np.random.default_rng(0).standard_normal(shape).astype(np.float32) for shape in ((12, 8), (8, 16), (16, 6))]
     np.testing.assert_allclose(ms.jit(mlp, strategy="kitsune", target="python")(*arrays), mlp(*arrays), rtol=1e-5, atol=1e-6)

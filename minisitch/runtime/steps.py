@@ -284,8 +284,7 @@ def _launcher(source: KernelSource, target: str) -> Callable[..., None]:
     function: Callable[..., None]
     for launch, request in zip(source.launches, requests(source), strict=True):
         if target == "python":
-            plain = functools.partial(_run_plain, compiler.load_text(request.text, request.name))
-            function = workers.runner(plain, launch.tasks, work=launch.work)
+            function = functools.partial(_run_plain, compiler.load_text(request.text, request.name), launch.tasks)
         else:
             function = to_the_cores(source.kernel, launch, request)
         parts.append((function, [position[b] for b in launch.buffers]))
@@ -304,23 +303,22 @@ def _launcher(source: KernelSource, target: str) -> Callable[..., None]:
 def to_the_cores(kernel: Kernel, launch: Launch, request: compiler.Request) -> Callable[..., None]:
     """A function that runs one launch, on several cores if that pays.
 
-    One core runs it if the work is small, if the threads are busy, or if waking them is not worth
-    it. Each core gets at least half of ``serial_below``. Sleeping threads are woken from
-    ``WORTH_WAKING`` times ``serial_below`` on, at most ``SERIAL_BESIDE_LIBRARY``.
+    One core runs it if the work is small, or if waking the threads is not worth it, or if the
+    system lacks what they need (``thread_pool.can_work``). Each core gets at least half of
+    ``serial_below``. Sleeping threads are woken from ``WORTH_WAKING`` times ``serial_below`` on, at
+    most ``SERIAL_BESIDE_LIBRARY``.
     """
     compiled = compiler.compile_cpu(request.text, request.name, request.dtypes, short=request.short, exact=request.exact)
     tasks, work, alone = launch.tasks, launch.work, kernel.device.serial_below
     serial = compiled.bind(0, 0, 0, 0, 0, tasks)
-    if work < alone or tasks < 2:
+    if work < alone or tasks < 2 or compiled.code is None or not thread_pool.can_work():
         return serial
-    if compiled.code is None or not thread_pool.can_work():
-        return workers.runner(compiled.function, tasks, work=work)
     most, large = min(tasks, 2 * work // alone), work >= min(WORTH_WAKING * alone, SERIAL_BESIDE_LIBRARY)
     start, address, spread = compiled.start, compiled.code.address, thread_pool.spread(len(launch.buffers))
 
     def run(*buffers: Array) -> None:
         threads = min(workers.thread_count(), most)
-        board = thread_pool.board(threads - 1, large) if threads > 1 and not workers.is_busy() else 0
+        board = thread_pool.board(threads - 1, large) if threads > 1 else 0
         if board:
             start(address, board, spread, threads - 1, min(tasks, threads * workers.CHUNKS_EACH), 0, tasks, *buffers)
         else:
@@ -328,9 +326,9 @@ def to_the_cores(kernel: Kernel, launch: Launch, request: compiler.Request) -> C
     return run
 
 
-def _run_plain(function: Callable[..., None], first: int, last: int, *buffers: Array) -> None:
-    if first < last:
-        function(first, last, *buffers)
+def _run_plain(function: Callable[..., None], tasks: int, *buffers: Array) -> None:
+    if tasks:
+        function(0, tasks, *buffers)
 
 
 def _step_launcher(source: KernelSource) -> Callable[..., None]:
