@@ -17,7 +17,7 @@ from minisitch.device import Device
 from minisitch.errors import PipelineError
 from minisitch.fuse import FREE
 from minisitch.graph import Graph
-from minisitch.strategies.kitsune.models.balance import Channel, StageLoad, entries_of, verify
+from minisitch.strategies.kitsune.models.balance import Channel, StageLoad, entries_of
 from minisitch.strategies.kitsune.models.rates import depths, reads, sequence
 from minisitch.strategies.kitsune.models.simulate import Simulation, Task, dataflow, ends, fired_entries, simulate
 from minisitch.strategies.kitsune.pipeline import Pipeline, Role, Stage
@@ -50,7 +50,6 @@ def bulk_synchronous(loads: Sequence[StageLoad], channels: Sequence[Channel], de
 def vertical(loads: Sequence[StageLoad], channels: Sequence[Channel], device: Device,
              groups: Sequence[Sequence[str]] | None = None) -> Simulation:
     """A kernel a group; ``groups`` are in the order of their data, by default ``vertical_groups``'."""
-    verify(loads, channels, device)
     groups = vertical_groups(loads, channels) if groups is None else groups
     if sorted(name for group in groups for name in group) != sorted(load.name for load in loads):
         raise PipelineError(f"groups hold every stage once; got {groups}")

@@ -22,7 +22,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, isfinite
+from math import inf
 from typing import Literal
 
 from ....device import Device
@@ -119,9 +119,11 @@ class Balance:
 def balance(loads: Sequence[StageLoad], device: Device, channels: Sequence[Channel] = ()) -> Balance:
     """The blocks of each stage that give the highest rate.
 
-    Raises PipelineError if a kind has more stages than the device has SMs.
+    ``loads`` have different names, and a producer stands before its consumers. Raises PipelineError
+    for a device without a shared L2 cache, and for more stages of a kind than the device has SMs.
     """
-    verify(loads, channels, device)
+    if not (device.l2_size and device.l2_bandwidth):
+        raise PipelineError(f"the figures of {device.name} give no L2 cache that all SMs share: take a GPU, such as a100")
     blocks: dict[str, int] = {}
     for kind in KINDS:
         blocks |= deal_blocks(_of_kind(loads, kind, device), device)
@@ -209,28 +211,3 @@ def pipeline_bytes(loads: Sequence[StageLoad], channels: Sequence[Channel], devi
         dram += queued if i in outside else written * channel.returned
         l2 += queued if i not in outside else 0
     return dram, dram + l2
-
-
-# ---------------------------------------------------------------- checks
-def verify(loads: Sequence[StageLoad], channels: Sequence[Channel], device: Device) -> None:
-    """Raise PipelineError for a wrong load, channel or device, with its name and the next step."""
-    place = {load.name: i for i, load in enumerate(loads)}
-    if not loads or len(place) < len(loads):
-        raise PipelineError("a pipeline needs at least one stage, and no two stages of one name: rename one")
-    if not (device.l2_size and device.l2_bandwidth):
-        raise PipelineError(f"the figures of {device.name} give no L2 cache that all SMs share: take a GPU, such as a100")
-    for load in loads:
-        numbers = (load.us, load.dram_bytes, load.l2_bytes, load.parallel)
-        known = load.kind in KINDS and 0 < load.utilisation <= 1 and load.tiles >= 1
-        if not known or not all(isfinite(n) and n >= 0 for n in numbers):
-            raise PipelineError(f"stage {load.name!r}: kind is simt or tensor, utilisation above 0 and at most 1, tiles at "
-                                f"least 1, and nothing is negative; got {load}")
-    for channel in channels:
-        unknown = [name for name in (channel.producer, *channel.consumers) if name not in place]
-        if unknown or not channel.consumers:
-            raise PipelineError(f"queue {channel.name}: {unknown[0] + ' is not a stage' if unknown else 'no stage reads it'}; "
-                                f"stages are {', '.join(place)}")
-        if any(place[channel.producer] >= place[consumer] for consumer in channel.consumers):
-            raise PipelineError(f"queue {channel.name}: a producer must stand before its consumers; reorder the stages")
-        if channel.depth < 1 or channel.tile_bytes < 0 or channel.entries < 0:
-            raise PipelineError(f"queue {channel.name}: depth {channel.depth} must be at least 1, and no size negative")

@@ -31,7 +31,7 @@ from math import inf
 
 from ....device import Device
 from ....errors import PipelineError
-from .balance import Channel, StageLoad, balance, entries_of, in_dram, verify
+from .balance import Channel, StageLoad, balance, entries_of, in_dram
 from .rates import depths, needed, passed, reads, writes
 
 LOW = 1 / 3  # share of a unit's rate below which Kitsune counts it as idle
@@ -104,7 +104,6 @@ def dataflow(loads: Sequence[StageLoad], channels: Sequence[Channel], device: De
 
     Raises PipelineError if stages would wait for each other.
     """
-    verify(loads, channels, device)
     blocks = balance(loads, device, channels).blocks if blocks is None else blocks
     idle = [load.name for load in loads if not blocks.get(load.name)]
     if idle:
