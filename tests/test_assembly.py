@@ -13,8 +13,7 @@ from programs import layernorm, softmax
 from stitch_help import CPU, lowered, traced
 from test_compile import widest_register
 
-from minisitch.runtime.cpu import compile as compiler
-from minisitch.runtime.cpu.compile import compile_cpu, inspect_assembly
+from minisitch.runtime.cpu.compile import compile_cpu, inspect_assembly, load_text
 from minisitch.runtime.steps import requests
 
 pytestmark = pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64", "arm64", "aarch64"),
@@ -92,14 +91,26 @@ def test_rows_that_are_there_or_not_as_a_whole_are_chosen_in_vectors():
     assert len(packed) >= 10
 
 
-def test_scratch_rows_on_the_stack_need_no_loops_for_rows_that_overlap(monkeypatch):
+def test_scratch_rows_are_on_the_stack_as_far_as_they_have_room():
     """Of a row from the heap LLVM cannot tell that it is no argument's: it compares addresses, and has each loop a second time."""
-    function, inputs = lambda x, y: (np.exp(x) * y).sum(0) + x.sum(0), [(1024, 1024), (1024, 1024)]
-    on_the_stack = sum(len(list(loops(text))) for text in assembly_of(function, inputs))
-    monkeypatch.setattr(compiler, "STACK", 0)
-    monkeypatch.setattr(compiler, "_memory", {})
-    monkeypatch.setenv("MINISITCH_CACHE", "0")
-    assert on_the_stack < sum(len(list(loops(text))) for text in assembly_of(function, inputs))
+    text = ("def rows(first, last, x, y):\n    a = np.empty({large}, np.float64)\n    b = np.empty({large}, np.float32)\n"
+            "    c = np.empty(7, np.bool_)\n    for row in range(first, last):\n        for i in range(300):\n"
+            "            a[i] = 0.0\n        for j in range(3):\n            for i in range(300):\n"
+            "                a[i] += x[(row + j) * 300 + i]\n        for i in range(300):\n            b[i] = a[i] * a[i]\n"
+            "        for i in range(300):\n            c[i % 7] = b[i] > 4.0\n        for i in range(300):\n"
+            "            y[row * 300 + i] = a[i] + b[i] + c[i % 7]\n")
+    x, want = np.linspace(-3, 3, 1500), np.empty(900)
+    load_text(text.format(large=300), "rows")(0, 3, x, want)
+    allocates, inner_loops = {}, {}
+    for large in (300, 1 << 16):
+        y = np.empty_like(want)
+        made = compile_cpu(text.format(large=large), "rows", ("float64", "float64"))
+        made.function(0, 3, x, y)
+        assert np.allclose(y, want, rtol=1e-6)
+        assembly = inspect_assembly(made)
+        allocates[large], inner_loops[large] = "NRT_MemInfo_alloc" in assembly, len(list(loops(assembly)))
+    assert allocates == {300: False, 1 << 16: True}
+    assert inner_loops[300] < inner_loops[1 << 16]
 
 
 @pytest.mark.parametrize("name", STANDARD)

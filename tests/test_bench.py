@@ -592,10 +592,27 @@ def test_the_page_has_the_ablation_of_today():
     assert f"times {len(ablation.PROGRAMS)} programs" in page
 
 
-def test_an_ablation_takes_out_what_it_says_and_leaves_results_right(monkeypatch):
-    """An ingredient whose place in the package has moved would change no machine code: a column of ones. One that is none is seen."""
+def waves(x):
+    return np.tanh(x) / np.exp(-x * x)
+
+
+def rows(x):
+    return np.exp(x - x.max(axis=-1, keepdims=True)).sum(axis=-1)
+
+
+SHOWN_BY = {  # the beginnings of ingredients' names, at a small program whose machine code each of them changes
+    (waves, (1024,)): ("stitching", "polynomials", "several vectors", "division", "arrays that do not overlap"),
+    (rows, (40, 64)): ("sums in any order", "maximum", "short loops", "`batch_rows`"),
+    (ablation.variance, (1 << 19,)): ("`split_reductions`",)}
+AT_RUN_TIME = ("results' memory", "threads that look", "the second core")
+ELSEWHERE = ("`stream_stores`", "scratch rows")  # tests/test_stream.py, tests/test_assembly.py
+
+
+@pytest.mark.parametrize("program, shape", SHOWN_BY, ids=lambda given: getattr(given, "__name__", None))
+def test_an_ablation_takes_out_what_it_says_and_leaves_results_right(monkeypatch, program, shape):
+    """An ingredient whose place in the package has moved would change no machine code. One that is none is seen."""
     code, build, compiled = {}, compiler._build, ablation.compiled
-    names = re.compile(r".*missing Environment.*|_ZN\w+|\w*(softmax|chain|variance)\w*")  # they count up
+    names = re.compile(rf".*missing Environment.*|_ZN\w+|\w*{program.__name__}\w*")  # they count up
 
     def noted(*args):
         result = build(*args)
@@ -608,15 +625,15 @@ def test_an_ablation_takes_out_what_it_says_and_leaves_results_right(monkeypatch
 
     monkeypatch.setattr(compiler, "_build", noted)
     monkeypatch.setattr(ablation, "compiled", named)
-    elsewhere = {"arrays that do not overlap", "scratch rows on the stack", "`stream_stores`: stores past the caches"}
-    at_run_time = {"results' memory taken again", "threads that look for work", "the second core"}
-    left, found = (*ablation.INGREDIENTS, ablation.Ingredient("nothing")), {}
-    for program, shape in ((ablation.softmax, (40, 64)), (ablation.chain, (1024,)), (ablation.variance, (1 << 19,))):
-        code.clear()
-        found[program.__name__] = ablation.measure(program, [shape], 0.0, left)
-        assert len(code) == len(left) + 1
-        same = {name for name, text in code.items() if text == code["all"]}
-        assert "nothing" in same
-        left = tuple(i for i in left if i.name in same and i.name not in elsewhere | at_run_time)
-    assert [i.name for i in left] == ["nothing"], "the others are of use to other kernels, or at run time"
-    assert all(f"| {i.name} " in ablation.report({"softmax": found["softmax"]}) for i in ablation.INGREDIENTS)
+    left_out = [i for i in ablation.INGREDIENTS if i.name.startswith(SHOWN_BY[program, shape])]
+    ablation.measure(program, [shape], 0.0, (*left_out, ablation.Ingredient("nothing")))
+    assert [name for name in code if code[name] == code["all"]] == ["all", "nothing"]
+    assert len(code) == len(SHOWN_BY[program, shape]) + 2
+
+
+def test_every_ingredient_is_shown_and_reported():
+    others = [i for i in ablation.INGREDIENTS if not i.name.startswith(tuple(itertools.chain(*SHOWN_BY.values())))]
+    assert all(i.name.startswith(AT_RUN_TIME + ELSEWHERE) for i in others)
+    found = ablation.measure(waves, [(1024,)], 0.0, others)
+    text = ablation.report({"waves": {i.name: [2.0] for i in ablation.INGREDIENTS} | found})
+    assert all(f"| {i.name} " in text for i in ablation.INGREDIENTS)

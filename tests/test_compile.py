@@ -209,23 +209,6 @@ def test_the_check_of_vector_code_can_fail():
     assert not loops_are_vector_code(*each("math.tan(x[i])"))
 
 
-def test_scratch_rows_are_on_the_stack_as_far_as_they_have_room():
-    text = ("def rows(first, last, x, y):\n    a = np.empty(300, np.float64)\n    b = np.empty({large}, np.float32)\n"
-            "    c = np.empty(7, np.bool_)\n    for row in range(first, last):\n        for i in range(300):\n"
-            "            a[i] = x[row * 300 + i]\n            b[i] = a[i] * a[i]\n            c[i % 7] = b[i] > 4.0\n"
-            "        for i in range(300):\n            y[row * 300 + i] = a[i] + b[i] + c[i % 7]\n")
-    x, want = np.linspace(-3, 3, 900), np.empty(900)
-    load_text(text.format(large=300), "rows")(0, 3, x, want)
-    allocates = {}
-    for large in (300, 1 << 15):
-        y = np.empty_like(x)
-        made = compile_cpu(text.format(large=large), "rows", ("float64", "float64"))
-        made.function(0, 3, x, y)
-        assert np.allclose(y, want, rtol=1e-6)
-        allocates[large] = "NRT_MemInfo_alloc" in inspect_assembly(made)
-    assert allocates == {300: False, 1 << 15: True}
-
-
 def test_short_rows_are_vectorised_before_they_are_unrolled():
     text = ("ZERO = np.float32(0.0)\ndef short(first, last, x, y):\n    for row in range(first, last):\n"
             "        x_row, y_row = x[row * 16:(row + 1) * 16], y[row * 16:(row + 1) * 16]\n        s = ZERO\n"
