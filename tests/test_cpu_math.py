@@ -67,14 +67,19 @@ def stated_bound(function):
     return float(re.search(r"[Ww]ithin ([\d.]+) ulp", function.__doc__)[1])
 
 
-def each(text, *arrays, out, rows=None):
-    """Run ``out[i] = text`` in machine code; operands are called x and y."""
-    names = "xy"[: len(arrays)]
-    source = (f"def each(first, last, {', '.join(names)}, out):\n    for i in range(first, last):\n        out[i] = "
-              + re.sub(r"\b([xy])\b", r"\1[i]", text) + "\n")
-    kernel = compile_cpu(source, "each", tuple(str(a.dtype) for a in (*arrays, out)))
-    kernel.function(0, len(out), *arrays, out)
-    return out
+def loops_of(texts, *arrays, outs):
+    """Run ``out[i] = text`` for each text in machine code, a loop each; operands are called x and y."""
+    names, results = "xy"[: len(arrays)], [f"out{number}" for number in range(len(outs))]
+    source = f"def each(first, last, {', '.join([*names, *results])}):\n"
+    for text, result in zip(texts, results, strict=True):
+        source += f"    for i in range(first, last):\n        {result}[i] = " + re.sub(r"\b([xy])\b", r"\1[i]", text) + "\n"
+    kernel = compile_cpu(source, "each", tuple(str(a.dtype) for a in (*arrays, *outs)))
+    kernel.function(0, len(outs[0]), *arrays, *outs)
+    return outs
+
+
+def each(text, *arrays, out):
+    return loops_of([text], *arrays, outs=[out])[0]
 
 
 @pytest.fixture(autouse=True)
@@ -119,9 +124,10 @@ def test_sign_of_zero_is_kept(name, short):
 def test_no_bit_pattern_of_nan_becomes_a_number():
     payloads = np.array([0x7F800001, 0x7FC00001, 0x7FC000FF, 0x7FFFFFFF, 0xFFC00003, 0xFFFFFFFF], np.uint32)
     nans = payloads.view(np.float32)
-    for name in UNARY:
+    compiled = loops_of([f"{name}_f32(x)" for name in UNARY], nans, outs=[np.zeros(6, np.float32) for _ in UNARY])
+    for name, got in zip(UNARY, compiled, strict=True):
         assert np.isnan(getattr(cpu_math, f"{name}_f32")(nans)).all(), name
-        assert np.isnan(each(f"{name}_f32(x)", nans, out=np.zeros(6, np.float32))).all(), name
+        assert np.isnan(got).all(), name
 
 
 def test_every_float32_between_two_powers_of_two():
@@ -161,20 +167,18 @@ SINGLES = {
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("text", [*PAIRS, *SINGLES])
-def test_machine_code_means_what_numpy_means(text, dtype):
+@pytest.mark.parametrize("meanings", [PAIRS, SINGLES], ids=["pairs", "singles"])
+def test_machine_code_means_what_numpy_means(meanings, dtype):
     """NaN, infinities, denormals and the sign of zero come through the compiler's flags."""
     values = np.array([*ENDS, 2.5, -2.5, 1e-20, 1e20], dtype)
-    if text in PAIRS:
-        arrays, meaning = (np.repeat(values, len(values)), np.tile(values, len(values))), PAIRS[text]
-    else:
-        arrays, meaning = (np.tile(values, 5),), SINGLES[text]
-    want = meaning(*arrays)
-    got = each(text.replace("T(", f"np.{dtype}("), *arrays, out=np.empty_like(want))
-    assert np.array_equal(got, want, equal_nan=want.dtype != bool), text
-    if want.dtype != bool and "max" not in text and "min" not in text:  # of two zeros, either is the greater
-        number = ~np.isnan(want)
-        assert np.array_equal(np.signbit(got[number]), np.signbit(want[number])), text
+    arrays = (np.repeat(values, len(values)), np.tile(values, len(values))) if meanings is PAIRS else (np.tile(values, 5),)
+    wanted = [meaning(*arrays) for meaning in meanings.values()]
+    results = loops_of([text.replace("T(", f"np.{dtype}(") for text in meanings], *arrays, outs=[np.empty_like(w) for w in wanted])
+    for text, want, got in zip(meanings, wanted, results, strict=True):
+        assert np.array_equal(got, want, equal_nan=want.dtype != bool), text
+        if want.dtype != bool and "max" not in text and "min" not in text:  # of two zeros, either is the greater
+            number = ~np.isnan(want)
+            assert np.array_equal(np.signbit(got[number]), np.signbit(want[number])), text
 
 
 def test_pow_ends_are_numpys():
@@ -200,8 +204,8 @@ def test_integer_helpers_follow_numpy(dtype):
                 "shift_left(x, y)": np.left_shift, "shift_right(x, y)": np.right_shift,
                 "maximum(x, y)": np.maximum, "minimum(x, y)": np.minimum, "sign(x)": lambda x, y: np.sign(x),
                 "select(x > y, x, y)": np.maximum}
-    for text, meaning in meanings.items():
-        got = each(text, x, y, out=np.empty_like(x))
+    results = loops_of(meanings, x, y, outs=[np.empty_like(x) for _ in meanings])
+    for (text, meaning), got in zip(meanings.items(), results, strict=True):
         assert np.array_equal(got, meaning(x, y)), f"{text} on {dtype}"
         plain = eval(text, {"x": x, "y": y, **vars(cpu_math)})
         assert plain.dtype == x.dtype and np.array_equal(plain, meaning(x, y)), f"plain {text} on {dtype}"
