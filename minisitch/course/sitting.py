@@ -94,6 +94,7 @@ class Sitting:
         self.variant = variant or assignment.variant
         self.late = 0
         self.examinee: Examinee | None = None
+        self.unloadable: NoAnswer | None = None
         self.last: Any = None
 
     def __enter__(self) -> Sitting:
@@ -168,7 +169,13 @@ class Sitting:
         if self.examinee is None or not self.examinee.alive:
             if self.examinee is not None:
                 self.examinee.close()
-            made: Examinee = Cage(self.source, self.assignment.file, self.trusted)
+            if self.unloadable is not None:
+                raise self.unloadable
+            try:
+                made: Examinee = Cage(self.source, self.assignment.file, self.trusted)
+            except NoAnswer as problem:
+                self.unloadable = problem  # no other question would find more than this
+                raise
             self.examinee = made
         return self.examinee
 
