@@ -10,18 +10,20 @@ import zipfile
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from minisitch.course import Cage, CourseError, NoAnswer, Sitting, find_assignments
+from minisitch.course import Cage, CourseError, KernelLaunch, NoAnswer, Refusal, Sitting, find_assignments
 from minisitch.course import __main__ as course
 from minisitch.course.assignment import HOME, read_submission
 from minisitch.course.child import decode, encode, landlock_version
 from minisitch.course.hostile import attempt as attack
 from minisitch.course.items import conforms, seeded
+from minisitch.course.kernels import Bench, kernel_text
 from minisitch.course.verify import attempt, problems_of_form, trials
 
 KNOWN = find_assignments(HOME)
-A5 = KNOWN["A5"]
+A2, A5 = KNOWN["A2"], KNOWN["A5"]
 SCHEMA = json.loads(Path(__file__).with_name("gradescope.schema.json").read_text(encoding="utf-8"))
 CAGED = pytest.mark.skipif(not landlock_version(), reason="this kernel has no Landlock, so grade refuses here")
 
@@ -61,7 +63,6 @@ def test_plain_values_survive_the_pipe(value):
 
 
 def test_what_is_not_plain_is_refused_in_words():
-    import numpy as np
     with pytest.raises(TypeError, match=r"numpy\.int64 .* write int\(x\)"):
         encode([np.int64(3)])
     with pytest.raises(TypeError, match=r"numpy\.ndarray .* write x\.tolist\(\)"):
@@ -153,6 +154,79 @@ def test_a_symbolic_link_is_not_read(tmp_path):
         read_submission(tmp_path / "pipe", A5)
 
 
+# ---------------------------------------------------------------- kernels
+REVERSE = """
+import numpy as np
+PREDICTIONS = [3, (1, None)]
+SIZE = 32
+
+def reverse(x, y):
+    s, t = 1, 2  # a later one replaces it
+
+def depths(n):
+    return [n for _ in range(n)]
+
+def reverse(x, y):
+    s = cuda.shared.array(SIZE, np.float32)
+    t = cuda.threadIdx.x
+    s[t] = x[t]
+    cuda.syncthreads()
+    y[t] = s[31 - t]
+"""
+X = np.arange(32, dtype=np.float32)
+
+
+def launch(**changed) -> KernelLaunch:
+    return KernelLaunch(**{"arrays": {"x": X, "y": 0 * X}, "grid": 1, "block": 32, "outputs": ("y",), **changed})
+
+
+def test_a_kernel_is_stepped_and_not_run():
+    bench = Bench(REVERSE, ["depths"])
+    run = bench.ask("reverse", launch())
+    assert run.arrays["y"].tolist() == X[::-1].tolist() and run.arrays["y"].dtype == np.float32
+    assert run.traffic.loads == 32 and run.traffic.block_barriers_each == 1 and "loads" in repr(run)
+    assert bench.value("PREDICTIONS") == [3, (1, None)]
+
+
+@pytest.mark.parametrize(("change", "rule", "line"), [
+    (("    cuda.syncthreads()", "    pass"), "unwritten-read", 17),
+    (("    y[t] =", "    if t: y[t] ="), "unwritten-output", 17),
+    (("    cuda.syncthreads()", "    while True: cuda.syncthreads()"), "endless", 16),
+    (("SIZE = 32", "SIZE = 32000"), "memory-limit", 13),
+    (("    cuda.syncthreads()", "    open('/etc/passwd')"), "outside-dialect", 16),
+    (("def reverse(x, y):\n    s = cuda", "def reverse(x, y, n):\n    s = cuda"), "parameters", 0),
+    (("SIZE = 32", "SIZE = 32" + " " * 40_000), "too long", 0),
+])
+def test_a_kernel_is_refused_by_rule_and_line_of_the_file(change, rule, line):
+    assert REVERSE.count(change[0]) == 1
+    with pytest.raises(Refusal) as caught:
+        Bench(REVERSE.replace(*change), ["depths"]).ask("reverse", launch())
+    assert (caught.value.rule, caught.value.line) == (rule, line)
+
+
+def test_a_kernel_that_is_not_there_or_not_tried():
+    for text, kind in (("def reverse(x, y):\n    raise NotImplementedError('reverse')\n", "not tried"), ("X = 1\n", "error"),
+                       ("reverse = 3\n", "error")):
+        with pytest.raises(NoAnswer) as caught:
+            Bench(text, ()).ask("reverse", launch())
+        assert caught.value.kind == kind
+
+
+def test_a_file_of_kernels_alone_is_read_as_a_whole():
+    assert "depths" in kernel_text(REVERSE, "reverse", ()) and "PREDICTIONS" not in kernel_text(REVERSE, "reverse", ())
+    with pytest.raises(Refusal, match="import os"):
+        Bench("import os\n" + REVERSE, ()).ask("reverse", launch())
+    used = kernel_text(REVERSE, "reverse", ["depths"])
+    assert "depths" not in used and used.count("def reverse") == 1 and len(used.splitlines()) == len(REVERSE.splitlines())
+
+
+def test_the_item_of_a_rule_says_fail_and_the_others_that_the_kernel_is_refused():
+    text = A2.text("solution.py", "weights").replace("cuda.syncthreads()  # C", "pass  # C")
+    with Sitting(A2, text, trusted=True) as sitting:
+        found = {each.item.name: each.status for each in sitting.run()}
+    assert found.pop("no race") == "FAIL" and set(found.values()) == {"refused"}
+
+
 # ---------------------------------------------------------------- the grader is graded
 @pytest.mark.parametrize("name", KNOWN)
 def test_the_form_of_every_assignment(name):
@@ -217,7 +291,7 @@ def test_the_list_is_data(capsys):
     assert course.main(["list", "--json", "--assignments", str(HOME)]) == 0
     rows = json.loads(capsys.readouterr().out)
     (row,) = (row for row in rows if row["name"] == "A5")
-    assert len(rows) == len(KNOWN) and row["minutes"] > 0 and row["lines"] == A5.lines
+    assert len(rows) == len(KNOWN) and row["minutes"] > 0 and row["lines"] == A5.lines and "own" in row["variants"]
 
 
 def test_the_guide_has_the_points_and_minutes_of_every_assignment():

@@ -10,13 +10,15 @@ In:  an assignment's folder and a submission. Out: an outcome an item. The assig
 repository's ``tutorials/assignments/``, and not in the package. A new one is one more folder.
 
 Reading order: ``items`` (what an item is), ``graphs`` (what several assignments draw), ``assignment``
-(the folder), ``child`` and ``cage`` (how a submission runs), ``sitting`` (who asks what), ``report``,
-``release``, ``verify`` (the grader is graded), ``__main__`` (the commands).
+(the folder), ``child`` and ``cage`` (how a submission runs), ``kernels`` (how a kernel is stepped),
+``sitting`` (who asks what), ``report``, ``release``, ``verify`` (the grader is graded), ``__main__``
+(the commands).
 """
 
 from .assignment import Assignment, CourseError, find_assignment, find_assignments
 from .cage import Cage, CageError, NoAnswer
 from .items import Drawing, GradedItem, Prediction, item, prediction
+from .kernels import KernelLaunch, KernelRun, Refusal
 from .sitting import Outcome, Sitting, without
 
 __all__ = [
@@ -26,9 +28,12 @@ __all__ = [
     "CourseError",
     "Drawing",
     "GradedItem",
+    "KernelLaunch",
+    "KernelRun",
     "NoAnswer",
     "Outcome",
     "Prediction",
+    "Refusal",
     "Sitting",
     "find_assignment",
     "find_assignments",

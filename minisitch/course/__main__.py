@@ -126,28 +126,11 @@ def _chosen(options: argparse.Namespace) -> tuple[Assignment, str]:
 # ---------------------------------------------------------------- for students
 def _list(options: argparse.Namespace) -> None:
     found = find_assignments(options.assignments).values()
-    rows = [
-        {
-            "name": each.name,
-            "title": each.title,
-            "week": each.week,
-            "points": each.points,
-            "minutes": each.minutes,
-            "lines": each.lines,
-            "file": each.file,
-            "variants": list(each.variants),
-        }
-        if (each.folder / "solution.py").exists()
-        else {
-            "name": each.name,
-            "title": each.title,
-            "week": each.week,
-            "points": each.points,
-            "minutes": each.minutes,
-            "file": each.file,
-        }
-        for each in found
-    ]
+    rows = []
+    for each in found:
+        facts = ("name", "title", "week", "points", "minutes", "lines", "file", "variants")
+        known = facts if (each.folder / "solution.py").exists() else facts[:5] + facts[6:]
+        rows.append({fact: getattr(each, fact) for fact in known})
     if options.json:
         print(json.dumps(rows, indent=1))
         return
@@ -197,8 +180,8 @@ def _check_once(assignment: Assignment, variant: str, options: argparse.Namespac
         print(
             "\n"
             + detail(
-                failed[0],
-                f"python -m minisitch.course check {assignment.name} {options.file} --item '{failed[0].name}'",
+                next((each for each in failed if each.status == "FAIL"), failed[0]),
+                f"python -m minisitch.course check {assignment.name} {options.file}",
             )
         )
     if printed:

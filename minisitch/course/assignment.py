@@ -5,6 +5,7 @@
         handout.md          what the student reads
         solution.py         the starter is cut from it
         alternative.py      another right solution, of another shape
+        given.py            only where a student changes a program: the starter, in place of one cut from the solution
         items.py            items, predictions, RETURNS
         hints.md            three hints; the first line of each says what it gives away
         wrong/*.py          misconceptions; two comment lines say which item refuses each, and what it is
@@ -77,7 +78,6 @@ class Assignment:
             self.minutes: int = facts["minutes"]
             self.week: int = facts["week"]
             self.file: str = facts["file"]
-            self.kind: str = facts.get("kind", "python")
             self.variants: dict[str, str] = facts["variants"]
         except OSError as problem:
             raise CourseError(
@@ -143,7 +143,12 @@ class Assignment:
         )
 
     def starter(self, variant: str) -> str:
-        """The solution without its answers: each says how long it may become, and raises NotImplementedError."""
+        """The solution without its answers: each says how long it may become, and raises NotImplementedError.
+
+        Where a student repairs a program, it is that program.
+        """
+        if (self.folder / "given.py").exists():
+            return self.text("given.py", variant)
 
         def cut(match: re.Match[str]) -> str:
             lines = len(written(match["body"]))

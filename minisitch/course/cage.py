@@ -39,7 +39,7 @@ LIMITS = {
     "RLIMIT_NPROC": 0,
 }
 LONGEST_ANSWER = 16 << 20  # bytes
-START_SECONDS = 20.0
+START_SECONDS = 60.0
 SECONDS = 10.0  # of one question
 MOST_CALLS = 20_000  # of the parent's functions, during one question
 ENVIRONMENT = {
@@ -48,6 +48,7 @@ ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "LC_ALL": "C.UTF-8",
 }
+PACKAGE = Path(__file__).resolve().parent.parent
 WAYS_TO_DIE = "os._exit, a crash, or too much memory does that"
 
 
@@ -73,11 +74,18 @@ class Cage:
 
     ``source`` is its text and ``file`` the name that messages call it by. ``trusted`` accepts a
     process without Landlock, as on a student's own machine. Raises CageError where the machine lacks
-    it, and NoAnswer if the file itself cannot be run.
+    it, and NoAnswer if the file itself cannot be run. With ``module``, a module of minisitch answers
+    in place of a submission.
     """
 
     def __init__(
-        self, source: str, file: str, trusted: bool = False, seconds: float = SECONDS
+        self,
+        source: str,
+        file: str,
+        trusted: bool = False,
+        seconds: float = SECONDS,
+        module: str = "",
+        limits: dict[str, int] = LIMITS,
     ) -> None:
         if not trusted and not landlock_version():
             raise CageError(
@@ -91,15 +99,7 @@ class Cage:
         self.answers = answers
         self.process = subprocess.Popen(
             # -s -S -P: no installed packages, no folder of the script. PYTHONHASHSEED: sets of strings have one order
-            [
-                sys.executable,
-                "-s",
-                "-S",
-                "-P",
-                "-u",
-                str(Path(__file__).with_name("child.py")),
-                str(write_end),
-            ],
+            [sys.executable, *"-s -S -P -u".split(), PACKAGE / "course" / "child.py", str(write_end)],
             stdin=subprocess.PIPE,
             stdout=self.printed,
             stderr=self.printed,
@@ -110,20 +110,26 @@ class Cage:
         )
         os.close(write_end)
         try:
-            self.protections = self._start(source, trusted)
-            self.names: list[str] = self._question({"load": file, "source": source}, (), seconds)
+            self.protections = self._start(source, trusted, module, limits)
+            self.names: list[str] = (
+                [] if module else self._question({"load": file, "source": source}, (), seconds)
+            )
         except BaseException:
             self.close()
             raise
 
-    def _start(self, source: str, trusted: bool) -> dict[str, Any]:
+    def _start(
+        self, source: str, trusted: bool, module: str, limits: dict[str, int]
+    ) -> dict[str, Any]:
         """Have the process give up its rights, before it sees the submission. Returns what protects us."""
         try:
             self._say(
                 {
-                    "limits": LIMITS,
+                    "limits": limits,
                     "numpy": str(Path(np.__file__).parent),
                     "load_numpy": "numpy" in source,
+                    "module": module,
+                    "path": [str(PACKAGE.parent), str(Path(np.__file__).parent.parent)],
                 }
             )
             found = self._hear(START_SECONDS)["value"]

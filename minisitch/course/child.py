@@ -1,7 +1,8 @@
 """The program that runs a submission. It answers questions about it, and can do little else.
 
 ``cage`` starts this file in a process of its own, as ``python -s -S -P child.py FD``. It imports
-nothing of minisitch, so a submission cannot either. Questions come in on standard input, one line
+nothing of minisitch, so a submission cannot either. Only where a module of ours answers in place of
+a submission (``kernels``) does it import that. Questions come in on standard input, one line
 of JSON each. Answers leave through the pipe FD. What the submission prints goes to a file that the
 parent owns.
 
@@ -310,6 +311,9 @@ def main() -> None:
         for name in ("numpy", "numpy.random", "numpy.linalg"):
             importlib.import_module(name)
         sys.path.pop()
+    if rules["module"]:
+        sys.path += rules["path"]
+        conversation.names = vars(importlib.import_module(rules["module"]))
     conversation.say(value=give_up_rights(rules["limits"], str(numpy_folder)))
     while True:
         conversation.answer(conversation.hear())

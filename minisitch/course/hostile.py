@@ -73,28 +73,16 @@ def attempt(path: Path, assignment: Assignment, user: int | None = None) -> Atta
         if user is not None:
             os.chown(place, user, user)
         began = time.monotonic()
+        command: list[str | Path] = [sys.executable, *"-m minisitch.course grade".split()]
+        command += [assignment.name, path, "--secret", "of hostile alone", "--student", "nobody"]
+        command += ["--assignments", assignment.folder, "--gradescope", results]
         environment = {
             name: value
             for name, value in os.environ.items()
             if name in ("PATH", "PYTHONPATH", "LANG")
         } | {"TMPDIR": place}
         process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "minisitch.course",
-                "grade",
-                TARGET,
-                str(path),
-                "--secret",
-                "of hostile alone",
-                "--student",
-                "nobody",
-                "--assignments",
-                str(assignment.folder),
-                "--gradescope",
-                str(results),
-            ],
+            command,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -47,21 +47,26 @@ class GradedItem:
     ``size`` and ``hidden_size``. ``smaller`` gives smaller cases of a failing one, to find the
     smallest. ``seconds`` is the deadline of a question. An item passes only together with the visible
     items that it ``needs``: else returning nothing would pass whatever says that something is absent.
+    ``rules`` are those of the stepper that this item is about; ``*`` is any. A kernel that is refused
+    passes no item, but it is this item that reports these rules. Items with one ``cases_of`` draw the
+    same cases: so a kernel is launched once for all of them.
     """
 
     name: str
     rule: str
     judge: Callable[[Any, Ask], str | None]
-    draw: Callable[[Drawing], Any] | None
-    examples: Sequence[Any]
-    visible: int
-    hidden: int
-    size: int
-    hidden_size: int
-    smaller: Callable[[Any], Iterable[Any]] | None
-    seconds: float
-    weight: float
-    needs: tuple[str, ...]
+    draw: Callable[[Drawing], Any] | None = None
+    examples: Sequence[Any] = ()
+    visible: int = 20
+    hidden: int = 60
+    size: int = 8
+    hidden_size: int = 24
+    smaller: Callable[[Any], Iterable[Any]] | None = None
+    seconds: float = 10.0
+    weight: float = 1.0
+    needs: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+    cases_of: str = ""
 
     def cases(self, key: str, assignment: str, variant: str) -> Iterator[Any]:
         """The cases of the visible item, or of the hidden twin if ``key`` is a secret."""
@@ -74,7 +79,7 @@ class GradedItem:
             assert self.draw is not None
             yield self.draw(
                 Drawing(
-                    seeded(key, assignment, self.name, variant, str(number)), size, variant, hidden
+                    seeded(key, assignment, self.cases_of or self.name, variant, str(number)), size, variant, hidden
                 )
             )
 
@@ -93,41 +98,9 @@ class Prediction:
     ask: Callable[[Drawing], tuple[str, Any]]
 
 
-def item(
-    name: str,
-    rule: str,
-    *,
-    draw: Callable[[Drawing], Any] | None = None,
-    examples: Sequence[Any] = (),
-    visible: int = 20,
-    hidden: int = 60,
-    size: int = 8,
-    hidden_size: int = 24,
-    smaller: Callable[[Any], Iterable[Any]] | None = None,
-    seconds: float = 10.0,
-    weight: float = 1.0,
-    needs: tuple[str, ...] = (),
-) -> Callable[[Callable[[Any, Ask], str | None]], GradedItem]:
-    """Make an ``GradedItem`` of a judge. Rules are whole sentences."""
-
-    def decorate(judge: Callable[[Any, Ask], str | None]) -> GradedItem:
-        return GradedItem(
-            name,
-            rule,
-            judge,
-            draw,
-            examples,
-            visible,
-            hidden,
-            size,
-            hidden_size,
-            smaller,
-            seconds,
-            weight,
-            needs,
-        )
-
-    return decorate
+def item(name: str, rule: str, **options: Any) -> Callable[[Callable[..., Any]], GradedItem]:
+    """Make a ``GradedItem`` of a judge. Rules are whole sentences, and options are its fields."""
+    return lambda judge: GradedItem(name, rule, judge, **options)
 
 
 def prediction(ask: Callable[[Drawing], tuple[str, Any]]) -> Prediction:

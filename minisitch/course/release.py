@@ -66,7 +66,9 @@ def student_files(assignment: Assignment, variant: str) -> Iterator[tuple[str, s
     yield assignment.file, assignment.starter(variant)
     yield "handout.md", assignment.text("handout.md", variant)
     yield "hints.md", assignment.text("hints.md", variant)
-    yield "items.py", assignment.text("items.py", variant)
+    for name in ("items.py", "given.py"):
+        if (assignment.folder / name).exists():
+            yield name, assignment.text(name, variant)
     facts = (
         (assignment.folder / "assignment.toml")
         .read_text(encoding="utf-8")
@@ -111,8 +113,9 @@ def _archived(
     )
     for path in package:
         yield str(path.relative_to(REPOSITORY)), path.read_bytes(), 0o644
-    for name in ("assignment.toml", "items.py"):
-        yield f"{assignment.folder.name}/{name}", (assignment.folder / name).read_bytes(), 0o644
+    for name in ("assignment.toml", "items.py", "given.py"):
+        if (assignment.folder / name).exists():
+            yield f"{assignment.folder.name}/{name}", (assignment.folder / name).read_bytes(), 0o644
     for path in sorted(assignment.folder.glob("data/*")):
         yield f"{assignment.folder.name}/data/{path.name}", path.read_bytes(), 0o644
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +29,12 @@ def line(outcome: Outcome) -> str:
 def detail(outcome: Outcome, again: str) -> str:
     """The first failure: rule, smallest input, value, what is wrong, next step.
 
-    ``again`` is the command that asks this item alone.
+    ``again`` is the command that checks the file again.
     """
     rows = [("what is wrong", outcome.why)]
-    if outcome.kind in ("broken", "error", "time"):
+    if outcome.kind in ("broken", "error", "time", "refused"):
         rows.insert(0, ("smallest input", _cut(str(outcome.case))))
-    if outcome.kind == "broken":
+    if outcome.kind == "broken" and outcome.value is not None:
         rows.insert(1, ("your value", _cut(repr(outcome.value))))
     steps = {
         "not tried": "write this function; the starter's line still raises NotImplementedError",
@@ -43,7 +43,8 @@ def detail(outcome: Outcome, again: str) -> str:
     rows.append(
         (
             "next step",
-            f"{steps.get(outcome.kind, 'follow this input by hand, then')}: {again}"
+            f"{steps.get(outcome.kind, 'follow this input by hand, then')}: "
+            f"{again} --item '{outcome.name}'"
             if outcome.kind != "not tried"
             else steps["not tried"],
         )
@@ -101,28 +102,12 @@ def blank_marks(assignment: Assignment, output: str = "not run") -> list[Mark]:
         items = [item for item in assignment.items if item.has(hidden)]
         for at, item in enumerate(items, 1):
             most = round(graded * share * item.weight / sum(each.weight for each in items), 4)
-            marks.append(
-                Mark(
-                    title(item, hidden),
-                    f"{1 + hidden}.{at}",
-                    most,
-                    0.0,
-                    output,
-                    LATER if hidden else "visible",
-                )
-            )
+            seen = LATER if hidden else "visible"
+            marks.append(Mark(title(item, hidden), f"{1 + hidden}.{at}", most, 0.0, output, seen))
     for at, each in enumerate(assignment.predictions, 1):
         most = round(assignment.points * PREDICTED_SHARE / len(assignment.predictions), 4)
-        marks.append(
-            Mark(
-                f"prediction {at}: {each.name.replace('_', ' ')}",
-                f"3.{at}",
-                most,
-                0.0,
-                output,
-                LATER,
-            )
-        )
+        name = f"prediction {at}: {each.name.replace('_', ' ')}"
+        marks.append(Mark(name, f"3.{at}", most, 0.0, output, LATER))
     return marks
 
 
@@ -134,9 +119,7 @@ def marks(sitting: Sitting, student: str) -> Iterator[list[Mark]]:
     for outcome in sitting.run():
         blank = found[places[outcome.name]]
         score = blank.most if outcome.passed else 0.0
-        found[places[outcome.name]] = Mark(
-            blank.name, blank.number, blank.most, score, _told(outcome), blank.visibility
-        )
+        found[places[outcome.name]] = replace(blank, score=score, output=_told(outcome))
         yield found
     predicted = sitting.predicted() if student else []
     for at, (_, _, truth) in enumerate(sitting.questions(student)):
@@ -145,25 +128,12 @@ def marks(sitting: Sitting, student: str) -> Iterator[list[Mark]]:
         right = (
             len(predicted) > at and type(predicted[at]) is type(truth) and predicted[at] == truth
         )
-        told = (
-            (
-                "right"
-                if right
-                else "not answered"
-                if len(predicted) <= at or predicted[at] is None
-                else "wrong"
-            )
-            if student
-            else "no student is known, so there was no question"
-        )
-        found[place] = Mark(
-            blank.name,
-            blank.number,
-            blank.most,
-            blank.most if right else 0.0,
-            told,
-            blank.visibility,
-        )
+        told = "right" if right else "wrong"
+        if not student:
+            told = "no student is known, so there was no question"
+        elif len(predicted) <= at or predicted[at] is None:
+            told = "not answered"
+        found[place] = replace(blank, score=blank.most if right else 0.0, output=told)
     yield found
 
 

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from .assignment import Assignment
 from .cage import Cage, NoAnswer
 from .items import PUBLIC, Drawing, GradedItem, Prediction, conforms, describe, seeded
+from .kernels import Bench, KernelRun, Refusal
 
 MOST_LATE = 3  # answers that may fail to come
 MOST_SHRINKS = 300  # cases tried in the search for the smallest
@@ -25,11 +26,12 @@ DOUBT = {
     "time": "it did not answer in time",
     "died": "its process ended before it answered",
     "forged": "what it sent is no answer",
+    "refused": "the stepper refuses the kernel, and another item says why",
 }
 
 
 class Examinee(Protocol):
-    """What answers questions: ``Cage``, or for kernel texts ``kernels.Bench``."""
+    """What answers questions: ``Cage``, or for kernels ``kernels.Bench``."""
 
     @property
     def alive(self) -> bool: ...
@@ -44,11 +46,12 @@ class Examinee(Protocol):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an item found. ``status`` is "pass", "FAIL", or "not tried" where the starter's error was raised.
+    """What an item found. ``status`` is "pass" or "FAIL", or "not tried" where the starter's error was raised.
+    It is "refused" where the stepper refuses a kernel by a rule that another item is about.
 
     ``why`` says what is wrong, ``case`` is the smallest failing case and ``value`` the submission's answer.
-    ``kind`` is "broken" for a wrong answer, "needs" where another item failed that this one needs, or
-    the kind of ``NoAnswer``.
+    ``kind`` is "broken" for a wrong answer, "needs" where another item failed that this one needs,
+    "refused" for a kernel that breaks a rule of another item, or the kind of ``NoAnswer``.
     """
 
     item: GradedItem
@@ -84,16 +87,11 @@ class Sitting:
         trusted: bool = False,
         shrink: bool = True,
     ) -> None:
-        self.assignment, self.source, self.secret, self.trusted, self.shrink = (
-            assignment,
-            source,
-            secret,
-            trusted,
-            shrink,
-        )
+        self.assignment, self.source, self.secret = assignment, source, secret
+        self.trusted, self.shrink = trusted, shrink
         self.variant = variant or assignment.variant
         self.late = 0
-        self.examinee: Examinee | None = None
+        self.examinees: dict[bool, Examinee] = {}  # whether it is for kernels -> who answers
         self.unloadable: NoAnswer | None = None
         self.last: Any = None
 
@@ -101,8 +99,8 @@ class Sitting:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.examinee is not None:
-            self.examinee.close()
+        for each in self.examinees.values():
+            each.close()
 
     def run(self, only: Collection[str] = ()) -> Iterator[Outcome]:
         """The outcome of each visible item, then of each hidden one; or of those that are named."""
@@ -113,13 +111,8 @@ class Sitting:
                     continue
                 found = self.outcome(item, hidden)
                 if found.passed and (missing := [name for name in item.needs if name in failed]):
-                    found = Outcome(
-                        item,
-                        hidden,
-                        "FAIL",
-                        "needs",
-                        f"it passes only together with {', '.join(missing)}",
-                    )
+                    why = f"it passes only together with {', '.join(missing)}"
+                    found = Outcome(item, hidden, "FAIL", "needs", why)
                 if not found.passed and not hidden:
                     failed.add(item.name)
                 yield found
@@ -130,8 +123,8 @@ class Sitting:
             self.secret if hidden else PUBLIC, self.assignment.name, self.variant
         ):
             kind, why = self._judge(item, case)
-            if kind == "not tried":
-                return Outcome(item, hidden, kind, kind, why)
+            if kind in ("not tried", "refused"):
+                return Outcome(item, hidden, kind, kind, why, case)
             if kind:
                 if self.shrink and not hidden and item.smaller and kind in ("broken", "error"):
                     kind, why, case = self._smallest(item, case, kind, why)
@@ -146,7 +139,7 @@ class Sitting:
 
         def ask(name: str, *arguments: Any, times: int = 1, seconds: float = item.seconds) -> Any:
             self.last = None
-            found = self._process().ask(name, *arguments, times=times, seconds=seconds)
+            found = self._process(name).ask(name, *arguments, times=times, seconds=seconds)
             if times > 1 and not (type(found) is list and len(found) == times):
                 raise NoAnswer("forged", f"it was asked {times} times, and this is no list of {times} answers")
             self.last = found if times == 1 else found[0]
@@ -160,24 +153,36 @@ class Sitting:
 
         try:
             why = item.judge(case, ask)
+        except Refusal as problem:
+            own = problem.rule in item.rules or "*" in item.rules
+            return "broken" if own else "refused", problem.text
         except NoAnswer as problem:
             self.late += problem.kind in ("time", "died", "forged")
             return problem.kind, problem.text
         return ("broken", why) if why else ("", "")
 
-    def _process(self) -> Examinee:
-        if self.examinee is None or not self.examinee.alive:
-            if self.examinee is not None:
-                self.examinee.close()
-            if self.unloadable is not None:
+    def _process(self, name: str) -> Examinee:
+        """Who answers for a function: a kernel is stepped, and other functions run in a cage."""
+        kinds = self.assignment.returns
+        is_kernel = kinds.get(name) is KernelRun
+        found = self.examinees.get(is_kernel)
+        if found is None or not found.alive:
+            if found is not None:
+                found.close()
+            functions = [each for each, kind in kinds.items() if kind is not KernelRun]
+            if self.unloadable is not None and not is_kernel:
                 raise self.unloadable
             try:
-                made: Examinee = Cage(self.source, self.assignment.file, self.trusted)
+                found = (
+                    Bench(self.source, functions)
+                    if is_kernel
+                    else Cage(self.source, self.assignment.file, self.trusted)
+                )
             except NoAnswer as problem:
                 self.unloadable = problem  # no other question would find more than this
                 raise
-            self.examinee = made
-        return self.examinee
+            self.examinees[is_kernel] = found
+        return found
 
     def _smallest(self, item: GradedItem, case: Any, kind: str, why: str) -> tuple[str, str, Any]:
         """Take the first smaller case that fails the same way, and go on from there."""
@@ -205,15 +210,16 @@ class Sitting:
 
     def predicted(self) -> list[Any]:
         """What the submission's PREDICTIONS say. An empty list if it has none, or cannot be asked."""
+        functions = [name for name, kind in self.assignment.returns.items() if kind is not KernelRun]
         try:
-            found = self._process().value("PREDICTIONS")
+            found = self._process((functions or list(self.assignment.returns))[0]).value("PREDICTIONS")
         except NoAnswer:
             return []
         return list(found) if isinstance(found, list | tuple) else []
 
     def output(self) -> str:
         """The end of what the submission printed."""
-        return self.examinee.output() if self.examinee is not None else ""
+        return "".join(each.output() for each in self.examinees.values())
 
 
 def title(item: GradedItem, hidden: bool) -> str:
@@ -227,13 +233,8 @@ def questions(
     """The predictions of one student, who is known by the name in lower case."""
     found = []
     for each in assignment.predictions:
-        drawing = Drawing(
-            seeded("prediction", assignment.name, each.name, variant, student.strip().lower()),
-            6,
-            variant,
-            False,
-        )
-        found.append((each, *each.ask(drawing)))
+        seed = seeded("prediction", assignment.name, each.name, variant, student.strip().lower())
+        found.append((each, *each.ask(Drawing(seed, 6, variant, False))))
     return found
 
 

@@ -46,31 +46,16 @@ class TrialResult:
 
 def trials(assignment: Assignment) -> Iterator[Trial]:
     """Every submission that an assignment brings along."""
+    folder = assignment.folder
     for variant in assignment.variants:
         for name in ("solution.py", "alternative.py"):
-            yield Trial(
-                assignment.folder,
-                name,
-                f"{name} in variant {variant}",
-                variant,
-                assignment.text(name, variant),
-            )
-        yield Trial(
-            assignment.folder,
-            "starter",
-            f"starter in variant {variant}",
-            variant,
-            assignment.starter(variant),
-        )
+            text = assignment.text(name, variant)
+            yield Trial(folder, name, f"{name} in variant {variant}", variant, text)
+        text = assignment.starter(variant)
+        yield Trial(folder, "starter", f"starter in variant {variant}", variant, text)
     for wrong in assignment.misconceptions():
-        yield Trial(
-            assignment.folder,
-            "wrong",
-            f"wrong/{wrong.name}.py",
-            assignment.variant,
-            wrong.text,
-            wrong.refused_by,
-        )
+        name = f"wrong/{wrong.name}.py"
+        yield Trial(folder, "wrong", name, assignment.variant, wrong.text, wrong.refused_by)
 
 
 def attempt(trial: Trial) -> TrialResult:
