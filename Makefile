@@ -12,11 +12,12 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 JOBS ?= 2
 
-.PHONY: help demo test test-offline-cuda lint docs size clean
+.PHONY: help demo test test-offline-cuda test-browser lint docs size clean
 help:
 	@echo 'make demo    compile a GPT block with every strategy and run it on this CPU'
 	@echo 'make test    ruff, mypy, the test suite, and the course grading its own grader'
 	@echo 'make test-offline-cuda    the tests that assemble CUDA kernels without a GPU (downloads about 210 MB of tools)'
+	@echo 'make test-browser    the tests of the explorer that drive a browser (needs Chromium on the PATH)'
 	@echo 'make lint    ruff and mypy alone'
 	@echo 'make docs    build the documentation into site/ (executes every page and tutorial)'
 	@echo 'make size    code lines per file, comments and docstrings not counted'
@@ -31,6 +32,9 @@ test: lint
 
 test-offline-cuda: $(VENV)/installed-offline-cuda
 	$(BIN)/python -m pytest -n $(JOBS) -m offline_cuda
+
+test-browser: $(VENV)/installed-dev
+	$(BIN)/python -m pytest -n 0 -m browser
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

@@ -1,6 +1,6 @@
 """The command line: ``python -m minisitch``.
 
-Commands: demo, run, explain, compare, bench, calibrate, doctor.
+Commands: demo, run, explain, compare, explore, bench, calibrate, doctor.
 
 In:  the words after the command. Out: text on stdout, and the exit code: 0 for success, 1 if the
 program cannot be compiled, 2 if the words are wrong.
@@ -19,6 +19,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,9 @@ from .explain import compare, explain
 from .explain.calibrate import Samples, calibrate
 from .explain.compare import error_of, sample
 from .explain.demo import demo, gpt, make_batch, make_weights
+from .explain.explore import explored
+from .explain.explore.server import ExplorerServer
+from .explain.explore.small import GPUS
 from .fuse import STRATEGIES
 from .reference import evaluate
 from .runtime import TARGETS, choose_device, choose_target, jit, parse_type
@@ -96,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m minisitch", description="NumPy programs to stitched kernels.",
                                      epilog="example: compare softmax.py:softmax --arg x=f32[4096,1024]")
     parser.add_argument("--version", action="version", version=f"minisitch {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="demo | run | explain | compare | bench | calibrate | doctor")
+    commands = parser.add_subparsers(required=True, metavar="demo | run | explain | compare | explore | bench | calibrate | doctor")
     one = commands.add_parser("demo", help="a GPT block over a text file, under every strategy")
     one.add_argument("file", nargs="?", help="whose bytes to read (default: the README)")
     one.add_argument("--report", metavar="PATH", help="where to write the page (default: minisitch-demo.html here)")
@@ -106,12 +110,8 @@ def _parser() -> argparse.ArgumentParser:
                                      ("explain", _explain, "what was decided and why, kernel by kernel"),
                                      ("compare", _compare, "all strategies: kernels, bytes, barriers, time, error")):
         one = commands.add_parser(name, help=help_text)
-        one.add_argument("program", help=WHERE)
-        one.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE",
-                         help="x=f32[128,768] (random numbers), x=array.npy, or a Python value: axis=-1")
-        one.add_argument("--preset", default="", help="which of make's programs, where no FUNCTION is named")
+        _program_options(one)
         one.add_argument("--target", default="auto", choices=("auto", *TARGETS))
-        one.add_argument("--seed", type=_natural, default=0, help="of the random numbers")
         one.add_argument("--device", help=f"the machine to plan for: cpu, {', '.join(DEVICES)} (default: the target's)")
         registered = f"{', '.join(STRATEGIES)}, or what FILE.py registers"
         if name == "compare":
@@ -125,6 +125,7 @@ def _parser() -> argparse.ArgumentParser:
             one.add_argument("--architecture", default="", metavar="SM",
                              help="assemble the kernels for sm_75, sm_80, sm_90 or sm_100, and show registers, spills, barriers")
         one.set_defaults(command=command)
+    _explore_options(commands.add_parser("explore", help="a page that shows how the compiler treats a function, step by step"))
     _bench_options(commands.add_parser("bench", help="a suite of workloads under every strategy, in a clone of the repository"))
     _calibrate_options(commands.add_parser("calibrate", help="measure this machine, and how well the cost model knows it"))
     doctor = commands.add_parser("doctor", help="what this machine has, what will run on it, and how to get the rest")
@@ -146,6 +147,23 @@ def _seconds(word: str) -> float:
     except ValueError:
         pass
     raise argparse.ArgumentTypeError(f"{word!r} is not a number of seconds, 0 or more")
+
+
+def _program_options(one: argparse.ArgumentParser) -> None:
+    one.add_argument("program", help=WHERE)
+    one.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE",
+                     help="x=f32[128,768] (random numbers), x=array.npy, or a Python value: axis=-1")
+    one.add_argument("--preset", default="", help="which of make's programs, where no FUNCTION is named")
+    one.add_argument("--seed", type=_natural, default=0, help="of the random numbers")
+
+
+def _explore_options(one: argparse.ArgumentParser) -> None:
+    _program_options(one)
+    one.add_argument("--strategy", default="auto", help=f"one of {', '.join(STRATEGIES)}, or what FILE.py registers")
+    one.add_argument("--gpu", default="toy", choices=GPUS, help="the GPU to plan for (default: toy, two blocks of 64 threads)")
+    one.add_argument("--save", metavar="PATH", help="write the page there, as one file that needs no server")
+    one.add_argument("--port", type=_natural, default=0, help="of the address (default: a free one)")
+    one.set_defaults(command=_explore, device=None)
 
 
 def _bench_options(one: argparse.ArgumentParser) -> None:
@@ -215,11 +233,7 @@ def _explain(options: argparse.Namespace) -> None:
     if options.html:
         if options.json:
             raise UsageError("--html and --json cannot be used together; take one of them")
-        try:
-            Path(options.html).write_text(report.html, encoding="utf-8")
-        except OSError as problem:
-            raise UsageError(f"cannot write {options.html}: {problem.strerror}; choose another path") from None
-        print(f"wrote {Path(options.html).absolute()}")
+        _write(options.html, report.html)
     else:
         print(report.json if options.json else report)
 
@@ -228,6 +242,31 @@ def _compare(options: argparse.Namespace) -> None:
     fn, args, kwargs = _program(options)
     print(compare(fn, *args, strategies=_names(options.strategy) or None, target=_with_text(options.target),
                   device=options.device, optimum=options.optimum, **kwargs))
+
+
+def _explore(options: argparse.Namespace) -> None:
+    """Write the page, or serve it on this machine until Ctrl-C."""
+    fn, args, kwargs = _program(options)
+    found = explored(fn, args, kwargs, options.strategy, options.gpu)
+    if options.save:
+        _write(options.save, found.page(saved=True))
+        return
+    try:
+        server = ExplorerServer(found, options.port)
+    except (OSError, OverflowError) as problem:
+        raise UsageError(f"cannot listen on port {options.port}: {problem}; leave --port out") from None
+    with server:
+        print(f"{server.url}\nOpen this address in a browser on this machine. Ctrl-C ends the explorer.", flush=True)
+        with suppress(KeyboardInterrupt):
+            server.serve_forever()
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as problem:
+        raise UsageError(f"cannot write {path}: {problem.strerror}; choose another path") from None
+    print(f"wrote {Path(path).absolute()}")
 
 
 def _bench(options: argparse.Namespace) -> None:

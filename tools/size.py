@@ -24,8 +24,9 @@ ROAD = ("strategies.astitch", "stitch.loops", "schedule", "kernel.verify", "cuda
 AFTERNOON = ("graph", "fuse", "strategies.astitch", "stitch.dominants", "stitch.subroots", "stitch.mapping", "stitch.plan",
              "stitch.loops", "kernel.ir", "kernel.verify", "schedule", "cuda_emit", "lower")
 BUDGETS = {
-    "package, code lines": 24_224,  # without the room course/, which has a bound of its own
+    "package, code lines": 24_224,  # without course/ and the explorer, which have bounds of their own
     "course, code lines": 1_900,
+    "explorer, code lines": 600,
     "road, code lines": 3_955,
     "afternoon path, code lines": 2_597,
     "road, tokens a code line": 12.1,
@@ -95,9 +96,10 @@ def closure(modules: Iterable[str]) -> list[str]:
 
 def figures() -> dict[str, float]:
     """What BUDGETS bounds, as it is now."""
-    course = PACKAGE / "course"
-    taught = [path.read_text(encoding="utf-8") for path in course.rglob("*.py")]
-    texts = [path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py") if course not in path.parents]
+    course, explorer = PACKAGE / "course", PACKAGE / "explain" / "explore"
+    taught, explored = ([path.read_text(encoding="utf-8") for path in room.rglob("*.py")] for room in (course, explorer))
+    texts = [path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")
+             if course not in path.parents and explorer not in path.parents]
     road = [path_of(module).read_text(encoding="utf-8") for module in closure(ROAD)]
     afternoon = [path_of(module).read_text(encoding="utf-8") for module in AFTERNOON]
     lines = [line for text in texts for line in text.splitlines()]
@@ -105,6 +107,7 @@ def figures() -> dict[str, float]:
     return {
         "package, code lines": sum(map(code_lines, texts)),
         "course, code lines": sum(map(code_lines, taught)),
+        "explorer, code lines": sum(map(code_lines, explored)),
         "road, code lines": road_lines,
         "afternoon path, code lines": sum(map(code_lines, afternoon)),
         "road, tokens a code line": sum(map(tokens, road)) / road_lines,

@@ -1,0 +1,445 @@
+"use strict";
+/* The explorer's page. What it shows is a function of `state` and of the data that Python wrote into the page:
+ * `film()` draws a step, `text()` the kernel and its verdict, `lines()` the linked texts. No other file is loaded. */
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const state = {
+  kernel: 0,
+  step: 0,  // counted from 0; the address counts from 1
+  thread: -1,  // the one chosen in the strip
+  texts: data.kernels.map((kernel) => kernel.lines.map((line) => line.text)),
+  verdicts: data.kernels.map((kernel) => kernel.verdict),
+};
+const MOST_DRAWN = 1024;  // cells of an array; with more, one drawn cell stands for several
+const PANES = ["source", "graph", "loop", "text"];
+
+const byId = (id) => document.getElementById(id);
+
+/** An element with attributes and children. Text becomes text: nothing of the data is read as HTML. */
+function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value !== false && value !== undefined) element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children);
+  return element;
+}
+
+const kernel = () => data.kernels[state.kernel];
+const verdict = () => state.verdicts[state.kernel];
+const steps = () => verdict()?.film.steps ?? [];
+
+/* ---------------------------------------------------------------- the film */
+/** The arrays of the kernel. A changed text may have other shared ones, or larger ones. */
+function arraysOf(kernel, film) {
+  const found = kernel.arrays.map((array) => ({ ...array }));
+  for (const [name, size] of Object.entries(film.arrays)) {
+    const known = found.find((array) => array.name === name);
+    if (!known) found.push({ name, space: "shared", size, across: Math.min(size, 64), words: "shared", start: [] });
+    else known.size = Math.max(known.size, size);
+  }
+  return found;
+}
+
+/** What each cell holds after a step, and how the step's phase has touched it: name -> cell -> {value, now, past}. */
+function cellsAt(film, arrays, last) {
+  const here = film.steps[last];
+  const found = Object.fromEntries(arrays.map((array) => [array.name, new Map(
+    array.start.map((value, cell) => [cell, { value, now: "", past: "" }]))]));
+  film.steps.slice(0, last + 1).forEach((step, number) => {
+    const samePhase = step.block === here.block && step.phase === here.phase;
+    for (const deed of step.does) {
+      const cells = found[deed.array];
+      const space = arrays.find((array) => array.name === deed.array)?.space;
+      if (!cells || (space === "shared" && step.block !== here.block)) continue;
+      deed.cells.forEach((cell, k) => {
+        const at = cells.get(cell) ?? { value: "", now: "", past: "" };
+        if (deed.what !== "read") at.value = deed.values[k];
+        const time = number === last ? "now" : "past";
+        if (samePhase) at[time] = at[time] && at[time] !== deed.what ? "both" : deed.what;
+        cells.set(cell, at);
+      });
+    }
+  });
+  return found;
+}
+
+/** The cell that a refusal is about: the first word of its message that reads like one. */
+function refusedCell(step) {
+  const named = step.refused && / (\w+)\[(\d+)\]/.exec(` ${verdict().message}`);
+  return named ? { array: named[1], cell: Number(named[2]) } : null;
+}
+
+function drawArray(array, cells, step) {
+  const each = Math.ceil(array.size / MOST_DRAWN);
+  const wrong = refusedCell(step);
+  const strip = make("div", { class: "cells", role: "img", "aria-label": `${array.name}, ${array.size} cells` });
+  strip.style.setProperty("--across", Math.min(array.across, 64));
+  const own = new Set(step.does.flatMap((deed) => deed.array === array.name
+    ? deed.cells.filter((_, k) => deed.threads[k] === state.thread) : []));
+  for (let first = 0; first < array.size; first += each) {
+    const inside = [...Array(Math.min(each, array.size - first)).keys()].map((k) => first + k);
+    const touched = inside.map((cell) => cells.get(cell)).filter((at) => at && (at.now || at.past));
+    const now = [...new Set(touched.map((at) => at.now).filter(Boolean))];
+    const past = [...new Set(touched.map((at) => at.past).filter(Boolean))];
+    const kind = now.length ? (now.length > 1 ? "both" : now[0]) : past.length ? (past.length > 1 ? "both past" : `${past[0]} past`) : "";
+    const refused = wrong && wrong.array === array.name && inside.includes(wrong.cell) ? "refused" : "";
+    strip.append(make("i", { class: `${refused || kind}${inside.some((cell) => own.has(cell)) ? " own" : ""}`, "data-cell": first }));
+  }
+  strip.addEventListener("mouseover", (event) => {
+    if (event.target.dataset.cell !== undefined) showCell(array, Number(event.target.dataset.cell), cells, step);
+  });
+  return make("div", { class: "array" }, make("b", {}, array.name), make("small", {}, array.words), strip);
+}
+
+function showCell(array, cell, cells, step) {
+  const value = cells.get(cell)?.value;
+  const who = step.does.flatMap((deed) => deed.array !== array.name ? [] : deed.cells.flatMap(
+    (touched, k) => touched === cell ? [`${deed.what} by thread ${deed.threads[k]}`] : []));
+  const deeds = who.length > 4 ? [...who.slice(0, 3), `and ${who.length - 3} more`] : who;
+  byId("cell").textContent = [`${array.name}[${cell}] ${value ? `holds ${value}` : "is empty"}`, ...deeds].join(" · ");
+}
+
+/** Numbers as ranges: 0 to 31, 40, 42 to 45. */
+function ranges(numbers) {
+  const sorted = [...new Set(numbers)].sort((a, b) => a - b);
+  const found = [];
+  for (const number of sorted) {
+    const open = found.at(-1);
+    if (open && open[1] + 1 === number) open[1] = number;
+    else found.push([number, number]);
+  }
+  const words = found.slice(0, 4).map(([a, b]) => (a === b ? `${a}` : b === a + 1 ? `${a}, ${b}` : `${a} to ${b}`));
+  return words.join(", ") + (found.length > 4 ? ", ..." : "");
+}
+
+const DEEDS = { read: "read", write: "write", atomic: "change by an atomic operation" };
+
+/** One sentence a deed: 40 threads (0 to 39) read x0, cells 0 to 39. */
+function sentence(deed) {
+  const many = new Set(deed.threads).size;
+  const who = `${many} thread${many > 1 ? "s" : ""} (${ranges(deed.threads)})`;
+  if (deed.array) {
+    const verb = DEEDS[deed.what] + (many > 1 || deed.what === "atomic" ? "" : "s");
+    return `${who} ${verb} ${deed.array}, cell${new Set(deed.cells).size > 1 ? "s" : ""} ${ranges(deed.cells)}.`;
+  }
+  return deed.what.includes("shfl") || deed.what.includes("sync(") || deed.what.endsWith("_sync")
+    ? `${who} exchange a value inside their warps: ${deed.what}.` : `${who} meet at the barrier: ${deed.what}.`;
+}
+
+function film() {
+  const all = steps();
+  const show = all.length > 0;
+  for (const id of ["first", "phase-back", "back"]) byId(id).disabled = !show || state.step === 0;
+  for (const id of ["forward", "phase-forward", "last"]) byId(id).disabled = !show || state.step === all.length - 1;
+  byId("slider").disabled = !show;
+  if (!show) {
+    byId("place").textContent = "no film";
+    byId("happens").textContent = verdict() ? "The kernel was refused before it began." :
+      "The kernel's arrays are too large for a film: give --arg smaller shapes.";
+    for (const id of ["threads", "arrays", "thread"]) byId(id).replaceChildren();
+    return;
+  }
+  const step = all[state.step];
+  byId("slider").max = all.length;
+  byId("slider").value = state.step + 1;
+  byId("slider").setAttribute("aria-valuetext", `step ${state.step + 1} of ${all.length}`);
+  byId("place").textContent = `step ${state.step + 1} of ${all.length} · block ${step.block} · ` +
+    `after ${step.phase} barrier${step.phase === 1 ? "" : "s"} · line ${step.line}`;
+  const code = make("code", {}, (state.texts[state.kernel][step.line - 1] ?? "").split("  #")[0].trim());
+  byId("happens").replaceChildren(code, make("br"), step.refused
+    ? `Refused: ${verdict().rule}. ${step.refused.map(([line, who]) => `Line ${line}: ${who}.`).join(" ")}`
+    : step.does.map(sentence).join(" ") + (verdict().film.full && state.step === all.length - 1 ? " The film is full here." : ""));
+  drawThreads(step);
+  const arrays = arraysOf(kernel(), verdict().film);
+  const cells = cellsAt(verdict().film, arrays, state.step);
+  byId("arrays").replaceChildren(...arrays.map((array) => drawArray(array, cells[array.name], step)));
+  byId("cell").textContent = "Point at a cell to see what it holds.";
+  light(step);
+}
+
+function drawThreads(step) {
+  const active = new Set(step.does.flatMap((deed) => deed.threads));
+  const strip = byId("threads");
+  strip.replaceChildren(...[...Array(kernel().block).keys()].map((thread) => make("i", {
+    id: `thread-${thread}`, role: "option", "data-thread": thread, "aria-selected": thread === state.thread ? "true" : "false",
+    "aria-label": `thread ${thread}${active.has(thread) ? ", takes part" : ""}`,
+    class: [active.has(thread) ? "active" : "", Math.floor(thread / 32) % 2 ? "odd" : "", step.threads?.includes(thread) ? "refused" : "",
+      thread === state.thread ? "chosen" : ""].filter(Boolean).join(" "),
+  })));
+  if (state.thread >= 0) strip.setAttribute("aria-activedescendant", `thread-${state.thread}`);
+  else strip.removeAttribute("aria-activedescendant");
+  const mine = step.does.flatMap((deed) => deed.threads.flatMap((thread, k) => thread !== state.thread ? [] : [
+    deed.array ? `${DEEDS[deed.what]} ${deed.array}[${deed.cells[k]}] = ${deed.values[k]}`
+      : deed.values[k] ? `${deed.what} gives ${deed.values[k]}` : deed.what]));
+  byId("thread").textContent = state.thread < 0 ? "" : `thread ${state.thread}: ${mine.join(", ") || "does nothing in this step"}`;
+}
+
+/** Light the line of the step in the kernel; of a refusal, all lines that its message quotes. */
+function light(step) {
+  const bad = new Set((step.refused ?? []).map(([line]) => line));
+  [...byId("text").children].forEach((line, k) => {
+    line.classList.toggle("lit", !step.refused && k + 1 === step.line);
+    line.classList.toggle("bad", bad.has(k + 1));
+    if (!line.className) line.removeAttribute("class");  // so that a step has one page, however it was reached
+    if (k + 1 === step.line) line.setAttribute("aria-current", "step");
+    else line.removeAttribute("aria-current");
+  });
+  const at = byId("text").children[step.line - 1];
+  const pane = byId("text");
+  if (at && (at.offsetTop - pane.offsetTop < pane.scrollTop || at.offsetTop - pane.offsetTop > pane.scrollTop + pane.clientHeight - 24)) {
+    pane.scrollTop = at.offsetTop - pane.offsetTop - pane.clientHeight / 2;  // the pane moves, and the page does not
+  }
+}
+
+/* ---------------------------------------------------------------- steps and the address */
+function go(step) {
+  state.step = Math.max(0, Math.min(steps().length - 1, step));
+  film();
+  const address = `#step=${state.step + 1}` + (state.kernel ? `&kernel=${state.kernel}` : "");
+  if (location.hash !== address) location.replace(address);
+}
+
+/** The first step behind the next barrier, or of the phase before this one's beginning. */
+function otherPhase(direction) {
+  const all = steps();
+  const key = (k) => `${all[k].block}/${all[k].phase}`;
+  let k = state.step;
+  if (direction > 0) {
+    while (k < all.length - 1 && key(k) === key(state.step)) k += 1;
+    return k;
+  }
+  if (k > 0) k -= 1;
+  while (k > 0 && key(k - 1) === key(k)) k -= 1;
+  return k;
+}
+
+const MOVES = {
+  first: () => 0, back: () => state.step - 1, forward: () => state.step + 1, last: () => steps().length - 1,
+  "phase-back": () => otherPhase(-1), "phase-forward": () => otherPhase(1),
+};
+const KEYS = { Home: "first", ArrowLeft: "back", ArrowRight: "forward", End: "last", PageUp: "phase-back", PageDown: "phase-forward" };
+
+function readAddress() {
+  const asked = new URLSearchParams(location.hash.slice(1));
+  const chosen = Number(asked.get("kernel") ?? 0);
+  if (chosen !== state.kernel && data.kernels[chosen]) chooseKernel(chosen);
+  const step = Number(asked.get("step") ?? 1);
+  if (Number.isInteger(step) && step - 1 !== state.step) go(step - 1);
+}
+
+/* ---------------------------------------------------------------- break it */
+const isChanged = (k) => state.texts[state.kernel][k] !== kernel().lines[k].text;
+let asked = 0;  // requests so far: an older answer must not overwrite a newer one
+
+/** Ask for the verdict on the text as it is now, and show it. */
+async function judge() {
+  const which = state.kernel;
+  const changed = kernel().lines.map((_, k) => k).filter(isChanged);
+  asked += 1;
+  const mine = asked;
+  let found = kernel().verdict;
+  if (changed.length && data.saved) {
+    const tried = changed.length === 1 ? kernel().tried[changed[0] + 1] : undefined;
+    const known = tried && kernel().changes.some((change) => change.line === changed[0] + 1 && change.text === state.texts[which][changed[0]]);
+    found = known ? tried : { unknown: "A saved page knows what happens when one barrier or guard is taken out. " +
+      "For more, run python -m minisitch explore." };
+  } else if (changed.length) {
+    byId("verdict").textContent = "stepping ...";
+    try {
+      const answer = await fetch("verdict", { method: "POST", body: JSON.stringify({ kernel: which, text: state.texts[which].join("\n") }),
+        headers: { "Content-Type": "application/json", "X-Token": new URLSearchParams(location.search).get("token") ?? "" } });
+      found = answer.ok ? await answer.json() : { unknown: `The explorer refused the request: ${await answer.text()}.` };
+    } catch {
+      found = { unknown: "The explorer does not answer. Was it stopped?" };
+    }
+  }
+  if (mine !== asked) return;
+  if (found.unknown) {
+    byId("verdict").className = "verdict";
+    byId("verdict").textContent = found.unknown;
+    return;
+  }
+  state.verdicts[which] = found;
+  if (which === state.kernel) {
+    text();
+    go(found.ok || !found.film.steps.length ? Math.min(state.step, found.film.steps.length - 1) : found.film.steps.length - 1);
+  }
+}
+
+function change(k, line) {
+  state.texts[state.kernel][k] = line;
+  text();
+  judge();
+}
+
+function edit(k) {
+  const line = byId("text").children[k];
+  if (line.querySelector("input")) return;
+  const input = make("input", { value: state.texts[state.kernel][k], "aria-label": `line ${k + 1} of the kernel`, spellcheck: "false" });
+  input.addEventListener("keydown", (event) => {
+    event.stopPropagation();
+    if (event.key === "Enter") change(k, input.value);
+    if (event.key === "Escape") text();
+    if (event.key === "Enter" || event.key === "Escape") byId("text").children[k].focus();
+  });
+  line.querySelector(".code").replaceWith(input);
+  input.focus();
+}
+
+function showVerdict() {
+  const found = verdict();
+  const box = byId("verdict");
+  if (!found) return box.replaceChildren();
+  const [style, words] = !found.ok ? ["refused", `refused: ${found.message}`]
+    : found.right ? ["good", "accepted: no race, no unwritten cell, and the result is what NumPy computes"]
+      : ["wrong", `accepted, but the result is wrong: ${found.message}`];
+  box.className = `verdict ${style}`;
+  box.replaceChildren(make("p", {}, words), ...(found.counts
+    ? [make("details", {}, make("summary", {}, "what it moves"), make("pre", {}, found.counts))] : []));
+}
+
+/** The kernel's lines, each barrier and guard with a button. */
+function text() {
+  const focused = [...byId("text").children].indexOf(document.activeElement?.closest("#text > li"));
+  const removable = new Map(kernel().changes.map((each) => [each.line - 1, each]));
+  byId("text").replaceChildren(...kernel().lines.map((line, k) => {
+    const own = state.texts[state.kernel][k];
+    const item = lineOf("text", { ...line, text: own }, k);
+    if (isChanged(k)) item.classList.add("changed");
+    const one = removable.get(k);
+    if (isChanged(k) || one) {
+      const words = isChanged(k) ? "put back" : `take out the ${one.what}`;
+      item.append(make("button", { "aria-label": `${words}, line ${k + 1}`, tabindex: "-1",
+        onclick: () => change(k, isChanged(k) ? line.text : one.text) }, words));
+    }
+    item.addEventListener("dblclick", () => edit(k));
+    return item;
+  }));
+  byId("restore").hidden = !kernel().lines.some((_, k) => isChanged(k));
+  showVerdict();
+  if (focused >= 0) byId("text").children[focused].focus();
+}
+
+/* ---------------------------------------------------------------- lines that belong together */
+function lineOf(pane, line, k) {
+  const [code, ...comment] = line.text.split("  # ");
+  const item = make("li", { tabindex: k === 0 ? "0" : "-1", "data-nodes": line.nodes.join(" ") },
+    make("span", { class: "number" }, pane === "graph" ? "" : `${line.number}`),
+    make("span", { class: "code" }, code, ...(comment.length ? [make("span", { class: "comment" }, `  # ${comment.join("  # ")}`)] : [])));
+  item.addEventListener("mouseenter", () => link(item));
+  item.addEventListener("focus", () => {
+    for (const other of byId(pane).children) other.tabIndex = other === item ? 0 : -1;
+    link(item);
+  });
+  return item;
+}
+
+const nodesOf = (item) => item.dataset.nodes.split(" ").filter(Boolean);
+const linesIn = (pane) => [...byId(pane).children];
+
+/** Mark all lines that share a node with this one, and say which. */
+function link(item) {
+  const nodes = new Set(nodesOf(item));
+  const found = [];
+  for (const pane of PANES) {
+    const marked = linesIn(pane).filter((line) => nodesOf(line).some((node) => nodes.has(node)));
+    for (const line of linesIn(pane)) line.classList.toggle("linked", marked.includes(line));
+    const title = { source: "NumPy", graph: "nodes", loop: "loop program", text: "kernel" }[pane];
+    if (marked.length) {
+      found.push(pane === "graph" ? `nodes ${[...nodes].map((node) => `%${node}`).join(" ")}`
+        : `${title} line${marked.length > 1 ? "s" : ""} ${ranges(marked.map((line) => Number(line.querySelector(".number").textContent)))}`);
+    }
+  }
+  byId("linked").textContent = found.join(" · ");
+}
+
+/** The arrow keys inside a text. */
+function walk(pane, event) {
+  const all = linesIn(pane);
+  const item = event.target.closest("li");
+  const k = all.indexOf(item);
+  if (k < 0 || event.target !== item) return;
+  let next = null;
+  if (event.key === "ArrowDown") next = all[k + 1];
+  if (event.key === "ArrowUp") next = all[k - 1];
+  if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
+    const nodes = new Set(nodesOf(item));
+    const turn = event.key === "ArrowRight" ? 1 : PANES.length - 1;
+    for (let tries = 1, at = PANES.indexOf(pane); tries < PANES.length && !next; tries += 1) {
+      at = (at + turn) % PANES.length;
+      const linked = linesIn(PANES[at]).filter((line) => nodesOf(line).some((node) => nodes.has(node)));
+      const exact = linked.filter((line) => line.dataset.nodes === item.dataset.nodes);  // rather than a header around it
+      next = exact[0] ?? linked[0] ?? null;
+    }
+  }
+  if (pane === "text" && event.key === "Enter") edit(k);
+  if (pane === "text" && event.key === "Delete") item.querySelector("button")?.click();
+  const ours = event.key.startsWith("Arrow") || (pane === "text" && ["Enter", "Delete"].includes(event.key));
+  if (ours) {
+    event.preventDefault();
+    event.stopPropagation();
+  }
+  next?.focus();
+}
+
+/* ---------------------------------------------------------------- the page */
+function chooseKernel(which) {
+  state.kernel = which;
+  state.step = 0;
+  state.thread = -1;
+  byId("kernel").value = which;
+  byId("loop").replaceChildren(...kernel().loop.map((line, k) => lineOf("loop", line, k)));
+  text();
+  film();
+}
+
+function begin() {
+  byId("title").textContent = `${data.name}, as ${data.strategy} compiles it`;
+  byId("notes").replaceChildren(...data.notes.map((note) => make("li", {}, note)));
+  byId("kernel").replaceChildren(...data.kernels.map((each, k) => make("option", { value: k },
+    `${k}: ${each.name}, ${each.grid} block${each.grid === 1 ? "" : "s"} of ${each.block} threads`)));
+  byId("source").replaceChildren(...data.source.map((line, k) => lineOf("source", line, k)));
+  byId("graph").replaceChildren(...data.graph.map((line, k) => lineOf("graph", line, k)));
+  byId("choice").hidden = data.kernels.length < 2;
+  byId("kernel").addEventListener("change", (event) => { chooseKernel(Number(event.target.value)); go(0); });
+  byId("slider").addEventListener("input", (event) => go(Number(event.target.value) - 1));
+  byId("restore").addEventListener("click", () => {
+    state.texts[state.kernel] = kernel().lines.map((line) => line.text);
+    text();
+    judge();
+  });
+  for (const [id, move] of Object.entries(MOVES)) byId(id).addEventListener("click", () => go(move()));
+  for (const pane of PANES) byId(pane).addEventListener("keydown", (event) => walk(pane, event));
+  byId("threads").addEventListener("click", (event) => {
+    if (event.target.dataset.thread !== undefined) chooseThread(Number(event.target.dataset.thread));
+  });
+  byId("threads").addEventListener("keydown", (event) => {
+    const by = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -32, ArrowDown: 32 }[event.key];
+    if (by) {
+      event.preventDefault();
+      event.stopPropagation();
+      chooseThread(state.thread + by);
+    }
+  });
+  document.addEventListener("keydown", (event) => {
+    const typing = event.target.closest("input, select, textarea");
+    if (KEYS[event.key] && !typing && !event.ctrlKey && !event.altKey && !event.metaKey) {
+      event.preventDefault();
+      go(MOVES[KEYS[event.key]]());
+    }
+  });
+  window.addEventListener("hashchange", readAddress);
+  if (data.kernels.length) {
+    chooseKernel(0);
+    readAddress();
+  }
+}
+
+function chooseThread(thread) {
+  state.thread = Math.max(0, Math.min(kernel().block - 1, thread));
+  film();
+}
+
+begin();

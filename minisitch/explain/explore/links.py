@@ -1,0 +1,85 @@
+"""Which lines belong together: NumPy, the graph, the loop program, the kernel's text.
+
+In:  texts of the stages. Out: for each line the graph nodes that it is about.
+
+Emitted text says its node in a comment (``# %4 exp``) and in its names: ``v4``, ``r4`` and ``k4``
+hold %4. A line without either is about what stands inside it, or else about the line before it: a
+barrier is about what it waits for.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...fuse import Body
+from ...graph import Graph
+
+NODE, NAME = re.compile(r"%(\d+)"), re.compile(r"\b[vrkpa](\d+)(?:_\d+)?\b")
+LinkedLine = dict[str, Any]  # its number, its text, and the ids of its nodes
+
+
+def kernel_lines(text: str, body: Body) -> list[LinkedLine]:
+    """The lines of a kernel's CUDA text."""
+    own = []
+    for line in text.splitlines():
+        code, _, comment = line.partition("# ")
+        own.append({int(i) for i in NODE.findall(comment) or NAME.findall(code)})
+    return _numbered(text, own, body, inherit=True)
+
+
+def loop_lines(text: str, body: Body) -> list[LinkedLine]:
+    """The lines of a printed loop program."""
+    return _numbered(text, [set(map(int, NODE.findall(line))) for line in text.splitlines()], body)
+
+
+def graph_lines(graph: Graph) -> list[LinkedLine]:
+    """One line a node."""
+    return [{"number": node.id, "text": str(node).partition("  # ")[0], "nodes": [node.id]}
+            for node in graph.nodes]
+
+
+def source_lines(function: Callable[..., Any], graph: Graph) -> list[LinkedLine]:
+    """The function's lines, and other lines of its file that nodes come from, as of a helper."""
+    try:
+        lines, first = inspect.getsourcelines(function)
+        file = Path(inspect.getsourcefile(function) or "")
+        whole = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, TypeError):
+        return []
+    at: dict[int, list[int]] = {}
+    for node in graph.nodes:
+        name, _, number = node.where.rpartition(":")
+        if name == file.name and number.isdigit() and int(number) <= len(whole):
+            at.setdefault(int(number), []).append(node.id)
+    numbers = sorted({*range(first, first + len(lines)), *at})
+    return [{"number": n, "text": whole[n - 1], "nodes": at.get(n, [])} for n in numbers]
+
+
+def _numbered(text: str, own: Sequence[set[int]], body: Body, *,
+              inherit: bool = False) -> list[LinkedLine]:
+    """Lines with nodes of the whole graph. With ``inherit`` from the line before, if need be."""
+    lines = text.splitlines()
+    found: list[LinkedLine] = []
+    for k, line in enumerate(lines):
+        inside = set().union(*(own[each] for each in _inside(lines, k))) if k else set()
+        nodes = sorted({body.origin[i] for i in own[k] or inside if i < len(body.origin)})
+        if not nodes and inherit and line.strip() and found:
+            nodes = found[-1]["nodes"]
+        found.append({"number": k + 1, "text": line, "nodes": nodes})
+    return found
+
+
+def _inside(lines: Sequence[str], k: int) -> range:
+    """The lines below a header that are further to the right."""
+    depth, end = _depth(lines[k]), k + 1
+    while end < len(lines) and lines[end].strip() and _depth(lines[end]) > depth:
+        end += 1
+    return range(k + 1, end)
+
+
+def _depth(line: str) -> int:
+    return len(line) - len(line.lstrip())

@@ -1,0 +1,432 @@
+"""The explorer: its films, what it says about changed kernels, who may ask it, and the page in a real browser.
+
+The tests of the page need Chromium. They have the mark ``browser``: run them with ``pytest -m browser``, or ``make test-browser``.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from browser import Browser
+from programs import softmax
+
+import minisitch as ms
+from minisitch import __main__ as cli
+from minisitch import simt
+from minisitch.explain.explore import explored, links, small
+from minisitch.explain.explore.frames import MOST_EVENTS, MOST_STEPS, Reel, film
+from minisitch.explain.explore.server import MOST_BYTES, ExplorerServer
+from minisitch.explain.explore.trial import changes
+
+NUMBERS = np.random.default_rng(0).normal(size=(64, 1024)).astype(np.float32)
+
+
+def centre(x):
+    """A block takes two rows in turn, so a barrier at the end keeps the second row's maximum from the first row's readers."""
+    return x - np.max(x, axis=-1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def centred():
+    return explored(centre, (NUMBERS,), {}, "astitch")
+
+
+@pytest.fixture(scope="module")
+def server(centred):
+    with ExplorerServer(centred) as running:
+        thread = threading.Thread(target=running.serve_forever, args=(0.05,))
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+def without(text, change):
+    lines = text.splitlines()
+    lines[change.line - 1] = change.text
+    return "\n".join(lines)
+
+
+# ---------------------------------------------------------------- small programs
+def test_a_program_is_shortened_and_says_so():
+    found = small.shortened(softmax, (NUMBERS,), {})
+    assert [x.shape for x in found.inputs] == [(4, 40)]
+    assert found.notes == ("columns shortened from 1,024 to 40", "rows shortened from 64 to 4")
+    assert np.array_equal(found.inputs[0], NUMBERS[:4, :40])
+
+
+def test_equal_sizes_stay_equal_and_numbers_stay():
+    found = small.shortened(lambda a, b, k: a @ b * k, (np.ones((50, 300), np.float32), np.ones((300, 50), np.float32), 2.0), {})
+    assert [x.shape for x in found.inputs] == [(40, 40), (40, 40), ()]
+
+
+def test_a_function_that_names_a_size_keeps_its_arrays():
+    found = small.shortened(lambda x: x.reshape(8, 128), (np.ones(1024, np.float32),), {})
+    assert found.inputs[0].shape == (1024,) and "keep their sizes" in found.notes[0]
+
+
+def test_an_index_that_is_no_longer_there_needs_more_rows():
+    table, index = np.ones((100, 16), np.float32), np.array([0, 7, 3])
+    found = small.shortened(lambda table, index: table[index], (table, index), {})
+    assert found.inputs[0].shape == (8, 16)
+
+
+# ---------------------------------------------------------------- the film
+def test_a_step_is_one_line_of_all_threads_and_loops_come_again():
+    text = ("def twice(x, y):\n    t = cuda.threadIdx.x\n    for k in range(2):\n        y[t + 4 * k] = x[t] + x[t + 4 * k]\n"
+            "    cuda.syncthreads()\n    if t == 0:\n        y[0] = y[7]\n")
+    events = Reel()
+    simt.step(text, [np.arange(8, dtype=np.float32), np.zeros(8, np.float32)], 1, 4, seed=3, record=events)
+    steps = film(events, text)["steps"]
+    assert [(step["phase"], step["line"]) for step in steps] == [(0, 4), (0, 4), (0, 5), (1, 7)]
+    read, write = steps[1]["does"]
+    assert (read["what"], read["array"], read["threads"]) == ("read", "x", [0, 0, 1, 1, 2, 2, 3, 3])
+    assert write == {"what": "write", "array": "y", "threads": [0, 1, 2, 3], "cells": [4, 5, 6, 7], "values": ["4", "6", "8", "10"]}
+    assert steps[2]["does"] == [{"what": "syncthreads", "array": "", "threads": [0, 1, 2, 3], "cells": [], "values": [""] * 4}]
+
+
+def test_a_line_that_few_threads_come_to_stands_where_they_come_to_it():
+    text = ("def some(y):\n    t = cuda.threadIdx.x\n    y[t] = t\n    if t == 2:\n        y[4] = t\n    y[t + 5] = t\n")
+    for seed in range(6):
+        events = Reel()
+        simt.step(text, [np.zeros(9, np.int32)], 1, 4, seed=seed, record=events)
+        assert [step["line"] for step in film(events, text)["steps"]] == [3, 5, 6]
+
+
+def test_a_film_has_an_end():
+    text = "def one(y):\n    y[0] = 1\n"
+    events = Reel()
+    simt.step(text, [np.zeros(1, np.int32)], 1, 1, record=events)
+    for _ in range(MOST_EVENTS):
+        events.append(events[0])
+    found = film(events, text)
+    assert len(events) == MOST_EVENTS and found["full"] and len(found["steps"]) == MOST_STEPS
+
+
+def test_films_of_equal_launches_are_equal(centred):
+    trial = centred.trials[0]
+    assert trial.step(trial.source.text) == trial.step(trial.source.text)
+    found = trial.verdict(trial.source.text)["film"]
+    assert found["steps"] and not found["full"]
+    assert {deed["array"] for step in found["steps"] for deed in step["does"]} >= {"x0", "y0", "w00_f32"}
+
+
+# ---------------------------------------------------------------- break it
+def test_every_barrier_and_guard_can_be_taken_out():
+    text = ("def k(x, y):\n    t = cuda.threadIdx.x\n    v = x[t] if t < 4 else np.float32(0)\n    if t == 0:\n        y[t] = v\n"
+            "    cuda.syncthreads()\n    cuda.syncwarp()\n    v = cuda.shfl_xor_sync(0xffffffff, v, 1)\n")
+    assert [(c.line, c.what, c.text.strip()) for c in changes(text)] == [
+        (3, "guard", "v = x[t]"), (4, "guard", "if True:"), (6, "barrier", "pass"), (7, "barrier", "pass")]
+
+
+def test_a_removed_barrier_is_a_race_that_names_both_lines(centred):
+    trial = centred.trials[0]
+    text = trial.source.text
+    *_, last = (change for change in changes(text) if change.what == "barrier")
+    verdict = trial.verdict(without(text, last))
+    lines = [line for line, _ in verdict["places"]]
+    assert verdict["rule"] == "race" and len(set(lines)) == 2 and "no barrier orders the two" in verdict["message"]
+    refused = verdict["film"]["steps"][-1]
+    assert [line for line, _ in refused["refused"]] == lines and len(refused["threads"]) == 2
+    whole = trial.verdict(text)
+    assert whole["ok"] and whole["right"] and "block barriers" in whole["counts"]
+
+
+def test_a_right_looking_text_that_computes_something_else_is_told_apart(centred):
+    trial = centred.trials[0]
+    verdict = trial.verdict(trial.source.text.replace(" - ", " + "))
+    assert verdict["ok"] and not verdict["right"] and "elements are wrong" in verdict["message"]
+
+
+@pytest.mark.parametrize("hostile, rule", [
+    ("import os\ndef k(x0, y0):\n    os.system('true')\n", "outside-dialect"),
+    ("def k(x0, y0):\n    __import__('os').system('true')\n", "outside-dialect"),
+    ("def k(x0, y0):\n    x0.__class__\n", "outside-dialect"),
+    ("def k(x0, y0):\n    v = 0\n    for i in range(10 ** 9):\n        v += 1\n", "endless"),
+    ("def k(x0, y0):\n    s = cuda.shared.array(100000000, np.float32)\n", "memory-limit"),
+    ("def k(x0, y0):\n    i = 9 ** 9 ** 9\n", "unwritten-output"),
+    ("def k(x0, y0)\n", "outside-dialect"), ("", "outside-dialect"), ("def k(a):\n    a[0] = 1\n", "launch"),
+    ("def k(x0, y0):\n    pass\n", "unwritten-output"),
+])
+def test_a_changed_text_is_data(centred, hostile, rule):
+    began = time.perf_counter()
+    verdict = centred.trials[0].verdict(hostile)
+    assert not verdict["ok"] and verdict["rule"] == rule and verdict["message"]
+    assert time.perf_counter() - began < 5
+    json.dumps(verdict, allow_nan=False)
+
+
+# ---------------------------------------------------------------- lines
+def test_each_line_of_the_kernel_is_about_nodes(centred):
+    data = centred.data()
+    kernel, nodes = data["kernels"][0], {line["nodes"][0]: line["text"] for line in data["graph"]}
+    by_text = {line["text"].strip().partition("  #")[0].strip(): line["nodes"] for line in kernel["lines"]}
+    ops = {text: [nodes[n].split(" = ")[1].split()[0] for n in found] for text, found in by_text.items()}
+    assert ops["v0 = x0[col + row * 40]"] == ["input"] and ops["cuda.syncthreads()"] and ops["w00_f32[thread // 32] = r1"] == ["max"]
+    assert set(ops["for col in range(lane, 40, 64):"]) >= {"input", "sub"}
+    source = [line for line in data["source"] if "np.max" in line["text"]]
+    assert {nodes[n].split(" = ")[1].split()[0] for n in source[0]["nodes"]} >= {"max", "sub"}
+    loop = {line["text"].strip(): line["nodes"] for line in kernel["loop"]}
+    assert all(loop[text] for text in loop if text.startswith(("phase", "place", "max", "v")))
+
+
+def test_lines_of_a_function_without_source_are_none():
+    made = {}
+    exec("def f(x): return x + 1", made)
+    found = explored(made["f"], (NUMBERS,), {}, "none")
+    assert found.data()["source"] == [] and links.graph_lines(found.stages.graph)
+
+
+# ---------------------------------------------------------------- programs of several kernels
+def test_each_kernel_has_the_inputs_that_the_reference_computes():
+    data = explored(softmax, (NUMBERS,), {}, "none").data()
+    assert len(data["kernels"]) == 5 and all(kernel["verdict"]["right"] for kernel in data["kernels"])
+
+
+@pytest.mark.parametrize("strategy", ["xla", "fs18", "fs20", "kitsune", "auto"])
+def test_every_strategy_has_a_film(strategy):
+    def layer(x, w, b):
+        h = np.tanh(x @ w + b)
+        return (h - np.mean(h, axis=-1, keepdims=True)) / np.std(h, axis=-1, keepdims=True)
+
+    found = explored(layer, (NUMBERS[:8, :16], NUMBERS[:16, :16], NUMBERS[0, :16]), {}, strategy)
+    data = found.data()
+    assert len(data["kernels"]) == len(found.stages.sources) and all(k["verdict"]["right"] for k in data["kernels"])
+    assert any("without a film" in note for note in data["notes"])
+
+
+def test_too_large_a_kernel_has_no_film():
+    data = explored(lambda x: x.reshape(32, 1024) * 2, (np.ones((32, 1024), np.float32).reshape(-1),), {}, "astitch").data()
+    assert data["kernels"][0]["verdict"] is None
+
+
+def test_a_jitted_function_is_explored_too():
+    assert explored(ms.jit(softmax), (NUMBERS,), {}, "astitch").data()["name"] == "softmax"
+
+
+# ---------------------------------------------------------------- the page as a file
+def test_the_page_holds_everything_and_its_data_cannot_leave_their_place():
+    def hostile(x):
+        return x + 1.0  # </script><script>alert(1)</script>
+
+    page = explored(hostile, (NUMBERS,), {}, "none").page(saved=True)
+    assert page.count("<script") == page.count("</script>") == 2 and "alert(1)" in page
+    assert "http:" not in page and "https:" not in page and "{DATA}" not in page
+    held = page.partition('id="data">')[2].partition("</script>")[0]
+    assert json.loads(held)["name"] == "hostile"
+
+
+# ---------------------------------------------------------------- who may ask
+def ask(server, method="GET", path=None, body=None, **changed):
+    """The status and the body of an answer, with headers as the page sends them but for ``changed``."""
+    headers = {"Host": f"127.0.0.1:{server.server_port}"}
+    if method == "POST":
+        headers |= {"Origin": server.origin, "X-Token": server.token}
+    for name, value in changed.items():
+        headers[name.replace("_", "-")] = value
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30)
+    connection.putrequest(method, path or f"/?token={server.token}", skip_host=True)
+    data = body if isinstance(body, bytes) else json.dumps(body).encode() if body is not None else b""
+    for name, value in ({"Content-Length": str(len(data))} | headers).items():
+        if value is not None:
+            connection.putheader(name, value)
+    connection.endheaders()
+    connection.send(data)
+    answer = connection.getresponse()
+    found = answer.status, answer.read()
+    connection.close()
+    return found
+
+
+def test_the_page_is_served_to_who_has_the_address(server):
+    status, page = ask(server)
+    assert status == 200 and b"<title>centre: astitch</title>" in page
+    assert server.server_address[0] == "127.0.0.1" and len(server.token) >= 16
+
+
+@pytest.mark.parametrize("changed", [
+    {"Host": "localnet.example"}, {"Host": "127.0.0.1"}, {"Host": "127.0.0.1:1"}, {"Host": None},
+    {"path": "/"}, {"path": "/?token="}, {"path": "/?token=wrong"}, {"path": "/?token=%FF"}, {"path": "/x?token=wrong"}])
+def test_the_page_is_refused_to_others(server, changed):
+    assert ask(server, **changed) == (403, b"wrong host or token")
+
+
+@pytest.mark.parametrize("changed", [
+    {"Host": "evil.example"}, {"Origin": None}, {"Origin": "null"}, {"Origin": "http://evil.example"},
+    {"Origin": "http://localnet.example"}, {"X_Token": None}, {"X_Token": "wrong"}, {"X_Token": ""}, {"X_Token": "\u00e9"}])
+def test_a_verdict_is_refused_to_others(server, centred, changed):
+    asked = {"kernel": 0, "text": centred.trials[0].source.text}
+    assert ask(server, "POST", "/verdict", asked, **changed) == (403, b"wrong host, origin or token")
+
+
+def test_a_verdict_is_given_to_the_page(server, centred):
+    status, body = ask(server, "POST", "/verdict", {"kernel": 0, "text": centred.trials[0].source.text})
+    assert status == 200 and json.loads(body)["right"]
+
+
+@pytest.mark.parametrize("body", [b"", b"[", b"[]", b'"x"', b"{}", b"[" * 50_000, {"kernel": 1, "text": ""}, {"kernel": -1, "text": ""},
+                                  {"kernel": "0", "text": ""}, {"kernel": 0, "text": 3}, b"\xff\xfe"])
+def test_a_request_that_is_none_is_answered_in_words(server, body):
+    status, said = ask(server, "POST", "/verdict", body)
+    assert status == 400 and said
+
+
+def test_a_request_is_bounded(server):
+    assert ask(server, "POST", "/verdict", b"", Content_Length=str(MOST_BYTES + 1))[0] == 413
+    assert ask(server, "POST", "/verdict", b"", Content_Length="-1")[0] == 413
+    assert ask(server, "POST", "/verdict", b"", Content_Length=None)[0] == 413
+    assert ask(server, path=f"/other?token={server.token}")[0] == 404
+    assert ask(server, "POST", "/other")[0] == 404
+
+
+# ---------------------------------------------------------------- the command
+PROGRAM = "import numpy as np\n\ndef twice(x):\n    return x + x\n"
+
+
+def test_the_command_saves_a_page(tmp_path, capsys):
+    (tmp_path / "f.py").write_text(PROGRAM, encoding="utf-8")
+    page = tmp_path / "page.html"
+    assert cli.main(["explore", f"{tmp_path}/f.py:twice", "--arg", "x=f32[64,64]", "--save", str(page)]) == 0
+    assert "wrote" in capsys.readouterr().out and "columns shortened from 64 to 40" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("words, says", [
+    (["--port", "99999"], "leave --port out"), (["--save", "/nowhere/page.html"], "choose another path"),
+    (["--strategy", "none2"], "unknown strategy")])
+def test_wrong_words_are_answered(tmp_path, capsys, words, says):
+    (tmp_path / "f.py").write_text(PROGRAM, encoding="utf-8")
+    assert cli.main(["explore", f"{tmp_path}/f.py:twice", "--arg", "x=f32[8,8]", *words]) == 2
+    assert says in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- in a browser
+STATE = "document.querySelector('main').outerHTML + location.hash"
+REMOVE = "[...document.querySelectorAll('#text button')].filter(b => b.textContent === 'take out the {}').at({}).click()"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with Browser() as found:
+        found.screen()
+        yield found
+        assert found.errors == []
+
+
+@pytest.fixture(scope="module")
+def saved(centred, tmp_path_factory) -> str:
+    path = Path(tmp_path_factory.mktemp("explorer"), "page.html")
+    path.write_text(centred.page(saved=True), encoding="utf-8")
+    return path.as_uri()
+
+
+@pytest.mark.browser
+def test_twenty_steps_forward_and_twenty_back_give_the_same_page(browser, server):
+    browser.open(f"{server.url}#step=5")
+    before = browser.run(STATE)
+    seen = []
+    for _ in range(20):
+        browser.run("document.getElementById('forward').click()")
+        seen.append(browser.run(STATE))
+    assert len({*seen, before}) == 21 and browser.run("location.hash") == "#step=25"
+    browser.press("ArrowLeft", 20)
+    assert browser.run(STATE) == before
+
+
+@pytest.mark.browser
+def test_the_address_names_the_step(browser, server):
+    browser.open(f"{server.url}#step=17")
+    assert browser.run("document.getElementById('place').textContent").startswith("step 17 of ")
+    browser.run("location.hash = '#step=3'")
+    browser.until("document.getElementById('place').textContent.startsWith('step 3 of ')")
+    browser.press("End")
+    last = browser.run("Number(document.getElementById('slider').max)")
+    assert browser.run("location.hash") == f"#step={last}"
+    browser.press("PageUp")
+    assert 3 < browser.run("Number(document.getElementById('slider').value)") < last
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("where", ["served", "saved"])
+def test_a_removed_barrier_shows_the_race_with_both_lines(browser, server, saved, where):
+    browser.open(server.url if where == "served" else saved)
+    browser.run(REMOVE.format("barrier", -1))
+    browser.until("document.getElementById('verdict').textContent.startsWith('refused: race')")
+    lit = browser.run("[...document.querySelectorAll('#text li.bad .number')].map(n => Number(n.textContent))")
+    assert len(lit) == 2
+    assert browser.run("document.getElementById('slider').value === document.getElementById('slider').max")
+    said = browser.run("document.getElementById('happens').textContent")
+    assert all(f"Line {line}: block" in said for line in lit)
+    assert browser.run("document.querySelectorAll('#threads i.refused').length") == 2
+    assert browser.run("document.querySelectorAll('#arrays i.refused').length") == 1
+    browser.run("document.getElementById('restore').click()")
+    browser.until("document.getElementById('verdict').textContent.startsWith('accepted: no race')")
+
+
+@pytest.mark.browser
+def test_a_line_is_edited_by_keyboard_and_judged_at_once(browser, server):
+    browser.open(server.url)
+    browser.run("[...document.querySelectorAll('#text li')].find(l => l.textContent.includes(' = v0_1 - r1')).focus()")
+    browser.press("Enter")
+    browser.run("document.activeElement.value = document.activeElement.value.replace(' - ', ' + ')")
+    browser.press("Enter")
+    browser.until("document.getElementById('verdict').textContent.startsWith('accepted, but the result is wrong')")
+    browser.press("Delete")  # the line is still in focus: put it back
+    browser.until("document.getElementById('verdict').textContent.startsWith('accepted: no race')")
+
+
+@pytest.mark.browser
+def test_lines_are_linked_by_mouse_and_by_keyboard(browser, server):
+    browser.open(server.url)
+    count = "[...document.querySelectorAll('{} li.linked')].map(l => l.textContent).join('|')"
+    browser.run("[...document.querySelectorAll('#graph li')].find(l => l.textContent.includes('max'))"
+                ".dispatchEvent(new MouseEvent('mouseenter'))")
+    assert "np.max" in browser.run(count.format("#source"))
+    assert "syncthreads" in browser.run(count.format("#text")) and "max" in browser.run(count.format("#loop"))
+    browser.run("[...document.querySelectorAll('#graph li')].find(l => l.textContent.includes('sub')).focus()")
+    browser.press("ArrowRight")
+    assert browser.run("document.activeElement.closest('ol').id") == "loop"
+    assert "sub" in browser.run("document.activeElement.textContent")
+    browser.press("ArrowRight")
+    assert browser.run("document.activeElement.closest('ol').id + document.activeElement.textContent").startswith("text")
+    browser.press("ArrowLeft", 2)
+    assert "sub" in browser.run("document.activeElement.textContent")
+    browser.press("ArrowUp")
+    assert browser.run("document.activeElement === document.querySelectorAll('#graph li')[document.querySelectorAll('#graph li').length - 2]")
+
+
+@pytest.mark.browser
+def test_a_thread_is_chosen_by_keyboard(browser, saved):
+    browser.open(f"{saved}#step=1")
+    browser.run("document.getElementById('threads').focus()")
+    browser.press("ArrowRight", 2)
+    assert browser.run("document.getElementById('thread').textContent").startswith("thread 1: read x0[1]")
+    assert browser.run("location.hash") == "#step=1"
+
+
+@pytest.mark.browser
+def test_a_saved_page_works_without_a_network(browser, saved):
+    browser.offline()
+    browser.open(f"{saved}#step=2")
+    assert browser.run("document.getElementById('place').textContent").startswith("step 2 of ")
+    assert browser.run("performance.getEntriesByType('resource').length") == 0
+    browser.run(REMOVE.format("guard", 0))
+    browser.until("document.getElementById('verdict').textContent.startsWith('refused')")
+    browser.run(REMOVE.format("barrier", 0))
+    browser.until("document.getElementById('verdict').textContent.includes('run python -m minisitch explore')")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("dark", [False, True])
+def test_nothing_is_wider_than_a_telephone(browser, saved, dark):
+    browser.screen(400, 900, dark)
+    browser.open(saved)
+    assert browser.run("document.documentElement.scrollWidth") <= 400
+    paper = browser.run("getComputedStyle(document.body).backgroundColor")
+    assert (paper == "rgb(255, 255, 255)") != dark
+    browser.screen()
