@@ -132,6 +132,16 @@ def test_a_program_without_kernels_is_reported():
     assert not report.cards and "nothing lives longer than one launch" in report.html and "matmul" in report.svg
 
 
+def test_the_page_draws_what_a_block_keeps_in_shared_memory():
+    """The quotient takes the place of the exponentials, in the loop that reads them last."""
+    def spread(x):
+        p = softmax(x)
+        return (p - np.mean(p, axis=-1, keepdims=True)) / np.max(p, axis=-1, keepdims=True)
+
+    html = ms.explain(spread, "f32[200,3000]", strategy="astitch", target="step", device="v100", passes=("share_memory",)).html
+    assert "k4 of %4: 12,000 bytes at 0, loop 1 to 2" in html and "k7 of %7: 12,000 bytes at 0, loop 2 to 3" in html
+
+
 # ---------------------------------------------------------------- pictures
 @given(st.data())
 def test_boxes_do_not_overlap_and_edges_run_down(data):

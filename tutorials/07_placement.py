@@ -105,7 +105,7 @@ film.lifetimes(together, together_events)
 #
 # ## Nobody else reads it
 #
-# In this softmax, thread 5 of a row makes the exponentials of some columns, and later divides those of the
+# In the softmax, thread 5 of a row makes the exponentials of some columns, and later divides those of the
 # *same* columns. So nobody else reads them, and they could wait in registers. The plain kernel is not that
 # clever. The steps that make a kernel fast are, and `passes=()` leaves them out. With them:
 
