@@ -430,6 +430,8 @@ def split(case, ask):
             if splits > 1
             else None
         )
+    if splits > 1 and 2 * chunk < case.most_threads:
+        return f"a chunk has {chunk} columns, and a block has {case.most_threads} threads: most have nothing to do"
     if 2 * case.rows * splits <= case.wave and chunk > case.most_threads:
         return (
             f"{case.rows} rows with {splits} chunks of {chunk} columns are {case.rows * splits} tasks; "
