@@ -85,6 +85,8 @@ def leaked_lines(assignment: Assignment, variant: str) -> list[str]:
         for line in written(match["body"])
         if len(line) >= 24
     }
+    if (assignment.folder / "given.py").exists():
+        secret_lines -= set(written(assignment.starter(variant)))
     return [
         f"{name}: {line}"
         for name, text in student_files(assignment, variant)

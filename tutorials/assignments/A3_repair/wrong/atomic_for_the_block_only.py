@@ -1,0 +1,15 @@
+# refused by: histogram
+# The block's counts are added to those of all blocks without an atomic operation.
+
+
+def histogram(x, bins):
+    thread = cuda.threadIdx.x
+    mine = cuda.shared.array(8, np.int32)
+    if thread < 8:
+        mine[thread] = 0
+    cuda.syncthreads()
+    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+        cuda.atomic.add(mine, x[i], 1)
+    cuda.syncthreads()
+    if thread < 8:
+        bins[thread] += mine[thread]

@@ -1,0 +1,20 @@
+# refused by: grid_sum
+# The threads of each block wait for each other, but blocks do not. With a fence it looks stronger.
+
+
+def grid_sum(x, part, y):
+    thread, block = cuda.threadIdx.x, cuda.blockIdx.x
+    share = ZERO
+    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+        share += x[i]
+    for offset in (16, 8, 4, 2, 1):
+        share += cuda.shfl_xor_sync(0xFFFFFFFF, share, offset)
+    if thread == 0:
+        part[block] = share
+    cuda.threadfence()
+    cuda.syncthreads()
+    total = ZERO
+    for b in range(cuda.gridDim.x):
+        total += part[b]
+    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+        y[i] = x[i] - total
