@@ -113,8 +113,6 @@ def _together(group: Sequence[StageLoad], loads: Sequence[StageLoad], channels: 
 
     tasks = []
     for load, tile in sequence(group, list(inner.values())):
-        utilisation = load.utilisation if len(group) > 1 else 1.0
         dram = moved(load, tile)
-        tasks.append(Task(load, tile, load.us * utilisation, load.share(device) * load.utilisation / utilisation,
-                           dram, load.l2_bytes + dram))
+        tasks.append(Task(load, tile, load.us, load.share(device), dram, load.l2_bytes + dram))
     return tasks

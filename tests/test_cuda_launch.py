@@ -261,34 +261,6 @@ def test_a_device_array_that_is_written_to(gpu):
         f(x, mine)
 
 
-class Capsuled:
-    """An array that speaks DLPack alone."""
-
-    def __init__(self, gpu, values):
-        self.shape, self.dtype, self.inner = values.shape, values.dtype, Array(gpu, values)
-        self.streams = []
-
-    def __dlpack_device__(self):
-        return 2, 0
-
-    def __dlpack__(self, stream=None):
-        from minisitch.runtime.cuda.device_arrays import _DLTensor
-        self.streams.append(stream)
-        self.sizes = (ctypes.c_int64 * len(self.shape))(*self.shape)
-        self.tensor = _DLTensor(self.inner.address - 16, 2, 0, len(self.shape), 2, 32, 1, self.sizes, None, 16)
-        make = ctypes.pythonapi.PyCapsule_New
-        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-        return make(ctypes.addressof(self.tensor), b"dltensor", None)
-
-
-def test_dlpack(gpu):
-    x = array(4, 8)
-    given = Capsuled(gpu, x)
-    y = ms.jit(softmax, target="cuda")(given)
-    assert given.streams == [1]  # the legacy stream, which is where the kernel goes
-    np.testing.assert_allclose(values_of(gpu, y), softmax(x), rtol=1e-6)
-
-
 def fake_library(monkeypatch, gpu, name):
     """Torch or CuPy, as much of them as is asked for: tensors, empty ones, a current stream."""
     class Tensor(Array):

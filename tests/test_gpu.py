@@ -21,7 +21,6 @@ from minisitch.runtime.cuda import cublas
 from minisitch.runtime.cuda import driver as cuda_driver
 from minisitch.runtime.cuda.driver import ask
 from minisitch.runtime.cuda.memory import DeviceArray, release
-from minisitch.runtime.steps import PipelineStep
 from minisitch.testing import arrays_for, check_graph, graphs, random_inputs
 from minisitch.trace import flatten, trace
 
@@ -132,7 +131,7 @@ PIPELINES = [(mlp, (4096, 64), (64, 1024), (1024, 64)), (mlp, (1, 64), (64, 8192
 
 def runs_as_a_pipeline(fn, shapes, device=None):
     f, arrays = ms.jit(fn, strategy="kitsune", target="cuda", device=device), [normal(*shape, seed=k) for k, shape in enumerate(shapes)]
-    assert any(isinstance(step, PipelineStep) for step in f.compile(*arrays).steps)
+    assert f.compile(*arrays).stages.flows
     check(fn, *(f"f32[{rows},{columns}]" for rows, columns in shapes), strategy="kitsune", device=device)
     return f, arrays
 

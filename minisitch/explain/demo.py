@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Sequence
 from html import escape
-from importlib import metadata
 from pathlib import Path
 from typing import TextIO
 
@@ -106,15 +105,10 @@ def make_batch(text: bytes, batch: int = BATCH, length: int = SEQUENCE) -> tuple
 
 # ---------------------------------------------------------------- running the demo
 def default_text() -> tuple[str, bytes]:
-    """A name and some bytes: of the README, or of the package's description, or of this file."""
+    """A name and some bytes: of the README, or of this file."""
     readme = Path(__file__).resolve().parent.parent.parent / "README.md"
-    if readme.is_file():
-        return readme.name, readme.read_bytes()
-    try:
-        described = str(metadata.metadata("minisitch")["Description"] or "")
-    except metadata.PackageNotFoundError:
-        described = ""
-    return ("the package's description", described.encode()) if described else ("demo.py", Path(__file__).read_bytes())
+    file = readme if readme.is_file() else Path(__file__)
+    return file.name, file.read_bytes()
 
 
 def demo(path: str | None = None, report: str | None = None, target: str = "cpu", out: TextIO | None = None,

@@ -188,7 +188,10 @@ def _legend(stitched: StitchPlan) -> str:
 
 
 def body_picture(stitched: StitchPlan, most: int = 60) -> Picture:
-    """One kernel's operations without views. Sub-roots, and the ways to their readers, have their scheme's colour."""
+    """One kernel's operations without views.
+
+    Sub-roots, and the ways to their readers, have their scheme's colour.
+    """
     graph = stitched.graph
     drawn = [n for n in graph.nodes if n.id in stitched.final or n.op not in (*FREE, "constant", "iota")]
     if len(drawn) > most:  # too many to read: draw only sub-roots and inputs

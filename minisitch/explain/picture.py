@@ -40,7 +40,10 @@ class Box:
 
 
 class Arrow(NamedTuple):
-    """An arrow from one box to a later one. Without a colour it is thin, in the colour of the page."""
+    """An arrow from one box to a later one.
+
+    Without a colour it is thin, in the colour of the page.
+    """
 
     start: int
     end: int

@@ -82,7 +82,7 @@ class Programs(dict[Any, RunCall]):
 
 
 def forget_programs() -> None:
-    """Forget the programs of all functions, also those that are being compiled in the background."""
+    """Forget the programs of all functions, also those that are being compiled now."""
     wait_for_all()
     for table in list(_tables):
         table.clear()

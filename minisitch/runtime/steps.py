@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -25,7 +25,7 @@ from ..kernel.text import KernelSource, Launch
 from ..lower import Stages
 from ..passes.registry import PASSES, Pass
 from ..reference import Array, apply
-from ..strategies.kitsune.emit import PipelineSource
+from ..strategies.kitsune.emit import PipelineArray, PipelineSource
 from .call import ArgumentView, CallWriter
 from .cpu import compile as compiler
 from .cpu import thread_pool, workers
@@ -37,44 +37,42 @@ WORTH_WAKING = 4  # times the work of ``serial_below``, from which a launch wake
 
 
 # ---------------------------------------------------------------- steps
-class Step(Protocol):
+class Step:
     """One step of a call.
 
     ``write`` adds it to the text of a call. ``bind`` takes the flat arrays of all slots, and
     returns the step as a function without arguments, to be timed.
     """
 
-    warns: ClassVar[bool]  # whether NumPy may emit warnings that kernels do not emit
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def slots(self) -> tuple[int, ...]: ...
+    name: str
+    slots: tuple[int, ...]
+    warns: ClassVar[bool] = False  # whether NumPy may emit warnings that kernels do not emit
 
     def in_c_order(self, slots: Sequence[Slot]) -> Iterable[int]:
         """The slots that must be in C order. Only arguments can be in another order."""
+        return self.slots
 
-    def write(self, w: CallWriter) -> None: ...
+    def write(self, w: CallWriter) -> None:
+        raise NotImplementedError
 
-    def bind(self, arrays: Sequence[Array]) -> Callable[[], Any]: ...
+    def bind(self, arrays: Sequence[Array]) -> Callable[[], Any]:
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class KernelStep:
-    """A kernel with all its launches. ``slots`` are its buffers: inputs, outputs, scratch.
+class KernelStep(Step):
+    """A kernel with all its launches, or a pipeline.
 
-    ``offsets`` are counted in elements: the kernel sees each input from its offset on.
+    ``slots`` are its buffers: inputs, outputs, and a kernel's scratch. ``offsets`` are counted in
+    elements: the kernel sees each input from its offset on. ``own`` are a pipeline's queues,
+    scratch and counters, which no other step sees.
     """
 
     name: str
     launch: Callable[..., None]
     slots: tuple[int, ...]
     offsets: tuple[int, ...] = ()
-    warns: ClassVar[bool] = False
-
-    def in_c_order(self, slots: Sequence[Slot]) -> Iterable[int]:
-        return self.slots
+    own: tuple[PipelineArray, ...] = ()
 
     def write(self, w: CallWriter) -> None:
         buffers = []
@@ -88,7 +86,7 @@ class KernelStep:
 
 
 @dataclass(frozen=True)
-class LibraryStep:
+class LibraryStep(Step):
     """A NumPy call between kernels. Its operands are strided views of memory, never copies.
 
     It calls ``function(*operands, result)``, or NumPy's matrix product if ``function`` is None.
@@ -113,39 +111,13 @@ class LibraryStep:
         return functools.partial(self.function or np.matmul, *seen)
 
 
-@dataclass(frozen=True)
-class PipelineStep:
-    """A pipeline: one kernel, run by the stepper or launched. ``slots`` are inputs, outputs.
-
-    Queues, scratch and counters belong to the step or the session, not to the program.
-    """
-
-    source: PipelineSource
-    launch: Callable[..., None]
-    slots: tuple[int, ...]
-    warns: ClassVar[bool] = False
-
-    @property
-    def name(self) -> str:
-        return self.source.name
-
-    def in_c_order(self, slots: Sequence[Slot]) -> Iterable[int]:
-        return self.slots
-
-    def write(self, w: CallWriter) -> None:
-        w.line(f"{w.bind(self.name, self.launch)}({', '.join(map(w.flat, self.slots))})")
-
-    def bind(self, arrays: Sequence[Array]) -> Callable[[], Any]:
-        return functools.partial(self.launch, *(arrays[s] for s in self.slots))
-
-
-def pipeline_step(source: PipelineSource, slots: tuple[int, ...], target: str) -> PipelineStep:
-    """The step that launches a pipeline. On a GPU its kernel is loaded before the first call."""
-    if target != "cuda":
-        return PipelineStep(source, functools.partial(_step_pipeline, source), slots)
-    kernel = DeviceKernel.of_pipeline(source)
-    kernel.load(current())
-    return PipelineStep(source, kernel, slots)
+def pipeline_step(source: PipelineSource, slots: tuple[int, ...], target: str) -> KernelStep:
+    """The step that runs a pipeline. On a GPU its kernel is loaded before the first call."""
+    launch: Callable[..., None] = functools.partial(_step_pipeline, source)
+    if target == "cuda":
+        launch = kernel = DeviceKernel.of_pipeline(source)
+        kernel.load(current())
+    return KernelStep(source.name, launch, slots, own=source.arrays[len(slots):])
 
 
 def _step_pipeline(source: PipelineSource, *buffers: Array) -> None:
@@ -218,15 +190,11 @@ def _store(node: Node, *arrays: Array) -> None:
 
 
 @dataclass(frozen=True)
-class CopyStep:
+class CopyStep(Step):
     """Copies a result that is also an argument or another result. Results never share memory."""
 
     slots: tuple[int, int]
     name: str = "copy"
-    warns: ClassVar[bool] = False
-
-    def in_c_order(self, slots: Sequence[Slot]) -> Iterable[int]:
-        return self.slots
 
     def write(self, w: CallWriter) -> None:
         source, out = map(w.flat, self.slots)

@@ -440,7 +440,10 @@ def check_depths(run: Run, loads: Sequence[StageLoad], channels: Sequence[Channe
 
 
 def check_balance(run: Run, loads: Sequence[StageLoad], device: Device) -> dict[str, int]:
-    """A block or more for each stage, no more than the device has. The slowest is as fast as can be."""
+    """A block or more for each stage, no more than the device has.
+
+    The slowest is as fast as can be.
+    """
     found = run(loads, device)
     _is(found, dict)
     _are_numbers(found.values(), "blocks", 1)

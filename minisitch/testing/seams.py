@@ -1,6 +1,7 @@
 """Seams: passes of the compiler whose place a function of yours may take.
 
-In:  the name of a pass and a function with the same arguments. Out: the compiler, with your function wherever it calls the pass.
+In:  the name of a pass and a function with the same arguments.
+Out: the compiler, with your function wherever it calls the pass.
 
     def mine(rows, cols, device, **choices):
         ...
@@ -8,13 +9,15 @@ In:  the name of a pass and a function with the same arguments. Out: the compile
     with ms.swapped("map_rows", mine):
         ms.jit(softmax, target="step")(x)
 
-``SEAMS`` lists the passes. Each result of yours is checked by properties (``testing/properties.py``) before the compiler sees it.
-What breaks one, or raises, ends in a ``PassError``:
+``SEAMS`` lists the passes. Each result of yours is checked by properties
+(``testing/properties.py``) before the compiler sees it. What breaks one, or raises, ends in a
+``PassError``:
 
     your map_rows: <31, 33> on v100: 1 block takes 1 of 2 tasks [covers]
 
-No kernel outlives the passes that made it. When a context opens or ends, all compiled programs and kernels are forgotten. While it
-is open, nothing is read from the disk cache or written to it. Code that runs meanwhile in other threads calls your function too.
+No kernel outlives the passes that made it. When a context opens or ends, all compiled programs and
+kernels are forgotten. While it is open, nothing is read from the disk cache or written to it. Code
+that runs meanwhile in other threads calls your function too.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import TraceError
-from .recorder import refuse, user_file, user_frame
+from .recorder import left_at, refuse, user_frame
 
 NO_VALUE = "it has no values while the program is traced"
 OUTSIDE = "Return the array, and do this outside the traced function"
@@ -91,13 +91,9 @@ def refuse_value(asked: str, of: object) -> TraceError:
 
 def refuse_other(error: Exception) -> TraceError:
     """The refusal in place of an error from C code that does not know our array."""
-    at, entry = ("", ""), error.__traceback__
-    while entry is not None:
-        if file := user_file(entry.tb_frame.f_code.co_filename):
-            at = f"{file}:{entry.tb_lineno}", ""
-        entry = entry.tb_next
     said = str(error).replace("'traced array'", "a traced array")
-    return refuse(f"{type(error).__name__}: {said}", f"a traced array is not an ndarray; {NO_VALUE}", OUTSIDE, at)
+    return refuse(f"{type(error).__name__}: {said}", f"a traced array is not an ndarray; {NO_VALUE}", OUTSIDE,
+                  left_at(error) or ("", ""))
 
 
 def _called(frame: types.FrameType) -> tuple[str, Any]:

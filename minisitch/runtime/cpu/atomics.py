@@ -132,7 +132,10 @@ def _jobs() -> dict[str, Any]:
 
     @intrinsic
     def job(typing, spread, first, last, kernel, arrays):
-        """Make a job in the caller's own memory, valid until the caller returns. Returns its address."""
+        """Make a job in the caller's own memory, valid until the caller returns.
+
+        Returns its address.
+        """
         def emit(context, builder, signature, values):
             spread, first, last, kernel, arrays = values
             given = cgutils.unpack_tuple(builder, arrays)

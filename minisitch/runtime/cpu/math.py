@@ -1,4 +1,4 @@
-"""The functions that emitted CPU text calls: elementary functions that vectorise, and NumPy's exact rules.
+"""The functions that emitted CPU text calls: vectorised functions, and NumPy's exact rules.
 
 In:  scalars (or, in plain Python, whole arrays). Out: the same dtype. ``runtime/cpu/compile.py``
 compiles those that a kernel uses. This file can be imported and tested without Numba.
@@ -50,7 +50,10 @@ def minimum(a, b):
 
 
 def add_any_order(a, b):
-    """``a + b`` as a step of a sum in any order. ``compile`` writes it instead of ``total += x``."""
+    """``a + b`` as a step of a sum in any order.
+
+    ``compile`` writes it instead of ``total += x``.
+    """
     return a + b
 
 
@@ -71,7 +74,10 @@ def mul_any_order(a, b):
 
 
 def maximum_any_order(a, b):
-    """``maximum(a, b)`` as a step of a reduction. Of 0.0 and -0.0 it may give either, as NumPy does."""
+    """``maximum(a, b)`` as a step of a reduction.
+
+    Of 0.0 and -0.0 it may give either, as NumPy does.
+    """
     return np.maximum(a, b)
 
 
@@ -85,7 +91,10 @@ def a_part():
 
 
 def widest_vectors():
-    """Ask for the machine's widest vectors in this kernel. ``compile`` begins every kernel with it."""
+    """Ask for the machine's widest vectors in this kernel.
+
+    ``compile`` begins every kernel with it.
+    """
 
 
 def arguments_do_not_overlap():
@@ -93,21 +102,33 @@ def arguments_do_not_overlap():
 
 
 def side_by_side():
-    """Mark the end of a loop's body that computes several vectors at once. ``compile`` adds it after polynomials."""
+    """Mark the end of a loop's body that computes several vectors at once.
+
+    ``compile`` adds it after polynomials.
+    """
 
 
 def multiply_add(a, b, c):
-    """``a * b + c``, rounded once if the machine has such an instruction. ``compile`` writes it into helpers."""
+    """``a * b + c``, rounded once if the machine has such an instruction.
+
+    ``compile`` writes it into helpers.
+    """
     return a * b + c
 
 
 def window(array, first, last):
-    """``array[first:last]``, which must lie inside the array. ``compile`` writes it instead of a slice."""
+    """``array[first:last]``, which must lie inside the array.
+
+    ``compile`` writes it instead of a slice.
+    """
     return array[first:last]
 
 
 def on_the_stack(size, dtype):
-    """Uninitialised memory for a scratch row of constant size. ``compile`` writes it instead of ``np.empty``."""
+    """Uninitialised memory for a scratch row of constant size.
+
+    ``compile`` writes it instead of ``np.empty``.
+    """
     return np.empty(size, dtype)
 
 
@@ -178,7 +199,10 @@ def isfinite(x):
 
 
 def floor_divide_int(a, b):
-    """The quotient, rounded towards minus infinity. 0 if ``b`` is 0. The lowest integer over -1 wraps."""
+    """The quotient, rounded towards minus infinity.
+
+    0 if ``b`` is 0. The lowest integer over -1 wraps.
+    """
     simple = (b == 0) | (b == -1)  # with these two divisors a processor may trap
     quotient = a // select(simple, like(1, b), b)
     return like(select(b == 0, like(0, a), select(b == -1, like(-a, a), like(quotient, a))), a)
@@ -239,7 +263,10 @@ def mod(a, b):
 
 
 def floor_divide(a, b):
-    """Floor of the exact quotient, consistent with ``mod``. a / 0 is infinite or NaN. Does not vectorise."""
+    """Floor of the exact quotient, consistent with ``mod``. a / 0 is infinite or NaN.
+
+    Does not vectorise.
+    """
     rest = np.fmod(a, b)
     quotient = (a - rest) / b
     quotient = select((rest != 0) & ((rest < 0) != (b < 0)), quotient - like(1, a), quotient)
@@ -265,7 +292,10 @@ def half_to_float(h):
 
 
 def float_to_half(x):
-    """float32 to float16 bits, rounded to nearest, halves to even. Too large gives inf; NaN stays NaN."""
+    """float32 to float16 bits, rounded to nearest, halves to even.
+
+    Too large gives inf; NaN stays NaN.
+    """
     bits = np.float32(x).view(np.int32)
     size = np.int32(bits & np.int32(0x7FFFFFFF))
     tiny = np.int32(np.float32(np.int32(size).view(np.float32) + _HALF_DENORMAL).view(np.int32) - np.int32(0x3F000000))
@@ -292,9 +322,10 @@ def float_to_odd(x):
 _ZERO, _HALF, _ONE, _TWO = (np.float32(v) for v in (0.0, 0.5, 1.0, 2.0))
 _INF, _NAN = np.float32(np.inf), np.float32(np.nan)
 _LOG2E, _LN2_HIGH, _LN2_LOW = np.float32(1.442695041), np.float32(0.693359375), np.float32(-2.12194440e-4)
-# Adding this to n leaves n + 126 in the low bits. Shifted up, they are the float32 2**(n - 1), or 0 for n = -126. (2**n
-# itself would not fit: n reaches 128.) So polynomials give twice the value, and the product becomes 0, inf or NaN by
-# itself. The usual way, adding n to the exponent's bits, makes numbers of some NaNs.
+# Adding this to n leaves n + 126 in the low bits. Shifted up, they are the float32 2**(n - 1), or 0
+# for n = -126. (2**n itself would not fit: n reaches 128.) So polynomials give twice the value, and
+# the product becomes 0, inf or NaN by itself. The usual way, adding n to the exponent's bits, makes
+# numbers of some NaNs.
 _ROUND = np.float32(1.5 * 2**23 + 126)
 _EXP_LOW, _EXP_HIGH = np.float32(-87.2), np.float32(88.9)
 _E2, _E3, _E4, _E5, _E6 = (np.float32(2 * v) for v in (
@@ -353,7 +384,10 @@ _LOG10_2_HIGH, _LOG10_2_LOW = np.float32(0.30078125), np.float32(2.4874566588550
 
 
 def _log_parts(x):
-    """``(n, f)`` with x = 2**n * (1 + f) and 1 + f between sqrt(1/2) and sqrt(2); x positive and finite."""
+    """``(n, f)`` with x = 2**n * (1 + f), where 1 + f is between sqrt(1/2) and sqrt(2).
+
+    ``x`` is positive and finite.
+    """
     tiny = x < _SMALLEST
     bits = np.float32(select(tiny, x * _TWO_23, x)).view(np.int32)
     n = np.int32(np.int32(bits - _SQRT_HALF_BITS) >> np.int32(23))
@@ -426,7 +460,8 @@ _TANH_ONE = np.float32(8.75)  # from here on tanh rounds to 1
 def tanh_f32(x):
     """Within 2.6 ulp: -s / (s + 1) with s = expm1(-2 |x|) / 2, which has no cancellation anywhere.
 
-    It repeats ``expm1_f32`` in terms of r / 2, without the cases that a negative argument never meets.
+    It repeats ``expm1_f32`` in terms of r / 2, without the cases that a negative argument never
+    meets.
     """
     y = abs(x)
     y = select(y > _TANH_ONE, _TANH_ONE, y)
@@ -476,8 +511,9 @@ def erf_f32(x):
     return copysign(select(a < _ONE, small, _ONE - exp_f32(-q)), x)
 
 
-# sin and cos of float32 count turns, x / (2 pi), in float64. 1 / (2 pi) is a sum of parts so short that their products
-# with a float32 are exact. Whole turns are removed from each product, so the fraction is accurate for any x.
+# sin and cos of float32 count turns, x / (2 pi), in float64. 1 / (2 pi) is a sum of parts so short
+# that their products with a float32 are exact. Whole turns are removed from each product, so the
+# fraction is accurate for any x.
 _T0, _T1, _T2, _T3, _T4 = (np.float64(float.fromhex(v)) for v in (
     "0x1.45f306ep-3", "-0x1.b1bbeaep-34", "0x1.3f84eb0p-63", "-0x1.7056592p-93", "0x1.c0db6295993c4p-122"))
 _ROUND_64 = np.float64(1.5 * 2**52)
@@ -543,7 +579,10 @@ def _exp2_64(x):
 
 
 def pow_f32(x, y):
-    """x**y within 1 ulp, as 2**(y log2 |x|) in float64. Signs, zeros, infinities and NaN as np.power."""
+    """x**y within 1 ulp, as 2**(y log2 |x|) in float64.
+
+    Signs, zeros, infinities and NaN as np.power.
+    """
     size = abs(x)
     wide = np.float64(size)
     log = _log2_64(select(size == _ZERO, _ONE_64, select(size < _INF, wide, _ONE_64)))
@@ -573,7 +612,10 @@ _M2_64, _M3_64, _M4_64, _M5_64, _M6_64, _M7_64, _M8_64, _M9_64, _M10_64, _M11_64
 
 
 def _exp_parts_64(y):
-    """``(r, rest, half_power)`` with e**y = 2 * half_power * (1 + r + rest), where rest is small beside r."""
+    """``(r, rest, half_power)`` with e**y = 2 * half_power * (1 + r + rest).
+
+    ``rest`` is small beside ``r``.
+    """
     t = y * _LOG2E_64 + _ROUND_EXP_64
     n = t - _ROUND_EXP_64
     r = (y - n * _LN2_HIGH_64) - n * _LN2_LOW_64
@@ -765,7 +807,8 @@ def pow_f64(x, y):
     return np.power(x, y)
 
 
-# Long chains of arithmetic in which each step needs the one before. Several vectors run side by side to fill the waits.
+# Long chains of arithmetic in which each step needs the one before. Several vectors run side by
+# side to fill the waits.
 POLYNOMIALS = frozenset(function.__name__ for function in (
     exp_f32, expm1_f32, log_f32, log2_f32, log10_f32, log1p_f32, tanh_f32, erf_f32, sin_f32,
     cos_f32, pow_f32, exp_f64, expm1_f64, log_f64, log2_f64, log10_f64, log1p_f64, tanh_f64,

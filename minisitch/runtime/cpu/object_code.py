@@ -29,7 +29,7 @@ SETTINGS = ("OPT", "LOOP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO_DEFAULT", "DISABL
 
 @dataclass(frozen=True)
 class Image:
-    """Object code, the name of its function, and the names of the outside functions that it calls."""
+    """Object code, the name of its function, and the names of functions outside that it calls."""
 
     name: str
     calls: tuple[str, ...]

@@ -19,9 +19,8 @@ WHOLE_LINE = 64  # bytes. Kept here: compiled kernels are known by the digest of
 @functools.cache
 def intrinsics() -> dict[str, Any]:
     """All of them, by name."""
-    return {**_choices(), **_float_calls(), **_half_conversions(), **_accumulations(), **_past_the_caches(),
-            "widest_vectors": _widest_vectors(), "arguments_do_not_overlap": _arguments_do_not_overlap(),
-            "a_part": _a_part(), "window": _window(), "on_the_stack": _on_the_stack(), "side_by_side": _side_by_side()}
+    return {**_choices(), **_float_calls(), **_half_conversions(), **_accumulations(), **_marks(),
+            "stream": _past_the_caches(), "window": _window(), "on_the_stack": _on_the_stack()}
 
 
 def _cast_all(context, builder, signature, values, start=0):
@@ -107,7 +106,7 @@ def _float_calls() -> dict[str, Any]:
 
 
 def _half_conversions() -> dict[str, Any]:
-    """Conversions between float32 and the bits of float16, if the processor has instructions for them."""
+    """Conversions between float32 and float16's bits, if the processor has instructions for them."""
     from llvmlite import ir
     from numba import types as nb
     from numba.core.registry import cpu_target
@@ -154,66 +153,44 @@ def _accumulations() -> dict[str, Any]:
     return {"add_any_order": any_order(operator.add, "fadd"), "mul_any_order": any_order(operator.mul, "fmul")}
 
 
-def _widest_vectors() -> Any:
-    from numba import types as nb
-    from numba.extending import intrinsic
-
-    @intrinsic
-    def widest_vectors(typing):
-        def emit(context, builder, signature, values):
-            # On Intel LLVM uses 256 bits, because older processors slowed down with 512. Since Ice Lake
-            # (the first with vbmi2) they do not. llvmlite does not know the attribute, so we bypass its check.
-            if "+avx512vbmi2" in context.codegen().magic_tuple()[2]:
-                set.add(builder.function.attributes, '"prefer-vector-width"="512"')
-            return context.get_dummy_value()
-        return nb.void(), emit
-
-    return widest_vectors
-
-
-def _a_part() -> Any:
-    from numba import types as nb
-    from numba.extending import intrinsic
-
-    @intrinsic
-    def a_part(typing):
-        def emit(context, builder, signature, values):
-            builder.function.attributes.add("noinline")
-            return context.get_dummy_value()
-        return nb.void(), emit
-
-    return a_part
-
-
-def _arguments_do_not_overlap() -> Any:
+def _marks() -> dict[str, Any]:
+    """What a function says about itself or its loop. It takes no arguments and computes nothing."""
     from llvmlite import ir
     from numba import types as nb
     from numba.extending import intrinsic
 
-    @intrinsic
-    def arguments_do_not_overlap(typing):
-        def emit(context, builder, signature, values):
-            for argument in builder.function.args:
-                if isinstance(argument.type, ir.PointerType):
-                    argument.add_attribute("noalias")
-            return context.get_dummy_value()
-        return nb.void(), emit
+    def mark(act):
+        @intrinsic
+        def marked(typing):
+            def emit(context, builder, signature, values):
+                act(context, builder)
+                return context.get_dummy_value()
+            return nb.void(), emit
+        return marked
 
-    return arguments_do_not_overlap
+    def widest_vectors(context, builder):
+        # On Intel LLVM uses 256 bits, because older processors slowed down with 512. Since Ice Lake
+        # (the first with vbmi2) they do not. llvmlite does not know the attribute, so we bypass its
+        # check.
+        if "+avx512vbmi2" in context.codegen().magic_tuple()[2]:
+            set.add(builder.function.attributes, '"prefer-vector-width"="512"')
 
+    def arguments_do_not_overlap(context, builder):
+        for argument in builder.function.args:
+            if isinstance(argument.type, ir.PointerType):
+                argument.add_attribute("noalias")
 
-def _side_by_side() -> Any:
-    from numba import types as nb
-    from numba.extending import intrinsic
+    def a_part(context, builder):
+        builder.function.attributes.add("noinline")
 
-    @intrinsic
-    def side_by_side(typing):
-        def emit(context, builder, signature, values):
-            builder.block.ends_loop = True  # the loop's last block: its branch back does not exist yet
-            return context.get_dummy_value()
-        return nb.void(), emit
+    def side_by_side(context, builder):
+        builder.block.ends_loop = True  # the loop's last block: its branch back does not exist yet
 
-    return side_by_side
+    def streamed(context, builder):
+        builder.fence("seq_cst")
+
+    acts = widest_vectors, arguments_do_not_overlap, a_part, side_by_side, streamed
+    return {act.__name__: mark(act) for act in acts}
 
 
 def _window() -> Any:
@@ -249,7 +226,8 @@ def _on_the_stack() -> Any:
 
         def emit(context, builder, signature, values):
             item = context.get_data_type(row.dtype)
-            # If a thread's stack is too small, it must stop at the guard page and not write past it.
+            # If a thread's stack is too small, it must stop at the guard page and not write past
+            # it.
             set.add(builder.function.attributes, '"probe-stack"="inline-asm"')
             with builder.goto_entry_block():
                 memory = builder.alloca(ir.ArrayType(item, size.literal_value))
@@ -264,8 +242,8 @@ def _on_the_stack() -> Any:
     return on_the_stack
 
 
-def _past_the_caches() -> dict[str, Any]:
-    """Stores that bypass the caches: one instruction for each whole cache line, a copy for the parts at both ends."""
+def _past_the_caches() -> Any:
+    """Stores that bypass the caches: one instruction a whole cache line, a copy at both ends."""
     from llvmlite import ir
     from numba import types as nb
     from numba.core import cgutils
@@ -293,11 +271,4 @@ def _past_the_caches() -> dict[str, Any]:
             return context.get_dummy_value()
         return nb.void(target, first, block, count), emit
 
-    @intrinsic
-    def streamed(typing):
-        def emit(context, builder, signature, values):
-            builder.fence("seq_cst")
-            return context.get_dummy_value()
-        return nb.void(), emit
-
-    return {"stream": stream, "streamed": streamed}
+    return stream

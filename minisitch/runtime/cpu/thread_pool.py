@@ -17,9 +17,9 @@ What the threads share with a caller is the *board*, an array of integers:
     awake      how many threads are looking for a job or working
     job, chunks, helpers   of the open job: its address, its chunks, how many threads may help
 
-A thread takes a chunk by raising the ticket by one. This atomic step fails if the ticket has changed
-since the thread read it, so no thread takes a chunk of a job that is over. The caller takes chunks
-too. It waits only for chunks that a thread has taken, never for a thread.
+A thread takes a chunk by raising the ticket by one. This atomic step fails if the ticket has
+changed since the thread read it, so no thread takes a chunk of a job that is over. The caller takes
+chunks too. It waits only for chunks that a thread has taken, never for a thread.
 
 To wake a thread costs the caller some ten microseconds, and the thread begins ten to a hundred
 microseconds later. So small jobs wake no sleeping thread, except every 16th small job.
@@ -46,8 +46,8 @@ from .atomics import intrinsics
 from .compile import RUN, compile_c_functions
 from .object_code import Code
 
-# Positions on the board, in words. ``RUN`` holds the address of ``run``. A word that several threads
-# write has two cache lines of its own.
+# Positions on the board, in words. ``RUN`` holds the address of ``run``. A word that several
+# threads write has two cache lines of its own.
 TICKET, FINISHED, BUSY, AWAKE = 16, 32, 48, 64
 CHUNKS, JOB, HELPERS, WORDS = 80, 81, 82, 96
 # Positions in a job, which a caller keeps in its own memory: the address of a function that runs
@@ -64,7 +64,10 @@ SPARED = 16  # the last of this many small jobs wakes threads
 
 # ---------------------------------------------------------------- the threads
 class _Pool:
-    """The board and the threads that serve it. A process has one; after a fork the child has another."""
+    """The board and the threads that serve it.
+
+    A process has one; after a fork the child has another.
+    """
 
     def __init__(self) -> None:
         words = np.zeros(WORDS + 16, np.int64)
@@ -211,7 +214,7 @@ def _compile() -> list[Any]:
 
     @numba.cfunc(numba.void(word, word), error_model="numpy")
     def look(board, thread):
-        """A thread's time awake: work, and look for more work until there has been none for a while."""
+        """A thread's time awake: work, and look for more until there has been none for a while."""
         add(board, AWAKE, 1)
         since = before = now()
         while True:

@@ -2,16 +2,14 @@
 
 In:  an argument. Out: ``Seen`` with its address, or None for an array of the host.
 
-Two protocols are used, and neither copies. ``__cuda_array_interface__`` gives an address and the
-stream that fills it. DLPack gives a capsule that holds the address. Results are made by the library
-of the first device array, so they use its allocator and its current stream. If it has no empty
-arrays to fill (JAX's cannot be written), results are ``DeviceArray``s. No library is imported here,
-because a library whose arrays arrive has been imported already.
+``__cuda_array_interface__`` gives an address and the stream that fills it, without a copy. Results
+are made by the library of the first device array, so they use its allocator and its current stream.
+If it has no empty arrays to fill (JAX's cannot be written), results are ``DeviceArray``s. No
+library is imported here, because a library whose arrays arrive has been imported already.
 """
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -22,7 +20,6 @@ from ...errors import DeviceError, MinisitchError
 from .memory import DeviceArray
 
 LEGACY = 0  # the stream that synchronises with all others; the protocols write it as 1
-CUDA_DEVICES = (2, 13)  # DLPack's device types: CUDA memory, CUDA managed memory
 
 
 class Seen(NamedTuple):
@@ -49,7 +46,7 @@ def look(leaf: Any) -> Seen | None:
         leaf = sys.modules["cupy"].ascontiguousarray(leaf)
     interface = getattr(leaf, "__cuda_array_interface__", None)
     if interface is None:
-        return _look_through_dlpack(leaf, library)
+        return None
     if interface.get("mask") is not None:
         raise MinisitchError("a masked device array cannot be compiled: pass its values and its mask as two arguments")
     dtype = np.dtype(interface["typestr"])
@@ -64,28 +61,6 @@ def _look_at_tensor(tensor: Any) -> Seen:
         raise MinisitchError("a compiled function gives no gradients to Torch: pass x.detach(), or call it under torch.no_grad()")
     tensor = tensor.contiguous()
     return Seen(tensor.data_ptr(), "torch", current_stream("torch"), tensor)
-
-
-def _look_through_dlpack(leaf: Any, library: str) -> Seen | None:
-    if not hasattr(leaf, "__dlpack_device__") or int(leaf.__dlpack_device__()[0]) not in CUDA_DEVICES:
-        return None
-    capsule = leaf.__dlpack__(stream=1)  # the legacy stream then waits for what fills the array
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    tensor = _DLTensor.from_address(pointer(capsule, b"dltensor"))
-    shape = tensor.shape[:tensor.ndim]
-    itemsize = tensor.bits // 8
-    _require_c_order(shape, [s * itemsize for s in tensor.strides[:tensor.ndim]] if tensor.strides else None, itemsize, library)
-    return Seen((tensor.data or 0) + tensor.byte_offset, library, LEGACY, (leaf, capsule))
-
-
-class _DLTensor(ctypes.Structure):
-    """DLPack's struct of a tensor, at the start of a capsule's memory."""
-
-    _fields_ = (("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
-                ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
-                ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
-                ("byte_offset", ctypes.c_uint64))
 
 
 def _require_c_order(shape: Sequence[int], strides: Sequence[int] | None, itemsize: int, library: str) -> None:

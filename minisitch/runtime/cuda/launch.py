@@ -31,7 +31,7 @@ from ..call import ready
 from ..executable import Executable, finish, refuse_overlap, view_chain
 from ..memory import Slot
 from ..pool import fresh, is_pooled
-from ..steps import CopyStep, KernelStep, LibraryStep, PipelineStep, Step, library_step
+from ..steps import CopyStep, KernelStep, LibraryStep, Step, library_step
 from . import cublas
 from .device_arrays import Seen, callers_stream, look, maker
 from .driver import ask, bindings, current
@@ -145,11 +145,8 @@ class Session:
         slots = self.program.slots
         if isinstance(step, KernelStep):
             assert isinstance(step.launch, DeviceKernel)
-            return _issue_kernel(step.launch, step.slots, step.offsets, self.device) if step.launch.grid else None
-        if isinstance(step, PipelineStep):
-            assert isinstance(step.launch, DeviceKernel)
-            own = [MemoryBlock(a.size * itemsize(a.dtype), self.device, self.stream) for a in step.source.arrays[len(step.slots):]]
-            return _issue_kernel(step.launch, step.slots, (), self.device, own)
+            own = [MemoryBlock(a.size * itemsize(a.dtype), self.device, self.stream) for a in step.own]
+            return _issue_kernel(step.launch, step.slots, step.offsets, self.device, own) if step.launch.grid else None
         if isinstance(step, CopyStep):
             nbytes = slots[step.slots[0]].size * slots[step.slots[0]].dtype.itemsize
             return _issue_copy(*step.slots, nbytes) if nbytes else None

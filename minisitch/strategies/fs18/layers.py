@@ -27,9 +27,10 @@ def grow(root: int, operands: Neighbours, users: Neighbours, span: Mapping[int, 
          fits: Callable[[int], bool]) -> tuple[list[int], dict[int, int]]:
     """Algorithm 1: the producers that join a root, and those that it gives up because of a user.
 
-    Producers are visited nearest layer first. One is given up if a user of it stands above the root's layer and is not inside.
-    That user was given up before, or refused. Only such a user could lead back to the root and make a circle. All others are asked
-    for once: ``fits`` adds a producer if it can, and says whether it has. Each one given up comes with its user.
+    Producers are visited nearest layer first. One is given up if a user of it stands above the
+    root's layer and is not inside. That user was given up before, or refused. Only such a user
+    could lead back to the root and make a circle. All others are asked for once: ``fits`` adds a
+    producer if it can, and says whether it has. Each one given up comes with its user.
 
     Before:  %3 reads %2, %1; %2 reads %0; %1 reads %0; %2 does not fit       After:  [%1], {%0: %2}
     """

@@ -1,9 +1,9 @@
 """``kitsune``: products and the operations between them as pipelines of stages (Kitsune 2025).
 
 Subgraphs are selected by patterns (``select``). Each is cut into tiles, and made stages and queues
-(``pipeline``). A node that cannot be computed tile by tile leaves the pipeline, with all that depends
-on it. Both parts are then tried again. All other operations are stitched as in ``astitch``. A CPU
-has no idle units that stages could use, so it gets AStitch's kernels alone.
+(``pipeline``). A node that cannot be computed tile by tile leaves the pipeline, with all that
+depends on it. Both parts are then tried again. All other operations are stitched as in ``astitch``.
+A CPU has no idle units that stages could use, so it gets AStitch's kernels alone.
 
 One path may lead through a reduction over all tiles, and another around it. Then four ways are
 priced: a cut that keeps the reduction within a tile, a queue of all tiles, computing the value

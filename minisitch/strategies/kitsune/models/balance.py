@@ -5,7 +5,7 @@ Out: a ``Balance``: blocks of each stage, tiles a microsecond, and every bound o
 
 Kitsune's Algorithm 2 is an integer program over a_i, the blocks of stage i, for the steady state:
 
-    maximise T      T <= a_i / #SM / (us_i * utilisation_i)                          for each stage
+    maximise T      T <= a_i / #SM / us_i                                            for each stage
                     T * DRAM bytes <= DRAM bandwidth,   T * L2 bytes <= L2 bandwidth
                     1 <= a_i,   sum of a_i over SIMT stages = #SM = sum over TENSOR stages
 
@@ -27,7 +27,6 @@ from typing import Literal
 
 from ....device import Device
 from ....errors import PipelineError
-from ....fuse import Decision, count
 
 Kind = Literal["simt", "tensor"]
 KINDS: tuple[Kind, ...] = ("simt", "tensor")
@@ -37,10 +36,10 @@ KINDS: tuple[Kind, ...] = ("simt", "tensor")
 class StageLoad:
     """The work of a stage for each of its ``tiles``.
 
-    ``us`` is the time of a tile if the stage has the whole machine, operator after operator. In the
-    share ``utilisation`` of that time its unit works. In a pipeline, with operands on the chip,
-    only this share is left, so the paper's speedup is 1 / utilisation. ``parallel`` is the number
-    of blocks that one tile keeps busy (0: all). A reduction that is not split keeps one block busy.
+    ``us`` is the time of a tile if the stage has the whole machine. The paper measures in which
+    share of that time a unit works, and counts that share alone. Here a unit works all the time.
+    ``parallel`` is the number of blocks that one tile keeps busy (0: all). A reduction that is not
+    split keeps one block busy.
     """
 
     name: str
@@ -48,14 +47,13 @@ class StageLoad:
     us: float
     dram_bytes: int = 0  # of a tile: inputs, results, and weights that no cache holds
     l2_bytes: int = 0  # of a tile, besides DRAM's and the queues'
-    utilisation: float = 1.0
     tiles: int = 1
     parallel: int = 0
 
     def busy_us(self, blocks: float, device: Device) -> float:
         """Microseconds of a tile in a pipeline in which the stage has this many blocks."""
         most = min(self.parallel, device.sms) or device.sms
-        return self.us * self.utilisation * most / min(blocks, most)
+        return self.us * most / min(blocks, most)
 
     def share(self, device: Device) -> float:
         """The share of the machine's SMs that the stage can use."""
@@ -104,7 +102,6 @@ class Balance:
     device: Device
     blocks: Mapping[str, int]
     bounds: tuple[Bound, ...]
-    decisions: tuple[Decision, ...]
 
     @property
     def tiles_per_us(self) -> float:
@@ -128,14 +125,7 @@ def balance(loads: Sequence[StageLoad], device: Device, channels: Sequence[Chann
     for kind in KINDS:
         blocks |= deal_blocks(_of_kind(loads, kind, device), device)
     bounds = tuple(sorted(_bounds(loads, channels, device, blocks), key=lambda bound: bound.tiles_per_us))
-    why = {bound.name: bound for bound in bounds}
-    decisions = [Decision((i,), f"{count(blocks[load.name], 'block')}", "load-balance",
-                          f"{load.name}: {why[load.name].why}, {why[load.name].tiles_per_us:.4g} tiles/us; "
-                          f"{bounds[0].name} binds at {bounds[0].tiles_per_us:.4g}") for i, load in enumerate(loads)]
-    outside = in_dram(channels, device)
-    decisions += [Decision((i,), "DRAM", "l2-size", f"queue {channels[i].name} holds {channels[i].held_bytes:,} bytes, and all of "
-                           f"them {sum(c.held_bytes for c in channels):,}: L2 has {device.l2_size:,}") for i in sorted(outside)]
-    return Balance(device, {load.name: blocks[load.name] for load in loads}, bounds, tuple(decisions))
+    return Balance(device, {load.name: blocks[load.name] for load in loads}, bounds)
 
 
 def pass_tiles(loads: Sequence[StageLoad]) -> int:
@@ -167,7 +157,10 @@ def _of_kind(loads: Sequence[StageLoad], kind: Kind, device: Device) -> list[Sta
 
 
 def deal_blocks(loads: Sequence[StageLoad], device: Device) -> dict[str, int]:
-    """Deal out one block for each SM to stages of one kind, always to the slowest that can use one more."""
+    """Deal out one block for each SM to stages of one kind.
+
+    Each goes to the slowest stage that can use one more.
+    """
     blocks = {load.name: 1 for load in loads}
     slowest = [(_passes(load, 1, device), i) for i, load in enumerate(loads)]
     heapq.heapify(slowest)
