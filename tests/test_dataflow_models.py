@@ -64,7 +64,7 @@ def pipelines(draw, most_stages=5, most_tiles=9, rates=True, memory=True):
     tiles = draw(st.integers(1, most_tiles), "tiles")
     us = st.sampled_from([0.0, 0.25, 1.0, 1.5, 3.0])
     size = st.sampled_from([0, 1, 1000, 1 << 20, 3 << 20]) if memory else st.just(0)
-    loads = [StageLoad(f"s{i}", draw(st.sampled_from(KINDS)), draw(us), draw(size), draw(size), draw(st.sampled_from([0.25, 0.5, 1.0])),
+    loads = [StageLoad(f"s{i}", draw(st.sampled_from(KINDS)), draw(us), draw(size), draw(size),
                   draw(st.sampled_from([tiles, tiles, 1])) if rates else tiles, draw(st.sampled_from([0, 0, 1, 3])))
              for i in range(draw(st.integers(1, most_stages), "stages"))]
     channels = []
