@@ -5,6 +5,7 @@ The tests of the page need Chromium. They have the mark ``browser``: run them wi
 
 from __future__ import annotations
 
+import ast
 import http.client
 import json
 import threading
@@ -19,10 +20,11 @@ from programs import softmax
 import minisitch as ms
 from minisitch import __main__ as cli
 from minisitch import simt
-from minisitch.explain.explore import explored, links, small
+from minisitch.explain.explore import explored, links, plans, small
 from minisitch.explain.explore.frames import MOST_EVENTS, MOST_STEPS, Reel, film
 from minisitch.explain.explore.server import MOST_BYTES, ExplorerServer
 from minisitch.explain.explore.trial import changes
+from minisitch.fuse import STRATEGIES
 
 NUMBERS = np.random.default_rng(0).normal(size=(64, 1024)).astype(np.float32)
 
@@ -208,6 +210,66 @@ def test_too_large_a_kernel_has_no_film():
 
 def test_a_jitted_function_is_explored_too():
     assert explored(ms.jit(softmax), (NUMBERS,), {}, "astitch").data()["name"] == "softmax"
+
+
+# ---------------------------------------------------------------- why not, and two strategies
+def kept_apart() -> set[str]:
+    """The rules of all "keep apart" decisions in the package: those that stand in its text as strings of that form."""
+    found = set()
+    for path in (Path(ms.__file__).parent / "strategies").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Call(args=[_, ast.Constant("keep apart"), ast.Constant(rule), *_]):
+                    found.add(rule)
+    return found
+
+
+def test_every_rule_that_keeps_apart_has_a_card_and_every_card_a_rule():
+    cards = plans.cards()
+    assert kept_apart() > {"no-fusion", "contiguity", "give-up-user"} and not kept_apart() - cards.keys()
+    text = "".join(path.read_text(encoding="utf-8") for path in (Path(ms.__file__).parent / "strategies").rglob("*.py"))
+    assert [rule for rule in cards if f'"{rule}"' not in text] == []
+    assert all(len(card) == 2 and all(line.endswith(".") for line in card) for card in cards.values())
+
+
+@pytest.fixture(scope="module")
+def cut_up():
+    return explored(softmax, (NUMBERS,), {}, "xla")
+
+
+def test_two_nodes_that_are_apart_have_a_cut_a_rule_and_the_strategies_that_join_them(cut_up):
+    found, graph = plans.why(cut_up.all_stages, "xla"), cut_up.stages.graph
+    node = {n.op: n.id for n in graph.nodes}
+    pair = found["pairs"][f"{node['max']} {node['exp']}"]
+    assert pair["together"] == [] and pair["cut"] == (node["max"], node["sub"]) and pair["rules"] == ["reduce-ends-kernel"]
+    assert "reduce-ends-kernel" in found["decisions"][pair["said"][0]] and "wait for the others" in found["cards"]["reduce-ends-kernel"][0]
+    assert {"astitch", "fs18", "fs20", "auto"} <= pair["others"].keys() and "none" not in pair["others"]
+    joined = found["pairs"][f"{node['sub']} {node['exp']}"]
+    assert joined["together"] and not joined["rules"] and "thread-composition" in found["decisions"][joined["said"][0]]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_pair_that_is_apart_is_explained(strategy):
+    def layers(x, w):
+        h = np.tanh(x @ w)
+        return softmax(h) @ w, h * 2
+
+    found = explored(layers, (NUMBERS[:8, :16], NUMBERS[:16, :16]), {}, strategy)
+    answer = plans.why(found.all_stages, strategy)
+    apart = [pair for pair in answer["pairs"].values() if not pair["together"]]
+    ways = [pair for pair in apart if plans.path(found.stages.graph, *pair["cut"])]
+    assert ways and [pair for pair in ways if not set(pair["rules"]) & answer["cards"].keys()] == []
+
+
+def test_figures_of_the_sides_are_those_of_compare(cut_up):
+    said = plans.sides(cut_up.all_stages)
+    rows = ms.compare(softmax, "f32[4,40]", strategies=["none", "astitch"], target="step", device=small.TOY, passes=())
+    for name in ("none", "astitch"):
+        figures, row = said["strategies"][name]["figures"], rows[name]
+        assert (figures["kernels"], figures["bytes read"], figures["bytes written"], figures["block barriers"]) == (
+            row.kernels, row.bytes_read, row.bytes_written, row.block_barriers)
+    kind, *_ = said["differences"]["xla none"][0]
+    assert kind == "equal"
 
 
 # ---------------------------------------------------------------- the page as a file
@@ -407,6 +469,29 @@ def test_a_thread_is_chosen_by_keyboard(browser, saved):
     browser.press("ArrowRight", 2)
     assert browser.run("document.getElementById('thread').textContent").startswith("thread 1: read x0[1]")
     assert browser.run("location.hash") == "#step=1"
+
+
+@pytest.mark.browser
+def test_two_chosen_nodes_show_the_rule_and_what_would_have_to_be_different(browser, cut_up, tmp_path):
+    (tmp_path / "page.html").write_text(cut_up.page(saved=True), encoding="utf-8")
+    browser.open((tmp_path / "page.html").as_uri())
+    for op in ("max", "exp"):
+        browser.run(f"[...document.querySelectorAll('#why-nodes button')].find(b => b.textContent.includes('{op}')).click()")
+    said = browser.run("document.getElementById('why').textContent")
+    assert "xla keeps %1 max and %4 exp apart" in said and "reduce-ends-kernel" in said and "What would have to be different" in said
+    assert browser.run("[...document.querySelectorAll('#why li b')].map(b => b.textContent)")[0] == "astitch"
+
+
+@pytest.mark.browser
+def test_two_strategies_stand_side_by_side_with_marks_where_they_differ(browser, saved):
+    browser.open(saved)
+    table = "[...document.querySelectorAll('#figures tr')].map(r => [...r.children].map(c => c.textContent).join(' '))"
+    assert browser.run(table)[:2] == [" none astitch", "kernels 2 1"]
+    assert browser.run("document.querySelectorAll('#groups tr.differs').length") == 2
+    heights = browser.run("['left-text', 'right-text'].map(id => document.getElementById(id).children.length)")
+    assert heights[0] == heights[1] > 20 and browser.run("document.querySelectorAll('#right-text li.only').length") > 0
+    browser.run("document.getElementById('left').value = 'astitch'; document.getElementById('left').dispatchEvent(new Event('change'))")
+    assert browser.run("document.querySelectorAll('.lines li.only, #groups tr.differs').length") == 0
 
 
 @pytest.mark.browser

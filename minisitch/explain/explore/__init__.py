@@ -9,6 +9,7 @@ In:  a function and its arguments. Out: a page, served on this machine alone or 
     frames    the film of a stepped kernel, as data
     trial     a kernel that is stepped again and again, with changed text too
     links     which lines of NumPy, graph, loop program and kernel belong together
+    plans     why two operations are in two kernels, and strategies side by side
     server    the page on this machine, which judges changed kernels
 
 ``page.html``, ``explore.css`` and ``explore.js`` are what a browser gets. All kernels are the plain
@@ -21,17 +22,20 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from importlib.resources import files
 from typing import Any
 
-from ...fuse import count
+from ...errors import MinisitchError
+from ...fuse import STRATEGIES, count
 from ...lower import Stages, lower_program
 from ...reference import run
 from ...runtime import Jitted
 from .links import graph_lines, kernel_lines, loop_lines, source_lines
+from .plans import sides, why
 from .small import SmallProgram, device_of, shortened
 from .trial import MOST_CELLS, KernelTrial, changes, given
 
@@ -40,11 +44,16 @@ MOST_KERNELS = 8  # of a program that get a film
 
 @dataclass(frozen=True)
 class Exploration:
-    """A function as the page shows it: its stages under one strategy, kernels ready to step."""
+    """A function as the page shows it.
+
+    ``stages`` are those of the chosen strategy. ``all_stages`` has those of each strategy that can
+    plan the program.
+    """
 
     function: Callable[..., Any]
     small: SmallProgram
     stages: Stages
+    all_stages: dict[str, Stages]
 
     @cached_property
     def trials(self) -> tuple[KernelTrial, ...]:
@@ -72,7 +81,8 @@ class Exploration:
                 "strategy": stages.plan.strategy, "notes": self.notes,
                 "source": source_lines(self.function, stages.graph),
                 "graph": graph_lines(stages.graph),
-                "kernels": [_kernel(trial, saved) for trial in self.trials]}
+                "kernels": [_kernel(trial, saved) for trial in self.trials],
+                "why": why(self.all_stages, stages.plan.strategy), "sides": sides(self.all_stages)}
 
     def page(self, saved: bool = False) -> str:
         """The whole page as one file, without any other resource."""
@@ -83,9 +93,12 @@ def explored(function: Callable[..., Any], args: tuple, kwargs: dict[str, Any],
              strategy: str = "auto", gpu: str = "toy") -> Exploration:
     """Take a function down the road on small arrays. Raises the errors of the stages."""
     function = function.function if isinstance(function, Jitted) else function
-    small = shortened(function, args, kwargs)
-    stages = lower_program(small.program, strategy, "cuda", device_of(gpu), passes=())
-    return Exploration(function, small, stages)
+    small, device = shortened(function, args, kwargs), device_of(gpu)
+    stages = {strategy: lower_program(small.program, strategy, "cuda", device, passes=())}
+    for name in STRATEGIES:
+        with suppress(MinisitchError):  # a strategy that cannot plan the program is not compared
+            stages.setdefault(name, lower_program(small.program, name, "cuda", device, passes=()))
+    return Exploration(function, small, stages[strategy], stages)
 
 
 def _kernel(trial: KernelTrial, saved: bool) -> dict[str, Any]:

@@ -384,6 +384,102 @@ function walk(pane, event) {
   next?.focus();
 }
 
+/* ---------------------------------------------------------------- why not */
+const chosen = [];  // nodes, at most two
+
+const colour = (owners) => (owners.length ? `k${owners[0] % 8}` : "");
+const nameOf = (node) => data.graph[node].text.replace(/^(%\d+): \S+ = (\S+).*/, "$1 $2");
+
+function why() {
+  const side = data.sides.strategies[data.strategy];
+  byId("why-nodes").replaceChildren(...data.why.nodes.map((node) => make("button", {
+    class: `${colour(side.owners[node])} ${side.kinds[side.owners[node][0]]}`, "aria-pressed": chosen.includes(node) ? "true" : "false",
+    title: data.graph[node].text, onclick: () => choose(node) }, nameOf(node))));
+  if (chosen.length < 2) return byId("why").replaceChildren();
+  const [a, b] = [...chosen].sort((x, y) => x - y);
+  const pair = data.why.pairs[`${a} ${b}`];
+  if (!pair) return byId("why").replaceChildren("In a program of this size, choose two operations of which one reads the other.");
+  const [u, v] = pair.cut;
+  const said = pair.said.map((number) => make("p", {}, make("code", {}, data.why.decisions[number])));
+  const answer = pair.together.length
+    ? [make("p", {}, `${nameOf(a)} and ${nameOf(b)} share step ${pair.together.join(" and step ")} of ${data.strategy}.`), ...said]
+    : [make("p", {}, `${data.strategy} keeps ${nameOf(a)} and ${nameOf(b)} apart. `, u === a && v === b ? ""
+      : `On the way from one to the other a kernel ends between ${nameOf(u)} and ${nameOf(v)}.`), ...said,
+    ...pair.rules.filter((rule) => data.why.cards[rule]).map((rule) => {
+      const [says, change] = data.why.cards[rule];
+      return make("div", { class: "card" }, make("p", {}, make("b", {}, rule), `: ${says}`),
+        make("p", {}, make("b", {}, "What would have to be different: "), change));
+    }), ...(pair.rules.length ? [] : [make("p", {}, "No decision names these two: the strategy never tried to join them.")])];
+  const others = Object.entries(pair.others);
+  const fused = others.map(([name, numbers]) => make("li", {}, make("b", {}, name),
+    numbers.length ? make("code", {}, ` ${data.why.decisions[numbers[0]]}`) : ""));
+  byId("why").replaceChildren(...answer, make("p", {}, others.length ? "These strategies put both into one kernel:"
+    : `No other strategy puts both into one kernel${pair.together.length ? "" : " here"}.`), make("ul", {}, ...fused));
+}
+
+function choose(node) {
+  if (chosen.includes(node)) chosen.splice(chosen.indexOf(node), 1);
+  else {
+    chosen.push(node);
+    if (chosen.length > 2) chosen.shift();
+  }
+  why();
+  [...byId("why-nodes").children][data.why.nodes.indexOf(node)].focus();
+}
+
+/* ---------------------------------------------------------------- two strategies */
+function sides() {
+  const names = [byId("left").value, byId("right").value];
+  const [left, right] = names.map((name) => data.sides.strategies[name]);
+  const row = (cell, ...cells) => make("tr", {}, ...cells.map((each) => (each instanceof Node ? each : make(cell, {}, each))));
+  byId("figures").replaceChildren(make("thead", {}, row("th", "", ...names)), make("tbody", {}, ...Object.keys(left.figures).map((what) => {
+    const most = Math.max(left.figures[what], right.figures[what], 1);
+    return row("th", make("th", {}, what), ...[left, right].map((side) => {
+      const bar = make("i");
+      bar.style.width = `${(100 * side.figures[what]) / most}%`;
+      return make("td", {}, side.figures[what].toLocaleString("en"), what.startsWith("bytes") ? bar : "");
+    }));
+  })));
+  groups(names, left, right);
+  texts(names, left, right);
+}
+
+/** The nodes that share a kernel with a node, as text to compare. */
+const companions = (side, node) => Object.keys(side.owners).filter((other) =>
+  side.owners[other].some((owner) => side.owners[node].includes(owner))).join(" ");
+
+function groups(names, left, right) {
+  const table = byId("groups");
+  if (left.graph.join() !== right.graph.join()) {
+    return table.replaceChildren(make("tbody", {}, make("tr", {}, make("td", {}, "One of the two rewrites the graph first, so its operations have other numbers."))));
+  }
+  const chip = (side, node) => make("td", {}, ...side.owners[node].map((owner) => make("span", {
+    class: `chip k${owner % 8} ${side.kinds[owner]}` }, `${side.kinds[owner]} ${owner}`)));
+  const nodes = data.why.nodes.filter((node) => left.owners[node] && right.owners[node]);
+  table.replaceChildren(make("thead", {}, make("tr", {}, ...["", ...names].map((name) => make("th", {}, name)))),
+    make("tbody", {}, ...nodes.map((node) => make("tr", { class: companions(left, node) === companions(right, node) ? "" : "differs" },
+      make("th", {}, left.graph[node]), chip(left, node), chip(right, node)))));
+}
+
+function texts(names, left, right) {
+  const order = Object.keys(data.sides.strategies);
+  const swapped = order.indexOf(names[0]) > order.indexOf(names[1]);
+  const [first, second] = swapped ? [right, left] : [left, right];
+  const codes = data.sides.differences[(swapped ? [...names].reverse() : names).join(" ")]
+    ?? [["equal", 0, left.lines.length, 0, left.lines.length]];
+  const lines = [[], []];
+  const line = (text, number, kind) => make("li", { class: kind }, make("span", { class: "number" }, number), make("span", { class: "code" }, text));
+  for (const [kind, a, b, c, d] of codes) {
+    for (let k = 0; k < Math.max(b - a, d - c); k += 1) {
+      [[first, a, b], [second, c, d]].forEach(([side, from, to], which) => lines[which].push(
+        from + k < to ? line(side.lines[from + k], from + k + 1, kind === "equal" ? "" : "only") : line(" ", "", "none")));
+    }
+  }
+  if (swapped) lines.reverse();
+  byId("left-text").replaceChildren(...lines[0]);
+  byId("right-text").replaceChildren(...lines[1]);
+}
+
 /* ---------------------------------------------------------------- the page */
 function chooseKernel(which) {
   state.kernel = which;
@@ -430,6 +526,16 @@ function begin() {
       go(MOVES[KEYS[event.key]]());
     }
   });
+  const names = Object.keys(data.sides.strategies);
+  for (const [id, name] of [["left", data.strategy === "none" ? "astitch" : "none"], ["right", data.strategy]]) {
+    byId(id).replaceChildren(...names.map((each) => make("option", { value: each }, each)));
+    byId(id).value = names.includes(name) ? name : names[0];
+    byId(id).addEventListener("change", sides);
+  }
+  byId("left-text").addEventListener("scroll", () => { byId("right-text").scrollTop = byId("left-text").scrollTop; });
+  byId("right-text").addEventListener("scroll", () => { byId("left-text").scrollTop = byId("right-text").scrollTop; });
+  why();
+  sides();
   window.addEventListener("hashchange", readAddress);
   if (data.kernels.length) {
     chooseKernel(0);

@@ -1,0 +1,163 @@
+"""Why two operations do not share a kernel, and what two strategies do with one program.
+
+In:  the ``Stages`` of each strategy. Out: data for the page.
+
+For two nodes that are apart, the *cut* is the first place on the path between them where the kernel
+ends. Decisions about the cut come first, then those about one of its ends. ``rules.txt`` has a card
+for each rule: what it says, and what would have to be different.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
+from importlib.resources import files
+from itertools import combinations, pairwise
+from typing import Any
+
+from ...fuse import FREE, Decision, FusionPlan
+from ...graph import Graph
+from ...lower import Stages
+from ...strategies.cost import traffic
+from ...strategies.kitsune.price import pipeline_traffic
+
+MOST_NODES = 40  # whose pairs are all in the page; in larger programs, those that an edge joins
+MOST_LINES = 2_000  # of a strategy's text, to compare
+JOINED, APART = ("fuse", "pipeline"), ("keep apart",)  # verdicts
+EVERYWHERE = ("no-fusion", "region")  # rules about the whole program
+
+
+def cards() -> dict[str, list[str]]:
+    """For each rule what it says, and what would have to be different for the two to be fused."""
+    text = (files(__package__) / "rules.txt").read_text(encoding="utf-8")
+    parts = [[line for line in part.splitlines() if not line.startswith("#")]
+             for part in text.split("\n\n")]
+    return {part[0]: part[1:] for part in parts if part}
+
+
+class Sharing:
+    """Which nodes share kernels in a plan, and which decisions are about two nodes."""
+
+    def __init__(self, plan: FusionPlan, decisions: Sequence[Decision]) -> None:
+        self.plan, self.graph, self.decisions = plan, plan.graph, decisions
+        self.owners: dict[int, set[int]] = {}
+        for number, pattern in enumerate(plan.patterns):
+            for member in pattern.members:
+                self.owners.setdefault(member, set()).add(number)
+
+    def computes(self, node: int) -> bool:
+        """Whether a pattern computes a node. Views and constants are wherever they are needed."""
+        return node in self.owners and self.graph[node].op not in (*FREE, "constant", "iota")
+
+    def together(self, a: int, b: int) -> set[int]:
+        """The patterns that hold both nodes."""
+        return self.owners.get(a, set()) & self.owners.get(b, set())
+
+    def cut(self, a: int, b: int) -> tuple[int, int]:
+        """The two nodes between which a kernel ends, on a shortest path from ``a`` to ``b``.
+
+        Nodes that no path joins are cut from each other.
+        """
+        way = [node for node in path(self.graph, a, b) if self.computes(node)]
+        return next(((u, v) for u, v in pairwise(way) if not self.together(u, v)), (a, b))
+
+    def about(self, u: int, v: int, *verdicts: str) -> list[Decision]:
+        """The decisions of some verdict that are closest to two nodes."""
+        found = [(self._nearness(d, u, v), d) for d in self.decisions if d.verdict in verdicts]
+        best = max((near for near, _ in found), default=0)
+        return [d for near, d in found if near == best] if best else []
+
+    def _nearness(self, decision: Decision, u: int, v: int) -> int:
+        """How close a decision is to the gap between two nodes, from 0 to 5.
+
+        5 names both. 4 and 3 name one or none, and nodes that share kernels with the others.
+        2 names one of them alone, such as a library call. 1 is about the whole program.
+        """
+        near = [2 if end in decision.at else int(any(self.together(end, n) for n in decision.at))
+                for end in (u, v)]
+        if all(near):
+            return 1 + sum(near)
+        return 2 if max(near) == 2 and len(decision.at) == 1 else int(decision.rule in EVERYWHERE)
+
+
+def path(graph: Graph, a: int, b: int) -> list[int]:
+    """The nodes of a shortest path along which ``a`` goes into ``b``, or nothing."""
+    before: dict[int, int] = {a: a}
+    reached = [a]
+    for node in reached:
+        for user in graph.users[node]:
+            if user not in before:
+                before[user] = node
+                reached.append(user)
+    found = [b] if b in before else []
+    while found and found[-1] != a:
+        found.append(before[found[-1]])
+    return found[::-1]
+
+
+def why(stages: Mapping[str, Stages], name: str) -> dict[str, Any]:
+    """For pairs of nodes: whether ``name`` puts them into one kernel, and what decided that.
+
+    ``pairs`` has an entry for ``"3 7"``. Decisions are numbers in ``decisions``.
+    """
+    sharings = {each: Sharing(s.plan, s.decisions) for each, s in stages.items()}
+    own, numbers = sharings[name], dict[Decision, int]()
+
+    def numbered(decisions: Sequence[Decision]) -> list[int]:
+        return [numbers.setdefault(each, len(numbers)) for each in decisions]
+
+    nodes = [node for node in range(len(own.graph)) if own.computes(node)]
+    pairs = combinations(nodes, 2) if len(nodes) <= MOST_NODES else (
+        (a, n) for n in nodes for a in sorted({*own.graph[n].args}.intersection(nodes)))
+    found: dict[str, dict[str, Any]] = {}
+    for a, b in pairs:
+        together = sorted(own.together(a, b))
+        cut = (a, b) if together else own.cut(a, b)
+        said = numbered(own.about(*cut, *(JOINED if together else APART)))
+        others = {each: numbered(sharing.about(a, b, *JOINED)[:1])
+                  for each, sharing in sharings.items()
+                  if each != name and sharing.graph == own.graph and sharing.together(a, b)}
+        rules = {list(numbers)[number].rule for number in said}
+        if not together and not rules and any(own.graph[end].kind == "library" for end in cut):
+            rules = {"library-call"}
+        found[f"{a} {b}"] = {"together": together, "cut": cut, "said": said, "others": others,
+                             "rules": [] if together else sorted(rules)}
+    known = cards()
+    named = {rule for pair in found.values() for rule in pair["rules"]}
+    return {"nodes": nodes, "pairs": found, "decisions": list(map(str, numbers)),
+            "cards": {rule: known[rule] for rule in sorted(named & known.keys())}}
+
+
+def sides(stages: Mapping[str, Stages]) -> dict[str, Any]:
+    """Each strategy's kernels and figures, and for each two strategies where their texts differ."""
+    found = {name: _side(each) for name, each in stages.items()}
+    codes = {name: [line.partition("  # ")[0] for line in each["lines"]]
+             for name, each in found.items()}
+    differences = {f"{a} {b}": SequenceMatcher(None, codes[a], codes[b], False).get_opcodes()
+                   for a, b in combinations(found, 2)}
+    return {"strategies": found, "differences": differences}
+
+
+def _side(stages: Stages) -> dict[str, Any]:
+    plan, kernels = stages.plan, stages.kernels
+    moved = [traffic(kernel) for kernel in kernels]
+    moved += [pipeline_traffic(flow.body.graph, flow.source.pipeline, stages.device)
+              for flow in stages.flows]
+    figures = {"kernels": len(kernels) + len(stages.flows),
+               "library calls": len(plan.library_calls),
+               "bytes read": sum(each.read for each in moved),
+               "bytes written": sum(each.written for each in moved),
+               "block barriers": sum(kernel.block_barriers for kernel in kernels),
+               "grid barriers": sum(kernel.grid_barriers for kernel in kernels)}
+    sharing = Sharing(plan, ())
+    lines = [line for text in _texts(stages) for line in text.splitlines()]
+    return {"figures": figures, "lines": lines[:MOST_LINES],
+            "graph": [str(node).partition("  # ")[0] for node in plan.graph.nodes],
+            "owners": {node: sorted(owners) for node, owners in sorted(sharing.owners.items())},
+            "kinds": [pattern.kind for pattern in plan.patterns]}
+
+
+def _texts(stages: Stages) -> Iterator[str]:
+    """The text of each different kernel, then of each pipeline."""
+    yield from dict.fromkeys(source.text for source in stages.sources)
+    yield from dict.fromkeys(flow.source.text for flow in stages.flows)
