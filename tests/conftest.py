@@ -4,6 +4,7 @@ Profiles: ``default`` (new examples each run), ``ci`` (the same ones each run; t
 set), ``nightly`` (``HYPOTHESIS_PROFILE=nightly``).
 """
 
+import gc
 import os
 
 os.environ["MINISITCH_DEVICE"] = "0"  # before anything asks for this machine: no test depends on a user's device file
@@ -23,6 +24,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.ge
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden texts instead of comparing")
+
+
+gc.set_threshold(100_000, 20, 20)  # the suite makes millions of small objects, few of them in circles
 
 
 @pytest.fixture

@@ -337,12 +337,17 @@ def calls(graph, strategy_name):
     return sum(entry.callcount for entry in profile.getstats())
 
 
-@pytest.mark.parametrize("strategy_name", [*BASIC, "fs18", "fs20", "auto"])
-@pytest.mark.parametrize("name", LARGE)
+HELD_ELSEWHERE = {("softmaxes", "fs18"), ("softmaxes", "fs20")}  # test_fs18_programs and test_fs20_kernels allow less growth
+
+
+@pytest.mark.parametrize(("name", "strategy_name"), [(n, s) for n in LARGE for s in (*BASIC, "fs18", "fs20", "auto")
+                                                     if (n, s) not in HELD_ELSEWHERE])
 def test_planning_grows_with_the_nodes(name, strategy_name, monkeypatch):
     """Twice the nodes are about twice the work; a quadratic pass would make it four times."""
     monkeypatch.setenv("MINISITCH_PLANS", "0")
     build, _, count = LARGE[name]
+    if name in ("layers", "softmaxes") and strategy_name in ("fs20", "auto"):  # they try many plans
+        count = 3 * count // 5
     few, many = (calls(simplify(build(k)), strategy_name) for k in (count, 2 * count))
     assert many < 2.7 * few
 

@@ -108,9 +108,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("target", "device", "strategy"), [  # without stitching, a larger GPU only has more blocks at once
-    *((target, device, strategy) for target, device in (("python", None), ("step", "v100")) for strategy in ("none", "xla", "astitch")),
-    ("step", "h100", "astitch")])
+@pytest.mark.parametrize(("target", "device", "strategy"), [
+    *(("python", None, strategy) for strategy in ("none", "xla", "astitch")),
+    ("step", "v100", "xla"), ("step", "v100", "astitch"), ("step", "h100", "astitch")])
 @pytest.mark.parametrize(("function", "args"), CASES, ids=lambda case: getattr(case, "__name__", ""))
 def test_what_once_broke_holds(function, args, strategy, target, device):
     wanted = function(*args)

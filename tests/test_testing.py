@@ -9,7 +9,7 @@ from statistics import median
 import numpy as np
 import pytest
 from golden import compare
-from hypothesis import find, given, settings
+from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 from minisitch.graph import Graph, verify
@@ -120,7 +120,7 @@ def test_hypothesis_draws_the_same_family(graph):
 
 def test_hypothesis_shrinks_to_the_smallest_program():
     """Mostly: it is greedy, and of 24 seeds two end at seven or eight nodes, where no single deletion leaves a program. So three are asked."""
-    enough = settings(database=None, max_examples=500)
+    enough = settings(database=None, max_examples=500, phases=(Phase.generate, Phase.shrink))
     found = [find(graphs(), lambda g: any(node.op == "exp" for node in g.nodes), random=Random(seed), settings=enough)
              for seed in range(3)]
     assert median(map(len, found)) <= 3 and all(graph[0].type.size == 1 for graph in found)
