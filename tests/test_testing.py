@@ -210,7 +210,7 @@ def test_a_failure_names_seed_program_and_element():
     with pytest.raises(AssertionError) as failure:
         check_graph(graph, inputs, lambda g, xs: [xs[0] + 100], seed=5)
     text = str(failure.value)
-    assert "output 0: 3 of 3 elements are wrong; at (0,): got np.int32(" in text
+    assert "output 0: 3 of 3 elements are wrong; at (0,): got " in text
     assert str(graph) in text and "random_inputs(graph, np.random.default_rng(5))" in text
 
 

@@ -5,7 +5,8 @@
 #
 # Run this file as a program, `python tutorials/00_hello.py`, or cell by cell: VS Code, PyCharm and Spyder
 # open the `# %%` cells of the file. The site that `make docs` builds has each tutorial as a notebook to
-# download. Only notebooks and the site show the pictures.
+# download. Notebooks and the site show the pictures. A terminal cannot: there, write
+# `draw.trips(unfused, fused).save("trips.svg")` and open the file in a browser, and likewise for every picture.
 #
 # This is a softmax as everybody writes it.
 
@@ -29,7 +30,8 @@ print("three rows add up to", softmax(x).sum(axis=-1)[:3])
 # A **kernel** is one such step: a compiled loop that reads arrays, computes, and writes arrays. **Fusion**
 # puts several operations into one kernel. Then a value goes from one operation to the next without a trip.
 #
-# `jit` does that to a NumPy function. The function stays as it is.
+# `jit` does that to a NumPy function. The function stays as it is. `target="cpu"` says that this computer's
+# processor runs the kernels.
 
 # %%
 import minisitch as ms
@@ -52,6 +54,7 @@ from minisitch.explain import draw
 unfused = ms.lower(softmax, x, strategy="none", stop_after="fuse")
 fused = ms.lower(softmax, x, strategy="astitch", stop_after="fuse")
 print("kernels:", len(unfused.kernels), "without fusion,", len(fused.kernels), "with it")
+print("x alone has", x.nbytes, "bytes")
 print("bytes through memory:", draw.moved(unfused), "without fusion,", draw.moved(fused), "with it")
 print("The fused kernel reads x once and writes the result once. All that is between stays inside.")
 draw.trips(unfused, fused)

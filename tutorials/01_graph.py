@@ -62,6 +62,7 @@ doubled = ms.parse("""\
 %0: f32[4,8] = input name='x'
 %1: f32[4,8] = add %0 %0
 return %1""")
+print("written by hand:", [node.op for node in doubled.nodes])
 
 # %% [markdown]
 # The compiler works out the type of every node, and compares. A program that makes no sense is refused, with

@@ -55,7 +55,8 @@ print("one kernel: ", fused.bytes_read, "bytes read,", fused.bytes_written, "wri
 #
 # ## The compiler does it
 #
-# A GELU is a chain of nine element-wise operations. NumPy runs each by itself.
+# A GELU is a chain of nine element-wise operations. NumPy runs each by itself. (`target="step"` plans kernels
+# for the stepper: a GPU's kernels, without a GPU.)
 
 # %%
 import minisitch as ms
@@ -84,7 +85,8 @@ draw.graph(plans["none"])
 draw.graph(plans["astitch"])
 
 # %% [markdown]
-# And this is the heart of the kernel that the compiler writes. `v1`, `v2` and so on are registers.
+# And this is the heart of the kernel that the compiler writes. `x0` is the argument, `y0` the result, and `col`
+# the number of the element. `v1`, `v2` and so on are registers. `C0` to `C3` are the four constants of GELU.
 # (`passes=()` leaves out the steps that make a kernel faster and harder to read.)
 
 # %%

@@ -74,6 +74,9 @@ for barrier in ("A", "B"):
         show(bug)
 
 # %% [markdown]
+# Without B it is a race, and both lines are named. Without A the stepper found something worse first: a thread
+# read a place where nothing had been written yet.
+#
 # ## The film
 #
 # Between two barriers threads run in any order. So a kernel is a film, and a frame is what happens between

@@ -91,8 +91,8 @@ def _judge_one(got: Array, expected: Array, exact: Array, bound: Array) -> Verdi
         return Verdict(True, "", used, undecided)
     flat = int(np.argmax(np.where(ok, -1.0, np.nan_to_num(shares, posinf=np.finfo(float).max))))
     at = tuple(int(i) for i in np.unravel_index(flat, got.shape))
-    why = (f"{np.count_nonzero(~ok)} of {got.size} elements are wrong; at {at}: got {got[at]!r}, "
-           f"NumPy {expected[at]!r}, float64 {exact[at]!r}: {far[at]:.3g} away, allowed {allowed[at]:.3g}")
+    why = (f"{np.count_nonzero(~ok)} of {got.size} elements are wrong; at {at}: got {got[at]!s}, "
+           f"NumPy {expected[at]!s}, float64 {exact[at]!s}: {far[at]:.3g} away, allowed {allowed[at]:.3g}")
     return Verdict(False, why, used, undecided)
 
 
