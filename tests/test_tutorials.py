@@ -1,4 +1,4 @@
-"""Each tutorial is a program: it runs from start to end in a process of its own, warnings are errors."""
+"""Each tutorial is a program: it runs from start to end in a process of its own, warnings are errors. Its notebook has its cells."""
 
 from __future__ import annotations
 
@@ -22,20 +22,16 @@ TUTORIALS = sorted((ROOT / "tutorials").glob("[0-9]*.py"))
 MOST_LINES, MOST_COLUMNS, MOST_SECONDS = 30, 110, 20
 SHORT_ENOUGH = 60  # minutes for 00 to 06
 
-# Runs a notebook's code cells one after the other, then the program that it was made of; says what each cell printed, and the
-# time of the processor.
+# Runs the code cells of a program one after the other, as the program that they are, with its name and lines. Says what each
+# printed, and the time of the processor.
 DRIVER = """
-import contextlib, io, json, runpy, sys, time
-names, printed = {"__name__": "__tutorial__"}, []
-for number, cell in enumerate(json.load(open(sys.argv[1], encoding="utf-8"))["cells"]):
-    if cell["cell_type"] == "code":
-        with contextlib.redirect_stdout(io.StringIO()) as out:
-            exec(compile("".join(cell["source"]), f"cell {number}", "exec"), names)
-        printed.append(out.getvalue())
-seconds = time.process_time()
-with contextlib.redirect_stdout(io.StringIO()):
-    runpy.run_path(sys.argv[2], run_name="__main__")
-json.dump({"printed": printed, "seconds": seconds}, sys.stdout)
+import contextlib, io, json, sys, time
+program, names, printed = sys.argv[1], {"__name__": "__main__", "__file__": sys.argv[1]}, []
+for body, line in json.load(open("cells.json", encoding="utf-8")):
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(compile("\\n" * (line - 1) + body, program, "exec"), names)
+    printed.append(out.getvalue())
+json.dump({"printed": printed, "seconds": time.process_time()}, sys.stdout)
 """
 
 
@@ -53,12 +49,13 @@ def run(text: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory):
-    """What the notebook of a tutorial prints when it runs, before the program itself; each is run once."""
+    """What the cells of a tutorial print when it runs; each is run once."""
     @cache
     def once(program: Path) -> Ran:
         folder = tmp_path_factory.mktemp(program.stem)
-        (folder / "it.ipynb").write_text(notebook(program.read_text(encoding="utf-8")), encoding="utf-8")
-        done = run(DRIVER, folder, "it.ipynb", str(program))
+        code = [(body, line) for kind, body, line in cells(program.read_text(encoding="utf-8")) if kind == "code"]
+        (folder / "cells.json").write_text(json.dumps(code), encoding="utf-8")
+        done = run(DRIVER, folder, str(program))
         assert done.returncode == 0, done.stderr
         return Ran(**json.loads(done.stdout))
 
@@ -89,7 +86,7 @@ def before_their_tutorial(texts: dict[str, str], introduced: dict[str, list[str]
 
 
 @pytest.mark.parametrize("program", TUTORIALS, ids=lambda p: p.stem)
-def test_tutorial_runs_as_a_program_and_no_cell_of_its_notebook_prints_much(program, ran):
+def test_it_runs_and_no_cell_prints_much(program, ran):
     printed, seconds = ran(program)
     assert seconds < MOST_SECONDS
     for text in printed:
@@ -117,15 +114,30 @@ def test_no_word_comes_before_the_tutorial_that_introduces_it(ran):
     assert before_their_tutorial({"a": "two Threads", "b": ""}, {"a": [], "b": ["thread"]}) == ["a: thread"]
 
 
+def test_every_word_of_the_tutorials_is_explained_on_a_page():
+    """As a heading, or in bold."""
+    page = "".join((ROOT / "docs" / name).read_text(encoding="utf-8").lower() for name in ("words.md", "tutorials.md"))
+    explained = " ".join([*re.findall(r"^## (.+)$", page, re.M), *re.findall(r"\*\*(.+?)\*\*", page)])
+    missing = [word for p in TUTORIALS for word in new_words(p) if not re.search(rf"\b{word}(s|es)?\b", explained)]
+    assert not missing
+
+
 def test_the_first_seven_take_an_hour():
     assert sum(minutes(p) for p in TUTORIALS if p.stem < "07") <= SHORT_ENOUGH
 
 
-def test_a_notebook_has_the_cells_of_its_program():
+@pytest.mark.parametrize("program", TUTORIALS, ids=lambda p: p.stem)
+def test_its_notebook_has_the_cells_of_the_program(program):
+    text = program.read_text(encoding="utf-8")
+    found = json.loads(notebook(text))["cells"]
+    assert [(c["cell_type"], "".join(c["source"])) for c in found] == [(kind, body.strip("\n")) for kind, body, _ in cells(text)]
+    assert len({c["id"] for c in found}) == len(found)
+
+
+def test_a_notebook_has_cells_that_run():
     found = json.loads(notebook("# %% [markdown]\n# # Title\n#\n# Words.\n\n# %%\nx = 1\n\nx\n"))
     assert found["nbformat"] == 4 and [c["cell_type"] for c in found["cells"]] == ["markdown", "code"]
     assert ["".join(c["source"]) for c in found["cells"]] == ["# Title\n\nWords.", "x = 1\n\nx"]
-    assert len({c["id"] for c in found["cells"]}) == 2
 
 
 def test_the_page_of_tutorials_lists_them_all_with_their_minutes():
