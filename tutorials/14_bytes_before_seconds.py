@@ -61,9 +61,9 @@ for row in found.rows:
 # %% [markdown]
 # ## The roofline
 #
-# Arithmetic can be the slow part too. A V100 does 15.7 million million operations a second. So there are two
-# roofs over every program: so many operations because of arithmetic, and so many because of memory. The
-# second roof is higher for a program that does more operations with each byte. Drawn together they are a
+# Arithmetic can be the slow part too. A V100 does 15.7 million million operations a second, and not more. That
+# is one roof over every program. Memory is another: it brings the bytes that the operations need. This second
+# roof is higher for a program that does more operations with each byte. Drawn together they are a
 # **roofline**.
 
 # %%

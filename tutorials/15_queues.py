@@ -73,7 +73,7 @@ print(f"{traffic.queues['queue'].written} bytes went through a queue of {2 * 32 
 # %% [markdown]
 # Block 0 makes tiles, block 1 takes them. Nine tiles go through two places.
 #
-# - `add_release(written, place, 1)` counts, and **releases** what this thread knows to be written: whoever
+# - `add_release(written, place, 1)` counts, and **releases** what this thread knows to be written. A thread that
 #   sees the new count may also see the tile.
 # - `load_acquire(written, place)` looks at the count, and **acquires** what was released with it.
 # - The maker waits too. It may write a place again only when the tile before has been read from it.
