@@ -8,6 +8,7 @@
         given.py            only where a student changes a program: the starter, in place of one cut from the solution
         items.py            items, predictions, RETURNS
         hints.md            three hints; the first line of each says what it gives away
+        data/*              only in a release: the files of the repository that assignment.toml names
         wrong/*.py          misconceptions; two comment lines say which item refuses each, and what it is
 
 Between ``# solution: NAME`` and ``# end solution`` lies what a student writes. Between ``variant: NAME``
@@ -78,6 +79,7 @@ class Assignment:
             self.minutes: int = facts["minutes"]
             self.week: int = facts["week"]
             self.file: str = facts["file"]
+            self.data: list[str] = facts.get("data", [])
             self.variants: dict[str, str] = facts["variants"]
         except OSError as problem:
             raise CourseError(
@@ -172,6 +174,12 @@ class Assignment:
             yield Misconception(
                 path.stem, f"{solution}\n\n{text}", tuple(re.split(r", *", header[1])), header[2]
             )
+
+
+def data_file(folder: Path, name: str) -> Path:
+    """A file that an assignment takes from elsewhere in the repository. A release brings it along."""
+    released = folder / "data" / Path(name).name
+    return released if released.exists() else HOME.parent.parent / name
 
 
 def in_variant(text: str, variant: str) -> str:

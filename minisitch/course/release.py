@@ -6,12 +6,11 @@ solution and no secret. The zip holds all that grades, and the secret.
 
 from __future__ import annotations
 
-import shutil
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from .assignment import HOME, SOLUTION, Assignment, CourseError, written
+from .assignment import HOME, SOLUTION, Assignment, CourseError, data_file, written
 
 REPOSITORY = HOME.parent.parent
 SETUP = """#!/usr/bin/env bash
@@ -49,6 +48,7 @@ def release(assignment: Assignment, variant: str, secret: str, to: Path) -> list
         raise CourseError(f"{student} is there already; remove it, or release into another folder")
     student.mkdir(parents=True)
     for name, text in student_files(assignment, variant):
+        (student / name).parent.mkdir(exist_ok=True)
         (student / name).write_text(text, encoding="utf-8")
     (to / f"{assignment.name}-autograder.zip").unlink(missing_ok=True)
     archive = to / f"{assignment.name}-autograder.zip"
@@ -69,6 +69,8 @@ def student_files(assignment: Assignment, variant: str) -> Iterator[tuple[str, s
     for name in ("items.py", "given.py"):
         if (assignment.folder / name).exists():
             yield name, assignment.text(name, variant)
+    for name in assignment.data:
+        yield f"data/{Path(name).name}", data_file(assignment.folder, name).read_text("utf-8")
     facts = (
         (assignment.folder / "assignment.toml")
         .read_text(encoding="utf-8")
@@ -118,7 +120,8 @@ def _archived(
     for name in ("assignment.toml", "items.py", "given.py"):
         if (assignment.folder / name).exists():
             yield f"{assignment.folder.name}/{name}", (assignment.folder / name).read_bytes(), 0o644
-    for path in sorted(assignment.folder.glob("data/*")):
+    for name in assignment.data:
+        path = data_file(assignment.folder, name)
         yield f"{assignment.folder.name}/data/{path.name}", path.read_bytes(), 0o644
 
 
@@ -131,7 +134,4 @@ def copy_starter(assignment: Assignment, variant: str, folder: Path) -> Path:
         )
     folder.mkdir(parents=True, exist_ok=True)
     path.write_text(assignment.starter(variant), encoding="utf-8")
-    for extra in sorted(assignment.folder.glob("data/*")):
-        (folder / "data").mkdir(exist_ok=True)
-        shutil.copy(extra, folder / "data" / extra.name)
     return path

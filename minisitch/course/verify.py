@@ -7,6 +7,7 @@ its header names. No line of the solution is in what students get.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -58,10 +59,16 @@ def trials(assignment: Assignment) -> Iterator[Trial]:
         yield Trial(folder, "wrong", name, assignment.variant, wrong.text, wrong.refused_by)
 
 
+@functools.cache
+def _read(folder: Path) -> Assignment:
+    """An assignment, of which one process runs ``items.py`` once."""
+    return Assignment(folder)
+
+
 def attempt(trial: Trial) -> TrialResult:
     """Grade one submission, and compare with what must come of it."""
     began = time.monotonic()
-    assignment = Assignment(trial.folder)
+    assignment = _read(trial.folder)
     with Sitting(
         assignment, trial.text, trial.variant, SECRET, trusted=True, shrink=False
     ) as sitting:

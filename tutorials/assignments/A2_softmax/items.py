@@ -67,7 +67,9 @@ def meaning(variant, rows, cols):
         far = x - np.max(x, axis=-1, keepdims=True)
         return far - np.log(np.sum(np.exp(far), axis=-1, keepdims=True))
 
-    return ms.trace({"weights": weights, "logs": logs}[variant], [np.zeros((rows, cols), np.float32)]).graph
+    return ms.trace(
+        {"weights": weights, "logs": logs}[variant], [np.zeros((rows, cols), np.float32)]
+    ).graph
 
 
 def wrong_cell(case, run):
@@ -93,7 +95,14 @@ def right(case, ask):
     "dialect",
     "The text keeps to the dialect, with the parameters (x, y).",
     weight=0.5,
-    rules=("outside-dialect", "float64-literal", "mixed-dtype", "exception", "parameters", "too long"),
+    rules=(
+        "outside-dialect",
+        "float64-literal",
+        "mixed-dtype",
+        "exception",
+        "parameters",
+        "too long",
+    ),
     needs=("right",),
     **SAME,
 )
@@ -218,7 +227,11 @@ def adding_threads(at):
 
 @prediction
 def bytes_read(at):
-    rows, cols, times = at.random.randint(2, 9), at.random.randint(10, 90), at.random.choice((1, 2, 3))
+    rows, cols, times = (
+        at.random.randint(2, 9),
+        at.random.randint(10, 90),
+        at.random.choice((1, 2, 3)),
+    )
     return (
         f"A kernel loads every number of a float32 matrix of {rows} rows and {cols} columns {times} times from global memory, "
         "and stores one number for each. How many bytes does it load and store in all?",

@@ -87,7 +87,10 @@ def kernel_item(name, rule):
 
     def judge(launch, ask):
         arrays = ask(name, launch).arrays
-        found, right = arrays["bins" if name == "histogram" else "y"], meaning(name, launch.arrays["x"])
+        found, right = (
+            arrays["bins" if name == "histogram" else "y"],
+            meaning(name, launch.arrays["x"]),
+        )
         if (found == right).all():
             return None
         cell = int(np.argmax(found != right))
@@ -150,7 +153,11 @@ def work(six, ask):
     return None
 
 
-@item("edit", f"Each kernel is repaired and not written anew: at most {MOST_LINES} lines differ.", **ALL)
+@item(
+    "edit",
+    f"Each kernel is repaired and not written anew: at most {MOST_LINES} lines differ.",
+    **ALL,
+)
 def edit(six, ask):
     for name, (launch, _) in six.cases.items():
         before = plain_text(launch.given, name).splitlines()

@@ -1,0 +1,6 @@
+# refused by: racy kernels
+# Everything is ordered.
+
+
+def ordered(before, after):
+    return True

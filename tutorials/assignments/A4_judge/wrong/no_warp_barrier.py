@@ -1,0 +1,20 @@
+# refused by: same warp, good kernels
+# Barriers of a warp order nothing.
+
+
+def ordered(before, after):
+    """Whether `before` is surely over when `after` happens. In this run it came first.
+
+    Both are dicts with the keys block, thread, grid_epoch, block_epoch, moment, seen and known.
+    Returns True or False.
+    """
+    if before["grid_epoch"] < after["grid_epoch"]:
+        return True
+    if before["block"] == after["block"]:
+        one_thread = before["thread"] == after["thread"]
+        if one_thread or before["block_epoch"] < after["block_epoch"]:
+            return True
+    if before["block"] not in after["known"]:
+        return False
+    epoch, moments = after["known"][before["block"]]
+    return before["block_epoch"] < epoch or before["moment"] < moments.get(before["thread"], 0)
