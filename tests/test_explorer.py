@@ -20,11 +20,12 @@ from programs import softmax
 import minisitch as ms
 from minisitch import __main__ as cli
 from minisitch import simt
-from minisitch.explain.explore import explored, links, plans, small
+from minisitch.explain.explore import explored, links, maps, plans, small
 from minisitch.explain.explore.frames import MOST_EVENTS, MOST_STEPS, Reel, film
 from minisitch.explain.explore.server import MOST_BYTES, ExplorerServer
 from minisitch.explain.explore.trial import changes
 from minisitch.fuse import STRATEGIES
+from minisitch.stitch.mapping import map_rows
 
 NUMBERS = np.random.default_rng(0).normal(size=(64, 1024)).astype(np.float32)
 
@@ -66,6 +67,11 @@ def test_a_program_is_shortened_and_says_so():
 def test_equal_sizes_stay_equal_and_numbers_stay():
     found = small.shortened(lambda a, b, k: a @ b * k, (np.ones((50, 300), np.float32), np.ones((300, 50), np.float32), 2.0), {})
     assert [x.shape for x in found.inputs] == [(40, 40), (40, 40), ()]
+
+
+def test_arrays_of_many_axes_are_shortened_until_a_film_is_short():
+    found = small.shortened(lambda q: q @ np.swapaxes(q, -1, -2), (np.ones((2, 4, 64, 64), np.float32),), {})
+    assert found.inputs[0].shape == (2, 4, 16, 16)
 
 
 def test_a_function_that_names_a_size_keeps_its_arrays():
@@ -270,6 +276,15 @@ def test_figures_of_the_sides_are_those_of_compare(cut_up):
             row.kernels, row.bytes_read, row.bytes_written, row.block_barriers)
     kind, *_ = said["differences"]["xla none"][0]
     assert kind == "equal"
+
+
+def test_the_maps_are_those_of_the_compiler():
+    found = maps.thread_maps()
+    record = found["gpus"]["v100"][found["rows"].index(750_000) * len(found["columns"]) + found["columns"].index(32)]
+    truth = map_rows(750_000, 32, ms.get_device("v100"))
+    assert (record["blocks"], record["together"], record["each"], record["why"]) == (
+        truth.blocks, truth.rows_per_block, truth.threads_per_row, truth.why)
+    assert all(len(each) == len(found["rows"]) * len(found["columns"]) for each in found["gpus"].values())
 
 
 # ---------------------------------------------------------------- the page as a file
@@ -492,6 +507,27 @@ def test_two_strategies_stand_side_by_side_with_marks_where_they_differ(browser,
     assert heights[0] == heights[1] > 20 and browser.run("document.querySelectorAll('#right-text li.only').length") > 0
     browser.run("document.getElementById('left').value = 'astitch'; document.getElementById('left').dispatchEvent(new Event('change'))")
     assert browser.run("document.querySelectorAll('.lines li.only, #groups tr.differs').length") == 0
+
+
+@pytest.mark.browser
+def test_sliders_draw_the_thread_map(browser, saved):
+    browser.open(saved)
+    for slider, value in (("map-rows", maps.ROWS.index(64)), ("map-columns", maps.COLUMNS.index(32))):
+        browser.run(f"document.getElementById('{slider}').value = {value}; "
+                    f"document.getElementById('{slider}').dispatchEvent(new Event('input'))")
+    truth = map_rows(64, 32, small.TOY)
+    assert truth.why in browser.run("document.getElementById('map-said').textContent")
+    said = browser.run("[...document.querySelectorAll('#map i')].map(i => i.dataset.said)")
+    assert len(said) == 12 * 32
+    assert said[32 * truth.rows_per_block] == f"row {truth.rows_per_block}, column 0: block 1, turn 1, from thread 0 on"
+
+
+@pytest.mark.browser
+def test_a_phase_of_shared_memory_leads_to_its_first_step(browser, saved):
+    browser.open(f"{saved}#step=1")
+    browser.run("document.querySelectorAll('#lives button')[1].click()")
+    assert "after 1 barrier " in browser.run("document.getElementById('place').textContent")
+    assert browser.run("document.querySelectorAll('#lives td.here').length") == 1
 
 
 @pytest.mark.browser

@@ -26,7 +26,7 @@ AFTERNOON = ("graph", "fuse", "strategies.astitch", "stitch.dominants", "stitch.
 BUDGETS = {
     "package, code lines": 23_690,  # without course/ and the explorer, which have bounds of their own
     "course, code lines": 1_900,
-    "explorer, code lines": 600,
+    "explorer, code lines": 620,
     "road, code lines": 3_955,
     "afternoon path, code lines": 2_580,
     "road, tokens a code line": 12.1,

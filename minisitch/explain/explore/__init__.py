@@ -10,6 +10,7 @@ In:  a function and its arguments. Out: a page, served on this machine alone or 
     trial     a kernel that is stepped again and again, with changed text too
     links     which lines of NumPy, graph, loop program and kernel belong together
     plans     why two operations are in two kernels, and strategies side by side
+    maps      which threads take which cells, for many shapes
     server    the page on this machine, which judges changed kernels
 
 ``page.html``, ``explore.css`` and ``explore.js`` are what a browser gets. All kernels are the plain
@@ -35,6 +36,7 @@ from ...lower import Stages, lower_program
 from ...reference import run
 from ...runtime import Jitted
 from .links import graph_lines, kernel_lines, loop_lines, source_lines
+from .maps import thread_maps
 from .plans import sides, why
 from .small import SmallProgram, device_of, shortened
 from .trial import MOST_CELLS, KernelTrial, changes, given
@@ -82,7 +84,8 @@ class Exploration:
                 "source": source_lines(self.function, stages.graph),
                 "graph": graph_lines(stages.graph),
                 "kernels": [_kernel(trial, saved) for trial in self.trials],
-                "why": why(self.all_stages, stages.plan.strategy), "sides": sides(self.all_stages)}
+                "why": why(self.all_stages, stages.plan.strategy), "sides": sides(self.all_stages),
+                "maps": thread_maps()}
 
     def page(self, saved: bool = False) -> str:
         """The whole page as one file, without any other resource."""

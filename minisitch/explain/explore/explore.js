@@ -138,7 +138,7 @@ function film() {
     byId("place").textContent = "no film";
     byId("happens").textContent = verdict() ? "The kernel was refused before it began." :
       "The kernel's arrays are too large for a film: give --arg smaller shapes.";
-    for (const id of ["threads", "arrays", "thread"]) byId(id).replaceChildren();
+    for (const id of ["threads", "arrays", "thread", "lives"]) byId(id).replaceChildren();
     return;
   }
   const step = all[state.step];
@@ -156,7 +156,25 @@ function film() {
   const cells = cellsAt(verdict().film, arrays, state.step);
   byId("arrays").replaceChildren(...arrays.map((array) => drawArray(array, cells[array.name], step)));
   byId("cell").textContent = "Point at a cell to see what it holds.";
+  lives(step, arrays.filter((array) => array.space === "shared"));
   light(step);
+}
+
+/** The shared arrays of the step's block: from the first phase that touches each to the last. A phase's button goes there. */
+function lives(step, arrays) {
+  const mine = steps().map((each, k) => ({ ...each, k })).filter((each) => each.block === step.block);
+  const phases = [...new Set(mine.map((each) => each.phase))];
+  if (!arrays.length) return byId("lives").replaceChildren("none");
+  const head = make("tr", {}, make("th", {}, "phase"), ...phases.map((phase) => make("th", {}, make("button", {
+    title: `go to phase ${phase}`, onclick: () => go(mine.find((each) => each.phase === phase).k) }, `${phase}`))));
+  const rows = arrays.map((array) => {
+    const touched = new Set(mine.filter((each) => each.does.some((deed) => deed.array === array.name)).map((each) => each.phase));
+    const [first, last] = [Math.min(...touched), Math.max(...touched)];
+    return make("tr", {}, make("th", {}, array.name), ...phases.map((phase) => make("td", {
+      class: [touched.has(phase) ? "touched" : phase > first && phase < last ? "alive" : "", phase === step.phase ? "here" : ""]
+        .filter(Boolean).join(" ") }, make("i"))));
+  });
+  byId("lives").replaceChildren(make("table", {}, head, ...rows));
 }
 
 function drawThreads(step) {
@@ -427,6 +445,38 @@ function choose(node) {
   [...byId("why-nodes").children][data.why.nodes.indexOf(node)].focus();
 }
 
+/* ---------------------------------------------------------------- the thread map */
+const MAP_ROWS = 12;  // rows that are drawn, and how many cells of each
+const MAP_ACROSS = 64;
+
+function map() {
+  const rows = data.maps.rows[byId("map-rows").value];
+  const columns = data.maps.columns[byId("map-columns").value];
+  const found = data.maps.gpus[byId("map-gpu").value][byId("map-rows").value * data.maps.columns.length + Number(byId("map-columns").value)];
+  byId("map-rows-said").textContent = rows.toLocaleString("en");
+  byId("map-columns-said").textContent = columns.toLocaleString("en");
+  byId("map-said").textContent = `${found.blocks.toLocaleString("en")} blocks of ${found.threads} threads (${found.rule}): ${found.why}.`;
+  const across = Math.min(columns, MAP_ACROSS);
+  const wide = columns / across;  // columns of a drawn cell
+  const box = byId("map");
+  box.style.setProperty("--across", across);
+  const cells = [];
+  for (let row = 0; row < Math.min(rows, MAP_ROWS); row += 1) {
+    for (let k = 0; k < across; k += 1) {
+      const column = Math.floor(k * wide);
+      const part = found.splits > 1 ? Math.floor(column / found.chunk) : 0;
+      const task = Math.floor(row / found.together) * found.splits + part;
+      const block = task % found.blocks;
+      const thread = (row % found.together) * found.each + ((column - part * found.chunk) % found.each);
+      const through = Math.max(column, Math.floor((k + 1) * wide) - 1);
+      const many = through > column ? `columns ${column} to ${through}` : `column ${column}`;
+      cells.push(make("i", { class: `b${block % 8}${Math.floor(thread / 32) % 2 ? " second" : ""}`, "data-said":
+        `row ${row}, ${many}: block ${block}, turn ${Math.floor(task / found.blocks) + 1}, from thread ${thread} on` }));
+    }
+  }
+  box.replaceChildren(...cells);
+}
+
 /* ---------------------------------------------------------------- two strategies */
 function sides() {
   const names = [byId("left").value, byId("right").value];
@@ -536,6 +586,15 @@ function begin() {
   byId("right-text").addEventListener("scroll", () => { byId("left-text").scrollTop = byId("right-text").scrollTop; });
   why();
   sides();
+  for (const [id, values, start] of [["map-rows", data.maps.rows, 6], ["map-columns", data.maps.columns, 6]]) {
+    byId(id).max = values.length - 1;
+    byId(id).value = start;
+    byId(id).addEventListener("input", map);
+  }
+  byId("map-gpu").replaceChildren(...Object.keys(data.maps.gpus).map((name) => make("option", { value: name }, name)));
+  byId("map-gpu").addEventListener("change", map);
+  byId("map").addEventListener("mouseover", (event) => { byId("map-cell").textContent = event.target.dataset.said ?? ""; });
+  map();
   window.addEventListener("hashchange", readAddress);
   if (data.kernels.length) {
     chooseKernel(0);

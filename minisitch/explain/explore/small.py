@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,9 @@ from ...device import DEVICES, Device
 from ...trace import Program, trace
 from ...trace.tree import flatten, unflatten
 
-COLUMNS = 40  # the longest last axis: more than a warp, and less than two
+COLUMNS = (40, 16, 8)  # the longest last axis: more than a warp if the arrays stay short enough
 ROWS = (4, 8)  # the longest other axis, and a longer one for functions that 4 are too few for
+SHORT = 4_000  # elements of all arrays together
 # Two warps a block and two blocks at a time: what can go wrong between threads goes wrong on it.
 TOY = replace(DEVICES["h100"], name="toy", sms=1, threads_per_sm=128, max_block=64)
 GPUS = {"toy": TOY, **{name: device for name, device in DEVICES.items() if device.kind == "gpu"}}
@@ -63,7 +65,12 @@ def shortened(function: Callable[..., Any], args: tuple, kwargs: dict[str, Any])
 def _sizes(arrays: list[np.ndarray], rows: int) -> dict[int, int]:
     """The shorter size for each size of an axis. What is a last axis anywhere counts as columns."""
     last = {x.shape[-1] for x in arrays if x.ndim}
-    return {n: min(n, COLUMNS if n in last else rows) for x in arrays for n in x.shape}
+    sizes: dict[int, int] = {}
+    for columns in COLUMNS:
+        sizes = {n: min(n, columns if n in last else rows) for x in arrays for n in x.shape}
+        if sum(prod(sizes[n] for n in x.shape) for x in arrays) <= SHORT:
+            break
+    return sizes
 
 
 def _cut(array: np.ndarray, sizes: Mapping[int, int]) -> np.ndarray:
