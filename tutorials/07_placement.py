@@ -36,10 +36,10 @@ medium = kernel_for(8000)
 show(medium)
 
 # %% [markdown]
-# Read a line from the left: the value, its **scheme**, its place. The scheme says who reads the value.
-# **Local**: the thread that makes it. A register will do, or the result itself. **Regional**: the threads of
-# the block that makes it. Then it must be where they can read it. (There is a third scheme, for values that
-# other blocks read. It needs another kind of barrier, and has to wait.)
+# Read a line from the left: the value, its **scheme**, its place. The scheme says who reads the value, and
+# where. **Local**: the thread that makes it. A register will do, or the result itself. **Regional**: the
+# threads of the block that makes it, in a place of the block. There is a third scheme, *global*: the value
+# goes through global memory.
 #
 # The maximum and the sum are one number for each row. After the reduction every thread has a copy in a
 # register. The exponentials are 8,000 numbers, and lie in shared memory: 32,000 bytes. A block may have
@@ -58,10 +58,11 @@ for decision in long.decisions:
         print(decision)
 
 # %% [markdown]
-# The exponentials were **demoted**: they wait in **scratch**, an array in global memory that the caller never
-# sees. The kernel is still one kernel, and the scheme is the same, since the same block reads them. But now
-# they make a trip to memory and back. The compiler says so: every choice is kept as data, with the rule and
-# the numbers that it was made with.
+# The exponentials were **demoted**, from regional to global. They wait in **scratch**, an array in global memory
+# that the caller never sees. The kernel is still one kernel. The same block reads them, so a barrier of the
+# block is still enough. (Other blocks may read what is global, too. That needs another kind of barrier, and
+# has to wait.) But now the exponentials make a trip to memory and back. The compiler says so: every choice is
+# kept as data, with the rule and the numbers that it was made with.
 #
 # ## Two values in one place
 #

@@ -99,7 +99,8 @@ for line in str(stitched).splitlines():
 #   costly value that many elements read, and behind results.
 # - A **level** is what lies between two grid barriers. The row sums are level 0. A column is added up by
 #   threads of other blocks than those that made the row sums, so they come behind a barrier, in level 1.
-# - The row sums have the scheme **global**, the third one: they travel to other blocks through global memory.
+# - The row sums have the scheme *global*. In tutorial 07 a value was global because shared memory was full. Here
+#   the reason is that other blocks read it.
 #
 # In the picture a value that travels has the colour of its scheme, and so have the ways to its readers.
 
