@@ -51,7 +51,7 @@ def test_numpy_functions(case, strategy):
     check_program(case, run_function)
 
 
-@pytest.mark.parametrize(("target", "count"), [("python", 20), ("step", 20)])
+@pytest.mark.parametrize(("target", "count"), [("python", 12), ("step", 12)])
 def test_a_slice_of_the_random_programs(target, count):
     """Deterministic; the closing note names the command that runs thousands."""
     failures = [f for seed in range(count) for f in tool.check_seed(seed, target)]
@@ -61,7 +61,7 @@ def test_a_slice_of_the_random_programs(target, count):
 def test_without_simplification(monkeypatch):
     """The passes must not lean on simplify: a graph means the same before it."""
     monkeypatch.setattr(sys.modules["minisitch.lower"], "simplify", lambda graph: graph)
-    for seed in range(15):
+    for seed in range(10):
         rng = np.random.default_rng(seed)
         graph = random_graph(rng, max_nodes=15, max_elements=300)
         inputs = random_inputs(graph, rng)
@@ -204,7 +204,7 @@ def test_split_rows_and_tiles(name):
         check_graph(graph, inputs, runner(strategy, "step", TOY if strategy == "astitch" else TOY128))
 
 
-@pytest.mark.parametrize(("target", "count"), [("python", 15), ("step", 15)])
+@pytest.mark.parametrize(("target", "count"), [("python", 10), ("step", 10)])
 def test_random_programs_in_small_pieces(monkeypatch, target, count):
     """With rows split from 24 columns on, tiles of 16 and slices of 3, random programs reach every cut."""
     monkeypatch.setattr(mapping, "LONG_ROW", 24)

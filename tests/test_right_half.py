@@ -70,7 +70,8 @@ def test_what_is_done_with_a_sum_is_the_same_under_every_strategy(target):
     x = (np.random.default_rng(1).integers(1, 64, (6, 40)) / 8).astype(half)
     small = x[:, :3] / half(4)
     for values in (x, small):
-        found = [ms.jit(against_its_sum, target=target, strategy=strategy)(values) for strategy in ("none", "xla", "astitch", "fs20")]
+        strategies = ("none", "astitch", "fs20") if target == "cpu" else ("none", "xla", "astitch", "fs20")
+        found = [ms.jit(against_its_sum, target=target, strategy=strategy)(values) for strategy in strategies]
         total = values.astype(np.float32).sum(-1, keepdims=True).astype(half)
         assert np.array_equal(found[0][1], total) and np.array_equal(found[0][0], values / total)
         assert all(np.array_equal(a, b) for other in found[1:] for a, b in zip(other, found[0], strict=True))
@@ -78,10 +79,9 @@ def test_what_is_done_with_a_sum_is_the_same_under_every_strategy(target):
 
 def test_a_long_sum_is_not_rounded_on_its_way():
     """Added one by one in float16, ones stop at 2048."""
-    x = np.ones((3, 5000), half)
-    for target, strategy in (("cpu", "astitch"), ("cpu", "none"), ("python", "astitch"), ("step", "astitch")):
+    for target, strategy, count in (("cpu", "astitch", 5000), ("cpu", "none", 5000), ("python", "astitch", 5000), ("step", "astitch", 2500)):
         run = ms.jit(lambda x: (x.sum(-1), x.T.sum(0), x.sum()), target=target, strategy=strategy)
-        assert [np.asarray(v).ravel()[0] for v in run(x)] == [5000, 5000, 15000]
+        assert [np.asarray(v).ravel()[0] for v in run(np.ones((3, count), half))] == [count, count, 3 * count]
 
 
 # ---------------------------------------------------------------- the option, and the mutant

@@ -20,7 +20,7 @@ import pytest
 import minisitch as ms
 from minisitch.errors import undisturbed
 
-MOMENTS = int(os.environ.get("MINISITCH_INTERRUPTS", "12"))
+MOMENTS = int(os.environ.get("MINISITCH_INTERRUPTS", "6"))
 FIRST_CALL = 1.2  # seconds of the first call below, about, with nothing in the cache
 ROOT = Path(__file__).parent.parent
 
