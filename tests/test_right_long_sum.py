@@ -54,6 +54,20 @@ def test_other_forms_of_a_long_sum(form, strategy):
     assert max(error(v, x, x.size // got.size) for v in got) <= 4 * ULP
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_a_kept_row_is_summed_up_to_its_end(dtype):
+    """The sum runs block by block, and the row ends inside the last block: the checker took that block for a whole one."""
+    def f(x):
+        e = np.exp(x)
+        return (e - e.max(-1, keepdims=True)).sum(-1, keepdims=True) * e
+    x = np.tile(np.linspace(-1, 1, 1025), (64, 1)).astype(dtype)
+    for strategy in ("fs18", "astitch"):
+        kernel, = ms.lower(f, x, strategy=strategy, target="cpu", stop_after="block_totals")
+        assert any(p.block and p.cols % p.block for s in kernel.segments for p in s.phases)
+    got = ms.jit(f, strategy="astitch", target="cpu")(x)
+    np.testing.assert_allclose(got, f(x.astype(float)), rtol=4e-3 if dtype == np.float16 else 1e-5)
+
+
 def test_doubles():
     x = np.full(1_000_003, 0.1)
     got = ms.jit(lambda x: x.sum(), strategy="none", target="cpu")(x)

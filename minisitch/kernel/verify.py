@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..errors import KernelError
-from ..stitch.index import Guard, Index, footprint, grouped, lies_within
+from ..stitch.index import Guard, Index, Within, footprint, grouped, lies_within, variable
 from .ir import Kernel, Load, Phase, Segment, Stmt, Store, exchanges, operands, show_stmt, show_wide
 
 
@@ -170,6 +170,11 @@ def _apart(index: Index) -> tuple[Index, Index]:
 def _verify_phase(segment: Segment, phase: Phase, known: set[str], written: _Written, place: str) -> None:
     views = {v.name: v for v in phase.views}
     dealt = not any(f.along == "warp" for f in phase.folds)  # a column is one thread's
+    ends: Guard = ()
+    if phase.block:  # the last block ends where the row does
+        width = segment.chunk if phase.chunked and segment.chunks > 1 else phase.cols
+        block = variable("c0", -(-width // phase.block)) * phase.block
+        ends = (Within(block + variable("c1", phase.block), 0, width),)
 
     def spot(stmt: Load | Store) -> tuple[str, Index]:
         view = views.get(stmt.buffer)
@@ -192,7 +197,7 @@ def _verify_phase(segment: Segment, phase: Phase, known: set[str], written: _Wri
             if isinstance(stmt, Load):
                 written.read(*cell(stmt, of_a_column), place, show_stmt(stmt))
                 if segment.rows * phase.cols * phase.serial:  # a loop over nothing reads nothing
-                    written.require(*spot(stmt), stmt.guard, place, show_stmt(stmt))
+                    written.require(*spot(stmt), stmt.guard + ends, place, show_stmt(stmt))
 
     def move(stores: bool) -> None:
         for access in [w for w in phase.wide if w.stores == stores]:
