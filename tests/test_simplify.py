@@ -87,6 +87,10 @@ GOLDEN = {
     "concatenate_of_constants": [
         (["f32[1] = constant value=2.0", "f32[4] = constant value=2.0", "f32[5] = concatenate %0 %1 axis=0"],
          ["f32[5] = constant value=2.0"])],
+    "in_groups": [
+        ([X, f"f32[260] = concatenate {'%0 ' * 65}axis=0"],
+         [X, f"f32[36] = concatenate {'%0 ' * 9}axis=0", "f32[8] = concatenate %0 %0 axis=0",
+          f"f32[260] = concatenate {'%1 ' * 7}%2 axis=0"])],
     "order_of_constant": [
         (["f32[4] = constant value=2.0", "f32[] = max %0 axes=(0,) keepdims=False"], ["f32[] = constant value=2.0"])],
     "sum_of_constant": [
@@ -241,6 +245,7 @@ TWINS = {
     "move_of_constant": [["i32[4] = iota axis=0", "i32[2] = slice %0 size=(2,) start=(1,) step=(1,)"]],
     "concatenate_of_constants": [
         ["f32[1] = constant value=0.0", "f32[4] = constant value=-0.0", "f32[5] = concatenate %0 %1 axis=0"]],
+    "in_groups": [[X, f"f32[256] = concatenate {'%0 ' * 64}axis=0"]],
     "order_of_constant": [["f32[4] = constant value=0.1", "f32[] = prod %0 axes=(0,) keepdims=False"]],
     "sum_of_constant": [["f32[64] = constant value=0.1", "f32[] = sum %0 axes=(0,) keepdims=False"],
                         ["f16[2000] = constant value=3.0", "f16[] = sum %0 axes=(0,) keepdims=False"],

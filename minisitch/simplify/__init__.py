@@ -250,6 +250,7 @@ def shortest(value: Any, dtype: str) -> Any:
 
 VIEWS = ("transpose", "reshape")
 MOST_ROUNDS = 8  # rounds of rewriting at most
+MOST_PARTS = 64  # that one concatenate joins
 MOST_UPDATES = 2  # windows beside the base; a reader chooses among them for every element
 Rule = Callable[[Rewriter, Node], int | None]
 RULES: dict[str, list[Rule]] = {"*": []}  # by op, by kind, or "*" for every node
@@ -373,6 +374,19 @@ def _concatenate_of_constants(r: Rewriter, n: Node) -> int | None:
     """Before: ``concatenate 0.0 0.0``. After: ``constant 0.0``. 0.0 and -0.0 are different."""
     values = {repr(r.value(a)) for a in n.args}
     return r.constant(n, r.value(n.args[0])) if len(values) == 1 and r.value(n.args[0]) is not None else None
+
+
+@rule("concatenate")
+def _in_groups(r: Rewriter, n: Node) -> int | None:
+    """Before: ``concatenate`` of 400 parts. After: of 20 concatenates of 20 parts each.
+
+    One kernel of 400 parts takes half a minute to compile. The equal concatenates share a kernel.
+    """
+    if len(n.args) <= MOST_PARTS:
+        return None
+    each, axis = math.isqrt(len(n.args) - 1) + 1, n.attr("axis")
+    groups = [n.args[k:k + each] for k in range(0, len(n.args), each)]
+    return r.make(n, "concatenate", *(g[0] if len(g) == 1 else r.make(n, "concatenate", *g, axis=axis) for g in groups), axis=axis)
 
 
 @rule("max", "min", "any", "all")
