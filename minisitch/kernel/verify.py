@@ -48,8 +48,7 @@ def verify_values(kernel: Kernel) -> Kernel:
         if segment.barrier == "grid":
             written.meet("grid")
     for b in [b for b in kernel.parameters if b.scope == "output" and any(g.rows for g in kernel.segments)]:
-        cells = footprint(kernel.stored[b.name], b.size)
-        if cells < b.size:
+        if (cells := footprint(kernel.stored[b.name], b.size)) < b.size:
             raise KernelError(f"{kernel.name} writes {cells} of the {b.size} cells of its output {b.name} (%{b.node})")
     return kernel
 
@@ -170,11 +169,9 @@ def _apart(index: Index) -> tuple[Index, Index]:
 def _verify_phase(segment: Segment, phase: Phase, known: set[str], written: _Written, place: str) -> None:
     views = {v.name: v for v in phase.views}
     dealt = not any(f.along == "warp" for f in phase.folds)  # a column is one thread's
-    ends: Guard = ()
-    if phase.block:  # the last block ends where the row does
-        width = segment.chunk if phase.chunked and segment.chunks > 1 else phase.cols
-        block = variable("c0", -(-width // phase.block)) * phase.block
-        ends = (Within(block + variable("c1", phase.block), 0, width),)
+    width = segment.chunk if phase.chunked and segment.chunks > 1 else phase.cols
+    block = variable("c0", -(-width // max(1, phase.block))) * phase.block + variable("c1", phase.block)
+    ends = (Within(block, 0, width),) if phase.block else ()  # the last block ends where the row does
 
     def spot(stmt: Load | Store) -> tuple[str, Index]:
         view = views.get(stmt.buffer)
