@@ -240,7 +240,7 @@ def _explain(options: argparse.Namespace) -> None:
 
 def _compare(options: argparse.Namespace) -> None:
     fn, args, kwargs = _program(options)
-    print(compare(fn, *args, strategies=_names(options.strategy) or None, target=_with_text(options.target),
+    print(compare(fn, *args, strategies=_names(options.strategy) or None, target=options.target,
                   device=options.device, optimum=options.optimum, **kwargs))
 
 

@@ -125,6 +125,8 @@ def test_strategies_that_the_file_registers(program, capsys):
                      "--target", "step"]) == 0
     out = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in out[2:5]] == ["registered", "xla", "none"] and "modelled for a100" in out[5]
+    assert cli.main(["compare", *words[:-1], "reference", "--strategy", "none", "--device", "v100"]) == 0
+    assert "No kernel was run" in (out := capsys.readouterr().out) and "modelled for v100" in out
 
 
 def test_run_names_the_target_it_took(program, capsys):
