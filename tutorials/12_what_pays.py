@@ -52,8 +52,8 @@ print("40 rows:  ", long.gain(0b1111))
 #
 # ## Which sets?
 #
-# Of `n` kernels there are `2 ** n` sets. A **search** that looks at all of them ends with its user's patience
-# at 30. The paper looks at few. It goes from the last kernel to the first. The good sets that begin at a
+# Of `n` kernels there are `2 ** n` sets. A **search** that looks at all of them takes hours from about 30 kernels
+# on. The paper looks at few sets. It goes from the last kernel to the first. The good sets that begin at a
 # kernel are that kernel, joined with good sets that begin at its readers. Of these it keeps the best three,
 # the **candidates** of the kernel.
 

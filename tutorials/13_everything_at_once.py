@@ -53,9 +53,9 @@ except ms.KernelBug as bug:
 # %% [markdown]
 # ## The price
 #
-# A block waits at the barrier until all blocks have come. So all blocks must be *running* at once. A block
-# that has not started, because the GPU is full, will never come: those it waits for never end. Say that the
-# GPU has room for 3 blocks:
+# A block waits at the barrier until all blocks have come. So all blocks must be *running* at once. If the GPU
+# is full, a block that has not started waits for a place. No place becomes free, because the running blocks
+# wait at the barrier for the one that has not started. Say that the GPU has room for 3 blocks:
 
 # %%
 try:

@@ -3,8 +3,8 @@
 #
 # 15 minutes. **New words**: bandwidth, roofline, calibrate.
 #
-# A clock says how long a program took, on one machine, on one day. It does not say why, and here is no GPU to
-# ask. So this compiler counts first. The bytes that a kernel moves follow from its text. Two ways lead to
+# A clock says how long a program took, on one machine, on one day. It does not say why. And you may have no GPU
+# to ask. So this compiler counts first. The bytes that a kernel moves follow from its text. Two ways lead to
 # them, and they must agree.
 
 # %%
