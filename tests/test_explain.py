@@ -68,6 +68,11 @@ def test_why_two_values_share_a_kernel_or_do_not(report):
     assert "share step" in report.why(top, total)
     apart = report.why(product, total)
     assert "kept apart" in apart and "library call" in apart
+    cut = ms.explain(softmax, "f32[4,8]", strategy="xla", target="step")
+    top, power = (next(n.id for n in cut.stages.graph.nodes if n.op == op) for op in ("max", "exp"))
+    assert f"a kernel ends between %{top} max and " in cut.why(power, top) and "[reduce-ends-kernel]" in cut.why(power, top)
+    assert "what would have to be different: The kernel needs a place that all these threads see" in cut.why(power, top)
+    assert cut.why(0, top).splitlines() == [f"%0 input and %{top} max are kept apart"]
     with pytest.raises(MinisitchError, match="node %999 does not exist"):
         report.why(0, 999)
 

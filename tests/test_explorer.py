@@ -263,7 +263,7 @@ def test_every_pair_that_is_apart_is_explained(strategy):
     found = explored(layers, (NUMBERS[:8, :16], NUMBERS[:16, :16]), {}, strategy)
     answer = plans.why(found.all_stages, strategy)
     apart = [pair for pair in answer["pairs"].values() if not pair["together"]]
-    ways = [pair for pair in apart if plans.path(found.stages.graph, *pair["cut"])]
+    ways = [pair for pair in apart if pair["cut"]]
     assert ways and [pair for pair in ways if not set(pair["rules"]) & answer["cards"].keys()] == []
 
 

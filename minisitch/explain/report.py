@@ -24,6 +24,7 @@ from ..runtime.cuda import offline
 from ..runtime.cuda.launch import library_calls
 from ..runtime.memory import Resident
 from ..stitch.plan import StitchPlan
+from .explore.plans import Sharing, cards
 
 
 def widened(graph: Graph) -> str:
@@ -141,21 +142,24 @@ class Explanation:
         return _figures(source.registers, machine, offline.broken_pipeline(source, machine))
 
     def why(self, a: int, b: int) -> str:
-        """Whether two nodes share a kernel, with the decisions that name both, or else either.
+        """Whether two nodes share a kernel, and what decided that.
 
-        Raises MinisitchError for an unknown node.
+        If they do not: where the kernel ends between them, and for each rule what it says and what
+        would have to be different. Raises MinisitchError for an unknown node.
         """
         graph = self.stages.graph
         for node in (a, b):
             if not 0 <= node < len(graph):
                 raise MinisitchError(f"node %{node} does not exist; {self.name} has %0 to %{len(graph) - 1}")
-        together = [i for i, p in enumerate(self.stages.plan.patterns) if a in p.members and b in p.members]
-        lines = [f"%{a} {graph[a].op} and %{b} {graph[b].op} " + (f"share step {together[0]}" if together else "are kept apart")]
-        both = [d for d in self.decisions if a in d.at and b in d.at]
-        lines += [f"  {d}" for d in both or [d for d in self.decisions if a in d.at or b in d.at]]
-        for node in (a, b):
-            if any(node in call.members for call in self.stages.plan.library_calls):
-                lines.append(f"  %{node} {graph[node].op} is a library call: it runs between kernels")
+        answer = Sharing(self.stages.plan, self.decisions).answer(a, b)
+        gap = " and ".join(f"%{node} {graph[node].op}" for node in answer.cut)
+        lines = [f"%{a} {graph[a].op} and %{b} {graph[b].op} " + (
+            f"share step {answer.together[0]}" if answer.together else "are kept apart")]
+        lines += [f"  a kernel ends between {gap}"] * bool(gap)
+        lines += [f"  {decision}" for decision in answer.said]
+        for rule in answer.rules:
+            says, change = cards().get(rule, ("", ""))
+            lines += [f"  {rule}: {says}", f"  what would have to be different: {change}"] * bool(says)
         return "\n".join(lines)
 
     @property

@@ -421,7 +421,7 @@ function why() {
   const said = pair.said.map((number) => make("p", {}, make("code", {}, data.why.decisions[number])));
   const answer = pair.together.length
     ? [make("p", {}, `${nameOf(a)} and ${nameOf(b)} share step ${pair.together.join(" and step ")} of ${data.strategy}.`), ...said]
-    : [make("p", {}, `${data.strategy} keeps ${nameOf(a)} and ${nameOf(b)} apart. `, u === a && v === b ? ""
+    : [make("p", {}, `${data.strategy} keeps ${nameOf(a)} and ${nameOf(b)} apart. `, pair.cut.length === 0 || (u === a && v === b) ? ""
       : `On the way from one to the other a kernel ends between ${nameOf(u)} and ${nameOf(v)}.`), ...said,
     ...pair.rules.filter((rule) => data.why.cards[rule]).map((rule) => {
       const [says, change] = data.why.cards[rule];

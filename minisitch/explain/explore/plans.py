@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from importlib.resources import files
 from itertools import combinations, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...fuse import FREE, Decision, FusionPlan
 from ...graph import Graph
@@ -35,6 +35,18 @@ def cards() -> dict[str, list[str]]:
     return {part[0]: part[1:] for part in parts if part}
 
 
+class PairAnswer(NamedTuple):
+    """What is known of two nodes: the patterns that hold both, or else where they are cut.
+
+    ``rules`` are those that kept them apart.
+    """
+
+    together: list[int]
+    cut: tuple[int, ...]
+    said: list[Decision]
+    rules: list[str]
+
+
 class Sharing:
     """Which nodes share kernels in a plan, and which decisions are about two nodes."""
 
@@ -53,13 +65,27 @@ class Sharing:
         """The patterns that hold both nodes."""
         return self.owners.get(a, set()) & self.owners.get(b, set())
 
-    def cut(self, a: int, b: int) -> tuple[int, int]:
-        """The two nodes between which a kernel ends, on a shortest path from ``a`` to ``b``.
+    def cut(self, a: int, b: int) -> tuple[int, ...]:
+        """The first two nodes between which a kernel ends, on a shortest path from ``a`` to ``b``.
 
-        Nodes that no path joins are cut from each other.
+        Empty if there is no such path.
         """
         way = [node for node in path(self.graph, a, b) if self.computes(node)]
-        return next(((u, v) for u, v in pairwise(way) if not self.together(u, v)), (a, b))
+        return next(((u, v) for u, v in pairwise(way) if not self.together(u, v)), ())
+
+    def answer(self, a: int, b: int) -> PairAnswer:
+        """Everything about two nodes."""
+        a, b = min(a, b), max(a, b)
+        together = sorted(self.together(a, b))
+        if together:
+            return PairAnswer(together, (), self.about(a, b, *JOINED), [])
+        cut = self.cut(a, b)
+        u, v = cut or (a, b)
+        said = self.about(u, v, *APART)
+        rules = {decision.rule for decision in said}
+        if not rules and "library" in (self.graph[u].kind, self.graph[v].kind):
+            rules = {"library-call"}
+        return PairAnswer([], cut, said, sorted(rules))
 
     def about(self, u: int, v: int, *verdicts: str) -> list[Decision]:
         """The decisions of some verdict that are closest to two nodes."""
@@ -111,17 +137,11 @@ def why(stages: Mapping[str, Stages], name: str) -> dict[str, Any]:
         (a, n) for n in nodes for a in sorted({*own.graph[n].args}.intersection(nodes)))
     found: dict[str, dict[str, Any]] = {}
     for a, b in pairs:
-        together = sorted(own.together(a, b))
-        cut = (a, b) if together else own.cut(a, b)
-        said = numbered(own.about(*cut, *(JOINED if together else APART)))
+        answer = own.answer(a, b)
         others = {each: numbered(sharing.about(a, b, *JOINED)[:1])
                   for each, sharing in sharings.items()
                   if each != name and sharing.graph == own.graph and sharing.together(a, b)}
-        rules = {list(numbers)[number].rule for number in said}
-        if not together and not rules and any(own.graph[end].kind == "library" for end in cut):
-            rules = {"library-call"}
-        found[f"{a} {b}"] = {"together": together, "cut": cut, "said": said, "others": others,
-                             "rules": [] if together else sorted(rules)}
+        found[f"{a} {b}"] = {**answer._asdict(), "said": numbered(answer.said), "others": others}
     known = cards()
     named = {rule for pair in found.values() for rule in pair["rules"]}
     return {"nodes": nodes, "pairs": found, "decisions": list(map(str, numbers)),
