@@ -14,7 +14,7 @@ import minisitch as ms
 from minisitch import simt
 from minisitch.errors import MinisitchError
 from minisitch.explain import draw, film
-from minisitch.explain.picture import memory_map, thread_map
+from minisitch.explain.picture import lifetimes, memory_map, thread_map
 from minisitch.explain.svg import BOTH, CHARACTER, READ, SIZE, WRITTEN, Picture
 from minisitch.stitch.mapping import map_rows
 
@@ -60,7 +60,7 @@ def stepped_softmax():
 PICTURES = {
     "film": lambda: film.film(recorded(TOTAL, 64, 1), TOTAL),
     "turns": lambda: film.turns(stepped_softmax()[1]),
-    "lifetimes": lambda: film.lifetimes(*stepped_softmax()),
+    "lifetimes": lambda: lifetimes(stepped_softmax()[0]),
     "trips": lambda: draw.trips(*(plan(softmax, "f32[64,1000]", s) for s in ("none", "xla", "astitch"))),
     "trips of a map": lambda: draw.trips(plan(gelu, "f32[1000]", "none"), plan(gelu, "f32[1000]", "astitch")),
     "graph": lambda: draw.graph(ms.lower(softmax, "f32[4,8]", stop_after="trace").graph),

@@ -66,14 +66,12 @@ for decision in long.decisions:
 #
 # ## Two values in one place
 #
-# A value needs its place only as long as somebody will read it. Here is a program that keeps two rows: the
-# exponentials `k4`, then the quotients `k7`. The picture shows the shared memory of a block. Bytes go down,
-# and time goes to the right. A column is what happens between two barriers. The thin lines are the places
-# where warps leave what they found for a reduction.
+# A value needs its place only as long as somebody will read it. Here is a program that keeps two rows of 8,000:
+# the exponentials, `%4`, and the quotients, `%7`. In the picture of a block's shared memory bytes go down, and
+# time goes to the right, from loop to loop.
 
 # %%
-from minisitch import simt
-from minisitch.explain import film
+from minisitch.explain.picture import lifetimes
 
 
 def spread(x):
@@ -81,29 +79,26 @@ def spread(x):
     return (p - np.mean(p, axis=-1, keepdims=True)) / np.max(np.abs(p * x), axis=-1, keepdims=True)
 
 
-def recorded(passes):
-    """The kernel for two rows, and all accesses of a step."""
-    (source,) = ms.lower(spread, "f32[2,1000]", strategy="astitch", target="step", device="v100", passes=passes)
-    x, y, events = np.random.default_rng(0).random(2000, dtype=np.float32), np.zeros(2000, np.float32), []
-    simt.step(source.text, [x, y], source.kernel.grid, source.kernel.block, record=events)
-    return source.kernel, events
+def spread_kernel(passes):
+    (source,) = ms.lower(spread, "f32[400,8000]", strategy="astitch", target="cuda", device="v100", passes=passes)
+    return source.kernel
 
 
-apart, apart_events = recorded(())
-film.lifetimes(apart, apart_events)
+apart = spread_kernel(())
+print("wanted:", apart.wanted_bytes, "bytes")
+lifetimes(apart)
 
 # %% [markdown]
-# When the quotients are made, the exponentials are read for the last time, each by the thread that writes the
-# quotient. So the quotients can take their place. A step of the compiler finds such pairs:
+# Two rows do not fit, so the exponentials were demoted. But when the quotients are made, the exponentials are
+# read for the last time, each by the thread that writes the quotient. So the quotients can take their place. A
+# step of the compiler finds such pairs. With it both are in shared memory:
 
 # %%
-together, together_events = recorded(("share_memory",))
-print(f"shared memory of a block: {apart.shared_bytes} bytes apart, {together.shared_bytes} bytes together")
-film.lifetimes(together, together_events)
+together = spread_kernel(("share_memory",))
+print("wanted:", together.wanted_bytes, "bytes")
+lifetimes(together)
 
 # %% [markdown]
-# Now `k4` holds the exponentials first and the quotients later.
-#
 # ## Nobody else reads it
 #
 # In the softmax, thread 5 of a row makes the exponentials of some columns, and later divides those of the
@@ -123,7 +118,7 @@ place = {name: next(where for node, _, where, _ in kernel.placements if kernel.g
          for name, kernel in {"short": short, "medium": medium, "long": long}.items()}
 assert place["short"].startswith("registers") and place["medium"].startswith("shared") and place["long"].startswith("scratch")
 assert medium.shared_bytes >= 4 * 8000 and long.shared_bytes < 1000 < 49_152 < long.wanted_bytes
-assert together.shared_bytes + 4 * 1000 == apart.shared_bytes
+assert together.wanted_bytes + 4 * 8000 == apart.wanted_bytes
 assert {d.rule for d in long.decisions} - {d.rule for d in medium.decisions} == {"shared-memory"}
 
 # %% [markdown]

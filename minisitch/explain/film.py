@@ -4,7 +4,6 @@ In:  the ``FilmEvent``s that ``simt.step(record=...)`` keeps. Out: a ``Picture``
 
     film(events, text)      a frame for each phase: its threads, and the cells that they touch
     turns(events)           the warps of a block side by side, time goes down
-    lifetimes(kernel, events)    the shared memory of a block, phase by phase
 """
 
 from __future__ import annotations
@@ -12,11 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
-from ..kernel.ir import Kernel
-from ..ops import itemsize
 from ..simt.machine import WARP
 from ..simt.record import FilmEvent
-from .picture import memory_map
 from .svg import (
     BOTH,
     LINE_HEIGHT,
@@ -164,19 +160,3 @@ def turns(events: Sequence[FilmEvent], block: int = 0, most: int = 6) -> Picture
 def _steps(events: Iterable[FilmEvent], thread: int) -> list[tuple[str, str]]:
     """What a thread reads and writes in a phase, each once, in order."""
     return list(dict.fromkeys((e.what, e.array) for e in events if e.thread == thread and e.array and e.space != "local"))
-
-
-# ---------------------------------------------------------------- lifetimes
-def lifetimes(kernel: Kernel, events: Sequence[FilmEvent], block: int = 0) -> Picture:
-    """The shared memory of a block. A value is drawn from the first phase that touches it to the last."""
-    offsets: dict[int, int] = {}
-    values, total = [], 0
-    for buffer in (b for b in kernel.buffers if b.scope == "shared"):
-        nbytes = buffer.size * itemsize(buffer.dtype)
-        if buffer.slot not in offsets:
-            offsets[buffer.slot] = total
-            total += nbytes
-        phases = [e.phase for e in events if e.block == block and e.array == buffer.name]
-        if phases:
-            values.append((buffer.name, offsets[buffer.slot], nbytes, min(phases), max(phases)))
-    return memory_map(values, total, "shared memory of a block", "phase")

@@ -10,13 +10,12 @@ from html import escape
 
 from ..fuse import FREE, Decision, count, pattern_inputs
 from ..graph import Graph
-from ..kernel.ir import Kernel, accesses
+from ..kernel.ir import Kernel
 from ..lower import Flow
-from ..ops import itemsize
 from ..stitch.plan import StitchPlan
 from ..strategies.kitsune.models.simulate import dataflow
 from ..strategies.kitsune.predict import workload
-from .picture import Arrow, Box, layered, memory_map, thread_map
+from .picture import Arrow, Box, layered, lifetimes, memory_map, thread_map
 from .report import Card, Explanation
 from .svg import PALETTE, Picture
 from .timeline import timeline
@@ -140,7 +139,8 @@ def kernel_card(report: Explanation, card: Card) -> str:
            '<div class="pair"><div><h3>Operations and their schemes</h3><p>' + _legend(stitched) + "</p>"
            f'<div class="scroll">{body_picture(stitched)}</div></div>',
            "<div><h3>Threads</h3>", *_thread_maps(card), "</div></div>",
-           "<h3>Where each value lives</h3>", _placements(kernel.graph, kernel.placements), *_shared_memory(card),
+           "<h3>Where each value lives</h3>", _placements(kernel.graph, kernel.placements),
+           f'<div class="scroll">{lifetimes(card.sources["cuda"].kernel)}</div>',
            f"<details><summary>Its own program: the ids in this card</summary><pre>{escape(str(card.body))}</pre></details>",
            "<h3>The loop program</h3>", f"<pre>{escape(str(kernel))}</pre>", '<div class="pair">']
     for target, source in card.sources.items():
@@ -231,27 +231,6 @@ def _thread_maps(card: Card) -> list[str]:
     maps = list(dict.fromkeys(s.thread_map for s in kernel.segments))
     return [f"<p>{escape(kernel.device.name)}, {escape(m.rule)}: {escape(m.why)}</p>"
             f'<div class="scroll">{thread_map(m)}</div>' for m in maps]
-
-
-def _shared_memory(card: Card) -> list[str]:
-    """The shared memory of a block of the GPU's schedule, if it keeps values there."""
-    kernel = card.sources["cuda"].kernel
-    touched: dict[str, list[int]] = {}
-    for number, phase in enumerate(phase for segment in kernel.segments for phase in segment.phases):
-        for access in accesses(phase):
-            touched.setdefault(access.buffer, []).append(number)
-    offsets: dict[int, int] = {}
-    values, total = [], 0
-    for b in (b for b in kernel.buffers if b.scope == "shared" and b.name in touched):
-        nbytes = b.size * itemsize(b.dtype)
-        if b.slot not in offsets:
-            offsets[b.slot], total = total, total + nbytes
-        values.append((f"{b.name} of %{b.node}", offsets[b.slot], nbytes, min(touched[b.name]), max(touched[b.name])))
-    if not values:
-        return []
-    return [f"<p>Values that a block of {escape(kernel.device.name)} keeps in shared memory, from loop to loop. "
-            "Two at one place in one loop: each thread overwrites an element when it has read it.</p>"
-            f'<div class="scroll">{memory_map(values, total, "kept values", "loop")}</div>']
 
 
 def _placements(graph: Graph, placements: Sequence[tuple[int, str, str, str]]) -> str:

@@ -1,6 +1,6 @@
 """Pictures as SVG text: layered graphs, thread maps, memory plans. The same input gives equal text.
 
-In:  boxes and edges, a ``ThreadMap``, lifetimes. Out: an ``<svg>`` in the page's colours.
+In:  boxes and edges, a ``ThreadMap``, lifetimes, a kernel. Out: an ``<svg>`` in the page's colours.
 
 Graphs are laid out in layers, after Sugiyama. A box stands one layer below its lowest operand. An
 edge that skips layers gets a bend in each. Sweeps sort each layer by the middle of its neighbours.
@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..fuse import count
+from ..kernel.ir import Kernel, accesses
+from ..ops import itemsize
 from ..stitch.mapping import ThreadMap
 from .svg import LINE_HEIGHT, MARGIN, PALETTE, WIDTH, Picture, head, path, rectangle, svg, text, wide
 
@@ -272,3 +274,23 @@ def memory_map(values: Sequence[tuple[str, int, int, int, int]], total: int, tit
         if tall > 14 and across * (last - first + 1) > wide(label):
             body.append(text(left + across * first + 3, y + min(tall, 16) - 3, label))
     return svg(max(WIDTH, left + across * (last_step + 1) + 8), top + height + 8, body, title)
+
+
+def lifetimes(kernel: Kernel) -> Picture:
+    """What a block keeps in shared memory: each value from the first loop that touches it to the last.
+
+    Left out are the places where warps exchange partial results. Two values at one place in one
+    loop share it: each thread overwrites an element when it has read it.
+    """
+    touched: dict[str, list[int]] = {}
+    for number, phase in enumerate(phase for segment in kernel.segments for phase in segment.phases):
+        for access in accesses(phase):
+            touched.setdefault(access.buffer, []).append(number)
+    offsets: dict[int, int] = {}
+    values, total = [], 0
+    for b in (b for b in kernel.buffers if b.scope == "shared" and b.name in touched):
+        nbytes = b.size * itemsize(b.dtype)
+        if b.slot not in offsets:
+            offsets[b.slot], total = total, total + nbytes
+        values.append((f"{b.name} of %{b.node}", offsets[b.slot], nbytes, min(touched[b.name]), max(touched[b.name])))
+    return memory_map(values, total, "kept in shared memory", "loop")
