@@ -220,6 +220,26 @@ def test_a_file_of_kernels_alone_is_read_as_a_whole():
     assert "depths" not in used and used.count("def reverse") == 1 and len(used.splitlines()) == len(REVERSE.splitlines())
 
 
+HOSTILE_KERNELS = ("attribute_walk", "clear_the_counts", "deep_minus", "deep_nesting", "default_argument", "giant_number", "giant_text",
+                   "huge_exponent", "huge_shared_memory", "import_at_the_top", "leaves_at_once", "long_tuple", "names_of_the_judge",
+                   "replaces_the_kernel", "thousand_million_rounds", "walrus", "wide_letters")
+# all are graded by `course verify --hostile`
+
+
+@pytest.mark.parametrize("name", HOSTILE_KERNELS)
+def test_a_hostile_kernel_is_refused(name):
+    (case,) = [case for case in A2.items[0].cases("visible", "A2", "weights")][:1]
+    with pytest.raises(NoAnswer) as caught:
+        Bench((HOME / "hostile" / "kernels" / f"{name}.txt").read_text(encoding="utf-8"), ()).ask("softmax", case)
+    assert caught.value.kind in ("refused", "error")
+
+
+@pytest.mark.parametrize("name", ["writes_its_input", "not_a_number", "predictions"])
+def test_a_hostile_kernel_that_is_stepped_passes_nothing(name):
+    with Sitting(A2, (HOME / "hostile" / "kernels" / f"{name}.txt").read_text(encoding="utf-8"), trusted=True) as sitting:
+        assert not [each.name for each in sitting.run() if each.passed] and sitting.predicted() in ([], [None] * 3)
+
+
 def test_the_item_of_a_rule_says_fail_and_the_others_that_the_kernel_is_refused():
     text = A2.text("solution.py", "weights").replace("cuda.syncthreads()  # C", "pass  # C")
     with Sitting(A2, text, trusted=True) as sitting:

@@ -1,8 +1,9 @@
 """Attacks on the grader: each is a submission that tries to score without an answer.
 
-They are in ``tutorials/assignments/hostile/``. Every one is graded by the real command, in a process of
-its own. Each must score 0, leave a valid results.json, no process and no file, and end in time. As
-root, all are tried a second time as an unprivileged user.
+They are in ``tutorials/assignments/hostile/``, and those that are kernels in its folder ``kernels``.
+Every one is graded by the real command, in a process of its own. Each must score 0, leave a valid
+results.json, no process and no file, and end in time. As root, all are tried a second time as an
+unprivileged user.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from pathlib import Path
 from .assignment import Assignment, CourseError
 from .child import NOBODY
 
-TARGET = "A5"  # the assignment that they are handed in for
+# the attacks, and the assignment that they are handed in for; some texts break other programs that read Python
+TARGETS = {"hostile/*.py": "A5", "hostile/kernels/*.txt": "A2"}
 LIMIT_SECONDS = 60.0  # of one grading: three missed deadlines of 10 s, and room for a busy machine
 MARK = "minisitch-attack"  # begins the name of every file that an attack writes
 PR_SET_CHILD_SUBREAPER = 36
@@ -37,29 +39,44 @@ class Attack:
 
 
 def verify(known: Mapping[str, Assignment], say: Callable[[str], None]) -> int:
-    """Try every attack. Says a line each. Returns how many got something. Raises CourseError if there are none."""
-    if TARGET not in known:
-        raise CourseError(
-            f"the attacks are handed in for {TARGET}, which is not among these assignments"
-        )
-    folder = known[TARGET].folder.parent / "hostile"
-    attacks = sorted(folder.glob("*.py"))
+    """Try every attack. Says a line each, and what could not be tried. Returns how many got something.
+
+    Raises CourseError if there are none, or no assignment to hand them in for.
+    """
+    if missing := TARGETS.values() - known.keys():
+        raise CourseError(f"the attacks are handed in for {', '.join(missing)}, which is not here")
+    home = next(iter(known.values())).folder.parent
+    attacks = [(path, name) for place, name in TARGETS.items() for path in home.glob(place)]
     if not attacks:
-        raise CourseError(f"there are no attacks in {folder}")
-    problems = 0
-    for user in (None, NOBODY) if os.geteuid() == 0 else (None,):
+        raise CourseError(f"there are no attacks in {home / 'hostile'}")
+    if os.geteuid() != 0:
+        return _try_all(sorted(attacks), known, None, say)
+    say("as root, who becomes nobody:")
+    problems = _try_all(sorted(attacks), known, None, say)
+    say("as an unprivileged user:")
+    try:
+        command = [sys.executable, "-c", "import minisitch"]
+        subprocess.run(command, user=NOBODY, group=NOBODY, extra_groups=[], check=True)
+    except (PermissionError, subprocess.CalledProcessError) as problem:
         say(
-            f"as {'root, who becomes nobody' if os.geteuid() == 0 and user is None else 'an unprivileged user'}:"
+            f"  NOT TRIED, and not counted: user {NOBODY} may not run {sys.executable} ({problem}). "
+            "Install Python and minisitch where every user may read them, such as /usr and /opt"
         )
-        for path in attacks:
-            try:
-                found = attempt(path, known[TARGET], user)
-            except PermissionError as problem:
-                say(f"  not tried: that user may not run {problem.filename}")
-                problems += 1
-                break
-            say(f"  {found.name:<24} {found.problem or 'nothing gained'}, {found.seconds:.1f} s")
-            problems += bool(found.problem)
+        return problems
+    return problems + _try_all(sorted(attacks), known, NOBODY, say)
+
+
+def _try_all(
+    attacks: list[tuple[Path, str]],
+    known: Mapping[str, Assignment],
+    user: int | None,
+    say: Callable[[str], None],
+) -> int:
+    problems = 0
+    for path, name in attacks:
+        found = attempt(path, known[name], user)
+        say(f"  {found.name:<24} {found.problem or 'nothing gained'}, {found.seconds:.1f} s")
+        problems += bool(found.problem)
     return problems
 
 
