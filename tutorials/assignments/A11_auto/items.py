@@ -1,0 +1,457 @@
+"""Items of A11. They hold the price of a kernel, and the plan that is to be beaten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from minisitch.course import Drawing, item, prediction
+from minisitch.course.graphs import Operations, circle, draw_operations, readers, smaller_operations
+
+RETURNS = {"plan": list[list[int]]}
+# Prices are in the time that one element takes to or from memory. Shared memory holds 600 elements.
+LAUNCH, BARRIER, SHARED, SPILL = 300, 600, 600, 4
+MOST_OPERATIONS, MOST_ARRAYS = 5, 4  # of a kernel, in one variant and in the other
+QUESTIONS = 5  # may be asked, times the square of the number of operations
+
+
+# ---------------------------------------------------------------- cases
+@dataclass(frozen=True)
+class Program:
+    """A graph, and the values that the program returns."""
+
+    ops: Operations
+    returned: tuple[int, ...]
+    variant: str
+
+    def __str__(self) -> str:
+        return f"ops = {self.ops}, returned = {list(self.returned)}"
+
+    @cached_property
+    def work(self) -> list[int]:
+        """The operations that are no inputs, each behind its operands."""
+        left = {value: set(operands) for value, (_, operands, _) in self.ops.items()}
+        found: list[int] = []
+        while left:
+            ready = [value for value, waits in left.items() if not waits & left.keys()]
+            found += [value for value in ready if self.ops[value][0] != "input"]
+            for value in ready:
+                del left[value]
+        return found
+
+    @cached_property
+    def users(self) -> dict[int, list[int]]:
+        return readers(self.ops)
+
+    @cached_property
+    def reached(self) -> dict[int, set[int]]:
+        """What each value reaches."""
+        found: dict[int, set[int]] = {}
+        for value in reversed(self.work):
+            found[value] = set(self.users[value]).union(
+                *(found[user] for user in self.users[value])
+            )
+        return found
+
+    def misfit(self, kernel: list[int]) -> str:
+        """Why this term's rule forbids a kernel, or an empty string."""
+        if self.variant == "five":
+            if len(kernel) <= MOST_OPERATIONS:
+                return ""
+            return (
+                f"the kernel {kernel} has {len(kernel)} operations; {MOST_OPERATIONS} are the most"
+            )
+        read, written = self.arrays(set(kernel))
+        if len(read) + len(written) <= MOST_ARRAYS:
+            return ""
+        return f"the kernel {kernel} reads {sorted(read)} and writes {sorted(written)}; {MOST_ARRAYS} arrays are the most"
+
+    def arrays(self, inside: set[int]) -> tuple[set[int], set[int]]:
+        """The values that a kernel reads from memory, and those that it writes."""
+        read = {one for value in inside for one in self.ops[value][1]} - inside
+        written = {v for v in inside if v in self.returned or set(self.users[v]) - inside}
+        return read, written
+
+    def price(self, kernel: list[int]) -> int:
+        """The time of one kernel; -1 if it waits for itself, or is no list of operations.
+
+        A launch, each element that is read from memory or written to it, a barrier for each step from a
+        reduce to what reads it, and what finds no place in shared memory. A value needs shared memory
+        if it is read behind a barrier. A reduce's own value is small and needs none.
+        """
+        inside = set(kernel)
+        if not inside or not inside <= set(self.work):
+            return -1
+        behind = set().union(*(self.reached[value] for value in inside)) - inside
+        if any(self.reached[value] & inside for value in behind):
+            return -1
+        sizes = {value: size for value, (_, _, size) in self.ops.items()}
+        level: dict[int, int] = {}
+        for value in self.work:
+            if value in inside:
+                makers = [one for one in self.ops[value][1] if one in inside]
+                level[value] = max(
+                    (level[one] + (self.ops[one][0] == "reduce") for one in makers), default=0
+                )
+        read, written = self.arrays(inside)
+        kept = sum(
+            sizes[value]
+            for value in inside
+            if self.ops[value][0] != "reduce"
+            and any(level[user] > level[value] for user in self.users[value] if user in inside)
+        )
+        moved = sum(sizes[value] for value in [*read, *written])
+        return LAUNCH + moved + BARRIER * max(level.values()) + SPILL * max(0, kept - SHARED)
+
+    def total(self, kernels: list[list[int]]) -> int:
+        return sum(map(self.price, kernels))
+
+    def apart(self) -> int:
+        """The price of one kernel for each operation."""
+        return self.total([[value] for value in self.work])
+
+    def problem(self, kernels: list[list[int]]) -> str:
+        """Why a plan is not legal, or an empty string."""
+        listed = [value for kernel in kernels for value in kernel]
+        for value in self.work:
+            if listed.count(value) != 1:
+                return f"operation {value} is in {listed.count(value)} kernels"
+        if strange := sorted(set(listed) - set(self.work)):
+            return f"{strange[0]} is in a kernel and is no operation"
+        for kernel in kernels:
+            if not kernel:
+                return "a kernel is empty"
+            if self.misfit(kernel):
+                return self.misfit(kernel)
+            if self.price(kernel) < 0:
+                return f"the kernel {kernel} waits for itself: a path leaves it and comes back"
+        if waiting := circle(self.ops, kernels):
+            return f"of the kernels {[kernels[at] for at in waiting]} none can begin: each waits for another"
+        return ""
+
+    def optimum(self) -> int:
+        """The price of the best plan: kernels are launched one after the other, and every next one is tried."""
+        count = len(self.work)
+        bit = {value: 1 << at for at, value in enumerate(self.work)}
+        needs = [sum(bit.get(one, 0) for one in set(self.ops[v][1])) for v in self.work]
+        chosen = [[v for v in self.work if bit[v] & mask] for mask in range(1 << count)]
+        needed = [0] * (1 << count)
+        for mask in range(1, 1 << count):
+            low = (mask & -mask).bit_length() - 1
+            needed[mask] = needed[mask & mask - 1] | needs[low]
+        prices: dict[int, int] = {}
+        least = [0] + [-1] * ((1 << count) - 1)
+        for done in range(1 << count):
+            if least[done] < 0:
+                continue
+            free = ~done & (1 << count) - 1
+            following = free
+            while following:
+                if following not in prices:
+                    misfit = self.misfit(chosen[following])
+                    prices[following] = -1 if misfit else self.price(chosen[following])
+                if prices[following] >= 0 and not needed[following] & ~(done | following):
+                    price = least[done] + prices[following]
+                    then = done | following
+                    if least[then] < 0 or price < least[then]:
+                        least[then] = price
+                following = following - 1 & free
+        return least[-1]
+
+
+def auto(case: Program) -> list[list[int]]:
+    """The plan to beat. Each operation in turn joins the kernel of an operand where that saves most."""
+    kernels: list[list[int]] = []
+    for at, value in enumerate(case.work):
+        rest = [[one] for one in case.work[at + 1 :]]
+        best, home = 0, None
+        for kernel in kernels:
+            joined = [*kernel, value]
+            near = set(kernel) & set(case.ops[value][1])
+            if not near or case.misfit(joined) or case.price(joined) < 0:
+                continue
+            saved = case.price(kernel) + case.price([value]) - case.price(joined)
+            others = [each for each in kernels if each is not kernel]
+            if saved > best and not circle(case.ops, [joined, *others, *rest]):
+                best, home = saved, kernel
+        if home is None:
+            kernels.append([value])
+        else:
+            home.append(value)
+    return kernels
+
+
+class Price:
+    """The function that a submission asks. It counts the questions."""
+
+    def __init__(self, case: Program) -> None:
+        self.case, self.asked = case, 0
+
+    def __call__(self, kernel):
+        self.asked += 1
+        plain = type(kernel) is list and all(type(value) is int for value in kernel)
+        return self.case.price(kernel) if plain else -1
+
+
+def draw_program(at: Drawing) -> Program:
+    kinds = ("map", "map", "map", "heavy", "reduce", "reduce")
+    ops = draw_operations(at, kinds, near=3)
+    found = tuple(
+        value for value, users in readers(ops).items() if not users or at.random.random() < 0.05
+    )
+    return Program(ops, found, at.variant)
+
+
+@dataclass(frozen=True)
+class Several:
+    """Programs that are judged together."""
+
+    programs: tuple[Program, ...]
+
+    def __str__(self) -> str:
+        return "\n                  ".join(map(str, self.programs))
+
+
+def draw_small(at: Drawing) -> Several:
+    """Six programs of five to eight operations, whose best plans can be found."""
+    sizes = (5, 6, 7, 7, 8, 8)
+    return Several(tuple(draw_program(replace(at, size=size)) for size in sizes))
+
+
+def draw_beatable(at: Drawing) -> Several:
+    """Four programs of seven or eight operations. The plan of ``auto`` is not the best of any."""
+    found: list[Program] = []
+    while len(found) < 4:
+        program = draw_program(replace(at, size=7 + len(found) // 2))
+        if program.total(auto(program)) > program.optimum():
+            found.append(program)
+    return Several(tuple(found))
+
+
+def draw_large(at: Drawing) -> Program:
+    return draw_program(replace(at, size=14 + at.size % 3))
+
+
+def fewer(case: Program) -> Iterator[Program]:
+    for ops in smaller_operations(case.ops):
+        users = readers(ops)
+        found = tuple(v for v in ops if v in case.returned or not users[v])
+        if any(kind != "input" for kind, _, _ in ops.values()):
+            yield replace(case, ops=ops, returned=found)
+
+
+def fewer_of_several(case: Several) -> Iterator[Several]:
+    alone = case.programs if len(case.programs) > 1 else fewer(case.programs[0])
+    yield from (Several((each,)) for each in alone)
+
+
+def _plan(case: Program, ask) -> tuple[list[list[int]], Price]:
+    price = Price(case)
+    return ask("plan", case.ops, list(case.returned), price), price
+
+
+def _gain(case: Program, kernels: list[list[int]]) -> int:
+    """What a plan saves against one kernel for each operation; 0 for a plan that is not legal."""
+    return 0 if case.problem(kernels) else case.apart() - case.total(kernels)
+
+
+# ---------------------------------------------------------------- items
+@item(
+    "legal",
+    "Every operation is in one kernel, every kernel can be built and obeys this term's rule, and none wait for each other.",
+    draw=draw_program,
+    smaller=fewer,
+    visible=10,
+    hidden=10,
+    size=10,
+    hidden_size=12,
+    weight=2,
+)
+def legal(case, ask):
+    return case.problem(_plan(case, ask)[0]) or None
+
+
+@item(
+    "saves",
+    "A plan is never slower than one kernel for each operation.",
+    draw=draw_program,
+    smaller=fewer,
+    visible=8,
+    hidden=4,
+    size=9,
+    hidden_size=10,
+    needs=("legal",),
+)
+def saves(case, ask):
+    kernels, _ = _plan(case, ask)
+    gain = _gain(case, kernels)
+    return (
+        f"your plan takes {case.total(kernels)}, and apart they take {case.apart()}"
+        if gain < 0
+        else None
+    )
+
+
+def _share_of_optimum(case: Several, ask, percent: int) -> str | None:
+    got = most = 0
+    for program in case.programs:
+        got += _gain(program, _plan(program, ask)[0])
+        most += program.apart() - program.optimum()
+    return (
+        f"your plans save {100 * got // most}% of what can be saved"
+        if 100 * got < percent * most
+        else None
+    )
+
+
+@item(
+    "half",
+    "Your plans save at least half of what can be saved.",
+    draw=draw_small,
+    smaller=fewer_of_several,
+    visible=1,
+    hidden=1,
+    weight=2,
+    needs=("legal",),
+)
+def half(case, ask):
+    return _share_of_optimum(case, ask, 50)
+
+
+@item(
+    "beats auto",
+    "Your plans save more than those of `auto` in items.py.",
+    draw=draw_beatable,
+    smaller=fewer_of_several,
+    visible=1,
+    hidden=2,
+    weight=3,
+    needs=("legal",),
+)
+def beats_auto(case, ask):
+    got = most = 0
+    for program in case.programs:
+        got += _gain(program, _plan(program, ask)[0])
+        most += _gain(program, auto(program))
+    # a single program is a case only in the search for the smallest
+    beaten = got > most or (len(case.programs) == 1 and got == most)
+    return None if beaten else f"your plans save {got}, and those of auto save {most}"
+
+
+@item(
+    "close",
+    "Your plans save at least 95% of what can be saved.",
+    draw=draw_small,
+    smaller=fewer_of_several,
+    visible=1,
+    hidden=2,
+    weight=3,
+    needs=("legal",),
+)
+def close(case, ask):
+    return _share_of_optimum(case, ask, 95)
+
+
+@item(
+    "questions",
+    f"The price is asked at most {QUESTIONS} times the square of the number of operations.",
+    draw=draw_large,
+    smaller=fewer,
+    visible=1,
+    hidden=1,
+    seconds=4,
+    needs=("half",),
+)
+def questions(case, ask):
+    _, price = _plan(case, ask)
+    count = len(case.work)
+    if price.asked <= QUESTIONS * count**2:
+        return None
+    return f"the price is asked {price.asked} times for {count} operations"
+
+
+@item(
+    "large",
+    "A large program has a legal plan within four seconds, which saves four fifths of what `auto` saves.",
+    draw=draw_large,
+    visible=1,
+    hidden=1,
+    seconds=4,
+    weight=2,
+    needs=("legal",),
+)
+def large(case, ask):
+    kernels, _ = _plan(case, ask)
+    if problem := case.problem(kernels):
+        return problem
+    got, most = _gain(case, kernels), _gain(case, auto(case))
+    return None if 5 * got >= 4 * most else f"your plan saves {got}, and that of auto saves {most}"
+
+
+@item(
+    "numbers",
+    "Other numbers for the same operations save as much, but for a fifth.",
+    draw=draw_small,
+    visible=1,
+    hidden=1,
+    needs=("half",),
+)
+def numbers(case, ask):
+    first = second = 0
+    for program in case.programs:
+        new = {value: 1000 - 3 * value for value in program.ops}
+        ops = {
+            new[value]: (kind, [new[one] for one in operands], size)
+            for value, (kind, operands, size) in reversed(program.ops.items())
+        }
+        twin = replace(program, ops=ops, returned=tuple(new[one] for one in program.returned))
+        first += _gain(program, _plan(program, ask)[0])
+        second += _gain(twin, _plan(twin, ask)[0])
+    if abs(first - second) * 5 <= max(first, second):
+        return None
+    return f"your plans save {first}; with other numbers they save {second}"
+
+
+@item(
+    "again",
+    "A second call with the same objects returns the same.",
+    draw=draw_program,
+    smaller=fewer,
+    visible=4,
+    hidden=4,
+    size=9,
+    hidden_size=10,
+    needs=("legal",),
+)
+def again(case, ask):
+    first, second = ask("plan", case.ops, list(case.returned), Price(case), times=2)
+    return None if first == second else f"the second call with the same arguments returns {second}"
+
+
+# ---------------------------------------------------------------- predictions
+def _drawn(at: Drawing) -> Program:
+    return draw_program(replace(at, size=6))
+
+
+@prediction
+def price_of_one(at):
+    case = _drawn(at)
+    while True:
+        kernel = sorted(at.random.sample(case.work, 3))
+        if case.price(kernel) >= 0:
+            return f"{case}. What is the price of the kernel {kernel}?", case.price(kernel)
+
+
+@prediction
+def price_apart(at):
+    case = _drawn(at)
+    return f"{case}. What do the operations take, if each has a kernel of its own?", case.apart()
+
+
+@prediction
+def not_built(at):
+    case = _drawn(at)
+    kernels = [sorted(at.random.sample(case.work, 3)) for _ in range(6)]
+    count = sum(case.price(kernel) < 0 for kernel in kernels)
+    return f"{case}. How many of the kernels {kernels} cannot be built?", count
