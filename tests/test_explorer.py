@@ -8,8 +8,13 @@ from __future__ import annotations
 import ast
 import http.client
 import json
+import signal
+import subprocess
+import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -264,6 +269,8 @@ def test_every_pair_that_is_apart_is_explained(strategy):
     answer = plans.why(found.all_stages, strategy)
     apart = [pair for pair in answer["pairs"].values() if not pair["together"]]
     ways = [pair for pair in apart if pair["cut"]]
+    product = next(n for n in found.stages.graph.nodes if n.op == "matmul").id
+    assert all(pair["rules"] != ["no-fusion"] for pair in ways if product in pair["cut"])
     assert ways and [pair for pair in ways if not set(pair["rules"]) & answer["cards"].keys()] == []
 
 
@@ -371,6 +378,19 @@ def test_the_command_saves_a_page(tmp_path, capsys):
     page = tmp_path / "page.html"
     assert cli.main(["explore", f"{tmp_path}/f.py:twice", "--arg", "x=f32[64,64]", "--save", str(page)]) == 0
     assert "wrote" in capsys.readouterr().out and "columns shortened from 64 to 40" in page.read_text(encoding="utf-8")
+
+
+def test_the_command_serves_until_it_is_interrupted(tmp_path):
+    (tmp_path / "f.py").write_text(PROGRAM, encoding="utf-8")
+    words = [sys.executable, "-m", "minisitch", "explore", f"{tmp_path}/f.py:twice", "--arg", "x=f32[8,8]"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        address = process.stdout.readline().strip()
+        with urllib.request.urlopen(address) as answer:
+            assert answer.status == 200 and b"<title>twice: auto</title>" in answer.read()
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(address[:-1])
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
 
 
 @pytest.mark.parametrize("words, says", [

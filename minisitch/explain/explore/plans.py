@@ -91,19 +91,23 @@ class Sharing:
         """The decisions of some verdict that are closest to two nodes."""
         found = [(self._nearness(d, u, v), d) for d in self.decisions if d.verdict in verdicts]
         best = max((near for near, _ in found), default=0)
-        return [d for near, d in found if near == best] if best else []
+        closest = [d for near, d in found if near == best]
+        return closest[:1] if best == 1 else closest if best else []
 
     def _nearness(self, decision: Decision, u: int, v: int) -> int:
         """How close a decision is to the gap between two nodes, from 0 to 5.
 
         5 names both. 4 and 3 name one or none, and nodes that share kernels with the others.
-        2 names one of them alone, such as a library call. 1 is about the whole program.
+        2 names one of them alone, such as a library call. 1 is about all kernels of the program.
         """
         near = [2 if end in decision.at else int(any(self.together(end, n) for n in decision.at))
                 for end in (u, v)]
         if all(near):
             return 1 + sum(near)
-        return 2 if max(near) == 2 and len(decision.at) == 1 else int(decision.rule in EVERYWHERE)
+        if max(near) == 2 and len(decision.at) == 1:
+            return 2
+        called = any(self.graph[end].kind == "library" for end in (u, v))
+        return int(decision.rule in EVERYWHERE and not called)
 
 
 def path(graph: Graph, a: int, b: int) -> list[int]:
