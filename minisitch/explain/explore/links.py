@@ -3,8 +3,8 @@
 In:  texts of the stages. Out: for each line the graph nodes that it is about.
 
 Emitted text says its node in a comment (``# %4 exp``) and in its names: ``v4``, ``r4`` and ``k4``
-hold %4. A line without either is about what stands inside it, or else about the line before it: a
-barrier is about what it waits for.
+hold %4. A loop or a guard without either is about the statements inside it, and a barrier is about
+what it waits for: the line before it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def kernel_lines(text: str, body: Body) -> list[LinkedLine]:
     for line in text.splitlines():
         code, _, comment = line.partition("# ")
         own.append({int(i) for i in NODE.findall(comment) or NAME.findall(code)})
-    return _numbered(text, own, body, inherit=True)
+    return _numbered(text, own, body)
 
 
 def loop_lines(text: str, body: Body) -> list[LinkedLine]:
@@ -59,26 +59,26 @@ def source_lines(function: Callable[..., Any], graph: Graph) -> list[LinkedLine]
     return [{"number": n, "text": whole[n - 1], "nodes": at.get(n, [])} for n in numbers]
 
 
-def _numbered(text: str, own: Sequence[set[int]], body: Body, *,
-              inherit: bool = False) -> list[LinkedLine]:
-    """Lines with nodes of the whole graph. With ``inherit`` from the line before, if need be."""
+def _numbered(text: str, own: Sequence[set[int]], body: Body) -> list[LinkedLine]:
+    """Lines with nodes of the whole graph."""
     lines = text.splitlines()
     found: list[LinkedLine] = []
     for k, line in enumerate(lines):
-        inside = set().union(*(own[each] for each in _inside(lines, k))) if k else set()
+        inside = set().union(*(own[each] for each in _inside(lines, k)))
         nodes = sorted({body.origin[i] for i in own[k] or inside if i < len(body.origin)})
-        if not nodes and inherit and line.strip() and found:
+        if not nodes and "sync" in line:
             nodes = found[-1]["nodes"]
         found.append({"number": k + 1, "text": line, "nodes": nodes})
     return found
 
 
 def _inside(lines: Sequence[str], k: int) -> range:
-    """The lines below a header that are further to the right."""
+    """The lines below a header that are further to the right, if none of them is a header."""
     depth, end = _depth(lines[k]), k + 1
     while end < len(lines) and lines[end].strip() and _depth(lines[end]) > depth:
         end += 1
-    return range(k + 1, end)
+    inside = range(k + 1, end)
+    return inside if len({_depth(lines[each]) for each in inside}) == 1 else range(0)
 
 
 def _depth(line: str) -> int:
