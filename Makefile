@@ -27,7 +27,7 @@ demo: $(VENV)/installed
 	$(BIN)/python -m minisitch demo
 
 test: lint
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 	$(BIN)/python -m minisitch.course verify --jobs $(JOBS)
 
 test-offline-cuda: $(VENV)/installed-offline-cuda

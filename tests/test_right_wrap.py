@@ -97,8 +97,9 @@ def test_divisions_at_the_ends_of_every_type(dtype, target):
 def test_reductions_and_running_sums(dtype):
     x = np.random.default_rng(0).integers(np.iinfo(dtype).min, np.iinfo(dtype).max, 1000, dtype, endpoint=True)
     for target in ("cpu", "step"):
-        same(folded, x, target=target)
-        same(rows_and_columns, x.reshape(40, 25) | 1, target=target)
+        strategies = ("astitch", "none") if target == "step" or dtype == "int32" else ("astitch",)  # a kernel an operation is many to compile
+        same(folded, x, target=target, strategies=strategies)
+        same(rows_and_columns, x.reshape(40, 25) | 1, target=target, strategies=strategies)
 
 
 @pytest.mark.parametrize("target", ["cpu", "step"])
