@@ -30,5 +30,18 @@ gc.set_threshold(100_000, 20, 20)  # the suite makes millions of small objects, 
 
 
 @pytest.fixture
+def nothing_built():
+    """No kernel of another test is used again, and none of this one, which changes the compiler."""
+    from minisitch.runtime import steps
+    from minisitch.runtime.cpu import compile as compiler
+
+    steps.forget_launches()
+    compiler.forget_code()
+    yield
+    steps.forget_launches()
+    compiler.forget_code()
+
+
+@pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(0)

@@ -65,12 +65,8 @@ def fold(expression, start="np.float32(0.0)"):
 def cache(monkeypatch, tmp_path):
     """A cache folder of the test's own, and a memory without kernels."""
     monkeypatch.setenv("MINISITCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(compiler, "_memory", {})
+    compiler.forget_code()
     return tmp_path / "cache"
-
-
-def fresh_memory(monkeypatch):
-    monkeypatch.setattr(compiler, "_memory", {})
 
 
 def softmax_of(x):
@@ -255,11 +251,11 @@ def test_polynomials_take_several_vectors_side_by_side(monkeypatch):
 # ---------------------------------------------------------------- the cache
 
 
-def test_memory_then_disk(cache, monkeypatch):
+def test_memory_then_disk(cache):
     first = compile_cpu(SOFTMAX, "softmax", F32)
     again = compile_cpu(SOFTMAX, "softmax", F32)
     assert (first.origin, again.origin) == ("compiled", "memory") and again.code is first.code
-    fresh_memory(monkeypatch)
+    compiler.forget_code()
     loaded = compile_cpu(SOFTMAX, "softmax", F32)
     assert loaded.origin == "disk" and Path(loaded.path).read_text() == SOFTMAX
     x, y = np.zeros(WIDTH, np.float32), np.empty(WIDTH, np.float32)
@@ -293,7 +289,7 @@ def explode():
 
 
 @pytest.mark.parametrize("damage", ["empty", "truncated", "flipped", "forged", "swapped", "unreadable"])
-def test_a_damaged_entry_is_built_again_and_never_unpickled(damage, cache, monkeypatch):
+def test_a_damaged_entry_is_built_again_and_never_unpickled(damage, cache):
     text, name = each("x[i] * np.float32(3.0)")
     path = Path(compile_cpu(text, name, F32).path).with_suffix(".bin")
     content = path.read_bytes()
@@ -306,32 +302,32 @@ def test_a_damaged_entry_is_built_again_and_never_unpickled(damage, cache, monke
     else:
         path.write_bytes({"empty": b"", "truncated": content[:-100], "forged": content[:32] + pickle.dumps(Bomb()),
                           "flipped": content[:-50] + bytes([content[-50] ^ 1]) + content[-49:]}[damage])
-    fresh_memory(monkeypatch)
+    compiler.forget_code()
     again = compile_cpu(text, name, F32)
     assert again.origin == "compiled" and not EXPLOSIONS
     x, y = np.ones(4, np.float32), np.empty(4, np.float32)
     again.function(0, 4, x, y)
     assert (y == 3).all()
     if damage != "unreadable":
-        fresh_memory(monkeypatch)
+        compiler.forget_code()
         assert compile_cpu(text, name, F32).origin == "disk"
 
 
-def test_the_text_on_disk_is_never_executed(cache, monkeypatch):
+def test_the_text_on_disk_is_never_executed(cache):
     text, name = each("x[i] + np.float32(1.0)")
     path = Path(compile_cpu(text, name, F32).path)
     path.write_text("raise SystemExit('the text on disk was run')")
     path.with_suffix(".bin").unlink()
-    fresh_memory(monkeypatch)
+    compiler.forget_code()
     assert compile_cpu(text, name, F32).origin == "compiled" and path.read_text() == text
 
 
-def test_another_users_secret_makes_entries_foreign(cache, monkeypatch):
+def test_another_users_secret_makes_entries_foreign(cache):
     text, name = each("x[i] + np.float32(2.0)")
     compile_cpu(text, name, F32)
     (cache / "secret").write_bytes(bytes(32))
     store._secret.cache_clear()
-    fresh_memory(monkeypatch)
+    compiler.forget_code()
     assert compile_cpu(text, name, F32).origin == "compiled"
     store._secret.cache_clear()
 
@@ -394,7 +390,7 @@ def test_a_full_cache_forgets_what_was_not_used(cache, monkeypatch):
         os.utime(path.with_suffix(".bin"), (time.time() - 1000 + age,) * 2)
     (cache / "left.tmp").write_bytes(b"half a kernel")
     os.utime(cache / "left.tmp", (time.time() - 9999,) * 2)
-    fresh_memory(monkeypatch)
+    compiler.forget_code()
     compile_cpu(requests[0].text, requests[0].name, F32)  # used again: the youngest now
     store._forget_old.cache_clear()
     store._forget_old(cache)
@@ -434,7 +430,7 @@ def test_many_processes_meet_in_one_new_folder(tmp_path):
 def test_compile_many_serial_and_parallel_agree(monkeypatch):
     monkeypatch.setattr(compiler, "PARALLEL_FROM", 2)
     for workers in (1, 2):
-        fresh_memory(monkeypatch)
+        compiler.forget_code()
         requests = [Request(*each(f"x[i] + np.float32({n})"), F32) for n in range(6)]
         seen = []
         monkeypatch.setattr(compiler, "now", seen.append)
@@ -457,7 +453,7 @@ def test_compile_many_meets_errors_itself(monkeypatch):
     assert len(compile_many(requests[:3], 2)) == 3
 
 
-def test_a_worker_process_fills_the_cache(cache, monkeypatch):
+def test_a_worker_process_fills_the_cache(cache):
     worker = compiler._Worker(store.folder())
     request = Request(*each("exp_f32(x[i])"), F32)
     assert worker.ready() and worker.compile(request)
@@ -468,11 +464,11 @@ def test_a_worker_process_fills_the_cache(cache, monkeypatch):
 # ---------------------------------------------------------------- speed, and what is not imported
 
 
-def test_a_load_from_disk_is_quick(monkeypatch):
+def test_a_load_from_disk_is_quick():
     compile_cpu(SOFTMAX, "softmax", F32)
     times = []
     for _ in range(5):
-        fresh_memory(monkeypatch)
+        compiler.forget_code()
         began = time.perf_counter()
         assert compile_cpu(SOFTMAX, "softmax", F32).origin == "disk"
         times.append(time.perf_counter() - began)
@@ -507,7 +503,7 @@ def test_kernels_load_and_compile_in_one_process(tmp_path):
 
 
 @pytest.mark.parametrize("damage", [b"", b"damaged"])
-def test_what_starts_kernels_is_compiled_again_where_the_disk_is_damaged(damage, cache, monkeypatch):
+def test_what_starts_kernels_is_compiled_again_where_the_disk_is_damaged(damage, cache):
     text, name = each("x[i] * np.float32(3.0)")
     for _ in range(2):
         compiler._start.cache_clear()

@@ -15,7 +15,7 @@ from minisitch.errors import KernelBug, KernelError, PlanError
 from minisitch.fuse import extract, fuse
 from minisitch.graph import Graph
 from minisitch.simplify import simplify
-from minisitch.simt import machine, step
+from minisitch.simt import step
 from minisitch.strategies.kitsune import pipeline as designs
 from minisitch.strategies.kitsune.emit import emit_pipeline
 from minisitch.strategies.kitsune.product import Tile
@@ -176,9 +176,8 @@ def test_what_waits_for_the_last_tile_comes_in_a_later_round(name, held):
         launch(graph, source, seed)
 
 
-def test_a_held_queue_of_one_tile_less_waits_for_ever(monkeypatch):
+def test_a_held_queue_of_one_tile_less_waits_for_ever():
     """The emitter's text of what ``verify_pipeline`` refuses."""
-    monkeypatch.setattr(machine, "PATIENCE", 60)
     graph, pipeline = designed("normalised", blocks=1, payload=48, held="all")
     deep, = (q for q in pipeline.queues if q.depth == pipeline.tiles)
     short = replace(pipeline, queues=tuple(replace(q, depth=q.depth - (q is deep)) for q in pipeline.queues))
@@ -207,8 +206,7 @@ def test_a_tree_adds_up_the_same_under_every_seed():
     assert pipeline.taken[-3:] == [12, 3, 2] and results[0] == results[1] == results[2]
 
 
-def test_each_line_of_a_trees_protocol_is_needed(monkeypatch):
-    monkeypatch.setattr(machine, "PATIENCE", 60)
+def test_each_line_of_a_trees_protocol_is_needed():
     graph, pipeline = with_tree("hidden", 2)
     source = emit_pipeline(graph, pipeline, WIDE, threads=32, tile=TINY)
     launch(graph, source)
@@ -317,9 +315,8 @@ def protocol(text):
 
 
 @pytest.mark.paper(58)
-def test_each_line_of_the_protocol_is_needed(monkeypatch):
+def test_each_line_of_the_protocol_is_needed():
     """But for two barriers beside a product, which has barriers of its own: before its first store, after its last load."""
-    monkeypatch.setattr(machine, "PATIENCE", 60)
     graph, source = emitted("residual", payload=64)
     waits, counts, barriers = protocol(source.text)
     assert (len(waits), len(counts), len(barriers)) == (4, 4, 6)

@@ -13,7 +13,6 @@ from stitch_help import BASIC, CPU, ROOT, TOY, TOY32, TOY128, lowered, one_kerne
 
 from minisitch import cuda_emit
 from minisitch.lower import lower_program
-from minisitch.runtime import steps
 from minisitch.runtime.assemble import assemble
 from minisitch.stitch import mapping
 from minisitch.strategies import cost
@@ -205,12 +204,11 @@ def test_split_rows_and_tiles(name):
 
 
 @pytest.mark.parametrize(("target", "count"), [("python", 10), ("step", 10)])
-def test_random_programs_in_small_pieces(monkeypatch, target, count):
+def test_random_programs_in_small_pieces(monkeypatch, nothing_built, target, count):
     """With rows split from 24 columns on, tiles of 16 and slices of 3, random programs reach every cut."""
     monkeypatch.setattr(mapping, "LONG_ROW", 24)
     monkeypatch.setattr(mapping, "CPU_TILE", 16)
     monkeypatch.setattr(mapping, "SHORTEST_SLICE", {"gpu": 3, "cpu": 3})
-    monkeypatch.setattr(steps, "_built", {})  # what was built with other bounds
     monkeypatch.setattr(tool, "TOYS", tuple(replace(t, sms=8) for t in tool.TOYS))
     failures = [f for seed in range(count) for f in tool.check_seed(seed, target)]
     assert not failures, "\n\n".join(f"{f.seed} {f.strategy}\n{f.text}" for f in failures[:3])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from queue_kernels import MUTANTS, PIPELINES, SOFTMAX_TILES, mlp, softmax_arrays, softmax_text
 
 from minisitch.errors import KernelBug
-from minisitch.simt import ArrayBytes, machine, step
+from minisitch.simt import ArrayBytes, step
 
 SEEDS = range(20)
 
@@ -39,8 +39,7 @@ def test_a_pipeline_agrees_with_numpy_under_every_seed(name):
 
 @pytest.mark.paper(58)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: f"{m.pipeline}: {m.name}")
-def test_a_mutant_is_refused(mutant, monkeypatch):
-    monkeypatch.setattr(machine, "PATIENCE", 100)
+def test_a_mutant_is_refused(mutant):
     case, refused = PIPELINES[mutant.pipeline], 0
     text = case.text
     for old, new in mutant.changes:
@@ -58,9 +57,8 @@ def test_a_mutant_is_refused(mutant, monkeypatch):
 
 # ---------------------------------------------------------------- depth: row 69b
 @pytest.mark.paper(58)
-def test_reconverging_paths_need_a_queue_as_deep_as_their_lag(monkeypatch):
+def test_reconverging_paths_need_a_queue_as_deep_as_their_lag():
     """exp's tiles wait for the total of all of them: one entry less than there are tiles, and nobody moves."""
-    monkeypatch.setattr(machine, "PATIENCE", 100)
     case = PIPELINES["softmax"]
     for depth in range(1, SOFTMAX_TILES):
         said = refusal(case, depth, softmax_text(depth), softmax_arrays(depth)(np.random.default_rng(0)))
@@ -69,8 +67,7 @@ def test_reconverging_paths_need_a_queue_as_deep_as_their_lag(monkeypatch):
         launch(case, depth, softmax_text(depth), softmax_arrays(depth)(np.random.default_rng(0)))
 
 
-def test_a_deadlock_names_block_queue_and_tile(monkeypatch):
-    monkeypatch.setattr(machine, "PATIENCE", 100)
+def test_a_deadlock_names_block_queue_and_tile():
     said = refusal(PIPELINES["softmax"], 0, softmax_text(2), softmax_arrays(2)(np.random.default_rng(0)))
     waits = [line.split("while ")[1] for line in said.splitlines() if "while load_acquire" in line]
     assert waits == [

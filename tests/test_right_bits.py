@@ -11,7 +11,7 @@ import pytest
 
 from minisitch.kernel import text as source
 from minisitch.reference import evaluate
-from minisitch.runtime import compile_graph, jit, steps
+from minisitch.runtime import compile_graph, jit
 from minisitch.runtime.cpu import compile as compiler
 from minisitch.simplify import simplify
 from minisitch.trace.parser import parse
@@ -112,24 +112,20 @@ def test_contraction_is_seen():
     assert seen(CANCELS, exact=False)
 
 
-def test_undefined_overflow_is_seen(monkeypatch):
+def test_undefined_overflow_is_seen(monkeypatch, nothing_built):
     monkeypatch.setattr(compiler, "wrapping", lambda node: node)
-    monkeypatch.setattr(compiler, "_memory", {})
-    monkeypatch.setattr(steps, "_built", {})
     monkeypatch.setenv("MINISITCH_CACHE", "0")
     assert seen(WRAPS)
 
 
-def test_float16_kept_wide_is_seen(monkeypatch):
+def test_float16_kept_wide_is_seen(monkeypatch, nothing_built):
     monkeypatch.setattr(source, "rounded_half", lambda text, column: text)
-    monkeypatch.setattr(steps, "_built", {})
     assert seen(NARROW, "python")
 
 
-def test_a_reciprocal_for_a_division_is_seen(monkeypatch):
+def test_a_reciprocal_for_a_division_is_seen(monkeypatch, nothing_built):
     """One division a row and products for the rest, as a first edition of the design had it."""
     before = source.scalar
     monkeypatch.setattr(source, "scalar", lambda stmt, *rest: (
         f"{stmt.args[0]} * (np.float32(1) / {stmt.args[1]})" if stmt.op == "div" else before(stmt, *rest)))
-    monkeypatch.setattr(steps, "_built", {})
     assert seen(QUOTIENT, "python")

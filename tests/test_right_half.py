@@ -5,7 +5,7 @@ import pytest
 
 import minisitch as ms
 from minisitch.kernel import text as source
-from minisitch.runtime import compile_graph, steps
+from minisitch.runtime import compile_graph
 
 TARGETS = ("cpu", "python", "step")
 half = np.float16
@@ -91,10 +91,9 @@ def test_without_exact_values_stay_wide():
     assert wide[0] == 300 and ms.jit(lambda x: (x * x) / half(300), target="cpu")(x)[0] == np.inf
 
 
-def test_values_kept_wide_are_seen(monkeypatch):
+def test_values_kept_wide_are_seen(monkeypatch, nothing_built):
     """The mutant: nothing is rounded between operations."""
     monkeypatch.setattr(source, "rounded_half", lambda text, column: text)
-    monkeypatch.setattr(steps, "_built", {})
     graph = ms.lower(chain, VALUES, stop_after="simplify")
     found = compile_graph(graph, "astitch", "python").outputs([VALUES])[0]
     with np.errstate(all="ignore"):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import minisitch as ms
-from minisitch.runtime import steps
 from minisitch.runtime.cpu import compile as compiler
 
 SIGNED = ("int8", "int16", "int32", "int64")
@@ -111,12 +110,10 @@ def test_programs_that_count_on_it(target):
 
 
 # ---------------------------------------------------------------- mutants
-def test_numbas_own_arithmetic_is_seen(monkeypatch):
+def test_numbas_own_arithmetic_is_seen(monkeypatch, nothing_built):
     """The mutant: 64 bits as Numba has them. Overflow is undefined there, and LLVM makes use of that."""
     monkeypatch.setattr(compiler, "wrapping", lambda node: node)
     monkeypatch.setenv("MINISITCH_CACHE", "0")
-    monkeypatch.setattr(compiler, "_memory", {})
-    monkeypatch.setattr(steps, "_built", {})
     with pytest.raises(AssertionError):
         same(lambda x: (x + 1 > x, x * 2 // 2), ends("int64"))
 

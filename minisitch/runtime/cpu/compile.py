@@ -156,6 +156,11 @@ def load_text(text: str, name: str) -> Callable[..., None]:
     return quiet
 
 
+def forget_code() -> None:
+    """Let no later request have the machine code of one that is known already."""
+    _memory.clear()
+
+
 def compile_many(requests: Iterable[Request], workers: int | None = None) -> list[Compiled]:
     """Compile several kernels. Other processes help with the cold ones: Numba compiles under a global lock.
 
