@@ -26,6 +26,7 @@ from minisitch.runtime.cuda import memory as cuda_memory
 from minisitch.runtime.cuda.device_arrays import look
 from minisitch.runtime.cuda.kernel import Arguments, DeviceKernel
 from minisitch.runtime.cuda.launch import CudaExecutable
+from minisitch.runtime.cuda.memory import MemoryBlock
 from minisitch.testing import arrays_for, check_graph, graphs
 
 LAUNCHES = ("cuLaunchKernel", "cuLaunchCooperativeKernel")
@@ -350,7 +351,12 @@ TOGETHER = """def k(x, y):
 def test_the_fake_gpu_refuses_what_a_gpu_would_get_wrong(gpu):
     """Memory that nobody wrote, and more blocks together than are resident: also where our own check does not look."""
     with pytest.raises(KernelBug, match="read before any write"):
-        DeviceKernel("k", UNWRITTEN, 1, 32, ("float32", "float32"), (1, 2))(array(1), array(2))
+        kernel = DeviceKernel("k", UNWRITTEN, 1, 32, ("float32", "float32"), (1, 2))
+        arguments = Arguments(kernel)
+        for place in (0, 1):
+            arguments.fix(place, MemoryBlock(8, cuda_driver.current(), 0))
+        arguments.launch(kernel.load(cuda_driver.current()), 0)
+        cuda_driver.ask("cuStreamSynchronize", 0)
     kernel = DeviceKernel("k", TOGETHER, 132 * 64, 32, ("float32", "float32"), (1, 9000), together=True)
     function = kernel.load(cuda_driver.current())
     with pytest.raises(DeviceError, match="COOPERATIVE_LAUNCH_TOO_LARGE; a grid barrier takes more blocks"):

@@ -69,7 +69,7 @@ class KernelStep(Step):
     """
 
     name: str
-    launch: Callable[..., None]
+    launch: Any  # a function of the buffers; on a GPU a DeviceKernel
     slots: tuple[int, ...]
     offsets: tuple[int, ...] = ()
     own: tuple[PipelineArray, ...] = ()
@@ -113,10 +113,10 @@ class LibraryStep(Step):
 
 def pipeline_step(source: PipelineSource, slots: tuple[int, ...], target: str) -> KernelStep:
     """The step that runs a pipeline. On a GPU its kernel is loaded before the first call."""
-    launch: Callable[..., None] = functools.partial(_step_pipeline, source)
+    launch: Callable[..., None] | DeviceKernel = functools.partial(_step_pipeline, source)
     if target == "cuda":
-        launch = kernel = DeviceKernel.of_pipeline(source)
-        kernel.load(current())
+        launch = DeviceKernel.of_pipeline(source)
+        launch.load(current())
     return KernelStep(source.name, launch, slots, own=source.arrays[len(slots):])
 
 
@@ -207,7 +207,7 @@ class CopyStep(Step):
 
 # ---------------------------------------------------------------- kernels become functions
 # Equal bodies share one function, across programs too, while one of these programs lives.
-_built: WeakValueDictionary[tuple[str, Device, str, bool, tuple[Pass, ...]], Callable[..., None]] = WeakValueDictionary()
+_built: WeakValueDictionary[tuple[str, Device, str, bool, tuple[Pass, ...]], Any] = WeakValueDictionary()
 
 
 def forget_launches() -> None:
@@ -215,7 +215,7 @@ def forget_launches() -> None:
     _built.clear()
 
 
-def build_kernels(stages: Stages, target: str) -> dict[str, Callable[..., None]]:
+def build_kernels(stages: Stages, target: str) -> dict[str, Any]:
     """A launch function for each digest of a body. It takes the kernel's global buffers.
 
     ``target`` is "cpu", "python", "step" or "cuda".
@@ -238,7 +238,7 @@ def requests(source: KernelSource) -> list[compiler.Request]:
                              launch.short, source.exact) for launch in source.launches]
 
 
-def _launcher(source: KernelSource, target: str) -> Callable[..., None]:
+def _launcher(source: KernelSource, target: str) -> Callable[..., None] | DeviceKernel:
     """The launch function of one kernel on a target."""
     if target == "step":
         return _step_launcher(source)

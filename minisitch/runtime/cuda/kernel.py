@@ -19,7 +19,7 @@ from ...errors import DeviceError
 from ...kernel.text import KernelSource
 from ...strategies.kitsune.emit import PipelineSource
 from . import link as cuda_link
-from .driver import architecture, ask, attribute, current
+from .driver import architecture, ask, attribute
 from .memory import MemoryBlock
 
 WORDS = 7  # of an array argument: 0, 0, elements, item size, address, shape, stride
@@ -59,19 +59,6 @@ class DeviceKernel:
         Raises DeviceError, also if the blocks cannot all be resident and must be.
         """
         return _loaded(self, device)
-
-    def __call__(self, *buffers: np.ndarray) -> None:
-        """Launch once on NumPy arrays, copied to the device and back, to test a single kernel."""
-        device = current()
-        blocks = [MemoryBlock(b.nbytes, device, 0) for b in buffers]
-        arguments = Arguments(self)
-        for place, (block, buffer) in enumerate(zip(blocks, buffers, strict=True)):
-            ask("cuMemcpyHtoDAsync", block.address, buffer.ctypes.data, buffer.nbytes, 0)
-            arguments.words[place * WORDS + ADDRESS] = block.address
-        arguments.launch(self.load(device), 0)
-        for block, buffer in zip(blocks, buffers, strict=True):
-            ask("cuMemcpyDtoHAsync", buffer.ctypes.data, block.address, buffer.nbytes, 0)
-        ask("cuStreamSynchronize", 0)
 
 
 @functools.cache

@@ -260,7 +260,7 @@ class _Simulation:
         said = []
         for task in tasks:
             found = self._waits_for(task)
-            assert found, "whoever waits for nothing has started"
+            assert found, "a task that waits for nothing has started"
             i, wanted = found
             channel = self.channels[i]
             if wanted == "room":
@@ -271,6 +271,6 @@ class _Simulation:
             said.append(f"{task.load.name} (tile {task.tile}) waits for {wanted}")
         enough = depths(self.loads, self.channels)
         deeper = [f"{c.name} {enough[i]}" for i, c in enumerate(self.channels) if c.depth < enough[i]]
-        assert deeper, "with all depths that large every stage comes to its turn"
+        assert deeper, "with these depths every stage gets its turn"
         return (f"deadlock at {self.clock:.4g} us: {'; '.join(said)}. It runs with depths of {', '.join(deeper)}; or keep these "
                 "stages in one, compute again what waits, or let it go through DRAM")
