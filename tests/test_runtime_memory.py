@@ -193,11 +193,11 @@ def test_a_call_is_written_out():
     run = executable(ms.jit(softmax, target="python"), array(1, 8))
     name = run.steps[0].name
     assert run.call.text == f"""\
-def call(leaves, nested=True, into=None):
+def call(leaves, nested=True):
     (a0,) = leaves
     if type(a0) is not ndarray or a0.dtype is not float32 or a0.flags.num & READY != READY:
         a0 = ready(a0, float32)
-    r1 = empty((1, 8), float32) if into is None else into[0]
+    r1 = empty((1, 8), float32)
     a0_flat = a0.ravel()
     r1_flat = r1.ravel()
     {name}(a0_flat, r1_flat)

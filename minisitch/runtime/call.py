@@ -4,11 +4,11 @@ In:  slots, steps, checks and the nest of results. Out: a ``Call``: its ``text``
 
 After, for a softmax of one row (``print(jitted.compile(x).call.text)``):
 
-    def call(leaves, nested=True, into=None):
+    def call(leaves, nested=True):
         (a0,) = leaves
         if type(a0) is not ndarray or a0.dtype is not float32 or a0.flags.num & READY != READY:
             a0 = ready(a0, float32)
-        r1 = empty((1, 768), float32) if into is None else into[0]
+        r1 = empty((1, 768), float32)
         a0_flat = a0.ravel()
         r1_flat = r1.ravel()
         softmax_4ae2fc(a0_flat, r1_flat)
@@ -44,7 +44,7 @@ from .cpu.compile import remember_lines
 from .memory import ALIGNMENT, Slot, line_start
 from .pool import fresh, is_pooled
 
-RESERVED = ("leaves", "nested", "into", "free", "held", "workspace", "call")  # used by every call
+RESERVED = ("leaves", "nested", "free", "held", "workspace", "call")  # used by every call
 READY = 0x101  # bits of an array's flags: in C order, and aligned
 
 
@@ -224,12 +224,12 @@ class CallWriter:
             self.line(f"    {a} = ready({a}, {dtype})")
 
     def results(self) -> list[str]:
-        """Allocate the results, unless the caller passes ``into``. Returns their names in order."""
+        """Allocate the results. Returns their names in order."""
         found = [i for i, s in enumerate(self.slots) if s.place == "output"]
-        for k, i in enumerate(found):
+        for i in found:
             slot = self.slots[i]
             make = "fresh" if is_pooled(slot.size * slot.dtype.itemsize) else "empty"
-            self.line(f"{self.shaped(i)} = {make}({slot.shape}, {self.dtype(slot.dtype)}) if into is None else into[{k}]")
+            self.line(f"{self.shaped(i)} = {make}({slot.shape}, {self.dtype(slot.dtype)})")
         return [self.shaped(i) for i in found]
 
     def nest(self, tree: Tree, results: Sequence[str]) -> str:
@@ -256,10 +256,10 @@ def _tuple(names: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Call:
-    """``text`` defines ``function(leaves, nested=True, into=None)``.
+    """``text`` defines ``function(leaves, nested=True)``.
 
     The function returns the user's nest of results, or a list of them if ``nested`` is false. The
-    results are new arrays, or the arrays in ``into``.
+    results are new arrays.
     """
 
     text: str
@@ -299,7 +299,7 @@ def write_call(program: Program, slots: Sequence[Slot], steps: Sequence[Any], ch
                                 f"{names} = held.made.get(me) or workspace(held)"]
         text = "\n    ".join(["def workspace(held):", f"memory = held.of({workspace})", *w.once, f"held.made[me] = {names}",
                               f"return {names}"]) + "\n\n\n"
-    text += "\n    ".join(["def call(leaves, nested=True, into=None):", *w.lines]) + "\n"
+    text += "\n    ".join(["def call(leaves, nested=True):", *w.lines]) + "\n"
     return Call(text, _load(text, w.names))
 
 
@@ -309,6 +309,6 @@ def _load(text: str, names: dict[str, Any]) -> Callable[..., Any]:
     exec(compile(text, path, "exec"), names)
     made = {name: names.pop(name) for name in ("workspace", "call") if name in names}
     # Its globals do not contain it, so reference counting frees it.
-    function = FunctionType(made.pop("call").__code__, names | made, "call", (True, None))
+    function = FunctionType(made.pop("call").__code__, names | made, "call", (True,))
     remember_lines(function, path, text)
     return function

@@ -114,10 +114,6 @@ class Executable:
         """Run, and return the graph's outputs in a list. Arguments are not written to."""
         return self.call.function(leaves, nested=False)
 
-    def write_to(self, outputs: Sequence[Array], leaves: Sequence[Any]) -> None:
-        """As ``outputs``, but write into the given C-ordered arrays."""
-        self.call.function(leaves, False, outputs)
-
     @functools.cached_property
     def call(self) -> Call:
         """The call as one function, with its text."""
