@@ -15,10 +15,10 @@ import warnings
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from numpy_programs import check_program, programs
 from programs import softmax
 
 import minisitch as ms
-from minisitch import testing
 from minisitch.errors import BackgroundWarning, PlanError, TraceError
 from minisitch.fuse import STRATEGIES
 from minisitch.runtime import Executable
@@ -129,7 +129,7 @@ def test_each_signature_waits_for_itself(held):
 
 
 @settings(max_examples=40, deadline=None)
-@given(testing.programs())
+@given(programs())
 def test_random_programs_mean_the_same_before_and_after_the_swap(program):
     for results in (0, 1):
         strategy = Held()
@@ -145,7 +145,7 @@ def test_random_programs_mean_the_same_before_and_after_the_swap(program):
             return [*seen, f(*inputs)][results]
 
         try:
-            testing.check_program(program, run)
+            check_program(program, run)
         finally:
             strategy.go.set()
             del STRATEGIES["held"]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy_programs import check_program, programs
 from programs import softmax
 from stitch_help import BASIC, CPU, ROOT, TOY, TOY32, TOY128, lowered, one_kernel, program, run, runner, stepped, traced
 
@@ -16,7 +17,7 @@ from minisitch.lower import lower_program
 from minisitch.runtime.assemble import assemble
 from minisitch.stitch import mapping
 from minisitch.strategies import cost
-from minisitch.testing import arrays_for, check_graph, check_program, graphs, programs, random_graph, random_inputs
+from minisitch.testing import arrays_for, check_graph, graphs, random_graph, random_inputs
 from minisitch.trace import flatten, trace
 
 sys.path.insert(0, str(ROOT / "tools"))

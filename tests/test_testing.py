@@ -11,6 +11,7 @@ import pytest
 from golden import compare
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
+from numpy_programs import check_program, programs, random_program
 
 from minisitch.graph import Graph, verify
 from minisitch.ops import EXACT, OPS
@@ -20,12 +21,9 @@ from minisitch.testing import (
     SIDES,
     arrays_for,
     check_graph,
-    check_program,
     graphs,
-    programs,
     random_graph,
     random_inputs,
-    random_program,
     snippet,
 )
 from minisitch.testing.judge import ROUNDED_ONCE, error_bounds, judge

@@ -1,6 +1,6 @@
 """For tests of a compiler: random programs, inputs for them, and a judge that explains itself.
 
-In:  a source of choices (a NumPy generator, or Hypothesis). Out: graphs, NumPy functions, arrays.
+In:  a source of choices (a NumPy generator, or Hypothesis). Out: graphs, arrays, verdicts.
 
     graph = random_graph(np.random.default_rng(7))
     check_graph(graph, random_inputs(graph, np.random.default_rng(7)), run)
@@ -10,7 +10,7 @@ In:  a source of choices (a NumPy generator, or Hypothesis). Out: graphs, NumPy 
         graph = data.draw(graphs(max_nodes=8))
         check_graph(graph, data.draw(arrays_for(graph)), run)
 
-Only the three strategies need Hypothesis. They import it when they are called.
+Only ``graphs`` and ``arrays_for`` need Hypothesis. They import it when they are called.
 """
 
 from __future__ import annotations
@@ -22,15 +22,12 @@ import numpy as np
 
 from ..graph import Graph
 from ..ops import kind_of
-from ..trace import flatten, trace
 from .choices import FromHypothesis, FromNumpy
 from .grower import DISCONTINUOUS, DTYPES, SIDES, Grower, input_fact
 from .judge import Verdict, judge
-from .programs import NumPyProgram, array_texts, grow_program, random_program
 
 __all__ = [
-    "DTYPES", "SIDES", "NumPyProgram", "Verdict", "arrays_for", "check_graph", "check_program", "graphs",
-    "judge", "programs", "random_graph", "random_inputs", "random_program", "snippet",
+    "DTYPES", "SIDES", "Verdict", "arrays_for", "check_graph", "graphs", "judge", "random_graph", "random_inputs", "snippet",
 ]
 
 
@@ -90,17 +87,6 @@ def arrays_for(graph: Graph, *, special: bool = False) -> Any:
     return st.integers(0, 2**20).map(lambda seed: random_inputs(graph, np.random.default_rng(seed), special=special))
 
 
-def programs(*, max_lines: int = 8, library: bool = True) -> Any:
-    """A Hypothesis strategy for the NumPy functions of ``random_program``."""
-    from hypothesis import strategies as st
-
-    @st.composite
-    def strategy(draw: Any) -> NumPyProgram:
-        return grow_program(FromHypothesis(draw), max_lines, library)
-
-    return strategy()
-
-
 # ---------------------------------------------------------------- checks that show the case
 def check_graph(graph: Graph, inputs: Sequence[np.ndarray],
                 run: Callable[[Graph, Sequence[np.ndarray]], Sequence[np.ndarray]], *, seed: int | None = None) -> None:
@@ -116,20 +102,6 @@ def check_graph(graph: Graph, inputs: Sequence[np.ndarray],
     raise AssertionError(f"{wrong}\n\n{graph}\n\nTo see it again:\n\n{snippet(graph, inputs, seed=seed)}")
 
 
-def check_program(program: NumPyProgram, run: Callable[..., Any]) -> None:
-    """Run ``run(function, *inputs)`` and compare with the meaning of the traced function.
-
-    ``run=lambda function, *inputs: function(*inputs)`` checks the tracer itself. Raises
-    AssertionError with the verdicts and the program.
-    """
-    traced = trace(program.function, program.inputs)
-    got, _ = flatten(run(program.function, *program.inputs))
-    verdicts = judge(traced.graph, [*program.inputs, *traced.outside(flatten((program.inputs, {}))[0])], got)
-    wrong = "\n".join(f"output {i}: {v.why}" for i, v in enumerate(verdicts) if not v.ok)
-    if wrong:
-        raise AssertionError(f"{wrong}\n\n{traced.graph}\n\nTo see it again:\n\n{program}")
-
-
 def snippet(graph: Graph, inputs: Sequence[np.ndarray], *, seed: int | None = None) -> str:
     """Python text that rebuilds a case: its graph, and its inputs from the seed or written out."""
     text = ["import numpy as np", "from minisitch.trace.parser import parse", f'graph = parse("""{graph}""")']
@@ -138,3 +110,10 @@ def snippet(graph: Graph, inputs: Sequence[np.ndarray], *, seed: int | None = No
     else:
         text.append(array_texts(inputs))
     return "\n".join(text)
+
+
+def array_texts(arrays: Sequence[np.ndarray]) -> str:
+    """``inputs = [...]``: Python text that rebuilds arrays."""
+    lines = [f"    np.array({a.tolist()!r}, dtype={a.dtype.name!r}).reshape({a.shape}),".replace("nan", "np.nan")
+             .replace("inf", "np.inf") for a in map(np.asarray, arrays)]
+    return "\n".join(["inputs = [", *lines, "]"])

@@ -9,14 +9,16 @@ line whose result would leave the safe range puts it through ``tanh``.
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from .choices import Choices, FromNumpy
+from minisitch.testing import array_texts, judge
+from minisitch.testing.choices import Choices, FromHypothesis, FromNumpy
+from minisitch.trace import flatten, trace
 
 # {x} {y}: values; {a}: an axis of x; {n}: elements of x's last axis. Tried and true idioms.
 ELEMENTWISE = (
@@ -42,13 +44,6 @@ MOVES = (
 PAIRS = ("{x} + {y}", "{x} * {y}", "{x} - {y}", "np.maximum({x}, {y})", "{x} / (np.abs({y}) + 1)", "np.where({x} > 0, {x}, {y})")
 LIBRARY = ("np.cumsum({x}, axis={a})", "{x} @ {x}.T", "np.sort({x}, axis={a})", "np.cbrt({x})")
 SHAPES = ((3,), (2, 3), (7, 33), (31, 32), (2, 3, 7), (1, 123), (4, 1), (33,))
-
-
-def array_texts(arrays: Sequence[np.ndarray]) -> str:
-    """``inputs = [...]``: Python text that rebuilds arrays."""
-    lines = [f"    np.array({a.tolist()!r}, dtype={a.dtype.name!r}).reshape({a.shape}),".replace("nan", "np.nan")
-             .replace("inf", "np.inf") for a in map(np.asarray, arrays)]
-    return "\n".join(["inputs = [", *lines, "]"])
 
 
 @dataclass(frozen=True)
@@ -81,7 +76,7 @@ def random_program(rng: np.random.Generator, *, max_lines: int = 8, library: boo
 
 
 def grow_program(choices: Choices, max_lines: int, library: bool) -> NumPyProgram:
-    """The generator behind ``random_program`` and ``testing.programs``."""
+    """The generator behind ``random_program`` and ``programs``."""
     rng = np.random.default_rng(choices.integer(0, 2**20))
     shape = choices.pick(SHAPES)
     shapes = [shape, *(choices.pick((shape, shape[-1:], (1,) * len(shape))) for _ in range(choices.integer(0, 2)))]
@@ -124,3 +119,28 @@ def _fits(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
         return np.broadcast_shapes(shape, other) == other
     except ValueError:
         return False
+
+
+def programs(*, max_lines: int = 8, library: bool = True) -> Any:
+    """A Hypothesis strategy for the NumPy functions of ``random_program``."""
+    from hypothesis import strategies as st
+
+    @st.composite
+    def strategy(draw: Any) -> NumPyProgram:
+        return grow_program(FromHypothesis(draw), max_lines, library)
+
+    return strategy()
+
+
+def check_program(program: NumPyProgram, run: Callable[..., Any]) -> None:
+    """Run ``run(function, *inputs)`` and compare with the meaning of the traced function.
+
+    ``run=lambda function, *inputs: function(*inputs)`` checks the tracer itself. Raises
+    AssertionError with the verdicts and the program.
+    """
+    traced = trace(program.function, program.inputs)
+    got, _ = flatten(run(program.function, *program.inputs))
+    verdicts = judge(traced.graph, [*program.inputs, *traced.outside(flatten((program.inputs, {}))[0])], got)
+    wrong = "\n".join(f"output {i}: {v.why}" for i, v in enumerate(verdicts) if not v.ok)
+    if wrong:
+        raise AssertionError(f"{wrong}\n\n{traced.graph}\n\nTo see it again:\n\n{program}")
