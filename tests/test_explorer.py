@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -307,6 +308,13 @@ def test_the_page_holds_everything_and_its_data_cannot_leave_their_place():
     assert json.loads(held)["name"] == "hostile"
 
 
+def test_an_installed_package_has_what_the_page_is_made_of():
+    root = Path(ms.__file__).parent
+    listed = tomllib.loads((root.parent / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["package-data"]["minisitch"]
+    there = {str(path.relative_to(root)) for path in (root / "explain" / "explore").iterdir() if path.suffix not in (".py", "")}
+    assert there == {name for name in listed if name.startswith("explain/explore/")} and len(there) == 4
+
+
 # ---------------------------------------------------------------- who may ask
 def ask(server, method="GET", path=None, body=None, **changed):
     """The status and the body of an answer, with headers as the page sends them but for ``changed``."""
@@ -549,6 +557,18 @@ def test_a_phase_of_shared_memory_leads_to_its_first_step(browser, saved):
     browser.run("document.querySelectorAll('#lives button')[1].click()")
     assert "after 1 barrier " in browser.run("document.getElementById('place').textContent")
     assert browser.run("document.querySelectorAll('#lives td.here').length") == 1
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("function, shape, says", [
+    (lambda x: x, (4, 4), "The program has no kernel."), (lambda x: x * 2, (0, 4), "No thread touches memory."),
+    (lambda x: x.reshape(32, 1024) * 2, (32 * 1024,), "The kernel's arrays are too large for a film: give --arg smaller shapes.")])
+def test_a_page_without_a_film_says_why(browser, tmp_path, function, shape, says):
+    (tmp_path / "page.html").write_text(explored(function, (np.ones(shape, np.float32),), {}, "astitch").page(True), encoding="utf-8")
+    browser.open((tmp_path / "page.html").as_uri())
+    browser.press("ArrowRight")
+    assert browser.run("document.getElementById('happens').textContent") == says
+    assert browser.run("document.getElementById('forward').disabled") and browser.errors == []
 
 
 @pytest.mark.browser

@@ -136,8 +136,9 @@ function film() {
   byId("slider").disabled = !show;
   if (!show) {
     byId("place").textContent = "no film";
-    byId("happens").textContent = verdict() ? "The kernel was refused before it began." :
-      "The kernel's arrays are too large for a film: give --arg smaller shapes.";
+    byId("happens").textContent = !kernel() ? "The program has no kernel."
+      : !verdict() ? "The kernel's arrays are too large for a film: give --arg smaller shapes."
+        : verdict().ok ? "No thread touches memory." : "The kernel was refused before it began.";
     for (const id of ["threads", "arrays", "thread", "lives"]) byId(id).replaceChildren();
     return;
   }
@@ -213,6 +214,7 @@ function light(step) {
 
 /* ---------------------------------------------------------------- steps and the address */
 function go(step) {
+  if (!steps().length) return film();
   state.step = Math.max(0, Math.min(steps().length - 1, step));
   film();
   const address = `#step=${state.step + 1}` + (state.kernel ? `&kernel=${state.kernel}` : "");
@@ -596,10 +598,9 @@ function begin() {
   byId("map").addEventListener("mouseover", (event) => { byId("map-cell").textContent = event.target.dataset.said ?? ""; });
   map();
   window.addEventListener("hashchange", readAddress);
-  if (data.kernels.length) {
-    chooseKernel(0);
-    readAddress();
-  }
+  if (data.kernels.length) chooseKernel(0);
+  else film();
+  readAddress();
 }
 
 function chooseThread(thread) {
