@@ -292,6 +292,37 @@ def test_check_passes_a_solution_and_shows_what_it_printed(tmp_path, capsys):
     assert "hello" in said and said.rstrip().endswith("14 of 14 visible items; hidden items exist and count 40%")
 
 
+@pytest.mark.parametrize(("name", "item", "old", "new", "drawn"), [
+    ("A5", "above", "found[user] + cost[user]", "found[user] + 1", "yours: 0"),
+    ("A2", "no race", "cuda.syncthreads()  # C", "pass  # C", "film of block"),
+    ("A1", "", "", "", ""),
+])
+def test_show_draws_the_smallest_case(tmp_path, capsys, name, item, old, new, drawn):
+    each = KNOWN[name]
+    text = each.text("solution.py", each.variant)
+    assert text.count(old) == 1 or not old
+    (tmp_path / each.file).write_text(text.replace(old, new), encoding="utf-8")
+    words = ["show", name, item or each.items[0].name, str(tmp_path / each.file), "--to", str(tmp_path / "case.svg")]
+    assert course.main([*words, "--assignments", str(HOME)]) == (1 if old else 0)
+    said = capsys.readouterr().out
+    if old:
+        assert drawn in (tmp_path / "case.svg").read_text(encoding="utf-8") and "what is wrong" in said
+    else:
+        assert "passes" in said and not (tmp_path / "case.svg").exists()
+
+
+@CAGED
+def test_a_folder_of_submissions_becomes_a_table(tmp_path, capsys):
+    folder = tmp_path / "all"
+    (folder / "bob").mkdir(parents=True)
+    (folder / "ada.py").write_text(")(", encoding="utf-8")
+    table = tmp_path / "grades.csv"
+    status = course.main(["grade", "A5", str(folder), "--assignments", str(HOME), "--secret", "k", "--csv", str(table), "--jobs", "1"])
+    head, ada, bob = table.read_text(encoding="utf-8").splitlines()
+    assert status == 0 and head.startswith("student,score,example,") and head.endswith(",problem")
+    assert ada.startswith("ada,0") and "cannot read spans.py" in bob and "bob" in capsys.readouterr().out
+
+
 def test_a_starter_is_cut_from_the_solution_and_is_not_tried(tmp_path, capsys):
     assert course.main(["starter", "A5", str(tmp_path), "--assignments", str(HOME)]) == 0
     assert 'raise NotImplementedError("spans")' in (tmp_path / "spans.py").read_text()

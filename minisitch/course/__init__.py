@@ -11,7 +11,7 @@ repository's ``tutorials/assignments/``, and not in the package. A new one is on
 
 Reading order: ``items`` (what an item is), ``graphs`` (what several assignments draw), ``assignment``
 (the folder), ``child`` and ``cage`` (how a submission runs), ``kernels`` (how a kernel is stepped),
-``sitting`` (who asks what), ``report``, ``release``, ``verify`` (the grader is graded), ``__main__``
+``sitting`` (who asks what), ``report``, ``show``, ``release``, ``verify`` (the grader is graded), ``__main__``
 (the commands).
 """
 
@@ -22,22 +22,7 @@ from .kernels import KernelLaunch, KernelRun, Refusal
 from .sitting import Outcome, Sitting, without
 
 __all__ = [
-    "Assignment",
-    "Cage",
-    "CageError",
-    "CourseError",
-    "Drawing",
-    "GradedItem",
-    "KernelLaunch",
-    "KernelRun",
-    "NoAnswer",
-    "Outcome",
-    "Prediction",
-    "Refusal",
-    "Sitting",
-    "find_assignment",
-    "find_assignments",
-    "item",
-    "prediction",
-    "without",
+    "Assignment", "Cage", "CageError", "CourseError", "Drawing", "GradedItem", "KernelLaunch",
+    "KernelRun", "NoAnswer", "Outcome", "Prediction", "Refusal", "Sitting", "find_assignment",
+    "find_assignments", "item", "prediction", "without",
 ]

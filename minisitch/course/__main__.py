@@ -1,6 +1,6 @@
 """The commands of the course: ``python -m minisitch.course COMMAND``.
 
-    for students      list, starter, check, hint, questions
+    for students      list, starter, check, show, hint, questions
     for instructors   grade, release, verify, cage
 
 ``check`` exits with 0 only if all visible items pass. ``grade`` exits with 0 if it could grade.
@@ -9,27 +9,25 @@
 from __future__ import annotations
 
 import argparse
+import csv
+import functools
 import json
 import os
 import sys
 import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from ..errors import MinisitchError
 from . import hostile
-from .assignment import (
-    Assignment,
-    CourseError,
-    find_assignment,
-    find_assignments,
-    in_variant,
-    read_submission,
-)
+from .assignment import Assignment, CourseError, find_assignment, find_assignments, in_variant, read_submission
 from .cage import Cage
 from .items import PUBLIC
 from .release import copy_starter, release
 from .report import Mark, blank_marks, detail, line, marks, summary, write_results
+from .show import picture
 from .sitting import Sitting, questions
 from .verify import verify
 
@@ -59,16 +57,20 @@ def _parser() -> argparse.ArgumentParser:
     def command(run: Any, text: str, one: bool = True) -> argparse.ArgumentParser:
         made = commands.add_parser(run.__name__.strip("_"), help=text, description=text)
         made.set_defaults(run=run)
-        made.add_argument(
-            "--assignments", type=Path, help="the folder of an assignment, or of all of them"
-        )
-        made.add_argument(
-            "--variant", default="", help="this term's variant; the first one, if not given"
-        )
+        places = "the folder of an assignment, or of all of them"
+        made.add_argument("--assignments", type=Path, help=places)
+        chosen = "this term's variant; the first one, if not given"
+        made.add_argument("--variant", default="", help=chosen)
         if one:
             made.add_argument("assignment", help="for example A5")
         return made
 
+    _commands_for_students(command)
+    _commands_for_instructors(command)
+    return parser
+
+
+def _commands_for_students(command: Callable[..., argparse.ArgumentParser]) -> None:
     command(_list, "list the assignments", one=False).add_argument("--json", action="store_true")
     command(_starter, "write the file to fill in").add_argument(
         "folder", type=Path, nargs="?", default=Path(".")
@@ -77,12 +79,19 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("file", type=Path)
     check.add_argument("--item", default="", help="only this item")
     check.add_argument("--watch", action="store_true", help="check again whenever the file changes")
+    show = command(_show, "draw the smallest case that an item fails on")
+    show.add_argument("item")
+    show.add_argument("file", type=Path, nargs="?", help="your file, if it is not in this folder")
+    show.add_argument("--to", type=Path, help="the picture's file; else it is named after the item")
     command(_hint, "say what each hint gives away, or print one").add_argument(
         "number", type=int, nargs="?", default=0
     )
     command(_questions, "print your three predictions").add_argument(
         "--student", required=True, help="the address that you hand in with"
     )
+
+
+def _commands_for_instructors(command: Callable[..., argparse.ArgumentParser]) -> None:
     grade = command(_grade, "run all items on a submission, in a cage")
     grade.add_argument("file", type=Path, help="the file, or the folder that holds it")
     grade.add_argument("--secret", default="", help="the key of the hidden items")
@@ -91,14 +100,14 @@ def _parser() -> argparse.ArgumentParser:
         "--student", default="", help="the address of the student, for the predictions"
     )
     grade.add_argument(
-        "--metadata",
-        type=Path,
+        "--metadata", type=Path,
         help="Gradescope's submission_metadata.json, which names the student",
     )
     grade.add_argument("--gradescope", type=Path, help="write results.json")
+    grade.add_argument("--csv", type=Path, help="grade a folder of submissions, and write a table")
+    grade.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="with --csv")
     grade.add_argument(
-        "--trust",
-        action="store_true",
+        "--trust", action="store_true",
         help="grade without Landlock; the submission may then read files",
     )
     out = command(_release, "write the student's folder and autograder.zip")
@@ -109,7 +118,6 @@ def _parser() -> argparse.ArgumentParser:
     check_all.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     check_all.add_argument("--hostile", action="store_true", help="attack the cage instead")
     command(_cage, "say what this machine keeps a submission from", one=False)
-    return parser
 
 
 def _chosen(options: argparse.Namespace) -> tuple[Assignment, str]:
@@ -160,8 +168,8 @@ def _check(options: argparse.Namespace) -> int:
         if not options.watch:
             return status
         before = options.file.stat().st_mtime_ns
-        while options.file.exists() and options.file.stat().st_mtime_ns == before:
-            time.sleep(WATCH_SECONDS)
+        while not options.file.exists() or options.file.stat().st_mtime_ns == before:
+            time.sleep(WATCH_SECONDS)  # some editors take the file away for a moment
 
 
 def _check_once(assignment: Assignment, variant: str, options: argparse.Namespace) -> int:
@@ -214,7 +222,6 @@ def _questions(options: argparse.Namespace) -> None:
 
 # ---------------------------------------------------------------- for instructors
 def _grade(options: argparse.Namespace) -> None:
-    began = time.monotonic()
     assignment, variant = _chosen(options)
     secret = options.secret or (
         options.secret_file.read_text(encoding="utf-8").strip() if options.secret_file else ""
@@ -223,27 +230,76 @@ def _grade(options: argparse.Namespace) -> None:
         raise CourseError(
             "hidden items need a key: give --secret or --secret-file, the same for every student of a term"
         )
-    found = blank_marks(assignment)
-
-    def keep(now: list[Mark]) -> None:
-        if options.gradescope:
-            write_results(options.gradescope, now, time.monotonic() - began)
-
-    keep(found)  # zeros, in case that nothing else is ever written
-    try:
-        text = in_variant(read_submission(options.file, assignment), variant)
-        with Sitting(assignment, text, variant, secret, options.trust) as sitting:
-            for found in marks(sitting, options.student or _student(options.metadata)):
-                keep(found)
-    except MinisitchError as problem:
-        keep(blank_marks(assignment, f"not graded: {problem}"))
-        raise
+    one = functools.partial(_graded, assignment.folder, variant, secret, options.trust)
+    if options.csv:
+        return _grade_all(one, options)
+    student = options.student or _student(options.metadata)
+    found, problem = one(options.file, student, options.gradescope)
+    if problem:
+        raise CourseError(problem)
     for mark in found:
         print(f"  {mark.score:5.2f} of {mark.most:5.2f}  {mark.name}")
     print(
         f"{sum(mark.score for mark in found):.2f} of {sum(mark.most for mark in found):.2f} points; "
         f"{assignment.points - sum(mark.most for mark in found):.2f} more are for the paragraph"
     )
+
+
+def _graded(
+    folder: Path, variant: str, secret: str, trust: bool, file: Path, student: str, results: Any
+) -> tuple[list[Mark], str]:
+    """The marks of one submission, and why it could not be graded. ``results`` is a file for them, or None."""
+    began, assignment = time.monotonic(), Assignment(folder)
+
+    def keep(now: list[Mark]) -> list[Mark]:
+        if results:
+            write_results(results, now, time.monotonic() - began)
+        return now
+
+    found = keep(blank_marks(assignment))  # zeros, in case that nothing else is ever written
+    try:
+        text = in_variant(read_submission(file, assignment), variant)
+        with Sitting(assignment, text, variant, secret, trust) as sitting:
+            for found in marks(sitting, student):
+                keep(found)
+    except MinisitchError as problem:
+        return keep(blank_marks(assignment, f"not graded: {problem}")), str(problem)
+    return found, ""
+
+
+def _grade_all(one: Callable[..., tuple[list[Mark], str]], options: argparse.Namespace) -> None:
+    """Grade a folder of submissions, and write a table. A file, or a folder, is named after its student."""
+    files = sorted(path for path in options.file.iterdir() if not path.name.startswith("."))
+    students = [path.name if path.is_dir() else path.stem for path in files]
+    with ProcessPoolExecutor(options.jobs) as pool, options.csv.open("w", newline="") as table:
+        rows = csv.writer(table)
+        for row in zip(students, pool.map(one, files, students, [None] * len(files)), strict=True):
+            student, (found, problem) = row
+            if table.tell() == 0:
+                rows.writerow(["student", "score", *(mark.name for mark in found), "problem"])
+            scores = [mark.score for mark in found]
+            rows.writerow([student, round(sum(scores), 2), *scores, problem])
+            print(f"  {sum(scores):6.2f}  {student}  {problem}", flush=True)
+
+
+def _show(options: argparse.Namespace) -> int:
+    assignment, variant = _chosen(options)
+    file = options.file or Path(assignment.file)
+    text = in_variant(read_submission(file, assignment), variant)
+    with Sitting(assignment, text, variant, trusted=True) as sitting:
+        found = next(sitting.run([options.item]), None)
+    if found is None or found.passed:
+        print(f"nothing to show: {options.item} " + ("passes" if found else "is no visible item"))
+        return int(found is None)
+    print(detail(found, f"python -m minisitch.course check {assignment.name} {file}"))
+    drawn = picture(found, text, assignment.returns)
+    if drawn is None:
+        print("There is no picture of such a case.")
+        return 1
+    out = options.to or Path(f"{assignment.name}-{options.item.replace(' ', '-')}.svg")
+    out.write_text(str(drawn), encoding="utf-8")
+    print(f"wrote {out}: open it in a browser")
+    return 1
 
 
 def _student(metadata: Path | None) -> str:

@@ -31,22 +31,15 @@ from ..errors import MinisitchError
 from .child import decode, encode, landlock_version
 
 LIMITS = {
-    "RLIMIT_CPU": 120,
-    "RLIMIT_AS": 1 << 30,
-    "RLIMIT_FSIZE": 1 << 20,
-    "RLIMIT_NOFILE": 64,
-    "RLIMIT_CORE": 0,
-    "RLIMIT_NPROC": 0,
+    "RLIMIT_CPU": 120, "RLIMIT_AS": 1 << 30, "RLIMIT_FSIZE": 1 << 20, "RLIMIT_NOFILE": 64,
+    "RLIMIT_CORE": 0, "RLIMIT_NPROC": 0,
 }
 LONGEST_ANSWER = 16 << 20  # bytes
 START_SECONDS = 60.0
 SECONDS = 10.0  # of one question
 MOST_CALLS = 20_000  # of the parent's functions, during one question
 ENVIRONMENT = {
-    "PYTHONHASHSEED": "0",
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "LC_ALL": "C.UTF-8",
+    "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "LC_ALL": "C.UTF-8",
 }
 PACKAGE = Path(__file__).resolve().parent.parent
 WAYS_TO_DIE = "os._exit, a crash, or too much memory does that"
@@ -79,13 +72,8 @@ class Cage:
     """
 
     def __init__(
-        self,
-        source: str,
-        file: str,
-        trusted: bool = False,
-        seconds: float = SECONDS,
-        module: str = "",
-        limits: dict[str, int] = LIMITS,
+        self, source: str, file: str, trusted: bool = False, seconds: float = SECONDS,
+        module: str = "", limits: dict[str, int] = LIMITS,
     ) -> None:
         if not trusted and not landlock_version():
             raise CageError(
@@ -125,10 +113,8 @@ class Cage:
         try:
             self._say(
                 {
-                    "limits": limits,
-                    "numpy": str(Path(np.__file__).parent),
-                    "load_numpy": "numpy" in source,
-                    "module": module,
+                    "limits": limits, "numpy": str(Path(np.__file__).parent),
+                    "load_numpy": "numpy" in source, "module": module,
                     "path": [str(PACKAGE.parent), str(Path(np.__file__).parent.parent)],
                 }
             )

@@ -35,31 +35,10 @@ from typing import Any, BinaryIO
 NOBODY = 65534
 # What a submission may import, loaded before reading files is forbidden.
 LIBRARY = (
-    "bisect",
-    "collections",
-    "copy",
-    "dataclasses",
-    "enum",
-    "fractions",
-    "functools",
-    "graphlib",
-    "heapq",
-    "itertools",
-    "math",
-    "operator",
-    "queue",
-    "random",
-    "re",
-    "statistics",
-    "string",
-    "time",
-    "typing",
-)
-LANDLOCK_CREATE, LANDLOCK_ADD_RULE, LANDLOCK_RESTRICT = (
-    444,
-    445,
-    446,
-)  # system calls, on every machine
+    "bisect collections copy dataclasses enum fractions functools graphlib heapq itertools math operator "
+    "queue random re statistics string time typing"
+).split()
+LANDLOCK_CREATE, LANDLOCK_ADD_RULE, LANDLOCK_RESTRICT = range(444, 447)  # calls, on every machine
 READ = 1 << 2 | 1 << 3  # files and folders
 PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 22, 38
 # System calls that fail, by machine: the machine's number in an audit record, and the calls' numbers.
@@ -144,11 +123,7 @@ def readable_paths(numpy_folder: str) -> list[str]:
         if folder.is_dir():
             paths += [path for path in folder.iterdir() if not path.name.startswith("python")]
     return [
-        *map(str, paths),
-        numpy_folder,
-        f"{numpy_folder}.libs",
-        "/etc/ld.so.cache",
-        "/dev/null",
+        *map(str, paths), numpy_folder, f"{numpy_folder}.libs", "/etc/ld.so.cache", "/dev/null",
         "/dev/urandom",
     ]
 
@@ -272,8 +247,7 @@ class Conversation:
             name = type(error).__name__
             self.say(
                 error=name if hasattr(builtins, name) else "Exception",
-                text=str(error)[:LONGEST_TEXT],
-                line=(lines or [0])[-1] or 0,
+                text=str(error)[:LONGEST_TEXT], line=(lines or [0])[-1] or 0,
             )
 
     def _value(self, question: dict[str, Any]) -> Any:

@@ -18,9 +18,7 @@ COLUMNS = (4, 16, 64)  # elements that a drawn reduce folds into one
 
 
 def draw_operations(
-    at: Drawing,
-    kinds: Sequence[str] = ("map", "map", "heavy", "reduce"),
-    near: int = 4,
+    at: Drawing, kinds: Sequence[str] = ("map", "map", "heavy", "reduce"), near: int = 4,
     most_inputs: int = 2,
 ) -> Operations:
     """``at.size`` operations after a few inputs. An operand is one of the ``near`` operations before."""

@@ -67,9 +67,7 @@ def verify(known: Mapping[str, Assignment], say: Callable[[str], None]) -> int:
 
 
 def _try_all(
-    attacks: list[tuple[Path, str]],
-    known: Mapping[str, Assignment],
-    user: int | None,
+    attacks: list[tuple[Path, str]], known: Mapping[str, Assignment], user: int | None,
     say: Callable[[str], None],
 ) -> int:
     problems = 0
@@ -99,15 +97,8 @@ def attempt(path: Path, assignment: Assignment, user: int | None = None) -> Atta
             if name in ("PATH", "PYTHONPATH", "LANG")
         } | {"TMPDIR": place}
         process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            cwd=place,
-            env=environment,
-            user=user,
-            group=user,
-            extra_groups=[] if user is not None else None,
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=place,
+            env=environment, user=user, group=user, extra_groups=[] if user is not None else None,
         )
         try:
             said, _ = process.communicate(timeout=LIMIT_SECONDS)
@@ -116,8 +107,7 @@ def attempt(path: Path, assignment: Assignment, user: int | None = None) -> Atta
             process.communicate()
             _orphans(before)
             return Attack(
-                path.stem,
-                f"the grader ran longer than {LIMIT_SECONDS:g} s",
+                path.stem, f"the grader ran longer than {LIMIT_SECONDS:g} s",
                 time.monotonic() - began,
             )
         problems = list(_gained(process.returncode, results, said))

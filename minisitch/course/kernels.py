@@ -193,11 +193,8 @@ def launched(source: str, name: str, functions: Sequence[str], fields: dict[str,
         return {"rule": "parameters", "text": str(problem), "line": 0}
     counts = {each: value for each, value in vars(traffic).items() if isinstance(value, int)}
     return {
-        "arrays": _plain(launch.arrays),
-        "counts": counts,
-        "touched": dict(traffic.touched),
-        "queues": dict(traffic.queues),
-        "text": plain_text(text, name),
+        "arrays": _plain(launch.arrays), "counts": counts, "touched": dict(traffic.touched),
+        "queues": dict(traffic.queues), "text": plain_text(text, name),
     }
 
 

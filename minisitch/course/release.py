@@ -14,10 +14,11 @@ from .assignment import HOME, SOLUTION, Assignment, CourseError, data_file, writ
 
 REPOSITORY = HOME.parent.parent
 SETUP = """#!/usr/bin/env bash
-# Runs once, when Gradescope builds the image.
+# Runs once, when Gradescope builds the image. Choose the base image with Ubuntu 24.04, which has Python 3.12.
 set -euo pipefail
 apt-get update
 apt-get install -y python3 python3-venv
+python3 -c 'import sys; sys.exit(sys.version_info < (3, 11) and "This needs Python 3.11: choose Ubuntu 24.04")'
 python3 -m venv /autograder/venv
 /autograder/venv/bin/pip install --constraint /autograder/source/constraints.txt /autograder/source
 cd /autograder/source && /autograder/venv/bin/python -m minisitch.course cage || true

@@ -83,14 +83,9 @@ class Mark:
     def record(self) -> dict[str, Any]:
         """As Gradescope's ``tests`` has it."""
         return {
-            "name": self.name,
-            "number": self.number,
-            "score": self.score,
-            "max_score": self.most,
-            "status": "passed" if self.score == self.most else "failed",
-            "output": self.output,
-            "output_format": "text",
-            "visibility": self.visibility,
+            "name": self.name, "number": self.number, "score": self.score, "max_score": self.most,
+            "status": "passed" if self.score == self.most else "failed", "output": self.output,
+            "output_format": "text", "visibility": self.visibility,
         }
 
 
@@ -148,10 +143,8 @@ def _told(outcome: Outcome) -> str:
 def results(found: Sequence[Mark], seconds: float) -> dict[str, Any]:
     """The whole of Gradescope's ``results.json``."""
     return {
-        "score": round(sum(mark.score for mark in found), 4),
-        "execution_time": round(seconds, 2),
-        "visibility": "visible",
-        "stdout_visibility": "hidden",
+        "score": round(sum(mark.score for mark in found), 4), "execution_time": round(seconds, 2),
+        "visibility": "visible", "stdout_visibility": "hidden",
         "tests": [mark.record() for mark in found],
     }
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from .assignment import Assignment
 from .cage import Cage, NoAnswer
@@ -22,26 +22,10 @@ from .kernels import Bench, KernelRun, Refusal
 MOST_LATE = 3  # answers that may fail to come
 MOST_SHRINKS = 300  # cases tried in the search for the smallest
 DOUBT = {
-    "error": "it raised an error",
-    "time": "it did not answer in time",
-    "died": "its process ended before it answered",
-    "forged": "what it sent is no answer",
+    "error": "it raised an error", "time": "it did not answer in time",
+    "died": "its process ended before it answered", "forged": "what it sent is no answer",
     "refused": "the stepper refuses the kernel, and another item says why",
 }
-
-
-class Examinee(Protocol):
-    """What answers questions: ``Cage``, or for kernels ``kernels.Bench``."""
-
-    @property
-    def alive(self) -> bool: ...
-
-    def ask(
-        self, name: str, *arguments: Any, times: int = 1, seconds: float | None = None
-    ) -> Any: ...
-    def value(self, name: str) -> Any: ...
-    def output(self) -> str: ...
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -79,19 +63,14 @@ class Sitting:
     """
 
     def __init__(
-        self,
-        assignment: Assignment,
-        source: str,
-        variant: str = "",
-        secret: str = "",
-        trusted: bool = False,
-        shrink: bool = True,
+        self, assignment: Assignment, source: str, variant: str = "", secret: str = "",
+        trusted: bool = False, shrink: bool = True,
     ) -> None:
         self.assignment, self.source, self.secret = assignment, source, secret
         self.trusted, self.shrink = trusted, shrink
         self.variant = variant or assignment.variant
         self.late = 0
-        self.examinees: dict[bool, Examinee] = {}  # whether it is for kernels -> who answers
+        self.examinees: dict[bool, Cage | Bench] = {}  # whether it is for kernels -> who answers
         self.unloadable: NoAnswer | None = None
         self.last: Any = None
 
@@ -161,7 +140,7 @@ class Sitting:
             return problem.kind, problem.text
         return ("broken", why) if why else ("", "")
 
-    def _process(self, name: str) -> Examinee:
+    def _process(self, name: str) -> Cage | Bench:
         """Who answers for a function: a kernel is stepped, and other functions run in a cage."""
         kinds = self.assignment.returns
         is_kernel = kinds.get(name) is KernelRun
