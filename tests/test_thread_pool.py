@@ -307,7 +307,7 @@ assert os.waitpid(child, 0)[1] == 0
 
 
 def test_a_process_ends_while_its_threads_look_for_work():
-    for _ in range(5):
+    for _ in range(3):
         in_fresh_python("for _ in range(100): launch(3, 8, True, x, y)")
 
 

@@ -25,9 +25,9 @@ class _Renamed(ast.NodeTransformer):
         return ast.copy_location(ast.Name(self.names.get(node.id, node.id), node.ctx), node)
 
 
-def in_parts(function: ast.FunctionDef) -> list[ast.FunctionDef]:
-    """Replace the loops of a long function by calls, and return the functions that they call."""
-    if sum(isinstance(node, ast.stmt) for node in ast.walk(function)) <= LONG:
+def in_parts(function: ast.FunctionDef, long: int = LONG) -> list[ast.FunctionDef]:
+    """Replace the loops of a function of more than ``long`` statements by calls, and return the functions that they call."""
+    if sum(isinstance(node, ast.stmt) for node in ast.walk(function)) <= long:
         return []
     # Two names of the same bytes become one: arguments of a part do not overlap.
     same: dict[str, str] = {}
