@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,17 @@ def test_pages_of_figures_stay_short(name):
     """Method, a table, what was learned. Single runs are in the history."""
     words = re.findall(r"\S*\w\S*", (ROOT / "docs" / name).read_text(encoding="utf-8"))
     assert len(words) <= 1500
+
+
+def test_the_course_of_eight_weeks_has_every_assignment_in_its_week():
+    """With the points and the minutes of all of them."""
+    guide = (ROOT / "docs" / "instructors.md").read_text(encoding="utf-8")
+    files = (ROOT / "tutorials" / "assignments").glob("A*/assignment.toml")
+    facts = {each.parent.name.split("_")[0]: tomllib.loads(each.read_text(encoding="utf-8")) for each in files}
+    points, minutes = (sum(each[key] for each in facts.values()) for key in ("points", "minutes"))
+    weeks = guide.split(f"**Eight weeks**, {points} points, {minutes:,} minutes")[1].split("**Four weeks**")[0]
+    due = {name: int(week) for week, names in re.findall(r"^\| (\d) \|.*\| ([A-Z\d, ]+) \|$", weeks, re.M) for name in names.split(", ")}
+    assert due == {name: each["week"] for name, each in facts.items()}
 
 
 def test_raw_results_stay_few():

@@ -200,4 +200,4 @@ assert rows["kitsune"].modelled_us < rows["astitch"].modelled_us
 # %% [markdown]
 # **Try.** Remove each of the four barriers of `handoff` in turn. Which thread runs ahead, and of what? Then
 # let `handoff` have two takers, one for even tiles and one for odd ones. Must the counters change? In
-# assignment A10 you write a queue with several readers.
+# assignment A10 you write such a kernel, and the function that says how deep its queue must be.
