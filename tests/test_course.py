@@ -240,6 +240,14 @@ def test_a_hostile_kernel_that_is_stepped_passes_nothing(name):
         assert not [each.name for each in sitting.run() if each.passed] and sitting.predicted() in ([], [None] * 3)
 
 
+def test_predictions_in_a_file_of_kernels_are_read_and_not_run():
+    text = A2.text("solution.py", "weights").replace("(None, None, None)", "(4, None, [True, 'a'])")
+    with Sitting(A2, text, trusted=True) as sitting:
+        assert sitting.predicted() == [4, None, [True, "a"]]
+    with Sitting(A2, text.replace("(4,", "(open('x'),"), trusted=True) as sitting:
+        assert sitting.predicted() == []
+
+
 def test_the_item_of_a_rule_says_fail_and_the_others_that_the_kernel_is_refused():
     text = A2.text("solution.py", "weights").replace("cuda.syncthreads()  # C", "pass  # C")
     with Sitting(A2, text, trusted=True) as sitting:
