@@ -187,6 +187,8 @@ SPLIT = {  # rows above 1024 columns are split among the blocks of an idle devic
     "one value a row": [
         "f32[2,1500] = input name='x'", "f32[2,1] = sum %0 axes=(1,) keepdims=True", "f32[2,1] = neg %1",
         "f32[2,1500] = broadcast %2 shape=(2, 1500)", "f32[2,1500] = add %0 %3", "return %4 %2"],
+    "a column sum whose slices do not divide its rows": [
+        "f32[997,3] = input name='x'", "f32[3] = sum %0 axes=(0,) keepdims=False"],
     "a tile of 4096 columns that seven does not divide": [
         "f32[3,1000,7] = input name='x'", "f32[1,1,7] = input name='b'", "f32[3,1000,7] = broadcast %1 shape=(3, 1000, 7)",
         "f32[3,1000,7] = mul %0 %2", "f32[1000,7] = sum %3 axes=(0,) keepdims=False"],
@@ -211,7 +213,7 @@ def test_random_programs_in_small_pieces(monkeypatch, nothing_built, target, cou
     monkeypatch.setattr(mapping, "CPU_TILE", 16)
     monkeypatch.setattr(mapping, "SHORTEST_SLICE", {"gpu": 3, "cpu": 3})
     monkeypatch.setattr(tool, "TOYS", tuple(replace(t, sms=8) for t in tool.TOYS))
-    failures = [f for seed in range(count) for f in tool.check_seed(seed, target)]
+    failures = [f for seed in (*range(count - 1), 53) for f in tool.check_seed(seed, target)]  # 53 has a slice with a rest
     assert not failures, "\n\n".join(f"{f.seed} {f.strategy}\n{f.text}" for f in failures[:3])
 
 
