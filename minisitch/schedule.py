@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from .graph import identifier
-from .kernel.ir import Buffer, Kernel, Load, Phase, Segment, Store, Touch, statements
-from .kernel.memory import Layout
-from .kernel.statements import Names, Statements
+from .kernel import ir
+from .kernel.memory import EXCHANGED_AT_ONCE, Layout
+from .kernel.statements import Names, Statements, Stores
 from .kernel.verify import verify_kernel
 from .stitch.index import Index, Loaded, footprint
 from .stitch.mapping import MANY_REGISTERS, WARP, ThreadMap
@@ -25,7 +25,7 @@ from .stitch.plan import LoopPlan, StitchPlan
 from .stitch.subroots import Space
 
 
-def schedule(plan: StitchPlan, rewrite: Callable[[Kernel], Kernel] = lambda kernel: kernel) -> Kernel:
+def schedule(plan: StitchPlan, rewrite: Callable[[ir.Kernel], ir.Kernel] = lambda kernel: kernel) -> ir.Kernel:
     """Make the plan's kernel, let ``rewrite`` make it faster, and verify it.
 
     Rows that a block's shared memory has no room for are demoted to global memory, the largest first (AStitch B7). How much
@@ -42,7 +42,7 @@ def schedule(plan: StitchPlan, rewrite: Callable[[Kernel], Kernel] = lambda kern
         plan = replace(plan, demoted=plan.demoted | {largest.node})
 
 
-def as_scheduled(kernel: Kernel, plan: StitchPlan) -> Kernel:
+def as_scheduled(kernel: ir.Kernel, plan: StitchPlan) -> ir.Kernel:
     """The kernel of a plan whose ``memory.schedule_key`` is that of ``kernel``: the same loops, another name, other decisions."""
     placed = kernel.decisions[len(kernel.plan.decisions):]
     whole = replace(plan, maps=kernel.plan.maps, demoted=kernel.plan.demoted)
@@ -69,7 +69,7 @@ def _name(plan: StitchPlan, block: int) -> str:
 REGISTERS, CROWDED = 32, 8
 
 
-def launch(kernel: Kernel) -> Kernel:
+def launch(kernel: ir.Kernel) -> ir.Kernel:
     """All blocks of a kernel with a grid barrier fit in one wave; no thread has fewer registers than were assumed."""
     device, gpu = kernel.device, kernel.device.kind == "gpu"
     grid = max((s.thread_map.blocks for s in kernel.segments), default=1)
@@ -82,7 +82,7 @@ def launch(kernel: Kernel) -> Kernel:
     return replace(kernel, segments=single, grid=max(1, grid), registers=registers)
 
 
-def _assumed_registers(kernel: Kernel) -> int:
+def _assumed_registers(kernel: ir.Kernel) -> int:
     doubles = any(b.dtype == "float64" for b in kernel.buffers)
     crowded = len(kernel.parameters) + kernel.grid_barriers >= CROWDED
     several_columns = bool(kernel.plan.maps)
@@ -97,26 +97,27 @@ class _Builder:
         self.layout, self.plan, self.device = layout, layout.plan, layout.device
         self.constants: dict[tuple[str, str], tuple[str, str, object]] = {}
 
-    def build(self) -> Kernel:
+    def build(self) -> ir.Kernel:
         """Segments in order; the launch is not configured yet."""
-        layout, groups, segments = self.layout, list(self.layout.segments.items()), list[Segment]()
+        layout, groups, segments = self.layout, list(self.layout.segments.items()), list[ir.Segment]()
         for number, ((level, _), loops) in enumerate(groups):
             last_of_level = number + 1 < len(groups) and groups[number + 1][0][0] != level
             segments.append(self._segment(loops, "grid" if last_of_level else "none"))
         ranked = {"input": 0, "output": 1, "scratch": 2, "shared": 3}
         buffers = tuple(sorted(layout.buffers.values(), key=lambda b: (ranked[b.scope], b.role == "exchange")))
-        return Kernel(_name(self.plan, layout.block), self.plan, self.device, buffers, tuple(self.constants.values()),
+        return ir.Kernel(_name(self.plan, layout.block), self.plan, self.device, buffers, tuple(self.constants.values()),
                       tuple(segments), 1, layout.block, REGISTERS, touches(segments, layout.buffers),
                       tuple(map(layout.locations, self.plan.sub_roots)), tuple(layout.decisions))
 
-    def _segment(self, loops: Sequence[LoopPlan], barrier: str) -> Segment:
+    def _segment(self, loops: Sequence[LoopPlan], barrier: str) -> ir.Segment:
         space, names = loops[0].space, Names(self.constants)
         m = self.layout.maps[loops[0].level, space]
-        phases = tuple(self._phase(loop, names, space, m) for loop in loops)
         slice_size = -(-space.serial // space.slices) if space.slices > 1 else max((p.serial for p in loops), default=1)
-        carries = tuple(f"a{s.node}" for loop in loops for s in loop.sub_roots if s.role == "carry")
-        return Segment(space.kind, space.rows, space.chunks, m.chunk, space.slices, slice_size, m, phases,
-                       self._between_tasks(m, loops), barrier, carries)
+        segment = ir.Segment(space.kind, space.rows, space.chunks, m.chunk, space.slices, slice_size, m, (),
+                          self._between_tasks(m, loops), barrier)
+        nests = _Nests(self.layout, names, space, segment)
+        phases = tuple(map(nests.phase, loops))
+        return replace(segment, phases=phases, opening=nests.opening, closing=nests.closing)
 
     def _between_tasks(self, m: ThreadMap, loops: Sequence[LoopPlan]) -> str:
         """The barrier between two tasks of a block, where the next might overwrite what this one still reads.
@@ -131,48 +132,111 @@ class _Builder:
             return "warp" if crossed and m.threads_per_row > 1 else "none"
         return "block" if crossed or sum(self.layout.exchanges[loop.order] for loop in loops) % 2 else "none"
 
-    # ------------------------------------------------------------ statements
-    def _phase(self, loop: LoopPlan, names: Names, space: Space, m: ThreadMap) -> Phase:
-        work = Statements(self.layout, names, loop, space, m)
-        folds = [work.combine(s) for s in loop.sub_roots if s.role == "combine"]
+
+class _Nests:
+    """Writes the nests of one segment: its phases, and what a block does before and after its tasks."""
+
+    def __init__(self, layout: Layout, names: Names, space: Space, segment: ir.Segment) -> None:
+        self.layout, self.names, self.space, self.segment = layout, names, space, segment
+        self.gpu, self.threads = layout.device.kind == "gpu", segment.threads(layout.block)
+        self.live = self.gpu and segment.ragged  # not every thread has a row
+        self.opening: ir.Nest = ()
+        self.closing: ir.Nest = ()
+
+    def phase(self, loop: LoopPlan) -> ir.Phase:
+        """Statements that run once a row, then a loop over columns, and in it one over reduced rows.
+
+        A fold over reduced rows begins and ends with each column. A fold over columns begins before
+        their loop, and ends after it.
+        """
+        work = Statements(self.layout, self.names, loop, self.space, self.segment.thread_map)
+        found = [work.combine(s) for s in loop.sub_roots if s.role == "combine"]
         work.evaluate()
         for s in loop.sub_roots:
             if s.role in ("map", "piece"):
                 work.store_map(s)
             elif s.role != "combine":
-                folds.append(work.fold(s))
-        axes = (("col", loop.cols), ("ser", loop.serial))[:1 if loop.serial == 1 else 2]
-        outer = int(loop.serial != 1 or any(f.along in ("column", "warp") for f in folds))
-        return Phase(loop.cols, loop.serial, loop.chunked, tuple(work.before), tuple(work.body), tuple(folds),
-                     self.layout.barriers[loop.order], axes, outer=outer)
+                found.append(work.fold(s))
+        nest: ir.Nest = (*work.body, *(ir.Accumulate(f) for f, _ in found))
+        for fold, stores in found:
+            if fold.along == "carry":
+                self._carry(fold, stores)
+        found = [(f, stores) for f, stores in found if f.along != "carry"]
+        starts = tuple(ir.Start(f) for f, _ in found)
+        if loop.serial != 1:
+            nest = (ir.Loop("ser", 0, loop.serial, nest, bounds=self._reduced_rows(loop)),)
+        if loop.serial != 1 or any(f.along in ("column", "warp") for f, _ in found):
+            nest = (self._columns(loop, (*starts, *nest, *self._ends(found, f"thread % {WARP} == 0" * loop.warps))),)
+        else:
+            one = "lane == 0 and live" if self.live else "lane == 0"
+            nest = (*starts, self._columns(loop, nest), *self._ends(found, one * self.gpu))
+        before = (ir.If("live", tuple(work.before)),) if self.live and work.before else work.before
+        barrier = self.layout.barriers[loop.order]
+        ends = () if barrier == "none" else (ir.Barrier(barrier),)
+        return ir.Phase(loop.cols, loop.serial, loop.chunked, (*before, *nest, *ends))
+
+    def _columns(self, loop: LoopPlan, body: ir.Nest) -> ir.Loop:
+        """The loop over the columns of a task, which the threads of a row share."""
+        split = loop.chunked and self.segment.chunks > 1
+        if not self.gpu:
+            return ir.Loop("col", 0, loop.cols, body, bounds="start, start + width" * split)
+        if loop.warps:
+            return ir.Loop("col", 0, loop.cols, body, "warps", f"thread // {WARP}, {loop.cols}, {self.threads // WARP}")
+        stop = f"{loop.cols} if live else 0" if self.live else str(loop.cols)  # a row past the end has no columns
+        bounds = f"start + lane, stop, {self.threads}" if split else f"lane, {stop}, {self.threads}"
+        return ir.Loop("col", 0, loop.cols, body, "threads", bounds)
+
+    def _reduced_rows(self, loop: LoopPlan) -> str:
+        """Those of a task's slice; or those that one lane of a warp takes."""
+        if loop.warps:
+            return f"thread % {WARP}, {loop.serial}, {WARP}"
+        return "ser_first, ser_last" * (self.segment.slices > 1)
+
+    def _ends(self, found: Sequence[tuple[ir.Fold, Stores]], one: str) -> ir.Nest:
+        """Folds end, and their results are stored. All threads have them: ``one`` says which stores."""
+        folds, stores = tuple(f for f, _ in found), tuple(s for _, stores in found for s in stores)
+        combines = (ir.Combine(folds[k:k + EXCHANGED_AT_ONCE]) for k in range(0, len(folds), EXCHANGED_AT_ONCE))
+        return (*combines, *((ir.If(one, stores),) if one and stores else stores))
+
+    def _carry(self, fold: ir.Fold, stores: Stores) -> None:
+        """A block's column sums start before its tasks. Afterwards each row lane stores its part."""
+        rows = self.segment.thread_map.rows_per_block
+        cols = self.layout.buffers[fold.buffer].size // rows
+        loop = ir.Loop("col", 0, cols, (ir.Start(fold),))
+        if self.gpu:
+            loop = replace(loop, kind="threads", bounds=f"lane, {cols}, {self.threads}")
+            part = "part_block" if rows == 1 else f"part_block * {rows} + lane_row"
+            self.closing = self.closing or (ir.Let("part", part),)
+        self.opening = (*self.opening, loop)
+        self.closing = (*self.closing, replace(loop, body=(ir.Combine((fold,)), *stores)))
 
 
 # ---------------------------------------------------------------- traffic
-def touches(segments: Sequence[Segment], buffers: Mapping[str, Buffer]) -> tuple[Touch, ...]:
+def touches(segments: Sequence[ir.Segment], buffers: Mapping[str, ir.Buffer]) -> tuple[ir.Touch, ...]:
     """Which cells of global memory plain segments read and write: what the cost model counts and the stepper checks."""
-    accesses: dict[tuple[int, str, bool], dict[Index, int]] = {}  # level, buffer, stores: index -> how often, at most
+    seen: dict[tuple[int, str, bool], dict[Index, int]] = {}  # level, buffer, stores: index -> how often, at most
     level = 0
     for segment in segments:
-        for phase in segment.phases:
-            trips = segment.rows * phase.cols * phase.serial
-            for stmt in statements(phase):
-                if isinstance(stmt, Load | Store) and buffers[stmt.buffer].scope != "shared":
-                    found = accesses.setdefault((level, stmt.buffer, isinstance(stmt, Store)), {})
-                    found[stmt.index] = found.get(stmt.index, 0) + trips
+        nests = [(phase.nest, segment.rows * phase.cols * phase.serial) for phase in segment.phases]
+        for nest, trips in (*nests, (segment.closing, segment.rows)):
+            for a in ir.accesses(segment, nest):
+                if buffers[a.buffer].scope != "shared":
+                    found = seen.setdefault((level, a.buffer, a.stores), {})
+                    found[a.index] = found.get(a.index, 0) + trips
         level += segment.barrier == "grid"
     made = {b.name: -1 for b in buffers.values() if b.scope == "input"}
     found_cells = []
-    for level, buffer in sorted({key[:2] for key in accesses}):
+    for level, buffer in sorted({key[:2] for key in seen}):
         size = buffers[buffer].size
-        read, written = (_cells(accesses.get((level, buffer, stores), {}), size) for stores in (False, True))
+        read, written = (_cells(seen.get((level, buffer, stores), {}), size) for stores in (False, True))
         if written and made.setdefault(buffer, level) == level:
             read = 0  # what this epoch wrote is still in cache when it is read
-        found_cells.append(Touch(level, buffer, read, written))
+        found_cells.append(ir.Touch(level, buffer, read, written))
     return tuple(found_cells)
 
 
-def _cells(accesses: Mapping[Index, int], size: int) -> int:
+def _cells(trips: Mapping[Index, int], size: int) -> int:
     """Cells that accesses touch together; a gather touches no more than it makes, wherever they lie."""
-    gathers = {i: trips for i, trips in accesses.items() if any(isinstance(a, Loaded) for _, a in i.terms)}
-    plain = footprint([i for i in accesses if i not in gathers], size)
+    gathers = {i: n for i, n in trips.items() if any(isinstance(a, Loaded) for _, a in i.terms)}
+    plain = footprint([i for i in trips if i not in gathers], size)
     return min(size, plain + min(footprint(gathers, size), sum(gathers.values())))

@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from nests import changed, without
 from stitch_help import CPU, TOY, V100, program, stepped, traced
 
 from minisitch import cpu_emit, cuda_emit
 from minisitch.errors import KernelError, PlanError
 from minisitch.fuse import extract, fuse, make_plan
-from minisitch.kernel.ir import Compute, Load
+from minisitch.kernel.ir import Barrier, Compute, Load
 from minisitch.kernel.verify import verify_kernel
 from minisitch.lower import lower_plan
 from minisitch.passes.registry import default_kernel
@@ -364,7 +365,7 @@ def test_a_core_folds_along_memory():
     for shape, axes, inner in (((6, 70), (1,), "ser"), ((3, 40, 5), (1,), "c1")):
         graph, composition = one_reduce(shape, axes, BlockCut(0, 1))
         (phase,) = [p for s in composed(graph, CPU, composition).segments for p in s.phases if p.folds]
-        assert phase.axes[-1][0] == inner and bool(phase.folds[0].buffer) == (inner != "ser")
+        assert phase.innermost[0].loops[-1].var == inner and bool(phase.folds[0].buffer) == (inner != "ser")
 
 
 # ---------------------------------------------------------------- memory
@@ -372,22 +373,20 @@ def test_a_core_folds_along_memory():
 def test_a_barrier_less_is_refused():
     """Reduce.2 takes the bytes of Reduce.1: without the barrier somebody may still read the old one."""
     kernel = composed(figure_3(), V100, figure_3_schedules())
-    (segment,) = kernel.segments
     assert verify_kernel(kernel) is kernel
-    bare = tuple(replace(p, barrier="none") for p in segment.phases)
     with pytest.raises(KernelError, match="k2 is read where other threads may still be writing it"):
-        verify_kernel(replace(kernel, segments=(replace(segment, phases=bare),)))
+        verify_kernel(without(kernel, lambda stmt: isinstance(stmt, Barrier)))
 
 
 @pytest.mark.paper(16)
 def test_a_takeover_while_another_still_reads_is_refused():
     """Divide takes the bytes of Exponential element by element: not if its threads read a neighbour's element."""
     kernel = composed(figure_3(), V100, figure_3_schedules())
-    (segment,) = kernel.segments
-    body = tuple(replace(x, index=x.index * -1 + 288) if isinstance(x, Load) and x.buffer == "k6" else x for x in segment.phases[3].body)
-    phases = (*segment.phases[:3], replace(segment.phases[3], body=body), *segment.phases[4:])
+
+    def backwards(x):
+        return (replace(x, index=x.index * -1 + 288) if isinstance(x, Load) and x.buffer == "k6" else x,)
     with pytest.raises(KernelError, match="k10 takes over the bytes of k6"):
-        verify_kernel(replace(kernel, segments=(replace(segment, phases=phases),)))
+        verify_kernel(changed(kernel, backwards, p=3))
 
 
 def test_what_does_not_fit_goes_through_global_memory():

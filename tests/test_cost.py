@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from nests import changed, phases
 from programs import batch_norm, gelu, layernorm, layernorm_backward, softmax
 from stitch_help import BASIC, CPU, TOY, TOY32, TOY128, V100, figure_7, lowered, one_kernel, program, stepped, traced
 
@@ -11,6 +12,7 @@ from minisitch import cuda_emit
 from minisitch.device import BUILT_IN, LOOP_NS, SERIAL_BELOW, SERIAL_BESIDE_LIBRARY, Level
 from minisitch.errors import DeviceError
 from minisitch.kernel.ir import HEAVY
+from minisitch.passes.registry import DEFAULTS
 from minisitch.runtime.cpu import thread_pool, workers
 from minisitch.runtime.steps import requests, to_the_cores
 from minisitch.runtime.this_machine import cpu_with
@@ -212,9 +214,10 @@ def test_operations_have_their_own_price_on_a_cpu():
 
 def test_a_piece_of_a_loop_is_priced_without_what_its_guards_leave_out():
     """Where arrays are joined each element is of one of them, and no guard is asked; a loop that is not cut loads both and chooses."""
-    kernel = one_kernel(traced(lambda x, y: np.concatenate([x, y], axis=-1) * np.float32(2), (4000, 96), (4000, 160)), CPU)
-    whole = replace(kernel, segments=tuple(replace(s, phases=tuple(replace(p, cuts=()) for p in s.phases)) for s in kernel.segments))
-    assert [p.cuts for s in kernel.segments for p in s.phases] == [(96,)]
+    graph = traced(lambda x, y: np.concatenate([x, y], axis=-1) * np.float32(2), (4000, 96), (4000, 160))
+    kernel = one_kernel(graph, CPU)
+    whole = one_kernel(graph, CPU, tuple(name for name in DEFAULTS["cpu"] if name != "cut_loops"))
+    assert [[i.loops[-1].last for i in p.innermost] for k in (kernel, whole) for p in phases(k)] == [[96, 256], [256]]
     assert cost.kernel_us(kernel) < cost.kernel_us(whole)
 
 
@@ -224,7 +227,8 @@ def test_what_a_piece_knows_is_not_priced():
         rows = np.zeros((10, 30), np.int32)
         joined = traced(lambda t, i, j: np.concatenate([t[at(i)], t[at(j)]], axis=2).sum((1, 2)), (50, 16), rows, rows)
         (kernel,) = lowered(joined, "astitch", "cpu", CPU, "schedule").kernels
-        assert [p.cuts for s in kernel.segments for p in s.phases] == [(16,)] and kernel.segments[0].work < SERIAL_BELOW
+        (phase,) = phases(kernel)
+        assert [i.loops[-1].last for i in phase.innermost] == [16, 32] and kernel.segments[0].work < SERIAL_BELOW
         return cost.kernel_us(kernel)
     each = BUILT_IN["core_ns"]["mod int"] + BUILT_IN["core_ns"]["scalar"]
     assert us(lambda i: i % 7) - us(lambda i: i) == pytest.approx(2 * 300 * each / 1e3, rel=0.05)
@@ -362,11 +366,9 @@ def test_what_does_not_change_in_the_innermost_loop_is_priced_once_for_each_star
     light = one_kernel(program("f32[8,128] = input name='x'", "f32[8,128,64] = input name='z'", "f32[8,128] = neg %0",
                                "f32[8,128,1] = reshape %2 shape=(8,128,1)", "f32[8,128,64] = broadcast %3 shape=(8,128,64)",
                                "f32[8,128,64] = add %4 %1"), CPU)
-    (segment,) = light.segments
-    (phase,) = segment.phases
-    assert phase.axes[-1][1] == 64
-    body = tuple(replace(s, op="tan") if getattr(s, "op", "") == "neg" else s for s in phase.body)
-    heavy = replace(light, segments=(replace(segment, phases=(replace(phase, body=body),)),))
+    (phase,) = phases(light)
+    assert phase.innermost[0].loops[-1].last == 64
+    heavy = changed(light, lambda s: (replace(s, op="tan") if getattr(s, "op", "") == "neg" else s,))
     extra = cost.kernel_us(heavy) - cost.kernel_us(light)
     assert 0.5 < extra * 1e3 / (8 * 128 * BUILT_IN["core_ns"]["tan float32"]) < 1.5
 

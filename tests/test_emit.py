@@ -11,18 +11,21 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nests import loops, phases
 from programs import attention, softmax
 from stitch_help import BASIC, CPU, ROOT, TOY, bodies, lowered, one_kernel, program, run, runner, traced
 
 import minisitch as ms
 from minisitch import cpu_emit, cuda_emit
+from minisitch.cpu_emit import LITTLE, calls, is_short
 from minisitch.device import SERIAL_BELOW
 from minisitch.fuse import extract, make_plan
 from minisitch.graph import Builder, Graph, TensorType
-from minisitch.kernel.ir import LITTLE, Choose, FromIndex, Load, Phase, Store
+from minisitch.kernel.ir import Choose, FromIndex, Load, Loop, Store
 from minisitch.kernel.text import literal
 from minisitch.ops import DTYPES, OPS, SHORT, kind_of
 from minisitch.passes.axes import _split
+from minisitch.passes.cut_loops import within
 from minisitch.simplify import simplify
 from minisitch.stitch.index import Digit, Index, Within
 from minisitch.testing import check_graph, random_graph
@@ -184,7 +187,7 @@ def test_what_lies_across_the_rows_is_read_in_blocks(rows, cols, golden):
     x, y = rng.random((cols, rows)).astype(np.float32), rng.random((rows, cols)).astype(np.float32)
     text, result = ran_on_cpu(lambda x, y: x.T + y, x, y)
     assert np.array_equal(result, x.T + y)
-    assert ("for row_first" in text) == (cols > 500 and rows > 16)
+    assert ("for first_row" in text) == (cols > 500 and rows > 16)
     if (rows, cols) == (70, 515):
         golden("transposed_cpu", text)
 
@@ -271,30 +274,34 @@ def standardised(x):
     return (x - np.mean(x, axis=0)) / np.std(x, axis=0)
 
 
-@pytest.mark.parametrize(("rows", "calls"), [(600, 2), (200_000, 5)])
-def test_small_segments_follow_each_other_in_one_function(rows, calls, golden):
+@pytest.mark.parametrize(("rows", "count"), [(600, 2), (200_000, 5)])
+def test_small_segments_follow_each_other_in_one_function(rows, count, golden):
     """What one core does anyway is one call, but for loops that the compiler must treat otherwise; a large segment is a call of its
     own, since cores share it."""
     source = emitted(traced(standardised, (rows, 40)), "cpu")
     segments = source.kernel.segments
-    assert len(segments) > 1 and sum(map(len, source.kernel.calls)) == len(segments)
-    assert len(source.launches) == len(source.kernel.calls) == calls
-    if calls == 2:
+    assert len(segments) > 1 and sum(map(len, calls(source.kernel))) == len(segments)
+    assert len(source.launches) == len(calls(source.kernel)) == count
+    if count == 2:
         assert source.launches[0].tasks == 1 and source.text.count("range(first") == 1
         golden("standardised_one_call", source.text)
 
 
 def test_neighbours_of_a_large_segment_are_called_apart():
     """Small, large, small: three calls, the order kept."""
-    class Work:
-        def __init__(self, work, short=False):
-            self.work, self.short = work, short
-    source = emitted(traced(standardised, (64, 40)), "cpu")
-    small, large = Work(LITTLE), Work(SERIAL_BELOW)
-    kernel = replace(source.kernel, segments=(small, small, large, small, large, large))
-    assert [len(call) for call in kernel.calls] == [2, 1, 1, 1, 1]
-    other, tiny = Work(LITTLE, short=True), Work(LITTLE - 1)
-    assert [len(call) for call in replace(kernel, segments=(small, other, other, tiny, other, small)).calls] == [1, 4, 1]
+    kernel = one_kernel(traced(softmax, (64, 100)), CPU, ())
+    (segment,), ((short,)) = kernel.segments, one_kernel(traced(softmax, (64, 50)), CPU, ()).segments
+
+    def of_work(segment, work):
+        return replace(segment, rows=-(-work * segment.rows // segment.work))
+
+    def lengths(*segments):
+        return [len(call) for call in calls(replace(kernel, segments=segments))]
+    small, large = of_work(segment, LITTLE), of_work(segment, SERIAL_BELOW)
+    assert lengths(small, small, large, small, large, large) == [2, 1, 1, 1, 1]
+    other, tiny = of_work(short, LITTLE), of_work(segment, LITTLE // 2)
+    assert (is_short(other), is_short(tiny)) == (True, False)
+    assert lengths(small, other, other, tiny, other, small) == [1, 4, 1]
 
 
 def totals(x, y):
@@ -475,9 +482,9 @@ def test_one_call_has_loops_that_the_compiler_treats_alike():
     """A short row's loops must not be unrolled first, a column sum's sweep must: in one function, one of them was 10 times as slow."""
     graph = simplify(traced(lambda x: (np.exp(x - x.max(-1, keepdims=True)), np.exp(x - x.max(-1, keepdims=True)).sum(0)), (2000, 10)))
     kernel, = lowered(graph, "astitch", "cpu", CPU).kernels
-    large = [[s.short for s in call if s.work >= LITTLE] for call in kernel.calls]
+    large = [[is_short(s) for s in call if s.work >= LITTLE] for call in calls(kernel)]
     assert large == [[True], [False]]
-    assert all(p.sweep == 1 for s in kernel.segments if s.short for p in s.phases)
+    assert not any(loops(s, "unrolled") for s in kernel.segments if is_short(s)) and loops(kernel, "unrolled")
 
 
 # ---------------------------------------------------------------- a loop in pieces, where arrays are joined
@@ -487,18 +494,18 @@ def joined(x, y):
 
 def test_a_loop_is_cut_where_arrays_are_joined(golden):
     source = emitted(traced(lambda x, y: np.concatenate([x, y], axis=-1) * np.float32(2), (4, 20), (4, 12)), "cpu")
-    assert "range(0, 20)" in source.text and "range(20, 32)" in source.text
+    assert "range(20)" in source.text and "range(20, 32)" in source.text
     assert " if " not in source.text and "select" not in source.text
-    assert [p.cuts for s in source.kernel.segments for p in s.phases] == [(20,)] and "   cut at 20" in str(source.kernel)
+    assert "for c1 in 0..20:" in str(source.kernel) and "for c1 in 20..32:" in str(source.kernel)
     golden("joined_in_pieces", source.text)
     uncut = emitted(traced(lambda x, y: np.concatenate([x, y], axis=0) * np.float32(2), (4, 20), (3, 20)), "cpu")
-    assert "range(0, 20)" not in uncut.text, "rows are joined, not columns"
+    assert [len(p.innermost) for p in phases(uncut.kernel)] == [1], "rows are joined, not columns"
 
 
 def test_more_pieces_than_a_few_stay_one_loop():
     parts = [(4, 3)] * 6
     source = emitted(traced(lambda *xs: np.concatenate(xs, axis=-1) * np.float32(2), *parts), "cpu")
-    assert "range(18)" in source.text and "range(0, 3)" not in source.text
+    assert "range(18)" in source.text and [len(p.innermost) for p in phases(source.kernel)] == [1]
 
 
 @pytest.mark.parametrize("n", [1, 3, 16, 33])
@@ -514,9 +521,7 @@ def test_what_holds_in_a_piece_is_decided():
     here, there = Within(Index(-4, ((1, Digit("col", 1, 32)),)), 0, 16), Within(Index(0, ((1, Digit("row", 1, 8)),)), 0, 4)
     load = Load("v1", "x", Index(), (here, there), False, "float32", 1)
     choice, store = Choose("v2", (here,), "v1", "v0", "float32", 2), Store("y", Index(), "v2", (here,), 2)
-    phase = Phase(32, 1, False, (), (load, choice, store), (), "none", (("col", 32),), cuts=(4, 20))
-    (*_, before), (*_, inside), (*_, after) = phase.pieces
-    assert [piece[:2] for piece in phase.pieces] == [(0, 4), (4, 20), (20, 32)]
+    before, inside, after = (within((load, choice, store), Loop("col", 0, 32, ()), *piece) for piece in ((0, 4), (4, 20), (20, 32)))
     assert [s.guard for s in inside] == [(there,), (), ()] and inside[1].value == "v1"
     for fails in (before, after):
         assert isinstance(fails[0], FromIndex) and fails[1].value == "v0" and len(fails) == 2

@@ -14,7 +14,7 @@ from minisitch import cuda_emit
 from minisitch.errors import KernelBug, PlanError
 from minisitch.explain.calibrate import spearman
 from minisitch.fuse import Stitching, extract, fuse
-from minisitch.kernel.ir import Load, Phase
+from minisitch.kernel.ir import Load, Loop, Phase
 from minisitch.passes.registry import default_kernel
 from minisitch.passes.share_row_values import reuse
 from minisitch.simplify import simplify
@@ -342,7 +342,7 @@ def test_what_a_loop_computes_is_not_reused_row35():
     graph = simplify(traced(softmax, (4, 96)))
     assert cuda_emit.emit(one_kernel(graph, TOY, barriers=False, kept=())).text.count("math.exp") == 2
     load = Load("v1", "p1", variable("row", 4), (), False, "float32", 1)
-    phases = [Phase(4, 1, False, (replace(load, target=name),), (), (), "none", (("col", 4),)) for name in ("v1", "v2")]
+    phases = [Phase(4, 1, False, (replace(load, target=name), Loop("col", 0, 4, ()))) for name in ("v1", "v2")]
     assert [len(p.before) for p in reuse(phases, ())] == [1, 1], "a buffer that may be written in between is read again"
     assert [len(p.before) for p in reuse(phases, ("p1",))] == [1, 0]
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from nests import found
 from programs import softmax
 from stitch_help import CPU, TOY, V100, Program, Static, assemble, program, stepped, traced
 from test_blocks import blocky_graph
@@ -15,6 +16,7 @@ import minisitch as ms
 from minisitch.cuda_emit import emit
 from minisitch.errors import KernelError, PlanError
 from minisitch.fuse import ALL_INGREDIENTS, Pattern, extract, fuse, verify_plan
+from minisitch.kernel.ir import VectorMove
 from minisitch.lower import lower_plan
 from minisitch.passes.registry import default_kernel
 from minisitch.simplify import simplify
@@ -121,7 +123,7 @@ def test_threads_take_several_columns_where_every_part_lets_them():
     for parts, several in ((stitched, True), ([stitched[0], enumerated], False)):
         whole = one_kernel(graph, parts, {1, 3})
         kernel = default_kernel(compose(extract(graph, whole).graph, V100, whole.composition))
-        assert any(p.turns or p.width > 1 for s in kernel.segments for p in s.phases) == several
+        assert bool(found(kernel, VectorMove)) == several
 
 
 # ---------------------------------------------------------------- random plans

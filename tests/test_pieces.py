@@ -1,18 +1,18 @@
 """A concatenation that a kernel only writes: each operand is stored where it belongs, and nothing is chosen."""
 
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nests import found, without
 from programs import softmax
 from stitch_help import CPU, TOY, TOY32, V100, lowered, one_kernel, runner, stepped, traced
 
 import minisitch as ms
 from minisitch.errors import KernelError
 from minisitch.graph import Graph
-from minisitch.kernel.ir import Choose, Compute, Store, statements
+from minisitch.kernel.ir import Choose, Compute, Store, VectorMove, walk
 from minisitch.kernel.verify import verify_kernel
 from minisitch.runtime.assemble import assemble
 from minisitch.simplify import simplify
@@ -32,20 +32,17 @@ def windows(x):
     return np.concatenate([x[i:i + 6, j:j + 6] for i in range(3) for j in range(3)], axis=-1)
 
 
-def found(kernel, kind):
-    return [s for segment in kernel.segments for phase in segment.phases for s in statements(phase) if isinstance(s, kind)]
-
-
 def times_written(kernel):
     """How often each cell of the outputs is stored to by a kernel that neither cuts rows nor folds: the loops, run."""
     count = {b.name: np.zeros(b.size, int) for b in kernel.buffers if b.scope == "output" and b.size}
     for segment in kernel.segments:
         for phase in segment.phases:
-            row, col, ser = np.meshgrid(np.arange(segment.rows), np.arange(phase.cols), np.arange(phase.serial))
-            stores = [s for s in statements(phase) if isinstance(s, Store)] + [w for w in phase.wide if w.stores]
-            for stmt in [s for s in stores if s.buffer in count]:
-                assert not getattr(stmt, "guard", ()), "no guard is needed where no row is cut"
-                np.add.at(count[stmt.buffer], value_at(stmt.index, {"row": row, "col": col, "ser": ser}), 1)
+            for stmt, around in walk(phase.nest):
+                if isinstance(stmt, Store | VectorMove) and stmt.buffer in count and getattr(stmt, "stores", True):
+                    assert not getattr(stmt, "guard", ()), "no guard is needed where no row is cut"
+                    first, last = next(((x.first, x.last) for x in around if x.var in ("col", "first")), (0, phase.cols))
+                    row, col, ser = np.meshgrid(np.arange(segment.rows), np.arange(first, last), np.arange(phase.serial))
+                    np.add.at(count[stmt.buffer], value_at(stmt.index, {"row": row, "col": col, "ser": ser}), 1)
     return count
 
 
@@ -149,10 +146,7 @@ NESTED = one_kernel(traced(beside, (4, 3), (4, 10)), CPU)
 
 def without_store(kernel, number):
     """The kernel in which one phase computes but does not store."""
-    (segment,) = kernel.segments
-    phases = [replace(phase, body=tuple(s for s in phase.body if k != number or not isinstance(s, Store)))
-              for k, phase in enumerate(segment.phases)]
-    return replace(kernel, segments=(replace(segment, phases=tuple(phases)),))
+    return without(kernel, lambda stmt: isinstance(stmt, Store), p=number)
 
 
 @pytest.mark.parametrize("kernel", [WHOLE, NESTED], ids=["toy", "cpu"])

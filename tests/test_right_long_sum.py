@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from nests import found, phases
 
 import minisitch as ms
 from minisitch.kernel import statements
+from minisitch.kernel.ir import Loop
 from minisitch.passes import block_totals
 from minisitch.runtime.cpu import math as cpu_math
 from minisitch.simt import math as cuda_math
@@ -63,7 +65,7 @@ def test_a_kept_row_is_summed_up_to_its_end(dtype):
     x = np.tile(np.linspace(-1, 1, 1025), (64, 1)).astype(dtype)
     for strategy in ("fs18", "astitch"):
         kernel, = ms.lower(f, x, strategy=strategy, target="cpu", stop_after="block_totals")
-        assert any(p.block and p.cols % p.block for s in kernel.segments for p in s.phases)
+        assert any(loop.holds and p.cols % loop.last for p in phases(kernel) for loop in found(p, Loop))
     got = ms.jit(f, strategy="astitch", target="cpu")(x)
     np.testing.assert_allclose(got, f(x.astype(float)), rtol=4e-3 if dtype == np.float16 else 1e-5)
 

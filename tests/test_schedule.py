@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nests import changed, found, without
 from programs import layernorm_backward, softmax
 from stitch_help import (
     BASIC,
@@ -29,7 +30,8 @@ from stitch_help import (
 from minisitch import cuda_emit
 from minisitch.errors import KernelError, PlanError
 from minisitch.fuse import Stitching, extract, fuse
-from minisitch.kernel.ir import Compute, Load, Store, statements
+from minisitch.kernel import ir
+from minisitch.kernel.ir import Compute, Load, Store
 from minisitch.kernel.memory import schedule_key
 from minisitch.kernel.verify import verify_kernel
 from minisitch.lower import lower_plan
@@ -56,11 +58,11 @@ def test_softmax_kernel(name, device, golden):
 def test_short_rows_are_taken_together():
     """What crosses the loops of a row is kept for each of the rows; long rows hide by themselves what waits."""
     segment = (kernel := one_kernel(traced(softmax, (200, 33)), CPU)).segments[0]
-    assert segment.together == 31
+    assert segment.step == 31
     assert {b.name for b in kernel.buffers if b.role == "together"} == {"b_r1", "b_r5"}
-    assert one_kernel(traced(softmax, (200, 257)), CPU).segments[0].together == 1
-    assert one_kernel(traced(softmax, (61, 33)), CPU).segments[0].together == 1, "too few rows to take any together"
-    assert one_kernel(traced(softmax, (200, 33)), V100).segments[0].together == 1, "threads hide what waits"
+    assert one_kernel(traced(softmax, (200, 257)), CPU).segments[0].step == 1
+    assert one_kernel(traced(softmax, (61, 33)), CPU).segments[0].step == 1, "too few rows to take any together"
+    assert one_kernel(traced(softmax, (200, 33)), V100).segments[0].step == 1, "threads hide what waits"
 
 
 @pytest.mark.parametrize("swap", [False, True])
@@ -75,8 +77,8 @@ def test_what_crosses_loops_has_a_buffer_of_its_own_in_each_segment(swap):
     sizes = {b.name: b.size for b in kernel.buffers if b.role == "together"}
     assert len(sizes) == len({b.slot for b in kernel.buffers if b.role == "together"}) == 4
     for segment in kernel.segments:
-        touched = {s.buffer for p in segment.phases for s in statements(p) if getattr(s, "buffer", "") in sizes}
-        assert segment.together > 1 and len(touched) == 2 and {sizes[name] for name in touched} == {segment.together}
+        touched = {s.buffer for s in found(segment, Load | Store) if s.buffer in sizes}
+        assert segment.step > 1 and len(touched) == 2 and {sizes[name] for name in touched} == {segment.step}
 
 
 def backwards(x):
@@ -87,8 +89,8 @@ def test_rows_taken_together_have_a_scratch_row_each():
     kernel = one_kernel(traced(backwards, (200, 33)), CPU)
     kept = {b.name: b for b in kernel.buffers if b.role == "kept"}
     (segment,) = kernel.segments
-    assert kept and segment.together == 31 and {b.size for b in kept.values()} == {31 * 33}
-    bases = [v.base for p in segment.phases for v in p.views if v.buffer in kept]
+    assert kept and segment.step == 31 and {b.size for b in kept.values()} == {31 * 33}
+    bases = [window.base for window in segment.windows.values() if window.buffer in kept]
     assert bases and all(base == variable("lane_row", 31) * 33 for base in bases)
     assert {b.size for b in one_kernel(traced(backwards, (61, 33)), CPU).buffers if b.role == "kept"} == {33}, "too few rows"
 
@@ -147,19 +149,12 @@ ENOUGH_BETWEEN = beside(6)  # of 3, 3 and 7
 CARRYING = one_kernel(traced(lambda x: (softmax(x), np.sum(x, axis=0)), (8, 96)), TOY, **ASKED)
 
 
-def in_phase(kernel, s, p, **changes):
-    """The kernel with one phase changed."""
-    segment = kernel.segments[s]
-    phases = tuple(replace(phase, **changes) if k == p else phase for k, phase in enumerate(segment.phases))
-    return in_segment(kernel, s, phases=phases)
-
-
 def in_segment(kernel, s, **changes):
     return replace(kernel, segments=tuple(replace(g, **changes) if k == s else g for k, g in enumerate(kernel.segments)))
 
 
 def body(kernel, s, p, keep):
-    return in_phase(kernel, s, p, body=tuple(x for x in kernel.segments[s].phases[p].body if keep(x)))
+    return without(kernel, lambda x: isinstance(x, ir.Scalar) and not keep(x), s, p)
 
 
 def swapped(kernel, s, first, second):
@@ -178,10 +173,8 @@ def with_slots(kernel, slots):
 def elsewhere(kernel, name):
     """The kernel in which one buffer is read an element further on: by the neighbour of the thread that overwrites it."""
     def moved(x):
-        return replace(x, index=x.index * -1 + 95) if isinstance(x, Load) and x.buffer == name else x
-    for p, phase in enumerate(kernel.segments[0].phases):
-        kernel = in_phase(kernel, 0, p, body=tuple(map(moved, phase.body)))
-    return kernel
+        return (replace(x, index=x.index * -1 + 95) if isinstance(x, Load) and x.buffer == name else x,)
+    return changed(kernel, moved, 0)
 
 
 def on_one_slot(kernel):
@@ -192,16 +185,19 @@ def meeting_by_turns(kernel):
     """The kernel whose segments use two sets of places to meet in turn, as if each block waited in each of them."""
     def moved(name):
         return "_".join(name.split("_")[:2])
-    for s, segment in enumerate(kernel.segments):
-        for p, phase in enumerate(segment.phases):
-            kernel = in_phase(kernel, s, p, folds=tuple(replace(f, exchange=moved(f.exchange)) for f in phase.folds))
-    return replace(kernel, buffers=tuple({b.name: b for b in (replace(b, name=moved(b.name)) for b in kernel.buffers)}.values()))
+
+    def by_turns(x):
+        if not isinstance(x, ir.Combine):
+            return (x,)
+        return (replace(x, folds=tuple(replace(f, exchange=moved(f.exchange)) for f in x.folds)),)
+    return replace(changed(kernel, by_turns), buffers=tuple({b.name: b for b in (replace(b, name=moved(b.name)) for b in kernel.buffers)}.values()))
 
 
 def last_phase(kernel):
     return len(kernel.segments[0].phases) - 1
 
 
+FOLDING = ir.Start | ir.Accumulate | ir.Combine
 MUTANTS = {
     "a value is not computed": (
         lambda: body(SOFTMAX, 0, 1, lambda x: not (isinstance(x, Compute) and x.op == "exp")), r"is read before it is computed"),
@@ -210,7 +206,11 @@ MUTANTS = {
     "a load is lost": (
         lambda: body(SOFTMAX, 0, 0, lambda x: not isinstance(x, Load)), r"phase 0: v\d+ is folded before it is computed"),
     "phases change places": (lambda: swapped(SOFTMAX, 0, 0, 1), r"phase 0: r\d+ is read before it is computed"),
-    "a sum is not folded": (lambda: in_phase(SOFTMAX, 0, 1, folds=()), r"phase 2: r\d+ is read before it is computed"),
+    "a sum is not started": (
+        lambda: without(SOFTMAX, lambda x: isinstance(x, ir.Start), 0, 1), r"phase 1: r\d+ is added to before it is started"),
+    "threads do not join their sums": (
+        lambda: without(SOFTMAX, lambda x: isinstance(x, ir.Combine), 0, 1), r"phase 2: r\d+ is read before it is computed"),
+    "a sum is not folded": (lambda: without(SOFTMAX, lambda x: isinstance(x, FOLDING), 0, 1), r"phase 2: r\d+ is read before it is computed"),
     "the output is not written": (
         lambda: body(SOFTMAX, 0, last_phase(SOFTMAX), lambda x: not isinstance(x, Store)), r"writes 0 of the 768 cells of its output y0"),
     "a constant is missing": (lambda: replace(FIGURE_7, constants=()), r"C0 is read before it is computed"),
@@ -238,7 +238,7 @@ MUTANTS = {
     "a row takes over the bytes of column sums": (
         lambda: on_one_slot(CARRYING), r"takes over the bytes of a\d+|a\d+ is read but holds no value"),
     "nobody waits for a row that others write": (
-        lambda: in_phase(IN_TURN, 0, 1, barrier="none", folds=()), r"k\d+ is read where other threads may still be writing it"),
+        lambda: without(IN_TURN, lambda x: isinstance(x, FOLDING | ir.Barrier), 0, 1), r"k\d+ is read where other threads may still be writing it"),
     "a next task overtakes": (
         lambda: in_segment(THREE_SEGMENTS, 2, task_barrier="none"), r"w\d+_f32_2 is written where other threads may still be reading it"),
 }
@@ -274,12 +274,7 @@ def accesses(kernel):
     writes, reads = {}, {}
     for s, segment in enumerate(kernel.segments):
         for p, phase in enumerate(segment.phases):
-            views = {v.name: v.buffer for v in phase.views}
-            for stmt in statements(phase):
-                if isinstance(stmt, (Load, Store)):
-                    name = views.get(stmt.buffer, stmt.buffer)
-                    (writes if isinstance(stmt, Store) else reads).setdefault(name, []).append((s, p))
-            for access in phase.wide:
+            for access in ir.accesses(segment, phase.nest):
                 (writes if access.stores else reads).setdefault(access.buffer, []).append((s, p))
             for fold in phase.folds:
                 if fold.along == "carry":
@@ -302,20 +297,12 @@ def meets_between(kernel, last_read, first_write, scope):
 
 def in_place(kernel, place, before, after):
     """Is every element of one buffer read in this phase where, and only where, the same thread overwrites it by the other?"""
-    phase = kernel.segments[place[0]].phases[place[1]]
-    views = {v.name: v for v in phase.views}
-    found = {Load: set(), Store: set()}
-    for stmt in phase.body:
-        if isinstance(stmt, (Load, Store)):
-            view = views.get(stmt.buffer)
-            name, index = (view.buffer, view.base + stmt.index) if view else (stmt.buffer, stmt.index)
-            if name in (before.name, after.name):
-                found[type(stmt)].add((name, index))
-    for access in phase.wide:
-        if access.buffer in (before.name, after.name):
-            found[Store if access.stores else Load].add((access.buffer, access.index))
-    ((name, index),) = found[Store]
-    return name == after.name and found[Load] == {(before.name, index)} and before.size == after.size
+    segment = kernel.segments[place[0]]
+    here = {(a.buffer, a.index, a.stores) for a in ir.accesses(segment, segment.phases[place[1]].nest)
+            if a.buffer in (before.name, after.name)}
+    ((name, index),) = {(name, index) for name, index, stores in here if stores}
+    read = {(name, index) for name, index, stores in here if not stores}
+    return name == after.name and read == {(before.name, index)} and before.size == after.size
 
 
 def check_sharing(kernel):
@@ -567,7 +554,7 @@ def test_a_dead_phase_costs_nothing():
     """Values nobody reads are not computed, loads nobody needs are not made."""
     graph = program("f32[8,96] = input name='x'", "f32[8,96] = exp %0", "f32[8,96] = neg %0", "return %2")
     kernel = one_kernel(graph)
-    ops = [s.op for g in kernel.segments for p in g.phases for s in statements(p) if isinstance(s, Compute)]
+    ops = [s.op for s in found(kernel, Compute)]
     assert ops == ["neg"]
 
 

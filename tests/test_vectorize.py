@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from nests import changed, found, loops, phases
 from programs import layernorm_backward, softmax
 from stitch_help import CPU, TOY, V100, lowered, one_kernel, program, runner, stepped, traced
 
 from minisitch import cuda_emit
 from minisitch.errors import KernelBug, KernelError
+from minisitch.kernel.ir import VectorMove
 from minisitch.kernel.verify import verify_kernel
 from minisitch.passes.vectorize import deal
 from minisitch.runtime.cuda.compile import plain
@@ -34,10 +36,6 @@ def adam(p, g, m, v):
     return p - np.float32(0.001) * m / (np.sqrt(v) + np.float32(1e-8)), m, v
 
 
-def phases(kernel):
-    return [phase for segment in kernel.segments for phase in segment.phases]
-
-
 def why(kernel, rule, verdict):
     return [d.why for d in kernel.decisions if (d.rule, d.verdict) == (rule, verdict)]
 
@@ -56,8 +54,8 @@ def stepped_right(graph, device=TOY, **options):
 def test_standard_kernels_move_16_bytes(function, shapes, wide):
     """Every array is read once and written once, all of it in accesses of four float32 a thread."""
     kernel, traffic = stepped_right(simplify(traced(function, *shapes)))
-    assert sum(len(p.wide) for p in phases(kernel)) == wide == len(kernel.parameters)
-    assert {w.columns for p in phases(kernel) for w in p.wide} == {4}
+    moves = found(kernel, VectorMove)
+    assert len(moves) == wide == len(kernel.parameters) and {move.columns for move in moves} == {4}
     assert traffic.bytes_loaded == 16 * traffic.loads and traffic.bytes_stored == 16 * traffic.stores
     assert traffic.bytes_stored == traffic.bytes_written
     if function is not layernorm:  # whose scale and shift each row reads
@@ -74,13 +72,13 @@ def test_arrays_of_several_dtypes_have_one_width():
     kernel, _ = stepped_right(traced(lambda m, h, x: np.where(m, h, x), np.zeros((3, 512), bool), np.zeros((3, 512), np.float16),
                                      np.zeros((3, 512), np.float32)))
     (phase,) = phases(kernel)
-    assert phase.width == 8 and len(phase.wide) == 4, "8 bytes of the mask, 16 of the halves, two times 16 of the others"
+    assert phase.width == 8 and len(found(phase, VectorMove)) == 4, "8 bytes of the mask, 16 of the halves, two times 16 of the others"
 
 
 def test_a_single_row_has_a_scalar_rest(golden):
     kernel, traffic = stepped_right(traced(np.tanh, (1003,)))
     (phase,) = phases(kernel)
-    assert (phase.width, len(phase.rest)) == (4, 3)
+    assert (phase.width, len(phase.innermost), len(phase.innermost[1].body)) == (4, 2, 3)
     assert traffic.loads == traffic.stores == 1000 // 4 + 3
     golden("wide_rest_cuda", cuda_emit.emit(kernel).text)
 
@@ -94,22 +92,22 @@ def test_a_single_row_has_a_scalar_rest(golden):
 def test_rows_that_begin_anywhere_stay_narrow(function, shape, reason):
     """The refusal twin: odd lengths, odd beginnings, the wrong direction, rows too short for their threads."""
     kernel, traffic = stepped_right(simplify(traced(function, shape)))
-    assert {(p.width, p.wide) for p in phases(kernel)} == {(1, ())}
+    assert {p.width for p in phases(kernel)} == {1} and not found(kernel, VectorMove)
     assert any(reason in text for text in why(kernel, "vector-width", "narrow"))
     assert traffic.bytes_loaded == 4 * traffic.loads
 
 
 def test_what_begins_at_even_places_moves_8_bytes():
     kernel, _ = stepped_right(traced(lambda x: np.tanh(x[:, 2:]), (4, 514)))
-    assert {w.columns for p in phases(kernel) for w in p.wide} == {2}
+    assert {move.columns for move in found(kernel, VectorMove)} == {2}
 
 
 def test_a_gathered_row_is_wide_and_a_gathered_element_is_not():
     table, rows = np.zeros((50, 256), np.float32), np.zeros(8, np.int64)
     kernel, _ = stepped_right(simplify(traced(lambda t, i: softmax(t[i]), table, rows)))
-    assert sum(len(p.wide) for p in phases(kernel)) == 2
+    assert len(found(kernel, VectorMove)) == 2
     kernel, _ = stepped_right(simplify(traced(lambda t, i: np.tanh(t[i]), np.zeros(50, np.float32), np.zeros(512, np.int64))))
-    assert {w.buffer for p in phases(kernel) for w in p.wide} == {"x1", "y0"}, "the indices and the results"
+    assert {move.buffer for move in found(kernel, VectorMove)} == {"x1", "y0"}, "the indices and the results"
 
 
 def test_a_window_of_an_array_begins_anywhere():
@@ -119,15 +117,15 @@ def test_a_window_of_an_array_begins_anywhere():
             h = np.tanh((h + x[t]) @ np.eye(128, dtype=np.float32))
         return h
     kernels = lowered(traced(steps, (3, 2, 128), (2, 128)), "astitch", "step", V100).kernels
-    wide = [(k.by_name[w.buffer].window, w) for k in kernels for p in phases(k) for w in p.wide]
+    wide = [k.by_name[move.buffer].window for k in kernels for move in found(k, VectorMove)]
     assert any(b.window for k in kernels for b in k.buffers) and wide, "what is read whole is wide"
-    assert not any(window for window, _ in wide)
+    assert not any(wide)
 
 
 # ---------------------------------------------------------------- rows in registers
 def test_a_softmax_reads_each_element_once():
     kernel, traffic = stepped_right(traced(softmax, (6, 256)))
-    assert kernel.shared_bytes == 0 and [p.turns for p in phases(kernel)] == [2, 2, 2]
+    assert kernel.shared_bytes == 0 and [loop.last for loop in loops(kernel, "unrolled")] == [2, 2, 2]
     assert traffic.loads == traffic.stores == 6 * 256 // 4 and traffic.shared_loads == 0
     assert len(why(kernel, "row-in-registers", "keep")) == 2
     scalar, before = stepped_right(traced(softmax, (6, 256)), threads=64)
@@ -158,13 +156,13 @@ def test_what_other_threads_read_stays_in_shared_memory():
 
 def test_column_sums_across_tasks_stay_a_column_a_thread():
     kernel, _ = stepped_right(simplify(traced(layernorm_backward, (16, 64), (16, 64), (64,))))
-    assert not any(p.wide for s in kernel.segments if s.carries for p in s.phases)
+    assert not any(found(s, VectorMove) for s in kernel.segments if s.carries)
 
 
 def test_cores_have_nothing_of_it():
     for shape in ((6, 256), (1, 1003)):
         kernel = one_kernel(traced(softmax, shape), CPU)
-        assert all((p.width, p.turns, p.wide, p.rest) == (1, 0, (), ()) for p in phases(kernel))
+        assert not (found(kernel, VectorMove) or loops(kernel, "vector") or loops(kernel, "unrolled"))
 
 
 # ---------------------------------------------------------------- threads
@@ -204,20 +202,17 @@ def test_a_wide_access_from_an_odd_place_is_refused_by_the_verifier():
     kernel = one_kernel(traced(softmax, (4, 256)))
     verify_kernel(kernel)
 
-    def changed(p, **changes):
-        segment, phase = kernel.segments[0], kernel.segments[0].phases[p]
-        phase = replace(phase, wide=tuple(replace(w, **changes) for w in phase.wide))
-        made = tuple(phase if k == p else old for k, old in enumerate(segment.phases))
-        return replace(kernel, segments=(replace(segment, phases=made),))
+    def moving(p, **changes):
+        return changed(kernel, lambda stmt: (replace(stmt, **changes) if isinstance(stmt, VectorMove) else stmt,), p=p)
 
-    index = kernel.segments[0].phases[0].wide[0].index
+    index = found(kernel, VectorMove)[0].index
     for wrong in (index + 1, index * 4, index * -1 + 1024):
         with pytest.raises(KernelError, match="do not lie side by side from a multiple of 4 on"):
-            verify_kernel(changed(0, index=wrong))
+            verify_kernel(moving(0, index=wrong))
     with pytest.raises(KernelError, match="k4s is read but holds no value"):
-        verify_kernel(changed(0, registers="y0s", buffer="k4s"))
+        verify_kernel(moving(0, registers="y0s", buffer="k4s"))
     with pytest.raises(KernelError, match="writes 0 of the 1024 cells"):
-        verify_kernel(changed(2, buffer="x0"))
+        verify_kernel(moving(2, buffer="x0"))
 
 
 def test_the_stepper_finds_a_race_between_wide_accesses():

@@ -283,8 +283,8 @@ def lifetimes(kernel: Kernel) -> Picture:
     loop share it: each thread overwrites an element when it has read it.
     """
     touched: dict[str, list[int]] = {}
-    for number, phase in enumerate(phase for segment in kernel.segments for phase in segment.phases):
-        for access in accesses(phase):
+    for number, (segment, phase) in enumerate((s, phase) for s in kernel.segments for phase in s.phases):
+        for access in accesses(segment, phase.nest):
             touched.setdefault(access.buffer, []).append(number)
     offsets: dict[int, int] = {}
     values, total = [], 0

@@ -1,26 +1,39 @@
 """The loop program: what ``schedule`` makes and both emitters print without taking one decision.
 
-In: what ``schedule`` puts together. Out: a ``Kernel``, frozen, which prints; ``verify`` checks it.
+In:  what ``schedule`` puts together. Out: a ``Kernel``, frozen, which prints; ``verify`` checks it.
 
-Three nested levels:
+A kernel is a nest of small statements. Two levels of it have names:
 
-- ``Segment``: a loop over tasks, between grid barriers (on a CPU: one parallel region);
-- ``Phase``: a loop over columns inside a task, between block barriers (on a CPU: one vector loop);
-- statements: one scalar operation each.
+- ``Segment``: a loop over tasks, between grid barriers. On a CPU it is a parallel region.
+- ``Phase``: what a task does between two block barriers. On a CPU it is usually one vector loop.
 
-Loop variables in indices: ``row`` ``col`` ``ser`` (the reduced rows of a column space), ``chunk``
-and ``start`` (task splitting), ``slice``, ``block``, ``lane_row`` (the row's place in its block), ``part`` (of the rows whose
-columns a block adds up); where a thread of a GPU takes several columns at once, ``each`` of them and ``turn``; on a CPU ``c0`` ...
-and ``s0`` ..., the axes that ``col`` and ``ser`` are split in, and ``swept``, the rows of a sweep.
-A kernel prints as a program, is checked by ``verify.verify_kernel`` and is frozen.
+A phase is a nest of loops, of scalar statements (``Load Compute FromIndex Clamp Choose Store``), and
+of the steps of a reduction (``Start Accumulate Combine``). ``Let``, ``If`` and ``Barrier`` complete
+what a plain kernel needs. An optimisation is a rewrite of the nest. Passes insert ``Window``,
+``StagingRow``, ``Stream`` and ``VectorMove``.
+
+    Start(r1)                       r1 = LOWEST_f32
+    Loop("col", 0, 1024)            for col in range(thread, 1024, 256):
+        Load(v0, x)                     v0 = x[row * 1024 + col]
+        Accumulate(r1, v0)              r1 = max(r1, v0)
+    Combine(r1)                     shuffles, shared memory, one block barrier
+
+``walk`` visits every statement of a nest. ``rewritten`` makes another nest of it. The verifier, the
+cost model and the passes use these two.
+
+Variables of a task in indices: ``row``, ``chunk`` and ``start`` (its columns' beginning), ``slice``,
+``block``, ``lane_row`` (the row's place among those that a block takes at once), ``part`` (of the rows
+whose columns a block adds up). The other variables are those of loops. In a plain kernel they are
+``col`` and ``ser`` (the reduced rows of a column space).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import dropwhile, takewhile
 
 from ..device import Device
 from ..fuse import Decision, count
@@ -31,7 +44,6 @@ from ..stitch.mapping import ThreadMap
 from ..stitch.plan import StitchPlan
 
 HEAVY = 8  # light operations that take a core as long as a heavy one (measured: exp and a division; ``device.HEAVY_NS``)
-LITTLE = 20_000  # scalar operations, below which a CPU's segment joins its neighbours' call, however its loops are to be compiled
 
 
 @dataclass(frozen=True)
@@ -122,35 +134,18 @@ class Store:
     node: int
 
 
-Stmt = Load | Compute | FromIndex | Clamp | Choose | Store
-
-
-@dataclass(frozen=True)
-class Wide:
-    """``registers[at : at + columns] = buffer[index : index + columns]`` in accesses of up to 16 bytes; or, if it ``stores``, back.
-
-    ``index`` is where the first of the columns lies, which is a multiple of their number.
-    """
-
-    buffer: str
-    index: Index
-    registers: str
-    at: Index
-    columns: int
-    stores: bool
-    node: int
+Scalar = Load | Compute | FromIndex | Clamp | Choose | Store
 
 
 @dataclass(frozen=True)
 class Fold:
-    """A reduction of a phase: ``accumulator = op(accumulator, value)``, then ``result``.
+    """A reduction: what it adds up, where, and whose partial results it joins.
 
     ``along``: ``row`` (over the columns: all threads of the row end up with the result), ``column``
-    (over the serial axis: each thread owns a column), ``warp`` (over the serial axis: each warp owns a column),
-    ``carry`` (over the tasks of a block). ``buffer[cell]``: where a core, or a carry, accumulates a row of columns; else
-    a register does. ``stores`` write the result: by one thread a row, or one a column; a carry's when its ``part`` is done.
-    ``inner``: the innermost loop has a total of its own, of that name, which joins the accumulator when the loop ends.
-    ``lost``: a long sum keeps under that name what rounding took from it, and gives it back at the next addition (Kahan 1965).
+    (over the serial axis: each thread owns a column), ``warp`` (over the serial axis: each warp owns a
+    column), ``carry`` (over the tasks of a block). The accumulator is the register ``result``, or
+    ``buffer[cell]``: a row of sums has a cell for each column. ``lost``: a long sum keeps under that
+    name what rounding took from it, and gives it back at the next addition (Kahan 1965).
     """
 
     result: str
@@ -160,12 +155,11 @@ class Fold:
     along: str
     node: int
     buffer: str = ""
-    stores: tuple[Store, ...] = ()
-    exchange: str = ""  # shared memory through which the warps of a row exchange results
     cell: Index = ZERO
     lanes: int = 1  # neighbouring threads that shuffle their results together, halving the distance each time
-    inner: str = ""
+    exchange: str = ""  # shared memory through which the warps of a row exchange results
     lost: str = ""
+    partial: bool = False  # its results are partial ones, which another fold joins
 
     @property
     def rounds(self) -> bool:
@@ -174,100 +168,260 @@ class Fold:
 
 
 @dataclass(frozen=True)
-class View:
-    """A window of a buffer whose start moves with the outer loops: ``name = buffer[base : base + length]``.
+class Start:
+    """The accumulator becomes the neutral element."""
 
-    ``depth`` loops of the phase are open where it is taken. Where its guard fails, it is the buffer's beginning.
+    fold: Fold
+
+
+@dataclass(frozen=True)
+class Accumulate:
+    """``accumulator = op(accumulator, value)``."""
+
+    fold: Fold
+
+
+@dataclass(frozen=True)
+class Combine:
+    """Threads join their accumulators: ``result`` is complete, in its own dtype.
+
+    The folds of one ``Combine`` share a barrier.
     """
+
+    folds: tuple[Fold, ...]
+
+
+@dataclass(frozen=True)
+class Window:
+    """``name = buffer[base : base + length]``; the buffer's beginning where the guard fails."""
 
     name: str
     buffer: str
     base: Index
     length: int
-    depth: int
     guard: Guard = ()
 
 
 @dataclass(frozen=True)
-class Phase:
-    """One loop over the columns of a task.
+class StagingRow:
+    """``name`` is a row in cache. ``Stream`` copies it to ``buffer[base : base + length]``."""
 
-    ``before`` runs once a row (its values do not depend on the column); ``body`` for each column,
-    and for each serial step of a column reduce. ``axes`` are the nested loops, outermost first: ``c..`` those the
-    columns are split in (a CPU's; a GPU deals the flat column out to threads), ``s..`` the serial axis.
-    ``outer`` of them stand around the folds: results are complete, and stored, once the others are done.
-    ``block``: the two axes are the blocks of a long row and a block's columns, of which the last has fewer.
-    ``streams``: what a block stores goes past the caches, in whole lines, when the block is done.
-    ``sweep``: the innermost axis is that many reduced rows, added up before they join the sums of the columns around it.
-    ``cuts``: where the innermost axis is cut, so that each guard of it alone holds for a whole piece or for none of it, as where
-    arrays are joined.
-    ``barrier``: ``none``, ``warp`` or ``block``, after the phase.
-    ``width``: neighbouring columns that a thread of a GPU takes at once, with ``wide`` accesses before and after them; what is
-    left of a row are the columns of ``rest``, its body one at a time. ``turns``: how often a thread does so, if that is
-    written out (0: a loop), since rows of its columns stay in registers from phase to phase.
+    name: str
+    buffer: str
+    base: Index
+    length: int
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Copy the first elements of a row to its buffer, past the caches.
+
+    ``length`` says how many. It is an expression, as ``Loop.bounds`` is.
+    """
+
+    row: StagingRow
+    length: str
+
+
+@dataclass(frozen=True)
+class VectorMove:
+    """``registers[at : at + columns] = buffer[index : index + columns]``, or back if it ``stores``.
+
+    The accesses have up to 16 bytes. ``index`` is where the first of the columns lies. That is a
+    multiple of their number. The text counts it with ``column``.
+    """
+
+    buffer: str
+    index: Index
+    registers: str
+    at: Index
+    columns: int
+    stores: bool
+    node: int
+    column: str = "first"
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """``warp`` or ``block``: its threads wait for each other. ``stores``: other cores see streamed stores."""
+
+    scope: str
+
+
+@dataclass(frozen=True)
+class Let:
+    """``name = text``: a variable of a loop that follows from others."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class If:
+    """Threads for which the condition does not hold skip the body."""
+
+    condition: str
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True)
+class Loop:
+    """``for var in range(bounds): body``. All turns together cover ``first`` to ``last``.
+
+    ``bounds``: the arguments of ``range`` where one task, or one thread, takes only a part of the turns.
+    ``kind`` says who runs the turns:
+
+    - ``serial``: one thread, one after the other
+    - ``threads``, ``warps``: the threads of a row, or the warps of a block, side by side
+    - ``vector``: one thread, which moves neighbouring columns at once
+    - ``unrolled``: one thread, each turn written out
+    - ``rows``: one core, which takes these rows through the loop before the next loop
+    """
+
+    var: str
+    first: int
+    last: int
+    body: tuple[Stmt, ...]
+    kind: str = "serial"
+    bounds: str = ""
+    holds: Guard = ()  # what ``bounds`` say of every turn: the last block of a row ends where the row does
+
+    @property
+    def range(self) -> str:
+        """The arguments of ``range``."""
+        return self.bounds or (f"{self.first}, {self.last}" if self.first else str(self.last))
+
+
+Stmt = Scalar | Start | Accumulate | Combine | Window | StagingRow | Stream | VectorMove | Barrier | Let | If | Loop
+Nest = tuple[Stmt, ...]
+
+
+# ---------------------------------------------------------------- walking and rewriting
+def walk(nest: Nest, loops: tuple[Loop, ...] = ()) -> Iterator[tuple[Stmt, tuple[Loop, ...]]]:
+    """Every statement of a nest in order, with the loops around it, outermost first."""
+    for stmt in nest:
+        yield stmt, loops
+        if isinstance(stmt, Loop):
+            yield from walk(stmt.body, (*loops, stmt))
+        elif isinstance(stmt, If):
+            yield from walk(stmt.body, loops)
+
+
+def statements(nest: Nest) -> Iterator[Scalar]:
+    """The scalar statements of a nest, in order."""
+    return (s for s, _ in walk(nest) if isinstance(s, Scalar))
+
+
+def extents(nest: Nest) -> dict[str, int]:
+    """How far the outermost loops of a nest run. Pieces of one loop have the extent of the whole."""
+    loops = [s for s in nest if isinstance(s, Loop)]
+    return {loop.var: max(other.last for other in loops if other.var == loop.var) for loop in loops}
+
+
+def rewritten(nest: Nest, change: Callable[[Stmt], Nest]) -> Nest:
+    """The nest with each statement replaced by what ``change`` makes of it, bodies first.
+
+    An ``If`` whose body is empty goes.
+    """
+    found: list[Stmt] = []
+    for stmt in nest:
+        if isinstance(stmt, Loop | If):
+            stmt = replace(stmt, body=rewritten(stmt.body, change))
+        if not (isinstance(stmt, If) and not stmt.body):
+            found += change(stmt)
+    return tuple(found)
+
+
+def with_folds(nest: Nest, change: Callable[[Fold], Fold]) -> Nest:
+    """The nest with each fold replaced, in all of its steps."""
+    def changed(stmt: Stmt) -> Nest:
+        if isinstance(stmt, Start | Accumulate):
+            return (replace(stmt, fold=change(stmt.fold)),)
+        return (replace(stmt, folds=tuple(map(change, stmt.folds))),) if isinstance(stmt, Combine) else (stmt,)
+    return rewritten(nest, changed)
+
+
+@dataclass(frozen=True)
+class Innermost:
+    """A loop with no other inside: itself and the ``loops`` around it, and its scalar statements."""
+
+    loops: tuple[Loop, ...]
+    body: tuple[Scalar, ...]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What a task does with its columns between two barriers.
+
+    The nest covers ``cols`` columns and, for each, ``serial`` reduced rows. ``chunked``: the tasks of a
+    row share its columns. ``before``, ``body`` and ``after`` sort its statements: those once a row,
+    those of the innermost loops, those after a reduction.
     """
 
     cols: int
     serial: int
     chunked: bool
-    before: tuple[Stmt, ...]
-    body: tuple[Stmt, ...]
-    folds: tuple[Fold, ...]
-    barrier: str
-    axes: tuple[tuple[str, int], ...]
-    views: tuple[View, ...] = ()
-    outer: int = 0
-    block: int = 0
-    streams: bool = False
-    sweep: int = 1
-    cuts: tuple[int, ...] = ()
-    width: int = 1
-    turns: int = 0
-    wide: tuple[Wide, ...] = ()
-    rest: tuple[Stmt, ...] = ()
+    nest: Nest
+
+    @cached_property
+    def innermost(self) -> tuple[Innermost, ...]:
+        """Its innermost loops in order: several if a loop is in pieces.
+
+        Loops that only begin or end a reduction are left out.
+        """
+        found = []
+        for stmt, around in walk(self.nest):
+            if isinstance(stmt, Loop) and not any(isinstance(s, Loop) for s, _ in walk(stmt.body)):
+                inside = [s for s, _ in walk(stmt.body)]
+                body = tuple(s for s in takewhile(lambda s: not isinstance(s, Combine), inside) if isinstance(s, Scalar))
+                if body or not inside or any(isinstance(s, Accumulate) for s in inside):
+                    found.append(Innermost((*around, stmt), body))
+        return tuple(found)
+
+    @cached_property
+    def body(self) -> tuple[Scalar, ...]:
+        """What it does for each column and reduced row; of a loop in pieces, the longest piece."""
+        return max((i.body for i in self.innermost), key=len, default=())
+
+    @cached_property
+    def after(self) -> tuple[Scalar, ...]:
+        """What follows a reduction's end."""
+        ended = dropwhile(lambda s: not isinstance(s, Combine), (s for s, _ in walk(self.nest)))
+        return tuple(s for s in ended if isinstance(s, Scalar))
+
+    @cached_property
+    def before(self) -> tuple[Scalar, ...]:
+        """What it does once a row, before its columns."""
+        elsewhere = {id(s) for s in (*self.after, *(s for i in self.innermost for s in i.body))}
+        return tuple(s for s in statements(self.nest) if id(s) not in elsewhere)
+
+    @cached_property
+    def folds(self) -> tuple[Fold, ...]:
+        """Its reductions, each once: the total of one that has totals of parts."""
+        found = {s.fold.result: s.fold for s, _ in walk(self.nest) if isinstance(s, Accumulate)}
+        parts = {f.value for f in found.values()}
+        return tuple(f for f in found.values() if f.result not in parts)
+
+    @cached_property
+    def exchanges(self) -> tuple[Combine, ...]:
+        """Where the warps of a row exchange results in shared memory. Each has a block barrier."""
+        return tuple(s for s, _ in walk(self.nest) if isinstance(s, Combine) and any(f.exchange for f in s.folds))
 
     @property
-    def vector(self) -> tuple[str, int]:
-        """The axis whose neighbours a core computes together."""
-        return self.axes[-1 if self.sweep == 1 else -2]
+    def barrier(self) -> str:
+        """At its end: ``none``, ``warp`` or ``block``."""
+        *_, last = (None, *self.nest)
+        return last.scope if isinstance(last, Barrier) else "none"
 
     @property
-    def pieces(self) -> tuple[tuple[int, int, tuple[Stmt, ...]], ...]:
-        """The innermost loop in parts: from, to, and its body without the guards that hold there; one part if nothing cuts it."""
-        (name, size), *_ = reversed(self.axes)
-        return tuple((first, last, _within(self.body, name, size, first, last) if self.cuts else self.body)
-                     for first, last in pairwise([0, *self.cuts, size]))
+    def width(self) -> int:
+        """Neighbouring columns that a thread takes at once."""
+        return max((loop.last for loop, _ in walk(self.nest) if isinstance(loop, Loop) and loop.kind == "vector"), default=1)
 
     @property
-    def inner(self) -> tuple[tuple[str, int], ...]:
-        """The column axes inside the folds: a fold's buffer has one cell for each of their positions."""
-        return tuple(axis for axis in self.axes[self.outer:] if axis[0].startswith("c"))
-
-
-def _within(body: tuple[Stmt, ...], name: str, size: int, first: int, last: int) -> tuple[Stmt, ...]:
-    """The statements of a piece of a loop.
-
-    Before:  for col in range(32): v1 = a[col] if col < 16; v2 = b[col - 16] if col >= 16; v3 = v1 if col < 16 else v2
-    After:   for col in range(0, 16): v1 = a[col]; v2 = 0; v3 = v1       for col in range(16, 32): v1 = 0; v2 = b[col - 16]; v3 = v2
-    """
-    found: list[Stmt] = []
-    for stmt in body:
-        if not isinstance(stmt, (Load, Choose, Store)):
-            found.append(stmt)
-            continue
-        left: Guard = ()
-        fails = False
-        for condition in stmt.guard:
-            known = condition.span(name, size)
-            fails = fails or (known is not None and (last <= known[0] or known[1] <= first))
-            left += () if known else (condition,)
-        if not fails:
-            found.append(replace(stmt, guard=left))
-        elif isinstance(stmt, Load):
-            found.append(FromIndex(stmt.target, ZERO, stmt.dtype, stmt.node))
-        elif isinstance(stmt, Choose):
-            found.append(replace(stmt, guard=(), value=stmt.other))
-    return tuple(found)
+    def by_warps(self) -> bool:
+        """Whether a column is a warp's, and not one thread's."""
+        return any(isinstance(s, Loop) and s.kind == "warps" for s, _ in walk(self.nest))
 
 
 @dataclass(frozen=True)
@@ -284,28 +438,57 @@ class Segment:
     phases: tuple[Phase, ...]
     task_barrier: str  # between two tasks of a block: "none" | "warp" | "block"
     barrier: str
-    carries: tuple[str, ...] = ()  # shared buffers that live across the tasks of a block
-    tile: int = 0  # rows that are taken together, block of columns by block: the loop over these stands around theirs
-    together: int = 1  # rows that a core takes through each loop before the next
+    opening: Nest = ()  # before the tasks of a block: its column sums start
+    closing: Nest = ()  # after them: they are stored
+    step: int = 1  # rows of a turn of the loop over tasks; the phases have loops over them
+
+    @cached_property
+    def nest(self) -> Nest:
+        """All its statements."""
+        return (*self.opening, *(stmt for phase in self.phases for stmt in phase.nest), *self.closing)
+
+    @cached_property
+    def carries(self) -> tuple[Fold, ...]:
+        """The sums that live across the tasks of a block."""
+        return tuple(s.fold for s, _ in walk(self.opening) if isinstance(s, Start))
+
+    @cached_property
+    def windows(self) -> dict[str, Window | StagingRow]:
+        """The windows and staging rows of its phases by name."""
+        return {s.name: s for s, _ in walk(self.nest) if isinstance(s, Window | StagingRow)}
 
     @property
     def tasks(self) -> int:
-        """What the blocks take in turn: groups of rows, chunks, tiles, slices."""
+        """What the blocks take in turn: groups of rows, chunks, slices."""
         return -(-self.rows // self.thread_map.rows_per_block) * self.chunks * self.slices
+
+    def threads(self, block: int) -> int:
+        """Threads of a GPU's block that share the columns of a task."""
+        return block if self.kind == "column" or self.chunks > 1 else self.thread_map.threads_per_row
+
+    @property
+    def ragged(self) -> bool:
+        """Whether the last task has fewer rows than a block takes. A thread with a row is ``live``."""
+        return self.kind == "row" and self.rows % self.thread_map.rows_per_block != 0
+
+    def totals(self, phase: Phase | None = None) -> dict[str, int]:
+        """Extents of a task's variables, so that an index prints no needless remainder."""
+        own = {"col": phase.cols, "ser": phase.serial} if phase else {}
+        return {"row": self.rows, "chunk": self.chunks, "slice": self.slices, "start": self.columns,
+                "lane_row": max(self.thread_map.rows_per_block, self.step), **own}
+
+    @property
+    def columns(self) -> int:
+        """Columns that the chunks of a row, or the tiles of a column space, share."""
+        return max((p.cols for p in self.phases if p.chunked), default=0)
 
     @property
     def work(self) -> int:
         """Scalar operations of all tasks together, a heavy one counted as ``HEAVY``: from ``serial_below`` on, several cores share
         them."""
-        def count(body: Sequence[Stmt]) -> int:
+        def count(body: Sequence[Scalar]) -> int:
             return len(body) + (HEAVY - 1) * sum(isinstance(s, Compute) and s.heavy for s in body)
         return self.rows * sum(p.cols * p.serial * (count(p.body) + len(p.folds)) + count(p.before) for p in self.phases)
-
-    @property
-    def short(self) -> bool:
-        """Whether it has loops that a CPU's compiler had better not unroll before it looks for vectors: those of at most 64 turns
-        (measured). A segment with a sweep does not count: its few rows are best unrolled first."""
-        return any(1 < p.vector[1] <= 64 for p in self.phases) and all(p.sweep == 1 for p in self.phases)
 
 
 @dataclass(frozen=True)
@@ -322,7 +505,7 @@ class Touch:
 
 
 @dataclass(frozen=True)
-class Home:
+class Location:
     """One of the places where a value lives: in a buffer, by its name, of which ``words`` say more; without one, what they say."""
 
     buffer: str = ""
@@ -343,7 +526,7 @@ class Kernel:
     block: int
     registers: int
     touches: tuple[Touch, ...]
-    homes: tuple[tuple[Home, ...], ...]  # where each sub-root of the plan lives
+    locations: tuple[tuple[Location, ...], ...]  # where each sub-root of the plan lives
     decisions: tuple[Decision, ...]
     wanted_bytes: int = 0  # shared memory of one block, before any value was demoted
     passes: tuple[str, ...] = ()  # those that have rewritten it, in order
@@ -365,30 +548,11 @@ class Kernel:
                 for b in self.buffers}
 
     @cached_property
-    def calls(self) -> tuple[tuple[Segment, ...], ...]:
-        """What a CPU calls, in order: a segment whose tasks several cores share, or neighbours that one core does and whose loops
-        the compiler is to treat alike, as far as they have much to do."""
-        found: list[tuple[Segment, ...]] = []
-        for segment in self.segments:
-            lead = max(found[-1], key=lambda s: s.work) if found else segment
-            alike = segment.short == lead.short or min(segment.work, lead.work) < LITTLE
-            if found and max(segment.work, lead.work) < self.device.serial_below and alike:
-                found[-1] += (segment,)
-            else:
-                found.append((segment,))
-        return tuple(found)
-
-    @cached_property
     def stored(self) -> dict[str, set[Index]]:
         """Where each buffer is stored to."""
         found: dict[str, set[Index]] = {b.name: set() for b in self.buffers}
-        for phase in (phase for segment in self.segments for phase in segment.phases):
-            views = {v.name: v for v in phase.views}
-            for stmt in statements(phase):
-                if isinstance(stmt, Store):
-                    view = views.get(stmt.buffer)
-                    found[view.buffer if view else stmt.buffer].add(view.base + stmt.index if view else stmt.index)
-            for access in phase.wide:
+        for segment in self.segments:
+            for access in accesses(segment, segment.nest):
                 if access.stores:
                     found[access.buffer].add(access.index)
         return found
@@ -400,7 +564,7 @@ class Kernel:
     @cached_property
     def aligned(self) -> frozenset[str]:
         """Buffers, by the name of who owns the bytes, that must begin at a multiple of 16 bytes."""
-        return frozenset(self.owners[w.buffer] for s in self.segments for p in s.phases for w in p.wide)
+        return frozenset(self.owners[m.buffer] for s in self.segments for m, _ in walk(s.nest) if isinstance(m, VectorMove))
 
     @property
     def grid_barriers(self) -> int:
@@ -408,10 +572,11 @@ class Kernel:
 
     @cached_property
     def size(self) -> int:
-        """Scalar statements of all loops, and of each copy of a loop's body: what compiling takes time for."""
+        """How many scalar statements and moves are compiled: those of an unrolled loop once a turn."""
         phases = [phase for segment in self.segments for phase in segment.phases]
-        return sum(len(p.before) + len(p.folds) + len(p.rest) + len(p.wide) for p in phases) + sum(
-            max(1, p.turns) * len(body) for p in phases for *_, body in p.pieces)
+        moves = sum(isinstance(s, VectorMove) for p in phases for s, _ in walk(p.nest))
+        return moves + sum(len(p.before) + len(p.folds) for p in phases) + sum(
+            math.prod(x.last for x in i.loops if x.kind == "unrolled") * len(i.body) for p in phases for i in p.innermost)
 
     @property
     def block_barriers(self) -> int:
@@ -422,7 +587,7 @@ class Kernel:
         """Block barriers one block passes for one task of a segment; a core has none."""
         if self.device.kind == "cpu":
             return 0
-        return sum((p.barrier == "block") + len(exchanges(segment, p)) for p in segment.phases)
+        return sum((p.barrier == "block") + len(p.exchanges) for p in segment.phases)
 
     @property
     def shared_bytes(self) -> int:
@@ -437,25 +602,15 @@ class Kernel:
     def placements(self) -> tuple[tuple[int, str, str, str], ...]:
         """(node, scheme, where, why) of each sub-root."""
         schemes = map(self.plan.scheme, self.plan.sub_roots)
-        return tuple((sub_root.node, name, ", ".join(map(self._place, homes)), why)
-                     for sub_root, (name, why), homes in zip(self.plan.sub_roots, schemes, self.homes, strict=True))
+        return tuple((sub_root.node, name, ", ".join(map(self._place, locations)), why)
+                     for sub_root, (name, why), locations in zip(self.plan.sub_roots, schemes, self.locations, strict=True))
 
-    def _place(self, home: Home) -> str:
-        b = self.by_name.get(home.buffer)
-        return (f"{b.scope} {b.name}[{b.size}]" if b else "") + home.words
+    def _place(self, location: Location) -> str:
+        b = self.by_name.get(location.buffer)
+        return (f"{b.scope} {b.name}[{b.size}]" if b else "") + location.words
 
     def __str__(self) -> str:
         return "\n".join(_print_kernel(self))
-
-
-MEET_TOGETHER = 32  # reductions of a row that exchange results at one barrier: two sets of buffers, 128 bytes each
-
-
-def exchanges(segment: Segment, phase: Phase) -> list[tuple[Fold, ...]]:
-    """The folds of rows that several warps share. Their results are exchanged in shared memory; the folds of one group share a
-    barrier."""
-    wide = tuple(f for f in phase.folds if f.along == "row" and segment.thread_map.threads_per_row > 32)
-    return [wide[k:k + MEET_TOGETHER] for k in range(0, len(wide), MEET_TOGETHER)]
 
 
 # ---------------------------------------------------------------- the printed form
@@ -489,48 +644,24 @@ def _print_segment(number: int, segment: Segment) -> Iterator[str]:
         parts.append(f"chunk in 0..{segment.chunks} of {count(segment.chunk, 'column')}")
     if segment.slices > 1:
         parts.append(f"slice in 0..{segment.slices} of {count(segment.slice_size, 'reduced row')}")
-    if segment.tile:
-        parts.append(f"blocks of columns for {segment.tile} rows in turn, since operands lie across them")
-    if segment.together > 1:
-        parts.append(f"{segment.together} rows together")
+    if segment.step > 1:
+        parts.append(f"{segment.step} rows at once")
     yield f"  segment {number}: {', '.join(parts)}"
+    yield from _print_nest(segment.opening, segment.totals(), 2)
     for p, phase in enumerate(segment.phases):
-        loops = " x ".join(f"{name} in 0..{n}" for name, n in phase.axes)
-        ends = ["warps meet: block barrier"] if any(f.exchange for f in phase.folds) else []
-        ends += [f"barrier: {phase.barrier}"] if phase.barrier != "none" else []
-        ends += [f"a total for each block of {phase.block} columns"] if phase.block and phase.folds else []
-        ends += [f"{phase.sweep} reduced rows a sweep"] if phase.sweep > 1 else []
-        ends += [f"cut at {' '.join(map(str, phase.cuts))}"] if phase.cuts else []
-        ends += [f"{phase.width} columns a thread at once"] if phase.width > 1 else []
-        ends += [f"{phase.turns} turns written out"] if phase.turns else []
-        yield f"    phase {p}: {loops}" + "".join(f"   {end}" for end in ends)
-        totals = extents(segment, phase)
-        for view in phase.views:
-            where = f" if {show_guard(view.guard, totals)}" if view.guard else ""
-            yield f"      {view.name} = {view.buffer}[{show(view.base, totals)} : +{view.length}]{where}"
-        for stmt in phase.before:
-            yield f"      once {show_stmt(stmt, totals)}"
-        for access in phase.wide:
-            if not access.stores:
-                yield f"      {show_wide(access, totals)}"
-        for stmt in phase.body:
-            yield f"      {show_stmt(stmt, totals)}"
-        for access in phase.wide:
-            if access.stores:
-                yield f"      {show_wide(access, totals)}"
-        for fold in phase.folds:
-            yield f"      {fold.op} {fold.value} -> {fold.result or fold.buffer}  along {fold.along}  # %{fold.node}"
-            for store in fold.stores:
-                yield f"      then {show_stmt(store, totals)}"
+        yield f"    phase {p}"
+        yield from _print_nest(phase.nest, segment.totals(phase), 3)
+    yield from _print_nest(segment.closing, segment.totals(), 2)
     if segment.barrier == "grid":
         yield "    barrier: grid"
 
 
-def extents(segment: Segment, phase: Phase) -> dict[str, int]:
-    """Extents of the loop variables of a phase, so that an index prints no needless remainder."""
-    return {"row": segment.rows, "chunk": segment.chunks, "slice": segment.slices, "ser": phase.serial, "col": phase.cols,
-            "start": phase.cols, "lane_row": max(segment.thread_map.rows_per_block, segment.together),
-            "turn": phase.turns, "each": phase.width, **dict(phase.axes)}
+def _print_nest(nest: Nest, totals: Mapping[str, int], depth: int) -> Iterator[str]:
+    totals = {**totals, **extents(nest)}
+    for stmt in nest:
+        yield "  " * depth + show_stmt(stmt, totals)
+        if isinstance(stmt, Loop | If):
+            yield from _print_nest(stmt.body, totals, depth + 1)
 
 
 def show_guard(guard: Guard, totals: Mapping[str, int] | None = None) -> str:
@@ -539,40 +670,66 @@ def show_guard(guard: Guard, totals: Mapping[str, int] | None = None) -> str:
 
 def show_stmt(stmt: Stmt, totals: Mapping[str, int] | None = None) -> str:
     """One statement as a line of the printed kernel; ``totals`` as in ``index.show``."""
-    if isinstance(stmt, Load):
-        where = f" if {show_guard(stmt.guard, totals)}" if stmt.guard else " clamped" if stmt.clamp else ""
-        return f"{stmt.target} = {stmt.buffer}[{show(stmt.index, totals)}]{where}  # %{stmt.node}"
-    if isinstance(stmt, Compute):
-        return f"{stmt.target} = {stmt.op} {' '.join(stmt.args)}  # %{stmt.node}"
-    if isinstance(stmt, FromIndex):
-        return f"{stmt.target} = {show(stmt.index, totals)}  # %{stmt.node}"
-    if isinstance(stmt, Clamp):
-        return f"{stmt.target} = clamp {stmt.source} to 0..{stmt.size}  # %{stmt.node}"
-    if isinstance(stmt, Choose):
-        return f"{stmt.target} = {stmt.value} if {show_guard(stmt.guard, totals)} else {stmt.other}  # %{stmt.node}"
-    where = f" if {show_guard(stmt.guard, totals)}" if stmt.guard else ""
-    return f"{stmt.buffer}[{show(stmt.index, totals)}] = {stmt.value}{where}  # %{stmt.node}"
+    match stmt:
+        case Loop():
+            return f"for {stmt.var} in {stmt.first}..{stmt.last}" + ("" if stmt.kind == "serial" else f", {stmt.kind}") + ":"
+        case If():
+            return f"if {stmt.condition}:"
+        case Let():
+            return f"{stmt.name} = {stmt.text}"
+        case Barrier():
+            return f"barrier: {stmt.scope}"
+        case Start(fold):
+            return f"{_cell(fold, totals)} = start of {fold.op}  # %{fold.node}"
+        case Accumulate(fold):
+            return f"{fold.op} {fold.value} -> {_cell(fold, totals)}  along {fold.along}  # %{fold.node}"
+        case Combine(folds):
+            ends = ", exchanged by warps: block barrier" if any(f.exchange for f in folds) else ""
+            return f"combine {' '.join(f.result for f in folds)}{ends}"
+        case Window():
+            where = f" if {show_guard(stmt.guard, totals)}" if stmt.guard else ""
+            return f"{stmt.name} = {stmt.buffer}[{show(stmt.base, totals)} : +{stmt.length}]{where}"
+        case StagingRow():
+            return f"{stmt.name} = row[{stmt.length}], for {stmt.buffer}"
+        case Stream(row):
+            return f"{row.buffer}[{show(row.base, totals)} : +{row.length}] = {row.name}, past the caches"
+        case VectorMove():
+            here = f"{stmt.registers}[{show(stmt.at, totals)} : +{stmt.columns}]"
+            there = f"{stmt.buffer}[{show(stmt.index, totals, {'col': stmt.column})} : +{stmt.columns}]"
+            return f"{there} = {here}  # %{stmt.node}" if stmt.stores else f"{here} = {there}  # %{stmt.node}"
+        case _:
+            return _show_scalar(stmt, totals)
 
 
-def show_wide(access: Wide, totals: Mapping[str, int] | None = None) -> str:
-    """A wide access as a line of the printed kernel."""
-    here = f"{access.registers}[{show(access.at, totals)} : +{access.columns}]"
-    there = f"{access.buffer}[{show(access.index, totals)} : +{access.columns}]"
-    return f"{there} = {here}  # %{access.node}" if access.stores else f"{here} = {there}  # %{access.node}"
+def _cell(fold: Fold, totals: Mapping[str, int] | None) -> str:
+    return f"{fold.buffer}[{show(fold.cell, totals)}]" if fold.buffer else fold.result
+
+
+def _show_scalar(stmt: Scalar, totals: Mapping[str, int] | None) -> str:
+    where = f" if {show_guard(stmt.guard, totals)}" if getattr(stmt, "guard", ()) else ""  # type: ignore[union-attr]
+    match stmt:
+        case Load():
+            text = f"{stmt.target} = {stmt.buffer}[{show(stmt.index, totals)}]{where or ' clamped' * stmt.clamp}"
+        case Compute():
+            text = f"{stmt.target} = {stmt.op} {' '.join(stmt.args)}"
+        case FromIndex():
+            text = f"{stmt.target} = {show(stmt.index, totals)}"
+        case Clamp():
+            text = f"{stmt.target} = clamp {stmt.source} to 0..{stmt.size}"
+        case Choose():
+            text = f"{stmt.target} = {stmt.value}" + (f"{where} else {stmt.other}" if where else "")
+        case Store():
+            text = f"{stmt.buffer}[{show(stmt.index, totals)}] = {stmt.value}{where}"
+    return f"{text}  # %{stmt.node}"
 
 
 # ---------------------------------------------------------------- what statements use
-def statements(phase: Phase) -> Iterator[Stmt]:
-    """Every statement of a phase, the stores of its folds included."""
-    yield from phase.before
-    yield from phase.body
-    for fold in phase.folds:
-        yield from fold.stores
-
-
 @dataclass(frozen=True)
 class Access:
-    """One place of a phase where a buffer is read, or written if it ``stores``; views are seen through."""
+    """One place of a nest where a buffer is read, or written if it ``stores``.
+
+    Behind a window it names the buffer that the window is of.
+    """
 
     buffer: str
     index: Index
@@ -581,26 +738,32 @@ class Access:
     after_fold: bool = False  # what a fold came to is stored
 
 
-def accesses(phase: Phase) -> Iterator[Access]:
-    """Every access that a phase's statements make, in order."""
-    views = {v.name: v for v in phase.views}
-    after = len(phase.before) + len(phase.body)
-    for number, stmt in enumerate(statements(phase)):
+def place_of(segment: Segment, stmt: Load | Store) -> tuple[str, Index]:
+    """The buffer and the index in it of an access, which a window may stand between."""
+    window = segment.windows.get(stmt.buffer)
+    return (window.buffer, window.base + stmt.index) if window else (stmt.buffer, stmt.index)
+
+
+def accesses(segment: Segment, nest: Nest) -> Iterator[Access]:
+    """Every access that statements of a segment make, in order."""
+    after = False
+    for stmt, _ in walk(nest):
+        after = after or isinstance(stmt, Combine)
         if isinstance(stmt, Load | Store):
-            view = views.get(stmt.buffer)
-            buffer, index = (view.buffer, view.base + stmt.index) if view else (stmt.buffer, stmt.index)
-            yield Access(buffer, index, isinstance(stmt, Store), stmt.guard, number >= after)
-    for move in phase.wide:
-        yield Access(move.buffer, move.index, move.stores)
+            yield Access(*place_of(segment, stmt), isinstance(stmt, Store), stmt.guard, after)
+        elif isinstance(stmt, VectorMove):
+            yield Access(stmt.buffer, stmt.index, stmt.stores)
 
 
 def indices(stmt: Stmt) -> list[Index]:
     """The indices a statement uses, those of its guard included."""
     found = [c.index for c in getattr(stmt, "guard", ())]
+    if isinstance(stmt, Window):
+        return [*found, stmt.base]
     return [*found, stmt.index] if isinstance(stmt, Load | Store | FromIndex) else found
 
 
-def operands(stmt: Stmt) -> tuple[str, ...]:
+def operands(stmt: Scalar) -> tuple[str, ...]:
     """Names of the values a statement reads, those in its indices and guards included."""
     if isinstance(stmt, Compute):
         return stmt.args

@@ -32,8 +32,9 @@ from ..stitch.mapping import WARP, map_rows_as
 from ..stitch.plan import LoopPlan, StitchPlan
 from ..stitch.subroots import Space, SubRoot
 from ..stitch.threads import thread_maps
-from .ir import MEET_TOGETHER as EXCHANGED_AT_ONCE
-from .ir import Buffer, Home
+from .ir import Buffer, Location
+
+EXCHANGED_AT_ONCE = 32  # reductions of a row that exchange results at one barrier: two sets of buffers, 128 bytes each
 
 
 @dataclass(frozen=True)
@@ -153,21 +154,26 @@ class Layout:
     def _decide(self, s: SubRoot, rule: str, why: str) -> None:
         self.decisions.append(Decision((s.node,), "place", rule, why))
 
-    def locations(self, s: SubRoot) -> tuple[Home, ...]:
+    def stored_in(self, node: int) -> list[str]:
+        """The global buffers that a value is stored to."""
+        outputs = [f"y{k}" for k, o in enumerate(self.graph.outputs) if o == node]
+        return list(dict.fromkeys([*([self.memory[node]] if node in self.memory else []), *outputs]))
+
+    def locations(self, s: SubRoot) -> tuple[Location, ...]:
         """Where a sub-root's value lives."""
         if s.role in ("partial", "carry"):
-            block = [Home(f"a{s.node}", " of each block")] if s.role == "carry" else []
-            return (*block, Home(f"p{s.node}"))
+            block = [Location(f"a{s.node}", " of each block")] if s.role == "carry" else []
+            return (*block, Location(f"p{s.node}"))
         found, place = [], self.places.get(s.node)
         if place is not None and place.where == "register":
             who = "warp" if self.maps[s.level, s.space].threads_per_row <= WARP else "block"
-            found.append(Home(words="register" + ("" if self.alone(s.level, s.space) else f" of every thread ({who} reduce)")))
+            found.append(Location(words="register" + ("" if self.alone(s.level, s.space) else f" of every thread ({who} reduce)")))
         elif place is not None:
-            found.append(Home(place.buffer))
-        for name in dict.fromkeys([self.memory.get(s.node), *(f"y{k}" for k, o in enumerate(self.graph.outputs) if o == s.node)]):
-            if name and (place is None or name != place.buffer):
-                found.append(Home(name, f", the piece of %{s.operand}" if s.role == "piece" else ""))
-        return tuple(found) or (Home(words="register"),)
+            found.append(Location(place.buffer))
+        for name in self.stored_in(s.node):
+            if place is None or name != place.buffer:
+                found.append(Location(name, f", the piece of %{s.operand}" if s.role == "piece" else ""))
+        return tuple(found) or (Location(words="register"),)
 
     # ------------------------------------------------------------ barriers
     def _exchange(self, loop: LoopPlan) -> int:

@@ -15,11 +15,12 @@ from ..stitch.index import Guard, Index, Key, Within, linear, variable
 from ..stitch.mapping import WARP, ThreadMap
 from ..stitch.plan import LoopPlan
 from ..stitch.subroots import Space, SubRoot, column_of, root
-from .ir import Choose, Clamp, Compute, Fold, FromIndex, Load, Stmt, Store
+from .ir import Choose, Clamp, Compute, Fold, FromIndex, Load, Scalar, Store
 from .memory import Layout
 
 # Additions of one thread: a longer sum keeps what rounding takes from it (``kahan_add``). A core adds several at once.
 LONG_SUM, LONG_SUM_OF_A_CORE = 16, 1024
+Stores = tuple[Store, ...]
 
 
 class Names:
@@ -50,8 +51,8 @@ class Statements:
     def __init__(self, layout: Layout, names: Names, loop: LoopPlan, space: Space, m: ThreadMap) -> None:
         self.layout, self.names, self.graph = layout, names, layout.graph
         self.loop, self.space, self.m = loop, space, m
-        self.before: list[Stmt] = []
-        self.body: list[Stmt] = []
+        self.before: list[Scalar] = []
+        self.body: list[Scalar] = []
         self.name: dict[Key, str] = {}
         self.moving = {"col", "ser"} if loop.cols != 1 or loop.serial != 1 else {"col", "ser", "row"}
 
@@ -66,7 +67,7 @@ class Statements:
             return False
         return cols * serial == 1 or not self.moving.intersection(names)
 
-    def _emit(self, stmt: Stmt, variables: Iterable[str]) -> None:
+    def _emit(self, stmt: Scalar, variables: Iterable[str]) -> None:
         (self.before if self._once(variables) else self.body).append(stmt)
 
     def _position_variables(self, key: Key) -> frozenset[str]:
@@ -175,34 +176,22 @@ class Statements:
         return ()
 
     def store_map(self, s: SubRoot) -> None:
+        """The stores of a value that is made column by column."""
         value = self.name[root(self.graph, s)]
         self.names.crossing[s.node] = value
-        offset = linear(s.home, self.graph[s.node].type.shape)
-        place = self.layout.places.get(s.node)
-        buffers = dict.fromkeys([self.layout.memory.get(s.node, ""), place.buffer if place else ""])
-        for k, output in enumerate(self.graph.outputs):
-            if output == s.node:
-                buffers[f"y{k}"] = None
-        for buffer in buffers:
-            if buffer:
-                row = self.layout.buffers[buffer].scope == "shared"
-                where = self._row_offset(s, s.home) if row else offset
-                self.body.append(Store(buffer, where, value, () if row else self._replicated(), s.node))
+        self.body += self._stores(s, value)
 
-    def _result_stores(self, s: SubRoot, value: str) -> tuple[Store, ...]:
-        """Stores of a finished reduce: its place in global memory, and a column's row buffer."""
-        buffers = dict.fromkeys([self.layout.memory.get(s.node, "")])
-        for k, output in enumerate(self.graph.outputs):
-            if output == s.node:
-                buffers[f"y{k}"] = None
+    def _stores(self, s: SubRoot, value: str) -> Stores:
+        """Stores of a value: to global memory, and to the row where its block keeps it."""
         offset = linear(s.home, self.graph[s.node].type.shape)
-        found = [Store(b, offset, value, self._replicated(), s.node) for b in buffers if b]
+        found = [Store(buffer, offset, value, self._replicated(), s.node) for buffer in self.layout.stored_in(s.node)]
         place = self.layout.places.get(s.node)
         if place is not None and place.where == "row":
             found.append(Store(place.buffer, self._row_offset(s, s.home), value, (), s.node))
         return tuple(found)
 
-    def fold(self, s: SubRoot) -> Fold:
+    def fold(self, s: SubRoot) -> tuple[Fold, Stores]:
+        """The reduction of a sub-root, and the stores of its result."""
         node = self.graph[s.node]
         value = self.name[root(self.graph, s)]
         result = f"r{s.node}"
@@ -211,7 +200,8 @@ class Statements:
             offset = variable("part", max(2, self.m.blocks * self.m.rows_per_block)) * cols + variable("col", cols)
             store = Store(f"p{s.node}", offset, result, (), s.node)
             cell = variable("lane_row", self.m.rows_per_block) * cols + variable("col", cols)
-            return Fold(result, node.op, node.type.dtype, value, "carry", s.node, f"a{s.node}", (store,), cell=cell)
+            fold = Fold(result, node.op, node.type.dtype, value, "carry", s.node, f"a{s.node}", cell, partial=True)
+            return fold, (store,)
         if s.role == "partial":
             row = variable("row", s.space.rows)
             if s.along == "row":
@@ -219,17 +209,17 @@ class Statements:
             else:
                 slices = s.space.slices
                 offset = (row * slices + variable("slice", slices)) * s.extents[2] + variable("col", s.extents[2])
-            stores: tuple[Store, ...] = (Store(f"p{s.node}", offset, result, (), s.node),)
+            stores: Stores = (Store(f"p{s.node}", offset, result, (), s.node),)
         else:
             self.names.crossing[s.node] = result
-            stores = self._result_stores(s, result)
-        return self._fold(s, result, value, stores)
+            stores = self._stores(s, result)
+        return self._fold(s, result, value), stores
 
-    def _fold(self, s: SubRoot, result: str, value: str, stores: tuple[Store, ...]) -> Fold:
+    def _fold(self, s: SubRoot, result: str, value: str) -> Fold:
         node, m = self.graph[s.node], self.m
         lanes = {"row": min(m.threads_per_row, WARP), "warp": WARP}.get(s.along, 1)
-        found = Fold(result, node.op, node.type.dtype, value, s.along, s.node, "", stores,
-                     self.layout.exchange.get((self.loop.order, s.node), ""), lanes=lanes)
+        found = Fold(result, node.op, node.type.dtype, value, s.along, s.node, lanes=lanes, partial=s.role == "partial",
+                     exchange=self.layout.exchange.get((self.loop.order, s.node), ""))
         is_long = self._additions(s) > (LONG_SUM_OF_A_CORE if self.layout.device.kind == "cpu" else LONG_SUM)
         return replace(found, lost=f"{result}_lost") if found.rounds and is_long else found
 
@@ -239,7 +229,7 @@ class Statements:
             return -(-min(self.loop.cols, self.m.chunk if self.space.chunks > 1 else self.loop.cols) // self.m.threads_per_row)
         return -(-self.loop.serial // (WARP if s.along == "warp" else self.space.slices))
 
-    def combine(self, s: SubRoot) -> Fold:
+    def combine(self, s: SubRoot) -> tuple[Fold, Stores]:
         """Fold the partial results; the loop reads them from scratch."""
         rows, parts = s.domain[0], s.domain[1]
         name = self.names.fresh(s.node)
@@ -252,4 +242,4 @@ class Statements:
         self.body.append(Load(name, buffer, offset, (), False, self.layout.buffers[buffer].dtype, s.node))
         result = f"r{s.node}"
         self.names.crossing[s.node] = result
-        return self._fold(s, result, name, self._result_stores(s, result))
+        return self._fold(s, result, name), self._stores(s, result)

@@ -10,21 +10,21 @@ since Numba widens ``int32 + int32``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from ..graph import Graph, printable
 from ..ops import EXACT, OPS, SHORT, compute_dtype, kind_of
 from ..stitch.index import Guard, show
-from .ir import Choose, Clamp, Compute, Fold, FromIndex, Kernel, Load, Segment, Stmt, Store
+from . import ir
 
 
 @dataclass(frozen=True)
 class Launch:
     """One function of the text: what to call, over how many tasks, with which buffers.
 
-    On a CPU there is one for each of ``Kernel.calls``, ``name(first, last, *buffers)``, and all tasks of one end
+    On a CPU there is one for each of ``cpu_emit.calls``, ``name(first, last, *buffers)``, and all tasks of one end
     before the next begins. On a GPU there is one a kernel, ``name[grid, block](*buffers)``.
     """
 
@@ -39,7 +39,7 @@ class Launch:
 class KernelSource:
     """A kernel as Python source for one target, ready to compile."""
 
-    kernel: Kernel
+    kernel: ir.Kernel
     target: str  # "cpu" | "cuda"
     text: str
     launches: tuple[Launch, ...]
@@ -68,12 +68,6 @@ class Writer:
     def line(self, text: str, comment: str = "") -> None:
         indented = "    " * self.depth + text
         self.lines.append(f"{indented:<56}  # {printable(comment)}" if comment else indented)
-
-    def finish(self, fold: Fold, kernel: Kernel, column: str) -> None:
-        """Round a sum of float16, which was added up in float32; partial results are not rounded."""
-        partial = any(kernel.by_name[store.buffer].role == "partial" for store in fold.stores)
-        if self.exact and fold.dtype == "float16" and fold.op in ("sum", "prod") and not partial:
-            self.line(f"{fold.result} = {rounded_half(fold.result, column)}")
 
     def text(self) -> str:
         return "\n".join(self.lines) + "\n"
@@ -123,18 +117,16 @@ def identity_name(op: str, dtype: str) -> str:
     return f"{ {'0': 'ZERO', '1': 'ONE', 'False': 'FALSE', 'True': 'TRUE'}.get(word, word.upper()) }_{SHORT[compute_dtype(dtype)]}"
 
 
-def header(kernel: Kernel) -> list[str]:
+def header(kernel: ir.Kernel) -> list[str]:
     """The module-level constants a kernel uses."""
     found = {name: literal(dtype, value) for name, dtype, value in kernel.constants}
-    for segment in kernel.segments:
-        for phase in segment.phases:
-            for fold in phase.folds:
-                found[identity_name(fold.op, fold.dtype)] = literal(compute_dtype(fold.dtype),
-                                                                    identity_value(fold.op, compute_dtype(fold.dtype)))
-            for stmt in phase.before + phase.body:
-                if isinstance(stmt, Load) and stmt.guard:
-                    held = compute_dtype(stmt.dtype)
-                    found[zero_name(held)] = literal(held, False if held == "bool" else 0)
+    for nest in (phase.nest for segment in kernel.segments for phase in segment.phases):
+        for fold in (s.fold for s, _ in ir.walk(nest) if isinstance(s, ir.Accumulate)):
+            held = compute_dtype(fold.dtype)
+            found[identity_name(fold.op, fold.dtype)] = literal(held, identity_value(fold.op, held))
+        for load in (s for s, _ in ir.walk(nest) if isinstance(s, ir.Load) and s.guard):
+            held = compute_dtype(load.dtype)
+            found[zero_name(held)] = literal(held, False if held == "bool" else 0)
     return [f"{name} = {text}" for name, text in found.items()]
 
 
@@ -143,7 +135,7 @@ def zero_name(dtype: str) -> str:
 
 
 # ---------------------------------------------------------------- tasks
-def task_parts(segment: Segment) -> Iterator[str]:
+def task_parts(segment: ir.Segment) -> Iterator[str]:
     """Which chunk of the columns and which slice of the reduced rows a task is: lines both targets begin with."""
     s = segment
     if s.chunks > 1:
@@ -156,13 +148,8 @@ def task_parts(segment: Segment) -> Iterator[str]:
         yield f"ser_last = min(ser_first + {s.slice_size}, {serial})"
 
 
-def chunked_columns(segment: Segment) -> int:
-    """Columns that the chunks of a row, or the tiles of a column space, share."""
-    return max((p.cols for p in segment.phases if p.chunked), default=0)
-
-
 # ---------------------------------------------------------------- scalar texts
-def scalar(stmt: Compute, column: str, exact: bool = True) -> str:
+def scalar(stmt: ir.Compute, column: str, exact: bool = True) -> str:
     """The expression of one operation for a target; ``column`` is ``cpu`` or ``cuda``. With ``exact``, float16 is rounded."""
     op = OPS[stmt.op]
     held, operand = compute_dtype(stmt.dtype), compute_dtype(stmt.operand_dtype)
@@ -220,14 +207,6 @@ def combine(op: str, dtype: str, left: str, right: str, column: str) -> str:
     return f"np.{held}({text})" if narrow else text
 
 
-def accumulate(fold: Fold, target: str, text: str, value: str) -> str:
-    """The statement that adds one more value to a fold's accumulator; ``text`` combines the two."""
-    if fold.lost and target != fold.inner:
-        lost = f"{fold.lost}[{show(fold.cell)}]" if fold.buffer else fold.lost
-        return f"{target}, {lost} = kahan_add({target}, {lost}, {value})"
-    return f"{target} += {value}" if text == f"{target} + {value}" else f"{target} = {text}"
-
-
 def guard_text(guard: Guard, totals: Mapping[str, int]) -> str:
     """A condition as an expression without branches."""
     parts = []
@@ -241,27 +220,29 @@ def guard_text(guard: Guard, totals: Mapping[str, int]) -> str:
     return " & ".join(parts) if len(parts) != 1 else parts[0][1:-1]
 
 
-def statement(stmt: Stmt, column: str, totals: Mapping[str, int], sizes: Mapping[str, tuple[str, int]], exact: bool = True) -> str:
-    """One statement as one line; ``sizes`` gives each buffer's (or view's) dtype and element count; ``exact``: see ``scalar``."""
-    if isinstance(stmt, Load):
-        return f"{stmt.target} = {_load(stmt, column, totals, sizes)}"
-    if isinstance(stmt, Compute):
-        return f"{stmt.target} = {scalar(stmt, column, exact)}"
-    if isinstance(stmt, FromIndex):
-        return f"{stmt.target} = {cast(show(stmt.index, totals), stmt.dtype, 'int64', column)}"
-    if isinstance(stmt, Clamp):
-        return f"{stmt.target} = min(max(np.int64({stmt.source}), 0), {stmt.size - 1})"
-    if isinstance(stmt, Choose):
-        if not stmt.guard:
+def statement(stmt: ir.Scalar, column: str, totals: Mapping[str, int], sizes: Mapping[str, tuple[str, int]],
+              exact: bool = True) -> str:
+    """One statement as one line; ``sizes`` gives each buffer's (or window's) dtype and element count; ``exact``: see ``scalar``."""
+    match stmt:
+        case ir.Load():
+            return f"{stmt.target} = {_load(stmt, column, totals, sizes)}"
+        case ir.Compute():
+            return f"{stmt.target} = {scalar(stmt, column, exact)}"
+        case ir.FromIndex():
+            return f"{stmt.target} = {cast(show(stmt.index, totals), stmt.dtype, 'int64', column)}"
+        case ir.Clamp():
+            return f"{stmt.target} = min(max(np.int64({stmt.source}), 0), {stmt.size - 1})"
+        case ir.Choose(guard=()):
             return f"{stmt.target} = {stmt.value}"
-        condition = guard_text(stmt.guard, totals)
-        if column == "cpu":
-            return f"{stmt.target} = select({condition}, {stmt.value}, {stmt.other})"
-        return f"{stmt.target} = {stmt.value} if {condition} else {stmt.other}"
-    return f"{stmt.buffer}[{show(stmt.index, totals)}] = {_stored(stmt, column, sizes)}"
+        case ir.Choose():
+            condition = guard_text(stmt.guard, totals)
+            chosen = f"select({condition}, {stmt.value}, {stmt.other})"
+            return f"{stmt.target} = {chosen if column == 'cpu' else f'{stmt.value} if {condition} else {stmt.other}'}"
+        case ir.Store():
+            return f"{stmt.buffer}[{show(stmt.index, totals)}] = {_stored(stmt, column, sizes)}"
 
 
-def _load(stmt: Load, column: str, totals: Mapping[str, int], sizes: Mapping[str, tuple[str, int]]) -> str:
+def _load(stmt: ir.Load, column: str, totals: Mapping[str, int], sizes: Mapping[str, tuple[str, int]]) -> str:
     index = show(stmt.index, totals)
     dtype, size = sizes[stmt.buffer]
     if stmt.clamp:
@@ -279,27 +260,96 @@ def _load(stmt: Load, column: str, totals: Mapping[str, int], sizes: Mapping[str
     return f"select({condition}, {text}, {zero})" if stmt.harmless else f"{text} if {condition} else {zero}"
 
 
-def _stored(stmt: Store, column: str, sizes: Mapping[str, tuple[str, int]]) -> str:
+def _stored(stmt: ir.Store, column: str, sizes: Mapping[str, tuple[str, int]]) -> str:
     if sizes[stmt.buffer][0] != "float16":
         return stmt.value
     return f"float_to_half({stmt.value})" if column == "cpu" else f"np.float16({stmt.value})"
 
 
-def buffer_sizes(kernel: Kernel) -> dict[str, tuple[str, int]]:
-    """Dtype and element count of each buffer and each view."""
-    found = {b.name: (b.dtype, b.size) for b in kernel.buffers}
-    for segment in kernel.segments:
-        for phase in segment.phases:
-            found.update({v.name: (found[v.buffer][0], v.length) for v in phase.views})
-    return found
+# ---------------------------------------------------------------- printing a nest
+class Printer:
+    """Prints the nest of a segment, as far as both targets say it alike.
 
+    ``column`` is ``cpu`` or ``cuda``: the column of the table of operations.
+    """
 
-def used_buffers(kernel: Kernel, phases: Sequence) -> list[str]:
-    """Names of the buffers that some phases touch, in the kernel's order."""
-    touched: set[str] = set()
-    for phase in phases:
-        views = {v.name: v.buffer for v in phase.views}
-        stmts = (*phase.before, *phase.body, *(s for f in phase.folds for s in f.stores))
-        touched |= {views.get(s.buffer, s.buffer) for s in stmts if isinstance(s, (Load, Store))}
-        touched |= {b for f in phase.folds if f.buffer for b in (f.buffer, f.lost)}
-    return [b.name for b in kernel.buffers if b.name in touched]
+    column = ""
+
+    def __init__(self, kernel: ir.Kernel, segment: ir.Segment, writer: Writer) -> None:
+        self.kernel, self.segment, self.w = kernel, segment, writer
+        self.sizes = {b.name: (b.dtype, b.size) for b in kernel.buffers}
+        self.sizes |= {w.name: (self.sizes[w.buffer][0], w.length) for w in segment.windows.values()}
+
+    def nest(self, nest: ir.Nest, totals: Mapping[str, int]) -> None:
+        """All statements in order; ``totals`` are the extents of the variables around them."""
+        totals = {**totals, **ir.extents(nest)}
+        for stmt in nest:
+            self.statement(stmt, totals)
+
+    def inside(self, head: str, body: ir.Nest, totals: Mapping[str, int]) -> None:
+        """A compound statement of Python."""
+        self.w.line(head)
+        self.w.depth += 1
+        self.nest(body, totals)
+        if not body:
+            self.w.line("pass")
+        self.w.depth -= 1
+
+    def statement(self, stmt: ir.Stmt, totals: Mapping[str, int]) -> None:
+        """One statement with what is inside it."""
+        match stmt:
+            case ir.Loop():
+                self.inside(f"for {stmt.var} in range({stmt.range}):", stmt.body, totals)
+            case ir.If():
+                self.inside(f"if {stmt.condition}:", stmt.body, totals)
+            case ir.Let():
+                self.w.line(f"{stmt.name} = {stmt.text}")
+            case ir.Start(fold):
+                total, lost = self.accumulator(fold, totals)
+                self.w.line(f"{f'{total} = {lost}' if lost else total} = {self.held(fold, identity_name(fold.op, fold.dtype))}",
+                            self.comment(fold.node))
+            case ir.Accumulate(fold):
+                self.accumulate(fold, totals)
+            case ir.Combine(folds):
+                self.combine(folds, totals)
+            case ir.Store() if stmt.guard:
+                self.inside(f"if {guard_text(stmt.guard, totals)}:", (replace(stmt, guard=()),), totals)
+            case _:
+                assert isinstance(stmt, ir.Scalar), stmt
+                self.w.line(statement(stmt, self.column, totals, self.sizes, self.w.exact), self.comment(stmt.node))
+
+    def comment(self, node: int) -> str:
+        """What a line computes, and where the user wrote it."""
+        return comment_of(self.kernel.graph, node)
+
+    # ------------------------------------------------------------ reductions
+    def accumulator(self, fold: ir.Fold, totals: Mapping[str, int]) -> tuple[str, str]:
+        """Where a fold adds up, and where it keeps what rounding took from it."""
+        cell = f"[{show(fold.cell, totals)}]" if fold.buffer else ""
+        return (fold.buffer or fold.result) + cell, fold.lost and fold.lost + cell
+
+    def held(self, fold: ir.Fold, value: str) -> str:
+        """A value in the dtype of the fold's accumulator."""
+        return value
+
+    def combined(self, fold: ir.Fold, left: str, right: str) -> str:
+        """One step of a fold."""
+        return combine(fold.op, fold.dtype, left, right, self.column)
+
+    def accumulate(self, fold: ir.Fold, totals: Mapping[str, int]) -> None:
+        """Add one more value to a fold's accumulator."""
+        (total, lost), value = self.accumulator(fold, totals), self.held(fold, fold.value)
+        text = self.combined(fold, total, value)
+        text = f"{total} += {value}" if text == f"{total} + {value}" else f"{total} = {text}"
+        self.w.line(f"{total}, {lost} = kahan_add({total}, {lost}, {value})" if lost else text, self.comment(fold.node))
+
+    def combine(self, folds: Sequence[ir.Fold], totals: Mapping[str, int]) -> None:
+        """Complete results in registers, in their own dtype.
+
+        A sum of float16 was added up in float32, and is rounded now. Partial results are not.
+        """
+        for fold in folds:
+            if fold.buffer:
+                self.w.line(f"{fold.result} = {self.accumulator(fold, totals)[0]}", self.comment(fold.node))
+            if self.w.exact and fold.dtype == "float16" and fold.op in ("sum", "prod") and not fold.partial:
+                self.w.line(f"{fold.result} = {rounded_half(fold.result, self.column)}")

@@ -8,15 +8,15 @@ of the same bytes by different threads need a barrier between them at which both
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..errors import KernelError
 from ..stitch.index import Guard, Index, Within, footprint, grouped, lies_within, variable
-from .ir import Kernel, Load, Phase, Segment, Stmt, Store, exchanges, operands, show_stmt, show_wide
+from . import ir
 
 
-def verify_kernel(kernel: Kernel) -> Kernel:
+def verify_kernel(kernel: ir.Kernel) -> ir.Kernel:
     """Check what an emitter may rely on, and return the kernel unchanged.
 
     Raises KernelError as ``verify_values`` does; or a grid with a barrier is larger than one wave, or shared memory exceeds the
@@ -32,7 +32,7 @@ def verify_kernel(kernel: Kernel) -> Kernel:
     return kernel
 
 
-def verify_values(kernel: Kernel) -> Kernel:
+def verify_values(kernel: ir.Kernel) -> ir.Kernel:
     """Check that each value is there where it is read, and return the kernel unchanged. It may still want too much memory.
 
     Raises KernelError: a value or buffer is read before it is written or after its bytes were taken over, an element of a row is
@@ -53,22 +53,22 @@ def verify_values(kernel: Kernel) -> Kernel:
     return kernel
 
 
-def _verify_task(kernel: Kernel, segment: Segment, written: _Written, place: str) -> None:
+def _verify_task(kernel: ir.Kernel, segment: ir.Segment, written: _Written, place: str) -> None:
     """One task of a segment, which ends with a barrier or without."""
     known = {name for name, _, _ in kernel.constants}
     alone = "block" if kernel.device.kind == "cpu" else "warp" if segment.thread_map.threads_per_row == 1 else ""
-    carries = [(p, f) for p in segment.phases for f in p.folds if f.along == "carry"]
-    for phase, fold in carries:
-        written.write(fold.buffer, (phase.width, fold.cell), place)
+    _Nest(segment, None, written, alone, f"{place}, before its tasks").check(segment.opening, set(known))
+    if alone:
+        written.meet(alone)
     for p, phase in enumerate(segment.phases):
-        _verify_phase(segment, phase, set(known), written, f"{place}, phase {p}")
-        if alone or phase.barrier != "none":
-            written.meet(phase.barrier if phase.barrier == "block" else alone or phase.barrier)
-        known |= {f.result for f in phase.folds if f.along == "row"}
+        inside = set(known)
+        _Nest(segment, phase, written, alone, f"{place}, phase {p}").check(phase.nest, inside)
+        if alone:
+            written.meet(alone)
+        known |= inside & {f.result for f in phase.folds if f.along == "row"}
         once = (*phase.before, *(phase.body if phase.cols == 1 else ()))  # a row: every thread has it
-        known |= {stmt.target for stmt in once if not isinstance(stmt, Store)}
-    for phase, fold in carries:
-        written.read(fold.buffer, (phase.width, fold.cell), place, f"the store of {fold.result}")
+        known |= {stmt.target for stmt in once if not isinstance(stmt, ir.Store)}
+    _Nest(segment, None, written, alone, f"{place}, after its tasks").check(segment.closing, known)
     written.meet(segment.task_barrier if segment.task_barrier == "block" else alone or segment.task_barrier)
 
 
@@ -91,7 +91,7 @@ class _Written(set[str]):
     A block that has no task in a segment waits at none of its barriers; the first ``reach`` blocks have one.
     """
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: ir.Kernel) -> None:
         super().__init__(b.name for b in kernel.buffers if b.scope == "input")
         self.buffers, self.owners = kernel.by_name, kernel.owners
         self.since: dict[str, dict[BufferAccess, _Since]] = {}  # by owner of the bytes
@@ -166,66 +166,99 @@ def _apart(index: Index) -> tuple[Index, Index]:
     return Index(0, row), Index(index.const, tuple(t for t in index.terms if t not in row))
 
 
-def _verify_phase(segment: Segment, phase: Phase, known: set[str], written: _Written, place: str) -> None:
-    views = {v.name: v for v in phase.views}
-    dealt = not any(f.along == "warp" for f in phase.folds)  # a column is one thread's
-    width = segment.chunk if phase.chunked and segment.chunks > 1 else phase.cols
-    block = variable("c0", -(-width // max(1, phase.block))) * phase.block + variable("c1", phase.block)
-    ends = (Within(block, 0, width),) if phase.block else ()  # the last block ends where the row does
+class _Nest:
+    """Follows the statements of a phase; without one, what a block does before and after its tasks."""
 
-    def spot(stmt: Load | Store) -> tuple[str, Index]:
-        view = views.get(stmt.buffer)
-        return (view.buffer, view.base + stmt.index) if view else (stmt.buffer, stmt.index)
+    def __init__(self, segment: ir.Segment, phase: ir.Phase | None, written: _Written, alone: str, place: str) -> None:
+        self.segment, self.written, self.alone, self.place = segment, written, alone, place
+        self.width = phase.width if phase else 1
+        self.cols = phase.cols if phase else 0
+        self.turns = segment.rows * phase.cols * phase.serial if phase else 1
+        self.piece: Guard = ()  # what loops around say of their variables
+        self.started: set[str] = set()  # accumulators; a result is complete when they are combined
 
-    def cell(stmt: Load | Store, of_a_column: bool) -> tuple[str, Where]:
-        buffer, index = spot(stmt)
-        return buffer, (phase.width, index) if of_a_column and dealt and not index.loaded else None
+    def check(self, nest: ir.Nest, known: set[str], loop: str = "") -> None:
+        """Check statements in order. ``known`` are the values that they may read.
 
-    def follow(stmts: Iterable[Stmt], known: set[str], of_a_column: bool) -> None:
-        for stmt in stmts:
-            for name in operands(stmt):
-                if name not in known:
-                    raise KernelError(f"{place}: {name} is read before it is computed, in: {show_stmt(stmt)}")
-            if isinstance(stmt, Store):
-                written.write(*cell(stmt, of_a_column), place)
-                written.fill(*spot(stmt))
-                continue
+        ``loop`` is the kind of the loop over columns around them. A loop that does not begin at 0 is a
+        piece of the one before it. It has other columns, so it may read what that one overwrote.
+        """
+        held, outside, extent = set(self.written), self.piece, ir.extents(nest)
+        for stmt in nest:
+            match stmt:
+                case ir.Loop():
+                    self.written.update(held if stmt.first else ())
+                    part = Within(variable(stmt.var, extent[stmt.var]), stmt.first, stmt.last)
+                    self.piece = (*outside, *stmt.holds, *([part] if stmt.last - stmt.first < extent[stmt.var] else []))
+                    self.check(stmt.body, set(known), loop if stmt.kind == "rows" else loop or stmt.kind)
+                    self.piece = outside
+                case ir.If():
+                    self.check(stmt.body, known, loop)
+                case ir.VectorMove():
+                    self._move(stmt)
+                case ir.Barrier("warp" | "block" as scope):
+                    self.written.meet(scope if scope == "block" else self.alone or scope)
+                case ir.Start(fold) | ir.Accumulate(fold):
+                    self._fold(stmt, fold, known)
+                case ir.Combine(folds):
+                    self._combine(folds, known)
+                case _ if isinstance(stmt, ir.Scalar):
+                    self._scalar(stmt, known, loop)
+
+    def _where(self, index: Index, loop: str) -> Where:
+        """The element of the thread's own that an index is, if it is one."""
+        return (self.width, index) if loop not in ("", "warps") and not index.loaded else None
+
+    def _scalar(self, stmt: ir.Scalar, known: set[str], loop: str) -> None:
+        for name in ir.operands(stmt):
+            if name not in known:
+                raise KernelError(f"{self.place}: {name} is read before it is computed, in: {ir.show_stmt(stmt)}")
+        if not isinstance(stmt, ir.Store):
             known.add(stmt.target)
-            if isinstance(stmt, Load):
-                written.read(*cell(stmt, of_a_column), place, show_stmt(stmt))
-                if segment.rows * phase.cols * phase.serial:  # a loop over nothing reads nothing
-                    written.require(*spot(stmt), stmt.guard + ends, place, show_stmt(stmt))
+        if isinstance(stmt, ir.Load | ir.Store):
+            buffer, index = ir.place_of(self.segment, stmt)
+            where = self._where(index, loop)
+            if isinstance(stmt, ir.Store):
+                self.written.write(buffer, where, self.place)
+                self.written.fill(buffer, index)
+                return
+            self.written.read(buffer, where, self.place, ir.show_stmt(stmt))
+            if self.turns:  # a loop over nothing reads nothing
+                self.written.require(buffer, index, (*stmt.guard, *self.piece), self.place, ir.show_stmt(stmt))
 
-    def move(stores: bool) -> None:
-        for access in [w for w in phase.wide if w.stores == stores]:
-            if written.buffers[access.buffer].window or not grouped(access.index, phase.cols, access.columns, segment.chunk):
-                raise KernelError(f"{place}: a thread's columns do not lie side by side from a multiple of {access.columns} on, "
-                                  f"in: {show_wide(access)}")
-            source, target = (access.registers, access.buffer) if stores else (access.buffer, access.registers)
-            written.read(source, (phase.width, access.index), place, show_wide(access))
-            written.write(target, (phase.width, access.index), place)
-            if stores:
-                written.fill(target, access.index, access.columns)
+    def _move(self, stmt: ir.VectorMove) -> None:
+        window = self.written.buffers[stmt.buffer].window
+        if window or not grouped(stmt.index, self.cols, stmt.columns, self.segment.chunk):
+            raise KernelError(f"{self.place}: a thread's columns do not lie side by side from a multiple of {stmt.columns} on, "
+                              f"in: {ir.show_stmt(stmt)}")
+        source, target = (stmt.registers, stmt.buffer) if stmt.stores else (stmt.buffer, stmt.registers)
+        self.written.read(source, (self.width, stmt.index), self.place, ir.show_stmt(stmt))
+        self.written.write(target, (self.width, stmt.index), self.place)
+        if stmt.stores:
+            self.written.fill(target, stmt.index, stmt.columns)
 
-    follow(phase.before, known, False)
-    alone, held = set(known), set(written)
-    move(stores=False)
-    follow(phase.body, known, True)
-    move(stores=True)
-    written.update(held if phase.rest else ())  # the rest are other columns
-    follow(phase.rest, alone, True)
-    for group in exchanges(segment, phase):  # warps put their results down, wait, and read them all
-        places = {f.exchange for f in group}
-        for name in places:
-            written.write(name, None, place)
-        written.meet("block")
-        for name in places:
-            written.read(name, None, place, "an exchange of warps")
-    for fold in phase.folds:
-        if fold.value not in known:
-            raise KernelError(f"{place}: {fold.value} is folded before it is computed")
-        for store in fold.stores:
-            written.write(*cell(store, fold.along == "column"), place)
-            written.fill(*spot(store))
+    def _fold(self, stmt: ir.Start | ir.Accumulate, fold: ir.Fold, known: set[str]) -> None:
+        if isinstance(stmt, ir.Start):
+            self.started.add(fold.result)
+        elif fold.value not in known | self.started:  # the total of a part is added as it is
+            raise KernelError(f"{self.place}: {fold.value} is folded before it is computed")
+        elif fold.result not in self.started and not fold.buffer:
+            raise KernelError(f"{self.place}: {fold.result} is added to before it is started")
         if fold.buffer:
-            written.write(fold.buffer, (phase.width, fold.cell) if fold.along == "carry" else None, place)
+            self.written.write(fold.buffer, (self.width, fold.cell) if fold.along == "carry" else None, self.place)
+
+    def _combine(self, folds: Sequence[ir.Fold], known: set[str]) -> None:
+        """Warps put their results down, wait, and read them all."""
+        places = {f.exchange for f in folds if f.exchange}
+        for name in places:
+            self.written.write(name, None, self.place)
+        if places:
+            self.written.meet("block")
+        for name in places:
+            self.written.read(name, None, self.place, "an exchange of warps")
+        for fold in folds:
+            if fold.result not in self.started and not fold.buffer:
+                raise KernelError(f"{self.place}: {fold.result} is combined before it is started")
+            known.add(fold.result)
+            if fold.along == "carry":
+                self.written.read(fold.buffer, (self.width, fold.cell), self.place, f"the store of {fold.result}")

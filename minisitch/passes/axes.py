@@ -11,24 +11,11 @@ The passes that nest loops share this; it decides nothing.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ..kernel.ir import (
-    Buffer,
-    Choose,
-    Clamp,
-    Compute,
-    Fold,
-    FromIndex,
-    Kernel,
-    Load,
-    Phase,
-    Segment,
-    Stmt,
-    Store,
-    accesses,
-)
+from ..kernel import ir
 from ..stitch.index import ZERO, Digit, Guard, Index, Quotient, Remainder, Within, variable
 
 IndexRewrite = Callable[[Index], Index]
@@ -36,26 +23,17 @@ Axis = tuple[str, int, int]  # name, stride, size; a flat loop's axes are listed
 
 
 # ---------------------------------------------------------------- which loops are flat, and where they may be split
-def is_flat(phase: Phase) -> bool:
+def is_flat(phase: ir.Phase) -> bool:
     """Whether the phase's loops are those it was scheduled with: one over columns, one over reduced rows."""
-    return phase.axes == (("col", phase.cols), ("ser", phase.serial))[:1 if phase.serial == 1 else 2]
+    loops = [(s.var, s.last) for s, _ in ir.walk(phase.nest) if isinstance(s, ir.Loop)]
+    windows = any(isinstance(s, ir.Window) for s, _ in ir.walk(phase.nest))
+    return loops == [("col", phase.cols), ("ser", phase.serial)][:1 if phase.serial == 1 else 2] and not windows
 
 
-def takes_column_whole(phase: Phase) -> bool:
+def takes_column_whole(phase: ir.Phase) -> bool:
     """Whether every index of a flat phase takes the column as it is, and none a digit of it."""
-    digits = (d for s in phase.body for index in indices(s) for d in digits_of(index, "col"))
+    digits = (d for s in phase.body for index in ir.indices(s) for d in digits_of(index, "col"))
     return all((d.stride, d.size) == (1, phase.cols) for d in digits)
-
-
-def indices(stmt: Stmt) -> Iterable[Index]:
-    """The indices of a statement that move with loops."""
-    if isinstance(stmt, (Load, Store)):
-        yield stmt.index
-        yield from (c.index for c in stmt.guard)
-    elif isinstance(stmt, FromIndex):
-        yield stmt.index
-    elif isinstance(stmt, Choose):
-        yield from (c.index for c in stmt.guard)
 
 
 def digits_of(index: Index, var: str) -> Iterable[Digit]:
@@ -67,12 +45,12 @@ def digits_of(index: Index, var: str) -> Iterable[Digit]:
             yield from digits_of(atom.of, var)
 
 
-def digit_strides(phase: Phase, var: str, total: int) -> tuple[int, ...]:
+def digit_strides(phase: ir.Phase, var: str, total: int) -> tuple[int, ...]:
     """Strides at which a flat loop splits, ascending, 1 and the whole included; just these two if they do not nest."""
     total = max(1, total)
     found = {1, total}
-    for stmt in (*phase.body, *(s for f in phase.folds for s in f.stores)):
-        for index in indices(stmt):
+    for stmt in (*phase.body, *phase.after):
+        for index in ir.indices(stmt):
             for digit in digits_of(index, var):
                 found |= {digit.stride, digit.stride * digit.size}
     strides = sorted(found - {0})  # an empty axis splits nothing
@@ -97,12 +75,12 @@ class Chunks:
     size: int
 
 
-def chunks_of(segment: Segment, phase: Phase) -> Chunks:
+def chunks_of(segment: ir.Segment, phase: ir.Phase) -> Chunks:
     """How a segment deals out the columns of one of its phases."""
     return Chunks(phase.chunked and segment.chunks > 1, segment.chunk)
 
 
-def column_axes(phase: Phase, chunks: Chunks) -> list[Axis]:
+def column_axes(phase: ir.Phase, chunks: Chunks) -> list[Axis]:
     """The axes that a phase's columns are split in at the digits of its indices; the major one as long as a task's chunk."""
     strides = digit_strides(phase, "col", phase.cols)
     if chunks.split and chunks.size % (strides[-2] if len(strides) > 2 else 1):
@@ -115,33 +93,36 @@ def column_axes(phase: Phase, chunks: Chunks) -> list[Axis]:
 
 
 # ---------------------------------------------------------------- whole chunks
-def with_whole_chunks(kernel: Kernel, multiple: Callable[[Segment], int]) -> Kernel:
+def with_whole_chunks(kernel: ir.Kernel, multiple: Callable[[ir.Segment], int]) -> ir.Kernel:
     """The kernel with chunks of columns that are whole multiples; rows that a task keeps are as long as its chunk."""
     segments, buffers = [], {b.name: b for b in kernel.buffers}
     for segment in kernel.segments:
         whole = multiple(segment) if segment.chunks > 1 else 1
         chunk = -(-segment.chunk // whole) * whole
-        columns = max((p.cols for p in segment.phases if p.chunked), default=0)
-        if chunk == segment.chunk or chunk >= columns:
+        if chunk == segment.chunk or chunk >= segment.columns:
             segments.append(segment)
             continue
-        for name in {a.buffer for p in segment.phases for a in accesses(p)}:
+        for name in {a.buffer for a in ir.accesses(segment, segment.nest)}:
             if buffers[name].scope == "shared" and buffers[name].size == segment.chunk:
                 buffers[name] = replace(buffers[name], size=chunk)
         segments.append(replace(segment, chunk=chunk))
     return replace(kernel, segments=tuple(segments), buffers=tuple(buffers.values()))
 
 
-def inner_columns(segment: Segment) -> int:
+def inner_columns(segment: ir.Segment) -> int:
     """Columns inside the major axis of a segment's phases: chunks should be whole multiples of them."""
     strides = [digit_strides(p, "col", p.cols) for p in segment.phases if p.chunked and is_flat(p)]
     return max((own[-2] for own in strides if len(own) > 2), default=1)
 
 
 # ---------------------------------------------------------------- rewriting a phase
-def nest(phase: Phase, columns: Sequence[Axis], serial: Sequence[Axis], chunks: Chunks, inside: int) -> Phase:
-    """The phase over nested axes. ``inside`` of the column axes, the minor ones, run inside the reduced rows; a chunked column
-    begins at ``start``. A fold's cell is its place among the columns inside."""
+def nest(phase: ir.Phase, columns: Sequence[Axis], serial: Sequence[Axis], chunks: Chunks, inside: int = 0,
+         block: int = 0) -> ir.Phase:
+    """A flat phase over nested axes. ``inside`` of the column axes, the minor ones, run inside the reduced rows; a chunked column
+    begins at ``start``. A fold's cell is its place among the columns inside.
+
+    ``block``: the two column axes are the blocks of a row and a block's columns, of which the last block may have fewer.
+    """
     @functools.cache
     def rewrite(index: Index) -> Index:
         total = Index(index.const)
@@ -156,21 +137,75 @@ def nest(phase: Phase, columns: Sequence[Axis], serial: Sequence[Axis], chunks: 
                 total = total + Index(0, ((c, atom),))
         return total
 
-    named = [(name, size) for name, _, size in reversed(columns)]
-    outer = len(named) - inside if phase.outer else 0
+    loops = _column_loops(phase, columns, chunks, block)
+    around, inner = loops[:len(loops) - inside], loops[len(loops) - inside:]
     cell, width = ZERO, 1
-    for name, size in reversed(named[outer:]):
-        cell, width = cell + variable(name, size) * width, width * size
+    for loop in reversed(inner if phase.serial != 1 or inside else loops):
+        cell, width = cell + variable(loop.var, loop.last) * width, width * loop.last
 
-    def nested(f: Fold) -> Fold:
-        if f.along == "carry":  # stored once its rows are done, one flat column after the other
-            return replace(f, cell=cell)
-        stores = tuple(_rewritten(s, rewrite) for s in f.stores)
-        return replace(f, cell=cell, stores=stores)  # type: ignore[arg-type]
+    def nested(stmt: ir.Stmt) -> ir.Nest:
+        if not isinstance(stmt, ir.Loop):
+            return (_rewritten(stmt, rewrite),)
+        if stmt.var == "ser":
+            reduced = [ir.Loop(name, 0, size, (), bounds=stmt.bounds * (len(serial) == 1)) for name, _, size in reversed(serial)]
+            return loops_over([*reduced, *inner], stmt.body)
+        starts, turns, ends = _parted(stmt.body)
+        if phase.serial == 1:
+            turns = loops_over(inner, turns)
+        if any(isinstance(s, ir.Start) and s.fold.buffer for s in starts):  # rows of sums, one a column
+            column = variable("col", width)
+            starts = tuple(ir.Loop("col", 0, width, (s,)) for s in ir.with_folds(starts, lambda f: replace(f, cell=column)))
+            ends = loops_over(inner, ends)
+        return loops_over(around, (*starts, *turns, *ends))
 
-    reduced = [(name, size) for name, _, size in reversed(serial)]
-    return replace(phase, body=tuple(_rewritten(s, rewrite) for s in phase.body), folds=tuple(map(nested, phase.folds)),
-                   axes=(*named[:outer], *reduced, *named[outer:]), outer=outer)
+    in_cells = ir.with_folds(phase.nest, lambda f: replace(f, cell=cell) if f.buffer else f)
+    return replace(phase, nest=ir.rewritten(in_cells, nested))
+
+
+def _column_loops(phase: ir.Phase, columns: Sequence[Axis], chunks: Chunks, block: int) -> list[ir.Loop]:
+    """The loops over a phase's column axes, outermost first; the outermost as far as the columns of a task go."""
+    (major, _, size), *minor = reversed(columns)
+    inner = math.prod(n for *_, n in minor)
+    if not block:
+        width = ("width" if inner == 1 else f"width // {inner}") * chunks.split
+        return [ir.Loop(major, 0, size, (), bounds=width), *(ir.Loop(name, 0, n, ()) for name, _, n in minor)]
+    (name, *_), width = minor[0], "width" if chunks.split else str(phase.cols)
+    last = f"min({block}, {width} - {major} * {block})" if chunks.split or phase.cols % block else ""
+    column = variable(major, size) * block + variable(name, block)
+    inside = Within(column, 0, chunks.size if chunks.split else phase.cols)
+    return [ir.Loop(major, 0, size, (), bounds=f"-(-width // {block})" * chunks.split),
+            ir.Loop(name, 0, block, (), bounds=last, holds=(inside,))]
+
+
+def loops_over(loops: Sequence[ir.Loop], body: ir.Nest) -> ir.Nest:
+    """The loops around a body, the first one outermost."""
+    for loop in reversed(loops):
+        body = (replace(loop, body=body),)
+    return body
+
+
+def _parted(body: ir.Nest) -> tuple[ir.Nest, ir.Nest, ir.Nest]:
+    """The starts of folds, what follows, and the folds' ends."""
+    first = next((k for k, s in enumerate(body) if not isinstance(s, ir.Start)), len(body))
+    last = next((k for k, s in enumerate(body) if isinstance(s, ir.Combine)), len(body))
+    return body[:first], body[first:last], body[last:]
+
+
+def with_parts(phase: ir.Phase) -> ir.Phase:
+    """The innermost loop has a total of its own for each fold, which joins the accumulator when the loop ends.
+
+    Before:  for c0: for c1: r += x           After:  for c0: part = 0; for c1: part += x; r += part
+    """
+    def joined(stmt: ir.Stmt) -> ir.Nest:
+        if not isinstance(stmt, ir.Loop) or any(isinstance(s, ir.Loop) for s in stmt.body):
+            return (stmt,)
+        folds = [s.fold for s in stmt.body if isinstance(s, ir.Accumulate) and s.fold.along != "carry"]
+        parts = {f.result: replace(f, result=f"{f.result}_part", buffer="", cell=ZERO, lost="") for f in folds}
+        body = ir.with_folds(stmt.body, lambda f: parts.get(f.result, f))
+        totals = (ir.Accumulate(replace(f, value=parts[f.result].result)) for f in folds)
+        return (*map(ir.Start, parts.values()), replace(stmt, body=body), *totals)
+
+    return replace(phase, nest=ir.rewritten(phase.nest, joined))
 
 
 def _split(digit: Digit, axes: Sequence[Axis], cols: int, chunked: bool) -> Index:
@@ -195,17 +230,14 @@ def _guard(guard: Guard, rewrite: IndexRewrite) -> Guard:
     return tuple(Within(rewrite(c.index), c.low, c.high) for c in guard)
 
 
-def _rewritten(stmt: Stmt, rewrite: IndexRewrite) -> Stmt:
-    if isinstance(stmt, (Load, Store)):
+def _rewritten(stmt: ir.Stmt, rewrite: IndexRewrite) -> ir.Stmt:
+    if isinstance(stmt, ir.Load | ir.Store):
         return replace(stmt, index=rewrite(stmt.index), guard=_guard(stmt.guard, rewrite))
-    if isinstance(stmt, FromIndex):
+    if isinstance(stmt, ir.FromIndex):
         return replace(stmt, index=rewrite(stmt.index))
-    if isinstance(stmt, Choose):
-        return replace(stmt, guard=_guard(stmt.guard, rewrite))
-    assert isinstance(stmt, (Compute, Clamp))
-    return stmt
+    return replace(stmt, guard=_guard(stmt.guard, rewrite)) if isinstance(stmt, ir.Choose) else stmt
 
 
-def free_slot(buffers: Iterable[Buffer]) -> int:
+def free_slot(buffers: Iterable[ir.Buffer]) -> int:
     """A slot whose bytes nothing else has."""
     return max((b.slot for b in buffers), default=0) + 1

@@ -16,9 +16,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, count
-from typing import Any
 
-from ..kernel.ir import Buffer, Clamp, Kernel, Load, Phase, Segment, Stmt, Store, operands, statements
+from ..kernel import ir
 from ..ops import compute_dtype
 from ..stitch.index import Index, variable
 from .axes import free_slot
@@ -30,11 +29,11 @@ MOST_ROWS, FEWEST_ROWS = 32, 4
 
 
 @kernel_pass("batch_rows", "cpu")
-def batch_rows(kernel: Kernel) -> Kernel:
+def batch_rows(kernel: ir.Kernel) -> ir.Kernel:
     """Take the short rows of each segment together."""
     segments, buffers = [], dict(kernel.by_name)
     for segment in kernel.segments:
-        made, rows = (segment, ()) if segment.tile or segment.together > 1 else take_together(segment, buffers)
+        made, rows = (segment, ()) if segment.step > 1 or segment.windows else take_together(segment, buffers)
         segments.append(made)
         buffers |= {b.name: b for b in rows}
     if len(buffers) == len(kernel.buffers):
@@ -42,7 +41,7 @@ def batch_rows(kernel: Kernel) -> Kernel:
     return replace(kernel, segments=tuple(segments), buffers=tuple(buffers.values()))
 
 
-def take_together(segment: Segment, buffers: Mapping[str, Buffer]) -> tuple[Segment, tuple[Buffer, ...]]:
+def take_together(segment: ir.Segment, buffers: Mapping[str, ir.Buffer]) -> tuple[ir.Segment, tuple[ir.Buffer, ...]]:
     """The segment with short rows taken together, and buffers for what crosses its loops; unchanged if that is nothing."""
     cols = max((p.cols * p.serial for p in segment.phases), default=0)
     crossing = _crossing(segment.phases)
@@ -52,18 +51,19 @@ def take_together(segment: Segment, buffers: Mapping[str, Buffer]) -> tuple[Segm
     rows = min(MOST_ROWS, max(FEWEST_ROWS, ELEMENTS // cols))
     if segment.rows < 2 * rows:
         return segment, ()
-    made: dict[str, Buffer] = {}
+    made: dict[str, ir.Buffer] = {}
     for (name, node), dtype in crossing.items():
         own = _unused(f"b_{name}", {*buffers, *made})
-        made[own] = Buffer(own, dtype, rows, "shared", node, free_slot([*buffers.values(), *made.values()]),
-                           "of the rows taken together", "together")
-    names = {name: (b, Load(name, b.name, variable("lane_row", rows), (), False, b.dtype, b.node))
-             for (name, _), b in zip(crossing, made.values(), strict=True)}
-    kept = {name: buffers[name] for name in sorted(_touched(segment)) if buffers[name].role == "kept"}
-    starts = {name: variable("lane_row", rows) * b.size for name, b in kept.items()}
-    phases = tuple(_passing(_apart(p, starts), names) for p in segment.phases)
-    longer = (replace(b, size=b.size * rows) for b in kept.values())
-    return replace(segment, phases=phases, together=rows), (*longer, *made.values())
+        slot = free_slot([*buffers.values(), *made.values()])
+        made[own] = ir.Buffer(own, dtype, rows, "shared", node, slot, "of the rows taken together", "together")
+    here = variable("lane_row", rows)
+    places = {name: ir.Load(name, b.name, here, (), False, b.dtype, b.node)
+              for (name, _), b in zip(crossing, made.values(), strict=True)}
+    kept = {a.buffer: buffers[a.buffer] for a in ir.accesses(segment, segment.nest) if buffers[a.buffer].role == "kept"}
+    starts = {name: here * b.size for name, b in sorted(kept.items())}
+    phases = tuple(_over_rows(_apart(p, starts), rows, places) for p in segment.phases)
+    longer = (replace(kept[name], size=kept[name].size * rows) for name in starts)
+    return replace(segment, phases=phases, step=rows), (*longer, *made.values())
 
 
 def _unused(name: str, buffers: Collection[str]) -> str:
@@ -71,22 +71,24 @@ def _unused(name: str, buffers: Collection[str]) -> str:
     return next(n for n in chain([name], (f"{name}_{k}" for k in count(1))) if n not in buffers)
 
 
-def _made(phase: Phase) -> Iterator[tuple[str, int, str]]:
+def _made(phase: ir.Phase) -> Iterator[tuple[str, int, str]]:
     """What a loop leaves for later ones of its row: name, node, dtype ("" for a position, which is no value)."""
     alone = phase.body if phase.cols * phase.serial == 1 else ()
     for stmt in (*phase.before, *alone):
-        if not isinstance(stmt, Store):
-            yield stmt.target, stmt.node, "" if isinstance(stmt, Clamp) else compute_dtype(stmt.dtype)
+        if not isinstance(stmt, ir.Store):
+            yield stmt.target, stmt.node, "" if isinstance(stmt, ir.Clamp) else compute_dtype(stmt.dtype)
     for fold in phase.folds:
         if fold.along == "row" and not fold.buffer:
             yield fold.result, fold.node, compute_dtype(fold.dtype)
 
 
-def _read(phase: Phase) -> set[str]:
-    return {name for stmt in statements(phase) for name in operands(stmt)} | {f.value for f in phase.folds}
+def _read(phase: ir.Phase) -> set[str]:
+    nest = [s for s, _ in ir.walk(phase.nest)]
+    values = {s.fold.value for s in nest if isinstance(s, ir.Accumulate)}
+    return values.union(*(ir.operands(s) for s in nest if isinstance(s, ir.Scalar)))
 
 
-def _crossing(phases: Sequence[Phase]) -> dict[tuple[str, int], str]:
+def _crossing(phases: Sequence[ir.Phase]) -> dict[tuple[str, int], str]:
     """What one loop of a row makes and a later one reads: (name, node) -> dtype."""
     found: dict[tuple[str, int], str] = {}
     for k, phase in enumerate(phases):
@@ -95,35 +97,31 @@ def _crossing(phases: Sequence[Phase]) -> dict[tuple[str, int], str]:
     return found
 
 
-def _touched(segment: Segment) -> set[str]:
-    views = {v.name: v.buffer for p in segment.phases for v in p.views}
-    return {views.get(s.buffer, s.buffer) for p in segment.phases for s in statements(p) if isinstance(s, (Load, Store))}
+def _apart(phase: ir.Phase, starts: Mapping[str, Index]) -> ir.Phase:
+    """Each row keeps its values in a place of its own."""
+    def moved(stmt: ir.Stmt) -> ir.Nest:
+        if isinstance(stmt, ir.Load | ir.Store) and stmt.buffer in starts:
+            return (replace(stmt, index=stmt.index + starts[stmt.buffer]),)
+        return (stmt,)
+
+    return replace(phase, nest=ir.rewritten(phase.nest, moved))
 
 
-def _apart(phase: Phase, starts: Mapping[str, Index]) -> Phase:
-    """The loop with each row's kept values in a place of their own."""
-    def moved(stmts: Sequence[Any]) -> tuple[Any, ...]:
-        return tuple(replace(s, index=s.index + starts[s.buffer]) if isinstance(s, (Load, Store)) and s.buffer in starts else s
-                     for s in stmts)
+def _over_rows(phase: ir.Phase, rows: int, places: Mapping[str, ir.Load]) -> ir.Phase:
+    """The phase in a loop over rows.
 
-    return replace(phase, before=moved(phase.before), body=moved(phase.body),
-                   folds=tuple(replace(f, stores=moved(f.stores)) for f in phase.folds),
-                   views=tuple(replace(v, base=v.base + starts[v.buffer]) if v.buffer in starts else v for v in phase.views))
-
-
-def _passing(phase: Phase, names: Mapping[str, tuple[Buffer, Load]]) -> Phase:
-    """The loop with what it reads of earlier ones fetched first, and what it makes for later ones put away."""
+    It first fetches what it reads of earlier phases, and puts away what it makes for later ones.
+    """
     own = {name for name, _, _ in _made(phase)}
+    once = {id(s) for s in (*phase.before, *(phase.body if phase.cols * phase.serial == 1 else ()))}
 
-    def put(name: str) -> Store:
-        return Store(names[name][0].name, names[name][1].index, name, (), names[name][0].node)
+    def put_away(stmt: ir.Stmt) -> ir.Nest:
+        names = [f.result for f in stmt.folds if f.along == "row"] if isinstance(stmt, ir.Combine) else []
+        if id(stmt) in once and isinstance(stmt, ir.Scalar) and not isinstance(stmt, ir.Store):
+            names.append(stmt.target)
+        kept = [places[name] for name in names if name in places]
+        return (stmt, *(ir.Store(p.buffer, p.index, p.target, (), p.node) for p in kept))
 
-    def kept(stmts: Sequence[Stmt]) -> tuple[Store, ...]:
-        return tuple(put(s.target) for s in stmts if not isinstance(s, Store) and s.target in names)
-
-    fetched = [load for name, (_, load) in names.items() if name in _read(phase) - own]
-    alone = phase.cols * phase.serial == 1
-    folds = tuple(replace(f, stores=(*f.stores, put(f.result))) if f.along == "row" and f.result in names else f
-                  for f in phase.folds)
-    return replace(phase, before=(*fetched, *phase.before, *kept(phase.before)),
-                   body=(*phase.body, *kept(phase.body)) if alone else phase.body, folds=folds)
+    read = _read(phase) - own
+    nest = (*(load for name, load in places.items() if name in read), *ir.rewritten(phase.nest, put_away))
+    return replace(phase, nest=(ir.Loop("lane_row", 0, rows, (ir.Let("row", "first_row + lane_row"), *nest), "rows", "rows"),))

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..kernel.ir import Fold, Kernel, Phase, Segment
+from ..kernel.ir import Fold, Kernel, Phase, Segment, with_folds
 from ..ops import kind_of
-from .axes import Axis, chunks_of, column_axes, inner_columns, is_flat, nest, takes_column_whole, with_whole_chunks
+from . import axes
 from .registry import kernel_pass
 
 BLOCK = 1024  # columns of a long row that have a total of their own: 16 to 32 additions, one vector after the other
@@ -32,39 +32,38 @@ def block_totals(kernel: Kernel) -> Kernel:
     """Give each block of long rows a total of its own."""
     if not any(_rounds(p) for s in kernel.segments for p in s.phases):
         return kernel
-    kernel = with_whole_chunks(kernel, inner_columns)
+    kernel = axes.with_whole_chunks(kernel, axes.inner_columns)
     return replace(kernel, segments=tuple(replace(s, phases=tuple(_in_blocks(s, p) for p in s.phases)) for s in kernel.segments))
 
 
 def _in_blocks(segment: Segment, phase: Phase) -> Phase:
-    if phase.serial != 1 or not is_flat(phase) or not _rounds(phase):
+    if phase.serial != 1 or not axes.is_flat(phase) or not _rounds(phase):
         return phase
-    chunks = chunks_of(segment, phase)
-    columns = column_axes(phase, chunks)
+    chunks = axes.chunks_of(segment, phase)
+    columns = axes.column_axes(phase, chunks)
     block = _block(phase, columns)
     if block:
         columns = [("c1", 1, block), ("c0", block, -(-columns[0][2] // block))]
     elif len(columns) == 1 or (columns[0][2] < FEW and phase.cols <= LONG_SUM):
         return phase
-    nested = nest(phase, columns, [], chunks, 0)
-    return replace(nested, block=block, folds=tuple(_with_part(f, phase.cols) for f in nested.folds))
+    nested = axes.nest(phase, columns, [], chunks, block=block)
+    compensated = with_folds(nested.nest, lambda f: replace(f, lost=_lost(f, phase.cols)) if f.along != "carry" else f)
+    return axes.with_parts(replace(nested, nest=compensated))
 
 
-def _with_part(f: Fold, columns: int) -> Fold:
-    if f.along == "carry":
-        return f
-    return replace(f, inner=f"{f.result}_part", lost=f"{f.result}_lost" if f.rounds and columns > LONG_SUM else "")
+def _lost(f: Fold, columns: int) -> str:
+    return f"{f.result}_lost" if f.rounds and columns > LONG_SUM else ""
 
 
-def _block(phase: Phase, axes: Sequence[Axis]) -> int:
+def _block(phase: Phase, columns: Sequence[axes.Axis]) -> int:
     """How many columns of a row have a total of their own: 0 where its sums are short, exact, or run over nested axes.
 
     Where some number of whole vectors divides the row, blocks are alike.
     """
-    columns = axes[0][2]
-    if len(axes) > 1 or columns <= LONG_SUM or not takes_column_whole(phase):
+    length = columns[0][2]
+    if len(columns) > 1 or length <= LONG_SUM or not axes.takes_column_whole(phase):
         return 0
-    return next((size for size in range(2 * BLOCK, BLOCK // 4, -VECTORS) if columns % size == 0), BLOCK)
+    return next((size for size in range(2 * BLOCK, BLOCK // 4, -VECTORS) if length % size == 0), BLOCK)
 
 
 def _rounds(phase: Phase) -> bool:

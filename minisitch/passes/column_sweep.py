@@ -15,18 +15,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from ..kernel.ir import Compute, Kernel, Load, Phase, Segment
-from .axes import (
-    chunks_of,
-    column_axes,
-    digits_of,
-    indices,
-    inner_columns,
-    is_flat,
-    nest,
-    takes_column_whole,
-    with_whole_chunks,
-)
+from ..kernel.ir import Compute, Kernel, Load, Loop, Nest, Phase, Segment, Stmt, indices, rewritten
+from . import axes
 from .nest_loops import in_rows, with_rows
 from .registry import kernel_pass
 
@@ -40,37 +30,47 @@ def column_sweep(kernel: Kernel) -> Kernel:
     """Sweep over the reduced rows of each column space where that is worth it."""
     if not any(s.kind == "column" for s in kernel.segments):
         return kernel
-    kernel = with_whole_chunks(kernel, inner_columns)
+    kernel = axes.with_whole_chunks(kernel, axes.inner_columns)
     segments = tuple(_swept(kernel, s) if s.kind == "column" else s for s in kernel.segments)
     return with_rows(replace(kernel, segments=segments))
 
 
 def _swept(kernel: Kernel, segment: Segment) -> Segment:
-    phases = tuple(_swept_phase(kernel, segment, p) if is_flat(p) and p.serial > 1 else p for p in segment.phases)
-    sweep = math.lcm(*(p.sweep for p in phases))
-    size = -(-segment.slice_size // sweep) * sweep if segment.slices > 1 else segment.slice_size
+    sweeps = [_sweep(segment, p) for p in segment.phases]
+    phases = tuple(p if sweep == 1 else _swept_phase(kernel, segment, p, sweep)
+                   for p, sweep in zip(segment.phases, sweeps, strict=True))
+    common = math.lcm(*sweeps)
+    size = -(-segment.slice_size // common) * common if segment.slices > 1 else segment.slice_size
     return replace(segment, phases=phases, slice_size=size)
 
 
-def _swept_phase(kernel: Kernel, segment: Segment, phase: Phase) -> Phase:
-    chunks = chunks_of(segment, phase)
-    columns, sweep = column_axes(phase, chunks), _sweep(phase)
-    if sweep == 1 or len(columns) > 1:
-        return phase
-    serial = [("swept", 1, sweep), ("s0", sweep, phase.serial // sweep)]
-    nested = nest(phase, columns, serial, chunks, 1)
-    (rows, swept, column) = nested.axes
-    nested = in_rows(kernel, replace(nested, axes=(rows, column, swept), sweep=sweep), phase.serial // sweep)
-    return replace(nested, folds=tuple(replace(f, inner=f"{f.result}_part") for f in nested.folds))
+def _swept_phase(kernel: Kernel, segment: Segment, phase: Phase, sweep: int) -> Phase:
+    chunks, rows = axes.chunks_of(segment, phase), phase.serial // sweep
+    serial = [("swept", 1, sweep), ("s0", sweep, rows)]
+    nested = axes.nest(in_rows(kernel, phase, rows, 1), axes.column_axes(phase, chunks), serial, chunks, 1)
+
+    def inwards(stmt: Stmt) -> Nest:
+        """The rows of a sweep are the innermost loop, and the tasks of a slice take whole sweeps."""
+        if isinstance(stmt, Loop) and stmt.var == "swept":
+            (column,) = stmt.body
+            assert isinstance(column, Loop)
+            return (replace(column, body=(replace(stmt, body=column.body, kind="unrolled"),)),)
+        if isinstance(stmt, Loop) and stmt.var == "s0" and segment.slices > 1:
+            return (replace(stmt, bounds=f"ser_first // {sweep}, ser_last // {sweep}"),)
+        return (stmt,)
+
+    return axes.with_parts(replace(nested, nest=rewritten(nested.nest, inwards)))
 
 
-def _sweep(phase: Phase) -> int:
+def _sweep(segment: Segment, phase: Phase) -> int:
     """How many reduced rows are added up at once: a divisor of theirs, 1 where the loop's body is too much to repeat."""
+    if not axes.is_flat(phase) or phase.serial == 1 or len(axes.column_axes(phase, axes.chunks_of(segment, phase))) > 1:
+        return 1
     light = all(isinstance(s, Load | Compute) and not (s.guard if isinstance(s, Load) else s.heavy) for s in phase.body)
     sums = all(f.along == "column" for f in phase.folds)
-    if not light or not sums or not takes_column_whole(phase) or phase.cols < SWEEP or phase.serial < FEW:
+    if not light or not sums or not axes.takes_column_whole(phase) or phase.cols < SWEEP or phase.serial < FEW:
         return 1
     most = min(SWEEP, MOST_UNROLLED // (len(phase.body) + len(phase.folds)))
-    digits = (d for s in phase.body for index in indices(s) for d in digits_of(index, "ser"))
+    digits = (d for s in phase.body for index in indices(s) for d in axes.digits_of(index, "ser"))
     edges = {phase.serial, *(edge for d in digits for edge in (d.stride, d.stride * d.size))} - {1}
     return next((n for n in range(most, 1, -1) if all(edge % n == 0 for edge in edges)), 1)

@@ -11,9 +11,10 @@ Not where that would be in more places than a few.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
-from ..kernel.ir import Choose, Kernel, Load, Phase, Store
-from .axes import chunks_of
+from ..kernel.ir import Choose, FromIndex, Kernel, Load, Loop, Nest, Phase, Stmt, Store, rewritten
+from ..stitch.index import ZERO
 from .registry import kernel_pass
 
 MOST_CUTS = 3  # of an innermost loop; with more it stays whole
@@ -22,17 +23,43 @@ MOST_CUTS = 3  # of an innermost loop; with more it stays whole
 @kernel_pass("cut_loops", "cpu")
 def cut_loops(kernel: Kernel) -> Kernel:
     """Cut the innermost loop of each phase where guards of it alone change."""
-    segments = tuple(replace(s, phases=tuple(_with_cuts(p, chunks_of(s, p).split) for p in s.phases)) for s in kernel.segments)
-    changed = any(p.cuts for s in segments for p in s.phases)
-    return replace(kernel, segments=segments) if changed else kernel
+    segments = tuple(replace(s, phases=tuple(map(_cut, s.phases))) for s in kernel.segments)
+    return kernel if segments == kernel.segments else replace(kernel, segments=segments)
 
 
-def _with_cuts(phase: Phase, split: bool) -> Phase:
-    """Cut the innermost loop, if it runs over columns and always over as many, where guards of it alone begin and cease to hold:
-    unless that is in more places than a few."""
-    if not phase.inner or phase.axes[-1] != phase.inner[-1] or phase.block or (split and len(phase.inner) == 1):
+def _cut(phase: Phase) -> Phase:
+    """Cut the innermost loop, if it runs over columns and always over as many."""
+    loops = [i.loops[-1] for i in phase.innermost]
+    if len(loops) != 1 or not loops[0].var.startswith("c") or loops[0].bounds or loops[0].kind != "serial":
         return phase
-    name, size = phase.axes[-1]
-    spans = [c.span(name, size) for s in phase.body if isinstance(s, (Load, Choose, Store)) for c in s.guard]
-    cuts = sorted({edge for span in spans if span for edge in span if 0 < edge < size})
-    return replace(phase, cuts=tuple(cuts)) if len(cuts) <= MOST_CUTS else phase
+    (loop,) = loops
+    cuts = sorted({edge for s in phase.body for c in getattr(s, "guard", ()) for edge in c.span(loop.var, loop.last) or ()
+                   if 0 < edge < loop.last})
+    if not 0 < len(cuts) <= MOST_CUTS:
+        return phase
+    pieces = tuple(replace(loop, first=first, last=last, body=within(loop.body, loop, first, last))
+                   for first, last in pairwise([0, *cuts, loop.last]))
+    return replace(phase, nest=rewritten(phase.nest, lambda stmt: pieces if stmt == loop else (stmt,)))
+
+
+def within(body: Nest, loop: Loop, first: int, last: int) -> Nest:
+    """The statements of a piece of a loop: a guard that holds there is left out, and so is what fails there.
+
+    Before:  for col in range(32): v1 = a[col] if col < 16; v2 = b[col - 16] if col >= 16; v3 = v1 if col < 16 else v2
+    After:   for col in range(0, 16): v1 = a[col]; v2 = 0; v3 = v1       for col in range(16, 32): v1 = 0; v2 = b[col - 16]; v3 = v2
+    """
+    found: list[Stmt] = []
+    for stmt in body:
+        if not isinstance(stmt, Load | Choose | Store):
+            found.append(stmt)
+            continue
+        spans = [(c, c.span(loop.var, loop.last)) for c in stmt.guard]
+        left = tuple(c for c, known in spans if not known)
+        fails = any(known and (last <= known[0] or known[1] <= first) for _, known in spans)
+        if not fails:
+            found.append(replace(stmt, guard=left))
+        elif isinstance(stmt, Load):
+            found.append(FromIndex(stmt.target, ZERO, stmt.dtype, stmt.node))
+        elif isinstance(stmt, Choose):
+            found.append(replace(stmt, guard=(), value=stmt.other))
+    return tuple(found)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..fuse import Decision
-from ..kernel.ir import Buffer, Home, Kernel, Load, Phase, Segment, Stmt, Store, accesses
+from ..kernel.ir import Buffer, Kernel, Load, Location, Nest, Phase, Segment, Stmt, Store, accesses, rewritten
 from ..stitch.index import Index
 from .registry import kernel_pass
 
@@ -22,7 +22,7 @@ from .registry import kernel_pass
 @kernel_pass("keep_in_output", "cpu")
 def keep_in_output(kernel: Kernel) -> Kernel:
     """Let outputs hold kept rows, where they can."""
-    if any(p.views for s in kernel.segments for p in s.phases):
+    if any(segment.windows for segment in kernel.segments):
         return kernel
     segments, hosts = list(kernel.segments), dict[str, str]()
     for number, segment in enumerate(segments):
@@ -34,17 +34,18 @@ def keep_in_output(kernel: Kernel) -> Kernel:
         segments[number] = segment
     if not hosts:
         return kernel
-    words = {row: Home(words=f"the row of {host}, which is written last") for row, host in hosts.items()}
-    homes = tuple(tuple(words.get(h.buffer, h) for h in each) for each in kernel.homes)
+    words = {row: Location(words=f"the row of {host}, which is written last") for row, host in hosts.items()}
+    locations = tuple(tuple(words.get(at.buffer, at) for at in each) for each in kernel.locations)
     decisions = [Decision((kernel.by_name[row].node,), "place", "output-row",
                           f"kept in {host}, which the same loop overwrites last") for row, host in hosts.items()]
     buffers = tuple(b for b in kernel.buffers if b.name not in hosts)
-    return replace(kernel, segments=tuple(segments), buffers=buffers, homes=homes, decisions=(*kernel.decisions, *decisions))
+    return replace(kernel, segments=tuple(segments), buffers=buffers, locations=locations,
+                   decisions=(*kernel.decisions, *decisions))
 
 
 def _host(kernel: Kernel, segment: Segment, row: Buffer, taken: set[str]) -> tuple[str, Index] | None:
     """The output that can hold a kept row, and where in it an element lies."""
-    uses = [(k, a) for k, phase in enumerate(segment.phases) for a in accesses(phase) if a.buffer == row.name]
+    uses = [(k, a) for k, phase in enumerate(segment.phases) for a in accesses(segment, phase.nest) if a.buffer == row.name]
     value = kernel.plan.final[row.node]
     if not uses or value.role != "map" or len({(a.index, segment.phases[k].cols) for k, a in uses}) > 1:
         return None
@@ -52,15 +53,16 @@ def _host(kernel: Kernel, segment: Segment, row: Buffer, taken: set[str]) -> tup
     for output in (b for b in kernel.buffers if b.scope == "output" and b.name not in taken and b.dtype == row.dtype):
         other = kernel.plan.final[output.node]
         alike = (other.role, other.domain, other.home, other.extents) == ("map", value.domain, value.home, value.extents)
-        found = [(k, a) for k, phase in enumerate(segment.phases) for a in accesses(phase) if a.buffer == output.name]
+        found = [(k, a) for k, phase in enumerate(segment.phases) for a in accesses(segment, phase.nest)
+                 if a.buffer == output.name]
         if alike and len(found) == 1 and found[0][1].stores and found[0][0] >= last and not found[0][1].guard:
             return output.name, found[0][1].index
     return None
 
 
 def _moved(phase: Phase, row: str, host: str, index: Index) -> Phase:
-    def moved(stmt: Stmt) -> Stmt:
+    def moved(stmt: Stmt) -> Nest:
         if isinstance(stmt, Load | Store) and stmt.buffer == row:
-            return replace(stmt, buffer=host, index=index)
-        return stmt
-    return replace(phase, before=tuple(map(moved, phase.before)), body=tuple(map(moved, phase.body)))
+            return (replace(stmt, buffer=host, index=index),)
+        return (stmt,)
+    return replace(phase, nest=rewritten(phase.nest, moved))

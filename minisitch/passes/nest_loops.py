@@ -17,24 +17,13 @@ After:   for ser in 0..512:  for col in 0..4096:  a[col] += x[ser * 4096 + col]
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..kernel.ir import Buffer, Fold, Kernel, Load, Phase, Segment
+from ..kernel.ir import Buffer, Fold, Kernel, Load, Phase, Segment, with_folds
 from ..ops import compute_dtype
 from ..stitch.index import Digit
-from .axes import (
-    axes_of,
-    chunks_of,
-    column_axes,
-    digit_strides,
-    free_slot,
-    inner_columns,
-    is_flat,
-    nest,
-    with_whole_chunks,
-)
+from . import axes
 from .registry import kernel_pass
 
 LONG_SUM = 1024  # reduced rows: a longer sum of columns keeps what rounding takes from it (``kahan_add``)
@@ -45,22 +34,24 @@ def nest_loops(kernel: Kernel) -> Kernel:
     """Nest what is flat, and add the rows of memory that columns are summed up in."""
     if "nest_loops" in kernel.passes:
         return kernel
-    kernel = with_whole_chunks(kernel, inner_columns)
+    kernel = axes.with_whole_chunks(kernel, axes.inner_columns)
     segments = tuple(replace(s, phases=tuple(_nested(kernel, s, p) for p in s.phases)) for s in kernel.segments)
     return with_rows(replace(kernel, segments=segments))
 
 
 def _nested(kernel: Kernel, segment: Segment, phase: Phase) -> Phase:
-    if not is_flat(phase):
+    if not axes.is_flat(phase):
         return phase
-    chunks, tiles = chunks_of(segment, phase), segment.kind == "column"
-    columns = column_axes(phase, chunks)
+    chunks, tiles = axes.chunks_of(segment, phase), segment.kind == "column"
+    columns = axes.column_axes(phase, chunks)
     serial = []
     if phase.serial != 1:
-        strides = (1, phase.serial) if tiles else digit_strides(phase, "ser", phase.serial)
-        serial = axes_of("ser", phase.serial, strides)
-    inside = 0 if not phase.outer else len(columns) if tiles else 0 if _folds_together(phase) else 1
-    return in_rows(kernel, nest(phase, columns, serial, chunks, inside), phase.serial)
+        strides = (1, phase.serial) if tiles else axes.digit_strides(phase, "ser", phase.serial)
+        serial = axes.axes_of("ser", phase.serial, strides)
+    inside = 0
+    if phase.serial != 1 or any(f.along == "column" for f in phase.folds):
+        inside = len(columns) if tiles else 0 if _folds_together(phase) else 1
+    return axes.nest(in_rows(kernel, phase, phase.serial, inside), columns, serial, chunks, inside)
 
 
 def _folds_together(phase: Phase) -> bool:
@@ -70,26 +61,25 @@ def _folds_together(phase: Phase) -> bool:
 
 
 # ---------------------------------------------------------------- rows of sums
-def in_rows(kernel: Kernel, phase: Phase, additions: int) -> Phase:
-    """The phase with a row of memory for each sum of columns whose columns run inside; the row has ``additions`` to each cell."""
+def in_rows(kernel: Kernel, phase: Phase, additions: int, inside: int) -> Phase:
+    """The phase with a row of memory for each sum of columns, if ``inside`` of its column axes run inside the reduced rows. The
+    row has ``additions`` to each cell."""
+    partial = {s.target for s in phase.body if isinstance(s, Load) and kernel.by_name[s.buffer].role == "partial"}
+
     def placed(f: Fold) -> Fold:
         if f.along != "column":
             return f
-        row = ""
-        if phase.inner:
-            combines = any(isinstance(s, Load) and s.target == f.value and kernel.by_name[s.buffer].role == "partial"
-                           for s in phase.body)
-            row = f"{'m' if combines else 'a'}{f.node}"
+        row = f"{'m' if f.value in partial else 'a'}{f.node}" if inside else ""
         return replace(f, buffer=row, lost=f"l{f.node}" if row and f.rounds and additions > LONG_SUM else "")
 
-    return replace(phase, folds=tuple(map(placed, phase.folds)))
+    return replace(phase, nest=with_folds(phase.nest, placed))
 
 
 def with_rows(kernel: Kernel) -> Kernel:
     """The kernel with the buffers that its sums of columns name, in the order of its loops."""
     buffers = {b.name: b for b in kernel.buffers}
     for row in (row for s in kernel.segments for p in s.phases for row in _rows(p)):
-        made = replace(row, slot=free_slot(buffers.values()))
+        made = replace(row, slot=axes.free_slot(buffers.values()))
         buffers[row.name] = buffers.pop(row.name, made)
     return replace(kernel, buffers=tuple(buffers.values()))
 
@@ -97,7 +87,7 @@ def with_rows(kernel: Kernel) -> Kernel:
 def _rows(phase: Phase) -> Iterator[Buffer]:
     for f in phase.folds:
         if f.along == "column" and f.buffer:
-            width = math.prod(size for _, size in phase.inner)
+            width = f.cell.bounds[1] + 1
             for name, why in ((f.buffer, "one sum a column"), (f.lost, "what rounding took from it")):
                 if name:
                     yield Buffer(name, compute_dtype(f.dtype), width, "shared", f.node, why=why)

@@ -45,7 +45,7 @@ PASSES: dict[str, Pass] = {}
 DEFAULTS = {
     "gpu": ("share_memory", "share_row_values", "vectorize"),
     "cpu": ("split_reductions", "keep_in_output", "share_memory", "share_row_values", "column_sweep", "tile_transpose",
-            "stream_stores", "block_totals", "nest_loops", "cut_loops", "windows", "batch_rows"),
+            "stream_stores", "block_totals", "nest_loops", "cut_loops", "batch_rows", "windows"),
 }
 
 

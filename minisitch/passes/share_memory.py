@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ..kernel.ir import Access, Buffer, Kernel, Phase, Segment, accesses, exchanges
+from ..kernel.ir import Access, Buffer, Kernel, Phase, Segment, accesses
 from ..stitch.mapping import WARP
 from .registry import kernel_pass
 
@@ -82,12 +82,13 @@ class _Lives:
         self.loops = list(_loops(kernel))
         self.uses: dict[str, list[tuple[int, Access]]] = {}  # by buffer: in which loop, and how
         for number, loop in enumerate(self.loops):
-            for access in accesses(loop.phase):
+            segment = kernel.segments[loop.segment]
+            for access in accesses(segment, loop.phase.nest):
                 self.uses.setdefault(access.buffer, []).append((number, access))
-            for fold in loop.phase.folds:
-                if fold.along == "carry":  # a block's sums live as long as its tasks
-                    mine = [k for k, other in enumerate(self.loops) if other.segment == loop.segment]
-                    self.uses.setdefault(fold.buffer, []).extend((k, Access(fold.buffer, fold.cell, True)) for k in mine)
+            for fold in segment.carries:  # a block's sums live as long as its tasks, and what they come to is stored then
+                self.uses.setdefault(fold.buffer, []).append((number, Access(fold.buffer, fold.cell, True)))
+            for access in accesses(segment, segment.closing):
+                self.uses.setdefault(access.buffer, []).append((number, access))
 
     def _clock(self, loop: int) -> int:
         return self.loops[loop].level if self.scope == "scratch" else self.loops[loop].barriers
@@ -115,11 +116,7 @@ class _Lives:
         return bool(late) and all(
             k <= writer and self.loops[k].segment == self.loops[writer].segment and a.index == place
             and self.loops[k].phase.cols == first.cols == self.loops[writer].phase.cols
-            and not _by_warps(self.loops[k].phase) and not _by_warps(first) for k, a in late)
-
-
-def _by_warps(phase: Phase) -> bool:
-    return any(f.along == "warp" for f in phase.folds)
+            and not self.loops[k].phase.by_warps and not first.by_warps for k, a in late)
 
 
 def _loops(kernel: Kernel) -> Iterator[_Loop]:
@@ -136,7 +133,7 @@ def _loops(kernel: Kernel) -> Iterator[_Loop]:
             if kernel.device.kind == "cpu":
                 barriers += 1
             elif counts:
-                barriers += len(exchanges(segment, phase)) + (phase.barrier == "block")
+                barriers += len(phase.exchanges) + (phase.barrier == "block")
         if segment.barrier == "grid":
             level, barriers = level + 1, barriers + 1
 

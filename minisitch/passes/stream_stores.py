@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..kernel.ir import Kernel, Load, Phase, Segment, Store
+from ..kernel.ir import Barrier, Kernel, Load, Loop, Nest, Phase, Segment, StagingRow, Stmt, Store, Stream, rewritten
 from ..ops import itemsize
-from ..stitch.index import Digit
+from ..stitch.index import Digit, Index, variable
 from .axes import chunks_of, is_flat, nest, takes_column_whole, with_whole_chunks
 from .registry import kernel_pass
 
@@ -44,7 +44,23 @@ def _streamed(segment: Segment) -> Segment:
     chunks = chunks_of(segment, phase)
     size = min(chunks.size, phase.cols) if chunks.split else phase.cols
     columns = [("c1", 1, STREAM), ("c0", STREAM, -(-size // STREAM))]
-    return replace(segment, phases=(replace(nest(phase, columns, [], chunks, 0), block=STREAM, streams=True),))
+    nested = nest(phase, columns, [], chunks, block=STREAM)
+    rows: dict[tuple[str, Index], StagingRow] = {}
+    column = variable("c1", STREAM)
+
+    def staged(stmt: Stmt) -> Nest:
+        """A block's results stay in a row, and go to memory when the block is done. Others see them after the last block."""
+        if isinstance(stmt, Store):
+            place = stmt.buffer, stmt.index + column * -1
+            taken = sum(buffer == stmt.buffer for buffer, _ in rows if place not in rows)
+            row = rows.setdefault(place, StagingRow(f"{stmt.buffer}_row{taken or ''}", *place, STREAM))
+            return (replace(stmt, buffer=row.name, index=column),)
+        if isinstance(stmt, Loop) and stmt.var == "c1":
+            return (stmt, *(Stream(row, stmt.range) for row in rows.values()))
+        return (stmt, Barrier("stores")) if isinstance(stmt, Loop) else (stmt,)
+
+    streaming = rewritten(nested.nest, staged)
+    return replace(segment, phases=(replace(nested, nest=(*rows.values(), *streaming)),))
 
 
 def _streams(phase: Phase) -> bool:

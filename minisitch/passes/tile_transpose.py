@@ -3,7 +3,7 @@
 In:  a kernel for a CPU. Out: the same kernel; a lone element-wise loop that reads what lies across its rows runs in tiles.
 
 Before:  for row in 0..4096:  for col in 0..4096:  y[row * 4096 + col] = x[col * 4096 + row]
-After:   for 64 rows in turn:  for c0 in 0..256:  for row in the 64:  for c1 in 0..16:
+After:   for first_row in 0..4096 by 64:  for c0 in 0..256:  for row in the 64:  for c1 in 0..16:
              y[row * 4096 + c0 * 16 + c1] = x[(c0 * 16 + c1) * 4096 + row]
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..device import LINE
-from ..kernel.ir import Kernel, Load, Phase, Segment
+from ..kernel.ir import Kernel, Load, Loop, Nest, Phase, Segment, Stmt, rewritten
 from ..stitch.index import Digit
 from .axes import Chunks, is_flat, nest, takes_column_whole
 from .registry import kernel_pass
@@ -36,8 +36,17 @@ def _may_tile(segment: Segment) -> bool:
 def _tiled(segment: Segment) -> Segment:
     (phase,) = segment.phases
     columns = [("c1", 1, LINE_COLUMNS), ("c0", LINE_COLUMNS, -(-phase.cols // LINE_COLUMNS))]
-    nested = replace(nest(phase, columns, [], Chunks(False, segment.chunk), 0), block=LINE_COLUMNS)
-    return replace(segment, phases=(nested,), tile=TILE_ROWS)
+    nested = nest(phase, columns, [], Chunks(False, segment.chunk), block=LINE_COLUMNS)
+
+    def tiled(stmt: Stmt) -> Nest:
+        """The rows of a tile stand inside its loop over blocks of columns."""
+        if not isinstance(stmt, Loop) or stmt.var != "c0":
+            return (stmt,)
+        rows = Loop("row", 0, segment.rows, (*nested.before, *stmt.body), "rows", "first_row, first_row + rows")
+        return (replace(stmt, body=(rows,)),)
+
+    inside = tuple(s for s in nested.nest if s not in nested.before)
+    return replace(segment, phases=(replace(nested, nest=rewritten(inside, tiled)),), step=TILE_ROWS)
 
 
 def _across(phase: Phase) -> bool:

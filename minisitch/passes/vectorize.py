@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 
 from ..device import Device
 from ..fuse import Decision, count
-from ..kernel.ir import Buffer, Clamp, Home, Kernel, Load, Phase, Segment, Stmt, Store, Wide, statements
+from ..kernel import ir
 from ..ops import itemsize
 from ..stitch.index import ZERO, Index, grouped, variable
 from ..stitch.mapping import COLUMNS, MANY_REGISTERS, WARP, ThreadMap, power_of_two_at_least
@@ -115,7 +115,7 @@ def deal(m: ThreadMap, device: Device, registers_each: int = 1) -> ThreadMap:
 
 # ---------------------------------------------------------------- wide accesses
 @kernel_pass("vectorize", "gpu")
-def vectorize(kernel: Kernel) -> Kernel:
+def vectorize(kernel: ir.Kernel) -> ir.Kernel:
     """Take several columns at once, and keep rows in registers, where that is worth it; each choice is a ``Decision``."""
     return _Widening(kernel).result() if kernel.plan.maps else kernel
 
@@ -123,20 +123,20 @@ def vectorize(kernel: Kernel) -> Kernel:
 class _Widening:
     """One kernel on its way."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: ir.Kernel) -> None:
         self.kernel, self.decisions = kernel, list(kernel.decisions)
         self.buffers = {b.name: b for b in kernel.buffers}
         self.moved: dict[str, str] = {}  # shared rows that became registers, and where they live now, in words
 
-    def result(self) -> Kernel:
+    def result(self) -> ir.Kernel:
         segments = tuple(map(self._segment, self.kernel.segments))
-        homes = (tuple(Home(words=self.moved[h.buffer] + h.words) if h.buffer in self.moved else h for h in each)
-                 for each in self.kernel.homes)
+        locations = (tuple(ir.Location(words=self.moved[at.buffer] + at.words) if at.buffer in self.moved else at for at in each)
+                     for each in self.kernel.locations)
         buffers = tuple(b for b in self.buffers.values() if b.name not in self.moved)
-        return replace(self.kernel, segments=segments, buffers=buffers, homes=tuple(homes), decisions=tuple(self.decisions))
+        return replace(self.kernel, segments=segments, buffers=buffers, locations=tuple(locations), decisions=tuple(self.decisions))
 
-    def _segment(self, s: Segment) -> Segment:
-        if s.kind != "row" or s.carries or any(p.outer or any(f.along != "row" for f in p.folds) for p in s.phases):
+    def _segment(self, s: ir.Segment) -> ir.Segment:
+        if s.kind != "row" or s.carries or not all(p.serial == 1 and all(f.along == "row" for f in p.folds) for p in s.phases):
             return s
         alike: dict[tuple[int, bool], list[int]] = {}  # phases in which equal columns are one thread's
         for k, p in enumerate(s.phases):
@@ -153,7 +153,7 @@ class _Widening:
         """A new register array."""
         while name in self.buffers:
             name += "_"
-        self.buffers[name] = Buffer(name, dtype, size, "register", node, why=why)
+        self.buffers[name] = ir.Buffer(name, dtype, size, "register", node, why=why)
         return name
 
     def decide(self, node: int, verdict: str, rule: str, why: str) -> None:
@@ -163,11 +163,11 @@ class _Widening:
 class _Group:
     """The phases of a segment over the same columns: one width, one dealing of columns to threads, one set of kept rows."""
 
-    def __init__(self, work: _Widening, segment: Segment, members: Sequence[int]) -> None:
+    def __init__(self, work: _Widening, segment: ir.Segment, members: Sequence[int]) -> None:
         self.work, self.segment, self.members = work, segment, members
         self.split = segment.phases[members[0]].chunked and segment.chunks > 1
         self.cols = segment.phases[members[0]].cols
-        self.threads = work.kernel.block if segment.chunks > 1 else segment.thread_map.threads_per_row
+        self.threads = segment.threads(work.kernel.block)
         self.columns = min(segment.chunk, self.cols) if self.split else self.cols  # a task's
         self.inner = {k: _computed(segment.phases[k].body) for k in members}
         self.width = self._width()
@@ -179,17 +179,17 @@ class _Group:
             self._keep()
 
     # ------------------------------------------------------------ how wide
-    def _accesses(self, k: int) -> Iterable[Load | Store]:
+    def _accesses(self, k: int) -> Iterable[ir.Load | ir.Store]:
         """Accesses of memory in a loop's body, each column its own."""
         for stmt in self.segment.phases[k].body:
-            if isinstance(stmt, Load | Store) and "col" in stmt.index.variables:
+            if isinstance(stmt, ir.Load | ir.Store) and "col" in stmt.index.variables:
                 yield stmt
 
-    def _plain(self, k: int, stmt: Load | Store) -> bool:
+    def _plain(self, k: int, stmt: ir.Load | ir.Store) -> bool:
         """True if the access happens in any case, at a place that the loop variables tell."""
-        return not stmt.guard and not (isinstance(stmt, Load) and stmt.clamp) and not stmt.index.loaded & self.inner[k]
+        return not stmt.guard and not (isinstance(stmt, ir.Load) and stmt.clamp) and not stmt.index.loaded & self.inner[k]
 
-    def _side_by_side(self, k: int, stmt: Load | Store, width: int) -> bool:
+    def _side_by_side(self, k: int, stmt: ir.Load | ir.Store, width: int) -> bool:
         return (self._plain(k, stmt) and not self.work.buffers[stmt.buffer].window
                 and grouped(stmt.index, self.cols, width, self.segment.chunk))
 
@@ -236,16 +236,16 @@ class _Group:
         for k in self.members:
             for stmt in self._accesses(k):
                 if self._plain(k, stmt):
-                    touched.setdefault((stmt.buffer, stmt.index), []).append((k, isinstance(stmt, Store)))
-        everywhere: dict[str, list[tuple[int, Load | Store]]] = {}  # what touches a buffer, and in which loop
-        for k, s in ((k, s) for k, phase in enumerate(self.segment.phases) for s in statements(phase)):
-            if isinstance(s, Load | Store):
+                    touched.setdefault((stmt.buffer, stmt.index), []).append((k, isinstance(stmt, ir.Store)))
+        everywhere: dict[str, list[tuple[int, ir.Load | ir.Store]]] = {}  # what touches a buffer, and in which loop
+        for k, s in ((k, s) for k, phase in enumerate(self.segment.phases) for s, _ in ir.walk(phase.nest)):
+            if isinstance(s, ir.Load | ir.Store):
                 everywhere.setdefault(s.buffer, []).append((k, s))
         found = []
         for (buffer, index), uses in touched.items():
             if len({self._positions(k, index) for k, s in everywhere[buffer] if s.index == index}) > 1:
                 continue  # loops number the positions that they have read from memory each from 0
-            stores = [s for _, s in everywhere[buffer] if isinstance(s, Store)]
+            stores = [s for _, s in everywhere[buffer] if isinstance(s, ir.Store)]
             first, stored = uses[0]
             again = tuple(sorted({k for k, _ in uses} - {first}))
             others = [k for k, s in everywhere[buffer] if s.index != index or k not in self.members]
@@ -255,9 +255,9 @@ class _Group:
                 found.append(_Stream(buffer, index, first, again, stored))
         return found
 
-    def _positions(self, k: int, index: Index) -> frozenset[Stmt]:
+    def _positions(self, k: int, index: Index) -> frozenset[ir.Stmt]:
         """What the positions in an index mean in this loop."""
-        return frozenset(s for s in self.segment.phases[k].before if isinstance(s, Clamp) and s.target in index.loaded)
+        return frozenset(s for s in self.segment.phases[k].before if isinstance(s, ir.Clamp) and s.target in index.loaded)
 
     def _keep(self) -> None:
         """As many rows as there is room for, those first that would cost shared memory."""
@@ -297,63 +297,114 @@ class _Group:
         self.room -= needed if fits else 0
 
     # ------------------------------------------------------------ rewriting
-    def phase(self, k: int) -> Phase:
-        """One phase with its accesses widened and its rows kept."""
+    def phase(self, k: int) -> ir.Phase:
+        """One phase with its accesses widened and its rows kept: its loop over columns becomes one over groups of columns."""
         phase = self.segment.phases[k]
-        body: list[Stmt] = []
-        wide: list[Wide] = []
-        turns = self.turns if any(isinstance(s, Load | Store) and (s.buffer, s.index) in self.kept for s in phase.body) else 0
+        keeps = any(isinstance(s, ir.Load | ir.Store) and (s.buffer, s.index) in self.kept for s in phase.body)
+        turns = self.turns if keeps else 0
+        if not turns and self.width == 1:
+            return phase
+        loads, body, stores = self._moved(k, variable("turn", turns) * self.width)
+
+        def grouped_columns(stmt: ir.Stmt) -> ir.Nest:
+            if not isinstance(stmt, ir.Loop):
+                return (stmt,)
+            inside = (*body, *(s for s in stmt.body if isinstance(s, ir.Accumulate)))
+            if self.width > 1:
+                names = (ir.Let("col", "first + each"),) if _names_column(body) else ()
+                inside = (ir.Loop("each", 0, self.width, (*names, *inside), "vector"),)
+            inside = (*loads, *inside, *stores)
+            groups = self._turns(turns, inside, bool(loads or stores) or _names_column(body)) if turns else self._loop(inside)
+            return (groups, *self._rest(stmt))
+
+        return replace(phase, nest=ir.rewritten(phase.nest, grouped_columns))
+
+    def _moved(self, k: int, kept_at: Index) -> tuple[ir.Nest, ir.Nest, ir.Nest]:
+        """The moves before a group's columns, the statements of each of its columns, and the moves after them."""
+        phase = self.segment.phases[k]
+        body: list[ir.Stmt] = []
+        moves: dict[bool, list[ir.VectorMove]] = {False: [], True: []}
         each = variable("each", self.width)
-        kept_at = variable("turn", turns) * self.width
-        stored = [s.buffer for s in phase.body if isinstance(s, Store)]
+        stored = [s.buffer for s in phase.body if isinstance(s, ir.Store)]
         for stmt in phase.body:
-            if not isinstance(stmt, Load | Store):
+            if not isinstance(stmt, ir.Load | ir.Store):
                 body.append(stmt)
                 continue
             key, b = (stmt.buffer, stmt.index), self.work.buffers[stmt.buffer]
-            row = self.kept.get(key, "")
-            if row and isinstance(stmt, Load) and k > self.first[key]:
+            row, stores = self.kept.get(key, ""), isinstance(stmt, ir.Store)
+            value = stmt.value if isinstance(stmt, ir.Store) else stmt.target
+            if row and not stores and k > self.first[key]:
                 body.append(replace(stmt, buffer=row, index=kept_at + each))
                 continue
             at_once = (self.width > 1 and self._side_by_side(k, stmt, self.width) and stored.count(stmt.buffer) < 2
                        and self._in_order(stmt, phase))
+            gone = stmt.buffer in self.work.moved
             if not (row or at_once):
                 body.append(stmt)
                 continue
             at = kept_at if row else ZERO
-            if isinstance(stmt, Load):
-                if at_once:
-                    row = row or self.work.registers(f"{stmt.target}s", b.dtype, self.width, stmt.node, _bytes(b, self.width))
-                    wide.append(Wide(stmt.buffer, stmt.index, row, at, self.width, False, stmt.node))
-                    body.append(replace(stmt, buffer=row, index=at + each))
-                else:
-                    body += [stmt, Store(row, at + each, stmt.target, (), stmt.node)]
-            else:
-                gone = stmt.buffer in self.work.moved
-                if at_once and not gone:
-                    row = row or self.work.registers(f"{stmt.buffer}s", b.dtype, self.width, stmt.node, _bytes(b, self.width))
-                    wide.append(Wide(stmt.buffer, stmt.index, row, at, self.width, True, stmt.node))
-                elif not gone:
-                    body.append(stmt)
+            if at_once and not (stores and gone):
+                name = stmt.buffer if stores else value
+                row = row or self.work.registers(f"{name}s", b.dtype, self.width, stmt.node, _bytes(b, self.width))
+                moves[stores].append(ir.VectorMove(stmt.buffer, stmt.index, row, at, self.width, stores, stmt.node))
+            elif not (stores and gone):
+                body.append(stmt)
+            if stores or at_once:
                 body.append(replace(stmt, buffer=row, index=at + each))
-        rest = phase.body if self.cols % self.width else ()
-        return replace(phase, body=tuple(body), width=self.width, turns=turns, wide=tuple(wide), rest=rest)
+            else:
+                body.append(ir.Store(row, at + each, value, (), stmt.node))
+        return tuple(moves[False]), tuple(body), tuple(moves[True])
 
-    def _in_order(self, stmt: Load | Store, phase: Phase) -> bool:
+    def _loop(self, inside: ir.Nest) -> ir.Loop:
+        """A thread's groups of columns, one after the other."""
+        own, whole = f"lane * {self.width}", self.cols - self.cols % self.width
+        stop = f"min(stop, {whole})" if self.split and whole < self.cols else "stop" if self.split else str(whole)
+        bounds = f"{f'start + {own}' if self.split else own}, {self._live(stop)}, {self.threads * self.width}"
+        return ir.Loop("first", 0, whole, inside, "threads", bounds)
+
+    def _turns(self, turns: int, inside: ir.Nest, named: bool) -> ir.Loop:
+        """A thread's groups of columns, each written out, so that registers have fixed numbers."""
+        own, stride = f"lane * {self.width}" if self.width > 1 else "lane", self.threads * self.width
+        first = "first" if self.width > 1 else "col"
+        last = "stop" if self.split else str(self.cols) if turns * stride > self.cols else ""
+        conditions = ["live"] * self.segment.ragged + ([f"{first} < {last}"] if last else [])
+        if conditions:
+            inside = (ir.If(" and ".join(conditions), inside),)
+        if last or named:
+            inside = (ir.Let(first, f"{f'start + {own}' if self.split else own} + turn * {stride}"), *inside)
+        return ir.Loop("turn", 0, turns, inside, "unrolled")
+
+    def _rest(self, loop: ir.Loop) -> ir.Nest:
+        """The columns that no group takes, one at a time."""
+        first = self.cols - self.cols % self.width
+        if first == self.cols:
+            return ()
+        begin, stop = (f"max(start, {first})", "stop") if self.split else (str(first), self._live(str(self.cols)))
+        return (replace(loop, first=first, bounds=f"{begin} + lane, {stop}, {self.threads}"),)
+
+    def _live(self, stop: str) -> str:
+        return f"{stop} if live else 0" if self.segment.ragged else stop
+
+    def _in_order(self, stmt: ir.Load | ir.Store, phase: ir.Phase) -> bool:
         """Loads move before the loop over a group, stores behind it: nothing that overlaps lies between."""
         owners = self.work.kernel.owners
-        return all(s.index == stmt.index for s in phase.body if isinstance(s, Load | Store)
-                   and isinstance(s, Load) != isinstance(stmt, Load) and owners[s.buffer] == owners[stmt.buffer])
+        return all(s.index == stmt.index for s in phase.body if isinstance(s, ir.Load | ir.Store)
+                   and isinstance(s, ir.Load) != isinstance(stmt, ir.Load) and owners[s.buffer] == owners[stmt.buffer])
 
 
-def _computed(body: Iterable[Stmt]) -> frozenset[str]:
+def _computed(body: Iterable[ir.Scalar]) -> frozenset[str]:
     """Values that each column has its own of."""
-    return frozenset(s.target for s in body if not isinstance(s, Store))
+    return frozenset(s.target for s in body if not isinstance(s, ir.Store))
+
+
+def _names_column(body: ir.Nest) -> bool:
+    """Whether something depends on more than the place of its column in a group."""
+    return any("col" in index.variables for stmt in body for index in ir.indices(stmt))
 
 
 def _registers(dtype: str, size: int) -> int:
     return -(-size * itemsize(dtype) // 4)
 
 
-def _bytes(b: Buffer, width: int) -> str:
+def _bytes(b: ir.Buffer, width: int) -> str:
     return f"{width * itemsize(b.dtype)} bytes of {b.name}"

@@ -12,82 +12,112 @@ After:   x_row = x[row * 1024 : +1024]
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import takewhile
 
-from ..kernel.ir import Kernel, Load, Phase, Segment, Stmt, Store, View
+from ..kernel import ir
 from ..stitch.index import Digit, Guard, Index, Loaded, Quotient, Remainder
 from .registry import kernel_pass
 
 
 @kernel_pass("windows", "cpu")
-def windows(kernel: Kernel) -> Kernel:
-    """Take views of what the innermost loops access."""
+def windows(kernel: ir.Kernel) -> ir.Kernel:
+    """Take windows of what the innermost loops access."""
     if "windows" in kernel.passes:
         return kernel
-    return replace(kernel, segments=tuple(map(_with_views_of_segment, kernel.segments)))
+    sizes = {b.name: b.size for b in kernel.buffers}
+    return replace(kernel, segments=tuple(_in_segment(s, sizes) for s in kernel.segments))
 
 
-def _with_views_of_segment(segment: Segment) -> Segment:
-    """The phases of a segment share views, so each view is as long as any of them needs."""
+def _in_segment(segment: ir.Segment, sizes: dict[str, int]) -> ir.Segment:
+    """The phases of a segment share windows, so each is as long as any of them needs, and taken once a task."""
     names: dict[tuple[str, Index, Guard], str] = {}
-    phases = [_with_views(p, names) for p in segment.phases]
+    found = [_Windows(phase, names, sizes) for phase in segment.phases]
     longest: dict[str, int] = {}
-    for view in (v for p in phases for v in p.views):
-        longest[view.name] = max(longest.get(view.name, 0), view.length)
-    return replace(segment, phases=tuple(
-        replace(p, views=tuple(replace(v, length=longest[v.name]) for v in p.views)) if p.views else p for p in phases))
+    for window in (w for each in found for w in each.windows.values()):
+        longest[window.name] = max(longest.get(window.name, 0), window.length)
+    taken: set[str] = set()
+    phases = []
+    for each in found:
+        placed: dict[int, list[ir.Window]] = {}
+        for key, window in each.windows.items():
+            depth = each.depth(key)
+            if depth or window.name not in taken:
+                placed.setdefault(depth, []).append(replace(window, length=longest[window.name]))
+        taken |= {w.name for w in placed.get(0, [])}
+        phases.append(replace(each.phase, nest=_placed(each.nest, each.loops, placed)))
+    return replace(segment, phases=tuple(phases))
 
 
-def _with_views(phase: Phase, names: dict[tuple[str, Index, Guard], str]) -> Phase:
-    """Turn accesses that are affine in the innermost axis, or a sweep's two, into accesses of a view; ``names`` are the
-    segment's.
+class _Windows:
+    """The windows of a phase: of accesses that are affine in its innermost loop, or in an unrolled loop and the one around it.
 
-    Where a guard holds for a whole row or for none of it, the window is taken either way (from the buffer's beginning where it
-    fails), every element is loaded, and zero is chosen instead: a branch would keep the loop from being vectorised. Where it
-    holds for a piece of a loop that is cut, the window is that piece's.
+    ``names`` are the segment's. Where a guard holds for a whole row or for none of it, the window is taken either way (from the
+    buffer's beginning where it fails), every element is loaded, and zero is chosen instead: a branch would keep the loop from
+    being vectorised. In a piece of a loop, the window is that piece's, where the whole loop's would reach out of the buffer.
 
-    Before:  for col in 1..1000:  v = x[row * 1000 + col - 1] if col >= 1
+    Before:  for col in 1..1000:  v = x[row * 1000 + col - 1]
     After:   x_0 = x[row * 1000 : +999]
              for col in 1..1000:  v = x_0[col - 1]
     """
-    inner = dict(phase.axes[-1:] if phase.sweep == 1 else phase.axes[-2:])
-    loops = [name for name, _ in phase.axes]
-    views: dict[tuple[str, Index, Guard], View] = {}
 
-    def window(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, (Load, Store)) or (isinstance(stmt, Load) and stmt.clamp):
+    def __init__(self, phase: ir.Phase, names: dict[tuple[str, Index, Guard], str], sizes: dict[str, int]) -> None:
+        self.phase, self.names, self.sizes = phase, names, sizes
+        self.windows: dict[tuple[str, Index, Guard], ir.Window] = {}
+        self.loops = phase.innermost[0].loops if phase.innermost else ()
+        self.extent: dict[str, int] = {}
+        for loop in (loop for i in phase.innermost for loop in i.loops):
+            self.extent[loop.var] = max(loop.last, self.extent.get(loop.var, 0))
+        change = {id(s): self._window(s, i) for i in phase.innermost for s in i.body}
+        self.nest = ir.rewritten(phase.nest, lambda stmt: (change.get(id(stmt), stmt),))
+
+    def _window(self, stmt: ir.Stmt, innermost: ir.Innermost) -> ir.Stmt:
+        """An access through a window, if it can have one."""
+        if not isinstance(stmt, ir.Load | ir.Store) or stmt.buffer not in self.sizes or (isinstance(stmt, ir.Load) and stmt.clamp):
             return stmt
-        mine = [(c, a) for c, a in stmt.index.terms if any(_depends(a, name) for name in inner)]
-        rest = Index(stmt.index.const, tuple(t for t in stmt.index.terms if t not in mine))
-        fixed = rest.variables
-        whole = [c for c, a in mine for name, size in inner.items() if a == Digit(name, 1, size) and c > 0]
-        if not mine or len(whole) != len(mine) or len(mine) > len(inner) or rest.loaded:
+        *_, around, last = (None, *innermost.loops)
+        inner = [x for x in (around if last.kind == "unrolled" else None, last) if x]
+        mine = [(c, a) for c, a in stmt.index.terms if any(_depends(a, x.var) for x in inner)]
+        base = Index(stmt.index.const, tuple(t for t in stmt.index.terms if t not in mine))
+        whole = [(c, x) for c, a in mine for x in inner if a == Digit(x.var, 1, self.extent[x.var]) and c > 0]
+        if not mine or len(whole) != len(mine) or len(mine) > len(inner) or base.loaded:
             return stmt
-        piece = [c for c in stmt.guard if phase.cuts and c.span(*phase.axes[-1])]
-        guard = tuple(c for c in stmt.guard if c not in piece)
-        asked = {name for c in guard for name in c.index.variables}
-        if stmt.guard and (isinstance(stmt, Store) or asked & inner.keys() or any(c.index.loaded for c in guard)):
+        asked = {name for c in stmt.guard for name in c.index.variables}
+        if stmt.guard and (isinstance(stmt, ir.Store) or asked & {x.var for x in inner} or any(c.index.loaded for c in stmt.guard)):
             return stmt  # part of the window may lie outside
-        fixed |= asked
-        length, place = Index(0, tuple(mine)).bounds[1] + 1, Index(0, tuple(mine))
-        if piece:
-            spans = [c.span(*phase.axes[-1]) or (0, 0) for c in piece]
-            first, last = max(low for low, _ in spans), min(high for _, high in spans)
-            rest, place, length = rest + whole[0] * first, place + -whole[0] * first, whole[0] * (last - first - 1) + 1
+        place, length = Index(0, tuple(mine)), 1 + sum(c * (x.last - 1) for c, x in whole)
+        shared = (stmt.buffer, base, stmt.guard) in self.windows  # with the piece before, so it lies in the buffer
+        if last.first and not shared and (base.bounds[0] < 0 or base.bounds[1] + length > self.sizes[stmt.buffer]):
+            skipped = whole[0][0] * last.first
+            base, place, length = base + skipped, place + -skipped, length - skipped
         if length < 1:
             return stmt  # no column is in it
-        key = (stmt.buffer, rest, guard)
-        if key not in views:
-            depth = max((k + 1 for k, name in enumerate(loops) if name in fixed), default=0)
-            taken = sum(buffer == stmt.buffer for buffer, *_ in names) if key not in names else 0
-            name = names.setdefault(key, f"{stmt.buffer}_row{taken or ''}")
-            views[key] = View(name, stmt.buffer, rest, length, depth, guard)
-        elif views[key].length < length:
-            views[key] = replace(views[key], length=length)
-        seen = replace(stmt, buffer=views[key].name, index=place)
-        return replace(seen, harmless=bool(guard)) if isinstance(seen, Load) else seen
+        key = stmt.buffer, base, stmt.guard
+        if key not in self.windows:
+            taken = sum(buffer == stmt.buffer for buffer, *_ in self.names) if key not in self.names else 0
+            name = self.names.setdefault(key, f"{stmt.buffer}_row{taken or ''}")
+            self.windows[key] = ir.Window(name, stmt.buffer, base, length, stmt.guard)
+        elif self.windows[key].length < length:
+            self.windows[key] = replace(self.windows[key], length=length)
+        seen = replace(stmt, buffer=self.windows[key].name, index=place)
+        return replace(seen, harmless=bool(stmt.guard)) if isinstance(seen, ir.Load) else seen
 
-    body = tuple(window(s) for s in phase.body)
-    return replace(phase, body=body, views=tuple(sorted(views.values(), key=lambda v: v.depth)))
+    def depth(self, key: tuple[str, Index, Guard]) -> int:
+        """How many loops stand around the place where a window can be taken."""
+        _, base, guard = key
+        names = base.variables.union(*(c.index.variables for c in guard))
+        bound = [{x.var, *(s.name for s in x.body if isinstance(s, ir.Let))} for x in self.loops]
+        return max((k + 1 for k, here in enumerate(bound) if here & names), default=0)
+
+
+def _placed(nest: ir.Nest, loops: tuple[ir.Loop, ...], windows: dict[int, list[ir.Window]], depth: int = 0) -> ir.Nest:
+    """The nest with each window at the top of the last of the loops that it moves with."""
+    first = tuple(takewhile(lambda s: isinstance(s, ir.Let | ir.StagingRow), nest))
+    rest: list[ir.Stmt] = []
+    for stmt in nest[len(first):]:
+        if isinstance(stmt, ir.Loop) and depth + 1 < len(loops) and stmt.var == loops[depth].var:
+            stmt = replace(stmt, body=_placed(stmt.body, loops, windows, depth + 1))
+        rest.append(stmt)
+    return (*first, *windows.get(depth, ()), *rest)
 
 
 def _depends(atom: object, name: str) -> bool:

@@ -26,9 +26,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ..cpu_emit import calls
 from ..device import LINE, SERIAL_BESIDE_LIBRARY, Device
 from ..graph import Graph, Node
-from ..kernel.ir import Compute, Fold, Kernel, Load, Phase, Segment, Stmt, Store, indices, operands
+from ..kernel import ir
 from ..ops import EXACT, compute_dtype, itemsize, kind_of
 from ..stitch.index import Digit, Index
 from ..stitch.mapping import COLUMNS, MANY_REGISTERS
@@ -57,7 +58,7 @@ class Bytes:
         return self.read + self.written
 
 
-def traffic(kernel: Kernel) -> Bytes:
+def traffic(kernel: ir.Kernel) -> Bytes:
     """Compulsory main-memory traffic of one launch."""
     size = {b.name: itemsize(b.dtype) for b in kernel.buffers}
     return Bytes(sum(t.read * size[t.buffer] for t in kernel.touches), sum(t.written * size[t.buffer] for t in kernel.touches))
@@ -68,7 +69,7 @@ def library_traffic(graph: Graph, node: Node) -> Bytes:
     return Bytes(sum(graph[a].type.nbytes for a in node.args), node.type.nbytes)
 
 
-def operations(segment: Segment) -> int:
+def operations(segment: ir.Segment) -> int:
     """Scalar operations of all tasks; a heavy one counts as ``HEAVY_OPERATIONS``."""
     total = 0
     for phase in segment.phases:
@@ -78,10 +79,10 @@ def operations(segment: Segment) -> int:
 
 
 def _weight(stmt: object) -> int:
-    return 0 if not isinstance(stmt, Compute) else HEAVY_OPERATIONS if stmt.heavy else 1
+    return 0 if not isinstance(stmt, ir.Compute) else HEAVY_OPERATIONS if stmt.heavy else 1
 
 
-def kernel_us(kernel: Kernel, program_bytes: int = 0) -> float:
+def kernel_us(kernel: ir.Kernel, program_bytes: int = 0) -> float:
     """Modelled microseconds of one launch.
 
     ``program_bytes`` is the working set of the whole program. It decides which cache level serves
@@ -101,9 +102,9 @@ def working_set(graph: Graph) -> int:
     return sum(graph[v].type.nbytes for v in {*graph.inputs, *graph.outputs})
 
 
-def epochs(kernel: Kernel) -> list[list[Segment]]:
+def epochs(kernel: ir.Kernel) -> list[list[ir.Segment]]:
     """The segments in order, split at grid barriers. The segments of one part run side by side."""
-    found: list[list[Segment]] = [[]]
+    found: list[list[ir.Segment]] = [[]]
     for segment in kernel.segments:
         found[-1].append(segment)
         if segment.barrier == "grid":
@@ -112,7 +113,7 @@ def epochs(kernel: Kernel) -> list[list[Segment]]:
 
 
 # ---------------------------------------------------------------- a GPU
-def _gpu_us(kernel: Kernel, by_epoch: Sequence[tuple[list[Segment], Bytes]]) -> float:
+def _gpu_us(kernel: ir.Kernel, by_epoch: Sequence[tuple[list[ir.Segment], Bytes]]) -> float:
     """Launch and barriers, plus the larger of memory and arithmetic time for each part.
 
     A part takes longer if even its busiest segment leaves some of the device idle.
@@ -125,14 +126,14 @@ def _gpu_us(kernel: Kernel, by_epoch: Sequence[tuple[list[Segment], Bytes]]) -> 
     return total + device.block_barrier_us * sum(kernel.block_barriers_of(s) * _turns(kernel, s) for s in kernel.segments)
 
 
-def _turns(kernel: Kernel, segment: Segment) -> int:
+def _turns(kernel: ir.Kernel, segment: ir.Segment) -> int:
     """How many tasks run one after the other where a resident block is: its own, then others'."""
     registers = MANY_REGISTERS if any(_in_flight(s) > 1 for s in kernel.segments) else 32
     resident = min(kernel.grid, kernel.device.wave(kernel.block, kernel.shared_bytes, registers))
     return max(1, -(-segment.tasks // resident))
 
 
-def _share(kernel: Kernel, segments: Sequence[Segment]) -> float:
+def _share(kernel: ir.Kernel, segments: Sequence[ir.Segment]) -> float:
     """Share of the device's rate that the busiest of these segments reaches.
 
     It follows from the number of resident threads and of loads in flight per thread.
@@ -143,19 +144,22 @@ def _share(kernel: Kernel, segments: Sequence[Segment]) -> float:
     return math.sqrt(max(occupancy, 1e-3))
 
 
-def _in_flight(segment: Segment) -> int:
+def _in_flight(segment: ir.Segment) -> int:
     """Columns that a thread loads at once. It counts as that many threads of one column."""
-    return min(COLUMNS, max((p.width * max(1, p.turns) for p in segment.phases), default=1))
+    written_out = ("vector", "unrolled")
+    return min(COLUMNS, max((math.prod(x.last for x in i.loops if x.kind in written_out)
+                             for p in segment.phases for i in p.innermost), default=1))
 
 
 # ---------------------------------------------------------------- a CPU
-def _cpu_us(kernel: Kernel, by_epoch: Sequence[tuple[list[Segment], Bytes]], program_bytes: int) -> float:
+def _cpu_us(kernel: ir.Kernel, by_epoch: Sequence[tuple[list[ir.Segment], Bytes]],
+            program_bytes: int) -> float:
     """Time of the calls, of joining parallel loops, and of each part between grid barriers.
 
     A store to main memory first reads its cache line, so it moves twice its bytes. Only stores that
     bypass the caches do not. The rates of the cache levels already include this effect.
     """
-    device, total = kernel.device, kernel.device.launch_us * len(kernel.calls)
+    device, total = kernel.device, kernel.device.launch_us * len(calls(kernel))
     near = max(program_bytes, sum(b.size * itemsize(b.dtype) for b in kernel.parameters))
     level = next((at for at in device.levels if near <= at.size), device.levels[-1])
     for segments, moved in by_epoch:
@@ -173,25 +177,24 @@ def _cpu_us(kernel: Kernel, by_epoch: Sequence[tuple[list[Segment], Bytes]], pro
     return total
 
 
-def _stored_through_caches(kernel: Kernel, segments: Sequence[Segment]) -> float:
+def _stored_through_caches(kernel: ir.Kernel, segments: Sequence[ir.Segment]) -> float:
     """Share of the stored bytes whose cache line is read first: all but streamed stores."""
     size = {b.name: itemsize(b.dtype) for b in kernel.buffers if b.scope != "shared"}
     found = {True: 0, False: 0}
     for segment in segments:
         for phase in segment.phases:
-            stored = {v.name: size.get(v.buffer, 0) for v in phase.views} | size
-            each = sum(stored.get(s.buffer, 0) for s in phase.body if isinstance(s, Store))
-            found[phase.streams] += segment.rows * phase.cols * phase.serial * each
+            each = sum(size.get(ir.place_of(segment, s)[0], 0) for s in phase.body if isinstance(s, ir.Store))
+            streams = any(isinstance(s, ir.Stream) for s, _ in ir.walk(phase.nest))
+            found[streams] += segment.rows * phase.cols * phase.serial * each
     return found[False] / (sum(found.values()) or 1) if found[True] else 1.0
 
 
-def _again(kernel: Kernel, segment: Segment) -> int:
+def _again(kernel: ir.Kernel, segment: ir.Segment) -> int:
     """Bytes that a task's later loops read again because its row exceeds a core's cache."""
     buffers, seen, total = kernel.by_name, set[str](), 0
     for phase in segment.phases:
-        views = {v.name: v.buffer for v in phase.views}
-        loads = {views.get(s.buffer, s.buffer) for s in phase.body if isinstance(s, Load) and s.index.variables}
-        stores = {views.get(s.buffer, s.buffer) for s in phase.body if isinstance(s, Store)}
+        loads = {ir.place_of(segment, s)[0] for s in phase.body if isinstance(s, ir.Load) and s.index.variables}
+        stores = {ir.place_of(segment, s)[0] for s in phase.body if isinstance(s, ir.Store)}
         columns = phase.serial * (min(segment.chunk, phase.cols) if phase.chunked and segment.chunks > 1 else phase.cols)
         for buffer in [buffers[name] for name in loads & seen if buffers[name].scope != "shared"]:
             size = itemsize(buffer.dtype)
@@ -211,41 +214,43 @@ class _Loops:
     batched, no row waits for what another computes once a row.
     """
 
-    def __init__(self, kernel: Kernel, segment: Segment) -> None:
+    def __init__(self, kernel: ir.Kernel, segment: ir.Segment) -> None:
         self.cost, self.ns, self.dragged = kernel.device.nanoseconds, 0.0, 0
         self.outer: tuple[str, int] | None = None  # variable and trips of the next outer loop
-        self.starts: dict[str, Index] = {}  # where each row view starts
         self.dtype, self.constants = {b.name: b.dtype for b in kernel.buffers}, {name for name, _, _ in kernel.constants}
+        self.dtype |= {w.name: self.dtype[w.buffer] for w in segment.windows.values()}
+        self.starts = {w.name: w.base for w in segment.windows.values()}  # where each row window starts
         for phase in segment.phases:
-            self.dtype |= {v.name: self.dtype[v.buffer] for v in phase.views}
             self._phase(segment, phase)
 
-    def _phase(self, segment: Segment, phase: Phase) -> None:
-        body, before, trips = phase.body, phase.before, segment.rows * phase.cols * phase.serial
-        axes = phase.axes if phase.sweep == 1 else phase.axes[:-1]  # a sweep's rows are unrolled
-        name, n = next(((name, n) for name, n in reversed(axes) if n > 1), ("ser", phase.serial))
+    def _phase(self, segment: ir.Segment, phase: ir.Phase) -> None:
+        trips = segment.rows * phase.cols * phase.serial
+        extent = {x.var: x.last for i in phase.innermost for x in i.loops if x.kind not in ("rows", "unrolled")}
+        name, n = next(((name, n) for name, n in reversed(extent.items()) if n > 1), ("ser", phase.serial))
+        pieces, before = [(i.loops[-1], i.body) for i in phase.innermost], phase.before
+        loops = [(x.last - x.first if x.var == name else n, body) for x, body in pieces]
         if all(p.cols * p.serial == 1 for p in segment.phases):  # the loop over rows is innermost
-            name, n, body, before = "row", segment.rows, before + body, ()
+            name, n, before = "row", segment.rows, ()
+            loops = [(n, phase.before + phase.body)]
         starts = trips / n if n else 0.0
-        around = (*((a, size) for a, size in reversed(axes) if a != name), ("ser", phase.serial), ("row", segment.rows))
-        self.starts = {v.name: v.base for v in phase.views}
+        around = (*((a, size) for a, size in reversed(extent.items()) if a != name), ("ser", phase.serial), ("row", segment.rows))
         self.outer = next((loop for loop in around if loop[1] > 1 and loop[0] != name), None) if name != "row" else None
-        for first, last, part in phase.pieces if phase.cuts else ((0, n, body),):
-            self._loop(phase, part, name, last - first, starts)
-        waits = segment.together == 1
-        each_before = [self._compute(s) if isinstance(s, Compute) else self.cost["light"] for s in before]
+        for turns, body in loops:
+            self._loop(phase, body, name, turns, starts)
+        waits = segment.step == 1
+        each_before = [self._compute(s) if isinstance(s, ir.Compute) else self.cost["light"] for s in before]
         row = sum(self._alone(each) if waits else each for each in each_before)
         if n > BRIEF and name != "row":
             row += (self.cost["row"] + self.cost["meet"] * sum(f.along == "row" for f in phase.folds)) * waits
         self.ns += segment.rows * row
 
-    def _loop(self, phase: Phase, body: tuple[Stmt, ...], name: str, n: int, starts: float) -> None:
+    def _loop(self, phase: ir.Phase, body: tuple[ir.Scalar, ...], name: str, n: int, starts: float) -> None:
         """Add one loop of ``n`` turns over ``name``, which is started ``starts`` times."""
         vector, alone, once, fits = 0.0, 0.0, 0.0, True
         varying, known = set[str](), set(self.constants)
         for stmt in body:
             each = self._statement(stmt, name, n, int(starts * n), varying)
-            if not isinstance(stmt, Store):
+            if not isinstance(stmt, ir.Store):
                 if _is_known(stmt, known):
                     known.add(stmt.target)
                     continue
@@ -253,7 +258,7 @@ class _Loops:
                     once += self._alone(each)
                     continue
                 varying.add(stmt.target)
-            fits = fits and not (isinstance(stmt, Store) and stmt.guard)
+            fits = fits and not (isinstance(stmt, ir.Store) and stmt.guard)
             vector, alone = vector + each, alone + self._alone(each)
         for fold in phase.folds:
             each = self._fold(fold)
@@ -268,11 +273,11 @@ class _Loops:
         """Nanoseconds of a scalar statement. Some calls (``math.pow``) are never vectorised."""
         return min(LANES * each, each + self.cost["scalar"])
 
-    def _statement(self, stmt: Stmt, name: str, n: int, trips: int, varying: set[str]) -> float:
-        if isinstance(stmt, Compute):
+    def _statement(self, stmt: ir.Scalar, name: str, n: int, trips: int, varying: set[str]) -> float:
+        if isinstance(stmt, ir.Compute):
             return self._compute(stmt)
         light = 4 * self.cost["light"]
-        if not isinstance(stmt, Load | Store):
+        if not isinstance(stmt, ir.Load | ir.Store):
             return 2 * light
         dtype = self.dtype[stmt.buffer]
         extra = (self.cost["half"] if dtype == "float16" else 0.0) + 2 * light * len(stmt.guard)
@@ -282,12 +287,12 @@ class _Loops:
         distance = abs(stride) * itemsize(dtype)
         if abs(stride) <= 1:
             self.dragged += self._ahead(stmt, n, itemsize(dtype)) * (trips // max(1, n)) * abs(stride)
-            return self.cost["load" if isinstance(stmt, Load) else "store"] * itemsize(dtype) + extra
+            return self.cost["load" if isinstance(stmt, ir.Load) else "store"] * itemsize(dtype) + extra
         if distance >= LINE and n * distance > KEPT:
             self.dragged += trips * LINE * (1 if distance < PAGE else 2)
         return self.cost["strided"] + extra
 
-    def _ahead(self, stmt: Load | Store, n: int, size: int) -> int:
+    def _ahead(self, stmt: ir.Load | ir.Store, n: int, size: int) -> int:
         """Bytes prefetched in vain at the end of a run of ``n`` neighbouring elements.
 
         This happens in a tile of a row's columns, whose next row lies pages away.
@@ -298,25 +303,26 @@ class _Loops:
         step = _stride(index, *self.outer) if self.outer else None
         return min(n * size, AHEAD) if step and n < abs(step) and abs(step) * size >= PAGE else 0
 
-    def _compute(self, stmt: Compute) -> float:
+    def _compute(self, stmt: ir.Compute) -> float:
         held, result = compute_dtype(stmt.operand_dtype), compute_dtype(stmt.dtype)
         known = self.cost.get(f"{stmt.op} {held if kind_of(held) == 'float' else 'int'}")
         rounds = self.cost["half"] if stmt.dtype == "float16" and stmt.op not in EXACT else 0.0
         return (known or self.cost["light"] * max(itemsize(held), itemsize(result))) + rounds
 
-    def _fold(self, fold: Fold) -> float:
+    def _fold(self, fold: ir.Fold) -> float:
         memory = 0.0 if not fold.buffer else self.cost["load"] + self.cost["store"]
         return (self.cost["light"] + memory) * itemsize(compute_dtype(fold.dtype))
 
 
-def _varies(stmt: Stmt, name: str, varying: set[str]) -> bool:
+def _varies(stmt: ir.Scalar, name: str, varying: set[str]) -> bool:
     """Whether a statement's value changes within the loop over ``name``."""
-    return any(name in i.variables for i in indices(stmt)) or not varying.isdisjoint(operands(stmt))
+    return any(name in i.variables for i in ir.indices(stmt)) or not varying.isdisjoint(ir.operands(stmt))
 
 
-def _is_known(stmt: Stmt, known: set[str]) -> bool:
+def _is_known(stmt: ir.Scalar, known: set[str]) -> bool:
     """Whether the compiler folds a statement away, such as arithmetic on a padding's zeros."""
-    return not isinstance(stmt, Load | Store) and not any(i.variables for i in indices(stmt)) and known.issuperset(operands(stmt))
+    constant = not isinstance(stmt, ir.Load | ir.Store) and not any(i.variables for i in ir.indices(stmt))
+    return constant and known.issuperset(ir.operands(stmt))
 
 
 def _stride(index: Index, name: str, n: int) -> int | None:

@@ -212,7 +212,7 @@ def _registers(made: Assembled, most: int) -> list[str]:
 
 def computes_in_single(kernel: Kernel) -> bool:
     """Whether a kernel has no float64: neither its values nor its device functions."""
-    stmts = [s for segment in kernel.segments for phase in segment.phases for s in statements(phase)]
+    stmts = [s for segment in kernel.segments for s in statements(segment.nest)]
     dtypes = {b.dtype for b in kernel.buffers} | {dtype for _, dtype, _ in kernel.constants}
     dtypes |= {getattr(s, name) for s in stmts for name in ("dtype", "operand_dtype") if hasattr(s, name)}
     return "float64" not in dtypes and not REDUCE_IN_DOUBLE & {getattr(s, "op", "") for s in stmts}

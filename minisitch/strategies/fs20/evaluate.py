@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...device import SECTOR, Device
-from ...kernel.ir import Compute, Kernel, Load, Segment, Stmt, Store, exchanges, operands
+from ...kernel.ir import Compute, Kernel, Load, Scalar, Segment, Store, operands, place_of
 from ...ops import itemsize
 from ...stitch.index import Digit, Index
 from ...stitch.mapping import WARP
@@ -96,10 +96,9 @@ def instructions(kernel: Kernel, segment: Segment) -> dict[str, float]:
         chunked = phase.chunked and segment.chunks > 1
         columns = min(segment.chunk, phase.cols) if chunked else phase.cols
         serial = -(-phase.serial // segment.slices)
-        views = {v.name: (v.buffer, v.base) for v in phase.views}
         turns = -(-columns // lanes) * serial
         for stmt, trips in [*((s, 1) for s in phase.before), *((s, turns) for s in phase.body)]:
-            for kind, n in _costs(stmt, views, sizes, seen, across).items():
+            for kind, n in _costs(segment, stmt, sizes, seen, across).items():
                 found[kind] += n * trips
         found["light"] += len(phase.folds) * turns
         for fold in phase.folds:  # shuffles within a warp, then shared memory across warps
@@ -109,22 +108,21 @@ def instructions(kernel: Kernel, segment: Segment) -> dict[str, float]:
                 found["shared"] += 2
             found["shuffle"] += steps
             found["light"] += steps
-        found["barrier"] += len(exchanges(segment, phase)) + (phase.barrier == "block")
+        found["barrier"] += len(phase.exchanges) + (phase.barrier == "block")
     return found
 
 
-def _costs(stmt: Stmt, views: Mapping[str, tuple[str, Index]], sizes: Mapping[str, tuple[str, int]],
-           seen: set[tuple[str, Index]], across: str) -> dict[str, float]:
+def _costs(segment: Segment, stmt: Scalar, sizes: Mapping[str, tuple[str, int]], seen: set[tuple[str, Index]],
+           across: str) -> dict[str, float]:
     if isinstance(stmt, Compute):
         return {"heavy" if stmt.heavy and stmt.op != "div" else "divide" if stmt.op == "div" else "light": 1}
     if not isinstance(stmt, (Load, Store)):
         return {"light": 1}
-    buffer, base = views.get(stmt.buffer, (stmt.buffer, Index()))
-    scope, size = sizes[buffer]
-    terms = len(stmt.index.terms) + len(base.terms)
+    where = place_of(segment, stmt)
+    scope, size = sizes[where[0]]
+    terms = len(where[1].terms)
     if scope == "shared":
         return {"light": terms, "shared": 1}
-    where = buffer, stmt.index + base
     kind = "cached" if where in seen else "memory"
     seen.add(where)
     return {"light": terms, kind: _sectors(where[1], across, size) / 4}
@@ -157,11 +155,11 @@ def events(segment: Segment) -> list[Event]:
         turn = [_event(s) for s in phase.body]
         turn += [(frozenset((f.result,)), frozenset((f.result, f.value))) for f in held]
         found += [*map(_event, phase.before), *turn, *turn]
-        found += [_event(s) for f in held for s in f.stores]
+        found += map(_event, phase.after)
     return found
 
 
-def _event(stmt: Stmt) -> Event:
+def _event(stmt: Scalar) -> Event:
     return frozenset() if isinstance(stmt, Store) else frozenset((stmt.target,)), frozenset(operands(stmt))
 
 

@@ -40,14 +40,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import Any, TypeVar
+from typing import Any
 
 from ...cuda_emit import emit_segments
 from ...device import Device
 from ...errors import KernelError
 from ...fuse import FREE, Stitching, behind_views
 from ...graph import Graph, Node, label
-from ...kernel.ir import Buffer, Compute, Fold, Kernel, Load, Phase, Stmt, Store
+from ...kernel.ir import Buffer, Compute, Fold, Kernel, Load, Nest, Scalar, Stmt, Store, rewritten, with_folds
 from ...kernel.text import Writer, combine, header, literal, numpy_name
 from ...ops import SHORT, compute_dtype, itemsize
 from ...passes.registry import DEFAULTS, kernel_of
@@ -56,8 +56,6 @@ from ...stitch.index import ZERO, Digit, Index, digits, linear, operands_at, sho
 from .pipeline import Pipeline, Queue, Stage
 from .product import Elements, Matrix, Product, Tile
 from .tiles import COMBINE, resized
-
-AnyStmt = TypeVar("AnyStmt", bound=Stmt)
 
 SPACING = 32  # words between counters, so that each has 128 bytes of L2 for itself
 REGISTERS = 64  # of a thread; assumed, because the grid barrier is a call
@@ -554,8 +552,8 @@ def _moved(kernel: Kernel, places: Mapping[str, _Place], renamed: Mapping[str, s
     def buffer(b: Buffer) -> Buffer:
         return replace(b, name=places[b.name].name, size=b.size if b.scope == "shared" else places[b.name].size)
 
-    def moved(stmt: AnyStmt) -> AnyStmt:
-        names: dict[str, Any] = {"node": ids[stmt.node]}
+    def moved(stmt: Stmt) -> Nest:
+        names: dict[str, Any] = {"node": ids[stmt.node]} if isinstance(stmt, Scalar) else {}
         if isinstance(stmt, Load | Store):
             place = places[stmt.buffer]
             names |= {"buffer": place.name, "index": place.at(stmt.index)}
@@ -564,18 +562,17 @@ def _moved(kernel: Kernel, places: Mapping[str, _Place], renamed: Mapping[str, s
                 names[operand] = renamed[getattr(stmt, operand)]
         if isinstance(stmt, Compute):
             names["args"] = tuple(renamed.get(a, a) for a in stmt.args)
-        return replace(stmt, **names)
+        return (replace(stmt, **names),)
 
     def fold(f: Fold) -> Fold:
         buffer, exchange = (places[name].name if name else "" for name in (f.buffer, f.exchange))
-        return replace(f, node=ids[f.node], value=renamed.get(f.value, f.value), stores=tuple(map(moved, f.stores)),
-                       buffer=buffer, exchange=exchange)
+        return replace(f, node=ids[f.node], value=renamed.get(f.value, f.value), buffer=buffer, exchange=exchange)
 
-    def phase(p: Phase) -> Phase:
-        return replace(p, before=tuple(map(moved, p.before)), body=tuple(map(moved, p.body)), folds=tuple(map(fold, p.folds)))
+    def nest(found: Nest) -> Nest:
+        return with_folds(rewritten(found, moved), fold)
 
     buffers = {b.name: b for b in map(buffer, sorted(kernel.buffers, key=lambda b: b.role == "carry"))}
-    segments = tuple(replace(s, phases=tuple(map(phase, s.phases)), carries=tuple(places[c].name for c in s.carries))
-                     for s in kernel.segments)
+    segments = tuple(replace(s, phases=tuple(replace(p, nest=nest(p.nest)) for p in s.phases), opening=nest(s.opening),
+                             closing=nest(s.closing)) for s in kernel.segments)
     constants = tuple((renamed[name], dtype, value) for name, dtype, value in kernel.constants)
     return replace(kernel, buffers=tuple(buffers.values()), segments=segments, constants=constants)
