@@ -3,6 +3,7 @@
     python -m minisitch.course list
     python -m minisitch.course starter A5 .
     python -m minisitch.course check A5 spans.py
+    python -m minisitch.course show A5 above
     python -m minisitch.course grade A5 spans.py --secret KEY --gradescope results.json
     python -m minisitch.course verify
 
@@ -11,8 +12,8 @@ repository's ``tutorials/assignments/``, and not in the package. A new one is on
 
 Reading order: ``items`` (what an item is), ``graphs`` (what several assignments draw), ``assignment``
 (the folder), ``child`` and ``cage`` (how a submission runs), ``kernels`` (how a kernel is stepped),
-``sitting`` (who asks what), ``report``, ``show``, ``release``, ``verify`` (the grader is graded), ``__main__``
-(the commands).
+``sitting`` (who asks what), ``report``, ``show``, ``release``, ``verify`` and ``hostile`` (the grader
+is graded), ``__main__`` (the commands).
 """
 
 from .assignment import Assignment, CourseError, find_assignment, find_assignments
