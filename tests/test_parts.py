@@ -56,6 +56,13 @@ def test_a_loop_whose_result_is_used_outside_stays():
     assert sum(isinstance(s, ast.For) for s in function.body) == 1
 
 
+def test_different_loops_stay_together_unless_they_are_very_long():
+    text = TEXT.replace("y[j] = t[j] * 2", "y[j] = t[j] * 3")
+    function = ast.parse(text).body[0]
+    assert in_parts(function, 0) == [] and ast.unparse(function) == ast.unparse(ast.parse(text))
+    assert [part.name for part in in_parts(function, 0, 0)] == ["part0", "part1", "part2"]
+
+
 def test_short_functions_stay_whole():
     assert taken_apart(100)[1] == []
 
