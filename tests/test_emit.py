@@ -4,6 +4,7 @@ import ast
 import re
 import sys
 from dataclasses import replace
+from functools import cache
 from itertools import accumulate, pairwise, product
 from operator import mul
 
@@ -40,15 +41,22 @@ def emitted(graph, target):
     return emit(one_kernel(graph, device))
 
 
-def sources(count=40, **options):
-    """Texts of random programs, both targets."""
+@cache
+def sources_of(seed):
+    """Texts of one random program, both targets."""
+    graph = random_graph(np.random.default_rng(seed), max_nodes=20, max_elements=600)
+    found = []
+    for strategy in BASIC:
+        for target, device in (("step", TOY), ("cpu", CPU)):
+            found += lowered(graph, strategy, target, device).sources
+    # a column a thread, so that rows take several warps
+    return found + [cuda_emit.emit(one_kernel(body, TOY, threads=64)) for body in bodies(graph, "astitch", TOY)]
+
+
+def sources(count=40):
+    """Texts of random programs; several tests look at the same ones."""
     for seed in range(count):
-        graph = random_graph(np.random.default_rng(seed), max_nodes=20, max_elements=600, **options)
-        for strategy in BASIC:
-            for target, device in (("step", TOY), ("cpu", CPU)):
-                yield from lowered(graph, strategy, target, device).sources
-        for body in bodies(graph, "astitch", TOY):  # a column a thread, so that rows take several warps
-            yield cuda_emit.emit(one_kernel(body, TOY, threads=64))
+        yield from sources_of(seed)
 
 
 # ---------------------------------------------------------------- one screen
