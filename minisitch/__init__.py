@@ -1,4 +1,4 @@
-"""minisitch: a reference compiler for GPU operator fusion. One can read it in an afternoon.
+"""minisitch: a reference compiler for GPU operator fusion. Its road is read in two afternoons.
 
     import numpy as np, minisitch as ms
 

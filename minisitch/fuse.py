@@ -6,6 +6,13 @@ A *pattern* is one kernel launch or one library call (FusionStitching 2020, sect
 set of patterns). Several patterns may compute the same cheap operation, as in XLA's fusion. But a
 value that travels between patterns is written by exactly one of them.
 
+Who decides that operations share a kernel:
+
+    the strategy         proposes groups of operations, as ``strategies.astitch`` does
+    ``make_plan``        adds constants and views to each group, and finds its outputs
+    ``auto``             the default strategy: plans each kernel of others anew, merges kernels
+    ``regions.planned``  cuts a long program before it asks, and kernels of many statements afterwards
+
 Before:  %1 = exp %0    After:  kernel k0: %1 %2   (%1 stays in a register)
          %2 = neg %1
 """
@@ -275,10 +282,10 @@ def make_plan(graph: Graph, strategy: str, groups: Iterable[Sequence[int]],
     found here. ``composition`` is one for all groups, or one a group. ``decisions`` are kept in the
     plan. Raises PlanError for an id of no fusible node, and for groups that wait for each other.
     """
-    groups, loops = list(groups), [tuple(sorted(set(p))) for p in pipelines]
+    groups, together = list(groups), [tuple(sorted(set(p))) for p in pipelines]
     if flat := [g for g in groups if isinstance(g, int)]:
         raise PlanError(f"strategy {strategy}: {flat[0]} is not a group; a group is a list of ids, as in [[1, 2], [3]]")
-    inside = {v for p in loops for v in p}
+    inside = {v for p in together for v in p}
     for value in (v for g in groups for v in g):
         if not isinstance(value, int) or not 0 <= value < len(graph) or not is_fusible(graph[value]):
             raise PlanError(f"strategy {strategy}: a group holds {value!r}; it may hold ids of maps, reduces and moves, "
@@ -287,7 +294,7 @@ def make_plan(graph: Graph, strategy: str, groups: Iterable[Sequence[int]],
     alone = composition if isinstance(composition, Stitching) else ALL_INGREDIENTS
     patterns = [Pattern(tuple(sorted(set(g))), (), "kernel", c) for g, c in zip(groups, how, strict=True) if g]
     patterns += [Pattern((n.id,), (n.id,), "library") for n in graph.nodes if n.kind == "library" and n.id not in inside]
-    patterns += [Pattern(p, (), "pipeline") for p in loops]
+    patterns += [Pattern(p, (), "pipeline") for p in together]
     # What each pattern was asked to make. ``_close`` adds what it also computes, but does not write.
     held = [set(p.members) for p in patterns]
     patterns = [_close(graph, p) for p in patterns]
@@ -356,8 +363,7 @@ def in_order(graph: Graph, patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
     """The patterns in an order in which each comes after those that write what it reads.
 
     Of several patterns that may come next, the one whose last output has the smallest id comes
-    first. Raises PlanError if patterns wait for each other in a
-    circle.
+    first. Raises PlanError if patterns wait for each other in a circle.
     """
     writer = {o: i for i, p in enumerate(patterns) for o in p.outputs}
     after: list[set[int]] = [set() for _ in patterns]

@@ -29,13 +29,12 @@ from .fuse import Body, Decision, FusionPlan, count, extract, verify_plan
 from .graph import Graph
 from .kernel.ir import Kernel
 from .kernel.text import KernelSource
-from .ops import itemsize
 from .passes.registry import PASSES, chosen, rewrite_graph
 from .simplify import simplify
 from .stitch.compose import compose
 from .stitch.plan import StitchPlan
 from .strategies.cost import beside_library
-from .strategies.kitsune.emit import PipelineSource, emit_pipeline
+from .strategies.kitsune.emit import Flow, emit_pipeline
 from .strategies.kitsune.pipeline import Pipeline
 from .strategies.prices import built, digest, shared_kernels
 from .strategies.regions import planned
@@ -82,35 +81,6 @@ class Stages:
         return tuple(found)
 
 
-@dataclass(frozen=True)
-class Flow:
-    """A pipeline: its body, and the text of its one kernel."""
-
-    body: Body
-    source: PipelineSource
-
-    @property
-    def own(self) -> tuple[tuple[str, int], ...]:
-        """What each session allocates for it besides the workspace: queues, scratch, counters, each with its bytes."""
-        return tuple((a.name, a.size * itemsize(a.dtype)) for a in self.source.arrays if a.name in self.source.resident)
-
-    @property
-    def own_bytes(self) -> int:
-        return sum(nbytes for _, nbytes in self.own)
-
-    def __str__(self) -> str:
-        """The body, stages with their ranges of blocks and queues, the parameters, the kernel's text."""
-        source, first = self.source, 0
-        lines = [f"# pipeline {source.name}: a program of its own, whose ids are used from here on", str(self.body), "",
-                 str(source.pipeline), "", f"{source.name}: {source.grid} blocks of {source.block} threads, all resident; "
-                 f"{source.registers} registers a thread, {source.shared_bytes} B of shared memory a block"]
-        for stage in source.pipeline.stages:
-            lines.append(f"  {stage.name}: {count(stage.blocks, 'block')} from {first} on")
-            first += stage.blocks
-        lines += [f"  {a.kind} {a.name}: {a.size} x {a.dtype}, {a.size * itemsize(a.dtype)} B" for a in source.arrays]
-        return "\n".join([*lines, "", "# after emit, for cuda", source.text.rstrip()])
-
-
 def program_of(graph: Graph, exact: bool = True) -> Program:
     """A graph that nobody traced, as a program: its inputs are the arguments, its outputs a tuple."""
     leaves = [graph[i].type for i in graph.inputs]
@@ -122,8 +92,8 @@ def program_of(graph: Graph, exact: bool = True) -> Program:
 def door(stop_after: str, passes: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """The stage that ends at a door, and which of the passes have run there.
 
-    A pass is a door of its own: it rewrites the graph after ``simplify``, or kernels after ``schedule``. Passes over graphs run
-    before all stages from ``fuse`` on. Raises MinisitchError for a name that is none of both.
+    A pass is a door of its own. It rewrites the graph after ``simplify``, or kernels after ``schedule``.
+    Raises MinisitchError for a name that is neither a stage nor a pass that runs here.
     """
     if stop_after in passes:
         stage = "schedule" if PASSES[stop_after].kernel or PASSES[stop_after].plan else "simplify"
@@ -131,16 +101,19 @@ def door(stop_after: str, passes: tuple[str, ...]) -> tuple[str, tuple[str, ...]
     if stop_after not in STAGES:
         raise MinisitchError(f"unknown stage {stop_after!r}; the stages are {', '.join(STAGES)}; passes that run here: "
                              f"{', '.join(passes) or 'none'}")
-    on_graphs = tuple(name for name in passes if PASSES[name].graph)
-    return stop_after, passes if stop_after == "emit" else () if stop_after in STAGES[:2] else on_graphs
+    if stop_after in ("trace", "simplify"):
+        return stop_after, ()
+    over_graphs = tuple(name for name in passes if PASSES[name].graph)  # they have run before ``fuse``
+    return stop_after, passes if stop_after == "emit" else over_graphs
 
 
 def lower_program(program: Program, strategy: str, target: str, device: Device, stop_after: str = "emit",
                   decide: Callable[[Graph, str, Device], FusionPlan] = planned, passes: str | Sequence[str] = "default") -> Stages:
     """Take a traced program down the road to the door ``stop_after``: a stage or a pass.
 
-    ``decide`` asks the strategy; ``runtime.plans.plan_of`` looks on the disk first. Plans do not depend on ``passes``: strategies
-    weigh the kernels that the default passes make. Raises MinisitchError for an unknown door or pass.
+    ``decide`` asks the strategy. ``runtime.plans.plan_of`` looks on the disk first. Of ``passes``, those over graphs change what
+    the strategy is asked about. It always weighs the kernels that the default passes make. Raises MinisitchError for an unknown
+    door or pass.
     """
     stage, run = door(stop_after, chosen(passes, device))
     if stage == "trace":

@@ -111,8 +111,8 @@ def main(runs: int, seconds: float) -> None:
     gpt = next(iter(quietest))
     versions = f"Python {platform.python_version()}, NumPy {np.__version__}, Numba {numba.__version__}"
     machine = (f"Measured {date.today():%d %B %Y} on {quietest[gpt].device.sms} cores of a shared {platform.machine()} "
-               f"server, {platform.system()}, {versions}, float32; medians, taking turns; of {runs} runs, without those "
-               "disturbed between two measurements, the one in which NumPy was fastest.\n")
+               f"server, {platform.system()}, {versions}, float32; medians, taking turns. Each program ran "
+               f"{runs} times; the run in which NumPy was fastest counts, of those that nothing disturbed.\n")
     fill(ROOT / "README.md", f"{machine}\n{table(quietest[gpt])}")
     fill(ROOT / "docs" / "performance.md", f"{machine}\n{summary(quietest)}")
 

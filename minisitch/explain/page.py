@@ -11,8 +11,8 @@ from html import escape
 from ..fuse import FREE, Decision, count, pattern_inputs
 from ..graph import Graph
 from ..kernel.ir import Kernel
-from ..lower import Flow
 from ..stitch.plan import StitchPlan
+from ..strategies.kitsune.emit import Flow
 from ..strategies.kitsune.models.simulate import dataflow
 from ..strategies.kitsune.predict import workload
 from .picture import Arrow, Box, layered, lifetimes, memory_map, thread_map

@@ -17,13 +17,13 @@ from ..fuse import Body, Decision, Pattern, count
 from ..graph import Graph
 from ..kernel.ir import Kernel
 from ..kernel.text import KernelSource
-from ..lower import Flow
 from ..passes.registry import history
 from ..runtime import Stages
 from ..runtime.cuda import offline
 from ..runtime.cuda.launch import library_calls
 from ..runtime.memory import Resident
 from ..stitch.plan import StitchPlan
+from ..strategies.kitsune.emit import Flow
 from .explore.plans import Sharing, cards
 
 

@@ -45,7 +45,7 @@ from typing import Any
 from ...cuda_emit import emit_segments
 from ...device import Device
 from ...errors import KernelError
-from ...fuse import FREE, Stitching, behind_views
+from ...fuse import FREE, Body, Stitching, behind_views, count
 from ...graph import Graph, Node, label
 from ...kernel.ir import Buffer, Compute, Fold, Kernel, Load, Nest, Scalar, Stmt, Store, rewritten, with_folds
 from ...kernel.text import Writer, combine, header, literal, numpy_name
@@ -93,6 +93,35 @@ class PipelineSource:
     def resident(self) -> tuple[str, ...]:
         """Names of the arrays that should stay in L2."""
         return tuple(a.name for a in self.arrays if a.kind not in ("input", "output"))
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A pipeline: its body, and the text of its one kernel."""
+
+    body: Body
+    source: PipelineSource
+
+    @property
+    def own(self) -> tuple[tuple[str, int], ...]:
+        """What each session allocates for it besides the workspace: queues, scratch, counters, each with its bytes."""
+        return tuple((a.name, a.size * itemsize(a.dtype)) for a in self.source.arrays if a.name in self.source.resident)
+
+    @property
+    def own_bytes(self) -> int:
+        return sum(nbytes for _, nbytes in self.own)
+
+    def __str__(self) -> str:
+        """The body, stages with their ranges of blocks and queues, the parameters, the kernel's text."""
+        source, first = self.source, 0
+        lines = [f"# pipeline {source.name}: a program of its own, whose ids are used from here on", str(self.body), "",
+                 str(source.pipeline), "", f"{source.name}: {source.grid} blocks of {source.block} threads, all resident; "
+                 f"{source.registers} registers a thread, {source.shared_bytes} B of shared memory a block"]
+        for stage in source.pipeline.stages:
+            lines.append(f"  {stage.name}: {count(stage.blocks, 'block')} from {first} on")
+            first += stage.blocks
+        lines += [f"  {a.kind} {a.name}: {a.size} x {a.dtype}, {a.size * itemsize(a.dtype)} B" for a in source.arrays]
+        return "\n".join([*lines, "", "# after emit, for cuda", source.text.rstrip()])
 
 
 @dataclass(frozen=True)
@@ -298,8 +327,8 @@ class _Emitter:
         counts += [f"{q.name.upper()}_READ_{number} + entry{q.depth} * {SPACING}" for q in reads if self._credits(q)]
         if counts:
             self.w.line("if thread == 0:")
-        for count in counts:
-            self.w.line(f"    add_release(counters, {count}, 1)")
+        for counter in counts:
+            self.w.line(f"    add_release(counters, {counter}, 1)")
 
     # ------------------------------------------------------------ where values lie
     def _place(self, node: int, name: str = "") -> _Place:
