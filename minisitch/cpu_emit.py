@@ -1,12 +1,13 @@
 """Print a kernel as Numba CPU source: a function for each segment whose tasks are dealt out to cores, in ranges.
 
-Segments that one core does anyway follow each other in one function (``calls``).
+Neighbouring segments that one core does share a function (``calls``).
 
 In:  a ``Kernel`` scheduled for a CPU. Out: ``KernelSource`` whose functions are
-``name(first, last, *flat_arrays)``. Takes no decision: loops, views, guards, buffers are the kernel's.
+``name(first, last, *flat_arrays)``. Loops, windows, guards and buffers are the kernel's. The
+emitter decides only which segments share a function.
 
-What a GPU block does in a task is done here by one core in turn, so block barriers vanish, shared
-memory is a scratch row that stays in cache, and the grid barrier is the end of the function.
+One core does alone what a block of a GPU does in a task. So it has no block barriers, its shared
+memory is a scratch row that stays in cache, and a grid barrier is the end of a function.
 """
 
 from __future__ import annotations
@@ -17,15 +18,17 @@ from .kernel import ir
 from .kernel.text import KernelSource, Launch, Printer, Writer, guard_text, header, numpy_name, task_parts
 from .stitch.index import show
 
-LITTLE = 20_000  # scalar operations: a segment of fewer joins its neighbours' call, however its loops are to be compiled
-SHORT_LOOP = 64  # turns of a loop that LLVM had better not unroll before it looks for vectors (measured)
+LITTLE = 20_000  # scalar operations; a segment of fewer joins its neighbour's call, even if their loops differ in length
+SHORT_LOOP = 64  # turns; LLVM should not unroll a loop of at most so many before it vectorises (measured)
 
 
 def calls(kernel: ir.Kernel) -> list[list[ir.Segment]]:
-    """What a CPU calls, in order: a segment whose tasks several cores share, or neighbours that one core does.
+    """The functions that a CPU calls, in order, each as the segments in it.
 
-    The compiler treats the loops of a call alike. So neighbours whose loops differ have calls of their own, if both have much to
-    do.
+    If several cores share the tasks of a segment, the segment is alone in its function. Neighbours
+    that one core does share a function. LLVM compiles all loops of a function with the same
+    options. So neighbours do not share one if only one of them has short loops (``is_short``) and
+    both have much to do (``LITTLE``).
     """
     found: list[list[ir.Segment]] = []
     for segment in kernel.segments:
@@ -87,7 +90,7 @@ def _used_buffers(kernel: ir.Kernel, segments: Sequence[ir.Segment]) -> list[str
 
 
 def _scratch_rows(kernel: ir.Kernel, local: list[str], w: Writer) -> None:
-    """What a block keeps in shared memory is a row of its own here, one for all that share bytes."""
+    """Make a scratch row for each shared buffer. Buffers that share bytes have one row."""
     first: dict[str, str] = {}
     for buffer in local:
         b, owner = kernel.by_name[buffer], kernel.owners[buffer]
@@ -107,7 +110,7 @@ class _CpuSegment(Printer):
     column = "cpu"
 
     def emit(self, first: str, last: str) -> None:
-        """Its tasks, which the function is given or which are all of them."""
+        """The loop over tasks from ``first`` to ``last``, which are texts, and what each task does."""
         w, s, mark = self.w, self.segment, self.w.depth
         tasks = last if first == "0" else f"{first}, {last}"
         if s.carries:
@@ -130,7 +133,7 @@ class _CpuSegment(Printer):
 
     # ------------------------------------------------------------ tasks
     def _open_rows(self, first: str, last: str) -> None:
-        """A loop over rows, or over the first ones of those that are taken at once."""
+        """A loop over rows. If several rows are taken at once: a loop over the first row of each group."""
         w, step = self.w, self.segment.step
         rows = last if first == "0" else f"{first}, {last}"
         w.line(f"for row in range({rows}):" if step == 1 else f"for first_row in range({first}, {last}, {step}):")
@@ -150,7 +153,7 @@ class _CpuSegment(Printer):
 
     # ------------------------------------------------------------ statements
     def statement(self, stmt: ir.Stmt, totals: Mapping[str, int]) -> None:
-        """A core waits for nobody; its rows have windows. A loop of one turn is no loop."""
+        """Windows, staging rows and streams are a CPU's own. A loop of one turn is only its body."""
         match stmt:
             case ir.Loop(bounds="") if totals[stmt.var] == 1 and stmt.kind == "serial":
                 self.nest(stmt.body, totals)

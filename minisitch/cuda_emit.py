@@ -1,10 +1,13 @@
 """Print a kernel as Numba CUDA source: one function, its blocks each several tasks in turn.
 
-In:  a ``Kernel`` scheduled for a GPU. Out: ``KernelSource`` with one launch. Takes no decision.
+In:  a ``Kernel`` scheduled for a GPU. Out: ``KernelSource`` with one launch. Loops, buffers and
+barriers are the kernel's. The emitter decides how a ``Combine`` is written: which shuffles join the
+results of the threads, and in which dtype.
 
-The text is plain Python in the dialect of ``numba.cuda``, so ``simt.step`` runs it on any machine:
-barriers and shuffles stand in uniform control flow only (rows past the end loop zero times and
-still take part), every literal carries its dtype, shared sizes are literals.
+The text is plain Python in the dialect of ``numba.cuda``, so ``simt.step`` runs it on any machine.
+All threads of a block reach its barriers and shuffles. A thread without a row reaches them, too:
+its loops over columns have no turns. Every literal has its dtype. Sizes of shared memory are
+literals.
 """
 
 from __future__ import annotations
@@ -50,7 +53,11 @@ def emit(kernel: Kernel, exact: bool = True) -> KernelSource:
 
 
 def emit_segments(kernel: Kernel, writer: Writer, block: str = "cuda.blockIdx.x", barrier: str = "grid.sync()") -> None:
-    """The kernel's segments as lines; ``block`` and ``barrier`` are others where a kernel runs inside one block of another."""
+    """The kernel's segments as lines.
+
+    ``block`` is the text for the number of the block, ``barrier`` for a grid barrier. They differ
+    if a kernel runs as a part of another one.
+    """
     for number, segment in enumerate(kernel.segments):
         _CudaSegment(kernel, segment, writer).emit(number, block, barrier)
 
@@ -87,7 +94,7 @@ class _CudaSegment(Printer):
 
     # ------------------------------------------------------------ tasks
     def _open_lanes(self, threads: int) -> None:
-        """Which of a row's threads this one is, and which of a block's rows it has."""
+        """The thread's number in its row (``lane``), its row's number in the block (``lane_row``)."""
         if threads == 1 < self.kernel.block:
             self.w.line("lane = 0")
             self.w.line("lane_row = thread")
@@ -133,7 +140,7 @@ class _CudaSegment(Printer):
 
     # ------------------------------------------------------------ reductions
     def _dtype(self, fold: Fold) -> str:
-        """The dtype of the accumulator: what a shuffle can move where one is needed."""
+        """The dtype of the accumulator. If threads shuffle it, this is a dtype that a shuffle can move."""
         return shuffle_dtype(fold.dtype) if fold.lanes > 1 else compute_dtype(fold.dtype)
 
     def held(self, fold: Fold, value: str) -> str:

@@ -2,9 +2,10 @@
 
 In:  a ``StitchPlan``. Out: a verified ``Kernel``, ready to be printed for a GPU or a CPU.
 
-``kernel.memory`` has decided where values live, and ``kernel.statements`` fills the phases. Here they are put in order, traffic
-is noted, and the launch is configured (assume, relax, apply: AStitch 2022, 4.5). The kernel is the plain one: a loop over rows, and
-inside it loops over columns, each a column at a time. ``passes`` make it fast.
+``kernel.memory`` has decided where values live, and ``kernel.statements`` fills the phases. This
+file puts the phases in order, counts the traffic, and configures the launch (assume, relax, apply:
+AStitch 2022, 4.5). The kernel is the plain one: a loop over rows, and in it loops that take one
+column after the other. ``passes`` make it fast.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from dataclasses import replace
 
 from .graph import identifier
 from .kernel import ir
-from .kernel.memory import EXCHANGED_AT_ONCE, Layout
+from .kernel.memory import Layout
 from .kernel.statements import Names, Statements, Stores
 from .kernel.verify import verify_kernel
 from .stitch.index import Index, Loaded, footprint
-from .stitch.mapping import MANY_REGISTERS, WARP, ThreadMap
+from .stitch.mapping import EXCHANGED_AT_ONCE, MANY_REGISTERS, WARP, ThreadMap
 from .stitch.plan import LoopPlan, StitchPlan
 from .stitch.subroots import Space
 
@@ -28,8 +29,11 @@ from .stitch.subroots import Space
 def schedule(plan: StitchPlan, rewrite: Callable[[ir.Kernel], ir.Kernel] = lambda kernel: kernel) -> ir.Kernel:
     """Make the plan's kernel, let ``rewrite`` make it faster, and verify it.
 
-    Rows that a block's shared memory has no room for are demoted to global memory, the largest first (AStitch B7). How much
-    room there is shows only after ``rewrite``: some passes save shared memory.
+    If a block's shared memory has too little room, rows are demoted to global memory, the largest
+    first (AStitch B7). That is decided after ``rewrite``, because some passes save shared memory.
+
+    Raises KernelError if the rewritten kernel is wrong. The kernel before ``rewrite`` is not
+    verified by itself.
     """
     wanted = 0
     while True:
@@ -50,7 +54,7 @@ def as_scheduled(kernel: ir.Kernel, plan: StitchPlan) -> ir.Kernel:
 
 
 def _name(plan: StitchPlan, block: int) -> str:
-    """What it computes, in the user's words, and a digest: equal kernels have equal names."""
+    """What it computes, in the user's words, and a digest. Equal kernels have equal names."""
     nodes = plan.graph.nodes
     words = list(dict.fromkeys(n.via for n in nodes if n.via and n.kind != "source"))
     words = words or list(dict.fromkeys(n.op for n in nodes if n.kind in ("map", "reduce")))
@@ -61,16 +65,25 @@ def _name(plan: StitchPlan, block: int) -> str:
     return identifier(f"{spelled or 'kernel'}_{digest}")
 
 
-# Registers a thread that are assumed, as the assembler taught. A grid barrier is a call, and only half of a thread's registers
-# outlive a call: column sums over five arrays and four barriers spilled 132 bytes of 32 registers, and of 64 none. What
-# lives across are the arrays' addresses and what later segments count with. A float64 value takes two registers. Where no
-# grid barrier needs its blocks resident, a block less costs less than a register in memory. Threads that take several columns
-# hold them, and half as many make a block.
+# The registers that a thread is assumed to need. In each of these cases they are MANY_REGISTERS:
+#
+# - The kernel has at least CROWDED arguments and grid barriers together. A grid barrier is a call,
+#   and only half of a thread's registers keep their value over a call. The addresses of the arrays
+#   must be kept, and the variables of later segments. With 32 registers, column sums over five
+#   arrays and four barriers spilled 132 bytes; with 64 they spilled none.
+# - A value is float64: it takes two registers.
+# - There is no grid barrier. Then not all blocks have to be resident, and a spilled register costs
+#   more than one block less.
+# - Threads take several columns: they hold them in registers, and a block has half as many threads.
 REGISTERS, CROWDED = 32, 8
 
 
 def launch(kernel: ir.Kernel) -> ir.Kernel:
-    """All blocks of a kernel with a grid barrier fit in one wave; no thread has fewer registers than were assumed."""
+    """The kernel with its number of blocks, and the registers that a thread may have.
+
+    All blocks of a kernel with a grid barrier fit in one wave. No thread has fewer registers than
+    were assumed.
+    """
     device, gpu = kernel.device, kernel.device.kind == "gpu"
     grid = max((s.thread_map.blocks for s in kernel.segments), default=1)
     assumed = _assumed_registers(kernel)
@@ -187,13 +200,13 @@ class _Nests:
         return ir.Loop("col", 0, loop.cols, body, "threads", bounds)
 
     def _reduced_rows(self, loop: LoopPlan) -> str:
-        """Those of a task's slice; or those that one lane of a warp takes."""
+        """The bounds of a loop over the reduced rows of a slice, or those of one lane of a warp."""
         if loop.warps:
             return f"thread % {WARP}, {loop.serial}, {WARP}"
         return "ser_first, ser_last" * (self.segment.slices > 1)
 
     def _ends(self, found: Sequence[tuple[ir.Fold, Stores]], one: str) -> ir.Nest:
-        """Folds end, and their results are stored. All threads have them: ``one`` says which stores."""
+        """Folds end. All threads of a row have the results: ``one`` is true for the one that stores."""
         folds, stores = tuple(f for f, _ in found), tuple(s for _, stores in found for s in stores)
         combines = (ir.Combine(folds[k:k + EXCHANGED_AT_ONCE]) for k in range(0, len(folds), EXCHANGED_AT_ONCE))
         return (*combines, *((ir.If(one, stores),) if one and stores else stores))
@@ -213,7 +226,10 @@ class _Nests:
 
 # ---------------------------------------------------------------- traffic
 def touches(segments: Sequence[ir.Segment], buffers: Mapping[str, ir.Buffer]) -> tuple[ir.Touch, ...]:
-    """Which cells of global memory plain segments read and write: what the cost model counts and the stepper checks."""
+    """The cells of global memory that plain segments read and write.
+
+    The cost model counts them, and the stepper checks them.
+    """
     seen: dict[tuple[int, str, bool], dict[Index, int]] = {}  # level, buffer, stores: index -> how often, at most
     level = 0
     for segment in segments:
@@ -236,7 +252,7 @@ def touches(segments: Sequence[ir.Segment], buffers: Mapping[str, ir.Buffer]) ->
 
 
 def _cells(trips: Mapping[Index, int], size: int) -> int:
-    """Cells that accesses touch together; a gather touches no more than it makes, wherever they lie."""
+    """Cells that accesses touch together. A gather touches at most one in each turn of its loop."""
     gathers = {i: n for i, n in trips.items() if any(isinstance(a, Loaded) for _, a in i.terms)}
     plain = footprint([i for i in trips if i not in gathers], size)
     return min(size, plain + min(footprint(gathers, size), sum(gathers.values())))

@@ -1,4 +1,4 @@
-"""The loop program: what ``schedule`` makes and both emitters print without taking one decision.
+"""The loop program: what ``schedule`` makes, and what both emitters print.
 
 In:  what ``schedule`` puts together. Out: a ``Kernel``, frozen, which prints; ``verify`` checks it.
 
@@ -6,6 +6,10 @@ A kernel is a nest of small statements. Two levels of it have names:
 
 - ``Segment``: a loop over tasks, between grid barriers. On a CPU it is a parallel region.
 - ``Phase``: what a task does between two block barriers. On a CPU it is usually one vector loop.
+
+An emitter adds no loop, buffer or barrier to a kernel. It chooses how its target writes a
+statement. For a ``Combine`` it chooses the shuffles and their dtype. For a CPU it chooses which
+segments share a function.
 
 A phase is a nest of loops, of scalar statements (``Load Compute FromIndex Clamp Choose Store``), and
 of the steps of a reduction (``Start Accumulate Combine``). ``Let``, ``If`` and ``Barrier`` complete
@@ -21,10 +25,16 @@ what a plain kernel needs. An optimisation is a rewrite of the nest. Passes inse
 ``walk`` visits every statement of a nest. ``rewritten`` makes another nest of it. The verifier, the
 cost model and the passes use these two.
 
-Variables of a task in indices: ``row``, ``chunk`` and ``start`` (its columns' beginning), ``slice``,
-``block``, ``lane_row`` (the row's place among those that a block takes at once), ``part`` (of the rows
-whose columns a block adds up). The other variables are those of loops. In a plain kernel they are
-``col`` and ``ser`` (the reduced rows of a column space).
+These variables of a task stand in indices:
+
+- ``row``, ``chunk``, ``slice``: which row, which chunk of its columns, which slice of its reduced
+  rows
+- ``start``: the first column of the chunk
+- ``lane_row``: the place of the row among the rows that a block takes at once
+- ``part``: which of the partial rows that column sums have in global memory
+
+The other variables are those of loops. In a plain kernel they are ``col`` and ``ser`` (the reduced
+rows of a column space).
 """
 
 from __future__ import annotations
@@ -61,12 +71,17 @@ class Buffer:
     node: int
     slot: int = 0  # buffers of one scope that share bytes have one slot
     why: str = ""
-    role: str = ""  # "partial" | "carry" | "kept" | "together" | "exchange": what its lifetime follows from; else its value's own
-    window: bool = False  # of an array, beginning anywhere in it: only single elements are moved
+    role: str = ""  # "partial" | "carry" | "kept" | "together" | "exchange"; "": one value of the program
+    window: bool = False  # of an array, may begin anywhere in it: no wide accesses
+
 
 @dataclass(frozen=True)
 class Load:
-    """``target = buffer[index]``; zero where the guard fails, and then not executed unless ``harmless``; clamped if ``clamp``."""
+    """``target = buffer[index]``.
+
+    Where the guard fails the target is 0, and memory is not read. It may be read there if the load
+    is ``harmless``. With ``clamp`` the index is clamped to the buffer.
+    """
 
     target: str
     buffer: str
@@ -193,7 +208,7 @@ class Combine:
 
 @dataclass(frozen=True)
 class Window:
-    """``name = buffer[base : base + length]``; the buffer's beginning where the guard fails."""
+    """``name = buffer[base : base + length]``. Where the guard fails, ``base`` is 0."""
 
     name: str
     buffer: str
@@ -227,8 +242,8 @@ class Stream:
 class VectorMove:
     """``registers[at : at + columns] = buffer[index : index + columns]``, or back if it ``stores``.
 
-    The accesses have up to 16 bytes. ``index`` is where the first of the columns lies. That is a
-    multiple of their number. The text counts it with ``column``.
+    An access has up to 16 bytes. ``index`` is where the first of the columns lies, and a multiple
+    of ``columns``. ``column`` is the name that the text has for the variable ``col`` of ``index``.
     """
 
     buffer: str
@@ -243,7 +258,7 @@ class VectorMove:
 
 @dataclass(frozen=True)
 class Barrier:
-    """``warp`` or ``block``: its threads wait for each other. ``stores``: other cores see streamed stores."""
+    """``warp`` or ``block``: its threads wait for each other. ``stores``: other cores see what was streamed."""
 
     scope: str
 
@@ -284,7 +299,7 @@ class Loop:
     body: tuple[Stmt, ...]
     kind: str = "serial"
     bounds: str = ""
-    holds: Guard = ()  # what ``bounds`` say of every turn: the last block of a row ends where the row does
+    holds: Guard = ()  # true in each turn because of ``bounds``: the column lies in its row
 
     @property
     def range(self) -> str:
@@ -380,7 +395,7 @@ class Phase:
 
     @cached_property
     def body(self) -> tuple[Scalar, ...]:
-        """What it does for each column and reduced row; of a loop in pieces, the longest piece."""
+        """What it does for each column and reduced row. If the loop is in pieces: the longest piece."""
         return max((i.body for i in self.innermost), key=len, default=())
 
     @cached_property
@@ -397,7 +412,7 @@ class Phase:
 
     @cached_property
     def folds(self) -> tuple[Fold, ...]:
-        """Its reductions, each once: the total of one that has totals of parts."""
+        """Its reductions, each once. If parts have totals: only the fold that adds these up."""
         found = {s.fold.result: s.fold for s, _ in walk(self.nest) if isinstance(s, Accumulate)}
         parts = {f.value for f in found.values()}
         return tuple(f for f in found.values() if f.result not in parts)
@@ -459,7 +474,7 @@ class Segment:
 
     @property
     def tasks(self) -> int:
-        """What the blocks take in turn: groups of rows, chunks, slices."""
+        """The number of tasks. A task is the rows that a block takes at once, a chunk, or a slice."""
         return -(-self.rows // self.thread_map.rows_per_block) * self.chunks * self.slices
 
     def threads(self, block: int) -> int:
@@ -484,8 +499,10 @@ class Segment:
 
     @property
     def work(self) -> int:
-        """Scalar operations of all tasks together, a heavy one counted as ``HEAVY``: from ``serial_below`` on, several cores share
-        them."""
+        """Scalar operations of all tasks together. A heavy one counts as ``HEAVY``.
+
+        Several cores share a segment that has at least ``Device.serial_below`` of them.
+        """
         def count(body: Sequence[Scalar]) -> int:
             return len(body) + (HEAVY - 1) * sum(isinstance(s, Compute) and s.heavy for s in body)
         return self.rows * sum(p.cols * p.serial * (count(p.body) + len(p.folds)) + count(p.before) for p in self.phases)
@@ -495,7 +512,8 @@ class Segment:
 class Touch:
     """Cells of a global buffer that are read and written between two grid barriers, each counted once.
 
-    A cell first written in that time is not fetched to be read in it.
+    If the buffer is written in that time for the first time, ``read`` is 0: what is read then is
+    still in cache.
     """
 
     level: int
@@ -506,7 +524,10 @@ class Touch:
 
 @dataclass(frozen=True)
 class Location:
-    """One of the places where a value lives: in a buffer, by its name, of which ``words`` say more; without one, what they say."""
+    """One of the places where a value lives, for the printed kernel.
+
+    In a buffer: its name, and ``words`` that follow the name. In a register: only ``words``.
+    """
 
     buffer: str = ""
     words: str = ""
@@ -563,7 +584,7 @@ class Kernel:
 
     @cached_property
     def aligned(self) -> frozenset[str]:
-        """Buffers, by the name of who owns the bytes, that must begin at a multiple of 16 bytes."""
+        """The owners of the bytes that vector moves access: they begin at a multiple of 16 bytes."""
         return frozenset(self.owners[m.buffer] for s in self.segments for m, _ in walk(s.nest) if isinstance(m, VectorMove))
 
     @property
@@ -572,7 +593,7 @@ class Kernel:
 
     @cached_property
     def size(self) -> int:
-        """How many scalar statements and moves are compiled: those of an unrolled loop once a turn."""
+        """Scalar statements and moves that are compiled. An unrolled loop's count once a turn."""
         phases = [phase for segment in self.segments for phase in segment.phases]
         moves = sum(isinstance(s, VectorMove) for p in phases for s, _ in walk(p.nest))
         return moves + sum(len(p.before) + len(p.folds) for p in phases) + sum(
@@ -728,18 +749,18 @@ def _show_scalar(stmt: Scalar, totals: Mapping[str, int] | None) -> str:
 class Access:
     """One place of a nest where a buffer is read, or written if it ``stores``.
 
-    Behind a window it names the buffer that the window is of.
+    An access through a window names the buffer of the window.
     """
 
     buffer: str
     index: Index
     stores: bool
     guard: Guard = ()
-    after_fold: bool = False  # what a fold came to is stored
+    after_fold: bool = False  # it comes behind a ``Combine``
 
 
 def place_of(segment: Segment, stmt: Load | Store) -> tuple[str, Index]:
-    """The buffer and the index in it of an access, which a window may stand between."""
+    """The buffer of an access and the index in it, also if the access goes through a window."""
     window = segment.windows.get(stmt.buffer)
     return (window.buffer, window.base + stmt.index) if window else (stmt.buffer, stmt.index)
 

@@ -14,27 +14,28 @@ A value lives where its readers find it. How far away they are is known (``stitc
       else                              a row of shared memory, ``k4``
     in other blocks                   global memory: the output, or else scratch, ``t4``
 
-Besides, partial results lie in scratch (``p4``), the column sums of a block in shared memory (``a4``), and the warps of a row
-exchange their results through shared memory (``w00_f32``).
+Partial results lie in scratch (``p4``). The column sums of a block lie in shared memory (``a4``).
+The warps of a row exchange their results through shared memory (``w00_f32``).
 
-Each value that a block keeps has bytes of its own here. ``passes.share_memory`` lets values take turns.
+Each value that a block keeps has bytes of its own here. Passes may change that: ``share_memory``
+lets values take turns, ``vectorize`` moves rows to registers, ``keep_in_output`` moves them to an
+output. ``nest_loops``, ``column_sweep`` and ``batch_rows`` add rows of a CPU's shared memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from ..errors import KernelError
 from ..fuse import Decision
 from ..ops import SHORT, compute_dtype, shuffle_dtype
-from ..stitch.mapping import WARP, map_rows_as
+from ..stitch.mapping import EXCHANGED_AT_ONCE, WARP, map_rows_as
 from ..stitch.plan import LoopPlan, StitchPlan
 from ..stitch.subroots import Space, SubRoot
 from ..stitch.threads import thread_maps
 from .ir import Buffer, Location
-
-EXCHANGED_AT_ONCE = 32  # reductions of a row that exchange results at one barrier: two sets of buffers, 128 bytes each
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Layout:
         return self.device.kind == "cpu" or self.maps[level, space].threads_per_row == 1
 
     def _require_counted_parts(self) -> None:
-        """Raises KernelError where column sums have as many partial rows as the row lanes of another block than the kernel's."""
+        """Raises KernelError if blocks of this size make other numbers of partial rows than planned."""
         parts = {s.node: s.extents[1] for s in self.plan.sub_roots if s.role == "combine"}
         for loop in self.loops:
             m = self.maps[loop.level, loop.space]
@@ -177,9 +178,11 @@ class Layout:
 
     # ------------------------------------------------------------ barriers
     def _exchange(self, loop: LoopPlan) -> int:
-        """Give the row folds of a loop their exchange buffers. Two sets take turns, so one barrier for each exchange is enough.
+        """Give the row folds of a loop their exchange buffers. Returns how often it exchanges.
 
-        Segments that no grid barrier separates have sets of their own, because a block may have no task in one of them.
+        Two sets of buffers take turns, so one barrier for each exchange is enough. Segments that no
+        grid barrier separates have sets of their own, because a block may have no task in one of
+        them.
         """
         wide = [s for s in loop.sub_roots if s.along == "row"] if self.maps[loop.level, loop.space].threads_per_row > WARP else []
         beside = [space for level, space in self.segments if level == loop.level]
@@ -201,23 +204,30 @@ class Layout:
         return {r.value for r in loop.reads if r.distance == "block" and self.final[r.value].along != "row"}
 
     def _make_barriers(self) -> list[str]:
-        """The barrier after each loop: before one that reads what another thread wrote since they last met."""
+        """For each loop the barrier that ends it.
+
+        There is one if the next loop reads what another thread has written since the last barrier.
+        An exchange between warps has a barrier, too: it comes after the loop over the columns.
+        """
         found = ["none"] * len(self.loops)
         for key, loops in self.segments.items():
             written: set[int] = set()
-            for before, loop in zip((loops[0], *loops), loops, strict=False):
-                if self.crossed[loop.order] & written:
-                    found[before.order] = "warp" if self.maps[key].threads_per_row <= WARP else "block"
-                    written.clear()
+            for loop, after in pairwise(loops):
                 written |= {s.node for s in loop.sub_roots}
                 if self.exchanges[loop.order]:
+                    written.clear()
+                if self.crossed[after.order] & written:
+                    found[loop.order] = "warp" if self.maps[key].threads_per_row <= WARP else "block"
                     written.clear()
         return found
 
 
 def schedule_key(plan: StitchPlan) -> tuple[Hashable, ...]:
-    """All that a layout takes from a plan. Of its composition this is how rows are mapped, whether threads take several columns,
-    and what blocks share."""
+    """All that a layout takes from a plan.
+
+    From the plan's composition it takes how rows are mapped, whether threads take several columns,
+    and what blocks share.
+    """
     how = plan.composition
     maps = tuple(map_rows_as(how, s.space.rows, s.extents[2], plan.device) for s in plan.sub_roots if s.space.kind == "row")
     shared = tuple(s.node for s in plan.sub_roots if how.shares(s.node))

@@ -18,7 +18,9 @@ from ..stitch.subroots import Space, SubRoot, column_of, root
 from .ir import Choose, Clamp, Compute, Fold, FromIndex, Load, Scalar, Store
 from .memory import Layout
 
-# Additions of one thread: a longer sum keeps what rounding takes from it (``kahan_add``). A core adds several at once.
+# Additions of one thread. A longer sum keeps what rounding takes from it (``kahan_add``). A core's
+# bound is higher: it adds a vector of values at once, and each lane of the vector has a total of
+# its own.
 LONG_SUM, LONG_SUM_OF_A_CORE = 16, 1024
 Stores = tuple[Store, ...]
 
@@ -58,9 +60,10 @@ class Statements:
 
     # -- where a statement goes
     def _once(self, names: Iterable[str]) -> bool:
-        """True if it can run once a row: nothing it depends on changes along the loop, which has a turn for each thread.
+        """True if it can run once a row: what it depends on does not change along the loop.
 
-        What one thread alone has in its column it alone may read, and of an empty row there is nothing to read.
+        False in a loop of no turns, because there is nothing to read. False in a loop of one column
+        that several threads share: only the thread of the column may read what it wrote.
         """
         cols, serial = self.loop.cols, self.loop.serial
         if cols * serial == 0 or (cols == 1 and not self.layout.alone(self.loop.level, self.space)):
@@ -79,7 +82,7 @@ class Statements:
         clamped: set[str] = set()
         for key in pulled.order:
             variables = self._position_variables(key)
-            asked = pulled.guards[key] if len(pulled.guards[key]) == 1 else ()  # of several none is: the load is clamped
+            asked = pulled.guards[key] if len(pulled.guards[key]) == 1 else ()  # else: see ``_load``
             guarding = frozenset().union(*(c.index.variables for guard in asked for c in guard)) if pulled.indices else variables
             for name in sorted((variables | guarding) & pulled.indices.keys()):
                 if name not in clamped:
@@ -120,8 +123,13 @@ class Statements:
         return variable("lane_row", self.m.rows_per_block) * width + column
 
     def _load(self, key: Key, buffer: str, offset: Index, written: Within | None, variables: frozenset[str]) -> str:
-        """Load an element where it is needed. Where no guard can say so, load it where it is ``written``; an argument is written
-        everywhere (None), so that any of its elements will do."""
+        """Load an element, under a guard if it has to be.
+
+        If the element is needed under one guard, the load has that guard. It cannot have it if
+        there are several, or if the load is moved before the loop that the guard depends on. Then a
+        value of this kernel is loaded where it is ``written``. An argument (None) is loaded at a
+        clamped index: all of its elements are there, and the wrong one is not used.
+        """
         name = self.names.fresh(key[0])
         alternatives = self.loop.pulled.guards[key]
         guard: Guard = alternatives[0] if len(alternatives) == 1 else ()
@@ -151,7 +159,7 @@ class Statements:
         return name
 
     def _choose(self, node: Node, reads: Sequence, variables: frozenset[str]) -> str:
-        """A move costs nothing but, where several operands meet, a choice."""
+        """The name of a move's operand. With several operands: a choice between them."""
         if node.op == "gather":
             reads = reads[:1]
         if not reads:  # a concatenation of nothing, in a loop of no turns
@@ -170,7 +178,7 @@ class Statements:
 
     # -- sub-roots
     def _replicated(self) -> Guard:
-        """Every chunk of a row makes the values of an unchunked phase; only the first may store them."""
+        """If every chunk of a row repeats this phase: the guard that only the first one stores."""
         if self.space.kind == "row" and self.space.chunks > 1 and not self.loop.chunked:
             return (Within(variable("chunk", self.space.chunks), 0, 1),)
         return ()

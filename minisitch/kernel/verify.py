@@ -19,8 +19,8 @@ from . import ir
 def verify_kernel(kernel: ir.Kernel) -> ir.Kernel:
     """Check what an emitter may rely on, and return the kernel unchanged.
 
-    Raises KernelError as ``verify_values`` does; or a grid with a barrier is larger than one wave, or shared memory exceeds the
-    device.
+    Raises KernelError as ``verify_values`` does. Also raises it if a block wants more shared memory
+    than the device has, or if a kernel with a grid barrier has more blocks than one wave holds.
     """
     verify_values(kernel)
     wave = kernel.device.wave(kernel.block, kernel.shared_bytes, kernel.registers)
@@ -35,15 +35,19 @@ def verify_kernel(kernel: ir.Kernel) -> ir.Kernel:
 def verify_values(kernel: ir.Kernel) -> ir.Kernel:
     """Check that each value is there where it is read, and return the kernel unchanged. It may still want too much memory.
 
-    Raises KernelError: a value or buffer is read before it is written or after its bytes were taken over, an element of a row is
-    read that no phase has written, bytes are read, overwritten or taken over while another thread may still be at them, an output
-    is not written whole, a wide access begins where it may not.
+    Raises KernelError in these cases:
+
+    - A value or a buffer is read before it is written, or after another buffer took over its bytes.
+    - An element of a row is read that no phase has written.
+    - A thread reads, overwrites or takes over bytes that another thread may still read or write.
+    - An output is not written whole.
+    - The columns of a wide access do not lie side by side from a multiple of their number on.
     """
     written = _Written(kernel)
     for s, segment in enumerate(kernel.segments):
         most = min(kernel.grid, segment.thread_map.blocks) if segment.carries else kernel.grid  # blocks that have a task
         written.segment, written.reach = s, min(most, segment.tasks) if kernel.device.kind == "gpu" else 1
-        for _ in range(2 if kernel.device.kind == "gpu" and segment.tasks > most else 1):  # the next task of a block, too
+        for _ in range(2 if kernel.device.kind == "gpu" and segment.tasks > most else 1):  # a second task, too
             _verify_task(kernel, segment, written, f"{kernel.name}, segment {s}")
         if segment.barrier == "grid":
             written.meet("grid")
@@ -66,29 +70,42 @@ def _verify_task(kernel: ir.Kernel, segment: ir.Segment, written: _Written, plac
         if alone:
             written.meet(alone)
         known |= inside & {f.result for f in phase.folds if f.along == "row"}
-        once = (*phase.before, *(phase.body if phase.cols == 1 else ()))  # a row: every thread has it
+        once = (*phase.before, *(phase.body if phase.cols == 1 else ()))  # once a row, every thread computes it
         known |= {stmt.target for stmt in once if not isinstance(stmt, ir.Store)}
     _Nest(segment, None, written, alone, f"{place}, after its tasks").check(segment.closing, known)
     written.meet(segment.task_barrier if segment.task_barrier == "block" else alone or segment.task_barrier)
 
 
-Where = tuple[int, Index] | None  # how a phase deals out columns, and the element of the thread's own; None: not its own
-BufferAccess = tuple[str, Where, bool, int]  # of a buffer: where, whether it is a store, and in which segment
+# An element that only one thread has: the columns that a thread takes at once, and the index.
+# Accesses that are equal in both are the same thread's. None: the element may be any thread's.
+Where = tuple[int, Index] | None
+BufferAccess = tuple[str, Where, bool, int]  # the buffer, the element, whether it is a store, the segment
 
 
 @dataclass
 class _Since:
-    """Since an access the threads of the blocks from ``first`` to ``last`` have not waited for each other."""
+    """Who has waited at a barrier since an access.
+
+    Blocks before ``first`` have. Blocks from ``first`` to ``last`` have not.
+    """
 
     first: int
     last: int
-    met: bool = False  # the threads of a row have, and other rows lie elsewhere
+    met: bool = False  # the threads of each row have; no other row has these elements
 
 
 class _Written(set[str]):
-    """Names of the buffers that hold their values: writing one ends the one whose bytes it takes over.
+    """The names of the buffers that hold their values now.
 
-    A block that has no task in a segment waits at none of its barriers; the first ``reach`` blocks have one.
+    A write to a buffer removes the names of those whose bytes it takes over.
+    It also knows the accesses that a later one may conflict with (``since``). The first ``reach``
+    blocks have a task in the current segment. The other blocks wait at none of its barriers.
+
+    In a segment of 4 blocks, where phase 0 stores ``k4[col]`` and phase 1 loads ``k4[0]``:
+
+        after the store                  since = {("k4", (1, col), True, 0): _Since(0, 4)}
+        at a block barrier               first becomes 4, so the entry goes: all blocks have waited
+        the load, without the barrier    finds the entry, and (1, 0) is not (1, col): KernelError
     """
 
     def __init__(self, kernel: ir.Kernel) -> None:
@@ -109,7 +126,10 @@ class _Written(set[str]):
         self.add(name)
 
     def _access(self, name: str, where: Where, stores: bool, place: str) -> None:
-        """A thread may overwrite what it alone has read there, and read what it alone wrote."""
+        """Note an access. Raises KernelError if a barrier is missing between it and an earlier one.
+
+        Accesses of one thread need no barrier.
+        """
         shared = self.buffers[name].scope == "shared"
         if self.buffers[name].scope in ("input", "register"):
             return
@@ -129,14 +149,14 @@ class _Written(set[str]):
         found[name, where, stores, self.segment] = _Since(0, self.reach)
 
     def fill(self, name: str, index: Index, columns: int = 1) -> None:
-        """The columns at ``index`` are written; the row they lie in is what is left of it when no column moves."""
+        """Note that ``columns`` columns from ``index`` on are written."""
         row, column = _apart(index)
         low, high = column.bounds
         first, last = self.cells.get((name, self.segment, row), (low, high))
         self.cells[name, self.segment, row] = min(first, low), max(last, high + columns - 1)
 
     def require(self, name: str, index: Index, guard: Guard, place: str, words: str) -> None:
-        """Of a row of this segment only columns are read that it has written."""
+        """Raises KernelError if an index may lie outside the columns of its row that are written."""
         row, column = _apart(index)
         first, last = self.cells.get((name, self.segment, row), (0, -1))
         if first <= last and not lies_within(column, guard, first, last):
@@ -144,7 +164,11 @@ class _Written(set[str]):
                               f"in: {words}")
 
     def meet(self, barrier: str) -> None:
-        """A barrier, or the end of a task, each of which has elements of its own: those who wait there are done."""
+        """Note that threads wait for each other here. ``none`` is a task's end without a barrier.
+
+        Two tasks store to different elements of global memory, but to the same shared memory. So
+        the end of a task without a barrier separates accesses of global memory only.
+        """
         if barrier == "grid":
             self.since.clear()
         for found in self.since.values():
@@ -157,7 +181,7 @@ class _Written(set[str]):
                     del found[name, where, stores, segment]
 
 
-ALIKE = {"row", "lane_row", "chunk", "start", "slice", "block", "part"}  # variables of a task: they say which row an index is in
+ALIKE = {"row", "lane_row", "chunk", "start", "slice", "part"}  # variables that say which row an index is in
 
 
 def _apart(index: Index) -> tuple[Index, Index]:
@@ -167,7 +191,7 @@ def _apart(index: Index) -> tuple[Index, Index]:
 
 
 class _Nest:
-    """Follows the statements of a phase; without one, what a block does before and after its tasks."""
+    """Follows the statements of a phase, or (None) what a block does before or after its tasks."""
 
     def __init__(self, segment: ir.Segment, phase: ir.Phase | None, written: _Written, alone: str, place: str) -> None:
         self.segment, self.written, self.alone, self.place = segment, written, alone, place
@@ -206,7 +230,7 @@ class _Nest:
                     self._scalar(stmt, known, loop)
 
     def _where(self, index: Index, loop: str) -> Where:
-        """The element of the thread's own that an index is, if it is one."""
+        """The element that an index names, if it is the thread's own."""
         return (self.width, index) if loop not in ("", "warps") and not index.loaded else None
 
     def _scalar(self, stmt: ir.Scalar, known: set[str], loop: str) -> None:

@@ -1,7 +1,8 @@
-"""What makes a plain kernel fast: one file, one pass. Each is optional, and each result is verified.
+"""What makes a plain kernel fast: one file, one pass. Each is optional; what they make is verified.
 
-Importing this package registers all of them, with ``registry.kernel_pass`` and its kin. A pass of your own is one more decorated
-function, from anywhere.
+Importing this package registers all of them, by ``registry.kernel_pass``, ``plan_pass`` or
+``graph_pass``. So a new file here also needs a name in the import below. A pass of your own is one
+more decorated function, in any module.
 """
 
 # isort: off

@@ -2,8 +2,10 @@
 
 In:  a ``StitchPlan`` and the names of passes. Out: the ``Kernel`` they make of it, signed by each (``Kernel.passes``).
 
-A pass rewrites a ``Kernel``. Where that comes too late it rewrites a ``Graph``, or a ``StitchPlan``; a pass of one name may do
-several of these. All that rewrite the plan run before the kernel is scheduled. Every result is verified.
+A pass rewrites a ``Kernel``. If that is too late for what it does, it rewrites a ``Graph`` or a
+``StitchPlan``. One pass may do several of these. Graphs are rewritten before anything is fused, and
+plans before the kernel is scheduled. The kernel after the last pass is verified. Only if that fails
+the kernel after each pass is, to find the wrong one.
 
     @kernel_pass("mine")
     def mine(kernel: Kernel) -> Kernel: ...
@@ -54,9 +56,10 @@ PLAIN_TARGETS = ("step",)
 
 
 def kernel_pass(name: str, kind: str = "") -> Callable[[KernelPass], KernelPass]:
-    """Register a rewrite of kernels under a name; from anywhere. It returns the kernel itself where it has nothing to do.
+    """Register a rewrite of kernels under a name. Any module may do so.
 
-    ``kind``: it rewrites only kernels for that kind of device, ``"cpu"`` or ``"gpu"``.
+    If a pass has nothing to do, it returns the kernel itself. ``kind`` is ``"cpu"`` or ``"gpu"`` if
+    the pass is only for kernels of that kind of device.
     """
     def register(function: KernelPass) -> KernelPass:
         def rewrite(kernel: Kernel) -> Kernel:
@@ -97,7 +100,7 @@ def chosen(passes: str | Sequence[str], device: Device) -> tuple[str, ...]:
 
 
 def for_target(passes: str | Sequence[str] | None, target: str) -> str | Sequence[str]:
-    """The passes asked for; if none are named, no pass for targets that show the plain kernel, else the default ones."""
+    """The passes asked for. None means the default ones, but no pass for a target in PLAIN_TARGETS."""
     if passes is None:
         return () if target in PLAIN_TARGETS else "default"
     return passes
@@ -113,9 +116,10 @@ def rewrite_graph(graph: Graph, device: Device, passes: Sequence[str]) -> tuple[
 
 
 def kernel_of(plan: StitchPlan, passes: Sequence[str]) -> Kernel:
-    """The plan's kernel after the passes, in their order. Raises KernelError where one of them breaks it, and says which.
+    """The plan's kernel after the passes, in their order.
 
-    The last result is verified; only where that fails each result before it is, to find the pass.
+    The kernel after the last pass is verified. Only if that fails the kernel after each pass is, to
+    find the wrong pass. Raises KernelError if a pass breaks the kernel, and names the pass.
     """
     for rewrite in filter(None, (PASSES[name].plan for name in passes)):
         plan = rewrite(plan)
@@ -133,7 +137,11 @@ def history(kernel: Kernel) -> tuple[Kernel, ...]:
 
 
 def as_on(kernel: Kernel, device: Device) -> tuple[str, ...]:
-    """The passes of a kernel as another device has them: its default ones for default ones, else the same names."""
+    """The passes that a kernel has on another device.
+
+    If it has the default passes of its own device: the default passes of the other one. Otherwise
+    the same passes.
+    """
     own = [name for name in DEFAULTS[kernel.device.kind] if PASSES[name].kernel or PASSES[name].plan]
     return DEFAULTS[device.kind] if kernel.passes == tuple(own) else kernel.passes
 

@@ -29,14 +29,14 @@ from ..graph import Graph, Node
 from ..ops import compute_dtype, itemsize
 from .dominants import Group, candidates, groups_of, is_row_reduce, many_positions
 from .index import Key, Position, axis_variables, linear, pull
-from .mapping import ThreadMap, map_columns, map_rows, map_rows_as
+from .mapping import EXCHANGED_AT_ONCE, WARP, ThreadMap, map_columns, map_rows, map_rows_as
 from .plan import StitchPlan, distance, leaves
 from .recompute import ReadingLoop, heavy_inside, worth_keeping
 from .subroots import Partition, Space, SubRoot, adopt, makes_near, result_position
 
-# Bytes of shared memory reserved for block reduces: two sets of 32 results, each of 32 warps and 8
-# bytes (``kernel.memory``).
-EXCHANGE_BYTES = 2 * 32 * 32 * 8
+# Bytes of shared memory reserved for block reduces (``kernel.memory``): two sets of exchange
+# buffers. A buffer has a result of at most 8 bytes for each of at most 32 warps.
+EXCHANGE_BYTES = 2 * EXCHANGED_AT_ONCE * WARP * 8
 
 # The paper gives none of these numbers. They are ours.
 MOST_CHOICES = 8  # a reader tests at most this many operands of a concatenation

@@ -2,7 +2,8 @@
 
 In:  the (rows, columns) of a dominant operation and a ``Device``. Out: a ``ThreadMap``.
 
-The paper's two irregular shapes show why one rule does not fit all (V100, one wave = 160 blocks):
+The paper's two irregular shapes show why one rule does not fit all. A *wave* is the blocks that are
+resident on the device at once. On a V100 it holds 160 blocks:
 
     <750000, 32>   one row a block wastes 31 of 32 warps   -> horizontal packing: 32 rows a block,
                                                               vertical packing: 147 of these in turn
@@ -17,6 +18,7 @@ from ..device import Device
 from ..fuse import Composition, Stitching, count
 
 WARP = 32
+EXCHANGED_AT_ONCE = 32  # reductions of a row whose warps exchange results at one barrier
 LONG_ROW = 1024  # the paper's bound: only longer rows are split
 CPU_TILE = 4096  # columns that a core sums up at a time: 16 kB of float32, half an L1 cache
 COLUMNS = 8  # columns of one thread: two accesses of 16 bytes in flight
