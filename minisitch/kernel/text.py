@@ -63,7 +63,7 @@ class Writer:
 
     lines: list[str] = field(default_factory=list)
     depth: int = 0
-    exact: bool = True  # what it is to be told about every value: see ``KernelSource``
+    exact: bool = True  # as ``KernelSource.exact``
 
     def line(self, text: str, comment: str = "") -> None:
         indented = "    " * self.depth + text
@@ -136,7 +136,7 @@ def zero_name(dtype: str) -> str:
 
 # ---------------------------------------------------------------- tasks
 def task_parts(segment: ir.Segment) -> Iterator[str]:
-    """Which chunk of the columns and which slice of the reduced rows a task is: lines both targets begin with."""
+    """The lines with which both targets begin a task: its chunk of the columns, its slice of the rows."""
     s = segment
     if s.chunks > 1:
         yield f"chunk = task // {s.slices} % {s.chunks}" if s.slices > 1 else f"chunk = task % {s.chunks}"
@@ -186,9 +186,10 @@ def cast(name: str, to: str, of: str, column: str) -> str:
 
 
 def whole_number(name: str, to: str, of: str, column: str) -> str:
-    """A float without its fraction, as NumPy has it on x86: what is below zero wraps around in an unsigned type.
+    """A float without its fraction, as NumPy converts it on x86.
 
-    Every target converts to signed integers. An unsigned type's upper half is converted by way of its lower half.
+    In an unsigned type a number below zero wraps around. Every target converts to signed integers,
+    so the upper half of an unsigned type is converted by way of its lower half.
     """
     bits, half = np.iinfo(to).bits, 1 << (np.iinfo(to).bits - 1)
     lower = f"np.int{max(bits, 32)}({name})" if to[0] == "i" and bits >= 32 else f"np.{to}(np.int{max(bits, 32)}({name}))"
@@ -268,7 +269,7 @@ def _stored(stmt: ir.Store, column: str, sizes: Mapping[str, tuple[str, int]]) -
 
 # ---------------------------------------------------------------- printing a nest
 class Printer:
-    """Prints the nest of a segment, as far as both targets say it alike.
+    """Prints the nest of a segment. Each target adds the statements that it writes in its own way.
 
     ``column`` is ``cpu`` or ``cuda``: the column of the table of operations.
     """

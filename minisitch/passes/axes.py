@@ -1,6 +1,7 @@
-"""Splitting the flat loops of a CPU's phase: one column, and one reduced row, become nested axes.
+"""Splitting the flat loops of a CPU's phase: the column and the reduced row become nested axes.
 
-In:  a flat phase and the axes that its loops are split in. Out: the same phase over nested axes; its indices say so.
+In:  a flat phase, and the axes into which its loops are split. Out: the same phase as nested loops,
+with the axes in its indices.
 
 Before:  for col in 0..768:                        v = x[(col // 64) * 320 + col % 64 + row * 3840]
 After:   for c0 in 0..12:  for c1 in 0..64:        v = x[c0 * 320 + c1 + row * 3840]
@@ -31,7 +32,7 @@ def is_flat(phase: ir.Phase) -> bool:
 
 
 def takes_column_whole(phase: ir.Phase) -> bool:
-    """Whether every index of a flat phase takes the column as it is, and none a digit of it."""
+    """Whether the indices of a flat phase use the whole column, and never a digit of it."""
     digits = (d for s in phase.body for index in ir.indices(s) for d in digits_of(index, "col"))
     return all((d.stride, d.size) == (1, phase.cols) for d in digits)
 
@@ -46,7 +47,10 @@ def digits_of(index: Index, var: str) -> Iterable[Digit]:
 
 
 def digit_strides(phase: ir.Phase, var: str, total: int) -> tuple[int, ...]:
-    """Strides at which a flat loop splits, ascending, 1 and the whole included; just these two if they do not nest."""
+    """The strides at which a flat loop splits, ascending, from 1 to the length of the loop.
+
+    Only these two if the strides do not divide each other, or if there are too many.
+    """
     total = max(1, total)
     found = {1, total}
     for stmt in (*phase.body, *phase.after):
@@ -81,7 +85,10 @@ def chunks_of(segment: ir.Segment, phase: ir.Phase) -> Chunks:
 
 
 def column_axes(phase: ir.Phase, chunks: Chunks) -> list[Axis]:
-    """The axes that a phase's columns are split in at the digits of its indices; the major one as long as a task's chunk."""
+    """The axes into which a phase's columns are split, at the digits of its indices.
+
+    If several tasks share the columns, the major axis is as long as a task's chunk.
+    """
     strides = digit_strides(phase, "col", phase.cols)
     if chunks.split and chunks.size % (strides[-2] if len(strides) > 2 else 1):
         strides = 1, strides[-1]
@@ -94,7 +101,10 @@ def column_axes(phase: ir.Phase, chunks: Chunks) -> list[Axis]:
 
 # ---------------------------------------------------------------- whole chunks
 def with_whole_chunks(kernel: ir.Kernel, multiple: Callable[[ir.Segment], int]) -> ir.Kernel:
-    """The kernel with chunks of columns that are whole multiples; rows that a task keeps are as long as its chunk."""
+    """The kernel with chunks that are multiples of ``multiple(segment)`` columns.
+
+    The rows that a task keeps grow with its chunk.
+    """
     segments, buffers = [], {b.name: b for b in kernel.buffers}
     for segment in kernel.segments:
         whole = multiple(segment) if segment.chunks > 1 else 1
@@ -110,7 +120,7 @@ def with_whole_chunks(kernel: ir.Kernel, multiple: Callable[[ir.Segment], int]) 
 
 
 def inner_columns(segment: ir.Segment) -> int:
-    """Columns inside the major axis of a segment's phases: chunks should be whole multiples of them."""
+    """The columns inside the major axis of a segment's phases. A chunk should be a multiple of them."""
     strides = [digit_strides(p, "col", p.cols) for p in segment.phases if p.chunked and is_flat(p)]
     return max((own[-2] for own in strides if len(own) > 2), default=1)
 
@@ -118,10 +128,11 @@ def inner_columns(segment: ir.Segment) -> int:
 # ---------------------------------------------------------------- rewriting a phase
 def nest(phase: ir.Phase, columns: Sequence[Axis], serial: Sequence[Axis], chunks: Chunks, inside: int = 0,
          block: int = 0) -> ir.Phase:
-    """A flat phase over nested axes. ``inside`` of the column axes, the minor ones, run inside the reduced rows; a chunked column
-    begins at ``start``. A fold's cell is its place among the columns inside.
+    """A flat phase as nested loops over these axes.
 
-    ``block``: the two column axes are the blocks of a row and a block's columns, of which the last block may have fewer.
+    The ``inside`` minor axes of the columns run inside the loop over reduced rows. A chunked column
+    begins at ``start``. A fold's cell is its place among the columns inside. ``block``: the column
+    axes are the blocks of a row and the columns of a block. The last block may have fewer columns.
     """
     @functools.cache
     def rewrite(index: Index) -> Index:
@@ -163,7 +174,7 @@ def nest(phase: ir.Phase, columns: Sequence[Axis], serial: Sequence[Axis], chunk
 
 
 def _column_loops(phase: ir.Phase, columns: Sequence[Axis], chunks: Chunks, block: int) -> list[ir.Loop]:
-    """The loops over a phase's column axes, outermost first; the outermost as far as the columns of a task go."""
+    """The loops over a phase's column axes, outermost first. That one ends with the task's columns."""
     (major, _, size), *minor = reversed(columns)
     inner = math.prod(n for *_, n in minor)
     if not block:

@@ -23,8 +23,8 @@ from ..stitch.index import Index, variable
 from .axes import free_slot
 from .registry import kernel_pass
 
-SHORT_ROW = 256  # columns; from there on a row's own loops hide what waits
-ELEMENTS = 1024  # of a block of rows: 4 kB of float32 each of what they read and write, in the nearest cache throughout
+SHORT_ROW = 256  # columns; the loops of a longer row are long enough to hide the wait
+ELEMENTS = 1024  # of the rows taken together: 4 kB of each float32 array, so that all stay in the nearest cache
 MOST_ROWS, FEWEST_ROWS = 32, 4
 
 
@@ -42,7 +42,10 @@ def batch_rows(kernel: ir.Kernel) -> ir.Kernel:
 
 
 def take_together(segment: ir.Segment, buffers: Mapping[str, ir.Buffer]) -> tuple[ir.Segment, tuple[ir.Buffer, ...]]:
-    """The segment with short rows taken together, and buffers for what crosses its loops; unchanged if that is nothing."""
+    """The segment with short rows taken together, and the buffers for what crosses its loops.
+
+    The segment itself, without buffers, if its rows are long, few or split, or if nothing crosses.
+    """
     cols = max((p.cols * p.serial for p in segment.phases), default=0)
     crossing = _crossing(segment.phases)
     if (segment.kind != "row" or segment.chunks != 1 or segment.slices != 1 or not 1 < cols <= SHORT_ROW
@@ -67,7 +70,7 @@ def take_together(segment: ir.Segment, buffers: Mapping[str, ir.Buffer]) -> tupl
 
 
 def _unused(name: str, buffers: Collection[str]) -> str:
-    """Segments name their values each from the beginning, and take other numbers of rows together."""
+    """A name that no buffer has. Two segments may give values of different sizes the same name."""
     return next(n for n in chain([name], (f"{name}_{k}" for k in count(1))) if n not in buffers)
 
 

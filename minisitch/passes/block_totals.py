@@ -22,7 +22,7 @@ from . import axes
 from .registry import kernel_pass
 
 BLOCK = 1024  # columns of a long row that have a total of their own: 16 to 32 additions, one vector after the other
-VECTORS = 64  # columns that a core adds at once: four vectors of its widest; blocks are whole numbers of them where that divides
+VECTORS = 64  # columns that a core adds at once: four of its widest vectors
 LONG_SUM = 1024  # elements: a longer sum keeps what rounding takes from its totals
 FEW = 64  # elements of an inner axis that are worth a total of their own
 
@@ -56,9 +56,10 @@ def _lost(f: Fold, columns: int) -> str:
 
 
 def _block(phase: Phase, columns: Sequence[axes.Axis]) -> int:
-    """How many columns of a row have a total of their own: 0 where its sums are short, exact, or run over nested axes.
+    """How many columns of a row share a total.
 
-    Where some number of whole vectors divides the row, blocks are alike.
+    0 if the row's sums are short or exact, or run over nested axes. If a multiple of ``VECTORS``
+    near ``BLOCK`` divides the row, all blocks have as many columns.
     """
     length = columns[0][2]
     if len(columns) > 1 or length <= LONG_SUM or not axes.takes_column_whole(phase):

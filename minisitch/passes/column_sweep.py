@@ -7,7 +7,7 @@ After:   for s0 in 0..64:  for col in 0..4096:    part = 0
                                                   for swept in 0..8: part += x[(s0 * 8 + swept) * 4096 + col]
                                                   a[col] += part
 
-Left out: bodies that are too much to repeat, and few rows.
+Left out: loops whose body is too long to repeat, and loops over few reduced rows.
 """
 
 from __future__ import annotations
@@ -63,7 +63,10 @@ def _swept_phase(kernel: Kernel, segment: Segment, phase: Phase, sweep: int) -> 
 
 
 def _sweep(segment: Segment, phase: Phase) -> int:
-    """How many reduced rows are added up at once: a divisor of theirs, 1 where the loop's body is too much to repeat."""
+    """How many reduced rows are added up at once. 1 if the loop's body is too long to repeat.
+
+    The number divides that of all reduced rows.
+    """
     if not axes.is_flat(phase) or phase.serial == 1 or len(axes.column_axes(phase, axes.chunks_of(segment, phase))) > 1:
         return 1
     light = all(isinstance(s, Load | Compute) and not (s.guard if isinstance(s, Load) else s.heavy) for s in phase.body)

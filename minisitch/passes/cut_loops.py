@@ -1,11 +1,11 @@
-"""A loop is cut where its guards begin and cease to hold, as where arrays are joined: no element asks which array it is of.
+"""A loop is cut where its guards change, so that no element of joined arrays tests which it is of.
 
 In:  a kernel for a CPU. Out: the same kernel, its innermost loops in a few pieces.
 
 Before:  for col in 0..32:  v1 = a[col] if col < 16;  v2 = b[col - 16] if col >= 16;  y[col] = v1 if col < 16 else v2
 After:   for col in 0..16:  y[col] = a[col]           for col in 16..32:  y[col] = b[col - 16]
 
-Not where that would be in more places than a few.
+A loop whose guards change in more than ``MOST_CUTS`` places stays whole.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def cut_loops(kernel: Kernel) -> Kernel:
 
 
 def _cut(phase: Phase) -> Phase:
-    """Cut the innermost loop, if it runs over columns and always over as many."""
+    """Cut the innermost loop, if it runs over columns and has the same bounds in every task."""
     loops = [i.loops[-1] for i in phase.innermost]
     if len(loops) != 1 or not loops[0].var.startswith("c") or loops[0].bounds or loops[0].kind != "serial":
         return phase
@@ -43,7 +43,9 @@ def _cut(phase: Phase) -> Phase:
 
 
 def within(body: Nest, loop: Loop, first: int, last: int) -> Nest:
-    """The statements of a piece of a loop: a guard that holds there is left out, and so is what fails there.
+    """The statements of a piece of a loop, without the conditions that are decided there.
+
+    A load whose guard fails there gives 0, a choice gives its other value, and a store is left out.
 
     Before:  for col in range(32): v1 = a[col] if col < 16; v2 = b[col - 16] if col >= 16; v3 = v1 if col < 16 else v2
     After:   for col in range(0, 16): v1 = a[col]; v2 = 0; v3 = v1       for col in range(16, 32): v1 = 0; v2 = b[col - 16]; v3 = v2

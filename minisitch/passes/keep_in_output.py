@@ -5,8 +5,9 @@ In:  a kernel for a CPU. Out: the same kernel, without the kept rows for which a
 Before:  phase 1: k4[col] = v4          phase 2: v4 = k4[col]; y0[row * 1024 + col] = v4 / r5
 After:   phase 1: y0[row * 1024 + col] = v4     phase 2: v4 = y0[row * 1024 + col]; y0[row * 1024 + col] = v4 / r5
 
-The output has the same type and lies the same way; each element is read, before it is written, by the loop that wrote it.
-Not for rows that are read another way than they were written, and not once views are taken.
+The output has the same dtype, and its elements lie in the same order. Each element of it is written
+in the loop that reads the row last, or later. A row stays if it is read at another index than
+it was written. The pass does nothing behind ``windows``.
 """
 
 from __future__ import annotations

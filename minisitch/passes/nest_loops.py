@@ -8,8 +8,9 @@ at the digits its indices use.
 Before:  for col in 0..768:                       v = x[(col // 64) * 320 + col % 64 + row * 3840]
 After:   for c0 in 0..12:  for c1 in 0..64:       v = x[c0 * 320 + c1 + row * 3840]
 
-A block's reduce walks its reduced rows inside, one scalar at a time, where what it folds lies together in memory; else it keeps
-one sum for each of the innermost columns. The tiles of a column space pass down all reduced rows:
+In a block composition, a reduce has its reduced rows as the innermost loop if what it folds lies
+together in memory. Otherwise it keeps one sum for each of the innermost columns. A tile of a column
+space takes all its columns through one reduced row after the other:
 
 Before:  for col in 0..4096:  for ser in 0..512:  r += x[ser * 4096 + col]
 After:   for ser in 0..512:  for col in 0..4096:  a[col] += x[ser * 4096 + col]
@@ -62,8 +63,11 @@ def _folds_together(phase: Phase) -> bool:
 
 # ---------------------------------------------------------------- rows of sums
 def in_rows(kernel: Kernel, phase: Phase, additions: int, inside: int) -> Phase:
-    """The phase with a row of memory for each sum of columns, if ``inside`` of its column axes run inside the reduced rows. The
-    row has ``additions`` to each cell."""
+    """The phase with a row of memory for each sum of columns.
+
+    ``inside`` of its column axes run inside the reduced rows. If that is 0, sums stay in registers.
+    ``additions`` is the number of additions to each cell of the row.
+    """
     partial = {s.target for s in phase.body if isinstance(s, Load) and kernel.by_name[s.buffer].role == "partial"}
 
     def placed(f: Fold) -> Fold:

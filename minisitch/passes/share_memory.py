@@ -85,7 +85,7 @@ class _Lives:
             segment = kernel.segments[loop.segment]
             for access in accesses(segment, loop.phase.nest):
                 self.uses.setdefault(access.buffer, []).append((number, access))
-            for fold in segment.carries:  # a block's sums live as long as its tasks, and what they come to is stored then
+            for fold in segment.carries:  # a block's sums live as long as its tasks
                 self.uses.setdefault(fold.buffer, []).append((number, Access(fold.buffer, fold.cell, True)))
             for access in accesses(segment, segment.closing):
                 self.uses.setdefault(access.buffer, []).append((number, access))
@@ -102,9 +102,12 @@ class _Lives:
         return last_use < first_write or self._in_place(old, new)
 
     def _in_place(self, old: Buffer, new: Buffer) -> bool:
-        """True if every read of ``old`` that no barrier separates from the loop that writes ``new`` is one that the writing
-        thread makes of that very element, in that loop or before: in one segment, since another one deals elements out to
-        threads in its own way."""
+        """Whether each thread overwrites only elements that no other thread reads late.
+
+        A read of ``old`` is late if no barrier separates it from the loop that writes ``new``. It
+        must be of the element that its own thread overwrites, in that loop or before it. Both loops
+        must be of one segment, since another segment deals elements out to threads in another way.
+        """
         if {old.role, new.role} != {"kept"} or old.size != new.size:
             return False
         writer, written = max(((k, a) for k, a in self.uses[new.name] if a.stores), key=lambda use: use[0])

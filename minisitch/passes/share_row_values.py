@@ -36,10 +36,13 @@ def _computed_once(segments: Sequence[ir.Segment]) -> int:
 
 
 def reuse(phases: Sequence[ir.Phase], inputs: Collection[str]) -> list[ir.Phase]:
-    """Drop each statement before a loop that an earlier one equals; ``inputs`` are buffers that nobody writes."""
+    """The phases without what an earlier phase has computed once a row.
+
+    ``inputs`` are buffers that no statement writes.
+    """
     known: dict[ir.Scalar, str] = {}
     names: dict[str, str] = {}
-    at: dict[str, ir.Clamp] = {}  # what each position now is: loops number theirs from 0
+    at: dict[str, ir.Clamp] = {}  # the gathers' indices at present: each loop numbers its own from 0
     def reused(stmt: ir.Stmt) -> ir.Nest:
         """The statement with names of earlier values, or nothing if an earlier one that is computed once equals it."""
         nonlocal known

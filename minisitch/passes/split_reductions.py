@@ -1,4 +1,4 @@
-"""Two reductions of one long row in one sweep: the second, which needs the first one's result, piece by piece (CPU only).
+"""Two reductions of a long row in one sweep, although the second needs the first's result (CPU only).
 
 In:  a simplified graph and a device. Out: the graph with such pairs in pieces, and the decisions.
 

@@ -2,9 +2,10 @@
 
 In:  a kernel for a CPU. Out: the same kernel; a lone element-wise loop stores block by block.
 
-Before a core stores into a line of memory it fetches the line: a third of all traffic of an element-wise loop with one input and
-one output. Where no cache could hold what is stored until it is wanted again, the loop runs block by block: a block's results
-stay in the nearest cache until they are whole lines, and these are stored unfetched.
+Before a core stores into a line of memory it fetches the line: a third of all traffic of an
+element-wise loop with one input and one output. If no cache could hold what is stored until it is
+wanted again, the loop runs block by block. The results of a block stay in the nearest cache until
+they are whole lines. Then they are stored, and the lines are not fetched.
 
 Before:  for col in 0..width:         y_row[col] = f(x_row[col])
 After:   for c0 in 0..width / 128:    for c1 in 0..128: y_row[c1] = f(x_row[c1])
@@ -64,7 +65,7 @@ def _streamed(segment: Segment) -> Segment:
 
 
 def _streams(phase: Phase) -> bool:
-    """True if it stores column by column what it does not load, and neither strides nor adds up."""
+    """True for an element-wise phase that stores neighbouring columns, and loads nothing it stores."""
     if phase.folds or phase.serial != 1 or phase.cols < 2 * STREAM or not (is_flat(phase) and takes_column_whole(phase)):
         return False
     stores = [s for s in phase.body if isinstance(s, Store)]

@@ -1,4 +1,4 @@
-"""A loop that reads across its rows takes a block of columns for many rows before the next: the lines it fetches stay in cache.
+"""A loop that reads across its rows runs in tiles, so that the lines it fetches stay in cache.
 
 In:  a kernel for a CPU. Out: the same kernel; a lone element-wise loop that reads what lies across its rows runs in tiles.
 
@@ -50,7 +50,7 @@ def _tiled(segment: Segment) -> Segment:
 
 
 def _across(phase: Phase) -> bool:
-    """True if neighbours of some operand lie in neighbouring rows, a line or more from column to column."""
+    """True if a load moves by one element from row to row, and by a line or more between columns."""
     if phase.folds or phase.serial != 1 or phase.cols <= LINE_COLUMNS or not (is_flat(phase) and takes_column_whole(phase)):
         return False
     steps = [{(a.var, a.stride): c for c, a in s.index.terms if isinstance(a, Digit)} for s in phase.body if isinstance(s, Load)]

@@ -15,9 +15,11 @@ After:   phase 0: v0s[turn * 4 : +4] = x0[col + row * 1024 : +4]; v0 = v0s[each 
          phase 1: v0_1 = v0s[each + turn * 4]; ... k4s[each + turn * 4] = v4; sum v4 -> r5
          phase 2: v4_1 = k4s[each + turn * 4]; v7 = v4_1 / r5; y0s[each] = v7; y0[col + row * 1024 : +4] = y0s[0 : +4]
 
-An input that is a window of an array, as one step of a recurrence reads it, begins anywhere: it stays one column at a time.
-Which columns are whose is the same in all loops over equal columns, or values would need a barrier between them. Rows whose
-length is no multiple of the width stay one column at a time, since they begin anywhere; a single row has a scalar rest.
+An input that is a window of an array, as one step of a recurrence reads it, begins anywhere: it
+stays one column at a time. In all loops over equally many columns a thread has the same columns.
+Otherwise values would need a barrier between the loops. A row whose length is no multiple of the
+width may begin anywhere, so it stays one column at a time. A single row begins at 0: only the
+columns that are left over are taken one at a time.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from ..stitch.threads import SegmentKey, fill_block, own_maps
 from .registry import kernel_pass, plan_pass
 
 ACCESS = 16  # bytes of the widest access of a thread
-APART = 2  # an access of one column counts as so many, where a thread takes several: its lanes are no longer neighbours
+APART = 2  # price of an access of one column if a thread takes several: lanes are no neighbours
 WIDEST = 8  # columns at once: more would repeat a loop's body too often
 ROOM = 24  # registers of a thread for rows, of the 64 that it has at least: of 32, a layernorm spilled some on sm_75
 LONGEST = 512  # statements that writing a loop out may make of it
@@ -58,7 +60,10 @@ class _Stream:
 # ---------------------------------------------------------------- fewer threads
 @plan_pass("vectorize")
 def deal_columns(plan: StitchPlan) -> StitchPlan:
-    """Deal the columns of row segments out to fewer threads, several each, where the composition leaves threads to us."""
+    """Deal the columns of row segments out to fewer threads, several columns each.
+
+    Only if the composition leaves the choice of threads to passes (``deals``).
+    """
     if plan.device.kind != "gpu" or not plan.composition.deals:
         return plan
     maps, unsuited = own_maps(plan), set[SegmentKey]()
@@ -121,7 +126,7 @@ def vectorize(kernel: ir.Kernel) -> ir.Kernel:
 
 
 class _Widening:
-    """One kernel on its way."""
+    """One kernel while it is rewritten."""
 
     def __init__(self, kernel: ir.Kernel) -> None:
         self.kernel, self.decisions = kernel, list(kernel.decisions)
@@ -161,7 +166,10 @@ class _Widening:
 
 
 class _Group:
-    """The phases of a segment over the same columns: one width, one dealing of columns to threads, one set of kept rows."""
+    """The phases of a segment over equally many columns.
+
+    They share the width, the columns that each thread has, and the rows that it keeps.
+    """
 
     def __init__(self, work: _Widening, segment: ir.Segment, members: Sequence[int]) -> None:
         self.work, self.segment, self.members = work, segment, members
@@ -180,13 +188,13 @@ class _Group:
 
     # ------------------------------------------------------------ how wide
     def _accesses(self, k: int) -> Iterable[ir.Load | ir.Store]:
-        """Accesses of memory in a loop's body, each column its own."""
+        """The accesses in a loop's body whose place depends on the column."""
         for stmt in self.segment.phases[k].body:
             if isinstance(stmt, ir.Load | ir.Store) and "col" in stmt.index.variables:
                 yield stmt
 
     def _plain(self, k: int, stmt: ir.Load | ir.Store) -> bool:
-        """True if the access happens in any case, at a place that the loop variables tell."""
+        """True if the access is always made, at a place that no integer loaded in the loop decides."""
         return not stmt.guard and not (isinstance(stmt, ir.Load) and stmt.clamp) and not stmt.index.loaded & self.inner[k]
 
     def _side_by_side(self, k: int, stmt: ir.Load | ir.Store, width: int) -> bool:
@@ -194,7 +202,7 @@ class _Group:
                 and grouped(stmt.index, self.cols, width, self.segment.chunk))
 
     def _width(self) -> int:
-        """The columns at once, up to 16 bytes of the narrowest array, that take the fewest accesses."""
+        """The columns at once that take the fewest accesses, up to 16 bytes of the narrowest array."""
         size = {b.name: itemsize(b.dtype) for b in self.work.kernel.buffers if b.scope != "shared"}
         moved = [(k, s) for k in self.members for s in self._accesses(k) if s.buffer in size]
         near = [size[s.buffer] for k, s in moved if self._side_by_side(k, s, 2)]
@@ -231,7 +239,7 @@ class _Group:
 
     # ------------------------------------------------------------ what stays in registers
     def _streams(self) -> list[_Stream]:
-        """Rows that a thread reads of what it read or stored itself, in an earlier loop over the same columns."""
+        """Rows that a thread reads again, after it read or stored them itself in an earlier loop."""
         touched: dict[tuple[str, Index], list[tuple[int, bool]]] = {}
         for k in self.members:
             for stmt in self._accesses(k):
@@ -244,7 +252,7 @@ class _Group:
         found = []
         for (buffer, index), uses in touched.items():
             if len({self._positions(k, index) for k, s in everywhere[buffer] if s.index == index}) > 1:
-                continue  # loops number the positions that they have read from memory each from 0
+                continue  # loops number their gathers' indices from 0: equal ones may be other places
             stores = [s for _, s in everywhere[buffer] if isinstance(s, ir.Store)]
             first, stored = uses[0]
             again = tuple(sorted({k for k, _ in uses} - {first}))
@@ -256,11 +264,11 @@ class _Group:
         return found
 
     def _positions(self, k: int, index: Index) -> frozenset[ir.Stmt]:
-        """What the positions in an index mean in this loop."""
+        """What the gathers' indices in an index mean in this loop."""
         return frozenset(s for s in self.segment.phases[k].before if isinstance(s, ir.Clamp) and s.target in index.loaded)
 
     def _keep(self) -> None:
-        """As many rows as there is room for, those first that would cost shared memory."""
+        """Keep as many rows as there is room for, those of shared memory first."""
         streams, buffers = self._streams(), self.work.buffers
         owners, names = self.work.kernel.owners, {x.buffer for x in streams}
         mates = {n: [b for b in owners if owners[b] == owners[n]] if buffers[n].scope == "shared" else [n] for n in names}
@@ -274,7 +282,7 @@ class _Group:
             self._keep_together(together)
 
     def _keep_together(self, streams: Sequence[_Stream]) -> None:
-        """Keep the rows of some streams in one register array: what shares bytes of shared memory lives one after the other."""
+        """Keep the rows of some streams in one register array: they are never live together."""
         buffers, each = self.work.buffers, self.turns * self.width
         needed = _registers(buffers[streams[0].buffer].dtype, each)
         longest = max(len(self.segment.phases[k].body) for x in streams for k in (x.first, *x.again))
@@ -393,12 +401,12 @@ class _Group:
 
 
 def _computed(body: Iterable[ir.Scalar]) -> frozenset[str]:
-    """Values that each column has its own of."""
+    """The values that a loop's body computes for each column."""
     return frozenset(s.target for s in body if not isinstance(s, ir.Store))
 
 
 def _names_column(body: ir.Nest) -> bool:
-    """Whether something depends on more than the place of its column in a group."""
+    """Whether an index names the column itself, and not only its place in a group."""
     return any("col" in index.variables for stmt in body for index in ir.indices(stmt))
 
 

@@ -1,6 +1,6 @@
-"""Windows: an access that moves with the innermost loop reads a view of its row.
+"""Windows: an access that moves with the innermost loop goes through a window of its row.
 
-In:  a kernel for a CPU. Out: the same kernel; what is affine in the innermost axis is accessed through views.
+In:  a kernel for a CPU. Out: the same kernel, with windows for accesses that are affine in the innermost loop.
 
 Numba guards an index that it cannot prove non-negative, and that stops vectorisation (measured).
 
@@ -29,7 +29,10 @@ def windows(kernel: ir.Kernel) -> ir.Kernel:
 
 
 def _in_segment(segment: ir.Segment, sizes: dict[str, int]) -> ir.Segment:
-    """The phases of a segment share windows, so each is as long as any of them needs, and taken once a task."""
+    """The segment with windows, which its phases share.
+
+    A window has the greatest length that a phase needs, and is taken once a task.
+    """
     names: dict[tuple[str, Index, Guard], str] = {}
     found = [_Windows(phase, names, sizes) for phase in segment.phases]
     longest: dict[str, int] = {}
@@ -51,9 +54,11 @@ def _in_segment(segment: ir.Segment, sizes: dict[str, int]) -> ir.Segment:
 class _Windows:
     """The windows of a phase: of accesses that are affine in its innermost loop, or in an unrolled loop and the one around it.
 
-    ``names`` are the segment's. Where a guard holds for a whole row or for none of it, the window is taken either way (from the
-    buffer's beginning where it fails), every element is loaded, and zero is chosen instead: a branch would keep the loop from
-    being vectorised. In a piece of a loop, the window is that piece's, where the whole loop's would reach out of the buffer.
+    ``names`` are the segment's. A guard may hold for a whole row or for none of it. Then a window
+    is taken in any case, from the buffer's beginning if the guard fails. Every element is loaded,
+    and the loop chooses between it and zero. A branch would keep the loop from being vectorised. If
+    a loop is in pieces, and the window of the whole loop would reach out of the buffer, a piece has
+    a window of its own.
 
     Before:  for col in 1..1000:  v = x[row * 1000 + col - 1]
     After:   x_0 = x[row * 1000 : +999]

@@ -306,14 +306,14 @@ def settle(conditions: Iterable[Within]) -> Guard | None:
     return tuple(kept)
 
 
-MOST_POSITIONS = 2**18  # positions that are tested one by one
+MOST_TESTED = 2**18  # positions that are tested one by one
 
 
 def lies_within(index: Index, guard: Guard, first: int, last: int) -> bool:
     """Whether ``first <= index <= last`` wherever the guard holds.
 
     Bounds decide where they can. Otherwise every position is tested. With more than
-    ``MOST_POSITIONS`` of them the answer is True, untested.
+    ``MOST_TESTED`` of them the answer is True, untested.
     """
     rest, low, high = index, 0, 0
     for condition in guard:
@@ -331,7 +331,7 @@ def lies_within(index: Index, guard: Guard, first: int, last: int) -> bool:
         name, size = (atom.name, atom.size) if isinstance(atom, Loaded) else (atom.var, atom.stride * atom.size)
         sizes[name] = max(sizes.get(name, 1), size)
     count = math.prod(sizes.values())
-    if count > MOST_POSITIONS:
+    if count > MOST_TESTED:
         return True
     at = dict(zip(sizes, np.unravel_index(np.arange(count), tuple(sizes.values())), strict=True)) if sizes else {}
     value = np.asarray(value_at(index, at))

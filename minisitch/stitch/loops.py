@@ -92,13 +92,14 @@ class _Arranger:
         return s
 
     def _level(self, s: SubRoot, reads: Sequence[tuple[SubRoot, Position]]) -> int:
-        """The level of a producer if each task makes what it reads of it, else one more."""
+        """The highest level of a producer, each counted one higher if other tasks make what is read."""
         return max([s.level, *(producer.level + (not makes_near(producer, s.space, at)) for producer, at in reads)])
 
     def _phase(self, s: SubRoot, reads: Sequence[tuple[SubRoot, Position]]) -> int:
-        """The phase of a producer in the same segment if one loop can do both, else one more."""
+        """The highest phase of a producer in its segment, one higher if one loop cannot do both."""
         phase = 0
         for producer, at in reads:
+            # asked as if it had the producer's phase: "loop" then says that one loop can do both
             how_far = distance(replace(s, phase=producer.phase), producer, at)
             if how_far != "grid":
                 phase = max(phase, producer.phase + (how_far != "loop"))

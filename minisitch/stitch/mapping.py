@@ -51,7 +51,7 @@ class ThreadMap:
 
     @property
     def tasks(self) -> int:
-        """The number of tasks: groups of rows, or chunks of rows."""
+        """The number of tasks. A task is the rows that a block takes at once, or a chunk of a row."""
         return -(-self.rows // self.rows_per_block) * self.splits
 
 
@@ -64,7 +64,7 @@ def map_rows(rows: int, cols: int, device: Device, *, adaptive: bool = True, who
     """Map ``rows`` x ``cols`` to blocks and threads, as in AStitch B5.
 
     The paper gives neither the split factor nor the threads per row. Ours are derived.
-    ``adaptive=False`` is XLA's rule, a block a row. ``whole`` forbids to split a row over blocks.
+    ``adaptive=False`` is XLA's rule, a block a row. ``whole`` forbids splitting a row over blocks.
     ``threads_per_row`` is one of FusionStitching 2020's templates (1: a thread a row, 32: a warp,
     more: a block), and ``threads`` is the size of a block. 0 leaves the choice to this function. A
     CPU has one thread a task. Every shape has a mapping, also an empty one.

@@ -45,8 +45,8 @@ class LoopRead(NamedTuple):
 def distance(reader: SubRoot, producer: SubRoot, at: Position) -> str:
     """How far the element at ``at`` travels from the loop of ``producer`` to that of ``reader``.
 
-    A thread has the same columns in all loops of a segment with equally many. If a warp folds each
-    column, it has no column of its own.
+    In two loops of a segment with equally many columns, a thread has the same columns. If a warp
+    folds each column, a thread has no columns of its own.
     """
     if reader.level != producer.level or not makes_near(producer, reader.space, at):
         return "grid"
@@ -137,9 +137,11 @@ class StitchPlan:
             roots = [root(self.graph, s) for s in sub_roots if s.role != "combine"]
             own = [root(self.graph, s) for s in sub_roots if s.role == "map"]
             pulled = pull(self.graph, roots, frozenset(final), own)
-            # asked of the loop's own pull: it names the indices that the program computes (``at0``, ``at1``)
+            # Not taken from ``self.reads``. Each pull numbers the gathers' indices anew (``at0``,
+            # ``at1``), and the statements of the loop have the numbers of this one.
             near = frozenset((value, at) for value, at in pulled.leaves
                              if value in final and distance(sub_roots[0], final[value], at) in ("thread", "block"))
+            # the first six of ``SubRoot.loop``: level, space, phase, serial, cols, chunked
             found.append(LoopPlan(order, tuple(sub_roots), pulled, tuple(reads[key]), near, *key[:6]))
         return tuple(found)
 

@@ -30,6 +30,9 @@ from .mapping import ThreadMap
 class Space:
     """The tasks of a segment. The segments of a level run in the order of their spaces.
 
+    Horizontal packing lets a block take several rows as one task (``ThreadMap``). That is left out
+    here: every row has threads of its own, so locality is the same as with a task for each row.
+
     - ``row``: a task is one of ``rows`` rows, or one of the row's ``chunks`` (task splitting).
     - ``column``: a task is one of ``rows`` problems, one of ``chunks`` tiles of the kept columns,
       and one of ``slices`` slices of the serial axis.
@@ -205,6 +208,9 @@ def adopt(producer: SubRoot, position: Position, shape: Sequence[int]) -> Partit
 
     Before:  %4 [64, 12] has a task a row. A value of [768] reads it through a reshape.
     After:   the axis of 768 in 64 pieces of 12, one for each task
+
+    Here %4 lies at [row, col] and is read at [d0 // 12, d0 % 12]. So the row is d0 // 12, and that
+    is the number of a piece of 12 elements of axis 0 (``_mixed_radix``).
     """
     space = producer.space
     if space.slices > 1 or (space.kind == "row" and space.rows <= 1):
@@ -216,8 +222,9 @@ def adopt(producer: SubRoot, position: Position, shape: Sequence[int]) -> Partit
         counted = ZERO
         for index, home in zip(position, producer.home, strict=True):
             if var in home.variables:
+                # the one digit of ``var`` in this axis; ``factor`` is the length of a piece, or 1
                 ((factor, digit),) = [(c, atom) for c, atom in home.terms if isinstance(atom, Digit) and atom.var == var]
-                # if the producer's axis is in pieces: the number of the piece
+                # what the position says of this digit, times what the digit counts in ``var``
                 counted += index.divmod(factor)[0] * digit.stride
         found = _mixed_radix(counted, shape, extent)
         if found is None or (found[1] > 1 and space.kind == "column"):
