@@ -151,7 +151,7 @@ def lower_plan(program: Program, plan: FusionPlan, target: str, device: Device, 
     stages = replace(stages, stitches=tuple(kernels[key].plan for key in keys), kernels=tuple(kernels[key] for key in keys))
     if stage == "schedule":
         return stages
-    emit = cuda_emit.emit if target in ("cuda", "step") else cpu_emit.emit
+    emit = cuda_emit.emit if target in ("cuda", "step") or device.kind == "gpu" else cpu_emit.emit
     sources = {key: emit(kernel, program.exact) for key, kernel in kernels.items()}
     return replace(stages, sources=tuple(sources[key] for key in keys), flows=_flows(stages, run))
 

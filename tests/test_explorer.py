@@ -188,7 +188,7 @@ def test_each_line_of_the_kernel_is_about_nodes(centred):
     assert {nodes[n].split(" = ")[1].split()[0] for n in source[0]["nodes"]} >= {"max", "sub"}
     assert by_text["def " + kernel["name"] + "(x0, y0):"] == by_text["row = task"] == []
     loop = {line["text"].strip(): line["nodes"] for line in kernel["loop"]}
-    assert all(loop[text] for text in loop if text.startswith(("phase", "place", "max", "v")))
+    assert all(loop[text] for text in loop if text.startswith(("for", "combine", "place", "max", "v")))
 
 
 def test_lines_of_a_function_without_source_are_none():

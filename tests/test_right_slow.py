@@ -45,6 +45,6 @@ def test_compiled(name):
 
 
 def test_mutant_nothing_is_cut(monkeypatch):
-    monkeypatch.setattr(loops, "_with_cuts", lambda phase, split: phase)
+    monkeypatch.setattr(loops, "_cut", lambda phase: phase)
     source, = ms.lower(life, "u8[1000,1001]", target="cpu")
     assert loads_past_windows(source.text)

@@ -33,7 +33,7 @@ def kernel_lines(text: str, body: Body) -> list[LinkedLine]:
 
 def loop_lines(text: str, body: Body) -> list[LinkedLine]:
     """The lines of a printed loop program."""
-    return _numbered(text, [set(map(int, NODE.findall(line))) for line in text.splitlines()], body)
+    return _numbered(text, [{int(i) for i in NODE.findall(line) or NAME.findall(line)} for line in text.splitlines()], body)
 
 
 def graph_lines(graph: Graph) -> list[LinkedLine]:
