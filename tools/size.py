@@ -24,13 +24,13 @@ ROAD = ("strategies.astitch", "stitch.loops", "schedule", "kernel.verify", "cuda
 AFTERNOON = ("graph", "fuse", "strategies.astitch", "stitch.dominants", "stitch.subroots", "stitch.mapping", "stitch.plan",
              "stitch.loops", "kernel.ir", "kernel.verify", "schedule", "cuda_emit", "lower")
 BUDGETS = {
-    "package, code lines": 23_560,  # without course/ and the explorer, which have bounds of their own
+    "package, code lines": 23_520,  # without course/ and the explorer, which have bounds of their own
     "course, code lines": 1_900,
     "explorer, code lines": 620,
     "road, code lines": 3_955,
-    "afternoon path, code lines": 2_580,
+    "afternoon path, code lines": 2_540,
     "road, tokens a code line": 12.1,
-    "package, lines over 100 columns, percent": 7.5,
+    "package, lines over 100 columns, percent": 7.1,
 }
 
 
