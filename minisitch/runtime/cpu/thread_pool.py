@@ -78,7 +78,7 @@ class _Pool:
         self.threads = 0
         self.full = False  # whether the system refused to start another thread
         self.spared = 0  # small jobs since the last one that woke threads
-        self.asked: queue.SimpleQueue[None] = queue.SimpleQueue()  # an entry for each thread that is to wake up
+        self.asked: list[queue.SimpleQueue[None]] = []  # one a thread, with an entry if it is to wake up
         self.starting = threading.Lock()
 
     def grow(self, helpers: int) -> None:
@@ -90,6 +90,7 @@ class _Pool:
             run, look = compiled_functions()
             self.words[RUN] = run
             while self.threads < helpers and not self.full:
+                self.asked.append(queue.SimpleQueue())
                 try:
                     threading.Thread(target=self.serve, args=(look, self.threads),
                                      name="minisitch pool", daemon=True).start()
@@ -102,7 +103,7 @@ class _Pool:
         """What a thread does all its life: look for jobs, then sleep. It begins awake."""
         while True:
             look(self.address, thread)
-            self.asked.get()
+            self.asked[thread].get()
 
     def wake(self, helpers: int, large: bool) -> bool:
         """Wake sleeping threads if the job is worth it. Returns whether any thread may help."""
@@ -113,8 +114,9 @@ class _Pool:
             self.spared = (self.spared + 1) % SPARED
             if self.spared:
                 return awake > 0
-        for _ in range(helpers - awake):
-            self.asked.put(None)
+        for asked in self.asked[:helpers]:  # the threads that may help: a thread of a larger number may not
+            if asked.empty():
+                asked.put(None)
         return True
 
 
