@@ -19,7 +19,7 @@ from .kernel.text import KernelSource, Launch, Printer, Writer, guard_text, head
 from .stitch.index import show
 
 LITTLE = 20_000  # scalar operations; a segment of fewer joins its neighbour's call, even if their loops differ in length
-SHORT_LOOP = 64  # turns; LLVM should not unroll a loop of at most so many before it vectorises (measured)
+SHORT_LOOP = 64  # turns; LLVM should vectorise a loop this short before it unrolls it (measured)
 
 
 def calls(kernel: ir.Kernel) -> list[list[ir.Segment]]:

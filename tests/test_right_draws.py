@@ -218,7 +218,7 @@ def test_an_int_that_varies_becomes_an_argument():
                                             (lambda x, n: x.reshape(n, -1), (1, 3)), (lambda x, n: np.zeros(n) + x[0], (4, 5, 6)),
                                             (lambda x, p: x ** (2 * p), (1.0, 0.25)), (lambda x, n: x + sum(range(n)), (2, 3, 9))])
 def test_a_number_whose_value_is_asked_for_is_part_of_the_program(fn, values):
-    """One program a value, all of which are kept."""
+    """Each value has a program of its own, and all are kept."""
     f = ms.jit(fn, target="reference")
     for value in values * 2:
         assert repr(f(X, value)) == repr(fn(X, value))

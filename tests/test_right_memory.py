@@ -257,7 +257,7 @@ print(sorted(grown[1:5])[1], sorted(grown[5:])[1])  # the second least: the allo
 """
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="the system does not say how much memory a process has")
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs /proc/self/statm, which Linux has")
 def test_a_process_does_not_grow_with_its_shapes():
     """Kilobytes a shape, with a bound of 1 MB and, the mutant, without."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MINISITCH_CACHE": "0", "MINISITCH_PROGRAMS": str(1 << 20)}

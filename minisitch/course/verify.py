@@ -61,7 +61,7 @@ def trials(assignment: Assignment) -> Iterator[Trial]:
 
 @functools.cache
 def _read(folder: Path) -> Assignment:
-    """An assignment, of which one process runs ``items.py`` once."""
+    """An assignment. One process runs its ``items.py`` once."""
     return Assignment(folder)
 
 

@@ -8,7 +8,7 @@ class Pipeline:
         self.stages, self.queues, self.tiles = stages, queues, tiles
 
     def passes(self, stage, count):
-        """Entries that a stage has published, or given back of a queue of its own kind, after so many firings."""
+        """How many entries a stage has published, or given back, after ``count`` firings."""
         return count if self.stages[stage] == "tile" else int(count == self.tiles)
 
     def works(self, depth):
