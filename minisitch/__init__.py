@@ -46,7 +46,6 @@ from __future__ import annotations
 from . import strategies as _strategies
 from .device import DEVICES, Device
 from .errors import (
-    BackgroundWarning,
     DeviceError,
     GraphError,
     KernelBug,
@@ -70,7 +69,7 @@ from .trace.parser import parse
 __version__ = "0.1.0"
 
 __all__ = [
-    "DEVICES", "PASSES", "STRATEGIES", "BackgroundWarning", "Comparison", "Decision", "Device", "DeviceError", "FusionPlan",
+    "DEVICES", "PASSES", "STRATEGIES", "Comparison", "Decision", "Device", "DeviceError", "FusionPlan",
     "Graph", "GraphError", "KernelBug", "KernelError", "LoopWarning", "MinisitchError", "Node", "PassError", "Pattern", "PlanError",
     "Program", "Report", "TensorType", "TraceError", "__version__", "compare", "erf", "explain", "get_device", "jit",
     "kernel_pass", "lower", "make_plan", "parse", "strategy", "swapped", "trace",

@@ -39,7 +39,7 @@ from .explain.explore.small import GPUS
 from .fuse import STRATEGIES
 from .reference import evaluate
 from .runtime import TARGETS, choose_device, choose_target, jit, parse_type
-from .runtime.doctor import examine
+from .runtime.doctor import BROKEN, examine, report
 from .runtime.this_machine import device_file
 from .trace import trace
 from .trace.tree import Branch, Leaf, Tree, flatten
@@ -129,7 +129,6 @@ def _parser() -> argparse.ArgumentParser:
     _bench_options(commands.add_parser("bench", help="a suite of workloads under every strategy, in a clone of the repository"))
     _calibrate_options(commands.add_parser("calibrate", help="measure this machine, and how well the cost model knows it"))
     doctor = commands.add_parser("doctor", help="what this machine has, what will run on it, and how to get the rest")
-    doctor.add_argument("--json", action="store_true", help="print JSON instead of text")
     doctor.set_defaults(command=_doctor)
     return parser
 
@@ -306,8 +305,8 @@ def _calibrate(options: argparse.Namespace) -> None:
 
 def _doctor(options: argparse.Namespace) -> int:
     found = examine()
-    print(found.json if options.json else found)
-    return 0 if found.healthy else 1
+    print(report(found))
+    return int(any(f.state == BROKEN for f in found))
 
 
 def _models(folder: Path) -> Samples:

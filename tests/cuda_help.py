@@ -5,6 +5,7 @@ import gc
 import importlib.machinery
 import sys
 import types
+from dataclasses import dataclass
 
 import fake_cuda
 
@@ -13,6 +14,7 @@ from minisitch.runtime.cuda import driver as cuda_driver
 from minisitch.runtime.cuda import kernel as cuda_kernel
 from minisitch.runtime.cuda import link as cuda_link
 from minisitch.runtime.cuda import memory as cuda_memory
+from minisitch.strategies.kitsune.product import Product
 
 NAMES = [*fake_cuda.FUNCTIONS, "CUresult", "CUstream_flags", "CUevent_flags", "CUdevice_attribute"]
 
@@ -55,3 +57,25 @@ def stand_in(monkeypatch):
     monkeypatch.setattr(cuda_link, "cubin", made.cubin)
     with forgotten():
         yield made
+
+
+@dataclass(frozen=True)
+class ProductText:
+    """A kernel that computes one product, a tile a block."""
+
+    name: str
+    text: str
+    grid: int
+    block: int
+    dtypes: tuple[str, ...]
+
+
+def product_text(a, b, c, rows, cols, inner, tile):
+    """``c = a @ b``, of matrices in buffers named a, b and c."""
+    across, down = -(-cols // tile.cols), -(-rows // tile.rows)
+    product = Product(rows, cols, inner, a, b, tile)
+    body = ["thread = cuda.threadIdx.x", *product.declare(), "tile = cuda.blockIdx.x", f"first_row = tile // {across} * {tile.rows}",
+            f"first_col = tile % {across} * {tile.cols}", *product.sums("first_row", "first_col"),
+            *product.stores(c, "first_row", "first_col")]
+    return ProductText("product", "\n    ".join(["def product(a, b, c):", *body]) + "\n", across * down, tile.threads,
+                       (a.dtype, b.dtype, c.dtype))

@@ -22,9 +22,9 @@ from minisitch.runtime.cuda import cublas
 from minisitch.runtime.cuda import driver as cuda_driver
 from minisitch.runtime.cuda import link as cuda_link
 from minisitch.runtime.cuda.offline import ARCHITECTURES, missing
-from minisitch.runtime.target import _has_driver
+from minisitch.runtime.target import has_driver
 
-WHY = missing() or ("" if shutil.which("cc") else "no C compiler") or ("a real driver is here" if _has_driver() else "")
+WHY = missing() or ("" if shutil.which("cc") else "no C compiler") or ("a real driver is here" if has_driver() else "")
 pytestmark = [pytest.mark.offline_cuda, pytest.mark.skipif(bool(WHY), reason=WHY or "present")]
 
 

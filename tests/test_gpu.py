@@ -117,7 +117,7 @@ def test_random_programs(graph, strategy, data):
         check_graph(graph, data.draw(arrays_for(graph)), lambda _, inputs: run.outputs(list(inputs)))
 
 
-def test_the_tiled_product(monkeypatch):
+def test_products_without_cublas(monkeypatch):
     monkeypatch.setattr(cublas, "path", lambda: "")
     check(lambda a, b: a @ b, "f32[130,257]", "f32[257,65]")
     check(lambda a, b: a @ b.transpose(0, 2, 1), "f32[3,1000,64]", "f32[3,999,64]")

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cuda_help import product_text
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from programs import softmax
@@ -22,7 +23,7 @@ from minisitch.ops import OPS
 from minisitch.runtime.cuda import compile as cuda_compile
 from minisitch.runtime.cuda.offline import ARCHITECTURES, REDUCE_IN_DOUBLE, assemble, broken, missing, read_back
 from minisitch.stitch.merge import Merging
-from minisitch.strategies.kitsune.product import SMALL, Matrix, Product, Tile, product_text
+from minisitch.strategies.kitsune.product import Matrix, Product, Tile
 from minisitch.testing import graphs
 from minisitch.trace import Program
 
@@ -256,7 +257,7 @@ def test_explain_shows_a_pipelines_machine_code():
 @pytest.mark.parametrize(("dtype", "architecture"), [*(("float32", a) for a in ARCHITECTURES), ("float16", "sm_90"), ("bool", "sm_75")])
 def test_a_product_keeps_its_sums_in_registers(dtype, architecture):
     """Both tiles: no spills within what 256 threads may have, 4x4 products for 8 loads of shared memory, no float64."""
-    for tile in (Tile(), SMALL):
+    for tile in (Tile(), Tile(32, 32, 16, 2, 2)):
         a, b, c = Matrix("a", dtype, 1000), Matrix("b", dtype, 1, 1000), Matrix("c", dtype, 3000)
         made = product_text(a, b, c, 3000, 3000, 1000, tile=tile)
         found = read_back(made.name, cuda_compile.ptx(made.text, made.name, made.dtypes, architecture), 255, architecture)

@@ -128,8 +128,8 @@ def frames_of(call) -> list[str]:
 
 ENTRANCES = {
     "call": lambda f: ms.jit(f, target="python")(X), "lower": lambda f: ms.lower(f, X), "explain": lambda f: ms.explain(f, X),
-    "compare": lambda f: ms.compare(f, X, seconds=0.1), "trace": lambda f: ms.trace(f, (X,)), "wait": lambda f: ms.jit(f, target="python").wait(X),
-    "compile": lambda f: ms.jit(f, target="python").compile(X), "background": lambda f: ms.jit(f, background=True)(X),
+    "compare": lambda f: ms.compare(f, X, seconds=0.1), "trace": lambda f: ms.trace(f, (X,)),
+    "compile": lambda f: ms.jit(f, target="python").compile(X),
 }
 
 

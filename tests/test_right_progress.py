@@ -60,13 +60,11 @@ def test_a_terminal_has_one_line_which_is_erased():
     assert written.count("\r\x1b[K") > 2
 
 
-def test_threads_share_one_line_and_the_background_has_none():
+def test_threads_share_one_line():
     threads = f"work = [threading.Thread(target=lambda: {CALL}) for _ in range(3)]\nfor w in work: w.start()\nfor w in work: w.join()"
     lines = run(threads).stderr.splitlines()
     assert lines and all(line.startswith("minisitch: slow: ") for line in lines)
     assert sum("finished" in line for line in lines) <= 3
-    behind = "f = ms.jit(slow, background=True)\nf(np.ones((8, 8)))\nf.wait(np.ones((8, 8)))"
-    assert run(behind).stderr == ""
 
 
 def test_an_error_ends_the_line_and_the_setting_is_checked(monkeypatch, capsys):

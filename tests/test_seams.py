@@ -125,15 +125,6 @@ def test_a_right_pass_never_gets_the_kernel_of_a_wrong_one(monkeypatch, target):
         assert [np.allclose(each(LONG), want, rtol=1e-5) for each in (jitted, other)] == [True, True]
 
 
-def test_what_background_threads_compile_with_a_wrong_pass_is_forgotten_too(monkeypatch):
-    unchecked(monkeypatch, "map_rows")
-    jitted = ms.jit(softmax, strategy="astitch", target="python", background=True)
-    with ms.swapped("map_rows", loses_columns):
-        jitted(LONG)
-    jitted.wait(LONG)
-    assert np.allclose(jitted(LONG), softmax(LONG), rtol=1e-5)
-
-
 def test_the_disk_holds_nothing_of_a_swapped_pass(monkeypatch, tmp_path):
     monkeypatch.setenv("MINISITCH_CACHE", str(tmp_path))
     monkeypatch.delenv("MINISITCH_PLANS", raising=False)

@@ -59,7 +59,3 @@ class PipelineError(MinisitchError):
 
 class LoopWarning(MinisitchError, UserWarning):
     """A Python loop is being unrolled into thousands of operations. Names the loop's line."""
-
-
-class BackgroundWarning(MinisitchError, UserWarning):
-    """Compiling in the background failed. Calls keep using the unfused plan."""

@@ -6,8 +6,7 @@
 
 It appears after ``MINISITCH_PROGRESS`` seconds (3 by default), so a fast call writes nothing. On a
 terminal it is rewritten each second and erased at the end. Elsewhere there is a line after 3 s, 10
-s, 30 s and then each 30 s, and one at the end. Of calls in several threads one is shown. Compiling
-in the background shows nothing.
+s, 30 s and then each 30 s, and one at the end. Of calls in several threads one is shown.
 """
 
 from __future__ import annotations

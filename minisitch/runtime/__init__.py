@@ -13,7 +13,6 @@ The files:
     steps.py         launches kernels and calls libraries
     call.py          writes a call as one function
     executable.py    puts these together
-    background.py    compiles while calls already run unfused
     programs.py      decides which compiled programs to keep
     cpu/, cuda/      compile and run kernels on each processor
 """
@@ -50,12 +49,11 @@ from ..trace.shim import rebind
 from ..trace.tracebacks import door, shorten
 from ..trace.tree import Inputs, Numbers, flatten, is_array, type_of
 from .assemble import assemble
-from .background import Behind, RunCall
 from .cuda import offline
 from .executable import Executable, ReferenceExecutable
 from .memory import Lifetime, plan_memory
 from .plans import plan_of
-from .programs import Programs
+from .programs import Programs, RunCall
 from .target import TARGETS, choose_device, choose_target
 
 __all__ = ["STAGES", "TARGETS", "Executable", "Jitted", "Lifetime", "Stages", "assemble", "choose_device",
@@ -74,7 +72,6 @@ class Options:
     strategy: str = "auto"
     target: str = "auto"
     device: str | Device | None = None
-    background: bool = False
     exact: bool = True
     passes: Passes = None
 
@@ -191,7 +188,6 @@ class Jitted:
         self._numbers = Numbers(varied=self._varied)  # which Python numbers are arguments
         # Signature without ints -> the ints of the first such call, by place.
         self._ints: dict[Any, dict[int, int]] = {}
-        self._behind: dict[Any, Behind] = {}  # programs of background threads
 
     @property
     def function(self) -> Callable[..., Any]:
@@ -260,20 +256,14 @@ class Jitted:
             self._numbers.fixed |= {place for place, i in zip(inputs.places, positions, strict=True) if i in program.fixed}
 
     def _start(self, args: tuple, kwargs: dict) -> RunCall:
-        """Compile the program of a first call, or start to, and remember it."""
+        """Compile the program of a first call, and remember it."""
         began = time.perf_counter()
         with working(self.__qualname__):
             program, key = self._traced(args, kwargs)
             if found := self._ready.find(key):  # another call differed only in a number
                 return found
-            if not self.options.background:
-                self._ready[key] = made = self._build(program, began)
-                return made
-        unfused = ReferenceExecutable(program)
-        behind = Behind(self.__qualname__, self._ready, key, unfused, lambda: self._build(program, began))
-        self._behind = {k: b for k, b in self._behind.items() if not b.ready and self._ready.find(k)} | {key: behind}
-        behind.start()
-        return unfused
+            self._ready[key] = made = self._build(program, began)
+            return made
 
     @door
     def compile(self, *args: Any, **kwargs: Any) -> RunCall:
@@ -294,24 +284,6 @@ class Jitted:
             _debug(self, made, time.perf_counter() - began, said)
         return made
 
-    def ready(self, *args: Any, **kwargs: Any) -> bool:
-        """Whether these arguments have their compiled program, not the unfused one."""
-        key = _signature(args, kwargs, self._numbers)[1]
-        return self._ready.find(key) is not None and (key not in self._behind or self._behind[key].ready)
-
-    @door
-    def wait(self, *args: Any, **kwargs: Any) -> None:
-        """Wait until these arguments have their compiled program. Compile it if no call has begun.
-
-        Raises the error that stopped compilation, also one in a background thread.
-        """
-        key = _signature(args, kwargs, self._numbers)[1]
-        if self._ready.find(key) is None:
-            self._compile_once(key, args, kwargs)
-            key = _signature(args, kwargs, self._numbers)[1]
-        if key in self._behind:
-            self._behind[key].finished.result()
-
     def clear(self) -> None:
         """Forget every compiled program, for a method those of all objects.
 
@@ -319,7 +291,6 @@ class Jitted:
         """
         for bound in [*_methods.get(self, {}).values()]:
             bound.clear()
-        self._behind = {}
         self._ready.clear()
 
     def lower(self, *args: Any, stop_after: str = "emit", **kwargs: Any) -> Any:
@@ -376,13 +347,13 @@ def _of_an_object(name: str) -> Callable[..., Any]:
     return door(functools.update_wrapper(method, getattr(Jitted, name)))
 
 
-for _name in ("__call__", "lower", "explain", "clear", "ready", "wait"):
+for _name in ("__call__", "lower", "explain", "clear"):
     setattr(_Method, _name, _of_an_object(_name))
 _methods: weakref.WeakKeyDictionary[Jitted, dict[int, Jitted]] = weakref.WeakKeyDictionary()
 
 
 def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "auto", target: str = "auto",
-        device: str | Device | None = None, background: bool = False, exact: bool = True, passes: Passes = None) -> Any:
+        device: str | Device | None = None, exact: bool = True, passes: Passes = None) -> Any:
     """Compile a NumPy function at its first call, for each combination of shapes and dtypes.
 
     Use it as ``@jit``, ``@jit(strategy="xla")`` or ``jit(fn)``.
@@ -400,9 +371,6 @@ def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "auto", target:
     ``target``: ``auto``, ``cpu`` or ``cuda``. To look inside: ``step`` (CUDA text, thread by
     thread), ``python`` (CPU text, not compiled) or ``reference`` (NumPy, node by node).
 
-    ``background``: calls run unfused, by NumPy, until a thread has compiled the kernels
-    (``runtime/background.py``). ``ready(*args)`` tells whether it has, and ``wait(*args)`` waits.
-
     ``exact``: element-wise values equal NumPy's to the last bit, under every strategy and target.
     Free are only the order of sums, matrix products, and the last digits of functions such as
     ``exp`` and ``tanh``. ``exact=False`` allows one rounding for a product and a sum, and keeps
@@ -418,7 +386,7 @@ def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "auto", target:
     Raises MinisitchError if ``fn`` is not callable, DeviceError for an unknown target.
     """
     chosen = passes if passes is None or isinstance(passes, str) else tuple(passes)
-    options = Options(strategy, target, device, background, exact, chosen)
+    options = Options(strategy, target, device, exact, chosen)
     if fn is None:
         return functools.partial(jit, **vars(options))
     if isinstance(fn, staticmethod | classmethod):  # @jit may stand above or below these

@@ -18,11 +18,13 @@ import functools
 import os
 import threading
 import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import MinisitchError
-from .background import RunCall, wait_for_all
 from .call import release_workspaces
+
+RunCall = Callable[[Sequence[Any]], Any]  # a compiled program: the array leaves to the result
 
 LIMIT = 96 << 20  # bytes, unless MINISITCH_PROGRAMS is set
 PROGRAM, OPERATION = 100_000, 8_000  # bytes of a program, and of each of its operations (measured)
@@ -82,8 +84,7 @@ class Programs(dict[Any, RunCall]):
 
 
 def forget_programs() -> None:
-    """Forget the programs of all functions, also those that are being compiled now."""
-    wait_for_all()
+    """Forget the programs of all functions."""
     for table in list(_tables):
         table.clear()
 

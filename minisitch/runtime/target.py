@@ -23,14 +23,14 @@ def choose_target(target: str) -> str:
     Raises DeviceError for an unknown name.
     """
     if target == "auto":
-        return "cuda" if _has_driver() and cuda_driver.available() else "cpu"
+        return "cuda" if has_driver() and cuda_driver.available() else "cpu"
     if target not in TARGETS:
         raise DeviceError(f"unknown target {target!r}; take one of auto, {', '.join(TARGETS)}")
     return target
 
 
 @functools.cache
-def _has_driver() -> bool:
+def has_driver() -> bool:
     """Whether a CUDA driver can be loaded. This is fast, and importing Numba is not."""
     try:
         ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
@@ -49,6 +49,6 @@ def choose_device(target: str, device: str | Device | None = None) -> Device:
         return device
     if device is not None:
         return get_device(device)
-    if target == "cuda" and _has_driver() and cuda_driver.available():
+    if target == "cuda" and has_driver() and cuda_driver.available():
         return cuda_driver.this_gpu(cuda_driver.current())
     return DEVICES["h100"] if target in ("cuda", "step") else this_cpu()

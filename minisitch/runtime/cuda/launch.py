@@ -25,7 +25,6 @@ from ...errors import MinisitchError
 from ...lower import Stages
 from ...ops import itemsize
 from ...passes.vectorize import ACCESS
-from ...strategies.kitsune.product import Matrix, product_text
 from ...trace.tree import unflatten
 from ..call import ready
 from ..executable import Executable, finish, refuse_overlap, view_chain
@@ -97,17 +96,6 @@ def _issue_on_host(step: LibraryStep, slots: Sequence[Slot]) -> Issue:
     return issue
 
 
-def product_kernel(step: LibraryStep, slots: Sequence[Slot]) -> DeviceKernel:
-    """The tiled product for what cuBLAS does not support, or if cuBLAS is not installed."""
-    a, b, c = step.views
-    size = a.dtype.itemsize
-    matrices = [Matrix(name, view.dtype.name, view.strides[-2] // size, view.strides[-1] // size,
-                       str(view.offset // size) if view.offset else "") for name, view in zip("abc", step.views, strict=True)]
-    axes = [(n, x // size, y // size, z // size) for n, x, y, z in cublas.batches(a, b, c)]
-    made = product_text(matrices[0], matrices[1], matrices[2], c.shape[-2], c.shape[-1], a.shape[-1], axes)
-    return DeviceKernel(made.name, made.text, made.grid, made.block, made.dtypes, tuple(slots[s].size for s in step.slots))
-
-
 def library_calls(stages: Stages) -> list[str]:
     """For ``explain``: what computes each library call on this machine's GPU, in lines of text."""
     found: dict[str, list[str]] = {}
@@ -119,13 +107,14 @@ def library_calls(stages: Stages) -> list[str]:
 
 
 def _done_by(step: LibraryStep) -> str:
+    host = "NumPy on the host; operands are copied there, the result back, and the call waits for them"
     if step.name != "matmul":
-        return "NumPy on the host; operands are copied there, the result back, and the call waits for them"
+        return host
     calls = cublas.gemms(*step.views)
     if calls is None:
-        return "a tiled kernel (cuda_product), since cuBLAS knows no such dtype or order of elements"
+        return f"{host}: cuBLAS knows no such dtype or order of elements"
     if not cublas.path():
-        return f"a tiled kernel (cuda_product), since cuBLAS is not installed here: {cublas.INSTALL}"
+        return f"{host}: cuBLAS is not installed here: {cublas.INSTALL}"
     return f"cuBLAS, {len(calls)} call{'s' * (len(calls) > 1)}"
 
 
@@ -153,11 +142,9 @@ class Session:
         assert isinstance(step, LibraryStep)
         if not slots[step.slots[-1]].size:
             return None
-        if step.name != "matmul":
-            return _issue_on_host(step, slots)
-        calls = cublas.gemms(*step.views) if cublas.path() else None
+        calls = cublas.gemms(*step.views) if step.name == "matmul" and cublas.path() else None
         if calls is None:
-            return _issue_kernel(product_kernel(step, slots), step.slots, (), self.device)
+            return _issue_on_host(step, slots)
         self.handle = self.handle or cublas.Cublas(self.stream)
         return _issue_gemms(calls, step, self.handle)
 

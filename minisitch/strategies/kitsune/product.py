@@ -1,6 +1,6 @@
 """A matrix product as CUDA text: tiles of the operands in shared memory, sums in registers.
 
-In:  where the matrices lie, and a ``Tile``. Out: lines of text. ``product_text`` makes a kernel.
+In:  where the matrices lie, and a ``Tile``. Out: lines of text.
 
 For its tile of the result, by default 64 x 64 with 256 threads, a block does this:
 
@@ -19,14 +19,12 @@ uses the name ``thread`` and names in an operand's index. It assigns ``row`` and
 ``Elements``.
 
 Left out: tensor cores (Numba does not offer them), 16-byte loads, and copies that overlap with
-sums. cuBLAS computes library calls if it is installed. This text is for machines without it, and
-for products inside a kernel.
+sums. Products that are library calls go to cuBLAS.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ...ops import compute_dtype, itemsize, kind_of
@@ -54,18 +52,6 @@ class Tile:
     @property
     def threads_per_row(self) -> int:
         return self.cols // self.cols_each
-
-    def count(self, rows: int, cols: int) -> int:
-        """The number of tiles that cover a result."""
-        return -(-rows // self.rows) * -(-cols // self.cols)
-
-
-SMALL = Tile(32, 32, 16, 2, 2)
-
-
-def choose_tile(rows: int, cols: int, batch: int = 1, sms: int = 132) -> Tile:
-    """The large tile, which reads less, or the small one if too few SMs would be busy."""
-    return Tile() if batch * Tile().count(rows, cols) >= sms else SMALL
 
 
 @dataclass(frozen=True)
@@ -221,49 +207,3 @@ class Product:
         if dtype == "bool":
             return f"{value} != 0"
         return value if dtype == self.held else f"np.{dtype}({value})"
-
-
-# ---------------------------------------------------------------- a kernel of its own
-@dataclass(frozen=True)
-class ProductText:
-    """A kernel that computes a batch of products, ready to compile and launch."""
-
-    name: str
-    text: str
-    grid: int
-    block: int
-    dtypes: tuple[str, ...]  # of a, b and c
-
-
-def product_text(a: Matrix, b: Matrix, c: Matrix, rows: int, cols: int, inner: int,
-                 batch: Sequence[tuple[int, int, int, int]] = (), tile: Tile | None = None,
-                 name: str = "product") -> ProductText:
-    """``c = a @ b`` for each matrix of a batch, with one tile a block.
-
-    ``batch`` holds for each axis, outermost first, its size and its steps in a, b and c, in
-    elements (0: broadcast).
-    """
-    count = math.prod(size for size, *_ in batch)
-    tile = tile or choose_tile(rows, cols, count)
-    across, tiles = -(-cols // tile.cols), tile.count(rows, cols)
-    matrices, lines = [], []
-    if count > 1:
-        lines.append(f"matrix = cuda.blockIdx.x // {tiles}")
-    for position, (letter, m) in enumerate(zip("abc", (a, b, c), strict=True)):
-        terms = [m.offset] * bool(m.offset)
-        behind = count
-        for size, *steps in batch:
-            behind //= size
-            if steps[position] and size > 1:
-                index = f"matrix // {behind} % {size}" if behind > 1 else f"matrix % {size}"
-                terms.append(f"{index} * {steps[position]}")
-        if terms:
-            lines.append(f"{letter}_first = {' + '.join(terms)}")
-        matrices.append(Matrix(letter, m.dtype, m.row_step, m.col_step, f"{letter}_first" if terms else ""))
-    product = Product(rows, cols, inner, matrices[0], matrices[1], tile)
-    tile_number = f"cuda.blockIdx.x % {tiles}" if count > 1 else "cuda.blockIdx.x"
-    lines += [f"tile = {tile_number}", f"first_row = tile // {across} * {tile.rows}", f"first_col = tile % {across} * {tile.cols}",
-              *product.sums("first_row", "first_col"), *product.stores(matrices[2], "first_row", "first_col")]
-    body = ["thread = cuda.threadIdx.x", *product.declare(), *lines]
-    text = "\n    ".join([f"def {name}(a, b, c):", *body]) + "\n"
-    return ProductText(name, text, count * tiles if rows and cols else 0, tile.threads, (a.dtype, b.dtype, c.dtype))
