@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import re
+import shutil
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -119,7 +120,7 @@ def test_no_process_survives_its_cage():
         os.kill(number, 0)
 
 
-SAMPLE = ("exit_in_answer", "fork_and_leave", "fork_many", "flood", "forge_on_all_files", "parent_memory",
+SAMPLE = ("strange_questions", "exit_in_answer", "fork_and_leave", "fork_many", "flood", "forge_on_all_files", "parent_memory",
           "read_from_grader_path", "write_results", "tell_in_errors")  # all are graded by `course verify --hostile`
 
 
@@ -388,6 +389,55 @@ def test_hidden_items_tell_no_case(tmp_path):
     assert hidden and any(test["status"] == "failed" for test in hidden)
     assert not any(re.search(r"[{\[]|\d+: ", test["output"]) for test in hidden)
     assert all(test["visibility"] == "after_published" for test in hidden)
+
+
+def broken_course(tmp_path: Path, old: str, new: str) -> list[str]:
+    """A course whose A5 has a broken ``items.py``, as words for the command."""
+    folder = shutil.copytree(HOME / "A5_spans", tmp_path / "course" / "A5_spans")
+    text = (folder / "items.py").read_text(encoding="utf-8")
+    assert old in text
+    (folder / "items.py").write_text(text.replace(old, new), encoding="utf-8")
+    return ["--assignments", str(folder.parent)]
+
+
+@CAGED
+@pytest.mark.parametrize(("old", "new"), [
+    ("        for user in users:\n            least = found", "        for user in [][1:2] or [][0]:\n            least = found"),  # its judge
+    ('"above",\n    "A value\'s span is higher than each reader\'s, by at least what the step costs.",\n    draw=draw_values',
+     '"above",\n    "A value\'s span is higher than each reader\'s, by at least what the step costs.",\n    draw=lambda at: [][0]'),
+])
+def test_a_broken_item_is_the_course_s_fault_and_the_others_are_graded(tmp_path, capsys, old, new):
+    found = grade(tmp_path, solution(), *broken_course(tmp_path, old, new))
+    said = capsys.readouterr()
+    outputs = {test["name"]: test["output"] for test in found[1]["tests"]}
+    assert found[0] == 2 and re.search(r"the item 'above' of A5 is broken, .* no student's: .*items\.py:\d+: IndexError", said.err)
+    assert "no student's" in outputs["above"] and "your file is not to blame" in outputs["above (hidden)"].lower()
+    assert [test["name"] for test in found[1]["tests"] if not test["score"]][:2] == ["above", "above (hidden)"]
+
+
+def test_a_broken_file_of_the_course_is_named_by_line_in_every_command(tmp_path, capsys):
+    words = broken_course(tmp_path, "def draw_values(", "def draw_values((")
+    (tmp_path / "spans.py").write_text(solution(), encoding="utf-8")
+    for command in (["check", "A5", str(tmp_path / "spans.py")], ["grade", "A5", str(tmp_path / "spans.py"), "--secret", "k"],
+                    ["questions", "A5", "--student", "ada"]):
+        assert course.main([*command, *words]) == 2
+        assert re.search(r"items\.py of A5 is broken, .*items\.py:\d+: SyntaxError", capsys.readouterr().err)
+    assert course.main(["verify", "A5", "--jobs", "1", *words]) == 1 and "items.py of A5 is broken" in capsys.readouterr().out
+    (tmp_path / "course" / "A5_spans" / "hints.md").unlink()
+    assert course.main(["hint", "A5", *words]) == 2 and "hints.md" in capsys.readouterr().err
+
+
+def test_an_answer_that_takes_for_ever_to_judge_is_ended(monkeypatch):
+    monkeypatch.setattr("minisitch.course.sitting.JUDGE_SECONDS", 0.1)
+    with Sitting(A5, (HOME / "hostile" / "long_list.py").read_text(encoding="utf-8"), trusted=True) as sitting:
+        (found,) = sitting.run(["root first"])
+    assert found.kind == "time" and "to judge its answer takes more than" in found.why
+
+
+def test_a_call_that_the_grader_s_function_cannot_take_is_the_submission_s_error():
+    with Cage("def f(ask):\n    return ask(3)\n", "file.py", trusted=True) as cage, pytest.raises(NoAnswer, match="TypeError: 'int'") as caught:
+        cage.ask("f", lambda value: list(value))
+    assert caught.value.kind == "error"
 
 
 @CAGED

@@ -39,7 +39,7 @@ def main(words: list[str] | None = None) -> int:
     options = _parser().parse_args(words)
     try:
         return int(options.run(options) or 0)
-    except MinisitchError as problem:
+    except (MinisitchError, OSError) as problem:
         print(f"course: {problem}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -235,14 +235,14 @@ def _grade(options: argparse.Namespace) -> None:
         return _grade_all(one, options)
     student = options.student or _student(options.metadata)
     found, problem = one(options.file, student, options.gradescope)
-    if problem:
-        raise CourseError(problem)
     for mark in found:
         print(f"  {mark.score:5.2f} of {mark.most:5.2f}  {mark.name}")
     print(
         f"{sum(mark.score for mark in found):.2f} of {sum(mark.most for mark in found):.2f} points; "
         f"{assignment.points - sum(mark.most for mark in found):.2f} more are for the paragraph"
     )
+    if problem:
+        raise CourseError(problem)
 
 
 def _graded(
@@ -262,9 +262,9 @@ def _graded(
         with Sitting(assignment, text, variant, secret, trust) as sitting:
             for found in marks(sitting, student):
                 keep(found)
+        return found, "; ".join(sitting.broken)
     except MinisitchError as problem:
         return keep(blank_marks(assignment, f"not graded: {problem}")), str(problem)
-    return found, ""
 
 
 def _grade_all(one: Callable[..., tuple[list[Mark], str]], options: argparse.Namespace) -> None:

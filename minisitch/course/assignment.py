@@ -24,7 +24,9 @@ import re
 import stat
 import sys
 import tomllib
+import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -47,6 +49,24 @@ HOME = Path(__file__).resolve().parent.parent.parent / "tutorials" / "assignment
 
 class CourseError(MinisitchError):
     """A command of the course tool cannot be done. The message says what to do instead."""
+
+
+@contextmanager
+def own_files(folder: Path, what: str) -> Iterator[None]:
+    """Whatever an assignment's own file raises becomes a CourseError: it names the line, and blames no student."""
+    try:
+        yield
+    except MinisitchError:
+        raise
+    except Exception as problem:
+        places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(problem.__traceback__)]
+        if isinstance(problem, SyntaxError):
+            places.append((str(problem.filename), problem.lineno))
+        own = [f"{name}:{line}" for name, line in places if Path(name).is_relative_to(folder)]
+        raise CourseError(
+            f"{what} is broken, which is the course's mistake and no student's: {(own or [str(folder)])[-1]}: "
+            f"{type(problem).__name__}: {str(problem)[:300]}"
+        ) from problem
 
 
 @dataclass(frozen=True)
@@ -85,7 +105,7 @@ class Assignment:
             raise CourseError(
                 f"{folder} is no assignment: {problem.strerror}: assignment.toml"
             ) from None
-        except (KeyError, tomllib.TOMLDecodeError) as problem:
+        except (KeyError, ValueError, TypeError) as problem:
             raise CourseError(
                 f"{folder}/assignment.toml: {problem!r}; it has title, points, minutes, week, file, variants"
             ) from None
@@ -108,7 +128,8 @@ class Assignment:
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module  # dataclasses look their module up
-        spec.loader.exec_module(module)
+        with own_files(self.folder, f"items.py of {self.name}"):
+            spec.loader.exec_module(module)
         return module
 
     @property
@@ -123,7 +144,8 @@ class Assignment:
     @property
     def returns(self) -> dict[str, Any]:
         """The type of what each function returns."""
-        return self.module.RETURNS
+        with own_files(self.folder, f"items.py of {self.name}"):
+            return self.module.RETURNS
 
     @cached_property
     def hints(self) -> list[Hint]:

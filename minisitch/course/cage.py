@@ -34,7 +34,7 @@ LIMITS = {
     "RLIMIT_CPU": 120, "RLIMIT_AS": 1 << 30, "RLIMIT_FSIZE": 1 << 20, "RLIMIT_NOFILE": 64,
     "RLIMIT_CORE": 0, "RLIMIT_NPROC": 0,
 }
-LONGEST_ANSWER = 16 << 20  # bytes
+LONGEST_ANSWER, LONGEST_OF_OURS = 1 << 20, 16 << 20  # bytes; the stepper answers with whole arrays
 START_SECONDS = 60.0
 SECONDS = 10.0  # of one question
 MOST_CALLS = 20_000  # of the parent's functions, during one question
@@ -81,6 +81,7 @@ class Cage:
                 "that has it, or give --trust if you trust the submission"
             )
         self.seconds, self.number = seconds, 0
+        self.longest = LONGEST_OF_OURS if module else LONGEST_ANSWER
         self.unread = b""
         self.printed = tempfile.TemporaryFile()  # noqa: SIM115 - closed by ``close``
         answers, write_end = os.pipe()
@@ -192,7 +193,12 @@ class Cage:
                     "error",
                     f"it calls the function that it was given with {len(found[1])} arguments; the arguments are ({names})",
                 )
-            self._say({"value": encode(function(*found[1]))})
+            try:
+                value = function(*found[1])
+            except Exception as problem:
+                said = f"{type(problem).__name__}: {str(problem)[:300]}"
+                self._fail("error", f"the function that it was given refuses the arguments of a call: {said}")
+            self._say({"value": encode(value)})
         self._fail("time", f"it called a function that it was given more than {MOST_CALLS:,} times")
 
     def _read(self, answer: dict[str, Any]) -> tuple[str, Any]:
@@ -229,8 +235,8 @@ class Cage:
             length += len(chunks[-1])
             if not chunks[-1]:
                 self._fail("died", f"its process ended before it answered; {WAYS_TO_DIE}")
-            if length > LONGEST_ANSWER:
-                self._fail("forged", f"its answer is longer than {LONGEST_ANSWER >> 20} MB")
+            if length > self.longest:
+                self._fail("forged", f"its answer is longer than {self.longest >> 20} MB")
         line, _, self.unread = b"".join(chunks).partition(b"\n")
         try:
             return json.loads(line)

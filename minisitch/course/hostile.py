@@ -24,7 +24,7 @@ from .child import NOBODY
 
 # the attacks, and the assignment that they are handed in for; some texts break other programs that read Python
 TARGETS = {"hostile/*.py": "A5", "hostile/kernels/*.txt": "A2"}
-LIMIT_SECONDS = 60.0  # of one grading: three missed deadlines of 10 s, and room for a busy machine
+LIMIT_SECONDS = 120.0  # of one grading: three missed deadlines of 10 s, and room for a busy machine
 MARK = "minisitch-attack"  # begins the name of every file that an attack writes
 PR_SET_CHILD_SUBREAPER = 36
 

@@ -96,9 +96,7 @@ class Bench:
         self.alive = True  # another process takes the place of one that has ended
         self.found: dict[str, Any] = {}  # a launch and what came of it: many items ask for the same
 
-    def ask(
-        self, name: str, *arguments: Any, times: int = 1, seconds: float | None = None
-    ) -> Any:
+    def ask(self, name: str, *arguments: Any, times: int = 1, seconds: float | None = None) -> Any:
         """Launch the kernel ``name`` as a ``KernelLaunch`` says. Returns a ``KernelRun``."""
         (launch,) = arguments
         fields = _fields(launch)

@@ -31,7 +31,9 @@ def detail(outcome: Outcome, again: str) -> str:
 
     ``again`` is the command that checks the file again.
     """
-    rows = [("what is wrong", outcome.why)]
+    rows = [("what is wrong", _cut(outcome.why))]
+    if outcome.kind == "course":
+        return f"{outcome.name}: {outcome.item.rule}\n  {outcome.why}\n  next step       tell your instructor"
     if outcome.kind in ("broken", "error", "time", "refused"):
         rows.insert(0, ("smallest input", _cut(str(outcome.case))))
     if outcome.kind == "broken" and outcome.value is not None:
@@ -137,7 +139,8 @@ def _told(outcome: Outcome) -> str:
         return outcome.item.rule
     if outcome.hidden:
         return f"{outcome.item.rule} {DOUBT.get(outcome.kind, 'It does not hold').capitalize()}. This case is hidden."
-    return f"{outcome.item.rule}\n{_cut(str(outcome.case))}\n{outcome.why}"
+    case = "" if outcome.kind == "course" else _cut(str(outcome.case)) + "\n"
+    return f"{outcome.item.rule}\n{case}{_cut(outcome.why)}"
 
 
 def results(found: Sequence[Mark], seconds: float) -> dict[str, Any]:

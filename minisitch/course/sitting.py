@@ -10,32 +10,40 @@ did not come, the items that are left fail at once.
 
 from __future__ import annotations
 
+import signal
+import time
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from .assignment import Assignment
+from .assignment import Assignment, CourseError, own_files
 from .cage import Cage, NoAnswer
 from .items import PUBLIC, Drawing, GradedItem, Prediction, conforms, describe, seeded
 from .kernels import Bench, KernelRun, Refusal
 
 MOST_LATE = 3  # answers that may fail to come
-MOST_SHRINKS = 300  # cases tried in the search for the smallest
+MOST_SHRINKS, SHRINK_SECONDS = 300, 20.0  # cases tried in the search for the smallest, and its time
+JUDGE_SECONDS = 5.0  # of this process, for one case: an answer of a million numbers could take hours
+MOST_SECONDS = 120.0  # of all cases of a sitting
 DOUBT = {
     "error": "it raised an error", "time": "it did not answer in time",
     "died": "its process ended before it answered", "forged": "what it sent is no answer",
     "refused": "the stepper refuses the kernel, and another item says why",
+    "course": "the course's own file is broken, so your file is not to blame; tell your instructor",
 }
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What an item found. ``status`` is "pass" or "FAIL", or "not tried" where the starter's error was raised.
-    It is "refused" where the stepper refuses a kernel by a rule that another item is about.
+    It is "refused" where the stepper refuses a kernel by a rule that another item is about, and
+    "ungraded" where the assignment's own files are broken.
 
     ``why`` says what is wrong, ``case`` is the smallest failing case and ``value`` the submission's answer.
     ``kind`` is "broken" for a wrong answer, "needs" where another item failed that this one needs,
-    "refused" for a kernel that breaks a rule of another item, or the kind of ``NoAnswer``.
+    "refused" for a kernel that breaks a rule of another item, "course" for a broken item, or the kind
+    of ``NoAnswer``.
     """
 
     item: GradedItem
@@ -69,9 +77,10 @@ class Sitting:
         self.assignment, self.source, self.secret = assignment, source, secret
         self.trusted, self.shrink = trusted, shrink
         self.variant = variant or assignment.variant
-        self.late = 0
+        self.late, self.spent = 0, 0.0
         self.examinees: dict[bool, Cage | Bench] = {}  # whether it is for kernels -> who answers
         self.unloadable: NoAnswer | None = None
+        self.broken: list[str] = []  # what an instructor must mend
         self.last: Any = None
 
     def __enter__(self) -> Sitting:
@@ -98,6 +107,14 @@ class Sitting:
 
     def outcome(self, item: GradedItem, hidden: bool) -> Outcome:
         """Ask about every case until one fails, then look for a smaller one that fails the same way."""
+        try:
+            with own_files(self.assignment.folder, f"the item {title(item, hidden)!r} of {self.assignment.name}"):
+                return self._outcome(item, hidden)
+        except CourseError as problem:
+            self.broken.append(str(problem))
+            return Outcome(item, hidden, "ungraded", "course", str(problem))
+
+    def _outcome(self, item: GradedItem, hidden: bool) -> Outcome:
         for case in item.cases(
             self.secret if hidden else PUBLIC, self.assignment.name, self.variant
         ):
@@ -112,9 +129,11 @@ class Sitting:
 
     def _judge(self, item: GradedItem, case: Any) -> tuple[str, str]:
         """The kind of failure and a sentence about it; two empty strings if the property holds."""
-        self.last = None
+        self.last, began = None, time.monotonic()
         if self.late >= MOST_LATE:
             return "time", f"{MOST_LATE} questions had no answer, so no more are asked"
+        if self.spent > MOST_SECONDS:
+            return "time", f"its answers took {MOST_SECONDS:g} s in all, so no more are asked"
 
         def ask(name: str, *arguments: Any, times: int = 1, seconds: float = item.seconds) -> Any:
             self.last = None
@@ -131,13 +150,19 @@ class Sitting:
             return found
 
         try:
-            why = item.judge(case, ask)
+            with at_most(JUDGE_SECONDS):
+                why = item.judge(case, ask)
         except Refusal as problem:
             own = problem.rule in item.rules or "*" in item.rules
             return "broken" if own else "refused", problem.text
         except NoAnswer as problem:
             self.late += problem.kind in ("time", "died", "forged")
+            for each in self.examinees.values():
+                if problem.kind == "time" and isinstance(each, Cage) and each.alive:
+                    each.close()  # it was not its time that ran out, so a part of an answer may be left
             return problem.kind, problem.text
+        finally:
+            self.spent += time.monotonic() - began
         return ("broken", why) if why else ("", "")
 
     def _process(self, name: str) -> Cage | Bench:
@@ -166,7 +191,7 @@ class Sitting:
     def _smallest(self, item: GradedItem, case: Any, kind: str, why: str) -> tuple[str, str, Any]:
         """Take the first smaller case that fails the same way, and go on from there."""
         assert item.smaller is not None
-        left, value = MOST_SHRINKS, self.last
+        left, value, end = MOST_SHRINKS, self.last, time.monotonic() + SHRINK_SECONDS
         better = True
         while better and left:
             better = False
@@ -176,7 +201,7 @@ class Sitting:
                 if found[0] == kind:
                     case, why, value, better = smaller, found[1], self.last, True
                     break
-                if not left or found[0] == "time":
+                if not left or found[0] == "time" or time.monotonic() > end:
                     left = 0
                     break
         self.last = value
@@ -201,6 +226,25 @@ class Sitting:
         return "".join(each.output() for each in self.examinees.values())
 
 
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """Judges an answer within a time, which counts while this process computes. Raises NoAnswer."""
+    if not hasattr(signal, "setitimer"):  # Windows
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise NoAnswer("time", f"to judge its answer takes more than {seconds:g} s; is the answer too long?")
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
 def title(item: GradedItem, hidden: bool) -> str:
     """What an item is called where its hidden twin may stand beside it."""
     return f"{item.name} (hidden)" if hidden else item.name
@@ -213,7 +257,8 @@ def questions(
     found = []
     for each in assignment.predictions:
         seed = seeded("prediction", assignment.name, each.name, variant, student.strip().lower())
-        found.append((each, *each.ask(Drawing(seed, 6, variant, False))))
+        with own_files(assignment.folder, f"the prediction {each.name!r} of {assignment.name}"):
+            found.append((each, *each.ask(Drawing(seed, 6, variant, False))))
     return found
 
 

@@ -239,6 +239,8 @@ class _Fits:
         self.case, self.calls = case, []
 
     def __call__(self, taken, producer):
+        if type(taken) is not list or not all(type(value) is int for value in [*taken, producer]):
+            raise TypeError("fits takes a list of values, and a value")
         self.calls.append((list(taken), producer))
         return producer not in self.case.misfits and len(taken) < self.case.most
 
