@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import strategies as st
@@ -76,61 +76,24 @@ def gated(x, w, v):
     return (x @ w) * np.exp(x @ v)
 
 
-def whole(x, w):
-    """Centred over everything: no cut keeps that sum within a tile."""
-    h = x @ w
-    return h - h.mean()
-
-
 # ---------------------------------------------------------------- the tiles of a cut as programs, to be run by the reference
-@dataclass(frozen=True)
-class Round:
-    """What the tiles of one round make, and what is made after the last tile."""
-
-    given: tuple[int, ...]  # complete and held values of earlier rounds
-    made: tuple[int, ...]  # tiled outputs, values for a later round, parts of folds
-    folds: tuple[int, ...]
-    after_given: tuple[int, ...]  # the folds, and complete values of earlier rounds
-    after_made: tuple[int, ...]
-
-
-def rounds_of(found: Tiling, held: Collection[int] = ()) -> tuple[Round, ...]:
-    """The rounds of a cut in order. Tiles of ``held`` values are kept, others computed again."""
-    graph, made, wanted = found.graph, list[Round](), set[int]()
-    nodes, outputs = [n.id for n in graph.nodes], dict.fromkeys(graph.outputs)
-    for number in range(max(found.rounds), -1, -1):
-        now = {n for n in nodes if found.rounds[n] == number}
-        complete = [n for n in nodes if found.axes[n] in (FOLD, FINAL) and found.rounds[n] < number]
-        folds = [n for n in found.folded if n in now]
-        tiled = [n for n in dict.fromkeys((*outputs, *sorted(held))) if n in now and found.tiled(n)]
-        given = _read(graph, [*tiled, *folds], [*complete, *(n for n in held if found.rounds[n] < number)])
-        after = [n for n in dict.fromkeys((*outputs, *sorted(wanted))) if n in now and found.axes[n] == FINAL]
-        after += [n for n in folds if n in outputs]
-        after_given = [*folds, *_read(graph, after, [*folds, *complete], complete)]
-        wanted |= {*given, *after_given}
-        made.append(Round(tuple(given), (*tiled, *folds), tuple(folds), tuple(after_given), tuple(after)))
-    return tuple(reversed(made))
-
-
-def _read(graph: Graph, results: Sequence[int], stop: Collection[int], of: Collection[int] | None = None) -> list[int]:
-    """The values among ``of`` (by default ``stop``) that are read to make the results."""
-    return sorted(_needed(graph, results, stop) & set(stop if of is None else of))
-
-
-def at_tile(found: Tiling, units: int, this: Round | None = None) -> Graph:
-    """The program for a tile of ``units`` units: fewer elements along each tiled axis.
-
-    Its inputs are the graph's, then what the round is given. Its outputs are what the round makes.
-    """
-    this = this or rounds_of(found)[0]
+def at_tile(found: Tiling, units: int) -> Graph:
+    """The program for a tile of ``units`` units: the tiled outputs, then the parts of folds."""
     small = Graph(tuple(resized(n, found, units) for n in found.graph.nodes), found.graph.outputs)
-    return _program(small, this.given, this.made)
+    return _program(small, (), (*tiled_outputs(found), *found.folded))
 
 
-def after_tiles(found: Tiling, this: Round | None = None) -> Graph:
-    """The program after the last tile. Its inputs are the graph's, then the folds and others."""
-    this = this or rounds_of(found)[0]
-    return _program(found.graph, this.after_given, this.after_made)
+def after_tiles(found: Tiling) -> Graph:
+    """The program after the last tile: what is made of folds. Its inputs are the graph's, then the folds."""
+    return _program(found.graph, found.folded, complete_outputs(found))
+
+
+def tiled_outputs(found: Tiling) -> list[int]:
+    return [o for o in dict.fromkeys(found.graph.outputs) if found.tiled(o)]
+
+
+def complete_outputs(found: Tiling) -> list[int]:
+    return [o for o in dict.fromkeys(found.graph.outputs) if found.axes[o] in (FOLD, FINAL)]
 
 
 def _program(graph: Graph, given: Sequence[int], results: Sequence[int]) -> Graph:

@@ -11,7 +11,7 @@ from stitch_help import TOY, lowered, traced
 
 from minisitch import reference
 from minisitch.device import DEVICES
-from minisitch.errors import KernelBug, KernelError, PlanError
+from minisitch.errors import KernelBug, KernelError
 from minisitch.fuse import extract, fuse
 from minisitch.graph import Graph
 from minisitch.simplify import simplify
@@ -19,7 +19,7 @@ from minisitch.simt import step
 from minisitch.strategies.kitsune import pipeline as designs
 from minisitch.strategies.kitsune.emit import emit_pipeline
 from minisitch.strategies.kitsune.product import Tile
-from minisitch.strategies.kitsune.tiles import FOLD, best_cut
+from minisitch.strategies.kitsune.tiles import FOLD
 from minisitch.testing.judge import judge
 from minisitch.trace import trace
 
@@ -67,12 +67,6 @@ def woven(x, w, v):
     return h / h.sum(-1, keepdims=True) @ v.T.reshape(16, 6)
 
 
-def normalised(x, w, v):
-    """A cut along the rows crosses the mean over them; a cut along the columns would add up the second product."""
-    h = x @ w
-    return np.maximum(h - h.mean(0), 0) @ v
-
-
 def returned(x, w, row, column):
     """A product that others read and the caller gets, twice; operands of products that are a row or a column all along."""
     h = x @ w
@@ -84,16 +78,15 @@ PROGRAMS = {
     "hidden": (hidden, (1, 8), (8, 24), (24,), (24, 6)), "layernorm": (layernorm, (12, 8), (8, 20), (20,)),
     "returned": (returned, (12, 8), (8, 16), (1, 6), (16, 1)), "gradient": (gradient, (12, 8), (8, 10), (12, 10)), "attention": (attention, (6, 5, 4), (6, 7, 4), (6, 7, 3)), "woven": (woven, (12, 8), (8, 16), (12, 8)),
 }
-ROUNDS = {"normalised": (normalised, (8, 4), (4, 8), (8, 3)), "one query": (attention, (1, 4), (12, 4), (12, 3))}
 MORE = {"wide": (mlp, (3, 2), (2, 1024), (1024, 2))}
 
 
-def designed(name, blocks=2, payload=240, held=None, dtype=np.float32):
-    """A program's graph and its pipeline, with tiles that fit ``payload`` bytes. ``held``: see ``design``; "all" that reconverges."""
-    function, *shapes = (PROGRAMS | ROUNDS | MORE)[name]
+def designed(name, blocks=2, payload=240, dtype=np.float32):
+    """A program's graph and its pipeline, with tiles that fit ``payload`` bytes."""
+    function, *shapes = (PROGRAMS | MORE)[name]
     graph = simplify(traced(function, *(np.zeros(s, dtype) for s in shapes)))
     device = replace(DEVICE, queue_entry=payload, least_queue_entry=1)
-    found = designs.design(graph, device, best_cut(graph, rounds=True).reconverging if held == "all" else held)
+    found = designs.design(graph, device)
     assert isinstance(found, designs.Pipeline), found
     return graph, replace(found, stages=tuple(replace(s, blocks=1 if s.role == "final" else blocks) for s in found.stages))
 
@@ -160,33 +153,7 @@ def test_the_hidden_dimension_is_cut_in_tiles_whose_products_are_added_up():
     launch(graph, source)
 
 
-# ---------------------------------------------------------------- rounds, and trees of reductions
-@pytest.mark.parametrize("held", ["all", ()], ids=["held", "again"])
-@pytest.mark.parametrize("name", ROUNDS)
-def test_what_waits_for_the_last_tile_comes_in_a_later_round(name, held):
-    """Softmax cut along its row has three rounds: maximum, sum, division. The last tile is smaller."""
-    graph, pipeline = designed(name, blocks=1, payload=48, held=held)
-    pipeline = designs.assemble(pipeline.cut(graph), pipeline.stages, pipeline.units // 2 - 1)
-    source = emit_pipeline(graph, pipeline, WIDE, threads=32, tile=TINY)
-    assert pipeline.tiles == 3 and pipeline.units % pipeline.tile
-    again = [n for s in source.pipeline.stages if not s.joins for n in s.nodes]
-    assert (len(set(again)) == len(again)) == (held == "all")
-    assert (max(q.depth for q in source.pipeline.queues) == source.pipeline.tiles) == (held == "all")
-    for seed in range(2):
-        launch(graph, source, seed)
-
-
-def test_a_held_queue_of_one_tile_less_waits_for_ever():
-    """The emitter's text of what ``verify_pipeline`` refuses."""
-    graph, pipeline = designed("normalised", blocks=1, payload=48, held="all")
-    deep, = (q for q in pipeline.queues if q.depth == pipeline.tiles)
-    short = replace(pipeline, queues=tuple(replace(q, depth=q.depth - (q is deep)) for q in pipeline.queues))
-    with pytest.raises(PlanError, match=f"make it {deep.depth} deep, keep the two stages together, or let the value go through memory"):
-        designs.verify_pipeline(short)
-    with pytest.raises(KernelBug, match="deadlock"):
-        launch(graph, emit_pipeline(graph, short, WIDE, threads=32, tile=TINY))
-
-
+# ---------------------------------------------------------------- trees of reductions
 def with_tree(name, *blocks):
     """A program's pipeline with stages of so many blocks before its final one."""
     graph, pipeline = designed(name, blocks=1, payload=24)
@@ -219,6 +186,8 @@ def test_each_line_of_a_trees_protocol_is_needed():
             with pytest.raises(KernelBug) as refusal:
                 launch(graph, source, 0, text)
             assert str(refusal.value).split(":")[0] in rules, source.text[first:last]
+
+
 # ---------------------------------------------------------------- the last tile
 @pytest.mark.parametrize(("rows", "sizes"), [
     (8192, "128 tiles of 64"), (8191, "110 tiles of 75, the last of 16"), (1026, "65 tiles of 16, the last of 2"), (1024, "64 tiles of 16")])

@@ -33,7 +33,6 @@ from minisitch.strategies.kitsune.models.balance import (
 )
 from minisitch.strategies.kitsune.models.rates import depths, sequence
 from minisitch.strategies.kitsune.models.simulate import dataflow
-from minisitch.strategies.kitsune.pipeline import Queue, Stage, least_depths
 
 A100, H100 = DEVICES["a100"], DEVICES["h100"]
 NEAR = 1 + 1e-9  # sums of floats in another order
@@ -380,19 +379,6 @@ def test_the_depths_that_are_given_run(pipeline):
     dataflow(loads, deep_enough(loads, channels), A100)
     order = list(sequence(loads, channels))
     assert len(order) == len(set(order)) == sum(load.tiles for load in loads)
-
-
-@given(st.integers(1, 6), st.lists(st.sampled_from(["map", "map", "final"]), min_size=2, max_size=6), st.data())
-def test_the_depths_of_a_design_never_deadlock(tiles, roles, data):
-    """``pipeline.least_depths`` fires stages in one order, the simulator by the clock: what the one promises the other runs."""
-    last = len(roles) - 1
-    stages = [Stage(f"s{i}", (i,), "simt", role) for i, role in enumerate(roles)]
-    below = [data.draw(st.sets(st.integers(i + 1, last), min_size=1, max_size=3)) for i in range(last)]
-    queues = [Queue(i, i, tuple(sorted(consumers)), 0) for i, consumers in enumerate(below)]
-    loads = [StageLoad(stage.name, "simt", 1.0, tiles=tiles) for stage in stages]
-    channels = [Channel(f"s{i}", tuple(f"s{c}" for c in queue.consumers), 0, depth, entries=int(roles[i] == "final"))
-                for i, (queue, depth) in enumerate(zip(queues, least_depths(stages, queues, tiles), strict=True))]
-    dataflow(loads, channels, replace(PURE, sms=8))
 
 
 def test_every_stage_has_blocks():

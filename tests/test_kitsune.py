@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from kitsune_help import A100, CENTRED, after_tiles, at_tile, layers, part, rounds_of
+from kitsune_help import A100, CENTRED, after_tiles, at_tile, complete_outputs, layers, part, tiled_outputs
 
 import minisitch as ms
 from minisitch.errors import PlanError
@@ -71,40 +71,35 @@ def test_a_tile_computes_its_part_of_every_value():
 
     @given(data=st.data(), graph=st.one_of(layers(), layers(), graphs(max_nodes=10)))
     def each(data, graph):
-        cuts = [cut(graph, n.id, axis, rounds=True) for n in graph.nodes for axis in range(n.type.rank)]
+        cuts = [cut(graph, n.id, axis) for n in graph.nodes for axis in range(n.type.rank)]
         cuts = [c for c in cuts if not c.refused and c.units > 1
                 and all(c.axes[o] is not None and graph[o].op != "input" for o in graph.outputs)]
         assume(cuts)
-        found = data.draw(st.sampled_from([c for c in cuts if c.reconverging] or cuts))
-        held = [v for v in found.reconverging if data.draw(st.booleans())]
-        check_cut(found, random_inputs(graph, np.random.default_rng(0)), data.draw(st.integers(1, found.units)), held)
+        found = data.draw(st.sampled_from(cuts))
+        check_cut(found, random_inputs(graph, np.random.default_rng(0)), data.draw(st.integers(1, found.units)))
         seen.update({"cuts", *(f"{'folded' if found.axes[n.id] == FOLD else 'tiled'} {n.op}" for n in graph.nodes)})
-        seen.update(["rounds"] * bool(found.reconverging))
 
     each()
-    assert seen["tiled matmul"] > seen["cuts"] // 4 and seen["folded matmul"] and seen["folded sum"] and seen["rounds"], seen
+    assert seen["tiled matmul"] > seen["cuts"] // 4 and seen["folded matmul"] and seen["folded sum"], seen
 
 
-def check_cut(found, inputs, step, held=()):
-    """Run a cut by the reference, round after round and tile by tile, and compare with the whole program."""
-    graph, values = found.graph, dict(zip(found.graph.inputs, inputs, strict=True))
-    for this in rounds_of(found, held):
-        totals: list[np.ndarray] = []
-        tiled = [n for n in this.made if n not in this.folds]
-        values |= {n: np.empty(graph[n].type.shape, graph[n].type.dtype) for n in tiled}
-        with np.errstate(all="ignore"):
-            for first in range(0, found.units, step):
-                last = min(first + step, found.units)
-                tile = verify(at_tile(found, last - first, this))
-                made = evaluate(tile, [part(found, n, values[n], first, last) for n in (*graph.inputs, *this.given)])
-                for n, value in zip(tiled, made, strict=False):
-                    part(found, n, values[n], first, last)[...] = value
-                added = made[len(tiled):]
-                joined = [OPS[COMBINE[graph[f].op]].numpy(a, b) for f, a, b in zip(this.folds, totals, added, strict=False)]
-                totals = joined if first else added
-            values |= dict(zip(this.folds, totals, strict=True))
-            after = evaluate(verify(after_tiles(found, this)), [values[n] for n in (*graph.inputs, *this.after_given)])
-            values |= dict(zip(this.after_made, after, strict=True))
+def check_cut(found, inputs, step):
+    """Run a cut by the reference, tile by tile, and compare with the whole program."""
+    graph, values, tiled = found.graph, dict(zip(found.graph.inputs, inputs, strict=True)), tiled_outputs(found)
+    totals: list[np.ndarray] = []
+    values |= {n: np.empty(graph[n].type.shape, graph[n].type.dtype) for n in tiled}
+    with np.errstate(all="ignore"):
+        for first in range(0, found.units, step):
+            last = min(first + step, found.units)
+            made = evaluate(verify(at_tile(found, last - first)), [part(found, n, values[n], first, last) for n in graph.inputs])
+            for n, value in zip(tiled, made, strict=False):
+                part(found, n, values[n], first, last)[...] = value
+            added = made[len(tiled):]
+            joined = [OPS[COMBINE[graph[f].op]].numpy(a, b) for f, a, b in zip(found.folded, totals, added, strict=False)]
+            totals = joined if first else added
+        values |= dict(zip(found.folded, totals, strict=True))
+        after = evaluate(verify(after_tiles(found)), [values[n] for n in (*graph.inputs, *found.folded)])
+        values |= dict(zip(complete_outputs(found), after, strict=True))
     answers = [values[o] for o in graph.outputs if found.axes[o] != WHOLE]
     wholes = replace(graph, outputs=tuple(o for o in graph.outputs if found.axes[o] != WHOLE))
     assert all(v.ok for v in judge(wholes, inputs, answers)), f"{found.axes} {found.units} {step}\n{graph}"
@@ -119,16 +114,6 @@ def test_one_axis_determines_all_others(text, seed, axis, axes, units):
     found = cut(parse(text), seed, axis)
     assert (found.axes, found.units, found.refused) == (axes, units, ())
     check_cut(found, random_inputs(found.graph, np.random.default_rng(0)), 100)
-
-
-@pytest.mark.parametrize("held", [(2,), ()], ids=["held", "again"])
-def test_what_needs_a_complete_sum_is_a_later_round(held):
-    found = cut(parse(CENTRED), 2, 0, rounds=True)
-    assert (found.axes, found.rounds, found.reconverging) == ((0, WHOLE, 0, FOLD, 0, 0), (0, 0, 0, 0, 1, 1), (2,))
-    first, second = rounds_of(found, held)
-    assert (first.made, second.given, second.made) == ((*held, 3), tuple(sorted((*held, 3))), (5,))
-    assert ("matmul" in [n.op for n in at_tile(found, 100, second).nodes]) == (not held)
-    check_cut(found, random_inputs(found.graph, np.random.default_rng(0)), 100, held)
 
 
 def test_what_no_tile_can_compute_is_refused_with_its_reason():
@@ -250,22 +235,18 @@ def test_what_is_no_pipeline_says_why(text, rule):
 
 
 # ---------------------------------------------------------------- depth
-def softmax_stages(depth):
-    """Softmax in stages, tiled along the row: the exponentials go to the sum, and past it to the division."""
-    stages = (Stage("exp", (0,), "simt"), Stage("sum", (1,), "simt", "final"), Stage("divide", (2,), "simt"))
-    queues = (Queue(0, 0, (1, 2), 64, depth), Queue(1, 1, (2,), 4, 1))
-    return Pipeline(units=8, tile=1, stages=stages, queues=queues)
+def three_stages(depth):
+    """A value for the next stage and for the one behind it, which passes tile by tile."""
+    stages = tuple(Stage(name, (k,), "simt") for k, name in enumerate("abc"))
+    return Pipeline(units=8, tile=1, stages=stages, queues=(Queue(0, 0, (1, 2), 64, depth), Queue(1, 1, (2,), 64)))
 
 
-def test_a_path_around_a_full_reduction_needs_all_its_tiles():
-    """Refused at depth 2, and at any depth below the number of tiles; a residual past stages that pass tile by tile needs one."""
-    for depth in range(1, 8):
-        with pytest.raises(PlanError, match="would wait forever: its reader starts when 8 tiles are made"):
-            verify_pipeline(softmax_stages(depth))
-    assert verify_pipeline(softmax_stages(8))
-    stages = tuple(Stage(name, (), "simt") for name in "abc")
-    assert least_depths(stages, (Queue(0, 0, (1, 2), 64), Queue(1, 1, (2,), 64)), 100) == [1, 1]
-    assert least_depths(stages, (Queue(0, 0, (1, 2), 64), Queue(1, 1, (2,), 64)), 100, full_rate=True) == [3, 2]
+def test_a_queue_past_a_stage_has_an_entry_more():
+    found = three_stages(3)
+    assert least_depths(found.stages, found.queues, 100) == [1, 1]
+    assert least_depths(found.stages, found.queues, 100, full_rate=True) == [3, 2]
+    with pytest.raises(PlanError, match="has fewer than the 1 entries that its stages need"):
+        verify_pipeline(three_stages(0))
 
 
 @pytest.mark.parametrize(("queue", "message"), [
@@ -274,7 +255,7 @@ def test_a_path_around_a_full_reduction_needs_all_its_tiles():
     (Queue(0, 2, (1,), 64), "goes back"),
 ])
 def test_queues_that_lead_nowhere_are_refused(queue, message):
-    whole = softmax_stages(8)
+    whole = three_stages(3)
     with pytest.raises(PlanError, match=message):
         verify_pipeline(replace(whole, queues=(*whole.queues[:1], queue)))
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from kitsune_help import A100, whole
 
 import minisitch as ms
 from minisitch.device import BUILT_IN, DEVICES
 from minisitch.errors import MinisitchError
 from minisitch.fuse import fuse
 from minisitch.runtime.this_machine import cpu_with
-from minisitch.strategies.kitsune import tiles
 from minisitch.strategies.kitsune.models.simulate import dataflow
 from minisitch.strategies.kitsune.predict import workload
 from minisitch.strategies.kitsune.price import pipeline_us
@@ -70,43 +66,6 @@ def test_explain_shows_a_gpus_pipeline_down_to_its_text(small_gpu):
     assert "<b>1</b> pipelines" in report.html
 
 
-def columns_of(x, w):
-    h = np.tanh(x @ w)
-    return h / np.sqrt((h * h).mean(0) + 1e-5)
-
-
-def one_query(q, k, v):
-    """Only the keys are many: attention cut along the rows of its softmax, in three rounds."""
-    e = q @ k.T
-    e = np.exp(e - e.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True) @ v
-
-
-@pytest.mark.parametrize(("function", "shapes", "taken", "ways"), [
-    (whole, ((8192, 1024), (1024, 512)), "hold", 3),
-    (whole, ((65536, 16), (16, 1024)), "recompute", 2),
-    (whole, ((65536, 4096), (4096, 1024)), "spill", 2),
-    (columns_of, ((8192, 256), (256, 512)), "keep together", 3),
-    (one_query, ((1, 128), (65536, 128), (65536, 128)), "hold", 5),
-], ids=["held", "again", "spilled", "together", "one query"])
-def test_what_reconverges_is_done_the_cheapest_way(function, shapes, taken, ways):
-    """A small value stays in L2; a large one is made again where that is little work, else it goes through memory."""
-    graph = ms.lower(function, *(f"f32{list(s)}" for s in shapes), stop_after="simplify")
-    plan = fuse(graph, "kitsune", A100)
-    said, = (d for d in plan.decisions if d.rule == "reconverging")
-    prices = [float(us.replace(",", "")) for us in re.findall(r" (\S+) us", said.why)]
-    assert said.verdict == taken and len(prices) == ways
-    assert ("L2 has 41943040" in said.why) == (shapes[0][0] == 65536 and function is whole)
-    (pattern, *others), names = plan.patterns, [way.rpartition(" us")[0].rpartition(" ")[0] for way in said.why.split("; ")]
-    pipeline, cheapest = pattern.composition, names[prices.index(min(prices))]
-    made = [n for s in pipeline.stages if not s.joins for n in s.nodes]
-    assert bool(others) == (taken == "spill") == (cheapest == "memory")
-    assert (len(made) > len(set(made))) == (taken == "recompute") == ("again" in cheapest)
-    finals = [k for k, s in enumerate(pipeline.stages) if s.role == "final"]
-    past = any(q.producer < k < max(q.consumers) and q.depth == pipeline.tiles for q in pipeline.queues for k in finals)
-    assert past == (taken == "hold") == ("queue" in cheapest)
-
-
 def wide_layers(x, w, v):
     h = np.maximum(x @ w, 0)
     for _ in range(5):
@@ -121,25 +80,6 @@ def test_more_stages_than_sms_make_two_pipelines():
     plan = fuse(graph, "kitsune", replace(V100, sms=3))
     assert [len(p.composition.stages) <= 6 for p in plan.pipelines] == [True] * len(plan.pipelines) and len(plan.pipelines) > 1
     assert any(d.rule == "more-stages-than-sms" and "3 SMs" in d.why for d in plan.decisions)
-
-
-def recurrent(x, h, w, u):
-    for t in range(x.shape[0]):
-        gate = 1 / (1 + np.exp(-(x[t] @ u)))
-        h = gate * h + (1 - gate) * np.tanh(x[t] @ w + h @ u)
-    return h
-
-
-def test_what_every_tile_needs_whole_is_asked_for_once(monkeypatch):
-    """What is to be whole was pending once for each reader, and its operands once for each of those: planning DIEN never ended."""
-    pushed = []
-    push = tiles.heapq.heappush
-    monkeypatch.setattr(tiles.heapq, "heappush", lambda heap, item: (pushed.append(item), push(heap, item)))
-    graph = ms.lower(recurrent, "f32[12,64,16]", "f32[64,16]", "f32[16,16]", "f32[16,16]", stop_after="simplify")
-    for node, axis in itertools.product([n.id for n in graph.nodes if n.op == "matmul"], (0, 1)):
-        pushed.clear()
-        tiles.cut(graph, node, axis, rounds=True)
-        assert len(pushed) == len(set(pushed)) > len(graph) / 2
 
 
 def test_a_cpu_gets_astitchs_kernels():

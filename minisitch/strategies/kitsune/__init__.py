@@ -5,10 +5,6 @@ Subgraphs are selected by patterns (``select``). Each is cut into tiles, and mad
 depends on it. Both parts are then tried again. All other operations are stitched as in ``astitch``.
 A CPU has no idle units that stages could use, so it gets AStitch's kernels alone.
 
-One path may lead through a reduction over all tiles, and another around it. Then four ways are
-priced: a cut that keeps the reduction within a tile, a queue of all tiles, computing the value
-again after the last tile, or two kernels with the value in memory.
-
 Before:  matmul | gelu | matmul, three launches, %2 and %3 through memory
 After:   one pipeline {matmul} -> {gelu} -> {matmul}, tiles of 128 kB in queues
 """
@@ -16,9 +12,8 @@ After:   one pipeline {matmul} -> {gelu} -> {matmul}, tiles of 128 kB in queues
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import combinations
 
 from ...device import Device
 from ...fuse import (
@@ -37,20 +32,13 @@ from ...fuse import (
 )
 from ...graph import Graph
 from ..astitch import astitch
-from ..cost import library_traffic
-from ..prices import Prices, digest
+from ..prices import digest
 from .pipeline import Pipeline, PipelineRefusal, design
-from .predict import balanced, product_us
-from .price import pipeline_us
+from .predict import balanced
 from .select import select
-from .tiles import best_cut
 
 Members = tuple[int, ...]  # ids of the nodes of a pipeline to be
-MOST_WEIGHED = 3  # values that reconverge; of more, either all are held or none
-
-
 Designed = tuple[Pipeline | PipelineRefusal, list[Decision]]  # of a body, with the body's ids
-Designer = Callable[[Graph, Device], Designed]
 
 
 @strategy("kitsune")
@@ -62,16 +50,11 @@ def kitsune(graph: Graph, device: Device) -> FusionPlan:
         return replace(plan, strategy="kitsune", decisions=(said, *plan.decisions))
     chosen = select(graph)
     decisions = [*chosen.decisions, *(d for subgraph in chosen.subgraphs for d in subgraph.decisions)]
-    return _planned(graph, device, [subgraph.nodes for subgraph in chosen.subgraphs], decisions, _cheapest)
-
-
-def _planned(graph: Graph, device: Device, parts: Sequence[Members], decisions: list[Decision], designer: Designer) -> FusionPlan:
-    """The plan in which these parts, or what can be of them, are pipelines."""
-    parts = _without_circles(graph, parts, decisions)
+    parts = _without_circles(graph, [subgraph.nodes for subgraph in chosen.subgraphs], decisions)
     stitched, known = astitch(graph, device), dict[str, Designed]()
     while True:
         plan = make_plan(graph, "kitsune", _rest(graph, stitched, parts), pipelines=parts)
-        designs = {pattern: _design(graph, pattern, device, known, designer) for pattern in plan.pipelines}
+        designs = {pattern: _design(graph, pattern, device, known) for pattern in plan.pipelines}
         if not any(isinstance(result, PipelineRefusal) for result, _ in designs.values()):
             return _finish(plan, designs, decisions)
         home = {node: part for part in parts for node in part}
@@ -81,12 +64,12 @@ def _planned(graph: Graph, device: Device, parts: Sequence[Members], decisions: 
         parts = _without_circles(graph, sorted(parts), decisions)
 
 
-def _design(graph: Graph, pattern: Pattern, device: Device, known: dict[str, Designed], designer: Designer) -> Designed:
+def _design(graph: Graph, pattern: Pattern, device: Device, known: dict[str, Designed]) -> Designed:
     """Design the pipeline of a pattern. Equal bodies are designed once."""
     body = extract(graph, pattern).graph
     key = digest(body, ALL_INGREDIENTS)
     if key not in known:
-        known[key] = designer(body, device)
+        known[key] = _dealt(body, design(body, device), device)
     return known[key]
 
 
@@ -106,12 +89,6 @@ def _finish(plan: FusionPlan, designs: dict[Pattern, Designed], decisions: Seque
     return verify_plan(replace(plan, patterns=tuple(patterns), decisions=tuple(said)))
 
 
-# ---------------------------------------------------------------- reconverging paths
-def _one_round(graph: Graph, device: Device) -> Designed:
-    """A pipeline without later rounds. What waits for the last tile is not part of it."""
-    return _dealt(graph, design(graph, device), device)
-
-
 def _dealt(graph: Graph, found: Pipeline | PipelineRefusal, device: Device) -> Designed:
     """Deal blocks out to the stages. With more stages than SMs, refuse the later half."""
     if isinstance(found, PipelineRefusal):
@@ -123,63 +100,6 @@ def _dealt(graph: Graph, found: Pipeline | PipelineRefusal, device: Device) -> D
     early, late = ({n for stage in part for n in stage.nodes} for part in (found.stages[:half], found.stages[half:]))
     apart, why = tuple(sorted(late - early)), f"{stages} {kind} stages; {device.name} has {count(device.sms, 'SM')}"
     return PipelineRefusal(apart, (Decision(apart, "keep apart", "more-stages-than-sms", why),)), []
-
-
-def _cheapest(graph: Graph, device: Device) -> Designed:
-    """The cheapest way to continue after the last tile, if something must.
-
-    A queue of all tiles must fit into L2 beside the other queues.
-    """
-    once, found = _one_round(graph, device), best_cut(graph, rounds=True)
-    if found is None:
-        return once
-    verdicts = {"the stages together": "keep together"} if isinstance(once[0], Pipeline) else {"memory": "spill"}
-    ways, said = {name: (_us_of(graph, once[0], device), once) for name in verdicts}, []
-    for held in _subsets(found.reconverging):
-        name = ", ".join([*(f"a queue of all tiles of %{v}" for v in held),
-                          *(f"%{v} again" for v in found.reconverging if v not in held)]) or "a second round"
-        verdicts[name] = "hold" if held == found.reconverging else "hold and recompute" if held else "recompute"
-        made = design(graph, device, held)
-        if isinstance(made, PipelineRefusal):
-            continue
-        ring = sum(q.depth * q.tile_bytes for q in made.queues)
-        if ring > device.l2_size:
-            said.append(f"{name}: {ring} B of queues, L2 has {device.l2_size}")
-        elif len(made.stages) > device.sms:
-            said.append(f"{name}: {len(made.stages)} stages, {device.name} has {count(device.sms, 'SM')}")
-        else:
-            way = _dealt(graph, made, device)
-            ways[name] = _us_of(graph, way[0], device), way
-    if len(ways) == 1 and not said:
-        return once
-    best = min(ways, key=lambda name: ways[name][0])
-    prices = [f"{name} {us:,.1f} us" for name, (us, _) in ways.items()]
-    decision = Decision(found.reconverging or found.folded, verdicts[best], "reconverging", "; ".join([*prices, *said]))
-    _, (result, decided) = ways[best]
-    return result, [*decided, decision]
-
-
-def _subsets(values: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    sizes = range(len(values), -1, -1) if len(values) <= MOST_WEIGHED else (len(values), 0)
-    return (held for size in sizes for held in combinations(values, size))
-
-
-def _us_of(graph: Graph, result: Pipeline | PipelineRefusal, device: Device) -> float:
-    """Modelled microseconds of a body: of its pipeline, or of its launches without one."""
-    if isinstance(result, Pipeline):
-        return pipeline_us(graph, result, device)
-    inside = tuple(n.id for n in graph.nodes if n.kind != "source")
-    plan, prices, total = _planned(graph, device, [inside], [], _one_round), Prices(graph, device), 0.0
-    for pattern in plan.patterns:
-        node = graph[pattern.members[0]]
-        if node.op == "matmul" and pattern.kind == "library":  # on tensor cores, as in a pipeline
-            memory = library_traffic(graph, node).total / device.bandwidth * 1e6
-            total += device.launch_us + max(product_us(graph, node, device), memory)
-        elif isinstance(pattern.composition, Pipeline):
-            total += pipeline_us(extract(graph, pattern).graph, pattern.composition, device)
-        else:
-            total += prices.pattern_us(pattern)
-    return total
 
 
 # ---------------------------------------------------------------- the rest of a refused subgraph

@@ -26,7 +26,7 @@ copied element by element. The kernel itself sets the counters to zero. The grid
 makes the launch cooperative: either all blocks are resident, or none starts.
 
 A queue that holds all entries it ever gets has no credits, so its writer never waits for room. Such
-are queues of complete values, of tiles for a later round, and of parts from a combining stage.
+are queues of parts from a combining stage.
 
 If the last tile is smaller, each stage has text for it: ``if tile < 12: ... else: ...``. Left out:
 tensor cores, and product tiles of other sizes. A tile of 64 x 64 wastes half of its sums if a
@@ -304,21 +304,18 @@ class _Emitter:
         return q.consumers if q.depth < self.entries[q] else ()
 
     def _acquire(self, reads: Sequence[Queue], writes: Sequence[Queue] = ()) -> None:
-        once = [q for q in reads if self.entries[q] == 1]
-        for depth in sorted({q.depth for q in (*reads, *writes) if q not in once}):
+        for depth in sorted({q.depth for q in (*reads, *writes)}):
             self.w.line(f"entry{depth} = tile % {depth}")
             self.w.line(f"turn{depth} = tile // {depth}")
-        waits = [(f"{q.name.upper()}_WRITTEN] <= 0", f"until %{q.node} is complete") for q in once]
-        waits += [(f"{q.name.upper()}_WRITTEN + entry{q.depth} * {SPACING}] <= turn{q.depth}",
-                   f"until the tile of %{q.node} is there") for q in reads if q not in once]
-        waits += [(f"{q.name.upper()}_READ_{c} + entry{q.depth} * {SPACING}] < turn{q.depth}",
+        waits = [(f"{q.name.upper()}_WRITTEN + entry{q.depth} * {SPACING}) <= turn{q.depth}",
+                  f"until the tile of %{q.node} is there") for q in reads]
+        waits += [(f"{q.name.upper()}_READ_{c} + entry{q.depth} * {SPACING}) < turn{q.depth}",
                    f"until stage {c} has read what the entry of %{q.node} held") for q in writes for c in self._credits(q)]
         if waits:
             self.w.line("if thread == 0:")
-        for until, why in waits:
-            self.w.line(f"    while load_acquire(counters, {until.replace(']', ')')}:", why)
-            self.w.line("        pass")
-        if waits:
+            for until, why in waits:
+                self.w.line(f"    while load_acquire(counters, {until}:", why)
+                self.w.line("        pass")
             self.w.line("cuda.syncthreads()")
 
     def _release(self, number: int, reads: Sequence[Queue], writes: Sequence[Queue] = (), entry: str = "") -> None:
@@ -335,7 +332,7 @@ class _Emitter:
         """Where a value lies: in a queue that this stage reads, or as a tile of an array."""
         q = next((q for q in self.pipeline.queues if q.node == node and self.number in q.consumers), None)
         if not name and q:
-            return self._entry(q, ZERO if self.entries[q] == 1 else variable(f"entry{q.depth}", q.depth))
+            return self._entry(q, variable(f"entry{q.depth}", q.depth))
         whole, part, axis = self.graph[node].type, self.small[node].type, self.found.axes[node]
         name = name or f"x{self.graph.inputs.index(node)}"
         if axis is None or axis < 0:
@@ -509,15 +506,14 @@ class _Emitter:
         taken, w, sums = self.pipeline.taken[number], self.w, dict[int, _Place]()
         if taken < stage.blocks:
             raise KernelError(f"{named} has {stage.blocks} blocks for {taken} parts: give it {taken} at most")
-        parts = [q for q in reads if q.node in stage.nodes]
-        for q in parts:
+        for q in reads:
             t, on = self.graph[q.node].type, next((to for to in writes if to.node == q.node), None)
             sums[q.node] = self._entry(on, variable("mine", stage.blocks)) if on else self._scratch(
                 f"s{number}_a{q.node}", compute_dtype(t.dtype), t.size, 1)
         w.line(f"for tile in range(mine, {taken}, {stage.blocks}):", "parts, in order")
         w.depth += 1
         self._acquire(reads)
-        for q in parts:
+        for q in reads:
             t, place = self.graph[q.node].type, sums[q.node]
             total = f"{place.name}[{show(place.at(variable('k', t.size)))}]"
             part = f"{q.name}[{show(self._place(q.node).at(variable('k', t.size)))}]"
@@ -534,22 +530,19 @@ class _Emitter:
         w.depth -= 1
         if not again:
             w.line("cuda.syncthreads()")
-        if stage.role == "final" and self._complete(number, stage, sums, writes):
-            w.line("cuda.syncthreads()")
+        if stage.role == "final":
+            self._complete(number, stage, sums)
         self._release(number, (), writes, entry="mine")
 
-    def _complete(self, number: int, stage: Stage, sums: Mapping[int, _Place], writes: Sequence[Queue]) -> bool:
-        """Write what a final stage makes of its sums. Returns whether there was anything."""
+    def _complete(self, number: int, stage: Stage, sums: Mapping[int, _Place]) -> None:
+        """Write what a final stage makes of its sums."""
         made = [(o, self._place(o, f"y{k}")) for k, o in enumerate(self.graph.outputs)
                 if not self.found.tiled(o) and behind_views(self.graph, o) in stage.nodes]
         for o, place in made:
             if o in sums:
                 self.w.line(f"for k in range(thread, {place.size}, {self.threads}):", f"%{o}")
                 self.w.line(f"    {place.name}[k] = {sums[o].name}[k]")
-        made += [(q.node, self._entry(q, ZERO)) for q in writes]
-        made = [(o, place) for o, place in made if o not in sums]
-        self._kernel(number, stage, made, sums)
-        return bool(made)
+        self._kernel(number, stage, [(o, place) for o, place in made if o not in sums], sums)
 
 
 def _pooled(dtype: str, k: int) -> str:

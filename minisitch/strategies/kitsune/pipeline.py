@@ -8,11 +8,10 @@ that prevent one, each with its reason.
    its result are its *epilogue*. All else between two products is a stage of kind ``simt``. A
    reduction over the tiles is split: each tile adds a part (*fan-in*), and a *final* stage combines
    the parts. A tree of stages may stand before it, if that is faster (``predict.balanced``).
+   What is made of sums alone is part of the final stage.
 3. Queues: one for each value that another stage reads. Several readers share it (*multicast*). Its
    payload is the bytes of a tile.
-4. Rounds: what needs a complete fold is made after the last tile. If it also reads a value tile by
-   tile, that value is either *held* in a queue of all tiles, or computed again in the later round.
-5. Depth: if a reader must wait for later tiles, its queue must hold all of them (``least_depths``).
+4. Depth: a queue past other stages has an entry more for each of them (``least_depths``).
 
 Before:  %2 = matmul x w1; %3 = gelu %2; %4 = matmul %3 w2
 After:   stage 0 tensor {%2} -queue %2-> stage 1 simt {%3} -queue %3-> stage 2 tensor {%4}
@@ -20,7 +19,7 @@ After:   stage 0 tensor {%2} -queue %2-> stage 1 simt {%3} -queue %3-> stage 2 t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -52,8 +51,8 @@ class Stage:
         return self.role in ("combine", "final")
 
     def entries(self, tiles: int) -> int:
-        """Entries that it puts in a queue: one for each tile, or each block, or one in all."""
-        return {"final": 1, "combine": self.blocks}.get(self.role, tiles)
+        """Entries that it puts in a queue: one for each tile, or each block of a combining stage."""
+        return self.blocks if self.role == "combine" else tiles
 
     def __str__(self) -> str:
         nodes = " ".join(f"%{n}" for n in self.nodes)
@@ -130,14 +129,12 @@ class PipelineRefusal:
 
 
 # ---------------------------------------------------------------- from a body to a pipeline
-def design(graph: Graph, device: Device, held: Collection[int] | None = None) -> Pipeline | PipelineRefusal:
+def design(graph: Graph, device: Device) -> Pipeline | PipelineRefusal:
     """Make a body a pipeline (Algorithm 1), or return what prevents it.
 
-    With ``held`` there may be several rounds. ``held`` names the values of ``Tiling.reconverging``
-    that get queues of all tiles. With None there is one round, and an operation that waits for a
-    complete fold prevents a pipeline.
+    A tile that needs a complete fold prevents one: until the last tile all others would wait.
     """
-    found = best_cut(graph, rounds=held is not None)
+    found = best_cut(graph)
     everything = tuple(n.id for n in graph.nodes)
     if found is None or not all(n.type.size for n in graph.nodes):
         why = "no axis of a product can be cut in two along with what it is made of" if found is None else "a value of it is empty"
@@ -153,7 +150,7 @@ def design(graph: Graph, device: Device, held: Collection[int] | None = None) ->
     if late:
         why = "a product of what is complete only after the last tile has all tiles to wait for: it is a launch of its own"
         return PipelineRefusal(late, (Decision(late, "keep apart", "late-product", why),))
-    stages = _Stages(found, held or ()).stages()
+    stages = _Stages(found).stages()
     if len(stages) < 2:
         return PipelineRefusal(everything, (Decision(everything, "keep apart", "one-stage", "one stage has no queue"),))
     tile = _tile(found, stages, device)
@@ -176,40 +173,24 @@ def assemble(found: Tiling, stages: Sequence[Stage], tile: int, room: int = 0) -
 class _Stages:
     """Deals the nodes of a body out to stages."""
 
-    def __init__(self, found: Tiling, held: Collection[int]) -> None:
-        self.found, self.graph, self.held = found, found.graph, held
+    def __init__(self, found: Tiling) -> None:
+        self.found, self.graph = found, found.graph
         self.computes = [n for n in self.graph.nodes if n.kind != "source" and (n.op not in FREE) and found.axes[n.id] is not None]
         self.level = [0] * len(self.graph)  # node -> products on the longest path to it
         for node in self.graph.nodes:
             self.level[node.id] = max((self.level[a] for a in node.args), default=0) + (node.op == "matmul")
 
     def stages(self) -> tuple[Stage, ...]:
-        """The stages, round after round. Each comes after the stages that it reads."""
-        made = [stage for number in range(max(self.found.rounds) + 1) for stage in self._round(number)]
-        return tuple(replace(s, name=f"{s.name}_{number}") for number, s in enumerate(made))
-
-    def _round(self, number: int) -> list[Stage]:
-        axes, rounds, groups = self.found.axes, self.found.rounds, list[list[Node]]()
-        again = self._again(number)
-        computes = [n for n in self.computes if rounds[n.id] == number or n.id in again]
-        groups += [[n] for n in computes if n.op == "matmul" and axes[n.id] != FINAL]
-        for part in self._components([n for n in computes if n.op != "matmul" and axes[n.id] not in (FOLD, FINAL)]):
+        """The stages. Each comes after the stages that it reads."""
+        axes, groups = self.found.axes, [[n] for n in self.computes if n.op == "matmul"]
+        for part in self._components([n for n in self.computes if n.op != "matmul" and axes[n.id] not in (FOLD, FINAL)]):
             self._place(part, groups)
-        groups += [[n] for n in computes if n.op != "matmul" and axes[n.id] == FOLD]
+        groups += [[n] for n in self.computes if n.op != "matmul" and axes[n.id] == FOLD]
         made = [self._stage(sorted(g, key=lambda n: n.id)) for g in groups]
         made.sort(key=lambda s: (self.level[s.nodes[0]], s.kind == "simt", s.nodes[0]))
-        after = tuple(n.id for n in computes if axes[n.id] in (FOLD, FINAL))
-        return [*made, Stage("final", after, "simt", "final")] if after else made
-
-    def _again(self, number: int) -> set[int]:
-        """Values of earlier rounds that this round computes again, because no queue holds them."""
-        found, pending = set[int](), [n.id for n in self.computes if self.found.rounds[n.id] == number]
-        while pending:
-            for value in sources(self.graph, self.graph[pending.pop()]) - found - set(self.held):
-                if self.found.tiled(value) and self.graph[value].op != "input" and self.found.rounds[value] < number:
-                    found.add(value)
-                    pending.append(value)
-        return found
+        after = tuple(n.id for n in self.computes if axes[n.id] in (FOLD, FINAL))
+        made += [Stage("final", after, "simt", "final")] * bool(after)
+        return tuple(replace(s, name=f"{s.name}_{number}") for number, s in enumerate(made))
 
     def _components(self, nodes: Sequence[Node]) -> list[list[Node]]:
         """Groups of nodes on the same level that read each other, directly or through views."""
@@ -252,7 +233,7 @@ class _Stages:
 def crossing(graph: Graph, stages: Sequence[Stage]) -> list[Queue]:
     """Queues for values that another stage reads, still without bytes.
 
-    If several stages compute a value, a reader takes it from the last one before it.
+    Several stages make a fold: parts, sums of some, all. A reader takes the last ones before it.
     """
     readers: dict[tuple[int, int], list[int]] = {}
     for number, stage in enumerate(stages):
@@ -266,8 +247,8 @@ def crossing(graph: Graph, stages: Sequence[Stage]) -> list[Queue]:
 
 
 def firings(stages: Sequence[Stage], queues: Sequence[Queue], tiles: int) -> list[int]:
-    """How often each stage runs: once for each tile or part, or only once."""
-    found = [1 if s.joins else tiles for s in stages]
+    """How often each stage runs: once for each tile or part."""
+    found = [tiles] * len(stages)
     for q in queues:
         for number in q.consumers:
             if stages[number].joins and q.node in stages[number].nodes:
@@ -310,9 +291,8 @@ def least_depths(stages: Sequence[Stage], queues: Sequence[Queue], tiles: int, f
                  rule: Callable[..., list[int]] = depths) -> list[int]:
     """The depth of each queue that avoids deadlock; with ``full_rate`` also avoids waiting.
 
-    The paper does not discuss this. A final stage ends after the last tile. If a path leads around
-    it, the queue on that path must hold all tiles. A queue past stages that pass tile after tile
-    needs one more entry. Blocks of a combining stage each need an entry to add up in.
+    The paper does not discuss this. A queue past stages that pass tile after tile needs one more
+    entry for each of them. Blocks of a combining stage each need an entry to add up in.
 
     ``rule`` computes the depths. The default cannot be swapped (``testing/seams.py``), so that
     ``verify_pipeline`` never asks the function that it judges.
@@ -338,6 +318,5 @@ def verify_pipeline(pipeline: Pipeline) -> Pipeline:
             raise PlanError(f"{q} goes back to an earlier stage: put the stages in the order of their data")
     for q, needed in zip(pipeline.queues, least_depths(pipeline.stages, pipeline.queues, pipeline.tiles), strict=True):
         if q.depth < needed:
-            raise PlanError(f"{q} would wait forever: its reader starts when {needed} tiles are made; make it {needed} deep, "
-                            "keep the two stages together, or let the value go through memory")
+            raise PlanError(f"{q} has fewer than the {needed} entries that its stages need: they would wait for ever")
     return pipeline

@@ -10,9 +10,6 @@ tiles cut, or one of three marks, and the nodes that cannot be computed tile by 
 One rule for each operation, ``operand_axis``, says what a tile of the result needs of an operand.
 So the axis of one value determines the axes of all others, along operands and users.
 
-An operation that needs a complete fold can be tiled too, if ``rounds`` are allowed. Its tiles come
-in a second *round*, after the last tile of the first (``Tiling.rounds``).
-
 Before:  %2 = matmul %0 %1, cut along axis 0    After:  %0 axis 0, %1 whole
 """
 
@@ -22,9 +19,8 @@ import heapq
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
-from ...fuse import FREE, sources
+from ...fuse import FREE
 from ...graph import Graph, Node, TensorType
 
 WHOLE, FOLD, FINAL = -1, -2, -3
@@ -131,31 +127,16 @@ class Tiling:
     def folded(self) -> tuple[int, ...]:
         return tuple(n for n, axis in enumerate(self.axes) if axis == FOLD)
 
-    @cached_property
-    def rounds(self) -> tuple[int, ...]:
-        """The round of each node: one after the round of a fold that its tiles wait for."""
-        found: list[int] = []
-        for node in self.graph.nodes:
-            waits = self.axes[node.id] != FINAL
-            found.append(max((found[a] + (waits and self.axes[a] in (FOLD, FINAL)) for a in node.args), default=0))
-        return tuple(found)
 
-    @cached_property
-    def reconverging(self) -> tuple[int, ...]:
-        """Computed values whose tiles a later round also reads: a path leads around a fold."""
-        return tuple(sorted({s for n in self.graph.nodes if n.kind != "source" and n.op not in FREE for s in sources(self.graph, n)
-                             if self.tiled(s) and self.graph[s].op != "input" and self.rounds[s] < self.rounds[n.id]}))
-
-
-def cut(graph: Graph, seed: int, axis: int, rounds: bool = False) -> Tiling:
+def cut(graph: Graph, seed: int, axis: int) -> Tiling:
     """Cut every value of a graph as it follows from cutting ``seed`` along ``axis``.
 
-    Unless ``rounds`` are allowed, operations that need a complete fold are refused.
+    A tile that needs a complete fold is refused.
     """
-    work = _Work(graph, rounds)
+    work = _Work(graph)
     work.give(seed, axis)
     while work.pending:
-        work.spread(*heapq.heappop(work.pending)[1:])  # in order, so folds precede their readers
+        work.spread(heapq.heappop(work.pending))  # in order, so folds precede their readers
     work.check_whole()
     sizes = [graph[n].type.shape[a] for n, a in work.axes.items() if a >= 0]
     axes = tuple(work.axes.get(n.id) for n in graph.nodes)
@@ -165,32 +146,23 @@ def cut(graph: Graph, seed: int, axis: int, rounds: bool = False) -> Tiling:
 class _Work:
     """The axes found so far, and the nodes whose neighbours are to be visited."""
 
-    def __init__(self, graph: Graph, rounds: bool) -> None:
-        self.graph, self.rounds = graph, rounds
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
         self.axes: dict[int, int] = {}
-        self.pending: list[tuple[int, int, int]] = []  # turn, node, axis
-        self.last: set[int] = set()  # nodes that wait as WHOLE, each once
+        self.pending: list[int] = []
         self.refused: dict[int, str] = {}
 
     def give(self, node: int, axis: int) -> bool:
-        """Set the axis of a node. False if it has another one.
-
-        With several rounds, tiled axes are spread first, then folds, then whole values.
-        """
+        """Set the axis of a node. False if it has another one."""
         if self.graph[node].op == "constant" and node in self.axes:
             return True  # all its elements are equal
-        if node not in self.axes and not (axis == WHOLE and node in self.last):
-            turn = (1 if axis in (FOLD, FINAL) else 2 if axis == WHOLE else 0) if self.rounds else 0
-            if turn < 2:
-                self.axes[node] = axis
-            else:
-                self.last.add(node)
-            heapq.heappush(self.pending, (turn, node, axis))
-        return self.axes.get(node, axis) == axis
+        if node not in self.axes:
+            self.axes[node] = axis
+            heapq.heappush(self.pending, node)
+        return self.axes[node] == axis
 
-    def spread(self, node: int, axis: int) -> None:
+    def spread(self, node: int) -> None:
         """Visit the operands and the users of a node."""
-        self.axes.setdefault(node, axis)
         for reader in (node, *self.graph.users[node]):
             if reader not in self.refused:
                 why = self._meet(self.graph[reader])
@@ -240,8 +212,7 @@ class _Work:
         if wanted is None:
             return f"a tile along axis {axis} needs more than a tile of %{arg}"
         if known in (FOLD, FINAL):
-            allowed = self.rounds and wanted == WHOLE
-            return "" if allowed else f"it needs %{arg}, which is complete only after the last tile"
+            return f"it needs %{arg}, which is complete only after the last tile"
         if not self.give(arg, wanted):
             return f"it needs %{arg} cut along axis {wanted}, others along axis {self.axes[arg]}"
         return ""
@@ -262,20 +233,20 @@ class _Work:
                 self.refused.setdefault(node.id, "every tile needs all of it: it is computed once, before")
 
 
-def best_cut(graph: Graph, rounds: bool = False) -> Tiling | None:
+def best_cut(graph: Graph) -> Tiling | None:
     """The cut that keeps the most bytes out of memory, of all axes of all products.
 
     Among equals it has the fewest refusals, then the smallest folds (each tile adds to them), then
-    the first axis. None if nothing can be cut in two, or with ``rounds`` if one round is enough.
+    the first axis. None if nothing can be cut in two.
     """
-    found = [c for c in _cuts(graph, rounds) if c.units > 1 and not (rounds and (c.refused or not max(c.rounds)))]
+    found = [c for c in _cuts(graph) if c.units > 1]
     return max(found, key=lambda c: (_held(c), -len(c.refused), -sum(graph[n].type.nbytes for n in c.folded)), default=None)
 
 
-def _cuts(graph: Graph, rounds: bool) -> Iterator[Tiling]:
+def _cuts(graph: Graph) -> Iterator[Tiling]:
     for node in graph.nodes:
         if node.op == "matmul":
-            yield from (cut(graph, node.id, axis, rounds) for axis in range(node.type.rank) if node.type.shape[axis] > 1)
+            yield from (cut(graph, node.id, axis) for axis in range(node.type.rank) if node.type.shape[axis] > 1)
 
 
 def _held(found: Tiling) -> int:
