@@ -27,8 +27,9 @@ from ..runtime.plans import plan_of
 from ..stitch.compose import compose
 from ..trace import trace
 from ..trace.tracebacks import door
+from . import draw
 from . import page as pages
-from .compare import Comparison, Row, compare
+from .compare import Comparison, Row, compare, row_of
 from .report import Card, Explanation
 
 __all__ = ["Card", "Comparison", "Report", "Row", "compare", "explain"]
@@ -46,10 +47,20 @@ class Report(Explanation):
     @property
     def html(self) -> str:
         """A complete page, to be written to a file."""
-        return pages.page(f"{self.name}: {self.stages.plan.strategy}", [pages.content(self)])
+        return pages.page(f"{self.name}: {self.stages.plan.strategy}", [self._body()])
 
     def _repr_html_(self) -> str:
-        return pages.fragment(self)
+        return pages.fragment(self._body())
+
+    def _body(self) -> str:
+        """The body of the page, with the roofline of the plan if it is for a GPU."""
+        strategy, device, graph = self.stages.plan.strategy, self.stages.device, self.stages.graph
+        if device.kind != "gpu" or not self.stages.plan.patterns:
+            return pages.content(self)
+        found = Comparison(self.name, "", device, (row_of(strategy, self.stages),), 0.0, {}, {strategy: graph})
+        said = ("<h2>Below the roof</h2><p>Under the slope a program waits for memory, under the flat part for arithmetic. "
+                "The dot is what the cost model says of this plan.</p>")
+        return pages.content(self, pictures=f'{said}<div class="scroll">{draw.roofline(found)}</div>')
 
 
 @door

@@ -296,7 +296,7 @@ def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None
     own = copy.deepcopy((args, kwargs)) if program.mutated else (args, kwargs)
     calls[""] = lambda: fn(*own[0], **own[1])
     times = interleaved(calls, seconds) if measured else dict.fromkeys(["", *errors], 0.0)
-    rows = tuple(_row(name, lowered[name], times[name], errors[name]) for name in errors)
+    rows = tuple(row_of(name, lowered[name], times[name], errors[name]) for name in errors)
     best_us = next((r.modelled_us for r in rows if r.strategy == "optimum"), 0.0)
     rows = tuple(replace(r, over_optimum=r.modelled_us / best_us) for r in rows) if best_us else rows
     each = seconds / 2 / len(errors)
@@ -407,7 +407,7 @@ def _time(call: Callable[[], Any], repeats: int) -> float:
     return (time.perf_counter() - began) / repeats
 
 
-def _row(name: str, stages: Stages, measured_us: float, error: float) -> Row:
+def row_of(name: str, stages: Stages, measured_us: float = 0.0, error: float = 0.0) -> Row:
     """The row of a strategy. A pipeline counts as one kernel."""
     pipelines = [(flow.body.graph, flow.source.pipeline) for flow in stages.flows]
     traffic = [cost.traffic(k) for k in stages.kernels] + [pipeline_traffic(*each, stages.device) for each in pipelines]

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
+import numpy as np
+
+from ..errors import MinisitchError
 from ..fuse import FREE, Decision, count, pattern_inputs
 from ..graph import Graph
 from ..kernel.ir import Kernel
@@ -15,6 +18,9 @@ from ..stitch.plan import StitchPlan
 from ..strategies.kitsune.emit import Flow
 from ..strategies.kitsune.models.simulate import dataflow
 from ..strategies.kitsune.predict import workload
+from ..testing import random_inputs
+from .explore.trial import KernelTrial
+from .film import film
 from .picture import Arrow, Box, layered, lifetimes, memory_map, thread_map
 from .report import Card, Explanation
 from .svg import PALETTE, Picture
@@ -23,6 +29,8 @@ from .timeline import timeline
 SCHEMES = {"local": PALETTE[0], "regional": PALETTE[2], "global": PALETTE[4], "independent": PALETTE[6]}
 MEANING = {"local": "in a register of the thread that reads it", "regional": "made and read by the same block",
            "global": "through memory, behind a grid barrier"}
+
+MOST_FILMED = 2_000  # elements of a kernel's arrays: to step it takes a third of a second
 
 STYLE = """
 .minisitch{font:14px/1.5 system-ui,sans-serif;max-width:1200px;margin:auto;padding:0 16px 48px;color-scheme:light dark}
@@ -55,13 +63,13 @@ def page(title: str, fragments: Iterable[str]) -> str:
             f'<body><main class="minisitch">{"".join(fragments)}</main></body></html>\n')
 
 
-def fragment(report: Explanation) -> str:
-    """The report for a notebook's cell: its style, and no document around it."""
-    return f'<div class="minisitch"><style>{STYLE}</style>{content(report)}</div>'
+def fragment(body: str) -> str:
+    """A report's body for a notebook's cell: its style, and no document around it."""
+    return f'<div class="minisitch"><style>{STYLE}</style>{body}</div>'
 
 
-def content(report: Explanation, heading: str = "") -> str:
-    """The report's body: overview, kernels, pipelines, memory, decisions, the program."""
+def content(report: Explanation, heading: str = "", pictures: str = "") -> str:
+    """The report's body: overview, ``pictures``, kernels, pipelines, memory, decisions, the program."""
     stages = report.stages
     facts = {"operations": len(stages.graph), "kernels": len(stages.plan.kernels), "different": len(report.cards),
              "library calls": len(stages.plan.library_calls), "pipelines": len(stages.plan.pipelines),
@@ -72,7 +80,7 @@ def content(report: Explanation, heading: str = "") -> str:
            _facts(facts),
            "<h2>What runs</h2><p>Each box is one kernel or one library call (dashed), from top to bottom; boxes of one "
            "colour are the same kernel. Point at a box or an arrow for details.</p>",
-           f'<div class="scroll">{overview(report)}</div>']
+           f'<div class="scroll">{overview(report)}</div>', pictures]
     out += [kernel_card(report, card) for card in report.cards]
     out += [pipeline_card(report, number, flow) for number, flow in enumerate(stages.flows)]
     residents = [(r.label, r.offset, r.life.nbytes, r.life.first, r.life.last) for r in report.residents]
@@ -140,7 +148,7 @@ def kernel_card(report: Explanation, card: Card) -> str:
            f'<div class="scroll">{body_picture(stitched)}</div></div>',
            "<div><h3>Threads</h3>", *_thread_maps(card), "</div></div>",
            "<h3>Where each value lives</h3>", _placements(kernel.graph, kernel.placements),
-           f'<div class="scroll">{lifetimes(card.sources["cuda"].kernel)}</div>',
+           f'<div class="scroll">{lifetimes(card.sources["cuda"].kernel)}</div>', kernel_film(card),
            f"<details><summary>Its own program: the ids in this card</summary><pre>{escape(str(card.body))}</pre></details>",
            "<h3>The loop program</h3>", f"<pre>{escape(str(kernel))}</pre>", '<div class="pair">']
     for target, source in card.sources.items():
@@ -150,6 +158,20 @@ def kernel_card(report: Explanation, card: Card) -> str:
             f"<details><summary>{len(kernel.decisions)} decisions</summary>",
             decisions_table(kernel.decisions), "</details></section>"]
     return "".join(out)
+
+
+def kernel_film(card: Card) -> str:
+    """What the threads of the first block touch, if the kernel is small enough to be stepped at once."""
+    inputs = random_inputs(card.body.graph, np.random.default_rng(0))
+    trial = KernelTrial(card.sources["cuda"], card.body, tuple(inputs))
+    if trial.cells > MOST_FILMED:
+        return ""
+    try:
+        drawn = film(trial.events(), trial.source.text)
+    except MinisitchError:
+        return ""  # drawn inputs need not be valid indices
+    return ("<details><summary>Film of its first block, stepped on drawn inputs: a frame is what happens between two "
+            f'barriers</summary><div class="scroll">{drawn}</div></details>')
 
 
 def pipeline_card(report: Explanation, number: int, flow: Flow) -> str:

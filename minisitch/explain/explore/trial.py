@@ -20,6 +20,7 @@ from ... import simt
 from ...errors import KernelBug, MinisitchError
 from ...fuse import Body
 from ...kernel.text import KernelSource
+from ...simt.record import FilmEvent
 from ...testing.judge import judge
 from .frames import Reel, drawn, film
 
@@ -86,14 +87,10 @@ class KernelTrial:
         refusal. ``right`` is whether an accepted text computes what the graph means, and ``counts``
         is its traffic.
         """
-        parameters, arrays, reel = self.source.kernel.parameters, self._fresh(), Reel()
+        arrays, reel = self._fresh(), Reel()
         said: dict[str, Any] = {"ok": False, "rule": "launch", "message": "", "places": []}
-        inputs, outputs = ([b.name for b in parameters if b.scope == scope]
-                           for scope in ("input", "output"))
         try:
-            traffic = simt.step(text, arrays, self.source.grid, self.source.block, seed,
-                                wave=self.source.grid, inputs=inputs, outputs=outputs,
-                                rounds=ROUNDS + 20 * self.cells, record=reel)
+            traffic = self._launch(text, arrays, reel, seed)
         except KernelBug as bug:
             message = str(bug).partition("\n")[0]
             return {**said, "rule": bug.rule, "message": message,
@@ -104,6 +101,18 @@ class KernelTrial:
         wrong = "; ".join(each.why for each in found if not each.ok)
         return {**said, "ok": True, "rule": "", "right": not wrong, "message": wrong,
                 "counts": str(traffic), "film": film(reel, text)}
+
+    def events(self) -> list[FilmEvent]:
+        """The film of the kernel's own text. Raises MinisitchError if the stepper refuses it."""
+        self._launch(self.source.text, self._fresh(), reel := Reel(), 0)
+        return reel
+
+    def _launch(self, text: str, arrays: dict[str, np.ndarray], reel: Reel, seed: int) -> simt.Traffic:
+        inputs, outputs = ([b.name for b in self.source.kernel.parameters if b.scope == scope]
+                           for scope in ("input", "output"))
+        return simt.step(text, arrays, self.source.grid, self.source.block, seed,
+                         wave=self.source.grid, inputs=inputs, outputs=outputs,
+                         rounds=ROUNDS + 20 * self.cells, record=reel)
 
     def _fresh(self) -> dict[str, np.ndarray]:
         """The arguments of a launch: inputs with their values, the others empty."""
