@@ -16,7 +16,6 @@ from stitch_help import CPU, TOY, TOY128, V100
 import minisitch as ms
 from minisitch import simt
 from minisitch.strategies.fs20.explore import Candidate, Explorer
-from minisitch.strategies.kitsune.pipeline import least_depths
 from minisitch.testing import random_graph
 from minisitch.testing.seams import SEAMS
 
@@ -76,7 +75,6 @@ def test_every_module_that_knows_a_pass_calls_the_other_function(name):
         holders = [each for each in gc.get_referrers(reference(name)) if not isinstance(each, types.FrameType | types.GeneratorType)]
         tests = [vars(module) for module in list(sys.modules.values()) if not module.__name__.startswith("minisitch")]
         allowed = {id(each) for each in (SEAMS[name], SEAMS[name].__dict__, *tests)}
-        allowed.add(id(least_depths.__defaults__))  # verify_pipeline asks the reference
         assert [each for each in holders if id(each) not in allowed and type(each).__name__ != "Run"] == []
     assert modules() == known
 
@@ -190,10 +188,6 @@ def backward(x):
     return layernorm_backward(x, x + 1, x[0])
 
 
-def perceptron(x, w):
-    return np.tanh(x @ w) @ w
-
-
 def all_at_once():
     """A context in which every pass stands in its own place, and is checked."""
     stack = contextlib.ExitStack()
@@ -231,16 +225,6 @@ def kernel_text(strategy, device, *programs):
     return [str(ms.lower(function, *arrays, strategy=strategy, target="step", device=device)) for function, *arrays in programs]
 
 
-def pipeline_text():
-    w = np.ones((64, 64), np.float32)
-    return str(ms.lower(perceptron, np.ones((4096, 64), np.float32), w, strategy="kitsune", target="step", device="a100", stop_after="fuse"))
-
-
-def workspace():
-    made = ms.jit(normalised, strategy="none", target="python").compile(X)
-    return made.workspace, made.residents
-
-
 def judged():
     """The stepper's verdicts about a right kernel and its mutants."""
     case = CASES["tree_sum"]
@@ -269,15 +253,10 @@ RUNS = {  # name of a seam -> something that makes the compiler call it, and giv
     "candidates": lambda: kernel_text("astitch", TOY, (normalised, X), (backward, X), (scaled, X)),
     "groups": lambda: kernel_text("astitch", TOY, (normalised, X), (backward, X), (scaled, X)),
     "spans": lambda: kernel_text("fs18", TOY, (normalised, X)),
-    "grow": lambda: kernel_text("fs18", TOY, (normalised, X), (backward, X)),
-    "given_up": lambda: kernel_text("fs18", V100, (normalised, X), (softmax, X)),
     "pattern_reduction": lambda: kernel_text("fs20", TOY, (normalised, X)),
     "share": lambda: [str(ms.lower(two_rows, X[:4], strategy="astitch", target="step", device=TOY, passes="default")),
                       str(ms.lower(two_rows, np.ones((4, 300), np.float32), strategy="astitch", target="step", device=TOY,
                                    passes="default"))],
-    "depths": pipeline_text,
-    "balance": pipeline_text,
-    "plan_memory": workspace,
     "ordered": judged,
 }
 
@@ -328,24 +307,6 @@ def each_spans(change):
     return lambda readers: {node: change(span) for node, span in reference("spans")(readers).items()}
 
 
-def grow_with(skip_users=False, farthest=False, twice=False, shy=False):
-    """Algorithm 1 with a mistake."""
-    def grow(root, operands, users, span, fits):
-        taken, given_up, seen, frontier = [], {}, {root}, set(operands(root))
-        while frontier:
-            producer = (max if farthest else min)(frontier, key=lambda each: (span[each], each))
-            frontier.discard(producer)
-            seen.add(producer)
-            outside = [u for u in users(producer) if u not in [root, *taken] and span[u] > span[root]]
-            if outside and not skip_users:
-                given_up[producer] = outside[0]
-            elif not shy and fits(producer) and (not twice or fits(producer)):
-                taken.append(producer)
-                frontier |= set(operands(producer)) - seen
-        return taken, given_up
-    return grow
-
-
 def other_dominant(groups):
     return tuple(replace(g, dominant=g.subdominants[-1], subdominants=(g.dominant, *g.subdominants[:-1])) if g.subdominants else g
                  for g in groups)
@@ -365,14 +326,6 @@ def each_pattern(change):
 def first_consumers(dag, score, allowed, best):
     """Patterns by a vertex and all that it reaches, whatever lies between."""
     return [[Candidate(1 << v | dag.below[v], 0, 0, score(1 << v))] for v in range(len(dag))]
-
-
-def no_sharing(lifetimes):
-    offsets, total = [], 0
-    for life in lifetimes:
-        offsets.append(total)
-        total += -(-life.nbytes // 64) * 64
-    return tuple(offsets), total
 
 
 WRONG = {
@@ -418,19 +371,6 @@ WRONG = {
         ("the root's forgotten", lambda readers: {n: s for n, s in reference("spans")(readers).items() if s}, "complete"),
         ("as text", each_spans(str), "type"),
     ],
-    "grow": [
-        ("given-up users are ignored", grow_with(skip_users=True), "circle"),
-        ("farthest first", grow_with(farthest=True), "given up"),
-        ("asks twice", grow_with(twice=True), "once"),
-        ("asks for nobody", grow_with(shy=True), "given up"),
-        ("takes nothing", of("grow", lambda found: ([], found[1])), "taken"),
-        ("asks for the root", lambda root, operands, users, span, fits: ([root] if fits(root) else [], {}), "producers"),
-        ("returns one list", of("grow", lambda found: found[0]), "type"),
-    ],
-    "given_up": [
-        ("nothing is given up", lambda wanted: [], "complete"),
-        ("what must be kept goes too", lambda wanted: list(wanted), "complete"),
-    ],
     "pattern_reduction": [
         ("finds nothing", lambda dag, score, allowed, best: [[] for _ in dag.consumers], "complete"),
         ("one list", lambda dag, score, allowed, best: [], "complete"),
@@ -447,24 +387,6 @@ WRONG = {
         ("given to the next one", lambda buffers, take_turns: [i + 1 for i in range(len(buffers))], "owner"),
         ("one forgotten", of("share", lambda found: found[1:]), "complete"),
         ("names", of("share", lambda found: [str(i) for i in found]), "type"),
-    ],
-    "depths": [
-        ("all 1", of("depths", lambda found: [1 for _ in found]), "full rate"),
-        ("all tiles", of("depths", lambda found: [1000 for _ in found]), "least"),
-        ("0", of("depths", lambda found: [0 for _ in found]), "type"),
-        ("one queue forgotten", of("depths", lambda found: found[1:]), "complete"),
-    ],
-    "balance": [
-        ("a block each", lambda loads, device: {load.name: 1 for load in loads}, "balanced"),
-        ("all SMs for each", lambda loads, device: {load.name: device.sms for load in loads}, "fits"),
-        ("a stage forgotten", lambda loads, device: {}, "complete"),
-    ],
-    "plan_memory": [
-        ("no sharing", no_sharing, "small"),
-        ("all in one place", of("plan_memory", lambda found: (tuple(0 for _ in found[0]), found[1])), "apart"),
-        ("not aligned", of("plan_memory", lambda found: (tuple(o + 4 for o in found[0]), found[1] + 64)), "aligned"),
-        ("a total too small", of("plan_memory", lambda found: (found[0], found[1] // 2)), "inside"),
-        ("values forgotten", of("plan_memory", lambda found: (found[0][1:], found[1])), "complete"),
     ],
     "ordered": [
         ("always", lambda before, after: True, "same block"),

@@ -22,14 +22,10 @@ from ..fuse import bits, count, is_heavy, stretches
 from ..graph import Graph
 from ..kernel.ir import Buffer
 from ..ops import itemsize
-from ..runtime.memory import ALIGNMENT, Lifetime
 from ..simt.memory import Stamp
 from ..stitch.dominants import Group, candidates, is_row_reduce, upstream
 from ..stitch.mapping import LONG_ROW, WARP, ThreadMap
-from ..strategies.fs18.compose import GIVEN_UP, MUST, Wish
-from ..strategies.fs18.layers import Neighbours
 from ..strategies.fs20.explore import BEST, Candidate, Dag
-from ..strategies.kitsune.models.balance import Channel, StageLoad
 
 PACKAGE = Path(__file__).parent.parent
 MOST_WASTED = 1.05  # memory that a plan may take, as a multiple of what best fit takes
@@ -261,7 +257,7 @@ def _check_partition(found: Sequence[Group], graph: Graph, cut: set[int]) -> Non
                 "expected two groups")
 
 
-# ---------------------------------------------------------------- strategies/fs18/
+# ---------------------------------------------------------------- strategies/fs18/spans.py
 def check_spans(run: Run, readers: Mapping[int, Collection[int]]) -> dict[int, int]:
     """Every operation stands right above its highest reader. One that waits for itself has none."""
     found = run(readers)
@@ -281,59 +277,6 @@ def check_spans(run: Run, readers: Mapping[int, Collection[int]]) -> dict[int, i
             seen += f", its highest reader %{highest} has {found[highest]}"
         rule = "root" if highest is None else "above" if found[node] < wanted else "tight"
         require(found[node] == wanted, rule, f"{seen}: expected {wanted}")
-    return found
-
-
-def check_grow(run: Run, root: int, operands: Neighbours, users: Neighbours,
-               span: Mapping[int, int], fits: Callable[[int], bool]) -> tuple[list[int], dict[int, int]]:
-    """Each producer is asked for once, nearest first, unless a user outside may close a circle."""
-    inside, asked = {root}, list[int]()
-
-    def outside(producer: int) -> list[int]:
-        return [u for u in users(producer) if u not in inside and span[u] > span[root]]
-
-    def near() -> set[int]:
-        return {operand for each in inside for operand in operands(each)} - inside
-
-    def once(producer: int) -> bool:
-        require(producer not in asked, "once", f"it asks twice for %{producer}")
-        require(producer in near(), "producers", f"it asks for %{producer}, which nothing inside reads")
-        last = asked[-1] if asked else producer
-        require(span[last] <= span[producer], "nearest first", f"it asks for %{producer} of layer "
-                f"{span[producer]} behind %{last} of layer {span[last]}")
-        require(not outside(producer), "circle", f"it asks for %{producer}; {_ids(outside(producer))}"
-                " outside read it too, and may lead back here")
-        asked.append(producer)
-        fitting = fits(producer)
-        inside.update([producer] if fitting else [])
-        return fitting
-
-    answer = run(root, operands, users, span, once)
-    _is(answer, tuple)
-    require([type(each) for each in answer] == [list, dict], "type", "expected a list and a dict")
-    taken, given_up = answer
-    fitting = inside - {root}
-    require(set(taken) == fitting and len(taken) == len(fitting), "taken",
-            f"it takes {_ids(taken)}; those that fit are {_ids(sorted(fitting))}")
-    wanted = {p for p in near() if p not in asked}
-    require(given_up.keys() == wanted, "given up", f"{_ids(given_up)}; expected {_ids(sorted(wanted))}")
-    for producer, user in given_up.items():
-        require(user in outside(producer), "given up", f"%{producer} because of %{user}; outside, "
-                f"above the root, {_ids(outside(producer))} read it")
-    return taken, given_up
-
-
-def check_given_up(run: Run, wanted: Mapping[int, Wish]) -> list[int]:
-    """All values but those that must be kept: light, heavy, stretched, of each near roots first."""
-    found = run(wanted)
-    _is(found, list)
-    expected = sorted(v for v, wish in wanted.items() if wish.why != MUST)
-    right = all(type(v) is int for v in found) and sorted(found) == expected
-    require(right, "complete", f"{found}; expected each of {_ids(expected)} once")
-    for first, then in zip(found, found[1:], strict=False):
-        places = [(GIVEN_UP.index(wanted[v].why), wanted[v].span) for v in (first, then)]
-        require(places[0] <= places[1], "order", f"%{first} ({wanted[first].why}, span {wanted[first].span}) "
-                f"before %{then} ({wanted[then].why}, span {wanted[then].span})")
     return found
 
 
@@ -398,65 +341,6 @@ def check_share(run: Run, buffers: Sequence[Buffer],
 def _owned(buffers: Sequence[Buffer], owners: Sequence[int]) -> int:
     """Bytes of all owners."""
     return sum(buffers[i].size * itemsize(buffers[i].dtype) for i in set(owners))
-
-
-# ---------------------------------------------------------------- runtime/memory.py
-def check_plan_memory(run: Run, lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
-    """Live values lie apart, each aligned and inside. The total is hardly more than best fit's."""
-    answer = run(lifetimes)
-    _is(answer, tuple)
-    require([type(each) for each in answer] == [tuple, int], "type", "expected a tuple of offsets and a total")
-    offsets, total = answer
-    _are_numbers(offsets, "an offset of")
-    require(len(offsets) == len(lifetimes), "complete", f"{len(offsets)} offsets for {count(len(lifetimes), 'value')}")
-    for i, (offset, life) in enumerate(zip(offsets, lifetimes, strict=True)):
-        place = f"value {i} lies at {offset} to {offset + life.nbytes}"
-        require(offset % ALIGNMENT == 0, "aligned", f"{place}: expected a multiple of {ALIGNMENT}")
-        require(offset + life.nbytes <= total, "inside", f"{place}; the total is {total}")
-        for j, other in enumerate(lifetimes[:i]):
-            live = life.first <= other.last and other.first <= life.last
-            meet = offset < offsets[j] + other.nbytes and offsets[j] < offset + life.nbytes
-            require(not (live and meet), "apart", f"{place}, value {j} from {offsets[j]} on, and both live at "
-                    f"{max(life.first, other.first)}")
-    most = run.reference(lifetimes)[1]
-    require(total <= MOST_WASTED * most, "small", f"{total} bytes; best fit takes {most}")
-    return offsets, total
-
-
-# ---------------------------------------------------------------- strategies/kitsune/models/
-def check_depths(run: Run, loads: Sequence[StageLoad], channels: Sequence[Channel], full_rate: bool = False) -> list[int]:
-    """Every queue is as deep as its readers need, and no deeper."""
-    found = run(loads, channels, full_rate)
-    _is(found, list)
-    _are_numbers(found, "a depth of", 1)
-    require(len(found) == len(channels), "complete", f"{len(found)} depths for {count(len(channels), 'queue')}")
-    least, most = run.reference(loads, channels), run.reference(loads, channels, full_rate)
-    for channel, depth, needed, enough in zip(channels, found, least, most, strict=True):
-        seen = f"queue {channel.name} is {depth} deep"
-        require(depth >= needed, "deadlock", f"{seen}; a reader waits until it holds {needed}")
-        require(depth >= enough, "full rate", f"{seen}; with {enough} no stage waits that has work")
-        require(depth <= enough, "least", f"{seen}; {enough} are enough")
-    return found
-
-
-def check_balance(run: Run, loads: Sequence[StageLoad], device: Device) -> dict[str, int]:
-    """A block or more for each stage, no more than the device has.
-
-    The slowest is as fast as can be.
-    """
-    found = run(loads, device)
-    _is(found, dict)
-    _are_numbers(found.values(), "blocks", 1)
-    require(found.keys() == {load.name for load in loads}, "complete", f"blocks for {list(found)}")
-    require(sum(found.values()) <= device.sms, "fits", f"{sum(found.values())} blocks on {device.sms} SMs")
-
-    def slowest(blocks: Mapping[str, int]) -> tuple[float, str]:
-        return max((load.busy_us(blocks[load.name], device) * load.tiles, load.name) for load in loads)
-
-    if loads:
-        (us, name), (least, _) = slowest(found), slowest(run.reference(loads, device))
-        require(us <= least * (1 + 1e-9), "balanced", f"{name} takes {us:.4g} us a pass; {least:.4g} are possible")
-    return found
 
 
 # ---------------------------------------------------------------- simt/memory.py

@@ -34,13 +34,12 @@ from ..errors import MinisitchError, PassError
 from ..fuse import count
 from ..graph import Graph
 from ..passes import share_memory
-from ..runtime import memory, programs, steps, store
-from ..simt import memory as simt_memory
+from ..runtime import programs, steps, store
+from ..simt import memory
 from ..stitch import dominants, mapping
 from ..strategies import prices
-from ..strategies.fs18 import compose, layers, spans
+from ..strategies.fs18 import spans
 from ..strategies.fs20 import explore
-from ..strategies.kitsune.models import balance, rates
 from . import properties
 from .properties import Broken, Run
 
@@ -83,26 +82,13 @@ SEAMS = {
                    "operations that share a thread map (AStitch, 4.2)", _nodes),
     "spans": Seam(spans.spans, properties.check_spans,
                   "the longest path from each operation to a root (FusionStitching 2018, 3)"),
-    "grow": Seam(layers.grow, properties.check_grow,
-                 "which producers join a kernel: Algorithm 1 (FusionStitching 2018, 3)",
-                 lambda root, *_: f"root %{root}"),
-    "given_up": Seam(compose.given_up, properties.check_given_up,
-                     "the order in which values leave shared memory (FusionStitching 2018, 5.1)"),
     "pattern_reduction": Seam(explore.pattern_reduction, properties.check_pattern_reduction,
                               "the best patterns of each vertex (FusionStitching 2020, 5.2)",
                               lambda dag, *_: f"consumers {SHORT.repr(dag.consumers)}"),
     "share": Seam(share_memory.share, properties.check_share,
                   "which values take turns in the same bytes (FusionStitching 2018, 5.2)",
                   lambda buffers, _: ", ".join(f"{b.name} {b.size} x {b.dtype}" for b in buffers)),
-    "depths": Seam(rates.depths, properties.check_depths,
-                   "how many tiles each queue holds (Kitsune, 4; ours)",
-                   lambda loads, *_: f"stages {', '.join(load.name for load in loads)}"),
-    "balance": Seam(balance.deal_blocks, properties.check_balance,
-                    "how many blocks each stage has (Kitsune, 4, Algorithm 2)",
-                    lambda loads, device: f"stages {', '.join(load.name for load in loads)}"),
-    "plan_memory": Seam(memory.plan_memory, properties.check_plan_memory,
-                        "where each value lies in the workspace"),
-    "ordered": Seam(simt_memory.ordered, properties.check_ordered,
+    "ordered": Seam(memory.ordered, properties.check_ordered,
                     "whether one moment of the stepper happens before another",
                     lambda before, after: f"{before} before {after}"),
 }

@@ -19,7 +19,7 @@ After:   stage 0 tensor {%2} -queue %2-> stage 1 simt {%3} -queue %3-> stage 2 t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -263,7 +263,7 @@ def _bytes_a_unit(found: Tiling, node: int) -> int:
 def _queues(found: Tiling, stages: Sequence[Stage], tile: int, room: int) -> tuple[Queue, ...]:
     made, tiles = crossing(found.graph, stages), -(-found.units // tile)
     payload = [_bytes_a_unit(found, q.node) * tile if found.tiled(q.node) else found.graph[q.node].type.nbytes for q in made]
-    enough = least_depths(stages, made, tiles, full_rate=True, rule=depths)
+    enough = least_depths(stages, made, tiles, full_rate=True)
     made = [replace(q, tile_bytes=size, depth=n) for q, size, n in zip(made, payload, enough, strict=True)]
     more = [min(q.depth * max(stages[k].blocks for k in (q.producer, *q.consumers)), stages[q.producer].entries(tiles)) - q.depth
             for q in made]
@@ -287,20 +287,16 @@ def _tile(found: Tiling, stages: Sequence[Stage], device: Device) -> int:
 
 
 # ---------------------------------------------------------------- depth
-def least_depths(stages: Sequence[Stage], queues: Sequence[Queue], tiles: int, full_rate: bool = False,
-                 rule: Callable[..., list[int]] = depths) -> list[int]:
+def least_depths(stages: Sequence[Stage], queues: Sequence[Queue], tiles: int, full_rate: bool = False) -> list[int]:
     """The depth of each queue that avoids deadlock; with ``full_rate`` also avoids waiting.
 
     The paper does not discuss this. A queue past stages that pass tile after tile needs one more
     entry for each of them. Blocks of a combining stage each need an entry to add up in.
-
-    ``rule`` computes the depths. The default cannot be swapped (``testing/seams.py``), so that
-    ``verify_pipeline`` never asks the function that it judges.
     """
     loads = [StageLoad(str(k), "simt", 1.0, tiles=n) for k, n in enumerate(firings(stages, queues, tiles))]
     given = [stages[q.producer].entries(tiles) for q in queues]
     channels = [Channel(str(q.producer), tuple(map(str, q.consumers)), 0, entries=n) for q, n in zip(queues, given, strict=True)]
-    found = rule(loads, channels, full_rate)
+    found = depths(loads, channels, full_rate)
     return [all_ if stages[q.producer].role == "combine" else n for q, all_, n in zip(queues, given, found, strict=True)]
 
 
