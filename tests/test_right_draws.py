@@ -76,7 +76,7 @@ def test_draws_are_refused_and_generators_as_they_were(name):
     NET.rng = np.random.default_rng(2)
     generators = [RNG, NET.rng, LIST[0]]
     before = repr([g.bit_generator.state for g in generators]), repr(LEGACY.get_state()), random.getstate(), np.random.get_state()[1].tolist()
-    with pytest.raises(ms.TraceError, match=rf"{HERE}: .*the same at every call.*(Draw|Take the next one) outside"):
+    with pytest.raises(ms.TraceError, match=rf"{HERE}: .*the same at every call.*(Draw|Take the next one|Ask) outside"):
         ms.jit(DRAWERS[name], target="reference")(X)
     after = repr([g.bit_generator.state for g in generators]), repr(LEGACY.get_state()), random.getstate(), np.random.get_state()[1].tolist()
     assert before == after
@@ -95,8 +95,8 @@ def test_a_generator_that_is_an_argument_is_refused_too():
 
 
 def test_without_comparing_states_and_watching_draws_are_frozen(monkeypatch):
-    monkeypatch.setattr(outside.Outside, "_watch_generators", lambda self: None)
-    monkeypatch.setattr(outside, "DRAWS", set())
+    monkeypatch.setattr(outside.Outside, "_watch_states", lambda self: None)
+    monkeypatch.setattr(outside, "ASKED", {})
     with pytest.raises(pytest.fail.Exception):
         test_draws_are_refused_and_generators_as_they_were("python's")
 

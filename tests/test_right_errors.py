@@ -107,7 +107,7 @@ def test_each_remedy_is_another_one():
 @pytest.mark.parametrize("name, lost", [("CALLS", "Write np.exp"), ("TRUTH", "in `if`")])
 def test_mutant_without_the_table_the_text_is_the_same_for_all(programs, monkeypatch, name, lost):
     monkeypatch.setattr(refusals, name, {})
-    monkeypatch.setattr(refusals, "_called", lambda frame: ("", None))
+    monkeypatch.setattr(refusals, "called_by", lambda frame: ("", None))
     function, _, _ = programs["x = math.exp(x[0])" if name == "CALLS" else "if x.sum() > 0: x = -x"]
     with pytest.raises(ms.TraceError) as caught:
         ms.trace(function, (X,))

@@ -169,7 +169,8 @@ def refuse_overlap(program: Program, leaves: Sequence[Any]) -> None:
         for other, array in enumerate(arrays):
             if other != source and np.may_share_memory(arrays[source], array) and np.shares_memory(arrays[source], array):
                 names = [dict(program.graph[i].attrs).get("name", f"%{i}") for i in program.graph.inputs]
-                raise refuse(f"{names[source]} is written to and shares memory with {names[other]}",
+                with_what = names[other] if other < len(leaves) else "an array that the function reads from outside"
+                raise refuse(f"{names[source]} is written to and shares memory with {with_what}",
                              "a compiled program cannot follow that", "Write f(x, x.copy()): pass a copy of one of them")
 
 

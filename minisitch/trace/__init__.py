@@ -136,7 +136,7 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
         names = [re.sub(r"[^\w.]", "_", name) for name, part in parts if isinstance(part, Leaf)]
         arrays = [_parameter(leaf, name, i) for i, (leaf, name) in enumerate(zip(leaves, names, strict=True))]
         result, positional, named = _run(fn, inputs, arrays, recorder)
-        _require_same_nest((positional, named), inputs, arrays)
+        _require_same_nest((positional, named), inputs, arrays, [re.split(r"\W", name)[0] for name, _ in parts])
         results, outputs = flatten(result, _is_traced)
         outputs = with_statics(outputs, outside.original)
         results = [lift(each) for each in results]
@@ -157,7 +157,8 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
         # C code, or the program, has replaced our refusal by an error of its own
         if lost := recorder.lost():
             raise lost.with_traceback(error.__traceback__) from None
-        if "traced array" in str(error):  # C code of another library, which does not know our array
+        # C code of another library, which does not know our array
+        if "traced array" in str(error) or "not producing an array" in str(error):
             raise refuse_other(error).with_traceback(error.__traceback__) from None
         raise
     finally:
@@ -180,8 +181,8 @@ def _run(fn: Callable, inputs: Tree, arrays: Sequence[TracedArray | Number], rec
     try:
         outside.close()
         result = called(*positional, **named)
+        outside.require_unasked()
         recorder.require_honest()
-        outside.require_undrawn()
         outside.stop_watching()
         if found := undisturbed(outside.reopen):
             raise refuse(*found)
@@ -196,16 +197,16 @@ def _run(fn: Callable, inputs: Tree, arrays: Sequence[TracedArray | Number], rec
     return result, positional, named
 
 
-def _require_same_nest(arguments: Any, inputs: Tree, arrays: Sequence[TracedArray | Number]) -> None:
+def _require_same_nest(arguments: Any, inputs: Tree, arrays: Sequence[TracedArray | Number], names: Sequence[str]) -> None:
     """Raise TraceError if the program has replaced something in a dict or list of its arguments.
 
-    It only has a copy, so the caller would not see the change.
+    It only has a copy, so the caller would not see the change. ``names`` are the parameters'.
     """
     left, tree = flatten(arguments, _is_traced)
     if with_statics(tree, current().outside.original) != inputs or any(a is not b for a, b in zip(left, arrays, strict=True)):
         raise refuse("the program puts something else into a dict or list of its arguments, as p['w'] = p['w'] - step does",
                      "the caller's dict or list would not change", "Change the array in place, p['w'][...] = ..., or return it",
-                     current().begins)
+                     current().outside.line_of(names))
 
 
 def _parameter(leaf: Any, name: str, position: int) -> TracedArray | Number:

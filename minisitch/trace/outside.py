@@ -26,41 +26,73 @@ import pickle
 import random
 import re
 import sys
+import threading
 import time
 import types
 import uuid
 import zlib
-from collections import OrderedDict, defaultdict, deque
+from collections import ChainMap, OrderedDict, UserDict, UserList, defaultdict, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from itertools import islice
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FunctionType,
+    MappingProxyType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+    SimpleNamespace,
+)
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import TraceError
 from ..ops import SHORT
 from .array import OUTSIDE, OutsideStorage, TracedArray, strides_of
 from .recorder import current, refuse, user_file, user_line
+from .refusals import called_by
 
 SCALARS = (bool, int, float, complex, str, bytes, types.NoneType, np.generic)
-MOST_MET = 10_000  # objects, lists and dicts, the nearest first; also elements of one
+MOST_MET = 20_000  # objects, lists and dicts
 HELD = {MethodType: ("__func__", "__self__"), functools.partial: ("func", "args", "keywords"), property: ("fget", "fset"),
-        functools.cached_property: ("func",), staticmethod: ("__func__",), classmethod: ("__func__",)}
+        functools.cached_property: ("func",), staticmethod: ("__func__",), classmethod: ("__func__",),
+        ChainMap: ("maps",), UserDict: ("data",), UserList: ("data",)}
 CACHE = type(functools.cache(len))
 GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random)
-CLOCKS = {getattr(time, name) for name in "time time_ns perf_counter perf_counter_ns monotonic monotonic_ns process_time "
-          "process_time_ns localtime gmtime ctime strftime".split()}
-CLOCKS |= {datetime.datetime.now, datetime.datetime.utcnow, datetime.datetime.today, datetime.date.today}
-DRAWS = {os.urandom, random.random, random.getrandbits}
-TIMED = {uuid.uuid1.__code__}
-CHANGES = set("append extend insert pop remove clear sort reverse update setdefault popitem add discard appendleft extendleft "
-              "popleft rotate STORE_SUBSCR STORE_SLICE DELETE_SUBSCR".split())
 OUTCOME = "the program runs once, so later calls would change nothing there"
 INSTEAD = "Pass it in as an argument, where arrays may be changed in place, and return what is new"
 AGAIN = "the program runs once, so the result would be the same at every call"
 DRAWN = ("Draw outside and pass the array in as an argument, or use a generator with a seed inside, np.random.default_rng(seed), "
          "for the same numbers at every call")
+NEXT = "Take the next one outside and pass it in as an argument"
+ASK = "Ask outside, and pass the answer in as an argument"
+SETTING = "Set it outside; inside, write with np.errstate(...) for np.seterr"
+UNSEEN = "later calls would not see what changes there"
+
+# What asks for something that may be another at each call -> why not, what to write, and whether
+# only the user's own code is meant.
+ENVIRONMENT = type(os.environ).__getitem__.__code__
+ASKED: dict[Any, tuple[str, str, bool]] = {
+    **{each: (AGAIN, ASK, True) for each in vars(time).values()
+       if isinstance(each, BuiltinFunctionType) and each not in (time.sleep, time.mktime, time.strptime)},
+    **dict.fromkeys((datetime.datetime.now, datetime.datetime.utcnow, datetime.datetime.today, datetime.date.today, os.times),
+                    (AGAIN, ASK, True)),
+    **dict.fromkeys((os.urandom, random.random, random.getrandbits, uuid.uuid1.__code__, random.Random.seed.__code__),
+                    (AGAIN, DRAWN, False)),
+    **dict.fromkeys((open, input, os.open, os.stat, os.listdir, os.scandir, os.getcwd, ENVIRONMENT),
+                    (AGAIN, ASK, False)),
+    **dict.fromkeys((globals, eval, exec), (UNSEEN, "Write the name, or the expression, itself", True)),
+}
+# settings of the whole process: name, how to get and set them
+SETTINGS: list[tuple[str, Callable[[], Any], Callable[[Any], Any]]] = [
+    ("np.seterr", np.geterr, lambda was: np.seterr(**was)),
+    ("np.set_printoptions", np.get_printoptions, lambda was: np.set_printoptions(**was)),
+    ("os.environ", os.environ.copy, lambda was: os.environ.update(was) or [os.environ.pop(key) for key in {*os.environ} - {*was}])]
+# modules that read files, but not for the program
+MACHINERY = ("importlib", "linecache", "tokenize", "warnings")
+CHANGES = set("append extend insert pop remove clear sort reverse update setdefault popitem add discard appendleft extendleft "
+              "popleft rotate STORE_SUBSCR STORE_SLICE DELETE_SUBSCR".split())
 
 
 # what was seen, the reason, the remedy, the user's line
@@ -84,17 +116,22 @@ class OutsidePart(NamedTuple):
 def parts(value: Any) -> Iterator[OutsidePart]:
     """The values that a value holds, as a program reads them.
 
-    Numbers, text, arrays and objects of libraries hold none.
+    Numbers, text and arrays hold none, and an object or module of a library only numbers and text.
     """
-    if isinstance(value, dict):
-        yield from (OutsidePart(value, True, key, each) for key, each in [*islice(value.items(), MOST_MET)])
+    if isinstance(value, dict | MappingProxyType):
+        yield from (OutsidePart(value, True, key, each) for key, each in [*value.items()])
+        yield from _elements(value)
+    elif isinstance(value, set | frozenset):
+        yield from _elements(value)
     elif isinstance(value, list | tuple | deque):
-        yield from (OutsidePart(value, True, i, each) for i, each in enumerate([*islice(value, MOST_MET)]))
+        yield from (OutsidePart(value, True, i, each) for i, each in enumerate([*value]))
     elif isinstance(value, FunctionType):
-        yield from _of_function(value) if user_file(value.__code__.co_filename) else ()
+        yield from _of_function(value) if user_file(value.__code__.co_filename) else _wrapped_by(value)
     elif type(value) in HELD:
         names = {"__self__": "self"}
         yield from (OutsidePart(value, False, key, getattr(value, key), names.get(key, "")) for key in HELD[type(value)])
+    elif (owner := owner_of(value)) is not None:
+        yield OutsidePart(value, False, "__self__", owner)
     elif isinstance(value, ModuleType | type):
         if is_users(value):
             yield from (OutsidePart(value, False, key, each) for key, each in [*vars(value).items()]
@@ -104,9 +141,29 @@ def parts(value: Any) -> Iterator[OutsidePart]:
         if is_users(type(value)):
             yield from (OutsidePart(value, False, key, each) for key, each in attributes(value).items())
             yield OutsidePart(value, False, "__class__", type(value))
+        else:
+            yield from (OutsidePart(value, False, key, each) for key, each in [*getattr(value, "__dict__", {}).items()]
+                        if isinstance(each, SCALARS))
         # a cache, a jitted function
         if isinstance(inspect.getattr_static(value, "__wrapped__", None), FunctionType | MethodType):
             yield OutsidePart(value, False, "__wrapped__", value.__wrapped__)
+
+
+def _elements(values: Iterable[Any]) -> Iterator[OutsidePart]:
+    """The objects in a set, or among the keys of a dict. They stay the same: another is another set."""
+    return (OutsidePart(CellType(each), False, "cell_contents", each) for each in [*values] if is_users(type(each)))
+
+
+def _wrapped_by(fn: FunctionType) -> Iterator[OutsidePart]:
+    """The user's functions that a library's decorator has put into its own."""
+    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
+        if cell != CellType() and is_users_function(cell.cell_contents):
+            yield OutsidePart(cell, False, "cell_contents", cell.cell_contents, name)
+
+
+def is_users_function(value: object) -> bool:
+    """Whether a value is a function that the user has written."""
+    return isinstance(value, FunctionType) and bool(user_file(value.__code__.co_filename))
 
 
 def _of_function(fn: FunctionType) -> Iterator[OutsidePart]:
@@ -119,6 +176,10 @@ def _of_function(fn: FunctionType) -> Iterator[OutsidePart]:
     for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
         if cell != CellType():
             yield OutsidePart(cell, False, "cell_contents", cell.cell_contents, name)
+    defaults, named = fn.__defaults__ or (), fn.__kwdefaults__ or {}
+    first = fn.__code__.co_argcount - len(defaults)
+    yield from (OutsidePart(defaults, True, i, each, fn.__code__.co_varnames[first + i]) for i, each in enumerate(defaults))
+    yield from (OutsidePart(named, True, name, each, name) for name, each in named.items())
     yield from (OutsidePart(fn, False, name, getattr(fn, name)) for name in ("__defaults__", "__kwdefaults__") if getattr(fn, name))
     yield from (OutsidePart(fn, False, key, each) for key, each in vars(fn).items())
 
@@ -129,11 +190,22 @@ def _names(code: CodeType) -> dict[str, None]:
     return dict.fromkeys([*code.co_names, *inner])
 
 
+def owner_of(value: object) -> Any:
+    """The object of a bound method that is written in C. None for anything else."""
+    if not isinstance(value, BuiltinFunctionType | MethodWrapperType | MethodType) or isinstance(value.__self__, ModuleType | type):
+        return None
+    return None if isinstance(getattr(value, "__func__", None), FunctionType) else value.__self__
+
+
 def is_users(kind: type | ModuleType) -> bool:
     """Whether a class or module is one of the user's."""
-    if kind is SimpleNamespace or getattr(kind, "__module__", kind.__name__) == "__main__":
+    if isinstance(kind, type) and issubclass(kind, threading.local):  # its attributes are another thread's
+        return False
+    if kind is SimpleNamespace or (kind.__module__ if isinstance(kind, type) else kind.__name__) == "__main__":
         return True
     module = sys.modules.get(kind.__module__) if isinstance(kind, type) else kind
+    if isinstance(module, ModuleType) and module.__spec__ is None:  # made by hand
+        return True
     return bool(user_file(getattr(module, "__file__", None) or ""))
 
 
@@ -208,6 +280,8 @@ def _draws(value: object) -> bool:
 
     A user's own iterator does not count: its attributes tell.
     """
+    owner = owner_of(value)
+    value = value if owner is None else owner
     return isinstance(value, GENERATORS) or (isinstance(value, Iterator) and not is_users(type(value)))
 
 
@@ -229,11 +303,14 @@ class Outside:
         self._seen: dict[int, Any] = {}
         self._originals: dict[int, Any] = {}
         self._before: list[tuple[str, Any, dict[Any, Any]]] = []
-        self._generators: list[tuple[str, Any, Callable[[], Any], Callable[[Any], None]]] = []
+        # what is seen if it changes, why not, what to write; its state; how to get and set that
+        self._states: list[tuple[tuple[str, str, str], Any, Callable[[], Any], Callable[[Any], Any]]] = []
         self._locked: list[np.ndarray] = []
         self._summed: list[tuple[str, np.ndarray, int]] = []
         self._watching = False
-        self._drawn: list[TraceError] = []
+        self._settings: list[tuple[str, Any, Callable[[], Any], Callable[[Any], Any]]] = []
+        self._set: OutsideRefusal | None = None  # the first setting that the program changed
+        self.asked: OutsideRefusal | None = None  # the first draw, look at a clock, file read
         self._meet(roots)
         self._leads = self._leading()
 
@@ -241,12 +318,17 @@ class Outside:
     def _meet(self, roots: Iterable[tuple[str, Any]]) -> None:
         """Record the values that the roots hold, and what those hold in turn."""
         pending = deque(roots)
-        while pending and len(self.met) < MOST_MET:
+        while pending:
             name, value = pending.popleft()
-            if id(value) in self.met or isinstance(value, SCALARS):
+            if id(value) in self.met:
                 continue
+            if len(self.met) >= MOST_MET:
+                raise refuse(f"more than {MOST_MET:,} objects outside of the program, such as {name}",
+                             "each call would look at all of them", INSTEAD, current().begins)
             self.met[id(value)] = value, name
             for part in parts(value):
+                if isinstance(part.value, SCALARS):
+                    continue
                 self._holders[id(part.value)].append(id(value))
                 pending.append((part.called(name), part.value))
                 if isinstance(part.holder, CellType) and id(part.holder) not in self.met:
@@ -274,7 +356,7 @@ class Outside:
 
         ``reopen`` unlocks them.
         """
-        self._watch_generators()
+        self._watch_states()
         for value, name in self.met.values():
             if isinstance(value, np.ndarray):
                 self._lock(value, name)
@@ -286,18 +368,21 @@ class Outside:
         else:  # a profiler is running: count all that could run as run
             self.executed.update({value.__code__: None for value, _ in self.met.values() if isinstance(value, FunctionType)})
 
-    def _watch_generators(self) -> None:
+    def _watch_states(self) -> None:
         known: list[tuple[str, Callable[[], Any], Callable[[Any], Any]]] = [
             ("np.random", np.random.get_state, np.random.set_state), ("random", random.getstate, random.setstate)]
         for value, name in self.met.values():
-            if isinstance(value, random.Random) and not isinstance(value, random.SystemRandom):
+            if isinstance(value, random.SystemRandom):
+                continue
+            if isinstance(value, random.Random):
                 known.append((name, value.getstate, value.setstate))
             elif isinstance(value, np.random.RandomState):
                 known.append((name, value.get_state, value.set_state))
             elif isinstance(value, GENERATORS):
                 bits = getattr(value, "bit_generator", value)
                 known.append((name, functools.partial(getattr, bits, "state"), functools.partial(setattr, bits, "state")))
-        self._generators = [(name, get(), get, give) for name, get, give in known]
+        self._states = [((f"random numbers from {name}", AGAIN, DRAWN), get(), get, give) for name, get, give in known]
+        self._settings = [(name, get(), get, give) for name, get, give in SETTINGS]
 
     def _lock(self, array: np.ndarray, name: str) -> None:
         chain: list[np.ndarray] = []
@@ -321,17 +406,33 @@ class Outside:
         """Record what code runs, and who asks for the time or for random numbers."""
         if event == "call":
             self.executed[frame.f_code] = None
-            drawn = frame.f_code in TIMED
-        else:
-            drawn = event == "c_call" and (called in DRAWS or (called in CLOCKS and bool(user_file(frame.f_code.co_filename))))
-        if drawn and user_line()[0]:
-            name = getattr(called, "__qualname__", frame.f_code.co_name)
-            self._drawn.append(refuse(f"{name}()", AGAIN, DRAWN))
+            called = frame.f_code
+        elif event != "c_call":
+            return
+        if called is random.Random.seed.__code__ and frame.f_locals.get("a") is not None:
+            return
+        if called in ASKED and not self.asked:
+            reason, remedy, directly = ASKED[called]
+            asks = frame.f_back if event == "call" else frame
+            while asks is not None and not user_file(asks.f_code.co_filename):
+                if directly or asks.f_globals.get("__name__", "").partition(".")[0].strip("_") in MACHINERY:
+                    return
+                asks = asks.f_back
+            if asks is not None:
+                name = called_by(asks)[0] or getattr(called, "__qualname__", frame.f_code.co_name)
+                self.asked = "os.environ" if called is ENVIRONMENT else f"{name}()", reason, remedy, user_line()
 
     def stop_watching(self) -> None:
-        """Stop recording. To be called in the thread that runs the program."""
+        """Stop recording, and set back the settings of the process.
+
+        To be called in the thread that runs the program: NumPy's error state is the thread's.
+        """
         if self._watching:
             sys.setprofile(None)
+        for name, was, get, give in self._settings:
+            if was != get():
+                self._set = self._set or (f"a change of {name}", OUTCOME, SETTING, self.line_of(re.findall(r"\w+", name)))
+                give(was)
 
     def seen(self, value: Any) -> Any:
         """What the program sees in place of a value from outside.
@@ -339,19 +440,22 @@ class Outside:
         A traced array for an array, and a copy for a value that leads to one.
         """
         key = id(value)
+        made: Any
         if key in self._seen:
             return self._seen[key]
         if isinstance(value, CACHE):  # the cache would run the function once
             value = value.__wrapped__
         if isinstance(value, FunctionType):
-            return self.rebinder.function(value)
+            made = self.rebinder.function(value)
+            self._originals[id(made)] = value
+            return made
         if key not in self._leads:
             return self.rebinder.stand_in(value)
         name = self.met[key][1]
         if seen_as_traced(value):
             storage = OutsideStorage(current(), value, name)
             strides = strides_of(value.shape) if value.flags.c_contiguous or value.ndim < 2 else None
-            made: Any = TracedArray(current(), storage, storage.type, strides=strides)
+            made = TracedArray(current(), storage, storage.type, strides=strides)
         elif _draws(value):
             made = _Refusing(value, name)
         else:
@@ -367,6 +471,8 @@ class Outside:
         if isinstance(value, tuple):
             children = [self.seen(each) for each in value]
             return kind(*children) if hasattr(kind, "_fields") else tuple(children) if kind is tuple else value
+        if (owner := owner_of(value)) is not None:
+            return getattr(self.seen(owner), value.__name__)
         if kind is MethodType:
             return MethodType(self.seen(value.__func__), self.seen(value.__self__))
         if kind is functools.partial:
@@ -458,19 +564,19 @@ class Outside:
         for array in sorted(self._locked, key=_depth):  # a view only after its base
             array.flags.writeable = True
         self._locked.clear()
-        found: OutsideRefusal | None = None
+        found = self._set
         for name, value, was in self._before:
             now = state(value) or {}
             if changed := _changed(value, was, now):
                 found = found or self._told(name, value, changed[0])
                 put_back(value, was, now)
-        for name, was, get, give in self._generators:
+        for refusal, was, get, give in self._states:
             if pickle.dumps(was) != pickle.dumps(get()):
-                found = found or (f"random numbers from {name}", AGAIN, DRAWN, self._line([name]))
+                found = found or (*refusal, self.line_of(re.findall(r"\w+", refusal[0])))
                 give(was)
         for name, array, checksum in self._summed:
             if zlib.crc32(array.tobytes()) != checksum:
-                found = found or (f"a write to {name}, outside of the program", OUTCOME, INSTEAD, self._line([name]))
+                found = found or (f"a write to {name}, outside of the program", OUTCOME, INSTEAD, self.line_of([name]))
         self._before.clear()
         return found
 
@@ -478,9 +584,9 @@ class Outside:
         is_item = isinstance(value, dict | list | deque | set) and bool(name)
         called = name if isinstance(value, set | CellType) else OutsidePart(value, is_item, key, None).called(name)
         words = re.findall(r"[^\W\d]\w*", name)[::-1] if is_item else [str(key or name)]
-        return f"{OUTSIDE} {called}, outside of it", OUTCOME, INSTEAD, self._line(words)
+        return f"{OUTSIDE} {called}, outside of it", OUTCOME, INSTEAD, self.line_of(words)
 
-    def _line(self, words: Sequence[str]) -> tuple[str, str]:
+    def line_of(self, words: Sequence[str]) -> tuple[str, str]:
         """The user's line that most likely made a change.
 
         One that stores a name or changes its value, else one that reads it.
@@ -499,27 +605,31 @@ class Outside:
                     best, found = good, (f"{user_file(code.co_filename)}:{line}", code.co_name)
         return found
 
-    def require_undrawn(self) -> None:
-        """Raise the refusal of the first random numbers, or of the first look at a clock."""
-        if self._drawn:
-            raise self._drawn[0]
+    def require_unasked(self) -> None:
+        """Raise the refusal of what is another at each call: random numbers, a clock, a file."""
+        if self.asked:
+            raise refuse(*self.asked)
 
 
 class _Refusing:
     """A generator or iterator from outside. It is refused: a trace would ask it only once."""
 
     def __init__(self, generator: Any, name: str) -> None:
-        self.__dict__["_generator"], self.__dict__["_name"] = generator, name
+        owner = generator if owner_of(generator) is None else owner_of(generator)
+        self.__dict__.update(_generator=generator, _name=name, _remedy=DRAWN if isinstance(owner, GENERATORS) else NEXT)
 
     __class__ = property(lambda self: type(self.__dict__["_generator"]))  # type: ignore[assignment]
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             return getattr(self.__dict__["_generator"], name)
-        raise refuse(f"{self.__dict__['_name']}.{name}", AGAIN, DRAWN)
+        raise refuse(f"{self.__dict__['_name']}.{name}", AGAIN, self.__dict__["_remedy"])
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise refuse(f"{self.__dict__['_name']}()", AGAIN, self.__dict__["_remedy"])
 
     def __next__(self) -> Any:
-        raise refuse(f"next({self.__dict__['_name']})", AGAIN, "Take the next one outside and pass it in as an argument")
+        raise refuse(f"next({self.__dict__['_name']})", AGAIN, self.__dict__["_remedy"])
 
     def __iter__(self) -> Any:
         return self

@@ -28,26 +28,31 @@ import hashlib
 import linecache
 import math
 import weakref
+from array import array
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from enum import Enum
+from inspect import getattr_static
+from operator import attrgetter, methodcaller
+from types import CellType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from ..errors import MinisitchError
 from ..graph import identifier
-from .outside import HELD, SCALARS, OutsidePart, attributes, is_users, parts, same
+from .outside import HELD, SCALARS, Outside, OutsidePart, attributes, is_users, parts, same
 from .recorder import SMALL, Recorder, current, refuse, user_file
 
 # raised by reading what is no longer there
 GONE = (AttributeError, KeyError, IndexError, TypeError, ValueError, ReferenceError)
 # Code with these may read attributes of any name.
-DYNAMIC = {"getattr", "vars", "__dict__", "asdict", "fields", "astuple", "attrgetter"}
-CONTAINERS = (dict, list, tuple, deque)
-ASKING = {"hasattr", *DYNAMIC}  # code with these notices a new attribute
+DYNAMIC = {"getattr", "vars", "__dict__", "__getattribute__", "asdict", "fields", "astuple", "attrgetter"}
+CONTAINERS = (dict, list, tuple, deque, MappingProxyType)
+BUFFERS = (bytearray, memoryview, array)
+ASKING = {"hasattr", "AttributeError", *DYNAMIC}  # code with these notices a new attribute
 FEW = 32  # numbers of a list or dict that are compared one by one
 
 
@@ -86,15 +91,18 @@ def attribute(holder: str, key: str) -> str:
 class ReadsWriter:
     """Writes the lines of one reader."""
 
-    def __init__(self, captured: Mapping[int, np.ndarray], executed: Iterable[CodeType], copied: Container[int]) -> None:
+    def __init__(self, captured: Mapping[int, np.ndarray], outside: Outside) -> None:
         self.lines: list[str] = []
         self.names: dict[str, Any] = {"Stale": Stale, "like": _like, "same": _same, "GONE": GONE, "math": math}
         self.arrays: dict[int, str] = {}  # id -> name of each captured array, once it is found
-        self._captured, self._copied = captured, copied
-        self._executed = {code for code in executed if user_file(code.co_filename)}
+        self._captured, self._copied = captured, outside.copies
+        self._executed = {code for code in outside.executed if user_file(code.co_filename)}
         self._viewed = {id(array.base) for array in captured.values()}
         self._words = {name for code in self._executed for name in code.co_names}
+        self._words.update(word for value, _ in outside.met.values() if isinstance(value, attrgetter | methodcaller)
+                           for each in value.__reduce__()[1] if isinstance(each, str) for word in each.split("."))
         self._seen: dict[int, str] = {}  # id of a visited value -> its name
+        self._roots: set[int] = set()  # the function of the method that is traced: it stays the same
 
     def bind(self, name: str, value: Any) -> str:
         """A name in the text for a constant."""
@@ -106,20 +114,28 @@ class ReadsWriter:
     def visit(self, name: str, value: Any) -> None:
         """Write lines for everything a value holds that the program may have read."""
         self._seen[id(value)] = name
-        if isinstance(value, FunctionType) and value.__code__ not in self._executed:
-            return
-        if isinstance(value, CONTAINERS) and len(value) > FEW:
+        if isinstance(value, FunctionType) and user_file(value.__code__.co_filename):
+            if value.__code__ not in self._executed:
+                return
+            self.lines.append(f"if {name}.__code__ is not {self.bind('code', value.__code__)}: raise Stale")
+            for held in filter(None, (value.__defaults__, value.__kwdefaults__)):
+                kind = "__defaults__" if type(held) is tuple else "__kwdefaults__"
+                self.lines.append(f"if {name}.{kind} is not {self.bind('defaults', held)}: raise Stale")
+        if isinstance(value, CONTAINERS) and not isinstance(value, MappingProxyType) and len(value) > FEW:
             elements = value.values() if isinstance(value, dict) else value
             if all(isinstance(each, SCALARS) for each in elements):
                 self.lines.append(f"if {name} != {self.bind('c', copy(value))}: raise Stale")
                 return
+        # a library's class may read attributes of any name
+        foreign = is_users(type(value)) and not all(map(is_users, type(value).__mro__[:-1]))
         for part in parts(value):
             if part.key == "__class__" and not part.is_item:
                 self._visit_class(name, value)
             elif isinstance(value, type) and hasattr(part.value, "__get__"):
-                self._visit_functions(part.key, part.value)
+                self._visit_functions(value, part.key, part.value)
+                self._look_at_descriptor(value, part.key, part.value)
             elif part.is_item or isinstance(part.holder, CellType) or type(value) in HELD or part.key in self._words or (
-                        part.key in ("__defaults__", "__kwdefaults__", "__wrapped__") or DYNAMIC & self._words):
+                        part.key in ("__self__", "__wrapped__") or foreign or DYNAMIC & self._words):
                 # the program sees the class itself
                 if isinstance(value, type) and id(value) not in self._copied:
                     self._look_at_content(self._expression(name, value, part), part.value)
@@ -152,17 +168,33 @@ class ReadsWriter:
         own = attributes(value)
         for base in filter(is_users, type(value).__mro__):
             for key, each in [*vars(base).items()]:
+                if id(each) in self._roots:
+                    continue
                 if isinstance(each, FunctionType) or type(each) in HELD:
-                    self._visit_functions(key, each)
+                    resolved = getattr_static(type(value), key) is each  # not hidden by another class's
+                    self._visit_functions(type(value) if resolved else base, key, each)
+                    if hasattr(value, "__dict__") and key in self._words and not isinstance(each, property) and key not in own:
+                        self.lines.append(f"if {key!r} in {name}.__dict__: raise Stale")
+                elif hasattr(each, "__get__"):
+                    self._look_at_descriptor(base, key, each)
                 elif key in self._words and key not in own and not hasattr(each, "__get__") and not key.startswith("__"):
                     own[key] = each
                     self._look(attribute(name, key), each)
 
-    def _visit_functions(self, key: str, member: Any) -> None:
-        """Visit a class's function, or those of a property or static method. The class is known."""
-        for fn in [member, *(part.value for part in parts(member) if type(member) in HELD)]:
-            if isinstance(fn, FunctionType) and id(fn) not in self._seen:
+    def _visit_functions(self, kind: type, key: str, member: Any) -> None:
+        """Visit a class's function, or those of a property or static method, if they have run."""
+        for fn in [part.value for part in parts(member)] if type(member) in HELD else [member]:
+            if isinstance(fn, FunctionType) and fn.__code__ in self._executed and id(fn) not in self._seen:
+                found, read = getattr(kind, key), attribute(self.bind(kind.__name__, kind), key)
+                if isinstance(found, MethodType):
+                    found, read = found.__func__, f"{read}.__func__"
+                self.lines.append(f"if {read} is not {self.bind(key, found)}: raise Stale")
                 self.visit(self.bind(key, fn), fn)
+
+    def _look_at_descriptor(self, kind: type, key: str, member: Any) -> None:
+        """Visit an object of the user's that answers for an attribute."""
+        if key in self._words and is_users(type(member)):
+            self._look(f"{self.bind(kind.__name__, kind)}.__dict__[{key!r}]", member)
 
     def _look_at_content(self, read: str, value: Any) -> None:
         """Write the line for an array that NumPy may have computed with.
@@ -193,13 +225,19 @@ class ReadsWriter:
         elif isinstance(value, np.ndarray):
             if id(value) in self._viewed:
                 self.lines.append(f"if {read} is not {self.bind('was', value)}: raise Stale")
-            elif id(value) not in self._copied:
+            elif id(value) in self._copied:  # the program may have asked for its shape
+                was = self.bind("was", value)
+                self.lines.append(f"if {read} is not {was}: like({read}, {was})")
+            else:
                 self._look_at_content(read, value)
         elif id(value) in self._seen and not isinstance(value, FunctionType | type):
             self.lines.append(f"if {read} is not {self._seen[id(value)]}: raise Stale")
+        elif isinstance(value, BUFFERS):
+            self.lines.append(f"if bytes({read}) != {self.bind('c', bytes(value))}: raise Stale")
         elif isinstance(value, set | frozenset):
             self.lines.append(f"if {read} != {self.bind('c', value.copy())}: raise Stale")
-        elif isinstance(value, CONTAINERS) or type(value) in HELD or is_users(type(value)):
+            self.visit(read, value)
+        elif isinstance(value, CONTAINERS) or type(value) in HELD or (is_users(type(value)) and not isinstance(value, Enum)):
             name, kind = f"v{len(self._seen)}", self.bind(type(value).__name__, type(value))
             size = f" or len({name}) != {len(value)}" if isinstance(value, CONTAINERS) else ""
             if isinstance(value, dict):
@@ -220,11 +258,12 @@ def write_reader(roots: Iterable[tuple[str, Any]], captured: Sequence[np.ndarray
 
     Captured arrays that cannot be found again are constants.
     """
-    w = ReadsWriter({id(array): array for array in captured}, recorder.outside.executed, recorder.outside.copies)
+    w = ReadsWriter({id(array): array for array in captured}, recorder.outside)
     w.names.update(recorder.constants)
     for _, root in roots:
         if isinstance(root, MethodType):  # a compiled program does not keep its object alive
             w.visit(w.bind(root.__name__, root.__func__), root.__func__)
+            w._roots.add(id(root.__func__))
             w.visit_weakly(root.__self__)
         elif not isinstance(root, SCALARS):
             w.visit(w.bind("root", root), root)

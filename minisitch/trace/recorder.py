@@ -139,10 +139,13 @@ def _loops(code: CodeType) -> tuple[tuple[int, int, int], ...]:
     return tuple((to, at, lines.get(to, code.co_firstlineno)) for to, at in jumps if to < at)
 
 
-def left_at(error: BaseException) -> tuple[str, str] | None:
-    """The user's line where C code raised an error. None if the tracer raised it."""
+def left_at(error: BaseException, ours: bool = False) -> tuple[str, str] | None:
+    """The user's line where C code raised an error.
+
+    None if the tracer raised it, unless ``ours``.
+    """
     frames = [*walk_tb(error.__traceback__)]
-    if frames[-1][0].f_code.co_filename.startswith(_TRACER):
+    if not ours and frames[-1][0].f_code.co_filename.startswith(_TRACER):
         return None
     return next(((f"{user_file(frame.f_code.co_filename)}:{line}", _function_name(frame.f_code)) for frame, line in reversed(frames)
                  if user_file(frame.f_code.co_filename)), None)

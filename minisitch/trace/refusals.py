@@ -74,7 +74,7 @@ def refuse_value(asked: str, of: object) -> TraceError:
     """
     seen, remedy = PROTOCOLS[asked]
     frame = user_frame()
-    name, called = _called(frame) if frame else ("", None)
+    name, called = called_by(frame) if frame else ("", None)
     # it may be the stand-in of a function of ``math``
     called = inspect.unwrap(called) if isinstance(called, types.FunctionType) else called
     called = called if isinstance(called, type | types.BuiltinFunctionType) else type(called)
@@ -93,10 +93,10 @@ def refuse_other(error: Exception) -> TraceError:
     """The refusal in place of an error from C code that does not know our array."""
     said = str(error).replace("'traced array'", "a traced array")
     return refuse(f"{type(error).__name__}: {said}", f"a traced array is not an ndarray; {NO_VALUE}", OUTSIDE,
-                  left_at(error) or ("", ""))
+                  left_at(error, ours=True) or ("", ""))
 
 
-def _called(frame: types.FrameType) -> tuple[str, Any]:
+def called_by(frame: types.FrameType) -> tuple[str, Any]:
     """The function that a frame is calling, with its name as it is written.
 
     Empty for a call of a computed function.

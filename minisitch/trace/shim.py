@@ -126,12 +126,19 @@ def arange(*args, dtype=None, device=None, like=None, **named):
 @replaces(np.array)
 def array(object, dtype=None, *, copy=True, order="K", subok=False, ndmin=0, like=None):
     """A copy of a traced array, or a stack of a list with one in it. Otherwise NumPy's array."""
+    object = _said(object)
     if not is_traced(object):
         return np.array(object, dtype=dtype, copy=copy, order=order, subok=subok, ndmin=ndmin)
     result = lift(object) if dtype is None else cast(lift(object), dtype)
     if result is not object or copy or result.is_scalar:
         result = fresh(result.node, lies_in_rows(order, result), scalar=False)
     return np.reshape(result, (1,) * (ndmin - result.ndim) + result.shape) if result.ndim < ndmin else result
+
+
+def _said(value: Any) -> Any:
+    """What an object of the user's says that it is as an array, which may be a traced one."""
+    method = getattr(type(value), "__array__", None)
+    return value.__array__() if isinstance(method, types.FunctionType) and user_file(method.__code__.co_filename) else value
 
 
 @handles(np.tile)
@@ -167,6 +174,7 @@ def _laid_out(x: TracedArray, strides: tuple[int, ...]) -> Any:
 @replaces(np.asarray, np.asanyarray)
 def asarray(a, dtype=None, order=None, *, copy=None, device=None, like=None):
     """A traced array stays as it is, unless another order is asked for."""
+    a = _said(a)
     if not is_traced(a):
         return np.asarray(a, dtype, order, copy=copy)
     result = array(a, dtype, copy=bool(copy))
@@ -201,6 +209,21 @@ class broadcast:
 
     def __getattr__(self, name: str) -> Any:
         raise refuse(f"np.broadcast(...).{name}", "it goes through an array's memory", "Write a loop over np.ndindex(shape)")
+
+
+def _quiet(function: Callable) -> Callable:
+    """``np.errstate`` or ``np.seterr`` without what a call cannot do: raise, print, log."""
+    @functools.wraps(function)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        asked = {each for each in (*args, *kwargs.values()) if isinstance(each, str)} - {"ignore", "warn"}
+        if asked:
+            raise refuse(f"np.{function.__name__}(... {min(asked)!r})", "kernels divide by zero in silence",
+                         "Check the result outside the traced function, as with np.isfinite(y).all()")
+        return function(*args, **kwargs)
+    return checked
+
+
+OVERRIDES.update({each: _quiet(each) for each in (np.errstate, np.seterr)})
 
 
 @replaces(np.isscalar)
@@ -241,6 +264,10 @@ for _function in DATA_DEPENDENT:
     handles(_function)(_refusing(
         f"np.{_function.__name__}", "the shape of its result depends on values",
         "Keep a mask of the full shape and use np.where(mask, a, b), np.count_nonzero or where="))
+
+
+replaces(np.fromfile)(_refusing("np.fromfile", "the program runs once, so the result would be the same at every call",
+                                "Ask outside, and pass the answer in as an argument"))
 
 
 @replaces(np.nditer)
@@ -311,7 +338,7 @@ def stand_in(value: Any) -> Any:
         return OVERRIDES[value] if value in OVERRIDES else _guarded(value)
     try:
         return OVERRIDES.get(value, value)
-    except TypeError:  # not hashable
+    except (TypeError, ValueError):  # not hashable
         return value
 
 
@@ -350,17 +377,23 @@ class Rebinder:
 
     stand_in = staticmethod(stand_in)
 
+    def _wraps_users(self, fn: types.FunctionType) -> bool:
+        """Whether a library's decorator made this of a user's function."""
+        return any(isinstance(cell.cell_contents, types.FunctionType) and self._belongs(cell.cell_contents.__code__.co_filename)
+                   for cell in fn.__closure__ or () if cell != types.CellType())
+
     def function(self, fn: types.FunctionType) -> Callable:
         """A copy of a function, a stand-in, or the function itself if it is not the user's."""
         if fn in OVERRIDES:
             return OVERRIDES[fn]
-        if not self._belongs(fn.__code__.co_filename):
+        if not self._belongs(fn.__code__.co_filename) and not (self._outside and self._wraps_users(fn)):
             return stand_in(fn)
         if fn in self._functions:
             return self._functions[fn]
         outside, cells = self._outside, fn.__closure__ or ()
         mine = tuple(map(outside.cell, cells)) if outside else cells
-        copied = types.FunctionType(fn.__code__, self.globals(fn.__globals__), fn.__name__, fn.__defaults__, mine)
+        spaces = self.globals(fn.__globals__) if self._belongs(fn.__code__.co_filename) else fn.__globals__
+        copied = types.FunctionType(fn.__code__, spaces, fn.__name__, fn.__defaults__, mine)
         # before its closure is filled: that may hold functions that call this one
         self._functions[fn] = copied
         if outside:
