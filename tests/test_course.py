@@ -304,17 +304,21 @@ def test_check_passes_a_solution_and_shows_what_it_printed(tmp_path, capsys):
 @pytest.mark.parametrize(("name", "item", "old", "new", "drawn"), [
     ("A5", "above", "found[user] + cost[user]", "found[user] + 1", "yours: 0"),
     ("A2", "no race", "cuda.syncthreads()  # C", "pass  # C", "film of block"),
+    ("A4", "same warp", "", "\n\ndef ordered(before, after):\n    return True\n", "seen 0 but for"),
+    ("A6", "closed", "", "\n\ndef best_patterns(consumers, gain, k):\n    return [[sorted({v, *r[-1:]})] for v, r in enumerate(consumers)]\n", "goes through it and back"),
+    ("A8", "apart", "", "\n\ndef share(buffers, slot):\n    return dict.fromkeys(buffers, 0), 1 << 20\n", "as you put them"),
+    ("A10", "ends", "", "\n\ndef depths(stages, queues, tiles):\n    return [1] * len(queues)\n", "waits: queue"),
     ("A1", "", "", "", ""),
 ])
 def test_show_draws_the_smallest_case(tmp_path, capsys, name, item, old, new, drawn):
     each = KNOWN[name]
     text = each.text("solution.py", each.variant)
     assert text.count(old) == 1 or not old
-    (tmp_path / each.file).write_text(text.replace(old, new), encoding="utf-8")
+    (tmp_path / each.file).write_text(text.replace(old, new) if old else text + new, encoding="utf-8")
     words = ["show", name, item or each.items[0].name, str(tmp_path / each.file), "--to", str(tmp_path / "case.svg")]
-    assert course.main([*words, "--assignments", str(HOME)]) == (1 if old else 0)
+    assert course.main([*words, "--assignments", str(HOME)]) == (1 if new else 0)
     said = capsys.readouterr().out
-    if old:
+    if new:
         assert drawn in (tmp_path / "case.svg").read_text(encoding="utf-8") and "what is wrong" in said
     else:
         assert "passes" in said and not (tmp_path / "case.svg").exists()

@@ -18,12 +18,12 @@ is graded), ``__main__`` (the commands).
 
 from .assignment import Assignment, CourseError, find_assignment, find_assignments
 from .cage import Cage, CageError, NoAnswer
-from .items import Drawing, GradedItem, Prediction, item, prediction
+from .items import Drawing, GradedItem, Prediction, item, prediction, second_call
 from .kernels import KernelLaunch, KernelRun, Refusal
 from .sitting import Outcome, Sitting, without
 
 __all__ = [
     "Assignment", "Cage", "CageError", "CourseError", "Drawing", "GradedItem", "KernelLaunch",
     "KernelRun", "NoAnswer", "Outcome", "Prediction", "Refusal", "Sitting", "find_assignment",
-    "find_assignments", "item", "prediction", "without",
+    "find_assignments", "item", "prediction", "second_call", "without",
 ]

@@ -1,4 +1,4 @@
-"""Graphs of operations that items draw and make smaller. Several assignments share them.
+"""Graphs of operations that items draw and make smaller, and cases of several graphs. Assignments share them.
 
     {7: ("input", [], 64), 2: ("map", [7, 7], 64), 5: ("reduce", [2], 8)}
 
@@ -9,7 +9,9 @@ its result. Numbers are names: they say nothing about the order. Kinds are "inpu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from .items import Drawing
 
@@ -90,3 +92,39 @@ def circle(ops: Operations, kernels: Sequence[Sequence[int]]) -> list[int]:
         for others in waits.values():
             others.difference_update(ready)
     return sorted(waits)
+
+
+# ---------------------------------------------------------------- what a submission plans for
+@dataclass(frozen=True)
+class Several:
+    """Cases that are judged together: a heuristic may lose a little on one of them. The first is drawn."""
+
+    cases: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        return "\n                  ".join(map(str, self.cases))
+
+    def drawn(self, _: Any) -> Any:
+        return self.cases[0]
+
+
+def fewer_of_several(fewer: Callable[[Any], Iterable[Any]]) -> Callable[[Several], Iterator[Several]]:
+    """What makes ``Several`` smaller: each case alone, and of one case what ``fewer`` says."""
+    return lambda several: (
+        Several((each,)) for each in (several.cases if len(several.cases) > 1 else fewer(several.cases[0]))
+    )
+
+
+class Valued:
+    """The function that a submission asks what some operations are worth together. It counts the questions.
+
+    What is no list of ``known`` numbers is worth ``otherwise``.
+    """
+
+    def __init__(self, value: Callable[[list[int]], int], known: Collection[int], otherwise: int) -> None:
+        self.value, self.known, self.otherwise, self.asked = value, known, otherwise, 0
+
+    def __call__(self, members: list[int]) -> int:
+        self.asked += 1
+        plain = type(members) is list and all(type(each) is int and each in self.known for each in members)
+        return self.value(members) if plain else self.otherwise

@@ -113,6 +113,12 @@ def seeded(key: str, *what: str) -> random.Random:
     return random.Random(hmac.new(key.encode(), "\0".join(what).encode(), hashlib.sha256).digest())
 
 
+def second_call(ask: Ask, name: str, *arguments: Any) -> str | None:
+    """Judges that a function leaves its arguments as they were: a second call with them returns the same."""
+    first, second = ask(name, *arguments, times=2)
+    return None if first == second else f"the second call of {name} with the same arguments returns {second}"
+
+
 def conforms(value: Any, kind: Any) -> bool:
     """Whether a plain value has a type such as ``dict[int, list[int]]``. A bool is no int; a list and a tuple are different."""
     origin, inner = get_origin(kind), get_args(kind)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
+from ..fuse import count
 from ..simt.machine import WARP
 from ..simt.record import FilmEvent
 from .svg import (
@@ -80,7 +81,7 @@ def film(events: Sequence[FilmEvent], kernel: str, block: int = 0) -> Picture:
             y += STRIP
         y += 8
     if len(phases) > MOST_FRAMES:
-        body.append(text(MARGIN, y + 12, f"and {len(phases) - MOST_FRAMES} frames more"))
+        body.append(text(MARGIN, y + 12, f"and {count(len(phases) - MOST_FRAMES, 'frame')} more"))
         y += LINE_HEIGHT
     return svg(WIDTH, y, body, f"film of block {block}, {len(phases)} frames")
 

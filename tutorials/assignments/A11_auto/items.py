@@ -6,8 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from minisitch.course import Drawing, item, prediction
-from minisitch.course.graphs import Operations, circle, draw_operations, readers, smaller_operations
+from minisitch.course import Drawing, item, prediction, second_call
+from minisitch.course.graphs import (
+    Operations,
+    Several,
+    Valued,
+    circle,
+    draw_operations,
+    fewer_of_several,
+    readers,
+    smaller_operations,
+)
 
 RETURNS = {"plan": list[list[int]]}
 # Prices are in the time that one element takes to or from memory. Shared memory holds 600 elements.
@@ -182,18 +191,6 @@ def auto(case: Program) -> list[list[int]]:
     return kernels
 
 
-class Price:
-    """The function that a submission asks. It counts the questions."""
-
-    def __init__(self, case: Program) -> None:
-        self.case, self.asked = case, 0
-
-    def __call__(self, kernel):
-        self.asked += 1
-        plain = type(kernel) is list and all(type(value) is int for value in kernel)
-        return self.case.price(kernel) if plain else -1
-
-
 def draw_program(at: Drawing) -> Program:
     kinds = ("map", "map", "map", "heavy", "reduce", "reduce")
     ops = draw_operations(at, kinds, near=3)
@@ -201,16 +198,6 @@ def draw_program(at: Drawing) -> Program:
         value for value, users in readers(ops).items() if not users or at.random.random() < 0.05
     )
     return Program(ops, found, at.variant)
-
-
-@dataclass(frozen=True)
-class Several:
-    """Programs that are judged together."""
-
-    programs: tuple[Program, ...]
-
-    def __str__(self) -> str:
-        return "\n                  ".join(map(str, self.programs))
 
 
 def draw_small(at: Drawing) -> Several:
@@ -241,13 +228,12 @@ def fewer(case: Program) -> Iterator[Program]:
             yield replace(case, ops=ops, returned=found)
 
 
-def fewer_of_several(case: Several) -> Iterator[Several]:
-    alone = case.programs if len(case.programs) > 1 else fewer(case.programs[0])
-    yield from (Several((each,)) for each in alone)
+def _price(case: Program) -> Valued:
+    return Valued(case.price, case.work, -1)
 
 
-def _plan(case: Program, ask) -> tuple[list[list[int]], Price]:
-    price = Price(case)
+def _plan(case: Program, ask) -> tuple[list[list[int]], Valued]:
+    price = _price(case)
     return ask("plan", case.ops, list(case.returned), price), price
 
 
@@ -295,7 +281,7 @@ def saves(case, ask):
 
 def _share_of_optimum(case: Several, ask, percent: int) -> str | None:
     got = most = 0
-    for program in case.programs:
+    for program in case.cases:
         got += _gain(program, _plan(program, ask)[0])
         most += program.apart() - program.optimum()
     return (
@@ -309,7 +295,7 @@ def _share_of_optimum(case: Several, ask, percent: int) -> str | None:
     "half",
     "Your plans save at least half of what can be saved.",
     draw=draw_small,
-    smaller=fewer_of_several,
+    smaller=fewer_of_several(fewer),
     visible=1,
     hidden=1,
     weight=2,
@@ -323,7 +309,7 @@ def half(case, ask):
     "beats auto",
     "Your plans save more than those of `auto` in items.py.",
     draw=draw_beatable,
-    smaller=fewer_of_several,
+    smaller=fewer_of_several(fewer),
     visible=1,
     hidden=2,
     weight=3,
@@ -331,11 +317,11 @@ def half(case, ask):
 )
 def beats_auto(case, ask):
     got = most = 0
-    for program in case.programs:
+    for program in case.cases:
         got += _gain(program, _plan(program, ask)[0])
         most += _gain(program, auto(program))
     # a single program is a case only in the search for the smallest
-    beaten = got > most or (len(case.programs) == 1 and got == most)
+    beaten = got > most or (len(case.cases) == 1 and got == most)
     return None if beaten else f"your plans save {got}, and those of auto save {most}"
 
 
@@ -343,7 +329,7 @@ def beats_auto(case, ask):
     "close",
     "Your plans save at least 95% of what can be saved.",
     draw=draw_small,
-    smaller=fewer_of_several,
+    smaller=fewer_of_several(fewer),
     visible=1,
     hidden=2,
     weight=3,
@@ -399,7 +385,7 @@ def large(case, ask):
 )
 def numbers(case, ask):
     first = second = 0
-    for program in case.programs:
+    for program in case.cases:
         new = {value: 1000 - 3 * value for value in program.ops}
         ops = {
             new[value]: (kind, [new[one] for one in operands], size)
@@ -425,8 +411,7 @@ def numbers(case, ask):
     needs=("legal",),
 )
 def again(case, ask):
-    first, second = ask("plan", case.ops, list(case.returned), Price(case), times=2)
-    return None if first == second else f"the second call with the same arguments returns {second}"
+    return second_call(ask, "plan", case.ops, list(case.returned), _price(case))
 
 
 # ---------------------------------------------------------------- predictions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from minisitch.course import Drawing, item, prediction
+from minisitch.course import Drawing, item, prediction, second_call
 from minisitch.course.graphs import Operations, circle, draw_operations, readers, smaller_operations
 
 RETURNS = {"fuse_maps": list[list[int]]}
@@ -295,8 +295,7 @@ def deep(case, ask):
     needs=("partition",),
 )
 def pure(case, ask):
-    first, second = ask("fuse_maps", case.given, list(case.returned), times=2)
-    return None if first == second else f"the second call with the same arguments returns {second}"
+    return second_call(ask, "fuse_maps", case.given, list(case.returned))
 
 
 # ---------------------------------------------------------------- predictions

@@ -120,6 +120,10 @@ class Six:
     def __str__(self):
         return "one launch of each kernel"
 
+    def drawn(self, outcome):
+        """The launch of the kernel that the sentence is about."""
+        return next(launch for name, (launch, _) in self.cases.items() if name in outcome.why.split())
+
 
 ALL = {"draw": draw_all, "visible": 1, "hidden": 2, "cases_of": "all", "needs": NAMES}
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 
 import minisitch as ms
-from minisitch.course import item, prediction
+from minisitch.course import item, prediction, second_call
 from minisitch.course.assignment import data_file
+from minisitch.explain.picture import Arrow, Box, layered
 from minisitch.simt import step
 from minisitch.simt.memory import Past, Stamp
 from minisitch.testing.seams import SEAMS
@@ -46,11 +47,15 @@ def plain(stamp):
     }
 
 
+def entries(stamp):
+    """The entries of a moment. The 32 numbers of ``seen`` are said in short."""
+    counted = f"0 but for { {lane: count for lane, count in enumerate(stamp.seen) if count} }"
+    return {**plain(stamp), "seen": counted if len(set(stamp.seen)) > 1 else f"all {stamp.seen[0]}"}
+
+
 def shown(stamp):
     """A moment in words."""
-    counted = f"0 but for { {lane: count for lane, count in enumerate(stamp.seen) if count} }"
-    said = {**plain(stamp), "seen": counted if len(set(stamp.seen)) > 1 else f"all {stamp.seen[0]}"}
-    return ", ".join(f"{name} {value}" for name, value in said.items())
+    return ", ".join(f"{name} {value}" for name, value in entries(stamp).items())
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,14 @@ class Pair:
     @property
     def ordered(self):
         return truth(self.before, self.after, self.variant)
+
+    def drawn(self, _):
+        """The two moments as boxes, an entry of the dict a line."""
+        boxes = [
+            Box((name, *(f"{key} {value}"[:60] for key, value in entries(moment).items())))
+            for name, moment in (("before", self.before), ("after", self.after))
+        ]
+        return layered(boxes, [Arrow(0, 1)], str(self.what or "two moments"))
 
 
 def stamp(block=0, thread=0, grid=0, epoch=0, moment=0, seen=None, known=None):
@@ -350,6 +363,12 @@ class Judged:
     def __str__(self):
         return self.name
 
+    def drawn(self, outcome):
+        """The first pair whose verdict is wrong."""
+        verdicts = outcome.value or []
+        wrong = [pair for pair, verdict in zip(self.pairs, verdicts, strict=False) if verdict != pair.ordered]
+        return (wrong or self.pairs)[0].drawn(outcome)
+
 
 @functools.cache
 def questioned():
@@ -438,8 +457,7 @@ def racy_kernels(case, ask):
     needs=("no barrier",),
 )
 def pure(case, ask):
-    first, second = ask("ordered", plain(case.before), plain(case.after), times=2)
-    return None if first == second else f"the second call with the same arguments returns {second}"
+    return second_call(ask, "ordered", plain(case.before), plain(case.after))
 
 
 # ---------------------------------------------------------------- predictions

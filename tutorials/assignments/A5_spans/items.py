@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from minisitch.course import Drawing, item, prediction, without
+from minisitch.course import Drawing, item, prediction, second_call, without
 
 RETURNS = {"spans": dict[int, int], "grow": tuple[list[int], list[int]]}
 
@@ -398,15 +398,8 @@ def obeys(case, ask):
 )
 def pure(case, ask):
     graph = case.graph
-    first, second = ask("spans", graph.readers, graph.cost, times=2)
-    if first != second:
-        return f"the second call of spans with the same arguments returns {second}"
-    first, second = ask("grow", case.root, graph.readers, graph.longest(), _Fits(case), times=2)
-    return (
-        None
-        if first == second
-        else f"the second call of grow with the same arguments returns {second}"
-    )
+    grown = case.root, graph.readers, graph.longest(), _Fits(case)
+    return second_call(ask, "spans", graph.readers, graph.cost) or second_call(ask, "grow", *grown)
 
 
 # ---------------------------------------------------------------- predictions

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from minisitch.course import Drawing, item, prediction
+from minisitch.course import Drawing, item, prediction, second_call
+from minisitch.course.graphs import Several, Valued, fewer_of_several
 
 RETURNS = {"best_patterns": list[list[list[int]]]}
 ENOUGH = 90  # percent of the optimum
@@ -28,6 +29,11 @@ class Vertices:
             f"sizes {list(self.sizes)}, limit {self.limit}" if self.limit else "gain(p) = len(p)"
         )
         return f"consumers = {self.given}, k = {self.k}; {worth}"
+
+    @property
+    def readers(self) -> dict[int, list[int]]:
+        """The graph as `show` draws it."""
+        return dict(enumerate(self.given))
 
     @property
     def given(self) -> list[list[int]]:
@@ -106,20 +112,6 @@ class Vertices:
         return most
 
 
-class Gain:
-    """The function that a submission asks. It counts the questions."""
-
-    def __init__(self, case: Vertices) -> None:
-        self.case, self.asked = case, 0
-
-    def __call__(self, pattern):
-        self.asked += 1
-        known = type(pattern) is list and all(
-            type(one) is int and 0 <= one < len(self.case.sizes) for one in pattern
-        )
-        return self.case.gain(pattern) if known else 0
-
-
 def mirrored(consumers: Sequence[Sequence[int]]) -> list[list[int]]:
     """The graph with all edges turned around, and its vertices numbered from the other end."""
     count = len(consumers)
@@ -165,28 +157,11 @@ def fewer(case: Vertices) -> Iterator[Vertices]:
             )
 
 
-@dataclass(frozen=True)
-class Several:
-    """Graphs that are judged together: a heuristic may lose a little on one of them."""
-
-    graphs: tuple[Vertices, ...]
-
-    def __str__(self) -> str:
-        return "\n                  ".join(map(str, self.graphs))
-
-
 def draw_several(at: Drawing) -> Several:
     """Nine graphs of up to nine vertices, for which every pattern can be tried."""
     return Several(
         tuple(replace(draw_vertices(replace(at, size=4 + number % 6)), k=5) for number in range(9))
     )
-
-
-def fewer_of_several(case: Several) -> Iterator[Several]:
-    if len(case.graphs) > 1:
-        yield from (Several((graph,)) for graph in case.graphs)
-    else:
-        yield from (Several((graph,)) for graph in fewer(case.graphs[0]))
 
 
 def draw_large(at: Drawing) -> Vertices:
@@ -204,8 +179,12 @@ def figure_4(variant: str) -> Vertices:
 
 
 # ---------------------------------------------------------------- items
-def _found(case: Vertices, ask) -> tuple[list[list[list[int]]], Gain]:
-    gain = Gain(case)
+def _gain(case: Vertices) -> Valued:
+    return Valued(case.gain, range(len(case.sizes)), 0)
+
+
+def _found(case: Vertices, ask) -> tuple[list[list[list[int]]], Valued]:
+    gain = _gain(case)
     return ask("best_patterns", case.given, gain, case.k), gain
 
 
@@ -338,7 +317,7 @@ def figure(case, ask):
     "good",
     f"Added up over several graphs, the best patterns have at least {ENOUGH}% of the largest gains that there are.",
     draw=draw_several,
-    smaller=fewer_of_several,
+    smaller=fewer_of_several(fewer),
     visible=3,
     hidden=3,
     weight=3,
@@ -347,7 +326,7 @@ def figure(case, ask):
 def good(case, ask):
     most = got = 0
     worst = ""
-    for graph in case.graphs:
+    for graph in case.cases:
         for vertex, patterns in _each(graph, ask):
             gain, optimum = max(map(graph.gain, patterns), default=0), graph.optimum(vertex)
             got, most = got + gain, most + optimum
@@ -386,8 +365,7 @@ def count(case, ask):
     needs=("form",),
 )
 def again(case, ask):
-    first, second = ask("best_patterns", case.given, Gain(case), case.k, times=2)
-    return None if first == second else f"the second call with the same arguments returns {second}"
+    return second_call(ask, "best_patterns", case.given, _gain(case), case.k)
 
 
 # ---------------------------------------------------------------- predictions

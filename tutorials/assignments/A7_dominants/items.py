@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 
 from minisitch.course import Drawing, item, prediction
 from minisitch.course.graphs import Operations, draw_operations, readers, smaller_operations
+from minisitch.course.items import conforms
+from minisitch.explain.picture import thread_map
+from minisitch.stitch.mapping import ThreadMap
 
 RETURNS = {"groups": list[tuple[int, list[int]]], "thread_map": dict[str, int]}
 NAMES = ("blocks", "threads", "rows_per_block", "threads_per_row", "steps", "splits", "chunk")
@@ -71,6 +74,12 @@ class Shape:
 
     def __str__(self) -> str:
         return f"rows = {self.rows}, cols = {self.cols}, device = {self.device}"
+
+    def drawn(self, outcome):
+        """The map that was returned: who takes which columns of which row."""
+        given = outcome.value if conforms(outcome.value, dict[str, int]) else {}
+        numbers = {name: max(1, given.get(name, 1)) for name in NAMES}
+        return thread_map(ThreadMap(self.rows, self.cols, **numbers, rule="yours", why=outcome.why))
 
     @property
     def device(self) -> dict[str, int]:

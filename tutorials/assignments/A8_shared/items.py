@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from minisitch.course import Drawing, item, prediction
+from minisitch.course import Drawing, item, prediction, second_call
+from minisitch.course.items import conforms
+from minisitch.explain.picture import memory_map
 
 RETURNS = {"share": tuple[dict[int, int], int], "give_up": list[int]}
 
@@ -19,6 +21,16 @@ class Lives:
 
     def __str__(self) -> str:
         return f"buffers = {self.buffers}, slot = {self.slot}"
+
+    def drawn(self, outcome):
+        """Phases from left to right, bytes from top to bottom: each buffer where it was put."""
+        offsets, total = outcome.value if conforms(outcome.value, RETURNS["share"]) else ({}, 0)
+        put = [
+            (str(name), max(0, offsets.get(name, 0)), size, self.phases(name).start, self.phases(name).stop - 1)
+            for name, (size, _, _) in self.buffers.items()
+        ]
+        ends = [start + size for _, start, size, *_ in put]
+        return memory_map(put, max([1, total, *ends]), "as you put them", "phase")
 
     def phases(self, name: int) -> range:
         """The phases in which nobody else may use a buffer's bytes."""
@@ -54,6 +66,17 @@ class Wishes:
 
     def __str__(self) -> str:
         return f"wishes = {self.wishes}, limit = {self.limit}"
+
+    def drawn(self, outcome):
+        """What is kept, one behind the other, and what is given up."""
+        gone = outcome.value if conforms(outcome.value, RETURNS["give_up"]) else []
+        put, ends = [], [0, 0]
+        for name, (size, _) in self.wishes.items():
+            column = int(name in gone)
+            put.append((f"{name}: {size} B", ends[column], size, column, column))
+            ends[column] += size
+        title = f"column 0 is kept, column 1 is given up, the limit is {self.limit}"
+        return memory_map(put, max(1, self.limit, *ends), title, "column")
 
 
 def draw_lives(at: Drawing) -> Lives:
@@ -268,16 +291,9 @@ def order(case, ask):
     needs=("every buffer", "fits"),
 )
 def pure(case, ask):
-    first, second = ask("share", case.buffers, case.slot, times=2)
-    if first != second:
-        return f"the second call of share with the same arguments returns {second}"
     wishes = {name: (size, 1 + last) for name, (size, _, last) in case.buffers.items()}
-    first, second = ask("give_up", wishes, sum(size for size, _ in wishes.values()) // 2, times=2)
-    return (
-        None
-        if first == second
-        else f"the second call of give_up with the same arguments returns {second}"
-    )
+    half = sum(size for size, _ in wishes.values()) // 2
+    return second_call(ask, "share", case.buffers, case.slot) or second_call(ask, "give_up", wishes, half)
 
 
 # ---------------------------------------------------------------- predictions
