@@ -193,7 +193,6 @@ INGREDIENTS = (
     Ingredient("arrays that do not overlap", _helpers(arguments_do_not_overlap=lambda: None)),
     Ingredient("short loops vectorised before they are unrolled",
                lambda: patch.object(compiler, "_short_loops", lambda on: nullcontext())),
-    Ingredient("`split_reductions`: a long row in one sweep", without="split_reductions"),
     Ingredient("`batch_rows`: short rows together", without="batch_rows"),
     Ingredient("`stream_stores`: stores past the caches", without="stream_stores"),
     Ingredient("scratch rows on the stack", lambda: patch.object(compiler, "STACK", 0)),

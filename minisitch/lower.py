@@ -4,7 +4,7 @@ In:  a ``Program``, the names of a strategy and a target. Out: ``Stages``. Each 
 
 Who is called for each stage, in this order:
 
-    simplify   simplify.simplify, then the passes that rewrite graphs
+    simplify   simplify.simplify
     fuse       strategies.regions.planned, which asks the strategy: which operations share a kernel
     stitch     stitch.compose.compose, for each kernel of the plan: which of its operations have loops
     schedule   schedule.schedule: the plain kernel, then the passes that rewrite kernels (passes.registry.kernel_of)
@@ -29,7 +29,7 @@ from .fuse import Body, Decision, FusionPlan, count, extract, verify_plan
 from .graph import Graph
 from .kernel.ir import Kernel
 from .kernel.text import KernelSource
-from .passes.registry import PASSES, chosen, rewrite_graph
+from .passes.registry import chosen
 from .simplify import simplify
 from .stitch.compose import compose
 from .stitch.plan import StitchPlan
@@ -65,8 +65,6 @@ class Stages:
     def at(self, stop_after: str) -> Any:
         """What the door shows: a Program, a Graph, a FusionPlan, or a tuple with an entry a kernel."""
         shown = {"trace": self.program, "simplify": self.graph, "fuse": self.plan, "stitch": self.stitches, "emit": self.sources}
-        if stop_after in PASSES and not (PASSES[stop_after].kernel or PASSES[stop_after].plan):
-            return self.graph
         return shown.get(stop_after, self.kernels)
 
     @property
@@ -92,43 +90,35 @@ def program_of(graph: Graph, exact: bool = True) -> Program:
 def door(stop_after: str, passes: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """The stage that ends at a door, and which of the passes have run there.
 
-    A pass is a door of its own. It rewrites the graph after ``simplify``, or kernels after ``schedule``.
-    Raises MinisitchError for a name that is neither a stage nor a pass that runs here.
+    A pass is a door of its own after ``schedule``. Raises MinisitchError for a name that is neither a stage nor a pass that runs
+    here.
     """
     if stop_after in passes:
-        stage = "schedule" if PASSES[stop_after].kernel or PASSES[stop_after].plan else "simplify"
-        return stage, passes[:passes.index(stop_after) + 1]
+        return "schedule", passes[:passes.index(stop_after) + 1]
     if stop_after not in STAGES:
         raise MinisitchError(f"unknown stage {stop_after!r}; the stages are {', '.join(STAGES)}; passes that run here: "
                              f"{', '.join(passes) or 'none'}")
-    if stop_after in ("trace", "simplify"):
-        return stop_after, ()
-    over_graphs = tuple(name for name in passes if PASSES[name].graph)  # they have run before ``fuse``
-    return stop_after, passes if stop_after == "emit" else over_graphs
+    return stop_after, passes if stop_after == "emit" else ()
 
 
 def lower_program(program: Program, strategy: str, target: str, device: Device, stop_after: str = "emit",
                   decide: Callable[[Graph, str, Device], FusionPlan] = planned, passes: str | Sequence[str] = "default") -> Stages:
     """Take a traced program down the road to the door ``stop_after``: a stage or a pass.
 
-    ``decide`` asks the strategy. ``runtime.plans.plan_of`` looks on the disk first. Of ``passes``, those over graphs change what
-    the strategy is asked about. It always weighs the kernels that the default passes make. Raises MinisitchError for an unknown
-    door or pass.
+    ``decide`` asks the strategy. ``runtime.plans.plan_of`` looks on the disk first. The strategy always weighs the kernels that
+    the default passes make. Raises MinisitchError for an unknown door or pass.
     """
-    stage, run = door(stop_after, chosen(passes, device))
+    stage, _ = door(stop_after, chosen(passes, device))
     if stage == "trace":
         return Stages(program, program.graph, device, FusionPlan(program.graph, strategy, (), ()))
     now("simplifying")
-    graph, rewritten = rewrite_graph(simplify(program.graph), device, run)
+    graph = simplify(program.graph)
     device = beside_library(graph, device)  # whose cores are shared with the program's library calls
     if stage == "simplify":
         return Stages(program, graph, device, FusionPlan(graph, strategy, (), ()))
     with shared_kernels(device):  # what a strategy has built to know its price is not built again
         now(f"planning {count(len(graph), 'operation')}")
-        plan = decide(graph, strategy, device)
-        if rewritten and plan.graph == graph:  # else the strategy has taken products apart, and ids mean other nodes
-            plan = replace(plan, decisions=(*rewritten, *plan.decisions))
-        return lower_plan(program, verify_plan(plan), target, device, stop_after, passes)
+        return lower_plan(program, verify_plan(decide(graph, strategy, device)), target, device, stop_after, passes)
 
 
 def lower_plan(program: Program, plan: FusionPlan, target: str, device: Device, stop_after: str = "emit",

@@ -4,7 +4,7 @@ In:  nothing. Out: ``OPS``, a mapping from name to ``Op``, and the dtype names.
 
 To add an elementwise operation, add one row: its NumPy meaning, its scalar text for each target,
 the dtypes it takes, and its cost class. Other files name an op only where a rule is about that very
-op: identities in ``simplify`` and ``passes.split_reductions``; sources, folds and the few *moves*
+op: identities in ``simplify``; sources, folds and the few *moves*
 (which only re-index) in ``graph``, ``stitch``, ``kernel.statements`` and ``strategies.kitsune``;
 division by a constant in ``fuse.is_heavy``; casts and integer overflow in ``kernel.text``; products
 and casts to float16 in ``strategies.cost``; nanoseconds on a core in ``device.HEAVY_NS``; and

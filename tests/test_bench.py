@@ -602,8 +602,7 @@ def rows(x):
 
 SHOWN_BY = {  # the beginnings of ingredients' names, at a small program whose machine code each of them changes
     (waves, (1024,)): ("stitching", "polynomials", "several vectors", "division", "arrays that do not overlap"),
-    (rows, (40, 64)): ("sums in any order", "maximum", "short loops", "`batch_rows`"),
-    (ablation.variance, (1 << 19,)): ("`split_reductions`",)}
+    (rows, (40, 64)): ("sums in any order", "maximum", "short loops", "`batch_rows`")}
 AT_RUN_TIME = ("results' memory", "threads that look", "the second core")
 ELSEWHERE = ("`stream_stores`", "scratch rows")  # tests/test_stream.py, tests/test_assembly.py
 

@@ -27,7 +27,6 @@ from ..fuse import STRATEGIES, Body, count
 from ..graph import Graph, TensorType
 from ..kernel.ir import Kernel
 from ..lower import lower_plan
-from ..passes.registry import chosen, rewrite_graph
 from ..reference import evaluate
 from ..runtime import Executable, Passes, Stages, assemble, choose_device, lower_program, read_types, settings
 from ..runtime.assemble import refuse_other_machine
@@ -307,7 +306,7 @@ def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None
 
 def _add_optimum(lowered: dict[str, Stages], program: Program, target: str, device: Device, passes: str | Sequence[str]) -> str:
     """Add the best plan as one more strategy. Returns a remark if there is none."""
-    graph = rewrite_graph(simplify(program.graph), device, chosen(passes, device))[0]
+    graph = simplify(program.graph)
     machine = cost.beside_library(graph, device)  # as the other strategies are planned
     try:
         best = exhaustive.optimum(graph, machine, [stages.plan for stages in lowered.values()])

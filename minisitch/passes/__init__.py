@@ -1,13 +1,13 @@
 """What makes a plain kernel fast: one file, one pass. Each is optional; what they make is verified.
 
-Importing this package registers all of them, by ``registry.kernel_pass``, ``plan_pass`` or
-``graph_pass``. So a new file here also needs a name in the import below. A pass of your own is one
+Importing this package registers all of them, by ``registry.kernel_pass`` or
+``plan_pass``. So a new file here also needs a name in the import below. A pass of your own is one
 more decorated function, in any module.
 """
 
 # isort: off
-from . import (split_reductions, keep_in_output, share_memory, share_row_values, vectorize, column_sweep, tile_transpose,
+from . import (keep_in_output, share_memory, share_row_values, vectorize, column_sweep, tile_transpose,
                stream_stores, block_totals, nest_loops, cut_loops, windows, batch_rows)
 
 __all__ = ["batch_rows", "block_totals", "column_sweep", "cut_loops", "keep_in_output", "nest_loops", "share_memory",
-           "share_row_values", "split_reductions", "stream_stores", "tile_transpose", "vectorize", "windows"]
+           "share_row_values", "stream_stores", "tile_transpose", "vectorize", "windows"]

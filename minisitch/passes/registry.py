@@ -2,9 +2,8 @@
 
 In:  a ``StitchPlan`` and the names of passes. Out: the ``Kernel`` they make of it, signed by each (``Kernel.passes``).
 
-A pass rewrites a ``Kernel``. If that is too late for what it does, it rewrites a ``Graph`` or a
-``StitchPlan``. One pass may do several of these. Graphs are rewritten before anything is fused, and
-plans before the kernel is scheduled. The kernel after the last pass is verified. Only if that fails
+A pass rewrites a ``Kernel``. If that is too late for what it does, it rewrites a ``StitchPlan``
+before the kernel is scheduled. One pass may do both. The kernel after the last pass is verified. Only if that fails
 the kernel after each pass is, to find the wrong one.
 
     @kernel_pass("mine")
@@ -19,8 +18,6 @@ from functools import reduce
 
 from ..device import Device
 from ..errors import KernelError, MinisitchError
-from ..fuse import Decision
-from ..graph import Graph, verify
 from ..kernel.ir import Kernel
 from ..kernel.verify import verify_values
 from ..schedule import launch, schedule
@@ -29,14 +26,12 @@ from ..stitch.plan import StitchPlan
 
 KernelPass = Callable[[Kernel], Kernel]
 PlanPass = Callable[[StitchPlan], StitchPlan]
-GraphPass = Callable[[Graph, Device], tuple[Graph, tuple[Decision, ...]]]
 
 
 @dataclass(frozen=True)
 class Pass:
     """What one pass rewrites, and how."""
 
-    graph: GraphPass | None = None
     plan: PlanPass | None = None
     kernel: KernelPass | None = None
 
@@ -46,8 +41,8 @@ PASSES: dict[str, Pass] = {}
 # What runs by default on each kind of device, in this order.
 DEFAULTS = {
     "gpu": ("share_memory", "share_row_values", "vectorize"),
-    "cpu": ("split_reductions", "keep_in_output", "share_memory", "share_row_values", "column_sweep", "tile_transpose",
-            "stream_stores", "block_totals", "nest_loops", "cut_loops", "batch_rows", "windows"),
+    "cpu": ("keep_in_output", "share_memory", "share_row_values", "column_sweep", "tile_transpose", "stream_stores",
+            "block_totals", "nest_loops", "cut_loops", "batch_rows", "windows"),
 }
 
 
@@ -77,14 +72,6 @@ def plan_pass(name: str) -> Callable[[PlanPass], PlanPass]:
     return register
 
 
-def graph_pass(name: str) -> Callable[[GraphPass], GraphPass]:
-    """Register a rewrite of whole graphs for a device, which runs before any operation is fused."""
-    def register(function: GraphPass) -> GraphPass:
-        PASSES[name] = replace(PASSES.get(name, Pass()), graph=function)
-        return function
-    return register
-
-
 def chosen(passes: str | Sequence[str], device: Device) -> tuple[str, ...]:
     """The names of the passes asked for; ``"default"`` means those of the device's kind.
 
@@ -104,15 +91,6 @@ def for_target(passes: str | Sequence[str] | None, target: str) -> str | Sequenc
     if passes is None:
         return () if target in PLAIN_TARGETS else "default"
     return passes
-
-
-def rewrite_graph(graph: Graph, device: Device, passes: Sequence[str]) -> tuple[Graph, tuple[Decision, ...]]:
-    """What the passes make of a graph, and what they decided. Ids of the decisions are those of the new graph."""
-    decisions: tuple[Decision, ...] = ()
-    for rewrite in filter(None, (PASSES[name].graph for name in passes)):
-        graph, found = rewrite(graph, device)
-        decisions = (*decisions, *found) if found else decisions
-    return verify(graph), decisions
 
 
 def kernel_of(plan: StitchPlan, passes: Sequence[str]) -> Kernel:
@@ -142,8 +120,7 @@ def as_on(kernel: Kernel, device: Device) -> tuple[str, ...]:
     If it has the default passes of its own device: the default passes of the other one. Otherwise
     the same passes.
     """
-    own = [name for name in DEFAULTS[kernel.device.kind] if PASSES[name].kernel or PASSES[name].plan]
-    return DEFAULTS[device.kind] if kernel.passes == tuple(own) else kernel.passes
+    return DEFAULTS[device.kind] if kernel.passes == DEFAULTS[kernel.device.kind] else kernel.passes
 
 
 def default_kernel(plan: StitchPlan) -> Kernel:
@@ -155,8 +132,7 @@ def _after(kernel: Kernel, name: str) -> Kernel:
     """The kernel after one more pass, which signs it."""
     each = PASSES[name]
     made = each.kernel(kernel) if each.kernel else kernel
-    signed = (*kernel.passes, name) if each.kernel or each.plan else kernel.passes
-    return replace(kernel if made is kernel else launch(made), passes=signed)
+    return replace(kernel if made is kernel else launch(made), passes=(*kernel.passes, name))
 
 
 def _verified_after(kernel: Kernel, name: str) -> Kernel:
