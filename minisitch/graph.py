@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from .errors import GraphError
-from .ops import OPS, SHORT, kind_of
+from .ops import OPS, SCATTERS, SHORT, kind_of
 
 
 @dataclass(frozen=True)
@@ -366,7 +366,7 @@ def _along_axis(node: Node, types: list[TensorType]) -> TensorType:
 def _scatter_type(node: Node, types: list[TensorType]) -> TensorType:
     x, value, *indices = types
     rest = tuple(n for a, n in enumerate(x.shape) if a not in node.attr("axes"))
-    _require(node.attr("mode") in ("set", "add"), node, "unknown mode {!r}; known: set, add", node.attr("mode"))
+    _require(node.attr("mode") in ("set", *SCATTERS), node, "unknown mode {!r}", node.attr("mode"))
     _require(bool(indices) and value == TensorType(indices[0].shape + rest, x.dtype), node,
              "cannot scatter {} into {} at {}", value, x, indices)
     return x

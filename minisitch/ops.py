@@ -276,20 +276,22 @@ _move("gather", None, _gather)
 
 
 # ---------------------------------------------------------------- library calls
+SCATTERS = ("add", "multiply", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor")  # ufuncs that are modes
+
+
 def _library(name, arity, meaning):
     OPS[name] = Op(name, "library", arity, meaning, cost="heavy")
 
 
 def _scatter(x, value, *indices, axes, mode):
-    """``x`` with ``value`` written (mode "set") or added (mode "add") at integer coordinates."""
+    """``x`` with ``value`` written at integer coordinates (mode "set"), or combined with what is there."""
     out = np.array(x, copy=True)
     moved = np.moveaxis(out, axes, range(len(axes)))
-    (np.add.at if mode == "add" else _set_at)(moved, tuple(indices), value)
+    if mode == "set":
+        moved[indices] = value
+    else:
+        getattr(np, mode).at(moved, indices, value)
     return out
-
-
-def _set_at(target, indices, value):
-    target[indices] = value
 
 
 _library("matmul", 2, np.matmul)

@@ -704,6 +704,15 @@ def choose(condition: Any, a: TracedArray | Weak, b: TracedArray | Weak, dtype: 
     return record("select", settle(lift(condition), bool, shape), settle(a, dtype, shape), settle(b, dtype, shape))
 
 
+def bools(where: Any) -> TracedArray:
+    """``where=`` of a NumPy call. Raises TypeError, as NumPy does, for an array of numbers."""
+    if not is_traced(where) and not isinstance(where, np.ndarray):
+        where = np.asarray(where, bool)[()]
+    if isinstance(where, TracedArray | np.ndarray) and where.dtype.kind != "b" and not getattr(where, "is_scalar", False):
+        raise TypeError(f"Cannot cast array data from {where.dtype!r} to dtype('bool') according to the rule 'safe'")
+    return lift(where)
+
+
 def must_be_traced(target: Any) -> None:
     """Raise TraceError for a write into a real ndarray.
 

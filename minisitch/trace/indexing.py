@@ -20,9 +20,11 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
+from ..ops import SCATTERS
 from .array import (
     TracedArray,
     answers,
+    bools,
     broadcast,
     cast,
     choose,
@@ -47,7 +49,7 @@ from .guards import assignable
 from .masked import DEPENDS, Masked, is_dynamic_mask, write_masked
 from .recorder import Recorder, refuse
 from .shapes import ones_view, seen, shape_of, slice_view, transpose_view
-from .ufuncs import METHODS
+from .ufuncs import METHODS, resolve
 
 KEPT = ("slice", "new", "mask")  # items that leave an axis in the result
 
@@ -249,8 +251,9 @@ def __getitem__(x: TracedArray, index: Any) -> Any:
     plain = not any(each is Ellipsis for each in _entries(index))
     if any(item.kind == "mask" for item in items):
         return Masked(result, broadcast(_mask(x, items)[0], result.shape))
-    if any(item.kind == "array" and item.value.ndim for item in items) or any(map(_is_array_of_one, _entries(index))):
-        return fresh(result.node, row_major=False, scalar=None if plain else False)
+    gathered = any(item.kind == "array" and item.value.ndim for item in items) or any(map(_is_array_of_one, _entries(index)))
+    if gathered or _is_flat(x):
+        return fresh(result.node, row_major=not gathered, scalar=None if plain else False)
     if not seen(result).shape and plain:
         return fresh(result.node)  # a scalar: it keeps its value when x changes
     return result
@@ -268,8 +271,12 @@ def __setitem__(x: TracedArray, index: Any, value: Any) -> None:
         mask, axes = _mask(x, items)
         write_masked(target, broadcast(mask, target.shape), value, axes)
     elif not _same_view(value, target):
-        if ("mode", "flat") in (x._move.attrs if x._move else ()) and np.ndim(value) and np.size(value) != target.size:
-            value = np.resize(value, target.shape)  # repeated until there are enough
+        if _is_flat(x) and np.ndim(value):
+            if isinstance(value, TracedArray) and value._storage is x._storage:
+                raise refuse("x.flat[...] = a view of x", "NumPy reads elements that it has already overwritten",
+                             "Write x.flat[...] = y.copy()")
+            if np.size(value) != target.size:
+                value = np.resize(value, target.shape)  # repeated until there are enough
         target.write(_fitted(value, target, not any(item.kind == "array" for item in items)).node)
 
 
@@ -287,23 +294,37 @@ def _mask(x: TracedArray, items: Sequence[Item]) -> tuple[TracedArray, tuple[int
     return reshaped(mask, sides), (own[0], own[-1] + 1)
 
 
+def _is_flat(x: TracedArray) -> bool:
+    """Whether it is ``x.flat``, of which NumPy gives copies."""
+    return ("mode", "flat") in (x._move.attrs if x._move else ())
+
+
 def _same_view(value: Any, target: TracedArray) -> bool:
     """Whether this is the second half of ``x[i] += v``. The first half has already written."""
     return isinstance(value, TracedArray) and value._storage is target._storage and value.path() == target.path()
 
 
 def at(ufunc: np.ufunc, target: Any, index: Any, value: Any = None) -> None:
-    """``np.add.at(x, index, value)``: repeated positions add up."""
+    """``np.add.at(x, index, value)``: repeated positions add up. A Python number counts as an array."""
     must_be_traced(target)
-    if ufunc.__name__ not in ("add", "subtract"):
-        raise refuse(f"np.{ufunc.__name__}.at", "only sums can be scattered", "Use np.add.at")
-    change = operand(value) if ufunc.__name__ == "add" else traced.negative(operand(value))
+    change = lift(value)
+    loop, name = resolve(ufunc, [target, change])[-1], "add" if ufunc.__name__ == "subtract" else ufunc.__name__
     items = parse(target, index)
-    if any(item.kind == "array" for item in items):
-        positions = place(target, items, "add")
-        positions.write(_fitted(change, positions).node)
-    else:
-        target[index] += change
+    if not any(item.kind == "array" for item in items):
+        found = ufunc(target[index], change)
+        target[index] = found if isinstance(found, Masked) else cast(found, target.dtype)
+        return
+    if name not in SCATTERS:
+        raise refuse(f"np.{name}.at", "the graph has no such scatter", f"Scatters are {', '.join(SCATTERS)}, subtract")
+    wraps = {loop.kind, target.dtype.kind} <= {"i", "u"} and name not in ("maximum", "minimum")
+    if loop != target.dtype and not wraps and not loop.kind == target.dtype.kind == "f":
+        raise refuse(f"np.{name}.at of {change.dtype} into {target.dtype}", "NumPy converts after each addition",
+                     f"Convert the values to {target.dtype} first")
+    wide = target if loop.kind != "f" else cast(target, loop)
+    positions, change = place(wide, items, name), cast(change, wide.dtype)
+    positions.write(broadcast(change if ufunc.__name__ == name else traced.negative(change), positions.shape).node)
+    if wide is not target:
+        target.write(cast(wide, target.dtype).node)
 
 
 METHODS["at"] = at
@@ -365,4 +386,4 @@ def copyto(dst, src, casting="same_kind", where=True):
     if not np.can_cast(given, dst.dtype, casting) and not counts:
         raise TypeError(f"Cannot cast array data from {given!r} to {dst.dtype!r} according to the rule {casting!r}")
     settled = _fitted(value, dst)
-    dst.write((settled if where is True else choose(where, settled, dst, dst.dtype, dst.shape)).node)
+    dst.write((settled if where is True else choose(bools(where), settled, dst, dst.dtype, dst.shape)).node)

@@ -14,6 +14,7 @@ from numpy.lib.array_utils import normalize_axis_index
 
 from .array import (
     TracedArray,
+    bools,
     broadcast,
     cast,
     choose,
@@ -29,6 +30,7 @@ from .array import (
     reshaped,
     traced,
 )
+from .guards import assignable
 from .recorder import refuse
 from .ufuncs import METHODS
 
@@ -47,7 +49,7 @@ def accumulator(dtype: np.dtype) -> np.dtype:
 
 
 def reduce_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: bool = False,
-                  initial: Any = None, where: Any = True) -> TracedArray:
+                  initial: Any = np._NoValue, where: Any = True) -> TracedArray:
     """``ufunc.reduce``: one node, after NumPy's casts and with its defaults."""
     if ufunc.__name__ not in FOLDS:
         raise refuse(f"np.{ufunc.__name__}.reduce", "the graph has no such reduction", f"Reductions are {', '.join(FOLDS)}")
@@ -58,18 +60,21 @@ def reduce_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out
     if out is Ellipsis or (op in ("any", "all") and dtype not in (None, bool)):
         raise TypeError("no such reduction")
     dtype = dtype_with(out, x) if dtype is None else dtype
-    initial = None if initial is np._NoValue else initial
+    identity = START.get(op) if initial is np._NoValue else None
     if op in ("any", "all"):
         x = cast(x, bool)
     elif dtype is not None or op in ("sum", "prod"):
         x = cast(x, accumulator(x.dtype) if dtype is None else dtype)
+    initial = None if initial is np._NoValue or initial is None else _first(initial, x.dtype)
     if where is not True:
         neutral = START.get(op, initial)
         if neutral is None:
             raise ValueError(f"reduction operation '{ufunc.__name__}' does not have an identity, so to use a where mask "
                              "one has to specify 'initial'")
-        x = choose(where, x, constant(neutral, (), x.dtype), x.dtype, np.broadcast_shapes(x.shape, np.shape(where)))
-    if initial is None and op in ("max", "min") and x.size == 0 and count_of(x, axes) == 0:
+        mask = bools(where)
+        broadcast(mask, x.shape)  # it is not stretched to the mask
+        x = choose(mask, x, cast(lift(neutral), x.dtype), x.dtype, x.shape)
+    if initial is None and identity is None and x.size == 0 and count_of(x, axes) == 0:
         raise ValueError(f"zero-size array to reduction operation {ufunc.__name__} which has no identity")
     if x.dtype.kind == "b":
         op = ON_BOOL.get(op, op)
@@ -79,6 +84,14 @@ def reduce_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out
         return deliver(cast(broadcast(lift(initial), shape), x.dtype), out, "unsafe")
     result = record(op, x, axes=axes, keepdims=bool(keepdims)) if axes else fresh(x.node, x.row_major)
     return deliver(result if initial is None else cast(ufunc(result, initial), result.dtype), out, "unsafe")
+
+
+def _first(initial: Any, dtype: np.dtype) -> TracedArray:
+    """``initial=`` in the dtype of the reduction, as NumPy stores it into an array of that dtype."""
+    value = cast(assignable(initial, dtype), dtype)
+    if value.ndim:
+        raise ValueError("setting an array element with a sequence.")
+    return value
 
 
 def dtype_with(out: Any, x: TracedArray) -> np.dtype | None:
@@ -160,7 +173,11 @@ def var(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=Tru
 @composite(np.std)
 def std(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, **options):
     """The square root of the variance."""
-    return deliver(np.sqrt(var(a, axis, dtype, None, ddof, keepdims, **options)), out, "unsafe")
+    variance: TracedArray = var(a, axis, dtype, None, ddof, keepdims, **options)
+    root = np.sqrt(variance)
+    if variance.ndim and variance.dtype.kind != "f":  # NumPy takes the root of an array in place
+        raise TypeError("a root of integers is no integer")
+    return deliver(cast(root, variance.dtype), out, "unsafe")
 
 
 # ---------------------------------------------------------------- positions
@@ -181,7 +198,7 @@ def _position(extreme: Any, a: Any, axis: Any, out: Any, keepdims: bool) -> Trac
     index = record("select", hit, iota(x.shape, axis), constant(x.shape[axis], x.shape, np.int64))
     result = np.min(index, axis, keepdims=keepdims)
     x.recorder.nonnegative.add(result.node)
-    return deliver(reshaped(result, shape or result.shape), out)
+    return deliver(reshaped(result, result.shape if shape is None else shape), out)
 
 
 @composite(np.argmax)

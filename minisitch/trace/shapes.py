@@ -186,7 +186,7 @@ def meshgrid(*xi, copy=True, sparse=False, indexing="xy"):
         grids = np.broadcast_arrays(*grids)
     if indexing == "xy" and len(xi) > 1:
         grids = [np.swapaxes(each, 0, 1) for each in grids]
-    return tuple(each.copy() for each in grids)
+    return tuple(each.copy() if copy else each for each in grids)
 
 
 @handles(np.array_split)

@@ -22,6 +22,7 @@ from ..ops import OPS, kind_of
 from .array import (
     TracedArray,
     as_numpy_raises,
+    bools,
     cast,
     choose,
     common_dtype,
@@ -95,16 +96,20 @@ def _modf(x: TracedArray) -> tuple[TracedArray, TracedArray]:
     return np.copysign(np.where(np.isinf(x), 0, x - whole), x), whole
 
 
+def _scaled(x: TracedArray, above: float, below: float) -> TracedArray:
+    """x * (above / below). NumPy's factor for float16 is one of float32."""
+    wide = x if x.dtype == np.float64 else cast(x, np.float32)
+    return cast(wide * (wide.dtype.type(above) / wide.dtype.type(below)), x.dtype)
+
+
 # ufunc name -> its rule on operands of one float or integer dtype
 RULES: dict[str, Callable[..., Any]] = {
     "square": lambda x: record("mul", x, x),
     "reciprocal": lambda x: 1 / x if x.dtype.kind == "f" else _library(np.reciprocal, x),
     "exp2": lambda x: 2 ** x,
     "float_power": lambda x, y: x ** y,
-    "deg2rad": lambda x: x * (math.pi / 180),
-    "rad2deg": lambda x: x * (180 / math.pi),
-    "radians": lambda x: x * (math.pi / 180),
-    "degrees": lambda x: x * (180 / math.pi),
+    **dict.fromkeys(("deg2rad", "radians"), lambda x: _scaled(x, math.pi, 180)),
+    **dict.fromkeys(("rad2deg", "degrees"), lambda x: _scaled(x, 180, math.pi)),
     "divmod": lambda x, y: (x // y, x % y),
 }
 # the same for rules of many nodes, which carry the name as ``via``
@@ -211,7 +216,7 @@ def call(ufunc: np.ufunc, *inputs: Any, out: Any = None, where: Any = True, dtyp
         results = tuple(each if each.ndim else fresh(each.node) for each in elementwise(ufunc, [*map(operand, inputs)], dtype))
     outs = out if isinstance(out, tuple) else (out,) * len(results)
     if where is not True:
-        results = tuple(_chosen(ufunc, lift(where), each, o, casting) for each, o in zip(results, outs, strict=True))
+        results = tuple(_chosen(ufunc, bools(where), each, o, casting) for each, o in zip(results, outs, strict=True))
     results = tuple(deliver(each, o, casting) for each, o in zip(results, outs, strict=True))
     return results if len(results) > 1 else results[0]
 

@@ -1,0 +1,78 @@
+"""Random NumPy sources, and small programs that once gave other bits than NumPy: views, in-place writes, ``out=``, ``where=``.
+
+``python tools/random_sources.py --count 2000`` runs many more.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy_api import POOL, outcome, program
+
+import minisitch as ms
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
+from random_sources import check, different, program_of
+
+EXTRA = {"x": np.array([-2.5, 0.1, 3, np.nan], "f2"), "g": np.arange(7.0).astype("f4"), "o": np.array([2**63, 7, 2**53 + 1], "u8")}
+
+
+@pytest.mark.parametrize("first", range(0, 40, 8))
+def test_random_sources_have_numpys_bits(first):
+    for seed in range(first, first + 8):
+        text, given = program_of(seed)
+        why = check(text, given, "step" if seed % 4 == 1 else "python", ("astitch", "none", "fs20", "auto")[seed // 2 % 4])
+        assert not why or why.startswith("refused"), f"program {seed}: {why}\n{text}# {given}"
+
+
+def test_few_random_sources_are_refused():
+    """What a program reaches is not decided by what tracing refuses."""
+    found = [check(*program_of(seed), "reference", "none") for seed in range(200, 230)]
+    assert sum(why.startswith("refused") for why in found) < 5, found
+
+
+def bits(text, target="reference"):
+    """What is wrong with a program of ``numpy_api``'s language: nothing, also where both raise the same."""
+    function, names = program(text)
+    pool = POOL | EXTRA
+    theirs, ours = ([np.array(pool[name]) if isinstance(pool[name], np.ndarray) else pool[name] for name in names] for _ in range(2))
+    want, expected = outcome(lambda: function(*theirs))
+    got, error = outcome(lambda: ms.jit(function, target=target)(*ours))
+    if expected is not None or error is not None:
+        return "" if type(error) is type(expected) else f"{error!r} for {expected!r}"
+    return different(got, want) or different(ours, theirs)
+
+
+CASES = {
+    "initial": """np.max(u, initial=300); np.max(u, initial=np.nan); np.sum(i, initial=2.5); np.prod(u, axis=-1, initial=2.5); np.sum(i, initial=-np.inf);
+        np.min(u, initial=np.int64(-300)); np.max(u, initial=np.float64(300.0)); np.min(b, initial=np.nan); np.sum(b, initial=True); np.sum(h, initial=1e9);
+        np.sum(i, initial=v); np.sum(i, initial='3'); np.sum(i, initial=s); np.sum(e, axis=0, initial=None); np.sum(e, axis=0); np.max(f, where=b, initial=n)""",
+    "where": """np.sum(d, where=i); np.sum(d, where=1); np.sum(d, where=[1, 0, 1, 0]); np.sum(d, where=None); np.mean(d, where=k); np.sum(d[:1], where=b);
+        np.sum(d, where=b[None]); o = np.zeros((3, 4)) $ np.add(d, 1, where=i, out=o) $ return o; np.copyto(d, 1, where=i) $ return d;
+        np.sum(d, where=y); np.any(d, where=np.int64(1)); np.sum(d, where=np.array(1))""",
+    "dtype": "np.std(i, dtype=int); np.std(i, 0, dtype=int); np.var(i, dtype=bool); np.std(h, 0, dtype=bool); np.std(b); np.argmax(s, keepdims=True); np.argmin(v, keepdims=True)",
+    "degrees": "np.deg2rad(x); np.radians(x); np.rad2deg(x); np.degrees(u); np.degrees(g); np.rad2deg(v); np.radians(b)",
+    "flat": """r = d.flat[2:5] $ r[0] = 9 $ return d, r; np.add(d.flat[:4], 1, out=d.flat[:4]) $ return d; d.flat[3] += 1 $ return d; r = d.flat[3] $ return r;
+        d.flat[2:9:3] *= 2 $ return d; r = d.T.flat[3:6] $ r *= 0 $ return d, r; r = np.meshgrid(v, k, copy=False, sparse=True) $ r[0][0, 0] = 5 $ return v""",
+    "at": """np.add.at(o, [0, 2, 2], 127) $ return o; np.add.at(g, [0, 1], 0.1) $ return g; np.subtract.at(g, [0, 3], np.float64(0.1)) $ return g;
+        np.add.at(g, 3, 0.1) $ return g; np.add.at(u[0], 0, 300) $ return u; np.add.at(u, [0, 0], -1) $ return u; np.subtract.at(i, 0, 0.1) $ return i;
+        np.multiply.at(d, [0, 0, 1], 3) $ return d; np.maximum.at(v, [0, 2, 2], [5.0, 1.0, np.nan]) $ return v; np.bitwise_or.at(w, [1, 1], 9) $ return w;
+        np.minimum.at(f.T, [1, 1], c3) $ return f; np.bitwise_xor.at(i, [0, 2], w) $ return i; np.divide.at(d, 0, 3) $ return d; np.add.at(x, [0], 0.1) $ return x""",
+}
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_once_unlike_numpy(kind):
+    """The kinds that random sources and the sweep of calls found."""
+    for text in re.split(r";\s*", CASES[kind]):
+        assert bits(text) == "", text
+    assert bits(text, "step") == "", text
+
+
+@pytest.mark.parametrize("call", ["np.add.at(i, [0, 0], 0.5)", "np.maximum.at(u, [0, 1], -1)", "np.minimum.at(w, [0, 0], np.int64(2**40))"])
+def test_a_scatter_that_numpy_converts_at_each_addition_is_refused(call):
+    function, names = program(f"{call} $ return i")
+    with pytest.raises(ms.TraceError, match=r"program\.py:2: np\.\w+\.at of \w+ into \w+: NumPy converts after each addition\. Convert"):
+        ms.jit(function, target="reference")(*(POOL[name] for name in names))
