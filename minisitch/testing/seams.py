@@ -68,29 +68,26 @@ class Seam:
 
     reference: Callable[..., Any]
     check: Callable[..., Any]
-    words: str
     asked: Callable[..., str] = _short
 
 
 SEAMS = {
+    # Blocks and threads of a kernel's rows (AStitch, 4.2).
     "map_rows": Seam(mapping.map_rows, properties.check_map_rows,
-                     "blocks and threads of a kernel's rows (AStitch, 4.2)",
                      lambda rows, cols, device, **_: f"<{rows}, {cols}> on {device.name}"),
-    "candidates": Seam(dominants.candidates, properties.check_candidates,
-                       "which operations may dominate (AStitch, 4.2)", _nodes),
-    "groups": Seam(dominants.groups_of, properties.check_groups,
-                   "operations that share a thread map (AStitch, 4.2)", _nodes),
-    "spans": Seam(spans.spans, properties.check_spans,
-                  "the longest path from each operation to a root (FusionStitching 2018, 3)"),
+    # Which operations may dominate, and which share a thread map (AStitch, 4.2).
+    "candidates": Seam(dominants.candidates, properties.check_candidates, _nodes),
+    "groups": Seam(dominants.groups_of, properties.check_groups, _nodes),
+    # The longest path from each operation to a root (FusionStitching 2018, 3).
+    "spans": Seam(spans.spans, properties.check_spans),
+    # The best patterns of each vertex (FusionStitching 2020, 5.2).
     "pattern_reduction": Seam(explore.pattern_reduction, properties.check_pattern_reduction,
-                              "the best patterns of each vertex (FusionStitching 2020, 5.2)",
                               lambda dag, *_: f"consumers {SHORT.repr(dag.consumers)}"),
+    # Which values take turns in the same bytes (FusionStitching 2018, 5.2).
     "share": Seam(share_memory.share, properties.check_share,
-                  "which values take turns in the same bytes (FusionStitching 2018, 5.2)",
                   lambda buffers, _: ", ".join(f"{b.name} {b.size} x {b.dtype}" for b in buffers)),
-    "ordered": Seam(memory.ordered, properties.check_ordered,
-                    "whether one moment of the stepper happens before another",
-                    lambda before, after: f"{before} before {after}"),
+    # Whether one moment of the stepper happens before another.
+    "ordered": Seam(memory.ordered, properties.check_ordered, lambda before, after: f"{before} before {after}"),
 }
 _now = {name: seam.reference for name, seam in SEAMS.items()}  # what the compiler calls at present
 

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ...fuse import FREE, MOST_ARGUMENTS, Decision, behind_views, count, read_in_place, view_source
+from ...fuse import FREE, MOST_ARGUMENTS, Decision, behind_views, count, view_source
 from ...graph import Graph, Node
 
 # ---------------------------------------------------------------- the words of patterns
@@ -186,14 +186,8 @@ class _Match:
             if problem:
                 refusals.setdefault((problem.rule, problem.at), problem)
                 continue
-            kept = self.given_back(pattern, end)
-            if kept < end:
-                at = tuple(self.line[kept:end])
-                why = f"from %{at[0]} {self.graph[at[0]].op} on they read only what leaves the subgraph anyway, and leave it too"
-                refusals["reads-what-leaves", at] = Decision(at, "keep apart", "reads-what-leaves", why)
-            parts = self.parts(kept)
             taken = [self.subgraph(nodes, pattern, refusals.values()) for nodes in parts]
-            return taken, () if taken else refusals.values(), kept
+            return taken, () if taken else refusals.values(), end
         return [], refusals.values(), self.start + 1
 
     def longest(self, limit: int) -> tuple[OperatorPattern, int] | None:
@@ -230,33 +224,6 @@ class _Match:
             return Decision((nodes[0],), "keep apart", "argument-limit", why), end - 1
         return None
 
-    def given_back(self, pattern: OperatorPattern, end: int) -> int:
-        """The end of the match without trailing operations that read only values that leave anyway.
-
-        The next match may take them, so this is done only if one can follow.
-
-        Before:  h = x + o; n = normalise(h), and h is read once more later
-        After:   the subgraph ends with h
-        """
-        inside = {n for nodes in self.parts(end) for n in nodes}
-        best = end
-        for cut in range(end - 1, self.start + 1, -1) if self.letters[end:end + 1] not in ("", "x") else ():
-            behind = {n for n in inside if n >= self.line[cut]}
-            if self.letters[cut] in "psax" or not self._read_by_stages(_needed(self.graph, behind, inside)):
-                break
-            rest = inside - behind
-            reads = {read_in_place(self.graph, a) for n in behind for a in self.graph[n].args} & rest
-            leaves_anyway = reads and reads <= set(_needed(self.graph, rest, inside))
-            if leaves_anyway and pattern.regex.fullmatch(self.letters, self.start, cut):
-                best = cut
-        return best
-
-    def _read_by_stages(self, nodes: Iterable[int]) -> bool:
-        """Whether only operations that may be stages read these values."""
-        return all(behind_views(self.graph, o) != n for n in nodes for o in self.graph.outputs) and not any(
-            exclusion(self.graph, self.graph[u]) for n in nodes for u in _readers(self.graph, n))
-
-
 def leaves_and_returns(graph: Graph, nodes: Sequence[int], others: Iterable[Sequence[int]] = ()) -> tuple[int, int] | None:
     """Where a path leaves these nodes and where it returns. Each of ``others`` acts as one node."""
     inside, latest = set(nodes), max([nodes[-1], *(other[-1] for other in others)])
@@ -283,15 +250,10 @@ def outside(graph: Graph, nodes: Sequence[int]) -> tuple[int, ...]:
 
 
 def leaving(graph: Graph, nodes: Sequence[int]) -> tuple[int, ...]:
-    """The values of a subgraph that others or the caller read, ascending."""
-    inside = set(nodes)
-    return tuple(sorted(_needed(graph, inside, inside)))
-
-
-def _needed(graph: Graph, nodes: set[int], inside: set[int]) -> list[int]:
-    """The nodes, without views, that the caller or an operation outside reads."""
-    returned = {behind_views(graph, o) for o in graph.outputs}
-    return [n for n in nodes if graph[n].op not in FREE and (n in returned or not inside.issuperset(_readers(graph, n)))]
+    """The values of a subgraph, without views, that others or the caller read, ascending."""
+    inside, returned = set(nodes), {behind_views(graph, o) for o in graph.outputs}
+    return tuple(n for n in sorted(inside) if graph[n].op not in FREE
+                 and (n in returned or not inside.issuperset(_readers(graph, n))))
 
 
 def _readers(graph: Graph, node: int) -> list[int]:
