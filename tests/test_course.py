@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import inspect
+import itertools
 import json
 import os
+import random
 import re
 import shutil
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args, get_origin
 
 import numpy as np
 import pytest
 
-from minisitch.course import Cage, CourseError, KernelLaunch, NoAnswer, Refusal, Sitting, find_assignments
+from minisitch.course import Cage, CourseError, KernelLaunch, KernelRun, NoAnswer, Refusal, Sitting, find_assignments
 from minisitch.course import __main__ as course
 from minisitch.course.assignment import HOME, read_submission
 from minisitch.course.child import decode, encode, landlock_version
@@ -118,6 +123,38 @@ def test_no_process_survives_its_cage():
         assert not cage.alive
     with pytest.raises(ProcessLookupError):
         os.kill(number, 0)
+
+
+@CAGED
+def test_a_submission_changes_no_process_and_no_rights_of_files():
+    """Each of these is refused although it may do them to itself: so also to a grader that runs as the same user."""
+    body = """
+import ctypes, os
+library = ctypes.CDLL(None)
+def f():
+    memory = os.memfd_create("mine")
+    limits = (ctypes.c_ulong * 2)(1, 1)
+    changes = {
+        "limits": lambda: library.prlimit(0, 4, limits, None) and os.close(-1),
+        "priority": lambda: os.setpriority(os.PRIO_PROCESS, 0, 19),
+        "processors": lambda: os.sched_setaffinity(0, os.sched_getaffinity(0)),
+        "signals": lambda: library.fcntl(memory, 8, os.getpid()) and os.close(-1),
+        "rights": lambda: os.fchmod(memory, 0),
+        "times": lambda: os.utime(memory),
+        "attributes": lambda: os.setxattr(memory, "user.x", b"1"),
+        "nothing": lambda: os.write(memory, b"x"),
+    }
+    done = []
+    for name, change in changes.items():
+        try:
+            change()
+            done.append(name)
+        except OSError:
+            pass
+    return done
+"""
+    with Cage(body, "file.py") as cage:
+        assert not cage.protections["seccomp"] or cage.ask("f") == ["nothing"]
 
 
 SAMPLE = ("strange_questions", "exit_in_answer", "fork_and_leave", "fork_many", "flood", "forge_on_all_files", "parent_memory",
@@ -283,6 +320,47 @@ def test_a_misconception_that_nothing_refuses_is_a_problem():
     assert attempt(replace(right, text=right.text.replace("default=0", "default=1"))).problem
 
 
+def answer(kind: object, known: list[int], at: random.Random) -> object:
+    """Any value of a type that an assignment declares. Most of its numbers are ``known`` from the question."""
+    origin, inner, count = get_origin(kind), get_args(kind), at.choice((0, 1, 2, 5))
+    if origin is None:
+        return {int: at.choice([*known, *known, -1, 0, 10**6, 1 - 2**63]), bool: at.random() < 0.5, str: at.choice(("", "a", "holds")),
+                float: at.choice((-0.0, 0.1, float("nan"), float("inf"), 1e308))}[kind]
+    if origin is dict:
+        return {answer(inner[0], known, at): answer(inner[1], known, at) for _ in range(count)}
+    if origin is tuple and inner[-1] is not ...:
+        return tuple(answer(each, known, at) for each in inner)
+    return origin([answer(inner[0], known, at) for _ in range(count)])
+
+
+def numbers_in(value: object) -> list[int]:
+    inside = [*value.items()] if isinstance(value, dict) else value
+    return [value] if isinstance(value, int) else [n for each in inside for n in numbers_in(each)] if isinstance(inside, list | tuple) else []
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_no_judge_raises_whatever_is_answered(name):
+    """A judge that raises is reported as the course's fault. None of ours may, whatever a submission returns or asks."""
+    assignment, at = KNOWN[name], random.Random(5)
+
+    def ask(function, *arguments, times=1, seconds=0.0):
+        kind, known = assignment.returns[function], numbers_in([each for each in arguments if not callable(each)])[:40] or [0]
+        if kind is KernelRun:
+            raise NoAnswer("died", "kernels are stepped elsewhere")
+        for called in filter(callable, arguments):
+            with contextlib.suppress(TypeError):
+                called(*(at.choice([[known[0]], known[-1], None, [[1]]]) for _ in inspect.signature(called).parameters))
+        found = [answer(kind, known, at) for _ in range(times)]
+        return found if times > 1 else found[0]
+
+    for item in assignment.items:
+        for key in ("visible", "k") if item.has(True) else ("visible",):
+            for case in itertools.islice(item.cases(key, name, assignment.variant), 3):
+                for _ in range(6):
+                    with contextlib.suppress(NoAnswer):
+                        assert isinstance(item.judge(case, ask), str | None)
+
+
 # ---------------------------------------------------------------- what students read
 def test_check_shows_the_smallest_case_and_what_is_wrong(tmp_path, capsys):
     (tmp_path / "spans.py").write_text(solution().replace("found[user] + cost[user]", "found[user] + 1"), encoding="utf-8")
@@ -329,11 +407,12 @@ def test_a_folder_of_submissions_becomes_a_table(tmp_path, capsys):
     folder = tmp_path / "all"
     (folder / "bob").mkdir(parents=True)
     (folder / "ada.py").write_text(")(", encoding="utf-8")
+    os.symlink("ada.py", os.fsencode(folder) + b"/\xe9.py")  # a name that is no UTF-8
     table = tmp_path / "grades.csv"
     status = course.main(["grade", "A5", str(folder), "--assignments", str(HOME), "--secret", "k", "--csv", str(table), "--jobs", "1"])
-    head, ada, bob = table.read_text(encoding="utf-8").splitlines()
+    head, ada, bob, other = table.read_text(encoding="utf-8").splitlines()
     assert status == 0 and head.startswith("student,score,example,") and head.endswith(",problem")
-    assert ada.startswith("ada,0") and "cannot read spans.py" in bob and "bob" in capsys.readouterr().out
+    assert ada.startswith("ada,0") and other.startswith("\\udce9,0") and "cannot read spans.py" in bob and "bob" in capsys.readouterr().out
 
 
 def test_a_starter_is_cut_from_the_solution_and_is_not_tried(tmp_path, capsys):

@@ -37,6 +37,7 @@ WATCH_SECONDS = 0.5
 def main(words: list[str] | None = None) -> int:
     """Run one command. Errors of the course and of minisitch become one line and exit status 2."""
     options = _parser().parse_args(words)
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # a file may have any name
     try:
         return int(options.run(options) or 0)
     except (MinisitchError, OSError) as problem:
@@ -271,7 +272,8 @@ def _grade_all(one: Callable[..., tuple[list[Mark], str]], options: argparse.Nam
     """Grade a folder of submissions, and write a table. A file, or a folder, is named after its student."""
     files = sorted(path for path in options.file.iterdir() if not path.name.startswith("."))
     students = [path.name if path.is_dir() else path.stem for path in files]
-    with ProcessPoolExecutor(options.jobs) as pool, options.csv.open("w", newline="") as table:
+    written = options.csv.open("w", newline="", encoding="utf-8", errors="backslashreplace")
+    with ProcessPoolExecutor(options.jobs) as pool, written as table:
         rows = csv.writer(table)
         for row in zip(students, pool.map(one, files, students, [None] * len(files)), strict=True):
             student, (found, problem) = row

@@ -65,7 +65,7 @@ def own_files(folder: Path, what: str) -> Iterator[None]:
         own = [f"{name}:{line}" for name, line in places if Path(name).is_relative_to(folder)]
         raise CourseError(
             f"{what} is broken, which is the course's mistake and no student's: {(own or [str(folder)])[-1]}: "
-            f"{type(problem).__name__}: {str(problem)[:300]}"
+            f"{problem!r:.300}"
         ) from problem
 
 

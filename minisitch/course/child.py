@@ -41,23 +41,33 @@ LIBRARY = (
 LANDLOCK_CREATE, LANDLOCK_ADD_RULE, LANDLOCK_RESTRICT = range(444, 447)  # calls, on every machine
 READ = 1 << 2 | 1 << 3  # files and folders
 PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 22, 38
-# System calls that fail, by machine: the machine's number in an audit record, and the calls' numbers.
+# System calls that fail, by machine: the machine's number in an audit record, the calls' numbers, and fcntl's number.
 # socket socketpair connect bind; clone fork vfork execve execveat clone3; kill tkill tgkill
 # rt_sigqueueinfo rt_tgsigqueueinfo pidfd_send_signal pidfd_open; ptrace process_vm_readv
 # process_vm_writev; shmget semget msgget mq_open; unshare setns io_uring_setup bpf
-# perf_event_open userfaultfd keyctl add_key. The second machine has no fork and no vfork.
+# perf_event_open userfaultfd keyctl add_key request_key. What another process of the same user would feel:
+# prlimit64 setpriority ioprio_set, sched_setparam sched_setscheduler sched_setattr sched_setaffinity, migrate_pages
+# move_pages kcmp pidfd_getfd process_madvise process_mrelease. Rights of files, which Landlock leaves alone: chmod
+# fchmod chown fchown lchown fchownat fchmodat fchmodat2, utime utimes futimesat utimensat, setxattr to fremovexattr,
+# setxattrat removexattrat. The second machine has no fork and vfork, no chmod, chown, lchown, and only utimensat.
 REFUSED = {
     "x86_64": (
         0xC000003E,
         "41 53 42 49 56 57 58 59 322 435 62 200 234 129 297 424 434 101 310 311 "
-        "29 64 68 240 272 308 425 321 298 323 250 248",
+        "29 64 68 240 272 308 425 321 298 323 250 248 249 "
+        "302 141 251 142 144 314 203 256 279 312 438 440 448 "
+        "90 91 92 93 94 260 268 452 132 235 261 280 188 189 190 197 198 199 463 466",
+        72,
     ),
     "aarch64": (
         0xC00000B7,
         "198 199 203 200 220 221 281 435 129 130 131 138 240 424 434 117 270 271 "
-        "194 190 186 180 97 268 425 280 241 282 219 217",
+        "194 190 186 180 97 268 425 280 241 282 219 217 218 "
+        "261 140 30 118 119 274 122 238 239 272 438 440 448 52 55 54 53 452 88 5 6 7 14 15 16 463 466",
+        25,
     ),
 }
+SIGNAL_OWNER = 8, 15, 10  # of fcntl: who gets a signal when a file is ready, and which
 LONGEST_TEXT = 300
 
 
@@ -154,7 +164,7 @@ def _refuse_calls(library: ctypes.CDLL) -> bool:
     """seccomp: the system calls of REFUSED fail with "not permitted". False if this machine is not in the table."""
     if platform.machine() not in REFUSED:
         return False
-    audit, listed = REFUSED[platform.machine()]
+    audit, listed, fcntl = REFUSED[platform.machine()]
     numbers = [int(number) for number in listed.split()]
     count = len(numbers)
 
@@ -167,9 +177,11 @@ def _refuse_calls(library: ctypes.CDLL) -> bool:
         step(equal, audit, 1, 0),
         step(give, 0x80000000),  # another machine's calls: the process ends
         step(load, 0),
-        step(at_least, 0x40000000, count + 1, 0),
+        step(at_least, 0x40000000, count + 6, 0),
     ]  # x86-64's second table of calls
-    program += [step(equal, number, count - at, 0) for at, number in enumerate(numbers)]
+    program += [step(equal, number, count + 5 - at, 0) for at, number in enumerate(numbers)]
+    program += [step(equal, fcntl, 0, 4), step(load, 24)]  # the low half of its second argument
+    program += [step(equal, which, 3 - at, 0) for at, which in enumerate(SIGNAL_OWNER)]
     program += [step(give, 0x7FFF0000), step(give, 0x00050001)]  # allowed; else error 1
     text = ctypes.create_string_buffer(b"".join(program))
     whole = struct.pack("HxxxxxxP", len(program), ctypes.addressof(text))

@@ -123,7 +123,8 @@ def conforms(value: Any, kind: Any) -> bool:
     """Whether a plain value has a type such as ``dict[int, list[int]]``. A bool is no int; a list and a tuple are different."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin is None:
-        return type(value) is kind or (kind is float and type(value) is int)
+        fits = type(value) is not int or abs(value) < 1 << 63  # larger ones only make a judge slow
+        return fits and (type(value) is kind or (kind is float and type(value) is int))
     if type(value) is not origin:
         return False
     if origin is dict:

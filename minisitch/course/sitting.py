@@ -25,7 +25,7 @@ from .kernels import Bench, KernelRun, Refusal
 MOST_LATE = 3  # answers that may fail to come
 MOST_SHRINKS, SHRINK_SECONDS = 300, 20.0  # cases tried in the search for the smallest, and its time
 JUDGE_SECONDS = 5.0  # of this process, for one case: an answer of a million numbers could take hours
-MOST_SECONDS = 120.0  # of all cases of a sitting
+MOST_SECONDS = 60.0  # of all cases of a sitting
 DOUBT = {
     "error": "it raised an error", "time": "it did not answer in time",
     "died": "its process ended before it answered", "forged": "what it sent is no answer",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from minisitch.course import Drawing, item, prediction, second_call
+from minisitch.course import Drawing, NoAnswer, item, prediction, second_call
 from minisitch.course.graphs import Several, Valued, fewer_of_several
 
 RETURNS = {"best_patterns": list[list[list[int]]]}
@@ -217,7 +217,12 @@ def form(case, ask):
 
 def _each(case: Vertices, ask) -> Iterator[tuple[int, list[list[int]]]]:
     found, _ = _found(case, ask)
-    yield from enumerate(found[: len(case.sizes)])
+    for vertex, patterns in enumerate(found[: len(case.sizes)]):
+        strange = [one for pattern in patterns for one in pattern if not 0 <= one < len(case.sizes)]
+        if strange or not patterns:
+            said = f"{strange[0]}, which is no vertex" if strange else "no pattern"
+            raise NoAnswer("broken", f"vertex {vertex} has {said}")
+        yield vertex, patterns
 
 
 @item(

@@ -270,8 +270,9 @@ def no_more(case, ask):
 )
 def order(case, ask):
     gone = ask("give_up", case.wishes, case.limit)
-    ranked = [name for name in gone if name in case.wishes]
-    ranked += sorted(set(case.wishes) - set(gone))
+    if strange := [name for name in gone if name not in case.wishes]:
+        return f"{strange[0]} is given up, and is no buffer"
+    ranked = gone + sorted(set(case.wishes) - set(gone))
     for at, one in enumerate(gone):
         for other in ranked[at + 1 :]:
             (size, reads), (other_size, other_reads) = case.wishes[one], case.wishes[other]
