@@ -3,12 +3,13 @@
 ``pytest --update-golden`` writes it anew; read it as a student would.
 """
 
+import functools
 import time
 
 import numpy as np
 import pytest
 
-from minisitch.errors import KernelBug
+from minisitch.errors import KernelBug, MinisitchError
 from minisitch.simt import step
 
 GUARDED = "    i = cuda.grid(1)\n    if i < x.shape[0]:\n        "
@@ -112,3 +113,86 @@ def test_the_film_has_each_access_and_meeting():
     assert {event.what for event in film} == {"read", "write", "syncthreads"}
     assert max(event.phase for event in film) == 7 and film[-1].value == x.sum()
     assert [tuple(event) for event in json.loads(json.dumps(film))] == [tuple(map(lambda v: list(v) if isinstance(v, tuple) else v, event)) for event in film]
+
+
+# a line of k(x, y) -> what the message says to write
+INSTEAD = {
+    "v = cuda.laneid()": "cuda.laneid is a number: write it without ()", "i = cuda.threadIdx": "write cuda.threadIdx.x",
+    "i = cuda.grid()": "takes 1 argument, not 0: write cuda.grid(1)", "cuda.barrier()": "write cuda.syncthreads()",
+    "cuda.atomic.add(y, 1)": "not 2: write cuda.atomic.add(y, i, value)", "atomicAdd(y, 0, 1)": "write cuda.atomic.add(y, i, value)",
+    "cuda.atomic.CAS(y, 0, 0, 1)": "write cuda.atomic.cas(y, i, old, new)", "v = cuda.ffs(3)": "write a loop over the bits",
+    "v = cuda.shfl_down_sync(x[0], 1)": "write cuda.shfl_down_sync(0xffffffff, value, lane)", "v = x.sum()": "an array has .shape and .size alone",
+    "x.append(1)": "an array has .shape and .size alone", "del x": "del is not in the dialect: leave it out", "v = {1: 2}": "a dict or set",
+    "if (n := 3) > 2: y[0] = n": ":= is not in the dialect", "v = np.float(3)": "write np.float32(x)", "v = input()": "give it as an argument",
+    "y[0] = x[0] && x[1]": "write and", "y[0] = x[0]++": "write i += 1", "float v = 1": "without a type", "y[0] = x[0] ? 1 : 2": "a if c else b",
+}
+
+
+@pytest.mark.parametrize("line", INSTEAD)
+def test_a_mistake_is_answered_with_what_to_write(line):
+    with pytest.raises(KernelBug) as refused:
+        step(f"def k(x, y):\n    {line}\n", [np.ones(4, np.float32), np.zeros(4, np.float32)], 1, 1)
+    assert INSTEAD[line] in str(refused.value) and refused.value.line == 2
+
+
+COPY = "def k(x, y):\n    y[cuda.grid(1)] = x[cuda.grid(1)]\n"
+FOUR, NOTHING = np.ones(4, np.float32), np.zeros(4, np.float32)
+LAUNCHES = {
+    "complex numbers": (([FOUR.astype(complex), NOTHING], 1, 4), {}, "argument 0 is complex128"),
+    "text": (([FOUR.astype(str), NOTHING], 1, 4), {}, "argument 0 is str"),
+    "a masked array": (([np.ma.array(FOUR), NOTHING], 1, 4), {}, "MaskedArray, which is more than an array: write np.asarray"),
+    "an output that is read-only": (([FOUR, np.broadcast_to(FOUR[0], 4)], 1, 4), {}, "read-only; give a copy"),
+    "two negative sizes": (([FOUR, NOTHING], 1, (-2, -2)), {}, "a block has 1 to 1,024 threads"),
+    "a negative grid": (([FOUR, NOTHING], -1, 4), {}, "a number of blocks is not negative"),
+    "rounds as text": (([FOUR, NOTHING], 1, 4), {"rounds": "many"}, "rounds is 'many': write a positive integer"),
+    "no rounds": (([FOUR, NOTHING], 1, 4), {"rounds": 0}, "rounds is 0: write a positive integer"),
+    "a film that is no list": (([FOUR, NOTHING], 1, 4), {"record": True}, "write events = .., then"),
+    "an input by another name": (([FOUR, NOTHING], 1, 4), {"inputs": "data"}, r"inputs \['data'\] are not all parameters"),
+}
+
+
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_a_launch_that_cannot_be_made_says_why(name):
+    args, named, said = LAUNCHES[name]
+    with pytest.raises(MinisitchError, match=said) as refused:
+        step(COPY, *args, **named)
+    assert not isinstance(refused.value, KernelBug)
+
+
+def test_one_name_or_position_is_enough():
+    for named in ({"inputs": "x"}, {"inputs": 0}, {"outputs": "y"}, {"outputs": None}):
+        step(COPY, [FOUR, NOTHING.copy()], 1, 4, **named)
+
+
+def registered(kernel):
+    return kernel
+
+
+def wrapped(kernel):
+    @functools.wraps(kernel)
+    def call(*args):
+        return kernel(*args)
+    return call
+
+
+@registered
+def with_a_decorator(x, y):
+    y[cuda.grid(1)] = x[cuda.grid(1)]  # noqa: F821
+
+
+@wrapped
+def with_a_wrapper(x, y):
+    y[cuda.grid(1)] = x[cuda.grid(1)]  # noqa: F821
+
+
+def of_an_array(x, y):
+    y[cuda.grid(1)] = x[cuda.grid(1)] * FOUR[0]  # noqa: F821
+
+
+@pytest.mark.parametrize(("kernel", "said", "line"), [
+    (with_a_decorator, "no decorator here but @cuda.jit", "@registered"), (with_a_wrapper, "no decorator here but @cuda.jit", "@wrapped"),
+    (of_an_array, "FOUR comes from outside", "y[cuda.grid(1)] = x[cuda.grid(1)] * FOUR[0]  # noqa: F821")])
+def test_a_refused_function_has_its_own_line(kernel, said, line):
+    with pytest.raises(KernelBug, match=said) as refused:
+        step(kernel, [FOUR, NOTHING.copy()], 1, 4)
+    assert f": {line}    <- here" in str(refused.value)

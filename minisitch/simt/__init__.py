@@ -89,11 +89,18 @@ def step(kernel: str | Callable[..., Any], arrays: Sequence[Any] | Mapping[str, 
     MinisitchError for arguments of another kind.
     """
     _refuse_other_kinds(kernel, arrays)
+    for what, limit in (("wave", wave), ("rounds", rounds), ("shared", shared), ("threads", threads)):
+        if limit is not None and (not isinstance(limit, int | np.integer) or limit < 1):
+            raise LaunchError(f"{what} is {limit!r:.60}: write a positive integer")
+    if not isinstance(record, list | None):
+        raise LaunchError(f"record is {record!r:.60}: write events = [], then step(..., record=events)")
     if not isinstance(kernel, str):
         kernel, name = text_of(kernel)
     shape, size = _sizes("grid", grid), _sizes("block", block)
-    if not 0 < prod(size) <= threads or min(shape) < 0:
+    if min(size) < 1 or prod(size) > threads:
         raise LaunchError(f"{grid} blocks of {block} threads: a block has 1 to {threads:,} threads")
+    if min(shape) < 0:
+        raise LaunchError(f"the grid is {grid}: a number of blocks is not negative")
     program = read_program(kernel, name)
     if not isinstance(arrays, Mapping) and len(arrays) != len(program.parameters):
         raise LaunchError(f"{program.name} takes {len(program.parameters)} arrays {program.parameters}, got {len(arrays)}")
@@ -129,8 +136,9 @@ def _sizes(what: str, given: int | Sequence[int]) -> Sizes:
     return x, y, z
 
 
-def _named(program: KernelProgram, what: str, names: Iterable[str | int]) -> set[str]:
+def _named(program: KernelProgram, what: str, names: Iterable[str | int] | str | int) -> set[str]:
     """Parameters by name or position."""
+    names = [names] if isinstance(names, str | int) else names or ()
     found = {program.parameters[i] if isinstance(i, int) and 0 <= i < len(program.parameters) else i for i in names}
     if not found <= set(program.parameters):
         raise LaunchError(f"{what} {sorted(map(str, found))} are not all parameters of {program.name}{program.parameters}")
@@ -168,6 +176,11 @@ def _refuse_other_kinds(kernel: Any, arrays: Any) -> None:
     for place, each in arrays.items() if isinstance(arrays, Mapping) else enumerate(arrays):
         if not isinstance(each, np.ndarray | np.generic | int | float):
             raise MinisitchError(f"argument {place!r} is a {type(each).__name__}, no NumPy array or number: write np.asarray(x)")
+        if isinstance(each, np.ndarray) and type(each) not in (np.ndarray, np.memmap):
+            raise MinisitchError(f"argument {place!r} is a {type(each).__name__}, which is more than an array: write np.asarray(x)")
+        if isinstance(each, np.ndarray | np.generic) and (each.dtype.kind not in "biuf" or each.itemsize > 8):
+            raise MinisitchError(f"argument {place!r} is {each.dtype.name}: a kernel has bools, integers and floats; write "
+                                 "x.astype(np.float32)")
 
 
 def _arguments(program: KernelProgram, values: Mapping[str, Any], inputs: Iterable[str | int] | None, queues: set[str],
@@ -180,6 +193,8 @@ def _arguments(program: KernelProgram, values: Mapping[str, Any], inputs: Iterab
     kind = Memory if now.film is None else Recorded
     for name, array in arrays.items():
         same = [other for other in arrays if arrays[other] is array]
+        if name in written and not array.flags.writeable:
+            raise LaunchError(f"{name} of {program.name} is written to, and the array is read-only; give a copy")
         if not array.flags.c_contiguous:
             raise LaunchError(f"{name} of {program.name} is not contiguous; give a copy")
         others = arrays.keys() - same if name in written else written - {*same}

@@ -61,9 +61,21 @@ OF_A_THREAD: Counts = {
 ARRAYS_OF = dict.fromkeys((*ATOMICS, *ORDERED), (0,)) | dict.fromkeys(WIDE, (0, 2))
 TUPLES = frozenset({"kahan_add"})  # functions that return several numbers
 
+FORMS = {  # how a call with another number of arguments should look
+    **dict.fromkeys(ATOMICS, "y, i, value"), "cuda.atomic.cas": "y, i, old, new", "cuda.grid": "1", "cuda.gridsize": "1",
+    **{f"cuda.{name}": "0xffffffff, value, lane" for name in SHUFFLES},
+    **{f"cuda.{name}": "0xffffffff, condition" for name in VOTES}, "max": "a, b", "min": "a, b"}
 # What to write instead of a name: the names, then the advice.
 ADVICE = {name: advice for names, advice in (
     ("print", "a kernel prints nothing: store the number in an output array"),
+    ("input random.random np.random.rand time.time", "a kernel asks for nothing: give it as an argument"),
+    ("cuda.barrier cuda.sync", "write cuda.syncthreads()"),
+    ("atomicAdd", "write cuda.atomic.add(y, i, value)"),
+    ("atomicCAS cuda.atomic.CAS", "write cuda.atomic.cas(y, i, old, new)"),
+    ("cuda.popc cuda.clz cuda.brev cuda.ffs", "write a loop over the bits, (b >> k) & 1"),
+    ("cuda.activemask cuda.match_any_sync cuda.match_all_sync", "write the mask as a number, such as 0xffffffff"),
+    ("cuda.selp", "write a if c else b"), ("cuda.nanosleep", "leave it out"), ("np.arange", "write range(n)"),
+    ("np.float", "write np.float32(x)"),
     ("len", "write x.shape[0]"),
     ("np.zeros np.empty np.ones np.full np.zeros_like", "write cuda.shared.array(64, np.float32)"),
     ("np.array", "write a tuple at the top of the text, or cuda.local.array(4, np.float32)"),
@@ -92,8 +104,20 @@ FOREIGN: dict[type[ast.AST], str] = {kind: what for kinds, what in (
     ((ast.JoinedStr,), "text; a kernel has numbers alone"),
     ((ast.AnnAssign,), "a type annotation; write v = np.float32(0)"),
     ((ast.Is, ast.IsNot), "is; write =="),
+    ((ast.Dict, ast.Set), "a dict or set; write cuda.local.array(4, np.float32)"),
+    ((ast.NamedExpr,), ":=; write the assignment on a line of its own"),
+    ((ast.Delete,), "del; leave it out"), ((ast.Global, ast.Nonlocal), "global; give it as an argument"),
+    ((ast.With, ast.AsyncWith), "with; write the lines alone"), ((ast.Match,), "match; write if and elif"),
+    ((ast.AsyncFunctionDef, ast.Await, ast.Yield, ast.YieldFrom), "async or yield; a kernel runs to its end"),
     ((ast.MatMult,), "@; write a loop that adds x[i, k] * y[k, j]"),
 ) for kind in kinds}
+
+
+# C in a line -> Python
+IN_C = {"&&": "and", r"\|\|": "or", r"\+\+": "i += 1", "--": "i -= 1", r"!(?!=)": "not", r"\?": "a if c else b",
+        r"^\s*(float|int|double|const|unsigned|__shared__)\s": "the name and = alone, without a type",
+        r"^\s*//|/\*": "# before a comment",
+        r"\{|\}": "a : and lines that are further in"}
 
 
 class Refused(Exception):
@@ -311,7 +335,7 @@ class _Checker:
         elif isinstance(node, ast.Subscript):
             self.subscript(node)
         elif isinstance(node, ast.Tuple):
-            refuse(node, f"{ast.unparse(node)} is a tuple where a number is expected")
+            refuse(node, f"{ast.unparse(node)} is a tuple where a number is expected: write a, b = ...")
         elif isinstance(node, ast.BinOp | ast.UnaryOp | ast.BoolOp | ast.IfExp | ast.Compare):
             self.no_foreign(node, ast.iter_child_nodes(node))
             among = isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn)
@@ -392,7 +416,9 @@ class _Checker:
         if node.keywords:
             refuse(node, f"{ast.unparse(node)}: arguments are written without names")
         if not low <= len(node.args) <= high:
-            refuse(node, f"{name} takes {low}{f' to {high}' * (high > low)} arguments, not {len(node.args)}")
+            takes = "argument" if low == high == 1 else "arguments"
+            form = f": write {name}({FORMS[name]})" if name in FORMS else ""
+            refuse(node, f"{name} takes {low}{f' to {high}' * (high > low)} {takes}, not {len(node.args)}{form}")
         for place, argument in enumerate(node.args):
             if place not in ARRAYS_OF.get(name, ()):
                 axes = place == 1 and name in ATOMICS and isinstance(argument, ast.Tuple)
@@ -427,6 +453,10 @@ class _Checker:
             refuse(node, f"{self.where} uses cuda: only the kernel itself may")
         if name in self.kernels:
             refuse(node, f"{name} uses cuda: a function that is called may not")
+        if name in VALUES:
+            refuse(node, f"{name} is a number: write it without ()")
+        if "." in name and name.partition(".")[0] in self.local:
+            refuse(node, f"{name}: an array has .shape and .size alone; write a loop over its elements")
         instead = advice(name)
         refuse(node, f"{name} is not in the dialect" + f": {instead}" * bool(instead))
 
@@ -461,9 +491,18 @@ def advice(name: str) -> str:
     last, known = name.rpartition(".")[2], [*sorted(VALUES), *PLAIN, *OF_A_THREAD]
     if found := ADVICE.get(re.sub("^numpy[.]", "np.", name)):
         return found
-    same = [each for each in known if each.rpartition(".")[2] == last and len(last) > 1]
+    if f"{name}.x" in VALUES:
+        return f"write {name}.x"
+    same = [each for each in known if each.rpartition(".")[2].lower() == last.lower() and len(last) > 1]
     near = same or difflib.get_close_matches(name, known, 1, 0.75)
     return f"write {near[0]}" if near else ""
+
+
+def not_python(error: SyntaxError | UnicodeError) -> str:
+    """What a text that Python cannot read has in that line, and what Python writes instead."""
+    line = re.sub(r"#.*", "", getattr(error, "text", None) or "")
+    instead = next((f": write {python}" for c, python in IN_C.items() if re.search(c, line)), "")
+    return f"this is not Python: {getattr(error, 'msg', error)}{instead}"
 
 
 def in_plain_words(error: BaseException) -> str:

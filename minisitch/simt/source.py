@@ -10,7 +10,7 @@ import ast
 import inspect
 from collections.abc import Callable
 from textwrap import dedent
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -27,36 +27,36 @@ def text_of(kernel: Callable[..., Any]) -> tuple[str, str]:
     Raises MinisitchError if the function has no source text, and KernelBug if it takes from outside
     what is no number, no tuple of numbers and no function.
     """
-    function = getattr(kernel, "py_func", kernel)  # what Numba decorated
-    source, first = _source(function)
-    kernel_name, text = function.__name__, "\n" * (first - 1) + source
-    wanted, done = [(function, ast.parse(text))], {kernel_name}
+    function = inspect.unwrap(getattr(kernel, "py_func", kernel))  # what Numba decorated
+    source = _source(function)
+    kernel_name, text = function.__name__, source
+    wanted, done = [(function, source)], {kernel_name}
     below: list[str] = []
     while wanted:
-        function, tree = wanted.pop()
+        function, source = wanted.pop()
         outside = {**function.__globals__, **inspect.getclosurevars(function).nonlocals}
-        for node in ast.walk(tree):
+        for node in ast.walk(ast.Module(ast.parse(source).body[0].body, [])):  # type: ignore[attr-defined]
             name = node.id if isinstance(node, ast.Name) else ""
             if name in {*done, *MODULES, *function.__code__.co_varnames} or name not in outside:
                 continue
             done.add(name)
             value = getattr(outside[name], "py_func", outside[name])
             if isinstance(value, FunctionType) and value.__module__ != cuda_math.__name__:
-                more, _ = _source(value)
-                below.insert(0, more)
-                wanted.append((value, ast.parse(more)))
+                more = _source(value)
+                below.insert(0, more.lstrip("\n"))
+                wanted.append((value, more))
             elif (shown := _shown(value)) is not None:
                 below.append(f"{name} = {shown}\n")
             elif not isinstance(value, FunctionType) and not advice(name):
                 raise kernel_bug(
                     "outside-dialect", f"{name} comes from outside the kernel and is a {type(value).__name__}: "
-                    "a kernel may take numbers, tuples of numbers and functions", tuple(text.splitlines()),
+                    "a kernel may take numbers, tuples of numbers and functions", tuple(source.splitlines()),
                     (node.lineno, "here"), kernel=kernel_name)  # type: ignore[attr-defined]
     return text + "\n" + "".join(below), kernel_name
 
 
-def _source(function: Any) -> tuple[str, int]:
-    """The text of a function, and the number of its first line."""
+def _source(function: Any) -> str:
+    """The text of a function, at its place in its file."""
     try:
         lines, first = inspect.getsourcelines(function)
     except (OSError, TypeError):
@@ -64,8 +64,8 @@ def _source(function: Any) -> tuple[str, int]:
                              "or give its text as a str") from None
     text = dedent("".join(lines))
     try:
-        if ast.parse(text).body[0].name == function.__name__:  # type: ignore[attr-defined]
-            return text, first
+        if isinstance(function, FunctionType | MethodType) and ast.parse(text).body[0].name == function.__name__:  # type: ignore[attr-defined]
+            return "\n" * (first - 1) + text
     except (SyntaxError, AttributeError):
         pass
     raise MinisitchError(f"{lines[0].strip():.60} is no function with a name: write def kernel(x, y): ...")

@@ -33,7 +33,7 @@ from typing import Any
 
 from ..errors import KernelBug
 from . import math as cuda_math
-from .dialect import ARRAY_MAKERS, WARP_MEETINGS, WIDE, Refused, check, dotted, pairs
+from .dialect import ARRAY_MAKERS, WARP_MEETINGS, WIDE, Refused, check, dotted, not_python, pairs
 from .order import ORDERED
 from .values import BUILTINS, MATH, NUMPY, Rounds
 
@@ -121,8 +121,7 @@ def read_program(text: str, name: str | None = None, arrays: frozenset[str] = fr
         return _read(text, name, arrays, lines)
     except (SyntaxError, UnicodeError) as error:
         line = getattr(error, "lineno", None) or 1
-        what = f"this is not Python: {getattr(error, 'msg', error)}"
-        raise kernel_bug("outside-dialect", what, (*lines, ""), (line, "here")) from None
+        raise kernel_bug("outside-dialect", not_python(error), (*lines, ""), (line, "here")) from None
     except (RecursionError, MemoryError):
         longest = max(range(len(lines)), key=lambda k: len(lines[k]))
         raise kernel_bug("outside-dialect", "an expression is nested too deep to read", lines,
