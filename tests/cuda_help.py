@@ -41,8 +41,7 @@ def _forget():
     for cached in (cuda_driver.bindings, cuda_driver.architecture, cuda_driver.this_gpu, cuda_kernel._loaded):
         cached.cache_clear()
     cuda_memory._free.clear()
-    for key in [key for key in steps._built if key[2] == "cuda"]:
-        del steps._built[key]
+    steps.forget_launches()
 
 
 @contextlib.contextmanager

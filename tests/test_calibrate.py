@@ -128,8 +128,8 @@ def little(monkeypatch):
     monkeypatch.setattr(cal, "HEAVY_NS", {n: HEAVY_NS[n] for n in ("exp float32", "arccosh float64", "mod int")})
     monkeypatch.setattr(cal, "WORKING_SETS", (1 << 16, 1 << 18, 1 << 20))
     work, products = iter([123_456, 200_000]), iter([50.0, 70.0])  # later, others had the second core
-    monkeypatch.setattr(cal, "_break_even", lambda: next(work))
-    monkeypatch.setattr(cal, "_product", lambda: next(products))
+    monkeypatch.setattr(cal, "break_even", lambda: next(work))
+    monkeypatch.setattr(cal, "product_us", lambda: next(products))
 
 
 def test_calibrate_measures_checks_and_writes(path, little, monkeypatch):
@@ -160,23 +160,24 @@ def test_a_file_that_cannot_be_written(tmp_path):
 
 def test_one_operation_is_all_that_is_priced(monkeypatch):
     """The kernel with ``exp`` has it once an element, and nothing else that the one without lacks."""
+    graphs, compiled = [], cal.compile_graph
+    monkeypatch.setattr(cal, "compile_graph", lambda graph, *rest: graphs.append(graph) or compiled(graph, *rest))
     with_exp, without = (cal._one_operation(op, "float32", 4, 32) for op in ("exp", ""))
     x, r = np.linspace(0.2, 0.9, 32, dtype=np.float32), np.linspace(0.2, 0.9, 4, dtype=np.float32)
     for call, meaning in ((with_exp, np.exp), (without, lambda v: v)):
         call.arguments[0][:], call.arguments[1][:] = x, r
         call()
         np.testing.assert_allclose(call.arguments[2], meaning(x * r[:, None]).sum(1), rtol=1e-5)
-    monkeypatch.setattr(cal, "_Call", lambda graph, arrays: graph)
 
-    def evaluations(op):
-        (kernel,) = lowered(cal._one_operation(op, "float32", 4, 32), "xla", "cpu", cpu_with(BUILT_IN), "schedule").kernels
+    def evaluations(graph):
+        (kernel,) = lowered(graph, "xla", "cpu", cpu_with(BUILT_IN), "schedule").kernels
         found = Counter()
         for segment in kernel.segments:
             for phase in segment.phases:
                 for s in (*phase.body, *phase.folds):
                     found[getattr(s, "op", type(s).__name__)] += segment.rows * phase.cols * phase.serial
         return found
-    assert evaluations("exp") == evaluations("") + Counter(exp=4 * 32)
+    assert evaluations(graphs[0]) == evaluations(graphs[1]) + Counter(exp=4 * 32)
 
 
 def test_what_all_cores_move_is_told_without_the_launch_and_the_join():
@@ -244,7 +245,7 @@ def test_the_command_prints_and_writes(path, little, capsys, tmp_path, monkeypat
     (tmp_path / "tiny.py").write_text("import numpy as np\nPRESETS = {'small': 2, 'full': 64}\n"
                                       "def make(preset):\n    return (lambda x: np.exp(x) * 2), (np.ones(PRESETS[preset]),)\n")
     monkeypatch.setattr(cal, "HEAVY_NS", {"exp float32": 0.1})
-    monkeypatch.setattr(cal, "_figures", lambda tick: ({**FIGURES}, {"serial below": 1}))
+    monkeypatch.setattr(cal, "measured_figures", lambda tick: ({**FIGURES}, {"serial below": 1}))
     assert main(["calibrate", "--seconds", "0", "--models", str(tmp_path), "--out", str(tmp_path / "all.json")]) == 0
     assert "tiny full" in capsys.readouterr().out
     assert this_cpu().source == "a test"

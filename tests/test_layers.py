@@ -3,6 +3,7 @@
 import ast
 import io
 import re
+import sys
 import tokenize
 from functools import cache
 from pathlib import Path
@@ -178,3 +179,45 @@ def test_files_and_functions_stay_small(path):
 def test_code_lines_are_counted_without_words():
     text = '"""Doc\n\nstring."""\n# comment\n\nx = 1  # yes\n\ndef f():\n    """No."""\n    return """a\nb"""\n'
     assert code_lines(text) == {6, 8, 10, 11}
+
+
+# ---------------------------------------------------------------- tests
+def patched_private_names(text: str) -> list[str]:
+    """Private names of other files that a test replaces, by ``setattr``, by ``mock.patch`` or by an assignment."""
+    def is_private(name: str) -> bool:
+        return name.startswith("_") and not name.startswith("__")
+
+    found = []
+    for node in ast.walk(parsed(text)):
+        match node:
+            case ast.Call(ast.Attribute(attr="setattr" | "delattr" | "object"), [_, ast.Constant(str(name)), *_]) if is_private(name):
+                found.append(name)
+            case ast.Call(ast.Attribute(attr="setattr" | "patch"), [ast.Constant(str(path)), *_]) if is_private(path.rpartition(".")[2]):
+                found.append(path)
+            case ast.Call(ast.Attribute(attr="setitem" | "delitem" | "dict"), [ast.Attribute(attr=name), *_]) if is_private(name):
+                found.append(name)
+            case ast.Assign(targets=[ast.Attribute(ast.Name(owner), name)]) if is_private(name) and owner not in ("self", "cls"):
+                found.append(f"{owner}.{name}")
+    return found
+
+
+def test_no_test_replaces_a_private_name():
+    """A fault that a test must find is in ``tools/mutants.py``, where it is put into the text of a copy."""
+    found = {path.name: names for path in sorted(Path(__file__).parent.glob("*.py")) if (names := patched_private_names(path.read_text("utf-8")))}
+    assert found == {}
+    for text in ("p.setattr(m, '_f', 1)", "p.setattr('m._f', 1)", "patch.object(m, '_f')", "m._f = 1", "p.setitem(m._F, 'k', 1)"):
+        assert patched_private_names(text)
+    assert not patched_private_names("p.setattr(m, 'f', 1)\nself._x = 1\nm.__dict__ = 1\np.setattr(sys, 'path', [])")
+
+
+def test_each_mutant_has_its_place_and_its_tests():
+    root = PACKAGE.parent
+    sys.path.insert(0, str(root / "tools"))
+    from mutants import MUTANTS, edits
+    for mutant in MUTANTS:
+        for path, text in edits(mutant).items():
+            compile(text, path, "exec")
+            assert text != (root / path).read_text("utf-8")
+        for test in mutant.tests:
+            file, _, function = test.partition("::")
+            assert f"def {function}" in (root / file).read_text("utf-8"), test

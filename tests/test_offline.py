@@ -6,17 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from golden import FOLDER
-from programs import softmax
+from programs import softmax, standardised
 
 import minisitch as ms
 from minisitch import simt
 from minisitch.errors import DeviceError
 from minisitch.runtime.cuda import compile as cuda_compile
 from minisitch.runtime.cuda import offline
-
-
-def standardised(x):
-    return (x - np.mean(x, axis=0)) / np.sqrt(np.var(x, axis=0) + 1)
 
 
 @pytest.mark.parametrize("program", [softmax, standardised])
@@ -67,10 +63,12 @@ def test_machine_code_says_what_to_install(monkeypatch):
 
 
 def test_a_missing_assembler_is_named(monkeypatch):
-    monkeypatch.setattr(offline.importlib.util, "find_spec", lambda name: object())
-    monkeypatch.setattr(offline, "_tool", lambda name: "" if name == "ptxas" else name)
+    monkeypatch.setattr(offline.importlib.util, "find_spec", lambda name: object() if name == "numba_cuda" else None)
+    monkeypatch.setattr(offline.shutil, "which", lambda name: "" if name == "ptxas" else name)
+    offline._tool.cache_clear()
     with pytest.raises(DeviceError, match=r"ptxas \(package nvidia-cuda-nvcc\) not found: pip install"):
         ms.lower(softmax, "f32[4,8]", target="cuda").ptx("sm_75")
+    offline._tool.cache_clear()
 
 
 @pytest.mark.parametrize("target, architecture, why", [("cpu", "sm_90", "text for cpu"), ("cuda", "hopper", "take one of sm_75")])

@@ -2,17 +2,16 @@
 
 import os
 import pickle
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from children import run
 from full_disk import no_file_may_grow
 from hypothesis import given
 from hypothesis import strategies as st
 from programs import softmax
-from stitch_help import ROOT, V100, program, traced
+from stitch_help import V100, program, traced
 
 import minisitch as ms
 from minisitch.fuse import STRATEGIES, FusionPlan, fuse, make_plan, strategy
@@ -89,9 +88,7 @@ print(report)
 
 
 def test_the_next_process_finds_the_plan_and_explains_it_alike(folder):
-    environment = {k: v for k, v in os.environ.items() if k != "MINISITCH_PLANS"}
-    environment |= {"PYTHONPATH": str(ROOT), "MINISITCH_CACHE": str(folder)}
-    first, second = (subprocess.run([sys.executable, "-c", PROCESS], env=environment, capture_output=True, text=True, check=True)
+    first, second = (run(PROCESS, folder.parent, check=True, MINISITCH_CACHE=str(folder), MINISITCH_PLANS="1")
                      .stdout.partition("\n") for _ in range(2))
     assert (first[0], second[0]) == ("1", "0")
     assert first[2] == second[2] and "cheapest-plan" in first[2]
@@ -104,7 +101,7 @@ def test_jit_runs_a_plan_from_the_disk(asked):
 
 
 # ---------------------------------------------------------------- what must be decided anew
-def test_anything_that_a_plan_depends_on_is_a_miss(asked, folder, monkeypatch):
+def test_anything_that_a_plan_depends_on_is_a_miss(asked, folder, tmp_path, monkeypatch):
     plan_of(GRAPH, "auto", V100)
     others = [(simplify(traced(softmax, (64, 256))), "auto", V100), (GRAPH, "xla", V100), (GRAPH, "auto", this_cpu()),
               (GRAPH, "auto", replace(V100, launch_us=V100.launch_us + 1))]
@@ -112,9 +109,12 @@ def test_anything_that_a_plan_depends_on_is_a_miss(asked, folder, monkeypatch):
         asked.clear()
         assert plan_of(*arguments) == fuse(*arguments) and asked.count(arguments[1]) == 2
         assert len(kept(folder)) == number + 2
-    monkeypatch.setattr(plans, "_version", lambda: "another text of this package")
+    (tmp_path / "fuse.py").write_text("another text of this package")
+    monkeypatch.setattr(plans, "PACKAGE", tmp_path)
+    plans._version.cache_clear()
     asked.clear()
     plan_of(GRAPH, "auto", V100)
+    plans._version.cache_clear()
     assert asked.count("auto") == 1
 
 

@@ -17,7 +17,7 @@ import pytest
 from right_world import NET, POINT, X, fresh_world
 
 import minisitch as ms
-from minisitch.trace import outside, recorder
+from minisitch.trace import recorder
 
 HERE = r"test_right_draws.py:(\d+)"
 RNG, LEGACY, PYTHONS = np.random.default_rng(0), np.random.RandomState(0), random.Random(0)
@@ -92,13 +92,6 @@ def test_the_remedy_for_draws_works():
 def test_a_generator_that_is_an_argument_is_refused_too():
     with pytest.raises(ms.TraceError, match=rf"{HERE}: rng.random"):
         ms.jit(lambda x, rng: x * rng.random(3))(X, np.random.default_rng(0))
-
-
-def test_without_comparing_states_and_watching_draws_are_frozen(monkeypatch):
-    monkeypatch.setattr(outside.Outside, "_watch_states", lambda self: None)
-    monkeypatch.setattr(outside, "ASKED", {})
-    with pytest.raises(pytest.fail.Exception):
-        test_draws_are_refused_and_generators_as_they_were("python's")
 
 
 def test_another_thread_may_read_while_a_program_is_traced():
@@ -194,12 +187,6 @@ def test_an_optimizer_runs_one_program(target):
             np.testing.assert_array_equal(a, b)
         state, t, lr = got[:3], got[3], lr * 0.9
     assert len(f._ready) == 1 and not f._ready.others
-
-
-def test_without_asking_anew_an_answer_about_a_float_is_frozen(monkeypatch):
-    monkeypatch.setattr(recorder.Recorder, "require", lambda self, text, value: None)
-    with pytest.raises(AssertionError):
-        test_a_float_is_an_argument_and_means_what_numpy_means("branches")
 
 
 def test_an_int_that_varies_becomes_an_argument():

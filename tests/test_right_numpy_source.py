@@ -11,7 +11,6 @@ import pytest
 from numpy_api import POOL, UFUNCS, outcome, program, programs, verdict
 
 import minisitch as ms
-from minisitch.trace import array, shim, ufuncs
 
 PARTS, EVERY = 4, 9
 
@@ -42,38 +41,7 @@ def test_every_public_function_is_in_the_table():
         setbufsize seterr seterrcall show_config show_runtime test info""".split())
 
 
-# ---------------------------------------------------------------- mutants: the sweep sees each fault of its kind
-def test_mutant_an_ellipsis_as_out_is_none(monkeypatch):
-    monkeypatch.setattr(shim.Ufunc, "__call__", lambda self, *args, **options: self._ufunc(*args, **options))
-    assert "for" in verdict("np.cross(i3, i3)") and verdict("np.exp(s, out=...)") not in ("equal", "refused")
-
-
-def test_mutant_a_broadcast_iterates_over_zeros(monkeypatch):
-    def zeros(*arrays):
-        return np.broadcast(*(np.broadcast_to(0, np.shape(each)) for each in arrays))
-    monkeypatch.setitem(shim.OVERRIDES, np.broadcast, zeros)
-    monkeypatch.setattr(shim, "_opened", shim.Rebinder(lambda path: "numpy" in path))
-    shim.opened.cache_clear()
-    shim._module.cache_clear()
-    assert verdict("list(np.broadcast(v, f))") not in ("equal", "raises", "refused")
-    monkeypatch.undo()
-    shim._module.cache_clear()
-
-
-def test_mutant_a_result_without_axes_is_a_scalar(monkeypatch):
-    made = array.fresh
-    monkeypatch.setattr(array, "fresh", lambda node, row_major=True, scalar=None: made(node, row_major, None))
-    assert verdict("s.copy()") == "float64 float64[] for ndarray float64[]"
-
-
-def test_mutant_numpy_is_not_asked_for_its_error(monkeypatch):
-    texts = "o = np.zeros(4, int) $ np.exp(v, o) $ return o", "np.diagonal(v)", "np.take(v, 1.0)"
-    assert [verdict(text) for text in texts] == ["raises", "raises", "refused"]
-    for module in (array, ufuncs, shim):
-        monkeypatch.setattr(module, "as_numpy_raises", lambda function, args, options, error: error)
-    assert all("where NumPy gives" in verdict(text) for text in texts)
-
-
+# ---------------------------------------------------------------- on targets
 def test_the_same_on_kernels():
     """A part of the table as Python text and on the stepper: what is traced is computed there, too."""
     for target, every in (("python", 40), ("step", 80)):

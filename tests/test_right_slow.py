@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import minisitch as ms
-from minisitch.passes import cut_loops as loops
 
 
 def life(board):
@@ -42,9 +41,3 @@ def test_a_shifted_load_is_a_window(name):
 def test_compiled(name):
     x = np.random.default_rng(1).integers(0, 2, (32, 123)).astype(np.uint8)
     np.testing.assert_array_equal(ms.jit(PROGRAMS[name], target="cpu")(x), PROGRAMS[name](x))
-
-
-def test_mutant_nothing_is_cut(monkeypatch):
-    monkeypatch.setattr(loops, "_cut", lambda phase: phase)
-    source, = ms.lower(life, "u8[1000,1001]", target="cpu")
-    assert loads_past_windows(source.text)

@@ -109,15 +109,7 @@ def test_programs_that_count_on_it(target):
         same(function, *args, target=target)
 
 
-# ---------------------------------------------------------------- mutants
-def test_numbas_own_arithmetic_is_seen(monkeypatch, nothing_built):
-    """The mutant: 64 bits as Numba has them. Overflow is undefined there, and LLVM makes use of that."""
-    monkeypatch.setattr(compiler, "wrapping", lambda node: node)
-    monkeypatch.setenv("MINISITCH_CACHE", "0")
-    with pytest.raises(AssertionError):
-        same(lambda x: (x + 1 > x, x * 2 // 2), ends("int64"))
-
-
+# ---------------------------------------------------------------- the text
 def test_the_text_says_nothing_of_it_and_the_compiler_does():
     source, = ms.lower(lambda x: x + 1, "i64[8]", target="cpu")
     code = ast.unparse(compiler._Idioms().visit(ast.parse(source.text)))

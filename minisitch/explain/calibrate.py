@@ -129,7 +129,7 @@ def calibrate(seconds: float = 120.0, programs: Samples | None = None) -> Calibr
     def tick(name: str) -> None:
         now(f"measuring {name}, {next(done, steps)} of {steps}")
 
-    figures, raw = _figures(tick)
+    figures, raw = measured_figures(tick)
     found: dict[str, list[Sample]] = {}
     for name, make in programs.items():
         tick(name)
@@ -237,14 +237,14 @@ def operation_us(entry: Entry) -> float:
     return _least(lambda: [call() for call in calls], 0.002)
 
 
-def _figures(tick: Callable[[str], None]) -> tuple[dict[str, Any], dict[str, Any]]:
+def measured_figures(tick: Callable[[str], None]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Rates of memory, costs of launches and of heavy operations, and the raw microseconds.
 
     What needs all cores is measured twice, first and last, since another program may take one of
     them for seconds.
     """
     raw: dict[str, Any] = {}
-    before = _break_even(), _product()
+    before = break_even(), product_us()
     empty, other = _copy(16), _copy(1 << 19)
     hot, cold = empty.us(), empty.us(after=other)
     copies: dict[int, tuple[float, float]] = {}
@@ -264,8 +264,8 @@ def _figures(tick: Callable[[str], None]) -> tuple[dict[str, Any], dict[str, Any
         raw[name] = us = _one_operation(op, dtype).us()
         core[name] = max(0.01, (us - base[dtype]) * 1e3 / (256 * 1024))
     raw |= {"launch, at once": hot, "launch, after other work": cold,
-            "serial below": min((work for work in (before[0], _break_even()) if work > 0), default=-1)}
-    raw["matmul 1024"] = product = min(before[1], _product())
+            "serial below": min((work for work in (before[0], break_even()) if work > 0), default=-1)}
+    raw["matmul 1024"] = product = min(before[1], product_us())
     return {"levels": levels, "flops": 2e6 * 1024**3 / product, "launch_us": math.sqrt(hot * cold),
             "grid_barrier_us": join, "core_ns": core,
             "serial_below": raw["serial below"] if raw["serial below"] > 0 else 2 * MOST_WORK,
@@ -288,13 +288,13 @@ def rates(copies: Mapping[int, tuple[float, float]], launch: float, cores: int) 
     return levels, join
 
 
-def _product() -> float:
+def product_us() -> float:
     """The least microseconds of a matrix product of 1024 x 1024."""
     x = np.ones((1024, 1024), np.float32)
     return _least(lambda: np.matmul(x, x), 0.1)
 
 
-def _break_even() -> int:
+def break_even() -> int:
     """The least work (``Segment.work``) for which two awake threads beat one; -1 if none."""
     each = 1024 * (2 + HEAVY)  # a row's loads, stores and exponentials
     for rows in (1 << power for power in range(4, (MOST_WORK // each).bit_length())):

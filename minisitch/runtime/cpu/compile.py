@@ -206,11 +206,12 @@ def _compile_c_functions(name: str, compile: Callable[[], Sequence[Any]]) -> lis
         return [Code(Image.unpack(bytes.fromhex(each))) for each in json.loads(kept)]
 
 
-def inspect_assembly(compiled: Compiled) -> str:
-    """The assembly of a kernel. A kernel that came from the disk is compiled again for it."""
+def inspect_assembly(request: Request) -> str:
+    """The assembly of a kernel, which is compiled for it."""
     def build() -> str:
+        _start(_array_types(request))  # first: it tells LLVM where Numba's allocator is
         with lock:
-            return object_code.assembly_of(_build(compiled.request, compiled.path))
+            return object_code.assembly_of(_build(request, f"<minisitch {request.name}>"))
     return undisturbed(build)
 
 
@@ -446,7 +447,7 @@ def _load_or_build(request: Request, key: str, folder: Path | None, path: str) -
     """The machine code and where it came from."""
     content, origin = store.read(folder, f"{key}.bin") if folder else None, "disk"
     if content is None and folder:
-        _elsewhere.try_to(request, folder)
+        elsewhere.try_to(request, folder)
         content, origin = store.read(folder, f"{key}.bin"), "compiled"
     if content is not None:
         return Code(Image.unpack(content)), origin
@@ -688,7 +689,7 @@ def _drain(waiting: queue.SimpleQueue[Request]) -> Iterator[Request]:
             yield waiting.get_nowait()
 
 
-class _Elsewhere:
+class Elsewhere:
     """Compiles in another process after this one has compiled ``MOST_HERE`` kernels.
 
     After ``MOST_HERE`` more kernels a new process takes over: LLVM never frees what it compiled.
@@ -728,10 +729,10 @@ class _Elsewhere:
         self.worker = None
 
 
-_elsewhere = _Elsewhere()
-atexit.register(_elsewhere.end)
+elsewhere = Elsewhere()
+atexit.register(elsewhere.end)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_elsewhere.forget)
+    os.register_at_fork(after_in_child=elsewhere.forget)
 
 
 def _serve() -> None:
