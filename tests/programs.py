@@ -39,3 +39,26 @@ def batch_norm(x, scale, shift):
     mean = np.mean(x, axis=(0, 2, 3), keepdims=True)
     variance = np.mean(np.square(x - mean), axis=(0, 2, 3), keepdims=True)
     return (x - mean) / np.sqrt(variance + 1e-5) * scale.reshape(1, -1, 1, 1) + shift.reshape(1, -1, 1, 1)
+
+
+def softmaxes(times):
+    """A function that takes the softmax again and again."""
+    def repeated(x):
+        for _ in range(times):
+            x = softmax(x)
+        return x
+
+    return repeated
+
+
+def two_rows(x):
+    """Two rows are kept, one after the other: each is read backwards."""
+    e = np.exp(x - np.max(x, axis=-1, keepdims=True))
+    s = e[:, ::-1] / np.sum(e, axis=-1, keepdims=True)
+    t = np.exp(s - np.max(s, axis=-1, keepdims=True))
+    return t[:, ::-1] / np.sum(t, axis=-1, keepdims=True)
+
+
+def standardised(x):
+    """Statistics of the columns, which every row reads."""
+    return (x - np.mean(x, axis=0)) / np.sqrt(np.var(x, axis=0) + 1)

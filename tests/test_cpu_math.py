@@ -113,12 +113,14 @@ def test_error_is_as_stated(name, dtype):
         assert ulps(plain, want, flushed) <= max(2 * theirs, 2)
 
 
-@pytest.mark.parametrize("name", ["expm1", "log1p", "tanh", "erf", "sin"])
 @pytest.mark.parametrize("short", ["f32", "f64"])
-def test_sign_of_zero_is_kept(name, short):
+def test_sign_of_zero_is_kept(short):
     zeros = np.array([0.0, -0.0], dtype={"f32": "float32", "f64": "float64"}[short])
-    for result in (getattr(cpu_math, f"{name}_{short}")(zeros), each(f"{name}_{short}(x)", zeros, out=zeros + 1)):
-        assert np.array_equal(np.signbit(result), [False, True]) and not result.any()
+    names = [f"{name}_{short}" for name in ("expm1", "log1p", "tanh", "erf", "sin")]
+    compiled = loops_of([f"{name}(x)" for name in names], zeros, outs=[zeros + 1 for _ in names])
+    for name, result in zip(names, compiled, strict=True):
+        for found in (getattr(cpu_math, name)(zeros), result):
+            assert np.array_equal(np.signbit(found), [False, True]) and not found.any(), name
 
 
 def test_no_bit_pattern_of_nan_becomes_a_number():
@@ -192,6 +194,7 @@ def test_pow_ends_are_numpys():
 
 
 INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
+COMPILED = ["int8", "uint16", "int64", "uint64"]  # narrow ones are computed in 64 bits; test_right_wrap compiles each in kernels
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
@@ -204,15 +207,18 @@ def test_integer_helpers_follow_numpy(dtype):
                 "shift_left(x, y)": np.left_shift, "shift_right(x, y)": np.right_shift,
                 "maximum(x, y)": np.maximum, "minimum(x, y)": np.minimum, "sign(x)": lambda x, y: np.sign(x),
                 "select(x > y, x, y)": np.maximum}
-    results = loops_of(meanings, x, y, outs=[np.empty_like(x) for _ in meanings])
-    for (text, meaning), got in zip(meanings.items(), results, strict=True):
-        assert np.array_equal(got, meaning(x, y)), f"{text} on {dtype}"
+    if dtype in COMPILED:
+        results = loops_of(meanings, x, y, outs=[np.empty_like(x) for _ in meanings])
+        for (text, meaning), got in zip(meanings.items(), results, strict=True):
+            assert np.array_equal(got, meaning(x, y)), f"{text} on {dtype}"
+    for text, meaning in meanings.items():
         plain = eval(text, {"x": x, "y": y, **vars(cpu_math)})
         assert plain.dtype == x.dtype and np.array_equal(plain, meaning(x, y)), f"plain {text} on {dtype}"
     small = np.abs(y.astype("float64")) < 200
     powers = np.where(small, y, 3).astype(dtype)
     powers = np.where(powers < 0, 2, powers).astype(dtype) if info.min < 0 else powers
-    assert np.array_equal(each("power_int(x, y)", x, powers, out=np.empty_like(x)), np.power(x, powers))
+    if dtype in COMPILED:
+        assert np.array_equal(each("power_int(x, y)", x, powers, out=np.empty_like(x)), np.power(x, powers))
 
 
 def test_negative_powers_of_integers_truncate():

@@ -16,6 +16,7 @@ from fake_cuda import Array, values_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from programs import softmax
+from runtime_help import array
 
 import minisitch as ms
 from minisitch.errors import DeviceError, KernelBug, MinisitchError
@@ -31,10 +32,6 @@ from minisitch.testing import arrays_for, check_graph, graphs
 
 LAUNCHES = ("cuLaunchKernel", "cuLaunchCooperativeKernel")
 ORDER = (*LAUNCHES, "cuStreamSynchronize")
-
-
-def array(*shape, dtype="float32", seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype(dtype)
 
 
 def chain(x):

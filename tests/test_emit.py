@@ -5,7 +5,7 @@ import re
 import sys
 from dataclasses import replace
 from functools import cache
-from itertools import accumulate, pairwise, product
+from itertools import accumulate, islice, pairwise, product
 from operator import mul
 
 import numpy as np
@@ -336,11 +336,11 @@ def test_no_function_is_given_the_same_memory_twice():
         return total
 
     sharing = 0
-    for sizes in product((40, 3000, 6000, 20000), repeat=4):
+    for sizes in islice(product((40, 3000, 6000, 20000), repeat=4), 0, None, 3):
         for source in lowered(traced(chain, *((n,) for n in sizes)), "astitch", "cpu", CPU).sources:
             assert all(len(set(launch.buffers)) == len(launch.buffers) for launch in source.launches), source.text
             sharing += bool(re.search(r"    ([pt]\d+) = [pt]\d+ ", source.text))
-    assert sharing > 50
+    assert sharing > 15
 
 
 def test_emitting_twice_gives_the_same_text():
@@ -411,13 +411,14 @@ def test_every_operation_in_cuda_text(dtype):
     check_maps(dtype, "step", TOY)
 
 
-@pytest.mark.parametrize("dtype", ["bool", "int8", "int32", "int64", "uint8", "uint64", "float16", "float32", "float64"])
+@pytest.mark.parametrize("dtype", ["bool", "int64", "uint8", "uint64", "float16", "float32", "float64"])
 def test_every_operation_compiled(dtype):
     check_maps(dtype, "cpu", CPU)
 
 
-@pytest.mark.parametrize("dtype", ["int16", "uint16", "uint32"])
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "uint16", "uint32"])
 def test_every_operation_as_plain_text(dtype):
+    """Of each of these, ``test_right_wrap`` compiles the operations that its width matters to."""
     check_maps(dtype, "python", CPU)
 
 
@@ -520,7 +521,8 @@ def test_more_pieces_than_a_few_stay_one_loop():
 @pytest.mark.parametrize("strategy", ["xla", "astitch", "auto"])
 def test_joined_arrays_have_the_references_values(n, strategy):
     x, y = (np.random.default_rng(k).normal(size=(5, n)).astype(np.float32) for k in range(2))
-    for got, want in zip(ms.jit(joined, target="cpu", strategy=strategy)(x, y), joined(x, y), strict=True):
+    target = "cpu" if strategy == "astitch" else "python"
+    for got, want in zip(ms.jit(joined, target=target, strategy=strategy)(x, y), joined(x, y), strict=True):
         np.testing.assert_allclose(got, want, rtol=2e-6, atol=1e-6)
 
 

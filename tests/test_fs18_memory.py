@@ -1,18 +1,16 @@
 """FusionStitching 2018: tuning, prices, shared memory and small products; each test carries its row of docs/papers.md."""
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 
+import children
 import numpy as np
 import pytest
 from fs18_help import LIMITS, figure_3, fused
 from hypothesis import given
 from hypothesis import strategies as st
 from programs import attention, gelu, layernorm, softmax
-from stitch_help import CPU, ROOT, TOY, V100, program, run, stepped, traced
+from stitch_help import CPU, TOY, V100, program, run, stepped, traced
 
 from minisitch.cuda_emit import emit
 from minisitch.explain.measured_prices import Library
@@ -156,9 +154,7 @@ print(library.misses, library.hits)
 @pytest.mark.paper(12)
 def test_a_new_process_finds_what_the_last_one_measured(tmp_path):
     """The first compile runs each operation under each schedule, the second has no miss."""
-    settings = {**os.environ, "MINISITCH_CACHE": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    found = [subprocess.run([sys.executable, "-c", MEASURED_TWICE], env=settings, cwd=tmp_path, check=True, text=True,
-                            capture_output=True, timeout=300).stdout.split() for _ in range(2)]
+    found = [children.run(MEASURED_TWICE, tmp_path, check=True, MINISITCH_CACHE=str(tmp_path)).stdout.split() for _ in range(2)]
     (misses, _), (none, hits) = ((int(a), int(b)) for a, b in found)
     assert misses > 0 and none == 0 and hits >= misses
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from fs20_help import TWO_CHAINS, evaluator, mask, model
 from growth import growth
-from programs import gelu, layernorm, layernorm_backward, softmax
+from programs import gelu, layernorm, layernorm_backward, softmax, softmaxes
 from stitch_help import CPU, TOY, V100, lowered, one_kernel, program, renamed, run, stepped, traced
 
 from minisitch import cuda_emit
@@ -372,7 +372,7 @@ def test_kernels_are_at_most_the_papers_share():
 @pytest.mark.parametrize("target", ["step", "python"])
 def test_random_programs_agree_with_the_reference(target):
     device = TOY if target == "step" else CPU
-    for seed in range(40):
+    for seed in range(15):
         rng = np.random.default_rng(seed)
         graph = random_graph(rng, max_nodes=25, max_elements=300)
         check_graph(graph, random_inputs(graph, rng), lambda g, i: run(g, i, "fs20", target, device))
@@ -459,11 +459,7 @@ def test_limits_are_named_with_their_numbers():
 def test_planning_grows_with_the_graph_and_no_faster():
     """Hundreds of softmaxes in a row, four vertices each."""
     def planning(times):
-        def repeated(x):
-            for _ in range(times):
-                x = softmax(x)
-            return x
-        graph = simplify(traced(repeated, (64, 128)))
+        graph = simplify(traced(softmaxes(times), (64, 128)))
         return lambda: fuse(graph, "fs20", renamed(V100))
     found = planning(10)()
     assert len(found.kernels) < 0.1 * len(fuse(found.graph, "xla", V100).kernels)

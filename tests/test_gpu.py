@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from programs import softmax
+from programs import softmax, standardised
 
 import minisitch as ms
 from minisitch.errors import DeviceError
@@ -43,10 +43,6 @@ def layernorm_gradient(x, dy):
 
 def gelu(x):
     return 0.5 * x * (1 + np.tanh(0.8 * (x + 0.04 * x ** 3)))
-
-
-def standardised(x):
-    return (x - np.mean(x, axis=0)) / np.sqrt(np.var(x, axis=0) + 1)
 
 
 def block(x, w):

@@ -11,7 +11,7 @@ import pytest
 from cuda_help import product_text
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from programs import softmax
+from programs import softmax, standardised
 from stitch_help import traced
 from test_emit import all_maps
 from test_merge import two_cells
@@ -52,10 +52,6 @@ def gelu(x, b):
 def adam(p, g, m, v):
     m, v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g * g
     return p - 0.001 * m / (np.sqrt(v) + 1e-8), m, v
-
-
-def standardised(x):
-    return (x - np.mean(x, axis=0)) / np.sqrt(np.var(x, axis=0) + 1)
 
 
 def whole_numbers(i, n):

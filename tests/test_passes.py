@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from nests import found, phases, turns, without
-from programs import layernorm_backward, softmax
+from programs import layernorm_backward, softmax, two_rows
 from stitch_help import TOY, one_kernel, run, stepped, traced
 
 import minisitch as ms
@@ -23,14 +23,6 @@ from minisitch.testing.judge import judge
 
 CPU = cpu_with(BUILT_IN, 2)  # goldens must not depend on who runs them
 NO_CACHES = replace(CPU, levels=tuple(replace(level, size=64 + k) for k, level in enumerate(CPU.levels)))  # nothing fits in any
-
-
-def two_rows(x):
-    """Two rows are kept, one after the other: each is read backwards."""
-    e = np.exp(x - np.max(x, axis=-1, keepdims=True))
-    s = e[:, ::-1] / np.sum(e, axis=-1, keepdims=True)
-    t = np.exp(s - np.max(s, axis=-1, keepdims=True))
-    return t[:, ::-1] / np.sum(t, axis=-1, keepdims=True)
 
 
 def heads(x):

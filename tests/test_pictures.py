@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from programs import softmax
+from programs import gelu, softmax
 
 import minisitch as ms
 from minisitch import simt
@@ -19,10 +19,6 @@ from minisitch.explain.svg import BOTH, CHARACTER, READ, SIZE, WRITTEN, Picture
 from minisitch.stitch.mapping import map_rows
 
 V100 = ms.DEVICES["v100"]
-
-
-def gelu(x):
-    return 0.5 * x * (1.0 + np.tanh(0.7978845608 * (x + 0.044715 * x * x * x)))
 
 
 def plan(function, shape, strategy):

@@ -91,7 +91,7 @@ def test_every_door_hands_the_option_on():
 def assembly(function, *args, **options):
     source, = ms.lower(function, *args, target="cpu", **options)
     request, = requests(source)
-    return compiler.inspect_assembly(compiler.compile_cpu(request.text, request.name, request.dtypes, exact=request.exact))
+    return compiler.inspect_assembly(request)
 
 
 def test_helpers_contract_by_themselves_and_kernels_do_not():

@@ -7,9 +7,12 @@ import pty
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
+import children
 import numpy as np
 import pytest
+from growth import calls_of
 
 import minisitch as ms
 from minisitch.errors import progress
@@ -24,12 +27,12 @@ def slow(x):
 {how}
 """
 CALL = "ms.jit(slow)(np.ones((8, 8)))"
+ROOT = Path(__file__).parent.parent
+SETTINGS = {"MINISITCH_CACHE": "off", "MINISITCH_PROGRESS": "0.05"}
 
 
-def run(how=CALL, after="0.05", **options):
-    settings = {**os.environ, "MINISITCH_CACHE": "off", "MINISITCH_PROGRESS": after}
-    return subprocess.run([sys.executable, "-c", SLOW.format(how=how)], env=settings, text=True, check=True, timeout=120,
-                          **({"capture_output": True} | options))
+def run(how=CALL):
+    return children.run(SLOW.format(how=how), ROOT, check=True, **SETTINGS)
 
 
 def test_a_slow_call_says_what_it_does_and_how_far_it_is():
@@ -49,7 +52,7 @@ def test_a_fast_call_says_nothing_and_it_can_be_turned_off():
 
 def test_a_terminal_has_one_line_which_is_erased():
     ours, theirs = pty.openpty()
-    run(capture_output=False, stdout=subprocess.PIPE, stderr=theirs)
+    subprocess.run([sys.executable, "-c", SLOW.format(how=CALL)], env=os.environ | SETTINGS, check=True, timeout=120, stderr=theirs)
     os.close(theirs)
     written = ""
     with contextlib.suppress(OSError):  # Linux: the other side is closed
@@ -149,13 +152,8 @@ def test_200000_operations_are_an_error(monkeypatch):
         ms.trace(one_line, (np.ones(3), 10_000))
 
 
-def test_mutant_of_a_watch_that_sees_no_loops(monkeypatch):
-    monkeypatch.setattr(recorder, "_loops", lambda code: ())
-    assert "the loop" not in str(warned(one_line, 4_100)[0].message)
-
-
-def test_what_is_known_is_not_worked_out_again(monkeypatch):
-    """A table of plain numbers that is filled and asked in a loop; the work is counted in nodes."""
+def test_what_is_known_is_not_worked_out_again():
+    """A table of plain numbers that is filled and asked in a loop; the work is counted in calls."""
     def asked(x, n):
         w = np.zeros(n)
         for i in range(1, n):
@@ -164,10 +162,5 @@ def test_what_is_known_is_not_worked_out_again(monkeypatch):
                 x = x + w[i]
         return x
 
-    counts, original = [], recorder._value
-    for n in (20, 40):
-        worked_out = []
-        monkeypatch.setattr(recorder, "_value", lambda node, values, to=worked_out: (to.append(node), original(node, values))[1])
-        ms.trace(asked, (np.ones(3), n))
-        counts.append(len(worked_out))
-    assert counts[1] < 2.5 * counts[0]
+    few, many = (calls_of(functools.partial(ms.trace, asked, (np.ones(3), n))) for n in (20, 40))
+    assert many < 2.5 * few

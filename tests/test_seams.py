@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from programs import layernorm, layernorm_backward, softmax
+from programs import layernorm, layernorm_backward, softmax, two_rows
 from simt_kernels import CASES, MUTANTS
 from stitch_help import CPU, TOY, TOY128, V100
 
@@ -238,14 +238,6 @@ def verdict(case, text):
     except ms.KernelBug as bug:
         return bug.rule
     return "accepted"
-
-
-def two_rows(x):
-    """Two rows are kept, one after the other: each is read backwards."""
-    e = np.exp(x - np.max(x, axis=-1, keepdims=True))
-    s = e[:, ::-1] / np.sum(e, axis=-1, keepdims=True)
-    t = np.exp(s - np.max(s, axis=-1, keepdims=True))
-    return t[:, ::-1] / np.sum(t, axis=-1, keepdims=True)
 
 
 RUNS = {  # name of a seam -> something that makes the compiler call it, and gives what it leads to

@@ -7,6 +7,7 @@ import pytest
 from growth import growth
 from hypothesis import given
 from hypothesis import strategies as st
+from stitch_help import program
 
 from minisitch.graph import Builder, TensorType
 from minisitch.reference import evaluate
@@ -18,13 +19,6 @@ NAMES = sorted({rule.__name__.strip("_") for rules in RULES.values() for rule in
 X, Y = "f32[4] = input name='x'", "f32[4] = input name='y'"
 I, B = "i32[4] = input name='i'", "bool[4] = input name='b'"
 M = "f32[2,3] = input name='m'"
-
-
-def program(*lines):
-    """A graph from lines without ids; the last one is returned unless a line says otherwise."""
-    if not lines[-1].startswith("return"):
-        lines = (*lines, f"return %{len(lines) - 1}")
-    return parse("\n".join([*(f"%{i}: {line}" for i, line in enumerate(lines[:-1])), lines[-1]]))
 
 
 def same_bits(a, b):

@@ -10,7 +10,7 @@ from stitch_help import CPU, lowered, run, traced
 from minisitch.device import Level
 from minisitch.kernel.ir import Stream
 from minisitch.passes.stream_stores import STREAM
-from minisitch.runtime.cpu.compile import compile_cpu, inspect_assembly
+from minisitch.runtime.cpu.compile import inspect_assembly
 from minisitch.runtime.steps import requests
 from minisitch.strategies import cost
 
@@ -105,5 +105,5 @@ def test_what_streams_is_not_fetched_first_and_what_lies_beside_it_is():
 def test_the_machine_code_stores_whole_lines_past_the_caches():
     source, = lowered(traced(half, (64, 1024), (64, 1024)), "astitch", "cpu", SMALL).sources
     request, = requests(source)
-    assembly = inspect_assembly(compile_cpu(request.text, request.name, request.dtypes))
+    assembly = inspect_assembly(request)
     assert any(word in assembly for word in ("vmovntps", "movntps", "vmovntdq", "movntdq", "stnp"))

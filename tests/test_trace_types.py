@@ -43,7 +43,11 @@ def agree(fn: Any, *args: Any) -> None:
 
 @pytest.mark.parametrize("ufunc", UFUNCS, ids=lambda u: u.__name__)
 def test_pairs_of_dtypes(ufunc: np.ufunc) -> None:
-    for left, right in itertools.product(DTYPES, DTYPES):
+    """A third of the pairs for each function, each type on both sides: every pair is tried by eight functions."""
+    turn = UFUNCS.index(ufunc)
+    for (i, left), (j, right) in itertools.product(enumerate(DTYPES), enumerate(DTYPES)):
+        if (i + j + turn) % 3:
+            continue
         agree(lambda x, y: ufunc(x, y), VALUES[0].astype(left), VALUES[1].astype(right))
 
 

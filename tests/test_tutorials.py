@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import sys
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from children import run
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
@@ -38,13 +37,6 @@ json.dump({"printed": printed, "seconds": time.process_time()}, sys.stdout)
 class Ran(NamedTuple):
     printed: list[str]
     seconds: float
-
-
-def run(text: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a program's text as a reader would: from an empty folder, with nothing left over from other tests."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run([sys.executable, "-W", "error", "-c", text, *arguments], cwd=folder, env=environment,
-                          capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.fixture(scope="module")
