@@ -372,6 +372,21 @@ def test_check_shows_the_smallest_case_and_what_is_wrong(tmp_path, capsys):
     assert "the step costs 2, so value" in said and said.rstrip().endswith("visible items; hidden items exist and count 40%")
 
 
+@pytest.mark.parametrize(("name", "text", "status", "says"), [
+    ("A5", "def spans(:\n", "not run", "mend that line"),
+    ("A5", "import pandas\n", "not run", "Python's library and NumPy"),
+    ("A5", "def span(readers, cost):\n    return {}\n", "FAIL", "compare your names and parameters with the starter's"),
+    ("A5", "def spans(readers, cost):\n    return [1]\n", "FAIL", "spans returns a dict from ints to ints; this is [1]"),
+    ("A2", "def softmax(x, y):\n    cuda.syncthreads\n", "FAIL", "mend that line\n  see it drawn    python -m minisitch.course show A2 'dialect'"),
+])
+def test_check_says_what_to_do_next(tmp_path, capsys, name, text, status, says):
+    each = KNOWN[name]
+    (tmp_path / each.file).write_text(text, encoding="utf-8")
+    assert course.main(["check", name, str(tmp_path / each.file), "--assignments", str(HOME)]) == 1
+    said = capsys.readouterr().out
+    assert f"  {status}" in said and says in said
+
+
 def test_check_passes_a_solution_and_shows_what_it_printed(tmp_path, capsys):
     (tmp_path / "spans.py").write_text(solution() + "\nprint('hello')\n", encoding="utf-8")
     assert course.main(["check", "A5", str(tmp_path / "spans.py"), "--assignments", str(HOME)]) == 0

@@ -27,7 +27,7 @@ from .cage import Cage
 from .items import PUBLIC
 from .release import copy_starter, release
 from .report import Mark, blank_marks, detail, line, marks, summary, write_results
-from .show import picture
+from .show import drawable, picture
 from .sitting import Sitting, questions
 from .verify import verify
 
@@ -186,13 +186,8 @@ def _check_once(assignment: Assignment, variant: str, options: argparse.Namespac
         printed = sitting.output().strip()
     failed = [each for each in outcomes if not each.passed]
     if failed:
-        print(
-            "\n"
-            + detail(
-                next((each for each in failed if each.status == "FAIL"), failed[0]),
-                f"python -m minisitch.course check {assignment.name} {options.file}",
-            )
-        )
+        first = next((each for each in failed if each.status == "FAIL"), failed[0])
+        print("\n" + detail(first, assignment.name, options.file, drawable(first)))
     if printed:
         print(
             "\nyour program printed, at the end:\n"
@@ -293,7 +288,7 @@ def _show(options: argparse.Namespace) -> int:
     if found is None or found.passed:
         print(f"nothing to show: {options.item} " + ("passes" if found else "is no visible item"))
         return int(found is None)
-    print(detail(found, f"python -m minisitch.course check {assignment.name} {file}"))
+    print(detail(found, assignment.name, file))
     drawn = picture(found, text, assignment.returns)
     if drawn is None:
         print("There is no picture of such a case.")

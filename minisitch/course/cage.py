@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import MinisitchError
+from ..fuse import count
 from .child import decode, encode, landlock_version
 
 LIMITS = {
@@ -53,7 +54,7 @@ class NoAnswer(MinisitchError):
     """A submission did not answer a question.
 
     ``kind`` is "not tried" (it raised NotImplementedError), "error" (it raised something else),
-    "time", "died", or "forged" (what came through the pipe is no answer). ``line`` is the line of
+    "file" (its file cannot be run), "time", "died", or "forged" (what came through the pipe is no answer). ``line`` is the line of
     the submission that raised, or 0.
     """
 
@@ -103,7 +104,9 @@ class Cage:
             self.names: list[str] = (
                 [] if module else self._question({"load": file, "source": source}, (), seconds)
             )
-        except BaseException:
+        except BaseException as problem:
+            if isinstance(problem, NoAnswer) and problem.kind == "error":
+                problem.kind = "file"
             self.close()
             raise
 
@@ -191,7 +194,7 @@ class Cage:
                 names = ", ".join(inspect.signature(function).parameters)
                 self._fail(
                     "error",
-                    f"it calls the function that it was given with {len(found[1])} arguments; the arguments are ({names})",
+                    f"it calls the function that it was given with {count(len(found[1]), 'argument')}; the arguments are ({names})",
                 )
             try:
                 value = function(*found[1])

@@ -259,7 +259,7 @@ class Conversation:
             name = type(error).__name__
             self.say(
                 error=name if hasattr(builtins, name) else "Exception",
-                text=str(error)[:LONGEST_TEXT], line=(lines or [0])[-1] or 0,
+                text=str(getattr(error, "msg", error))[:LONGEST_TEXT], line=(lines or [0])[-1] or 0,
             )
 
     def _value(self, question: dict[str, Any]) -> Any:

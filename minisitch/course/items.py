@@ -136,13 +136,15 @@ def conforms(value: Any, kind: Any) -> bool:
     return all(conforms(each, inner[0]) for each in value)
 
 
-def describe(kind: Any) -> str:
-    """A type in words: ``a dict from int to a list of int``."""
+def describe(kind: Any, many: bool = False) -> str:
+    """A type in words: ``a dict from ints to lists of ints``."""
     origin, inner = get_origin(kind), get_args(kind)
-    if origin is None:
-        return kind.__name__
+    name = f"{(origin or kind).__name__}{'s' * many}"
+    said = name
     if origin is dict:
-        return f"a dict from {describe(inner[0])} to {describe(inner[1])}"
-    if origin is tuple and inner[-1] is not ...:
-        return f"a tuple of {len(inner)}: " + ", ".join(map(describe, inner))
-    return f"a {origin.__name__} of {describe(inner[0])}"
+        said = f"{name} from {describe(inner[0], True)} to {describe(inner[1], True)}"
+    elif origin is tuple and inner[-1] is not ...:
+        said = f"{name} of " + " and ".join(map(describe, inner))
+    elif origin:
+        said = f"{name} of {describe(inner[0], True)}"
+    return said if many else f"an {said}" if said[0] in "aeiou" else f"a {said}"

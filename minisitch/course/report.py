@@ -26,34 +26,36 @@ def line(outcome: Outcome) -> str:
     return f"  {outcome.status:<9}  {outcome.name:<13}  {outcome.item.rule}"
 
 
-def detail(outcome: Outcome, again: str) -> str:
-    """The first failure: rule, smallest input, value, what is wrong, next step.
-
-    ``again`` is the command that checks the file again.
-    """
+def detail(outcome: Outcome, assignment: str, file: Path, drawable: bool = False) -> str:
+    """The first failure: its rule, what is wrong, the smallest input, the value, the next step, the commands for it."""
+    tool = "python -m minisitch.course"
     rows = [("what is wrong", _cut(outcome.why))]
-    if outcome.kind == "course":
-        return f"{outcome.name}: {outcome.item.rule}\n  {outcome.why}\n  next step       tell your instructor"
     if outcome.kind in ("broken", "error", "time", "refused"):
-        rows.insert(0, ("smallest input", _cut(str(outcome.case))))
+        rows.append(("smallest input", _cut(str(outcome.case))))
     if outcome.kind == "broken" and outcome.value is not None:
-        rows.insert(1, ("your value", _cut(repr(outcome.value))))
-    steps = {
+        rows.append(("your value", _cut(repr(outcome.value))))
+    rows.append(("next step", _next_step(outcome)))
+    if drawable:
+        rows.append(("see it drawn", f"{tool} show {assignment} '{outcome.name}' {file}"))
+    if outcome.kind != "course":
+        rows.append(("check again", f"{tool} check {assignment} {file} --item '{outcome.name}'"))
+    return "\n".join([f"{outcome.name}: {outcome.item.rule}", *(f"  {name:<14}  {text}" for name, text in rows)])
+
+
+def _next_step(outcome: Outcome) -> str:
+    if outcome.kind == "error":
+        known = " in line " in outcome.why
+        return "look at that line with this input" if known else "compare your names and parameters with the starter's"
+    if outcome.kind in ("broken", "refused"):
+        quoted = outcome.why.count("\n  line ")  # by the stepper
+        return ("follow this input by hand", "mend that line", "read those lines from the top, with this input")[min(quoted, 2)]
+    return {
         "not tried": "write this function; the starter's line still raises NotImplementedError",
-        "error": "look at that line with this input",
-    }
-    rows.append(
-        (
-            "next step",
-            f"{steps.get(outcome.kind, 'follow this input by hand, then')}: "
-            f"{again} --item '{outcome.name}'"
-            if outcome.kind != "not tried"
-            else steps["not tried"],
-        )
-    )
-    return "\n".join(
-        [f"{outcome.name}: {outcome.item.rule}", *(f"  {name:<14}  {text}" for name, text in rows)]
-    )
+        "file": "mend that line; a submission may import Python's library and NumPy, and opens no file",
+        "time": "look for a loop that does not end on this input",
+        "needs": "mend that item first",
+        "course": "tell your instructor",
+    }.get(outcome.kind, "look for what ends the process")
 
 
 def summary(outcomes: Sequence[Outcome], of: int) -> str:

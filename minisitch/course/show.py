@@ -43,6 +43,13 @@ def picture(outcome: Outcome, source: str, returns: Mapping[str, Any]) -> Pictur
     return None
 
 
+def drawable(outcome: Outcome) -> bool:
+    """Whether ``picture`` can draw the case of an outcome."""
+    case = getattr(outcome.case, "graph", outcome.case)
+    shaped = isinstance(case, KernelLaunch) or any(hasattr(case, name) for name in ("drawn", "readers", "ops"))
+    return shaped and outcome.kind in ("broken", "refused")
+
+
 def _graph(readers: Mapping[int, list[int]], kinds: Mapping[int, str], outcome: Outcome) -> Picture:
     """Values above their readers, each with what the submission says of it."""
     order = list(TopologicalSorter(readers).static_order())[::-1]

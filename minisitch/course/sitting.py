@@ -27,7 +27,7 @@ MOST_SHRINKS, SHRINK_SECONDS = 300, 20.0  # cases tried in the search for the sm
 JUDGE_SECONDS = 5.0  # of this process, for one case: an answer of a million numbers could take hours
 MOST_SECONDS = 60.0  # of all cases of a sitting
 DOUBT = {
-    "error": "it raised an error", "time": "it did not answer in time",
+    "error": "it raised an error", "file": "the file cannot be run", "time": "it did not answer in time",
     "died": "its process ended before it answered", "forged": "what it sent is no answer",
     "refused": "the stepper refuses the kernel, and another item says why",
     "course": "the course's own file is broken, so your file is not to blame; tell your instructor",
@@ -37,8 +37,8 @@ DOUBT = {
 @dataclass(frozen=True)
 class Outcome:
     """What an item found. ``status`` is "pass" or "FAIL", or "not tried" where the starter's error was raised.
-    It is "refused" where the stepper refuses a kernel by a rule that another item is about, and
-    "ungraded" where the assignment's own files are broken.
+    It is "not run" where the file cannot be run, "refused" where the stepper refuses a kernel by a rule
+    that another item is about, and "ungraded" where the assignment's own files are broken.
 
     ``why`` says what is wrong, ``case`` is the smallest failing case and ``value`` the submission's answer.
     ``kind`` is "broken" for a wrong answer, "needs" where another item failed that this one needs,
@@ -119,8 +119,8 @@ class Sitting:
             self.secret if hidden else PUBLIC, self.assignment.name, self.variant
         ):
             kind, why = self._judge(item, case)
-            if kind in ("not tried", "refused"):
-                return Outcome(item, hidden, kind, kind, why, case)
+            if kind in ("not tried", "refused", "file"):
+                return Outcome(item, hidden, "not run" if kind == "file" else kind, kind, why, case)
             if kind:
                 if self.shrink and not hidden and item.smaller and kind in ("broken", "error"):
                     kind, why, case = self._smallest(item, case, kind, why)

@@ -70,6 +70,7 @@ ADVICE = {name: advice for names, advice in (
     ("print", "a kernel prints nothing: store the number in an output array"),
     ("input random.random np.random.rand time.time", "a kernel asks for nothing: give it as an argument"),
     ("cuda.barrier cuda.sync", "write cuda.syncthreads()"),
+    ("cuda.syncgrid cuda.grid_sync cuda.cg.sync", "write cuda.cg.this_grid().sync()"),
     ("atomicAdd", "write cuda.atomic.add(y, i, value)"),
     ("atomicCAS cuda.atomic.CAS", "write cuda.atomic.cas(y, i, old, new)"),
     ("cuda.popc cuda.clz cuda.brev cuda.ffs", "write a loop over the bits, (b >> k) & 1"),

@@ -123,6 +123,10 @@ def fewer_wishes(case: Wishes) -> list[Wishes]:
     ]
 
 
+# Buffer 5 has fewer reads a byte: 149999999 / 150000000 is less than 150000000 / 150000001. As floats the two are equal.
+CLOSE = Wishes({3: (150_000_001, 150_000_000), 5: (150_000_000, 149_999_999)}, 150_000_001)
+
+
 # ---------------------------------------------------------------- share
 @item(
     "every buffer",
@@ -267,6 +271,7 @@ def no_more(case, ask):
     weight=2,
     hidden=120,
     needs=("fits",),
+    examples=[CLOSE],
 )
 def order(case, ask):
     gone = ask("give_up", case.wishes, case.limit)
