@@ -367,7 +367,8 @@ def _scatter_type(node: Node, types: list[TensorType]) -> TensorType:
     x, value, *indices = types
     rest = tuple(n for a, n in enumerate(x.shape) if a not in node.attr("axes"))
     _require(node.attr("mode") in ("set", *SCATTERS), node, "unknown mode {!r}", node.attr("mode"))
-    _require(bool(indices) and value == TensorType(indices[0].shape + rest, x.dtype), node,
+    fits = value.dtype == x.dtype or node.attr("mode") != "set"
+    _require(bool(indices) and fits and value.shape == indices[0].shape + rest, node,
              "cannot scatter {} into {} at {}", value, x, indices)
     return x
 

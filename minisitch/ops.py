@@ -276,7 +276,8 @@ _move("gather", None, _gather)
 
 
 # ---------------------------------------------------------------- library calls
-SCATTERS = ("add", "multiply", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor")  # ufuncs that are modes
+# ufuncs that are modes of a scatter
+SCATTERS = ("add", "subtract", "multiply", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor")
 
 
 def _library(name, arity, meaning):

@@ -54,12 +54,14 @@ CASES = {
         np.sum(d, where=y); np.any(d, where=np.int64(1)); np.sum(d, where=np.array(1))""",
     "dtype": "np.std(i, dtype=int); np.std(i, 0, dtype=int); np.var(i, dtype=bool); np.std(h, 0, dtype=bool); np.std(b); np.argmax(s, keepdims=True); np.argmin(v, keepdims=True)",
     "degrees": "np.deg2rad(x); np.radians(x); np.rad2deg(x); np.degrees(u); np.degrees(g); np.rad2deg(v); np.radians(b)",
-    "flat": """r = d.flat[2:5] $ r[0] = 9 $ return d, r; np.add(d.flat[:4], 1, out=d.flat[:4]) $ return d; d.flat[3] += 1 $ return d; r = d.flat[3] $ return r;
+    "flat": """np.copyto(i, np.nan, 'unsafe'); np.copyto(u, 300, 'unsafe'); np.copyto(i, 2.7, 'unsafe') $ return i; r = d.flat[2:5] $ r[0] = 9 $ return d, r; np.add(d.flat[:4], 1, out=d.flat[:4]) $ return d; d.flat[3] += 1 $ return d; r = d.flat[3] $ return r;
         d.flat[2:9:3] *= 2 $ return d; r = d.T.flat[3:6] $ r *= 0 $ return d, r; r = np.meshgrid(v, k, copy=False, sparse=True) $ r[0][0, 0] = 5 $ return v""",
     "at": """np.add.at(o, [0, 2, 2], 127) $ return o; np.add.at(g, [0, 1], 0.1) $ return g; np.subtract.at(g, [0, 3], np.float64(0.1)) $ return g;
         np.add.at(g, 3, 0.1) $ return g; np.add.at(u[0], 0, 300) $ return u; np.add.at(u, [0, 0], -1) $ return u; np.subtract.at(i, 0, 0.1) $ return i;
         np.multiply.at(d, [0, 0, 1], 3) $ return d; np.maximum.at(v, [0, 2, 2], [5.0, 1.0, np.nan]) $ return v; np.bitwise_or.at(w, [1, 1], 9) $ return w;
-        np.minimum.at(f.T, [1, 1], c3) $ return f; np.bitwise_xor.at(i, [0, 2], w) $ return i; np.divide.at(d, 0, 3) $ return d; np.add.at(x, [0], 0.1) $ return x""",
+        np.minimum.at(f.T, [1, 1], c3) $ return f; np.bitwise_xor.at(i, [0, 2], w) $ return i; np.divide.at(d, 0, 3) $ return d; np.add.at(x, [0, 0], 0.1) $ return x;
+        np.add.at(i, [0, 0], 0.5) $ return i; np.maximum.at(u, [0, 1], -1) $ return u; np.minimum.at(w, [0, 0], np.int64(2**40)) $ return w;
+        np.add.at(b, [0, 0], -1) $ return b; np.subtract.at(o, [0, 1], -1.5) $ return o""",
 }
 
 
@@ -71,8 +73,22 @@ def test_once_unlike_numpy(kind):
     assert bits(text, "step") == "", text
 
 
-@pytest.mark.parametrize("call", ["np.add.at(i, [0, 0], 0.5)", "np.maximum.at(u, [0, 1], -1)", "np.minimum.at(w, [0, 0], np.int64(2**40))"])
-def test_a_scatter_that_numpy_converts_at_each_addition_is_refused(call):
-    function, names = program(f"{call} $ return i")
-    with pytest.raises(ms.TraceError, match=r"program\.py:2: np\.\w+\.at of \w+ into \w+: NumPy converts after each addition\. Convert"):
-        ms.jit(function, target="reference")(*(POOL[name] for name in names))
+NUMBERS = (3, 2.5, 300, -129, 2**40, 2**63, float("nan"), float("inf"), 1e300, 7, -1, 0.5)
+WITH_NUMBERS = """x[0] = k; x[:] = k; x[[0, 1]] = k; x[x > 1] = k; x.fill(k); x += k; x = np.full_like(x, k);
+    x = np.where(x > 1, k, x); x = np.clip(x, -k, k); x = x != k; x = k < x; x = np.select([x > 1], [x], k); x = np.sum(x, initial=k);
+    x = np.pad(x, 1, constant_values=k); x = (k & 3) * x if type(k) is int else x / k; x = ~k + x if type(k) is not float else k; x = type(k);
+    x = np.array([k, 1]); x = (k << 2 | 1) >> 1 if isinstance(k, int) else x; x = x.astype(type(k)); x = np.max(x, initial=k); x = np.add(x, k)"""
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int64", "float32"])
+def test_python_numbers_fit_or_raise_at_each_call(dtype):
+    """One jitted function: what a number is decides at each call what NumPy does, whatever it was before."""
+    for line in re.split(r";\s*", WITH_NUMBERS):
+        space = {"np": np}
+        exec(f"def program(x, k):\n    {line}\n    return x", space)
+        jitted = ms.jit(space["program"], target="reference")
+        for number in NUMBERS:
+            want, expected = outcome(lambda: space["program"](np.arange(4).astype(dtype), number))  # noqa: B023
+            got, error = outcome(lambda: jitted(np.arange(4).astype(dtype), number))  # noqa: B023
+            assert type(error) is type(expected), (line, number, error, expected)
+            assert expected is not None or different(got, want) == "", (line, number)

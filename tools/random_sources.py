@@ -43,6 +43,8 @@ def _split(calls: str) -> tuple[str, ...]:
 SIDES = (1, 2, 3, 4, 5, 7, 4, 5, 7, 31, 33, 0)
 NUMBERS = ("1", "2", "3", "-1", "0", "7", "2.5", "0.1", "-0.0", "True", "np.float32(1.5)", "np.float64(0.1)", "np.int64(-3)",
            "np.uint8(200)", "np.float16(3)", "np.inf", "np.nan", "np.bool_(True)", "127", "300")
+UNDEFINED = "invalid value encountered in (cast|at)"  # integers of floats that they cannot hold
+SCALARS = (3, -2, 2.5, 0.1, np.float32(1.5), np.int64(7), True, 0, 300, -0.0, 2**40, np.uint8(200), np.nan, np.float64(0.1), 7)
 BINARY = ("+", "-", "*", "+", "-", "*", "/", "//", "%", "&", "|", "^", "<<", ">>", "<", "<=", "==", "!=", ">")
 UFUNCS = ("add", "subtract", "multiply", "divide", "floor_divide", "remainder", "fmod", "bitwise_and", "bitwise_or", "bitwise_xor",
           "left_shift", "right_shift", "less", "greater_equal", "not_equal", "logical_and", "logical_or", "logical_xor", "copysign",
@@ -89,7 +91,7 @@ class Writer:
             kept = shape if self.chance(60) else self.shape()
             self.arguments[name] = np.asarray(rng.choice(_odd_values(dtype, rng), kept)).astype(dtype)
         if self.chance(30):
-            self.arguments["k"] = self.pick((3, -2, 2.5, 0.1, np.float32(1.5), np.int64(7), True, 0))
+            self.arguments["k"] = self.pick(SCALARS)
         self.given = copy.deepcopy(self.arguments)
         self.space |= copy.deepcopy(self.arguments)
 
@@ -119,7 +121,7 @@ class Writer:
         before = copy.deepcopy({name: value for name, value in self.space.items() if not name.startswith(("_", "np"))})
         try:
             with np.errstate(all="ignore", invalid="warn"), warnings.catch_warnings():
-                warnings.filterwarnings("error", ".* in (cast|at)")  # integers of floats that they cannot hold: any value will do
+                warnings.filterwarnings("error", UNDEFINED)
                 exec(line, self.space)
             if any(np.size(value) > 2 * self.room for name, value in self.space.items() if not name.startswith(("_", "np"))):
                 raise ValueError("too large")
@@ -238,7 +240,8 @@ class Writer:
         place = self.place() if self.chance(60) else self.array()
         shape = self.shape_of(place)
         where = f", where={self.mask(shape)}" if self.chance(30) else ""
-        casting = ", casting='unsafe'" if self.chance(15) else ""
+        is_float = getattr(self.value(place), "dtype", np.dtype(bool)).kind == "f"
+        casting = ", casting='unsafe'" if is_float and self.chance(30) else ""
         if self.chance(20):
             ufunc = self.pick(("negative", "abs", "sqrt", "square", "floor", "invert", "rint"))
             return f"np.{ufunc}({self.operand(shape)}, out={place}{where}{casting})"
@@ -325,8 +328,10 @@ class Writer:
 
 # ---------------------------------------------------------------- comparing
 def outcome(call: Callable[[], Any]) -> tuple[Any, Exception | None]:
-    with np.errstate(all="ignore"), warnings.catch_warnings():
+    """A result, or the error. A conversion of which NumPy warns is a RuntimeWarning: any value will do."""
+    with np.errstate(all="ignore", invalid="warn"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        warnings.filterwarnings("error", UNDEFINED)
         try:
             return call(), None
         except Exception as error:
@@ -365,17 +370,30 @@ def program_of(seed: int, room: int = 128) -> tuple[str, dict[str, Any]]:
 
 
 def check(text: str, given: dict[str, Any], target: str, strategy: str, passes: Any = "default") -> str:
-    """What is wrong with a program's results: nothing, a refusal (which starts so), or the difference from NumPy's."""
+    """What is wrong with a program's results: nothing, a refusal (which starts so), or the difference from NumPy's.
+
+    A program that takes a number is called with three others, too: each may be a new program, or a new value of the old one.
+    """
     space: dict[str, Any] = {"np": np}
     exec(compile(text, "program.py", "exec"), space)
-    theirs, ours = copy.deepcopy(given), copy.deepcopy(given)
-    want, expected = outcome(lambda: space["program"](*theirs.values()))
-    got, error = outcome(lambda: ms.jit(space["program"], target=target, strategy=strategy, passes=passes)(*ours.values()))
-    if isinstance(error, ms.TraceError):
-        return f"refused: {error}"
-    if error is not None or expected is not None:
-        return "" if type(error) is type(expected) else f"{error!r} for {expected!r}"
-    return different(got, want) or ("" if not (why := different([*ours.values()], [*theirs.values()])) else f"arguments: {why}")
+    jitted = ms.jit(space["program"], target=target, strategy=strategy, passes=passes)
+    numbers = [given["k"], *SCALARS[(len(text) % 12):][:3]] if "k" in given else [None]
+    for number in numbers:
+        arguments = given | {"k": number} if "k" in given else given
+        theirs, ours = copy.deepcopy(arguments), copy.deepcopy(arguments)
+        want, expected = outcome(lambda: space["program"](*theirs.values()))  # noqa: B023
+        if isinstance(expected, RuntimeWarning):
+            continue
+        got, error = outcome(lambda: jitted(*ours.values()))  # noqa: B023
+        if isinstance(error, ms.TraceError):
+            return f"refused: {error}"
+        if error is not None or expected is not None:
+            why = "" if type(error) is type(expected) else f"{error!r} for {expected!r}"
+        else:
+            why = different(got, want) or different([*ours.values()], [*theirs.values()])
+        if why:
+            return why + (f" (k = {number!r})" if "k" in given else "")
+    return ""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -33,7 +33,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ..errors import MinisitchError
 from ..graph import TensorType
-from .numbers import Number, plain
+from .numbers import Number, fitting, plain
 from .recorder import Recorder, assigns_element, check_dtype, current, refuse
 from .refusals import NO_VALUE, refuse_value
 from .tree import refuse_other_meanings
@@ -448,7 +448,7 @@ def _real(value: Any) -> Any:
         return value.copy()
     if isinstance(value, FunctionType | NDArrayOperatorsMixin):
         raise ValueError("it is a function, or knows no shape")
-    return value
+    return plain(value)
 
 
 def answers(function: Callable) -> Callable[[Callable], Callable]:
@@ -613,6 +613,8 @@ def lift(value: Any) -> TracedArray:
     if isinstance(value, TracedArray):
         value.recorder.require_running()
         return value
+    if value.__class__ is int:
+        value = fitting(value, np.dtype(np.int64))
     if type(value) is Number:
         return fresh(value.recorder.number(value, "float64" if value.__class__ is float else "int64"))
     if value is None:

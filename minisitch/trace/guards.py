@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .array import TracedArray, is_traced, lift, record
+from .numbers import fitting
 
 
 def assignable(value: Any, dtype: np.dtype, checked: bool = True) -> TracedArray:
@@ -20,6 +21,7 @@ def assignable(value: Any, dtype: np.dtype, checked: bool = True) -> TracedArray
     ``checked``: NumPy's scalars must fit the dtype. At integer positions and masks only Python's
     must.
     """
+    value = fitting(value, dtype)
     if is_traced(value) or isinstance(value, np.ndarray) or (isinstance(value, np.generic) and not checked):
         if checked and dtype.kind == "i" and isinstance(value, TracedArray) and value.is_scalar:
             _guard_range(value, np.iinfo(dtype))

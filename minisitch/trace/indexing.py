@@ -307,24 +307,16 @@ def _same_view(value: Any, target: TracedArray) -> bool:
 def at(ufunc: np.ufunc, target: Any, index: Any, value: Any = None) -> None:
     """``np.add.at(x, index, value)``: repeated positions add up. A Python number counts as an array."""
     must_be_traced(target)
-    change = lift(value)
-    loop, name = resolve(ufunc, [target, change])[-1], "add" if ufunc.__name__ == "subtract" else ufunc.__name__
-    items = parse(target, index)
+    items, change = parse(target, index), lift(value)
     if not any(item.kind == "array" for item in items):
         found = ufunc(target[index], change)
         target[index] = found if isinstance(found, Masked) else cast(found, target.dtype)
         return
-    if name not in SCATTERS:
-        raise refuse(f"np.{name}.at", "the graph has no such scatter", f"Scatters are {', '.join(SCATTERS)}, subtract")
-    wraps = {loop.kind, target.dtype.kind} <= {"i", "u"} and name not in ("maximum", "minimum")
-    if loop != target.dtype and not wraps and not loop.kind == target.dtype.kind == "f":
-        raise refuse(f"np.{name}.at of {change.dtype} into {target.dtype}", "NumPy converts after each addition",
-                     f"Convert the values to {target.dtype} first")
-    wide = target if loop.kind != "f" else cast(target, loop)
-    positions, change = place(wide, items, name), cast(change, wide.dtype)
-    positions.write(broadcast(change if ufunc.__name__ == name else traced.negative(change), positions.shape).node)
-    if wide is not target:
-        target.write(cast(wide, target.dtype).node)
+    if ufunc.__name__ not in SCATTERS:
+        raise refuse(f"np.{ufunc.__name__}.at", "the graph has no such scatter", f"Scatters are {', '.join(SCATTERS)}")
+    resolve(ufunc, [target, change])  # raises NumPy's errors
+    positions = place(target, items, ufunc.__name__)
+    positions.write(broadcast(change, positions.shape).node)
 
 
 METHODS["at"] = at
@@ -385,5 +377,5 @@ def copyto(dst, src, casting="same_kind", where=True):
     counts = given.kind == "i" and dst.dtype.kind != "b" and not isinstance(value, TracedArray)
     if not np.can_cast(given, dst.dtype, casting) and not counts:
         raise TypeError(f"Cannot cast array data from {given!r} to {dst.dtype!r} according to the rule {casting!r}")
-    settled = _fitted(value, dst)
+    settled = _fitted(lift(value) if value.__class__ is float else value, dst, False)
     dst.write((settled if where is True else choose(bools(where), settled, dst, dst.dtype, dst.shape)).node)

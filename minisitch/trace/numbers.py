@@ -25,7 +25,8 @@ import numpy as np
 if TYPE_CHECKING:
     from .recorder import Recorder
 
-ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**"}
+ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "and": "&", "or": "|",
+              "xor": "^", "lshift": "<<", "rshift": ">>"}
 COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 
 
@@ -82,6 +83,17 @@ def plain(value: Any) -> Any:
     return value.now() if type(value) is Number else value
 
 
+def fitting(value: Any, dtype: np.dtype) -> Any:
+    """A ``Number`` as it is, if an integer dtype holds it at this call. At a call where it does not, the function is traced again.
+
+    Otherwise its value. Anything else is returned as it is.
+    """
+    if type(value) is not Number or dtype.kind == "f":
+        return value
+    holds = np.iinfo(np.int64 if dtype.kind == "b" else dtype)
+    return value if int(holds.min) - 1 < value < int(holds.max) + 1 else value.now()
+
+
 def computed(text: str, function: Callable[..., Any], *operands: Any) -> Any:
     """The result of Python arithmetic on numbers, computed at each call.
 
@@ -125,11 +137,12 @@ def _comparison(symbol: str, function: Callable[..., bool]) -> Callable[..., Any
 
 
 for _name, _symbol in ARITHMETIC.items():
-    setattr(Number, f"__{_name}__", _arithmetic(_symbol, getattr(operator, _name), False))
-    setattr(Number, f"__r{_name}__", _arithmetic(_symbol, getattr(operator, _name), True))
+    _function = getattr(operator, f"__{_name}__")
+    setattr(Number, f"__{_name}__", _arithmetic(_symbol, _function, False))
+    setattr(Number, f"__r{_name}__", _arithmetic(_symbol, _function, True))
 for _name, _symbol in COMPARISONS.items():
     setattr(Number, f"__{_name}__", _comparison(_symbol, getattr(operator, _name)))
-for _name, _symbol in {"neg": "-{}", "pos": "+{}", "abs": "abs({})"}.items():
+for _name, _symbol in {"neg": "-{}", "pos": "+{}", "invert": "~{}", "abs": "abs({})"}.items():
     setattr(Number, f"__{_name}__", functools.partialmethod(lambda self, text, function: computed(text, function, self),
                                                             _symbol, getattr(operator, _name)))
 

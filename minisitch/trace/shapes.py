@@ -245,7 +245,9 @@ def pad(array, pad_width, mode="constant", **options):
         return NotImplemented
     widths = np.broadcast_to(np.asarray(pad_width), (array.ndim, 2)).tolist()
     shape = tuple(a + n + b for (a, b), n in zip(widths, array.shape, strict=True))
-    frame = constant(np.asarray(value).astype(array.dtype).item(), shape, array.dtype)
+    held = np.zeros((), array.dtype)
+    held[...] = np.asarray(value)[()]  # with NumPy's errors
+    frame = constant(held.item(), shape, array.dtype)
     framed = record("update", frame, array, start=tuple(a for a, _ in widths), step=(1,) * array.ndim)
     return framed if framed.ndim else fresh(framed.node, scalar=False)
 

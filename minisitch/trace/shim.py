@@ -316,6 +316,17 @@ class StandIn(types.ModuleType):
         return found
 
 
+class TypeStandIn:
+    """``type`` as a traced function sees it: a ``Number`` is a float or an int."""
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        return args[0].__class__ if len(args) == 1 and type(args[0]) is Number else type(*args, **named)
+
+    __getattr__ = staticmethod(functools.partial(getattr, type))
+    __instancecheck__ = staticmethod(lambda value: isinstance(value, type))
+    __mro_entries__ = staticmethod(lambda bases: (type,))
+
+
 class RandomStandIn(StandIn):
     """``np.random``: the global generator is refused, seeded ones are allowed."""
 
@@ -365,6 +376,7 @@ class Rebinder:
             original.setdefault("__warningregistry__", {})
             copied = self.copies[id(original)] = dict(original)
             copied.update({name: self.seen(value) for name, value in [*original.items()]})
+            copied.setdefault("type", TypeStandIn())
             if self._outside:
                 self._outside.keep("", copied)
         return self.copies[id(original)]

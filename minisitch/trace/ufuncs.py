@@ -154,7 +154,7 @@ def _out_of_range(name: str, operands: list[Any], dtypes: tuple[np.dtype, ...]) 
         return None
     for value, dtype in zip(operands, dtypes, strict=False):
         if is_weak(value) and dtype.kind in "iu" and not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
-            sides = [o if is_weak(o) else np.zeros((), dtype) for o in operands]
+            sides = [plain(o) if is_weak(o) else np.zeros((), dtype) for o in operands]
             return bool(getattr(np, name)(*sides))
     return None
 
@@ -289,7 +289,8 @@ def where(condition, x=None, y=None, /):
     a, b = operand(x), operand(y)
     dtype, shape = common_dtype(a, b), np.broadcast_shapes(*map(np.shape, (condition, a, b)))
     # Unlike in arithmetic, a number that the dtype cannot hold wraps.
-    a, b = (each if isinstance(each, TracedArray | Number) else constant(np.asarray(each), (), dtype) for each in (a, b))
+    a, b = (each if isinstance(each, TracedArray) or (type(each) is Number and dtype.kind == "f")
+            else constant(np.asarray(plain(each)), (), dtype) for each in (a, b))
     return fresh(choose(condition, a, b, dtype, shape).node, scalar=False)
 
 
@@ -298,8 +299,8 @@ def clip(a, a_min=None, a_max=None, out=None, *, min=None, max=None, dtype=None,
     low, high = (min if a_min is None else a_min), (max if a_max is None else a_max)
     if lift(a).dtype.kind in "iu":  # a Python integer outside the dtype's range bounds nothing
         ends = np.iinfo(lift(a).dtype)  # type: ignore[arg-type]
-        low = None if type(low) is int and low <= ends.min else low
-        high = None if type(high) is int and high >= ends.max else high
+        low = None if low.__class__ is int and low <= ends.min else low
+        high = None if high.__class__ is int and high >= ends.max else high
     operands = [lift(a), *(operand(each) for each in (low, high) if each is not None)]
     common = common_dtype(*operands)
     if low is None and high is None and common.kind == "b":
