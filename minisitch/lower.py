@@ -24,6 +24,7 @@ from typing import Any
 from . import cpu_emit, cuda_emit
 from .device import Device
 from .errors import MinisitchError
+from .errors.nearest import near
 from .errors.progress import now
 from .fuse import Body, Decision, FusionPlan, count, extract, verify_plan
 from .graph import Graph
@@ -96,8 +97,8 @@ def door(stop_after: str, passes: tuple[str, ...]) -> tuple[str, tuple[str, ...]
     if stop_after in passes:
         return "schedule", passes[:passes.index(stop_after) + 1]
     if stop_after not in STAGES:
-        raise MinisitchError(f"unknown stage {stop_after!r}; the stages are {', '.join(STAGES)}; passes that run here: "
-                             f"{', '.join(passes) or 'none'}")
+        raise MinisitchError(f"unknown stage {stop_after!r}{near(stop_after, (*STAGES, *passes))}; the stages are "
+                             f"{', '.join(STAGES)}; passes that run here: {', '.join(passes) or 'none'}")
     return stop_after, passes if stop_after == "emit" else ()
 
 

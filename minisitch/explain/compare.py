@@ -267,6 +267,9 @@ def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None
     for the device.
     """
     fn, _, target, device, exact, passes = settings(fn, None, target, device, exact, passes)
+    strategies = (strategies,) if isinstance(strategies, str) else strategies
+    for name in strategies or ():
+        settings(fn, name, target, device, exact, passes)  # refuses an unknown one
     args, kwargs = sample(read_types((args, kwargs)), seed)
     machine = choose_device(target, device)
     refuse_other_machine(machine, target)

@@ -18,6 +18,7 @@ from functools import reduce
 
 from ..device import Device
 from ..errors import KernelError, MinisitchError
+from ..errors.nearest import near
 from ..kernel.ir import Kernel
 from ..kernel.verify import verify_values
 from ..schedule import launch, schedule
@@ -56,7 +57,14 @@ def kernel_pass(name: str, kind: str = "") -> Callable[[KernelPass], KernelPass]
     If a pass has nothing to do, it returns the kernel itself. ``kind`` is ``"cpu"`` or ``"gpu"`` if
     the pass is only for kernels of that kind of device.
     """
+    if not isinstance(name, str):
+        raise MinisitchError("a pass is registered under a name; write @kernel_pass('mine')")
+
     def register(function: KernelPass) -> KernelPass:
+        ours = any(name in names for names in DEFAULTS.values())
+        if ours and function.__module__.partition(".")[0] != __name__.partition(".")[0]:
+            raise MinisitchError(f"{name!r} is a pass of this package; register yours under another name")
+
         def rewrite(kernel: Kernel) -> Kernel:
             return function(kernel) if kind in ("", kernel.device.kind) else kernel
         PASSES[name] = replace(PASSES.get(name, Pass()), kernel=rewrite)
@@ -82,7 +90,8 @@ def chosen(passes: str | Sequence[str], device: Device) -> tuple[str, ...]:
     asked = (passes,) if isinstance(passes, str) else tuple(passes)
     for name in asked:
         if name not in PASSES:
-            raise MinisitchError(f"unknown pass {name!r}; take \"default\", or a tuple of these: {', '.join(sorted(PASSES))}")
+            raise MinisitchError(f"unknown pass {name!r}{near(name, PASSES)}; take \"default\", or a tuple of these: "
+                                 f"{', '.join(sorted(PASSES))}")
     return asked
 
 

@@ -28,16 +28,17 @@ import threading
 import time
 import types
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ..device import Device
-from ..errors import MinisitchError
+from ..errors import MinisitchError, PlanError
+from ..errors.nearest import near
 from ..errors.progress import shown, working
-from ..fuse import count
+from ..fuse import STRATEGIES, count
 from ..graph import Graph, TensorType
 from ..lower import STAGES, Stages, lower_program, program_of
 from ..lower import door as door_of
@@ -97,7 +98,14 @@ def settings(fn: Callable[..., Any], strategy: str | None, target: str | None, d
     exact = told.exact if exact is None else exact
     device = device or (told.device if chosen == choose_target(told.target) else None)
     passes = for_target(told.passes if passes is None else passes, chosen)
-    return fn.function if isinstance(fn, Jitted) else fn, strategy or told.strategy, chosen, device, exact, passes
+    strategy = strategy or told.strategy
+    if not isinstance(strategy, str) or strategy not in STRATEGIES:
+        raise PlanError(f"unknown strategy {strategy!r}{near(strategy, STRATEGIES)}; known: {', '.join(sorted(STRATEGIES))}")
+    if not isinstance(passes, Collection):
+        raise MinisitchError(f"passes is {passes!r}: write \"default\", or a tuple of names, as in passes=(\"vectorize\",)")
+    if not isinstance(exact, bool):
+        raise MinisitchError(f"exact is {exact!r}: write exact=True or exact=False")
+    return fn.function if isinstance(fn, Jitted) else fn, strategy, chosen, device, exact, passes
 
 
 @door
@@ -385,7 +393,7 @@ def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "auto", target:
 
     Raises MinisitchError if ``fn`` is not callable, DeviceError for an unknown target.
     """
-    chosen = passes if passes is None or isinstance(passes, str) else tuple(passes)
+    chosen = tuple(passes) if isinstance(passes, Collection) and not isinstance(passes, str) else passes
     options = Options(strategy, target, device, exact, chosen)
     if fn is None:
         return functools.partial(jit, **vars(options))

@@ -36,9 +36,10 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import identifier
+from ..graph import TensorType, identifier
 from ..reference import Array
 from ..trace import Program
+from ..trace.recorder import refuse
 from ..trace.tree import Branch, Leaf, Tree, refuse_other_meanings
 from .cpu.compile import remember_lines
 from .memory import ALIGNMENT, Slot, line_start
@@ -54,6 +55,8 @@ def ready(x: Any, dtype: np.dtype) -> Array:
     Raises TraceError for a masked array or a matrix.
     """
     refuse_other_meanings(x)
+    if isinstance(x, TensorType):
+        raise refuse(f"the type {x}", "a call needs values", "Pass an array; lower, explain and compare take types")
     return np.asarray(np.require(np.asarray(x), dtype, ["C", "A"]))
 
 

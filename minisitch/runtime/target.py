@@ -11,6 +11,7 @@ import sys
 
 from ..device import DEVICES, Device
 from ..errors import DeviceError
+from ..errors.nearest import near
 from .cuda import driver as cuda_driver
 from .this_machine import get_device, this_cpu
 
@@ -25,7 +26,7 @@ def choose_target(target: str) -> str:
     if target == "auto":
         return "cuda" if has_driver() and cuda_driver.available() else "cpu"
     if target not in TARGETS:
-        raise DeviceError(f"unknown target {target!r}; take one of auto, {', '.join(TARGETS)}")
+        raise DeviceError(f"unknown target {target!r}{near(target, TARGETS)}; take one of auto, {', '.join(TARGETS)}")
     return target
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from ..device import BUILT_IN, DEVICES, HEAVY_NS, LOOP_NS, Device, Level
 from ..errors import DeviceError
+from ..errors.nearest import near
 
 FILE_VERSION = 4  # of the device file
 
@@ -141,5 +142,5 @@ def get_device(name: str) -> Device:
     if name == "cpu":
         return this_cpu()
     if name not in DEVICES:
-        raise DeviceError(f"unknown device {name!r}; known: cpu, {', '.join(DEVICES)}")
+        raise DeviceError(f"unknown device {name!r}{near(name, DEVICES)}; known: cpu, {', '.join(DEVICES)}")
     return DEVICES[name]

@@ -34,7 +34,7 @@ from .recorder import ACTIVE, Recorder, check_dtype, current, left_at, program_f
 from .refusals import refuse_other
 from .results import require_plain
 from .shim import rebind
-from .tracebacks import door
+from .tracebacks import door, run_program
 from .tree import (
     Branch,
     Inputs,
@@ -180,7 +180,7 @@ def _run(fn: Callable, inputs: Tree, arrays: Sequence[TracedArray | Number], rec
     positional, named = unflatten(with_statics(inputs, outside.seen), arrays)
     try:
         outside.close()
-        result = called(*positional, **named)
+        result = run_program(called, positional, named)
         outside.require_unasked()
         recorder.require_honest()
         outside.stop_watching()

@@ -322,6 +322,9 @@ class TracedArray(NDArrayOperatorsMixin):
             raise TypeError(f"argument of type 'numpy.{self.dtype.name}' is not iterable")
         return bool(np.any(self == value))
 
+    def __delitem__(self, index: Any) -> None:
+        raise ValueError("cannot delete array elements")
+
     def __matmul__(self, other: Any) -> Any:
         return NotImplemented if self.is_scalar else np.matmul(self, other)
 

@@ -91,6 +91,7 @@ SETTINGS: list[tuple[str, Callable[[], Any], Callable[[Any], Any]]] = [
     ("os.environ", os.environ.copy, lambda was: os.environ.update(was) or [os.environ.pop(key) for key in {*os.environ} - {*was}])]
 # modules that read files, but not for the program
 MACHINERY = ("importlib", "linecache", "tokenize", "warnings")
+OURS = tuple(f"{__name__.partition('.')[0]}.{room}" for room in ("runtime", "explain", "lower", "strategies", "errors"))
 CHANGES = set("append extend insert pop remove clear sort reverse update setdefault popitem add discard appendleft extendleft "
               "popleft rotate STORE_SUBSCR STORE_SLICE DELETE_SUBSCR".split())
 
@@ -415,7 +416,8 @@ class Outside:
             reason, remedy, directly = ASKED[called]
             asks = frame.f_back if event == "call" else frame
             while asks is not None and not user_file(asks.f_code.co_filename):
-                if directly or asks.f_globals.get("__name__", "").partition(".")[0].strip("_") in MACHINERY:
+                name = asks.f_globals.get("__name__", "")
+                if directly or name.partition(".")[0].strip("_") in MACHINERY or name.startswith(OURS):
                     return
                 asks = asks.f_back
             if asks is not None:
@@ -457,7 +459,7 @@ class Outside:
             strides = strides_of(value.shape) if value.flags.c_contiguous or value.ndim < 2 else None
             made = TracedArray(current(), storage, storage.type, strides=strides)
         elif _draws(value):
-            made = _Refusing(value, name)
+            made = type(type(value).__name__, (_Refusing,), {})(value, name)
         else:
             made = self._copy(value)
         if made is not value:

@@ -25,6 +25,8 @@ def parse(text: str) -> Graph:
 
     Raises GraphError with the line that cannot be read.
     """
+    if not isinstance(text, str):
+        raise GraphError(f"parse takes the text of a graph, not {text!r:.40}: write parse(str(graph))")
     nodes: list[Node] = []
     outputs: tuple[int, ...] | None = None
     for number, line in enumerate(filter(None, map(str.strip, text.splitlines())), 1):

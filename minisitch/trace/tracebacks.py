@@ -35,8 +35,12 @@ def shorten(error: BaseException, program: str) -> None:
         entries.append(entry)
         entry = entry.tb_next
     kept = [each for each in entries if not is_inside(each.tb_frame.f_code.co_filename, program)]
+    # wrong arguments of the user's function: the outer doors know it by the mark of the inner one
+    called = entries[-1].tb_frame.f_code is run_program.__code__ or hasattr(error, "of_the_call")
     if not kept and not isinstance(error, MinisitchError):
-        return
+        if not called:
+            return
+        error.of_the_call = True  # type: ignore[attr-defined]
     if not kept or entries[-1] is not kept[-1]:  # raised by us: the message says what led to it
         error.__cause__, error.__suppress_context__ = None, True
     elif error.__context__ is not None:
@@ -47,10 +51,19 @@ def shorten(error: BaseException, program: str) -> None:
     error.__traceback__ = found
 
 
+def run_program(program: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Call the user's function. An error of this frame is the call's: its arguments are wrong."""
+    return program(*args, **kwargs)
+
+
 def door(enter: Callable[..., Any]) -> Callable[..., Any]:
     """A function that users call. Its first argument is the function to trace, or wraps it."""
     @functools.wraps(enter)
     def entered(*args: Any, **kwargs: Any) -> Any:
+        if args and not callable(args[0]):
+            name = enter.__name__
+            raise MinisitchError(f"{name} takes a function and its arguments, not {args[0]!r:.60}; write {name}(f, x), "
+                                 f"and not {name}(f(x))")
         try:
             return enter(*args, **kwargs)
         except Exception as error:

@@ -182,7 +182,7 @@ def _static_key(value: Any) -> Hashable:
         return type(value).__name__, repr(value)
     try:
         hash(value)
-    except TypeError:  # a model object with __eq__, a set: the same object is the same program
+    except (TypeError, ValueError):  # a model object with __eq__, a set: the same object is the same program
         return type(value).__name__, id(value)
     return value
 

@@ -1,0 +1,20 @@
+"""The word that was meant: the known one that is most like what was written.
+
+Before:  near("astich", STRATEGIES)
+After:   " (is 'astitch' meant?)"
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+OTHERS = {"gpu": "cuda", "nvidia": "cuda", "numpy": "reference", "stepper": "step", "simulator": "step"}
+
+
+def near(written: object, known: Iterable[str]) -> str:
+    """A remark for an error. Empty if no known word is near."""
+    names = {each.lower(): each for each in known}
+    word = str(written).lower()
+    found = names.get(OTHERS.get(word, "")) or next((names[each] for each in difflib.get_close_matches(word, names, 1, 0.7)), None)
+    return f" (is {found!r} meant?)" if found else ""

@@ -1,0 +1,75 @@
+"""A wrong word at a door is answered with the nearest right one, and wrong arguments of a function without frames of ours."""
+
+from __future__ import annotations
+
+import functools
+import re
+import traceback
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import minisitch as ms
+from minisitch.passes.registry import PASSES
+
+X = np.arange(1.0, 5.0)
+
+
+def f(x):
+    return x * 2
+
+
+WORDS = {
+    "a strategy": (lambda: ms.jit(f, strategy="astich")(X), ms.PlanError, "'astich' (is 'astitch' meant?); known: "),
+    "a strategy in capitals": (lambda: ms.lower(f, X, strategy="FS18"), ms.PlanError, "(is 'fs18' meant?)"),
+    "a strategy that is a list": (lambda: ms.jit(f, strategy=["xla"])(X), ms.PlanError, "unknown strategy ['xla']"),
+    "a strategy to compare": (lambda: ms.compare(f, X, strategies="astich", target="reference"), ms.PlanError, "(is 'astitch' meant?)"),
+    "a target": (lambda: ms.jit(f, target="gpu"), ms.DeviceError, "'gpu' (is 'cuda' meant?)"),
+    "a target that is NumPy": (lambda: ms.explain(f, X, target="numpy"), ms.DeviceError, "(is 'reference' meant?)"),
+    "a device": (lambda: ms.lower(f, X, device="H-100"), ms.DeviceError, "(is 'h100' meant?)"),
+    "a pass": (lambda: ms.lower(f, X, passes="vectorise"), ms.MinisitchError, "(is 'vectorize' meant?)"),
+    "a number of passes": (lambda: ms.jit(f, passes=3)(X), ms.MinisitchError, 'passes is 3: write "default"'),
+    "a stage": (lambda: ms.lower(f, X, stop_after="stich"), ms.MinisitchError, "(is 'stitch' meant?)"),
+    "exact as text": (lambda: ms.jit(f, exact="no")(X), ms.MinisitchError, "exact is 'no': write exact=True or exact=False"),
+    "a result for a function": (lambda: ms.explain(f(X)), ms.MinisitchError, "write explain(f, x), and not explain(f(x))"),
+    "a name for a function": (lambda: ms.lower("softmax", X), ms.MinisitchError, "lower takes a function and its arguments, not 'softmax'"),
+    "no function to compare": (lambda: ms.compare(None), ms.MinisitchError, "compare takes a function and its arguments"),
+    "a number for a graph": (lambda: ms.parse(3), ms.GraphError, "parse takes the text of a graph, not 3"),
+    "a pass without a name": (lambda: ms.kernel_pass(f), ms.MinisitchError, "@kernel_pass('mine')"),
+    "a pass of ours": (lambda: ms.kernel_pass("vectorize")(f), ms.MinisitchError, "register yours under another name"),
+    "a type for an array": (lambda: ms.jit(f)(ms.TensorType((4,))), ms.TraceError, "a call needs values. Pass an array"),
+}
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_a_wrong_word_is_answered_with_the_nearest(name):
+    call, kind, said = WORDS[name]
+    before = dict(PASSES)
+    with pytest.raises(kind, match=re.escape(said)) as refused:
+        call()
+    assert type(refused.value) is kind and PASSES == before
+
+
+@pytest.mark.parametrize("door", [ms.jit(f), ms.jit(f).compile, functools.partial(ms.lower, f), functools.partial(ms.explain, f),
+                                  functools.partial(ms.compare, f)])
+@pytest.mark.parametrize(("args", "named"), [((), {}), ((X, X), {}), ((X,), {"y": X})])
+def test_wrong_arguments_are_pythons_own_error_without_frames_between(door, args, named):
+    with pytest.raises(TypeError) as expected:
+        f(*args, **named)
+    with pytest.raises(TypeError, match=re.escape(str(expected.value))) as refused:
+        door(*args, **named)
+    frames = traceback.extract_tb(refused.value.__traceback__)
+    assert {Path(frame.filename).name for frame in frames} == {Path(__file__).name}
+
+
+def test_types_are_called_as_python_calls_them():
+    with pytest.raises(TypeError, match=r"unsupported operand type\(s\) for \*: 'generator' and 'int'"):
+        ms.jit(f)(i for i in range(3))
+    with pytest.raises(ValueError, match="cannot delete array elements"):
+        ms.jit(deleting)(X)
+
+
+def deleting(x):
+    del x[0]
+    return x
