@@ -3,8 +3,7 @@
 GPU figures come from the vendor's datasheets and architecture papers (V100, A100, H100, H200; SXM
 boards, tensor cores without sparsity). AStitch measured the V100's launch and barrier costs. Those
 of the others are assumed. The bandwidth of an L2 cache is Kitsune's "about three times HBM's",
-since no datasheet prints it. A CPU's built-in figures are those of a two-core x86-64 server.
-``runtime.this_machine`` reads the figures that ``python -m minisitch calibrate`` measured.
+since no datasheet prints it. A CPU's figures are in ``runtime.this_machine``.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from .errors import DeviceError
 
@@ -62,7 +60,7 @@ class Device:
     source: str = ""
     # a CPU's caches, nearest first; larger sets move at the last one's rate
     levels: tuple[Level, ...] = ()
-    # a CPU's: nanoseconds of one core, by kind of work (``LOOP_NS``, ``HEAVY_NS``)
+    # a CPU's: nanoseconds of one core, by kind of work (``runtime.this_machine.LOOP_NS``)
     core_ns: tuple[tuple[str, float], ...] = ()
     serial_below: int = SERIAL_BELOW  # a CPU's: a segment with less work than this runs on one core
     l2_size: int = 0  # a GPU's, like the next two: bytes of the cache that all SMs share
@@ -130,66 +128,3 @@ DEVICES = {d.name: d for d in (
     _gpu("h200", sms=132, shared_per_sm=233472, bandwidth=4800e9, flops=67e12, launch_us=5.0, grid_barrier_us=2.5,
          l2_size=50 << 20, tensor_flops=989e12, source=_ASSUMED),
 )}
-
-
-# ---------------------------------------------------------------- this machine's processor
-def _heavy(text: str) -> dict[str, float]:
-    """Entries such as ``exp float32`` from lines such as ``exp 0.15 0.45``.
-
-    The numbers are nanoseconds an element, in float32, float64 and integers.
-    """
-    found: dict[str, float] = {}
-    for line in text.strip().splitlines():
-        name, *each = line.split()
-        found |= {f"{name} {kind}": float(ns) for kind, ns in zip(("float32", "float64", "int"), each, strict=False)}
-    return found
-
-
-# What one core does, in nanoseconds. An operation that is not in HEAVY_NS is light.
-LOOP_NS = {
-    "light": 0.005,  # a vectorised add, a byte
-    "load": 0.002,  # from the nearest cache, a byte
-    "store": 0.01,
-    "strided": 0.6,  # an element, neighbours apart in memory
-    "gathered": 0.9,  # an element at a loaded index
-    "half": 0.2,  # an element, between float16 and float32
-    "scalar": 0.6,  # an operation outside vectors, in addition
-    "loop": 0.75,  # the start of an innermost loop
-    "row": 1.5,  # the start of a phase
-    "meet": 1.5,  # the lanes of a reduction, added up
-}
-HEAVY_NS = _heavy("""
-    div 0.17 0.57
-    sqrt 0.20 0.79
-    exp 0.15 0.45
-    expm1 0.19 0.57
-    log 0.32 0.78
-    log1p 0.38 1.0
-    log2 0.34 0.91
-    log10 0.35 1.05
-    tanh 0.31 0.84
-    erf 0.40 1.87
-    sin 0.95 6.2
-    cos 0.94 5.2
-    tan 8.2 6.7
-    arcsin 8.4 11.4
-    arccos 9.0 11.5
-    arctan 10.0 5.4
-    sinh 11.7 11.5
-    cosh 7.1 7.5
-    arcsinh 10.1 9.3
-    arccosh 7.4 8.0
-    arctanh 9.8 8.8
-    arctan2 18.1 16.3
-    hypot 2.0 3.5
-    power 1.34 13.9 0.5
-    mod 8.2 8.7 1.6
-    fmod 8.8 9.1 1.7
-    floor_divide 8.5 9.4 2.0
-""")
-BUILT_IN: dict[str, Any] = {
-    "levels": [[1 << 20, 85e9, 140e9], [1 << 21, 50e9, 80e9], [1 << 25, 29.5e9, 47e9], [1 << 26, 25e9, 40e9],
-               [1 << 40, 10e9, 11e9]],
-    "flops": 250e9, "launch_us": 0.7, "grid_barrier_us": 5.0, "serial_below": SERIAL_BELOW, "core_ns": LOOP_NS | HEAVY_NS,
-    "source": "measured with `python -m minisitch calibrate` on a two-core x86-64 server",
-}

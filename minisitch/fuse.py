@@ -182,21 +182,6 @@ def count(n: int, word: str) -> str:
     return f"{n} {word}" + ("" if n == 1 else "s")
 
 
-def bits(mask: int) -> list[int]:
-    """The members of a set of small numbers, ascending.
-
-    The set is one integer: ``0b1010`` holds 1 and 3.
-    """
-    start = (mask & -mask).bit_length() - 1
-    mask >>= max(0, start)  # the members are mostly neighbours: the rest is a short integer
-    found = []
-    while mask:
-        low = mask & -mask
-        found.append(start + low.bit_length() - 1)
-        mask ^= low
-    return found
-
-
 # ---------------------------------------------------------------- what every strategy needs
 # Views. Inside a kernel these moves only change an index.
 FREE = frozenset({"broadcast", "reshape", "transpose", "slice"})

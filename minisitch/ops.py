@@ -7,7 +7,7 @@ the dtypes it takes, and its cost class. Other files name an op only where a rul
 op: identities in ``simplify``; sources, folds and the few *moves*
 (which only re-index) in ``graph``, ``stitch``, ``kernel.statements`` and ``strategies.kitsune``;
 division by a constant in ``fuse.is_heavy``; casts and integer overflow in ``kernel.text``; products
-and casts to float16 in ``strategies.cost``; nanoseconds on a core in ``device.HEAVY_NS``; and
+and casts to float16 in ``strategies.cost``; nanoseconds on a core in ``runtime.this_machine.HEAVY_NS``; and
 rounding in ``testing.judge``.
 
 The cost classes are the papers' (AStitch section 2.2, FusionStitching 2018 section 4): *light*

@@ -21,7 +21,7 @@ from minisitch.simplify import simplify
 from minisitch.stitch.dominants import is_row_reduce
 from minisitch.stitch.loops import stitch
 from minisitch.strategies import cost
-from minisitch.strategies.astitch import ablation
+from minisitch.strategies.ablation import ablation
 from minisitch.strategies.prices import Prices
 from minisitch.testing import random_inputs
 from minisitch.testing.judge import judge

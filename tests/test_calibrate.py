@@ -14,11 +14,10 @@ from programs import gelu, softmax
 from stitch_help import lowered, one_kernel, traced
 
 from minisitch.__main__ import main
-from minisitch.device import BUILT_IN, HEAVY_NS
 from minisitch.errors import DeviceError
 from minisitch.explain import calibrate as cal
 from minisitch.runtime import this_machine as devices
-from minisitch.runtime.this_machine import cpu_with, device_file, this_cpu
+from minisitch.runtime.this_machine import BUILT_IN, HEAVY_NS, cpu_with, device_file, this_cpu
 from minisitch.strategies.prices import moved_us
 
 FIGURES = {**BUILT_IN, "flops": 1e11, "launch_us": 7.0, "source": "a test"}

@@ -9,13 +9,13 @@ from programs import batch_norm, gelu, layernorm, layernorm_backward, softmax
 from stitch_help import BASIC, CPU, TOY, TOY32, TOY128, V100, figure_7, lowered, one_kernel, program, stepped, traced
 
 from minisitch import cuda_emit
-from minisitch.device import BUILT_IN, LOOP_NS, SERIAL_BELOW, SERIAL_BESIDE_LIBRARY, Level
+from minisitch.device import SERIAL_BELOW, SERIAL_BESIDE_LIBRARY, Level
 from minisitch.errors import DeviceError
 from minisitch.kernel.ir import HEAVY
 from minisitch.passes.registry import DEFAULTS
 from minisitch.runtime.cpu import thread_pool, workers
 from minisitch.runtime.steps import requests, to_the_cores
-from minisitch.runtime.this_machine import cpu_with
+from minisitch.runtime.this_machine import BUILT_IN, LOOP_NS, cpu_with
 from minisitch.simplify import simplify
 from minisitch.strategies import cost
 from minisitch.testing import random_graph, random_inputs

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import minisitch as ms
-from minisitch.device import BUILT_IN, DEVICES
+from minisitch.device import DEVICES
 from minisitch.errors import MinisitchError
 from minisitch.fuse import fuse
-from minisitch.runtime.this_machine import cpu_with
+from minisitch.runtime.this_machine import BUILT_IN, cpu_with
 from minisitch.strategies.kitsune.models.simulate import dataflow
 from minisitch.strategies.kitsune.predict import workload
 from minisitch.strategies.kitsune.price import pipeline_us

@@ -10,13 +10,12 @@ from stitch_help import TOY, one_kernel, run, stepped, traced
 
 import minisitch as ms
 from minisitch import cpu_emit, cuda_emit
-from minisitch.device import BUILT_IN
 from minisitch.errors import KernelError, MinisitchError
 from minisitch.kernel import ir
 from minisitch.lower import STAGES, lower_program, program_of
 from minisitch.passes.registry import DEFAULTS, PASSES, chosen, history
 from minisitch.runtime.assemble import assemble
-from minisitch.runtime.this_machine import cpu_with
+from minisitch.runtime.this_machine import BUILT_IN, cpu_with
 from minisitch.simplify import simplify
 from minisitch.testing import check_graph, random_graph, random_inputs
 from minisitch.testing.judge import judge

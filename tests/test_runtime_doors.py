@@ -14,12 +14,11 @@ from programs import softmax
 from runtime_help import array
 
 import minisitch as ms
-from minisitch.device import BUILT_IN
 from minisitch.errors import DeviceError, MinisitchError, PlanError, TraceError
 from minisitch.graph import Graph, TensorType
 from minisitch.runtime import assemble, choose_device, lower_program
 from minisitch.runtime.cuda import driver as cuda_driver
-from minisitch.runtime.this_machine import cpu_with
+from minisitch.runtime.this_machine import BUILT_IN, cpu_with
 from minisitch.trace.tree import type_of
 
 

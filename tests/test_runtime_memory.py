@@ -18,13 +18,12 @@ from runtime_help import array, executable, kept
 from stitch_help import lowered
 
 import minisitch as ms
-from minisitch.device import BUILT_IN
 from minisitch.errors import MinisitchError
 from minisitch.runtime import Lifetime, assemble, plan_memory, pool
 from minisitch.runtime.call import idle
 from minisitch.runtime.memory import MemoryPlan
 from minisitch.runtime.steps import KernelStep, LibraryStep
-from minisitch.runtime.this_machine import cpu_with
+from minisitch.runtime.this_machine import BUILT_IN, cpu_with
 from minisitch.testing import check_graph, random_graph, random_inputs
 
 # ---------------------------------------------------------------- memory

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import minisitch as ms
-from minisitch.device import BUILT_IN, SERIAL_BESIDE_LIBRARY
+from minisitch.device import SERIAL_BESIDE_LIBRARY
 from minisitch.runtime import lower_program, steps
 from minisitch.runtime.cpu import thread_pool, workers
 from minisitch.runtime.cpu.compile import compile_cpu
-from minisitch.runtime.this_machine import cpu_with
+from minisitch.runtime.this_machine import BUILT_IN, cpu_with
 
 ROOT = Path(__file__).resolve().parent.parent
 COUNT = """

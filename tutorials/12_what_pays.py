@@ -11,7 +11,7 @@
 import numpy as np
 import minisitch as ms
 from minisitch.explain import draw
-from minisitch.fuse import bits
+from minisitch.strategies.fs20.explore import bits
 from minisitch.strategies.fs20.delta import Evaluator
 
 v100 = ms.DEVICES["v100"]

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from ..device import BUILT_IN, HEAVY_NS, SERIAL_BELOW, Device
+from ..device import SERIAL_BELOW, Device
 from ..errors import DeviceError
 from ..errors.progress import now
 from ..fuse import make_plan
@@ -36,7 +36,7 @@ from ..ops import OPS, kind_of
 from ..runtime import Executable, assemble, compile_graph, lower_program, store
 from ..runtime.cpu import workers
 from ..runtime.steps import requests, to_the_cores
-from ..runtime.this_machine import FILE_VERSION, cpu_with, machine, usable_cores
+from ..runtime.this_machine import BUILT_IN, FILE_VERSION, HEAVY_NS, cpu_with, machine, usable_cores
 from ..stitch.block_cuts import BlockComposition
 from ..strategies import cost
 from ..strategies.fs18.library import MEASURING, Entry

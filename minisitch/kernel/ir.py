@@ -53,7 +53,7 @@ from ..stitch.index import ZERO, Guard, Index, show
 from ..stitch.mapping import ThreadMap
 from ..stitch.plan import StitchPlan
 
-HEAVY = 8  # light operations that take a core as long as a heavy one (measured: exp and a division; ``device.HEAVY_NS``)
+HEAVY = 8  # light operations that take a core as long as a heavy one (measured: exp and a division)
 
 
 @dataclass(frozen=True)

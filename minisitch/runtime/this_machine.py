@@ -1,6 +1,8 @@
 """The machine that this process runs on, with the figures that ``calibrate`` measured.
 
 In:  the operating system and the user's device file. Out: a ``Device``.
+
+Without a device file a CPU has the built-in figures, those of a two-core x86-64 server.
 """
 
 from __future__ import annotations
@@ -15,13 +17,77 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..device import BUILT_IN, DEVICES, HEAVY_NS, LOOP_NS, Device, Level
+from ..device import DEVICES, SERIAL_BELOW, Device, Level
 from ..errors import DeviceError
 from ..errors.nearest import near
 
 FILE_VERSION = 4  # of the device file
 
 
+# ---------------------------------------------------------------- the built-in figures
+def _heavy(text: str) -> dict[str, float]:
+    """Entries such as ``exp float32`` from lines such as ``exp 0.15 0.45``.
+
+    The numbers are nanoseconds an element, in float32, float64 and integers.
+    """
+    found: dict[str, float] = {}
+    for line in text.strip().splitlines():
+        name, *each = line.split()
+        found |= {f"{name} {kind}": float(ns) for kind, ns in zip(("float32", "float64", "int"), each, strict=False)}
+    return found
+
+
+# What one core does, in nanoseconds. An operation that is not in HEAVY_NS is light.
+LOOP_NS = {
+    "light": 0.005,  # a vectorised add, a byte
+    "load": 0.002,  # from the nearest cache, a byte
+    "store": 0.01,
+    "strided": 0.6,  # an element, neighbours apart in memory
+    "gathered": 0.9,  # an element at a loaded index
+    "half": 0.2,  # an element, between float16 and float32
+    "scalar": 0.6,  # an operation outside vectors, in addition
+    "loop": 0.75,  # the start of an innermost loop
+    "row": 1.5,  # the start of a phase
+    "meet": 1.5,  # the lanes of a reduction, added up
+}
+HEAVY_NS = _heavy("""
+    div 0.17 0.57
+    sqrt 0.20 0.79
+    exp 0.15 0.45
+    expm1 0.19 0.57
+    log 0.32 0.78
+    log1p 0.38 1.0
+    log2 0.34 0.91
+    log10 0.35 1.05
+    tanh 0.31 0.84
+    erf 0.40 1.87
+    sin 0.95 6.2
+    cos 0.94 5.2
+    tan 8.2 6.7
+    arcsin 8.4 11.4
+    arccos 9.0 11.5
+    arctan 10.0 5.4
+    sinh 11.7 11.5
+    cosh 7.1 7.5
+    arcsinh 10.1 9.3
+    arccosh 7.4 8.0
+    arctanh 9.8 8.8
+    arctan2 18.1 16.3
+    hypot 2.0 3.5
+    power 1.34 13.9 0.5
+    mod 8.2 8.7 1.6
+    fmod 8.8 9.1 1.7
+    floor_divide 8.5 9.4 2.0
+""")
+BUILT_IN: dict[str, Any] = {
+    "levels": [[1 << 20, 85e9, 140e9], [1 << 21, 50e9, 80e9], [1 << 25, 29.5e9, 47e9], [1 << 26, 25e9, 40e9],
+               [1 << 40, 10e9, 11e9]],
+    "flops": 250e9, "launch_us": 0.7, "grid_barrier_us": 5.0, "serial_below": SERIAL_BELOW, "core_ns": LOOP_NS | HEAVY_NS,
+    "source": "measured with `python -m minisitch calibrate` on a two-core x86-64 server",
+}
+
+
+# ---------------------------------------------------------------- the machine
 def this_cpu() -> Device:
     """This CPU, with the figures of the user's device file or the built-in ones.
 
@@ -38,7 +104,7 @@ def this_cpu() -> Device:
 
 
 def cpu_with(figures: Mapping[str, Any], cores: int = 0) -> Device:
-    """A CPU with these figures (keys as in ``device.BUILT_IN``) and with ``cores`` cores, or all.
+    """A CPU with these figures (keys as in ``BUILT_IN``) and with ``cores`` cores, or all.
 
     A smaller cache level cannot be slower than a larger one. If it was measured slower, other
     programs disturbed the measurement, and it gets the larger level's rate.

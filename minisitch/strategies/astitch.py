@@ -13,16 +13,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 
 from ..device import Device
 from ..fuse import (
-    ALL_INGREDIENTS,
     FREE,
     MOST_ARGUMENTS,
     Decision,
     FusionPlan,
-    Stitching,
     count,
     is_fusible,
     make_plan,
@@ -31,7 +28,6 @@ from ..fuse import (
     strategy,
 )
 from ..graph import Graph
-from .xla import xla
 
 
 @strategy("astitch")
@@ -62,23 +58,6 @@ def astitch(graph: Graph, device: Device) -> FusionPlan:
         if node.kind == "library":
             decisions.append(Decision((node.id,), "keep apart", "library-call", f"{node.op} is a call between kernels"))
     return make_plan(graph, "astitch", found, decisions)
-
-
-def ablation(graph: Graph, device: Device) -> dict[str, FusionPlan]:
-    """Plans with one more ingredient each, to measure what it gains (AStitch 2022, section 6.4).
-
-    First XLA's kernels with XLA's mapping, then with adaptive mapping. Then one stitched kernel for
-    each level, in which every dominant keeps its own group. Last with merged dominants, which is
-    ``astitch``.
-    """
-    cut, whole = xla(graph, device), astitch(graph, device)
-    return {"xla": cut, "+ adaptive mapping": _composed(cut, ALL_INGREDIENTS),
-            "+ stitching": _composed(whole, Stitching(merge=False)), "+ dominant merging": whole}
-
-
-def _composed(plan: FusionPlan, stitching: Stitching) -> FusionPlan:
-    """The same kernels with another composition."""
-    return replace(plan, patterns=tuple(replace(p, composition=stitching) if p.kind == "kernel" else p for p in plan.patterns))
 
 
 def levels(graph: Graph) -> list[int]:

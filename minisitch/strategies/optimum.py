@@ -34,7 +34,6 @@ from ..fuse import (
     FusionPlan,
     Pattern,
     Stitching,
-    bits,
     count,
     in_order,
     is_fusible,
@@ -44,6 +43,7 @@ from ..fuse import (
 )
 from ..graph import Graph, Node
 from .cost import library_us
+from .fs20.explore import bits
 from .prices import Prices, moved_us
 
 MOST_VALUES = 11  # operations whose result may be in memory: at most 2048 sets and 3^11 kernels

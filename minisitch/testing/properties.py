@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from ..device import Device
-from ..fuse import bits, count, is_heavy, stretches
+from ..fuse import count, is_heavy, stretches
 from ..graph import Graph
 from ..kernel.ir import Buffer
 from ..ops import itemsize
 from ..simt.memory import Stamp
 from ..stitch.dominants import Group, candidates, is_row_reduce, upstream
 from ..stitch.mapping import LONG_ROW, WARP, ThreadMap
-from ..strategies.fs20.explore import BEST, Candidate, Dag
+from ..strategies.fs20.explore import BEST, Candidate, Dag, bits
 
 PACKAGE = Path(__file__).parent.parent
 MOST_WASTED = 1.05  # memory that a plan may take, as a multiple of what best fit takes

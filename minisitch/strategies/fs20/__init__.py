@@ -15,13 +15,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ...device import Device
-from ...fuse import FREE, MOST_ARGUMENTS, Decision, FusionPlan, Stitching, bits, count, is_fusible, make_plan, strategy
+from ...fuse import FREE, MOST_ARGUMENTS, Decision, FusionPlan, Stitching, count, is_fusible, make_plan, strategy
 from ...graph import Graph
 from ..prices import Prices
 from ..xla import xla
 from .beam import WIDTH, plans
 from .delta import Evaluator
-from .explore import BEST, MOST_VERTICES
+from .explore import BEST, MOST_VERTICES, bits
 from .generate import LOCAL, Generator
 
 MOST_LESSONS = 4  # explorations; each knows what code generation refused in earlier ones

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ...fuse import bits, topological
+from ...fuse import topological
 from .delta import Evaluator
-from .explore import BEST, MOST_VERTICES, Candidate, Dag, Explorer, pattern_reduction
+from .explore import BEST, MOST_VERTICES, Candidate, Dag, Explorer, bits, pattern_reduction
 
 WIDTH = 3  # plans kept (the paper's)
 MOST_ROUNDS = 8

@@ -20,11 +20,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...device import Device
-from ...fuse import MOST_ARGUMENTS, FusionPlan, Pattern, bits, is_heavy, pattern_inputs, stored_values
+from ...fuse import MOST_ARGUMENTS, FusionPlan, Pattern, is_heavy, pattern_inputs, stored_values
 from ...graph import Node
 from ...stitch.dominants import is_row_reduce
 from .evaluate import CYCLES, FIXED_REGISTERS, bytes_per_cycle, resident_warps
-from .explore import Dag
+from .explore import Dag, bits
 
 BLOCK = 256  # assumed threads of a block
 

@@ -17,11 +17,24 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ...fuse import bits
-
 BEST = 3  # patterns kept for each vertex (the paper's k)
 GROUP = 2  # consumers whose patterns are combined by enumeration
 MOST_VERTICES = 32  # of a pattern; keeps the work linear in the length of a chain (ours)
+
+
+def bits(mask: int) -> list[int]:
+    """The members of a set of small numbers, ascending.
+
+    The set is one integer: ``0b1010`` holds 1 and 3.
+    """
+    start = (mask & -mask).bit_length() - 1
+    mask >>= max(0, start)  # the members are mostly neighbours: the rest is a short integer
+    found = []
+    while mask:
+        low = mask & -mask
+        found.append(start + low.bit_length() - 1)
+        mask ^= low
+    return found
 
 
 class Dag:

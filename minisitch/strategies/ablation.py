@@ -1,0 +1,31 @@
+"""AStitch's ingredients, one after another: what each of them gains (AStitch 2022, section 6.4).
+
+In:  a graph and a ``Device``. Out: a plan for each step of the series.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..device import Device
+from ..fuse import ALL_INGREDIENTS, FusionPlan, Stitching
+from ..graph import Graph
+from .astitch import astitch
+from .xla import xla
+
+
+def ablation(graph: Graph, device: Device) -> dict[str, FusionPlan]:
+    """Plans with one more ingredient each, to measure what it gains (AStitch 2022, section 6.4).
+
+    First XLA's kernels with XLA's mapping, then with adaptive mapping. Then one stitched kernel for
+    each level, in which every dominant keeps its own group. Last with merged dominants, which is
+    ``astitch``.
+    """
+    cut, whole = xla(graph, device), astitch(graph, device)
+    return {"xla": cut, "+ adaptive mapping": _composed(cut, ALL_INGREDIENTS),
+            "+ stitching": _composed(whole, Stitching(merge=False)), "+ dominant merging": whole}
+
+
+def _composed(plan: FusionPlan, stitching: Stitching) -> FusionPlan:
+    """The same kernels with another composition."""
+    return replace(plan, patterns=tuple(replace(p, composition=stitching) if p.kind == "kernel" else p for p in plan.patterns))
