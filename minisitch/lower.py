@@ -10,9 +10,8 @@ Who is called for each stage, in this order:
     schedule   schedule.schedule: the plain kernel, then the passes that rewrite kernels (passes.registry.kernel_of)
     emit       cuda_emit.emit or cpu_emit.emit
 
-``strategies.prices.built`` does both stitch and schedule. A strategy has often built a kernel already, to
-know its price. That kernel is not built again. Patterns with equal bodies (twelve equal layers) are
-stitched, scheduled and emitted once.
+A strategy has often built a kernel already, to know its price. ``strategies.prices.scheduled`` does not build
+it again. Patterns with equal bodies (twelve equal layers) are stitched, scheduled and emitted once.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from .stitch.plan import StitchPlan
 from .strategies.cost import beside_library
 from .strategies.kitsune.emit import Flow, emit_pipeline
 from .strategies.kitsune.pipeline import Pipeline
-from .strategies.prices import built, digest, shared_kernels
+from .strategies.prices import digest, scheduled, shared_kernels
 from .strategies.regions import planned
 from .trace import Program
 from .trace.tree import flatten
@@ -134,11 +133,11 @@ def lower_plan(program: Program, plan: FusionPlan, target: str, device: Device, 
     compositions = [p.composition for p in plan.kernels]
     keys = tuple(digest(body.graph, how) for body, how in zip(bodies, compositions, strict=True))
     different = {key: (body.graph, how) for key, body, how in zip(keys, bodies, compositions, strict=True)}
-    stages = replace(stages, bodies=bodies, digests=keys)
+    plans = {key: compose(body, device, how) for key, (body, how) in different.items()}
+    stages = replace(stages, bodies=bodies, digests=keys, stitches=tuple(plans[key] for key in keys))
     if stage == "stitch":
-        plans = {key: compose(body, device, how) for key, (body, how) in different.items()}
-        return replace(stages, stitches=tuple(plans[key] for key in keys))
-    kernels = {key: built(body, device, how, run) for key, (body, how) in different.items()}
+        return stages
+    kernels = {key: scheduled(stitched, run) for key, stitched in plans.items()}
     stages = replace(stages, stitches=tuple(kernels[key].plan for key in keys), kernels=tuple(kernels[key] for key in keys))
     if stage == "schedule":
         return stages

@@ -23,7 +23,6 @@ from .kernel.verify import verify_kernel
 from .stitch.index import Index, Loaded, footprint
 from .stitch.mapping import EXCHANGED_AT_ONCE, MANY_REGISTERS, WARP, ThreadMap
 from .stitch.plan import LoopPlan, StitchPlan
-from .stitch.subroots import Space
 
 
 def schedule(plan: StitchPlan, rewrite: Callable[[ir.Kernel], ir.Kernel] = lambda kernel: kernel) -> ir.Kernel:
@@ -123,12 +122,11 @@ class _Builder:
                       tuple(map(layout.locations, self.plan.sub_roots)), tuple(layout.decisions))
 
     def _segment(self, loops: Sequence[LoopPlan], barrier: str) -> ir.Segment:
-        space, names = loops[0].space, Names(self.constants)
-        m = self.layout.maps[loops[0].level, space]
+        space, m = loops[0].space, self.layout.maps[loops[0].segment]
         slice_size = -(-space.serial // space.slices) if space.slices > 1 else max((p.serial for p in loops), default=1)
         segment = ir.Segment(space.kind, space.rows, space.chunks, m.chunk, space.slices, slice_size, m, (),
                           self._between_tasks(m, loops), barrier)
-        nests = _Nests(self.layout, names, space, segment)
+        nests = _Nests(self.layout, Names(self.constants), segment)
         phases = tuple(map(nests.phase, loops))
         return replace(segment, phases=phases, opening=nests.opening, closing=nests.closing)
 
@@ -149,8 +147,8 @@ class _Builder:
 class _Nests:
     """Writes the nests of one segment: its phases, and what a block does before and after its tasks."""
 
-    def __init__(self, layout: Layout, names: Names, space: Space, segment: ir.Segment) -> None:
-        self.layout, self.names, self.space, self.segment = layout, names, space, segment
+    def __init__(self, layout: Layout, names: Names, segment: ir.Segment) -> None:
+        self.layout, self.names, self.segment = layout, names, segment
         self.gpu, self.threads = layout.device.kind == "gpu", segment.threads(layout.block)
         self.live = self.gpu and segment.ragged  # not every thread has a row
         self.opening: ir.Nest = ()
@@ -162,7 +160,7 @@ class _Nests:
         A fold over reduced rows begins and ends with each column. A fold over columns begins before
         their loop, and ends after it.
         """
-        work = Statements(self.layout, self.names, loop, self.space, self.segment.thread_map)
+        work = Statements(self.layout, self.names, loop)
         found = [work.combine(s) for s in loop.sub_roots if s.role == "combine"]
         work.evaluate()
         for s in loop.sub_roots:

@@ -32,9 +32,8 @@ from ..errors import KernelError
 from ..fuse import Decision
 from ..ops import SHORT, compute_dtype, shuffle_dtype
 from ..stitch.mapping import EXCHANGED_AT_ONCE, WARP, map_rows_as
-from ..stitch.plan import LoopPlan, StitchPlan
-from ..stitch.subroots import Space, SubRoot
-from ..stitch.threads import thread_maps
+from ..stitch.plan import LoopPlan, SegmentKey, StitchPlan
+from ..stitch.subroots import SubRoot
 from .ir import Buffer, Location
 
 
@@ -57,10 +56,10 @@ class Layout:
         self.plan, self.graph, self.device = plan, plan.graph, plan.device
         self.final = plan.final
         self.loops = plan.loops
-        self.segments: dict[tuple[int, Space], list[LoopPlan]] = {}
+        self.segments: dict[SegmentKey, list[LoopPlan]] = {}
         for loop in self.loops:
-            self.segments.setdefault((loop.level, loop.space), []).append(loop)
-        self.maps = thread_maps(plan)
+            self.segments.setdefault(loop.segment, []).append(loop)
+        self.maps = plan.thread_maps
         self.block = max((m.threads for m in self.maps.values()), default=1)
         self._require_counted_parts()
         schemes = [(s.node, plan.scheme(s)) for s in plan.sub_roots]
@@ -75,15 +74,15 @@ class Layout:
         self.barriers = self._make_barriers()
         self._make_buffers()
 
-    def alone(self, level: int, space: Space) -> bool:
+    def alone(self, segment: SegmentKey) -> bool:
         """True where one thread makes all of a row: what it keeps no other reads."""
-        return self.device.kind == "cpu" or self.maps[level, space].threads_per_row == 1
+        return self.device.kind == "cpu" or self.maps[segment].threads_per_row == 1
 
     def _require_counted_parts(self) -> None:
         """Raises KernelError if blocks of this size make other numbers of partial rows than planned."""
         parts = {s.node: s.extents[1] for s in self.plan.sub_roots if s.role == "combine"}
         for loop in self.loops:
-            m = self.maps[loop.level, loop.space]
+            m = self.maps[loop.segment]
             for s in loop.sub_roots:
                 if s.role == "carry" and parts[s.node] != m.blocks * m.rows_per_block:
                     raise KernelError(f"%{s.node} {self.graph[s.node].op}: {parts[s.node]} partial rows were planned, and blocks "
@@ -123,7 +122,7 @@ class Layout:
         dtype = compute_dtype(self.graph[s.node].type.dtype)
         rows, _, cols = s.extents
         if s.role == "carry":
-            m = self.maps[s.level, s.space]
+            m = self.maps[s.segment]
             size = m.blocks * m.rows_per_block * cols
             self.add(Buffer(f"a{s.node}", dtype, m.rows_per_block * cols, "shared", s.node, why="one sum a column", role="carry"))
         else:
@@ -133,10 +132,10 @@ class Layout:
     def _place(self, s: SubRoot) -> Place:
         """Where the readers of the same block find the value (hierarchical data management)."""
         dtype = compute_dtype(self.graph[s.node].type.dtype)
-        m = self.maps[s.level, s.space]
+        m = self.maps[s.segment]
         if s.along == "row":
             return Place("register")
-        if s.role == "map" and s.extents[2] == 1 and self.alone(s.level, s.space):
+        if s.role == "map" and s.extents[2] == 1 and self.alone(s.segment):
             return Place("register")
         everyone = s.space.chunks > 1 and s.space.kind == "row" and s.extents[2] != s.space.cols  # each chunk makes its own
         if s.role == "map" and s.node in self.memory and not everyone and not self.plan.composition.shares(s.node):
@@ -167,8 +166,8 @@ class Layout:
             return (*block, Location(f"p{s.node}"))
         found, place = [], self.places.get(s.node)
         if place is not None and place.where == "register":
-            who = "warp" if self.maps[s.level, s.space].threads_per_row <= WARP else "block"
-            found.append(Location(words="register" + ("" if self.alone(s.level, s.space) else f" of every thread ({who} reduce)")))
+            who = "warp" if self.maps[s.segment].threads_per_row <= WARP else "block"
+            found.append(Location(words="register" + ("" if self.alone(s.segment) else f" of every thread ({who} reduce)")))
         elif place is not None:
             found.append(Location(place.buffer))
         for name in self.stored_in(s.node):
@@ -184,7 +183,7 @@ class Layout:
         grid barrier separates have sets of their own, because a block may have no task in one of
         them.
         """
-        wide = [s for s in loop.sub_roots if s.along == "row"] if self.maps[loop.level, loop.space].threads_per_row > WARP else []
+        wide = [s for s in loop.sub_roots if s.along == "row"] if self.maps[loop.segment].threads_per_row > WARP else []
         beside = [space for level, space in self.segments if level == loop.level]
         turn, place = self.turn, beside.index(loop.space)
         for k, s in enumerate(wide):
@@ -199,7 +198,7 @@ class Layout:
 
     def _crossed(self, loop: LoopPlan) -> set[int]:
         """The values that a loop reads from memory and that another thread of the row wrote."""
-        if self.alone(loop.level, loop.space):
+        if self.alone(loop.segment):
             return set()
         return {r.value for r in loop.reads if r.distance == "block" and self.final[r.value].along != "row"}
 

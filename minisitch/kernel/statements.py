@@ -12,9 +12,9 @@ from dataclasses import replace
 from ..fuse import is_heavy
 from ..graph import Node
 from ..stitch.index import Guard, Index, Key, Within, linear, variable
-from ..stitch.mapping import WARP, ThreadMap
+from ..stitch.mapping import WARP
 from ..stitch.plan import LoopPlan
-from ..stitch.subroots import Space, SubRoot, column_of, root
+from ..stitch.subroots import SubRoot, column_of, root
 from .ir import Choose, Clamp, Compute, Fold, FromIndex, Load, Scalar, Store
 from .memory import Layout
 
@@ -50,9 +50,9 @@ class Names:
 class Statements:
     """Fills one phase: names for (value, position) pairs, and the statements that compute them."""
 
-    def __init__(self, layout: Layout, names: Names, loop: LoopPlan, space: Space, m: ThreadMap) -> None:
+    def __init__(self, layout: Layout, names: Names, loop: LoopPlan) -> None:
         self.layout, self.names, self.graph = layout, names, layout.graph
-        self.loop, self.space, self.m = loop, space, m
+        self.loop, self.space, self.m = loop, loop.space, layout.maps[loop.segment]
         self.before: list[Scalar] = []
         self.body: list[Scalar] = []
         self.name: dict[Key, str] = {}
@@ -66,7 +66,7 @@ class Statements:
         that several threads share: only the thread of the column may read what it wrote.
         """
         cols, serial = self.loop.cols, self.loop.serial
-        if cols * serial == 0 or (cols == 1 and not self.layout.alone(self.loop.level, self.space)):
+        if cols * serial == 0 or (cols == 1 and not self.layout.alone(self.loop.segment)):
             return False
         return cols * serial == 1 or not self.moving.intersection(names)
 

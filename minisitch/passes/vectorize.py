@@ -33,8 +33,7 @@ from ..kernel import ir
 from ..ops import itemsize
 from ..stitch.index import ZERO, Index, grouped, variable
 from ..stitch.mapping import COLUMNS, MANY_REGISTERS, WARP, ThreadMap, power_of_two_at_least
-from ..stitch.plan import StitchPlan
-from ..stitch.threads import SegmentKey, fill_block, own_maps
+from ..stitch.plan import SegmentKey, StitchPlan, fill_block
 from .registry import kernel_pass, plan_pass
 
 ACCESS = 16  # bytes of the widest access of a thread
@@ -66,7 +65,7 @@ def deal_columns(plan: StitchPlan) -> StitchPlan:
     """
     if plan.device.kind != "gpu" or not plan.composition.deals:
         return plan
-    maps, unsuited = own_maps(plan), set[SegmentKey]()
+    maps, unsuited = plan.own_maps, set[SegmentKey]()
     for s in plan.sub_roots:
         if s.space.kind != "row" or s.along in ("column", "warp") or s.role == "carry":
             unsuited.add((s.level, s.space))
@@ -74,7 +73,7 @@ def deal_columns(plan: StitchPlan) -> StitchPlan:
     if not dealt:
         return plan
     registers_each = 2 if any(itemsize(n.type.dtype) > 4 for n in plan.graph.nodes) else 1
-    maps |= {key: deal(maps[key], plan.device, registers_each) for key in dealt}
+    maps = maps | {key: deal(maps[key], plan.device, registers_each) for key in dealt}
     carries = {(s.level, s.space) for s in plan.sub_roots if s.role == "carry"}
     chunked = any(maps[key].splits > 1 for key in dealt)
     # Where a row is dealt out in chunks, rows that are packed beside it need not fill a block: with 1024 threads a

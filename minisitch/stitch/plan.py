@@ -19,7 +19,8 @@ own" memory is: a register of every thread, a row in shared memory, or a row of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -28,8 +29,8 @@ from ..fuse import Composition, Decision, count
 from ..graph import Graph
 from .dominants import Group
 from .index import Key, Position, Pull, pull
-from .mapping import ThreadMap
-from .subroots import Space, SubRoot, makes_near, root
+from .mapping import ThreadMap, map_rows_as
+from .subroots import LoopKey, Space, SubRoot, makes_near, root
 
 
 # ---------------------------------------------------------------- how far a value travels
@@ -69,9 +70,30 @@ def leaves(graph: Graph, s: SubRoot, sub_roots: frozenset[int]) -> list[Key]:
     return [key for key in found.leaves if key[0] in sub_roots]
 
 
+# ---------------------------------------------------------------- threads
+SegmentKey = tuple[int, Space]  # the grid barriers before it, and its tasks
+
+
+def fill_block(maps: Mapping[SegmentKey, ThreadMap], block: int) -> dict[SegmentKey, ThreadMap]:
+    """Fill a block with as many rows as it has room for, more or fewer than its segment's own map.
+
+    A chunk of a row takes the whole block. So does a piece in a block composition.
+
+    Before:  a segment with 8 rows of 32 threads, one with 1024 threads a row      After:  32 rows of 32 threads
+    """
+    found = dict(maps)
+    for key, m in maps.items():
+        kind = key[1].kind
+        if kind == "block" or m.splits > 1:
+            found[key] = replace(m, threads=block, threads_per_row=block)
+        elif kind == "row":
+            found[key] = replace(m, threads=block, rows_per_block=max(1, block // m.threads_per_row))
+    return found
+
+
 # ---------------------------------------------------------------- the plan
 @dataclass(frozen=True)
-class LoopPlan:
+class LoopPlan(LoopKey):
     """The sub-roots that share one loop, what they pull, and what they read of other sub-roots."""
 
     order: int  # its place among the kernel's loops
@@ -79,12 +101,6 @@ class LoopPlan:
     pulled: Pull
     reads: tuple[LoopRead, ...]
     near: frozenset[Key]  # what they read of earlier loops of their own block
-    level: int
-    space: Space
-    phase: int
-    serial: int
-    cols: int
-    chunked: bool
 
     @property
     def warps(self) -> bool:
@@ -109,8 +125,7 @@ class StitchPlan:
     groups: tuple[Group, ...]
     sub_roots: tuple[SubRoot, ...]
     decisions: tuple[Decision, ...]
-    # of each segment, if a pass has chosen them
-    maps: tuple[tuple[tuple[int, Space], ThreadMap], ...] = ()
+    maps: tuple[tuple[SegmentKey, ThreadMap], ...] = ()  # of each segment, if a pass has chosen them
     # values kept in global memory, since shared memory is full
     demoted: frozenset[int] = frozenset()
 
@@ -126,10 +141,10 @@ class StitchPlan:
     @cached_property
     def loops(self) -> tuple[LoopPlan, ...]:
         """The loops in order, each with the sub-roots that share it."""
-        shared: dict[tuple, list[SubRoot]] = {}
+        shared: dict[LoopKey, list[SubRoot]] = {}
         for s in self.sub_roots:
             shared.setdefault(s.loop, []).append(s)
-        reads: dict[tuple, list[LoopRead]] = {key: [] for key in shared}
+        reads: dict[LoopKey, list[LoopRead]] = {key: [] for key in shared}
         for read in self.reads:
             reads[read.reader.loop].append(read)
         final, found = self.final, []
@@ -141,9 +156,39 @@ class StitchPlan:
             # ``at1``), and the statements of the loop have the numbers of this one.
             near = frozenset((value, at) for value, at in pulled.leaves
                              if value in final and distance(sub_roots[0], final[value], at) in ("thread", "block"))
-            # the first six of ``SubRoot.loop``: level, space, phase, serial, cols, chunked
-            found.append(LoopPlan(order, tuple(sub_roots), pulled, tuple(reads[key]), near, *key[:6]))
+            found.append(LoopPlan(**vars(key), order=order, sub_roots=tuple(sub_roots), pulled=pulled, reads=tuple(reads[key]),
+                                  near=near))
         return tuple(found)
+
+    @cached_property
+    def thread_maps(self) -> dict[SegmentKey, ThreadMap]:
+        """The map of each segment, all with one block size: those that a pass chose, if any, else the plan's own."""
+        block = max((m.threads for m in self.own_maps.values()), default=1)
+        return dict(self.maps) or fill_block(self.own_maps, block)
+
+    @cached_property
+    def own_maps(self) -> dict[SegmentKey, ThreadMap]:
+        """The map of each segment by itself.
+
+        It is the map of the segment's column sums, which fixes the number of partial results. A
+        segment without column sums has the map of its widest loop.
+        """
+        found: dict[SegmentKey, ThreadMap] = {}
+        for loop in self.loops:
+            found[loop.segment] = self._widest(loop, found.get(loop.segment))
+        return found | {s.segment: s.thread_map for s in self.sub_roots if s.role == "carry"}
+
+    def _widest(self, loop: LoopPlan, earlier: ThreadMap | None) -> ThreadMap:
+        """The widest map among a loop's sub-roots and ``earlier``, the widest of earlier loops.
+
+        Rows that no map splits are mapped for the loop's columns.
+        """
+        own = [s.thread_map for s in loop.sub_roots if s.thread_map.splits == loop.space.chunks]
+        best = max([earlier, *own] if earlier else own, key=lambda m: m.cols)
+        if loop.space.kind != "row" or loop.space.chunks > 1 or loop.cols <= best.cols:
+            return best
+        wider = map_rows_as(self.composition, loop.space.rows, loop.cols, self.device)
+        return wider if wider.splits == 1 else best
 
     @cached_property
     def reads(self) -> tuple[LoopRead, ...]:

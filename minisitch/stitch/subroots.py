@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from ..graph import Graph, Node
 from .index import ZERO, Digit, Index, Key, Position, digits
@@ -88,6 +89,24 @@ class Partition:
         return rows, serial, cols
 
 
+@dataclass(frozen=True, order=True)
+class LoopKey:
+    """What sub-roots that share a loop have in common. Loops run in the order of their keys."""
+
+    level: int
+    space: Space
+    phase: int
+    serial: int  # turns of the loop over reduced rows
+    cols: int
+    chunked: bool  # whether a task has only its chunk of the columns
+    combines: bool  # whether partial results are combined
+    folds: str  # who folds along the serial axis: "column" | "warp" | ""
+
+    @property
+    def segment(self) -> tuple[int, Space]:
+        return self.level, self.space
+
+
 @dataclass(frozen=True)
 class SubRoot:
     """A sub-root: a value with a loop of its own.
@@ -128,21 +147,21 @@ class SubRoot:
         return "warp" if self.warps else "column" if self.partition.serial or "col" in _names(self.home) else "row"
 
     @property
+    def segment(self) -> tuple[int, Space]:
+        return self.level, self.space
+
+    @cached_property
     def extents(self) -> tuple[int, int, int]:
         return self.partition.extents(self.domain)
 
-    @property
-    def loop(self) -> tuple[int, Space, int, int, int, bool, bool, str]:
-        """What sub-roots that share a loop have in common. Loops run in the order of these tuples.
-
-        Level, space, phase, serial steps, columns, whether a task has only its chunk of them,
-        whether partial results are combined, and who folds along the serial axis.
-        """
+    @cached_property
+    def loop(self) -> LoopKey:
+        """Its loop, which other sub-roots may share."""
         _, serial, cols = self.extents
         combines = self.role == "combine"
         chunked = self.space.kind == "column" or (self.space.chunks > 1 and not combines and cols == self.space.cols)
         folds = self.along if self.along in ("column", "warp") else ""
-        return self.level, self.space, self.phase, serial, cols, chunked, combines, folds
+        return LoopKey(self.level, self.space, self.phase, serial, cols, chunked, combines, folds)
 
 
 def root(graph: Graph, s: SubRoot) -> Key:

@@ -23,6 +23,7 @@ from ..kernel.memory import schedule_key
 from ..passes.registry import DEFAULTS, default_kernel, kernel_of
 from ..schedule import as_scheduled
 from ..stitch.compose import compose
+from ..stitch.plan import StitchPlan
 from .cost import kernel_us, library_us, working_set
 
 
@@ -73,14 +74,18 @@ def shared_kernels(device: Device) -> Iterator[None]:
     del table
 
 
-def built(graph: Graph, device: Device, composition: Composition, passes: tuple[str, ...] | None = None) -> Kernel:
-    """The kernel of a body.
+def scheduled(plan: StitchPlan, passes: tuple[str, ...]) -> Kernel:
+    """The plan's kernel after the passes. If a strategy has built it to know its price, it is not built again."""
+    known, key = _tables.get(plan.device, _Kernels()), digest(plan.graph, plan.composition)
+    return known[key] if key in known and passes == DEFAULTS[plan.device.kind] else kernel_of(plan, passes)
+
+
+def built(graph: Graph, device: Device, composition: Composition) -> Kernel:
+    """The kernel of a body after the default passes.
 
     Equal bodies are built once within ``shared_kernels``, or while a ``Prices`` object lives.
     Raises PlanError or KernelError if the body cannot be built.
     """
-    if passes is not None and passes != DEFAULTS[device.kind]:
-        return kernel_of(compose(graph, device, composition), passes)
     known, key = _tables.get(device, _Kernels()), digest(graph, composition)
     if key in known.refused:
         raise copy(known.refused[key])
