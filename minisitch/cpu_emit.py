@@ -63,16 +63,14 @@ def emit(kernel: ir.Kernel, exact: bool = True) -> KernelSource:
         arguments = tuple(dict.fromkeys(kernel.owners[b] for b in outside))
         writer.line("")
         writer.line("")
-        writer.line(f"def {name}(first, last, {', '.join(arguments)}):")
-        writer.depth += 1
-        for b in outside:
-            if b not in arguments:
-                writer.line(f"{b} = {kernel.owners[b]}", f"%{kernel.by_name[b].node} takes over its bytes")
-        _scratch_rows(kernel, [b for b in buffers if b not in outside], writer)
-        for segment in segments:
-            alone = len(segments) == 1
-            _CpuSegment(kernel, segment, writer).emit("first" if alone else "0", "last" if alone else str(_tasks(segment)))
-        writer.depth -= 1
+        with writer.block(f"def {name}(first, last, {', '.join(arguments)}):"):
+            for b in outside:
+                if b not in arguments:
+                    writer.line(f"{b} = {kernel.owners[b]}", f"%{kernel.by_name[b].node} takes over its bytes")
+            _scratch_rows(kernel, [b for b in buffers if b not in outside], writer)
+            for segment in segments:
+                alone = len(segments) == 1
+                _CpuSegment(kernel, segment, writer).emit("first" if alone else "0", "last" if alone else str(_tasks(segment)))
         tasks = _tasks(segments[0]) if len(segments) == 1 else 1
         lead = max(segments, key=lambda s: s.work)
         launches.append(Launch(name, tasks, sum(s.work for s in segments), arguments, is_short(lead)))
@@ -111,35 +109,34 @@ class _CpuSegment(Printer):
 
     def emit(self, first: str, last: str) -> None:
         """The loop over tasks from ``first`` to ``last``, which are texts, and what each task does."""
-        w, s, mark = self.w, self.segment, self.w.depth
+        w, s = self.w, self.segment
         tasks = last if first == "0" else f"{first}, {last}"
         if s.carries:
             steps = s.thread_map.steps
-            w.line(f"for part in range({tasks}):")
-            w.depth += 1
-            self.nest(s.opening, s.totals())
-            self._open_rows(f"part * {steps}", f"min(part * {steps} + {steps}, {s.rows})")
+            with w.block(f"for part in range({tasks}):"):
+                self.nest(s.opening, s.totals())
+                self._rows(f"part * {steps}", f"min(part * {steps} + {steps}, {s.rows})")
+                self.nest(s.closing, s.totals())
         elif s.chunks == 1 and s.slices == 1:
-            self._open_rows(first, last)
+            self._rows(first, last)
         else:
-            w.line(f"for task in range({tasks}):")
-            w.depth += 1
-            self._open_task()
-        for phase in s.phases:
-            self.nest(phase.nest, s.totals(phase))
-        w.depth -= 1
-        self.nest(s.closing, s.totals())
-        w.depth = mark
+            with w.block(f"for task in range({tasks}):"):
+                self._open_task()
+                self._phases()
+
+    def _phases(self) -> None:
+        for phase in self.segment.phases:
+            self.nest(phase.nest, self.segment.totals(phase))
 
     # ------------------------------------------------------------ tasks
-    def _open_rows(self, first: str, last: str) -> None:
+    def _rows(self, first: str, last: str) -> None:
         """A loop over rows. If several rows are taken at once: a loop over the first row of each group."""
-        w, step = self.w, self.segment.step
-        rows = last if first == "0" else f"{first}, {last}"
-        w.line(f"for row in range({rows}):" if step == 1 else f"for first_row in range({first}, {last}, {step}):")
-        w.depth += 1
-        if step > 1:
-            w.line(f"rows = min({step}, {last} - first_row)")
+        step, rows = self.segment.step, last if first == "0" else f"{first}, {last}"
+        head = f"for row in range({rows}):" if step == 1 else f"for first_row in range({first}, {last}, {step}):"
+        with self.w.block(head):
+            if step > 1:
+                self.w.line(f"rows = min({step}, {last} - first_row)")
+            self._phases()
 
     def _open_task(self) -> None:
         """The row, the columns and the reduced rows of a task."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from .fuse import count
-from .kernel.ir import Barrier, Fold, Kernel, Stmt, VectorMove
+from .kernel.ir import Barrier, Buffer, Fold, Kernel, Stmt, VectorMove
 from .kernel.text import KernelSource, Launch, Printer, Writer, combine, header, numpy_name, task_parts
 from .ops import compute_dtype, kind_of, shuffle_dtype
 from .stitch.index import show
@@ -31,25 +31,28 @@ def emit(kernel: Kernel, exact: bool = True) -> KernelSource:
         w.line(line)
     w.line("")
     w.line("")
-    w.line(f"def {kernel.name}({', '.join(b.name for b in kernel.parameters)}):")
-    w.depth += 1
-    w.line("thread = cuda.threadIdx.x")
-    if kernel.grid_barriers:
-        w.line("grid = cuda.cg.this_grid()")
-    for b in kernel.buffers:
-        owner = kernel.owners[b.name]
-        if owner != b.name:
-            w.line(f"{b.name} = {owner}", f"%{b.node} takes over its bytes")
-        elif b.scope == "shared":
-            aligned = ", alignment=16" if b.name in kernel.aligned else ""
-            w.line(f"{b.name} = cuda.shared.array({max(1, b.size)}, {numpy_name(b.dtype)}{aligned})", f"%{b.node} {b.why}")
-        elif b.scope == "register":
-            w.line(f"{b.name} = cuda.local.array({b.size}, {numpy_name(b.dtype)})", f"%{b.node} {b.why}")
-    emit_segments(kernel, w)
-    w.depth -= 1
-    work = sum(s.work for s in kernel.segments)
-    launch = Launch(kernel.name, kernel.grid, work, tuple(b.name for b in kernel.parameters))
+    arguments = tuple(b.name for b in kernel.parameters)
+    with w.block(f"def {kernel.name}({', '.join(arguments)}):"):
+        w.line("thread = cuda.threadIdx.x")
+        if kernel.grid_barriers:
+            w.line("grid = cuda.cg.this_grid()")
+        for b in kernel.buffers:
+            _declare(kernel, b, w)
+        emit_segments(kernel, w)
+    launch = Launch(kernel.name, kernel.grid, sum(s.work for s in kernel.segments), arguments)
     return KernelSource(kernel, "cuda", w.text(), (launch,), exact)
+
+
+def _declare(kernel: Kernel, b: Buffer, w: Writer) -> None:
+    """Shared memory and register arrays. Other buffers are arguments."""
+    owner, dtype = kernel.owners[b.name], numpy_name(b.dtype)
+    if owner != b.name:
+        w.line(f"{b.name} = {owner}", f"%{b.node} takes over its bytes")
+    elif b.scope == "shared":
+        aligned = ", alignment=16" if b.name in kernel.aligned else ""
+        w.line(f"{b.name} = cuda.shared.array({max(1, b.size)}, {dtype}{aligned})", f"%{b.node} {b.why}")
+    elif b.scope == "register":
+        w.line(f"{b.name} = cuda.local.array({b.size}, {dtype})", f"%{b.node} {b.why}")
 
 
 def emit_segments(kernel: Kernel, writer: Writer, block: str = "cuda.blockIdx.x", barrier: str = "grid.sync()") -> None:
@@ -69,30 +72,31 @@ class _CudaSegment(Printer):
 
     def emit(self, number: int, block: str, barrier: str) -> None:
         """Its tasks, which the blocks take in turn."""
-        w, s, m = self.w, self.segment, self.segment.thread_map
+        w, s, grid = self.w, self.segment, self.kernel.grid
         w.line(f"# segment {number}: {count(s.rows, 'row')}" + (f" in {s.chunks} chunks" if s.chunks > 1 else ""))
         self._open_lanes(s.threads(self.kernel.block))
-        mark = w.depth
         if s.carries:
-            w.line(f"for part_block in range({block}, {m.blocks}, {self.kernel.grid}):")
-            w.depth += 1
-            self.nest(s.opening, s.totals())
-            w.line(f"for task in range(part_block, {s.tasks}, {m.blocks}):")
+            parts = s.thread_map.blocks
+            with w.block(f"for part_block in range({block}, {parts}, {grid}):"):
+                self.nest(s.opening, s.totals())
+                self._tasks("part_block", parts)
+                self.nest(s.closing, s.totals())
         else:
-            w.line(f"for task in range({block}, {s.tasks}, {self.kernel.grid}):")
-        w.depth += 1
-        self._open_task()
-        for phase in s.phases:
-            self.nest(phase.nest, s.totals(phase))
-        if s.task_barrier != "none":
-            self._wait(s.task_barrier)
-        w.depth -= 1
-        self.nest(s.closing, s.totals())
-        w.depth = mark
+            self._tasks(block, grid)
         if s.barrier == "grid":
             w.line(barrier)
 
     # ------------------------------------------------------------ tasks
+    def _tasks(self, first: str, step: int) -> None:
+        """The loop over the tasks of one block, or of one part of the column sums."""
+        s = self.segment
+        with self.w.block(f"for task in range({first}, {s.tasks}, {step}):"):
+            self._open_task()
+            for phase in s.phases:
+                self.nest(phase.nest, s.totals(phase))
+            if s.task_barrier != "none":
+                self._wait(s.task_barrier)
+
     def _open_lanes(self, threads: int) -> None:
         """The thread's number in its row (``lane``), its row's number in the block (``lane_row``)."""
         if threads == 1 < self.kernel.block:

@@ -10,6 +10,7 @@ since Numba widens ``int32 + int32``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -68,6 +69,14 @@ class Writer:
     def line(self, text: str, comment: str = "") -> None:
         indented = "    " * self.depth + text
         self.lines.append(f"{indented:<56}  # {printable(comment)}" if comment else indented)
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """A compound statement: the lines written inside stand under ``head``."""
+        self.line(head)
+        self.depth += 1
+        yield
+        self.depth -= 1
 
     def text(self) -> str:
         return "\n".join(self.lines) + "\n"
@@ -289,12 +298,10 @@ class Printer:
 
     def inside(self, head: str, body: ir.Nest, totals: Mapping[str, int]) -> None:
         """A compound statement of Python."""
-        self.w.line(head)
-        self.w.depth += 1
-        self.nest(body, totals)
-        if not body:
-            self.w.line("pass")
-        self.w.depth -= 1
+        with self.w.block(head):
+            self.nest(body, totals)
+            if not body:
+                self.w.line("pass")
 
     def statement(self, stmt: ir.Stmt, totals: Mapping[str, int]) -> None:
         """One statement with what is inside it."""
