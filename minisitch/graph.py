@@ -173,7 +173,7 @@ class Graph:
 
     @cached_property
     def pulled(self) -> dict[Any, Any]:
-        """A cache for ``stitch.index.pull``, shared by all loops over this graph. Not part of its value."""
+        """A cache for ``stitch.pull.pull``, shared by all loops over this graph. Not part of its value."""
         return {}
 
 

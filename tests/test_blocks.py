@@ -19,7 +19,8 @@ from minisitch.runtime.assemble import assemble
 from minisitch.simplify import simplify
 from minisitch.stitch.block_cuts import BlockComposition, BlockCut, block_cut_for, block_cuts_of, cut_of, operand_cut
 from minisitch.stitch.blocks import arrange
-from minisitch.stitch.index import linear, pull, value_at
+from minisitch.stitch.index import linear, value_at
+from minisitch.stitch.pull import pull
 from minisitch.strategies import cost
 from minisitch.testing import random_graph, random_inputs
 from minisitch.testing.judge import judge

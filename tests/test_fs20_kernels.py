@@ -19,8 +19,9 @@ from minisitch.passes.registry import default_kernel
 from minisitch.passes.share_row_values import reuse
 from minisitch.simplify import simplify
 from minisitch.stitch.dominants import is_row_reduce
-from minisitch.stitch.index import pull, variable
+from minisitch.stitch.index import variable
 from minisitch.stitch.loops import BarrierNeeded, stitch
+from minisitch.stitch.pull import pull
 from minisitch.stitch.subroots import makes_near, root
 from minisitch.strategies.fs20 import decide
 from minisitch.strategies.fs20.evaluate import CYCLES, events, instructions, latency_us, live_registers, most_alive

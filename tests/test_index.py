@@ -21,14 +21,13 @@ from minisitch.stitch.index import (
     footprint,
     linear,
     loaded,
-    operands_at,
-    pull,
     settle,
     show,
     unravel,
     value_at,
     variable,
 )
+from minisitch.stitch.pull import operands_at, pull
 from minisitch.testing import arrays_for
 from minisitch.testing.choices import FromHypothesis, FromNumpy
 from minisitch.testing.grower import Grower

@@ -13,8 +13,9 @@ from minisitch.fuse import Stitching, fuse
 from minisitch.passes.registry import default_kernel
 from minisitch.simplify import simplify
 from minisitch.stitch.dominants import candidates, groups_of
-from minisitch.stitch.index import linear, pull, value_at
+from minisitch.stitch.index import linear, value_at
 from minisitch.stitch.loops import stitch
+from minisitch.stitch.pull import pull
 from minisitch.stitch.subroots import column_of, root
 from minisitch.strategies import cost
 from minisitch.testing import random_graph, random_inputs

@@ -11,9 +11,10 @@ from dataclasses import replace
 
 from ..fuse import is_heavy
 from ..graph import Node
-from ..stitch.index import Guard, Index, Key, Within, linear, variable
+from ..stitch.index import Guard, Index, Within, linear, variable
 from ..stitch.mapping import WARP
 from ..stitch.plan import LoopPlan
+from ..stitch.pull import Key
 from ..stitch.subroots import SubRoot, column_of, root
 from .ir import Choose, Clamp, Compute, Fold, FromIndex, Load, Scalar, Store
 from .memory import Layout

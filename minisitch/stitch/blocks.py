@@ -22,9 +22,9 @@ from ..fuse import Decision, count
 from ..graph import Graph, Node
 from .block_cuts import BlockComposition, BlockCut, block_cuts_of
 from .dominants import is_row_reduce
-from .index import Key
 from .mapping import WARP, ThreadMap
 from .plan import StitchPlan, distance, leaves
+from .pull import Key
 from .subroots import Partition, Space, SubRoot, result_position
 
 

@@ -1,11 +1,6 @@
-"""Index maps: where an operation reads its operands to make one element.
+"""Indices: where an element lies, as arithmetic on the variables of loops.
 
-In:  a node, and the position (one ``Index`` per axis) of the element.
-Out: the positions of its operands.
-
-``operands_at`` is the only function that knows what a broadcast, transpose, reshape, slice,
-concatenate, update or gather does to an index. All later stages are built on it, locality checks
-and emitters included.
+In:  loop variables and the shapes of values. Out: an ``Index``, and a ``Position``, which has one index an axis.
 
 An ``Index`` is an affine form over *digits* of the loop variables. A digit is
 ``(row // stride) % size``: one axis of a row number in mixed radix. Splitting and merging axes is
@@ -18,14 +13,12 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-
-from ..graph import Graph, Node
 
 
 class Digit(NamedTuple):
@@ -346,197 +339,6 @@ def _moving(*indices: Index) -> Iterable[Digit | Loaded]:
             yield from _moving(atom.of)
         else:
             yield atom
-
-
-# ---------------------------------------------------------------- the one index map
-@dataclass(frozen=True)
-class Read:
-    """One operand read at one position, under a guard. An empty guard means always."""
-
-    node: int
-    position: Position
-    guard: Guard = ()
-
-
-def operands_at(graph: Graph, node: Node, position: Position,
-                load: Callable[[int, Position, int], Index]) -> tuple[Read | None, ...]:
-    """Where a map or a move reads its operands to make its value at ``position``.
-
-    Returns one entry an operand. None means that the operand is never read there: it is out of
-    range, or it is a gather's index that is known without reading it.
-
-    ``load(value, position, size)`` returns the ``Index`` of an integer that a gather reads.
-    """
-    args, shape = node.args, node.type.shape
-    shapes = [graph[a].type.shape for a in args]
-    if node.op == "broadcast":
-        return (Read(args[0], tuple(ZERO if n == 1 else i for i, n in zip(position, shapes[0], strict=True))),)
-    if node.op == "reshape":
-        return (Read(args[0], unravel(linear(position, shape), shapes[0])),)
-    if node.op == "transpose":
-        perm = node.attr("perm")
-        return (Read(args[0], tuple(position[perm.index(axis)] for axis in range(len(perm)))),)
-    if node.op == "slice":
-        moved = (i * s + a for i, a, s in zip(position, node.attr("start"), node.attr("step"), strict=True))
-        return (Read(args[0], tuple(moved)),)
-    if node.op == "concatenate":
-        return _concatenate_at(node, position, shapes)
-    if node.op == "update":
-        return _update_at(node, position, shapes)
-    if node.op == "gather":
-        return _gather_at(node, position, shapes, load)
-    return tuple(Read(a, position) for a in args)  # a map: every operand at the same place
-
-
-def _concatenate_at(node: Node, position: Position, shapes: Sequence[tuple[int, ...]]) -> tuple[Read | None, ...]:
-    axis, offset, found = node.attr("axis"), 0, []
-    for arg, shape in zip(node.args, shapes, strict=True):
-        guard = settle([Within(position[axis], offset, offset + shape[axis])])
-        # where the guard holds, an axis of one is read at 0
-        inside = position[axis] + -offset if shape[axis] != 1 else ZERO
-        moved = tuple(inside if a == axis else i for a, i in enumerate(position))
-        found.append(None if guard is None else Read(arg, moved, guard))
-        offset += shape[axis]
-    return tuple(found)
-
-
-def _update_at(node: Node, position: Position, shapes: Sequence[tuple[int, ...]]) -> tuple[Read | None, ...]:
-    conditions, inner = [], []
-    for i, a, s, n in zip(position, node.attr("start"), node.attr("step"), shapes[1], strict=True):
-        distance = i + -a if s > 0 else i * -1 + a
-        steps, off = distance.divmod(abs(s))
-        conditions += [Within(steps, 0, n), Within(off, 0, 1)]
-        inner.append(steps if n != 1 else ZERO)
-    guard = settle(conditions)
-    if guard is None:
-        return Read(node.args[0], position), None
-    base = Read(node.args[0], position) if guard else None  # an update of everything reads no base
-    return base, Read(node.args[1], tuple(inner), guard)
-
-
-def _gather_at(node: Node, position: Position, shapes: Sequence[tuple[int, ...]],
-               load: Callable[[int, Position, int], Index]) -> tuple[Read | None, ...]:
-    axes, indices = node.attr("axes"), node.args[1:]
-    rank = len(shapes[1])
-    at, rest = position[:rank], iter(position[rank:])
-    chosen = {axis: load(value, at, shapes[0][axis]) for axis, value in zip(axes, indices, strict=True)}
-    source = tuple(chosen[a] if a in chosen else next(rest) for a in range(len(shapes[0])))
-    wanted = (Read(value, at) if chosen[axis].loaded else None for axis, value in zip(axes, indices, strict=True))
-    return (Read(node.args[0], source), *wanted)
-
-
-# ---------------------------------------------------------------- all that a value is made of
-Key = tuple[int, Position]  # one value at one position
-
-
-@dataclass(frozen=True)
-class Pull:
-    """Everything to compute for some values at some positions (thread composition).
-
-    ``order`` lists (value, position) pairs, operands first. ``reads`` gives each pair's operands,
-    or None for a leaf, which is a value in memory. ``guards`` says when a pair is needed: when any
-    of its guards holds (an empty guard: always). ``indices`` names the integers that gathers read,
-    each with its pair and with the extent that it is clamped to.
-    """
-
-    order: tuple[Key, ...]
-    reads: Mapping[Key, tuple[Read | None, ...] | None]
-    guards: Mapping[Key, tuple[Guard, ...]]
-    indices: Mapping[str, tuple[Key, int]]
-
-    @cached_property
-    def leaves(self) -> tuple[Key, ...]:
-        """The pairs read from memory."""
-        return tuple(key for key in self.order if self.reads[key] is None)
-
-
-def pull(graph: Graph, roots: Sequence[Key], in_memory: frozenset[int], own: Iterable[Key] = ()) -> Pull:
-    """Walk from ``roots`` to values in memory, position by position, visiting each pair once.
-
-    A pair in ``own`` is computed although its value is in memory: the loop in question writes it.
-    The graph keeps the result for the next call.
-    """
-    asked = tuple(roots), in_memory, frozenset(key for key in own if key[0] in in_memory)
-    if asked not in graph.pulled:
-        graph.pulled[asked] = _pull(graph, *asked)
-    return graph.pulled[asked]
-
-
-def _pull(graph: Graph, roots: Sequence[Key], in_memory: frozenset[int], own: frozenset[Key]) -> Pull:
-    indices: dict[str, tuple[Key, int]] = {}
-    names: dict[tuple[Key, int], str] = {}
-
-    def load(value: int, position: Position, size: int) -> Index:
-        known = _counted(graph, value, position)
-        if known is not None and 0 <= known.bounds[0] and known.bounds[1] < size:
-            return known
-        wanted = ((value, position), size)
-        name = names.setdefault(wanted, f"at{len(names)}")
-        indices[name] = wanted
-        return loaded(name, size)
-
-    reads: dict[Key, tuple[Read | None, ...] | None] = {}
-    order: list[Key] = []
-    stack: list[tuple[Key, bool]] = [(root, False) for root in reversed(roots)]
-    while stack:
-        key, done = stack.pop()
-        if done:
-            order.append(key)
-            continue
-        if key in reads:
-            continue
-        node = graph[key[0]]
-        leaf = node.op == "input" or (node.id in in_memory and key not in own)
-        reads[key] = found = None if leaf else operands_at(graph, node, key[1], load)
-        stack.append((key, True))
-        for read in reversed(found or ()):
-            if read is not None:
-                stack.append(((read.node, read.position), False))
-        if indices:
-            for name in sorted(set().union(*(i.variables for i in key[1])) & indices.keys()):
-                stack.append((indices[name][0], False))
-    return Pull(tuple(order), reads, _guards(order, reads, roots), indices)
-
-
-def _counted(graph: Graph, value: int, position: Position) -> Index | None:
-    """The index that an ``iota`` gives, read through views. It need not be loaded."""
-    node = graph[value]
-    while node.op in ("broadcast", "reshape", "transpose", "slice"):
-        (read,) = operands_at(graph, node, position, lambda *_: ZERO)
-        assert read is not None
-        node, position = graph[read.node], read.position
-    return position[node.attr("axis")] if node.op == "iota" and node.type.dtype == "int64" else None
-
-
-def _guards(order: Sequence[Key], reads: Mapping[Key, tuple[Read | None, ...] | None],
-            roots: Iterable[Key]) -> dict[Key, tuple[Guard, ...]]:
-    """When each pair is needed, as alternative guards.
-
-    An empty tuple means 'sometimes'. It stands for more than four alternatives.
-    """
-    if not any(read and read.guard for each in reads.values() for read in each or ()):
-        return dict.fromkeys(order, ((),))
-    found: dict[Key, dict[Guard, None] | None] = {key: {(): None} for key in roots}
-    for key in reversed(order):
-        mine = found.setdefault(key, {(): None})
-        for read in reads[key] or ():
-            if read is None:
-                continue
-            target = (read.node, read.position)
-            if mine is None or found.get(target, {}) is None:
-                found[target] = None
-                continue
-            theirs = found.setdefault(target, {})
-            assert theirs is not None
-            for guard in mine:
-                both = settle((*guard, *read.guard))
-                if both is not None:
-                    theirs[both] = None
-            if () in theirs:
-                found[target] = {(): None}
-            elif len(theirs) > 4:
-                found[target] = None
-    return {key: tuple(value) if value else () for key, value in found.items()}
 
 
 # ---------------------------------------------------------------- text and values

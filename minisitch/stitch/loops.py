@@ -28,9 +28,10 @@ from ..fuse import ALL_INGREDIENTS, Decision, Stitching, count, is_heavy
 from ..graph import Graph, Node
 from ..ops import compute_dtype, itemsize
 from .dominants import Group, candidates, groups_of, is_row_reduce, many_positions
-from .index import Key, Position, axis_variables, linear, pull
+from .index import Position, axis_variables, linear
 from .mapping import EXCHANGED_AT_ONCE, WARP, ThreadMap, map_columns, map_rows, map_rows_as
 from .plan import StitchPlan, distance, leaves
+from .pull import Key, pull
 from .recompute import ReadingLoop, heavy_inside, worth_keeping
 from .subroots import Partition, Space, SubRoot, adopt, makes_near, result_position
 

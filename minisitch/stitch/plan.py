@@ -28,8 +28,9 @@ from ..device import Device
 from ..fuse import Composition, Decision, count
 from ..graph import Graph
 from .dominants import Group
-from .index import Key, Position, Pull, pull
+from .index import Position
 from .mapping import ThreadMap, map_rows_as
+from .pull import Key, Pull, pull
 from .subroots import LoopKey, Space, SubRoot, makes_near, root
 
 

@@ -7,8 +7,8 @@ that it does (``adopt``)?
 
 A *position* has one ``Index`` for each axis of a value. An index is a sum of multiples of *digits*,
 such as ``(col // 8) % 4``, of the loop variables ``row``, ``ser`` and ``col``. While the loop of a
-value is not chosen yet, ``d0``, ``d1`` ... number its axes. A *key* is a value at a position. The
-file ``index.py`` has all of this.
+value is not chosen yet, ``d0``, ``d1`` ... number its axes (``index.py``). A *key* is a value at a
+position (``pull.py``).
 
 Before:  %4 of [64, 64] has its 64 rows as tasks. Another loop over the same rows reads it.
 After:   read at [row, col]: ``column_of`` is col. Read at [col, row]: None, other tasks make it.
@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ..graph import Graph, Node
-from .index import ZERO, Digit, Index, Key, Position, digits
+from .index import ZERO, Digit, Index, Position, digits
 from .mapping import ThreadMap
+from .pull import Key
 
 
 # ---------------------------------------------------------------- what a sub-root is

@@ -52,7 +52,8 @@ from ...kernel.text import Writer, combine, header, literal, numpy_name
 from ...ops import SHORT, compute_dtype, itemsize
 from ...passes.registry import DEFAULTS, kernel_of
 from ...stitch.compose import compose
-from ...stitch.index import ZERO, Digit, Index, digits, linear, operands_at, show, unravel, variable
+from ...stitch.index import ZERO, Digit, Index, digits, linear, show, unravel, variable
+from ...stitch.pull import operands_at
 from .pipeline import Pipeline, Queue, Stage
 from .product import Elements, Matrix, Product, Tile
 from .tiles import COMBINE, resized
