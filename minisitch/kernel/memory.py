@@ -24,6 +24,7 @@ output. ``nest_loops``, ``column_sweep`` and ``batch_rows`` add rows of a CPU's 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -31,7 +32,7 @@ from itertools import pairwise
 from ..errors import KernelError
 from ..fuse import Decision
 from ..ops import SHORT, compute_dtype, shuffle_dtype
-from ..stitch.mapping import EXCHANGED_AT_ONCE, WARP, map_rows_as
+from ..stitch.mapping import EXCHANGED_AT_ONCE, WARP, ThreadMap, map_rows_as
 from ..stitch.plan import LoopPlan, SegmentKey, StitchPlan
 from ..stitch.subroots import SubRoot
 from .ir import Buffer, Location
@@ -47,6 +48,15 @@ class Place:
 
     where: str  # "register" | "row" | "global"
     buffer: str = ""
+
+
+def partial_results(s: SubRoot, m: ThreadMap) -> dict[str, int]:
+    """How many partial results a sub-root has: the extents of the variables that number them."""
+    if s.role == "carry":
+        return {"part": m.blocks * m.rows_per_block, "col": s.extents[2]}
+    if s.space.kind == "row":
+        return {"row": s.space.rows, "chunk": s.space.chunks}
+    return {"row": s.space.rows, "slice": s.space.slices, "col": s.extents[2]}
 
 
 class Layout:
@@ -119,14 +129,11 @@ class Layout:
         self.buffers[buffer.name] = replace(buffer, slot=len(self.buffers))
 
     def _partial_buffer(self, s: SubRoot) -> None:
-        dtype = compute_dtype(self.graph[s.node].type.dtype)
-        rows, _, cols = s.extents
+        dtype, m = compute_dtype(self.graph[s.node].type.dtype), self.maps[s.segment]
         if s.role == "carry":
-            m = self.maps[s.segment]
-            size = m.blocks * m.rows_per_block * cols
-            self.add(Buffer(f"a{s.node}", dtype, m.rows_per_block * cols, "shared", s.node, why="one sum a column", role="carry"))
-        else:
-            size = rows * s.space.chunks if s.space.kind == "row" else rows * s.space.slices * cols
+            size = m.rows_per_block * s.extents[2]
+            self.add(Buffer(f"a{s.node}", dtype, size, "shared", s.node, why="one sum a column", role="carry"))
+        size = math.prod(partial_results(s, m).values())
         self.add(Buffer(f"p{s.node}", dtype, size, "scratch", s.node, why="partial results", role="partial"))
 
     def _place(self, s: SubRoot) -> Place:

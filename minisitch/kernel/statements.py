@@ -6,18 +6,18 @@ it is read (thread composition), down to values in memory or in registers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..fuse import is_heavy
 from ..graph import Node
-from ..stitch.index import Guard, Index, Within, linear, variable
+from ..stitch.index import Guard, Index, Within, linear, variable, variables_of
 from ..stitch.mapping import WARP
 from ..stitch.plan import LoopPlan
-from ..stitch.pull import Key
+from ..stitch.pull import Key, Read
 from ..stitch.subroots import SubRoot, column_of, root
 from .ir import Choose, Clamp, Compute, Fold, FromIndex, Load, Scalar, Store
-from .memory import Layout
+from .memory import Layout, partial_results
 
 # Additions of one thread. A longer sum keeps what rounding takes from it (``kahan_add``). A core's
 # bound is higher: it adds a vector of values at once, and each lane of the vector has a total of
@@ -57,7 +57,7 @@ class Statements:
         self.before: list[Scalar] = []
         self.body: list[Scalar] = []
         self.name: dict[Key, str] = {}
-        self.moving = {"col", "ser"} if loop.cols != 1 or loop.serial != 1 else {"col", "ser", "row"}
+        self.moving = {"col", "ser"}
 
     # -- where a statement goes
     def _once(self, names: Iterable[str]) -> bool:
@@ -74,53 +74,51 @@ class Statements:
     def _emit(self, stmt: Scalar, variables: Iterable[str]) -> None:
         (self.before if self._once(variables) else self.body).append(stmt)
 
-    def _position_variables(self, key: Key) -> frozenset[str]:
-        return frozenset().union(*(i.variables for i in key[1])) if key[1] else frozenset()
-
     # -- pulling
     def evaluate(self) -> None:
         pulled = self.loop.pulled
         clamped: set[str] = set()
         for key in pulled.order:
-            variables = self._position_variables(key)
-            asked = pulled.guards[key] if len(pulled.guards[key]) == 1 else ()  # else: see ``_load``
-            guarding = frozenset().union(*(c.index.variables for guard in asked for c in guard)) if pulled.indices else variables
-            for name in sorted((variables | guarding) & pulled.indices.keys()):
-                if name not in clamped:
-                    clamped.add(name)
-                    source, size = pulled.indices[name]
-                    self._emit(Clamp(name, self.name[source], size, source[0]), self._position_variables(source))
-                    if not self._once(self._position_variables(source)):
-                        self.moving.add(name)
+            variables = variables_of(key[1])
+            guarding = variables_of(condition.index for condition in self._guard(key))
+            for name in sorted((variables | guarding) & pulled.indices.keys() - clamped):
+                source, size = pulled.indices[name]
+                behind = variables_of(source[1])
+                self._emit(Clamp(name, self.name[source], size, source[0]), behind)
+                clamped.add(name)
+                if not self._once(behind):
+                    self.moving.add(name)
             reads = pulled.reads[key]
             self.name[key] = self._leaf(key, variables) if reads is None else self._value(key, reads, variables)
 
+    def _guard(self, key: Key) -> Guard:
+        """The guard under which a pair is needed. None of several (see ``_load``)."""
+        alternatives = self.loop.pulled.guards[key]
+        return alternatives[0] if len(alternatives) == 1 else ()
+
     def _leaf(self, key: Key, variables: frozenset[str]) -> str:
         value, position = key
-        node = self.graph[value]
-        offset = linear(position, node.type.shape)
-        whole = Within(offset, 0, node.type.size)
-        if value not in self.layout.final:
-            return self._load(key, self.layout.input_names[value], offset, None, variables)
-        place = self.layout.places.get(value)
+        layout, offset = self.layout, linear(position, self.graph[value].type.shape)
+        if value not in layout.final:
+            return self._load(key, layout.input_names[value], offset, None, variables)
+        producer, place = layout.final[value], layout.places.get(value)
         if key not in self.loop.near or place is None:
-            return self._load(key, self.layout.memory[value], offset, whole, variables)
+            whole = Within(offset, 0, self.graph[value].type.size)
+            return self._load(key, layout.memory[value], offset, whole, variables)
         if place.where == "register":
             return self.names.crossing[value]
-        column = column_of(self.layout.final[value], position)
+        column = column_of(producer, position)
         assert column is not None
-        row = Within(column, 0, self.layout.final[value].extents[2])  # other rows may not be there yet
-        if place.where == "global":
-            return self._load(key, place.buffer, offset, row, variables)
-        return self._load(key, place.buffer, self._row_offset(self.layout.final[value], position), row, variables)
+        if place.where == "row":
+            offset = self._row_offset(producer, column)
+        row = Within(column, 0, producer.extents[2])  # other rows may not be there yet
+        return self._load(key, place.buffer, offset, row, variables)
 
-    def _row_offset(self, s: SubRoot, position: Sequence[Index]) -> Index:
+    def _row_offset(self, s: SubRoot, column: Index) -> Index:
         """Offset in a row buffer of shared memory: this row's slot, then the column (from the chunk's start)."""
-        column = column_of(s, tuple(position))
-        assert column is not None
         width = self.layout.buffers[f"k{s.node}"].size // self.m.rows_per_block
-        if self.space.chunks > 1 and "col" in frozenset().union(*(h.variables for h in s.home)):
-            column = column + variable("start", max(2, s.extents[2])) * -1
+        if self.space.chunks > 1 and "col" in variables_of(s.home):
+            column += variable("start", s.extents[2]) * -1
         return variable("lane_row", self.m.rows_per_block) * width + column
 
     def _load(self, key: Key, buffer: str, offset: Index, written: Within | None, variables: frozenset[str]) -> str:
@@ -131,16 +129,15 @@ class Statements:
         value of this kernel is loaded where it is ``written``. An argument (None) is loaded at a
         clamped index: all of its elements are there, and the wrong one is not used.
         """
-        name = self.names.fresh(key[0])
-        alternatives = self.loop.pulled.guards[key]
-        guard: Guard = alternatives[0] if len(alternatives) == 1 else ()
-        inside = frozenset().union(*(c.index.variables for c in guard)) if guard else frozenset()
+        name, guard = self.names.fresh(key[0]), self._guard(key)
+        inside = variables_of(condition.index for condition in guard)
         hoisted = self._once(variables) and not self._once(variables | inside)  # out of the loop that its guard depends on
-        unguarded = hoisted or len(alternatives) != 1
+        unguarded = hoisted or len(self.loop.pulled.guards[key]) != 1
         if unguarded:
             guard = () if written is None or written.verdict else (written,)
         clamp = unguarded and written is None
-        self._emit(Load(name, buffer, offset, guard, clamp, self.layout.buffers[buffer].dtype, key[0]), variables)
+        dtype = self.layout.buffers[buffer].dtype
+        self._emit(Load(name, buffer, offset, guard, clamp, dtype, key[0]), variables)
         return name
 
     def _value(self, key: Key, reads: Sequence, variables: frozenset[str]) -> str:
@@ -154,27 +151,24 @@ class Statements:
         if node.kind == "move":
             return self._choose(node, [r for r in reads if r is not None], variables)
         name = self.names.fresh(node.id)
-        args = tuple(self.name[r.node, r.position] for r in reads)
+        args = tuple(self.name[r.key] for r in reads)
         operand = self.graph[node.args[-1]].type.dtype
         self._emit(Compute(name, node.op, args, node.type.dtype, operand, node.id, is_heavy(self.graph, node)), variables)
         return name
 
-    def _choose(self, node: Node, reads: Sequence, variables: frozenset[str]) -> str:
+    def _choose(self, node: Node, reads: Sequence[Read], variables: frozenset[str]) -> str:
         """The name of a move's operand. With several operands: a choice between them."""
         if node.op == "gather":
             reads = reads[:1]
         if not reads:  # a concatenation of nothing, in a loop of no turns
             return self.names.constant(node.type.dtype, False if node.type.dtype == "bool" else 0)
-        result = self.name[reads[0].node, reads[0].position] if node.op == "update" else \
-            self.name[reads[-1].node, reads[-1].position]
-        pairs = reads[1:] if node.op == "update" else list(reversed(reads[:-1]))
-        for read in pairs:
-            if not read.guard:
-                result = self.name[read.node, read.position]
-                continue
-            target = self.names.fresh(node.id)
-            self._emit(Choose(target, read.guard, self.name[read.node, read.position], result, node.type.dtype, node.id), variables)
-            result = target
+        first, *others = reads if node.op == "update" else reversed(reads)
+        result = self.name[first.key]
+        for read in others:
+            value, other = self.name[read.key], result
+            result = self.names.fresh(node.id) if read.guard else value
+            if read.guard:
+                self._emit(Choose(result, read.guard, value, other, node.type.dtype, node.id), variables)
         return result
 
     # -- sub-roots
@@ -186,69 +180,55 @@ class Statements:
 
     def store_map(self, s: SubRoot) -> None:
         """The stores of a value that is made column by column."""
-        value = self.name[root(self.graph, s)]
-        self.names.crossing[s.node] = value
-        self.body += self._stores(s, value)
+        self.body += self._stores(s, self.name[root(self.graph, s)])
 
     def _stores(self, s: SubRoot, value: str) -> Stores:
         """Stores of a value: to global memory, and to the row where its block keeps it."""
+        self.names.crossing[s.node] = value
         offset = linear(s.home, self.graph[s.node].type.shape)
         found = [Store(buffer, offset, value, self._replicated(), s.node) for buffer in self.layout.stored_in(s.node)]
-        place = self.layout.places.get(s.node)
-        if place is not None and place.where == "row":
-            found.append(Store(place.buffer, self._row_offset(s, s.home), value, (), s.node))
+        place, column = self.layout.places.get(s.node), column_of(s, s.home)
+        if place is not None and place.where == "row" and column is not None:
+            found.append(Store(place.buffer, self._row_offset(s, column), value, (), s.node))
         return tuple(found)
 
     def fold(self, s: SubRoot) -> tuple[Fold, Stores]:
         """The reduction of a sub-root, and the stores of its result."""
-        node = self.graph[s.node]
-        value = self.name[root(self.graph, s)]
-        result = f"r{s.node}"
-        if s.role == "carry":
-            cols = s.extents[2]
-            offset = variable("part", max(2, self.m.blocks * self.m.rows_per_block)) * cols + variable("col", cols)
-            store = Store(f"p{s.node}", offset, result, (), s.node)
-            cell = variable("lane_row", self.m.rows_per_block) * cols + variable("col", cols)
-            fold = Fold(result, node.op, node.type.dtype, value, "carry", s.node, f"a{s.node}", cell, partial=True)
-            return fold, (store,)
-        if s.role == "partial":
-            row = variable("row", s.space.rows)
-            if s.along == "row":
-                offset = row * s.space.chunks + variable("chunk", s.space.chunks)
-            else:
-                slices = s.space.slices
-                offset = (row * slices + variable("slice", slices)) * s.extents[2] + variable("col", s.extents[2])
-            stores: Stores = (Store(f"p{s.node}", offset, result, (), s.node),)
-        else:
-            self.names.crossing[s.node] = result
-            stores = self._stores(s, result)
-        return self._fold(s, result, value), stores
+        value, result = self.name[root(self.graph, s)], f"r{s.node}"
+        if s.role not in ("partial", "carry"):
+            return self._fold(s, result, value), self._stores(s, result)
+        parts = _cell(partial_results(s, self.m))
+        return self._fold(s, result, value), (Store(f"p{s.node}", parts, result, (), s.node),)
+
+    def combine(self, s: SubRoot) -> tuple[Fold, Stores]:
+        """Fold the partial results; the loop reads them from scratch."""
+        name, result, buffer = self.names.fresh(s.node), f"r{s.node}", f"p{s.node}"
+        variables = ("row", "col") if s.along == "row" else ("row", "ser", "col")
+        parts = _cell(dict(zip(variables, s.domain, strict=True)))
+        dtype = self.layout.buffers[buffer].dtype
+        self.body.append(Load(name, buffer, parts, (), False, dtype, s.node))
+        return self._fold(s, result, name), self._stores(s, result)
 
     def _fold(self, s: SubRoot, result: str, value: str) -> Fold:
         node, m = self.graph[s.node], self.m
+        found = Fold(result, node.op, node.type.dtype, value, s.along, s.node, partial=s.role in ("partial", "carry"))
+        if s.role == "carry":
+            cell = _cell({"lane_row": m.rows_per_block, "col": s.extents[2]})
+            return replace(found, buffer=f"a{s.node}", cell=cell)
         lanes = {"row": min(m.threads_per_row, WARP), "warp": WARP}.get(s.along, 1)
-        found = Fold(result, node.op, node.type.dtype, value, s.along, s.node, lanes=lanes, partial=s.role == "partial",
-                     exchange=self.layout.exchange.get((self.loop.order, s.node), ""))
+        exchange = self.layout.exchange.get((self.loop.order, s.node), "")
         is_long = self._additions(s) > (LONG_SUM_OF_A_CORE if self.layout.device.kind == "cpu" else LONG_SUM)
-        return replace(found, lost=f"{result}_lost") if found.rounds and is_long else found
+        lost = f"{result}_lost" if found.rounds and is_long else ""
+        return replace(found, lanes=lanes, exchange=exchange, lost=lost)
 
     def _additions(self, s: SubRoot) -> int:
         """How many values a thread adds up."""
         if s.along == "row":
-            return -(-min(self.loop.cols, self.m.chunk if self.space.chunks > 1 else self.loop.cols) // self.m.threads_per_row)
+            cols = min(self.loop.cols, self.m.chunk) if self.space.chunks > 1 else self.loop.cols
+            return -(-cols // self.m.threads_per_row)
         return -(-self.loop.serial // (WARP if s.along == "warp" else self.space.slices))
 
-    def combine(self, s: SubRoot) -> tuple[Fold, Stores]:
-        """Fold the partial results; the loop reads them from scratch."""
-        rows, parts = s.domain[0], s.domain[1]
-        name = self.names.fresh(s.node)
-        row = variable("row", rows)
-        offset = row * parts + variable("col" if s.along == "row" else "ser", parts)
-        if s.along == "column":
-            cols = s.domain[2]
-            offset = offset * cols + variable("col", cols)
-        buffer = f"p{s.node}"
-        self.body.append(Load(name, buffer, offset, (), False, self.layout.buffers[buffer].dtype, s.node))
-        result = f"r{s.node}"
-        self.names.crossing[s.node] = result
-        return self._fold(s, result, name), self._stores(s, result)
+
+def _cell(extents: Mapping[str, int]) -> Index:
+    """The number of a cell, row-major: ``{"row": 8, "chunk": 4}`` gives ``row * 4 + chunk``."""
+    return linear([variable(name, n) for name, n in extents.items()], tuple(extents.values()))

@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import takewhile
 
 from ..kernel import ir
-from ..stitch.index import Digit, Guard, Index, Loaded, Quotient, Remainder
+from ..stitch.index import Digit, Guard, Index, Quotient, Remainder
 from .registry import kernel_pass
 
 
@@ -128,4 +128,4 @@ def _placed(nest: ir.Nest, loops: tuple[ir.Loop, ...], windows: dict[int, list[i
 def _depends(atom: object, name: str) -> bool:
     if isinstance(atom, (Quotient, Remainder)):
         return name in atom.of.variables
-    return (atom.name if isinstance(atom, Loaded) else atom.var) == name  # type: ignore[attr-defined]
+    return atom.var == name  # type: ignore[attr-defined]

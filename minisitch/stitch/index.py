@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,8 +50,9 @@ class Remainder:
 class Loaded:
     """An integer read from memory and clamped to ``[0, size)``: a gather's coordinate."""
 
-    name: str
+    var: str
     size: int
+    stride = 1  # as a digit's
 
 
 Atom = Digit | Quotient | Remainder | Loaded
@@ -87,24 +89,20 @@ class Index:
     @cached_property
     def variables(self) -> frozenset[str]:
         """Names of the loop variables and loaded integers that it depends on."""
-        found: set[str] = set()
-        for _, atom in self.terms:
-            if isinstance(atom, (Quotient, Remainder)):
-                found |= atom.of.variables
-            else:
-                found.add(atom.var if isinstance(atom, Digit) else atom.name)
-        return frozenset(found)
+        return frozenset(leaf.var for leaf in self.leaves())
 
     @property
     def loaded(self) -> frozenset[str]:
         """Names of the loaded integers that it depends on."""
-        found: set[str] = set()
+        return frozenset(leaf.var for leaf in self.leaves() if isinstance(leaf, Loaded))
+
+    def leaves(self) -> Iterator[Digit | Loaded]:
+        """Its digits and loaded integers, also those inside quotients and remainders."""
         for _, atom in self.terms:
-            if isinstance(atom, Loaded):
-                found.add(atom.name)
-            elif isinstance(atom, (Quotient, Remainder)):
-                found |= atom.of.loaded
-        return frozenset(found)
+            if isinstance(atom, Quotient | Remainder):
+                yield from atom.of.leaves()
+            else:
+                yield atom
 
     def __add__(self, other: Index | int) -> Index:
         if isinstance(other, int):
@@ -253,6 +251,11 @@ def digits(var: str, sizes: Sequence[int]) -> Position:
     return tuple(reversed(found))
 
 
+def variables_of(indices: Iterable[Index]) -> frozenset[str]:
+    """Names of the loop variables and loaded integers that any of some indices depends on."""
+    return frozenset().union(*(index.variables for index in indices))
+
+
 def axis_variables(shape: Sequence[int]) -> Position:
     """A position in a value whose loop is not chosen yet: a variable for each axis, ``d0``, ``d1`` ..."""
     return tuple(variable(f"d{axis}", n) for axis, n in enumerate(shape))
@@ -320,9 +323,8 @@ def lies_within(index: Index, guard: Guard, first: int, last: int) -> bool:
     if first <= low + rest.bounds[0] and high + rest.bounds[1] <= last:
         return True
     sizes: dict[str, int] = {}
-    for atom in _moving(index, *(c.index for c in guard)):
-        name, size = (atom.name, atom.size) if isinstance(atom, Loaded) else (atom.var, atom.stride * atom.size)
-        sizes[name] = max(sizes.get(name, 1), size)
+    for leaf in chain.from_iterable(i.leaves() for i in (index, *(c.index for c in guard))):
+        sizes[leaf.var] = max(sizes.get(leaf.var, 1), leaf.stride * leaf.size)
     count = math.prod(sizes.values())
     if count > MOST_TESTED:
         return True
@@ -330,15 +332,6 @@ def lies_within(index: Index, guard: Guard, first: int, last: int) -> bool:
     value = np.asarray(value_at(index, at))
     fails = [(v < c.low) | (v >= c.high) for c in guard for v in [np.asarray(value_at(c.index, at))]]
     return bool(np.all(functools.reduce(np.logical_or, fails, (first <= value) & (value <= last))))
-
-
-def _moving(*indices: Index) -> Iterable[Digit | Loaded]:
-    """The digits and loaded integers in some indices, also inside quotients and remainders."""
-    for _, atom in (term for index in indices for term in index.terms):
-        if isinstance(atom, (Quotient, Remainder)):
-            yield from _moving(atom.of)
-        else:
-            yield atom
 
 
 # ---------------------------------------------------------------- text and values
@@ -367,9 +360,7 @@ def _simple(text: str) -> bool:
 
 
 def _show_atom(atom: Atom, totals: Mapping[str, int], names: Mapping[str, str]) -> str:
-    if isinstance(atom, Loaded):
-        return names.get(atom.name, atom.name)
-    if isinstance(atom, Digit):
+    if isinstance(atom, Digit | Loaded):
         text = names.get(atom.var, atom.var)
         if atom.stride > 1:
             text += f" // {atom.stride}"
@@ -384,9 +375,7 @@ def value_at(index: Index, variables: Mapping[str, Any]) -> Any:
     """The index as a number (or array) for given values of its variables. For tests."""
     total: Any = index.const
     for c, atom in index.terms:
-        if isinstance(atom, Loaded):
-            value = variables[atom.name]
-        elif isinstance(atom, Digit):
+        if isinstance(atom, Digit | Loaded):
             value = variables[atom.var] // atom.stride % atom.size
         else:
             inner = value_at(atom.of, variables)

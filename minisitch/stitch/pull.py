@@ -22,7 +22,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ..graph import Graph, Node
-from .index import ZERO, Guard, Index, Position, Within, linear, loaded, settle, unravel
+from .index import ZERO, Guard, Index, Position, Within, linear, loaded, settle, unravel, variables_of
+
+Key = tuple[int, Position]  # one value at one position
 
 
 # ---------------------------------------------------------------- the one index map
@@ -33,6 +35,10 @@ class Read:
     node: int
     position: Position
     guard: Guard = ()
+
+    @property
+    def key(self) -> Key:
+        return self.node, self.position
 
 
 def operands_at(graph: Graph, node: Node, position: Position,
@@ -103,9 +109,6 @@ def _gather_at(node: Node, position: Position, shapes: Sequence[tuple[int, ...]]
 
 
 # ---------------------------------------------------------------- all that a value is made of
-Key = tuple[int, Position]  # one value at one position
-
-
 @dataclass(frozen=True)
 class Pull:
     """Everything to compute for some values at some positions (thread composition).
@@ -168,9 +171,9 @@ def _pull(graph: Graph, roots: Sequence[Key], in_memory: frozenset[int], own: fr
         stack.append((key, True))
         for read in reversed(found or ()):
             if read is not None:
-                stack.append(((read.node, read.position), False))
+                stack.append((read.key, False))
         if indices:
-            for name in sorted(set().union(*(i.variables for i in key[1])) & indices.keys()):
+            for name in sorted(variables_of(key[1]) & indices.keys()):
                 stack.append((indices[name][0], False))
     return Pull(tuple(order), reads, _guards(order, reads, roots), indices)
 
@@ -199,7 +202,7 @@ def _guards(order: Sequence[Key], reads: Mapping[Key, tuple[Read | None, ...] | 
         for read in reads[key] or ():
             if read is None:
                 continue
-            target = (read.node, read.position)
+            target = read.key
             if mine is None or found.get(target, {}) is None:
                 found[target] = None
                 continue

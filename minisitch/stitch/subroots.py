@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ..graph import Graph, Node
-from .index import ZERO, Digit, Index, Position, digits
+from .index import ZERO, Digit, Index, Position, digits, variables_of
 from .mapping import ThreadMap
 from .pull import Key
 
@@ -145,7 +145,7 @@ class SubRoot:
         """
         if self.role in ("map", "piece", "carry"):
             return "carry" if self.role == "carry" else ""
-        return "warp" if self.warps else "column" if self.partition.serial or "col" in _names(self.home) else "row"
+        return "warp" if self.warps else "column" if self.partition.serial or "col" in variables_of(self.home) else "row"
 
     @property
     def segment(self) -> tuple[int, Space]:
@@ -211,13 +211,9 @@ def column_of(producer: SubRoot, position: Position) -> Index | None:
             if coefficient != 1 or (piece.terms and not 0 <= low <= high < digit.size):
                 return None
             column = column + inside * digit.stride
-    if producer.space.chunks > 1 and producer.role == "map" and "col" in _names(producer.home) and position != producer.home:
+    if producer.space.chunks > 1 and producer.role == "map" and "col" in variables_of(producer.home) and position != producer.home:
         return None  # another task makes the other chunks of the row
     return column
-
-
-def _names(position: Position) -> frozenset[str]:
-    return frozenset().union(*(i.variables for i in position)) if position else frozenset()
 
 
 def adopt(producer: SubRoot, position: Position, shape: Sequence[int]) -> Partition | None:
