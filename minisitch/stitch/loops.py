@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from ..device import Device
 from ..errors import PlanError
@@ -48,7 +49,12 @@ SHORTEST_ROW, LONGEST_ROW = 512, 1 << 16
 
 
 # ---------------------------------------------------------------- one arrangement
-Mapped = tuple[Partition, Space, ThreadMap]  # how a loop runs over a value
+class Mapped(NamedTuple):
+    """How a loop runs over a value: its axes, its tasks, its threads."""
+
+    partition: Partition
+    space: Space
+    thread_map: ThreadMap
 
 
 class _Arranger:
@@ -79,12 +85,11 @@ class _Arranger:
                 self._add_map(node)
 
     # -- the loop of a sub-root
-    def _add(self, node: Node, role: str, domain: Sequence[int], partition: Partition, space: Space,
-             mapping: ThreadMap, home: Position, floor: int = 0, operand: int = -1) -> SubRoot:
-        """Give a sub-root the earliest loop over ``space`` in which it finds all that it reads."""
+    def _add(self, node: Node, role: str, domain: Sequence[int], how: Mapped, home: Position, floor: int = 0,
+             operand: int = -1) -> SubRoot:
+        """Give a sub-root the earliest loop over its tasks in which it finds all that it reads."""
         floor = max(floor, self.floors.get(node.id, 0))
-        s = SubRoot(node.id, role, tuple(domain), partition, space, floor, 0, home, mapping,
-                    operand=operand)
+        s = SubRoot(node.id, role, tuple(domain), how.partition, how.space, floor, 0, home, how.thread_map, operand=operand)
         reads = [(self.made[value], at) for value, at in leaves(self.graph, s, self.wanted)]
         s = replace(s, level=self._level(s, reads))
         s = replace(s, phase=self._phase(s, reads))
@@ -115,57 +120,60 @@ class _Arranger:
 
     # -- reduces
     def _add_reduce(self, node: Node) -> None:
-        shape, axes = self.graph[node.args[0]].type.shape, node.attr("axes")
-        kept = tuple(a for a in range(len(shape)) if a not in axes)
-        host = self._carrying_dominant(node, shape, axes)
+        shape = self.graph[node.args[0]].type.shape
+        host = self._carrying_dominant(node, shape)
         if host is not None:
-            self._add_carry(node, shape, axes, kept, host)
+            self._add_carry(node, shape, host)
         elif is_row_reduce(self.graph, node):
-            self._add_row_reduce(node, shape, axes, kept)
+            self._add_row_reduce(node, shape)
         else:
-            self._add_column_reduce(node, shape, axes, kept)
+            self._add_column_reduce(node, shape)
 
-    def _add_row_reduce(self, node: Node, shape: tuple[int, ...], axes: tuple[int, ...], kept: tuple[int, ...]) -> None:
-        partition = Partition(kept, (), axes)
+    def _add_fold(self, node: Node, role: str, shape: tuple[int, ...], how: Mapped) -> SubRoot:
+        return self._add(node, role, shape, how, result_position(node, how.partition.position(shape)))
+
+    def _add_row_reduce(self, node: Node, shape: tuple[int, ...]) -> None:
+        partition = _rows_of(node, shape)
         rows, _, cols = partition.extents(shape)
-        position = partition.position(shape)
         # others wait for the result, or this loop waits for others
-        waits = bool(self.graph.users[node.id]) or any(
-            value in self.made for value, _ in self._memory(node.args[0], position))
+        reads = self._memory(node.args[0], partition.position(shape))
+        waits = bool(self.graph.users[node.id]) or any(value in self.made for value, _ in reads)
         mapping = map_rows_as(self.stitching, rows, cols, self.device, whole=waits)
-        space = _row_space(mapping)
-        home = result_position(node, position)
+        how = Mapped(partition, _row_space(mapping), mapping)
         self._decide(node, mapping.rule, mapping.why)
         if mapping.splits == 1:
-            self._add(node, "reduce", shape, partition, space, mapping, home)
+            self._add_fold(node, "reduce", shape, how)
             return
-        first = self._add(node, "partial", shape, partition, space, mapping, home)
-        self._add(node, "combine", (rows, mapping.splits), Partition((0,), (), (1,)), space, mapping, home, first.level + 1)
+        first = self._add_fold(node, "partial", shape, how)
+        how = how._replace(partition=Partition((0,), (), (1,)))
+        self._add(node, "combine", (rows, mapping.splits), how, first.home, first.level + 1)
 
-    def _add_column_reduce(self, node: Node, shape: tuple[int, ...], axes: tuple[int, ...], kept: tuple[int, ...]) -> None:
-        last = max(a for a in axes if shape[a] != 1) if any(shape[a] != 1 for a in axes) else max(axes)
-        tail = tuple(a for a in kept if a > last)
-        head = tuple(a for a in kept if a < last)
-        partition = Partition(head, axes, tail)
+    def _add_column_reduce(self, node: Node, shape: tuple[int, ...]) -> None:
+        axes = node.attr("axes")
+        last = max([a for a in axes if shape[a] != 1] or axes)
+        kept = [a for a in range(len(shape)) if a not in axes]
+        partition = Partition(tuple(a for a in kept if a < last), axes, tuple(a for a in kept if a > last))
         rows, serial, cols = partition.extents(shape)
         # readers cannot wait for other blocks
         whole = not self.stitching.barriers and bool(self.graph.users[node.id])
         mapping, slices = map_columns(rows, serial, cols, self.device, whole)
         space = Space("column", rows, mapping.splits, slices, serial if slices > 1 else 1, cols)
-        home = result_position(node, partition.position(shape))
+        how = Mapped(partition, space, mapping)
         self._decide(node, mapping.rule, mapping.why)
         if slices == 1:
-            self._add(node, "reduce", shape, partition, space, mapping, home)
-            return
-        first = self._add(node, "partial", shape, partition, space, mapping, home)
-        self._combine_columns(node, rows, slices, cols, home, first.level + 1)
+            self._add_fold(node, "reduce", shape, how)
+        else:
+            self._combine_columns(node, (rows, slices, cols), self._add_fold(node, "partial", shape, how))
 
-    def _combine_columns(self, node: Node, rows: int, parts: int, cols: int, home: Position, floor: int) -> None:
+    def _combine_columns(self, node: Node, parts: tuple[int, int, int], first: SubRoot) -> None:
+        """Fold partial results, a row of columns each: ``parts`` is their shape."""
+        rows, _, cols = parts
         mapping, _ = map_columns(rows, 1, cols, self.device)
-        space = Space("column", rows, mapping.splits, 1, 1, cols)
-        self._add(node, "combine", (rows, parts, cols), Partition((0,), (1,), (2,)), space, mapping, home, floor)
+        space = Space("column", rows, mapping.splits, cols=cols)
+        how = Mapped(Partition((0,), (1,), (2,)), space, mapping)
+        self._add(node, "combine", parts, how, first.home, first.level + 1)
 
-    def _carrying_dominant(self, node: Node, shape: tuple[int, ...], axes: tuple[int, ...]) -> Node | None:
+    def _carrying_dominant(self, node: Node, shape: tuple[int, ...]) -> Node | None:
         """The row-reduce in whose loop the column-reduce ``node`` can run, or None.
 
         Both are in one group and read data of one shape. The rows of the row-reduce are the axes
@@ -176,12 +184,12 @@ class _Arranger:
             return None
         if not self.stitching.barriers and self.graph.users[node.id]:
             return None
-        rows = tuple(a for a in range(len(shape)) if a not in dominant.attr("axes") and shape[a] != 1)
-        if rows != tuple(a for a in axes if shape[a] != 1):
+        long_axes = {a for a, n in enumerate(shape) if n != 1}
+        if long_axes.difference(dominant.attr("axes")) != long_axes.intersection(node.attr("axes")):
             return None
-        rows_n, _, cols = Partition(rows, (), tuple(a for a in range(len(shape)) if a not in rows)).extents(shape)
-        mapping = self._map_adaptively(rows_n, cols)
-        others = {s.thread_map for s in self.order if s.role == "carry" and s.space.rows == rows_n}
+        rows, _, cols = _columns_of(node, shape).extents(shape)
+        mapping = self._map_adaptively(rows, cols)
+        others = {s.thread_map for s in self.order if s.role == "carry" and s.space.rows == rows}
         fits = mapping.splits == 1 and others <= {mapping} and self._room_for_carry(node, mapping, cols)
         return dominant if fits else None
 
@@ -204,22 +212,20 @@ class _Arranger:
         wanted = sum(size * itemsize(compute_dtype(self.graph[value].type.dtype)) for value, size in rows)
         return wanted <= self.device.shared_per_block - EXCHANGE_BYTES
 
-    def _add_carry(self, node: Node, shape: tuple[int, ...], axes: tuple[int, ...], kept: tuple[int, ...], host: Node) -> None:
-        partition = Partition(axes, (), kept)
+    def _add_carry(self, node: Node, shape: tuple[int, ...], host: Node) -> None:
+        partition = _columns_of(node, shape)
         rows, _, cols = partition.extents(shape)
         mapping = self._map_adaptively(rows, cols)
-        home = result_position(node, partition.position(shape))
         parts = mapping.blocks * mapping.rows_per_block
         self._decide(node, "carry", f"shares its rows with %{host.id} {host.op}: one partial row for each of "
                                     f"{parts} row lanes, so the data is read once")
-        first = self._add(node, "carry", shape, partition, Space("row", rows), mapping, home)
-        self._combine_columns(node, 1, parts, cols, home, first.level + 1)
+        first = self._add_fold(node, "carry", shape, Mapped(partition, Space("row", rows), mapping))
+        self._combine_columns(node, (1, parts, cols), first)
 
     # -- element-wise sub-roots
     def _add_map(self, node: Node) -> None:
-        shape = node.type.shape
-        partition, space, mapping = self._mapped(node)
-        self._add(node, "map", shape, partition, space, mapping, partition.position(shape))
+        how = self._mapped(node)
+        self._add(node, "map", node.type.shape, how, how.partition.position(node.type.shape))
 
     def _in_pieces(self, value: int) -> bool:
         """Whether a concatenation is stored operand by operand (``_add_pieces``).
@@ -257,7 +263,7 @@ class _Arranger:
         """True for a reduce that reads rows of other tasks under every mapping."""
         if node.kind != "reduce" or is_row_reduce(self.graph, node):
             return False
-        return self._carrying_dominant(node, self.graph[node.args[0]].type.shape, node.attr("axes")) is None
+        return self._carrying_dominant(node, self.graph[node.args[0]].type.shape) is None
 
     def _add_pieces(self, node: Node) -> None:
         """Give each operand of a concatenation a loop that stores it at its offset in the result.
@@ -276,11 +282,12 @@ class _Arranger:
                 pending += reversed(inner)
             elif operand.type.size:
                 operands.append((operand, origin))
+        pieces = []
         for operand, origin in operands:
-            partition, space, mapping = self._mapped(operand)
-            home = tuple(i + first for i, first in zip(partition.position(operand.type.shape), origin, strict=True))
-            self._add(node, "piece", operand.type.shape, partition, space, mapping, home, operand=operand.id)
-        pieces = [s for s in self.order if s.node == node.id]
+            how = self._mapped(operand)
+            inside = how.partition.position(operand.type.shape)
+            home = tuple(i + first for i, first in zip(inside, origin, strict=True))
+            pieces.append(self._add(node, "piece", operand.type.shape, how, home, operand=operand.id))
         self.made[node.id] = max(pieces, key=lambda s: s.level)
         self._decide(node, "pieces", "its readers wait until all is written, so no element chooses an operand: "
                                      f"{count(len(pieces), 'operand')} stored each where it belongs")
@@ -299,16 +306,16 @@ class _Arranger:
             if partition is not None and self._fills(producer.space, partition.extents(shape)):
                 self._decide(node, "proactive-adaptation",
                              f"takes the {count(producer.space.rows, 'row')} of %{producer.node}")
-                return partition, producer.space, producer.thread_map
-        anchored = self._with_dominant(node, shape) or self._with_reader(node, shape)
-        partition = anchored or self._flat(shape, reads)
+                return Mapped(partition, producer.space, producer.thread_map)
+        reduce = self._row_reduce_of(node, shape) or self._row_reduce_that_reads(node)
+        partition = _rows_of(reduce, shape) if reduce else self._flat(shape, reads)
         rows, _, cols = partition.extents(shape)
-        if anchored:
+        if reduce:
             mapping = self._map_adaptively(rows, cols)
         else:
             mapping = map_rows(rows, cols, self.device, threads=self.stitching.threads)
         self._decide(node, mapping.rule, mapping.why)
-        return partition, _row_space(mapping), mapping
+        return Mapped(partition, _row_space(mapping), mapping)
 
     def _memory(self, value: int, position: Position) -> Sequence[Key]:
         """All reads from memory that ``value`` at ``position`` is computed from."""
@@ -329,19 +336,14 @@ class _Arranger:
             return space.chunks == 1 or cols in (1, space.cols)
         return 2 * space.rows * space.chunks >= wave or serial * cols <= SMALL_TASK
 
-    def _with_dominant(self, node: Node, shape: tuple[int, ...]) -> Partition | None:
-        """The rows of the group's row-reduce, if it reads data of the same shape."""
-        dominant = self._row_reduce_of(node, shape)
-        return _rows_of(dominant, shape) if dominant is not None else None
-
-    def _with_reader(self, node: Node, shape: tuple[int, ...]) -> Partition | None:
-        """The rows of a row-reduce that reads the value element by element: one block does both."""
+    def _row_reduce_that_reads(self, node: Node) -> Node | None:
+        """A row-reduce that reads the value element by element: one block does both."""
         pending, seen = [node.id], {node.id}
         while pending and len(seen) < LOOK_AHEAD:
             for user in self.graph.users[pending.pop()]:
                 reader = self.graph[user]
                 if reader.kind == "reduce" and is_row_reduce(self.graph, reader):
-                    return _rows_of(reader, shape)
+                    return reader
                 if reader.kind == "map" and user not in seen:
                     seen.add(user)
                     pending.append(user)
@@ -380,6 +382,12 @@ def _rows_of(reduce: Node, shape: Sequence[int]) -> Partition:
     """The rows of a row-reduce: a task for each of its results, and the axes it reduces as columns."""
     axes = reduce.attr("axes")
     return Partition(tuple(a for a in range(len(shape)) if a not in axes), (), tuple(axes))
+
+
+def _columns_of(reduce: Node, shape: Sequence[int]) -> Partition:
+    """A column-reduce in a row-reduce's loop: the axes it reduces are the rows, its results the columns."""
+    flat = _rows_of(reduce, shape)
+    return Partition(flat.cols, (), flat.rows)
 
 
 # ---------------------------------------------------------------- the stage
