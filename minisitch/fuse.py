@@ -27,6 +27,8 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
+import numpy as np
+
 from .device import Device
 from .errors import PlanError
 from .graph import Graph, Node
@@ -314,34 +316,26 @@ def _close(graph: Graph, pattern: Pattern) -> Pattern:
 
 
 def _needed_outside(graph: Graph, patterns: Sequence[Pattern]) -> set[int]:
-    """Values that must be in memory: the caller or a pattern that does not hold them reads them."""
-    needed = returned(graph)
-    for pattern in patterns:
-        inside = set(pattern.members)
-        for member in pattern.members:
-            for arg in graph.nodes[member].args:
-                if arg not in inside:
-                    needed.add(view_source(graph, arg) if pattern.kind == "library" else read_in_place(graph, arg))
-    return needed
+    """Values that must be in memory: the caller or a pattern that does not hold them reads them. And inputs."""
+    return returned(graph).union(*(pattern_inputs(graph, pattern) for pattern in patterns))
 
 
 def _without_owner(graph: Graph, patterns: Sequence[Pattern], held: Sequence[set[int]]) -> list[int]:
     """Values that must be in memory and that no pattern holds."""
-    owned = set().union(*held) if held else set()
-    return sorted(v for v in _needed_outside(graph, patterns) if v not in owned and graph[v].op != "input")
+    missing = _needed_outside(graph, patterns).difference(graph.inputs, *held)
+    return sorted(missing)
 
 
 def _with_outputs(graph: Graph, patterns: Sequence[Pattern], held: Sequence[set[int]]) -> list[Pattern]:
     """Give each value that must be in memory to the first pattern that was asked to hold it."""
-    needed = _needed_outside(graph, patterns)
-    owner: dict[int, int] = {}
-    for number, members in enumerate(held):
-        for member in members & needed:
-            if graph[member].op != "input":
-                owner.setdefault(member, number)
-    found = [p if p.kind == "library" else replace(p, outputs=tuple(m for m in p.members if owner.get(m) == i))
-             for i, p in enumerate(patterns)]
-    return [p for p in found if p.outputs]
+    left = _needed_outside(graph, patterns).difference(graph.inputs)
+    found = []
+    for pattern, members in zip(patterns, held, strict=True):
+        if pattern.kind != "library":
+            pattern = replace(pattern, outputs=tuple(sorted(members & left)))
+        left -= members
+        found += [pattern] if pattern.outputs else []
+    return found
 
 
 def in_order(graph: Graph, patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
@@ -519,11 +513,10 @@ def _windows(graph: Graph, pattern: Pattern) -> dict[int, tuple[int, int, tuple[
         if memory in inside or any(other != shape or not _is_window(node) for node, other in slices):
             continue
         start = tuple(map(min, zip(*(node.attr("start") for node, _ in slices), strict=True)))
-        first = _offset(start, shape)
+        first = int(np.ravel_multi_index(start, shape))
         if first or all(node.attr("start") == start for node, _ in slices):
-            last = max(_offset([a + (n - 1) * s for a, n, s in zip(*map(node.attr, ("start", "size", "step")), strict=True)], shape)
-                       for node, _ in slices)
-            found[memory] = first, last + 1 - first, start
+            last = max(np.ravel_multi_index(_last_element(node), shape) for node, _ in slices)
+            found[memory] = first, int(last) + 1 - first, start
     return found
 
 
@@ -532,12 +525,10 @@ def _is_window(node: Node) -> bool:
     return node.op == "slice" and min(node.attr("step"), default=0) >= 1 and node.type.size > 0
 
 
-def _offset(position: Sequence[int], shape: Sequence[int]) -> int:
-    """The row-major offset of an element."""
-    found = 0
-    for index, size in zip(position, shape, strict=True):
-        found = found * size + index
-    return found
+def _last_element(node: Node) -> tuple[int, ...]:
+    """The position of the last element that a slice reads."""
+    each = zip(*map(node.attr, ("start", "size", "step")), strict=True)
+    return tuple(start + (size - 1) * step for start, size, step in each)
 
 
 # ---------------------------------------------------------------- the registry of strategies
