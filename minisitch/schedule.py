@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 from .graph import identifier
 from .kernel import ir
@@ -36,7 +38,7 @@ def schedule(plan: StitchPlan, rewrite: Callable[[ir.Kernel], ir.Kernel] = lambd
     """
     wanted = 0
     while True:
-        kernel = rewrite(launch(_Builder(Layout(plan)).build()))
+        kernel = rewrite(launch(_build(Layout(plan))))
         wanted = max(wanted, kernel.shared_bytes)
         rows = [b for b in kernel.buffers if (b.scope, b.role) == ("shared", "kept") and b.node not in plan.demoted]
         if kernel.shared_bytes <= kernel.device.shared_per_block or not rows or kernel.device.kind == "cpu":
@@ -102,46 +104,47 @@ def _assumed_registers(kernel: ir.Kernel) -> int:
     return MANY_REGISTERS if many else REGISTERS
 
 
-class _Builder:
-    """Builds one kernel from its layout."""
+def _build(layout: Layout) -> ir.Kernel:
+    """Segments in order; the launch is not configured yet."""
+    constants: dict[tuple[str, str], tuple[str, str, object]] = {}
+    keys, segments = list(layout.segments), list[ir.Segment]()
+    for key, after in zip_longest(keys, keys[1:]):
+        ends_level = after is not None and after[0] != key[0]
+        segments.append(_segment(layout, Names(constants), layout.segments[key], "grid" if ends_level else "none"))
+    ranked = {"input": 0, "output": 1, "scratch": 2, "shared": 3}
+    buffers = sorted(layout.buffers.values(), key=lambda b: (ranked[b.scope], b.role == "exchange"))
+    return ir.Kernel(
+        _name(layout.plan, layout.block), layout.plan, layout.device, tuple(buffers), tuple(constants.values()), tuple(segments),
+        grid=1, block=layout.block, registers=REGISTERS,
+        touches=touches(segments, layout.buffers),
+        locations=tuple(map(layout.locations, layout.plan.sub_roots)),
+        decisions=tuple(layout.decisions))
 
-    def __init__(self, layout: Layout) -> None:
-        self.layout, self.plan, self.device = layout, layout.plan, layout.device
-        self.constants: dict[tuple[str, str], tuple[str, str, object]] = {}
 
-    def build(self) -> ir.Kernel:
-        """Segments in order; the launch is not configured yet."""
-        layout, groups, segments = self.layout, list(self.layout.segments.items()), list[ir.Segment]()
-        for number, ((level, _), loops) in enumerate(groups):
-            last_of_level = number + 1 < len(groups) and groups[number + 1][0][0] != level
-            segments.append(self._segment(loops, "grid" if last_of_level else "none"))
-        ranked = {"input": 0, "output": 1, "scratch": 2, "shared": 3}
-        buffers = tuple(sorted(layout.buffers.values(), key=lambda b: (ranked[b.scope], b.role == "exchange")))
-        return ir.Kernel(_name(self.plan, layout.block), self.plan, self.device, buffers, tuple(self.constants.values()),
-                      tuple(segments), 1, layout.block, REGISTERS, touches(segments, layout.buffers),
-                      tuple(map(layout.locations, self.plan.sub_roots)), tuple(layout.decisions))
+def _segment(layout: Layout, names: Names, loops: Sequence[LoopPlan], barrier: str) -> ir.Segment:
+    space, m = loops[0].space, layout.maps[loops[0].segment]
+    serial = max(loop.serial for loop in loops)
+    slice_size = -(-space.serial // space.slices) if space.slices > 1 else serial
+    task_barrier = _between_tasks(layout, m, loops)
+    segment = ir.Segment(space.kind, space.rows, space.chunks, m.chunk, space.slices, slice_size, m, (), task_barrier, barrier)
+    nests = _Nests(layout, names, segment)
+    phases = tuple(map(nests.phase, loops))
+    return replace(segment, phases=phases, opening=nests.opening, closing=nests.closing)
 
-    def _segment(self, loops: Sequence[LoopPlan], barrier: str) -> ir.Segment:
-        space, m = loops[0].space, self.layout.maps[loops[0].segment]
-        slice_size = -(-space.serial // space.slices) if space.slices > 1 else max((p.serial for p in loops), default=1)
-        segment = ir.Segment(space.kind, space.rows, space.chunks, m.chunk, space.slices, slice_size, m, (),
-                          self._between_tasks(m, loops), barrier)
-        nests = _Nests(self.layout, Names(self.constants), segment)
-        phases = tuple(map(nests.phase, loops))
-        return replace(segment, phases=phases, opening=nests.opening, closing=nests.closing)
 
-    def _between_tasks(self, m: ThreadMap, loops: Sequence[LoopPlan]) -> str:
-        """The barrier between two tasks of a block, where the next might overwrite what this one still reads.
+def _between_tasks(layout: Layout, m: ThreadMap, loops: Sequence[LoopPlan]) -> str:
+    """The barrier between two tasks of a block, where the next might overwrite what this one still reads.
 
-        After an even number of exchanges the next task begins in the set of exchange buffers that a
-        barrier of this task already separates it from.
-        """
-        if self.device.kind == "cpu":
-            return "none"
-        crossed = any(self.layout.crossed[loop.order] for loop in loops)
-        if m.threads_per_row <= WARP:
-            return "warp" if crossed and m.threads_per_row > 1 else "none"
-        return "block" if crossed or sum(self.layout.exchanges[loop.order] for loop in loops) % 2 else "none"
+    After an even number of exchanges the next task begins in the set of exchange buffers that a
+    barrier of this task already separates it from.
+    """
+    if layout.device.kind == "cpu" or m.threads_per_row == 1:
+        return "none"
+    crossed = any(layout.crossed[loop.order] for loop in loops)
+    if m.threads_per_row <= WARP:
+        return "warp" if crossed else "none"
+    exchanges = sum(layout.exchanges[loop.order] for loop in loops)
+    return "block" if crossed or exchanges % 2 else "none"
 
 
 class _Nests:
@@ -228,29 +231,30 @@ def touches(segments: Sequence[ir.Segment], buffers: Mapping[str, ir.Buffer]) ->
 
     The cost model counts them, and the stepper checks them.
     """
-    seen: dict[tuple[int, str, bool], dict[Index, int]] = {}  # level, buffer, stores: index -> how often, at most
+    # level, buffer, stores: how often each index is accessed, at most
+    seen: dict[tuple[int, str, bool], Counter[Index]] = defaultdict(Counter)
     level = 0
     for segment in segments:
         nests = [(phase.nest, segment.rows * phase.cols * phase.serial) for phase in segment.phases]
         for nest, trips in (*nests, (segment.closing, segment.rows)):
             for a in ir.accesses(segment, nest):
                 if buffers[a.buffer].scope != "shared":
-                    found = seen.setdefault((level, a.buffer, a.stores), {})
-                    found[a.index] = found.get(a.index, 0) + trips
+                    seen[level, a.buffer, a.stores][a.index] += trips
         level += segment.barrier == "grid"
-    made = {b.name: -1 for b in buffers.values() if b.scope == "input"}
-    found_cells = []
+    found: list[ir.Touch] = []
+    made = {b.name for b in buffers.values() if b.scope == "input"}
     for level, buffer in sorted({key[:2] for key in seen}):
         size = buffers[buffer].size
-        read, written = (_cells(seen.get((level, buffer, stores), {}), size) for stores in (False, True))
-        if written and made.setdefault(buffer, level) == level:
+        read, written = (_cells(seen[level, buffer, stores], size) for stores in (False, True))
+        if written and buffer not in made:
             read = 0  # what this epoch wrote is still in cache when it is read
-        found_cells.append(ir.Touch(level, buffer, read, written))
-    return tuple(found_cells)
+            made.add(buffer)
+        found.append(ir.Touch(level, buffer, read, written))
+    return tuple(found)
 
 
 def _cells(trips: Mapping[Index, int], size: int) -> int:
     """Cells that accesses touch together. A gather touches at most one in each turn of its loop."""
     gathers = {i: n for i, n in trips.items() if any(isinstance(a, Loaded) for _, a in i.terms)}
-    plain = footprint([i for i in trips if i not in gathers], size)
+    plain = footprint(trips.keys() - gathers.keys(), size)
     return min(size, plain + min(footprint(gathers, size), sum(gathers.values())))

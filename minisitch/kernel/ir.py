@@ -347,15 +347,6 @@ def rewritten(nest: Nest, change: Callable[[Stmt], Nest]) -> Nest:
     return tuple(found)
 
 
-def with_folds(nest: Nest, change: Callable[[Fold], Fold]) -> Nest:
-    """The nest with each fold replaced, in all of its steps."""
-    def changed(stmt: Stmt) -> Nest:
-        if isinstance(stmt, Start | Accumulate):
-            return (replace(stmt, fold=change(stmt.fold)),)
-        return (replace(stmt, folds=tuple(map(change, stmt.folds))),) if isinstance(stmt, Combine) else (stmt,)
-    return rewritten(nest, changed)
-
-
 @dataclass(frozen=True)
 class Innermost:
     """A loop with no other inside: itself and the ``loops`` around it, and its scalar statements."""
@@ -432,11 +423,6 @@ class Phase:
     def width(self) -> int:
         """Neighbouring columns that a thread takes at once."""
         return max((loop.last for loop, _ in walk(self.nest) if isinstance(loop, Loop) and loop.kind == "vector"), default=1)
-
-    @property
-    def by_warps(self) -> bool:
-        """Whether a column is a warp's, and not one thread's."""
-        return any(isinstance(s, Loop) and s.kind == "warps" for s, _ in walk(self.nest))
 
 
 @dataclass(frozen=True)

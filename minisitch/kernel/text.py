@@ -105,25 +105,26 @@ def literal(dtype: str, value: object) -> str:
     return str(bool(value)) if dtype == "bool" else f"np.{held}({int(value)})"  # type: ignore[call-overload]
 
 
-IDENTITY = {"0": 0, "1": 1, "False": False, "True": True}
+IDENTITY = {"0": ("ZERO", 0), "1": ("ONE", 1), "False": ("FALSE", False), "True": ("TRUE", True)}
 
 
 def identity_value(op: str, dtype: str) -> object:
     """The neutral element of a reduction in a dtype."""
     word = OPS[op].identity[kind_of(dtype)]
     if word in IDENTITY:
-        return IDENTITY[word]
-    sign = -1 if word == "lowest" else 1
+        return IDENTITY[word][1]
+    lowest = word == "lowest"
     if kind_of(dtype) == "float":
-        return sign * np.inf
+        return -np.inf if lowest else np.inf
     info = np.iinfo(dtype)
-    return int(info.min if sign < 0 else info.max)
+    return int(info.min if lowest else info.max)
 
 
 def identity_name(op: str, dtype: str) -> str:
     """Its name in emitted text: ``ZERO_f32``, ``LOWEST_f32``."""
     word = OPS[op].identity[kind_of(dtype)]
-    return f"{ {'0': 'ZERO', '1': 'ONE', 'False': 'FALSE', 'True': 'TRUE'}.get(word, word.upper()) }_{SHORT[compute_dtype(dtype)]}"
+    name = IDENTITY[word][0] if word in IDENTITY else word.upper()
+    return f"{name}_{SHORT[compute_dtype(dtype)]}"
 
 
 def header(kernel: ir.Kernel) -> list[str]:

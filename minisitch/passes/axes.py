@@ -23,6 +23,18 @@ IndexRewrite = Callable[[Index], Index]
 Axis = tuple[str, int, int]  # name, stride, size; a flat loop's axes are listed minor first
 
 
+def with_folds(nest: ir.Nest, change: Callable[[ir.Fold], ir.Fold]) -> ir.Nest:
+    """The nest with each fold replaced, in all of its steps."""
+    def changed(stmt: ir.Stmt) -> ir.Nest:
+        if isinstance(stmt, ir.Start | ir.Accumulate):
+            return (replace(stmt, fold=change(stmt.fold)),)
+        if isinstance(stmt, ir.Combine):
+            return (replace(stmt, folds=tuple(map(change, stmt.folds))),)
+        return (stmt,)
+
+    return ir.rewritten(nest, changed)
+
+
 # ---------------------------------------------------------------- which loops are flat, and where they may be split
 def is_flat(phase: ir.Phase) -> bool:
     """Whether the phase's loops are those it was scheduled with: one over columns, one over reduced rows."""
@@ -165,11 +177,11 @@ def nest(phase: ir.Phase, columns: Sequence[Axis], serial: Sequence[Axis], chunk
             turns = loops_over(inner, turns)
         if any(isinstance(s, ir.Start) and s.fold.buffer for s in starts):  # rows of sums, one a column
             column = variable("col", width)
-            starts = tuple(ir.Loop("col", 0, width, (s,)) for s in ir.with_folds(starts, lambda f: replace(f, cell=column)))
+            starts = tuple(ir.Loop("col", 0, width, (s,)) for s in with_folds(starts, lambda f: replace(f, cell=column)))
             ends = loops_over(inner, ends)
         return loops_over(around, (*starts, *turns, *ends))
 
-    in_cells = ir.with_folds(phase.nest, lambda f: replace(f, cell=cell) if f.buffer else f)
+    in_cells = with_folds(phase.nest, lambda f: replace(f, cell=cell) if f.buffer else f)
     return replace(phase, nest=ir.rewritten(in_cells, nested))
 
 
@@ -212,7 +224,7 @@ def with_parts(phase: ir.Phase) -> ir.Phase:
             return (stmt,)
         folds = [s.fold for s in stmt.body if isinstance(s, ir.Accumulate) and s.fold.along != "carry"]
         parts = {f.result: replace(f, result=f"{f.result}_part", buffer="", cell=ZERO, lost="") for f in folds}
-        body = ir.with_folds(stmt.body, lambda f: parts.get(f.result, f))
+        body = with_folds(stmt.body, lambda f: parts.get(f.result, f))
         totals = (ir.Accumulate(replace(f, value=parts[f.result].result)) for f in folds)
         return (*map(ir.Start, parts.values()), replace(stmt, body=body), *totals)
 

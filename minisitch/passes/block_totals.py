@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..kernel.ir import Fold, Kernel, Phase, Segment, with_folds
+from ..kernel.ir import Fold, Kernel, Phase, Segment
 from ..ops import kind_of
 from . import axes
 from .registry import kernel_pass
@@ -47,7 +47,7 @@ def _in_blocks(segment: Segment, phase: Phase) -> Phase:
     elif len(columns) == 1 or (columns[0][2] < FEW and phase.cols <= LONG_SUM):
         return phase
     nested = axes.nest(phase, columns, [], chunks, block=block)
-    compensated = with_folds(nested.nest, lambda f: replace(f, lost=_lost(f, phase.cols)) if f.along != "carry" else f)
+    compensated = axes.with_folds(nested.nest, lambda f: replace(f, lost=_lost(f, phase.cols)) if f.along != "carry" else f)
     return axes.with_parts(replace(nested, nest=compensated))
 
 

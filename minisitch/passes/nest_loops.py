@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..kernel.ir import Buffer, Fold, Kernel, Load, Phase, Segment, with_folds
+from ..kernel.ir import Buffer, Fold, Kernel, Load, Phase, Segment
 from ..ops import compute_dtype
 from ..stitch.index import Digit
 from . import axes
@@ -76,7 +76,7 @@ def in_rows(kernel: Kernel, phase: Phase, additions: int, inside: int) -> Phase:
         row = f"{'m' if f.value in partial else 'a'}{f.node}" if inside else ""
         return replace(f, buffer=row, lost=f"l{f.node}" if row and f.rounds and additions > LONG_SUM else "")
 
-    return replace(phase, nest=with_folds(phase.nest, placed))
+    return replace(phase, nest=axes.with_folds(phase.nest, placed))
 
 
 def with_rows(kernel: Kernel) -> Kernel:

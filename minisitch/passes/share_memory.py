@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ..kernel.ir import Access, Buffer, Kernel, Phase, Segment, accesses
+from ..kernel.ir import Access, Buffer, Kernel, Loop, Phase, Segment, accesses, walk
 from ..stitch.mapping import WARP
 from .registry import kernel_pass
 
@@ -119,7 +119,12 @@ class _Lives:
         return bool(late) and all(
             k <= writer and self.loops[k].segment == self.loops[writer].segment and a.index == place
             and self.loops[k].phase.cols == first.cols == self.loops[writer].phase.cols
-            and not self.loops[k].phase.by_warps and not first.by_warps for k, a in late)
+            and not _by_warps(self.loops[k].phase) and not _by_warps(first) for k, a in late)
+
+
+def _by_warps(phase: Phase) -> bool:
+    """Whether a column is a warp's, and not one thread's."""
+    return any(isinstance(s, Loop) and s.kind == "warps" for s, _ in walk(phase.nest))
 
 
 def _loops(kernel: Kernel) -> Iterator[_Loop]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
-from ..fuse import is_heavy, stretches
+from ..fuse import COUNTED, is_heavy, stretches
 from ..graph import Graph, Node
 
 
@@ -49,7 +49,7 @@ def groups_of(graph: Graph, merge: bool = True) -> tuple[Group, ...]:
     chosen = candidates(graph)
     cut = set(chosen)
     if not merge:
-        rest = {n.id for n in graph.nodes if n.op not in ("constant", "iota")} - cut
+        rest = {n.id for n in graph.nodes if n.op not in COUNTED} - cut
         return tuple(Group(upstream(graph, (c,), rest), c, ()) for c in chosen)
     leader = list(range(len(graph)))
 
@@ -61,12 +61,11 @@ def groups_of(graph: Graph, merge: bool = True) -> tuple[Group, ...]:
 
     for node in graph.nodes:
         for arg in node.args:
-            connects = arg not in cut and graph[arg].op not in ("constant", "iota")
-            if connects:
+            if arg not in cut and graph[arg].op not in COUNTED:
                 leader[find(node.id)] = find(arg)
     members: dict[int, list[int]] = {}
     for node in graph.nodes:
-        if node.op not in ("constant", "iota"):
+        if node.op not in COUNTED:
             members.setdefault(find(node.id), []).append(node.id)
     found = []
     for ids in members.values():

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from ..device import Device
 from ..fuse import (
+    COUNTED,
     FREE,
     MOST_ARGUMENTS,
     Decision,
@@ -94,7 +95,7 @@ def _bytes_read(graph: Graph, stored: set[int]) -> list[int]:
     for node in graph.nodes:
         for arg in dict.fromkeys(node.args):
             operand = graph[arg]
-            if operand.op in ("constant", "iota"):
+            if operand.op in COUNTED:
                 continue
             if is_fusible(operand) and arg not in stored and (len(graph.users[arg]) == 1 or operand.op in FREE):
                 found[node.id] += found[arg]

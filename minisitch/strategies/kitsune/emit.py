@@ -47,9 +47,10 @@ from ...device import Device
 from ...errors import KernelError
 from ...fuse import FREE, Body, Stitching, behind_views, count
 from ...graph import Graph, Node, label
-from ...kernel.ir import Buffer, Compute, Fold, Kernel, Load, Nest, Scalar, Stmt, Store, rewritten, with_folds
+from ...kernel.ir import Buffer, Compute, Fold, Kernel, Load, Nest, Scalar, Stmt, Store, rewritten
 from ...kernel.text import Writer, combine, header, literal, numpy_name
 from ...ops import SHORT, compute_dtype, itemsize
+from ...passes.axes import with_folds
 from ...passes.registry import DEFAULTS, kernel_of
 from ...stitch.compose import compose
 from ...stitch.index import ZERO, Digit, Index, digits, linear, show, unravel, variable
