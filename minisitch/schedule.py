@@ -143,7 +143,7 @@ def _between_tasks(layout: Layout, m: ThreadMap, loops: Sequence[LoopPlan]) -> s
     crossed = any(layout.crossed[loop.order] for loop in loops)
     if m.threads_per_row <= WARP:
         return "warp" if crossed else "none"
-    exchanges = sum(layout.exchanges[loop.order] for loop in loops)
+    exchanges = sum(layout.exchange_counts[loop.order] for loop in loops)
     return "block" if crossed or exchanges % 2 else "none"
 
 

@@ -72,14 +72,19 @@ class Layout:
         self.maps = plan.thread_maps
         self.block = max((m.threads for m in self.maps.values()), default=1)
         self._require_counted_parts()
-        schemes = [(s.node, plan.scheme(s)) for s in plan.sub_roots]
-        self.decisions = [*plan.decisions, *(Decision((node,), name, "locality", why) for node, (name, why) in schemes if why)]
+        self.decisions = list(plan.decisions)
+        for s in plan.sub_roots:
+            scheme, why = plan.scheme(s)
+            if why:
+                self.decisions.append(Decision((s.node,), scheme, "locality", why))
         self.buffers: dict[str, Buffer] = {}
         self.turn = 0
         self.places: dict[int, Place] = {}
         self.memory: dict[int, str] = {}  # where a value lies in global memory
-        self.exchange: dict[tuple[int, int], str] = {}  # where the warps of a row exchange results: (loop, sub-root) -> buffer
-        self.exchanges = [self._exchange(loop) for loop in self.loops]  # the block barriers inside each loop's folds
+        # (loop, sub-root): the buffer through which the warps of a row exchange its results
+        self.exchange_buffers: dict[tuple[int, int], str] = {}
+        # for each loop: how often it exchanges, each time with a block barrier
+        self.exchange_counts = [self._exchange(loop) for loop in self.loops]
         self.crossed = [self._crossed(loop) for loop in self.loops]
         self.barriers = self._make_barriers()
         self._make_buffers()
@@ -144,19 +149,22 @@ class Layout:
             return Place("register")
         if s.role == "map" and s.extents[2] == 1 and self.alone(s.segment):
             return Place("register")
-        everyone = s.space.chunks > 1 and s.space.kind == "row" and s.extents[2] != s.space.cols  # each chunk makes its own
+        # each chunk makes its own
+        everyone = s.space.kind == "row" and s.space.chunks > 1 and s.extents[2] != s.space.cols
         if s.role == "map" and s.node in self.memory and not everyone and not self.plan.composition.shares(s.node):
             return Place("global", self.memory[s.node])
         if s.node in self.plan.demoted and not everyone:
             name = f"t{s.node}"
-            self.add(Buffer(name, dtype, self.graph[s.node].type.size, "scratch", s.node, why="demoted: shared memory is full"))
+            size = self.graph[s.node].type.size
+            self.add(Buffer(name, dtype, size, "scratch", s.node, why="demoted: shared memory is full"))
             self.memory[s.node] = name
             self._decide(s, "shared-memory", f"demoted to global scratch: {self.device.shared_per_block} B a block")
             return Place("global", name)
         width = min(s.extents[2], m.chunk) if m.splits > 1 else s.extents[2]
-        self.add(Buffer(f"k{s.node}", dtype, m.rows_per_block * width, "shared", s.node, why="read again by the same block",
-                        role="kept"))
-        return Place("row", f"k{s.node}")
+        name = f"k{s.node}"
+        size = m.rows_per_block * width
+        self.add(Buffer(name, dtype, size, "shared", s.node, why="read again by the same block", role="kept"))
+        return Place("row", name)
 
     def _decide(self, s: SubRoot, rule: str, why: str) -> None:
         self.decisions.append(Decision((s.node,), "place", rule, why))
@@ -174,7 +182,8 @@ class Layout:
         found, place = [], self.places.get(s.node)
         if place is not None and place.where == "register":
             who = "warp" if self.maps[s.segment].threads_per_row <= WARP else "block"
-            found.append(Location(words="register" + ("" if self.alone(s.segment) else f" of every thread ({who} reduce)")))
+            words = "register" if self.alone(s.segment) else f"register of every thread ({who} reduce)"
+            found.append(Location(words=words))
         elif place is not None:
             found.append(Location(place.buffer))
         for name in self.stored_in(s.node):
@@ -190,18 +199,22 @@ class Layout:
         grid barrier separates have sets of their own, because a block may have no task in one of
         them.
         """
-        wide = [s for s in loop.sub_roots if s.along == "row"] if self.maps[loop.segment].threads_per_row > WARP else []
+        if self.maps[loop.segment].threads_per_row <= WARP:
+            return 0
         beside = [space for level, space in self.segments if level == loop.level]
-        turn, place = self.turn, beside.index(loop.space)
-        for k, s in enumerate(wide):
+        place = f"_{beside.index(loop.space)}" if loop.space != beside[0] else ""
+        folds = [s for s in loop.sub_roots if s.along == "row"]
+        for k, s in enumerate(folds):
+            taking_turns, slot = divmod(k, EXCHANGED_AT_ONCE)
             dtype = shuffle_dtype(self.graph[s.node].type.dtype)
-            name = f"w{(turn + k // EXCHANGED_AT_ONCE) % 2}{k % EXCHANGED_AT_ONCE}_{SHORT[dtype]}" + (f"_{place}" if place else "")
-            self.exchange[loop.order, s.node] = name
+            name = f"w{(self.turn + taking_turns) % 2}{slot}_{SHORT[dtype]}{place}"
+            self.exchange_buffers[loop.order, s.node] = name
             if name not in self.buffers:
-                self.add(Buffer(name, dtype, max(1, self.block // WARP), "shared", s.node,
-                                why="one partial result a warp", role="exchange"))
-        self.turn += -(-len(wide) // EXCHANGED_AT_ONCE)
-        return self.turn - turn
+                size = max(1, self.block // WARP)
+                self.add(Buffer(name, dtype, size, "shared", s.node, why="one partial result a warp", role="exchange"))
+        count = -(-len(folds) // EXCHANGED_AT_ONCE)
+        self.turn += count
+        return count
 
     def _crossed(self, loop: LoopPlan) -> set[int]:
         """The values that a loop reads from memory and that another thread of the row wrote."""
@@ -220,7 +233,7 @@ class Layout:
             written: set[int] = set()
             for loop, after in pairwise(loops):
                 written |= {s.node for s in loop.sub_roots}
-                if self.exchanges[loop.order]:
+                if self.exchange_counts[loop.order]:
                     written.clear()
                 if self.crossed[after.order] & written:
                     found[loop.order] = "warp" if self.maps[key].threads_per_row <= WARP else "block"
@@ -235,7 +248,8 @@ def schedule_key(plan: StitchPlan) -> tuple[Hashable, ...]:
     and what blocks share.
     """
     how = plan.composition
-    maps = tuple(map_rows_as(how, s.space.rows, s.extents[2], plan.device) for s in plan.sub_roots if s.space.kind == "row")
+    rows = [s for s in plan.sub_roots if s.space.kind == "row"]
+    maps = tuple(map_rows_as(how, s.space.rows, s.extents[2], plan.device) for s in rows)
     shared = tuple(s.node for s in plan.sub_roots if how.shares(s.node))
     return plan.graph.structure_text, plan.sub_roots, maps, plan.device.kind == "gpu" and how.deals, shared
 

@@ -216,7 +216,7 @@ class Statements:
             cell = _cell({"lane_row": m.rows_per_block, "col": s.extents[2]})
             return replace(found, buffer=f"a{s.node}", cell=cell)
         lanes = {"row": min(m.threads_per_row, WARP), "warp": WARP}.get(s.along, 1)
-        exchange = self.layout.exchange.get((self.loop.order, s.node), "")
+        exchange = self.layout.exchange_buffers.get((self.loop.order, s.node), "")
         is_long = self._additions(s) > (LONG_SUM_OF_A_CORE if self.layout.device.kind == "cpu" else LONG_SUM)
         lost = f"{result}_lost" if found.rounds and is_long else ""
         return replace(found, lanes=lanes, exchange=exchange, lost=lost)

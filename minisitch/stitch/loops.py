@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from ..device import Device
 from ..errors import PlanError
-from ..fuse import ALL_INGREDIENTS, Decision, Stitching, count, is_heavy
+from ..fuse import ALL_INGREDIENTS, Decision, Stitching, count
 from ..graph import Graph, Node
 from ..ops import compute_dtype, itemsize
 from .dominants import Group, candidates, groups_of, is_row_reduce, many_positions
@@ -33,7 +33,7 @@ from .index import Position, axis_variables, linear
 from .mapping import EXCHANGED_AT_ONCE, WARP, ThreadMap, map_columns, map_rows, map_rows_as
 from .plan import StitchPlan, distance, leaves
 from .pull import Key, pull
-from .recompute import ReadingLoop, heavy_inside, worth_keeping
+from .recompute import ReadingLoop, pays, worth_keeping
 from .subroots import Partition, Space, SubRoot, adopt, makes_near, result_position
 
 # Bytes of shared memory reserved for block reduces (``kernel.memory``): two sets of exchange
@@ -441,7 +441,7 @@ def stitch(graph: Graph, device: Device, stitching: Stitching = ALL_INGREDIENTS)
         # 3
         plan = arranged(chosen | floors.keys(), floors)
         # 4
-        if useless := [v for v in floors if not _is_useful(plan, v, stitching.barriers)]:
+        if useless := [v for v in floors if not pays(plan, v, stitching.barriers)]:
             decisions += _too_far(useless)
             floors = {v: level for v, level in floors.items() if v not in useless}
             plan = arranged(chosen | floors.keys(), floors)
@@ -490,14 +490,3 @@ def _behind_barriers(plan: StitchPlan) -> dict[int, int]:
     """
     return {r.value: r.reader.node for r in plan.reads
             if plan.final[r.value].level > 0 or r.reader.level > 0}
-
-
-def _is_useful(plan: StitchPlan, value: int, barriers: bool) -> bool:
-    """Whether keeping a value pays.
-
-    A light value must be read by the block that makes it. A heavy one may also travel through
-    global memory, if grid barriers are allowed.
-    """
-    distances = [r.distance for r in plan.reads if r.value == value]
-    heavy = is_heavy(plan.graph, plan.graph[value]) or heavy_inside(plan.graph, value, plan.final)
-    return bool(distances) and ("grid" not in distances or (heavy and barriers))

@@ -17,6 +17,7 @@ from collections.abc import Collection, Hashable, Sequence
 
 from ..fuse import is_heavy
 from ..graph import Graph
+from .plan import StitchPlan
 
 # grid barriers before it, its tasks, block barriers before it in its segment
 ReadingLoop = tuple[int, Hashable, int]
@@ -62,7 +63,17 @@ def _needs(graph: Graph, wanted: Collection[int], loops: Sequence[tuple[int, Rea
     return found
 
 
-def heavy_inside(graph: Graph, value: int, stops: Collection[int]) -> bool:
+def pays(plan: StitchPlan, value: int, barriers: bool) -> bool:
+    """Whether keeping a value pays, once the loops of its readers are known.
+
+    A light value must be read by the block that makes it. A heavy one may also travel through
+    global memory, if grid barriers are allowed.
+    """
+    distances = [r.distance for r in plan.reads if r.value == value]
+    return bool(distances) and ("grid" not in distances or (barriers and _is_costly(plan.graph, value, plan.final)))
+
+
+def _is_costly(graph: Graph, value: int, stops: Collection[int]) -> bool:
     """True if computing ``value`` takes a heavy operation on at least as many elements.
 
     ``stops`` are values that are already there, and are not computed.
