@@ -23,10 +23,10 @@ LINE, SECTOR = 64, 32  # bytes that a CPU's cache and a GPU's memory move at lea
 
 
 @dataclass(frozen=True)
-class Level:
+class Cache:
     """A cache, or main memory: its size in bytes, and its bandwidth in bytes per second.
 
-    It serves working sets of up to ``size`` bytes. A nearer level is never slower than a farther
+    It serves working sets of up to ``size`` bytes. A nearer cache is never slower than a farther
     one: lower bounds of a kernel's time rely on this (``strategies.prices``).
     """
 
@@ -59,7 +59,7 @@ class Device:
     max_block: int = 1024
     source: str = ""
     # a CPU's caches, nearest first; larger sets move at the last one's rate
-    levels: tuple[Level, ...] = ()
+    caches: tuple[Cache, ...] = ()
     # a CPU's: nanoseconds of one core, by kind of work (``runtime.this_machine.LOOP_NS``)
     core_ns: tuple[tuple[str, float], ...] = ()
     serial_below: int = SERIAL_BELOW  # a CPU's: a segment with less work than this runs on one core

@@ -8,8 +8,8 @@ value that travels between patterns is written by exactly one of them.
 
 Who decides that operations share a kernel:
 
-    the strategy         proposes groups of operations, as ``strategies.astitch`` does
-    ``make_plan``        adds constants and views to each group, and finds its outputs
+    the strategy         proposes the operations of each kernel, as ``strategies.astitch`` does
+    ``make_plan``        adds constants and views to each kernel, and finds its outputs
     ``auto``             the default strategy: plans each kernel of others anew, merges kernels
     ``regions.planned``  cuts a long program before it asks, and kernels of many statements afterwards
 
@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
@@ -41,7 +42,7 @@ class Decision:
 
     at: tuple[int, ...]  # node ids
     verdict: str  # "fuse", "keep apart", "regional", "global", "keep", "recompute", ...
-    rule: str  # stable name: "same-level", "library-call", "argument-limit" ...
+    rule: str  # stable name: "same-call-depth", "library-call", "argument-limit" ...
     why: str  # one sentence with the numbers used
 
     def __str__(self) -> str:
@@ -256,32 +257,33 @@ def sources(graph: Graph, node: Node) -> set[int]:
     return {source for arg in node.args if graph[source := behind_views(graph, arg)].op not in COUNTED}
 
 
-# ---------------------------------------------------------------- from groups to a plan
-def make_plan(graph: Graph, strategy: str, groups: Iterable[Sequence[int]],
+# ---------------------------------------------------------------- from kernels to a plan
+def make_plan(graph: Graph, strategy: str, kernels: Iterable[Sequence[int]],
               decisions: Iterable[Decision] = (),
               composition: Composition | Sequence[Composition] = ALL_INGREDIENTS,
               pipelines: Iterable[Sequence[int]] = ()) -> FusionPlan:
-    """Turn groups of node ids into an ordered, verified plan.
+    """Turn lists of node ids into an ordered, verified plan.
 
-    ``groups`` has the fusible nodes of each kernel (not AStitch's groups, which are inside one). A
-    library node becomes a pattern of its own, unless one of the ``pipelines`` holds it. Sources and
-    views need no group: every pattern that reads one computes it. The outputs of each group are
-    found here. ``composition`` is one for all groups, or one a group. ``decisions`` are kept in the
-    plan. Raises PlanError for an id of no fusible node, and for groups that wait for each other.
+    ``kernels`` has the fusible nodes of each kernel. A library node becomes a pattern of its own,
+    unless one of the ``pipelines`` holds it. Sources and views need not be listed: every pattern
+    that reads one computes it. The outputs of each kernel are found here. ``composition`` is one
+    for all kernels, or one a kernel. ``decisions`` are kept in the plan. Raises PlanError for an id
+    of no fusible node, and for kernels that wait for each other.
     """
-    groups, together = list(groups), [tuple(sorted(set(p))) for p in pipelines]
-    if flat := [g for g in groups if isinstance(g, int)]:
-        raise PlanError(f"strategy {strategy}: {flat[0]} is not a group; a group is a list of ids, as in [[1, 2], [3]]")
-    inside = {v for p in together for v in p}
-    for value in (v for g in groups for v in g):
+    listed = list(kernels)
+    if flat := [k for k in listed if isinstance(k, int)]:
+        raise PlanError(f"strategy {strategy}: {flat[0]} is not a kernel; a kernel is a list of ids, as in [[1, 2], [3]]")
+    for value in chain.from_iterable(listed):
         if not isinstance(value, int) or not 0 <= value < len(graph) or not is_fusible(graph[value]):
-            raise PlanError(f"strategy {strategy}: a group holds {value!r}; it may hold ids of maps, reduces and moves, "
+            raise PlanError(f"strategy {strategy}: a kernel holds {value!r}; it may hold ids of maps, reduces and moves, "
                             f"and the graph has %0 to %{len(graph) - 1}")
-    how = [composition] * len(groups) if isinstance(composition, Composition) else list(composition)
+    how = [composition] * len(listed) if isinstance(composition, Composition) else list(composition)
     alone = composition if isinstance(composition, Stitching) else ALL_INGREDIENTS
-    patterns = [Pattern(tuple(sorted(set(g))), (), "kernel", c) for g, c in zip(groups, how, strict=True) if g]
+    together = [Pattern(_ascending(p), (), "pipeline") for p in pipelines]
+    inside = {member for pattern in together for member in pattern.members}
+    patterns = [Pattern(_ascending(k), (), "kernel", c) for k, c in zip(listed, how, strict=True) if k]
     patterns += [Pattern((n.id,), (n.id,), "library") for n in graph.nodes if n.kind == "library" and n.id not in inside]
-    patterns += [Pattern(p, (), "pipeline") for p in together]
+    patterns += together
     # What each pattern was asked to make. ``_close`` adds what it also computes, but does not write.
     held = [set(p.members) for p in patterns]
     patterns = [_close(graph, p) for p in patterns]
@@ -291,6 +293,10 @@ def make_plan(graph: Graph, strategy: str, groups: Iterable[Sequence[int]],
         patterns += [_close(graph, Pattern((v,), (), "kernel", alone)) for v in missing]
     patterns = _with_outputs(graph, patterns, held)
     return verify_plan(FusionPlan(graph, strategy, in_order(graph, patterns), tuple(decisions)))
+
+
+def _ascending(members: Iterable[int]) -> tuple[int, ...]:
+    return tuple(sorted(set(members)))
 
 
 def stored_values(graph: Graph) -> set[int]:
@@ -312,7 +318,7 @@ def _close(graph: Graph, pattern: Pattern) -> Pattern:
             if arg not in members and (nodes[arg].op in FREE or nodes[arg].op in COUNTED):
                 members.add(arg)
                 pending.append(arg)
-    return replace(pattern, members=tuple(sorted(members)))
+    return replace(pattern, members=_ascending(members))
 
 
 def _needed_outside(graph: Graph, patterns: Sequence[Pattern]) -> set[int]:
@@ -322,8 +328,7 @@ def _needed_outside(graph: Graph, patterns: Sequence[Pattern]) -> set[int]:
 
 def _without_owner(graph: Graph, patterns: Sequence[Pattern], held: Sequence[set[int]]) -> list[int]:
     """Values that must be in memory and that no pattern holds."""
-    missing = _needed_outside(graph, patterns).difference(graph.inputs, *held)
-    return sorted(missing)
+    return sorted(_needed_outside(graph, patterns).difference(graph.inputs, *held))
 
 
 def _with_outputs(graph: Graph, patterns: Sequence[Pattern], held: Sequence[set[int]]) -> list[Pattern]:
@@ -565,5 +570,5 @@ def fuse(graph: Graph, name: str, device: Device) -> FusionPlan:
         raise PlanError(f"unknown strategy {name!r}; known: {', '.join(sorted(STRATEGIES))}")
     plan = STRATEGIES[name](graph, device)
     if not isinstance(plan, FusionPlan):
-        raise PlanError(f"strategy {name} returns {type(plan).__name__}; end it with: return make_plan(graph, {name!r}, groups)")
+        raise PlanError(f"strategy {name} returns {type(plan).__name__}; end it with: return make_plan(graph, {name!r}, kernels)")
     return plan

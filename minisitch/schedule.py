@@ -167,7 +167,7 @@ class _Nests:
         found = [work.combine(s) for s in loop.sub_roots if s.role == "combine"]
         work.evaluate()
         for s in loop.sub_roots:
-            if s.role in ("map", "piece"):
+            if s.role in ("map", "operand"):
                 work.store_map(s)
             elif s.role != "combine":
                 found.append(work.fold(s))

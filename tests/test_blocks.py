@@ -257,7 +257,7 @@ def owned(plan):
             loops = {"row": blocks, "col": np.arange(cols)[None, :, None], "ser": np.arange(serial)[None, None, :]}
             made = {"row": blocks, "col": np.arange(producer.extents[2])[None, :, None]}
             wanted, there = (np.broadcast_to(value_at(linear(p, shape), v), (s.space.rows, n, m)) for p, v, n, m in (
-                (at, loops, cols, serial), (producer.home, made, producer.extents[2], 1)))
+                (at, loops, cols, serial), (producer.result_at, made, producer.extents[2], 1)))
             for mine, needed in zip(there, wanted, strict=True):
                 inside = needed[(needed >= 0) & (needed < math.prod(shape))]  # the rest is guarded
                 assert np.isin(inside, mine).all(), f"%{s.node} reads %{value} of another block"
@@ -269,7 +269,7 @@ def cells_of(plan, sub_root):
     """For each block the elements it makes."""
     shape, cols = plan.graph[sub_root.node].type.shape, sub_root.extents[2]
     at = {"row": np.arange(sub_root.space.rows)[:, None], "col": np.arange(cols if "row" != sub_root.along else 1)[None, :]}
-    return np.broadcast_to(value_at(linear(sub_root.home, shape), at), (sub_root.space.rows, at["col"].size))
+    return np.broadcast_to(value_at(linear(sub_root.result_at, shape), at), (sub_root.space.rows, at["col"].size))
 
 
 def test_blocks_partition_every_value_and_read_their_own():
@@ -298,7 +298,7 @@ def test_a_block_cut_cuts_as_its_words_say():
 def test_the_ownership_check_sees_a_wrong_plan():
     plan = arrange(figure_3(2, 2, 9, 6), TOY, figure_3_schedules(4, 64))
     assert owned(plan) == 5
-    elsewhere = [replace(s, home=tuple(i * -1 + (n - 1) for i, n in zip(s.home, plan.graph[s.node].type.shape, strict=True)))
+    elsewhere = [replace(s, result_at=tuple(i * -1 + (n - 1) for i, n in zip(s.result_at, plan.graph[s.node].type.shape, strict=True)))
                  if s.node == EXP else s for s in plan.sub_roots]
     with pytest.raises(AssertionError, match="%7 reads %6 of another block"):
         owned(replace(plan, sub_roots=tuple(elsewhere)))

@@ -95,7 +95,7 @@ def test_where_the_file_is(monkeypatch, tmp_path):
 
 def test_one_core_has_one_rate(monkeypatch):
     monkeypatch.setenv("MINISITCH_THREADS", "1")
-    assert all(level.all_cores == level.one_core for level in this_cpu().levels) and this_cpu().sms == 1
+    assert all(level.all_cores == level.one_core for level in this_cpu().caches) and this_cpu().sms == 1
 
 
 # ---------------------------------------------------------------- ranks
@@ -208,9 +208,9 @@ def test_all_cores_are_never_slower_than_one_nor_faster_than_each_alone():
 def test_no_nearer_level_is_slower_whatever_was_measured(levels, fewer, more, around):
     """What lower bounds rely on: bytes among fewer bytes never move more slowly."""
     device, (fewer, more) = cpu_with({**BUILT_IN, "levels": levels}, 2), sorted((fewer, more))
-    assert [at.size for at in device.levels] == sorted(n for n, _, _ in levels)
+    assert [at.size for at in device.caches] == sorted(n for n, _, _ in levels)
     for rate in ("one_core", "all_cores"):
-        rates = [getattr(at, rate) for at in device.levels]
+        rates = [getattr(at, rate) for at in device.caches]
         assert rates == sorted(rates, reverse=True) and set(rates) <= {r for level in levels for r in level[1:]}
     assert moved_us(fewer, device, around) / fewer <= moved_us(more, device, around) / more * (1 + 1e-9)
 

@@ -9,7 +9,7 @@ from programs import batch_norm, gelu, layernorm, layernorm_backward, softmax
 from stitch_help import BASIC, CPU, TOY, TOY32, TOY128, V100, figure_7, lowered, one_kernel, program, stepped, traced
 
 from minisitch import cuda_emit
-from minisitch.device import SERIAL_BELOW, SERIAL_BESIDE_LIBRARY, Level
+from minisitch.device import SERIAL_BELOW, SERIAL_BESIDE_LIBRARY, Cache
 from minisitch.errors import DeviceError
 from minisitch.kernel.ir import HEAVY
 from minisitch.passes.registry import DEFAULTS
@@ -173,7 +173,7 @@ def test_heavy_operations_count_for_more():
 def slower(device, times):
     """A machine on which everything takes so many times as long."""
     return replace(device, launch_us=device.launch_us * times, grid_barrier_us=device.grid_barrier_us * times,
-                   levels=tuple(Level(at.size, at.one_core / times, at.all_cores / times) for at in device.levels),
+                   caches=tuple(Cache(at.size, at.one_core / times, at.all_cores / times) for at in device.caches),
                    core_ns=tuple((name, ns * times) for name, ns in device.core_ns))
 
 
@@ -274,14 +274,14 @@ def test_what_a_cache_holds_moves_faster():
 def test_what_no_cache_holds_is_fetched_before_it_is_stored_unless_it_goes_past_the_caches():
     """Bytes alone: a device whose loops cost nothing. Rows with a sum, 64 MB read and 64 written, then a lone loop of as many."""
     device = cpu_with({**BUILT_IN, "core_ns": dict.fromkeys(BUILT_IN["core_ns"], 0.0), "launch_us": 0.0, "grid_barrier_us": 0.0}, 2)
-    rate, each = device.levels[-1].all_cores / 1e6, 4 * 16384 * 1024
+    rate, each = device.caches[-1].all_cores / 1e6, 4 * 16384 * 1024
     rows = one_kernel(traced(lambda x: x / np.sum(x, axis=1, keepdims=True), (16384, 1024)), device)
     alone = one_kernel(traced(lambda x: x * np.float32(2), (16384, 1024)), device)
     assert (cost.traffic(rows), cost.traffic(alone)) == (cost.Bytes(each, each),) * 2
     assert cost.kernel_us(rows) == pytest.approx(3 * each / rate) and cost.kernel_us(alone) == pytest.approx(2 * each / rate)
     small = one_kernel(traced(lambda x: x / np.sum(x, axis=1, keepdims=True), (2048, 1024)), device)
     held, around = cost.kernel_us(small), cost.kernel_us(small, 1 << 30)
-    assert held == pytest.approx(each / 4 / (device.levels[-3].all_cores / 1e6)), "16 MB: measured with its fetches"
+    assert held == pytest.approx(each / 4 / (device.caches[-3].all_cores / 1e6)), "16 MB: measured with its fetches"
     assert around == pytest.approx(3 * each / 8 / rate), "in a program that needs more than any cache"
 
 

@@ -84,7 +84,7 @@ def test_every_row_is_built_and_shown_or_says_why_not():
 @pytest.mark.parametrize(("wrong", "right", "message"), [
     ("| 44 |", "| 45 |", "not 1 to 70 in order"),
     ("tests/test_strategies.py::test_attention", "tests/test_strategies.py::test_inattention", "there is no"),
-    ("astitch.py::levels", "astitch.py::floors", "has no 'floors'"),
+    ("astitch.py::call_depths", "astitch.py::floors", "has no 'floors'"),
     ("`tests/test_astitch.py::test_a_pair_is", "`tests/test_strategies.py::test_kernel_counts`, `tests/test_astitch.py::test_a_pair_is",
      "carries no row"),
     ("| left out |", "| not yet |", "not expected to be missing"),

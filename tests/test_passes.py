@@ -21,7 +21,7 @@ from minisitch.testing import check_graph, random_graph, random_inputs
 from minisitch.testing.judge import judge
 
 CPU = cpu_with(BUILT_IN, 2)  # goldens must not depend on who runs them
-NO_CACHES = replace(CPU, levels=tuple(replace(level, size=64 + k) for k, level in enumerate(CPU.levels)))  # nothing fits in any
+NO_CACHES = replace(CPU, caches=tuple(replace(level, size=64 + k) for k, level in enumerate(CPU.caches)))  # nothing fits in any
 
 
 def heads(x):

@@ -58,7 +58,7 @@ def test_nothing_is_chosen_unless_the_kernel_reads_it():
     written, read = one_kernel(traced(windows, (8, 8, 4))), one_kernel(traced(lambda x: -windows(x), (8, 8, 4)))
     assert (len(found(written, Choose)), len(found(read, Choose))) == (0, 8)
     assert (len(found(written, Store)), len(found(read, Store))) == (9, 1)
-    assert [d.rule for k in (written, read) for d in k.decisions if d.rule == "pieces"] == ["pieces"]
+    assert [d.rule for k in (written, read) for d in k.decisions if d.rule == "by-operands"] == ["by-operands"]
     assert len(written.segments) == len(written.segments[0].phases) == 1, "windows of one shape share a loop"
     assert written.segments[0].rows * written.segments[0].phases[0].cols == 6 * 6 * 4
 

@@ -273,7 +273,7 @@ def check_locality(plan):
         assert producer.level <= reader.level
         if producer.level < reader.level:
             continue  # a grid barrier lies in between: anything may be read
-        same_thread = producer.role == "map" and (producer.home, producer.extents) == (at, reader.extents)
+        same_thread = producer.role == "map" and (producer.result_at, producer.extents) == (at, reader.extents)
         assert producer.space == reader.space and producer.phase + (not same_thread) <= reader.phase, f"%{reader.node} reads %{producer.node}"
         if any(v.startswith("at") for i in at for v in i.variables):
             continue
@@ -281,7 +281,7 @@ def check_locality(plan):
         space = reader.space
         _, serial, cols = reader.extents
         required = cells(at, shape, space.rows, cols, serial)
-        made = cells(producer.home, shape, space.rows, producer.extents[2], 1)
+        made = cells(producer.result_at, shape, space.rows, producer.extents[2], 1)
         for row in range(space.rows):
             if space.kind == "column" or (space.chunks > 1 and producer.role == "map" and producer.extents[2] > 1):
                 assert ((required[row] == made[row, 0][None, :]) | (required[row] < 0)).all(), "a column lives in one thread"
@@ -341,7 +341,7 @@ def test_column_of():
     plan = stitch(traced(softmax, (8, 16)), TOY)
     maximum = plan.sub_roots[0]
     exp = next(s for s in plan.sub_roots if s.role == "map" and s.node not in plan.graph.outputs)
-    row, col = exp.home
+    row, col = exp.result_at
     assert column_of(maximum, (row, col * 0)) == col * 0
     assert column_of(maximum, (col * 0, col * 0)) is None, "row 0's value, wanted by every row"
     assert column_of(exp, (row, col)) == col and column_of(exp, (row, col * -1 + 15)) == col * -1 + 15

@@ -10,7 +10,7 @@ from minisitch.fuse import fuse, make_plan, pattern_inputs, verify_plan
 from minisitch.graph import Builder, TensorType
 from minisitch.simplify import simplify
 from minisitch.stitch.loops import stitch
-from minisitch.strategies.astitch import levels
+from minisitch.strategies.astitch import call_depths
 from minisitch.strategies.xla import MOST_RECOMPUTED
 from minisitch.testing import check_graph, random_graph
 from minisitch.trace import trace
@@ -96,7 +96,7 @@ def test_a_value_at_many_positions_says_at_how_many(count, op, why):
 @pytest.mark.parametrize("draft, message", [
     (lambda graph, device: None, "strategy draft returns NoneType; end it with: return make_plan"),
     (lambda graph, device: [[1]], "returns list; end it with"),
-    (lambda graph, device: make_plan(graph, "draft", [1, 2]), r"1 is not a group; a group is a list of ids, as in \[\[1, 2\], \[3\]\]"),
+    (lambda graph, device: make_plan(graph, "draft", [1, 2]), r"1 is not a kernel; a kernel is a list of ids, as in \[\[1, 2\], \[3\]\]"),
 ])
 def test_a_draft_of_a_strategy_is_told_what_is_missing(monkeypatch, draft, message):
     monkeypatch.setitem(ms.STRATEGIES, "draft", draft)
@@ -174,7 +174,7 @@ def test_remote_stitching_merges_what_is_unconnected():
     found = fuse(program("f32[8,16] = input name='x'", "f32[4] = input name='y'", "f32[8,16] = exp %0", "f32[4] = neg %1",
                          "f32[] = sum %3 axes=(0,) keepdims=False", "return %2 %4"), "astitch", V100)
     assert [p.outputs for p in found.kernels] == [(2, 4)]
-    assert found.decisions[0].rule == "same-level" and found.decisions[0].at == (2, 3, 4)
+    assert found.decisions[0].rule == "same-call-depth" and found.decisions[0].at == (2, 3, 4)
 
 
 def test_a_library_call_separates():
@@ -189,10 +189,10 @@ def test_levels_never_fall_and_rise_at_library_calls():
     """This is why contracting a level cannot make a circle."""
     for seed in range(150):
         graph = random_graph(np.random.default_rng(seed), max_nodes=40, max_elements=200)
-        level = levels(graph)
+        depth = call_depths(graph)
         for node in graph.nodes:
             for arg in node.args:
-                assert level[arg] + (graph[arg].kind == "library") <= level[node.id], f"%{arg} -> %{node.id}\n{graph}"
+                assert depth[arg] + (graph[arg].kind == "library") <= depth[node.id], f"%{arg} -> %{node.id}\n{graph}"
 
 
 def test_a_mask_sinks_to_its_user():
@@ -204,23 +204,23 @@ def test_a_mask_sinks_to_its_user():
     graph = simplify(traced(masked, (32, 8), (8, 32)))
     found = fuse(graph, "astitch", V100)
     assert [p.kind for p in found.patterns] == ["library", "kernel"]
-    assert set(levels(graph)) == {0, 1}
+    assert set(call_depths(graph)) == {0, 1}
     product = next(n.id for n in graph.nodes if n.op == "matmul")
-    assert all(levels(graph)[n.id] == 1 for n in graph.nodes if n.kind == "map" and n.id != product)
+    assert all(call_depths(graph)[n.id] == 1 for n in graph.nodes if n.kind == "map" and n.id != product)
 
 
 def test_sinking_never_adds_traffic():
     """A sum must not move down to where it is read: its operand is far larger."""
     graph = program("f32[64,64] = input name='x'", "f32[64,64] = exp %0", "f32[64] = sum %1 axes=(1,) keepdims=False",
                     "f32[64,64] = matmul %1 %1", "f32[64] = sum %3 axes=(1,) keepdims=False", "f32[64] = add %2 %4")
-    assert levels(graph)[2] == 0 and [p.outputs for p in fuse(graph, "astitch", V100).kernels] == [(1, 2), (5,)]
+    assert call_depths(graph)[2] == 0 and [p.outputs for p in fuse(graph, "astitch", V100).kernels] == [(1, 2), (5,)]
 
 
 def test_a_gather_reads_the_rows_it_gives():
     """Not its table: what only the kernel behind a product reads is gathered there."""
     graph = program("f32[5000,64] = input", "i64[64] = input", "f32[64,64] = input", "f32[64,64] = gather %0 %1 axes=(0,)", "f32[64,64] = exp %2",
                     "f32[64,64] = matmul %4 %2", "f32[64,64] = add %3 %5")
-    assert levels(graph)[3] == 1 and [p.outputs for p in fuse(graph, "astitch", V100).kernels] == [(4,), (6,)]
+    assert call_depths(graph)[3] == 1 and [p.outputs for p in fuse(graph, "astitch", V100).kernels] == [(4,), (6,)]
 
 
 def test_arguments_split_a_level_where_they_must():

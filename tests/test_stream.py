@@ -7,7 +7,7 @@ import pytest
 from nests import found, phases
 from stitch_help import CPU, lowered, run, traced
 
-from minisitch.device import Level
+from minisitch.device import Cache
 from minisitch.kernel.ir import Stream
 from minisitch.passes.stream_stores import STREAM
 from minisitch.runtime.cpu.compile import inspect_assembly
@@ -15,7 +15,7 @@ from minisitch.runtime.steps import requests
 from minisitch.strategies import cost
 
 # A machine whose largest cache holds a page: what moves more comes from memory.
-SMALL = replace(CPU, levels=(Level(4096, 1e11, 1e11), Level(1 << 40, 1e10, 1e10)))
+SMALL = replace(CPU, caches=(Cache(4096, 1e11, 1e11), Cache(1 << 40, 1e10, 1e10)))
 
 
 def half(x, y):
@@ -83,7 +83,7 @@ def test_only_what_no_cache_holds_and_nobody_needs_again():
 
 def test_all_loops_of_a_kernel_stream_or_none_whatever_their_order():
     """Each moves less than the largest cache holds, both together more: what counts is the kernel."""
-    machine = replace(CPU, levels=(Level(1 << 20, 1e11, 1e11), Level(1 << 40, 1e10, 1e10)))
+    machine = replace(CPU, caches=(Cache(1 << 20, 1e11, 1e11), Cache(1 << 40, 1e10, 1e10)))
     small, large = (64, 1024), (65, 1024)
     both = lambda x, y: (x * x.dtype.type(3), y * y.dtype.type(3))  # noqa: E731
     assert streams(both, small, large, device=machine) == streams(both, large, small, device=machine) == [True, True]
@@ -92,7 +92,7 @@ def test_all_loops_of_a_kernel_stream_or_none_whatever_their_order():
 
 def test_what_streams_is_not_fetched_first_and_what_lies_beside_it_is():
     """One segment of two stores past the caches; half as much is stored through them, and counted twice."""
-    machine = replace(CPU, sms=1, levels=(Level(4096, 1e11, 1e11), Level(1 << 40, 1e10, 1e10)), launch_us=0.0,
+    machine = replace(CPU, sms=1, caches=(Cache(4096, 1e11, 1e11), Cache(1 << 40, 1e10, 1e10)), launch_us=0.0,
                       core_ns=tuple((name, 1e-9) for name, _ in CPU.core_ns))
     x, y = (128, 1024), (1024, 64)
     def beside(x, y):

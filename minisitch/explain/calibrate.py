@@ -343,7 +343,7 @@ def _report(found: Calibration) -> Iterable[str]:
     device, raw = found.device, found.raw
     yield f"{machine()}\n"
     yield "working set      one core     all cores"
-    for level in device.levels:
+    for level in device.caches:
         yield f"{size(level.size):>11}{level.one_core / 1e9:>8.1f} GB/s{level.all_cores / 1e9:>9.1f} GB/s"
     worth = f"worth it from {raw['serial below']:,}" if raw["serial below"] > 0 else f"not worth it up to {MOST_WORK:,}"
     yield (f"\na launch {device.launch_us:.2f} us, handing it to all cores {device.grid_barrier_us:.1f} us more, {worth} "

@@ -2,7 +2,7 @@
 
 In:  what ``schedule`` puts together. Out: a ``Kernel``, frozen, which prints; ``verify`` checks it.
 
-A kernel is a nest of small statements. Two levels of it have names:
+A kernel is a nest of small statements. Two of its loops have names:
 
 - ``Segment``: a loop over tasks, between grid barriers. On a CPU it is a parallel region.
 - ``Phase``: what a task does between two block barriers. On a CPU it is usually one vector loop.

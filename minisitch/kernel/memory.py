@@ -188,7 +188,7 @@ class Layout:
             found.append(Location(place.buffer))
         for name in self.stored_in(s.node):
             if place is None or name != place.buffer:
-                found.append(Location(name, f", the piece of %{s.operand}" if s.role == "piece" else ""))
+                found.append(Location(name, f", the part of %{s.operand}" if s.role == "operand" else ""))
         return tuple(found) or (Location(words="register"),)
 
     # ------------------------------------------------------------ barriers

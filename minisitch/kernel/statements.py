@@ -117,7 +117,7 @@ class Statements:
     def _row_offset(self, s: SubRoot, column: Index) -> Index:
         """Offset in a row buffer of shared memory: this row's slot, then the column (from the chunk's start)."""
         width = self.layout.buffers[f"k{s.node}"].size // self.m.rows_per_block
-        if self.space.chunks > 1 and "col" in variables_of(s.home):
+        if self.space.chunks > 1 and "col" in variables_of(s.result_at):
             column += variable("start", s.extents[2]) * -1
         return variable("lane_row", self.m.rows_per_block) * width + column
 
@@ -185,9 +185,9 @@ class Statements:
     def _stores(self, s: SubRoot, value: str) -> Stores:
         """Stores of a value: to global memory, and to the row where its block keeps it."""
         self.names.crossing[s.node] = value
-        offset = linear(s.home, self.graph[s.node].type.shape)
+        offset = linear(s.result_at, self.graph[s.node].type.shape)
         found = [Store(buffer, offset, value, self._replicated(), s.node) for buffer in self.layout.stored_in(s.node)]
-        place, column = self.layout.places.get(s.node), column_of(s, s.home)
+        place, column = self.layout.places.get(s.node), column_of(s, s.result_at)
         if place is not None and place.where == "row" and column is not None:
             found.append(Store(place.buffer, self._row_offset(s, column), value, (), s.node))
         return tuple(found)

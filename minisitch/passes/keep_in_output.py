@@ -53,7 +53,7 @@ def _host(kernel: Kernel, segment: Segment, row: Buffer, taken: set[str]) -> tup
     last = max(k for k, _ in uses)
     for output in (b for b in kernel.buffers if b.scope == "output" and b.name not in taken and b.dtype == row.dtype):
         other = kernel.plan.final[output.node]
-        alike = (other.role, other.domain, other.home, other.extents) == ("map", value.domain, value.home, value.extents)
+        alike = (other.role, other.domain, other.result_at, other.extents) == ("map", value.domain, value.result_at, value.extents)
         found = [(k, a) for k, phase in enumerate(segment.phases) for a in accesses(segment, phase.nest)
                  if a.buffer == output.name]
         if alike and len(found) == 1 and found[0][1].stores and found[0][0] >= last and not found[0][1].guard:

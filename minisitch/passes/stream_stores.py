@@ -28,9 +28,9 @@ STREAM = 128  # columns of a block that is stored past the caches (measured: of 
 @kernel_pass("stream_stores", "cpu")
 def stream_stores(kernel: Kernel) -> Kernel:
     """Stream what each lone element-wise loop stores, if no cache holds what the kernel moves."""
-    levels, buffers = kernel.device.levels, kernel.by_name
+    caches, buffers = kernel.device.caches, kernel.by_name
     moved = sum((t.read + t.written) * itemsize(buffers[t.buffer].dtype) for t in kernel.touches)
-    if len(levels) < 2 or moved <= levels[-2].size or not any(map(_may_stream, kernel.segments)):
+    if len(caches) < 2 or moved <= caches[-2].size or not any(map(_may_stream, kernel.segments)):
         return kernel
     kernel = with_whole_chunks(kernel, lambda segment: STREAM if _may_stream(segment) else 1)
     return replace(kernel, segments=tuple(_streamed(s) if _may_stream(s) else s for s in kernel.segments))

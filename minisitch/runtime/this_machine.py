@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..device import DEVICES, SERIAL_BELOW, Device, Level
+from ..device import DEVICES, SERIAL_BELOW, Cache, Device
 from ..errors import DeviceError
 from ..errors.nearest import near
 
@@ -106,19 +106,19 @@ def this_cpu() -> Device:
 def cpu_with(figures: Mapping[str, Any], cores: int = 0) -> Device:
     """A CPU with these figures (keys as in ``BUILT_IN``) and with ``cores`` cores, or all.
 
-    A smaller cache level cannot be slower than a larger one. If it was measured slower, other
-    programs disturbed the measurement, and it gets the larger level's rate.
+    A smaller cache cannot be slower than a larger one. If it was measured slower, other
+    programs disturbed the measurement, and it gets the larger cache's rate.
     """
     cores = cores or usable_cores()
-    levels: list[Level] = []
+    caches: list[Cache] = []
     for size, one, both in sorted(figures["levels"], reverse=True):
-        farther = levels[0] if levels else Level(0, 0.0, 0.0)
+        farther = caches[0] if caches else Cache(0, 0.0, 0.0)
         one = max(one, farther.one_core)
-        levels.insert(0, Level(int(size), one, max(both, farther.all_cores) if cores > 1 else one))
+        caches.insert(0, Cache(int(size), one, max(both, farther.all_cores) if cores > 1 else one))
     return Device("cpu", "cpu", cores, threads_per_sm=8, blocks_per_sm=8, registers_per_sm=1 << 30, shared_per_sm=1 << 21,
-                  shared_per_block=1 << 19, bandwidth=levels[-1].all_cores, flops=figures["flops"],
+                  shared_per_block=1 << 19, bandwidth=caches[-1].all_cores, flops=figures["flops"],
                   launch_us=figures["launch_us"], grid_barrier_us=figures["grid_barrier_us"], block_barrier_us=0.0,
-                  max_block=1, source=figures["source"], levels=tuple(levels), core_ns=tuple(sorted(figures["core_ns"].items())),
+                  max_block=1, source=figures["source"], caches=tuple(caches), core_ns=tuple(sorted(figures["core_ns"].items())),
                   serial_below=int(figures["serial_below"]))
 
 

@@ -79,17 +79,17 @@ class _Arranger:
             node = self.graph[node_id]
             if node.kind == "reduce":
                 self._add_reduce(node)
-            elif node.op == "concatenate" and node.type.size and self._in_pieces(node_id):
-                self._add_pieces(node)
+            elif node.op == "concatenate" and node.type.size and self._by_operands(node_id):
+                self._add_operands(node)
             else:
                 self._add_map(node)
 
     # -- the loop of a sub-root
-    def _add(self, node: Node, role: str, domain: Sequence[int], how: Mapped, home: Position, floor: int = 0,
+    def _add(self, node: Node, role: str, domain: Sequence[int], how: Mapped, result_at: Position, floor: int = 0,
              operand: int = -1) -> SubRoot:
         """Give a sub-root the earliest loop over its tasks in which it finds all that it reads."""
         floor = max(floor, self.floors.get(node.id, 0))
-        s = SubRoot(node.id, role, tuple(domain), how.partition, how.space, floor, 0, home, how.thread_map, operand=operand)
+        s = SubRoot(node.id, role, tuple(domain), how.partition, how.space, floor, 0, result_at, how.thread_map, operand=operand)
         reads = [(self.made[value], at) for value, at in leaves(self.graph, s, self.wanted)]
         s = replace(s, level=self._level(s, reads))
         s = replace(s, phase=self._phase(s, reads))
@@ -146,7 +146,7 @@ class _Arranger:
             return
         first = self._add_fold(node, "partial", shape, how)
         how = how._replace(partition=Partition((0,), (), (1,)))
-        self._add(node, "combine", (rows, mapping.splits), how, first.home, first.level + 1)
+        self._add(node, "combine", (rows, mapping.splits), how, first.result_at, first.level + 1)
 
     def _add_column_reduce(self, node: Node, shape: tuple[int, ...]) -> None:
         axes = node.attr("axes")
@@ -171,7 +171,7 @@ class _Arranger:
         mapping, _ = map_columns(rows, 1, cols, self.device)
         space = Space("column", rows, mapping.splits, cols=cols)
         how = Mapped(Partition((0,), (1,), (2,)), space, mapping)
-        self._add(node, "combine", parts, how, first.home, first.level + 1)
+        self._add(node, "combine", parts, how, first.result_at, first.level + 1)
 
     def _carrying_dominant(self, node: Node, shape: tuple[int, ...]) -> Node | None:
         """The row-reduce in whose loop the column-reduce ``node`` can run, or None.
@@ -227,8 +227,8 @@ class _Arranger:
         how = self._mapped(node)
         self._add(node, "map", node.type.shape, how, how.partition.position(node.type.shape))
 
-    def _in_pieces(self, value: int) -> bool:
-        """Whether a concatenation is stored operand by operand (``_add_pieces``).
+    def _by_operands(self, value: int) -> bool:
+        """Whether a concatenation is stored operand by operand (``_add_operands``).
 
         True for an output if all its readers, if it has any, are column-reduces: they wait for the
         whole value anyway. Also true for an output with more than ``MOST_CHOICES`` operands:
@@ -265,7 +265,7 @@ class _Arranger:
             return False
         return self._carrying_dominant(node, self.graph[node.args[0]].type.shape) is None
 
-    def _add_pieces(self, node: Node) -> None:
+    def _add_operands(self, node: Node) -> None:
         """Give each operand of a concatenation a loop that stores it at its offset in the result.
 
         So no element has to test which operand it comes from. A nested concatenation that is not in
@@ -282,15 +282,15 @@ class _Arranger:
                 pending += reversed(inner)
             elif operand.type.size:
                 operands.append((operand, origin))
-        pieces = []
+        stored = []
         for operand, origin in operands:
             how = self._mapped(operand)
             inside = how.partition.position(operand.type.shape)
-            home = tuple(i + first for i, first in zip(inside, origin, strict=True))
-            pieces.append(self._add(node, "piece", operand.type.shape, how, home, operand=operand.id))
-        self.made[node.id] = max(pieces, key=lambda s: s.level)
-        self._decide(node, "pieces", "its readers wait until all is written, so no element chooses an operand: "
-                                     f"{count(len(pieces), 'operand')} stored each where it belongs")
+            result_at = tuple(i + first for i, first in zip(inside, origin, strict=True))
+            stored.append(self._add(node, "operand", operand.type.shape, how, result_at, operand=operand.id))
+        self.made[node.id] = max(stored, key=lambda s: s.level)
+        self._decide(node, "by-operands", "its readers wait until all is written, so no element chooses an operand: "
+                                     f"{count(len(stored), 'operand')} stored each where it belongs")
 
     def _mapped(self, node: Node) -> Mapped:
         """How the loop of an element-wise value runs: partition, tasks, and thread mapping.
@@ -475,11 +475,11 @@ def _too_far(values: Collection[int]) -> list[Decision]:
 def _evaluated(plan: StitchPlan) -> list[tuple[int, ReadingLoop]]:
     """The value that each loop evaluates, with the loop.
 
-    A combine evaluates nothing. A piece does not count if its operand has a loop of its own.
+    A combine evaluates nothing. An operand of a concatenation does not count if it has a loop of its own.
     """
-    found = [(s.operand if s.role == "piece" else s.node, s) for s in plan.sub_roots if s.role != "combine"]
+    found = [(s.operand if s.role == "operand" else s.node, s) for s in plan.sub_roots if s.role != "combine"]
     return [(value, (s.level, s.space, s.phase)) for value, s in found
-            if s.role != "piece" or value not in plan.final]
+            if s.role != "operand" or value not in plan.final]
 
 
 def _behind_barriers(plan: StitchPlan) -> dict[int, int]:

@@ -31,7 +31,7 @@ class ThreadMap:
     """Blocks x threads over rows x columns.
 
     A block takes ``rows_per_block`` rows at once (horizontal packing), with ``threads_per_row``
-    threads for each. It takes ``steps`` such groups of rows in turn (vertical packing). If
+    threads for each. It takes ``steps`` such batches of rows in turn (vertical packing). If
     ``splits`` is more than 1, a row is cut into that many chunks of ``chunk`` columns, and each
     chunk is a task (task splitting). ``rule`` names the rule that chose the mapping, and ``why``
     gives its numbers.
@@ -86,9 +86,9 @@ def map_rows(rows: int, cols: int, device: Device, *, adaptive: bool = True, who
                          f"rows alone fill {rows} of {wave} resident blocks; {count(splits, 'chunk')} of {chunk} columns each")
     per_row = min(block, threads_per_row or max(WARP, power_of_two_at_least(cols))) if device.kind == "gpu" else 1
     together = max(1, block // per_row)
-    groups = max(1, -(-rows // together))
-    steps = -(-groups // wave)
-    blocks = -(-groups // steps)
+    batches = max(1, -(-rows // together))
+    steps = -(-batches // wave)
+    blocks = -(-batches // steps)
     why = f"{count(blocks, 'range')} of {count(steps, 'row')}, each a core's in turn"
     if device.kind == "gpu":
         why = f"{count(per_row, 'thread')} a row, {count(together, 'row')} a block, {steps} in turn: {blocks} of {wave} resident"

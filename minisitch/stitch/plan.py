@@ -52,7 +52,7 @@ def distance(reader: SubRoot, producer: SubRoot, at: Position) -> str:
     """
     if reader.level != producer.level or not makes_near(producer, reader.space, at):
         return "grid"
-    if producer.home != at:
+    if producer.result_at != at:
         return "block"
     if producer.role == "map" and producer.loop == reader.loop:
         return "loop"
@@ -229,7 +229,7 @@ class StitchPlan:
             rows, serial, cols = s.extents
             name, why = self.scheme(s)
             lines.append(f"level {s.level} phase {s.phase}: %{s.node} {self.graph[s.node].op} {s.role}"
-                         + (f" %{s.operand}" if s.role == "piece" else "") + f" over "
+                         + (f" %{s.operand}" if s.role == "operand" else "") + f" over "
                          f"{count(rows, 'row')} x {count(cols, 'col')}" + (f" x {serial} serial" if serial != 1 else "")
                          + f"  {name}{': ' + why if why else ''}")
         return "\n".join(lines)

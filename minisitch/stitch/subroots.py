@@ -115,7 +115,7 @@ class SubRoot:
     ``role`` says what the loop does:
 
     - ``map``: evaluates the value element by element.
-    - ``piece``: evaluates one operand of a concatenation, and stores it at its offset.
+    - ``operand``: evaluates one operand of a concatenation, and stores it at its offset.
     - ``reduce``: folds each result in one task.
     - ``partial``: folds each result in several tasks, with one partial result each.
     - ``carry``: folds over the tasks of a block. It has one partial result for each row that a
@@ -130,10 +130,10 @@ class SubRoot:
     space: Space
     level: int  # grid barriers before it
     phase: int  # the order of the loops in a segment
-    home: Position  # where its result lies, in terms of row and col
+    result_at: Position  # where its result lies, in terms of row and col
     thread_map: ThreadMap
     warps: bool = False  # of a reduce in a block: a warp folds each column
-    operand: int = -1  # of a piece: the value it evaluates
+    operand: int = -1  # with the role ``operand``: the value it evaluates
 
     @property
     def along(self) -> str:
@@ -141,11 +141,11 @@ class SubRoot:
 
         ``row``: the columns, by all threads. ``column``: the serial axis, by one thread. ``warp``:
         the serial axis, by the lanes of a warp. ``carry``: the tasks of a block. Empty for a map or
-        a piece.
+        an operand.
         """
-        if self.role in ("map", "piece", "carry"):
+        if self.role in ("map", "operand", "carry"):
             return "carry" if self.role == "carry" else ""
-        return "warp" if self.warps else "column" if self.partition.serial or "col" in variables_of(self.home) else "row"
+        return "warp" if self.warps else "column" if self.partition.serial or "col" in variables_of(self.result_at) else "row"
 
     @property
     def segment(self) -> tuple[int, Space]:
@@ -167,7 +167,7 @@ class SubRoot:
 
 def root(graph: Graph, s: SubRoot) -> Key:
     """What a sub-root's loop computes: the value that is stored or folded, and its position."""
-    value = s.operand if s.role == "piece" else s.node if s.role == "map" else graph[s.node].args[0]
+    value = s.operand if s.role == "operand" else s.node if s.role == "map" else graph[s.node].args[0]
     return value, s.partition.position(s.domain)
 
 
@@ -181,9 +181,9 @@ def result_position(node: Node, position: Position) -> Position:
 def makes_near(producer: SubRoot, space: Space, position: Position) -> bool:
     """True when each task of ``space`` makes the element that it reads at ``position``.
 
-    Never true of a piece, which is only a part of its value.
+    Never true of an operand, which is only a part of its value.
     """
-    return producer.space == space and producer.role != "piece" and column_of(producer, position) is not None
+    return producer.space == space and producer.role != "operand" and column_of(producer, position) is not None
 
 
 def column_of(producer: SubRoot, position: Position) -> Index | None:
@@ -197,21 +197,22 @@ def column_of(producer: SubRoot, position: Position) -> Index | None:
     For a producer at [row, col]: read at [row, 2 * col] it is 2 * col, read at [col, row] None.
     """
     column = ZERO
-    for index, home in zip(position, producer.home, strict=True):
-        names = home.variables
-        if home == ZERO:
+    for index, made in zip(position, producer.result_at, strict=True):
+        names = made.variables
+        if made == ZERO:
             continue  # an axis of one has only this element
-        if "ser" in names or (("col" not in names or producer.space.kind == "column") and index != home):
+        if "ser" in names or (("col" not in names or producer.space.kind == "column") and index != made):
             return None
         if "col" in names:
-            ((coefficient, digit),) = [(c, atom) for c, atom in home.terms if isinstance(atom, Digit) and atom.var == "col"]
-            piece = Index(home.const, tuple(term for term in home.terms if term[1] != digit))
+            ((coefficient, digit),) = [(c, atom) for c, atom in made.terms if isinstance(atom, Digit) and atom.var == "col"]
+            piece = Index(made.const, tuple(term for term in made.terms if term[1] != digit))
             inside = index + piece * -1
             low, high = inside.bounds
             if coefficient != 1 or (piece.terms and not 0 <= low <= high < digit.size):
                 return None
             column = column + inside * digit.stride
-    if producer.space.chunks > 1 and producer.role == "map" and "col" in variables_of(producer.home) and position != producer.home:
+    by_column = producer.role == "map" and "col" in variables_of(producer.result_at)
+    if producer.space.chunks > 1 and by_column and position != producer.result_at:
         return None  # another task makes the other chunks of the row
     return column
 
@@ -236,10 +237,10 @@ def adopt(producer: SubRoot, position: Position, shape: Sequence[int]) -> Partit
     asked = {"row": space.rows} | ({"col": space.cols} if space.kind == "column" else {})
     for var, extent in asked.items():
         counted = ZERO
-        for index, home in zip(position, producer.home, strict=True):
-            if var in home.variables:
+        for index, made in zip(position, producer.result_at, strict=True):
+            if var in made.variables:
                 # the one digit of ``var`` in this axis; ``factor`` is the length of a piece, or 1
-                ((factor, digit),) = [(c, atom) for c, atom in home.terms if isinstance(atom, Digit) and atom.var == var]
+                ((factor, digit),) = [(c, atom) for c, atom in made.terms if isinstance(atom, Digit) and atom.var == var]
                 # what the position says of this digit, times what the digit counts in ``var``
                 counted += index.divmod(factor)[0] * digit.stride
         found = _mixed_radix(counted, shape, extent)

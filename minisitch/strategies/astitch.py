@@ -2,10 +2,11 @@
 
 A *stitch op* (section 4.1) holds operations that reach each other without passing a library call,
 and also operations that do not reach each other at all (remote stitching). Both follow from one
-rule. The *level* of a value is the number of library calls on the longest path to it. Values of one
-level can share a kernel, because a path that leaves a level through a library call cannot return.
-Then ``levels`` moves cheap values to the later level of their readers. A path still cannot return.
-How values travel inside the kernel is decided by ``stitch``. It accepts any group, because this
+rule. The *call depth* of a value is the number of library calls on the longest path to it. Values of
+one depth can share a kernel, because a path that leaves a depth through a library call cannot return.
+Then ``call_depths`` moves cheap values to the greater depth of their readers. A path still cannot
+return.
+How values travel inside the kernel is decided by ``stitch``. It accepts any operations, because this
 strategy allows grid barriers.
 """
 
@@ -33,56 +34,56 @@ from ..graph import Graph
 
 @strategy("astitch")
 def astitch(graph: Graph, device: Device) -> FusionPlan:
-    """Make one kernel for each level.
+    """Make one kernel for each call depth.
 
     Before:  h = x @ w; a = h + b; s = softmax(a); y = s @ v; z = tanh(y)
     After:   matmul | kernel 0: a and softmax | matmul | kernel 1: tanh
     """
-    level = levels(graph)
+    depth = call_depths(graph)
     stored = stored_values(graph)
     readers = _readers(graph, stored)
-    groups: dict[int, list[int]] = {}
+    members_at: dict[int, list[int]] = {}
     for node in graph.nodes:
         if is_fusible(node) and (node.op not in FREE or node.id in stored):
-            groups.setdefault(level[node.id], []).append(node.id)
+            members_at.setdefault(depth[node.id], []).append(node.id)
     decisions: list[Decision] = []
     found: list[list[int]] = []
-    for number, members in sorted(groups.items()):
-        pieces = _within_arguments(graph, members, stored, readers)
-        found += pieces
+    for number, members in sorted(members_at.items()):
+        kernels = _within_arguments(graph, members, stored, readers)
+        found += kernels
         why = f"{count(len(members), 'operation')} with {count(number, 'library call')} before them, or before all their readers"
-        decisions.append(Decision(tuple(members), "fuse", "same-level", why))
-        if len(pieces) > 1:
-            decisions.append(Decision(tuple(p[0] for p in pieces), "keep apart", "argument-limit",
-                                      f"more than {MOST_ARGUMENTS} kernel arguments: {len(pieces)} kernels"))
+        decisions.append(Decision(tuple(members), "fuse", "same-call-depth", why))
+        if len(kernels) > 1:
+            decisions.append(Decision(tuple(k[0] for k in kernels), "keep apart", "argument-limit",
+                                      f"more than {MOST_ARGUMENTS} kernel arguments: {len(kernels)} kernels"))
     for node in graph.nodes:
         if node.kind == "library":
             decisions.append(Decision((node.id,), "keep apart", "library-call", f"{node.op} is a call between kernels"))
     return make_plan(graph, "astitch", found, decisions)
 
 
-def levels(graph: Graph) -> list[int]:
-    """The level of each value: library calls on the longest path to it.
+def call_depths(graph: Graph) -> list[int]:
+    """The call depth of each value: library calls on the longest path to it.
 
-    A value moves to the level of its users if all of them are on one later level. This saves
+    A value moves to the depth of its users if all of them have one greater depth. This saves
     storing the value and reading it again, ``2 * nbytes``. It costs reading its operands on that
-    level. So the value moves if its operands have no more bytes than that. A value that reads no
+    depth. So the value moves if its operands have no more bytes than that. A value that reads no
     memory, such as a causal mask made from iotas, always moves.
     """
-    level = [0] * len(graph)
+    depth = [0] * len(graph)
     for node in graph.nodes:
-        level[node.id] = max((level[a] + (graph[a].kind == "library") for a in node.args), default=0)
+        depth[node.id] = max((depth[a] + (graph[a].kind == "library") for a in node.args), default=0)
     stored = stored_values(graph)
     reads = _bytes_read(graph, stored)
     for node in reversed(graph.nodes):
         users = graph.users[node.id]
         if not is_fusible(node) or not users or node.id in stored or any(graph[u].kind == "library" for u in users):
             continue
-        later = {level[u] for u in users}
+        later = {depth[u] for u in users}
         # a value that stays is written and read: twice its bytes
-        if len(later) == 1 and min(later) > level[node.id] and (node.op in FREE or reads[node.id] <= 2 * node.type.nbytes):
-            level[node.id] = min(later)
-    return level
+        if len(later) == 1 and min(later) > depth[node.id] and (node.op in FREE or reads[node.id] <= 2 * node.type.nbytes):
+            depth[node.id] = min(later)
+    return depth
 
 
 def _bytes_read(graph: Graph, stored: set[int]) -> list[int]:
@@ -116,13 +117,13 @@ def _readers(graph: Graph, stored: set[int]) -> Counter[int]:
 
 
 def _within_arguments(graph: Graph, members: Sequence[int], stored: set[int], readers: Counter[int]) -> list[list[int]]:
-    """Split a level at the argument limit. The pieces never wait for each other in a circle."""
-    pieces, start, members = [], 0, _depth_first(graph, members)
+    """Split the members of one depth at the argument limit. The kernels never wait for each other in a circle."""
+    kernels, start, members = [], 0, _depth_first(graph, members)
     while start < len(members):
         end = start + _longest(graph, members[start:], stored, readers)
-        pieces.append(list(members[start:end]))
+        kernels.append(list(members[start:end]))
         start = end
-    return pieces
+    return kernels
 
 
 def _depth_first(graph: Graph, members: Sequence[int]) -> list[int]:

@@ -12,7 +12,7 @@ The time of each part between grid barriers comes from its memory time and its a
     GPU   the larger of the two, divided by the square root of the busy share of the device;
           launch and barriers are added
     CPU   sqrt(memory^2 + loops^2), because both overlap in part
-            memory  bytes over the rate of a cache level: the one that holds the program's inputs
+            memory  bytes over the rate of a cache: the one that holds the program's inputs
                     and outputs, or the kernel's buffers if they are larger. Strided accesses,
                     short runs and rows too long for a core's cache add bytes. So do stores to
                     main memory, unless they bypass the caches.
@@ -85,7 +85,7 @@ def _weight(stmt: object) -> int:
 def kernel_us(kernel: ir.Kernel, program_bytes: int = 0) -> float:
     """Modelled microseconds of one launch.
 
-    ``program_bytes`` is the working set of the whole program. It decides which cache level serves
+    ``program_bytes`` is the working set of the whole program. It decides which cache serves
     the kernel on a CPU.
     """
     size = {b.name: itemsize(b.dtype) for b in kernel.buffers}
@@ -93,8 +93,8 @@ def kernel_us(kernel: ir.Kernel, program_bytes: int = 0) -> float:
     for t in kernel.touches:
         before = moved.get(t.level, Bytes(0, 0))
         moved[t.level] = Bytes(before.read + t.read * size[t.buffer], before.written + t.written * size[t.buffer])
-    by_epoch = list(zip(epochs(kernel), (moved[level] for level in sorted(moved)), strict=False))
-    return _cpu_us(kernel, by_epoch, program_bytes) if kernel.device.kind == "cpu" else _gpu_us(kernel, by_epoch)
+    by_level = list(zip(levels(kernel), (moved[number] for number in sorted(moved)), strict=False))
+    return _cpu_us(kernel, by_level, program_bytes) if kernel.device.kind == "cpu" else _gpu_us(kernel, by_level)
 
 
 def working_set(graph: Graph) -> int:
@@ -102,7 +102,7 @@ def working_set(graph: Graph) -> int:
     return sum(graph[v].type.nbytes for v in {*graph.inputs, *graph.outputs})
 
 
-def epochs(kernel: ir.Kernel) -> list[list[ir.Segment]]:
+def levels(kernel: ir.Kernel) -> list[list[ir.Segment]]:
     """The segments in order, split at grid barriers. The segments of one part run side by side."""
     found: list[list[ir.Segment]] = [[]]
     for segment in kernel.segments:
@@ -113,14 +113,14 @@ def epochs(kernel: ir.Kernel) -> list[list[ir.Segment]]:
 
 
 # ---------------------------------------------------------------- a GPU
-def _gpu_us(kernel: ir.Kernel, by_epoch: Sequence[tuple[list[ir.Segment], Bytes]]) -> float:
+def _gpu_us(kernel: ir.Kernel, by_level: Sequence[tuple[list[ir.Segment], Bytes]]) -> float:
     """Launch and barriers, plus the larger of memory and arithmetic time for each part.
 
     A part takes longer if even its busiest segment leaves some of the device idle.
     """
     device = kernel.device
     total = device.launch_us + device.grid_barrier_us * kernel.grid_barriers
-    for segments, moved in by_epoch:
+    for segments, moved in by_level:
         compute = sum(map(operations, segments)) / device.flops
         total += max(moved.total / device.bandwidth, compute) / _share(kernel, segments) * 1e6
     return total + device.block_barrier_us * sum(kernel.block_barriers_of(s) * _turns(kernel, s) for s in kernel.segments)
@@ -152,17 +152,17 @@ def _in_flight(segment: ir.Segment) -> int:
 
 
 # ---------------------------------------------------------------- a CPU
-def _cpu_us(kernel: ir.Kernel, by_epoch: Sequence[tuple[list[ir.Segment], Bytes]],
+def _cpu_us(kernel: ir.Kernel, by_level: Sequence[tuple[list[ir.Segment], Bytes]],
             program_bytes: int) -> float:
     """Time of the calls, of joining parallel loops, and of each part between grid barriers.
 
     A store to main memory first reads its cache line, so it moves twice its bytes. Only stores that
-    bypass the caches do not. The rates of the cache levels already include this effect.
+    bypass the caches do not. The rates of the caches already include this effect.
     """
     device, total = kernel.device, kernel.device.launch_us * len(calls(kernel))
     near = max(program_bytes, sum(b.size * itemsize(b.dtype) for b in kernel.parameters))
-    level = next((at for at in device.levels if near <= at.size), device.levels[-1])
-    for segments, moved in by_epoch:
+    cache = next((at for at in device.caches if near <= at.size), device.caches[-1])
+    for segments, moved in by_level:
         loops, dragged, parallel = 0.0, 0, False
         for segment in segments:
             price = _Loops(kernel, segment)
@@ -171,8 +171,8 @@ def _cpu_us(kernel: ir.Kernel, by_epoch: Sequence[tuple[list[ir.Segment], Bytes]
             cores = min(cores, int(2 * segment.work // device.serial_below)) if segment.work >= device.serial_below else 1
             loops, dragged, parallel = loops + price.ns / cores, dragged + price.dragged, parallel or cores > 1
             total += device.grid_barrier_us if cores > 1 else 0.0
-        fetched = moved.written * _stored_through_caches(kernel, segments) if level is device.levels[-1] else 0
-        memory = (moved.total + fetched + dragged) / (level.all_cores if parallel else level.one_core) * 1e9
+        fetched = moved.written * _stored_through_caches(kernel, segments) if cache is device.caches[-1] else 0
+        memory = (moved.total + fetched + dragged) / (cache.all_cores if parallel else cache.one_core) * 1e9
         total += math.hypot(memory, loops) / 1e3
     return total
 

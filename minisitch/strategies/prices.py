@@ -166,9 +166,9 @@ def read_whole(graph: Graph, pattern: Pattern) -> set[int]:
 def moved_us(nbytes: int, device: Device, around: int = 0, divided: bool = False) -> float:
     """Lower bound on the time to move ``nbytes``, in microseconds.
 
-    ``around`` is the program's working set in bytes, and decides which cache level serves them.
+    ``around`` is the program's working set in bytes, and decides which cache serves them.
     Unless ``divided``, one kernel moves all of ``nbytes``.
     """
     near = around if divided else max(nbytes, around)
-    level = next((at for at in device.levels if near <= at.size), device.levels[-1]) if device.levels else None
-    return nbytes / (max(level.one_core, level.all_cores) if level else device.bandwidth) * 1e6
+    cache = next((at for at in device.caches if near <= at.size), device.caches[-1]) if device.caches else None
+    return nbytes / (max(cache.one_core, cache.all_cores) if cache else device.bandwidth) * 1e6

@@ -5,7 +5,7 @@ was asked, by the calibrated cost model and within its resolution (``RESOLUTION`
 
 Four steps:
 
-1. *Stitch.* Plan with AStitch: one kernel for everything between two levels of library calls.
+1. *Stitch.* Plan with AStitch: one kernel for everything between two library calls.
 2. *Judge.* Cut each kernel out as a program of its own, its body. Collect the ways to compute it:
    the kernel itself, AStitch's ablations, the other strategies' plans, and cuts at grid barriers.
    If a way has several kernels, also try to merge them into fewer launches. Take the cheapest way.

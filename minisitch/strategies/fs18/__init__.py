@@ -22,7 +22,7 @@ from dataclasses import replace
 from ...device import Device
 from ...fuse import Composition, Decision, FusionPlan, extract, make_plan, strategy
 from ...graph import Graph
-from ..astitch import levels
+from ..astitch import call_depths
 from ..prices import digest
 from . import library
 from .compose import THREAD, compose_kernel
@@ -82,8 +82,8 @@ def slabs(graph: Graph, reads: OperandReads) -> list[list[int]]:
     The paper cuts at layers that hold a library call. Counting calls cuts at the same places, also
     with branches of unequal length. No path leaves such a part and returns.
     """
-    level = levels(graph)
+    depth = call_depths(graph)
     found: dict[int, list[int]] = {}
     for op in reads.operations:
-        found.setdefault(level[op], []).append(op)
+        found.setdefault(depth[op], []).append(op)
     return [ops for _, ops in sorted(found.items())]

@@ -76,9 +76,9 @@ def _gpu_us(entry: Entry, blocks: int, moved: float, compute: float) -> float:
 def _cpu_us(entry: Entry, blocks: int, moved: float, compute: float) -> float:
     """Blocks are tasks of cores. A block's data comes from the smallest cache that holds it."""
     device = entry.device
-    level = next((at for at in device.levels if moved / blocks <= at.size), device.levels[-1])
+    cache = next((at for at in device.caches if moved / blocks <= at.size), device.caches[-1])
     busy = blocks / (math.ceil(blocks / device.sms) * device.sms)
-    return max(moved / level.all_cores, compute) / busy * 1e6 + LOOP_START_US * blocks / device.sms
+    return max(moved / cache.all_cores, compute) / busy * 1e6 + LOOP_START_US * blocks / device.sms
 
 
 def _coalesced(entry: Entry) -> float:

@@ -193,7 +193,7 @@ class _Stages:
         return tuple(replace(s, name=f"{s.name}_{number}") for number, s in enumerate(made))
 
     def _components(self, nodes: Sequence[Node]) -> list[list[Node]]:
-        """Groups of nodes on the same level that read each other, directly or through views."""
+        """Groups of nodes of one rank that read each other, directly or through views."""
         inside = {n.id for n in nodes}
         root = {n.id: n.id for n in nodes}
 
