@@ -94,12 +94,13 @@ class _Since:
     met: bool = False  # the threads of each row have; no other row has these elements
 
 
-class _Written(set[str]):
-    """The names of the buffers that hold their values now.
+class _Written:
+    """What has been written so far, and by whom it may still be read.
 
-    A write to a buffer removes the names of those whose bytes it takes over.
-    It also knows the accesses that a later one may conflict with (``since``). The first ``reach``
-    blocks have a task in the current segment. The other blocks wait at none of its barriers.
+    ``holding`` names the buffers that hold their values now. A write to a buffer removes the names
+    of those whose bytes it takes over. ``since`` has the accesses that a later one may conflict
+    with. The first ``reach`` blocks have a task in the current segment. The other blocks wait at
+    none of its barriers.
 
     In a segment of 4 blocks, where phase 0 stores ``k4[col]`` and phase 1 loads ``k4[0]``:
 
@@ -109,21 +110,20 @@ class _Written(set[str]):
     """
 
     def __init__(self, kernel: ir.Kernel) -> None:
-        super().__init__(b.name for b in kernel.buffers if b.scope == "input")
+        self.holding = {b.name for b in kernel.buffers if b.scope == "input"}
         self.buffers, self.owners = kernel.by_name, kernel.owners
         self.since: dict[str, dict[BufferAccess, _Since]] = {}  # by owner of the bytes
         self.cells: dict[tuple[str, int, Index], tuple[int, int]] = {}  # what a segment wrote of a row: from, to
         self.segment, self.reach = 0, 0
 
     def read(self, name: str, where: Where, place: str, words: str) -> None:
-        if name not in self:
+        if name not in self.holding:
             raise KernelError(f"{place}: {name} is read but holds no value here, in: {words}")
         self._access(name, where, False, place)
 
     def write(self, name: str, where: Where, place: str) -> None:
         self._access(name, where, True, place)
-        self.difference_update([held for held in self if self.owners[held] == self.owners[name]])
-        self.add(name)
+        self.holding = {held for held in self.holding if self.owners[held] != self.owners[name]} | {name}
 
     def _access(self, name: str, where: Where, stores: bool, place: str) -> None:
         """Note an access. Raises KernelError if a barrier is missing between it and an earlier one.
@@ -198,24 +198,25 @@ class _Nest:
         self.width = phase.width if phase else 1
         self.cols = phase.cols if phase else 0
         self.turns = segment.rows * phase.cols * phase.serial if phase else 1
-        self.piece: Guard = ()  # what loops around say of their variables
+        self.part: Guard = ()  # what loops around say of their variables
         self.started: set[str] = set()  # accumulators; a result is complete when they are combined
 
     def check(self, nest: ir.Nest, known: set[str], loop: str = "") -> None:
         """Check statements in order. ``known`` are the values that they may read.
 
         ``loop`` is the kind of the loop over columns around them. A loop that does not begin at 0 is a
-        piece of the one before it. It has other columns, so it may read what that one overwrote.
+        part of the one before it. It has other columns, so it may read what that one overwrote.
         """
-        held, outside, extent = set(self.written), self.piece, ir.extents(nest)
+        held, outside, extent = self.written.holding, self.part, ir.extents(nest)
         for stmt in nest:
             match stmt:
                 case ir.Loop():
-                    self.written.update(held if stmt.first else ())
-                    part = Within(variable(stmt.var, extent[stmt.var]), stmt.first, stmt.last)
-                    self.piece = (*outside, *stmt.holds, *([part] if stmt.last - stmt.first < extent[stmt.var] else []))
+                    if stmt.first:
+                        self.written.holding = self.written.holding | held
+                    turns = Within(variable(stmt.var, extent[stmt.var]), stmt.first, stmt.last)
+                    self.part = (*outside, *stmt.holds, *([turns] if stmt.last - stmt.first < extent[stmt.var] else []))
                     self.check(stmt.body, set(known), loop if stmt.kind == "rows" else loop or stmt.kind)
-                    self.piece = outside
+                    self.part = outside
                 case ir.If():
                     self.check(stmt.body, known, loop)
                 case ir.VectorMove():
@@ -248,7 +249,7 @@ class _Nest:
                 return
             self.written.read(buffer, where, self.place, ir.show_stmt(stmt))
             if self.turns:  # a loop over nothing reads nothing
-                self.written.require(buffer, index, (*stmt.guard, *self.piece), self.place, ir.show_stmt(stmt))
+                self.written.require(buffer, index, (*stmt.guard, *self.part), self.place, ir.show_stmt(stmt))
 
     def _move(self, stmt: ir.VectorMove) -> None:
         window = self.written.buffers[stmt.buffer].window
