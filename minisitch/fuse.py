@@ -24,7 +24,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -163,11 +162,6 @@ class FusionPlan:
     @property
     def pipelines(self) -> tuple[Pattern, ...]:
         return tuple(p for p in self.patterns if p.kind == "pipeline")
-
-    @cached_property
-    def producer(self) -> dict[int, Pattern]:
-        """The pattern that writes each value kept in memory."""
-        return {o: p for p in self.patterns for o in p.outputs}
 
     def __str__(self) -> str:
         lines = [f"# after fuse ({self.strategy}): {count(len(self.graph), 'node')} -> "

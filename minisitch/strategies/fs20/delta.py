@@ -76,7 +76,8 @@ class Evaluator:
         self.plan, self.graph, self.device = plan, plan.graph, device
         self.table, self.rate = CYCLES[device.kind], bytes_per_cycle(device)
         self.library = sum(1 << v for v, p in enumerate(plan.patterns) if p.kind == "library")
-        self.number = {value: k for k, value in enumerate(sorted({*plan.producer, *plan.graph.inputs}))}
+        written = {output for pattern in plan.patterns for output in pattern.outputs}
+        self.number = {value: k for k, value in enumerate(sorted({*written, *plan.graph.inputs}))}
         readers: dict[int, int] = {}
         for v, p in enumerate(plan.patterns):
             for value in pattern_inputs(self.graph, p):
