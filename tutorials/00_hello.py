@@ -45,8 +45,8 @@ print("largest difference from NumPy:", np.abs(y - softmax(x)).max())
 # it. Later calls only run.
 #
 # A **strategy** is a rule for what to fuse. The strategy `none` gives each operation a kernel of its own, as
-# NumPy does. `astitch`, named after a paper, fuses all it can. `lower` asks the compiler for one of its
-# stages, here for the plan that a strategy makes. Nothing runs.
+# NumPy does. `astitch`, named after a paper, fuses all it can. `lower` stops the compiler on its way, here
+# when the strategy has made its plan. Nothing runs.
 
 # %%
 from minisitch.explain import draw

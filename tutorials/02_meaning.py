@@ -38,12 +38,12 @@ for number in tenths[::-1]:
 print(f"from the left {left:.9f}, from the right {right:.9f}, in float64 {tenths.astype(np.float64).sum():.9f}")
 
 # %% [markdown]
-# From the left each tiny number is lost beside the 1. From the right they first become large enough. Both
-# answers are honest. So "equal to NumPy" is the wrong question. The right one is: *how far from the true
-# result may an honest program be?*
+# From the left each tiny number is lost beside the 1. From the right the tiny numbers are added up first, and
+# their sum is large enough to count. Both answers are honest. So "equal to NumPy" is the wrong question. The
+# right one is: *how far from the true result may an honest program be?*
 #
-# The judge answers it. It runs the graph in float64 and takes that for the truth. Then it follows the
-# rounding of each operation through the graph. What comes out is an **error bound** for every element: an
+# The function `judge` answers it. It runs the graph in float64 and takes that for the truth. Then it follows
+# the rounding of each operation through the graph. What comes out is an **error bound** for every element: an
 # honest program is never farther away. It is worked out from the program, not guessed, so nobody has to
 # choose a tolerance.
 

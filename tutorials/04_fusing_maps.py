@@ -69,7 +69,7 @@ def gelu(x):
 
 plans = {name: ms.lower(gelu, x, strategy=name, target="step", stop_after="fuse") for name in ("none", "astitch")}
 for name, plan in plans.items():
-    print(f"{name:8} {len(plan.kernels)} kernels, {draw.moved(plan):,} bytes through memory")
+    print(f"{name:8} kernels: {len(plan.kernels)}, bytes through memory: {draw.moved(plan):,}")
 
 # %% [markdown]
 # The same graph twice, with one colour a kernel. A red arrow is a trip through global memory. First without

@@ -19,7 +19,7 @@ draw.machine(ms.DEVICES["v100"])
 #
 # The sum is made like a knockout tournament. 64 numbers lie in shared memory. Thread 0 adds number 32 to
 # number 0, thread 1 adds number 33 to number 1, and so on: 32 numbers are left. Then 16, 8, 4, 2, 1. An
-# operation that makes few numbers of many is a **reduction**.
+# operation that makes few numbers out of many is a **reduction**.
 
 # %%
 import numpy as np
@@ -97,8 +97,8 @@ film.film(events, total)
 # %% [markdown]
 # ## A barrier for some
 #
-# All threads of the block must come to a barrier. Under an `if` that only some of them take, the others are
-# waited for and never come. On a GPU the kernel may hang, or may not.
+# All threads of the block must come to a barrier. Here it stands under an `if`, and only half of them come.
+# They wait for the other half, which never comes. On a GPU the kernel may hang, or may not.
 
 # %%
 shy = """
