@@ -194,7 +194,6 @@ INGREDIENTS = (
     Ingredient("short loops vectorised before they are unrolled",
                lambda: patch.object(compiler, "_short_loops", lambda on: nullcontext())),
     Ingredient("`batch_rows`: short rows together", without="batch_rows"),
-    Ingredient("`stream_stores`: stores past the caches", without="stream_stores"),
     Ingredient("scratch rows on the stack", lambda: patch.object(compiler, "STACK", 0)),
     Ingredient("results' memory taken again", running=lambda: patch.object(pool, "SMALLEST", 1 << 62)),  # asked at the first call
     Ingredient("threads that look for work", lambda: patch.object(thread_pool, "can_work", lambda: False)),

@@ -150,21 +150,14 @@ class _CpuSegment(Printer):
 
     # ------------------------------------------------------------ statements
     def statement(self, stmt: ir.Stmt, totals: Mapping[str, int]) -> None:
-        """Windows, staging rows and streams are a CPU's own. A loop of one turn is only its body."""
+        """Windows are a CPU's own. A loop of one turn is only its body."""
         match stmt:
             case ir.Loop(bounds="") if totals[stmt.var] == 1 and stmt.kind == "serial":
                 self.nest(stmt.body, totals)
-            case ir.Barrier("stores"):
-                self.w.line("streamed()")
             case ir.Barrier():
                 pass
             case ir.Window():
                 self._window(stmt, totals)
-            case ir.StagingRow():
-                dtype = self.kernel.by_name[stmt.buffer].dtype
-                self.w.line(f"{stmt.name} = np.empty({stmt.length}, {numpy_name('uint16' if dtype == 'float16' else dtype)})")
-            case ir.Stream(row):
-                self.w.line(f"stream({row.buffer}, {show(row.base, totals)}, {row.name}, {stmt.length})")
             case _:
                 super().statement(stmt, totals)
 

@@ -604,7 +604,7 @@ SHOWN_BY = {  # the beginnings of ingredients' names, at a small program whose m
     (waves, (1024,)): ("stitching", "polynomials", "several vectors", "division", "arrays that do not overlap"),
     (rows, (40, 64)): ("sums in any order", "maximum", "short loops", "`batch_rows`")}
 AT_RUN_TIME = ("results' memory", "threads that look", "the second core")
-ELSEWHERE = ("`stream_stores`", "scratch rows")  # tests/test_stream.py, tests/test_assembly.py
+ELSEWHERE = ("scratch rows",)  # tests/test_assembly.py
 
 
 @pytest.mark.parametrize("program, shape", SHOWN_BY, ids=lambda given: getattr(given, "__name__", None))

@@ -271,14 +271,12 @@ def test_what_a_cache_holds_moves_faster():
     assert large > 2 * small
 
 
-def test_what_no_cache_holds_is_fetched_before_it_is_stored_unless_it_goes_past_the_caches():
-    """Bytes alone: a device whose loops cost nothing. Rows with a sum, 64 MB read and 64 written, then a lone loop of as many."""
+def test_what_no_cache_holds_is_fetched_before_it_is_stored():
+    """Bytes alone: a device whose loops cost nothing. Rows with a sum, 64 MB read and 64 written."""
     device = cpu_with({**BUILT_IN, "core_ns": dict.fromkeys(BUILT_IN["core_ns"], 0.0), "launch_us": 0.0, "grid_barrier_us": 0.0}, 2)
     rate, each = device.caches[-1].all_cores / 1e6, 4 * 16384 * 1024
     rows = one_kernel(traced(lambda x: x / np.sum(x, axis=1, keepdims=True), (16384, 1024)), device)
-    alone = one_kernel(traced(lambda x: x * np.float32(2), (16384, 1024)), device)
-    assert (cost.traffic(rows), cost.traffic(alone)) == (cost.Bytes(each, each),) * 2
-    assert cost.kernel_us(rows) == pytest.approx(3 * each / rate) and cost.kernel_us(alone) == pytest.approx(2 * each / rate)
+    assert cost.traffic(rows) == cost.Bytes(each, each) and cost.kernel_us(rows) == pytest.approx(3 * each / rate)
     small = one_kernel(traced(lambda x: x / np.sum(x, axis=1, keepdims=True), (2048, 1024)), device)
     held, around = cost.kernel_us(small), cost.kernel_us(small, 1 << 30)
     assert held == pytest.approx(each / 4 / (device.caches[-3].all_cores / 1e6)), "16 MB: measured with its fetches"

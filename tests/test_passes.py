@@ -67,10 +67,6 @@ def compensated(kernel):
     return turns(kernel, lambda stmt: isinstance(stmt, ir.Accumulate) and stmt.fold.lost)
 
 
-def fetched_before_stored(kernel):
-    return sum(p.cols for p in phases(kernel) if not found(p, ir.Stream))
-
-
 def waits(kernel):
     """Results that the next loop needs before it can begin."""
     return sum(s.rows // s.step * len(s.phases) for s in kernel.segments)
@@ -84,7 +80,6 @@ CASES = {
     "keep_in_output": (softmax, [(4, 300)], CPU, lambda k: k.shared_bytes),
     "column_sweep": (lambda x: np.sum(x, axis=0), [(64, 96)], CPU, None),
     "tile_transpose": (lambda x: x.T + 1, [(600, 20)], CPU, lines_apart),
-    "stream_stores": (lambda x: x + 1, [(4, 300)], NO_CACHES, fetched_before_stored),
     "block_totals": (lambda x: np.sum(x, axis=1), [(16, 3000)], CPU, compensated),
     "nest_loops": (heads, [(6, 80)], CPU, divisions),
     "cut_loops": (lambda x: np.tanh(np.concatenate([x, x * 2])), [(64,)], CPU, guarded),

@@ -13,8 +13,8 @@ segments share a function.
 
 A phase is a nest of loops, of scalar statements (``Load Compute FromIndex Clamp Choose Store``), and
 of the steps of a reduction (``Start Accumulate Combine``). ``Let``, ``If`` and ``Barrier`` complete
-what a plain kernel needs. An optimisation is a rewrite of the nest. Passes insert ``Window``,
-``StagingRow``, ``Stream`` and ``VectorMove``.
+what a plain kernel needs. An optimisation is a rewrite of the nest. Passes insert ``Window``
+and ``VectorMove``.
 
     Start(r1)                       r1 = LOWEST_f32
     Loop("col", 0, 1024)            for col in range(thread, 1024, 256):
@@ -218,27 +218,6 @@ class Window:
 
 
 @dataclass(frozen=True)
-class StagingRow:
-    """``name`` is a row in cache. ``Stream`` copies it to ``buffer[base : base + length]``."""
-
-    name: str
-    buffer: str
-    base: Index
-    length: int
-
-
-@dataclass(frozen=True)
-class Stream:
-    """Copy the first elements of a row to its buffer, past the caches.
-
-    ``length`` says how many. It is an expression, as ``Loop.bounds`` is.
-    """
-
-    row: StagingRow
-    length: str
-
-
-@dataclass(frozen=True)
 class VectorMove:
     """``registers[at : at + columns] = buffer[index : index + columns]``, or back if it ``stores``.
 
@@ -258,7 +237,7 @@ class VectorMove:
 
 @dataclass(frozen=True)
 class Barrier:
-    """``warp`` or ``block``: its threads wait for each other. ``stores``: other cores see what was streamed."""
+    """``warp`` or ``block``: its threads wait for each other."""
 
     scope: str
 
@@ -307,7 +286,7 @@ class Loop:
         return self.bounds or (f"{self.first}, {self.last}" if self.first else str(self.last))
 
 
-Stmt = Scalar | Start | Accumulate | Combine | Window | StagingRow | Stream | VectorMove | Barrier | Let | If | Loop
+Stmt = Scalar | Start | Accumulate | Combine | Window | VectorMove | Barrier | Let | If | Loop
 Nest = tuple[Stmt, ...]
 
 
@@ -411,7 +390,8 @@ class Phase:
     @cached_property
     def exchanges(self) -> tuple[Combine, ...]:
         """Where the warps of a row exchange results in shared memory. Each has a block barrier."""
-        return tuple(s for s, _ in walk(self.nest) if isinstance(s, Combine) and any(f.exchange for f in s.folds))
+        return tuple(s for s, _ in walk(self.nest)
+                     if isinstance(s, Combine) and any(f.exchange for f in s.folds))
 
     @property
     def barrier(self) -> str:
@@ -422,7 +402,8 @@ class Phase:
     @property
     def width(self) -> int:
         """Neighbouring columns that a thread takes at once."""
-        return max((loop.last for loop, _ in walk(self.nest) if isinstance(loop, Loop) and loop.kind == "vector"), default=1)
+        widths = (loop.last for loop, _ in walk(self.nest) if isinstance(loop, Loop) and loop.kind == "vector")
+        return max(widths, default=1)
 
 
 @dataclass(frozen=True)
@@ -454,9 +435,9 @@ class Segment:
         return tuple(s.fold for s, _ in walk(self.opening) if isinstance(s, Start))
 
     @cached_property
-    def windows(self) -> dict[str, Window | StagingRow]:
-        """The windows and staging rows of its phases by name."""
-        return {s.name: s for s, _ in walk(self.nest) if isinstance(s, Window | StagingRow)}
+    def windows(self) -> dict[str, Window]:
+        """The windows of its phases by name."""
+        return {s.name: s for s, _ in walk(self.nest) if isinstance(s, Window)}
 
     @property
     def tasks(self) -> int:
@@ -545,7 +526,8 @@ class Kernel:
     @cached_property
     def parameters(self) -> tuple[Buffer, ...]:
         """Global buffers in calling order: inputs, outputs, scratch, each slot once."""
-        return tuple(b for b in self.buffers if b.scope not in ("shared", "register") and self.owners[b.name] == b.name)
+        return tuple(b for b in self.buffers
+                     if b.scope not in ("shared", "register") and self.owners[b.name] == b.name)
 
     @cached_property
     def owners(self) -> dict[str, str]:
@@ -679,7 +661,8 @@ def show_stmt(stmt: Stmt, totals: Mapping[str, int] | None = None) -> str:
     """One statement as a line of the printed kernel; ``totals`` as in ``index.show``."""
     match stmt:
         case Loop():
-            return f"for {stmt.var} in {stmt.first}..{stmt.last}" + ("" if stmt.kind == "serial" else f", {stmt.kind}") + ":"
+            kind = "" if stmt.kind == "serial" else f", {stmt.kind}"
+            return f"for {stmt.var} in {stmt.first}..{stmt.last}{kind}:"
         case If():
             return f"if {stmt.condition}:"
         case Let():
@@ -695,15 +678,13 @@ def show_stmt(stmt: Stmt, totals: Mapping[str, int] | None = None) -> str:
             return f"combine {' '.join(f.result for f in folds)}{ends}"
         case Window():
             where = f" if {show_guard(stmt.guard, totals)}" if stmt.guard else ""
-            return f"{stmt.name} = {stmt.buffer}[{show(stmt.base, totals)} : +{stmt.length}]{where}"
-        case StagingRow():
-            return f"{stmt.name} = row[{stmt.length}], for {stmt.buffer}"
-        case Stream(row):
-            return f"{row.buffer}[{show(row.base, totals)} : +{row.length}] = {row.name}, past the caches"
+            base = show(stmt.base, totals)
+            return f"{stmt.name} = {stmt.buffer}[{base} : +{stmt.length}]{where}"
         case VectorMove():
             here = f"{stmt.registers}[{show(stmt.at, totals)} : +{stmt.columns}]"
             there = f"{stmt.buffer}[{show(stmt.index, totals, {'col': stmt.column})} : +{stmt.columns}]"
-            return f"{there} = {here}  # %{stmt.node}" if stmt.stores else f"{here} = {there}  # %{stmt.node}"
+            target, source = (there, here) if stmt.stores else (here, there)
+            return f"{target} = {source}  # %{stmt.node}"
         case _:
             return _show_scalar(stmt, totals)
 

@@ -7,7 +7,7 @@ more decorated function, in any module.
 
 # isort: off
 from . import (keep_in_output, share_memory, share_row_values, vectorize, column_sweep, tile_transpose,
-               stream_stores, block_totals, nest_loops, cut_loops, windows, batch_rows)
+               block_totals, nest_loops, cut_loops, windows, batch_rows)
 
 __all__ = ["batch_rows", "block_totals", "column_sweep", "cut_loops", "keep_in_output", "nest_loops", "share_memory",
-           "share_row_values", "stream_stores", "tile_transpose", "vectorize", "windows"]
+           "share_row_values", "tile_transpose", "vectorize", "windows"]

@@ -112,14 +112,14 @@ def column_axes(phase: ir.Phase, chunks: Chunks) -> list[Axis]:
 
 
 # ---------------------------------------------------------------- whole chunks
-def with_whole_chunks(kernel: ir.Kernel, multiple: Callable[[ir.Segment], int]) -> ir.Kernel:
-    """The kernel with chunks that are multiples of ``multiple(segment)`` columns.
+def with_whole_chunks(kernel: ir.Kernel) -> ir.Kernel:
+    """The kernel with chunks that are multiples of their ``inner_columns``.
 
     The rows that a task keeps grow with its chunk.
     """
     segments, buffers = [], {b.name: b for b in kernel.buffers}
     for segment in kernel.segments:
-        whole = multiple(segment) if segment.chunks > 1 else 1
+        whole = inner_columns(segment) if segment.chunks > 1 else 1
         chunk = -(-segment.chunk // whole) * whole
         if chunk == segment.chunk or chunk >= segment.columns:
             segments.append(segment)

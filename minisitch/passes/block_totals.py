@@ -32,7 +32,7 @@ def block_totals(kernel: Kernel) -> Kernel:
     """Give each block of long rows a total of its own."""
     if not any(_rounds(p) for s in kernel.segments for p in s.phases):
         return kernel
-    kernel = axes.with_whole_chunks(kernel, axes.inner_columns)
+    kernel = axes.with_whole_chunks(kernel)
     return replace(kernel, segments=tuple(replace(s, phases=tuple(_in_blocks(s, p) for p in s.phases)) for s in kernel.segments))
 
 

@@ -30,7 +30,7 @@ def column_sweep(kernel: Kernel) -> Kernel:
     """Sweep over the reduced rows of each column space where that is worth it."""
     if not any(s.kind == "column" for s in kernel.segments):
         return kernel
-    kernel = axes.with_whole_chunks(kernel, axes.inner_columns)
+    kernel = axes.with_whole_chunks(kernel)
     segments = tuple(_swept(kernel, s) if s.kind == "column" else s for s in kernel.segments)
     return with_rows(replace(kernel, segments=segments))
 

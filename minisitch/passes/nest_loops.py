@@ -35,7 +35,7 @@ def nest_loops(kernel: Kernel) -> Kernel:
     """Nest what is flat, and add the rows of memory that columns are summed up in."""
     if "nest_loops" in kernel.passes:
         return kernel
-    kernel = axes.with_whole_chunks(kernel, axes.inner_columns)
+    kernel = axes.with_whole_chunks(kernel)
     segments = tuple(replace(s, phases=tuple(_nested(kernel, s, p) for p in s.phases)) for s in kernel.segments)
     return with_rows(replace(kernel, segments=segments))
 

@@ -42,8 +42,8 @@ PASSES: dict[str, Pass] = {}
 # What runs by default on each kind of device, in this order.
 DEFAULTS = {
     "gpu": ("share_memory", "share_row_values", "vectorize"),
-    "cpu": ("keep_in_output", "share_memory", "share_row_values", "column_sweep", "tile_transpose", "stream_stores",
-            "block_totals", "nest_loops", "cut_loops", "batch_rows", "windows"),
+    "cpu": ("keep_in_output", "share_memory", "share_row_values", "column_sweep", "tile_transpose", "block_totals",
+            "nest_loops", "cut_loops", "batch_rows", "windows"),
 }
 
 

@@ -116,7 +116,7 @@ class _Windows:
 
 def _placed(nest: ir.Nest, loops: tuple[ir.Loop, ...], windows: dict[int, list[ir.Window]], depth: int = 0) -> ir.Nest:
     """The nest with each window at the top of the last of the loops that it moves with."""
-    first = tuple(takewhile(lambda s: isinstance(s, ir.Let | ir.StagingRow), nest))
+    first = tuple(takewhile(lambda s: isinstance(s, ir.Let), nest))
     rest: list[ir.Stmt] = []
     for stmt in nest[len(first):]:
         if isinstance(stmt, ir.Loop) and depth + 1 < len(loops) and stmt.var == loops[depth].var:

@@ -171,22 +171,10 @@ def _cpu_us(kernel: ir.Kernel, by_level: Sequence[tuple[list[ir.Segment], Bytes]
             cores = min(cores, int(2 * segment.work // device.serial_below)) if segment.work >= device.serial_below else 1
             loops, dragged, parallel = loops + price.ns / cores, dragged + price.dragged, parallel or cores > 1
             total += device.grid_barrier_us if cores > 1 else 0.0
-        fetched = moved.written * _stored_through_caches(kernel, segments) if cache is device.caches[-1] else 0
+        fetched = moved.written if cache is device.caches[-1] else 0  # the lines that are stored to
         memory = (moved.total + fetched + dragged) / (cache.all_cores if parallel else cache.one_core) * 1e9
         total += math.hypot(memory, loops) / 1e3
     return total
-
-
-def _stored_through_caches(kernel: ir.Kernel, segments: Sequence[ir.Segment]) -> float:
-    """Share of the stored bytes whose cache line is read first: all but streamed stores."""
-    size = {b.name: itemsize(b.dtype) for b in kernel.buffers if b.scope != "shared"}
-    found = {True: 0, False: 0}
-    for segment in segments:
-        for phase in segment.phases:
-            each = sum(size.get(ir.place_of(segment, s)[0], 0) for s in phase.body if isinstance(s, ir.Store))
-            streams = any(isinstance(s, ir.Stream) for s, _ in ir.walk(phase.nest))
-            found[streams] += segment.rows * phase.cols * phase.serial * each
-    return found[False] / (sum(found.values()) or 1) if found[True] else 1.0
 
 
 def _again(kernel: ir.Kernel, segment: ir.Segment) -> int:

@@ -132,18 +132,6 @@ def on_the_stack(size, dtype):
     return np.empty(size, dtype)
 
 
-def stream(target, first, block, count):
-    """``target[first : first + count] = block[:count]``, past the caches.
-
-    A cache line that is overwritten completely is not fetched from memory first.
-    """
-    target[first:first + count] = block[:count]
-
-
-def streamed():
-    """Make what this core has streamed visible to other cores."""
-
-
 def copysign(a, b):
     """The size of ``a`` with the sign of ``b``."""
     return np.copysign(a, b)

@@ -13,14 +13,12 @@ import functools
 import operator
 from typing import Any
 
-WHOLE_LINE = 64  # bytes. Kept here: compiled kernels are known by the digest of this file
-
 
 @functools.cache
 def intrinsics() -> dict[str, Any]:
     """All of them, by name."""
     return {**_choices(), **_float_calls(), **_half_conversions(), **_accumulations(), **_marks(),
-            "stream": _past_the_caches(), "window": _window(), "on_the_stack": _on_the_stack()}
+            "window": _window(), "on_the_stack": _on_the_stack()}
 
 
 def _cast_all(context, builder, signature, values, start=0):
@@ -186,10 +184,7 @@ def _marks() -> dict[str, Any]:
     def side_by_side(context, builder):
         builder.block.ends_loop = True  # the loop's last block: its branch back does not exist yet
 
-    def streamed(context, builder):
-        builder.fence("seq_cst")
-
-    acts = widest_vectors, arguments_do_not_overlap, a_part, side_by_side, streamed
+    acts = widest_vectors, arguments_do_not_overlap, a_part, side_by_side
     return {act.__name__: mark(act) for act in acts}
 
 
@@ -240,35 +235,3 @@ def _on_the_stack() -> Any:
         return row(size, dtype), emit
 
     return on_the_stack
-
-
-def _past_the_caches() -> Any:
-    """Stores that bypass the caches: one instruction a whole cache line, a copy at both ends."""
-    from llvmlite import ir
-    from numba import types as nb
-    from numba.core import cgutils
-    from numba.extending import intrinsic
-    from numba.np.arrayobj import make_array
-
-    @intrinsic
-    def stream(typing, target, first, block, count):
-        def emit(context, builder, signature, values):
-            to, own = (make_array(signature.args[k])(context, builder, values[k]) for k in (0, 2))
-            first, count = (context.cast(builder, values[k], signature.args[k], nb.intp) for k in (1, 3))
-            item, word = context.get_abi_sizeof(context.get_data_type(block.dtype)), first.type
-            begin, source = (builder.bitcast(p, cgutils.voidptr_t) for p in (builder.gep(to.data, [first]), own.data))
-            nbytes = builder.mul(count, word(item))
-            ahead = builder.and_(builder.neg(builder.ptrtoint(begin, word)), word(WHOLE_LINE - 1))
-            ahead = builder.select(builder.icmp_signed("<", ahead, nbytes), ahead, nbytes)
-            stop = builder.add(ahead, builder.and_(builder.sub(nbytes, ahead), word(-WHOLE_LINE)))
-            lines = ir.VectorType(ir.IntType(8), WHOLE_LINE).as_pointer()
-            cgutils.raw_memcpy(builder, begin, source, ahead, 1)
-            with cgutils.for_range_slice(builder, ahead, stop, word(WHOLE_LINE)) as (at, _):
-                line = builder.load(builder.bitcast(builder.gep(source, [at]), lines), align=1)
-                store = builder.store(line, builder.bitcast(builder.gep(begin, [at]), lines), align=WHOLE_LINE)
-                store.set_metadata("nontemporal", builder.module.add_metadata([ir.IntType(32)(1)]))
-            cgutils.raw_memcpy(builder, builder.gep(begin, [stop]), builder.gep(source, [stop]), builder.sub(nbytes, stop), 1)
-            return context.get_dummy_value()
-        return nb.void(target, first, block, count), emit
-
-    return stream
