@@ -29,6 +29,7 @@ from ...fuse import FREE, Composition, Decision, is_heavy, sources
 from ...graph import Graph, Node
 from .models.balance import Channel, Kind, StageLoad
 from .models.rates import depths
+from .select import connected
 from .tiles import FINAL, FOLD, Tiling, best_cut
 
 # What a stage makes: a tile of each tile; a part of a fold; a sum of some parts; the sum of all.
@@ -193,23 +194,12 @@ class _Stages:
         return tuple(replace(s, name=f"{s.name}_{number}") for number, s in enumerate(made))
 
     def _components(self, nodes: Sequence[Node]) -> list[list[Node]]:
-        """Groups of nodes of one rank that read each other, directly or through views."""
-        inside = {n.id for n in nodes}
-        root = {n.id: n.id for n in nodes}
-
-        def find(x: int) -> int:
-            while root[x] != x:
-                x = root[x]
-            return x
-
+        """Groups of nodes on the same level that read each other, directly or through views."""
+        levels: dict[int, list[int]] = {}
         for node in nodes:
-            for source in sources(self.graph, node):
-                if source in inside and self.level[source] == self.level[node.id]:
-                    root[find(source)] = find(node.id)
-        found: dict[int, list[Node]] = {}
-        for node in nodes:
-            found.setdefault(find(node.id), []).append(node)
-        return list(found.values())
+            levels.setdefault(self.level[node.id], []).append(node.id)
+        return [[self.graph[n] for n in group if n in members] for members in levels.values()
+                for group in connected(self.graph, members)]
 
     def _place(self, part: list[Node], groups: list[list[Node]]) -> None:
         """Add light operations on one product's result to its stage. Others are a stage."""

@@ -24,7 +24,7 @@ sums. Products that are library calls go to cuBLAS.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...ops import compute_dtype, itemsize, kind_of
@@ -146,9 +146,8 @@ class Product:
             yield f"        {self._add(f'{p}sum{i}_{j}', f'{p}a{i}', f'{p}b{j}')}"
         yield "    cuda.syncthreads()"
 
-    def stores(self, c: Matrix, first_row: str, first_col: str,
-               value: Callable[[str, str, str], str] = lambda total, row, col: total) -> Iterator[str]:
-        """Lines that store this thread's sums. ``value`` makes the text of a sum at (row, col)."""
+    def stores(self, c: Matrix, first_row: str, first_col: str) -> Iterator[str]:
+        """Lines that store this thread's sums."""
         p, t = self.prefix, self.tile
         for i, j in self._each():
             row, col = f"{p}row{i}", f"{p}col{j}"
@@ -156,7 +155,7 @@ class Product:
                 yield f"{row} = {first_row} + {self._row(i)}"
             if i == 0:
                 yield f"{col} = {first_col} + {self._col(j)}"
-            line = f"{c.at(row, col)} = {self._stored(c.dtype, value(f'{p}sum{i}_{j}', row, col))}"
+            line = f"{c.at(row, col)} = {self._stored(c.dtype, f'{p}sum{i}_{j}')}"
             inside = self._inside((t.rows, t.cols), (row, col), (self.rows, self.cols))
             yield from [f"if {inside}:", f"    {line}"] if inside else [line]
 

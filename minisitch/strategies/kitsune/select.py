@@ -207,7 +207,7 @@ class _Match:
     def parts(self, end: int) -> list[tuple[int, ...]]:
         """The connected pieces of the match that hold a product, with their views."""
         members = [n for n, letter in zip(self.line[self.start:end], self.letters[self.start:end], strict=True) if letter != "x"]
-        pieces = [tuple(self.graph[n] for n in piece) for piece in _touching(self.graph, members)]
+        pieces = [tuple(self.graph[n] for n in piece) for piece in connected(self.graph, members)]
         return [tuple(n.id for n in piece) for piece in pieces
                 if sum(n.op not in FREE for n in piece) > 1 and any(n.op == "matmul" for n in piece)]
 
@@ -268,7 +268,7 @@ def _readers(graph: Graph, node: int) -> list[int]:
     return found
 
 
-def _touching(graph: Graph, members: Sequence[int]) -> list[tuple[int, ...]]:
+def connected(graph: Graph, members: Sequence[int]) -> list[tuple[int, ...]]:
     """The members in connected groups, each with the views between its members."""
     group: dict[int, set[int]] = {m: {m} for m in members}
     for member in members:
