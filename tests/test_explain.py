@@ -352,7 +352,7 @@ def test_errors_are_relative_to_the_largest_magnitude():
 
 def test_calls_take_turns():
     order = []
-    times = interleaved({name: lambda name=name: (order.append(name), time.sleep(0.001)) for name in "abc"}, 0.05)
+    times = interleaved({name: lambda name=name: (order.append(name), time.sleep(0.0001)) for name in "abc"}, 0.05)
     assert set(times) == {*"abc"} and all(t >= 0 for t in times.values())
     rounds = ["".join(order[at:at + 3]) for at in range(3, len(order), 3)]
     assert all(sorted(each) == [*"abc"] for each in rounds) and len({*rounds}) > 2, "not always in the same order"

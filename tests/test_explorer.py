@@ -169,10 +169,10 @@ def test_a_right_looking_text_that_computes_something_else_is_told_apart(centred
     ("def k(x0, y0):\n    pass\n", "unwritten-output"),
 ])
 def test_a_changed_text_is_data(centred, hostile, rule):
-    began = time.perf_counter()
+    began = time.process_time()
     verdict = centred.trials[0].verdict(hostile)
     assert not verdict["ok"] and verdict["rule"] == rule and verdict["message"]
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
     json.dumps(verdict, allow_nan=False)
 
 

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -61,7 +62,7 @@ def test_a_slice_of_the_random_programs(target, count):
 def test_without_simplification(monkeypatch):
     """The passes must not lean on simplify: a graph means the same before it."""
     monkeypatch.setattr(sys.modules["minisitch.lower"], "simplify", lambda graph: graph)
-    for seed in range(10):
+    for seed in range(6):
         rng = np.random.default_rng(seed)
         graph = random_graph(rng, max_nodes=15, max_elements=300)
         inputs = random_inputs(graph, rng)
@@ -93,14 +94,12 @@ def test_seeds_of_the_stepper_do_not_matter():
 @pytest.mark.parametrize("target", ["python", "step"])
 def test_special_values(target):
     """NaN, infinities, signed zeros and subnormals go through every strategy as through NumPy."""
-    count = 0
-    for seed in range(3, 400, 4):
-        graph, inputs, special = tool.program_of(seed, target)
-        if special and len(graph) < 14:
-            count += 1
-            for strategy in BASIC:
-                check_graph(graph, inputs, runner(strategy, target, TOYS[seed % 3] if target == "step" else CPU))
-    assert count > 20
+    drawn = ((seed, tool.program_of(seed, target)) for seed in range(3, 400, 4))
+    few = list(islice(((seed, found) for seed, found in drawn if found[2] and len(found[0]) < 14), 12))
+    for seed, (graph, inputs, _) in few:
+        for strategy in BASIC:
+            check_graph(graph, inputs, runner(strategy, target, TOYS[seed % 3] if target == "step" else CPU))
+    assert len(few) == 12
 
 
 @pytest.mark.parametrize("target", ["python", "step"])
@@ -133,8 +132,7 @@ def test_awkward_shapes(target, rows):
             "f32[] = sum %0 axes=(0, 1) keepdims=False", f"f32[{cols},{rows}] = abs %7", "return %6 %9 %4 %8")
         x = np.random.default_rng(rows * 1000 + cols).integers(-8, 9, (rows, cols)).astype(np.float32) / 8
         for strategy in BASIC:
-            for device in (TOYS if target == "step" and strategy == "astitch" else (None,)):
-                check_graph(graph, [x], runner(strategy, target, device))
+            check_graph(graph, [x], runner(strategy, target, TOYS[(rows + cols) % 3] if target == "step" else None))
 
 
 @pytest.mark.parametrize("dtype", ["f16", "f64", "i8", "u8", "i32", "i64", "u64", "bool"])
@@ -206,7 +204,7 @@ def test_split_rows_and_tiles(name):
         check_graph(graph, inputs, runner(strategy, "step", TOY if strategy == "astitch" else TOY128))
 
 
-@pytest.mark.parametrize(("target", "count"), [("python", 10), ("step", 10)])
+@pytest.mark.parametrize(("target", "count"), [("python", 7), ("step", 7)])
 def test_random_programs_in_small_pieces(monkeypatch, nothing_built, target, count):
     """With rows split from 24 columns on, tiles of 16 and slices of 3, random programs reach every cut."""
     monkeypatch.setattr(mapping, "LONG_ROW", 24)
@@ -235,7 +233,7 @@ def test_fused_traffic_is_no_more_than_unfused(strategy):
 
 
 def test_stages_are_equal_twice():
-    for seed in range(10):
+    for seed in range(5):
         graph = random_graph(np.random.default_rng(seed), max_nodes=15, max_elements=300)
         for strategy in BASIC:
             first, second = (lowered(graph, strategy, "step", TOY) for _ in range(2))

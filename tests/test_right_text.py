@@ -182,10 +182,10 @@ NASTY = {
 
 @pytest.mark.parametrize("text", NASTY, ids=lambda text: text[:60])
 def test_a_graph_that_says_more_than_a_graph_is_refused(text):
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(ms.GraphError, match=NASTY[text]):
         parse(HEAD + text)
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
 
 
 def test_every_ufunc_that_the_tracer_makes_is_one():

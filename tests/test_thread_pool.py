@@ -1,15 +1,13 @@
 """The pool runs every task once, under all orders of threads that this machine comes up with; nothing hangs, also around forks and exits."""
 
 import ctypes
-import os
 import random
-import subprocess
-import sys
 import threading
 import time
 from dataclasses import replace
 from pathlib import Path
 
+import children
 import numpy as np
 import pytest
 
@@ -277,10 +275,7 @@ def launch(helpers, chunks, large, *arrays):
 
 
 def in_fresh_python(code):
-    done = subprocess.run([sys.executable, "-c", PRELUDE + code], capture_output=True, text=True, timeout=60,
-                          env={**os.environ, "PYTHONPATH": str(ROOT)})
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split()
+    return children.run(PRELUDE + code, ROOT, check=True).stdout.split()
 
 
 def test_exits_and_forks():

@@ -1,11 +1,9 @@
 """How many threads a kernel may use: a setting of the process, and of a block of code."""
 
-import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
+import children
 import pytest
 
 from minisitch.runtime.cpu import workers
@@ -31,10 +29,7 @@ def in_fresh_python(code, **environment):
     """Run ``code`` in a process of its own, which must end by itself."""
     prelude = ("from minisitch.runtime.cpu import workers\n"
                "from minisitch.runtime.this_machine import get_device\nfrom minisitch.errors import DeviceError\n")
-    done = subprocess.run([sys.executable, "-c", prelude + code], capture_output=True, text=True, timeout=20,
-                          env={**os.environ, "PYTHONPATH": str(ROOT), **environment})
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split()
+    return children.run(prelude + code, ROOT, check=True, **environment).stdout.split()
 
 
 def test_the_environment_sets_the_number_of_threads():
