@@ -43,13 +43,13 @@ from ..strategies.fs18.library import MEASURING, Entry
 from ..trace import trace
 from ..trace.tree import flatten
 from .compare import duration, launch_times, size
-from .measured_prices import Library
 
 # Functions that make a program's function and arguments. These may be large, so they are made late.
 Samples = dict[str, Callable[[], tuple[Callable[..., Any], tuple]]]
 PRICED = ("none", "xla", "astitch")  # strategies whose kernels are timed
 # Bytes that a copy reads and writes. The last are more than any cache holds.
 WORKING_SETS = (*(1 << power for power in range(16, 27)), 1 << 29)
+PRICES = "fs18.prices"  # the entry in the cache folder that keeps measured prices
 MUCH = 1 << 40  # scalar operations, for which threads are always woken
 MOST_WORK = (2 + HEAVY) << 22  # scalar operations of the largest kernel tried on two cores
 
@@ -208,20 +208,29 @@ def _one_operation(op: str, dtype: str, rows: int = 256, cols: int = 1024) -> _C
 
 
 @contextmanager
-def measured_operations() -> Iterator[Library]:
+def measured_operations() -> Iterator[dict[str, float]]:
     """A context in which ``fs18`` plans for this CPU by measured prices (its paper, section 4.3).
 
     A first compile takes seconds, because every operation is compiled and run alone under every
-    schedule (the paper's own limitation). Prices are kept in the cache folder, so that a second
-    compile measures nothing.
+    schedule (the paper's own limitation). Prices are kept in the cache folder when the context
+    ends, so that a second compile measures nothing. Gives the microseconds by ``Entry.key``.
     """
     folder = store.folder()
-    library = Library(folder / "fs18_prices.json" if folder else None, operation_us)
-    MEASURING.append(library)
+    kept = store.read(folder, PRICES) if folder else None
+    prices: dict[str, float] = json.loads(kept) if kept else {}
+
+    def price(entry: Entry) -> float:
+        if entry.key not in prices:
+            prices[entry.key] = operation_us(entry)
+        return prices[entry.key]
+
+    MEASURING.append(price)
     try:
-        yield library
+        yield prices
     finally:
-        MEASURING.pop()
+        MEASURING.remove(price)
+        if folder:
+            store.write(folder, PRICES, json.dumps(prices).encode())
 
 
 def operation_us(entry: Entry) -> float:

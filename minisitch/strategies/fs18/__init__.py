@@ -24,7 +24,6 @@ from ...fuse import Composition, Decision, FusionPlan, extract, make_plan, strat
 from ...graph import Graph
 from ..astitch import call_depths
 from ..prices import digest
-from . import library
 from .compose import THREAD, compose_kernel
 from .dots import take_apart
 from .fusion import Fusion, Limits
@@ -72,7 +71,6 @@ def plan(graph: Graph, name: str, limits: Limits, decisions: Iterable[Decision] 
                 found.append(Decision(pattern.outputs, "compose", "as-an-equal-kernel", f"as the kernel of %{first}"))
             pattern = replace(pattern, composition=composed[key][0])
         patterns.append(pattern)
-    library.save()
     return replace(drawn, patterns=tuple(patterns), decisions=tuple(found))
 
 

@@ -13,8 +13,8 @@ After:   11.7 us, by the formula
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from ...device import SECTOR, Device
 from ...graph import Graph, Node, TensorType
@@ -90,28 +90,10 @@ def _coalesced(entry: Entry) -> float:
     return min(1.0, run * entry.result.itemsize / SECTOR)
 
 
-class Measured(Protocol):
-    """Prices measured on this machine (``explain.measured_prices``)."""
-
-    def look_up(self, entry: Entry) -> float:
-        """Microseconds of an entry."""
-
-    def save(self) -> None:
-        """Write new measurements to disk."""
-
-
-MEASURING: list[Measured] = []  # empty, or filled by ``calibrate.measured_operations``
-
-
-def save() -> None:
-    """Write the measurements made while a graph was planned."""
-    for measured in MEASURING:
-        measured.save()
+# Functions that measure an entry, of which the last one is asked. ``calibrate.measured_operations`` adds one.
+MEASURING: list[Callable[[Entry], float]] = []
 
 
 def price(entry: Entry) -> float:
     """Microseconds of an operation under a schedule, from a measurement if there is one."""
-    for measured in MEASURING:
-        if entry.device.kind == "cpu":
-            return measured.look_up(entry)
-    return model_us(entry)
+    return MEASURING[-1](entry) if MEASURING and entry.device.kind == "cpu" else model_us(entry)
