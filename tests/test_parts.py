@@ -4,8 +4,10 @@ import ast
 
 import numpy as np
 import pytest
+from growth import calls_of
 
 import minisitch as ms
+from minisitch.runtime.cpu import compile as compiler
 from minisitch.runtime.cpu.parts import in_parts
 
 TEXT = """
@@ -74,3 +76,16 @@ def test_values_are_numpys_bit_by_bit(dtype, monkeypatch, tmp_path):
     texts = [ast.parse(source.text).body for source in ms.lower(jacobi, x, target="cpu")]
     assert any(in_parts(function) for text in texts for function in text if isinstance(function, ast.FunctionDef))
     assert np.array_equal(ms.jit(jacobi, target="cpu")(x), jacobi(x))
+
+
+def test_memory_from_the_allocator_does_not_make_numba_slow():
+    """Its failure is caught where it can happen. In a ``try``, Numba splits a block after each operation, and is quadratic in blocks."""
+    def text(name, size):
+        loops = [f"    for i in range(9):\n        k[i] = k[i] * x[i] + {j}.0 if x[i] > {j}.0 else y[i] - k[i]\n" for j in range(8)]
+        return f"def {name}(first, last, x, y):\n    k = np.empty({size}, np.float64)\n{''.join(loops)}    y[0] = k[0]\n"
+
+    def calls(name, size):
+        return calls_of(lambda: compiler._build(compiler.Request(text(name, size), name, ("float64", "float64")), "<text>"))
+
+    calls("warm", 98)
+    assert calls("large", 99999) < 3 * calls("small", 99)

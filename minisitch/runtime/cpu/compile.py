@@ -357,10 +357,9 @@ def _for_the_compiler(text: str, name: str, path: str, dtypes: Sequence[str]) ->
     for part in in_parts(function):
         part.body[:0] = ast.parse("a_part()\nwidest_vectors()\narguments_do_not_overlap()").body
         tree.body.append(part)
-    body = function.body
-    if any(isinstance(n, ast.Call) and ast.unparse(n.func) == "np.empty" for n in ast.walk(function)):
-        failed = ast.ExceptHandler(ast.Name("Exception", ast.Load()), None, ast.parse("return 1", mode="exec").body)
-        body = [ast.Try(body, [failed], [], [])]
+    # Only what allocates is inside ``try``: Numba splits a block after each operation there, and takes quadratic time.
+    failed = ast.ExceptHandler(ast.Name("Exception", ast.Load()), None, ast.parse("return 1").body)
+    body = [ast.Try([s], [failed], [], []) if "np.empty(" in ast.unparse(s) else s for s in function.body]
     added = [*ast.parse("\n".join(begin)).body, *ast.parse("return 0").body]
     for each in added:
         ast.copy_location(each, function.body[0])
