@@ -127,9 +127,9 @@ ALL_INGREDIENTS = Stitching()
 class Pattern:
     """One kernel, one library call, or one pipeline.
 
-    A pipeline is a kernel whose blocks are stages that run at the same time. ``members`` are
-    ascending ids, which is also a legal order. ``outputs`` are the members that other patterns or
-    the caller read: they are written to memory.
+    A pipeline is a kernel whose blocks are stages that run at the same time. A library call with several
+    members is a whole program that NumPy runs. ``members`` are ascending ids, which is also a legal
+    order. ``outputs`` are the members that other patterns or the caller read: they are written to memory.
     """
 
     members: tuple[int, ...]
@@ -460,7 +460,7 @@ def extract(graph: Graph, pattern: Pattern) -> Body:
         origin.append(source)
 
     # A product needs whole operands, so it has no windows.
-    products = pattern.kind == "pipeline" or pattern.composition.products
+    products = pattern.kind != "kernel" or pattern.composition.products
     inside, windows = set(pattern.members), {} if products else _windows(graph, pattern)
     for member in pattern.members:
         node = graph[member]

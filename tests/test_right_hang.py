@@ -10,11 +10,13 @@ import pytest
 from growth import calls_of
 from stitch_help import CPU, TOY, V100, lowered, renamed, traced
 
+import minisitch as ms
 from minisitch.fuse import STRATEGIES, fuse
+from minisitch.runtime import plans
 from minisitch.runtime.assemble import assemble
 from minisitch.simplify import simplify
 from minisitch.strategies import regions
-from minisitch.strategies.regions import planned
+from minisitch.strategies.regions import planned, runs_in_numpy
 from minisitch.testing import random_graph, random_inputs
 
 EVERY = sorted(STRATEGIES)
@@ -159,6 +161,60 @@ def test_auto_weighs_plans_of_few_of_many_different_regions(monkeypatch):
     auto = STRATEGIES["auto"]
     monkeypatch.setitem(STRATEGIES, "auto", lambda graph, device: asked.append(len(graph)) or auto(graph, device))
     plan = planned(graph, "auto", CPU)
-    assert len(asked) == regions.MOST_WEIGHED
+    assert len(asked) == min(regions.MOST_WEIGHED, -(-len(graph) // regions.WEIGHED_PER)) > 1
     (first, *_) = [d.why for d in plan.decisions if d.rule == "region"]
-    assert f"all but the first {regions.MOST_WEIGHED} are planned by astitch" in first
+    assert f"all but {len(asked)} are planned by astitch" in first
+
+
+# ---------------------------------------------------------------- too many different kernels
+def solve(low, x, b):
+    """Forward substitution. Round i reads i elements, so no two rounds are equal."""
+    for i in range(x.shape[0]):
+        x[i] = (b[i] - low[i, :i] @ x[:i]) / low[i, i]
+    return x, b
+
+
+def system(size):
+    rng = np.random.default_rng(0)
+    return np.tril(rng.random((size, size))) + size * np.eye(size), np.zeros(size), rng.random(size)
+
+
+@pytest.mark.parametrize("strategy", EVERY)
+def test_numpy_runs_a_program_of_too_many_different_kernels(strategy, monkeypatch):
+    monkeypatch.setenv("MINISITCH_PLANS", "0")
+    monkeypatch.setattr(regions, "MOST_COMPILED", 200)
+    low, x, b = system(24)
+    want = solve(low, x.copy(), b)[0]
+    f = ms.jit(solve, strategy=strategy, target="python")
+    with pytest.warns(ms.LoopWarning, match=r"test_right_hang.py:\d+: .* NumPy runs this program as it is. Write the loop"):
+        got, same = f(low, x, b)
+    assert np.array_equal(got, want) and np.array_equal(x, want) and np.array_equal(same, b)
+    assert not np.shares_memory(got, x) and not np.shares_memory(same, b), "results are new arrays"
+    f(low, x, b)  # without another warning
+    report = ms.explain(f, low, x, b)
+    assert not report.stages.kernels and runs_in_numpy(report.stages.plan) and "too-many-kernels" in str(report)
+    program = ms.trace(solve, (low, x, b), {})
+    graph_alone = assemble(lowered(program.graph, strategy, "python", CPU), "python")
+    assert np.array_equal(graph_alone.outputs([low, np.zeros_like(x), b])[0], want)
+
+
+def test_only_different_kernels_of_a_core_count(monkeypatch):
+    """Equal rounds are compiled once. A GPU has no NumPy between its kernels."""
+    assert not runs_in_numpy(planned(simplify(jacobi(300)), "astitch", CPU))
+    monkeypatch.setattr(regions, "MOST_COMPILED", 200)
+    rounds = simplify(ms.trace(solve, system(24), {}).graph)
+    assert runs_in_numpy(planned(rounds, "astitch", CPU)) and not runs_in_numpy(planned(rounds, "astitch", V100))
+    monkeypatch.setattr(regions, "MOST_COMPILED", 10**6)
+    assert not runs_in_numpy(planned(rounds, "astitch", CPU))
+
+
+def test_a_program_that_numpy_runs_is_compared_and_kept(monkeypatch, tmp_path):
+    monkeypatch.setenv("MINISITCH_CACHE", str(tmp_path))
+    monkeypatch.delenv("MINISITCH_PLANS", raising=False)
+    monkeypatch.setattr(regions, "MOST_COMPILED", 200)
+    monkeypatch.setattr(plans, "WORTH_KEEPING_S", 0.0)
+    graph = simplify(ms.trace(solve, system(24), {}).graph)
+    first, again = (plans.plan_of(graph, "xla", CPU) for _ in range(2))
+    assert first == again and runs_in_numpy(again) and list(tmp_path.rglob("*.plan"))
+    row = ms.compare(solve, *system(24), strategies=["none"], target="python").rows[0]
+    assert (row.kernels, row.library_calls) == (0, 1) and row.modelled_us > 10, "each operation is counted"

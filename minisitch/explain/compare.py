@@ -23,7 +23,7 @@ import numpy as np
 from ..device import Device
 from ..errors import KernelError, MinisitchError, PlanError
 from ..errors.progress import now, shown
-from ..fuse import STRATEGIES, Body, count
+from ..fuse import FREE, STRATEGIES, Body, count
 from ..graph import Graph, TensorType
 from ..kernel.ir import Kernel
 from ..lower import lower_plan
@@ -415,7 +415,8 @@ def row_of(name: str, stages: Stages, measured_us: float = 0.0, error: float = 0
     traffic = [cost.traffic(k) for k in stages.kernels] + [pipeline_traffic(*each, stages.device) for each in pipelines]
     library = stages.plan.library_calls
     modelled = sum(cost.kernel_us(k, cost.working_set(stages.graph)) for k in stages.kernels)
-    modelled += sum(cost.library_us(stages.graph, stages.graph[p.members[0]], stages.device) for p in library)
+    called = [stages.graph[m] for p in library for m in p.members]
+    modelled += sum(cost.library_us(stages.graph, n, stages.device) for n in called if n.kind != "source" and n.op not in FREE)
     modelled += sum(pipeline_us(*each, stages.device) for each in pipelines)
     return Row(name, len(stages.kernels) + len(pipelines), len(library), sum(t.read for t in traffic),
                sum(t.written for t in traffic),

@@ -27,6 +27,7 @@ import sys
 import threading
 import time
 import types
+import warnings
 import weakref
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -35,7 +36,7 @@ from typing import Any
 import numpy as np
 
 from ..device import Device
-from ..errors import MinisitchError, PlanError
+from ..errors import LoopWarning, MinisitchError, PlanError
 from ..errors.nearest import near
 from ..errors.progress import shown, working
 from ..fuse import STRATEGIES, count
@@ -43,6 +44,7 @@ from ..graph import Graph, TensorType
 from ..lower import STAGES, Stages, lower_program, program_of
 from ..lower import door as door_of
 from ..passes.registry import chosen, for_target
+from ..strategies.regions import runs_in_numpy
 from ..trace import Program, Stale, trace
 from ..trace.parser import parse_type
 from ..trace.recorder import ACTIVE, program_file, refuse
@@ -51,7 +53,7 @@ from ..trace.tracebacks import door, shorten
 from ..trace.tree import Inputs, Numbers, flatten, is_array, type_of
 from .assemble import assemble
 from .cuda import offline
-from .executable import Executable, ReferenceExecutable
+from .executable import Executable, NumpyExecutable, ReferenceExecutable
 from .memory import Lifetime, plan_memory
 from .plans import plan_of
 from .programs import Programs, RunCall
@@ -200,7 +202,7 @@ class Jitted:
     @property
     def function(self) -> Callable[..., Any]:
         """The wrapped function, bound to its object if it is a method."""
-        return self.__wrapped__ if self._owner is None else types.MethodType(self.__wrapped__, self._owner())
+        return _bound(self.__wrapped__, self._owner)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if ACTIVE.get() is not None:  # the caller is being traced: become a part of its program
@@ -287,6 +289,9 @@ class Jitted:
             return ReferenceExecutable(program)
         stages = lower_program(replace(program, exact=exact), strategy, target, choose_device(target, device), decide=plan_of,
                                passes=passes)
+        if runs_in_numpy(stages.plan):
+            warnings.warn(stages.plan.decisions[0].why, LoopWarning, stacklevel=2)
+            return NumpyExecutable(stages, functools.partial(_bound, self.__wrapped__, self._owner))
         made = assemble(stages, target)
         if said:
             _debug(self, made, time.perf_counter() - began, said)
@@ -323,6 +328,10 @@ class Jitted:
         if found is self:
             return name
         return (_restore, (module, name, self.options)) if isinstance(found, Jitted) else (Jitted, (fn, self.options))
+
+
+def _bound(fn: Callable[..., Any], owner: Callable[[], Any] | None) -> Callable[..., Any]:
+    return fn if owner is None else types.MethodType(fn, owner())
 
 
 @dataclass(frozen=True)

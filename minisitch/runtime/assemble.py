@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from ..device import Device
 from ..errors import DeviceError
+from ..fuse import extract
 from ..lower import Stages
+from ..strategies.regions import runs_in_numpy
 from .cuda.launch import CudaExecutable
 from .executable import Executable, index_checks, view_chain
 from .memory import MemoryPlan
-from .steps import CopyStep, KernelStep, Step, build_kernels, library_step, pipeline_step
+from .steps import CopyStep, KernelStep, Step, build_kernels, library_step, pipeline_step, program_step
 
 
 def assemble(stages: Stages, target: str) -> Executable:
@@ -23,6 +25,10 @@ def assemble(stages: Stages, target: str) -> Executable:
     kernels = iter(zip(stages.bodies, stages.digests, stages.kernels, strict=True))
     flows = iter(stages.flows)
     for pattern in stages.plan.patterns:
+        if runs_in_numpy(stages.plan):
+            whole = extract(stages.graph, pattern)
+            steps.append(program_step(whole.graph, tuple(layout.value[v] for v in (*whole.inputs, *whole.outputs))))
+            continue
         if pattern.kind == "library":
             node = stages.graph[pattern.members[0]]
             chains = [view_chain(stages.graph, a) for a in node.args]

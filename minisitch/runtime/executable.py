@@ -20,7 +20,7 @@ from ..lower import Stages
 from ..reference import Array, evaluate
 from ..trace import Program
 from ..trace.recorder import refuse
-from ..trace.tree import unflatten
+from ..trace.tree import flatten, refuse_other_meanings, unflatten
 from .call import Call, Workspace, ready, write_call
 from .memory import Resident, Slot
 from .pool import fresh
@@ -148,6 +148,26 @@ class ReferenceExecutable:
         if program.mutated:
             refuse_overlap(program, leaves)
         return finish(program, leaves, [np.array(r) for r in evaluate(program.graph, inputs)])
+
+
+@dataclass(frozen=True)
+class NumpyExecutable:
+    """A program that would take too long to compile. The user's function runs as it is.
+
+    ``function()`` is that function. Results share no memory with an argument.
+    """
+
+    stages: Stages
+    function: Callable[[], Callable[..., Any]]
+
+    def __call__(self, leaves: Sequence[Any]) -> Any:
+        for leaf in leaves:
+            refuse_other_meanings(leaf)
+        plain = [leaf if isinstance(leaf, np.ndarray | np.generic | int | float) else np.asarray(leaf) for leaf in leaves]
+        args, kwargs = unflatten(self.stages.program.inputs, plain)
+        with np.errstate(all="ignore"):
+            results, nest = flatten(self.function()(*args, **kwargs))
+        return unflatten(nest, [np.array(each) if isinstance(each, np.ndarray) else each for each in results])
 
 
 def finish(program: Program, leaves: Sequence[Any], results: Sequence[Array]) -> Any:

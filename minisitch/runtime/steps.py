@@ -19,12 +19,12 @@ import numpy as np
 
 from .. import simt
 from ..device import SERIAL_BESIDE_LIBRARY, Device
-from ..graph import Node
+from ..graph import Graph, Node
 from ..kernel.ir import Kernel
 from ..kernel.text import KernelSource, Launch
 from ..lower import Stages
 from ..passes.registry import PASSES, Pass
-from ..reference import Array, apply
+from ..reference import Array, apply, evaluate
 from ..strategies.kitsune.emit import PipelineArray, PipelineSource
 from .call import ArgumentView, CallWriter
 from .cpu import compile as compiler
@@ -146,6 +146,17 @@ def library_step(node: Node, chains: Sequence[Sequence[Node]], slots: tuple[int,
     elif a.dtype.kind == "f" and not (_for_blas(a) and _for_blas(b)):
         function = functools.partial(_packed_product, not _for_blas(a), not _for_blas(b))
     return LibraryStep(node.op, (a, b, out), slots, function)
+
+
+def program_step(graph: Graph, slots: tuple[int, ...]) -> LibraryStep:
+    """The step of a whole program that NumPy runs. ``slots`` are those of its inputs and outputs."""
+    types = [graph[value].type for value in (*graph.inputs, *graph.outputs)]
+    views = tuple(ArgumentView.whole(type.shape, np.dtype(type.dtype)) for type in types)
+
+    def program(*arrays: Array) -> None:
+        for made, out in zip(evaluate(graph, arrays[:len(graph.inputs)]), arrays[len(graph.inputs):], strict=True):
+            np.copyto(out, made)
+    return LibraryStep("program", views, slots, program)
 
 
 def _seen(chain: Sequence[Node]) -> ArgumentView:

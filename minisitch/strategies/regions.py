@@ -9,6 +9,10 @@ small equal kernels take as long as one. So the graph is cut into consecutive re
 which stitches most, would make a far too large kernel. The strategy plans each different region
 once, as a program of its own. Shorter programs are planned whole.
 
+If a loop's windows differ from round to round, so do the regions. A thousand of them would take many
+minutes to compile, and hold little work each. On a CPU such a program becomes one library call: NumPy
+runs it, operation by operation.
+
 Before:  %1 = f %0; %2 = f %1; ... %60 = f %59            one kernel of 300 operations
 After:   {%1 ... %12} {%13 ... %24} ... {%49 ... %60}     five regions, planned once
 """
@@ -36,6 +40,7 @@ from ..fuse import (
     fuse,
     is_fusible,
     make_plan,
+    returned,
     verify_plan,
 )
 from ..graph import Graph
@@ -45,8 +50,13 @@ from .prices import built, digest
 MOST_STITCHED = 256  # operations in AStitch's largest kernel of a program that is planned whole
 MOST_OPERATIONS = 64  # of a region
 MOST_STATEMENTS = 256  # of a kernel (compile time); the papers' largest kernel has 191
-# Different regions that ``auto`` plans, in about a second each. AStitch plans the others.
-MOST_WEIGHED = 4
+# Estimated statements (``_statements``) of all different regions that a CPU compiles, in about 80 s.
+# The estimate is about twice what their kernels have.
+MOST_COMPILED = 24_000
+STATEMENTS_EACH = 16  # a kernel takes as long to compile as this many statements more of another one
+# Different regions that ``auto`` plans, in about a second each: one for each ``WEIGHED_PER`` nodes, at
+# most ``MOST_WEIGHED``. AStitch plans the others.
+MOST_WEIGHED, WEIGHED_PER = 4, 1000
 REPEATS = 4  # a cut before an operation requires that it repeats through 1/REPEATS of the program
 
 
@@ -55,29 +65,43 @@ def planned(graph: Graph, name: str, device: Device) -> FusionPlan:
 
     Raises PlanError and KernelError as the strategy does.
     """
-    ask = _Regions(name, device)
+    ask = _Regions(name, device, min(MOST_WEIGHED, -(-len(graph) // WEIGHED_PER)))
     return ask.bounded(ask.cut(graph, MOST_OPERATIONS) if _is_long(graph, device) else fuse(graph, name, device))
+
+
+def runs_in_numpy(plan: FusionPlan) -> bool:
+    """Whether NumPy runs the whole program, as one call."""
+    return any(len(p.members) > 1 for p in plan.library_calls)
 
 
 def _is_long(graph: Graph, device: Device) -> bool:
     """Whether one of AStitch's kernels would be so large that the program needs regions."""
-    if _operations(graph, range(len(graph))) <= MOST_OPERATIONS:
+    if _operations(graph) <= MOST_OPERATIONS:
         return False
+    statements: dict[str, int] = {}
     with suppress(PlanError, KernelError):
         for pattern in fuse(graph, "astitch", device).kernels:
             operations = _operations(graph, pattern.members)
             if operations > MOST_STITCHED:
                 return True
-            if 2 * operations > MOST_OPERATIONS and evaluations(extract(graph, pattern).graph) > 2 * MOST_STATEMENTS:
+            body = extract(graph, pattern).graph
+            statements[digest(body)] = _statements(body)
+            if 2 * operations > MOST_OPERATIONS and evaluations(body) > 2 * MOST_STATEMENTS:
                 return True
-    return False
+    return device.kind == "cpu" and sum(statements.values()) > MOST_COMPILED
+
+
+def _statements(body: Graph) -> int:
+    """An estimate of what a region's kernels take to compile. Library calls cut it into kernels."""
+    calls = sum(node.kind == "library" for node in body.nodes)
+    return (2 * len(body) if calls else evaluations(body)) + STATEMENTS_EACH * (1 + calls)
 
 
 class _Regions:
     """Plans regions with one strategy, each different region once."""
 
-    def __init__(self, name: str, device: Device) -> None:
-        self.name, self.device = name, device
+    def __init__(self, name: str, device: Device, weighed: int) -> None:
+        self.name, self.device, self.weighed = name, device, weighed
         self.known: dict[str, FusionPlan] = {}
         self.statements: dict[str, int] = {}  # digest of a kernel -> its statements
 
@@ -86,25 +110,42 @@ class _Regions:
         spans = regions(graph, most)
         loops = [[i for i in span if graph[i].kind != "source" and graph[i].op not in FREE] for span in spans]
         drawn = make_plan(graph, self.name, [], pipelines=filter(None, loops))
-        before = len(self.known)
+        bodies = {r: extract(graph, replace(r, kind="kernel")) for r in drawn.patterns if r.kind == "pipeline"}
+        keys = {region: digest(body.graph) for region, body in bodies.items()}
+        different = {keys[region]: body.graph for region, body in bodies.items()}
+        statements = sum(map(_statements, different.values()))
+        if statements > MOST_COMPILED and self.device.kind == "cpu":
+            return self._left_to_numpy(graph, len(different), statements)
+        copies = Counter(keys.values())
+        weighed = sorted(different, key=lambda key: -copies[key] * _operations(different[key]))[:self.weighed]
+        self.weighed -= len(weighed)
         patterns: list[Pattern] = []
         decisions: list[Decision] = []
         for region in drawn.patterns:
-            patterns += self._planned(graph, region, decisions) if region.kind == "pipeline" else [region]
-        operations = count(_operations(graph, range(len(graph))), "operation")
+            patterns += (self._planned(bodies[region], keys[region], keys[region] in weighed, decisions)
+                         if region in bodies else [region])
+        operations = count(_operations(graph), "operation")
         why = (f"{operations} in {count(len(spans), 'region')} of at most {most}, cut where the program repeats; "
-               f"{len(self.known) - before} different")
-        if self.name == "auto" and len(self.known) > MOST_WEIGHED:
-            why += f", of which all but the first {MOST_WEIGHED} are planned by astitch, which takes less time"
+               f"{len(different)} different")
+        if self.name == "auto" and len(weighed) < len(different):
+            why += f", of which all but {len(weighed)} are planned by astitch, which takes less time"
         decisions.insert(0, Decision(graph.outputs, "keep apart", "region", why))
         return verify_plan(FusionPlan(graph, self.name, tuple(patterns), tuple(decisions)))
 
-    def _planned(self, graph: Graph, region: Pattern, decisions: list[Decision]) -> list[Pattern]:
-        body = extract(graph, replace(region, kind="kernel"))
-        key = digest(body.graph)
+    def _left_to_numpy(self, graph: Graph, regions: int, statements: int) -> FusionPlan:
+        """The whole program as one call of NumPy, and why."""
+        line, _ = Counter(node.where for node in graph.nodes if node.where).most_common(1)[0]
+        why = (f"{line}: {count(_operations(graph), 'operation')}, most of them from this line, are "
+               f"{count(regions, 'different region')} of about {statements} statements; at most {MOST_COMPILED} are compiled, "
+               "so NumPy runs this program as it is. Write the loop over whole arrays, let its rounds have arrays of one "
+               "size, or jit its body alone")
+        members = tuple(node.id for node in graph.nodes if node.op != "input")
+        call = Pattern(members, tuple(sorted(returned(graph).difference(graph.inputs))), "library")
+        return verify_plan(FusionPlan(graph, self.name, (call,), (Decision(graph.outputs, "keep apart", "too-many-kernels", why),)))
+
+    def _planned(self, body: Body, key: str, weighed: bool, decisions: list[Decision]) -> list[Pattern]:
         if key not in self.known:
-            quick = self.name == "auto" and len(self.known) >= MOST_WEIGHED
-            plan = fuse(body.graph, "astitch" if quick else self.name, self.device)
+            plan = fuse(body.graph, self.name if weighed or self.name != "auto" else "astitch", self.device)
             self.known[key] = plan = plan if plan.graph is body.graph else fuse(body.graph, "astitch", self.device)
             decisions += body.decisions_in_whole(plan.decisions)
         return [_in_whole(pattern, body) for pattern in self.known[key].patterns]
@@ -147,9 +188,10 @@ def _in_whole(pattern: Pattern, body: Body) -> Pattern:
     return replace(pattern, members=tuple(members), outputs=tuple(sorted(body.origin[o] for o in pattern.outputs)))
 
 
-def _operations(graph: Graph, members: Iterable[int]) -> int:
-    """How many of these nodes compute or move something."""
-    return sum([graph.nodes[m].kind != "source" and graph.nodes[m].op not in FREE for m in members])
+def _operations(graph: Graph, members: Iterable[int] | None = None) -> int:
+    """How many nodes, or how many of these, compute or move something."""
+    chosen = graph.nodes if members is None else [graph.nodes[m] for m in members]
+    return sum([node.kind != "source" and node.op not in FREE for node in chosen])
 
 
 # ---------------------------------------------------------------- where a program repeats
