@@ -439,6 +439,16 @@ def test_a_starter_is_cut_from_the_solution_and_is_not_tried(tmp_path, capsys):
     assert "not tried  example" in said.out and "FAIL" not in said.out and "may hold your work" in said.err
 
 
+def test_a_released_folder_says_by_itself_which_variant_it_is(tmp_path, capsys):
+    assert course.main(["release", "A1", "--variant", "light", "--secret", "k", "--to", str(tmp_path), "--assignments", str(HOME)]) == 0
+    file = tmp_path / "A1_maps" / "fuse_maps.py"
+    assert course.main(["check", "A1", str(file)]) == 1 and "A1 Fuse maps, variant light: " in capsys.readouterr().out
+    words = ["starter", "A1", str(tmp_path / "other"), "--assignments", str(file.parent)]
+    assert course.main(words) == 2 and f"its starter is {file}" in capsys.readouterr().err
+    assert course.main(["show", "A1", str(file), "--assignments", str(HOME)]) == 2
+    assert "A1 has no item" in capsys.readouterr().err
+
+
 def test_hints_say_first_what_they_give_away(capsys):
     assert course.main(["hint", "A5", "--assignments", str(HOME)]) == 0
     assert capsys.readouterr().out.count("gives away") == 3

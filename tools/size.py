@@ -25,7 +25,7 @@ AFTERNOON = ("graph", "fuse", "strategies.astitch", "stitch.dominants", "stitch.
              "stitch.loops", "kernel.ir", "kernel.verify", "schedule", "cuda_emit", "lower")
 BUDGETS = {
     "package, code lines": 23_142,  # without course/ and the explorer, which have bounds of their own
-    "course, code lines": 2_020,
+    "course, code lines": 2_030,
     "explorer, code lines": 625,
     "road, code lines": 3_755,
     "afternoon path, code lines": 2_535,

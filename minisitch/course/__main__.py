@@ -40,6 +40,9 @@ def main(words: list[str] | None = None) -> int:
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # a file may have any name
     try:
         return int(options.run(options) or 0)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever reads our lines has gone: `... | head`
+        return 1
     except (MinisitchError, OSError) as problem:
         print(f"course: {problem}", file=sys.stderr)
         return 2
@@ -122,8 +125,12 @@ def _commands_for_instructors(command: Callable[..., argparse.ArgumentParser]) -
 
 
 def _chosen(options: argparse.Namespace) -> tuple[Assignment, str]:
-    """The assignment and the variant that the words name."""
-    assignment = find_assignment(options.assignment, options.assignments)
+    """The assignment and the variant that the words name. A student's file that lies in a release has that one."""
+    where = options.assignments
+    if where is None and options.run in (_check, _show) and options.file:
+        beside = options.file if options.file.is_dir() else options.file.parent
+        where = beside if (beside / "assignment.toml").is_file() else None
+    assignment = find_assignment(options.assignment, where)
     variant = options.variant or assignment.variant
     if variant not in assignment.variants:
         raise CourseError(
@@ -145,9 +152,8 @@ def _list(options: argparse.Namespace) -> None:
         return
     for row in rows:
         lines = f", about {row['lines']} lines" if "lines" in row else ""
-        print(
-            f"{row['name']:<4} {row['title']:<28} {row['points']:g} points, {row['minutes']} minutes{lines}: {row['file']}"
-        )
+        of = f"{row['name']:<4} {row['title']:<28} {row['points']:g} points, {row['minutes']} minutes{lines}: {row['file']}"
+        print(f"{of}, variants {', '.join(row['variants'])}")
 
 
 def _starter(options: argparse.Namespace) -> None:
@@ -160,10 +166,7 @@ def _starter(options: argparse.Namespace) -> None:
 
 def _check(options: argparse.Namespace) -> int:
     assignment, variant = _chosen(options)
-    if options.item and options.item not in [item.name for item in assignment.items]:
-        raise CourseError(
-            f"{assignment.name} has no item {options.item!r}; it has {', '.join(i.name for i in assignment.items)}"
-        )
+    _known(assignment, options.item)
     while True:
         status = _check_once(assignment, variant, options)
         if not options.watch:
@@ -173,11 +176,17 @@ def _check(options: argparse.Namespace) -> int:
             time.sleep(WATCH_SECONDS)  # some editors take the file away for a moment
 
 
+def _known(assignment: Assignment, item: str) -> None:
+    names = [each.name for each in assignment.items]
+    if item and item not in names:
+        raise CourseError(f"{assignment.name} has no item {item!r}; it has {', '.join(names)}")
+
+
 def _check_once(assignment: Assignment, variant: str, options: argparse.Namespace) -> int:
     text = in_variant(
         read_submission(options.file, assignment), variant
     )  # a solution of ours has all of them
-    print(f"{assignment.name} {assignment.title}: {options.file}")
+    print(f"{assignment.name} {assignment.title}, variant {variant}: {options.file}")
     outcomes = []
     with Sitting(assignment, text, variant, trusted=True) as sitting:
         for outcome in sitting.run([options.item] if options.item else ()):
@@ -281,12 +290,13 @@ def _grade_all(one: Callable[..., tuple[list[Mark], str]], options: argparse.Nam
 
 def _show(options: argparse.Namespace) -> int:
     assignment, variant = _chosen(options)
+    _known(assignment, options.item)
     file = options.file or Path(assignment.file)
     text = in_variant(read_submission(file, assignment), variant)
     with Sitting(assignment, text, variant, trusted=True) as sitting:
         found = next(sitting.run([options.item]), None)
     if found is None or found.passed:
-        print(f"nothing to show: {options.item} " + ("passes" if found else "is no visible item"))
+        print(f"nothing to show: {options.item} " + ("passes" if found else "has no visible case"))
         return int(found is None)
     print(detail(found, assignment.name, file))
     drawn = picture(found, text, assignment.returns)

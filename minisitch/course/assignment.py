@@ -173,6 +173,8 @@ class Assignment:
         """
         if (self.folder / "given.py").exists():
             return self.text("given.py", variant)
+        if not (self.folder / "solution.py").exists():
+            raise CourseError(f"this folder is a release, and its starter is {self.folder / self.file}; copy that file")
 
         def cut(match: re.Match[str]) -> str:
             lines = len(written(match["body"]))

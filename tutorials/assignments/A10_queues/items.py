@@ -10,6 +10,7 @@ from minisitch.course import KernelLaunch, KernelRun, item, prediction, second_c
 from minisitch.explain.picture import Arrow, Box, layered
 from minisitch.explain.svg import WAIT
 from minisitch.simt import ArrayBytes
+from minisitch.fuse import count as counted
 
 RETURNS = {"depths": list[int], "relay": KernelRun}
 BLOCKS, TILE, DEPTH = 4, 32, 2
@@ -135,7 +136,7 @@ def smaller(case):
 def asked(case, ask):
     found = ask("depths", list(case.stages), case.plain(), case.tiles)
     if len(found) != len(case.queues):
-        return found, f"it returns {len(found)} depths for {len(case.queues)} queues"
+        return found, f"it returns {counted(len(found), 'depth')} for {counted(len(case.queues), 'queue')}"
     if any(depth < 1 for depth in found):
         return found, "a queue has at least one entry"
     return found, None

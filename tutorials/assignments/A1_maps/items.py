@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from minisitch.course import Drawing, item, prediction, second_call
 from minisitch.course.graphs import Operations, circle, draw_operations, readers, smaller_operations
+from minisitch.fuse import count as counted
 
 RETURNS = {"fuse_maps": list[list[int]]}
 MAPS = ("map", "heavy")
@@ -124,7 +125,7 @@ def examples(case, ask):
     found = ask("fuse_maps", case.given, list(case.returned))
     if len(found) == case.kernels:
         return None
-    return f"you make {len(found)} kernels of the program {case.name}; the handout's table has {case.kernels}"
+    return f"you make {counted(len(found), 'kernel')} of the program {case.name}; the handout's table has {case.kernels}"
 
 
 @item(

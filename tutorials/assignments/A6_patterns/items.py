@@ -8,6 +8,7 @@ from functools import cached_property
 
 from minisitch.course import Drawing, NoAnswer, item, prediction, second_call
 from minisitch.course.graphs import Several, Valued, fewer_of_several
+from minisitch.fuse import count as counted
 
 RETURNS = {"best_patterns": list[list[list[int]]]}
 ENOUGH = 90  # percent of the optimum
@@ -201,7 +202,7 @@ def _found(case: Vertices, ask) -> tuple[list[list[list[int]]], Valued]:
 def form(case, ask):
     found, _ = _found(case, ask)
     if len(found) != len(case.sizes):
-        return f"{len(found)} lists are returned, and there are {len(case.sizes)} vertices"
+        return f"it returns {counted(len(found), 'list')}, and there are {len(case.sizes)} vertices"
     for vertex, patterns in enumerate(found):
         if not 1 <= len(patterns) <= case.k:
             return f"vertex {vertex} has {len(patterns)} patterns"

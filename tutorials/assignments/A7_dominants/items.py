@@ -10,6 +10,7 @@ from minisitch.course.graphs import Operations, draw_operations, readers, smalle
 from minisitch.course.items import conforms
 from minisitch.explain.picture import thread_map
 from minisitch.stitch.mapping import ThreadMap
+from minisitch.fuse import count as counted
 
 RETURNS = {"groups": list[tuple[int, list[int]]], "thread_map": dict[str, int]}
 NAMES = ("blocks", "threads", "rows_per_block", "threads_per_row", "steps", "splits", "chunk")
@@ -188,7 +189,7 @@ def figure(case, ask):
     }
     for dominant, members in found - set(case.figure):
         return f"the group {sorted(members)} with the dominant {dominant} is not in the figure"
-    return None if len(found) == len(case.figure) else f"there are {len(found)} groups"
+    return None if len(found) == len(case.figure) else f"it returns {counted(len(found), 'group')}"
 
 
 @item(
@@ -368,7 +369,7 @@ def covers(case, ask):
     if wrong:
         return wrong
     if done < tasks:
-        return f"{found['blocks']} blocks with {found['steps']} steps take {done} of {tasks} tasks"
+        return f"{counted(found['blocks'], 'block')} can take {done} of {tasks} tasks in {counted(found['steps'], 'step')}"
     if found["splits"] * found["chunk"] < case.cols:
         return f"{found['splits']} chunks of {found['chunk']} columns are not {case.cols} columns"
     if found["splits"] > 1 and (found["splits"] - 1) * found["chunk"] >= case.cols:
