@@ -53,10 +53,10 @@ class Place:
 def partial_results(s: SubRoot, m: ThreadMap) -> dict[str, int]:
     """How many partial results a sub-root has: the extents of the variables that number them."""
     if s.role == "carry":
-        return {"part": m.blocks * m.rows_per_block, "col": s.extents[2]}
+        return {"part": m.blocks * m.rows_per_block, "col": s.cols}
     if s.space.kind == "row":
         return {"row": s.space.rows, "chunk": s.space.chunks}
-    return {"row": s.space.rows, "slice": s.space.slices, "col": s.extents[2]}
+    return {"row": s.space.rows, "slice": s.space.slices, "col": s.cols}
 
 
 class Layout:
@@ -65,9 +65,8 @@ class Layout:
     def __init__(self, plan: StitchPlan) -> None:
         self.plan, self.graph, self.device = plan, plan.graph, plan.device
         self.final = plan.final
-        self.loops = plan.loops
         self.segments: dict[SegmentKey, list[LoopPlan]] = {}
-        for loop in self.loops:
+        for loop in self.plan.loops:
             self.segments.setdefault(loop.segment, []).append(loop)
         self.maps = plan.thread_maps
         self.block = max((m.threads for m in self.maps.values()), default=1)
@@ -84,8 +83,8 @@ class Layout:
         # (loop, sub-root): the buffer through which the warps of a row exchange its results
         self.exchange_buffers: dict[tuple[int, int], str] = {}
         # for each loop: how often it exchanges, each time with a block barrier
-        self.exchange_counts = [self._exchange(loop) for loop in self.loops]
-        self.crossed = [self._crossed(loop) for loop in self.loops]
+        self.exchange_counts = [self._exchange(loop) for loop in self.plan.loops]
+        self.crossed = [self._crossed(loop) for loop in self.plan.loops]
         self.barriers = self._make_barriers()
         self._make_buffers()
 
@@ -96,7 +95,7 @@ class Layout:
     def _require_counted_parts(self) -> None:
         """Raises KernelError if blocks of this size make other numbers of partial rows than planned."""
         parts = {s.node: s.extents[1] for s in self.plan.sub_roots if s.role == "combine"}
-        for loop in self.loops:
+        for loop in self.plan.loops:
             m = self.maps[loop.segment]
             for s in loop.sub_roots:
                 if s.role == "carry" and parts[s.node] != m.blocks * m.rows_per_block:
@@ -124,7 +123,7 @@ class Layout:
             if value in far and value not in self.memory:
                 self.memory[value] = f"t{value}"
                 self.add(Buffer(f"t{value}", compute_dtype(t.dtype), t.size, "scratch", value, why="read by other blocks"))
-        near = {value for loop in self.loops for value, _ in loop.near}
+        near = {value for loop in self.plan.loops for value, _ in loop.near}
         for value in self.final:
             if value in near:
                 self.places[value] = self._place(self.final[value])
@@ -136,7 +135,7 @@ class Layout:
     def _partial_buffer(self, s: SubRoot) -> None:
         dtype, m = compute_dtype(self.graph[s.node].type.dtype), self.maps[s.segment]
         if s.role == "carry":
-            size = m.rows_per_block * s.extents[2]
+            size = m.rows_per_block * s.cols
             self.add(Buffer(f"a{s.node}", dtype, size, "shared", s.node, why="one sum a column", role="carry"))
         size = math.prod(partial_results(s, m).values())
         self.add(Buffer(f"p{s.node}", dtype, size, "scratch", s.node, why="partial results", role="partial"))
@@ -147,10 +146,10 @@ class Layout:
         m = self.maps[s.segment]
         if s.along == "row":
             return Place("register")
-        if s.role == "map" and s.extents[2] == 1 and self.alone(s.segment):
+        if s.role == "map" and s.cols == 1 and self.alone(s.segment):
             return Place("register")
         # each chunk makes its own
-        everyone = s.space.kind == "row" and s.space.chunks > 1 and s.extents[2] != s.space.cols
+        everyone = s.space.kind == "row" and s.space.chunks > 1 and s.cols != s.space.cols
         if s.role == "map" and s.node in self.memory and not everyone and not self.plan.composition.shares(s.node):
             return Place("global", self.memory[s.node])
         if s.node in self.plan.demoted and not everyone:
@@ -158,16 +157,14 @@ class Layout:
             size = self.graph[s.node].type.size
             self.add(Buffer(name, dtype, size, "scratch", s.node, why="demoted: shared memory is full"))
             self.memory[s.node] = name
-            self._decide(s, "shared-memory", f"demoted to global scratch: {self.device.shared_per_block} B a block")
+            why = f"demoted to global scratch: {self.device.shared_per_block} B a block"
+            self.decisions.append(Decision((s.node,), "place", "shared-memory", why))
             return Place("global", name)
-        width = min(s.extents[2], m.chunk) if m.splits > 1 else s.extents[2]
+        width = min(s.cols, m.chunk) if m.splits > 1 else s.cols
         name = f"k{s.node}"
         size = m.rows_per_block * width
         self.add(Buffer(name, dtype, size, "shared", s.node, why="read again by the same block", role="kept"))
         return Place("row", name)
-
-    def _decide(self, s: SubRoot, rule: str, why: str) -> None:
-        self.decisions.append(Decision((s.node,), "place", rule, why))
 
     def stored_in(self, node: int) -> list[str]:
         """The global buffers that a value is stored to."""
@@ -228,7 +225,7 @@ class Layout:
         There is one if the next loop reads what another thread has written since the last barrier.
         An exchange between warps has a barrier, too: it comes after the loop over the columns.
         """
-        found = ["none"] * len(self.loops)
+        found = ["none"] * len(self.plan.loops)
         for key, loops in self.segments.items():
             written: set[int] = set()
             for loop, after in pairwise(loops):
@@ -249,7 +246,7 @@ def schedule_key(plan: StitchPlan) -> tuple[Hashable, ...]:
     """
     how = plan.composition
     rows = [s for s in plan.sub_roots if s.space.kind == "row"]
-    maps = tuple(map_rows_as(how, s.space.rows, s.extents[2], plan.device) for s in rows)
+    maps = tuple(map_rows_as(how, s.space.rows, s.cols, plan.device) for s in rows)
     shared = tuple(s.node for s in plan.sub_roots if how.shares(s.node))
     return plan.graph.structure_text, plan.sub_roots, maps, plan.device.kind == "gpu" and how.deals, shared
 

@@ -111,14 +111,14 @@ class Statements:
         assert column is not None
         if place.where == "row":
             offset = self._row_offset(producer, column)
-        row = Within(column, 0, producer.extents[2])  # other rows may not be there yet
+        row = Within(column, 0, producer.cols)  # other rows may not be there yet
         return self._load(key, place.buffer, offset, row, variables)
 
     def _row_offset(self, s: SubRoot, column: Index) -> Index:
         """Offset in a row buffer of shared memory: this row's slot, then the column (from the chunk's start)."""
         width = self.layout.buffers[f"k{s.node}"].size // self.m.rows_per_block
         if self.space.chunks > 1 and "col" in variables_of(s.result_at):
-            column += variable("start", s.extents[2]) * -1
+            column += variable("start", s.cols) * -1
         return variable("lane_row", self.m.rows_per_block) * width + column
 
     def _load(self, key: Key, buffer: str, offset: Index, written: Within | None, variables: frozenset[str]) -> str:
@@ -213,7 +213,7 @@ class Statements:
         node, m = self.graph[s.node], self.m
         found = Fold(result, node.op, node.type.dtype, value, s.along, s.node, partial=s.role in ("partial", "carry"))
         if s.role == "carry":
-            cell = _cell({"lane_row": m.rows_per_block, "col": s.extents[2]})
+            cell = _cell({"lane_row": m.rows_per_block, "col": s.cols})
             return replace(found, buffer=f"a{s.node}", cell=cell)
         lanes = {"row": min(m.threads_per_row, WARP), "warp": WARP}.get(s.along, 1)
         exchange = self.layout.exchange_buffers.get((self.loop.order, s.node), "")

@@ -36,7 +36,8 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import TensorType, identifier
+from ..graph import TensorType
+from ..kernel.text import identifier
 from ..reference import Array
 from ..trace import Program
 from ..trace.recorder import refuse

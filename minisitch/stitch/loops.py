@@ -91,15 +91,13 @@ class _Arranger:
         floor = max(floor, self.floors.get(node.id, 0))
         s = SubRoot(node.id, role, tuple(domain), how.partition, how.space, floor, 0, result_at, how.thread_map, operand=operand)
         reads = [(self.made[value], at) for value, at in leaves(self.graph, s, self.wanted)]
-        s = replace(s, level=self._level(s, reads))
+        # one higher than a producer's if other tasks make what is read
+        levels = [producer.level + (not makes_near(producer, how.space, at)) for producer, at in reads]
+        s = replace(s, level=max([floor, *levels]))
         s = replace(s, phase=self._phase(s, reads))
         self.order.append(s)
         self.made[node.id] = s
         return s
-
-    def _level(self, s: SubRoot, reads: Sequence[tuple[SubRoot, Position]]) -> int:
-        """The highest level of a producer, each counted one higher if other tasks make what is read."""
-        return max([s.level, *(producer.level + (not makes_near(producer, s.space, at)) for producer, at in reads)])
 
     def _phase(self, s: SubRoot, reads: Sequence[tuple[SubRoot, Position]]) -> int:
         """The highest phase of a producer in its segment, one higher if one loop cannot do both."""
@@ -207,7 +205,7 @@ class _Arranger:
 
         They stay there for as long as the block runs. Unlike a kept row they cannot be demoted.
         """
-        rows = [(s.node, s.thread_map.rows_per_block * s.extents[2]) for s in self.order if s.role == "carry"]
+        rows = [(s.node, s.thread_map.rows_per_block * s.cols) for s in self.order if s.role == "carry"]
         rows.append((node.id, mapping.rows_per_block * cols))
         wanted = sum(size * itemsize(compute_dtype(self.graph[value].type.dtype)) for value, size in rows)
         return wanted <= self.device.shared_per_block - EXCHANGE_BYTES

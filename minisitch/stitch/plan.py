@@ -56,7 +56,7 @@ def distance(reader: SubRoot, producer: SubRoot, at: Position) -> str:
         return "block"
     if producer.role == "map" and producer.loop == reader.loop:
         return "loop"
-    return "thread" if producer.extents[2] == reader.extents[2] and not (producer.warps or reader.warps) else "block"
+    return "thread" if producer.cols == reader.cols and not (producer.warps or reader.warps) else "block"
 
 
 def leaves(graph: Graph, s: SubRoot, sub_roots: frozenset[int]) -> list[Key]:

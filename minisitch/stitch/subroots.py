@@ -155,6 +155,10 @@ class SubRoot:
     def extents(self) -> tuple[int, int, int]:
         return self.partition.extents(self.domain)
 
+    @property
+    def cols(self) -> int:
+        return self.extents[2]
+
     @cached_property
     def loop(self) -> LoopKey:
         """Its loop, which other sub-roots may share."""
