@@ -16,7 +16,9 @@ stage reads a graph in one ``for`` loop, without recursion.
 
 from __future__ import annotations
 
+import keyword
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -61,6 +63,21 @@ class TensorType:
 def printable(text: str) -> str:
     """The text on one line, with unprintable characters escaped. So it cannot end a comment."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def identifier(text: str) -> str:
+    """A name for emitted text, made from a user's name.
+
+    It is ASCII, since Python normalises other letters. It is neither a keyword nor a name that
+    emitted text uses itself.
+    """
+    name = re.sub(r"\W", "_", text, flags=re.ASCII)
+    usable = name.isidentifier() and not keyword.iskeyword(name) and not _OWN.fullmatch(name)
+    return name if usable else f"given_{name}"
+
+
+# Sums (a3, m3), results (r3), values (v3), and names in the text of calls (leaves, into).
+_OWN = re.compile(r"[armv]\d+\w*|__\w*|leaves|nested|into|memory|thread|call|workspace|read|self_|len|type")
 
 
 @dataclass(frozen=True)

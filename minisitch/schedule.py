@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
+from .graph import identifier
 from .kernel import ir
 from .kernel.memory import Layout
 from .kernel.statements import Names, Statements, Stores
-from .kernel.text import identifier
 from .kernel.verify import verify_kernel
 from .stitch.index import Index, Loaded, footprint
 from .stitch.mapping import EXCHANGED_AT_ONCE, MANY_REGISTERS, WARP, ThreadMap

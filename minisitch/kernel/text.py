@@ -9,8 +9,6 @@ since Numba widens ``int32 + int32``.
 
 from __future__ import annotations
 
-import keyword
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -82,21 +80,6 @@ class Writer:
 
     def text(self) -> str:
         return "\n".join(self.lines) + "\n"
-
-
-def identifier(text: str) -> str:
-    """A name for emitted text, made from a user's name.
-
-    It is ASCII, since Python normalises other letters. It is neither a keyword nor a name that
-    emitted text uses itself.
-    """
-    name = re.sub(r"\W", "_", text, flags=re.ASCII)
-    usable = name.isidentifier() and not keyword.iskeyword(name) and not _OWN.fullmatch(name)
-    return name if usable else f"given_{name}"
-
-
-# Sums (a3, m3), results (r3), values (v3), and names in the text of calls (leaves, into).
-_OWN = re.compile(r"[armv]\d+\w*|__\w*|leaves|nested|into|memory|thread|call|workspace|read|self_|len|type")
 
 
 def comment_of(graph: Graph, node_id: int) -> str:

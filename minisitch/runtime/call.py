@@ -36,8 +36,7 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import TensorType
-from ..kernel.text import identifier
+from ..graph import TensorType, identifier
 from ..reference import Array
 from ..trace import Program
 from ..trace.recorder import refuse
