@@ -27,7 +27,7 @@ BUDGETS = {
     "package, code lines": 23_142,  # without course/ and the explorer, which have bounds of their own
     "course, code lines": 2_030,
     "explorer, code lines": 625,
-    "road, code lines": 3_755,
+    "road, code lines": 3_750,
     "afternoon path, code lines": 2_525,
     "road, tokens a code line": 12.1,
     "package, lines over 100 columns, percent": 7.1,
