@@ -72,8 +72,7 @@ def identifier(text: str) -> str:
     emitted text uses itself.
     """
     name = re.sub(r"\W", "_", text, flags=re.ASCII)
-    usable = name.isidentifier() and not keyword.iskeyword(name) and not _OWN.fullmatch(name)
-    return name if usable else f"given_{name}"
+    return name if name.isidentifier() and not keyword.iskeyword(name) and not _OWN.fullmatch(name) else f"given_{name}"
 
 
 # Sums (a3, m3), results (r3), values (v3), and names in the text of calls (leaves, into).
