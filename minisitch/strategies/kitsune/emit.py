@@ -187,7 +187,6 @@ class _Emitter:
         self.last = _Tiles(self._at(rest), Index(pipeline.tiles - 1), "last_") if rest else None
         self.now = self.even  # the tiles whose text is being written
         self.home = {n: k for k, s in reversed([*enumerate(pipeline.stages)]) for n in s.nodes}
-        self.entries = dict(zip(pipeline.queues, pipeline.entries, strict=True))
         self.number = 0  # the stage whose text is being written
         self.arrays: dict[str, PipelineArray] = {}
         # Shared arrays by dtype. Stages use the same, because no block runs two stages.
@@ -303,7 +302,7 @@ class _Emitter:
 
     def _credits(self, q: Queue) -> tuple[int, ...]:
         """The stages whose reads are counted: none if every entry is used once."""
-        return q.consumers if q.depth < self.entries[q] else ()
+        return q.consumers if q.depth < self.pipeline.stages[q.producer].entries(self.pipeline.tiles) else ()
 
     def _acquire(self, reads: Sequence[Queue], writes: Sequence[Queue] = ()) -> None:
         for depth in sorted({q.depth for q in (*reads, *writes)}):

@@ -103,11 +103,6 @@ class Pipeline(Composition):
         return f"{self.tiles} tiles of {self.tile}" + (f", the last of {rest}" if rest else "")
 
     @property
-    def entries(self) -> list[int]:
-        """The number of entries that each queue is given in all."""
-        return [self.stages[q.producer].entries(self.tiles) for q in self.queues]
-
-    @property
     def taken(self) -> list[int]:
         """How often each stage runs: once for each tile, or each part of a fold."""
         return firings(self.stages, self.queues, self.tiles)
