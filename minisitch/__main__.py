@@ -28,6 +28,7 @@ import numpy as np
 from . import __version__
 from .device import DEVICES
 from .errors import DeviceError, MinisitchError
+from .errors.nearest import near
 from .errors.progress import working
 from .explain import compare, explain
 from .explain.calibrate import Samples, calibrate
@@ -57,7 +58,8 @@ def main(words: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(words)
     try:
         found = options.command(options)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # None if it is closed
+            sys.stdout.flush()
         return found if isinstance(found, int) else 0  # the demo returns its page's path
     except UsageError as problem:
         print(f"minisitch: {problem}", file=sys.stderr)
@@ -71,12 +73,12 @@ def main(words: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("minisitch: interrupted", file=sys.stderr)
         return 130
-    except Exception as problem:
+    except (Exception, SystemExit) as problem:
         if os.environ.get("MINISITCH_DEBUG", "off") not in ("", "0", "off"):
             raise
         line = _user_line(problem, getattr(options, "program", ""))
-        # Without a line of the user's file, these two may still be the user's mistake.
-        ours = not line and not isinstance(problem, IndexError | MemoryError)
+        # Without a line of the user's file, these may still be the user's mistake, or a full disk.
+        ours = not line and not isinstance(problem, IndexError | MemoryError | OSError | SystemExit)
         name = "" if isinstance(problem, IndexError) and not line else f"{_public_name(type(problem))}: "
         said = f"{line}{name}{' '.join(str(problem).split())}" + ours * " (a bug of minisitch: MINISITCH_DEBUG=1 shows where)"
         print(f"minisitch: {said}", file=sys.stderr)
@@ -336,14 +338,17 @@ def _program(options: argparse.Namespace) -> tuple[Callable[..., Any], tuple, di
     module = _load(Path(path + ".py" if colon else path))
     for strategy in _names(options.strategy):  # after loading, which may register one
         if strategy not in STRATEGIES:
-            raise UsageError(f"unknown strategy {strategy!r}; take one of {', '.join(STRATEGIES)}")
+            raise UsageError(f"unknown strategy {strategy!r}{near(strategy, STRATEGIES)}; take one of {', '.join(STRATEGIES)}")
     if not colon:
         return *_made(module, options), {}
     fn = getattr(module, name, None)
     if not callable(fn):
         known = [n for n, f in vars(module).items() if inspect.isfunction(f) and f.__module__ == module.__name__]
-        raise UsageError(f"{path}.py has no function {name!r}; it has {', '.join(known) or 'none'}")
-    kwargs = dict(_argument(word, options.seed + i) for i, word in enumerate(options.arg))
+        raise UsageError(f"{path}.py has no function {name!r}{near(name, known)}; it has {', '.join(known) or 'none'}")
+    given = [_argument(word, options.seed + i) for i, word in enumerate(options.arg)]
+    kwargs = dict(given)
+    if len(kwargs) < len(given):
+        raise UsageError(f"--arg gives an argument twice: {', '.join(name for name, _ in given)}")
     args = _check_arguments(fn, name, kwargs)
     try:
         # By position if possible, because an argument may be called target.
@@ -388,7 +393,11 @@ def _made(module: Any, options: argparse.Namespace) -> tuple[Callable[..., Any],
         raise UsageError(f"PRESETS of {options.program} is {presets!r}; write a list or dict of names")
     preset = options.preset or next(iter(presets), "")
     if presets and preset not in presets:
-        raise UsageError(f"no preset {preset!r}; take one of {', '.join(map(str, presets))}")
+        raise UsageError(f"no preset {preset!r}{near(preset, map(str, presets))}; take one of {', '.join(map(str, presets))}")
+    try:
+        inspect.signature(make).bind(preset)
+    except (TypeError, ValueError):
+        raise UsageError(f"make of {options.program} takes no preset; write def make(preset):") from None
     made = make(preset)
     if not (isinstance(made, tuple | list) and len(made) == 2 and callable(made[0]) and isinstance(made[1], tuple | list)):
         raise UsageError(f"make of {options.program} returns {_kinds(made)}; write return function, (argument, ...)")
@@ -433,7 +442,8 @@ def _check_arguments(fn: Callable[..., Any], name: str, kwargs: dict[str, Any]) 
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
     unknown = [k for k in kwargs if k not in [p.name for p in parameters] and not takes_all]
     if unknown:
-        raise UsageError(f"{name} has no argument {unknown[0]!r}; it has {', '.join(p.name for p in parameters) or 'none'}")
+        known = [p.name for p in parameters]
+        raise UsageError(f"{name} has no argument {unknown[0]!r}{near(unknown[0], known)}; it has {', '.join(known) or 'none'}")
     needed = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
     missing = [n for n in needed if n not in kwargs]
     if missing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import re
@@ -233,6 +234,10 @@ def test_version_and_interrupts_and_broken_pipes(program, capsys, monkeypatch):
     (["run", "missing.py:f"], "the file missing.py does not exist; write FILE.py:FUNCTION"),
     (["run", "{program}:nothing"], "has no function 'nothing'; it has softmax, only, first, branches, wrong_shape"),
     (["run", "{program}:NOT_A_FUNCTION"], "has no function 'NOT_A_FUNCTION'"),
+    (["run", "{program}:softmx"], "has no function 'softmx' (is 'softmax' meant?); it has softmax, "),
+    (["run", "{program}:softmax", "--arg", "x=f32[2]", "--arg", "axes=0"], "has no argument 'axes' (is 'axis' meant?); it has x, axis"),
+    (["run", "{program}:softmax", "--arg", "x=f32[2]", "--arg", "x=f32[3]"], "--arg gives an argument twice: x, x"),
+    (["run", "{program}:softmax", "--arg", "x=f32[2]", "--strategy", "astich"], "'astich' (is 'astitch' meant?); take one of"),
     (["run", "{program}:softmax"], "softmax needs the argument 'x'; add --arg x=f32[128,768]"),
     (["run", "{program}:softmax", "--arg", "y=f32[2]"], "softmax has no argument 'y'; it has x, axis"),
     (["run", "{program}:softmax", "--arg", "x=f32(2)"], "cannot read the type 'f32(2)'"),
@@ -330,3 +335,30 @@ def test_the_demo_refuses_what_it_cannot_read(content, message, tmp_path):
 def test_a_short_text_is_repeated():
     tokens, targets = demo.make_batch(b"ab", 2, 5)
     assert tokens.shape == (2, 5) and (tokens[:, 1:] == targets[:, :-1]).all() and set(tokens.ravel()) == {97, 98}
+
+
+def test_a_make_without_a_parameter_is_named(tmp_path, capsys):
+    path = tmp_path / "model.py"
+    path.write_text("def make():\n    return None\n")
+    assert cli.main(["run", str(path)]) == 2
+    assert "takes no preset; write def make(preset):" in capsys.readouterr().err
+
+
+def test_a_program_that_exits_is_named_with_its_line(tmp_path, capsys):
+    path = tmp_path / "leaves.py"
+    path.write_text("def f(x):\n    raise SystemExit(3)\n")
+    assert cli.main(["run", f"{path}:f", "--arg", "x=f32[2]", "--target", "python"]) == 1
+    assert capsys.readouterr().err == "minisitch: leaves.py:2: SystemExit: 3\n"
+
+
+def test_a_closed_output_and_a_full_disk_are_no_bugs_of_ours(monkeypatch, capsys, program):
+    words = ["explain", f"{program}:softmax", "--arg", "x=f32[2]", "--target", "python"]
+    monkeypatch.setattr(sys, "stdout", None)
+    assert cli.main(words) == 0
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert cli.main(words) == 1
+        monkeypatch.undo()
+        with contextlib.suppress(OSError):
+            full.close()
+    assert "No space left on device" in (err := capsys.readouterr().err) and "a bug of minisitch" not in err
