@@ -73,3 +73,12 @@ def test_types_are_called_as_python_calls_them():
 def deleting(x):
     del x[0]
     return x
+
+
+def test_parameters_may_be_called_self_and_fn():
+    def mixed(self, fn):
+        return self * 2 + fn
+
+    assert ms.jit(mixed, target="reference")(self=X, fn=X).tolist() == (X * 3).tolist()
+    assert ms.jit(mixed).compile(self=X, fn=X) is not None
+    assert len(ms.lower(mixed, self=X, fn=X, stop_after="fuse").kernels) == 1

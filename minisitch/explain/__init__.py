@@ -65,7 +65,7 @@ class Report(Explanation):
 
 @door
 @shown
-def explain(fn: Callable[..., Any], *args: Any, strategy: str | None = None, target: str | None = None,
+def explain(fn: Callable[..., Any], /, *args: Any, strategy: str | None = None, target: str | None = None,
             device: str | Device | None = None, exact: bool | None = None, passes: Passes = None, architecture: str = "",
             **kwargs: Any) -> Report:
     """Explain what becomes of ``fn(*args)``, without running it.

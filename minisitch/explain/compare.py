@@ -249,7 +249,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 # ---------------------------------------------------------------- comparing
 @door
 @shown
-def compare(fn: Callable[..., Any], *args: Any, strategies: Sequence[str] | None = None, target: str | None = None,
+def compare(fn: Callable[..., Any], /, *args: Any, strategies: Sequence[str] | None = None, target: str | None = None,
             device: str | Device | None = None, exact: bool | None = None, passes: Passes = None, seconds: float = 2.0,
             seed: int = 0, optimum: bool = False, **kwargs: Any) -> Comparison:
     """Run ``fn`` under every strategy.

@@ -112,7 +112,7 @@ def settings(fn: Callable[..., Any], strategy: str | None, target: str | None, d
 
 @door
 @shown
-def lower(fn: Callable[..., Any], *args: Any, strategy: str | None = None, target: str | None = None,
+def lower(fn: Callable[..., Any], /, *args: Any, strategy: str | None = None, target: str | None = None,
           device: str | Device | None = None, exact: bool | None = None, passes: Passes = None, stop_after: str = "emit",
           **kwargs: Any) -> Any:
     """The result of one stage for ``fn(*args)``. Arrays may be types such as ``"f32[128,768]"``.
@@ -204,7 +204,7 @@ class Jitted:
         """The wrapped function, bound to its object if it is a method."""
         return _bound(self.__wrapped__, self._owner)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if ACTIVE.get() is not None:  # the caller is being traced: become a part of its program
             return rebind(self.function)(*args, **kwargs)
         try:
@@ -276,7 +276,7 @@ class Jitted:
             return made
 
     @door
-    def compile(self, *args: Any, **kwargs: Any) -> RunCall:
+    def compile(self, /, *args: Any, **kwargs: Any) -> RunCall:
         """Compile for these arguments without running. The result takes the array leaves."""
         began = time.perf_counter()
         with working(self.__qualname__):
