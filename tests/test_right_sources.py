@@ -16,10 +16,10 @@ import minisitch as ms
 sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 from random_sources import check, different, program_of
 
-EXTRA = {"x": np.array([-2.5, 0.1, 3, np.nan], "f2"), "g": np.arange(7.0).astype("f4"), "o": np.array([2**63, 7, 2**53 + 1], "u8")}
+EXTRA = {"x": np.array([-2.5, 0.1, 3, np.nan], "f2"), "j": np.array([[1, np.nan, 3], [np.nan, np.nan, np.nan], [0, -1, -np.inf]]), "g": np.arange(7.0).astype("f4"), "o": np.array([2**63, 7, 2**53 + 1], "u8")}
 
 
-@pytest.mark.parametrize("first", range(0, 40, 8))
+@pytest.mark.parametrize("first", range(0, 24, 8))
 def test_random_sources_have_numpys_bits(first):
     for seed in range(first, first + 8):
         text, given = program_of(seed)
@@ -29,7 +29,7 @@ def test_random_sources_have_numpys_bits(first):
 
 def test_few_random_sources_are_refused():
     """What a program reaches is not decided by what tracing refuses."""
-    found = [check(*program_of(seed), "reference", "none") for seed in range(200, 230)]
+    found = [check(*program_of(seed), "reference", "none") for seed in range(200, 220)]
     assert sum(why.startswith("refused") for why in found) < 5, found
 
 
@@ -54,6 +54,15 @@ CASES = {
         np.sum(d, where=y); np.any(d, where=np.int64(1)); np.sum(d, where=np.array(1))""",
     "dtype": "np.std(i, dtype=int); np.std(i, 0, dtype=int); np.var(i, dtype=bool); np.std(h, 0, dtype=bool); np.std(b); np.argmax(s, keepdims=True); np.argmin(v, keepdims=True)",
     "degrees": "np.deg2rad(x); np.radians(x); np.rad2deg(x); np.degrees(u); np.degrees(g); np.rad2deg(v); np.radians(b)",
+    "nan": """np.nanmax(j); np.nanmin(j, 1); np.nanmax(j, where=j > 0, initial=-3.0); np.nanmean(j); np.nanmean(x); np.nanvar(j, 1, ddof=1); np.nanstd(x);
+        np.nanvar(j); np.nanargmax(j); np.nanargmin(j, 1); np.nanargmax(j[::2], 1); np.nanmax(j, 0, out=np.zeros(3)); np.nanmean(j, 1, keepdims=True);
+        np.nanmax(i); np.nanstd(i); np.nanmean(u, 0); np.nanmin(e); np.nanmean(j, where=j > 0)""",
+    "scan": """np.maximum.accumulate(f, axis=1); np.minimum.accumulate(v); np.maximum.accumulate(j, -1); np.logical_or.accumulate(w); np.fmax.accumulate(j);
+        np.bitwise_or.reduce(i); np.bitwise_and.reduce(u, axis=(0, 1)); np.bitwise_xor.reduce(i, axis=1, keepdims=True); np.logical_xor.reduce(b);
+        np.fmax.reduce(j, 1); np.gcd.reduce(i); np.bitwise_and.reduce(i[:0]); np.fmin.reduce(e); np.bitwise_or.reduce(f); np.logical_or.accumulate(w, dtype=int);
+        np.maximum.accumulate(v, out=v) $ return v; np.bitwise_or.reduce(b, None)""",
+    "out": """np.sum(f, 0, out=np.zeros((2, 4))); np.argmax(f, 0, out=np.zeros(4)); np.cumsum(v, out=np.zeros((2, 4))); np.mean(v, out=np.zeros(4));
+        np.argmin(f, 0, out=np.zeros(4, 'i1')); np.var(f, 1, out=np.zeros((1, 3)))""",
     "flat": """np.copyto(i, np.nan, 'unsafe'); np.copyto(u, 300, 'unsafe'); np.copyto(i, 2.7, 'unsafe') $ return i; r = d.flat[2:5] $ r[0] = 9 $ return d, r; np.add(d.flat[:4], 1, out=d.flat[:4]) $ return d; d.flat[3] += 1 $ return d; r = d.flat[3] $ return r;
         d.flat[2:9:3] *= 2 $ return d; r = d.T.flat[3:6] $ r *= 0 $ return d, r; r = np.meshgrid(v, k, copy=False, sparse=True) $ r[0][0, 0] = 5 $ return v""",
     "at": """np.add.at(o, [0, 2, 2], 127) $ return o; np.add.at(g, [0, 1], 0.1) $ return g; np.subtract.at(g, [0, 3], np.float64(0.1)) $ return g;

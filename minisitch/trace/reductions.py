@@ -26,18 +26,21 @@ from .array import (
     iota,
     lift,
     normal_axes,
+    permuted,
     record,
     reshaped,
     traced,
 )
-from .guards import assignable
+from .guards import assignable, guard
 from .recorder import refuse
-from .ufuncs import METHODS
+from .ufuncs import METHODS, resolve
 
 FOLDS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_and": "all", "logical_or": "any"}
 ON_BOOL = {"max": "any", "min": "all", "sum": "any", "prod": "all"}
 START = {"sum": 0, "prod": 1, "all": True, "any": False}
 SCANS = {"add": "cumsum", "multiply": "cumprod"}
+# Of any grouping, so two halves are folded into one. Its value on no elements, if it has one.
+GROUPED = {"bitwise_and": -1, "bitwise_or": 0, "bitwise_xor": 0, "logical_xor": False, "fmax": None, "fmin": None, "gcd": 0}
 
 
 # ---------------------------------------------------------------- one function for all spellings
@@ -51,8 +54,11 @@ def accumulator(dtype: np.dtype) -> np.dtype:
 def reduce_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: bool = False,
                   initial: Any = np._NoValue, where: Any = True) -> TracedArray:
     """``ufunc.reduce``: one node, after NumPy's casts and with its defaults."""
+    if ufunc.__name__ in GROUPED and where is True and initial in (None, np._NoValue):
+        return _halved(ufunc, lift(a), axis, dtype, out, keepdims)
     if ufunc.__name__ not in FOLDS:
-        raise refuse(f"np.{ufunc.__name__}.reduce", "the graph has no such reduction", f"Reductions are {', '.join(FOLDS)}")
+        raise refuse(f"np.{ufunc.__name__}.reduce", "the graph has no such reduction",
+                     f"Reductions are {', '.join((*FOLDS, *GROUPED))}; the last seven take no where= and no initial=")
     op, x = FOLDS[ufunc.__name__], lift(a)
     # a number may be folded along an axis it lacks
     absent = not x.ndim and not isinstance(axis, tuple) and axis in (0, -1)
@@ -81,9 +87,35 @@ def reduce_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out
     # ``initial`` is the only value
     if initial is not None and op in ("max", "min") and x.size == 0 and count_of(x, axes) == 0:
         shape = [1 if i in axes else n for i, n in enumerate(x.shape) if keepdims or i not in axes]
-        return deliver(cast(broadcast(lift(initial), shape), x.dtype), out, "unsafe")
+        return _into(out, cast(broadcast(lift(initial), shape), x.dtype))
     result = record(op, x, axes=axes, keepdims=bool(keepdims)) if axes else fresh(x.node, x.row_major)
-    return deliver(result if initial is None else cast(ufunc(result, initial), result.dtype), out, "unsafe")
+    return _into(out, result if initial is None else cast(ufunc(result, initial), result.dtype))
+
+
+def _halved(ufunc: np.ufunc, x: TracedArray, axis: Any, dtype: Any, out: Any, keepdims: bool) -> TracedArray:
+    """A reduction as element-wise work on halves, and halves of the result."""
+    axes = normal_axes(axis, x.ndim)
+    _require_loop(ufunc, x, dtype)
+    kept = [a for a in range(x.ndim) if a not in axes]
+    shape = [1 if a in axes else x.shape[a] for a in range(x.ndim) if keepdims or a not in axes]
+    first = permuted(x if dtype is None else cast(x, dtype), (*axes, *kept))
+    rows = reshaped(first, (count_of(x, axes), *(x.shape[a] for a in kept)))
+    if not rows.shape[0]:
+        if GROUPED[ufunc.__name__] is None:
+            raise ValueError(f"zero-size array to reduction operation {ufunc.__name__} which has no identity")
+        rows = cast(constant(GROUPED[ufunc.__name__], (1, *rows.shape[1:]), np.int64), rows.dtype)
+    while len(rows) > 1:
+        half = len(rows) // 2
+        folded = ufunc(rows[:half], rows[half:2 * half])
+        rows = np.concatenate([folded, cast(rows[2 * half:], folded.dtype)])
+    return _into(out, reshaped(cast(lift(rows), bool) if ufunc.__name__ == "logical_xor" else rows, shape))
+
+
+def _require_loop(ufunc: np.ufunc, x: TracedArray, dtype: Any) -> None:
+    """Raise NumPy's TypeError for operands that the ufunc does not take."""
+    resolve(ufunc, [x, x], dtype)
+    if ufunc.__name__.startswith("logical") and dtype not in (None, bool):
+        raise TypeError("a logical operation gives bools")
 
 
 def _first(initial: Any, dtype: np.dtype) -> TracedArray:
@@ -92,6 +124,14 @@ def _first(initial: Any, dtype: np.dtype) -> TracedArray:
     if value.ndim:
         raise ValueError("setting an array element with a sequence.")
     return value
+
+
+def _into(out: Any, result: TracedArray) -> TracedArray:
+    """``deliver``, where ``out=`` is not stretched to."""
+    target = out[0] if isinstance(out, tuple) else out
+    if isinstance(target, TracedArray) and not target.is_scalar and target.shape != result.shape:
+        raise ValueError(f"output parameter for reduction has shape {target.shape}, not {result.shape}")
+    return deliver(result, out, "unsafe")
 
 
 def dtype_with(out: Any, x: TracedArray) -> np.dtype | None:
@@ -154,7 +194,7 @@ def mean(a, axis=None, dtype=None, out=None, keepdims=False, *, where=True):
     wide = np.float32 if half else np.float64 if dtype is None and x.dtype.kind in "biu" else dtype or dtype_with(out, x)
     count = _count(x, axis, where)
     result = _quotient(np.sum(x, axis, wide, keepdims=keepdims, where=where), count)
-    return deliver(cast(result, np.float16) if half else result, out, "unsafe")
+    return _into(out, cast(result, np.float16) if half else result)
 
 
 @composite(np.var)
@@ -167,7 +207,7 @@ def var(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=Tru
     apart = np.subtract(x, centre)
     total = np.sum(np.multiply(apart, apart), axis, wide or dtype_with(out, apart), keepdims=keepdims, where=where)
     degrees = np.maximum(count - ddof, 0) if isinstance(count, TracedArray) else np.maximum(count - ddof, 0).item()
-    return deliver(_quotient(total, degrees), out, "unsafe")
+    return _into(out, _quotient(total, degrees))
 
 
 @composite(np.std)
@@ -177,7 +217,7 @@ def std(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, **options):
     root = np.sqrt(variance)
     if variance.ndim and variance.dtype.kind != "f":  # NumPy takes the root of an array in place
         raise TypeError("a root of integers is no integer")
-    return deliver(cast(root, variance.dtype), out, "unsafe")
+    return _into(out, cast(root, variance.dtype))
 
 
 # ---------------------------------------------------------------- positions
@@ -198,7 +238,9 @@ def _position(extreme: Any, a: Any, axis: Any, out: Any, keepdims: bool) -> Trac
     index = record("select", hit, iota(x.shape, axis), constant(x.shape[axis], x.shape, np.int64))
     result = np.min(index, axis, keepdims=keepdims)
     x.recorder.nonnegative.add(result.node)
-    return deliver(reshaped(result, result.shape if shape is None else shape), out)
+    if isinstance(out, TracedArray) and not np.can_cast(out.dtype, np.int64):
+        raise TypeError(f"Cannot cast array data from {out.dtype!r} to int64 according to the rule 'safe'")
+    return _into(out, reshaped(result, result.shape if shape is None else shape))
 
 
 @composite(np.argmax)
@@ -211,16 +253,86 @@ def argmin(a, axis=None, out=None, *, keepdims=False):
     return _position(np.min, a, axis, out, keepdims)
 
 
+# ---------------------------------------------------------------- without the NaNs
+def _nan_extreme(function: Any, ufunc: np.ufunc, worst: float) -> None:
+    @composite(function)
+    def extreme(a, axis=None, out=None, keepdims=False, initial=np._NoValue, where=True):
+        x = lift(a)
+        if x.dtype.kind != "f":
+            return reduce_method(ufunc, x, axis, None, out, keepdims, initial, where)
+        holes = np.isnan(x)
+        found = reduce_method(ufunc, np.where(holes, worst, x), axis, None, None, keepdims, initial, where)
+        if initial is np._NoValue:
+            nothing = reduce_method(np.logical_and, holes, axis, None, None, keepdims, True, where)
+            found = choose(nothing, math.nan, found, x.dtype, found.shape)
+        return _into(out, found)
+
+
+_nan_extreme(np.nanmax, np.maximum, -math.inf)
+_nan_extreme(np.nanmin, np.minimum, math.inf)
+
+
+def _nan_position(function: Any, plain: Any, worst: float) -> None:
+    @composite(function)
+    def position(a, axis=None, out=None, *, keepdims=False):
+        x = lift(a)
+        if x.dtype.kind == "f":
+            holes = np.isnan(x)
+            guard(np.all(holes, axis), ValueError, "All-NaN slice encountered")
+            x = np.where(holes, worst, x)
+        return plain(x, axis, out, keepdims=keepdims)
+
+
+_nan_position(np.nanargmax, np.argmax, -math.inf)
+_nan_position(np.nanargmin, np.argmin, math.inf)
+
+
+@composite(np.nanmean)
+def nanmean(a, axis=None, dtype=None, out=None, keepdims=False, *, where=True):
+    x = lift(a)
+    if x.dtype.kind != "f":
+        return np.mean(x, axis, dtype, out, keepdims, where=where)
+    present = ~np.isnan(x)
+    total = np.sum(np.where(present, x, 0), axis, dtype, keepdims=keepdims, where=where)
+    return _into(out, cast(total / np.sum(present, axis, keepdims=keepdims, where=where), total.dtype))
+
+
+@composite(np.nanvar)
+def nanvar(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=True, mean=None, correction=None):
+    x, ddof = lift(a), ddof if correction is None else correction
+    if x.dtype.kind != "f":
+        return np.var(x, axis, dtype, out, ddof, keepdims, where=where, mean=mean)
+    centre = nanmean(x, axis, dtype, None, True, where=where) if mean is None else mean
+    apart = np.where(np.isnan(x), 0, cast(x - centre, x.dtype))
+    total = np.sum(apart * apart, axis, dtype, keepdims=keepdims, where=where)
+    degrees = np.sum(~np.isnan(x), axis, keepdims=keepdims, where=where) - ddof
+    return _into(out, choose(degrees <= 0, math.nan, cast(total / degrees, total.dtype), total.dtype, total.shape))
+
+
+@composite(np.nanstd)
+def nanstd(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, **options):
+    return _into(out, np.sqrt(nanvar(a, axis, dtype, None, ddof, keepdims, **options)))
+
+
 # ---------------------------------------------------------------- scans and order
 def accumulate_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out: Any = None) -> TracedArray:
-    """``np.add.accumulate`` and ``np.multiply.accumulate``."""
-    if ufunc.__name__ not in SCANS:
-        raise refuse(f"np.{ufunc.__name__}.accumulate", "only sums and products have a scan in the graph",
-                     "Write np.cumsum, np.cumprod, or a Python loop over the axis")
+    """``np.add.accumulate`` and ``np.multiply.accumulate``. Extremes and bits are scanned in steps of 1, 2, 4 ..."""
     x = lift(a)
     along = normalize_axis_index(axis, x.ndim)
+    if ufunc.__name__ in (*GROUPED, "maximum", "minimum", "logical_and", "logical_or"):
+        _require_loop(ufunc, x, dtype)
+        rows = traced.moveaxis(x if dtype is None else cast(x, dtype), along, 0)
+        rows = cast(rows, bool) if ufunc.__name__.startswith("logical") else rows.copy()
+        step = 1
+        while step < len(rows):
+            rows = np.concatenate([rows[:step], ufunc(rows[:-step], rows[step:])])
+            step *= 2
+        return _into(out, traced.moveaxis(rows, 0, along).copy())
+    if ufunc.__name__ not in SCANS:
+        raise refuse(f"np.{ufunc.__name__}.accumulate", "the graph has no such scan",
+                     "Write np.cumsum, np.cumprod, or a Python loop over the axis")
     summed = cast(x, dtype or dtype_with(out, x) or accumulator(x.dtype))
-    return deliver(record(SCANS[ufunc.__name__], summed, axis=along), out, "unsafe")
+    return _into(out, record(SCANS[ufunc.__name__], summed, axis=along))
 
 
 def _scan(ufunc: np.ufunc, a: Any, axis: Any, dtype: Any, out: Any) -> TracedArray:
