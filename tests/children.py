@@ -16,13 +16,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 FORKS = """
-import json, os, signal, sys
+import json, os, signal, sys, warnings
 import numba, numpy
 import minisitch.runtime.cpu.compile, minisitch.runtime.cpu.thread_pool
 numba.njit("int64(int64)")(lambda x: x + 1)  # starts Numba's compiler
 for line in sys.stdin:
     asked = json.loads(line)
-    child = os.fork()
+    with warnings.catch_warnings(action="ignore"):  # from 3.12 on Python warns of a fork beside the threads of NumPy's library
+        child = os.fork()
     if child == 0:
         signal.alarm(300)
         os.chdir(asked["folder"])
