@@ -118,7 +118,6 @@ class _Regions:
             return self._left_to_numpy(graph, len(different), statements)
         copies = Counter(keys.values())
         weighed = sorted(different, key=lambda key: -copies[key] * _operations(different[key]))[:self.weighed]
-        self.weighed -= len(weighed)
         patterns: list[Pattern] = []
         decisions: list[Decision] = []
         for region in drawn.patterns:
