@@ -62,7 +62,7 @@ CASES = {
         np.fmax.reduce(j, 1); np.gcd.reduce(i); np.bitwise_and.reduce(i[:0]); np.fmin.reduce(e); np.bitwise_or.reduce(f); np.logical_or.accumulate(w, dtype=int);
         np.maximum.accumulate(v, out=v) $ return v; np.bitwise_or.reduce(b, None)""",
     "out": """np.sum(f, 0, out=np.zeros((2, 4))); np.argmax(f, 0, out=np.zeros(4)); np.cumsum(v, out=np.zeros((2, 4))); np.mean(v, out=np.zeros(4));
-        np.argmin(f, 0, out=np.zeros(4, 'i1')); np.var(f, 1, out=np.zeros((1, 3)))""",
+        np.argmin(f, 0, out=np.zeros(4, 'i1')); np.var(f, 1, out=np.zeros((1, 3))); u[0, 0] *= 300 $ return u; p += 300 $ return p""",
     "flat": """np.copyto(i, np.nan, 'unsafe'); np.copyto(u, 300, 'unsafe'); np.copyto(i, 2.7, 'unsafe') $ return i; r = d.flat[2:5] $ r[0] = 9 $ return d, r; np.add(d.flat[:4], 1, out=d.flat[:4]) $ return d; d.flat[3] += 1 $ return d; r = d.flat[3] $ return r;
         d.flat[2:9:3] *= 2 $ return d; r = d.T.flat[3:6] $ r *= 0 $ return d, r; r = np.meshgrid(v, k, copy=False, sparse=True) $ r[0][0, 0] = 5 $ return v""",
     "at": """np.add.at(o, [0, 2, 2], 127) $ return o; np.add.at(g, [0, 1], 0.1) $ return g; np.subtract.at(g, [0, 3], np.float64(0.1)) $ return g;

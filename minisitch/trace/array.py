@@ -421,6 +421,8 @@ def as_numpy_raises(function: Callable, args: Sequence[Any], options: dict[str, 
     # NumPy tells arrays of ``out=...`` in a tuple
     if isinstance(out, tuple) and any(each is Ellipsis for each in out):
         options = options | {"out": Ellipsis}
+    if isinstance(out, tuple) and any(isinstance(each, TracedArray) and each.is_scalar for each in out):
+        options = {name: value for name, value in options.items() if name != "out"}  # s *= 2 of a scalar is s = s * 2
     try:
         real = [*map(_real, args)], {name: _real(value) for name, value in options.items()}
     except ValueError:
