@@ -20,6 +20,7 @@ from minisitch import cpu_emit, cuda_emit, graph
 from minisitch.graph import Builder, Node, TensorType
 from minisitch.passes.registry import default_kernel
 from minisitch.runtime import plans, store
+from minisitch.runtime.cpu import compile as cpu_compile
 from minisitch.stitch.loops import stitch
 from minisitch.trace.parser import parse
 
@@ -250,3 +251,19 @@ def test_a_secret_that_others_may_read_signs_nothing(cache):
 def test_a_node_is_still_a_value():
     node = Node(0, "exp", (), TensorType(()), (), "a.py:1\n", "f")
     assert node.where == "a.py:1\\n" and dataclasses.replace(node, id=1).where == node.where and graph.printable("a\tb") == "a\\tb"
+
+
+def test_files_of_numbas_own_cache_are_unpickled_only_if_this_user_signed_them(tmp_path, monkeypatch):
+    monkeypatch.setenv("MINISITCH_CACHE", str(tmp_path / "cache"))
+    text = store.folder() / "abc.py"
+    index = text.parent / "__pycache__" / "abc.start-2.py311.nbi"
+    index.parent.mkdir()
+    for content, signed in ((b"foreign", False), (b"ours", True), (b"ours", True), (b"tampered", False)):
+        index.write_bytes(content)
+        cpu_compile._forget_unsigned(text)
+        assert index.exists() == signed or content == b"ours"
+        if content == b"ours":
+            index.write_bytes(content)
+            cpu_compile._sign(text)
+            cpu_compile._forget_unsigned(text)
+            assert index.exists()

@@ -503,11 +503,34 @@ def _start(dtypes: tuple[str, ...]) -> Callable[..., None]:
         known: dict[str, Any] = {"__name__": "minisitch.runtime.cpu.compile", **atomics.intrinsics()}
         exec(compile(text, path, "exec"), known)
         compiled = functools.partial(numba.njit, signature, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
+        _forget_unsigned(path)
         try:
             made: Any = compiled(cache=path.exists())(known["start"])
         except Exception:  # what is on the disk is damaged
             made = compiled()(known["start"])
+        _sign(path)
         return made.overloads[signature.args].entry_point
+
+
+def _written_by_numba(path: Path) -> tuple[list[Path], bytes]:
+    """The files of Numba's own cache for a text, and the digest of their contents."""
+    files = sorted(path.parent.glob(f"__pycache__/{path.stem}.*")) if path.is_absolute() else []
+    digest = hashlib.sha256(b"".join(file.name.encode() + file.read_bytes() for file in files)).digest()
+    return files, digest
+
+
+def _forget_unsigned(path: Path) -> None:
+    """Delete files of Numba's cache that this user did not sign: Numba would unpickle them."""
+    files, digest = _written_by_numba(path)
+    if files and store.read(path.parent, f"{path.stem}.bin") != digest:
+        for file in files:
+            file.unlink(missing_ok=True)
+
+
+def _sign(path: Path) -> None:
+    files, digest = _written_by_numba(path)
+    if files and store.read(path.parent, f"{path.stem}.bin") != digest:
+        store.write(path.parent, f"{path.stem}.bin", digest)
 
 
 def _start_text(names: str) -> str:
