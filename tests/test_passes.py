@@ -240,6 +240,12 @@ def test_a_pass_that_breaks_a_kernel_is_named(registered):
         one_kernel(simplify(graph), TOY, ("share_row_values", "no_barriers", "vectorize"))
 
 
+def test_a_pass_that_returns_no_kernel_is_named(registered):
+    ms.kernel_pass("forgot_to_return")(lambda kernel: None)
+    with pytest.raises(KernelError, match="after the pass forgot_to_return: it returned NoneType, expected a Kernel"):
+        ms.jit(softmax, target="python", passes=("forgot_to_return",))(np.ones((5, 40), np.float32))
+
+
 def test_a_pass_that_is_registered_anew_is_compiled_anew(registered):
     """Whoever tries a pass out in a notebook runs what is written there now."""
     x, seen = np.ones((4, 40), np.float32), []

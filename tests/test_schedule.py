@@ -143,6 +143,10 @@ def in_segment(kernel, s, **changes):
     return replace(kernel, segments=tuple(replace(g, **changes) if k == s else g for k, g in enumerate(kernel.segments)))
 
 
+def each_segment(kernel, change):
+    return replace(kernel, segments=tuple(map(change, kernel.segments)))
+
+
 def body(kernel, s, p, keep):
     return without(kernel, lambda x: isinstance(x, ir.Scalar) and not keep(x), s, p)
 
@@ -203,6 +207,15 @@ MUTANTS = {
     "a sum is not folded": (lambda: without(SOFTMAX, lambda x: isinstance(x, FOLDING), 0, 1), r"phase 2: r\d+ is read before it is computed"),
     "the output is not written": (
         lambda: body(SOFTMAX, 0, last_phase(SOFTMAX), lambda x: not isinstance(x, Store)), r"writes 0 of the 768 cells of its output y0"),
+    "there are no segments": (lambda: replace(SOFTMAX, segments=()), r"writes 0 of the 768 cells of its output y0"),
+    "half of the rows are left out": (lambda: each_segment(SOFTMAX, lambda s: replace(s, rows=s.rows // 2)), r"writes 384 of the 768 cells"),
+    "a segment has no chunks": (lambda: each_segment(SOFTMAX, lambda s: replace(s, chunks=0)), r"writes 0 of the 768 cells"),
+    "a loop ends early": (
+        lambda: changed(SOFTMAX, lambda x: (replace(x, last=x.last // 2) if isinstance(x, ir.Loop) else x,), 0, last_phase(SOFTMAX)),
+        r"writes 384 of the 768 cells"),
+    "a block has too few threads for its rows": (
+        lambda: each_segment(SOFTMAX, lambda s: replace(s, thread_map=replace(s.thread_map, rows_per_block=2 * s.thread_map.rows_per_block))),
+        r"rows of \d+ threads are not the \d+ threads of a block"),
     "a constant is missing": (lambda: replace(FIGURE_7, constants=()), r"C0 is read before it is computed"),
     "segments change places": (
         lambda: replace(FIGURE_7, segments=(FIGURE_7.segments[1], FIGURE_7.segments[0], FIGURE_7.segments[2])),

@@ -8,11 +8,12 @@ of the same bytes by different threads need a barrier between them at which both
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from ..errors import KernelError
-from ..stitch.index import Guard, Index, Within, footprint, grouped, lies_within, variable
+from ..stitch.index import Atom, Digit, Guard, Index, Within, footprint, grouped, lies_within, variable
 from . import ir
 
 
@@ -40,21 +41,64 @@ def verify_values(kernel: ir.Kernel) -> ir.Kernel:
     - A value or a buffer is read before it is written, or after another buffer took over its bytes.
     - An element of a row is read that no phase has written.
     - A thread reads, overwrites or takes over bytes that another thread may still read or write.
-    - An output is not written whole.
+    - An output is not written whole by the turns that the loops take.
+    - A block's threads are not those of its rows.
     - The columns of a wide access do not lie side by side from a multiple of their number on.
     """
     written = _Written(kernel)
     for s, segment in enumerate(kernel.segments):
+        rows, each = segment.thread_map.rows_per_block, segment.threads(kernel.block)
+        if segment.kind == "row" and rows * each != kernel.block:
+            raise KernelError(f"{kernel.name}, segment {s}: {rows} rows of {each} threads are not the {kernel.block} threads of a block")
         most = min(kernel.grid, segment.thread_map.blocks) if segment.carries else kernel.grid  # blocks that have a task
         written.segment, written.reach = s, min(most, segment.tasks) if kernel.device.kind == "gpu" else 1
         for _ in range(2 if kernel.device.kind == "gpu" and segment.tasks > most else 1):  # a second task, too
             _verify_task(kernel, segment, written, f"{kernel.name}, segment {s}")
         if segment.barrier == "grid":
             written.meet("grid")
-    for b in [b for b in kernel.parameters if b.scope == "output" and any(g.rows for g in kernel.segments)]:
-        if (cells := footprint(kernel.stored[b.name], b.size)) < b.size:
+    for b in [b for b in kernel.parameters if b.scope == "output"]:
+        if (cells := footprint(chain.from_iterable(_stored(s, b.name) for s in kernel.segments), b.size)) < b.size:
             raise KernelError(f"{kernel.name} writes {cells} of the {b.size} cells of its output {b.name} (%{b.node})")
     return kernel
+
+
+def _stored(segment: ir.Segment, buffer: str) -> list[Index]:
+    """Where a segment stores to a buffer, as far as its loops run: an index may count on more turns than they take."""
+    if not segment.tasks:
+        return []
+    pieces: dict[Index, dict[str, set[tuple[int, int]]]] = {}
+    for stmt, loops in ir.walk(segment.nest):
+        match stmt:
+            case ir.Store() if ir.place_of(segment, stmt)[0] == buffer:
+                index, column = ir.place_of(segment, stmt)[1], "col"
+            case ir.VectorMove(stores=True) if stmt.buffer == buffer:
+                index, column = stmt.index, stmt.column
+            case _:
+                continue
+        ranges = pieces.setdefault(index, {"row": {(0, segment.rows)}})
+        for loop in loops:
+            ranges.setdefault("col" if loop.var == column else loop.var, set()).add((loop.first, loop.last))
+    turns = {index: {var: _turns(found) for var, found in ranges.items()} for index, ranges in pieces.items()}
+    return [_within_turns(index, taken) for index, taken in turns.items() if all(taken.values())]
+
+
+def _turns(pieces: Iterable[tuple[int, int]]) -> int:
+    """How many turns the pieces of a loop take together."""
+    turns = end = 0
+    for first, last in sorted(pieces):
+        turns += max(0, last - max(first, end))
+        end = max(end, last)
+    return turns
+
+
+def _within_turns(index: Index, turns: Mapping[str, int]) -> Index:
+    """The index with no more values of a digit than its variable reaches in so many turns."""
+    terms: list[tuple[int, Atom]] = []
+    for c, atom in index.terms:
+        if isinstance(atom, Digit) and atom.var in turns:
+            atom = atom._replace(size=min(atom.size, -(-turns[atom.var] // atom.stride)))
+        terms.append((c, atom))
+    return Index(index.const, tuple(terms))
 
 
 def _verify_task(kernel: ir.Kernel, segment: ir.Segment, written: _Written, place: str) -> None:

@@ -141,6 +141,9 @@ def _after(kernel: Kernel, name: str) -> Kernel:
     """The kernel after one more pass, which signs it."""
     each = PASSES[name]
     made = each.kernel(kernel) if each.kernel else kernel
+    if not isinstance(made, Kernel):
+        raise KernelError(f"it returned {type(made).__name__}, expected a Kernel; return the kernel itself where there is "
+                          "nothing to do")
     return replace(kernel if made is kernel else launch(made), passes=(*kernel.passes, name))
 
 
