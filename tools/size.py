@@ -24,11 +24,11 @@ ROAD = ("strategies.astitch", "stitch.loops", "schedule", "kernel.verify", "cuda
 AFTERNOON = ("graph", "fuse", "strategies.astitch", "stitch.dominants", "stitch.subroots", "stitch.mapping", "stitch.plan",
              "stitch.loops", "kernel.ir", "kernel.verify", "schedule", "cuda_emit", "lower")
 BUDGETS = {
-    "package, code lines": 23_261,  # without course/ and the explorer, which have bounds of their own
+    "package, code lines": 23_300,  # without course/ and the explorer, which have bounds of their own
     "course, code lines": 2_030,
     "explorer, code lines": 625,
-    "road, code lines": 3_750,
-    "afternoon path, code lines": 2_525,
+    "road, code lines": 3_775,
+    "afternoon path, code lines": 2_550,
     "road, tokens a code line": 12.1,
     "package, lines over 100 columns, percent": 7.1,
 }

@@ -187,7 +187,7 @@ class Explanation:
         for card in self.cards:
             launched = f"  # launched {len(card.patterns)} times" if len(card.patterns) > 1 else ""
             own = next(iter(card.sources.values()))
-            out += ["", f"# kernel {card.kernel.name}: a program of its own, whose ids are used from here on",
+            out += ["", f"# kernel {card.kernel.name}: a program of its own, with ids of its own",
                     str(card.body), "", str(card.stitched)]
             if card.changes:
                 out += ["", "# after schedule: the plain kernel", str(card.plain)]
@@ -205,7 +205,7 @@ class Explanation:
                 for r in self.residents]
         if self.stages.device.kind == "gpu" and plan.library_calls:
             out += ["", "# library calls on a GPU", *(f"  {line}" for line in library_calls(self.stages))]
-        out += ["", f"# decisions: {len(self.decisions)}", *(f"  {d}" for d in self.decisions)]
+        out += ["", f"# decisions: {len(self.decisions)}, with the ids of the whole program", *(f"  {d}" for d in self.decisions)]
         return "\n".join(out)
 
 

@@ -537,16 +537,6 @@ class Kernel:
                 for b in self.buffers}
 
     @cached_property
-    def stored(self) -> dict[str, set[Index]]:
-        """Where each buffer is stored to."""
-        found: dict[str, set[Index]] = {b.name: set() for b in self.buffers}
-        for segment in self.segments:
-            for access in accesses(segment, segment.nest):
-                if access.stores:
-                    found[access.buffer].add(access.index)
-        return found
-
-    @cached_property
     def by_name(self) -> dict[str, Buffer]:
         return {b.name: b for b in self.buffers}
 

@@ -49,7 +49,8 @@ def verify_values(kernel: ir.Kernel) -> ir.Kernel:
     for s, segment in enumerate(kernel.segments):
         rows, each = segment.thread_map.rows_per_block, segment.threads(kernel.block)
         if segment.kind == "row" and rows * each != kernel.block:
-            raise KernelError(f"{kernel.name}, segment {s}: {rows} rows of {each} threads are not the {kernel.block} threads of a block")
+            raise KernelError(f"{kernel.name}, segment {s}: {rows} rows of {each} threads "
+                              f"are not the {kernel.block} threads of a block")
         most = min(kernel.grid, segment.thread_map.blocks) if segment.carries else kernel.grid  # blocks that have a task
         written.segment, written.reach = s, min(most, segment.tasks) if kernel.device.kind == "gpu" else 1
         for _ in range(2 if kernel.device.kind == "gpu" and segment.tasks > most else 1):  # a second task, too

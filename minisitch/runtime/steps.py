@@ -317,6 +317,6 @@ def _step_launcher(source: KernelSource) -> Callable[..., None]:
         names = [b.name for b in kernel.parameters]
         reads, writes = ([b.name for b in kernel.parameters if b.scope == scope] for scope in ("input", "output"))
         wave = kernel.device.wave(kernel.block, kernel.shared_bytes, kernel.registers)
-        simt.step(source.text, dict(zip(names, buffers, strict=True)), kernel.grid, kernel.block, inputs=reads, outputs=writes, wave=wave,
-                  rounds=sys.maxsize)  # emitted loops end
+        simt.step(source.text, dict(zip(names, buffers, strict=True)), kernel.grid, kernel.block,
+                  inputs=reads, outputs=writes, wave=wave, rounds=sys.maxsize)  # emitted loops end
     return launch

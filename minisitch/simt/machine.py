@@ -367,7 +367,8 @@ class Machine:
         if len({thread.stop[0] for thread in threads}) > 1:
             raise self.program.bug(
                 "divergent-barrier", f"{who} stop at different places, and all must reach the same barrier. "
-                "Take the barrier out of an if, or a loop, that only some of them take; return after it",
+                "Take the barrier out of an if, or a loop, that only some of them take. "
+                "A thread returns after the barrier, not before",
                 *self.places(threads))
 
     def missing_lanes(self, warp: list[Thread], groups: dict[tuple[int, int], list[Thread]]) -> KernelBug:

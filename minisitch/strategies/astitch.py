@@ -51,7 +51,7 @@ def astitch(graph: Graph, device: Device) -> FusionPlan:
     for number, members in sorted(members_at.items()):
         kernels = _within_arguments(graph, members, stored, readers)
         found += kernels
-        why = f"{count(len(members), 'operation')} with {count(number, 'library call')} before them, or before all their readers"
+        why = f"{count(len(members), 'operation')} that come after {count(number, 'library call')}, or whose readers all do"
         decisions.append(Decision(tuple(members), "fuse", "same-call-depth", why))
         if len(kernels) > 1:
             decisions.append(Decision(tuple(k[0] for k in kernels), "keep apart", "argument-limit",

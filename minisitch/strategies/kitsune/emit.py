@@ -116,7 +116,7 @@ class Flow:
     def __str__(self) -> str:
         """The body, stages with their ranges of blocks and queues, the parameters, the kernel's text."""
         source, first = self.source, 0
-        lines = [f"# pipeline {source.name}: a program of its own, whose ids are used from here on", str(self.body), "",
+        lines = [f"# pipeline {source.name}: a program of its own, with ids of its own", str(self.body), "",
                  str(source.pipeline), "", f"{source.name}: {source.grid} blocks of {source.block} threads, all resident; "
                  f"{source.registers} registers a thread, {source.shared_bytes} B of shared memory a block"]
         for stage in source.pipeline.stages:
