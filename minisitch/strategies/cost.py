@@ -156,8 +156,8 @@ def _cpu_us(kernel: ir.Kernel, by_level: Sequence[tuple[list[ir.Segment], Bytes]
             program_bytes: int) -> float:
     """Time of the calls, of joining parallel loops, and of each part between grid barriers.
 
-    A store to main memory first reads its cache line, so it moves twice its bytes. Only stores that
-    bypass the caches do not. The rates of the caches already include this effect.
+    A store to main memory first reads its cache line, so it moves twice its bytes. The rates of the
+    caches already include this effect.
     """
     device, total = kernel.device, kernel.device.launch_us * len(calls(kernel))
     near = max(program_bytes, sum(b.size * itemsize(b.dtype) for b in kernel.parameters))

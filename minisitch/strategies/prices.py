@@ -147,8 +147,9 @@ class Prices:
         """
         if pattern.kind == "library":
             return self.pattern_us(pattern)
-        moved = sum(self.graph[v].type.nbytes for v in {*pattern.outputs, *read_whole(self.graph, pattern)})
-        return self.device.launch_us + moved_us(moved, self.device, self.around, divided)
+        written = sum(self.graph[v].type.nbytes for v in {*pattern.outputs})
+        read = sum(self.graph[v].type.nbytes for v in read_whole(self.graph, pattern).difference(pattern.outputs))
+        return self.device.launch_us + moved_us(read + written, self.device, self.around, divided, written)
 
 
 def read_whole(graph: Graph, pattern: Pattern) -> set[int]:
@@ -163,12 +164,13 @@ def read_whole(graph: Graph, pattern: Pattern) -> set[int]:
     return {read_in_place(graph, v) for v in whole - inside}
 
 
-def moved_us(nbytes: int, device: Device, around: int = 0, divided: bool = False) -> float:
-    """Lower bound on the time to move ``nbytes``, in microseconds.
+def moved_us(nbytes: int, device: Device, around: int = 0, divided: bool = False, written: int = 0) -> float:
+    """Lower bound on the time to move ``nbytes``, in microseconds. A CPU fetches a line of main memory before it is ``written``.
 
     ``around`` is the program's working set in bytes, and decides which cache serves them.
     Unless ``divided``, one kernel moves all of ``nbytes``.
     """
     near = around if divided else max(nbytes, around)
     cache = next((at for at in device.caches if near <= at.size), device.caches[-1]) if device.caches else None
-    return nbytes / (max(cache.one_core, cache.all_cores) if cache else device.bandwidth) * 1e6
+    fetched = written if device.kind == "cpu" and device.caches and cache is device.caches[-1] else 0
+    return (nbytes + fetched) / (max(cache.one_core, cache.all_cores) if cache else device.bandwidth) * 1e6
