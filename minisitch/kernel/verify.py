@@ -71,14 +71,15 @@ def _stored(segment: ir.Segment, buffer: str) -> list[Index]:
     for stmt, loops in ir.walk(segment.nest):
         match stmt:
             case ir.Store() if ir.place_of(segment, stmt)[0] == buffer:
-                index, column = ir.place_of(segment, stmt)[1], "col"
+                index = ir.place_of(segment, stmt)[1]
             case ir.VectorMove(stores=True) if stmt.buffer == buffer:
-                index, column = stmt.index, stmt.column
+                index = stmt.index
             case _:
                 continue
         ranges = pieces.setdefault(index, {"row": {(0, segment.rows)}})
+        wide = "col" not in (loop.var for loop in loops)  # the threads' loop names the first of the columns it takes
         for loop in loops:
-            ranges.setdefault("col" if loop.var == column else loop.var, set()).add((loop.first, loop.last))
+            ranges.setdefault("col" if wide and loop.kind == "threads" else loop.var, set()).add((loop.first, loop.last))
     turns = {index: {var: _turns(found) for var, found in ranges.items()} for index, ranges in pieces.items()}
     return [_within_turns(index, taken) for index, taken in turns.items() if all(taken.values())]
 
