@@ -28,7 +28,7 @@ BUDGETS = {
     "course, code lines": 2_030,
     "explorer, code lines": 625,
     "road, code lines": 3_775,
-    "afternoon path, code lines": 2_550,
+    "afternoon path, code lines": 2_552,
     "road, tokens a code line": 12.1,
     "package, lines over 100 columns, percent": 7.1,
 }
