@@ -9,7 +9,7 @@ from fs20_help import TWO_CHAINS, mask, model
 from hypothesis import given
 from hypothesis import strategies as st
 from programs import layernorm, softmax
-from stitch_help import V100, lowered, traced
+from stitch_help import V100, lowered, program, traced
 
 from minisitch.fuse import fuse
 from minisitch.simplify import simplify
@@ -254,3 +254,18 @@ def test_vertices_are_kernels_of_xla_row36(case):
     fused, single = (Evaluator(start(graph, V100), V100) for start in (xla, none))
     assert len(fused.dag) < len(single.dag) and all(fused.library == e.library for e in (fused, single))
     assert [plans(e)[0] for e in (fused, single)] == [(mask(*range(len(e.dag))),) for e in (fused, single)]
+
+
+def test_an_edge_through_a_view_that_is_returned_is_an_edge_of_the_dag():
+    """%4 reads %2 through the result %3, so %2's kernel must not wait for %4.
+
+    The constant comes last, and so makes the kernel of %2 and %7 the last of the plan.
+    """
+    graph = program("f32[33,2] = input", "f32[33] = max %0 axes=(1,) keepdims=False", "f32[33] = neg %1",
+                    "f32[1] = slice %2 size=(1,) start=(26,) step=(1,)", "f32[1] = trunc %3", "f32[1,1] = reshape %4 shape=(1, 1)",
+                    "f32[33,2] = broadcast %5 shape=(33, 2)", "f32[33] = neg %2", "f32[33,2] = constant value=1.0",
+                    "return %7 %6 %3 %4 %8")
+    evaluator = Evaluator(xla(graph, V100), V100)
+    vertex = {value: v for v, p in enumerate(evaluator.plan.patterns) for value in p.outputs}
+    assert set(evaluator.dag.consumers[vertex[2]]) == {vertex[3], vertex[4], vertex[7]}
+    assert {value for p in fuse(graph, "fs20", V100).patterns for value in p.outputs} >= set(graph.outputs)

@@ -6,9 +6,10 @@ from programs import attention, batch_norm, gelu, layernorm, layernorm_backward,
 from stitch_help import BASIC, CPU, ROOT, V100, figure_7, program, run, traced
 
 import minisitch as ms
-from minisitch.fuse import fuse, make_plan, pattern_inputs, verify_plan
+from minisitch.fuse import COUNTED, FREE, fuse, make_plan, pattern_inputs, verify_plan
 from minisitch.graph import Builder, TensorType
 from minisitch.simplify import simplify
+from minisitch.stitch.dominants import MOST_CHAINS
 from minisitch.stitch.loops import stitch
 from minisitch.strategies.astitch import call_depths
 from minisitch.strategies.xla import MOST_RECOMPUTED
@@ -65,6 +66,9 @@ RULES = {  # rule: (graph that triggers it, the values cut there), (a twin that 
     "needed-in-memory": (
         (program(X, "f32[8,128] = neg %0", "f32[8,128] = abs %1", "return %1 %2"), [1]),
         program(X, "f32[8,128] = neg %0", "f32[8,128] = abs %1")),
+    "read-through-view": (
+        (program(X, "f32[8,128] = neg %0", "f32[128,8] = transpose %1 perm=(1, 0)", "f32[128,8] = abs %2", "return %2 %3"), [1]),
+        program(X, "f32[8,128] = neg %0", "f32[128,8] = transpose %1 perm=(1, 0)", "f32[128,8] = abs %2")),
 }
 
 
@@ -79,6 +83,21 @@ def test_rule_of_xla(rule):
     for case in (graph, twin):
         inputs = [np.linspace(-1, 1, case[i].type.size, dtype=np.float32).reshape(case[i].type.shape) for i in case.inputs]
         check_graph(case, inputs, lambda g, i: run(g, i, "xla", "python", CPU))
+
+
+def test_behind_a_view_that_many_windows_read_the_value_itself_is_cut():
+    lines = ["f32[80] = input name='x'", "f32[80] = neg %0", "f32[40,2] = reshape %1 shape=(40, 2)", "f32[80] = abs %1"]
+    lines += [f"f32[2,2] = slice %2 size=(2, 2) start=({k}, 0) step=(1, 1)" for k in range(MOST_CHAINS + 1)]
+    lines += [f"f32[2,2] = add %{len(lines) - 1 + k if k else 4} %{5 + k}" for k in range(MOST_CHAINS)]
+    found = fuse(program(*lines, f"return %{len(lines) - 1} %3"), "xla", V100)
+    assert {d.at[0] for d in found.decisions if d.rule == "many-positions"} == {1}
+    assert computed_again(found) == []
+
+
+def computed_again(found):
+    """Values that one kernel writes and another one computes for itself. Views are free to compute."""
+    return [value for p in found.kernels for value in p.outputs if found.graph[value].op not in FREE | COUNTED
+            for other in found.kernels if other is not p and value in other.members]
 
 
 def test_light_windows_may_be_recomputed_at_four_places():
@@ -123,6 +142,7 @@ def test_every_cut_of_xla_has_a_reason():
                 feeds_library = not any(is_fusible(graph[u]) for u in graph.users[value])
                 assert value in reasons or value in returned(graph) or feeds_library or graph[value].kind != "map", f"%{value}\n{found}"
         assert not fused & reasons, "each value is either inlined or ends a kernel"
+        assert computed_again(found) == [], found
 
 
 # ---------------------------------------------------------------- counts

@@ -4,6 +4,9 @@ A kernel is one loop over its output, and inlines the operations that lead to it
 computes what it needs, and reads only its own values (FusionStitching 2020, section 2; AStitch
 2022, section 2.3). So a kernel ends at a reduce. It also ends at a heavy element-wise value that is
 broadcast, because inlining would evaluate the value once for each copy of an element.
+
+Only a value that ends a kernel is written to memory. ``fs20`` relies on this: an edge of its graph
+is a value of one kernel that others read.
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ def xla(graph: Graph, device: Device) -> FusionPlan:
     After:   kernel 0: %1   kernel 1: %2 %3   kernel 2: %4   kernel 3: %5
     """
     in_memory = stored_values(graph)
+    viewed: set[int] = set()  # other kernels read these through a view that ends a kernel
     chain = _chain_lengths(graph)
     cuts: dict[int, tuple[str, str]] = {}  # value that ends a kernel -> rule, reason
     kernels: list[frozenset[int]] = [frozenset()] * len(graph)
@@ -47,10 +51,16 @@ def xla(graph: Graph, device: Device) -> FusionPlan:
             landing = _landing(graph, node, kernels)
             free = node.op in FREE and node.id not in in_memory
             rule = "" if free else _why_cut(graph, node, landing, in_memory, chain[node.id])
+            if node.op in FREE and rule and landing:
+                viewed.add(behind_views(graph, node.id))
+            elif not rule and node.id in viewed:
+                rule = "read-through-view"  # each kernel computes the views that it reads
             if rule:
                 cuts[node.id] = rule, _SENTENCES[rule].format(node.op, len(landing))
             kernels[node.id] = frozenset((node.id,)) if rule else landing
-    cuts |= {value: ("many-positions", why) for value, why in many_positions(graph, cuts).items()}
+    for value, why in many_positions(graph, cuts).items():
+        source = behind_views(graph, value)
+        cuts.setdefault(source if is_fusible(graph[source]) else value, ("many-positions", why))
     for crowded in _too_many_arguments(graph, cuts.keys()):
         why = f"the kernel that reads %{crowded} would have more than {MOST_ARGUMENTS} arguments"
         cuts.setdefault(crowded, ("argument-limit", why))
@@ -81,6 +91,7 @@ def _decisions(graph: Graph, cuts: Mapping[int, tuple[str, str]]) -> list[Decisi
 
 _SENTENCES = {
     "needed-in-memory": "{0} is read by a library call or returned",
+    "read-through-view": "{0} is read through a view that is in memory too",
     "reduce-ends-kernel": "a thread cannot read the {0} that other threads fold",
     "expensive-then-broadcast": "{0} would be evaluated once for each element it is broadcast to",
     "expensive-in-several-kernels": "{0} would be evaluated in {1} kernels",
