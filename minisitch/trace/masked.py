@@ -47,7 +47,7 @@ class Masked(NDArrayOperatorsMixin):
 
     def refuse(self, *args: Any, **options: Any) -> Any:
         """Raise TraceError, with the line where ``x[mask]`` was read."""
-        raise refuse("x[mask] under a traced mask is used as a whole", DEPENDS, REMEDY, self.line)
+        raise refuse("x[mask] under a traced mask is read", DEPENDS, REMEDY, self.line)
 
     __array_function__ = __array__ = __len__ = __iter__ = __getitem__ = __setitem__ = __bool__ = __float__ = refuse
 

@@ -251,7 +251,7 @@ OVERRIDES.update(MATH)
 
 # ---------------------------------------------------------------- what cannot be recorded
 DATA_DEPENDENT = (np.nonzero, np.argwhere, np.flatnonzero, np.unique, np.extract, np.compress, np.union1d, np.intersect1d,
-                  np.setdiff1d, np.trim_zeros, np.histogram, np.bincount)
+                  np.setdiff1d, np.trim_zeros)
 
 
 def _refusing(seen: str, reason: str, remedy: str) -> Callable:
@@ -264,6 +264,10 @@ for _function in DATA_DEPENDENT:
     handles(_function)(_refusing(
         f"np.{_function.__name__}", "the shape of its result depends on values",
         "Keep a mask of the full shape and use np.where(mask, a, b), np.count_nonzero or where="))
+for _function in (np.histogram, np.bincount):
+    handles(_function)(_refusing(
+        f"np.{_function.__name__}", "how many counts it has depends on values",
+        "Choose the number n of counts: counts = np.zeros(n, np.int64), then np.add.at(counts, labels, 1)"))
 
 
 replaces(np.fromfile)(_refusing("np.fromfile", "the program runs once, so the result would be the same at every call",
