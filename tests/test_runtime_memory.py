@@ -260,6 +260,7 @@ def test_the_pool_keeps_no_more_than_its_limit(small_pool):
 
 def test_a_setting_that_is_no_number_says_so(small_pool, monkeypatch):
     monkeypatch.setenv("MINISITCH_POOL", "much")
+    pool.limit.cache_clear()
     with pytest.raises(MinisitchError, match="MINISITCH_POOL='much' is not a number; set it to the bytes"):
         pool.limit()
 
