@@ -195,6 +195,7 @@ def test_a_call_is_written_out():
     assert run.call.text == f"""\
 def call(leaves, nested=True):
     (a0,) = leaves
+    () = given_read(leaves)
     if type(a0) is not ndarray or a0.dtype is not float32 or a0.flags.num & READY != READY:
         a0 = ready(a0, float32)
     r1 = empty((1, 8), float32)

@@ -116,11 +116,19 @@ def test_a_right_pass_never_gets_the_kernel_of_a_wrong_one(monkeypatch, target):
     jitted = ms.jit(softmax, strategy="astitch", target=target, **({"device": TOY} if target == "step" else {}))
     other = ms.jit(lambda x: softmax(x), strategy="astitch", target=target, **({"device": TOY} if target == "step" else {}))
     want = softmax(LONG)
+
+    def is_right(function):
+        try:
+            return np.allclose(function(LONG), want, rtol=1e-5)
+        except ms.KernelBug as bug:  # the stepper says which cells no thread wrote
+            assert bug.rule == "unwritten-output"
+            return False
+
     for mine in (reference("map_rows"), loses_columns, reference("map_rows"), loses_columns):
         with ms.swapped("map_rows", mine):
             right = mine is not loses_columns
-            assert [np.allclose(each(LONG), want, rtol=1e-5) for each in (jitted, other)] == [right, right]
-        assert [np.allclose(each(LONG), want, rtol=1e-5) for each in (jitted, other)] == [True, True]
+            assert [is_right(jitted), is_right(other)] == [right, right]
+        assert is_right(jitted) and is_right(other)
 
 
 def test_the_disk_holds_nothing_of_a_swapped_pass(monkeypatch, tmp_path):
