@@ -392,14 +392,20 @@ def test_the_command_saves_a_page(tmp_path, capsys):
 def test_the_command_serves_until_it_is_interrupted(tmp_path):
     (tmp_path / "f.py").write_text(PROGRAM, encoding="utf-8")
     words = [sys.executable, "-m", "minisitch", "explore", f"{tmp_path}/f.py:twice", "--arg", "x=f32[8,8]"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
-        address = process.stdout.readline().strip()
-        with urllib.request.urlopen(address) as answer:
-            assert answer.status == 200 and b"<title>twice: auto</title>" in answer.read()
-        with pytest.raises(urllib.error.HTTPError, match="403"):
-            urllib.request.urlopen(address[:-1])
-        process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+    def listen():  # a shell tells what it starts in the background to ignore an interrupt, and its children inherit that
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, preexec_fn=listen) as process:
+        try:
+            address = process.stdout.readline().strip()
+            with urllib.request.urlopen(address) as answer:
+                assert answer.status == 200 and b"<title>twice: auto</title>" in answer.read()
+            with pytest.raises(urllib.error.HTTPError, match="403"):
+                urllib.request.urlopen(address[:-1])
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 0
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize("words, says", [
