@@ -239,7 +239,7 @@ def test_keywords_are_not_a_last_argument():
 # ---------------------------------------------------------------- memory of large results
 @pytest.fixture
 def small_pool(monkeypatch):
-    """A pool of one MiB. What was kept before makes room for a size that nobody else asks for."""
+    """A pool of one MiB. What was kept before makes room for a new size."""
     monkeypatch.setenv("MINISITCH_POOL", str(1 << 20))
     pool.limit.cache_clear()
     pool.fresh(((1 << 20) - 1,), np.dtype("uint8"))

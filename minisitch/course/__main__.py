@@ -41,7 +41,7 @@ def main(words: list[str] | None = None) -> int:
     try:
         return int(options.run(options) or 0)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever reads our lines has gone: `... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the program that read our lines has ended: `... | head`
         return 1
     except (MinisitchError, OSError) as problem:
         print(f"course: {problem}", file=sys.stderr)

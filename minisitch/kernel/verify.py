@@ -94,7 +94,7 @@ def _turns(pieces: Iterable[tuple[int, int]]) -> int:
 
 
 def _within_turns(index: Index, turns: Mapping[str, int]) -> Index:
-    """The index with no more values of a digit than its variable reaches in so many turns."""
+    """The index, where each digit has only the values that its variable takes in these turns."""
     terms: list[tuple[int, Atom]] = []
     for c, atom in index.terms:
         if isinstance(atom, Digit) and atom.var in turns:

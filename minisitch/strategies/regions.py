@@ -10,8 +10,8 @@ which stitches most, would make a far too large kernel. The strategy plans each 
 once, as a program of its own. Shorter programs are planned whole.
 
 If a loop's windows differ from round to round, so do the regions. A thousand of them would take many
-minutes to compile, and hold little work each. On a CPU such a program becomes one library call: NumPy
-runs it, operation by operation.
+minutes to compile, and hold little work each. On a CPU such a program becomes one library call, and
+``jit`` runs the function as NumPy would.
 
 Before:  %1 = f %0; %2 = f %1; ... %60 = f %59            one kernel of 300 operations
 After:   {%1 ... %12} {%13 ... %24} ... {%49 ... %60}     five regions, planned once
@@ -127,7 +127,7 @@ class _Regions:
         why = (f"{operations} in {count(len(spans), 'region')} of at most {most}, cut where the program repeats; "
                f"{len(different)} different")
         if self.name == "auto" and len(weighed) < len(different):
-            why += f", of which all but {len(weighed)} are planned by astitch, which takes less time"
+            why += f"; auto plans {len(weighed)} of them, and astitch the others, which takes less time"
         decisions.insert(0, Decision(graph.outputs, "keep apart", "region", why))
         return verify_plan(FusionPlan(graph, self.name, tuple(patterns), tuple(decisions)))
 

@@ -295,7 +295,7 @@ def _mask(x: TracedArray, items: Sequence[Item]) -> tuple[TracedArray, tuple[int
 
 
 def _is_flat(x: TracedArray) -> bool:
-    """Whether it is ``x.flat``, of which NumPy gives copies."""
+    """Whether it is ``x.flat``. NumPy copies what is read from it."""
     return ("mode", "flat") in (x._move.attrs if x._move else ())
 
 

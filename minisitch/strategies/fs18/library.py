@@ -90,7 +90,7 @@ def _coalesced(entry: Entry) -> float:
     return min(1.0, run * entry.result.itemsize / SECTOR)
 
 
-# Functions that measure an entry, of which the last one is asked. ``calibrate.measured_operations`` adds one.
+# Functions that measure an entry. The last one is asked. ``calibrate.measured_operations`` adds one.
 MEASURING: list[Callable[[Entry], float]] = []
 
 
