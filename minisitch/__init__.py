@@ -17,9 +17,9 @@ above it:
 
     errors       the exception family, the word that was meant, the progress line, work that Ctrl-C does not interrupt
     ops          the table of operations, one row each
-    graph        the graph: types, nodes, inference, printing
+    graph        the graph: types, nodes, printing
     device       GPUs and CPUs as data
-    trace        NumPy functions to graphs
+    trace        NumPy functions to graphs, and the types of their nodes
     reference    what a graph means: one NumPy call a node
     simplify     exact rewrites of the graph
     fuse         fusion plans: which operations share a kernel, and the registry of strategies

@@ -5,7 +5,7 @@ In:  nothing. Out: ``OPS``, a mapping from name to ``Op``, and the dtype names.
 To add an elementwise operation, add one row: its NumPy meaning, its scalar text for each target,
 the dtypes it takes, and its cost class. Other files name an op only where a rule is about that very
 op: identities in ``simplify``; sources, folds and the few *moves*
-(which only re-index) in ``graph``, ``stitch``, ``kernel.statements`` and ``strategies.kitsune``;
+(which only re-index) in ``trace.builder``, ``stitch``, ``kernel.statements`` and ``strategies.kitsune``;
 division by a constant in ``fuse.is_heavy``; casts and integer overflow in ``kernel.text``; products
 and casts to float16 in ``strategies.cost``; nanoseconds on a core in ``runtime.this_machine.HEAVY_NS``; and
 rounding in ``testing.judge``.
@@ -18,11 +18,10 @@ from __future__ import annotations
 
 import functools
 import importlib
-import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -104,17 +103,6 @@ class Op:
     cost: str = "free"  # "free" | "light" | "heavy"
     identity: Mapping[str, str] = field(default_factory=dict)
 
-    @functools.cached_property
-    def attributes(self) -> tuple[str, ...]:
-        """The names of its attributes, from the parameters of its NumPy meaning."""
-        if self.kind in ("source", "map"):
-            return {"input": ("name",), "constant": ("value",), "iota": ("axis",), "cast": ("dtype",)}.get(self.name, ())
-        if isinstance(self.numpy, np.ufunc):
-            return ()
-        taken = [p for p in inspect.signature(self.numpy).parameters.values() if p.kind is not p.VAR_POSITIONAL]
-        named = [p.name for p in taken if p.kind is p.KEYWORD_ONLY or self.arity is not None][self.arity or 0:]
-        return (*named, "dtype") if self.name == "ufunc" else tuple(named)
-
 
 OPS: dict[str, Op] = {}
 
@@ -137,9 +125,8 @@ def _source_has_no_meaning(*_args, **_attrs):
     raise AssertionError("sources are given their value by the executor, not computed")
 
 
-OPS["input"] = Op("input", "source", 0, _source_has_no_meaning)
-OPS["constant"] = Op("constant", "source", 0, _source_has_no_meaning)
-OPS["iota"] = Op("iota", "source", 0, _source_has_no_meaning)
+for _name in ("input", "constant", "iota"):
+    OPS[_name] = Op(_name, "source", 0, _source_has_no_meaning)
 
 # ---------------------------------------------------------------- arithmetic
 _map("add", 2, np.add, "{0} + {1}", domain=NUMBER)
@@ -167,37 +154,24 @@ _map("trunc", 1, np.trunc, "trunc({0})", domain=FLOAT)
 _map("rint", 1, np.rint, "rint({0})", domain=FLOAT)
 
 # ---------------------------------------------------------------- transcendentals (heavy, float)
-_meaning: Any
 _map("sqrt", 1, np.sqrt, "math.sqrt({0})", domain=FLOAT, cost="heavy")
-for _name, _meaning, _cuda, _cpu in (
-    ("exp", np.exp, "math.exp({0})", "exp_{t}({0})"),
-    ("expm1", np.expm1, "math.expm1({0})", "expm1_{t}({0})"),
-    ("log", np.log, "math.log({0})", "log_{t}({0})"),
-    ("log1p", np.log1p, "math.log1p({0})", "log1p_{t}({0})"),
-    ("log2", np.log2, "math.log2({0})", "log2_{t}({0})"),
-    ("log10", np.log10, "math.log10({0})", "log10_{t}({0})"),
-    ("tanh", np.tanh, "math.tanh({0})", "tanh_{t}({0})"),
-    ("erf", erf, "math.erf({0})", "erf_{t}({0})"),
-    ("sin", np.sin, "math.sin({0})", "sin_{t}({0})"),
-    ("cos", np.cos, "math.cos({0})", "cos_{t}({0})"),
-    ("tan", np.tan, "math.tan({0})", "math.tan({0})"),
-    ("arcsin", np.arcsin, "math.asin({0})", "math.asin({0})"),
-    ("arccos", np.arccos, "math.acos({0})", "math.acos({0})"),
-    ("arctan", np.arctan, "math.atan({0})", "math.atan({0})"),
-    ("sinh", np.sinh, "math.sinh({0})", "math.sinh({0})"),
-    ("cosh", np.cosh, "math.cosh({0})", "math.cosh({0})"),
-    ("arcsinh", np.arcsinh, "math.asinh({0})", "math.asinh({0})"),
-    ("arccosh", np.arccosh, "math.acosh({0})", "math.acosh({0})"),
-    ("arctanh", np.arctanh, "math.atanh({0})", "math.atanh({0})"),
-):
-    _map(_name, 1, _meaning, _cuda, _cpu, domain=FLOAT, cost="heavy")
+_map("erf", 1, erf, "math.erf({0})", "erf_{t}({0})", domain=FLOAT, cost="heavy")
+for _name in "exp expm1 log log1p log2 log10 tanh sin cos".split():  # a CPU has our own (``runtime.cpu.math``)
+    _map(_name, 1, getattr(np, _name), f"math.{_name}({{0}})", _name + "_{t}({0})", domain=FLOAT, cost="heavy")
+for _name in "tan sinh cosh".split():
+    _map(_name, 1, getattr(np, _name), f"math.{_name}({{0}})", domain=FLOAT, cost="heavy")
+for _name in "sin cos tan sinh cosh tanh".split():
+    _map(f"arc{_name}", 1, getattr(np, f"arc{_name}"), f"math.a{_name}({{0}})", domain=FLOAT, cost="heavy")
 _map("arctan2", 2, np.arctan2, "math.atan2({0}, {1})", domain=FLOAT, cost="heavy")
 _map("hypot", 2, np.hypot, "math.hypot({0}, {1})", domain=FLOAT, cost="heavy")
 
 # ---------------------------------------------------------------- comparison, logic, bits, choice
-for _name, _meaning, _sign in (("eq", np.equal, "=="), ("ne", np.not_equal, "!="), ("lt", np.less, "<"),
-                               ("le", np.less_equal, "<="), ("gt", np.greater, ">"), ("ge", np.greater_equal, ">=")):
-    _map(_name, 2, _meaning, "{0} " + _sign + " {1}", result="bool")
+_map("eq", 2, np.equal, "{0} == {1}", result="bool")
+_map("ne", 2, np.not_equal, "{0} != {1}", result="bool")
+_map("lt", 2, np.less, "{0} < {1}", result="bool")
+_map("le", 2, np.less_equal, "{0} <= {1}", result="bool")
+_map("gt", 2, np.greater, "{0} > {1}", result="bool")
+_map("ge", 2, np.greater_equal, "{0} >= {1}", result="bool")
 _map("and", 2, np.bitwise_and, "{0} & {1}", domain=INTEGRAL)
 _map("or", 2, np.bitwise_or, "{0} | {1}", domain=INTEGRAL)
 _map("xor", 2, np.bitwise_xor, {"bool": "{0} != {1}", "int": "{0} ^ {1}"}, domain=INTEGRAL)
@@ -216,29 +190,22 @@ _map("cast", 1, lambda x, dtype: x.astype(dtype), {"bool": "({0} != {S}(0))", "i
 EXACT = frozenset("neg abs sign maximum minimum fmax fmin copysign floor ceil trunc rint select".split())
 
 # ---------------------------------------------------------------- reductions
+def _reduce(name, step, identity, domain=NUMBER):
+    """Add a reduction. The elementwise op ``step`` takes in one more value."""
+    op, ufunc = OPS[step], cast(np.ufunc, OPS[step].numpy)
 
-
-def _reduce(name, meaning, combine, identity, domain):
-    OPS[name] = Op(name, "reduce", 1, meaning, domain, "same", _by_kind(combine[0], domain),
-                   _by_kind(combine[1], domain), "light", _by_kind(identity, domain))
-
-
-def _fold(ufunc):
     def meaning(x, axes, keepdims):
-        return ufunc.reduce(x, axis=axes, keepdims=keepdims)
-    return meaning
+        return ufunc.reduce(x, axis=axes, keepdims=keepdims, dtype=x.dtype)
+    cuda, cpu = ({kind: texts[kind] for kind in domain} for texts in (op.cuda, op.cpu))
+    OPS[name] = Op(name, "reduce", 1, meaning, domain, "same", cuda, cpu, op.cost, dict.fromkeys(domain, identity))
 
 
-def _in_its_type(fold: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda x, axes, keepdims: fold(x, axis=axes, keepdims=keepdims, dtype=x.dtype)
-
-
-_reduce("sum", _in_its_type(np.sum), ("{0} + {1}", "{0} + {1}"), "0", NUMBER)
-_reduce("prod", _in_its_type(np.prod), ("{0} * {1}", "{0} * {1}"), "1", NUMBER)
-_reduce("max", _fold(np.maximum), ({"int": "max({0}, {1})", "float": "maximum({0}, {1})"}, "maximum({0}, {1})"), "lowest", NUMBER)
-_reduce("min", _fold(np.minimum), ({"int": "min({0}, {1})", "float": "minimum({0}, {1})"}, "minimum({0}, {1})"), "highest", NUMBER)
-_reduce("any", _fold(np.logical_or), ("{0} | {1}", "{0} | {1}"), "False", ("bool",))
-_reduce("all", _fold(np.logical_and), ("{0} & {1}", "{0} & {1}"), "True", ("bool",))
+_reduce("sum", "add", "0")
+_reduce("prod", "mul", "1")
+_reduce("max", "maximum", "lowest")
+_reduce("min", "minimum", "highest")
+_reduce("any", "or", "False", ("bool",))
+_reduce("all", "and", "True", ("bool",))
 
 
 # ---------------------------------------------------------------- moves: only the index changes
@@ -247,15 +214,14 @@ def _move(name, arity, meaning):
 
 
 def _slice(x, start, size, step):
-    return x[tuple(slice(a, (a + n * s if a + n * s >= 0 else None), s) if n else slice(0, 0)
-                   for a, n, s in zip(start, size, step, strict=True))]
+    window = (slice(a, (a + n * s if a + n * s >= 0 else None), s) if n else slice(0, 0)
+              for a, n, s in zip(start, size, step, strict=True))
+    return x[(*window, ...)]  # a view, also of an array without axes
 
 
 def _update(x, value, start, step):
     out = np.array(x, copy=True)
-    window = tuple(slice(a, (a + n * s if a + n * s >= 0 else None), s) if n else slice(0, 0)
-                   for a, n, s in zip(start, value.shape, step, strict=True))
-    out[window] = value
+    _slice(out, start, value.shape, step)[...] = value
     return out
 
 
@@ -301,9 +267,12 @@ _library("cumprod", 1, lambda x, axis: np.cumprod(x, axis=axis, dtype=x.dtype))
 _library("sort", 1, lambda x, axis: np.sort(x, axis=axis))
 _library("argsort", 1, lambda x, axis: np.argsort(x, axis=axis, kind="stable"))
 _library("scatter", None, _scatter)
-# Any other real-valued ufunc. It is called between kernels, so that every program traces.
-_library("ufunc", None, lambda *xs, name, output: _pick(getattr(np, name)(*xs), output))
 
 
-def _pick(result, output):
+def _ufunc(*xs, name, output, dtype=None):
+    """Any other real-valued ufunc, so that every program traces. ``dtype`` is the result's, which the node has."""
+    result = getattr(np, name)(*xs)
     return result[output] if isinstance(result, tuple) else result
+
+
+_library("ufunc", None, _ufunc)

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from .errors import GraphError
-from .graph import Graph, Node, constant_value, iota_value
+from .graph import Graph, Node
 from .ops import OPS, kind_of
+from .trace.builder import constant_value, iota_value
 
 Array = np.ndarray
 
@@ -29,8 +30,6 @@ def apply(node: Node, operands: Sequence[Array], *, float64: bool = False) -> Ar
     if node.op == "iota":
         return iota_value(node)
     attrs = node.attributes
-    if node.op == "ufunc":
-        attrs.pop("dtype", None)
     if node.kind in ("reduce", "library"):
         operands = [np.asarray(x, order="C") for x in operands]
     if float64 and node.op == "cast" and kind_of(attrs["dtype"]) == "float":

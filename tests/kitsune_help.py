@@ -9,8 +9,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from minisitch.device import DEVICES
-from minisitch.graph import Builder, Graph, Node, TensorType
+from minisitch.graph import Graph, Node, TensorType
 from minisitch.strategies.kitsune.tiles import FINAL, FOLD, Tiling, resized
+from minisitch.trace.builder import Builder
 
 A100 = DEVICES["a100"]
 CENTRED = """%0: f32[512,64] = input name='x'

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minisitch.graph import Builder, TensorType
+from minisitch.graph import TensorType
 from minisitch.reference import apply
 from minisitch.stitch import block_cuts as block_cuts
 from minisitch.stitch.block_cuts import (
@@ -22,6 +22,7 @@ from minisitch.stitch.block_cuts import (
     operand_cut,
 )
 from minisitch.testing import random_graph
+from minisitch.trace.builder import Builder
 
 
 # ---------------------------------------------------------------- brute force: the definition, index by index

@@ -99,7 +99,7 @@ def test_a_picture_shows_the_plans_of_today(name, request):
 def test_code_is_pasted_by_name():
     assert symbol_source("minisitch/graph.py", "Graph.users").startswith("    @cached_property\n    def users")
     assert symbol_source("minisitch/fuse.py", "FREE").startswith("FREE = frozenset(")
-    page = render_page("before\n\n{{ code minisitch/graph.py verify }}\n", "page.md")
+    page = render_page("before\n\n{{ code minisitch/trace/builder.py verify }}\n", "page.md")
     assert CODE.search(page) is None and "def verify(graph: Graph) -> Graph:" in page
 
 

@@ -21,7 +21,7 @@ from minisitch import cpu_emit, cuda_emit
 from minisitch.cpu_emit import LITTLE, calls, is_short
 from minisitch.device import SERIAL_BELOW
 from minisitch.fuse import extract, make_plan
-from minisitch.graph import Builder, Graph, TensorType
+from minisitch.graph import Graph, TensorType
 from minisitch.kernel.ir import Choose, FromIndex, Load, Loop, Store
 from minisitch.kernel.text import literal
 from minisitch.ops import DTYPES, OPS, SHORT, kind_of
@@ -31,6 +31,7 @@ from minisitch.simplify import simplify
 from minisitch.stitch.index import Digit, Index, Within
 from minisitch.testing import check_graph, random_graph
 from minisitch.testing.judge import judge
+from minisitch.trace.builder import Builder
 
 EMITTERS = {"cuda": (cuda_emit.emit, TOY), "cpu": (cpu_emit.emit, CPU)}
 both = pytest.mark.parametrize("target", EMITTERS)

@@ -9,7 +9,7 @@ from programs import gelu, layernorm, softmax
 from stitch_help import CPU, TOY, V100, program, run, traced
 
 from minisitch.fuse import FREE, extract, fuse, is_fusible
-from minisitch.graph import Builder, TensorType
+from minisitch.graph import TensorType
 from minisitch.passes.registry import default_kernel
 from minisitch.simplify import simplify
 from minisitch.stitch.block_cuts import BlockComposition, block_cut_for
@@ -23,6 +23,7 @@ from minisitch.strategies.fs18.layers import Sweeper
 from minisitch.strategies.fs18.reads import OperandReads
 from minisitch.strategies.fs18.spans import spans
 from minisitch.testing import check_graph, random_graph, random_inputs
+from minisitch.trace.builder import Builder
 
 
 def spans_of(graph):

@@ -27,7 +27,7 @@ from minisitch.fuse import (
     verify_plan,
     view_source,
 )
-from minisitch.graph import Builder, TensorType
+from minisitch.graph import TensorType
 from minisitch.reference import apply, evaluate
 from minisitch.runtime import compile_graph, steps
 from minisitch.simplify import simplify
@@ -35,6 +35,7 @@ from minisitch.strategies.prices import digest
 from minisitch.testing import arrays_for, check_graph, graphs, random_graph, random_inputs
 from minisitch.testing.judge import judge
 from minisitch.trace import trace
+from minisitch.trace.builder import Builder
 from minisitch.trace.parser import parse
 
 

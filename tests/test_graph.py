@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 
 from minisitch.errors import GraphError
-from minisitch.graph import Builder, Graph, Node, TensorType, constant_value, infer_type, iota_value, verify
+from minisitch.graph import Graph, Node, TensorType
 from minisitch.testing import graphs
+from minisitch.trace.builder import Builder, constant_value, infer_type, iota_value, verify
 from minisitch.trace.parser import parse
 
 SOFTMAX = """\

@@ -17,7 +17,6 @@ from kitsune_help import A100, CENTRED, after_tiles, at_tile, complete_outputs, 
 import minisitch as ms
 from minisitch.errors import PlanError
 from minisitch.fuse import fuse
-from minisitch.graph import verify
 from minisitch.ops import OPS
 from minisitch.reference import evaluate
 from minisitch.strategies.kitsune.pipeline import (
@@ -39,6 +38,7 @@ from minisitch.strategies.kitsune.tiles import (
 )
 from minisitch.testing import graphs, random_inputs
 from minisitch.testing.judge import judge
+from minisitch.trace.builder import verify
 from minisitch.trace.parser import parse
 
 MLP = """%0: f32[512,64] = input name='x'

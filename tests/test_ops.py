@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from minisitch.errors import GraphError
-from minisitch.graph import Builder, TensorType
+from minisitch.graph import TensorType
 from minisitch.ops import DTYPES, KINDS, OPS, SHORT, Op, compute_dtype, kind_of
 from minisitch.reference import evaluate
 from minisitch.simplify import simplify
+from minisitch.trace.builder import Builder
 from minisitch.trace.parser import parse
 
 ROWS = sorted(OPS.values(), key=lambda op: op.name)

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from minisitch.errors import GraphError
-from minisitch.graph import Builder, TensorType
+from minisitch.graph import TensorType
 from minisitch.ops import OPS
 from minisitch.reference import evaluate
 from minisitch.testing import random_graph, random_inputs
 from minisitch.testing.judge import error_bounds, judge
+from minisitch.trace.builder import Builder
 from minisitch.trace.parser import parse
 
 FLOATS = [-2.5, -1.0, -0.25, 0.0, 0.125, 0.75, 1.0, 3.5]

@@ -17,11 +17,12 @@ import pytest
 
 import minisitch as ms
 from minisitch import cpu_emit, cuda_emit, graph
-from minisitch.graph import Builder, Node, TensorType
+from minisitch.graph import Node, TensorType
 from minisitch.passes.registry import default_kernel
 from minisitch.runtime import plans, store
 from minisitch.runtime.cpu import compile as cpu_compile
 from minisitch.stitch.loops import stitch
+from minisitch.trace.builder import Builder
 from minisitch.trace.parser import parse
 
 X = np.arange(12.0, dtype=np.float32).reshape(3, 4)

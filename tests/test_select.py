@@ -11,10 +11,11 @@ from programs import layernorm, softmax
 from stitch_help import program, traced
 
 from minisitch.fuse import FREE, topological
-from minisitch.graph import Builder, TensorType
+from minisitch.graph import TensorType
 from minisitch.simplify import simplify
 from minisitch.strategies.kitsune.select import LIBRARY, OperatorPattern, outside, select, spell
 from minisitch.testing import graphs
+from minisitch.trace.builder import Builder
 
 selection = sys.modules["minisitch.strategies.kitsune.select"]  # the package has a function of this name
 

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stitch_help import program
 
-from minisitch.graph import Builder, TensorType
+from minisitch.graph import TensorType
 from minisitch.reference import evaluate
 from minisitch.simplify import RULES, live, rewrites, shortest, simplify
 from minisitch.testing import arrays_for, graphs
+from minisitch.trace.builder import Builder
 from minisitch.trace.parser import parse
 
 NAMES = sorted({rule.__name__.strip("_") for rules in RULES.values() for rule in rules})

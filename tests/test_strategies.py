@@ -7,7 +7,7 @@ from stitch_help import BASIC, CPU, ROOT, V100, figure_7, program, run, traced
 
 import minisitch as ms
 from minisitch.fuse import COUNTED, FREE, fuse, make_plan, pattern_inputs, verify_plan
-from minisitch.graph import Builder, TensorType
+from minisitch.graph import TensorType
 from minisitch.simplify import simplify
 from minisitch.stitch.dominants import MOST_CHAINS
 from minisitch.stitch.loops import stitch
@@ -15,6 +15,7 @@ from minisitch.strategies.astitch import call_depths
 from minisitch.strategies.xla import MOST_RECOMPUTED
 from minisitch.testing import check_graph, random_graph
 from minisitch.trace import trace
+from minisitch.trace.builder import Builder
 
 X, ROW = "f32[8,128] = input name='x'", "f32[8,1] = input name='r'"
 

@@ -13,7 +13,7 @@ from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 from numpy_programs import check_program, programs, random_program
 
-from minisitch.graph import Graph, verify
+from minisitch.graph import Graph
 from minisitch.ops import EXACT, OPS
 from minisitch.reference import apply, evaluate
 from minisitch.testing import (
@@ -27,6 +27,7 @@ from minisitch.testing import (
     snippet,
 )
 from minisitch.testing.judge import ROUNDED_ONCE, error_bounds, judge
+from minisitch.trace.builder import verify
 from minisitch.trace.parser import parse
 
 

@@ -187,7 +187,7 @@ MUTANTS = (
            "graph.py:_OWN", "re.compile('(?!)')"),
     mutant("a ufunc may be any attribute of NumPy",
            "test_right_text.py::test_a_graph_that_says_more_than_a_graph_is_refused",
-           "graph.py:_ufunc_type", "return types[0]"),
+           "trace/builder.py:_ufunc_type", "return types[0]"),
     mutant("an entry on the disk needs no signature",
            "test_right_text.py::test_an_entry_that_is_not_signed_is_never_unpickled",
            "runtime/store.py:_digest", "return b'0' * 32"),

@@ -27,9 +27,9 @@ BUDGETS = {
     "package, code lines": 23_300,  # without course/ and the explorer, which have bounds of their own
     "course, code lines": 2_030,
     "explorer, code lines": 625,
-    "road, code lines": 3_775,
-    "afternoon path, code lines": 2_552,
-    "road, tokens a code line": 12.1,
+    "road, code lines": 3_568,
+    "afternoon path, code lines": 2_372,
+    "road, tokens a code line": 11.9,
     "package, lines over 100 columns, percent": 7.1,
 }
 

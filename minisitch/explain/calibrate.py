@@ -29,7 +29,7 @@ from ..device import SERIAL_BELOW, Device
 from ..errors import DeviceError
 from ..errors.progress import now
 from ..fuse import make_plan
-from ..graph import Builder, Graph, TensorType
+from ..graph import Graph, TensorType
 from ..kernel.ir import HEAVY, Kernel
 from ..lower import lower_plan, program_of
 from ..ops import OPS, kind_of
@@ -41,6 +41,7 @@ from ..stitch.block_cuts import BlockComposition
 from ..strategies import cost
 from ..strategies.fs18.library import MEASURING, Entry
 from ..trace import trace
+from ..trace.builder import Builder
 from ..trace.tree import flatten
 from .compare import duration, launch_times, size
 

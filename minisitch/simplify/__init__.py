@@ -23,9 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import Graph, Node, infer_type, verify
+from ..graph import Graph, Node
 from ..ops import kind_of
 from ..reference import apply
+from ..trace.builder import infer_type, verify
 from .roll import rolled
 from .windows import Range, WindowPart, Windows
 

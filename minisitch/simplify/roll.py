@@ -25,8 +25,9 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import Graph, Node, TensorType, infer_type
+from ..graph import Graph, Node, TensorType
 from ..ops import kind_of
+from ..trace.builder import infer_type
 
 LEAST = 3  # parts; two are not worth it
 DEEPEST = 200  # operations between the concatenation and its parts

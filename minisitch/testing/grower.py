@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import Builder, Graph, TensorType
+from ..graph import Graph, TensorType
 from ..ops import OPS, kind_of
+from ..trace.builder import Builder
 from .choices import Choices
 
 ROOMY = 12  # from this many nodes on, a program may have rows of another shape

@@ -11,8 +11,9 @@ import re
 from typing import Any
 
 from ..errors import GraphError, TraceError
-from ..graph import Graph, Node, TensorType, verify
+from ..graph import Graph, Node, TensorType
 from ..ops import DTYPES
+from .builder import verify
 
 _STRING = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 _NODE_LINE = re.compile(rf"%(\d{{1,9}}): (\w+)\[([\d,]{{,400}})\] = (\w+)((?: %\d{{1,9}})*)((?:{_STRING}|[^'\"])*?)(?:  # (.*))?$")

@@ -33,8 +33,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import LoopWarning, TraceError
-from ..graph import Builder, Node, TensorType, constant_value, iota_value
+from ..graph import Node, TensorType
 from ..ops import OPS, SHORT
+from .builder import Builder, constant_value, iota_value
 
 SMALL = 1 << 12  # bytes of outside arrays whose contents each call compares
 ACTIVE: ContextVar[Recorder | None] = ContextVar("active recorder", default=None)
@@ -427,9 +428,8 @@ class Recorder:
 def _value(node: Node, values: dict[int, np.ndarray]) -> np.ndarray:
     if node.op in ("constant", "iota"):
         return constant_value(node) if node.op == "constant" else iota_value(node)
-    attrs = {key: value for key, value in node.attrs if (node.op, key) != ("ufunc", "dtype")}
     with np.errstate(all="ignore"):
-        result = OPS[node.op].numpy(*(values[a] for a in node.args), **attrs)
+        result = OPS[node.op].numpy(*(values[a] for a in node.args), **node.attributes)
     return np.asarray(result).astype(node.type.dtype, copy=False)
 
 

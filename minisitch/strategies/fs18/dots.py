@@ -17,7 +17,8 @@ import math
 from typing import Any
 
 from ...fuse import Decision
-from ...graph import Builder, Graph, Node, TensorType
+from ...graph import Graph, Node, TensorType
+from ...trace.builder import Builder
 from .fusion import Limits
 
 DTYPES = ("float32", "float64")  # their sums round as the library's do

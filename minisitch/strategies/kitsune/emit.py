@@ -46,7 +46,7 @@ from ...cuda_emit import emit_segments
 from ...device import Device
 from ...errors import KernelError
 from ...fuse import FREE, Body, Stitching, behind_views, count
-from ...graph import Graph, Node, label
+from ...graph import Graph, Node
 from ...kernel.ir import Buffer, Compute, Fold, Kernel, Load, Nest, Scalar, Stmt, Store, rewritten
 from ...kernel.text import Writer, combine, header, literal, numpy_name
 from ...ops import SHORT, compute_dtype, itemsize
@@ -55,6 +55,7 @@ from ...passes.registry import DEFAULTS, kernel_of
 from ...stitch.compose import compose
 from ...stitch.index import ZERO, Digit, Index, digits, linear, show, unravel, variable
 from ...stitch.pull import operands_at
+from ...trace.builder import label
 from .pipeline import Pipeline, Queue, Stage
 from .product import Elements, Matrix, Product, Tile
 from .tiles import COMBINE, resized
