@@ -123,7 +123,6 @@ def _parser() -> argparse.ArgumentParser:
             one.add_argument("--strategy", default="auto", help=f"one of {registered}")
         if name == "explain":
             one.add_argument("--html", metavar="PATH", help="write the page there instead of printing text")
-            one.add_argument("--json", action="store_true", help="print JSON instead of text")
             one.add_argument("--architecture", default="", metavar="SM",
                              help="assemble the kernels for sm_75, sm_80, sm_90 or sm_100, and show registers, spills, barriers")
         one.set_defaults(command=command)
@@ -232,11 +231,9 @@ def _explain(options: argparse.Namespace) -> None:
     report = explain(fn, *args, strategy=options.strategy, target=_with_text(options.target),
                      device=options.device, architecture=options.architecture, **kwargs)
     if options.html:
-        if options.json:
-            raise UsageError("--html and --json cannot be used together; take one of them")
         _write(options.html, report.html)
     else:
-        print(report.json if options.json else report)
+        print(report)
 
 
 def _compare(options: argparse.Namespace) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import re
 import subprocess
 import sys
@@ -94,12 +93,10 @@ def test_run_takes_files_values_and_presets(program, tmp_path, capsys):
     assert cli.main(["run", str(program), "--preset", "tiny", "--target", "python", "--strategy", "none"]) == 0
 
 
-def test_explain_prints_text_json_or_a_page(program, tmp_path, capsys):
+def test_explain_prints_text_or_a_page(program, tmp_path, capsys):
     words = ["explain", f"{program}:softmax", "--arg", "x=f32[4,8]", "--target", "step"]
     assert cli.main(words) == 0
     assert "# after fuse (auto)" in capsys.readouterr().out
-    assert cli.main([*words, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["name"] == "softmax"
     assert cli.main([*words, "--html", str(tmp_path / "page.html")]) == 0
     assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
 
@@ -247,7 +244,6 @@ def test_version_and_interrupts_and_broken_pipes(program, capsys, monkeypatch):
     (["run", "{program}:softmax", "--arg", "x=f32[2]", "--strategy", "magic"], "unknown strategy 'magic'"),
     (["run", "{program}", "--preset", "huge"], "no preset 'huge'; take one of tiny"),
     (["explain", "{program}:softmax", "--arg", "x=f32[2]", "--html", "/nowhere/x.html"], "cannot write /nowhere/x"),
-    (["explain", "{program}:softmax", "--arg", "x=f32[2]", "--html", "x.html", "--json"], "--html and --json cannot be used together"),
 ])
 def test_wrong_words_are_answered_in_one_line(program, words, message, capsys):
     assert cli.main([w.format(program=program) for w in words]) == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
 import sys
 import time
@@ -83,34 +82,20 @@ def test_decisions_name_nodes_of_the_whole_graph(report):
     assert {report.stages.graph[d.at[0]].op for d in regional} >= {"max", "sum"}
 
 
-def test_json_reads_back(report):
-    data = json.loads(report.json)
-    assert data["strategy"] == "auto" and [s["kind"] for s in data["steps"]] == ["library", "kernel", "library"]
-    (kernel,) = data["kernels"]
-    assert set(kernel["text"]) == {"cpu", "cuda"} and kernel["launches"] == 1 and kernel["placements"]
-
-
 def test_reports_are_the_same_every_time(report):
     again = ms.explain(attention, "f32[16,8]", "f32[16,8]", "f32[16,8]", target="step", device="v100")
-    assert again.html == report.html and again.svg == report.svg and again.json == report.json
+    assert again.html == report.html and again.svg == report.svg
 
 
-def test_the_page_is_whole_offline_and_has_unique_ids(report):
+def test_the_page_is_whole_offline(report):
     html = report.html
     assert html.startswith("<!doctype html>") and html.rstrip().endswith("</html>")
     assert "<script" not in html and "<link" not in html and "@import" not in html
     assert set(re.findall(r"https?://[^\"' <]+", html)) == {"http://www.w3.org/2000/svg"}
-    ids = re.findall(r'\bid="([^"]+)"', html)
-    assert len(ids) == len(set(ids)) == len(report.cards)
+    assert html.count('<section class="kernel"') == len(report.cards) and 'id="' not in html
     assert "url(" not in html
     for svg in re.findall(r"<svg.*?</svg>", html, re.S):
         ET.fromstring(svg)
-
-
-def test_two_reports_on_one_page_do_not_meet(report):
-    other = ms.explain(attention, "f32[16,8]", "f32[16,8]", "f32[16,8]", target="step", strategy="none")
-    ids = re.findall(r'\bid="([^"]+)"', report._repr_html_() + other._repr_html_())
-    assert len(ids) == len(set(ids))
 
 
 def test_names_are_escaped():
@@ -129,7 +114,7 @@ def test_a_whole_block_is_reported(strategy):
     tokens, targets = make_batch(b"abc", 1, 8)
     report = ms.explain(gpt, tokens, targets, make_weights(16, 8), target="cpu", strategy=strategy)
     assert len(ET.fromstring(report.svg)) > len(report.stages.plan.patterns)
-    assert str(report) and json.loads(report.json)["workspace"]["bytes"] == report.workspace > 0
+    assert str(report) and report.workspace > 0
 
 
 def test_a_program_without_kernels_is_reported():
@@ -251,36 +236,7 @@ def test_measured_times_and_machine_code():
     found = ms.compare(softmax, "f32[32,16]", target="cpu", strategies=("astitch",), seconds=0.05)
     assert isinstance(found, Comparison) and found["astitch"].measured_us > 0 and found.numpy_us > 0
     assert found["astitch"].max_error < 1e-6 and "NumPy itself" in str(found)
-    assert found.best == "astitch" and 0 < found.kernel_us("astitch")
-
-
-def test_the_best_has_least_time_in_kernels_unless_another_has_fewer_calls_and_is_faster():
-    """Whole calls are noise where a busy machine has them differ by what equal library calls take."""
-    found = ms.compare(lambda x, w: np.tanh(x @ w), *["f32[16,16]"] * 2, target="python", strategies=("none", "xla", "fs18"))
-
-    def best(kernels, whole, calls):
-        rows = [replace(r, measured_us=us, library_calls=n) for r, us, n in zip(found.rows, whole, calls, strict=True)]
-        parts = {r.strategy: (replace(found.parts[r.strategy][0], measured_us=us),) for r, us in zip(rows, kernels, strict=True)}
-        return replace(found, rows=tuple(rows), parts=parts).best
-
-    assert best((7.0, 2.0, 3.0), (90.0, 430.0, 440.0), (1, 1, 1)) == "xla", "though none had the luck of a quiet moment"
-    assert best((7.0, 2.0, 1.0), (90.0, 430.0, 440.0), (1, 1, 0)) == "xla", "fs18 has a product in its kernel, and is slower in all"
-    assert best((7.0, 2.0, 50.0), (90.0, 430.0, 400.0), (1, 1, 0)) == "fs18"
-    assert found.best in ("none", "xla", "fs18"), "by the model"
-
-
-def test_a_comparison_on_a_busy_machine_says_so():
-    """Library calls are the same under every strategy; where they took several times as long, a neighbour is to blame."""
-    found = ms.compare(lambda x, w: np.tanh(x @ w), *["f32[16,16]"] * 2, target="python", strategies=("none", "xla"))
-
-    def note(*times, **more):
-        return replace(found, rows=tuple(replace(r, measured_us=us, **more) for r, us in zip(found.rows, times, strict=True))).note
-
-    assert "The same library calls took 90.00 ms to 430.00 ms: something else keeps this machine busy." in note(90e3, 430e3)
-    assert "busy" not in note(300e3, 430e3), "that is noise"
-    assert "busy" not in note(20.0, 900.0), "so short a time says nothing"
-    assert "busy" not in note(0.0, 0.0), "nothing was measured"
-    assert "busy" not in note(90e3, 430e3, library_calls=0), "kernels alone may differ as they like"
+    assert 0 < found.kernel_us("astitch")
 
 
 def test_comparing_leaves_the_arguments_alone():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -54,8 +53,7 @@ def test_explain_shows_a_gpus_pipeline_down_to_its_text(small_gpu):
         assert part in text, part
     assert all(f"{a.kind} {a.name}: " in text for a in source.arrays)
     assert flow.own_bytes > sum(q.depth * q.tile_bytes for q in source.pipeline.queues), "queues, and counters beside them"
-    assert json.loads(report.json)["pipelines"][0]["text"]["cuda"] == source.text == report.source(0) == report.source(0, "cuda")
-    assert [(step["kind"], step["name"]) for step in json.loads(report.json)["steps"]] == [("pipeline", source.name)]
+    assert source.text == report.source(0) == report.source(0, "cuda")
     with pytest.raises(MinisitchError, match="kernel 1 does not exist; there are 1"):
         report.source(1)
     with pytest.raises(MinisitchError, match="no text for 'cpu'; take one of cuda"):

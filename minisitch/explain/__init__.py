@@ -1,4 +1,4 @@
-"""What was decided and why: every stage of a program as text, as a page, as a picture, as data.
+"""What was decided and why: every stage of a program as text, as a page, as a picture.
 
 In:  a function and arguments. Out: a ``Report``. It is made before anything runs, so that a crash
 can still be explained.
@@ -37,7 +37,7 @@ __all__ = ["Card", "Comparison", "Report", "Row", "compare", "explain"]
 
 @dataclass(frozen=True)
 class Report(Explanation):
-    """A compiled program explained: ``str`` as text, ``html``, ``svg``, and ``json`` as data."""
+    """A compiled program explained: ``str`` as text, ``html`` and ``svg``."""
 
     @property
     def svg(self) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -66,10 +65,6 @@ class Row:
     measured_us: float
     max_error: float
     over_optimum: float = 0.0
-
-
-# Equal library calls that differ by this ratio, and by this many microseconds, mean a busy machine.
-UNREST, UNREST_US = 2.0, 1000.0
 
 
 @dataclass(frozen=True)
@@ -142,16 +137,7 @@ class Comparison:
         ran = "No kernel was run: NumPy made the results. " if self.target == "reference" else ""
         return (f"{measured}{ran}Target {self.target}, modelled for {self.device.name}. "
                 "A kernel is counted at each of its launches. "
-                f"Error: largest distance from float64, relative to the largest magnitude.{self.remark}{self._unrest}")
-
-    @property
-    def _unrest(self) -> str:
-        """A warning if equal library calls took twice as long under one strategy as another."""
-        taken = [r.measured_us - self.kernel_us(r.strategy) for r in self._alike if r.library_calls and r.measured_us]
-        if taken and max(taken) > max(UNREST * min(taken), UNREST_US):
-            return (f" The same library calls took {duration(max(0.0, min(taken)))} to {duration(max(taken))}: "
-                    "something else keeps this machine busy. Compare times in kernels, or measure again.")
-        return ""
+                f"Error: largest distance from float64, relative to the largest magnitude.{self.remark}")
 
     @property
     def markdown(self) -> str:
@@ -166,21 +152,6 @@ class Comparison:
     def kernel_us(self, strategy: str) -> float:
         """Measured microseconds in kernels, without library calls and pipelines."""
         return sum(part.measured_us for part in self.parts[strategy])
-
-    @property
-    def best(self) -> str:
-        """The strategy with the least time in kernels, measured or else modelled.
-
-        A strategy with products inside kernels or pipelines wins if its whole calls take less.
-        """
-        first = min(self._alike, key=lambda r: self.kernel_us(r.strategy) or r.modelled_us)
-        return min([first, *(r for r in self.rows if r not in self._alike)], key=lambda r: r.measured_us or r.modelled_us).strategy
-
-    @property
-    def _alike(self) -> list[Row]:
-        """The strategies with the usual number of library calls, so not those just described."""
-        usual = statistics.mode(r.library_calls for r in self.rows)
-        return [r for r in self.rows if r.library_calls == usual]
 
     def records(self) -> list[dict[str, Any]]:
         """The rows as dictionaries, for a data frame or JSON."""

@@ -138,10 +138,9 @@ def kernel_card(report: Explanation, card: Card) -> str:
     kernel, stitched = card.kernel, card.stitched
     index = report.cards.index(card)
     times = f", launched {len(card.patterns)} times" if len(card.patterns) > 1 else ""
-    prefix = f"{report.prefix}-{index}"
     facts = {"operations": sum(n.kind in ("map", "reduce") for n in kernel.graph.nodes),
              "values with a loop of their own": len(stitched.sub_roots), "segments": len(kernel.segments)}
-    out = [f'<section class="kernel" style="--kernel:{PALETTE[index % len(PALETTE)]}" id="{prefix}">',
+    out = [f'<section class="kernel" style="--kernel:{PALETTE[index % len(PALETTE)]}">',
            f"<h2>Kernel <code>{escape(kernel.name)}</code>{times}</h2>",
            _facts(facts),
            '<div class="pair"><div><h3>Operations and their schemes</h3><p>' + _legend(stitched) + "</p>"
@@ -177,12 +176,11 @@ def kernel_film(card: Card) -> str:
 def pipeline_card(report: Explanation, number: int, flow: Flow) -> str:
     """A pipeline: the simulated timeline, then stages, arrays and text."""
     source, device = flow.source, report.stages.device
-    prefix = f"{report.prefix}-pipeline{number}"
     run = dataflow(*workload(flow.body.graph, source.pipeline, device), device)
     facts = {"stages": len(source.pipeline.stages), "queues": len(source.pipeline.queues), "blocks": source.grid,
              "threads a block": source.block, "bytes of queues": flow.own_bytes}
     return "".join([
-        f'<section class="kernel" style="--kernel:#888888" id="{prefix}">',
+        '<section class="kernel" style="--kernel:#888888">',
         f"<h2>Pipeline <code>{escape(source.name)}</code></h2>", _facts(facts),
         "<h3>Which tile each stage has when</h3><p>Simulated, not measured: full rates, and a tile here is as many of the "
         "kernel's as a stage has blocks.</p>",

@@ -1,16 +1,13 @@
-"""What was decided about one program, as text and as data.
+"""What was decided about one program, as text.
 
 In:  ``Stages``, and results of an assembler if there are any. Out: an ``Explanation``.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from difflib import unified_diff
 from functools import cached_property
-from typing import Any
 
 from ..errors import MinisitchError
 from ..fuse import Body, Decision, Pattern, count
@@ -23,7 +20,6 @@ from ..runtime.cuda import offline
 from ..runtime.cuda.launch import library_calls
 from ..runtime.memory import Resident
 from ..stitch.plan import StitchPlan
-from ..strategies.kitsune.emit import Flow
 from .explore.plans import Sharing, cards
 
 
@@ -90,7 +86,7 @@ def _figures(registers: int, machine: offline.Assembled, broken: tuple[str, ...]
 
 @dataclass(frozen=True)
 class Explanation:
-    """A compiled program explained: ``str`` as text, ``json`` as data.
+    """A compiled program explained: ``str`` as text.
 
     ``machines`` holds the machine code of each of ``stages.flows``, if it was asked for.
     """
@@ -101,12 +97,6 @@ class Explanation:
     residents: tuple[Resident, ...]
     workspace: int
     machines: tuple[offline.Assembled, ...] = ()
-
-    @cached_property
-    def prefix(self) -> str:
-        """A prefix for the ids in this report's pictures, since a page may hold two reports."""
-        key = f"{self.stages.plan.strategy} {self.stages.device.name} {self.stages.graph}"
-        return "m" + hashlib.sha256(key.encode()).hexdigest()[:8]
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
@@ -162,23 +152,6 @@ class Explanation:
             lines += [f"  {rule}: {says}", f"  what would have to be different: {change}"] * bool(says)
         return "\n".join(lines)
 
-    @property
-    def json(self) -> str:
-        """The report as JSON: graph, steps, kernels, pipelines, memory plan, decisions."""
-        plan, graph = self.stages.plan, self.stages.graph
-        kernels, flows = iter([k.name for k in self.stages.kernels]), iter([f.source.name for f in self.stages.flows])
-        names = {"kernel": kernels, "pipeline": flows}
-        steps = [{"kind": p.kind, "name": graph[p.members[0]].op if p.kind == "library" else next(names[p.kind], "pipeline"),
-                  "members": p.members, "outputs": p.outputs} for p in plan.patterns]
-        values = [{"label": r.label, "offset": r.offset, "bytes": r.life.nbytes, "first": r.life.first,
-                   "last": r.life.last} for r in self.residents]
-        data = {"name": self.name, "strategy": plan.strategy, "device": self.stages.device.name, "graph": str(graph),
-                "steps": steps, "kernels": [_card_record(c) for c in self.cards],
-                "pipelines": [{**_flow_record(f), "machine": self.machine_code(k)} for k, f in enumerate(self.stages.flows)],
-                "workspace": {"bytes": self.workspace, "values": values},
-                "decisions": [asdict(d) for d in self.decisions]}
-        return json.dumps(data, indent=1)
-
     def __str__(self) -> str:
         plan, graph = self.stages.plan, self.stages.graph
         out = [f"{self.name}: strategy {plan.strategy}, scheduled for {self.stages.device.name}", "",
@@ -207,22 +180,3 @@ class Explanation:
             out += ["", "# library calls on a GPU", *(f"  {line}" for line in library_calls(self.stages))]
         out += ["", f"# decisions: {len(self.decisions)}, with the ids of the whole program", *(f"  {d}" for d in self.decisions)]
         return "\n".join(out)
-
-
-def _flow_record(flow: Flow) -> dict[str, Any]:
-    source = flow.source
-    return {"name": source.name, "body": str(flow.body.graph), "pipeline": str(source.pipeline), "blocks": source.grid,
-            "threads": source.block, "stages": [asdict(s) for s in source.pipeline.stages],
-            "queues": [asdict(q) for q in source.pipeline.queues], "arrays": [asdict(a) for a in source.arrays],
-            "text": {"cuda": source.text}}
-
-
-def _card_record(card: Card) -> dict[str, Any]:
-    kernel = card.kernel
-    return {"name": kernel.name, "launches": len(card.patterns), "body": str(kernel.graph), "blocks": kernel.grid,
-            "threads": kernel.block, "block_barriers": kernel.block_barriers, "grid_barriers": kernel.grid_barriers,
-            "placements": [dict(zip(("node", "scheme", "where", "why"), p, strict=True)) for p in kernel.placements],
-            "buffers": [{"name": b.name, "dtype": b.dtype, "size": b.size, "scope": b.scope} for b in kernel.buffers],
-            "plain loop": str(card.plain), "passes": [{"name": name, "changes": lines} for name, lines in card.changes],
-            "loop": str(kernel), "text": {target: s.text for target, s in card.sources.items()}, "machine": card.figures,
-            "decisions": [asdict(d) for d in kernel.decisions]}
