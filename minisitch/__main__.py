@@ -1,6 +1,6 @@
 """The command line: ``python -m minisitch``.
 
-Commands: demo, run, explain, compare, explore, bench, calibrate, doctor.
+Commands: demo, explain, compare, explore, bench, calibrate, doctor.
 
 In:  the words after the command. Out: text on stdout, and the exit code: 0 for success, 1 if the
 program cannot be compiled, 2 if the words are wrong.
@@ -16,7 +16,6 @@ import inspect
 import json
 import os
 import sys
-import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -32,20 +31,16 @@ from .errors.nearest import near
 from .errors.progress import working
 from .explain import compare, explain
 from .explain.calibrate import Samples, calibrate
-from .explain.compare import error_of, sample
+from .explain.compare import sample
 from .explain.demo import demo, gpt, make_batch, make_weights
 from .explain.explore import explored
 from .explain.explore.server import ExplorerServer
 from .explain.explore.small import GPUS
 from .fuse import STRATEGIES
-from .reference import evaluate
-from .runtime import TARGETS, choose_device, choose_target, jit, parse_type
+from .runtime import TARGETS, choose_device, choose_target, parse_type
 from .runtime.doctor import BROKEN, examine, report
 from .runtime.this_machine import device_file
-from .trace import trace
-from .trace.tree import Branch, Leaf, Tree, flatten
 
-SUITES = ("papers", "irregular", "kitsune", "cpu")
 WHERE = "FILE.py:FUNCTION, or FILE.py that defines make(preset)"
 
 
@@ -55,7 +50,12 @@ class UsageError(MinisitchError):
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run one command, and return the exit code."""
-    options = _parser().parse_args(words)
+    parser = _parser()
+    options, others = parser.parse_known_args(words)
+    if options.command is _bench:
+        options.words = others
+    elif others:
+        parser.error(f"unrecognized arguments: {' '.join(others)}")
     try:
         found = options.command(options)
         if sys.stdout is not None:  # None if it is closed
@@ -74,11 +74,11 @@ def main(words: Sequence[str] | None = None) -> int:
         print("minisitch: interrupted", file=sys.stderr)
         return 130
     except (Exception, SystemExit) as problem:
-        if os.environ.get("MINISITCH_DEBUG", "off") not in ("", "0", "off"):
-            raise
         line = _user_line(problem, getattr(options, "program", ""))
+        if os.environ.get("MINISITCH_DEBUG", "off") not in ("", "0", "off") or (isinstance(problem, SystemExit) and not line):
+            raise
         # Without a line of the user's file, these may still be the user's mistake, or a full disk.
-        ours = not line and not isinstance(problem, IndexError | MemoryError | OSError | SystemExit)
+        ours = not line and not isinstance(problem, IndexError | MemoryError | OSError)
         name = "" if isinstance(problem, IndexError) and not line else f"{_public_name(type(problem))}: "
         said = f"{line}{name}{' '.join(str(problem).split())}" + ours * " (a bug of minisitch: MINISITCH_DEBUG=1 shows where)"
         print(f"minisitch: {said}", file=sys.stderr)
@@ -102,45 +102,52 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m minisitch", description="NumPy programs to stitched kernels.",
                                      epilog="example: compare softmax.py:softmax --arg x=f32[4096,1024]")
     parser.add_argument("--version", action="version", version=f"minisitch {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="demo | run | explain | compare | explore | bench | calibrate | doctor")
-    one = commands.add_parser("demo", help="a GPT block over a text file, under every strategy")
+    commands = parser.add_subparsers(required=True, metavar="demo | explain | compare | explore | bench | calibrate | doctor")
+    program, machine, strategy = (argparse.ArgumentParser(add_help=False) for _ in range(3))  # options that several commands share
+    program.add_argument("program", help=WHERE)
+    program.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE",
+                         help="x=f32[128,768] (random numbers), x=array.npy, or a Python value: axis=-1")
+    program.add_argument("--preset", default="", help="which of make's programs, where no FUNCTION is named")
+    machine.add_argument("--target", default="auto", choices=("auto", *TARGETS))
+    machine.add_argument("--device", help=f"the machine to plan for: cpu, {', '.join(DEVICES)} (default: the target's)")
+    registered = f"{', '.join(STRATEGIES)}, or what FILE.py registers"
+    strategy.add_argument("--strategy", default="auto", help=f"one of {registered}")
+
+    def command(name: str, run: Callable[[argparse.Namespace], Any], said: str, *shared: argparse.ArgumentParser,
+                **defaults: Any) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=said, parents=shared, add_help=name != "bench")
+        made.set_defaults(command=run, **defaults)
+        return made
+
+    one = command("demo", lambda o: demo(o.file, o.report, o.target), "a GPT block over a text file, under every strategy")
     one.add_argument("file", nargs="?", help="whose bytes to read (default: the README)")
     one.add_argument("--report", metavar="PATH", help="where to write the page (default: minisitch-demo.html here)")
     one.add_argument("--target", choices=("auto", "cpu", "cuda"), default="cpu")
-    one.set_defaults(command=lambda o: demo(o.file, o.report, o.target))
-    for name, command, help_text in (("run", _run, "run once and check against the reference"),
-                                     ("explain", _explain, "what was decided and why, kernel by kernel"),
-                                     ("compare", _compare, "all strategies: kernels, bytes, barriers, time, error")):
-        one = commands.add_parser(name, help=help_text)
-        _program_options(one)
-        one.add_argument("--target", default="auto", choices=("auto", *TARGETS))
-        one.add_argument("--device", help=f"the machine to plan for: cpu, {', '.join(DEVICES)} (default: the target's)")
-        registered = f"{', '.join(STRATEGIES)}, or what FILE.py registers"
-        if name == "compare":
-            one.add_argument("--strategy", action="append", metavar="NAME[,NAME]", help=f"some of {registered} (default: all)")
-            one.add_argument("--optimum", action="store_true", help="add the best plan there is (small programs)")
-        else:
-            one.add_argument("--strategy", default="auto", help=f"one of {registered}")
-        if name == "explain":
-            one.add_argument("--html", metavar="PATH", help="write the page there instead of printing text")
-            one.add_argument("--architecture", default="", metavar="SM",
-                             help="assemble the kernels for sm_75, sm_80, sm_90 or sm_100, and show registers, spills, barriers")
-        one.set_defaults(command=command)
-    _explore_options(commands.add_parser("explore", help="a page that shows how the compiler treats a function, step by step"))
-    _bench_options(commands.add_parser("bench", help="a suite of workloads under every strategy, in a clone of the repository"))
-    _calibrate_options(commands.add_parser("calibrate", help="measure this machine, and how well the cost model knows it"))
-    doctor = commands.add_parser("doctor", help="what this machine has, what will run on it, and how to get the rest")
-    doctor.set_defaults(command=_doctor)
+    one = command("explain", _explain, "what was decided and why, kernel by kernel", program, machine, strategy)
+    one.add_argument("--html", metavar="PATH", help="write the page there instead of printing text")
+    one.add_argument("--architecture", default="", metavar="SM",
+                     help="assemble the kernels for sm_75, sm_80, sm_90 or sm_100, and show registers, spills, barriers")
+    one = command("compare", _compare, "all strategies: kernels, bytes, barriers, time, error", program, machine)
+    one.add_argument("--strategy", action="append", metavar="NAME[,NAME]", help=f"some of {registered} (default: all)")
+    one.add_argument("--optimum", action="store_true", help="add the best plan there is (small programs)")
+    one = command("explore", _explore, "a page that shows how the compiler treats a function, step by step", program, strategy,
+                  device=None)
+    one.add_argument("--gpu", default="toy", choices=GPUS, help="the GPU to plan for (default: toy, two blocks of 64 threads)")
+    one.add_argument("--save", metavar="PATH", help="write the page there, as one file that needs no server")
+    one.add_argument("--port", type=int, default=0, help="of the address (default: a free one)")
+    command("bench", _bench, "a suite of workloads under every strategy, in a clone of the repository")
+    one = command("calibrate", _calibrate, "measure this machine, and how well the cost model knows it")
+    one.add_argument("--target", choices=("cpu", "cuda"), default="cpu")
+    one.add_argument("--seconds", type=seconds, default=120.0, help="about how long to measure (default: 120)")
+    one.add_argument("--models", metavar="FOLDER", default="benchmarks/models",
+                     help="of files that define make(preset), to check the model on (default: benchmarks/models)")
+    one.add_argument("--out", metavar="PATH", help="where to write all results as JSON, besides the device file")
+    command("doctor", _doctor, "what this machine has, what will run on it, and how to get the rest")
     return parser
 
 
-def _natural(word: str) -> int:
-    if not (word.isascii() and word.isdigit()):
-        raise argparse.ArgumentTypeError(f"{word!r} is not a whole number, 0 or more")
-    return int(word)
-
-
-def _seconds(word: str) -> float:
+def seconds(word: str) -> float:
+    """A number of seconds, as an option has it."""
     try:
         if 0 <= (number := float(word)) < float("inf"):
             return number
@@ -149,83 +156,7 @@ def _seconds(word: str) -> float:
     raise argparse.ArgumentTypeError(f"{word!r} is not a number of seconds, 0 or more")
 
 
-def _program_options(one: argparse.ArgumentParser) -> None:
-    one.add_argument("program", help=WHERE)
-    one.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE",
-                     help="x=f32[128,768] (random numbers), x=array.npy, or a Python value: axis=-1")
-    one.add_argument("--preset", default="", help="which of make's programs, where no FUNCTION is named")
-    one.add_argument("--seed", type=_natural, default=0, help="of the random numbers")
-
-
-def _explore_options(one: argparse.ArgumentParser) -> None:
-    _program_options(one)
-    one.add_argument("--strategy", default="auto", help=f"one of {', '.join(STRATEGIES)}, or what FILE.py registers")
-    one.add_argument("--gpu", default="toy", choices=GPUS, help="the GPU to plan for (default: toy, two blocks of 64 threads)")
-    one.add_argument("--save", metavar="PATH", help="write the page there, as one file that needs no server")
-    one.add_argument("--port", type=_natural, default=0, help="of the address (default: a free one)")
-    one.set_defaults(command=_explore, device=None)
-
-
-def _bench_options(one: argparse.ArgumentParser) -> None:
-    one.add_argument("--suite", choices=SUITES, help="the papers' workloads (the default), their irregular shapes, "
-                     "Kitsune's workloads, or common programs on this CPU beside other libraries")
-    one.add_argument("--preset", default="small", choices=("small", "full"), help="full: the papers' shapes, many minutes")
-    one.add_argument("--workload", "--case", action="append", metavar="NAME[,NAME]", help="some of the suite (default: all)")
-    one.add_argument("--strategy", action="append", metavar="NAME[,NAME]", help="some strategies (default: the suite's)")
-    one.add_argument("--target", default="cpu", choices=("cpu", "cuda", "python"), help="where to run (default: cpu)")
-    one.add_argument("--seconds", type=_seconds, default=20.0, help="how long to measure each workload (default: 20)")
-    one.add_argument("--out", type=Path, metavar="FILE", help="the raw results (default: benchmarks/results/ by date)")
-    one.add_argument("--fresh", action="store_true", help="measure what is in the file too, and compile everything anew")
-    one.add_argument("--peers", action="append", metavar="NAME[,NAME]", help="of the suite cpu, which this implies: "
-                     "numexpr, jax, torch, inductor, or a Python file whose jit(fn) has kernels for fn.workload")
-    one.add_argument("--peer-python", metavar="PATH", help="the Python that has them (default: this one)")
-    one.set_defaults(command=_bench)
-
-
-def _calibrate_options(one: argparse.ArgumentParser) -> None:
-    one.add_argument("--target", choices=("cpu", "cuda"), default="cpu")
-    one.add_argument("--seconds", type=_seconds, default=120.0, help="about how long to measure (default: 120)")
-    one.add_argument("--models", metavar="FOLDER", default="benchmarks/models",
-                     help="of files that define make(preset), to check the model on (default: benchmarks/models)")
-    one.add_argument("--out", metavar="PATH", help="where to write all results as JSON, besides the device file")
-    one.set_defaults(command=_calibrate)
-
-
 # ---------------------------------------------------------------- the commands
-def _run(options: argparse.Namespace) -> None:
-    """Run once under one strategy. Print the results' shapes and their errors."""
-    fn, args, kwargs = _program(options)
-    program = trace(fn, args, kwargs)
-    leaves = [np.array(x) for x in flatten((args, kwargs))[0]]
-    exact = evaluate(program.graph, [*leaves, *program.outside(leaves)], float64=True)
-    exact = exact[:len(exact) - len(program.guards)]
-    target = choose_target(options.target)
-    compiled = jit(fn, strategy=options.strategy, target=target, device=options.device)
-    began = time.perf_counter()
-    run = compiled.compile(*args, **kwargs)
-    ready = time.perf_counter()
-    given = flatten((args, kwargs))[0]
-    results = _computed(program.outputs, run(given))
-    ran = time.perf_counter()
-    for i, (got, want) in enumerate(zip([*results, *(given[k] for k, _ in program.mutated)], exact, strict=True)):
-        got = np.asarray(got)
-        what = f"result {i}" if i < len(results) else f"changed in place, argument {program.mutated[i - len(results)][0]}"
-        print(f"{what}: {got.dtype.name}{list(got.shape)}, "
-              f"error {error_of(got, want):.1e} of the largest magnitude, against the reference in float64")
-    if not exact:
-        print("no result depends on an array: give one, as --arg x=f32[128,768]")
-    done = "reference: traced" if target == "reference" else f"{options.strategy} on {target}: compiled"
-    print(f"{done} in {ready - began:.2f} s, first run {(ran - ready) * 1e3:.2f} ms")
-
-
-def _computed(tree: Tree, result: Any) -> list[Any]:
-    """The arrays of a result that the graph computes, in order, without constants."""
-    if isinstance(tree, Branch):
-        parts = result.values() if isinstance(result, dict) else result
-        return [each for child, part in zip(tree.children, parts, strict=True) for each in _computed(child, part)]
-    return [result] if isinstance(tree, Leaf) else []
-
-
 def _explain(options: argparse.Namespace) -> None:
     fn, args, kwargs = _program(options)
     report = explain(fn, *args, strategy=options.strategy, target=_with_text(options.target),
@@ -238,7 +169,7 @@ def _explain(options: argparse.Namespace) -> None:
 
 def _compare(options: argparse.Namespace) -> None:
     fn, args, kwargs = _program(options)
-    print(compare(fn, *args, strategies=_names(options.strategy) or None, target=options.target,
+    print(compare(fn, *args, strategies=names(options.strategy) or None, target=options.target,
                   device=options.device, optimum=options.optimum, **kwargs))
 
 
@@ -268,14 +199,12 @@ def _write(path: str, text: str) -> None:
 
 
 def _bench(options: argparse.Namespace) -> None:
-    """Run a suite of the repository's ``benchmarks``, which are not in the package."""
-    options.suite = options.suite or ("cpu" if options.peers else "papers")
-    if not Path("benchmarks", f"{options.suite}.py").is_file():
-        raise UsageError(f"there is no benchmarks/{options.suite}.py in this folder; the workloads are in minisitch's "
-                         "repository: clone it, and run this command in the clone")
-    options.strategy, options.workload, options.peers = map(_names, (options.strategy, options.workload, options.peers))
+    """Hand the words to the repository's ``benchmarks``, which are not in the package."""
+    if not Path("benchmarks", "__main__.py").is_file():
+        raise UsageError("there is no folder benchmarks here; the workloads are in minisitch's repository: clone it, and run "
+                         "this command in the clone")
     sys.path.insert(0, os.getcwd())
-    importlib.import_module(f"benchmarks.{options.suite}").main(options)
+    importlib.import_module("benchmarks.__main__").main(options.words)
 
 
 def _calibrate(options: argparse.Namespace) -> None:
@@ -296,10 +225,7 @@ def _calibrate(options: argparse.Namespace) -> None:
     found.write(path)
     print(f"\nwrote {path}: `cpu` is priced with it from now on; delete it to have the built-in figures back")
     if options.out:
-        try:
-            Path(options.out).write_text(json.dumps(found.record(), indent=1) + "\n", encoding="utf-8")
-        except OSError as problem:
-            raise UsageError(f"cannot write {options.out}: {problem.strerror}; choose another path") from None
+        _write(options.out, json.dumps(found.record(), indent=1) + "\n")
 
 
 def _doctor(options: argparse.Namespace) -> int:
@@ -333,7 +259,7 @@ def _program(options: argparse.Namespace) -> tuple[Callable[..., Any], tuple, di
         raise UsageError(str(problem)) from None
     path, colon, name = options.program.partition(".py:")
     module = _load(Path(path + ".py" if colon else path))
-    for strategy in _names(options.strategy):  # after loading, which may register one
+    for strategy in names(options.strategy):  # after loading, which may register one
         if strategy not in STRATEGIES:
             raise UsageError(f"unknown strategy {strategy!r}{near(strategy, STRATEGIES)}; take one of {', '.join(STRATEGIES)}")
     if not colon:
@@ -342,7 +268,7 @@ def _program(options: argparse.Namespace) -> tuple[Callable[..., Any], tuple, di
     if not callable(fn):
         known = [n for n, f in vars(module).items() if inspect.isfunction(f) and f.__module__ == module.__name__]
         raise UsageError(f"{path}.py has no function {name!r}{near(name, known)}; it has {', '.join(known) or 'none'}")
-    given = [_argument(word, options.seed + i) for i, word in enumerate(options.arg)]
+    given = [_argument(word, i) for i, word in enumerate(options.arg)]
     kwargs = dict(given)
     if len(kwargs) < len(given):
         raise UsageError(f"--arg gives an argument twice: {', '.join(name for name, _ in given)}")
@@ -355,7 +281,7 @@ def _program(options: argparse.Namespace) -> tuple[Callable[..., Any], tuple, di
     return fn, bound.args, bound.kwargs
 
 
-def _names(value: str | list[str] | None) -> list[str]:
+def names(value: str | list[str] | None) -> list[str]:
     """The names in a repeatable option, which may also hold commas."""
     words = [value] if isinstance(value, str) else value or []
     return [name.strip() for word in words for name in word.split(",") if name.strip()]

@@ -570,7 +570,7 @@ def test_the_report_names_machine_papers_and_kernels_from_the_disk():
 def test_outside_a_clone_the_next_step_is_named(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert bench() == 2
-    assert "no benchmarks/papers.py in this folder" in capsys.readouterr().err
+    assert "no folder benchmarks here" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words, message", [(["--workload", "lr,resnet"], "unknown workload 'resnet'; take one of lr, "),

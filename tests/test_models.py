@@ -226,8 +226,8 @@ def test_a_workload_under_its_strategies_is_what_the_stepper_computes(name, stra
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_the_command_line_runs_a_workload(name, capsys):
-    assert main(["run", str(MODELS / f"{name}.py"), "--preset", "small", "--target", "python", "--strategy", "xla"]) == 0
-    assert "result 0: " in capsys.readouterr().out
+    assert main(["compare", str(MODELS / f"{name}.py"), "--preset", "small", "--target", "python", "--strategy", "xla"]) == 0
+    assert "\nxla  " in capsys.readouterr().out
 
 
 def test_the_papers_figures_have_the_means_that_it_states():

@@ -67,8 +67,8 @@ def test_a_workload_is_what_the_stepper_computes(name, strategy):
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_the_command_line_runs_a_workload(name, capsys):
     path = ROOT / "benchmarks" / "models" / f"{name}.py"
-    assert main(["run", str(path), "--preset", "small", "--target", "python", "--strategy", "xla"]) == 0
-    assert "result 0: " in capsys.readouterr().out
+    assert main(["compare", str(path), "--preset", "small", "--target", "python", "--strategy", "xla"]) == 0
+    assert "\nxla  " in capsys.readouterr().out
 
 
 # ---------------------------------------------------------------- operators
