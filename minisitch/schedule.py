@@ -3,7 +3,7 @@
 In:  a ``StitchPlan``. Out: a verified ``Kernel``, ready to be printed for a GPU or a CPU.
 
 ``kernel.memory`` has decided where values live, and ``kernel.statements`` fills the phases. This
-file puts the phases in order, counts the traffic, and configures the launch (assume, relax, apply:
+file puts the phases in order, and configures the launch (assume, relax, apply:
 AStitch 2022, 4.5). The kernel is the plain one: a loop over rows, and in it loops that take one
 column after the other. ``passes`` make it fast.
 """
@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
@@ -22,7 +21,6 @@ from .kernel import ir
 from .kernel.memory import Layout
 from .kernel.statements import Names, Statements, Stores
 from .kernel.verify import verify_kernel
-from .stitch.index import Index, Loaded, footprint
 from .stitch.mapping import EXCHANGED_AT_ONCE, MANY_REGISTERS, WARP, ThreadMap
 from .stitch.plan import LoopPlan, StitchPlan
 
@@ -116,7 +114,6 @@ def _build(layout: Layout) -> ir.Kernel:
     return ir.Kernel(
         _name(layout.plan, layout.block), layout.plan, layout.device, tuple(buffers), tuple(constants.values()), tuple(segments),
         grid=1, block=layout.block, registers=REGISTERS,
-        touches=touches(segments, layout.buffers),
         locations=tuple(map(layout.locations, layout.plan.sub_roots)),
         decisions=tuple(layout.decisions))
 
@@ -223,38 +220,3 @@ class _Nests:
             self.closing = self.closing or (ir.Let("part", part),)
         self.opening = (*self.opening, loop)
         self.closing = (*self.closing, replace(loop, body=(ir.Combine((fold,)), *stores)))
-
-
-# ---------------------------------------------------------------- traffic
-def touches(segments: Sequence[ir.Segment], buffers: Mapping[str, ir.Buffer]) -> tuple[ir.Touch, ...]:
-    """The cells of global memory that plain segments read and write.
-
-    The cost model counts them, and the stepper checks them.
-    """
-    # level, buffer, stores: how often each index is accessed, at most
-    seen: dict[tuple[int, str, bool], Counter[Index]] = defaultdict(Counter)
-    level = 0
-    for segment in segments:
-        nests = [(phase.nest, segment.rows * phase.cols * phase.serial) for phase in segment.phases]
-        for nest, trips in (*nests, (segment.closing, segment.rows)):
-            for a in ir.accesses(segment, nest):
-                if buffers[a.buffer].scope != "shared":
-                    seen[level, a.buffer, a.stores][a.index] += trips
-        level += segment.barrier == "grid"
-    found: list[ir.Touch] = []
-    made = {b.name for b in buffers.values() if b.scope == "input"}
-    for level, buffer in sorted({key[:2] for key in seen}):
-        size = buffers[buffer].size
-        read, written = (_cells(seen[level, buffer, stores], size) for stores in (False, True))
-        if written and buffer not in made:
-            read = 0  # what this epoch wrote is still in cache when it is read
-            made.add(buffer)
-        found.append(ir.Touch(level, buffer, read, written))
-    return tuple(found)
-
-
-def _cells(trips: Mapping[Index, int], size: int) -> int:
-    """Cells that accesses touch together. A gather touches at most one in each turn of its loop."""
-    gathers = {i: n for i, n in trips.items() if any(isinstance(a, Loaded) for _, a in i.terms)}
-    plain = footprint(trips.keys() - gathers.keys(), size)
-    return min(size, plain + min(footprint(gathers, size), sum(gathers.values())))

@@ -476,20 +476,6 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Touch:
-    """Cells of a global buffer that are read and written between two grid barriers, each counted once.
-
-    If the buffer is written in that time for the first time, ``read`` is 0: what is read then is
-    still in cache.
-    """
-
-    level: int
-    buffer: str
-    read: int
-    written: int
-
-
-@dataclass(frozen=True)
 class Location:
     """One of the places where a value lives, for the printed kernel.
 
@@ -513,7 +499,6 @@ class Kernel:
     grid: int
     block: int
     registers: int
-    touches: tuple[Touch, ...]
     locations: tuple[tuple[Location, ...], ...]  # where each sub-root of the plan lives
     decisions: tuple[Decision, ...]
     wanted_bytes: int = 0  # shared memory of one block, before any value was demoted

@@ -16,19 +16,17 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ..kernel import ir
-from ..schedule import touches
 from .registry import kernel_pass
 
 
 @kernel_pass("share_row_values")
 def share_row_values(kernel: ir.Kernel) -> ir.Kernel:
-    """Compute what several loops of a row need once, and count the accesses that are left."""
+    """Compute what several loops of a row need once."""
     inputs = [b.name for b in kernel.buffers if b.scope == "input"]
     segments = tuple(replace(s, phases=tuple(reuse(s.phases, inputs))) for s in kernel.segments)
     if _computed_once(segments) == _computed_once(kernel.segments):
         return kernel
-    plain = not any(s.windows for s in segments) and not kernel.aligned
-    return replace(kernel, segments=segments, touches=touches(segments, kernel.by_name) if plain else kernel.touches)
+    return replace(kernel, segments=segments)
 
 
 def _computed_once(segments: Sequence[ir.Segment]) -> int:

@@ -23,7 +23,8 @@ The time of each part between grid barriers comes from its memory time and its a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..cpu_emit import calls
@@ -31,7 +32,7 @@ from ..device import LINE, SERIAL_BESIDE_LIBRARY, Device
 from ..graph import Graph, Node
 from ..kernel import ir
 from ..ops import EXACT, compute_dtype, itemsize, kind_of
-from ..stitch.index import Digit, Index
+from ..stitch.index import Digit, Index, Loaded, footprint
 from ..stitch.mapping import COLUMNS, MANY_REGISTERS
 
 # Scalar operations that a heavy one counts for on a GPU: the length of its polynomial.
@@ -60,8 +61,47 @@ class Bytes:
 
 def traffic(kernel: ir.Kernel) -> Bytes:
     """Compulsory main-memory traffic of one launch."""
-    size = {b.name: itemsize(b.dtype) for b in kernel.buffers}
-    return Bytes(sum(t.read * size[t.buffer] for t in kernel.touches), sum(t.written * size[t.buffer] for t in kernel.touches))
+    parts = traffic_by_level(kernel)
+    return Bytes(sum(part.read for part in parts), sum(part.written for part in parts))
+
+
+def traffic_by_level(kernel: ir.Kernel) -> list[Bytes]:
+    """Compulsory traffic of each part between grid barriers.
+
+    Nothing is read of a buffer that is written there for the first time: it is still in cache.
+    """
+    found, made = [], {b.name for b in kernel.buffers if b.scope == "input"}
+    for segments in levels(kernel):
+        read = written = 0
+        for name, (loads, stores) in _accesses(kernel, segments).items():
+            b = kernel.by_name[name]
+            stored = _cells(stores, b.size)
+            written += stored * itemsize(b.dtype)
+            if name in made or not stored:
+                read += _cells(loads, b.size) * itemsize(b.dtype)
+            if stored:
+                made.add(name)
+        found.append(Bytes(read, written))
+    return found
+
+
+def _accesses(kernel: ir.Kernel, segments: Sequence[ir.Segment]) -> dict[str, tuple[Counter[Index], Counter[Index]]]:
+    """For each buffer in global memory how often each index is read, and how often it is stored to, at most."""
+    found: dict[str, tuple[Counter[Index], Counter[Index]]] = {}
+    for segment in segments:
+        nests = [(phase.nest, segment.rows * phase.cols * phase.serial) for phase in segment.phases]
+        for nest, trips in (*nests, (segment.closing, segment.rows)):
+            for a in ir.accesses(segment, nest):
+                if kernel.by_name[a.buffer].scope not in ("shared", "register"):
+                    found.setdefault(a.buffer, (Counter(), Counter()))[a.stores][a.index] += trips
+    return found
+
+
+def _cells(trips: Mapping[Index, int], size: int) -> int:
+    """Cells that accesses touch together. A gather touches at most one in each turn of its loop."""
+    gathers = {i: n for i, n in trips.items() if any(isinstance(a, Loaded) for _, a in i.terms)}
+    plain = footprint(trips.keys() - gathers.keys(), size)
+    return min(size, plain + min(footprint(gathers, size), sum(gathers.values())))
 
 
 def library_traffic(graph: Graph, node: Node) -> Bytes:
@@ -88,12 +128,7 @@ def kernel_us(kernel: ir.Kernel, program_bytes: int = 0) -> float:
     ``program_bytes`` is the working set of the whole program. It decides which cache serves
     the kernel on a CPU.
     """
-    size = {b.name: itemsize(b.dtype) for b in kernel.buffers}
-    moved: dict[int, Bytes] = {}
-    for t in kernel.touches:
-        before = moved.get(t.level, Bytes(0, 0))
-        moved[t.level] = Bytes(before.read + t.read * size[t.buffer], before.written + t.written * size[t.buffer])
-    by_level = list(zip(levels(kernel), (moved[number] for number in sorted(moved)), strict=False))
+    by_level = list(zip(levels(kernel), traffic_by_level(kernel), strict=True))
     return _cpu_us(kernel, by_level, program_bytes) if kernel.device.kind == "cpu" else _gpu_us(kernel, by_level)
 
 
