@@ -106,6 +106,14 @@ def test_light_windows_may_be_recomputed_at_four_places():
     assert any(d.rule == "many-positions" for d in fuse(windows(5, "abs"), "xla", V100).decisions)
 
 
+def test_the_result_of_a_library_call_is_in_memory_however_many_windows_read_it():
+    lines = ["f32[80] = input name='x'", "f32[80] = sort %0 axis=0"]
+    lines += [f"f32[2] = slice %1 size=(2,) start=({k},) step=(1,)" for k in range(MOST_CHAINS + 1)]
+    lines += [f"f32[2] = add %{len(lines) - 1 + k if k else 2} %{3 + k}" for k in range(MOST_CHAINS)]
+    found = fuse(program(*lines, f"return %{len(lines) - 1}"), "xla", V100)
+    assert [p.kind for p in found.patterns] == ["library", "kernel"]
+
+
 @pytest.mark.parametrize("count, op, why", [(5, "abs", "at 5 places; at most 4"), (3, "exp", "at 3 places; at most 2")])
 def test_a_value_at_many_positions_says_at_how_many(count, op, why):
     graph = windows(count, op)
