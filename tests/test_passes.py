@@ -13,10 +13,11 @@ from minisitch import cpu_emit, cuda_emit
 from minisitch.errors import KernelError, MinisitchError
 from minisitch.kernel import ir
 from minisitch.lower import STAGES, lower_program, program_of
-from minisitch.passes.registry import DEFAULTS, PASSES, chosen, history
+from minisitch.passes.registry import DEFAULTS, PASSES, chosen, default_kernel, history, kernel_of
 from minisitch.runtime.assemble import assemble
 from minisitch.runtime.this_machine import BUILT_IN, cpu_with
 from minisitch.simplify import simplify
+from minisitch.strategies.cost import traffic_by_level
 from minisitch.testing import check_graph, random_graph, random_inputs
 from minisitch.testing.judge import judge
 
@@ -88,7 +89,7 @@ CASES = {
 }
 
 
-def kernel_of(name, passes):
+def kernel_after(name, passes):
     function, shapes, device, _ = CASES[name]
     return one_kernel(simplify(traced(function, *shapes)), device, passes)
 
@@ -100,16 +101,16 @@ def test_every_pass_of_a_device_has_a_case():
 
 @pytest.mark.parametrize("name", CASES)
 def test_before_and_after(name, golden):
-    before, after = kernel_of(name, ()), kernel_of(name, (name,))
+    before, after = kernel_after(name, ()), kernel_after(name, (name,))
     golden(f"pass_{name}", f"before\n\n{before}\n\nafter {name}\n\n{after}\n")
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_it_improves(name):
-    before, after = kernel_of(name, ()), kernel_of(name, (name,))
+    before, after = kernel_after(name, ()), kernel_after(name, (name,))
     assert before.passes == () and after.passes == (name,)
     if name == "column_sweep":  # against rows of sums that are not swept
-        assert 8 * stores_of_sums(after) == stores_of_sums(kernel_of(name, ("nest_loops",)))
+        assert 8 * stores_of_sums(after) == stores_of_sums(kernel_after(name, ("nest_loops",)))
     else:
         count = CASES[name][3]
         assert count(after) < count(before)
@@ -152,6 +153,20 @@ def test_on_a_gpu_passes_change_no_result(passes):
         graph = random_graph(np.random.default_rng(seed), max_nodes=12, max_elements=400)
         inputs = random_inputs(graph, np.random.default_rng(seed))
         check_graph(graph, inputs, lambda graph, inputs: outputs(graph, inputs, "step", TOY, passes))
+
+
+@pytest.mark.parametrize("device", [CPU, TOY], ids=lambda d: d.kind)
+def test_no_pass_changes_which_cells_are_counted(device):
+    """The cost model counts the cells of the kernel that runs. The stepper counts those of plain kernels (``test_cost``)."""
+    graphs = [random_graph(np.random.default_rng(seed), max_nodes=15, max_elements=2000) for seed in (*range(15), 20132)]
+    graphs += [traced(softmax, (2, 30001)), traced(lambda x: x[:, ::-1].sum(0), (300, 70)), traced(lambda x: x.T * 2, (100, 90))]
+    kernels = 0
+    for graph in graphs:
+        for plan in lower_program(program_of(graph), "astitch", "step", device, "stitch").stitches:
+            fast, plain = default_kernel(plan), kernel_of(plan, ())
+            assert traffic_by_level(fast) == traffic_by_level(plain), f"{fast}\n{plain}"
+            kernels += 1
+    assert kernels > 20
 
 
 @pytest.mark.parametrize("left_out", DEFAULTS["cpu"])

@@ -32,7 +32,7 @@ from ..device import LINE, SERIAL_BESIDE_LIBRARY, Device
 from ..graph import Graph, Node
 from ..kernel import ir
 from ..ops import EXACT, compute_dtype, itemsize, kind_of
-from ..stitch.index import Digit, Index, Loaded, footprint
+from ..stitch.index import Atom, Digit, Index, Loaded, footprint
 from ..stitch.mapping import COLUMNS, MANY_REGISTERS
 
 # Scalar operations that a heavy one counts for on a GPU: the length of its polynomial.
@@ -93,8 +93,22 @@ def _accesses(kernel: ir.Kernel, segments: Sequence[ir.Segment]) -> dict[str, tu
         for nest, trips in (*nests, (segment.closing, segment.rows)):
             for a in ir.accesses(segment, nest):
                 if kernel.by_name[a.buffer].scope not in ("shared", "register"):
-                    found.setdefault(a.buffer, (Counter(), Counter()))[a.stores][a.index] += trips
+                    found.setdefault(a.buffer, (Counter(), Counter()))[a.stores][_of_all_tasks(a.index)] += trips
     return found
+
+
+def _of_all_tasks(index: Index) -> Index:
+    """An index without the places in a chunk: in all tasks together ``start`` and these count what ``start`` alone does.
+
+    Before:  (start // 44) * 62 + c0 * 62 + c1        After:  (start // 44) * 62 + c1
+    """
+    starts = [(abs(c), a.size) for c, a in index.terms if isinstance(a, Digit) and a.var == "start"]
+
+    def counted(c: int, atom: Atom) -> bool:
+        own = isinstance(atom, Digit) and atom.var == "start"
+        return own or not any(abs(c) % step == 0 and abs(c) < step * size for step, size in starts)
+
+    return Index(index.const, tuple((c, atom) for c, atom in index.terms if counted(c, atom)))
 
 
 def _cells(trips: Mapping[Index, int], size: int) -> int:
