@@ -32,16 +32,15 @@ from minisitch.errors import KernelError, PlanError
 from minisitch.fuse import Stitching, extract, fuse
 from minisitch.kernel import ir
 from minisitch.kernel.ir import Compute, Load, Store
-from minisitch.kernel.memory import schedule_key
 from minisitch.kernel.verify import verify_kernel
 from minisitch.lower import lower_plan
 from minisitch.passes.registry import default_kernel
 from minisitch.runtime.assemble import assemble
 from minisitch.runtime.this_machine import get_device
-from minisitch.schedule import as_scheduled
 from minisitch.simplify import simplify
 from minisitch.stitch.index import variable
 from minisitch.stitch.loops import stitch
+from minisitch.strategies.prices import as_scheduled, schedule_key
 from minisitch.testing import check_graph, random_graph, random_inputs
 from minisitch.testing.judge import judge
 from minisitch.trace import Program

@@ -25,14 +25,13 @@ output. ``nest_loops``, ``column_sweep`` and ``batch_rows`` add rows of a CPU's 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from ..errors import KernelError
 from ..fuse import Decision
 from ..ops import SHORT, compute_dtype, shuffle_dtype
-from ..stitch.mapping import EXCHANGED_AT_ONCE, WARP, ThreadMap, map_rows_as
+from ..stitch.mapping import EXCHANGED_AT_ONCE, WARP, ThreadMap
 from ..stitch.plan import LoopPlan, SegmentKey, StitchPlan
 from ..stitch.subroots import SubRoot
 from .ir import Buffer, Location
@@ -236,17 +235,3 @@ class Layout:
                     found[loop.order] = "warp" if self.maps[key].threads_per_row <= WARP else "block"
                     written.clear()
         return found
-
-
-def schedule_key(plan: StitchPlan) -> tuple[Hashable, ...]:
-    """All that a layout takes from a plan.
-
-    From the plan's composition it takes how rows are mapped, whether threads take several columns,
-    and what blocks share.
-    """
-    how = plan.composition
-    rows = [s for s in plan.sub_roots if s.space.kind == "row"]
-    maps = tuple(map_rows_as(how, s.space.rows, s.cols, plan.device) for s in rows)
-    shared = tuple(s.node for s in plan.sub_roots if how.shares(s.node))
-    return plan.graph.structure_text, plan.sub_roots, maps, plan.device.kind == "gpu" and how.deals, shared
-

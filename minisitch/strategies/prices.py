@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from copy import copy
+from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from ..device import Device
@@ -19,10 +20,10 @@ from ..errors import KernelError, PlanError
 from ..fuse import ALL_INGREDIENTS, Composition, FusionPlan, Pattern, extract, read_in_place
 from ..graph import Graph
 from ..kernel.ir import Kernel, Segment
-from ..kernel.memory import schedule_key
 from ..passes.registry import DEFAULTS, default_kernel, kernel_of
-from ..schedule import as_scheduled
+from ..schedule import kernel_name
 from ..stitch.compose import compose
+from ..stitch.mapping import map_rows_as
 from ..stitch.plan import StitchPlan
 from .cost import kernel_us, library_us, working_set
 
@@ -99,6 +100,26 @@ def built(graph: Graph, device: Device, composition: Composition) -> Kernel:
             raise
         known.by_loops.setdefault(loops, known[key])
     return known[key]
+
+
+def schedule_key(plan: StitchPlan) -> tuple[Hashable, ...]:
+    """All that a kernel takes from a plan, except its name and its decisions.
+
+    From the plan's composition it takes how rows are mapped, whether threads take several columns,
+    and what blocks share.
+    """
+    how = plan.composition
+    rows = [s for s in plan.sub_roots if s.space.kind == "row"]
+    maps = tuple(map_rows_as(how, s.space.rows, s.cols, plan.device) for s in rows)
+    shared = tuple(s.node for s in plan.sub_roots if how.shares(s.node))
+    return plan.graph.structure_text, plan.sub_roots, maps, plan.device.kind == "gpu" and how.deals, shared
+
+
+def as_scheduled(kernel: Kernel, plan: StitchPlan) -> Kernel:
+    """The kernel of a plan whose ``schedule_key`` is that of ``kernel``: the same loops, another name, other decisions."""
+    placed = kernel.decisions[len(kernel.plan.decisions):]
+    whole = replace(plan, maps=kernel.plan.maps, demoted=kernel.plan.demoted)
+    return replace(kernel, name=kernel_name(plan, kernel.block), plan=whole, decisions=(*plan.decisions, *placed))
 
 
 class Prices:
