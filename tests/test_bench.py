@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 import sys
 from argparse import Namespace
 from collections import Counter
@@ -24,7 +23,6 @@ sys.path.insert(0, str(ROOT))
 
 import minisitch as ms  # noqa: E402
 from benchmarks import (  # noqa: E402
-    ablation,
     cpu,
     cpu_peer,
     cpu_programs,
@@ -37,8 +35,6 @@ from benchmarks.kernelwise import wrong_kernels  # noqa: E402
 from minisitch import __main__ as cli  # noqa: E402
 from minisitch.explain.compare import take_turns  # noqa: E402
 from minisitch.runtime import Executable, assemble, choose_device, lower_program  # noqa: E402
-from minisitch.runtime.cpu import compile as compiler  # noqa: E402
-from minisitch.runtime.cpu import object_code  # noqa: E402
 from minisitch.trace import trace  # noqa: E402
 
 
@@ -582,57 +578,3 @@ def test_outside_a_clone_the_next_step_is_named(tmp_path, monkeypatch, capsys):
 def test_wrong_words_are_answered(words, message, capsys, tmp_path):
     assert bench(*words, "--out", tmp_path / "raw.json") == 1
     assert message in capsys.readouterr().err and not (tmp_path / "raw.json").exists()
-
-
-# ---------------------------------------------------------------- what each rule buys
-def test_the_page_has_the_ablation_of_today():
-    page = (Path(ablation.__file__).parent.parent / "docs" / "performance.md").read_text(encoding="utf-8")
-    for ingredient in ablation.INGREDIENTS:
-        assert re.search(rf"^\| {re.escape(ingredient.name)} +\|", page, re.M), ingredient.name
-    assert f"times {len(ablation.PROGRAMS)} programs" in page
-
-
-def waves(x):
-    return np.tanh(x) / np.exp(-x * x)
-
-
-def rows(x):
-    return np.exp(x - x.max(axis=-1, keepdims=True)).sum(axis=-1)
-
-
-SHOWN_BY = {  # the beginnings of ingredients' names, at a small program whose machine code each of them changes
-    (waves, (1024,)): ("stitching", "polynomials", "several vectors", "division", "arrays that do not overlap"),
-    (rows, (40, 64)): ("sums in any order", "maximum", "short loops", "`batch_rows`")}
-AT_RUN_TIME = ("results' memory", "threads that look", "the second core")
-ELSEWHERE = ("scratch rows",)  # tests/test_assembly.py
-
-
-@pytest.mark.parametrize("program, shape", SHOWN_BY, ids=lambda given: getattr(given, "__name__", None))
-def test_an_ablation_takes_out_what_it_says_and_leaves_results_right(monkeypatch, program, shape):
-    """An ingredient whose place in the package has moved would change no machine code. One that is none is seen."""
-    code, image_of, compiled = {}, object_code.image_of, ablation.compiled
-    names = re.compile(rf".*missing Environment.*|_ZN\w+|\w*{program.__name__}\w*")  # they count up
-
-    def noted(made):
-        if made.__wrapped__.__module__ == compiler.__name__:  # a kernel, and no part of the thread pool
-            code[list(code)[-1]] += names.sub("", object_code.assembly_of(made))
-        return image_of(made)
-
-    def named(program, ingredient):
-        code[ingredient.name if ingredient else "all"] = ""
-        return compiled(program, ingredient)
-
-    monkeypatch.setattr(object_code, "image_of", noted)
-    monkeypatch.setattr(ablation, "compiled", named)
-    left_out = [i for i in ablation.INGREDIENTS if i.name.startswith(SHOWN_BY[program, shape])]
-    ablation.measure(program, [shape], 0.0, (*left_out, ablation.Ingredient("nothing")))
-    assert [name for name in code if code[name] == code["all"]] == ["all", "nothing"]
-    assert len(code) == len(SHOWN_BY[program, shape]) + 2
-
-
-def test_every_ingredient_is_shown_and_reported():
-    others = [i for i in ablation.INGREDIENTS if not i.name.startswith(tuple(itertools.chain(*SHOWN_BY.values())))]
-    assert all(i.name.startswith(AT_RUN_TIME + ELSEWHERE) for i in others)
-    found = ablation.measure(waves, [(1024,)], 0.0, others)
-    text = ablation.report({"waves": {i.name: [2.0] for i in ablation.INGREDIENTS} | found})
-    assert all(f"| {i.name} " in text for i in ablation.INGREDIENTS)
