@@ -30,7 +30,6 @@ from .papers import WORKLOADS
 from .results import ROOT, tell
 
 STEPS = {  # each adds one step to the line before
-    "cut": Judgement(replan=False, ablate=False, merge=False, compare=False),
     "ablate": Judgement(replan=False, merge=False, compare=False),
     "replan": Judgement(merge=False, compare=False),
     "merge": Judgement(compare=False),

@@ -17,8 +17,6 @@ from .errors import DeviceError
 # Below this work one core is faster than several. It counts scalar operations, loads and stores. A
 # heavy operation counts as eight. At 0.03 ns each the bound is 30 us of one core.
 SERIAL_BELOW = 1_000_000
-# the same beside a matrix product, which keeps the other cores busy (``cost.beside_library``)
-SERIAL_BESIDE_LIBRARY = 10 * SERIAL_BELOW
 LINE, SECTOR = 64, 32  # bytes that a CPU's cache and a GPU's memory move at least
 
 

@@ -33,7 +33,6 @@ from .passes.registry import chosen
 from .simplify import simplify
 from .stitch.compose import compose
 from .stitch.plan import StitchPlan
-from .strategies.cost import beside_library
 from .strategies.kitsune.emit import Flow, emit_pipeline
 from .strategies.kitsune.pipeline import Pipeline
 from .strategies.prices import digest, scheduled, shared_kernels
@@ -113,7 +112,6 @@ def lower_program(program: Program, strategy: str, target: str, device: Device, 
         return Stages(program, program.graph, device, FusionPlan(program.graph, strategy, (), ()))
     now("simplifying")
     graph = simplify(program.graph)
-    device = beside_library(graph, device)  # whose cores are shared with the program's library calls
     if stage == "simplify":
         return Stages(program, graph, device, FusionPlan(graph, strategy, (), ()))
     with shared_kernels(device):  # what a strategy has built to know its price is not built again

@@ -45,7 +45,7 @@ def schedule(plan: StitchPlan, rewrite: Callable[[ir.Kernel], ir.Kernel] = lambd
         plan = replace(plan, demoted=plan.demoted | {largest.node})
 
 
-def kernel_name(plan: StitchPlan, block: int) -> str:
+def _name(plan: StitchPlan, block: int) -> str:
     """What it computes, in the user's words, and a digest. Equal kernels have equal names."""
     nodes = plan.graph.nodes
     words = list(dict.fromkeys(n.via for n in nodes if n.via and n.kind != "source"))
@@ -105,7 +105,7 @@ def _build(layout: Layout) -> ir.Kernel:
     ranked = {"input": 0, "output": 1, "scratch": 2, "shared": 3}
     buffers = sorted(layout.buffers.values(), key=lambda b: (ranked[b.scope], b.role == "exchange"))
     return ir.Kernel(
-        kernel_name(layout.plan, layout.block), layout.plan, layout.device, tuple(buffers), tuple(constants.values()),
+        _name(layout.plan, layout.block), layout.plan, layout.device, tuple(buffers), tuple(constants.values()),
         tuple(segments), grid=1, block=layout.block, registers=REGISTERS,
         locations=tuple(map(layout.locations, layout.plan.sub_roots)),
         decisions=tuple(layout.decisions))

@@ -21,7 +21,7 @@ from minisitch.simplify import simplify
 from minisitch.stitch.block_cuts import BlockComposition
 from minisitch.stitch.loops import BarrierNeeded
 from minisitch.strategies import auto
-from minisitch.strategies.auto import ABLATIONS, MOST_CUTS, PROPOSERS, RESOLUTION, Judgement, changes, decide
+from minisitch.strategies.auto import ABLATIONS, PROPOSERS, RESOLUTION, Judgement, changes, decide
 from minisitch.strategies.prices import Prices, built, read_whole
 from minisitch.testing import check_graph, graphs, random_graph, random_inputs
 from minisitch.trace import trace
@@ -69,11 +69,10 @@ def test_a_gain_that_the_model_cannot_tell_is_left(seed):
 
 @given(seed=st.integers(0, 10_000))
 def test_each_step_only_lowers_the_price(seed):
-    """The ablation: AStitch as it is, then judged by cuts, by fewer ingredients, by the others' plans, in
-    fewer launches, then compared."""
+    """The ablation: AStitch as it is, then judged by fewer ingredients, by the others' plans, in fewer launches, then compared."""
     graph = large(seed)
     prices = Prices(graph, V100)
-    nothing = Judgement(replan=False, ablate=False, cut=False, merge=False, compare=False)
+    nothing = Judgement(replan=False, ablate=False, merge=False, compare=False)
     series = [nothing, *STEPS.values()]
     us = [prices.plan_us(decide(graph, V100, steps)) for steps in series]
     assert us[0] == pytest.approx(prices.plan_us(fuse(graph, "astitch", V100)))
@@ -149,36 +148,6 @@ def test_a_strategy_that_refuses_is_no_proposal(monkeypatch, refuses):
     monkeypatch.setitem(STRATEGIES, "astitch", refusal)
     with pytest.raises(KernelError, match="not with these shapes"):
         fuse(graph, "auto", V100)
-
-
-@given(st.integers(0, 100))
-def test_cuts_are_tried_at_eight_barriers_evenly_spread(last):
-    tried = auto._spread(last)
-    assert len(tried) == min(last, MOST_CUTS) and set(tried) <= set(range(1, last + 1)) and (last == 0 or tried[-1] == last)
-    gaps = [b - a for a, b in zip([0, *tried], tried, strict=False)]
-    assert not gaps or max(gaps) - min(gaps) <= 1
-
-
-def test_a_half_that_cannot_be_built_costs_no_other_cut(monkeypatch):
-    """Of a kernel with several grid barriers the first cut is refused: the others are still weighed."""
-    def long(x):
-        for _ in range(3):
-            x = np.exp(x - np.max(x, axis=0)) * np.sum(x, axis=1, keepdims=True)
-        return x
-    graph = graph_of(long, "f32[2048,512]")
-    steps = Judgement(replan=False, ablate=False, merge=False, compare=False)
-    tried, true_price = [], Prices.pattern_us
-
-    def priced(self, pattern):
-        if len(pattern.members) < len(graph) - 1:  # a half
-            tried.append(pattern)
-            if pattern == tried[0]:
-                raise KernelError("cannot be built")
-        return true_price(self, pattern)
-    monkeypatch.setattr(Prices, "pattern_us", priced)
-    plan = decide(graph, V100, steps)
-    (weighed,) = [d.why for d in plan.decisions if d.rule == "cheapest-way"]
-    assert len(tried) > 1 and "cut at barrier" in weighed
 
 
 def test_what_costs_too_much_is_not_built(monkeypatch):
@@ -308,16 +277,6 @@ def test_a_composition_that_names_values_names_those_of_its_kernel():
                 assert all(nodes[node].kind != "source" for node in looped)
                 assert [s.node for s in prices.kernel(pattern).plan.sub_roots] == sorted(looped), "and it is built"
     assert found > 1
-
-
-def test_a_kernel_is_cut_at_its_barrier_where_launches_are_cheaper():
-    """And is not where they are dearer: the same program on the same machine but for the price of a barrier."""
-    graph = graph_of(lambda x: x / np.sum(np.exp(x), axis=0), "f32[2048,2048]")
-    plan = fuse(graph, "astitch", V100)
-    assert len(plan.kernels) == 1
-    cut = decide(graph, replace(V100, launch_us=1.0, grid_barrier_us=50.0), proposers=("astitch",))
-    assert len(cut.kernels) > 1 and any("cut at barrier" in d.why.split(": ")[-1] for d in cut.decisions)
-    assert len(decide(graph, replace(V100, grid_barrier_us=0.1), proposers=("astitch",)).kernels) == 1
 
 
 def test_nothing_put_together_is_planned_too():

@@ -221,15 +221,6 @@ def test_the_model_is_priced_for_the_device_that_is_asked_for():
     assert sample.modelled(slow) > 1000 > sample.modelled(cpu_with(BUILT_IN))
 
 
-def test_a_programs_kernels_are_priced_as_they_run_beside_its_products():
-    """One core has the softmax to itself behind a product with threads, whatever the device's figure; and else two have it."""
-    x, w, scores = (np.ones(shape, np.float32) for shape in ((256, 64), (64, 512), (256, 512)))
-    early = replace(cpu_with(BUILT_IN, 2), serial_below=100_000)
-    alone = [s.modelled(early) - s.modelled(replace(early, sms=1)) for s in cal._program("p", lambda x, w: softmax(x @ w), (x, w), early)]
-    shared = [s.modelled(early) - s.modelled(replace(early, sms=1)) for s in cal._program("q", softmax, (scores,), early)]
-    assert alone and not any(alone) and min(shared) < 0
-
-
 # ---------------------------------------------------------------- the command
 def test_the_command_refuses_what_it_cannot_do(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr("minisitch.__main__.choose_target", lambda _: "cpu")

@@ -224,30 +224,6 @@ def test_short_rows_are_vectorised_before_they_are_unrolled():
         assert sums[True] < sums[False] / 2
 
 
-def test_polynomials_take_several_vectors_side_by_side(monkeypatch):
-    """As many divisions in a turn of the loop as vectors; a loop of few turns is left alone: it would have no whole turn."""
-    from numba.core.cpu import CPUContext
-
-    text = ("def side(first, last, x, y):\n    for row in range(first, last):\n        x_row = x[row * {n}:(row + 1) * {n}]\n"
-            "        y_row = y[row * {n}:(row + 1) * {n}]\n        for col in range({n}):\n"
-            "            y_row[col] = tanh_f32(x_row[col])\n")
-    few, many = compiler.SIDE_BY_SIDE_FROM - 1, compiler.SIDE_BY_SIDE_FROM
-    divisions, usual = {}, CPUContext.post_lowering
-    for asked in (True, False):
-        if not asked:
-            monkeypatch.setattr(compiler, "SIDE_BY_SIDE_FROM", 1 << 40)
-        for n in (few, many):
-            assembly = inspect_assembly(Request(text.format(n=n), "side", F32))
-            divisions[n, asked] = len(re.findall(rf"div.*{widest_register()}", assembly))
-    assert CPUContext.post_lowering is usual
-    if platform.machine().lower() in ("x86_64", "amd64"):
-        assert divisions[many, True] >= compiler.SIDE_BY_SIDE > divisions[many, False]
-        assert divisions[few, True] == divisions[few, False] < compiler.SIDE_BY_SIDE
-    x, y = np.linspace(-3, 3, 2 * many, dtype=np.float32), np.empty(2 * many, np.float32)
-    compile_cpu(text.format(n=many), "side", F32).function(0, 2, x, y)
-    assert np.allclose(y, np.tanh(x), rtol=1e-6)
-
-
 # ---------------------------------------------------------------- the cache
 
 

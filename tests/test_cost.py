@@ -9,12 +9,10 @@ from programs import batch_norm, gelu, layernorm, layernorm_backward, softmax
 from stitch_help import BASIC, CPU, TOY, TOY32, TOY128, V100, figure_7, lowered, one_kernel, program, stepped, traced
 
 from minisitch import cuda_emit
-from minisitch.device import SERIAL_BELOW, SERIAL_BESIDE_LIBRARY, Cache
+from minisitch.device import SERIAL_BELOW, Cache
 from minisitch.errors import DeviceError
 from minisitch.kernel.ir import HEAVY
 from minisitch.passes.registry import DEFAULTS
-from minisitch.runtime.cpu import thread_pool, workers
-from minisitch.runtime.steps import requests, to_the_cores
 from minisitch.runtime.this_machine import BUILT_IN, LOOP_NS, cpu_with
 from minisitch.simplify import simplify
 from minisitch.strategies import cost
@@ -302,42 +300,6 @@ def test_small_work_stays_on_one_core():
     slow_join = replace(CPU, grid_barrier_us=CPU.grid_barrier_us + 50)
     assert cost.kernel_us(replace(above, device=slow_join)) == pytest.approx(cost.kernel_us(above) + 50)
     assert cost.kernel_us(replace(below, device=slow_join)) == cost.kernel_us(below)
-
-
-def test_beside_products_of_several_threads_a_second_core_is_only_for_much_work():
-    def cores(n, device=CPU):
-        """Softmax of 512 rows, of n columns that a product made: how many cores share it, and what wakes those that sleep."""
-        stages = lowered(traced(lambda x, w: softmax(x @ w), (512, 16), (16, n)), "astitch", "cpu", device)
-        (source,), (kernel,) = stages.sources, stages.kernels
-        with pytest.MonkeyPatch.context() as patched:
-            asked = [(1, False)]
-            patched.setattr(thread_pool, "board", lambda helpers, large: asked.append((1 + helpers, large)) or 0)
-            with workers.threads(2):
-                run = to_the_cores(kernel, source.launches[0], requests(source)[0])
-                run(*(np.zeros(b.size, b.dtype) for b in kernel.parameters))
-        if asked[-1][0] == 1:  # one core does it, and so it is priced
-            assert cost.kernel_us(kernel) == cost.kernel_us(replace(kernel, device=replace(kernel.device, sms=1)))
-        return asked[-1]
-
-    assert 512 * 16 * 64 < cost.THREADED < 512 * 16 * 128
-    early = replace(CPU, serial_below=100_000)
-    assert cores(64) == (1, False) and cores(64, early) == (2, True)
-    assert cores(512) == cores(512, early) == (1, False), "five million operations"
-    assert cores(1024) == cores(1024, early) == (2, True), "ten million"
-    late = replace(CPU, serial_below=2 * SERIAL_BESIDE_LIBRARY)
-    assert cores(1024, late) == (1, False), "never sooner than where nobody else has the cores"
-
-
-def test_products_that_wake_no_threads_leave_the_device_as_it_is():
-    def beside(*lines, device=CPU):
-        return cost.beside_library(program(*lines), device) != device
-
-    square = "f32[512,512] = input name='x'", "f32[512,512] = matmul %0 %0"
-    assert beside(*square) and not beside(*square, device=V100)
-    assert not beside(*(line.replace("f32", "i64") for line in square)), "NumPy multiplies integers by itself"
-    batch = "f32[512,16,64] = input name='x'", "f32[{}64,64] = input name='w'", "f32[512,16,64] = matmul %0 %1"
-    assert beside(*(line.format("") for line in batch)), "one product of 8192 rows"
-    assert not beside(*(line.format("512,") for line in batch)), "512 of 16 rows each"
 
 
 def test_a_short_loop_has_narrower_vectors():

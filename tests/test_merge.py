@@ -187,7 +187,7 @@ def test_auto_takes_fewer_launches_only_where_they_are_cheaper(device):
 def test_auto_merges_launches_of_the_whole_plan_too(compare):
     """Without a library call between them nothing but the way they were proposed keeps kernels apart."""
     graph = simplify(traced(lambda x, y: (softmax(x), softmax(y)), (64, 30), (50, 70)))
-    steps = auto.Judgement(replan=False, ablate=False, cut=False, compare=compare)
+    steps = auto.Judgement(replan=False, ablate=False, compare=compare)
     plan = auto.decide(graph, V100, steps, ("xla",))
     assert len(fuse(graph, "xla", V100).kernels) > len(plan.kernels) == 1
     assert "merged" in [d.rule for d in plan.decisions]

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import minisitch as ms
-from minisitch.device import SERIAL_BESIDE_LIBRARY
 from minisitch.runtime import lower_program, steps
 from minisitch.runtime.cpu import thread_pool, workers
 from minisitch.runtime.cpu.compile import compile_cpu
@@ -238,18 +237,18 @@ def test_small_work_is_a_plain_call_and_one_thread_asks_for_no_help(monkeypatch)
 
 
 def test_threads_are_woken_for_large_work_only(monkeypatch):
-    """Four times what one core does by itself, or what it does by itself beside a library's threads: they sleep then."""
+    """Four times what one core does by itself."""
     asked = []
     monkeypatch.setattr(thread_pool, "board", lambda *given: asked.append(given) or 0)
-    for rows, serial_below in ((500, 3_000_000), (500, 1_000_000), (500, 100_000), (1000, 3_000_000), (1000, SERIAL_BESIDE_LIBRARY)):
+    for rows, serial_below in ((500, 3_000_000), (500, 1_000_000), (500, 100_000)):
         run, work, _ = traced_launch(rows, serial_below)
         x = np.zeros(rows * 1000, np.float32)
         with workers.threads(64):
             run(x, x.copy())
         helpers, large = asked[-1]
         assert helpers == min(15, 2 * work // serial_below - 1)
-        assert large == (work >= 4 * serial_below or work >= SERIAL_BESIDE_LIBRARY)
-    assert [large for _, large in asked] == [False, True, True, True, True]
+        assert large == (work >= 4 * serial_below)
+    assert [large for _, large in asked] == [False, True, True]
 
 
 def test_without_posix_threads_one_core_does_it(monkeypatch):

@@ -67,11 +67,9 @@ class Sample:
     kernel: Kernel
     us: float
     around: int = 0
-    serial_below: int = 0  # least work for two cores in this program, if above the device's figure
 
     def modelled(self, device: Device) -> float:
-        machine = replace(device, serial_below=max(device.serial_below, self.serial_below))
-        return cost.kernel_us(replace(self.kernel, device=machine), self.around)
+        return cost.kernel_us(replace(self.kernel, device=device), self.around)
 
 
 @dataclass(frozen=True)
@@ -330,9 +328,8 @@ def _timed(program: str, compiled: Callable[[str], Executable], leaves: Sequence
     for strategy in PRICED:
         run = compiled(strategy)
         around = cost.working_set(run.stages.graph)
-        least = cost.beside_library(run.stages.graph, replace(run.stages.device, serial_below=0)).serial_below
         for kernel, us in zip(run.stages.kernels, launch_times(run, leaves, seconds, fewest=4), strict=True):
-            found.append(Sample(program, strategy, kernel, min(us[1:]), around, least))
+            found.append(Sample(program, strategy, kernel, min(us[1:]), around))
     return found
 
 

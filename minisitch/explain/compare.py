@@ -281,12 +281,11 @@ def compare(fn: Callable[..., Any], /, *args: Any, strategies: Sequence[str] | N
 def _add_optimum(lowered: dict[str, Stages], program: Program, target: str, device: Device, passes: str | Sequence[str]) -> str:
     """Add the best plan as one more strategy. Returns a remark if there is none."""
     graph = simplify(program.graph)
-    machine = cost.beside_library(graph, device)  # as the other strategies are planned
     try:
-        best = exhaustive.optimum(graph, machine, [stages.plan for stages in lowered.values()])
+        best = exhaustive.optimum(graph, device, [stages.plan for stages in lowered.values()])
     except (PlanError, KernelError) as refusal:
         return f" No optimum: {refusal}."
-    lowered["optimum"] = lower_plan(program, best, target, machine, passes=passes)
+    lowered["optimum"] = lower_plan(program, best, target, device, passes=passes)
     return ""
 
 

@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from .. import simt
-from ..device import SERIAL_BESIDE_LIBRARY, Device
+from ..device import Device
 from ..graph import Graph, Node
 from ..kernel.ir import Kernel
 from ..kernel.text import KernelSource, Launch
@@ -284,15 +284,14 @@ def to_the_cores(kernel: Kernel, launch: Launch, request: compiler.Request) -> C
 
     One core runs it if the work is small, or if waking the threads is not worth it, or if the
     system lacks what they need (``thread_pool.can_work``). Each core gets at least half of
-    ``serial_below``. Sleeping threads are woken from ``WORTH_WAKING`` times ``serial_below`` on, at
-    most ``SERIAL_BESIDE_LIBRARY``.
+    ``serial_below``. Sleeping threads are woken from ``WORTH_WAKING`` times ``serial_below`` on.
     """
     compiled = compiler.compile_cpu(request.text, request.name, request.dtypes, short=request.short, exact=request.exact)
     tasks, work, alone = launch.tasks, launch.work, kernel.device.serial_below
     serial = compiled.bind(0, 0, 0, 0, 0, tasks)
     if work < alone or tasks < 2 or compiled.code is None or not thread_pool.can_work():
         return serial
-    most, large = min(tasks, 2 * work // alone), work >= min(WORTH_WAKING * alone, SERIAL_BESIDE_LIBRARY)
+    most, large = min(tasks, 2 * work // alone), work >= WORTH_WAKING * alone
     start, address, spread = compiled.start, compiled.code.address, thread_pool.spread(len(launch.buffers))
 
     def run(*buffers: Array) -> None:

@@ -25,10 +25,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..cpu_emit import calls
-from ..device import LINE, SERIAL_BESIDE_LIBRARY, Device
+from ..device import LINE, Device
 from ..graph import Graph, Node
 from ..kernel import ir
 from ..ops import EXACT, compute_dtype, itemsize, kind_of
@@ -42,8 +42,6 @@ VECTORS = LANES, 8, 4  # vector widths in float32 elements; the end of a loop us
 BRIEF = 16  # an innermost loop of at most this many elements hides the cost of starting its row
 PAGE = 4096  # bytes
 AHEAD = 512  # most bytes that the hardware prefetches in vain at the end of a run
-# Multiplications of a matrix product from which a BLAS uses several threads (measured).
-THREADED = 1_000_000
 KEPT = 1 << 20  # a strided loop over more bytes than this finds no line of its last pass in cache
 
 
@@ -376,33 +374,6 @@ def _stride(index: Index, name: str, n: int) -> int | None:
 
 
 # ---------------------------------------------------------------- library calls
-def beside_library(graph: Graph, device: Device) -> Device:
-    """The device as kernels beside library calls find it.
-
-    On a CPU, the threads of a matrix product keep waiting on their cores after it. A second core
-    then pays only for larger kernels, so ``serial_below`` is raised.
-
-    Measured with NumPy's OpenBLAS on two cores: its thread waits for 100 ms. A softmax right after
-    a product took 5% longer on both cores than on one at 120 us, 2% less at 380 us, and 15% less at
-    800 us. Products of integers and small products use one thread.
-    """
-    if device.kind == "gpu" or not any(_has_threads(graph, node) for node in graph.nodes):
-        return device
-    return replace(device, serial_below=max(device.serial_below, SERIAL_BESIDE_LIBRARY))
-
-
-def _has_threads(graph: Graph, node: Node) -> bool:
-    """Whether a node is a product that the library computes with several threads.
-
-    A batch with a single right matrix is one product.
-    """
-    if node.op != "matmul" or kind_of(node.type.dtype) != "float":
-        return False
-    left, right = (graph[a].type.shape for a in node.args)
-    rows = math.prod(left[:-1]) if len(right) == 2 else left[-2]
-    return rows * left[-1] * right[-1] > THREADED
-
-
 def library_us(graph: Graph, node: Node, device: Device) -> float:
     """Modelled microseconds of a library call: the larger of its memory and arithmetic time.
 

@@ -9,21 +9,18 @@ choose between plans. Equal bodies are built once.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from ..device import Device
 from ..errors import KernelError, PlanError
 from ..fuse import ALL_INGREDIENTS, Composition, FusionPlan, Pattern, extract, read_in_place
 from ..graph import Graph
-from ..kernel.ir import Kernel, Segment
+from ..kernel.ir import Kernel
 from ..passes.registry import DEFAULTS, default_kernel, kernel_of
-from ..schedule import kernel_name
 from ..stitch.compose import compose
-from ..stitch.mapping import map_rows_as
 from ..stitch.plan import StitchPlan
 from .cost import kernel_us, library_us, working_set
 
@@ -40,22 +37,11 @@ class _Kernels(dict[str, Kernel]):
     """The kernels of one device by digest. (A subclass of ``dict``, to allow weak references.)
 
     ``bodies`` holds one graph for each structure, with all that was derived from it.
-    ``by_loops`` holds one kernel for all compositions that lead to the same loops.
     """
 
     def __init__(self) -> None:
         self.bodies: dict[str, Graph] = {}
-        self.by_loops: dict[tuple[Hashable, ...], Kernel] = {}
         self.refused: dict[str, PlanError | KernelError] = {}  # bodies that cannot be built
-        # Price of a kernel by the id of its segments. The segments are kept so that ids stay valid.
-        self.us: dict[tuple[int, int], tuple[tuple[Segment, ...], float]] = {}
-
-    def price(self, kernel: Kernel, around: int) -> float:
-        """Modelled microseconds of a kernel. Kernels with the same loops are priced once."""
-        key = id(kernel.segments), around
-        if key not in self.us:
-            self.us[key] = kernel.segments, kernel_us(kernel, around)
-        return self.us[key][1]
 
 
 # A device's table lives as long as ``shared_kernels`` or a ``Prices`` object uses it.
@@ -92,34 +78,11 @@ def built(graph: Graph, device: Device, composition: Composition) -> Kernel:
         raise copy(known.refused[key])
     if key not in known:
         try:
-            plan = compose(known.bodies.setdefault(graph.structure_text, graph), device, composition)
-            loops = schedule_key(plan)
-            known[key] = as_scheduled(known.by_loops[loops], plan) if loops in known.by_loops else default_kernel(plan)
+            known[key] = default_kernel(compose(known.bodies.setdefault(graph.structure_text, graph), device, composition))
         except (PlanError, KernelError) as refused:
             known.refused[key] = copy(refused)  # a traceback would keep this table alive
             raise
-        known.by_loops.setdefault(loops, known[key])
     return known[key]
-
-
-def schedule_key(plan: StitchPlan) -> tuple[Hashable, ...]:
-    """All that a kernel takes from a plan, except its name and its decisions.
-
-    From the plan's composition it takes how rows are mapped, whether threads take several columns,
-    and what blocks share.
-    """
-    how = plan.composition
-    rows = [s for s in plan.sub_roots if s.space.kind == "row"]
-    maps = tuple(map_rows_as(how, s.space.rows, s.cols, plan.device) for s in rows)
-    shared = tuple(s.node for s in plan.sub_roots if how.shares(s.node))
-    return plan.graph.structure_text, plan.sub_roots, maps, plan.device.kind == "gpu" and how.deals, shared
-
-
-def as_scheduled(kernel: Kernel, plan: StitchPlan) -> Kernel:
-    """The kernel of a plan whose ``schedule_key`` is that of ``kernel``: the same loops, another name, other decisions."""
-    placed = kernel.decisions[len(kernel.plan.decisions):]
-    whole = replace(plan, maps=kernel.plan.maps, demoted=kernel.plan.demoted)
-    return replace(kernel, name=kernel_name(plan, kernel.block), plan=whole, decisions=(*plan.decisions, *placed))
 
 
 class Prices:
@@ -152,7 +115,7 @@ class Prices:
         if pattern not in self._us:
             library = pattern.kind == "library"
             self._us[pattern] = (library_us(self.graph, self.graph[pattern.members[0]], self.device) if library
-                                 else self._shared.price(self.kernel(pattern), self.around))
+                                 else kernel_us(self.kernel(pattern), self.around))
         return self._us[pattern]
 
     def plan_us(self, plan: FusionPlan) -> float:

@@ -71,7 +71,6 @@ KERNEL_FLAGS: dict[str, Any] = dict(error_model="numpy")
 HELPER_FLAGS: dict[str, Any] = dict(forceinline=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 RUN = 0  # position on the board of the thread pool: the address of the function that shares a job
 WHOLE = 1 << 40  # the length that arrays have inside a kernel, which does not check its indices
-SIDE_BY_SIDE, SIDE_BY_SIDE_FROM = 4, 256  # vectors at once, and the fewest iterations of a loop that uses them
 STACK = 1 << 16  # bytes of scratch rows that one function keeps on the stack; the rest come from the allocator
 MOST_HERE = 64  # kernels compiled in this process: for each, LLVM keeps nearly a MB until the process ends
 PARALLEL_FROM = 8  # with fewer cold kernels than this, this process compiles them: a worker takes a second to start
@@ -284,29 +283,12 @@ class _Idioms(ast.NodeTransformer):
 
     Before:  x_row = x[row * 4:row * 4 + 4]           total += x_row[col]                      k = np.empty(32, np.float32)
     After:   x_row = window(x, row * 4, row * 4 + 4)  total = add_any_order(total, x_row[col])  k = on_the_stack(32, np.float32)
-
-    Each step of a polynomial needs the step before it, so the processor would wait. Several vectors
-    computed side by side fill that time. LLVM does so for small loops, and must be asked for others.
-
-    Before:  for col in range(768): y[col] = tanh_f32(x[col])
-    After:   for col in range(768): y[col] = tanh_f32(x[col]); side_by_side()
     """
 
     FREE: ClassVar = {ast.Add: "add_any_order", ast.Mult: "mul_any_order"}
-    POLYNOMIALS = cpu_math.POLYNOMIALS
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         self.stack = STACK
-        return self.generic_visit(node)
-
-    def visit_For(self, node: ast.For) -> ast.AST:
-        inside = [n for stmt in node.body for n in ast.walk(stmt)]
-        turns = node.iter.args if isinstance(node.iter, ast.Call) else []
-        known = [n.value for n in turns if isinstance(n, ast.Constant) and isinstance(n.value, int)]
-        long = len(known) < len(turns) or len(range(*known)) >= SIDE_BY_SIDE_FROM
-        calls = {n.func.id for n in inside if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
-        if long and not any(isinstance(n, ast.For) for n in inside) and calls & self.POLYNOMIALS:
-            node.body.append(ast.parse("side_by_side()").body[0])
         return self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
@@ -477,7 +459,7 @@ def _build(request: Request, path: str) -> Any:
         namespace[part] = numba.njit(**dict(fast, no_cpython_wrapper=True, no_cfunc_wrapper=True))(namespace[part])
     pointers = [numba.types.CPointer(numba.from_dtype(np.dtype(d))) for d in dtypes]
     signature = numba.int64(numba.int64, numba.int64, *pointers)
-    with _short_loops(request.short), _marked_loops():
+    with _short_loops(request.short):
         return numba.cfunc(signature, **fast)(function)
 
 
@@ -569,29 +551,6 @@ def _short_loops(on: bool) -> Iterator[None]:
         yield
     finally:
         codegen.create_pass_builder = before
-
-
-@contextlib.contextmanager
-def _marked_loops() -> Iterator[None]:
-    """While one kernel compiles, tell LLVM which loops ``side_by_side`` marked."""
-    from llvmlite import ir
-    from numba.core.cpu import CPUContext
-
-    def tell(context: Any, module: Any, library: Any) -> None:
-        count = ir.Constant(ir.IntType(32), SIDE_BY_SIDE)
-        for block in (b for f in module.functions for b in f.blocks if hasattr(b, "ends_loop")):
-            wish = module.add_metadata(["llvm.loop.interleave.count", count])
-            loop = module.add_metadata([f"loop {len(module.metadata)}"])
-            loop.operands = (loop, wish)  # LLVM's form of loop metadata: its first operand is itself
-            block.terminator.set_metadata("llvm.loop", loop)
-        before(context, module, library)
-
-    before = CPUContext.post_lowering
-    CPUContext.post_lowering = tell  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        CPUContext.post_lowering = before  # type: ignore[method-assign]
 
 
 # ---------------------------------------------------------------- the disk cache

@@ -101,13 +101,6 @@ def arguments_do_not_overlap():
     """Say that no two arrays of this kernel share memory."""
 
 
-def side_by_side():
-    """Mark the end of a loop's body that computes several vectors at once.
-
-    ``compile`` adds it after polynomials.
-    """
-
-
 def multiply_add(a, b, c):
     """``a * b + c``, rounded once if the machine has such an instruction.
 
@@ -793,11 +786,3 @@ def cos_f64(x):
 def pow_f64(x, y):
     """Calls the C library. Does not vectorise."""
     return np.power(x, y)
-
-
-# Long chains of arithmetic in which each step needs the one before. Several vectors run side by
-# side to fill the waits.
-POLYNOMIALS = frozenset(function.__name__ for function in (
-    exp_f32, expm1_f32, log_f32, log2_f32, log10_f32, log1p_f32, tanh_f32, erf_f32, sin_f32,
-    cos_f32, pow_f32, exp_f64, expm1_f64, log_f64, log2_f64, log10_f64, log1p_f64, tanh_f64,
-    erf_f64, sin_f64, cos_f64, pow_f64))

@@ -152,7 +152,7 @@ def _accumulations() -> dict[str, Any]:
 
 
 def _marks() -> dict[str, Any]:
-    """What a function says about itself or its loop. It takes no arguments and computes nothing."""
+    """What a function says about itself. It takes no arguments and computes nothing."""
     from llvmlite import ir
     from numba import types as nb
     from numba.extending import intrinsic
@@ -181,10 +181,7 @@ def _marks() -> dict[str, Any]:
     def a_part(context, builder):
         builder.function.attributes.add("noinline")
 
-    def side_by_side(context, builder):
-        builder.block.ends_loop = True  # the loop's last block: its branch back does not exist yet
-
-    acts = widest_vectors, arguments_do_not_overlap, a_part, side_by_side
+    acts = widest_vectors, arguments_do_not_overlap, a_part
     return {act.__name__: mark(act) for act in acts}
 
 

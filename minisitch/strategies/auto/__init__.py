@@ -7,9 +7,9 @@ Four steps:
 
 1. *Stitch.* Plan with AStitch: one kernel for everything between two library calls.
 2. *Judge.* Cut each kernel out as a program of its own, its body. Collect the ways to compute it:
-   the kernel itself, AStitch's ablations, the other strategies' plans, and cuts at grid barriers.
-   If a way has several kernels, also try to merge them into fewer launches. Take the cheapest way.
-   Equal bodies are judged once.
+   the kernel itself, AStitch's ablations, and the other strategies' plans. If a way has several
+   kernels, also try to merge them into fewer launches. Take the cheapest way. Equal bodies are
+   judged once.
 3. *Compare.* The other strategies plan the whole graph. If such a plan is cheaper, judge its
    kernels as in step 2 and take it.
 4. *Merge.* Kernels between the same library calls share a launch if that is cheaper.
@@ -24,7 +24,7 @@ After:   {a b c} by blocks, {d e} stitched
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -47,7 +47,6 @@ from ...fuse import (
     verify_plan,
 )
 from ...graph import Graph
-from ...stitch.dominants import upstream
 from ...stitch.plan import StitchPlan
 from ..prices import Prices, digest, moved_us
 from .merge_launches import merged, merged_plan
@@ -55,7 +54,6 @@ from .merge_launches import merged, merged_plan
 PROPOSERS = ("astitch", "fs20", "fs18", "xla", "none")  # the first of equally cheap plans is taken
 ABLATIONS = {"without keeping": Stitching(keep=False), "without merging": Stitching(merge=False)}
 MOST_COMPARED = {"fs20": 3500, "fs18": 3500}  # nodes of the largest graph that each plans whole
-MOST_CUTS = 8  # grid barriers at which a cut is tried; of more, these are evenly spread
 # How many times cheaper than AStitch's kernel a way must be. On a CPU, if two plans are modelled
 # closer than that, the cheaper one is as often the slower one. On a GPU no measurement tells: see
 # docs/strategies/auto.md.
@@ -73,7 +71,6 @@ class Judgement:
 
     replan: bool = True  # let the other strategies plan each stitched kernel
     ablate: bool = True  # try each kernel with fewer of AStitch's ingredients
-    cut: bool = True  # try two kernels, cut at a grid barrier
     merge: bool = True  # merge kernels, of each way and of the whole plan
     compare: bool = True  # compare with whole plans of the other strategies
 
@@ -204,25 +201,15 @@ class _Judge:
         if self.steps.replan:
             others = [name for name in self.proposers if name != proposer]
             self._try(ways, prices, {name: partial(_planned, name, graph, prices.device) for name in others})
-        # A composition that names nodes belongs to the whole kernel, and fits neither half.
-        if self.steps.cut and pattern.composition.renumber(lambda node: -1) == pattern.composition:
-            cuts: list[Way] = []
-            us = self._worth(ways)
-            self._try(cuts, prices, {f"cut at barrier {k}": partial(tuple, halves) for k, halves in _halves(whole, prices, us)}, us)
-            ways += sorted(cuts, key=lambda way: way.us)[:1]
         if self.steps.merge:
             self._try_merged(ways, prices, least)
         return ways
 
-    def _try(self, ways: list[Way], prices: Prices, makers: dict[str, Callable[[], Sequence[Pattern]]],
-             worth: float | None = None) -> None:
-        """Add the ways that can be built.
-
-        ``worth`` is the time that a way must stay below. By default it follows from ``ways``.
-        """
+    def _try(self, ways: list[Way], prices: Prices, makers: dict[str, Callable[[], Sequence[Pattern]]]) -> None:
+        """Add the ways that can be built."""
         for name, make in makers.items():
             with suppress(PlanError, KernelError):  # a refused way is left out
-                ways.append(_priced(name, tuple(make()), prices, self._worth(ways) if worth is None else worth))
+                ways.append(_priced(name, tuple(make()), prices, self._worth(ways)))
 
     def _try_merged(self, ways: list[Way], prices: Prices, least: float) -> None:
         """Merge the kernels of each way, if that could make it cheap enough.
@@ -277,26 +264,3 @@ def _priced(name: str, patterns: tuple[Pattern, ...], prices: Prices, limit: flo
             return Way(name, patterns, us, exact=False)
         us += prices.pattern_us(pattern) - at_least
     return Way(name, patterns, sum(map(prices.pattern_us, patterns)))
-
-
-# ---------------------------------------------------------------- cuts at a grid barrier
-def _halves(pattern: Pattern, prices: Prices, us: float) -> Iterator[tuple[int, tuple[Pattern, Pattern]]]:
-    """The kernel cut at each of its grid barriers, if two launches could cost less than ``us``."""
-    kernel, graph, inside = prices.kernel(pattern), prices.graph, set(pattern.members)
-    if not kernel.grid_barriers or 2 * prices.device.launch_us >= us:
-        return
-    for barrier in _spread(kernel.plan.grid_barriers):
-        early = [node for node, sub_root in kernel.plan.final.items() if sub_root.level < barrier]
-        late = [node for node, sub_root in kernel.plan.final.items() if sub_root.level >= barrier]
-        second = upstream(graph, late, inside.difference(early))
-        needed = set(pattern_inputs(graph, Pattern(second, ())))
-        first = upstream(graph, early, inside)
-        made = tuple(m for m in first if m in needed or (m in pattern.outputs and m not in late))
-        rest = tuple(m for m in second if m in pattern.outputs and m not in made)
-        if made and rest and {*made, *rest} >= {*pattern.outputs}:
-            yield barrier, (replace(pattern, members=first, outputs=made), replace(pattern, members=second, outputs=rest))
-
-
-def _spread(last: int) -> list[int]:
-    """The numbers 1 to ``last``, or ``MOST_CUTS`` of them evenly spread."""
-    return sorted({round(k * last / MOST_CUTS) for k in range(1, MOST_CUTS + 1)} - {0})
