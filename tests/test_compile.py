@@ -404,38 +404,17 @@ def test_many_processes_meet_in_one_new_folder(tmp_path):
     assert len(files) == 5
 
 
-def test_compile_many_serial_and_parallel_agree(monkeypatch):
-    monkeypatch.setattr(compiler, "PARALLEL_FROM", 2)
-    for workers in (1, 2):
-        compiler.forget_code()
-        requests = [Request(*each(f"x[i] + np.float32({n})"), F32) for n in range(6)]
-        seen = []
-        monkeypatch.setattr(compiler, "now", seen.append)
-        made = compile_many([*requests, requests[0]], workers)
-        assert [m.name for m in made] == [r.name for r in requests] + [requests[0].name]
-        assert seen == [f"compiling kernel {n} of 6" for n in (1, 2, 3, 4, 5, 6, 6)]
-        for n, kernel in enumerate(made[:6]):
-            x, y = np.zeros(1, np.float32), np.empty(1, np.float32)
-            kernel.function(0, 1, x, y)
-            assert y[0] == n
-
-
-def test_compile_many_meets_errors_itself(monkeypatch):
-    monkeypatch.setattr(compiler, "PARALLEL_FROM", 2)
+def test_compile_many_compiles_each_once_and_says_which(monkeypatch):
     requests = [Request(*each(f"x[i] + np.float32({n})"), F32) for n in range(3)]
-    requests.append(Request(*each("no_such_helper(x[i])"), F32))
-    with pytest.raises(Exception, match="no_such_helper"):
-        compile_many(requests, 2)
-    monkeypatch.setattr(sys, "executable", "/no/such/python")
-    assert len(compile_many(requests[:3], 2)) == 3
-
-
-def test_a_worker_process_fills_the_cache(cache):
-    worker = compiler._Worker(store.folder())
-    request = Request(*each("exp_f32(x[i])"), F32)
-    assert worker.ready() and worker.compile(request)
-    worker.end()
-    assert compile_cpu(request.text, request.name, request.dtypes).origin == "disk"
+    seen = []
+    monkeypatch.setattr(compiler, "now", seen.append)
+    made = compile_many([*requests, requests[0]])
+    assert [m.request for m in made] == [*requests, requests[0]] and made[3] is made[0]
+    assert seen == [f"compiling kernel {n} of 3" for n in (1, 2, 3)]
+    for n, kernel in enumerate(made[:3]):
+        x, y = np.zeros(1, np.float32), np.empty(1, np.float32)
+        kernel.function(0, 1, x, y)
+        assert y[0] == n
 
 
 # ---------------------------------------------------------------- speed, and what is not imported

@@ -172,8 +172,8 @@ def test_after_some_kernels_others_compile_elsewhere(tmp_path, monkeypatch):
         text = f"def k(first, last, x, y):\n    for i in range(first, last):\n        y[i] = x[i] + np.float32({n})\n"
         compiler.compile_cpu(text, "k", ("float32", "float32")).function(0, 3, x, y)
         assert (y == n + 1).all()
-        workers.add(compiler.elsewhere.worker and compiler.elsewhere.worker.process.pid)
-    compiler.elsewhere.worker.process.kill()
+        workers.add(compiler.elsewhere.process and compiler.elsewhere.process.pid)
+    compiler.elsewhere.process.kill()
     compiler.compile_cpu(text.replace("+", "-"), "k", ("float32", "float32")).function(0, 3, x, y)
     assert (y == 1 - n).all() and len(built) == 3, "two first, and what a dead worker leaves"
     assert len(workers) == 3 and workers > {None}, "none, one of two kernels, one of the rest"

@@ -37,7 +37,6 @@ import linecache
 import math
 import os
 import pkgutil
-import queue
 import re
 import subprocess
 import sys
@@ -73,7 +72,6 @@ RUN = 0  # position on the board of the thread pool: the address of the function
 WHOLE = 1 << 40  # the length that arrays have inside a kernel, which does not check its indices
 STACK = 1 << 16  # bytes of scratch rows that one function keeps on the stack; the rest come from the allocator
 MOST_HERE = 64  # kernels compiled in this process: for each, LLVM keeps nearly a MB until the process ends
-PARALLEL_FROM = 8  # with fewer cold kernels than this, this process compiles them: a worker takes a second to start
 
 lock = threading.RLock()  # held while LLVM works, so that no fork and no exit comes in between
 atexit.register(lock.acquire)  # at exit, wait until a background thread has finished the kernel that it compiles
@@ -160,32 +158,14 @@ def forget_code() -> None:
     _memory.clear()
 
 
-def compile_many(requests: Iterable[Request], workers: int | None = None) -> list[Compiled]:
-    """Compile several kernels. Other processes help with the cold ones: Numba compiles under a global lock.
-
-    This process compiles alone if there is no cache on disk, if fewer than ``PARALLEL_FROM`` kernels
-    are cold, or if there is one core.
-    """
+def compile_many(requests: Iterable[Request]) -> list[Compiled]:
+    """Compile several kernels, one after the other: Numba compiles under a global lock."""
     wanted = list(requests)
     distinct = dict.fromkeys(wanted)
-    reported: set[Request] = set()
-
-    def ready(request: Request) -> None:
-        reported.add(request)
-        now(f"compiling kernel {min(len(reported) + 1, len(distinct))} of {len(distinct)}")
-
-    now(f"compiling kernel 1 of {len(distinct)}")
     made: dict[Request, Compiled] = {}
-    folder, workers = store.folder(), _cores() if workers is None else workers
-    if folder and workers > 1:
-        cold = [r for r in distinct if (key := _key(r)) not in _memory and not (folder / f"{key}.bin").exists()]
-        if len(cold) >= PARALLEL_FROM:
-            made = _compile_in_processes(cold, min(workers, len(cold) // 2) - 1, folder, ready)
-    for request in distinct:
-        if request not in made:
-            made[request] = _compile(request)
-        if request not in reported:
-            ready(request)
+    for number, request in enumerate(distinct, 1):
+        now(f"compiling kernel {number} of {len(distinct)}")
+        made[request] = _compile(request)
     return [made[request] for request in wanted]
 
 
@@ -575,110 +555,19 @@ def _read_surroundings() -> tuple[str, ...]:
     return (*sources, *object_code.surroundings())
 
 
-# ---------------------------------------------------------------- several processes
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-class _Worker:
-    """A process that compiles requests into a cache. Each request and each answer is one line of JSON."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        code = f"import sys; sys.path[:] = {sys.path!r}; from minisitch.runtime.cpu.compile import _serve; _serve()"
-        self.process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=subprocess.DEVNULL, text=True,
-                                        env={**os.environ, "MINISITCH_CACHE": str(folder)})
-        self.request: Request | None = None  # under way
-
-    def ready(self) -> bool:
-        """Wait until Numba is imported; False if the process died."""
-        assert self.process.stdout
-        return self.process.stdout.readline() == "ready\n"
-
-    def compile(self, request: Request) -> bool:
-        """Compile one request. False if the process died."""
-        assert self.process.stdin and self.process.stdout
-        self.request = request
-        self.process.stdin.write(json.dumps([str(self.folder), *dataclasses.astuple(request)]) + "\n")
-        self.process.stdin.flush()
-        done = self.process.stdout.readline() == "done\n"
-        self.request = None
-        return done
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.communicate()
-
-
-def _compile_in_processes(cold: Sequence[Request], helpers: int, folder: Path,
-                          ready: Callable[[Request], None]) -> dict[Request, Compiled]:
-    """Fill the cache from ``helpers`` other processes while this one compiles too. All take from one queue.
-
-    Returns what was compiled here. If a process cannot start, or dies, its requests are left to the
-    caller. The caller compiles what is missing, and so gets the error itself.
-    """
-    todo: queue.SimpleQueue[Request] = queue.SimpleQueue()
-    finished: queue.SimpleQueue[Request] = queue.SimpleQueue()
-    for request in cold:
-        todo.put(request)
-    workers: list[_Worker] = []
-    with contextlib.suppress(OSError):
-        workers += [_Worker(folder) for _ in range(helpers)]
-    feeders = [threading.Thread(target=_feed, args=(worker, todo, finished), daemon=True) for worker in workers]
-    for feeder in feeders:
-        feeder.start()
-    here = {}
-    try:
-        for request in _drain(todo):
-            here[request] = _compile(request)
-            finished.put(request)
-            for other in _drain(finished):
-                ready(other)
-    except KeyboardInterrupt:
-        workers, feeders = [], []  # the workers finish by themselves
-        raise
-    finally:
-        list(_drain(todo))  # after an error here, no worker starts another request
-        for worker in workers:
-            if not worker.request:  # still starting up, and too late
-                worker.process.kill()
-        for feeder in feeders:
-            feeder.join()
-    for request in _drain(finished):
-        ready(request)
-    return here
-
-
-def _feed(worker: _Worker, todo: queue.SimpleQueue[Request], finished: queue.SimpleQueue[Request]) -> None:
-    """Hand requests to a worker until none are left or it dies."""
-    with contextlib.suppress(OSError, ValueError):
-        if worker.ready():
-            for request in _drain(todo):
-                if not worker.compile(request):
-                    break
-                finished.put(request)
-    worker.end()
-
-
-def _drain(waiting: queue.SimpleQueue[Request]) -> Iterator[Request]:
-    """The entries of a queue until it is empty. Several threads may drain one queue."""
-    with contextlib.suppress(queue.Empty):
-        while True:
-            yield waiting.get_nowait()
+# ---------------------------------------------------------------- another process
 
 
 class Elsewhere:
     """Compiles in another process after this one has compiled ``MOST_HERE`` kernels.
 
     After ``MOST_HERE`` more kernels a new process takes over: LLVM never frees what it compiled.
+    Each request and each answer is one line of JSON.
     """
 
     def __init__(self) -> None:
         self.made = 0  # kernels, by the present process
-        self.worker: _Worker | None = None
+        self.process: subprocess.Popen[str] | None = None
 
     def try_to(self, request: Request, folder: Path) -> None:
         """Compile into the cache, if this process has compiled enough. A failure is left to the caller.
@@ -688,26 +577,35 @@ class Elsewhere:
         self.made += 1
         if self.made <= MOST_HERE:
             return
+        if self.made > 2 * MOST_HERE:
+            self.end()
+            self.made = MOST_HERE + 1
         try:
-            if not self.worker or self.made > 2 * MOST_HERE:
-                self.end()
-                self.worker, self.made = _Worker(folder), MOST_HERE + 1
-                self.worker.ready()
-            self.worker.folder = folder
-            if self.worker.compile(request):
+            self.process = self.process or self._begin()
+            assert self.process.stdin and self.process.stdout
+            self.process.stdin.write(json.dumps([str(folder), *dataclasses.astuple(request)]) + "\n")
+            self.process.stdin.flush()
+            if self.process.stdout.readline() == "done\n":
                 return
         except (OSError, ValueError):
             pass
         self.end()
 
+    @staticmethod
+    def _begin() -> subprocess.Popen[str]:
+        code = f"import sys; sys.path[:] = {sys.path!r}; from minisitch.runtime.cpu.compile import _serve; _serve()"
+        return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                stderr=subprocess.DEVNULL, text=True)
+
     def end(self) -> None:
-        if self.worker:
-            self.worker.end()
-            self.worker = None
+        if self.process:
+            self.process.kill()
+            self.process.communicate()
+            self.process = None
 
     def forget(self) -> None:
-        """In a child of this process: the worker is its parent's."""
-        self.worker = None
+        """In a child of this process: the other process is its parent's."""
+        self.process = None
 
 
 elsewhere = Elsewhere()
@@ -717,11 +615,8 @@ if hasattr(os, "register_at_fork"):
 
 
 def _serve() -> None:
-    """A worker process: reads one request a line from stdin, writes one answer a line to stdout."""
-    import numba  # noqa: F401  (say "ready" only once the slow import is over)
-
+    """The other process: reads one request a line from stdin, writes one answer a line to stdout."""
     answers, sys.stdout = sys.stdout, sys.stderr
-    print("ready", file=answers, flush=True)
     for line in sys.stdin:
         os.environ["MINISITCH_CACHE"], text, name, dtypes, *options = json.loads(line)
         _compile(Request(text, name, tuple(dtypes), *options))
