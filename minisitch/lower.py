@@ -104,38 +104,32 @@ def lower_program(program: Program, strategy: str, target: str, device: Device, 
                   decide: Callable[[Graph, str, Device], FusionPlan] = planned, passes: str | Sequence[str] = "default") -> Stages:
     """Take a traced program down the road to the door ``stop_after``: a stage or a pass.
 
-    ``decide`` asks the strategy. ``runtime.plans.plan_of`` looks on the disk first. The strategy always weighs the kernels that
-    the default passes make. Raises MinisitchError for an unknown door or pass.
+    ``decide`` asks the strategy. ``runtime.plans.plan_of`` looks on the disk first; ``lambda *_: plan`` takes a plan that is
+    known already. The strategy always weighs the kernels that the default passes make. Raises MinisitchError for an unknown
+    door or pass.
     """
-    stage, _ = door(stop_after, chosen(passes, device))
+    stage, run = door(stop_after, chosen(passes, device))
     if stage == "trace":
-        return Stages(program, program.graph, device, FusionPlan(program.graph, strategy, (), ()))
+        return Stages(program, program.graph, device, FusionPlan(program.graph, strategy, ()))
     now("simplifying")
     graph = simplify(program.graph)
     if stage == "simplify":
-        return Stages(program, graph, device, FusionPlan(graph, strategy, (), ()))
+        return Stages(program, graph, device, FusionPlan(graph, strategy, ()))
     with shared_kernels(device):  # what a strategy has built to know its price is not built again
         now(f"planning {count(len(graph), 'operation')}")
-        return lower_plan(program, verify_plan(decide(graph, strategy, device)), target, device, stop_after, passes)
-
-
-def lower_plan(program: Program, plan: FusionPlan, target: str, device: Device, stop_after: str = "emit",
-               passes: str | Sequence[str] = "default") -> Stages:
-    """The rest of the road, for a plan that is known already."""
-    stage, run = door(stop_after, chosen(passes, device))
-    stages = Stages(program, plan.graph, device, plan)  # a strategy may have taken a small product apart
-    if stage == "fuse":
-        return stages
-    now(f"writing {count(len(plan.kernels), 'kernel')}")
-    bodies = tuple(extract(plan.graph, p) for p in plan.kernels)
-    compositions = [p.composition for p in plan.kernels]
-    keys = tuple(digest(body.graph, how) for body, how in zip(bodies, compositions, strict=True))
-    different = {key: (body.graph, how) for key, body, how in zip(keys, bodies, compositions, strict=True)}
-    plans = {key: compose(body, device, how) for key, (body, how) in different.items()}
-    stages = replace(stages, bodies=bodies, digests=keys, stitches=tuple(plans[key] for key in keys))
-    if stage == "stitch":
-        return stages
-    kernels = {key: scheduled(stitched, run) for key, stitched in plans.items()}
+        plan = verify_plan(decide(graph, strategy, device))
+        stages = Stages(program, plan.graph, device, plan)  # a strategy may have taken a small product apart
+        if stage == "fuse":
+            return stages
+        now(f"writing {count(len(plan.kernels), 'kernel')}")
+        bodies = tuple(extract(plan.graph, p) for p in plan.kernels)
+        keys = tuple(digest(body.graph, p.composition) for body, p in zip(bodies, plan.kernels, strict=True))
+        different = {key: (body.graph, p.composition) for key, body, p in zip(keys, bodies, plan.kernels, strict=True)}
+        stitched = {key: compose(body, device, composition) for key, (body, composition) in different.items()}
+        stages = replace(stages, bodies=bodies, digests=keys, stitches=tuple(map(stitched.__getitem__, keys)))
+        if stage == "stitch":
+            return stages
+        kernels = {key: scheduled(each, run) for key, each in stitched.items()}
     stages = replace(stages, stitches=tuple(kernels[key].plan for key in keys), kernels=tuple(kernels[key] for key in keys))
     if stage == "schedule":
         return stages

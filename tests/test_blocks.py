@@ -13,7 +13,7 @@ from minisitch.errors import KernelError, PlanError
 from minisitch.fuse import extract, fuse, make_plan
 from minisitch.kernel.ir import Barrier, Compute, Load
 from minisitch.kernel.verify import verify_kernel
-from minisitch.lower import lower_plan
+from minisitch.lower import lower_program, program_of
 from minisitch.passes.registry import default_kernel
 from minisitch.runtime.assemble import assemble
 from minisitch.simplify import simplify
@@ -24,8 +24,6 @@ from minisitch.stitch.pull import pull
 from minisitch.strategies import cost
 from minisitch.testing import random_graph, random_inputs
 from minisitch.testing.judge import judge
-from minisitch.trace import Program
-from minisitch.trace.tree import Static
 
 
 # ---------------------------------------------------------------- helpers
@@ -41,7 +39,7 @@ def run_on(target, graph, composition, inputs, device):
     there = replace(composition, schedules=tuple((number[v], t) for v, t in composition.schedules),
                     shared=tuple(number[v] for v in composition.shared))
     plan = replace(drawn, patterns=(replace(pattern, composition=there),))
-    stages = lower_plan(Program(graph, Static(None, ()), Static(None, ()), (), ()), plan, target, device)
+    stages = lower_program(program_of(graph), "blocks", target, device, decide=lambda *_: plan)
     return assemble(stages, target).outputs(list(inputs))
 
 
@@ -228,10 +226,10 @@ def test_random_programs_under_random_schedules():
     """What the propagation rules accept is accepted here, and right on both targets."""
     composed_kernels, many, folds = 0, 0, set()
     for plan in random_plans(range(10)):
-        graph, program = plan.graph, Program(plan.graph, Static(None, ()), Static(None, ()), (), ())
+        graph = plan.graph
         inputs = random_inputs(graph, np.random.default_rng(0))
         for target, device in (("step", TOY), ("python", CPU)):
-            stages = lower_plan(program, plan, target, device)
+            stages = lower_program(program_of(graph), "fs18", target, device, decide=lambda *_, plan=plan: plan)
             verdicts = judge(graph, inputs, assemble(stages, target).outputs(list(inputs)))
             assert all(v.ok for v in verdicts), "\n".join([str(verdicts), str(plan), *(s.text for s in stages.sources)])
             segments = [s for k in stages.kernels for s in k.segments if s.kind == "block"]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from nests import found
 from programs import softmax
-from stitch_help import CPU, TOY, V100, Program, Static, assemble, program, stepped, traced
+from stitch_help import CPU, TOY, V100, assemble, program, stepped, traced
 from test_blocks import blocky_graph
 
 import minisitch as ms
@@ -17,7 +17,7 @@ from minisitch.cuda_emit import emit
 from minisitch.errors import KernelError, PlanError
 from minisitch.fuse import ALL_INGREDIENTS, Pattern, extract, fuse, verify_plan
 from minisitch.kernel.ir import VectorMove
-from minisitch.lower import lower_plan
+from minisitch.lower import lower_program, program_of
 from minisitch.passes.registry import default_kernel
 from minisitch.simplify import simplify
 from minisitch.stitch.block_cuts import BlockComposition, BlockCut
@@ -154,7 +154,7 @@ def test_random_plans_of_every_strategy_in_fewer_launches(monkeypatch):
             for target, device in (("step", TOY), ("python", CPU)):
                 plan = fuse(graph, name, device)
                 fewer = in_as_few_launches_as_can_be(plan, monkeypatch, device)
-                stages = lower_plan(Program(graph, Static(None, ()), Static(None, ()), (), ()), fewer, target, device)
+                stages = lower_program(program_of(graph), name, target, device, decide=lambda *_, plan=fewer: plan)
                 with np.errstate(all="ignore"):
                     verdicts = judge(graph, inputs, assemble(stages, target).outputs(list(inputs)))
                 assert all(v.ok for v in verdicts), "\n".join([str(verdicts), str(fewer), *(s.text for s in stages.sources)])

@@ -20,15 +20,13 @@ from benchmarks.optimum import grade
 from minisitch import __main__ as cli
 from minisitch.errors import KernelError, PlanError
 from minisitch.fuse import FREE, STRATEGIES, FusionPlan, Stitching, fuse, is_fusible, make_plan, stored_values
-from minisitch.lower import lower_plan
+from minisitch.lower import lower_program, program_of
 from minisitch.runtime import assemble
 from minisitch.simplify import simplify
 from minisitch.strategies.optimum import COMPOSITIONS, MOST_VALUES, PlanSpace, bits, optimum, search, union
 from minisitch.strategies.prices import Prices
 from minisitch.testing import graphs, random_graph, random_inputs
 from minisitch.testing.judge import judge
-from minisitch.trace import Program
-from minisitch.trace.tree import Static
 
 DEVICES = st.sampled_from([V100, TOY, CPU, DISTURBED])
 TINY = 1e-6  # microseconds: sums in another order
@@ -181,7 +179,7 @@ def test_the_best_plan_computes_what_the_program_means(graph, seed):
     graph = simplify(graph)
     assume(small(graph, CPU, 6) is not None)
     inputs = random_inputs(graph, np.random.default_rng(seed))
-    stages = lower_plan(Program(graph, Static(None, ()), Static(None, ()), (), ()), optimum(graph, CPU), "python", CPU)
+    stages = lower_program(program_of(graph), "optimum", "python", CPU, decide=lambda *_: optimum(graph, CPU))
     assert all(v.ok for v in judge(graph, inputs, assemble(stages, "python").outputs(inputs)))
 
 

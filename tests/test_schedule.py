@@ -30,7 +30,7 @@ from minisitch.fuse import Stitching, fuse
 from minisitch.kernel import ir
 from minisitch.kernel.ir import Compute, Load, Store
 from minisitch.kernel.verify import verify_kernel
-from minisitch.lower import lower_plan
+from minisitch.lower import lower_program, program_of
 from minisitch.passes.registry import default_kernel
 from minisitch.runtime.assemble import assemble
 from minisitch.simplify import simplify
@@ -38,8 +38,6 @@ from minisitch.stitch.index import variable
 from minisitch.stitch.loops import stitch
 from minisitch.testing import check_graph, random_graph, random_inputs
 from minisitch.testing.judge import judge
-from minisitch.trace import Program
-from minisitch.trace.tree import Static
 
 
 @pytest.mark.parametrize(("name", "device"), [("toy", TOY), ("cpu", CPU)])
@@ -469,7 +467,7 @@ def test_a_row_may_have_a_thread_or_a_few(per_row):
         whole = simplify(random_graph(np.random.default_rng(seed), max_nodes=20, max_elements=400, allow_empty=False))
         plan = fuse(whole, "astitch", TOY)
         plan = replace(plan, patterns=tuple(replace(p, composition=Stitching(**options)) for p in plan.patterns))
-        stages = lower_plan(Program(whole, Static(None, ()), Static(None, ()), (), ()), plan, "step", TOY)
+        stages = lower_program(program_of(whole), "astitch", "step", TOY, decide=lambda *_, plan=plan: plan)
         inputs = random_inputs(whole, np.random.default_rng(seed))
         assert all(v.ok for v in judge(whole, inputs, assemble(stages, "step").outputs(list(inputs))))
 

@@ -31,7 +31,7 @@ from ..errors.progress import now
 from ..fuse import make_plan
 from ..graph import Graph, TensorType
 from ..kernel.ir import HEAVY, Kernel
-from ..lower import lower_plan, program_of
+from ..lower import program_of
 from ..ops import OPS, kind_of
 from ..runtime import Executable, assemble, compile_graph, lower_program, store
 from ..runtime.cpu import workers
@@ -240,7 +240,7 @@ def operation_us(entry: Entry) -> float:
     # The kernel's body is the graph itself.
     how = BlockComposition(((graph.outputs[0], entry.block_cut),), (), entry.threads)
     plan = make_plan(graph, "measure", [graph.outputs], (), how)
-    run = assemble(lower_plan(program_of(graph), plan, "cpu", entry.device), "cpu")
+    run = assemble(lower_program(program_of(graph), "measure", "cpu", entry.device, decide=lambda *_: plan), "cpu")
     _, calls = run.prepare([(np.arange(t.size) % 7 + 1).astype(t.dtype).reshape(t.shape) for t in entry.operands])
     return _least(lambda: [call() for call in calls], 0.002)
 

@@ -25,14 +25,12 @@ from ..errors.progress import now, shown
 from ..fuse import FREE, STRATEGIES, Body, count
 from ..graph import Graph, TensorType
 from ..kernel.ir import Kernel
-from ..lower import lower_plan
 from ..reference import evaluate
 from ..runtime import Executable, Passes, Stages, assemble, choose_device, lower_program, read_types, settings
 from ..runtime.assemble import refuse_other_machine
 from ..runtime.cpu import compile as compiler
 from ..runtime.plans import plan_of
 from ..runtime.steps import requests
-from ..simplify import simplify
 from ..strategies import cost
 from ..strategies import optimum as exhaustive
 from ..strategies.kitsune.price import pipeline_traffic, pipeline_us
@@ -280,12 +278,12 @@ def compare(fn: Callable[..., Any], /, *args: Any, strategies: Sequence[str] | N
 
 def _add_optimum(lowered: dict[str, Stages], program: Program, target: str, device: Device, passes: str | Sequence[str]) -> str:
     """Add the best plan as one more strategy. Returns a remark if there is none."""
-    graph = simplify(program.graph)
+    plans = [stages.plan for stages in lowered.values()]
     try:
-        best = exhaustive.optimum(graph, device, [stages.plan for stages in lowered.values()])
+        lowered["optimum"] = lower_program(program, "optimum", target, device, passes=passes,
+                                           decide=lambda graph, _, machine: exhaustive.optimum(graph, machine, plans))
     except (PlanError, KernelError) as refusal:
         return f" No optimum: {refusal}."
-    lowered["optimum"] = lower_plan(program, best, target, device, passes=passes)
     return ""
 
 
