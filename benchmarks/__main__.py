@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from minisitch.__main__ import names, seconds
+from minisitch.__main__ import names
 
 SUITES = ("papers", "irregular", "kitsune", "cpu")
 
@@ -31,6 +31,16 @@ def main(words: Sequence[str] | None = None) -> None:
     suite = options.suite or ("cpu" if options.peers else "papers")
     options.strategy, options.workload, options.peers = map(names, (options.strategy, options.workload, options.peers))
     importlib.import_module(f"benchmarks.{suite}").main(options)
+
+
+def seconds(word: str) -> float:
+    """A number of seconds, as an option of a suite has it."""
+    try:
+        if 0 <= (number := float(word)) < float("inf"):
+            return number
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"{word!r} is not a number of seconds, 0 or more")
 
 
 if __name__ == "__main__":

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import argparse
 import ast
-import functools
 import importlib.util
 import inspect
-import json
 import os
 import sys
 import traceback
@@ -30,14 +28,14 @@ from .errors import DeviceError, MinisitchError
 from .errors.nearest import near
 from .errors.progress import working
 from .explain import compare, explain
-from .explain.calibrate import Samples, calibrate
+from .explain.calibrate import calibrate
 from .explain.compare import sample
-from .explain.demo import demo, gpt, make_batch, make_weights
+from .explain.demo import demo
 from .explain.explore import explored
 from .explain.explore.server import ExplorerServer
 from .explain.explore.small import GPUS
 from .fuse import STRATEGIES
-from .runtime import TARGETS, choose_device, choose_target, parse_type
+from .runtime import TARGETS, choose_device, parse_type
 from .runtime.doctor import BROKEN, examine, report
 from .runtime.this_machine import device_file
 
@@ -136,24 +134,9 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--save", metavar="PATH", help="write the page there, as one file that needs no server")
     one.add_argument("--port", type=int, default=0, help="of the address (default: a free one)")
     command("bench", _bench, "a suite of workloads under every strategy, in a clone of the repository")
-    one = command("calibrate", _calibrate, "measure this machine, and how well the cost model knows it")
-    one.add_argument("--target", choices=("cpu", "cuda"), default="cpu")
-    one.add_argument("--seconds", type=seconds, default=120.0, help="about how long to measure (default: 120)")
-    one.add_argument("--models", metavar="FOLDER", default="benchmarks/models",
-                     help="of files that define make(preset), to check the model on (default: benchmarks/models)")
-    one.add_argument("--out", metavar="PATH", help="where to write all results as JSON, besides the device file")
+    command("calibrate", _calibrate, "measure this CPU for the cost model (the figures of GPUs come from datasheets)")
     command("doctor", _doctor, "what this machine has, what will run on it, and how to get the rest")
     return parser
-
-
-def seconds(word: str) -> float:
-    """A number of seconds, as an option has it."""
-    try:
-        if 0 <= (number := float(word)) < float("inf"):
-            return number
-    except ValueError:
-        pass
-    raise argparse.ArgumentTypeError(f"{word!r} is not a number of seconds, 0 or more")
 
 
 # ---------------------------------------------------------------- the commands
@@ -207,42 +190,22 @@ def _bench(options: argparse.Namespace) -> None:
     importlib.import_module("benchmarks.__main__").main(options.words)
 
 
-def _calibrate(options: argparse.Namespace) -> None:
+def _calibrate(_: argparse.Namespace) -> None:
     """Measure this CPU, print the figures, and write the device file."""
-    if options.target == "cuda":
-        there = choose_target("auto") == "cuda"
-        raise UsageError(("GPUs are not measured yet" if there else "there is no GPU here") +
-                         "; the figures of GPUs come from datasheets: give --device for one of "
-                         f"{', '.join(DEVICES)}, and --target cpu to measure this CPU")
     path = device_file()
     if path is None:
         raise UsageError("MINISITCH_DEVICE=0 says that no device file is wanted; unset it, or set it to a path")
-    if options.out and not Path(options.out).absolute().parent.is_dir():
-        raise UsageError(f"the folder of {options.out} does not exist; choose another path")
     with working("calibrate"):
-        found = calibrate(options.seconds, _models(Path(options.models)))
+        found = calibrate()
     print(found)
     found.write(path)
     print(f"\nwrote {path}: `cpu` is priced with it from now on; delete it to have the built-in figures back")
-    if options.out:
-        _write(options.out, json.dumps(found.record(), indent=1) + "\n")
 
 
 def _doctor(options: argparse.Namespace) -> int:
     found = examine()
     print(report(found))
     return int(any(f.state == BROKEN for f in found))
-
-
-def _models(folder: Path) -> Samples:
-    """The programs of a folder's files, with their last and largest preset; else the demo's."""
-    found: Samples = {}
-    for path in sorted(folder.glob("*.py")):
-        module = _load(path)
-        if hasattr(module, "make"):
-            preset = list(getattr(module, "PRESETS", None) or [""])[-1]
-            found[f"{path.stem} {preset}".strip()] = functools.partial(module.make, preset)
-    return found or {"demo": lambda: (gpt, (*make_batch(b"minisitch" * 200), make_weights()))}
 
 
 def _with_text(target: str) -> str:

@@ -123,7 +123,7 @@ print(f"a copy of {copy.nbytes / 1e6:.0f} MB: {rate / 1e9:.1f} GB a second")
 # %% [markdown]
 # The least of twenty times is taken, not their mean: other programs can make a copy slower, and never faster.
 #
-# `python -m minisitch calibrate` measures many such figures, in about two minutes, and keeps them in a file.
+# `python -m minisitch calibrate` measures many such figures, in about a minute, and keeps them in a file.
 # From then on `device="cpu"` means your machine.
 
 # %%

@@ -1,17 +1,16 @@
-"""Measure what operations cost on this machine, and how well the cost model predicts kernels.
+"""Measure what operations cost on this machine, for the cost model.
 
-In:  seconds, and programs to check on. Out: a ``Calibration``: figures for the device file, and a
-rank correlation.
+In:  nothing. Out: a ``Calibration``, the figures for the device file.
 
     copies, empty calls, single operations   -> rates of caches, a launch, nanoseconds of ``exp``
-    the kernels of programs                  -> Spearman's rank correlation of modelled and measured
 
 A time is the least of several runs, since other programs only ever add time. The nanoseconds of
-loops (``LOOP_NS``) are the built-in ones.
+loops (``LOOP_NS``) are the built-in ones. ``benchmarks/correlation.py`` checks the model on kernels.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import statistics
@@ -30,24 +29,19 @@ from ..errors import DeviceError
 from ..errors.progress import now
 from ..fuse import make_plan
 from ..graph import Graph, TensorType
-from ..kernel.ir import HEAVY, Kernel
+from ..kernel.ir import HEAVY
 from ..lower import program_of
 from ..ops import OPS, kind_of
-from ..runtime import Executable, assemble, compile_graph, lower_program, store
+from ..runtime import assemble, compile_graph, lower_program, store
 from ..runtime.cpu import workers
 from ..runtime.steps import requests, to_the_cores
 from ..runtime.this_machine import BUILT_IN, FILE_VERSION, HEAVY_NS, cpu_with, machine, usable_cores
 from ..stitch.block_cuts import BlockComposition
-from ..strategies import cost
 from ..strategies.fs18.library import MEASURING, Entry
 from ..trace import trace
 from ..trace.builder import Builder
-from ..trace.tree import flatten
-from .compare import duration, launch_times, size
+from .compare import size
 
-# Functions that make a program's function and arguments. These may be large, so they are made late.
-Samples = dict[str, Callable[[], tuple[Callable[..., Any], tuple]]]
-PRICED = ("none", "xla", "astitch")  # strategies whose kernels are timed
 # Bytes that a copy reads and writes. The last are more than any cache holds.
 WORKING_SETS = (*(1 << power for power in range(16, 27)), 1 << 29)
 PRICES = "fs18.prices"  # the entry in the cache folder that keeps measured prices
@@ -56,51 +50,20 @@ MOST_WORK = (2 + HEAVY) << 22  # scalar operations of the largest kernel tried o
 
 
 @dataclass(frozen=True)
-class Sample:
-    """One kernel, its program and strategy, and the least microseconds it took.
-
-    ``around`` is the working set of the program in bytes.
-    """
-
-    program: str
-    strategy: str
-    kernel: Kernel
-    us: float
-    around: int = 0
-
-    def modelled(self, device: Device) -> float:
-        return cost.kernel_us(replace(self.kernel, device=device), self.around)
-
-
-@dataclass(frozen=True)
 class Calibration:
     """The measurements. ``str`` prints them, ``write`` makes them the user's device file."""
 
     figures: Mapping[str, Any]
     raw: Mapping[str, Any]
-    kernels: tuple[Sample, ...]
-    left_out: tuple[str, ...] = ()
 
     @property
     def device(self) -> Device:
         return cpu_with(self.figures)
 
-    def correlations(self) -> tuple[float, float]:
-        """Spearman's correlation over the kernels, with the built-in and with these figures."""
-        return _correlation(self.kernels, cpu_with(BUILT_IN)), _correlation(self.kernels, self.device)
-
-    def record(self) -> dict[str, Any]:
-        """The device file's content, and the times of every kernel, for JSON."""
-        built_in, mine = cpu_with(BUILT_IN), self.device
-        return {"version": FILE_VERSION, "machine": machine(), "date": datetime.now().isoformat(timespec="seconds"),
-                "figures": dict(self.figures), "raw": dict(self.raw), "correlations": self.correlations(),
-                "left out": self.left_out,
-                "kernels": [[s.program, s.strategy, s.kernel.name, round(s.us, 2), round(s.modelled(mine), 2),
-                             round(s.modelled(built_in), 2)] for s in self.kernels]}
-
     def write(self, path: Path) -> None:
         """Write the device file at ``path``, replacing an old one at once. Raises DeviceError."""
-        content = {k: v for k, v in self.record().items() if k in ("version", "machine", "date", "figures", "raw")}
+        content = {"version": FILE_VERSION, "machine": machine(), "date": datetime.now().isoformat(timespec="seconds"),
+                   "figures": dict(self.figures), "raw": dict(self.raw)}
         fresh = path.with_suffix(".tmp")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -112,42 +75,6 @@ class Calibration:
 
     def __str__(self) -> str:
         return "\n".join(_report(self))
-
-
-# ---------------------------------------------------------------- all measurements
-def calibrate(seconds: float = 120.0, programs: Samples | None = None) -> Calibration:
-    """Measure this CPU for about ``seconds``, and compare the model with programs.
-
-    ``programs`` make NumPy functions and their arguments. At least one is measured. Those for which
-    no time is left are named in ``left_out``.
-    """
-    programs, began = programs or {}, time.perf_counter()
-    steps = len(HEAVY_NS) + len(WORKING_SETS) + len(programs)
-    done = iter(range(1, steps + 1))
-
-    def tick(name: str) -> None:
-        now(f"measuring {name}, {next(done, steps)} of {steps}")
-
-    figures, raw = measured_figures(tick)
-    found: dict[str, list[Sample]] = {}
-    for name, make in programs.items():
-        tick(name)
-        if not any(found.values()) or time.perf_counter() <= began + seconds:
-            found[name] = _program(name, *make(), cpu_with(figures))
-    kernels = _different(s for each in found.values() for s in each)
-    left_out = tuple(name for name in programs if name not in found)
-    return Calibration(figures, raw, tuple(kernels), left_out)
-
-
-def spearman(a: Sequence[float], b: Sequence[float]) -> float:
-    """Spearman's rank correlation. Equal values share a rank. NaN if a side has a single value."""
-    def ranks(values: Sequence[float]) -> np.ndarray:
-        _, which, counts = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
-        return (np.cumsum(counts) - (counts - 1) / 2)[which]
-
-    first, second = (r - r.mean() for r in (ranks(a), ranks(b)))
-    scale = math.sqrt(float(first @ first) * float(second @ second))
-    return float(first @ second) / scale if scale else math.nan
 
 
 # ---------------------------------------------------------------- single operations
@@ -245,13 +172,18 @@ def operation_us(entry: Entry) -> float:
     return _least(lambda: [call() for call in calls], 0.002)
 
 
-def measured_figures(tick: Callable[[str], None]) -> tuple[dict[str, Any], dict[str, Any]]:
+def calibrate() -> Calibration:
     """Rates of memory, costs of launches and of heavy operations, and the raw microseconds.
 
     What needs all cores is measured twice, first and last, since another program may take one of
     them for seconds.
     """
     raw: dict[str, Any] = {}
+    done, steps = itertools.count(1), len(HEAVY_NS) + len(WORKING_SETS)
+
+    def tick(name: str) -> None:
+        now(f"measuring {name}, {next(done)} of {steps}")
+
     before = break_even(), product_us()
     empty, other = _copy(16), _copy(1 << 19)
     hot, cold = empty.us(), empty.us(after=other)
@@ -275,10 +207,11 @@ def measured_figures(tick: Callable[[str], None]) -> tuple[dict[str, Any], dict[
     raw |= {"launch, at once": hot, "launch, after other work": cold,
             "serial below": min((work for work in (before[0], break_even()) if work > 0), default=-1)}
     raw["matmul 1024"] = product = min(before[1], product_us())
-    return {"levels": levels, "flops": 2e6 * 1024**3 / product, "launch_us": math.sqrt(hot * cold),
-            "grid_barrier_us": join, "core_ns": core,
-            "serial_below": raw["serial below"] if raw["serial below"] > 0 else 2 * MOST_WORK,
-            "source": f"measured with `python -m minisitch calibrate` on {machine()}"}, raw
+    figures = {"levels": levels, "flops": 2e6 * 1024**3 / product, "launch_us": math.sqrt(hot * cold),
+               "grid_barrier_us": join, "core_ns": core,
+               "serial_below": raw["serial below"] if raw["serial below"] > 0 else 2 * MOST_WORK,
+               "source": f"measured with `python -m minisitch calibrate` on {machine()}"}
+    return Calibration(figures, raw)
 
 
 def rates(copies: Mapping[int, tuple[float, float]], launch: float, cores: int) -> tuple[list[list[float]], float]:
@@ -315,37 +248,6 @@ def break_even() -> int:
     return -1
 
 
-# ---------------------------------------------------------------- programs
-def _program(name: str, fn: Callable[..., Any], args: tuple, device: Device) -> list[Sample]:
-    """Each kernel launch of a program under every strategy of ``PRICED``."""
-    program, leaves = trace(fn, args), flatten((args, {}))[0]
-    return _timed(name, lambda strategy: assemble(lower_program(program, strategy, "cpu", device), "cpu"), leaves, 1.0)
-
-
-def _timed(program: str, compiled: Callable[[str], Executable], leaves: Sequence[Any], seconds: float) -> list[Sample]:
-    """The least time of each kernel launch. The first run is left out, because memory is new."""
-    found = []
-    for strategy in PRICED:
-        run = compiled(strategy)
-        around = cost.working_set(run.stages.graph)
-        for kernel, us in zip(run.stages.kernels, launch_times(run, leaves, seconds, fewest=4), strict=True):
-            found.append(Sample(program, strategy, kernel, min(us[1:]), around))
-    return found
-
-
-def _different(samples: Iterable[Sample]) -> list[Sample]:
-    """Each kernel once, with its least time."""
-    found: dict[str, Sample] = {}
-    for s in samples:
-        known = found.get(s.kernel.name)
-        found[s.kernel.name] = s if known is None or s.us < known.us else known
-    return list(found.values())
-
-
-def _correlation(samples: Sequence[Sample], device: Device) -> float:
-    return spearman([s.us for s in samples], [s.modelled(device) for s in samples]) if len(samples) > 1 else math.nan
-
-
 # ---------------------------------------------------------------- the printed form
 def _report(found: Calibration) -> Iterable[str]:
     device, raw = found.device, found.raw
@@ -358,12 +260,3 @@ def _report(found: Calibration) -> Iterable[str]:
            f"scalar operations (built in: {SERIAL_BELOW:,}); a matrix product {device.flops / 1e9:.0f} GFLOP/s")
     yield "nanoseconds an element of float32: " + ", ".join(
         f"{name.split()[0]} {ns:.2f}" for name, ns in device.core_ns if name.endswith("float32"))
-    before, after = found.correlations()
-    yield (f"rank correlation of modelled and measured time over {len(found.kernels)} kernels: {before:.3f} built-in, "
-           f"{after:.3f} calibrated")
-    yield "\nfarthest off                                                   measured    modelled"
-    for s in sorted(found.kernels, key=lambda s: -abs(math.log(s.us / s.modelled(device))))[:10]:
-        modelled = duration(s.modelled(device))
-        yield f"  {s.program[:20]:<21}{s.strategy:<9}{s.kernel.name[:30]:<31}{duration(s.us):>10}{modelled:>12}"
-    if found.left_out:
-        yield f"\nno time was left for {', '.join(found.left_out)}: give more --seconds"
