@@ -9,7 +9,7 @@ import pytest
 from growth import growth
 from hypothesis import given
 from hypothesis import strategies as st
-from programs import gelu, layernorm, layernorm_backward, softmax, softmaxes
+from programs import gelu, layernorm, softmax, softmaxes
 from stitch_help import CPU, ROOT, TOY, V100, program, renamed, run, traced
 
 from minisitch.errors import PlanError
@@ -17,7 +17,6 @@ from minisitch.fuse import fuse
 from minisitch.runtime import lower
 from minisitch.simplify import simplify
 from minisitch.stitch.block_cuts import BlockComposition
-from minisitch.strategies.fs18.compose import ROWS
 from minisitch.strategies.fs18.spans import Contraction, spans
 from minisitch.testing import check_graph, random_graph, random_inputs
 
@@ -147,18 +146,6 @@ def test_the_predictor_is_the_first_term_of_amdahls_law(fusable, speedup):
     assert 1 <= paper_speedup(fusable, speedup) <= exact_speedup(fusable, speedup) * (1 + 1e-12)
     if saved < 0.5:
         assert exact_speedup(fusable, speedup) - paper_speedup(fusable, speedup) <= 2 * saved ** 2 + 1e-12
-
-
-@pytest.mark.parametrize(("function", "shapes", "rows"), [
-    (lambda x: x / np.sqrt((x * x).sum(-1, keepdims=True)), [(512, 512)], False), (layernorm_backward, [(1024, 1024), (1024, 1024), (1024,)], True)])
-def test_a_cpu_takes_the_cheaper_of_blocks_and_rows(function, shapes, rows):
-    """Rows that are read twice go well in blocks; a column-reduce beside row-reduces does not. A GPU has blocks for both."""
-    graph = simplify(traced(function, *shapes))
-    on_cpu, on_gpu = fuse(graph, "fs18", CPU), fuse(graph, "fs18", V100)
-    assert [d.rule for d in on_cpu.decisions].count("cheaper-on-cpu") > 0
-    assert any(p.composition == ROWS for p in on_cpu.kernels) is rows
-    assert any(isinstance(p.composition, BlockComposition) for p in on_gpu.kernels)
-    assert "cheaper-on-cpu" not in {d.rule for d in on_gpu.decisions} and ROWS not in [p.composition for p in on_gpu.kernels]
 
 
 @pytest.mark.paper(8)
