@@ -77,14 +77,14 @@ def test_an_operation_that_reads_too_much_for_a_kernel_costs_no_other_its_own():
     assert len(found.kernels) < 1 + 70 and not any(set(d.at) & set(alone.members) and d.verdict == "fuse" for d in found.decisions)
 
 
-def test_equal_kernels_are_composed_once():
+def test_equal_kernels_are_composed_alike():
     def model(x, w):
         for _ in range(6):
             x = softmax(x @ w)
         return x
     found = fuse(simplify(traced(model, (64, 64), (64, 64))), "fs18", V100)
-    assert len(found.kernels) == 6 and len({id(p.composition) for p in found.kernels}) == 1
-    assert [d.rule for d in found.decisions].count("block-composition") == 1
+    assert len(found.kernels) == 6 and len({p.composition for p in found.kernels}) == 1
+    assert [d.rule for d in found.decisions].count("block-composition") == 6
 
 
 def test_a_plan_is_the_same_twice_and_says_why():

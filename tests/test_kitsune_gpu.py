@@ -13,8 +13,7 @@ from minisitch.errors import MinisitchError
 from minisitch.fuse import fuse
 from minisitch.runtime.this_machine import BUILT_IN, cpu_with
 from minisitch.strategies.kitsune.models.simulate import dataflow
-from minisitch.strategies.kitsune.predict import workload
-from minisitch.strategies.kitsune.price import pipeline_us
+from minisitch.strategies.kitsune.predict import pipeline_us, workload
 
 
 @pytest.fixture
